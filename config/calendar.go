@@ -5,7 +5,7 @@ import (
 	"weir/window"
 )
 
-// dated is what a limit says of windows that a calendar has.
+// dated has the fields of a limit whose windows are a calendar's.
 type dated struct {
 	period       calendar.Period
 	window       *value // nil if the window is a duration

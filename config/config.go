@@ -123,8 +123,8 @@ type Rule struct {
 	// Overrides are other limits for some requests and keys. They go before LimitFrom.
 	Overrides Overrides
 	// Cost is how many hits a request takes, unless CostFrom is set: then that part of the request
-	// says it. What it says counts as CostLeast at least and as CostMost at most, which is 1 or
-	// more, and the largest uint64 for no bound. Without CostFrom both are 0.
+	// says it. Its number counts as CostLeast at least and as CostMost at most, which is 1 or more,
+	// and the largest uint64 for no bound. Without CostFrom both are 0.
 	Cost                uint64
 	CostFrom            *Selector
 	CostLeast, CostMost uint64
@@ -332,8 +332,8 @@ type Selector struct {
 type SelectorKind uint8
 
 const (
-	// SelectHeader is the first value of a request header; of one that says a cost or limits, its only
-	// one.
+	// SelectHeader is the first value of a request header. If it says a cost or limits, it counts
+	// only if the header has no other value.
 	SelectHeader SelectorKind = iota
 	// SelectClientIP is the network of the downstream address that Envoy trusts.
 	SelectClientIP

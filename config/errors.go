@@ -6,9 +6,9 @@ type Error struct {
 	Path string
 	// Problem says what would be right, and what was found.
 	Problem string
-	// At is the offset in the document of what the problem is with: a value, the name of a field that
-	// should not be there, or the object that lacks one. Of a serialized Struct it is the offset in
-	// the JSON that was made of it.
+	// At is the offset in the document of what the problem is with: a value, the name of a field
+	// that should not be there, or the object that lacks one. If the document is a serialized
+	// Struct, it is the offset in the JSON that was made of it.
 	At int
 }
 

@@ -110,7 +110,7 @@ func (e *elements) named(name string) bool {
 	return len(raw) <= len(memory)+2 && len(raw) >= len(name)+2 && string(memory[:unescape(memory[:], raw)]) == name
 }
 
-// unescaped is what a string means, which stands in its quotes.
+// unescaped returns the meaning of a string, which stands in its quotes.
 func unescaped(text string) string {
 	if strings.IndexByte(text, '\\') < 0 {
 		return text[1 : len(text)-1]

@@ -12,7 +12,7 @@ const maxOverrides = 1024
 var (
 	overridesFields   = []field{{"by", optional}, {"values", optional}, {"keys", optional}}
 	keyOverrideFields = []field{{"key", required}, {"limits", required}}
-	// An override's limits may say what decides already, as long as that is what the rule's say.
+	// An override's limits may repeat fields of the rule's limits, as long as they say the same.
 	overrideLimitFields = limitFields[:len(limitFields)-4]
 )
 

@@ -163,7 +163,7 @@ func (r *structReader) list(end int, brackets string) {
 	r.depth--
 }
 
-// value walks over a Value, which has one field. Whoever calls it sees what is left of it.
+// value walks over a Value, which has one field. Its caller sees what is left of it.
 func (r *structReader) value(end int) {
 	switch r.varint(end) {
 	case tagNull:

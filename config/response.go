@@ -14,8 +14,8 @@ const (
 	maxGRPCMessage = 1024
 )
 
-// response is one that is being read, with what of it somebody has written: other fields follow from
-// that.
+// response is a response that is being read. body and contentType say that these fields were
+// written: other fields follow from that.
 type response struct {
 	Response
 	body, contentType bool
@@ -30,7 +30,7 @@ var responseFields = []field{
 	{"preset", optional},
 }
 
-// read reads a response over another one, of which it has each field that it lacks itself.
+// read reads a response over another, whose fields it has where it lacks its own.
 func (r *response) read(v *value) {
 	var body, preset *value
 	written := "" // the first field that a preset has its own of

@@ -13,8 +13,8 @@ const (
 	maxKey    = 16
 )
 
-// readRules reads the rules. What they don't say themselves is as in general, and in answer, its
-// response.
+// readRules reads the rules. A field that a rule lacks is as in general, and for its response as in
+// answer.
 func readRules(v *value, general *Rule, answer response) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v *value) {
 		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers, Response: general.Response})

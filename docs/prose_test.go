@@ -60,6 +60,8 @@ func sentencesOf(text string) (all []string) {
 func countHard(t *testing.T, where, text string) (count int) {
 	t.Helper()
 	for _, sentence := range sentencesOf(text) {
+		// A comment begins with the name of its function, which may be Of.
+		sentence = strings.TrimPrefix(sentence, "Of returns ")
 		for form, pattern := range hardToRead {
 			if pattern.MatchString(sentence) {
 				count++
@@ -74,7 +76,7 @@ func countHard(t *testing.T, where, text string) (count int) {
 // number when you have mended some.
 const (
 	hardInPages    = 0
-	hardInComments = 767
+	hardInComments = 0
 )
 
 func TestProse(t *testing.T) {

@@ -94,6 +94,9 @@ func TestShellSamples(t *testing.T) {
 		if page == "commands.md" {
 			continue // it is what --help prints
 		}
+		if page == "cookbook.md" {
+			continue // TestCookbook types it
+		}
 		var samples []string
 		for _, sample := range shellSamples(read(t, page)) {
 			excused := ""
@@ -128,6 +131,37 @@ func TestShellSamples(t *testing.T) {
 	}
 	if ran < 12 {
 		t.Errorf("%d samples were found to run", ran)
+	}
+}
+
+// TestCookbook types each recipe, with a server of its own, and wants the answers that the page has. A
+// recipe without samples is excused by its heading.
+func TestCookbook(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		return // make test-fast
+	}
+	elsewhere := []string{"Compose", "The library in a gRPC server"} // notRun's Docker, and a package's own test
+	recipes := strings.Split(read(t, "cookbook.md"), "\n## ")[1:]
+	if len(recipes) < 15 {
+		t.Errorf("%d recipes", len(recipes))
+	}
+	for _, recipe := range recipes {
+		title, text, _ := strings.Cut(recipe, "\n")
+		if slices.Contains(elsewhere, title) {
+			continue
+		}
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			samples := shellSamples(text)
+			if len(samples) == 0 || !strings.Contains(text, "curl") {
+				t.Fatal("there is nothing to type")
+			}
+			s := newShell(t)
+			for _, sample := range samples {
+				s.sample(t, strings.ReplaceAll(sample, "weir run ", "weir run --ui none --listen 127.0.0.1:8080 "))
+			}
+		})
 	}
 }
 

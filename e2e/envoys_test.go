@@ -50,9 +50,13 @@ type envoyProcess struct {
 func closePool() error {
 	var errs []error
 	for _, p := range pool.all {
-		errs = append(errs, p.Close(), p.clock.Close(), os.RemoveAll(p.dir))
+		errs = append(errs, p.end())
 	}
 	return errors.Join(errs...)
+}
+
+func (p *envoyProcess) end() error {
+	return errors.Join(p.Close(), p.clock.Close(), os.RemoveAll(p.dir))
 }
 
 // envoys runs nodes on Envoy, each in a process that no other scenario uses meanwhile.
@@ -232,18 +236,30 @@ func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 	if *d.left--; *d.left < 0 {
 		t.Fatal("more nodes than the scenario has said")
 	}
-	n := &envoyNode{config: config, native: d.native, name: fmt.Sprint("node", scenarios.Add(1))}
-	upstream := config.serveUpstream(t)
+	n := d.named(config)
 	n.envoyProcess = d.take(t)
+	t.Cleanup(func() {
+		n.put(t)
+		*d.left++
+	})
+	n.furnish(t)
+	return n
+}
+
+func (d envoys) named(config nodeConfig) *envoyNode {
+	return &envoyNode{config: config, native: d.native, name: fmt.Sprint("node", scenarios.Add(1))}
+}
+
+// furnish gives the node's process what the node needs beside its listener.
+func (n *envoyNode) furnish(t *testing.T) {
+	t.Helper()
+	config := n.config
+	upstream := config.serveUpstream(t)
 	n.started = len(n.Log())
 	var err error
 	if n.before, err = n.Stats("^(wasmcustom|dynamicmodulescustom)"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		n.put(t)
-		*d.left++
-	})
 	clock := n.clock.Run(config.ahead)
 	if config.clock != nil {
 		clock = config.clock.drive(n.clock)
@@ -263,7 +279,6 @@ func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 		t.Fatal(err)
 	}
 	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "timeout": "0s"}}}
-	return n
 }
 
 // listen makes the node's listener, or replaces it by one that is as the node is now.

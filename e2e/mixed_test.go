@@ -18,12 +18,18 @@ import (
 // address. It asks the backend that the proxies ask, and has their secret.
 func program(t *testing.T, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
+	return programIn(t, "default", backend, secret, exact, limit)
+}
+
+// programIn does so in a namespace.
+func programIn(t *testing.T, namespace, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
+	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := ratelimit.NewNamespace(ratelimit.Options{
-		Name: "default", Backend: server, Exact: exact, Timeout: time.Minute, KeySecret: secret,
+		Name: namespace, Backend: server, Exact: exact, Timeout: time.Minute, KeySecret: secret,
 		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []ratelimit.Limit{limit}}},
 	})
 	if err != nil {

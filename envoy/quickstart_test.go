@@ -26,13 +26,13 @@ func endpoint(t *testing.T, address string) string {
 	return host + ", port_value: " + port
 }
 
-// The README shows the quickstart as it is. Two Envoys that run it beside a backend without a token,
+// The guide shows the quickstart as it is. Two Envoys that run it beside a backend without a token,
 // as the guide has them, let exactly ten requests of an address pass in common.
 func TestQuickstartRuns(t *testing.T) {
 	t.Parallel()
 	const name = "quickstart.yaml"
-	if !strings.Contains(read(t, "../README.md"), "\n```yaml\n"+read(t, name)+"```\n") {
-		t.Errorf("README.md does not show %s as it is", name)
+	if !strings.Contains(read(t, "../docs/getting-started.md"), "\n```yaml\n"+read(t, name)+"```\n") {
+		t.Errorf("getting-started.md does not show %s as it is", name)
 	}
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		runQuickstart(t, on, read(t, name), "dist/weir.wasm", pluginFile(t))

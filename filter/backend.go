@@ -38,7 +38,7 @@ func (l *backends) remove(b *backend) {
 	}
 }
 
-// heir is another one that can push what b has counted.
+// heir is another backend that can push the hits that b has counted.
 func (l *backends) heir(b *backend) *backend {
 	for _, other := range l.list {
 		if other != b && other.namespace == b.namespace && other.config.Cluster == b.config.Cluster {
@@ -84,7 +84,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 	})
 }
 
-// received is what the answer that is being delivered says.
+// received returns what the answer that is being delivered says.
 func received() (outcome node.Outcome, answer []byte) {
 	header, found := proxywasm.CalloutHeader(":status")
 	if !found || len(header) != 3 {

@@ -39,8 +39,8 @@ type bodies struct {
 	idle     []*told // to be used again
 }
 
-// expect is what a request's body has to tell the rules that want to know, nil if none does. It reports
-// whether the request has to wait for that. A body that can't be read has told nothing.
+// expect returns what a request's body has told the rules that ask it, nil if none does, and
+// reports whether the request has to wait for the body. A body that can't be read has told nothing.
 //
 //go:noinline
 func (b *bodies) expect(rules []requestRule, demands, shadows []node.Demand) (t *told, comes bool) {

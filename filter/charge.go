@@ -11,12 +11,12 @@ type charge struct {
 
 	node.Charge
 	rule *requestRule
-	// taken is what the request took at first: what it costs besides, or if the rule reserves, what it
-	// costs if nothing else is known.
+	// taken is how many hits the request took at first: those that it costs besides, or if the rule
+	// reserves, those that it costs if nothing else is known.
 	taken  uint64
 	reader *usage.Reader // of the body; nil if that is not read
-	// measure is that of a shadow rule that has not decided yet: then nothing was taken, and due is what
-	// the response has cost, if it has told.
+	// measure is that of a shadow rule that has not decided yet: then nothing was taken, and due is
+	// the response's cost, if it has told.
 	measure *measure
 	due     uint64
 	told    bool

@@ -16,7 +16,8 @@ type later struct {
 	measure *measure // of a shadow rule that has not decided yet
 }
 
-// note notes the rules that count what the response costs. What the request says of it is read now.
+// note notes the rules that count what the response costs. The request's own part of that cost is
+// read now.
 func (l *laterCosts) note(r *rules, n *node.Node, demands []node.Demand) {
 	for i := range demands {
 		if d := &demands[i]; r.of(d).costsLater {

@@ -11,7 +11,7 @@ type measures struct {
 	engine *engine
 	rules  []ruleMetrics
 	idle   []*measure // to be used again, maxIdle at most
-	// owed is what responses have cost that had ended before their rules decided.
+	// owed has the costs of responses that had ended before their rules decided.
 	owed []owed
 }
 
@@ -33,7 +33,7 @@ type debtor interface {
 	measured(m *measure, d *node.Demand, now int64, verdict counter.Verdict)
 }
 
-// owed is what a response has cost that had ended before a shadow rule decided.
+// owed is the cost of a response that had ended before a shadow rule decided.
 type owed struct {
 	_ [0]func() // or else Go makes a function that compares values
 

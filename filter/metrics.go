@@ -36,7 +36,7 @@ type metrics struct {
 	rules []ruleMetrics
 	// namespace are those that are not of a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
-	// overrides are applied, and unfit ones can't be.
+	// overrides counts those that are applied, and unfit those that can't be.
 	overrides, unfit gauge
 }
 

@@ -38,7 +38,7 @@ const (
 	cookie
 	// bareHost is a host in lower case, without its port.
 	bareHost
-	// claim is one of a JSON Web Token, and verified one that Envoy has read.
+	// claim is a claim of a JSON Web Token, and verified is a claim that Envoy has read.
 	claim
 	verified
 	// inNetworks is whether an address is in some networks.
@@ -235,9 +235,9 @@ func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 // claim returns the value that a JSON Web Token has under a path. A claim that is null is not
 // there.
 //
-// Envoy's jwt_authn finds a token in almost anything: behind other words, in lists, in one of several
-// lines. A value that is not exactly the scheme and one token may be another token than the one that was
-// verified, and has no claims.
+// Envoy's jwt_authn finds a token in almost anything: behind other words, in lists, in one of
+// several lines. A value that is not exactly the scheme and one token may be another token than
+// Envoy has verified, and has no claims.
 func (s *scratch) claim(value []byte, p *part) (claim []byte, ok bool) {
 	const scheme = "Bearer "
 	token, found := bytes.CutPrefix(value, []byte(scheme))

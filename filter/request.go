@@ -14,8 +14,8 @@ type request struct {
 	absentCosts uint64
 	// unreadCosts are of responses that have not told what they cost.
 	unreadCosts uint64
-	// told is what the body tells of a request that has waited for it; unreadBodies are those that could
-	// not tell.
+	// told is the body's word on a request that has waited for it; unreadBodies are those that
+	// could not tell.
 	told         *told
 	unreadBodies uint64
 	cutStreams   uint64
@@ -29,7 +29,7 @@ type property struct {
 	header string // or empty
 	lines  lines  // of the header that count
 	path   string // of an Envoy attribute, with zero bytes between its parts
-	// part, unless it is the whole, is what is taken of another property, which is the one at of.
+	// part, unless it is the whole, is the part that is taken of another property, which is at of.
 	part   part
 	of     int
 	shared bool // more than one place asks for it

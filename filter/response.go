@@ -21,7 +21,7 @@ type responses struct {
 	// open are those whose bodies tell it.
 	open     []*charges
 	nextOpen int
-	// piece is what is sent in the place of another one.
+	// piece is sent in the place of another piece of a body.
 	piece   []byte
 	readers []*usage.Reader // to be used again
 	// holders are the requests that hold something.

@@ -1,6 +1,5 @@
 // Attributes of a stream, which a wasm plugin asks for by their paths and a module by numbers.
 #include "calls.h"
-#include "shared.h"
 #include "stream.h"
 
 static const struct {

@@ -1,6 +1,9 @@
-// Callouts are made on the main thread, through a configuration. The answer goes to the VM that asked.
+#include "callout.h"
+
+#include <time.h>
+
+#include "answer.h"
 #include "calls.h"
-#include "config.h"
 #include "mail.h"
 
 struct callout {
@@ -13,53 +16,6 @@ struct callout {
   bytes cluster, headers, body; // in one allocation
   char data[];
 };
-
-// An answer without headers is a callout that has failed.
-struct answer {
-  uint32_t n;
-  field* headers;
-  bytes body;
-  char data[];
-};
-
-uint32_t answer_headers(const answer* a) { return a->n; }
-bytes answer_body(const answer* a) { return a->body; }
-
-bool answer_header(const answer* a, bytes name, bytes* value) {
-  for (uint32_t i = 0; i < a->n; i++) {
-    if (a->headers[i].key.size == name.size && memcmp(a->headers[i].key.data, name.data, name.size) == 0) {
-      *value = a->headers[i].value;
-      return true;
-    }
-  }
-  return false;
-}
-
-void answer_free(answer* a) { free(a); }
-
-static char* put(char* to, bytes from, bytes* copy) {
-  if (from.size) memcpy(to, from.data, from.size);
-  *copy = (bytes){to, from.size};
-  return to + from.size;
-}
-
-static answer* answer_new(const field* headers, size_t n, const bytes* chunks, size_t chunk_count) {
-  size_t size = 0, body = 0;
-  for (size_t i = 0; i < n; i++) size += headers[i].key.size + headers[i].value.size;
-  for (size_t i = 0; i < chunk_count; i++) body += chunks[i].size;
-  answer* a = malloc(sizeof *a + n * sizeof(field) + size + body);
-  a->n = n;
-  a->headers = (field*)a->data;
-  char* to = a->data + n * sizeof(field);
-  for (size_t i = 0; i < n; i++) {
-    to = put(to, headers[i].key, &a->headers[i].key);
-    to = put(to, headers[i].value, &a->headers[i].value);
-  }
-  a->body = (bytes){to, body};
-  bytes unused;
-  for (size_t i = 0; i < chunk_count; i++) to = put(to, chunks[i], &unused);
-  return a;
-}
 
 static bool has(const field* headers, int n, const char* name) {
   for (int i = 0; i < n; i++) {
@@ -79,8 +35,8 @@ u32 Z_envZ_proxy_http_call(vm* v, u32 cluster_at, u32 cluster_size, u32 headers_
   vm_put32(v, id_at, ++v->next_callout);
   callout* c = malloc(sizeof *c + cluster.size + list.size + body.size);
   *c = (callout){.vm = v, .generation = v->generation, .root = v->root->id, .id = v->next_callout, .timeout_millis = timeout_millis};
-  char* to = put(c->data, cluster, &c->cluster);
-  put(put(to, list, &c->headers), body, &c->body);
+  char* to = copy(c->data, cluster, &c->cluster);
+  copy(copy(to, list, &c->headers), body, &c->body);
   domain* d = v->domain;
   register_lock();
   callout** last = &d->outbox;
@@ -101,13 +57,43 @@ static void answer_to(callout* c, config* through, answer* a) {
   free(c);
 }
 
+// The main thread changes what is under way, and a worker waits for its end.
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void add(config* c, callout* new) {
+  pthread_mutex_lock(&changing);
+  new->next = c->under_way;
+  c->under_way = new;
+  new->vm->domain->under_way++;
+  pthread_mutex_unlock(&changing);
+}
+
 // take finds a callout that is under way.
 static callout* take(config* c, uint64_t number) {
+  pthread_mutex_lock(&changing);
   callout** at = &c->under_way;
   while (*at && (*at)->number != number) at = &(*at)->next;
   callout* found = *at;
-  if (found) *at = found->next;
+  if (found) {
+    *at = found->next;
+    found->vm->domain->under_way--;
+  }
+  pthread_mutex_unlock(&changing);
   return found;
+}
+
+void callouts_await(config* c) {
+  pthread_mutex_lock(&changing);
+  uint64_t longest = 0;
+  for (callout* u = c->under_way; u; u = u->next) {
+    if (u->timeout_millis > longest) longest = u->timeout_millis;
+  }
+  // The clock is the one that conditions have by themselves. A second more is for a main thread that is busy.
+  const int64_t end = now_nanos(CLOCK_REALTIME) + (longest + 1000) * 1000000ll;
+  const struct timespec until = {end / 1000000000, end % 1000000000};
+  while ((c->under_way || c->answering) && pthread_cond_timedwait(&changed, &changing, &until) == 0) continue;
+  pthread_mutex_unlock(&changing);
 }
 
 // sending is a callout that Envoy has been given and has not numbered. Its answer may come at once.
@@ -120,8 +106,7 @@ static void say_unknown(bytes cluster) {
   said = true;
 }
 
-void callouts_send(config* through) {
-  domain* d = through->domain;
+void callouts_send(domain* d, config* through) {
   register_lock();
   callout* next = d->outbox;
   d->outbox = NULL;
@@ -140,29 +125,33 @@ void callouts_send(config* through) {
       answer_to(c, through, answer_new(NULL, 0, NULL, 0));
     } else {
       c->number = number;
-      c->next = through->under_way;
-      through->under_way = c;
+      add(through, c);
     }
   }
+}
+
+static void set_answering(config* c, bool is) {
+  pthread_mutex_lock(&changing);
+  c->answering = is;
+  if (!is) pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&changing);
 }
 
 void ON(http_filter_config_http_callout_done)(void* envoy, const void* module, uint64_t number, int failed, field* headers, size_t n,
                                               bytes* chunks, size_t chunk_count) {
   config* through = (config*)module;
+  set_answering(through, true);
   callout* c = take(through, number);
   if (!c) {
     c = sending;
     sending = NULL;
   }
   if (c) answer_to(c, through, failed ? answer_new(NULL, 0, NULL, 0) : answer_new(headers, n, chunks, chunk_count));
+  set_answering(through, false);
 }
 
 void callouts_end(config* c) {
-  while (c->under_way) {
-    callout* ended = c->under_way;
-    c->under_way = ended->next;
-    answer_to(ended, c, answer_new(NULL, 0, NULL, 0));
-  }
+  while (c->under_way) answer_to(take(c, c->under_way->number), c, answer_new(NULL, 0, NULL, 0));
 }
 
 void callouts_drop(domain* d) {

@@ -5,8 +5,8 @@
 #include <strings.h>
 #include <time.h>
 
-#include "config.h"
-#include "shared.h"
+#include "answer.h"
+#include "domain.h"
 #include "stream.h"
 
 enum { map_request_headers = 0, map_response_headers = 2, map_answer_headers = 6 };

@@ -2,6 +2,9 @@
 #pragma once
 #include "vm.h"
 
+// Answers of the proxy-wasm ABI.
+enum { OK = 0, NOT_FOUND = 1, BAD_ARGUMENT = 2, CAS_MISMATCH = 8, UNIMPLEMENTED = 12 };
+
 // give copies a value into memory that it asks the module for, and writes where that is.
 void give(vm*, bytes value, uint32_t at, uint32_t size_at);
 

@@ -1,124 +1,15 @@
-#include "config.h"
-
+// Envoy's configurations as they come and go, and what the main thread does for them.
 #include <time.h>
 
+#include "callout.h"
 #include "mail.h"
 #include "metrics.h"
+#include "shared.h"
 #include "stream.h"
 
-// glibc 2.34 gave these a version of their own as it moved them into libc. The same functions have the
-// older one too, which Envoys on an older glibc find.
-#if defined(__x86_64__)
-#define OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.2.5")
-#else
-#define OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.17")
-#endif
-OLD(pthread_create);
-OLD(pthread_mutex_trylock);
-#if defined(__x86_64__)
-__asm__(".symver pthread_condattr_setclock,pthread_condattr_setclock@GLIBC_2.3.3");
-#else
-OLD(pthread_condattr_setclock);
-#endif
+// ---- what the main thread is asked for
 
-static pthread_mutex_t registered = PTHREAD_MUTEX_INITIALIZER;
-static domain* domains;
-
-void register_lock(void) { pthread_mutex_lock(&registered); }
-void register_unlock(void) { pthread_mutex_unlock(&registered); }
-
-config* domain_next(config* c) {
-  register_lock();
-  config* next = c->next;
-  register_unlock();
-  return next;
-}
-
-config* domain_first(domain* d) {
-  register_lock();
-  config* first = d->configs;
-  register_unlock();
-  return first;
-}
-
-bool domain_post(domain* d) {
-  register_lock();
-  const bool posted = d->configs != NULL;
-  if (posted) CB(http_filter_config_scheduler_commit)(d->configs->scheduler, 0);
-  register_unlock();
-  return posted;
-}
-
-// ---- ticks
-
-// A thread waits until the next tick of any root is due, and has the main thread do it.
-static pthread_mutex_t timer_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t timer_changed;
-static bool timer_earlier;
-
-void timer_wake(void) {
-  pthread_mutex_lock(&timer_lock);
-  timer_earlier = true;
-  pthread_cond_signal(&timer_changed);
-  pthread_mutex_unlock(&timer_lock);
-}
-
-// next_due is the time of the next tick in a domain, 0 if there is none. The roots of a VM change with
-// the VM's lock only; a VM that is busy is asked again soon.
-static int64_t next_due(domain* d, int64_t now) {
-  int64_t next = 0;
-  for (int i = 0; i < d->workers; i++) {
-    int64_t due = now + 1000000;
-    if (pthread_mutex_trylock(&d->vms[i]->lock) == 0) {
-      due = 0;
-      for (root* r = d->vms[i]->roots; r; r = r->next) {
-        const int64_t at = r->due_nanos;
-        if (at && (!due || at < due)) due = at;
-      }
-      pthread_mutex_unlock(&d->vms[i]->lock);
-    }
-    if (due && (!next || due < next)) next = due;
-  }
-  return next;
-}
-
-static void* timer(void* unused) {
-  pthread_mutex_lock(&timer_lock);
-  for (;;) {
-    timer_earlier = false;
-    pthread_mutex_unlock(&timer_lock);
-    const int64_t now = now_nanos(CLOCK_MONOTONIC);
-    int64_t next = now + 3600ll * 1000000000;
-    register_lock();
-    for (domain* d = domains; d; d = d->next) {
-      if (d->posted || !d->configs) continue;
-      const int64_t due = next_due(d, now);
-      if (due && due <= now) {
-        d->posted = true;
-        CB(http_filter_config_scheduler_commit)(d->configs->scheduler, 0);
-      } else if (due && due < next) {
-        next = due;
-      }
-    }
-    register_unlock();
-    const struct timespec until = {next / 1000000000, next % 1000000000};
-    pthread_mutex_lock(&timer_lock);
-    if (!timer_earlier) pthread_cond_timedwait(&timer_changed, &timer_lock, &until);
-  }
-  return unused;
-}
-
-static void timer_start(void) {
-  pthread_condattr_t clock;
-  pthread_condattr_init(&clock);
-  pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-  pthread_cond_init(&timer_changed, &clock);
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, timer, NULL) != 0) say(LOG_CRITICAL, "weir: no thread for ticks");
-}
-
-static void tick_all(config* c) {
-  domain* d = c->domain;
+static void tick_all(domain* d, config* through) {
   const int64_t now = now_nanos(CLOCK_MONOTONIC);
   for (int i = 0; i < d->workers; i++) {
     vm* v = d->vms[i];
@@ -132,40 +23,40 @@ static void tick_all(config* c) {
       }
     }
     pthread_mutex_unlock(&v->lock);
-    while (n) mail_post(v, c, due[--n], 0, NULL);
+    while (n) mail_post(v, through, due[--n], 0, NULL);
   }
   d->posted = false;
   timer_wake();
 }
 
-void ON(http_filter_config_scheduled)(void* envoy, const void* module, uint64_t event) {
-  config* c = (config*)module;
-  tick_all(c);
-  callouts_send(c);
+static void serve(domain* d, config* through) {
+  tick_all(d, through);
+  callouts_send(d, through);
 }
 
 // ---- domains
+
+static void failed(vm* v) {
+  mail_drop(v);
+  streams_fail(v);
+}
 
 static vm* vm_new(domain* d, int index) {
   vm* v = calloc(1, sizeof *v);
   pthread_mutex_init(&v->lock, NULL);
   v->domain = d;
   v->index = index;
+  v->on_failure = failed;
   mail_drop(v);
   return v;
 }
 
 static void vm_free(vm* v) {
+  mail_drop(v);
   vm_stop(v);
   free(v->listed.headers);
   pthread_mutex_destroy(&v->lock);
   free(v);
-}
-
-static domain* domain_find(const char* id, size_t size) {
-  domain* d = domains;
-  while (d && (strlen(d->id) != size || memcmp(d->id, id, size) != 0)) d = d->next;
-  return d;
 }
 
 static domain* domain_new(const char* id, size_t size) {
@@ -182,11 +73,49 @@ static domain* domain_new(const char* id, size_t size) {
 }
 
 static void domain_free(domain* d) {
+  domain_forget(d);
   for (int i = 0; i < d->workers; i++) vm_free(d->vms[i]);
   callouts_drop(d);
   shared_free(d->shared);
   free(d->id);
   free(d);
+}
+
+// is_done reports whether a domain without a configuration has nothing left to do.
+static bool is_done(domain* d) {
+  bool is = d->under_way == 0;
+  for (int i = 0; i < d->workers; i++) {
+    vm* v = d->vms[i];
+    pthread_mutex_lock(&v->lock);
+    is = is && (v->failed || !v->roots);
+    pthread_mutex_unlock(&v->lock);
+  }
+  return is;
+}
+
+// serve_orphans lets domains that have no configuration push what they have left, with another domain's.
+static void serve_orphans(config* through) {
+  for (domain *d = domain_next(NULL), *next; d; d = next) {
+    next = domain_next(d);
+    if (!domain_orphaned(d)) continue;
+    serve(d, through);
+    if (is_done(d)) domain_free(d);
+  }
+}
+
+// free_orphans ends them when Envoy has no configuration to make callouts with any more.
+static void free_orphans(void) {
+  for (domain *d = domain_next(NULL), *next; d; d = next) {
+    next = domain_next(d);
+    if (!is_done(d)) say(LOG_WARN, "weir: the last filter has gone, and what vm_id %s had not pushed yet is lost", d->id);
+    domain_free(d);
+  }
+}
+
+void ON(http_filter_config_scheduled)(void* envoy, const void* module, uint64_t event) {
+  config* c = (config*)module;
+  serve(c->domain, c);
+  serve_orphans(c);
 }
 
 // ---- configurations
@@ -239,10 +168,19 @@ static bool reads_metadata(bytes text) {
 static bool try(config* c) {
   vm* v = vm_new(c->domain, -1);
   pthread_mutex_lock(&v->lock);
-  const bool accepted = vm_start(v) && vm_configure(v, c);
+  const bool accepted = vm_start(v) && vm_configure(v, c, c->id, c->text.size);
   pthread_mutex_unlock(&v->lock);
   vm_free(v);
   return accepted;
+}
+
+// configure makes a configuration known to a VM. A new configuration has one that runs, whatever has ended
+// the last.
+static bool configure(vm* v, config* c) {
+  if (v->failed) domain_restart(v);
+  if (v->failed) return false;
+  // It may have been made known as the VM started again.
+  return vm_root(v, c->id) || vm_configure(v, c, c->id, c->text.size);
 }
 
 static bool configure_all(config* c) {
@@ -250,7 +188,7 @@ static bool configure_all(config* c) {
   for (int i = 0; i < c->domain->workers; i++) {
     vm* v = c->domain->vms[i];
     pthread_mutex_lock(&v->lock);
-    if (!v->failed || c->policy == FAIL_RELOAD) accepted = vm_reload(v) && vm_configure(v, c) && accepted;
+    accepted = configure(v, c) && accepted;
     pthread_mutex_unlock(&v->lock);
   }
   return accepted;
@@ -263,8 +201,11 @@ static void config_free(config* c) {
   free(c);
 }
 
+// leave ends a configuration. What it has left to push goes with the next configuration of its domain, or
+// if there is none, with those of others.
 static void leave(config* c) {
   domain* d = c->domain;
+  domain_leave(c);
   for (int i = 0; i < d->workers; i++) {
     vm* v = d->vms[i];
     pthread_mutex_lock(&v->lock);
@@ -274,26 +215,15 @@ static void leave(config* c) {
     pthread_mutex_unlock(&v->lock);
   }
   callouts_end(c);
-  register_lock();
-  config** at = &d->configs;
-  while (*at && *at != c) at = &(*at)->next;
-  if (*at) *at = c->next;
-  const bool last = !d->configs;
-  if (last) {
-    domain** in = &domains;
-    while (*in && *in != d) in = &(*in)->next;
-    if (*in) *in = d->next;
-  }
-  register_unlock();
-  if (last) {
-    domain_free(d);
-  } else {
-    domain_post(d); // what this one has left to do
-  }
+  // Envoy forgets what it was asked for by a configuration that goes.
+  if (!domain_post(d)) free_orphans();
   config_free(c);
 }
 
+static pthread_t main_thread;
+
 const char* ON(program_init)(void) {
+  main_thread = pthread_self();
   Z_weir_init_module();
   timer_start();
   return ABI_VERSION;
@@ -315,24 +245,18 @@ const void* ON(http_filter_config_new)(void* envoy, bytes name, bytes text) {
   config* c = calloc(1, sizeof *c);
   *c = (config){.envoy = envoy, .id = ++ids, .policy = policy, .text = {memcpy(malloc(text.size + 1), text.data, text.size), text.size}};
   c->scheduler = CB(http_filter_config_scheduler_new)(envoy);
-  register_lock();
   domain* d = domain_find(name.data, id_size);
-  register_unlock();
   if (!d) d = domain_new(name.data, id_size);
   c->domain = d;
   const bool accepted = try(c);
   // From here on there is a configuration in the domain, so that leave ends it.
-  register_lock();
-  if (!d->configs) {
-    d->next = domains;
-    domains = d;
-  }
-  c->next = d->configs;
-  d->configs = c;
-  register_unlock();
+  domain_enter(d, c);
   if (accepted && configure_all(c)) return c;
   leave(c);
   return NULL;
 }
 
-void ON(http_filter_config_destroy)(const void* module) { leave((config*)module); }
+void ON(http_filter_config_destroy)(const void* module) {
+  if (!pthread_equal(pthread_self(), main_thread)) callouts_await((config*)module);
+  leave((config*)module);
+}

@@ -1,6 +1,6 @@
 #include "mail.h"
 
-#include "config.h"
+#include "answer.h"
 #include "stream.h"
 
 static void deliver(vm* v, config* through, const mail* m) {

@@ -1,7 +1,6 @@
 #include "shared.h"
 
 #include "calls.h"
-#include "config.h"
 
 // A key's shard has its own lock: VMs that count different keys do not wait for each other.
 enum { shards = 256, least_places = 16 };

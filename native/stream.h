@@ -35,10 +35,18 @@ struct stream {
   stream* next_ordered;
 };
 
+// stream_add gives a stream its id, by which stream_find finds it until stream_remove.
+void stream_add(vm*, stream*);
+void stream_remove(stream*);
 stream* stream_find(vm*, uint32_t id);
+// A paused stream waits until a call into the VM resumes or answers it.
+void stream_pause(stream*);
+void stream_unpause(stream*);
+// stream_take_order returns what is wanted done, which is then no longer wanted.
+order stream_take_order(stream*);
 void stream_reply(stream*, uint32_t status, const field* headers, int n, bytes body, bytes details, int32_t grpc_status);
 void stream_resume(stream*);
 // stream_wake has a paused stream's worker look into the VM's mail.
-void stream_wake(stream*);
+static inline void stream_wake(stream* s) { CB(http_filter_scheduler_commit)(s->scheduler, 0); }
 // streams_fail has those end that wait for a VM that has failed.
 void streams_fail(vm*);

@@ -4,13 +4,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "config.h"
-#include "mail.h"
-#include "stream.h"
-
 // How much of its thread's stack a call into a VM may use. V8 allows a module as much.
 enum { most_stack = 1 << 20 };
-static const int64_t reload_nanos = 1000000000;
 
 static __thread vm* running __attribute__((tls_model("initial-exec")));
 
@@ -70,9 +65,8 @@ void vm_trapped(vm* v) {
   v->starting = NULL;
   v->failed = true;
   v->failed_nanos = now_nanos(CLOCK_MONOTONIC);
-  mail_drop(v);
   say(LOG_CRITICAL, "weir: the VM of worker %d has failed: %s", v->index, reason(v->trap));
-  streams_fail(v);
+  v->on_failure(v);
 }
 
 bool vm_start(vm* v) {
@@ -84,7 +78,6 @@ bool vm_start(vm* v) {
 
 void vm_stop(vm* v) {
   while (v->roots) vm_remove(v, v->roots);
-  mail_drop(v);
   Z_weir_free(&v->instance);
 }
 
@@ -101,31 +94,26 @@ void vm_remove(vm* v, root* r) {
   free(r);
 }
 
-bool vm_configure(vm* v, config* c) {
+bool vm_configure(vm* v, config* c, uint32_t id, size_t size) {
   root* r = calloc(1, sizeof *r);
-  *r = (root){.next = v->roots, .config = c, .id = c->id};
+  *r = (root){.next = v->roots, .id = id};
   v->roots = r;
   v->root = r;
   v->through = c;
   v->starting = c;
-  uint32_t accepted = 0;
+  volatile uint32_t accepted = 0; // a trap jumps over it
   Z_weir_instance_t* w = &v->instance;
   bool ran = RUN(v, (Z_weirZ_proxy_on_context_create(w, r->id, 0), v->root = r,
-                     accepted = Z_weirZ_proxy_on_vm_start(w, r->id, 0) && Z_weirZ_proxy_on_configure(w, r->id, c->text.size)));
+                     accepted = Z_weirZ_proxy_on_vm_start(w, r->id, 0) && Z_weirZ_proxy_on_configure(w, r->id, size)));
   v->starting = NULL;
   return ran && accepted;
 }
 
-bool vm_reload(vm* v) {
-  if (!v->failed) return true;
-  const int64_t now = now_nanos(CLOCK_MONOTONIC);
-  if (now - v->failed_nanos < reload_nanos) return false;
-  v->failed_nanos = now;
+bool vm_restart(vm* v) {
   vm_stop(v);
   if (!vm_start(v)) return false;
   say(LOG_WARN, "weir: the VM of worker %d starts again", v->index);
-  for (config* c = domain_first(v->domain); c; c = domain_next(c)) vm_configure(v, c);
-  return !v->failed;
+  return true;
 }
 
 void vm_done(vm* v, root* r) {

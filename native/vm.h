@@ -20,7 +20,6 @@ typedef struct mail mail;
 // A root is a configuration's context in a VM.
 struct root {
   root* next;
-  config* config;
   uint32_t id;
   uint32_t period_millis;    // of ticks; 0 is none
   _Atomic int64_t due_nanos; // when the next tick is; 0 is never
@@ -42,6 +41,7 @@ struct Z_env_instance_t {
   pthread_mutex_t lock;
   domain* domain;
   int index; // of the worker; -1 tries a configuration
+  void (*on_failure)(vm*); // what a trap means to streams and mail
 
   // The context of the call that runs.
   root* root;
@@ -58,7 +58,7 @@ struct Z_env_instance_t {
   mail *mail, **last_mail;
   uint32_t next_stream, next_callout;
 
-  // A VM that has trapped is failed for good; FAIL_RELOAD makes another instance of it.
+  // A VM that has trapped is failed, until FAIL_RELOAD or a new configuration makes another instance.
   bool failed;
   int64_t failed_nanos;
   uint32_t generation;
@@ -81,10 +81,11 @@ void vm_trapped(vm*);
 
 bool vm_start(vm*);
 void vm_stop(vm*);
-// vm_configure makes a root for a configuration, and reports whether the plugin accepts it.
-bool vm_configure(vm*, config*);
-// vm_reload replaces a failed instance, at most once in a second, and reports whether the VM runs.
-bool vm_reload(vm*);
+// vm_restart replaces a failed instance.
+bool vm_restart(vm*);
+// vm_configure makes a root for a configuration, whose id and size it is given, and reports whether the
+// plugin accepts it.
+bool vm_configure(vm*, config*, uint32_t id, size_t size);
 // vm_done tells a root that its configuration has gone.
 void vm_done(vm*, root*);
 void vm_tick(vm*, root*);
@@ -101,6 +102,13 @@ static inline void vm_put(vm* v, uint32_t at, const void* data, uint32_t size) {
   memcpy((char*)vm_bytes(v, at, size).data, data, size);
 }
 static inline void vm_put32(vm* v, uint32_t at, uint32_t value) { vm_put(v, at, &value, sizeof value); }
+
+// copy copies bytes to an address, says that they are there, and returns the address behind them.
+static inline char* copy(char* to, bytes from, bytes* copied) {
+  if (from.size) memcpy(to, from.data, from.size);
+  *copied = (bytes){to, from.size};
+  return to + from.size;
+}
 
 int64_t now_nanos(int clock);
 void say(log_level level, const char* format, ...) __attribute__((format(printf, 2, 3)));

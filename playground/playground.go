@@ -18,13 +18,19 @@ import (
 //go:embed site
 var embedded embed.FS
 
-// engine is what make build makes.
+// engine is the file that make build makes.
 const engine = "engine.wasm"
 
+const own = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
+
 // Policy is the content security policy: nothing from elsewhere, and nothing that stands in the page
-// itself is run.
-const Policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; " +
-	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// itself is run. No other page may frame it.
+const Policy = own + "'none'"
+
+// framed is the policy of a page that shows one lane, which any page may frame: nothing in it has
+// effects.
+const framed = own + "*"
 
 // Files are the page's, for any server that serves files.
 func Files() fs.FS {
@@ -49,7 +55,7 @@ func Handler() http.Handler {
 	plain := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("content-security-policy", Policy)
+		h.Set("content-security-policy", policy(r))
 		h.Set("x-content-type-options", "nosniff")
 		h.Set("referrer-policy", "no-referrer")
 		h.Set("cache-control", "no-cache")
@@ -76,6 +82,14 @@ func Handler() http.Handler {
 		h.Set("content-encoding", "gzip")
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(small.([]byte)))
 	})
+}
+
+// policy is that of a request's page.
+func policy(r *http.Request) string {
+	if r.URL.Path == "/" && r.URL.Query().Has("embed") {
+		return framed
+	}
+	return Policy
 }
 
 func compress(content []byte) []byte {

@@ -82,6 +82,12 @@ func TestHandler(t *testing.T) {
 	if compressed > 1<<20 {
 		t.Errorf("the page is %d bytes", compressed)
 	}
+	for path, want := range map[string]string{"/": "frame-ancestors 'none'", "/?embed=sliding-log": "frame-ancestors *", "/main.js?embed=": "frame-ancestors 'none'"} {
+		response, _ := get(t, server.URL+path, "gzip")
+		if got := response.Header.Get("content-security-policy"); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
 	for _, path := range []string{"/nothing.js", "/../playground.go", "/site/"} {
 		if response, _ := get(t, server.URL+path, "gzip"); response.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: status %d", path, response.StatusCode)

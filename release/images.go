@@ -19,7 +19,7 @@ import (
 // nobody is the user of an image's process, who owns nothing in it.
 const nobody = "65532:65532"
 
-// file is what an image has at a path.
+// file is a file of an image, at a path.
 type file struct {
 	path    string
 	mode    int64

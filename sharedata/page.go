@@ -22,13 +22,13 @@ const (
 	payloadAt     = 24
 	// usualPage is the memory that a slot begins with, in bytes.
 	usualPage = 512
-	// maxEntry is what the length can say.
+	// maxEntry is the largest length that an entry's head can tell.
 	maxEntry = 1<<16 - 1
 	// MaxPayload is the longest payload that Write takes.
 	MaxPayload = maxEntry - payloadAt
 )
 
-// Meta is what the table needs to know of an entry to choose who makes room.
+// Meta tells the table all that it needs to choose which entry makes room.
 type Meta struct {
 	// ExpiresNanos is the Unix time from which the entry is worth nothing.
 	ExpiresNanos int64
@@ -40,7 +40,7 @@ type Meta struct {
 // Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to
 // key.
 type Slot struct {
-	// Recent is what the slot's worker has written last; nil to remember nothing.
+	// Recent has the pages that the slot's worker has written last; nil to remember nothing.
 	Recent *Recent
 
 	table   *Table // that name is of
@@ -56,7 +56,7 @@ type Slot struct {
 	corrupt  bool
 }
 
-// share is what the entries of a group take of a page.
+// share is the part of a page that the entries of a group take.
 type share struct {
 	group Group
 	// bytes are those of all its entries, the slot's own among them. Others says how many there are
@@ -278,9 +278,9 @@ func (s *Slot) share(g Group) *share {
 	return &s.shares[len(s.shares)-1]
 }
 
-// evict removes the victim: of the group that takes the most of the page the entry that is least
-// worth keeping, other than the slot's own. Of groups that take the same it is the slot's, if that
-// is among them. It reports whether there was a victim.
+// evict removes the victim: in the group that takes the most of the page, the entry that is least
+// worth keeping, other than the slot's own. If several groups take the same, and the slot's is
+// among them, the victim is in the slot's. It reports whether there was a victim.
 func (s *Slot) evict() bool {
 	var most *share
 	for i := range s.shares {

@@ -3,14 +3,14 @@ package sharedata
 import "encoding/binary"
 
 // Recent has the pages that one worker has written last, and the numbers that shared data is taken
-// to have given them. What shared data has written it numbers, all keys alike, one after the other.
-// So a worker that knows a number, and what it has written itself since, knows the next one, as
-// long as nobody else writes: then a page that it writes again need not be read before.
+// to have given them. Shared data numbers its writes, one after the other, whatever their key. So a
+// worker that knows a number, and its own writes since, knows the next number, as long as nobody
+// else writes: then it need not read a page before it writes that again.
 //
-// Nobody has to be sure of that. If another one has written anything since, the number is wrong,
+// Nobody has to be sure of that. If another worker has written anything since, the number is wrong,
 // and the compare-and-set of [Table.Rewrite] fails as after any lost race. If it succeeds, the
-// number was right and the page is as it was remembered, as no number is given twice. That is so for
-// 2^32 writes: call Forget more often than these can come.
+// number was right and the page is as it was remembered, as no number is given twice. That is so
+// for 2^32 writes: call Forget more often than these can come.
 //
 // The zero Recent remembers nothing yet. It is not safe for concurrent use.
 type Recent struct {
@@ -29,8 +29,8 @@ type recentPage struct {
 const (
 	// recentPages is how many pages are remembered, those of a few keys that make most requests.
 	recentPages = 16
-	// restAfterWrong is how many recalls are left out after one that was wrong, which costs a set
-	// more. So others who write cost next to nothing.
+	// restAfterWrong is how many recalls are left out after a wrong recall, which costs a second
+	// set. So others who write cost next to nothing.
 	restAfterWrong = 256
 )
 
@@ -42,7 +42,7 @@ func (r *Recent) Forget() {
 }
 
 // Recall is [Table.Read] of a page as the slot's worker has written it, without asking shared data.
-// It reports false if the page or the entry is not remembered: then read it. What it finds is for
+// It reports false if the page or the entry is not remembered: then read it. Use the result for
 // nothing but a Rewrite, as somebody else may have written the page.
 func (t *Table) Recall(s *Slot, a Address) (found bool) {
 	r := s.Recent

@@ -5,15 +5,15 @@
 // without delete and without listing. So the table has a fixed number of pages under fixed names,
 // which its capacity decides. A key is hashed with a secret that the first worker made, so that
 // nobody can aim at a page. The hash names the one page where the key's entry may be: one get finds
-// it, and one set writes it. So nobody buys a fresh quota by flooding the table with keys: if a page
-// is full, expired entries make room first, and then those of the group that takes the most of the
-// page, the ones with the least use before others. A group whose entries take no more than an even
-// part of a page loses none there, whatever other groups do; one that is alone has all of it.
+// it, and one set writes it. So nobody buys a fresh quota by flooding the table with keys: if a
+// page is full, expired entries make room first, and then those of the group that takes the most of
+// the page, least use first. A group whose entries take no more than an even part of a page loses
+// none there, whatever other groups do; a group that is alone has the whole page.
 //
 // Where there is no proxy, a [Map] is the shared data.
 //
 // The table knows nothing of what its entries mean. A write is a compare-and-set of the page that
-// was read. Whoever loses a race reads and decides again. A [Table] may be used by several
+// was read. A worker that loses a race reads and decides again. A [Table] may be used by several
 // goroutines, a [Slot] by one.
 package sharedata
 
@@ -137,8 +137,8 @@ func (t *Table) readHeader(value []byte) bool {
 }
 
 // Fits reports whether the table's number of pages suits this capacity. The table may have been
-// made for another one. Too few pages would be huge. Too many would be too much with an entry in
-// each.
+// made for another capacity. Too few pages would be huge. Too many would be too much with an entry
+// in each.
 func (t *Table) Fits(capacity int) bool {
 	return int(t.pages) <= capacity && capacity*BytesPerCounter <= int(t.pages)*largestPage
 }

@@ -5,7 +5,7 @@ package window
 type Calendar interface {
 	// At is the window that a time is in.
 	At(nanos int64) Span
-	// Of is the window of a number.
+	// Of returns the window of a number.
 	Of(number uint64) Span
 }
 

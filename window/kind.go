@@ -19,7 +19,7 @@ const (
 	SlidingWindow Kind = 3
 	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now
 	// covers. With a precision of one nanosecond that is a sliding log: each hit has its own time,
-	// equal ones are counted together.
+	// and hits of the same nanosecond are counted together.
 	SlidingBuckets Kind = 4
 	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is
 	// taken from.

@@ -123,9 +123,10 @@ type Grant struct {
 	Nodes uint64
 }
 
-// Lease takes in a grant. total is what the backend had after it. If s has left the window that the
-// hits were counted in, they are given back, as long as that window counts. kept is false if nothing
-// of s can give them back. Then the caller does, in the window that [Limit.LeaseNumber] names.
+// Lease takes in a grant. total holds the backend's totals after it. If s has left the window that
+// the hits were counted in, they are given back, as long as that window counts. kept is false if
+// nothing of s can give them back. Then the caller does, in the window that [Limit.LeaseNumber]
+// names.
 func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 	hits, at := g.Hits, g.At
 	number := l.numberAt(at)

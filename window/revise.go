@@ -3,8 +3,8 @@ package window
 // A request may take hits before it is known what it costs. What it turns out to cost is put right
 // where the hits were counted.
 
-// NumberAt names the window or bucket that hits of a time were counted in, as [Limit.Number] does. s
-// is what was written with them.
+// NumberAt names the window or bucket that hits of a time were counted in, as [Limit.Number] does.
+// s is the state that was written with them.
 func (l *Limit) NumberAt(s *State, at int64) uint64 {
 	if l.Kind.Started() {
 		return uint64(s.Start)

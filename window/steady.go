@@ -1,6 +1,6 @@
 package window
 
-// steadyWindows is how many windows [Limit.Steady] looks at, after as many.
+// steadyWindows is how many windows [Limit.Steady] looks at. It lets the same number pass before.
 const steadyWindows = 100
 
 // Steady is the share of the limit that passes of a client which never stops asking: 1 if that is

@@ -25,8 +25,8 @@ func (l *Limit) dropBuckets(s *State, now int64) {
 	}
 }
 
-// sumBuckets is the hits of all buckets. What is in flight from one bucket to another, as a hit of a
-// lease is, counts once: the backend counts it so, before the push and after it.
+// sumBuckets is the hits of all buckets. A hit that is in flight from one bucket to another, such
+// as a hit of a lease, counts once: the backend counts it once, before the push and after it.
 func sumBuckets(s *State) (sum uint64) {
 	var added, taken uint64
 	for i := range s.Buckets {

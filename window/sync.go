@@ -13,7 +13,7 @@ package window
 
 // Push has the part of a state that the backend does not know yet. Its memory is reused.
 type Push struct {
-	// Newest names the newest window, as [Limit.Number] does. Of tokens that are given back it is a
+	// Newest names the newest window, as [Limit.Number] does. If tokens are given back, it is a
 	// time until which they can't have come back.
 	Newest uint64
 	// Hits are to be added to the backend's totals. Hits[i] are those of the window i before the

@@ -69,7 +69,7 @@ func (h *Hits) claims(leased uint64) uint64 {
 }
 
 // heldUntil is the time until which the tokens that go back can't have come back, whatever others
-// do: the backend's bucket lacks those of all nodes until then, if all claim as many.
+// do: the backend's bucket lacks those of all nodes until then, if each claims the same number.
 func (l *Limit) heldUntil(s *State, nodes uint64) int64 {
 	claims, missing := s.Hits[0].claims(s.Hits[0].Lease), l.missing(s, s.Newest)
 	if nodes == 0 || claims > missing/nodes {
@@ -113,10 +113,10 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 // Adapt makes a state that was counted for another limit of the same shape one of l. Only a kind
 // that refills notices. The bucket is full at the same time as before, and until then its tokens
 // come back at the new rate. So a state that two limits take turns with neither loses tokens nor
-// gets them back sooner. What is leased, and what was given back at a higher rate, is worth as much
-// time as before. What is pending is as it was, for the backend: if it is more than what is missing
-// now, the start lies so long ago that the rest is back. With a limit of 0 nothing comes back, so
-// that tokens have no time, and the same number is missing as before.
+// gets them back sooner. Leased tokens, and those that were given back at a higher rate, are worth
+// as much time as before. Pending tokens stay as they were, for the backend: if they are more than
+// are missing now, the start lies so long ago that the rest is back. With a limit of 0 nothing
+// comes back, so that tokens have no time, and the same number is missing as before.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	h := &s.Hits[0]
 	if !l.Kind.Refills() || l.Max == other.Max || h.idle() {

@@ -104,7 +104,7 @@ func (l *Limit) Span() (nanos int64, whole bool) {
 	return l.Width, true
 }
 
-// State is what a limit knows of one key. The zero value has seen no hit.
+// State holds all that a limit knows of one key. The zero value has seen no hit.
 type State struct {
 	// Newest is the time of the newest hit. After [Limit.Advance] it is the present.
 	Newest int64
@@ -133,12 +133,13 @@ type Bucket struct {
 // Hits are the hits of one window, in parts: by how much of them the backend knows. A decision
 // looks at the sum.
 type Hits struct {
-	// Total is what the backend is known to have, of all nodes. Without a backend it is all hits.
+	// Total has the backend's hits, of all nodes, as far as they are known. Without a backend it is
+	// all hits.
 	Total uint64
-	// Pending is what was counted here and not pushed yet. If more was given back than counted since
-	// the last push, it is negative.
+	// Pending has the hits that were counted here and not pushed yet. If more was given back than
+	// counted since the last push, it is negative.
 	Pending int64
-	// InFlight is what was pushed and not answered yet, with a sign like Pending's.
+	// InFlight has the hits that were pushed and not answered yet, with a sign like Pending's.
 	InFlight int64
 	// Lease is the part of Total that was granted to this node and is not used yet.
 	Lease uint64
@@ -247,7 +248,7 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	return l.moreAt(s, cost), true
 }
 
-// Standing is what a client is told of a limit at the time of s.
+// Standing holds all that a client is told of a limit at the time of s.
 type Standing struct {
 	// Remaining is as [Limit.Remaining] says.
 	Remaining uint64
@@ -323,8 +324,8 @@ func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 	return cost
 }
 
-// GiveBack takes cost hits back out of the window that they were counted in. number is what
-// [Limit.Number] was after they were counted. If the window has gone, there is nothing to give
+// GiveBack takes cost hits back out of the window that they were counted in. number is the
+// [Limit.Number] from after they were counted. If the window has gone, there is nothing to give
 // back.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
 	switch {

@@ -2,12 +2,12 @@ package main
 
 import "weir/window"
 
-// limiter is what decides, and believes in a rate.
+// limiter decides, and believes in a rate.
 type limiter interface {
-	// allows brings the limiter to a time, no earlier than the last one, and reports whether one
+	// allows brings the limiter to a time, no earlier than the last time, and reports whether one
 	// more hit passes.
 	allows(at int64) bool
-	// rate is what the limiter believes the hits of the window to be that ends at that time.
+	// rate is how many hits the limiter believes to be in the window that ends at that time.
 	rate() float64
 	// take counts a hit at that time.
 	take()
@@ -50,11 +50,11 @@ func (c *counter) rate() float64 {
 
 func (c *counter) take() { c.unbounded.Count(&c.state, 1) }
 
-// weighed is what sub-buckets would be that weigh the oldest of them by the share of it that the
-// window still covers, as the sliding window counter weighs the window before. Weir doesn't have
-// it; the study says what it would bring.
+// weighed has sub-buckets that weigh the oldest of them by the share of it that the window still
+// covers, as the sliding window counter weighs the window before. Weir doesn't have it; the study
+// says what it would bring.
 type weighed struct {
-	// counter keeps one bucket more than the window has, for the one that is partly covered.
+	// counter keeps one bucket more than the window has, for the bucket that is partly covered.
 	counter
 	max uint64
 }
@@ -76,8 +76,8 @@ func (w *weighed) rate() float64 {
 	return float64(newer) + float64(oldest)*float64(covered)/float64(w.limit.Precision)
 }
 
-// hits are those of the sub-buckets that the window covers whole, those of the one that it covers
-// in part, and how much of that is covered, in nanoseconds.
+// hits returns the hits of the sub-buckets that the window covers whole, those of the oldest
+// bucket, which it covers in part, and how much of that is covered, in nanoseconds.
 func (w *weighed) hits() (newer, oldest, covered int64) {
 	now, precision := w.state.Newest, w.limit.Precision
 	for i := range w.state.Buckets {

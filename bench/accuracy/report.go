@@ -8,11 +8,11 @@ import (
 	"weir/window"
 )
 
-// figure is what the study asks of every algorithm in every trial, in percent.
+// figure is a number that the study asks of every algorithm in every trial, in percent.
 type figure struct {
 	// name is the plot's file and caption its title.
 	name, caption string
-	// unit is what it is a share of.
+	// unit names the whole that it is a share of.
 	unit string
 	of   func(o *outcome, algorithm int) float64
 }
@@ -34,7 +34,7 @@ func wronglyRejected(o *outcome, t *tally) float64 {
 
 func wrong(o *outcome, t *tally) float64 { return wronglyAllowed(o, t) + wronglyRejected(o, t) }
 
-// admits is what the limiter admits, as a share of what the log does.
+// admits returns the limiter's admitted requests, as a share of the log's.
 func admits(o *outcome, t *tally) float64 { return float64(t.admits) / float64(max(o.admits, 1)) }
 
 // worst is the most hits that the limiter let pass within a window, as a share of the limit.
@@ -50,13 +50,14 @@ var figures = []figure{
 // judged are the first of the figures, for which a tenth of the sliding counter's figure is asked.
 const judged = 2
 
-// results is what came of a study.
+// results are the outcomes of a study.
 type results struct {
 	*study
 	outcomes []outcome
 }
 
-// report is what came of several studies. The last of them may be about a single kind of traffic.
+// report has the results of several studies. The last of them may be about a single kind of
+// traffic.
 type report []results
 
 func measure(studies ...*study) report {
@@ -172,7 +173,7 @@ func (r *results) each(b *strings.Builder, algorithm int) {
 	b.WriteString("\n")
 }
 
-// steady is what a client gets that never stops asking.
+// steady writes how much a client gets that never stops asking.
 func steady(b *strings.Builder) {
 	b.WriteString("A client that never stops asking: what passes, as a share of the limit\n")
 	b.WriteString("limit  sliding window\n")

@@ -17,8 +17,8 @@ const seed = 20260101
 type history int
 
 const (
-	// offered: all limiters count every request, rejected ones too. No decision changes what the
-	// next one sees. This is what Cloudflare measured, and what count_rejected does.
+	// offered: all limiters count every request, whether it is rejected or not. No decision changes
+	// what the next decision sees. Cloudflare measured so, and count_rejected does so.
 	offered history = iota
 	// admitted: all limiters count the requests that the log admits. Each decision is judged for
 	// itself, at the limit.
@@ -63,7 +63,7 @@ func newLog(limit uint64) limiter {
 	return newCounter(window.SlidingBuckets, window.LogPrecision, limit)
 }
 
-// study is what the algorithms are tried on: each kind of traffic with each limit at each ratio.
+// study is the traffic that the algorithms are tried on: each kind with each limit at each ratio.
 type study struct {
 	algorithms []algorithm
 	kinds      []traffic
@@ -122,7 +122,7 @@ type trial struct {
 	cycles int
 }
 
-// outcome is what came of a trial.
+// outcome is the outcome of a trial.
 type outcome struct {
 	trial
 	requests int
@@ -135,7 +135,7 @@ type outcome struct {
 	keys, near int
 }
 
-// tally is what one limiter did in a trial.
+// tally counts what one limiter did in a trial.
 type tally struct {
 	// wronglyAllowed and wronglyRejected are requests for which the log decided otherwise.
 	wronglyAllowed, wronglyRejected int
@@ -169,8 +169,8 @@ func (t *tally) believed(rate, want float64) {
 	}
 }
 
-// warmUp is what of a trial isn't measured: after it every limiter has seen the windows that it
-// looks at.
+// warmUp is the part of a trial that isn't measured: after it every limiter has seen the windows
+// that it looks at.
 const warmUp = 2 * width
 
 // measure tries the algorithms.
@@ -244,7 +244,7 @@ func (o *outcome) addKey(algorithms []algorithm, times []int64) {
 // recent is the times of the last window, in order.
 type recent []int64
 
-// add adds a time, no earlier than the last one, and returns how many there are in the window that
+// add adds a time, no earlier than the last time, and returns how many there are in the window that
 // ends with it.
 func (r *recent) add(at int64) int {
 	gone := 0
@@ -273,8 +273,8 @@ func (s *study) trials() []trial {
 	return trials
 }
 
-// outcomes measures all trials, on all processors. What comes of it does not depend on how many
-// there are.
+// outcomes measures all trials, on all processors. The number of processors does not change the
+// result.
 func (s *study) outcomes() []outcome {
 	trials := s.trials()
 	outcomes := make([]outcome, len(trials))

@@ -30,7 +30,7 @@ type traffic struct {
 	// burst is the mean number of requests of an arrival, which is distributed geometrically; 1 for
 	// no bursts.
 	burst float64
-	// keys is how many keys there are. The first is the hottest; the one of rank k has k^-zipf of
+	// keys is how many keys there are. The first is the hottest; the key of rank k has k^-zipf of
 	// its rate.
 	keys int
 }

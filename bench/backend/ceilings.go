@@ -149,8 +149,8 @@ func (c *ceiling) timed(ctx context.Context, long time.Duration, pace float64) (
 	return perSecond * float64(c.ops), nil
 }
 
-// pace finds how fast the ceiling is, by ever longer runs, until these are no faster. What does
-// many operations at once is likely to be fast.
+// pace finds how fast the ceiling is, by ever longer runs, until these are no faster. A ceiling
+// that does many operations at once is likely to be fast.
 func (c *ceiling) pace(ctx context.Context, long time.Duration) (perSecond float64, err error) {
 	for last := 1e4 * float64(max(1, c.ops/10)); ; last = perSecond {
 		if perSecond, err = c.timed(ctx, long, last); err != nil || perSecond < 1.5*last {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tick is what Linux counts processors' time in for programs (USER_HZ).
+// tick is the unit in which Linux counts processors' time for programs (USER_HZ).
 const tick = 10 * time.Millisecond
 
 // serverCPU is the time that processes and their children, those that have ended included, have

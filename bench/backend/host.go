@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// host stands in for the test that the packages which start servers want. What they don't use of it
-// is not there.
+// host stands in for the test that the packages which start servers want. It lacks the methods that
+// they don't use.
 type host struct {
 	testing.TB
 	ends []func()

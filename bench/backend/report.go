@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// figures are what came of a run. Lists have an entry for each round.
+// figures are the results of a run. Lists have an entry for each round.
 type figures struct {
 	Go           string         `json:"go"`
 	CPUs         int            `json:"cpus"`

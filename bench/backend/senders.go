@@ -22,7 +22,7 @@ import (
 	"weir/window"
 )
 
-// workload is what senders push, one push after the other.
+// workload tells what senders push, one push after the other.
 type workload struct {
 	name string
 	// items and takes are how many there are in a push. Each names another counter, and counts a
@@ -175,11 +175,11 @@ func (s *service) fill(ctx context.Context) error {
 	return nil
 }
 
-// block is what came of a time of pushing.
+// block has the figures of a time of pushing.
 type block struct {
 	elapsed time.Duration
 	waits   []time.Duration // of each push
-	// cpu is what this process has used.
+	// cpu is the processor time that this process has used.
 	cpu time.Duration
 }
 

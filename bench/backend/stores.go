@@ -96,7 +96,7 @@ var trivial = []string{
 	fmt.Sprintf(`for i = 1, %d do redis.call('HINCRBY', KEYS[1] .. i, '1', 1) end`, bulk),
 }
 
-// own is what keys must begin with to be a server's.
+// own returns a prefix that puts keys on this server of a cluster.
 func own(ctx context.Context, client *goredis.Client) (prefix string, err error) {
 	for i := range 1000 {
 		prefix = fmt.Sprintf("{%d}", i)
@@ -192,7 +192,7 @@ func redisCommands(ctx context.Context, clients []*goredis.Client) (calls, scrip
 	return calls, scripts, nil
 }
 
-// table is what pgbench writes to: as many rows as there are counters.
+// table is the table that pgbench writes to: a row for each counter.
 const table = `
 CREATE TABLE ceiling (k integer PRIMARY KEY, hits bigint NOT NULL) WITH (fillfactor = 70);
 INSERT INTO ceiling SELECT k, 1 FROM generate_series(0, $n - 1) k;

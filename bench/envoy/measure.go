@@ -298,7 +298,8 @@ func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {
 	return load(ctx, p.url, requests, p.o.connections, p.variant)
 }
 
-// used is what Envoy has run so far, and then what each of its services has.
+// used returns the processor time that Envoy has used so far, and then that of each of its
+// services.
 func (p *proxy) used() ([]time.Duration, error) {
 	pids := []int{p.envoy.PID()}
 	for _, name := range p.variant.services {
@@ -339,7 +340,7 @@ func (p *proxy) check(ctx context.Context) error {
 	return nil
 }
 
-// machine is what it is measured on and with.
+// machine tells where and with which software it is measured.
 func (b *bench) machine() (machine, error) {
 	module, err := os.ReadFile(b.o.plugin)
 	if err != nil {

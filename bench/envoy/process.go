@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ran is what the threads of a process have run on processors so far. It is from schedstat, which
-// counts nanoseconds; stat counts hundredths of a second, and has threads that have ended beside
-// it, of which Envoy has none once it is ready.
+// ran is how long the threads of a process have run on processors so far. It is from schedstat,
+// which counts nanoseconds; stat counts hundredths of a second, and has threads that have ended
+// beside it, of which Envoy has none once it is ready.
 func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
 	threads, err := fs.AllThreads(pid)
 	if err != nil {
@@ -37,7 +37,7 @@ func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// started is what a process's start has taken of processors, threads that have ended included.
+// started is the processor time that a process's start has taken, threads that have ended included.
 func started(fs procfs.FS, pid int) (seconds float64, err error) {
 	p, err := fs.Proc(pid)
 	if err != nil {
@@ -88,7 +88,7 @@ func pin(ctx context.Context, fs procfs.FS) (envoy string, err error) {
 	return strconv.FormatUint(allowed[len(allowed)-1], 10), nil
 }
 
-// requestHeaders are what a browser behind a proxy sends, as in bench/v8/scenarios.js.
+// requestHeaders are the headers that a browser behind a proxy sends, as in bench/v8/scenarios.js.
 var requestHeaders = [][2]string{
 	{"user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, {"accept", "application/json"},
 	{"accept-encoding", "gzip, deflate, br"}, {"x-forwarded-for", "203.0.113.7"}, {"x-forwarded-proto", "https"},
@@ -128,7 +128,7 @@ func load(ctx context.Context, url string, requests, connections int, v *variant
 	return r.elapsed, nil
 }
 
-// loaded is what h2load has found.
+// loaded has h2load's results.
 type loaded struct {
 	elapsed time.Duration
 	done    int

@@ -15,7 +15,7 @@ const (
 	figuresEnd   = "<!-- end of envoy figures -->"
 )
 
-// figures are what came of a run.
+// figures are the results of a run.
 type figures struct {
 	Machine     machine `json:"machine"`
 	Requests    int     `json:"requests"`
@@ -40,7 +40,7 @@ type machine struct {
 	RateLimit string `json:"ratelimit,omitempty"`
 }
 
-// sample is what a request took in one round of one process.
+// sample is the time that a request took in one round of one process.
 type sample struct {
 	// envoy and services are µs of processor time.
 	envoy    float64
@@ -49,7 +49,7 @@ type sample struct {
 	busy float64
 }
 
-// begun is what a process's start took.
+// begun has the time and memory that a process's start took.
 type begun struct {
 	cpu, wall float64 // seconds
 	memory
@@ -104,12 +104,12 @@ type serviceTime struct {
 	Mean float64 `json:"mean_us"`
 }
 
-// start is what a process takes until it is ready.
+// start has the time and memory that a process takes until it is ready.
 type start struct {
 	CPUSeconds  page.Spread `json:"cpu_s"`
 	WallSeconds page.Spread `json:"wall_s"`
-	// Memory is in MiB: when the process is ready, and after all requests. Own is what the process
-	// has written.
+	// Memory is in MiB: when the process is ready, and after all requests. Own is the memory that
+	// the process has written.
 	Resident       page.Spread `json:"resident_mib"`
 	Own            page.Spread `json:"own_mib"`
 	LoadedResident page.Spread `json:"loaded_resident_mib"`
@@ -271,7 +271,7 @@ func seconds(n float64) string       { return fmt.Sprintf("%.2f s", n) }
 func mebibytes(s page.Spread) string { return fmt.Sprintf("%.1f MiB", s.Median) }
 func between(s page.Spread) string   { return fmt.Sprintf("%.1f–%.1f", s.Low, s.High) }
 
-// plot is what the variants add to a request, as bars.
+// plot draws as bars how much the variants add to a request.
 func (f *figures) plot() ([]byte, error) {
 	bars := page.Bars{Title: "CPU time of a request in Envoy, beyond that without a filter", X: "µs, median of rounds and processes; lines: 10 % to 90 % of them"}
 	for _, m := range f.Variants {

@@ -20,7 +20,8 @@ import (
 
 const host = "127.0.0.1"
 
-// site is what Envoys are measured on: the files that they load, and what they talk to.
+// site is the surroundings in which Envoys are measured: the files that they load, and the servers
+// that they talk to.
 type site struct {
 	// scratch is a folder of its own.
 	scratch                        string
@@ -28,7 +29,7 @@ type site struct {
 	// upstream is a port.
 	upstream int
 	services map[string]*service
-	// ends are what is to be done in the end, the last one first.
+	// ends are to be called in the end, the last first.
 	ends []func() error
 }
 
@@ -150,7 +151,7 @@ func serveUpstream() (port int, end func(), err error) {
 	}, nil
 }
 
-// What a language model's stream is made of.
+// A language model's stream consists of these.
 const (
 	oneEvent = `data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"some","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}` + "\n\n"
 	// lastEvents tell what a stream has cost.

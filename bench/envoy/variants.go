@@ -14,9 +14,9 @@ type object = envoytest.Object
 // variant is a configuration of Envoy that is measured.
 type variant struct {
 	name, title string
-	// base is the name of the variant that this one is compared with; empty where it is such a one.
+	// base is the name of the variant that this variant is compared with; it is empty for a base.
 	base string
-	// status is what all requests are answered with.
+	// status is the status of all answers.
 	status int
 	// decorated says that answers say how much of the limit is left.
 	decorated bool
@@ -24,20 +24,20 @@ type variant struct {
 	filters func(*site) []object
 	// wasm is the module of one of the filters.
 	wasm func(*site) string
-	// headers are what requests have besides those of all variants.
+	// headers are the headers that requests have besides those of all variants.
 	headers [][2]string
 	// streams says that an answer is a megabyte of events.
 	streams bool
-	// route is merged into the one that all requests take.
+	// route is merged into the route that all requests take.
 	route object
 	// services are processes that work for Envoy, and whose time is told beside Envoy's.
 	services []string
-	// counted is a counter that every request but one is in. called is one that is not 0 in the
-	// end.
+	// counted is a counter that has every request, but for one at most. called is a counter that is
+	// not 0 in the end.
 	counted, called string
 }
 
-// What variants are compared with.
+// Variants are compared with these.
 const (
 	none   = "none"
 	direct = "direct"
@@ -142,7 +142,7 @@ var variants = []*variant{
 
 var allowed = metric("allowed")
 
-// nativeMetric is what Envoy calls the same of a dynamic module.
+// nativeMetric is Envoy's name of the same counter in a dynamic module.
 func nativeMetric(outcome string) string {
 	return "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome." + outcome
 }

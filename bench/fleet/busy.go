@@ -127,7 +127,7 @@ func (j *judge) decided(key int, came, now int64, passed bool) {
 // weir runs the real engine and the real store.
 func (f *fleet) weir() (outcome, error) {
 	w, err := sim.New(sim.Options{
-		Seed: seed, Places: f.nodes, Workers: workers, Network: f.network, Counters: 8 * f.keys,
+		Overrides: true, Seed: seed, Places: f.nodes, Workers: workers, Network: f.network, Counters: 8 * f.keys,
 		Limit: f.of(), Capacity: max(1024, min(4*f.keys, 65536)), SyncRate: f.rate,
 	})
 	if err != nil {
@@ -182,9 +182,9 @@ func (f *fleet) perRequest() outcome {
 func busyTable(out io.Writer, fleets []fleet) (string, error) {
 	var b strings.Builder
 	to := io.MultiWriter(&b, out)
-	fmt.Fprint(to, "                                                 Weir, of 1,000 requests                 waits, ms       a second at the backend     " +
+	fmt.Fprint(to, "                                                 Weir, of 1,000 requests                 waits, ms       a second at the backend     "+
 		"each request asks   periodic sync, of 1,000 requests\n")
-	fmt.Fprint(to, " nodes     keys  skew   limit in s  trip, ms    waited   false   above       p50     p99    pushes   kB up  kB down" +
+	fmt.Fprint(to, " nodes     keys  skew   limit in s  trip, ms    waited   false   above       p50     p99    pushes   kB up  kB down"+
 		"     asks  p50, ms      false   above  pushes a second\n")
 	for i := range fleets {
 		f := &fleets[i]

@@ -30,7 +30,7 @@ func smallIdle() []idleFleet { return []idleFleet{{10, 2, sim.Second}} }
 
 func (f *idleFleet) measure() (load sim.Load, err error) {
 	w, err := sim.New(sim.Options{
-		Seed: seed, Places: f.nodes, Workers: f.workers, Network: sim.Near, Capacity: 1024, SyncRate: f.rate,
+		Overrides: true, Seed: seed, Places: f.nodes, Workers: f.workers, Network: sim.Near, Capacity: 1024, SyncRate: f.rate,
 		Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: sim.Minute}, Max: 1000},
 	})
 	if err != nil {

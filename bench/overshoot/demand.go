@@ -35,7 +35,8 @@ var partitions = [...]uint32{32, 256}
 // mostPartitions bounds partitions.
 const mostPartitions = 256
 
-// split is what a number of partitions get: a command each for every push that touches them. busiest is what one gets at most.
+// split tells how many commands a number of partitions get: each gets a command for every push that
+// touches it. busiest is the most that a single partition gets.
 type split struct{ commands, busiest int }
 
 // keySkew is the exponent of Zipf's law: the key of rank k has about k^-keySkew of the hottest one's requests.
@@ -44,20 +45,21 @@ const keySkew = 1.1
 // settles is how long, beside two intervals, nodes have to push what they have counted, and to give back what they don't need.
 const settles = 30 * second
 
-// demand is what a population asks of a backend.
+// demand is how much a population asks of a backend.
 type demand struct {
 	population
 	sim.Load
 	requests, passed, callouts int
 	// sharedBytes is the shared data that a node has, on average.
 	sharedBytes float64
-	// split is what a store's partitions get, with each of these numbers of them.
+	// split tells what a store's partitions get, for each of these numbers of partitions.
 	split [len(partitions)]split
 	waits sim.Waits
 	// settling are the callouts while nodes settle after the last request, and idleCallouts those while nobody has asked for anything
 	// since then.
 	settling, idleCallouts int
-	// repeated counts pushes of a key that came within an interval of the node's last one of that key.
+	// repeated counts pushes of a key that came within an interval of the node's last push of that
+	// key.
 	repeated int
 }
 

@@ -14,7 +14,7 @@ const (
 	workers = 2
 )
 
-// algorithm is one that a trial is about, and its limit.
+// algorithm is the algorithm of a trial, and its limit.
 type algorithm struct {
 	name string
 	of   window.Limit // but for the window
@@ -42,7 +42,7 @@ type trial struct {
 	traffic   traffic
 	width     int64
 	rate      int64 // sync_rate
-	// load is what is offered, in limits.
+	// load is the offered traffic, in limits.
 	load float64
 	// changing tells that nodes come and go.
 	changing  bool
@@ -50,7 +50,7 @@ type trial struct {
 	seed      uint64
 }
 
-// condition is what proxies and backend have to live with.
+// condition is the network and the clocks that proxies and backend have to live with.
 type condition struct {
 	name    string
 	network sim.Network
@@ -58,8 +58,8 @@ type condition struct {
 	clocksOff int64
 }
 
-// good is the condition of the grid: a round trip within a zone takes 2 to 4 ms, and nothing is lost. hard ones are looked at
-// besides.
+// good is the condition of the grid: a round trip within a zone takes 2 to 4 ms, and nothing is
+// lost. The hard conditions are looked at besides.
 var (
 	good = condition{network: sim.Near}
 	hard = []condition{
@@ -76,7 +76,7 @@ const (
 	cycle = 6
 )
 
-// windows is how many are measured: more of short ones.
+// windows is how many windows are measured: more if they are short.
 func (t *trial) windows() int64 { return max(cycle, min(2*cycle, minute/t.width*cycle/4)) }
 
 func (t *trial) measured() int64 { return monday + warmUp*t.width }
@@ -100,9 +100,10 @@ func (t *trial) flow() *flow {
 	return f
 }
 
-// changes are, in each cycle of windows, shortly after one has begun and later in the next cycle: an eleventh node joins, one leaves
-// in good order, the first one (which is the hot one, if one is) crashes and is back after a second, the one that left comes back,
-// and the eleventh leaves.
+// changes come in each cycle of windows, shortly after a window has begun, and somewhat later in
+// each further cycle: an eleventh node joins, a node leaves in good order, the first node (the hot
+// node, if there is any) crashes and is back after a second, the node that left comes back, and the
+// eleventh leaves.
 func (t *trial) changes() (all []change) {
 	for n := range t.windows() / cycle {
 		at := func(w int64, late float64) int64 {
@@ -143,10 +144,10 @@ type grid struct {
 	conditions []condition
 }
 
-// loads are what is offered, in limits.
+// loads are the amounts of offered traffic, in limits.
 var loads = []float64{1, 2, 5, 10}
 
-// full is what is asked of the product.
+// full is the grid that the product has to pass.
 func full() grid {
 	return grid{
 		algorithms: algorithms, kinds: kinds, widths: []int64{minute, 5 * second}, rates: []int64{second, second / 2},
@@ -203,7 +204,7 @@ func (g grid) trials(only *regexp.Regexp) (all []trial) {
 	return all
 }
 
-// results are what all ways did in a trial.
+// results tell what all ways did in a trial.
 type results struct {
 	trial
 	// possible is min(offered, limit): in each window that was measured the smaller of what was offered and the limit.

@@ -105,7 +105,7 @@ func run(dir string, check, few bool, only string) error {
 	return page.Keep(dir, files, check, "go run ./bench/overshoot")
 }
 
-// alike are those of the trials that differ from the harder ones by their condition only.
+// alike returns those of the trials that differ from the harder trials by their condition only.
 func alike(trials []results) (alike []results) {
 	g := harder()
 	g.conditions = []condition{good}
@@ -139,7 +139,7 @@ func printed(trials []trial, rows []refusalRow) error {
 	return err
 }
 
-// tables are what it comes to in some trials, and each of them.
+// tables returns the summary of some trials, and the figures of each.
 func tables(trials []trial) (string, error) {
 	all, err := measure(trials)
 	if err != nil {

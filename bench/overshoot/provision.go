@@ -62,7 +62,7 @@ func costTable(all []demand) string {
 	return b.String()
 }
 
-// mean is what a partition gets per second, with partitions[i] of them.
+// mean is how many commands a partition gets per second, with partitions[i] of them.
 func (d *demand) mean(i int) float64 {
 	return d.perSecond(d.split[i].commands) / float64(partitions[i])
 }

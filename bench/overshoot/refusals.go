@@ -21,12 +21,12 @@ type refusalTrial struct {
 	// programs are how many of the nodes are programs.
 	programs int
 	rate     int64 // sync_rate
-	// load is what is offered, in limits.
+	// load is the offered traffic, in limits.
 	load    float64
 	traffic string
 }
 
-// refusals is what came of trials.
+// refusals has the figures of trials.
 type refusals struct {
 	requests, admitted, falsely, callouts, waits int
 	// worst is the greatest share of a trial's requests that was refused falsely, and late by how
@@ -34,8 +34,8 @@ type refusals struct {
 	// passed.
 	worst float64
 	late  int64
-	// least and most are what of the limit was in use at most, in the windows where it was least
-	// and most.
+	// least and most are shares of the limit. A window's share is the most that was in use in it:
+	// least is that of the window that used least, most that of the window that used most.
 	least, most float64
 }
 
@@ -45,7 +45,7 @@ const refusalWindows = 4
 // they were granted, so that windows and buckets that begin with a hit are the backend's.
 var even = sim.Network{Trip: sim.Near.Trip}
 
-// next is when the request after the one at a time comes, and to which node.
+// next is when the request after a request at a time comes, and to which node.
 func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, place int) {
 	width := t.limit.Width
 	mean := float64(width) / (t.load * float64(t.limit.Quota()))
@@ -133,7 +133,7 @@ type refusalRow struct {
 	trials []refusalTrial
 }
 
-// refusalTraffic is what most rows are the sum of.
+// refusalTraffic is the traffic that most rows are the sum of.
 var refusalTraffic = []string{"in turn", "at random", "bursts", "one falls silent"}
 
 // refusalGrid is rows that differ by algorithm, limit and number of nodes.

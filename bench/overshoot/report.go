@@ -26,7 +26,7 @@ var ways = []way{
 	{"one limiter", func(r *results) *outcome { return &r.central }},
 }
 
-// What is asked of weir. Arithmetic on rates rounds in the last digits of what is left.
+// Weir has to keep these. Arithmetic on rates rounds in the last digits of what is left.
 const (
 	mostSteady   = 1.00 + 1e-6
 	mostChanging = 1.01 + 1e-6
@@ -36,16 +36,16 @@ const (
 	fromLoad = 2
 )
 
-// ofLimit is what a way admitted as a share of the limit.
+// ofLimit is how much a way admitted, as a share of the limit.
 func (r *results) ofLimit(o *outcome) float64 {
 	return float64(o.admitted) / float64(r.windows()) / float64(r.algorithm.of.Quota())
 }
 
-// ofOffered is what a way admitted as a share of min(offered, limit), window by window.
+// ofOffered is how much a way admitted, as a share of min(offered, limit), window by window.
 func (r *results) ofOffered(o *outcome) float64 { return float64(o.admitted) / r.possible }
 
-// share is what a way admitted as a share of what could be: of min(offered, limit), or of what the one limiter admits that sees every
-// request, if that is less.
+// share is how much a way admitted, as a share of what could be: of min(offered, limit), or of the
+// hits that the central limiter admits, which sees every request, if those are fewer.
 func (r *results) share(o *outcome) float64 {
 	return float64(o.admitted) / math.Max(math.Min(r.possible, float64(r.central.admitted)), 1)
 }
@@ -112,7 +112,7 @@ func over(all []results, of func(r *results) (x float64, ok bool)) (s span) {
 	return s
 }
 
-// summary is what it comes to.
+// summary returns the figures of all trials together.
 func summary(all []results) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d trials            admitted, of what could be    worst window   worst window     callouts        waited,  longest\n", len(all))

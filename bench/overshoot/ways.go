@@ -14,7 +14,7 @@ import (
 	"weir/window"
 )
 
-// outcome is what a way of limiting did with a trial's requests.
+// outcome tells what a way of limiting did with a trial's requests.
 type outcome struct {
 	requests, admitted int
 	// worst is the most of the limit that was ever in use, 1 being all; start the same of the time before anything is measured.

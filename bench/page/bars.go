@@ -28,7 +28,7 @@ type Bar struct {
 	At, Low, High float64
 }
 
-// barsMargin is what title and axis take.
+// barsMargin is the room that title and axis take.
 const (
 	barHeight  = 0.6 * vg.Centimeter
 	barsMargin = 3.5 * vg.Centimeter

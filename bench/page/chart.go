@@ -36,8 +36,8 @@ const (
 	margin                = 4 * vg.Millimeter
 )
 
-// sans is what the text is measured with. Readers who don't have it get one whose letters are as
-// wide.
+// sans is the font that the text is measured with. Readers who don't have it get a font with
+// letters of the same width.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 // Chart is a plot of lines over linear axes. The axes of what is better seen by its logarithm are

@@ -24,7 +24,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// Row writes a row of a table. One that begins with an empty cell begins a table.
+// Row writes a row of a table. A row that begins with an empty cell begins a table.
 func Row(b *strings.Builder, cells ...string) {
 	if cells[0] == "" {
 		b.WriteString("\n")

@@ -51,7 +51,7 @@ type timer struct {
 	clock  *Clock
 	do     func()
 	period int64
-	turn   int // of start and stop: what was started before the last one is over
+	turn   int // of start and stop: what was started before the last turn is over
 }
 
 // start has it done after a time, and from then on every period.

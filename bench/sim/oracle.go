@@ -2,9 +2,10 @@ package sim
 
 import "weir/window"
 
-// Oracle is what one node would have counted that had seen all admitted hits, each at the time when it passed. It tells how much of
-// the limit they ever used, by the algorithm's own definition: of a window its hits, of a sliding window its rate, of buckets
-// the hits of those that count, of a token bucket the tokens that it lacks, which are more than it has if it was overdrawn.
+// Oracle counts as a single node would that had seen all admitted hits, each at the time when it
+// passed. It tells how much of the limit they ever used, by the algorithm's own definition: a
+// window's hits, a sliding window's rate, the hits of the buckets that count, or the tokens that a
+// token bucket lacks, which are more than it has if it was overdrawn.
 type Oracle struct {
 	// Limit and State are for those who look.
 	Limit window.Limit

@@ -7,6 +7,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // worker is an engine with its host, which does with it as package filter does.
@@ -23,7 +24,24 @@ type worker struct {
 	idle    []*Request // to be used again
 }
 
-var _ node.Host = (*worker)(nil)
+var (
+	_ node.Host  = (*worker)(nil)
+	_ node.Owner = (*worker)(nil)
+)
+
+// owner is the node's, nil if it does not listen for overrides.
+func (v *worker) owner() node.Owner {
+	if !v.world.Overrides {
+		return nil
+	}
+	return v
+}
+
+// AppendKey implements node.Owner. No key is overridden.
+func (*worker) AppendKey(key []byte, _ int, _ [][]byte) ([]byte, bool) { return key, false }
+
+// Tag implements node.Owner.
+func (*worker) Tag(int, []window.Limit) any { return nil }
 
 // Now implements node.Host.
 func (v *worker) Now() int64 { return v.world.Now + v.process.off }
@@ -34,7 +52,7 @@ func (v *worker) TickEvery(millis uint32) {
 	v.timer.start(v.timer.period)
 }
 
-// callout is one that is on its way.
+// callout is a callout that is on its way.
 type callout struct {
 	body, answer []byte
 }

@@ -45,15 +45,18 @@ type Options struct {
 	Seed    uint64
 	Places  int // of nodes
 	Workers int // of each
-	// programs are how many of the nodes, the last ones, are programs, which have one worker.
+	// Programs are how many of the nodes, the last ones, are programs, which have one worker.
 	Programs int
 	Network  Network
-	// clocksOff bounds how far a node's clock is from the backend's, either way.
+	// ClocksOff bounds how far a node's clock is from the backend's, either way.
 	ClocksOff int64
-	// counters is the most that the backend keeps; its default if 0.
+	// Counters is the most that the backend keeps; its default if 0.
 	Counters int
 
-	// limit is that of the only rule, and capacity how many counters a node is made for.
+	// Overrides has nodes listen for overrides, as real ones do. There are none.
+	Overrides bool
+
+	// Limit is that of the only rule, and Capacity how many counters a node is made for.
 	Limit    window.Limit
 	Capacity int
 	SyncRate int64
@@ -118,7 +121,7 @@ func (w *World) Start(place int) {
 		var err error
 		v.node, err = node.New(&node.Options{
 			Namespace: "default", Data: &n.shared, Capacity: w.Capacity, Rules: v.rules[:], Random: w.engines.Uint64,
-			Host: v, Timeout: timeout,
+			Host: v, Owner: v.owner(), Timeout: timeout,
 		})
 		if err != nil {
 			w.fail(err)

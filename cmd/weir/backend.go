@@ -49,7 +49,7 @@ func (f *backendFlags) resolve(env environment) (err error) {
 // callTimeout bounds a call of the backend.
 const callTimeout = 10 * time.Second
 
-// refusal is an answer of the backend that does not become another one by asking again.
+// refusal is an answer of the backend that asking again does not change.
 type refusal struct{ error }
 
 // call makes a request of the backend, and reads the answer into result.

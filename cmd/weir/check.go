@@ -101,8 +101,9 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	return nil
 }
 
-// filesIn are the JSON and YAML files in a folder and in those below it, in the order of their names.
-// Hidden ones and node_modules are left out. What can't be listed is among them, for its error.
+// filesIn returns the JSON and YAML files in a folder and in those below it, in the order of their
+// names. Hidden files and node_modules are left out. A folder that can't be listed is among them,
+// for its error.
 func filesIn(name string) (files []string, isFolder bool) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return nil, false
@@ -249,7 +250,7 @@ func severity(f *check.Finding) string {
 
 type githubFindings struct{ w io.Writer }
 
-// What would end a workflow command, or a property of one, is escaped.
+// Characters that would end a workflow command, or a property of it, are escaped.
 var (
 	escapeMessage  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	escapeProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

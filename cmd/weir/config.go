@@ -19,9 +19,9 @@ const configUsage = "`file` with the plugin's configuration, or a document of En
 // placed is the name of a file, behind which a line is, and perhaps a column.
 var placed = regexp.MustCompile(`^(.+?):([0-9]+(?::[0-9]+)?)$`)
 
-// readConfiguration reads one configuration from a file as weir check reads it. Of several, a name
-// ends in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check tells places. Mistakes are
-// printed.
+// readConfiguration reads one configuration from a file as weir check reads it. If a file has
+// several, the name ends in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check tells
+// places. Mistakes are printed.
 func readConfiguration(name string, env environment) (*check.Configuration, error) {
 	where := ""
 	content, err := readFile(name, env)
@@ -55,7 +55,7 @@ func readConfiguration(name string, env environment) (*check.Configuration, erro
 }
 
 // at returns the configurations that begin at a place, which is a line, a line and a column, or
-// empty for anywhere. Of equal ones it has the first.
+// empty for anywhere. If several are equal, it has the first.
 func at(all []check.Configuration, where string) (some []check.Configuration) {
 	for i := range all {
 		c := &all[i]

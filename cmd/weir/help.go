@@ -137,7 +137,7 @@ weir COMMAND --help prints a command's flags, and examples.
 	return b.String()
 }
 
-// helpOf is what --help of a command prints.
+// helpOf returns the text that --help of a command prints.
 func helpOf(flags *flag.FlagSet) string {
 	var b strings.Builder
 	c := find(flags.Name())

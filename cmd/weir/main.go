@@ -33,7 +33,7 @@ func main() {
 	os.Exit(code)
 }
 
-// environment is what a command sees of the process.
+// environment is the part of the process that a command sees.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

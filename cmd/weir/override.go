@@ -263,7 +263,8 @@ func describeLimits(limits []server.OverrideLimit) (text string) {
 	return text
 }
 
-// overriddenWindow is what overrides know a window by: how long it is, or one of a calendar usually is.
+// overriddenWindow returns the width by which overrides know a window: a calendar's is its period's
+// usual length.
 func overriddenWindow(text string) (width time.Duration, ok bool) {
 	if i := slices.Index(calendar.Periods, text); i >= 0 {
 		return time.Duration(calendar.Lengths[i]), true

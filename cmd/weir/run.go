@@ -28,7 +28,7 @@ import (
 	"weir/playground"
 )
 
-// exampleConfiguration is what weir run runs without --config.
+// exampleConfiguration is the configuration that weir run runs without --config.
 //
 //go:embed example.json
 var exampleConfiguration []byte
@@ -43,7 +43,7 @@ type runFlags struct {
 // vmID names what the plugins of a node share.
 const vmID = "weir"
 
-// closeTimeout is what requests in flight get to finish in.
+// closeTimeout is the time that requests in flight get to finish in.
 const closeTimeout = 5 * time.Second
 
 // runNodes is weir run: proxy nodes with the plugin, a counter backend and an upstream in this
@@ -97,7 +97,7 @@ func (f *runFlags) configuration(env environment) (*check.Configuration, error) 
 	return &check.Configuration{Document: exampleConfiguration, Config: parsed}, err
 }
 
-// runner is what weir run runs.
+// runner runs the nodes of weir run.
 type runner struct {
 	flags    runFlags
 	env      environment
@@ -107,7 +107,7 @@ type runner struct {
 	table    *table // nil where there is no terminal
 	// processes are the nodes', once they run.
 	processes []*host.Process
-	// lines are what nodes reach the backend by.
+	// lines lead from the nodes to the backend.
 	lines ui.Lines
 }
 

@@ -22,8 +22,8 @@ func (s *secret) define(flags *flag.FlagSet, name, usage, fileUsage string) {
 	flags.StringVar(&s.file, name+"-file", "", fileUsage)
 }
 
-// given is what the flag or else the environment says, unless there is a file. Errors wrap
-// [errUsage].
+// given returns the secret of the flag, or else of the environment, unless there is a file. Errors
+// wrap [errUsage].
 func (s *secret) given(env environment) (string, error) {
 	switch {
 	case s.value != "" && s.file != "":
@@ -34,7 +34,7 @@ func (s *secret) given(env environment) (string, error) {
 	return env.getenv(s.variable), nil
 }
 
-// read is what the flag, the file or the environment says, without a line's end.
+// read returns the secret of the flag, the file or the environment, without a line's end.
 func (s *secret) read(env environment) (string, error) {
 	value, err := s.given(env)
 	if err != nil || s.file == "" {

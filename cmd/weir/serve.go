@@ -182,8 +182,8 @@ type trusted struct {
 // anybody reports whether anybody is believed.
 func (t *trusted) anybody() bool { return t.tokens == nil && !t.certificates }
 
-// host is the one that requests have to name at an address, empty for any: where a secret is asked for,
-// no page of another site has it.
+// host returns the host that requests have to name at an address, empty for any: where a secret is
+// asked for, no page of another site has it.
 func (t *trusted) host(l net.Listener) string {
 	if !t.anybody() || t.insecure || !isLoopback(l.Addr()) {
 		return ""
@@ -229,7 +229,7 @@ type service struct {
 	limits   *rateLimits  // Envoy's rate limit service; nil for none
 	store    openStore
 	trusted  trusted
-	// webhook is the URL of one that hears of warnings, empty for none.
+	// webhook is the URL that hears of warnings, empty for none.
 	webhook string
 	// delay is for how long it goes on after it was told to end.
 	delay time.Duration

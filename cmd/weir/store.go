@@ -18,7 +18,7 @@ import (
 
 // storeFlags say which store to open.
 type storeFlags struct {
-	// url is what is given, and name what resolve makes of it.
+	// url is the flag's, and name is the URL that resolve makes of it.
 	url  secret
 	name string
 	// maxCounters bounds a store in memory or in a file, which has its own bound if it is 0.
@@ -57,7 +57,7 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	})
 }
 
-// kind is what kind of store it is. What comes before the colon is no secret.
+// kind returns the kind of store. The part before the colon is no secret.
 func (f *storeFlags) kind() string {
 	kind, _, _ := strings.Cut(f.name, ":")
 	return kind

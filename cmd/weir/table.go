@@ -25,8 +25,8 @@ const (
 	rateOver   = 2 * time.Second
 )
 
-// table is what nodes do, at the end of a terminal: drawn again and again in the same place, below
-// what else is printed. It may be used by several goroutines.
+// table shows what nodes do, at the end of a terminal: drawn again and again in the same place,
+// below all else that is printed. It may be used by several goroutines.
 type table struct {
 	terminal *os.File
 	nodes    []*host.Process

@@ -95,7 +95,7 @@ func showTop(ctx context.Context, args []string, env environment) error {
 	return err
 }
 
-// page is what weir top prints at once.
+// page returns the text that weir top prints at once.
 func (c *topCommand) page(ctx context.Context, query url.Values) (string, error) {
 	top, err := c.ask(ctx, query)
 	if err != nil {

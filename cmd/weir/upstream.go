@@ -20,8 +20,8 @@ const (
 	piece, pace = 10, 10 * time.Millisecond
 )
 
-// ownUpstream is what weir run forwards requests to by itself: it answers with the request, or where
-// a language model is asked, in a model's place.
+// ownUpstream is the upstream that weir run brings along: it answers with the request, or where a
+// language model is asked, in a model's place.
 func ownUpstream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost && r.URL.Path == chatPath {
 		chat(w, r)
@@ -38,7 +38,7 @@ func ownUpstream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// chatRequest is what is looked at of a request for a chat completion.
+// chatRequest has the fields of a request for a chat completion that are looked at.
 type chatRequest struct {
 	Model               string          `json:"model"`
 	Messages            json.RawMessage `json:"messages"`
@@ -50,15 +50,15 @@ type chatRequest struct {
 	} `json:"stream_options"`
 }
 
-// chatUsage is what a completion has cost.
+// chatUsage is the cost of a completion.
 type chatUsage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
 	TotalTokens      int `json:"total_tokens"`
 }
 
-// chat answers in the place of a model: with words of no meaning, as many as it likes, but no more
-// than were asked for. Answers have the shape of OpenAI's.
+// chat answers in the place of a model: with words of no meaning, of a number that it likes, but no
+// more than were asked for. Answers have the shape of OpenAI's.
 func chat(w http.ResponseWriter, r *http.Request) {
 	var asked chatRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxChat)).Decode(&asked); err != nil {

@@ -15,7 +15,7 @@ import (
 	"weir/sharedata"
 )
 
-// release and commit are what the linker has been told of the files of a release.
+// release and commit are set by the linker in the files of a release.
 var release, commit string
 
 // printVersion is weir version.

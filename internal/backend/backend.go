@@ -44,7 +44,7 @@ func New(counters store.Store) *Backend {
 	}
 }
 
-// Reply is what becomes of a push.
+// Reply tells what became of a push.
 type Reply struct {
 	store.Outcome
 	// Body is the answer on the wire, and Items how many totals it has.

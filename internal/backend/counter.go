@@ -17,7 +17,7 @@ import (
 // find out when their windows end, at the latest.
 const noticeLife = time.Hour
 
-// Counter is what a store has of one key.
+// Counter holds all that a store has of one key.
 type Counter struct {
 	// NowNanos is the store's time.
 	NowNanos uint64
@@ -55,9 +55,9 @@ func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c 
 	return c, nil
 }
 
-// Change is what to do with a key's counter.
+// Change asks for a change of a key's counter.
 type Change struct {
-	// ID is the key's. Rule and Values are what nodes find it by.
+	// ID is the key's. Rule and Values tell nodes which key it is.
 	ID     wire.ID
 	Rule   string
 	Values []string
@@ -69,10 +69,11 @@ type Change struct {
 // ErrUntold is wrapped by the error of a change that was made, but of which nodes were not told.
 var ErrUntold = errors.New("the counter was changed, but nodes were not told")
 
-// ChangeCounter takes hits out of a key's counter, once, and tells all nodes to forget what they have
-// of it. What is counted meanwhile stays counted. It returns how many hits were given back, of all
-// limits together, and the version of the list by which nodes know. If the change is none, the error
-// wraps [store.ErrInvalid]. After another one, but for [ErrUntold], it may have been made or not.
+// ChangeCounter takes hits out of a key's counter, once, and tells all nodes to forget what they
+// have of it. Hits that are counted meanwhile stay counted. It returns how many hits were given
+// back, of all limits together, and the version of the list by which nodes know. If the change is
+// none, the error wraps [store.ErrInvalid]. After any other error but [ErrUntold], the change may
+// have been made or not.
 func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
 	notice := wire.Override{Rule: change.Rule, Values: change.Values}
 	if err := checkKey(&notice); err != nil {

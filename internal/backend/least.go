@@ -9,12 +9,12 @@ import (
 	"weir/internal/wire"
 )
 
-// asked is what a key asked for in a window.
+// asked tells how many hits a key asked for in a window.
 type asked struct {
 	least, most uint64
 	// sampled says that it stands for others, too.
 	sampled bool
-	// floors are those of the reports that have it among the busy ones.
+	// floors are those of the reports that have it among their busy keys.
 	floors uint64
 }
 

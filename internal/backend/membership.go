@@ -9,8 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// joinEvery is how often a node that pushes joins its namespace in the store, and how often one that
-// only reads has the nodes counted. In between a handler knows by itself.
+// joinEvery is how often a node that pushes joins its namespace in the store, and how often a node
+// that only reads has the nodes counted. In between a handler knows by itself.
 const joinEvery = time.Second
 
 // membership counts the nodes of namespaces, without asking the store each time.
@@ -29,8 +29,9 @@ type joining struct {
 	counted bool
 }
 
-// count is how many nodes are active in the namespace of a push, its own included. Who only reads,
-// as a node does that has just started, is none of them yet: leases of others need not shrink for it.
+// count is how many nodes are active in the namespace of a push, its own included. A node that only
+// reads, such as a node that has just started, is none of them yet: leases of others need not
+// shrink for it.
 func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Push) (nodes uint64, err error) {
 	key, now := member{p.Namespace, p.Node}, m.now()
 	m.mu.Lock()

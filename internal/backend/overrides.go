@@ -37,7 +37,7 @@ type overrides struct {
 	swept time.Time
 }
 
-// list is what is known of a namespace's list.
+// list holds what is known of a namespace's list.
 type list struct {
 	bytes   []byte
 	version uint64
@@ -119,7 +119,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	return func() {}
 }
 
-// of is what is known of a namespace's list. The lock is held.
+// of returns what is known of a namespace's list. The lock is held.
 func (o *overrides) of(namespace string) *list {
 	l := o.lists[namespace]
 	if l == nil {
@@ -166,7 +166,7 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	l.set(bytes, version, at)
 }
 
-// answer is what a push's sender is told.
+// answer is the part of a push's answer that tells its sender of the list.
 func (o *overrides) answer(p *wire.Push) wire.Overrides {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,10 +182,10 @@ type Overrides struct {
 	// Version is that of the list, which has those that count, in the order of rules and values.
 	Version uint64
 	List    []wire.Override
-	// Nodes have told of the namespace lately what they know. Of these Knowing go by this list, and
-	// Unfitting can't apply some of it.
+	// Nodes have told of the namespace lately what they know. Knowing counts those that go by this
+	// list, and Unfitting those that can't apply some of it.
 	Nodes, Knowing, Unfitting int
-	// Unfit is how many overrides of their lists, this one or another, nodes can't apply, all together.
+	// Unfit is how many overrides nodes can't apply, all together, whichever list they have.
 	Unfit uint64
 }
 

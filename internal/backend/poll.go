@@ -4,15 +4,24 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"weir/internal/wire"
 )
 
-// Poll waits until a namespace has another list of overrides than that of a version, or until ctx ends, or
-// ended is closed.
-// It looks for what other backends have changed each within at least, and leaves up to as much time
-// before it returns: otherwise all nodes of a namespace would come at the same time.
-func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, namespace string, within time.Duration, of uint64) {
-	if b.overrides.poll(ctx, ended, namespace, max(within, lookEvery), of) {
-		apart := time.NewTimer(rand.N(within + 1))
+// Poll waits until there is another list of overrides than the sender of a push on the wire has, if
+// that asks for it ([wire.Known.Within]); or until ctx ends, or ended is closed. Then push it: its answer
+// tells. What the sender says that it knows is noted at once.
+//
+// Not all return at the same time, which would have all nodes of a namespace ask for the list together.
+func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) {
+	p, err := wire.DecodePush(body)
+	if err != nil || p.Known.Within == 0 {
+		return
+	}
+	b.overrides.look(ctx, p)()
+	within := max(lookEvery, time.Duration(min(p.Known.Within, longestWithin))*time.Millisecond)
+	if b.overrides.poll(ctx, ended, p.Namespace, within, p.Known.Of) {
+		apart := time.NewTimer(rand.N(within))
 		defer apart.Stop()
 		select {
 		case <-apart.C:
@@ -21,6 +30,9 @@ func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, namespace str
 		}
 	}
 }
+
+// longestWithin bounds what a sender asks for, in milliseconds.
+const longestWithin = uint64(wire.LongestPoll / 1e6)
 
 // poll reports whether the list has become another one than that of a version.
 func (o *overrides) poll(ctx context.Context, ended <-chan struct{}, namespace string, within time.Duration, of uint64) (other bool) {

@@ -26,7 +26,7 @@ func (b *Backend) report(ctx context.Context, body []byte) error {
 	return b.store.Report(ctx, r.Namespace, r.Sender, body)
 }
 
-// Top is what the nodes of a namespace have seen of its keys lately.
+// Top tells what the nodes of a namespace have seen of its keys lately.
 type Top struct {
 	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report was made at
 	// OldestNanos of Unix time, 0 if there is none.
@@ -35,7 +35,8 @@ type Top struct {
 	Rules          []TopRule
 }
 
-// TopRule is what they have seen of a rule. Rates are per second. Those of requests and hits are exact.
+// TopRule tells what they have seen of a rule. Rates are per second. Those of requests and hits are
+// exact.
 type TopRule struct {
 	Name   string
 	Shadow bool
@@ -67,8 +68,9 @@ type TopKey struct {
 	ID wire.ID
 	// Name is as [wire.AppendValue] makes it, empty if the rule does not reveal it.
 	Name []byte
-	// Hits and Refused are the key's, to all that is known: they may be MoreHits and MoreRefused more.
-	// What was drawn at random may be off by Margin and MarginRefused besides, twice the standard error.
+	// Hits and Refused are the key's, to all that is known: they may be MoreHits and MoreRefused
+	// more. Figures of hits that were drawn at random may be off by Margin and MarginRefused
+	// besides, twice the standard error.
 	Hits, MoreHits, Margin              float64
 	Refused, MoreRefused, MarginRefused float64
 	// RecentHits and RecentRefused are those of the rule's RecentSeconds, as far as is known.
@@ -78,7 +80,7 @@ type TopKey struct {
 	Nodes int
 }
 
-// Measured is what a shadow rule would do to keys.
+// Measured tells what a shadow rule would do to keys.
 type Measured struct {
 	// Keys were looked at, of which Refused would have been refused lately. They are one in Every of all
 	// keys, chosen by their hashes.
@@ -87,7 +89,7 @@ type Measured struct {
 	Limits        []MeasuredLimit
 }
 
-// MeasuredLimit is what a limit would have to be.
+// MeasuredLimit tells how high a limit would have to be.
 type MeasuredLimit struct {
 	Limit, WidthMillis uint64
 	// Windows were looked at, in which all keys asked for Hits. The window that runs is among them only
@@ -95,9 +97,9 @@ type MeasuredLimit struct {
 	Windows int
 	Running bool
 	Hits    uint64
-	// Least is the least limit that would have refused at most a thousandth of these hits, as far as the
-	// keys with most hits and the sample of others tell. Most is what the key with most asked for in one
-	// window.
+	// Least is the least limit that would have refused at most a thousandth of these hits, as far
+	// as the keys with most hits and the sample of others tell. Most is how many hits the busiest
+	// key asked for in one window.
 	Least, Most uint64
 	// Sure is the least limit that would have refused at most a thousandth whatever was not seen, if
 	// Bounded says that there is a bound to that: in one window a key that was not seen had Unseen hits at
@@ -106,7 +108,7 @@ type MeasuredLimit struct {
 	Bounded      bool
 }
 
-// reportLife is how long a report speaks for its sender: one that is there sends the next after some
+// reportLife is how long a report speaks for its sender: a living sender reports again after some
 // five seconds. It is by the store's time, which reports have.
 const reportLife = uint64(15e9)
 
@@ -162,8 +164,8 @@ func merge(reports []*wire.Report, only string) (t Top) {
 	return t
 }
 
-// busiest are the rules with most requests, as many as a report has: senders that make up names make no
-// answer longer.
+// busiest returns the rules with most requests, at most the number that a report has: senders that
+// make up names make no answer longer.
 func busiest(rules map[string][]seen) []string {
 	requests := make(map[string]float64, len(rules))
 	for name, all := range rules {
@@ -218,8 +220,8 @@ func (s *seen) seconds() float64 { return float64(max(1, s.SpanMillis)) / 1000 }
 // recentSeconds is the time that it speaks of as recent; 0 if it does not tell.
 func (s *seen) recentSeconds() float64 { return float64(s.RecentMillis) / 1000 }
 
-// spread is the variance of a key's hits, if it has so many, by what was drawn at random: each request
-// stands for Every with one chance in as many.
+// spread is the variance of a key's hits, if it has so many, by what was drawn at random: each
+// request stands for Every with one chance in Every.
 func (s *seen) spread(hits uint64) float64 {
 	cost := 1.0
 	if s.Requests > 0 {
@@ -238,8 +240,8 @@ type merged struct {
 	floor, floorRefused float64
 }
 
-// mergeKeys adds what reports tell of each key. A report that does not have it leaves open whether it
-// has as many hits as any that is not in its list.
+// mergeKeys adds what reports tell of each key. If a report does not have a key, the key may have
+// any number of hits up to the most that a key outside its list has.
 func (r *TopRule) mergeKeys(all []seen) {
 	keys := map[wire.ID]*merged{}
 	of := func(s *seen, k *wire.ReportKey) *merged {
@@ -289,7 +291,7 @@ func (r *TopRule) mergeKeys(all []seen) {
 	r.Refused = first(found, func(k *TopKey) float64 { return k.Refused })
 }
 
-// first are the keys with most of something, as many as a report has.
+// first returns the keys with most of something, at most the number that a report has.
 func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
 	some := make([]*TopKey, 0, len(keys)) // or else each comparison copies two
 	for i := range keys {
@@ -307,7 +309,8 @@ func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
 	return top
 }
 
-// measure merges samples, key by key: what a key asked for in a window is what it asked all nodes.
+// measure merges samples, key by key: in each window a key asked for the sum of what it asked all
+// nodes for.
 func measure(all []seen) *Measured {
 	all = slices.DeleteFunc(slices.Clone(all), func(s seen) bool { return !s.Shadow })
 	// Those of the newest report, as a configuration may have changed.

@@ -11,7 +11,7 @@ import (
 	"weir/window"
 )
 
-// Period is what a calendar divides time into.
+// Period is a part of time that a calendar divides it into.
 type Period uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 // Periods are the names of periods, in their order.
 var Periods = []string{"day", "week", "month"}
 
-// Lengths are how long periods are, if no clock is changed, and a month has as many days as any has.
+// Lengths are how long periods are, if no clock is changed and each month has 31 days.
 var Lengths = [...]int64{Day: day, Week: 7 * day, Month: 31 * day}
 
 const (
@@ -40,11 +40,11 @@ type Calendar struct {
 	period    Period
 	day, hour int64
 	zone      *zone
-	// last is the window that was asked for last: nearly always the one that is asked for next.
+	// last is the window that was asked for last. Nearly always it is asked for again next.
 	last atomic.Pointer[window.Span]
 }
 
-// Fault is what is wrong with a calendar. Who reads its parts says it in words of its own.
+// Fault says why a calendar is wrong. Each reader of a calendar's parts has its own words for it.
 type Fault uint8
 
 const (
@@ -54,7 +54,7 @@ const (
 	UnknownZone
 	// WrongHour is not from 0 to 23.
 	WrongHour
-	// WrongDay is not one that the period has.
+	// WrongDay is a day that the period doesn't have.
 	WrongDay
 )
 
@@ -99,7 +99,7 @@ func (c *Calendar) At(nanos int64) window.Span {
 	return s
 }
 
-// Of is the window of a number, as At gives them.
+// Of returns the window of a number that At has given.
 func (c *Calendar) Of(number uint64) window.Span {
 	if last := c.last.Load(); last != nil && last.Number == number {
 		return *last
@@ -124,8 +124,8 @@ func (c *Calendar) guess(nanos int64) int64 {
 	}
 }
 
-// begins is the start of a window, in nanoseconds since the Unix epoch. Windows are counted from
-// the one that begins in the first month, or week, or day, of 1970.
+// begins is the start of a window, in nanoseconds since the Unix epoch. Window 0 begins in the
+// first month, or week, or day, of 1970.
 func (c *Calendar) begins(index int64) int64 {
 	var days int64
 	switch c.period {
@@ -142,12 +142,13 @@ func (c *Calendar) begins(index int64) int64 {
 	return c.zone.instant(86400*days+3600*c.hour) * second
 }
 
-// What makes of a window of the calendar one that stores know, as [window.Span] says.
+// These make a window that stores know out of a calendar's, as [window.Span] says.
 const (
-	// overhang is for how long what comes late is counted in its window, after that has ended.
+	// overhang is for how long after a window's end late hits are still counted in it.
 	overhang = hour / 2
-	// fewer is by how many windows of its width there are fewer than windows of the calendar up to
-	// its end. So it is longer than these: of each period by a fiftieth at least until 2100.
+	// A window's width is such that fewer windows of that width than of the calendar fit before its
+	// end: fewer by these. So the width is longer than the calendar's window, by a fiftieth at
+	// least until 2100.
 	fewerDays, fewerWeeks, fewerMonths = 5000, 400, 100
 )
 

@@ -93,7 +93,7 @@ func parse(text string) *zone {
 	return z
 }
 
-// rule is what is left of a rule. Its methods take of it what they can.
+// rule is the rest of a rule's text. Its methods take from its front what they can.
 type rule struct{ text string }
 
 // name skips a name: letters, or anything in angle brackets.
@@ -202,10 +202,11 @@ func (z *zone) offset(at int64) int64 {
 	return z.standard
 }
 
-// instant is the time at which the clock shows so many seconds since the Unix epoch: the first such, or
-// if the clock skips it, the one by the clock as it was before (RFC 5545, 3.3.5).
+// instant is the time at which the clock shows so many seconds since the Unix epoch. If it shows
+// them twice, that is the first time. If it skips them, the offset from before the change counts
+// (RFC 5545, 3.3.5).
 func (z *zone) instant(local int64) int64 {
-	const before = 36 * 3600 // is ahead of any change that matters here, and behind the last one
+	const before = 36 * 3600 // is ahead of any change that matters here, and behind the change before that
 	offset := z.offset(local - before)
 	if at := local - offset; z.offset(at) == offset {
 		return at

@@ -30,7 +30,7 @@ type Finding struct {
 	at int
 }
 
-// Report is what a file has.
+// Report tells what a file has.
 type Report struct {
 	// Configurations is how many there are.
 	Configurations int
@@ -40,13 +40,13 @@ type Report struct {
 	Accepted []Configuration
 }
 
-// Configuration is one that the plugin accepts.
+// Configuration is a configuration that the plugin accepts.
 type Configuration struct {
 	// Line and Column are where it begins; they count as those of a [Finding].
 	Line, Column int
-	// Document is what the plugin gets.
+	// Document is the JSON that the plugin gets.
 	Document []byte
-	// Config is what that means.
+	// Config is its meaning.
 	Config *config.Config
 }
 
@@ -55,7 +55,7 @@ func (r *Report) Refused() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
 }
 
-// File checks a file. Its name says whether one that begins as JSON does is YAML.
+// File checks a file. If the file begins as JSON does, its name says whether it is YAML.
 func File(name string, content []byte) *Report {
 	return check(checker{file: content, places: placesOf(content)}, name)
 }
@@ -267,8 +267,8 @@ func (c *checker) add(m mistake, warning bool) {
 	})
 }
 
-// withoutPlace returns a problem without the line and column that it begins with: they are those in
-// a document that may be a part of another one.
+// withoutPlace returns a problem without the line and column that it begins with: these are places
+// in a document that may be a part of another document.
 func withoutPlace(problem string) string {
 	const head = "not JSON"
 	if rest, ok := strings.CutPrefix(problem, head+" at line "); ok {

@@ -19,7 +19,7 @@ const (
 // document is the JSON that the plugin would get, and where in the file it comes from.
 type document struct {
 	text []byte
-	// from returns the offset in the file that one in the text comes from.
+	// from returns the offset in the file that an offset in the text comes from.
 	from func(offset int) int
 	// mistakes are values that JSON does not have.
 	mistakes []mistake
@@ -27,7 +27,7 @@ type document struct {
 	envoys map[int]bool
 }
 
-// mistake is what is wrong at an offset of the file.
+// mistake tells what is wrong at an offset of the file.
 type mistake struct {
 	at            int
 	path, problem string
@@ -64,8 +64,8 @@ func asJSON(n *node, envoy bool) *document {
 type writer struct {
 	*document
 	envoy bool
-	// origins lead from offsets in the text, in their order, to offsets in the file. What is between
-	// two comes from the first one's.
+	// origins lead from offsets in the text, in their order, to offsets in the file. Text between
+	// two origins comes from the first.
 	origins []origin
 }
 

@@ -11,7 +11,7 @@ import (
 // align returns where in the file each byte of a string is written. If the string and the file
 // don't fit, which only unusual YAML does, all of it is where the string begins.
 //
-// What is white may be folded, indented or escaped. So only the rest is compared, and white space is
+// White space may be folded, indented or escaped. So only the rest is compared, and white space is
 // where the next other character is.
 func align(file []byte, n *node) []int {
 	places := make([]int, len(n.text)+1)
@@ -68,7 +68,7 @@ func (a *aligner) begin() {
 	a.pos += skip + 1
 }
 
-// find walks over white space to the next character, which should be this one, and over it.
+// find walks over white space to the next character, which should be want, and over it.
 func (a *aligner) find(want rune) (at int, found bool) {
 	for a.pos < len(a.file) {
 		at = a.pos
@@ -89,7 +89,7 @@ func (a *aligner) find(want rune) (at int, found bool) {
 	return at, false
 }
 
-// lineBreak is what an escaped one means: nothing.
+// lineBreak stands for an escaped line break, which means nothing.
 const lineBreak = '\n'
 
 // escaped walks over an escape, of which the backslash is behind it, and returns what it means.

@@ -11,7 +11,7 @@ import (
 )
 
 // hint says what a wrong value or an unknown field was probably meant to be, or nothing. The plugin
-// says of a field what is spelled like it; this is what is called otherwise.
+// itself names fields of a similar spelling; hints are for fields of other names.
 func hint(e config.Error, text []byte) string {
 	if e.Path == "" || e.At >= len(text) || text[e.At] != '"' {
 		return ""
@@ -42,7 +42,7 @@ func meantField(name string, known []string) string {
 	return ""
 }
 
-// otherNames are what other limiters call a field, as letters.
+// otherNames are other limiters' names of a field, as letters.
 var otherNames = map[string][]string{
 	"algorithm":          {"strategy", "policy", "type", "kind", "limittype"},
 	"backend":            {"redis", "ratelimitservice", "cluster", "server"},
@@ -108,7 +108,7 @@ var meanings = words(map[string]string{
 	"key":                "client_ip ip remote_ip remote_addr remote_address source_ip source_address ip_address\n method http_method\n path url uri\n host authority hostname",
 })
 
-// words reads lines of which the first word is what the others mean.
+// words reads lines. The first word of a line is the meaning of its other words.
 func words(fields map[string]string) map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for field, lines := range fields {

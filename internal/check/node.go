@@ -8,11 +8,11 @@ type node struct {
 	kind kind
 	// at is the offset in the file at which the value begins, end the one behind a value of JSON.
 	at, end int
-	// text is what a string means; of another scalar, how JSON writes it.
+	// text is the meaning of a string; for another scalar it is JSON's writing of it.
 	text string
 	// writing is how the file has a string.
 	writing writing
-	// envoys is what Envoy makes of a scalar of YAML, as JSON; empty if that is the same.
+	// envoys is Envoy's reading of a scalar of YAML, as JSON; empty if that is the same.
 	envoys string
 	// merge is the offset behind a merge key of YAML; 0 for none. Its fields are among names.
 	merge int

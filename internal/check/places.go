@@ -57,7 +57,8 @@ func (p *places) position(offset int) (line, column int) {
 	return line, sort.SearchInts(columns, offset-start) + 1
 }
 
-// offset returns the offset of a place; of one outside of the text, the next one in it.
+// offset returns the offset of a place. If the place is outside of the text, it is the nearest in
+// it.
 func (p *places) offset(line, column int) int {
 	text, start, columns := p.line(max(0, min(line, len(p.lines))-1))
 	column = max(0, column-1)

@@ -12,9 +12,9 @@ import (
 // tokens are the JSON Web Tokens that a filter verifies.
 type tokens struct {
 	providers []provider
-	// optional reports whether requests without a token pass, failed whether ones do whose token is not
-	// valid, extracted whether such a token is taken for a valid one, and open whether there are requests
-	// that no rule wants a token of.
+	// optional reports whether requests without a token pass, failed whether those with an invalid
+	// token do, extracted whether such a token is taken for valid, and open whether there are
+	// requests that no rule wants a token of.
 	optional, failed, extracted, open bool
 }
 
@@ -143,7 +143,7 @@ func texts(n *node) (all []string) {
 	return all
 }
 
-// readResources reads what resources of Istio and Envoy Gateway have verified. Of a file that has some,
+// readResources reads what resources of Istio and Envoy Gateway have verified. If a file has any,
 // they are taken to be for its plugins.
 func readResources(documents []*node) (all []tokens) {
 	var resources []*node
@@ -179,7 +179,7 @@ func readResources(documents []*node) (all []tokens) {
 	return all
 }
 
-// claim says why a claim may be that of another token than the one that was verified, or of none.
+// claim says why a claim may be that of another token than was verified, or of none.
 func (f *filters) claim(verified []tokens, s *config.Selector, rule *config.Rule) string {
 	switch {
 	case len(verified) > 0 && s.Metadata != "":
@@ -217,7 +217,7 @@ func safer(verified []tokens, s *config.Selector) string {
 	return `{"jwt_claim": ` + strconv.Quote(s.Claim) + `, "metadata": ` + strconv.Quote(payload) + "}"
 }
 
-// claimOfHeader says how jwt_authn may have verified another token than the one in a header, or none.
+// claimOfHeader says how jwt_authn may have verified another token than the header's, or none.
 func claimOfHeader(verified []tokens, name string, rule *config.Rule) string {
 	for _, t := range verified {
 		switch {
@@ -235,7 +235,7 @@ func claimOfHeader(verified []tokens, name string, rule *config.Rule) string {
 	return ""
 }
 
-// differs says how a provider's token may not be the one that is read of a header.
+// differs says how a provider's token may not be the token that is read from a header.
 func (p *provider) differs(header string, optional bool) string {
 	const unread = ", which is not read here"
 	for _, h := range p.headers {

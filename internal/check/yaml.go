@@ -118,7 +118,7 @@ func (r *yamlReader) fields(n *node, content []*yaml.Node) {
 	}
 }
 
-// scalar reads one as JSON has it. What readers of YAML disagree about is a problem.
+// scalar reads a scalar as JSON has it. A scalar that readers of YAML disagree about is a problem.
 func (n *node) scalar(y *yaml.Node) {
 	switch y.Style &^ yaml.TaggedStyle {
 	case yaml.SingleQuotedStyle:

@@ -33,7 +33,7 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", l.File, l.Line, l.Column, l.Problem)
 }
 
-// Result is what files were converted to.
+// Result is the outcome of a conversion.
 type Result struct {
 	// Document is the configuration, as JSON.
 	Document []byte
@@ -113,7 +113,7 @@ func (c *converter) fail(at place, format string, args ...any) {
 // maxRules is how many rules a configuration has at most.
 const maxRules = 256
 
-// add adds a rule. Its name becomes one that a rule may have, and that no other has.
+// add adds a rule. Its name is changed so that a rule may have it, and no other rule has it.
 func (c *converter) add(at place, r rule) {
 	if len(c.said.Rules) == maxRules {
 		c.lose(at, "a configuration has at most %d rules", maxRules)
@@ -127,8 +127,8 @@ func (c *converter) add(at place, r rule) {
 	c.said.Rules = append(c.said.Rules, r)
 }
 
-// shareCounters has proxies share the counters of rules whose rate says so. failure is what decides while
-// the backend is away, as a value of the source's says.
+// shareCounters has proxies share the counters of rules whose rate says so. failure says what
+// decides while the backend is away, as a value of the source's says.
 func (c *converter) shareCounters(said value, failure string) {
 	c.said.Backend = &backend{backendCluster}
 	if c.said.OnBackendFailure == "" {
@@ -175,7 +175,8 @@ func (c *converter) name(wanted string) string {
 	return name
 }
 
-// configuration is what is written of Weir's: see docs/configuration.md.
+// configuration has those fields of Weir's configuration that are written: see
+// docs/configuration.md.
 type configuration struct {
 	Namespace        string    `json:"namespace,omitempty"`
 	SyncRate         *float64  `json:"sync_rate,omitempty"`

@@ -30,7 +30,8 @@ type entry struct {
 	// constant says that it has always this value.
 	constant bool
 	value    string
-	// selector is what it has otherwise, which is a header, a parameter of the query or another.
+	// selector says where else it has its value from: a header, a parameter of the query or
+	// another.
 	selector      any
 	header, query string
 	remoteAddress bool

@@ -184,7 +184,7 @@ func (p *kongPlugin) holds(r *kongRoute) bool {
 	return (p.service == "" || slices.Contains(r.services, p.service)) && (p.route == "" || slices.Contains(r.names, p.route))
 }
 
-// rank says which of several plugins of a name a request runs: the one with most.
+// rank orders plugins of a name: a request runs only that of the highest rank.
 func (p *kongPlugin) rank() (n int) {
 	if p.route != "" {
 		n += 2

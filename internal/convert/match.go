@@ -71,7 +71,7 @@ func (t text) overlaps(o text) bool {
 	return true
 }
 
-// literal is what all texts begin with that match a regular expression, as far as it is plain.
+// literal returns the plain characters that begin all texts which match a regular expression.
 func literal(expr string) string {
 	end := strings.IndexAny(expr, `\.+*?()|[]{}^$`)
 	switch {
@@ -86,7 +86,7 @@ func literal(expr string) string {
 	return expr[:end]
 }
 
-// within reports whether it is known that a text which fulfils the condition fulfils the other one.
+// within reports whether every text that fulfils the condition is known to fulfil the other.
 func (t text) within(o text) bool {
 	switch {
 	case t == o || o.all():
@@ -101,7 +101,7 @@ func (t text) within(o text) bool {
 	return false
 }
 
-// anyOf is the condition that one of some holds.
+// anyOf returns the condition that any of some holds.
 func anyOf(texts []text) text {
 	var kept []text
 	for _, t := range texts {
@@ -150,7 +150,7 @@ type location struct {
 	hosts []text // any of them; all if there are none
 	paths []text
 	rest  match // its Host and Path are nil
-	// rank orders locations that a request fits: the largest is the one that it belongs to.
+	// rank orders locations that a request fits: it belongs to the location of the largest rank.
 	rank []int
 	// stops says that of nginx's prefixes it goes before regular expressions.
 	stops bool

@@ -209,7 +209,7 @@ func (c *converter) mapped(http *directive, z *zone, parts []part) []part {
 	return parts
 }
 
-// mapValue is what a line of a map compares.
+// mapValue returns the condition of a line of a map.
 func (c *converter) mapValue(o *directive) (text, bool) {
 	switch {
 	case o.name == "hostnames" || o.name == "volatile" || o.name == "include":

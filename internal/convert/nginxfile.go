@@ -65,7 +65,8 @@ func (s *scanner) take(bytes int) {
 
 const spaces = " \t\r\n"
 
-// word reads the next one: a text, or one of ; { } if mark is set. There is none where both are zero.
+// word reads the next word: a text, or one of ; { } if mark is set. There is none where both are
+// zero.
 func (s *scanner) word() (text string, mark byte, at place) {
 	for {
 		s.take(len(s.text) - len(strings.TrimLeft(s.text, spaces)))

@@ -72,8 +72,8 @@ func variable(name string) (s selected, ok bool) {
 	return selected{}, false
 }
 
-// keyOf makes selectors of a text with variables. has are those of them that requests may lack; always
-// reports whether there is one that none lacks.
+// keyOf makes selectors of a text with variables. has are those of them that requests may lack;
+// always reports whether there is any that no request lacks.
 func (c *converter) keyOf(at place, parts []part) (key []any, has []selected, always, ok bool) {
 	for _, p := range parts {
 		if !p.variable {

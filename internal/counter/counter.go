@@ -12,7 +12,7 @@ import (
 	"weir/window"
 )
 
-// Rule is what a counter needs to know of a rule.
+// Rule has all that a counter needs to know of a rule.
 type Rule struct {
 	// Limits are all of the rule's.
 	Limits []window.Limit
@@ -24,7 +24,7 @@ type Rule struct {
 	codecs []window.Codec // of the limits, once the rule is compiled
 }
 
-// kin is what a rule and its variants have in common.
+// kin has what a rule and its variants share.
 type kin struct {
 	nodes uint64
 	quota uint64 // the largest of any limit
@@ -44,9 +44,9 @@ func (r *Rule) Compile() {
 	r.Admit(r.Limits)
 }
 
-// Variant is a compiled rule with other limits: as many, of the same shapes, in the same order. Its
-// counters are the rule's, so that the limits of a key may change from one request to the next. What
-// Share tells one of them, all know.
+// Variant is a compiled rule with other limits: the same number, of the same shapes, in the same
+// order. Its counters are the rule's, so that the limits of a key may change from one request to
+// the next. Share tells all of them when it tells any.
 func (r *Rule) Variant(limits []window.Limit) Rule {
 	v := Rule{Limits: limits, Interval: r.Interval, kin: r.kin}
 	v.Compile()
@@ -74,7 +74,7 @@ func (r *Rule) Quota() uint64 { return r.kin.quota }
 // Lasts is how long a hit counts at most, in nanoseconds, by whichever limit [Rule.Quota] speaks of.
 func (r *Rule) Lasts() int64 { return r.kin.lasts }
 
-// nodes is what Share has told.
+// nodes is the number that Share has told.
 func (r *Rule) nodes() uint64 {
 	if r.kin == nil {
 		return 0 // it is not compiled
@@ -154,8 +154,8 @@ func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 // CountInPlace counts cost hits in the payload, in place, and reports whether it did. It does if
 // the rule does not synchronise, and all states are as simple as [window.Codec.CountInPlace] wants
 // them. Then the counter is as after Load, Advance and Count, or CountRevocable if the hits are
-// revocable, and the payload is what Append would have written. Otherwise the payload is as it was,
-// and the counter is of no use.
+// revocable, and the payload has the bytes that Append would have written. Otherwise the payload is
+// as it was, and the counter is of no use.
 func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable bool) (counted bool) {
 	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
 		return false
@@ -468,9 +468,9 @@ func (c *Counter) ForgetAt() int64 {
 }
 
 // Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of its
-// greatest share, which compares as the share does. What is above a limit is as near as what is at
-// it: otherwise rejected hits that count would make a key worth more. It only serves to choose what
-// to evict.
+// greatest share, which compares as the share does. A counter above its limit is as near as a
+// counter at it: otherwise rejected hits that count would make a key worth more. It only serves to
+// choose what to evict.
 func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	var most uint32
 	for i := range c.States {

@@ -21,8 +21,8 @@ func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
 func appendLength(key []byte, length int) []byte { return binary.AppendUvarint(key, uint64(length)) }
 
 // Identities are the names of keys in the backend: the same in every process that has the same
-// secret. Without a secret, whoever sees a name and can guess the key can tell that it is this one;
-// with it, only who has the secret can. The zero value has none.
+// secret. Without a secret, anybody who sees a name can check a guess of its key; with a secret,
+// only its holders can. The zero value has none.
 type Identities struct {
 	keyed  bool
 	secret [blake2s.Size]byte // its hash
@@ -36,8 +36,9 @@ func NewIdentities(secret string) (i Identities) {
 	return i
 }
 
-// Of is a key's name: half of its hash, or of that behind the secret's. That makes one block of
-// BLAKE2s. Its own keyed mode, which takes keys of any length, would make the plugin 11 KB larger.
+// Of returns a key's name: half of its hash, or with a secret half of the hash of both hashes. That
+// makes one block of BLAKE2s. Its own keyed mode, which takes keys of any length, would make the
+// plugin 11 KB larger.
 func (i *Identities) Of(key []byte) (id [16]byte) {
 	sum := blake2s.Sum256(key)
 	if i.keyed {
@@ -60,7 +61,8 @@ func (i *Identities) Salt() (salt [2]uint64) {
 	return salt
 }
 
-// bytesPerLimit is what each further limit of a rule adds to the memory that a counter may take.
+// bytesPerLimit is how much each further limit of a rule adds to the memory that a counter may
+// take.
 const bytesPerLimit = 48
 
 // ExtraBytes is the memory that a table should have for each counter of the rule beyond the usual:

@@ -6,7 +6,7 @@ import (
 	"weir/window"
 )
 
-// Verdict is what a counter says of a cost.
+// Verdict is a counter's answer to a cost.
 type Verdict uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	Unsure
 )
 
-// Lease is what an entry knows of its dealings with the backend, beyond its hits.
+// Lease holds what an entry knows of its dealings with the backend, beyond its hits.
 type Lease struct {
 	// Dry is until when the backend is not asked for more, as it had no more.
 	Dry Due
@@ -110,8 +110,8 @@ func (c *Counter) unheard() (hits uint64) {
 	return hits
 }
 
-// Grant takes in a grant for limit i; see [window.Limit.Lease]. What the counter knows itself of it
-// need not be set. After the last limit call Granted and Heard.
+// Grant takes in a grant for limit i; see [window.Limit.Lease]. The fields that the counter knows
+// itself, Newer and Nodes, need not be set. After the last limit call Granted and Heard.
 func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool) {
 	g.Newer, g.Nodes = c.newer(g.Answered), c.rule.nodes()
 	return c.rule.Limits[i].Lease(&c.States[i], &g, total)

@@ -19,9 +19,10 @@ const (
 	// longestHorizon bounds that in intervals. With four there were 5 % fewer callouts than with two, and
 	// 6.1 false refusals of 1,000 instead of 3.6, at five times a limit of 1,000 on ten nodes.
 	longestHorizon = 2
-	// tokenHorizon bounds it for token buckets, as tokens that come back while others are leased are lost.
-	// Of a bucket of 1,000 that ten nodes empty, 6 % were lost with two intervals, 4 % with one and 1 %
-	// with half of one; the shorter it is, the more requests wait.
+	// tokenHorizon bounds it for token buckets, as tokens that come back while others are leased
+	// are lost. When ten nodes emptied a bucket of 1,000, they lost 6 % with two intervals, 4 %
+	// with one interval and 1 % with half an interval. The shorter the horizon is, the more
+	// requests wait.
 	tokenHorizon = 1
 	// leastHorizon is the part of a horizon that a lease lasts for at least, as a divisor, near the end
 	// of a window.
@@ -39,8 +40,8 @@ const (
 	// would ask for each hit.
 	mostStanding  = 8
 	standingShare = 4
-	// After standsFor times standingPause, or as many intervals if these are longer, such a lease goes
-	// back if nobody has used it.
+	// After standsFor times standingPause, or standsFor intervals if an interval is longer, such a
+	// lease goes back if nobody has used it.
 	standsFor     = 4
 	standingPause = int64(4e9)
 

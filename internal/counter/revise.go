@@ -9,7 +9,7 @@ func (c *Counter) NumbersAt(dst []uint64, at int64) []uint64 {
 }
 
 // Revise makes hits that were counted at a time, in windows of these numbers, more or fewer. More
-// come out of the lease if that has them, and all windows are the present ones. Where there were
+// come out of the lease if that has them, and if none of the windows has passed. Where there were
 // none, they are counted now.
 func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64) {
 	if from == 0 || to > from && c.isIn(numbers) {

@@ -41,7 +41,7 @@ func (d Due) Passed(now, rate int64) bool {
 	return in <= 0 || in > max(rate, longestPause)
 }
 
-// Sync is what an entry knows of its synchronisation.
+// Sync holds what an entry knows of its synchronisation.
 type Sync struct {
 	// ID is the counter's identity in the backend.
 	ID  [16]byte
@@ -105,7 +105,7 @@ func (c *Counter) Identify(id [16]byte) { c.sync.ID = id }
 // synced.
 func (c *Counter) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
 
-// Sync is what the counter knows of its synchronisation.
+// Sync returns what the counter knows of its synchronisation.
 func (c *Counter) Sync() Sync { return c.sync }
 
 // Pending reports whether there are hits that were not pushed yet.
@@ -227,8 +227,8 @@ func (c *Counter) Heard(answered int64) {
 
 // Orphans calls visit with what an entry that leaves the table has for the backend. It calls it for
 // each limit with pending hits, with the counter's identity, what to push, and the time until which
-// the backend needs it. Of the limit it knows only the shape and a token bucket's rate. The push is
-// valid during the call.
+// the backend needs it. The limit that visit gets has only its shape and a token bucket's rate. The
+// push is valid during the call.
 func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(payload) < 1+syncSize || payload[0]&syncedFlag == 0 {
 		return

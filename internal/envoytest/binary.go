@@ -23,9 +23,8 @@ type Binary struct {
 var errNone = errors.New("no Envoy to run: scripts/test-dependencies installs what the tests need; " +
 	"or name a binary that has V8: WEIR_ENVOY=/path/to/envoy")
 
-// Binaries finds the Envoys that tests run on, the newest first. They are the ones that WEIR_ENVOY
-// names, separated as in PATH, or else those that scripts/test-dependencies has installed in
-// dist/envoy.
+// Binaries finds the Envoys that tests run on, the newest first. WEIR_ENVOY names them, separated
+// as in PATH; without it they are those that scripts/test-dependencies has installed in dist/envoy.
 func Binaries() ([]Binary, error) {
 	files := filepath.SplitList(os.Getenv("WEIR_ENVOY"))
 	if len(files) == 0 {

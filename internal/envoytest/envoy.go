@@ -33,7 +33,7 @@ type Options struct {
 	// DrainSeconds is how long listeners and configurations that were replaced live on; 1 if 0.
 	// Envoy's own default is 600.
 	DrainSeconds int
-	// Args are further ones of the command line.
+	// Args are further arguments of the command line.
 	Args []string
 	// Clock is the process's wall clock; the machine's if nil.
 	Clock *Clock
@@ -110,7 +110,7 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 // PID is the process's number.
 func (e *Envoy) PID() int { return e.cmd.Process.Pid }
 
-// Log is what the process has written so far, access logs among it.
+// Log returns the output of the process so far, access logs among it.
 func (e *Envoy) Log() string { return e.output.String() }
 
 // Close ends the process, and waits for its end. It returns an error if the process had ended by
@@ -240,7 +240,7 @@ func (e *Envoy) Stats(pattern string) (map[string]int64, error) {
 	return stats, nil
 }
 
-// output is what a process writes, kept whole.
+// output keeps all that a process writes.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -67,8 +67,7 @@ func Address(host string, port int) Object {
 // updateTimeout bounds how long a process may take to read its files.
 const updateTimeout = time.Minute
 
-// SetClusters has the process take new clusters in place of the ones before, and waits until it
-// has.
+// SetClusters has the process replace its clusters, and waits until it has.
 func (f *Files) SetClusters(ctx context.Context, e *Envoy, clusters []Object) error {
 	return f.update(ctx, e, "cds", `^cluster_manager\.cds\.update_(success|rejected)$`, resources("envoy.config.cluster.v3.Cluster", clusters))
 }
@@ -112,8 +111,8 @@ func filterStats(name string) string {
 	return `extension_config_discovery\.http_filter\.` + escape(name) + `\.(config_reload|config_fail|update_rejected)$`
 }
 
-// Discovery is an HTTP filter of a connection manager whose configuration is what [Files.SetFilter]
-// says.
+// Discovery is an HTTP filter of a connection manager, with the configuration that
+// [Files.SetFilter] sets.
 func (f *Files) Discovery(name string, types ...string) Object {
 	for i := range types {
 		types[i] = "type.googleapis.com/" + types[i]

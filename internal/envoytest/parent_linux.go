@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// endWithParent has a process end with this one, also where this one is killed.
+// endWithParent has a process end with its parent, also if the parent is killed.
 func endWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -29,7 +29,7 @@ const (
 	// -Remaining and -Reset.
 	AnthropicTokens
 
-	// All is what is sent by default of rules that count anything but tokens.
+	// All are the fields that rules send by default if they count anything but tokens.
 	All = RateLimit | XRateLimit | RetryAfter
 
 	anyTokens = Tokens | AnthropicTokens
@@ -57,7 +57,7 @@ type Rule struct {
 	limits []limit
 }
 
-// limit is what never changes in the fields of a limit.
+// limit has the parts of a limit's fields that never change.
 type limit struct {
 	state []byte // "name" and remainingLabel
 	quota []byte
@@ -65,9 +65,9 @@ type limit struct {
 
 const remainingLabel = ";r="
 
-// NewRule returns what a rule has in its fields. The first limit has the rule's name, the next ones
-// name.2, name.3 and so on. A name is of A-Za-z0-9_-: nothing that a String of structured fields
-// would have to escape.
+// NewRule returns what a rule has in its fields. The first limit has the rule's name, and further
+// limits are name.2, name.3 and so on. A name is of A-Za-z0-9_-: nothing that a String of
+// structured fields would have to escape.
 func NewRule(name string, limits []window.Limit) Rule {
 	var r Rule
 	policy := ""
@@ -135,7 +135,7 @@ type List struct {
 type tightest struct {
 	quota     []byte // nil if there is none
 	remaining uint64
-	// reset is negative if no window runs, which counts as one that ends now.
+	// reset is negative if no window runs. That counts as a window that ends now.
 	next, reset int64
 }
 

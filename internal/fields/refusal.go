@@ -3,14 +3,14 @@ package fields
 import "strconv"
 
 const (
-	// Exceeded is what a person reads, and gRPC clients as the status message.
+	// Exceeded is the text for a person, and the status message of gRPC clients.
 	Exceeded = "Rate limit exceeded"
 	// ProblemType is the content type of [Problem].
 	ProblemType = "application/problem+json"
 )
 
-// Unread is what a person reads whose request has a body that can't be read, and gRPC clients as the
-// status message.
+// Unread is the text for a person whose request has a body that can't be read, and the status
+// message of gRPC clients.
 const Unread = "The request's body can't be read for what it costs"
 
 // UnreadProblem is that as a problem document.

@@ -24,8 +24,8 @@ const (
 // Action is a stream callback's answer.
 type Action uint32
 
-// The actions of the ABI. A body callback that answers Pause has the host keep the body and show
-// all of it to the next one; what is above the host's buffer then is answered with 413.
+// The actions of the ABI. If a body callback answers Pause, the host keeps the body and shows all
+// of it to the next callback. A body that exceeds the host's buffer then is answered with 413.
 const (
 	Continue Action = iota
 	Pause

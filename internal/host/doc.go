@@ -15,7 +15,7 @@
 //     upstream behind, real timers, HTTP callouts, a failure policy. Use it to try a plugin with
 //     curl, or for black-box tests.
 //
-// # What is promised
+// # Promises
 //
 // Callbacks of a VM never overlap. A VM and everything reached through it ([Root], [Stream])
 // belongs to one goroutine at a time; [Module], [Process], [Metrics] and [Proxy] may be used by

@@ -23,7 +23,7 @@ type ProcessConfig struct {
 	Clusters map[string]string
 }
 
-// Process is what all VMs of one Envoy process share. It is safe for concurrent use.
+// Process holds everything that all VMs of one Envoy process share. It is safe for concurrent use.
 type Process struct {
 	nodeID   string
 	clock    Clock
@@ -36,7 +36,7 @@ type Process struct {
 	numbers sharedata.Numbers // of the writes to all spaces
 }
 
-// A space is what the VMs with one vm_id have in common. It goes with the last of them.
+// A space holds everything that the VMs with one vm_id share. It goes with the last of them.
 type space struct {
 	users int
 	data  sharedata.Map

@@ -82,7 +82,7 @@ type Proxy struct {
 }
 
 // NewProxy starts a canary VM with the configuration, then the workers. If the plugin refuses, the
-// error is a [*StartError]. What the canary wrote to shared data and metrics stays.
+// error is a [*StartError]. The canary's writes to shared data and metrics stay.
 func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 	if config.Module == nil || config.Upstream == nil {
 		return nil, errors.New("proxy: module and upstream are required")
@@ -120,7 +120,7 @@ func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 	return p, nil
 }
 
-// transport gives the user's transport, or a new one that the proxy closes.
+// transport gives the user's transport. Without it, it makes a transport that the proxy closes.
 func (p *Proxy) transport(own http.RoundTripper) http.RoundTripper {
 	if own != nil {
 		return own

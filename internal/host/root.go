@@ -12,7 +12,7 @@ import (
 type Plugin struct {
 	// Name and RootID are the properties plugin_name and plugin_root_id.
 	Name, RootID string
-	// Configuration is what proxy_on_configure reads.
+	// Configuration has the bytes that proxy_on_configure reads.
 	Configuration []byte
 	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it a
 	// headers callback that pauses stops all of its direction. With it headers alone wait. The body

@@ -99,8 +99,8 @@ type exchange struct {
 	// ahead reads the body of a request whose headers may wait while the rest of it comes. It is
 	// nil if nothing else comes then.
 	ahead *ahead
-	// incoming has the client's trailers when its body has ended, trailers are what the upstream
-	// gets. answer has the upstream's.
+	// incoming has the client's trailers when its body has ended, trailers has those for the
+	// upstream, and answer has the upstream's.
 	incoming *http.Request
 	trailers http.Header
 	answer   *http.Response

@@ -14,7 +14,7 @@ type SharedDataAccess struct {
 }
 
 // SharedDataHook runs before each access of a plugin to shared data, on that VM's goroutine and
-// without a lock. It may run other VMs, but not the one that is calling.
+// without a lock. It may run other VMs, but not the calling VM.
 type SharedDataHook func(SharedDataAccess)
 
 // SharedData gives the shared data of a vm_id.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// StreamInfo is what Envoy knows of a request beside its headers.
+// StreamInfo holds what Envoy knows of a request beside its headers.
 type StreamInfo struct {
 	// Source and Destination are addresses with a port, such as "10.0.0.1:1234" and
 	// "[2001:db8::1]:443".
@@ -14,7 +14,7 @@ type StreamInfo struct {
 	Protocol string
 	// RouteName is the property route_name.
 	RouteName string
-	// Properties are further ones, by path with dots: "metadata.filter_metadata.tenant".
+	// Properties has further properties, by path with dots: "metadata.filter_metadata.tenant".
 	Properties map[string]string
 	// OnChange is called when a stream that was paused, or idle between two callbacks, has been
 	// continued, answered or reset by the plugin; on the VM's goroutine, after the callback in
@@ -81,7 +81,7 @@ type LocalReply struct {
 	// Details say why, for access logs; clients don't see them.
 	Details string
 	Body    []byte
-	// GRPCStatus is what the plugin gave; -1 is none.
+	// GRPCStatus is the plugin's, or -1 if it gave none.
 	GRPCStatus int32
 	// Headers are the whole response's: with :status, and with what the response phase did to them.
 	// Requests of type application/grpc get :status 200 with grpc-status and grpc-message, and no

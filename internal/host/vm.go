@@ -247,7 +247,7 @@ func (vm *VM) Close() error {
 	return vm.Kill()
 }
 
-// Kill frees the VM at once: the guest is told nothing. It is what happens to a canary.
+// Kill frees the VM at once: the guest is told nothing. Envoy ends a canary so.
 func (vm *VM) Kill() error {
 	if vm.failure == nil {
 		vm.failure = fmt.Errorf("%w: closed", ErrFailed)
@@ -269,7 +269,7 @@ func (vm *VM) call(cb callback, in scope, args ...uint64) (uint64, error) {
 	return result, vm.failure
 }
 
-// invoke runs a callback of the guest. One that is not exported answers what stands in the table.
+// invoke runs a callback of the guest. If the guest does not export it, the answer is the table's.
 func (vm *VM) invoke(cb callback, in scope, args ...uint64) (uint64, error) {
 	if vm.failure != nil {
 		return 0, vm.failure

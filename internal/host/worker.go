@@ -195,7 +195,7 @@ func (b *inbox) signal() {
 	}
 }
 
-// take waits for functions. What it gave the last time is reused; open is false when no more will
+// take waits for functions. The slice of the last call is reused; open is false when no more will
 // come.
 func (b *inbox) take() (fs []func(), open bool) {
 	for {

@@ -2,7 +2,8 @@ package jsonpath
 
 import "math"
 
-// Numbers is what a text says at the end of a path, wherever a parser may find it there.
+// Numbers tells which numbers a text has at the end of a path, wherever a parser may find them
+// there.
 type Numbers struct {
 	// Largest is the largest of the numbers, as [Natural] reads them: 0 if there is none.
 	Largest uint64
@@ -14,10 +15,10 @@ type Numbers struct {
 	Sound bool
 }
 
-// ResetAll makes the reader one of a new text, of which it reads all, for [Reader.Numbers]. Who has written
-// the text may want it to be read otherwise than it will be: of names that are given twice, parsers take the
-// first or the last, some take no notice of capitals, and some take what is no JSON. So Feed reports true if
-// the text is not sound, and never for what it has found.
+// ResetAll makes the reader one of a new text, of which it reads all, for [Reader.Numbers]. The
+// author of the text may want it to be read otherwise than it will be: if names are given twice,
+// parsers take the first or the last, some take no notice of capitals, and some take a text that is
+// no JSON. So Feed reports true if the text is not sound, and never for a value that it has found.
 func (r *Reader) ResetAll(path *Path) {
 	r.Reset(path)
 	r.all = true
@@ -109,8 +110,8 @@ func (r *Reader) alike() bool {
 	return len(name) == 0
 }
 
-// fold is the first letter of a name in lower case. Two letters beyond ASCII have lower cases within it:
-// see unicode.SimpleFold, which is what Go's parser goes by.
+// fold is the first letter of a name in lower case. Two letters beyond ASCII have lower cases
+// within it: see unicode.SimpleFold, by which Go's parser goes.
 func fold(name []byte) (c byte, size int) {
 	switch c = name[0]; {
 	case 'A' <= c && c <= 'Z':
@@ -123,8 +124,8 @@ func fold(name []byte) (c byte, size int) {
 	return c, 1
 }
 
-// Natural reads a number that has no fraction, however it is written: 8000, 8000.0 and 8e3 are the same.
-// One that is too large is the largest uint64.
+// Natural reads a number that has no fraction, however it is written: 8000, 8000.0 and 8e3 are the
+// same. A number that is too large is the largest uint64.
 func Natural(text []byte) (n uint64, ok bool) {
 	digits, point, at := 0, -1, 0
 	for ; at < len(text); at++ {

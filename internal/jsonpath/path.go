@@ -2,10 +2,10 @@
 //
 // A path has the syntax of gjson as far as it names one value: names of members and numbers of
 // elements, with dots between, as in choices.0.message. A \ makes any character part of a name. A
-// number is a member's name in an object. What is found in valid JSON is what gjson.Get finds: the
-// first value that the whole path leads to, also where names are given twice.
+// number is a member's name in an object. In valid JSON a path finds the value that gjson.Get
+// finds: the first value that the whole path leads to, also where names are given twice.
 //
-// What else gjson's paths have is refused unless it has a \ before it: wildcards (* and ?), counts
+// The rest of gjson's syntax is refused unless it has a \ before it: wildcards (* and ?), counts
 // and queries (#), pipes (|), and at the beginning of a name modifiers (@), literals (!) and
 // multipaths ([ and {). So are empty names.
 package jsonpath

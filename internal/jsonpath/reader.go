@@ -11,7 +11,7 @@ const MaxValue = 4096
 // Kind says what a reader has found.
 type Kind uint8
 
-// The kinds. Of the last two and of Missing there are no bytes.
+// The kinds. Missing and the last two have no bytes.
 const (
 	// Missing is a path that leads to nothing, or a text of nothing but white space.
 	Missing Kind = iota
@@ -48,7 +48,7 @@ const (
 	end
 )
 
-// What a number's next byte may be depends on what came last.
+// A number's last byte decides which may come next.
 const (
 	sign       = iota // -
 	zero              // a 0 that nothing but a fraction can follow
@@ -79,18 +79,18 @@ type Reader struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	path   *Path
-	levels []level // as many as the path has names
+	levels []level // one for each of the path's names
 	depth  int     // of the levels that are open, less one: the name of the path that comes next
 	state  state
 	kind   Kind
 	value  []byte
-	wanted bool // the next value is what the path leads to or through
+	wanted bool // the path leads to the next value, or through it
 	taken  bool // what is read is the value
 
-	matched int // of a name, bytes that are as in the path; -1 if it is another one
+	matched int // of a name, bytes that are as in the path; -1 if it is another name
 
-	// Of a string, the escape that is being read: how many of its bytes were, the code of \u, and a
-	// first half of a surrogate pair that waits for its second.
+	// These are about a string, and the escape that is being read: how many of its bytes were, the
+	// code of \u, and a first half of a surrogate pair that waits for its second.
 	escape     uint8
 	code, high rune
 
@@ -104,7 +104,8 @@ type Reader struct {
 	exact   bool    // the last name is as in the path
 }
 
-// Reset makes the reader one of a new text. It allocates only if no path had as many names before.
+// Reset makes the reader one of a new text. It allocates only if the path has more names than any
+// before.
 func (r *Reader) Reset(path *Path) {
 	if cap(r.levels) < len(path.names) {
 		r.levels = make([]level, len(path.names))
@@ -130,8 +131,8 @@ func (r *Reader) Value() (value []byte, kind Kind) {
 	return r.value, r.kind
 }
 
-// Feed reads the next piece of the text, and reports whether the value is known. What comes later
-// is not looked at.
+// Feed reads the next piece of the text, and reports whether the value is known. It does not look
+// at pieces that come later.
 func (r *Reader) Feed(chunk []byte) (done bool) {
 	for len(chunk) > 0 && r.state != end {
 		switch r.state {
@@ -160,7 +161,7 @@ func (r *Reader) Feed(chunk []byte) (done bool) {
 
 func (r *Reader) finish(kind Kind) { r.kind, r.state = kind, end }
 
-// finishValue ends a value, which may be the one.
+// finishValue ends a value, which may be the value that the path leads to.
 func (r *Reader) finishValue(kind Kind) {
 	r.state = afterValue
 	switch {

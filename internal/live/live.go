@@ -11,7 +11,7 @@ import (
 	"weir/internal/node"
 )
 
-// Node is what a node has done since it was started.
+// Node tells what a node has done since it was started.
 type Node struct {
 	// Rules are in the order of their namespaces and names.
 	Rules []Rule `json:"rules"`
@@ -25,7 +25,7 @@ type Node struct {
 	Failed int64 `json:"failed"`
 }
 
-// Rule is what a rule has decided on a node. Of a shadow rule it is what it would have decided.
+// Rule tells what a rule has decided on a node, or would have decided if it is a shadow rule.
 type Rule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -35,14 +35,14 @@ type Rule struct {
 	// Overshoot is the most hits above a limit that this node and others can admit together as things
 	// stand, 2^53-1 if nothing bounds that.
 	Overshoot int64 `json:"overshoot"`
-	// Held is what its keys have leased; nil if they lease nothing, or nobody has looked.
+	// Held tells what its keys have leased; it is nil if they lease nothing, or nobody has looked.
 	Held *node.Held `json:"held,omitempty"`
 }
 
 // Same reports whether it is the same rule, whatever it has decided.
 func (r Rule) Same(other Rule) bool { return r.Namespace == other.Namespace && r.Name == other.Name }
 
-// Sample is what all nodes have done at a moment.
+// Sample tells what all nodes have done at a moment.
 type Sample struct {
 	At    time.Time
 	Nodes []Node

@@ -27,7 +27,7 @@ const (
 	TokenBucket
 )
 
-// Limit is what a configuration says of a limit.
+// Limit is a limit as a configuration says it.
 type Limit struct {
 	Algorithm Algorithm
 	// Max is the configuration's limit. Burst is of a token bucket only.

@@ -253,9 +253,10 @@ func (a *answers) readRooms(b *batch, r *Rule) {
 	}
 }
 
-// settleRequest takes in a grant for a single request, and decides that. What it needs beside the
-// grant is taken now. If there is no room for that, or the request is gone or was decided without
-// the backend, or has no room beside what that has yet to hear of, the grant goes back.
+// settleRequest takes in a grant for a single request, and decides that. The hits that it needs
+// beside the grant are taken now. If there is no room for that, or the request is gone or was
+// decided without the backend, or has no room beside what that has yet to hear of, the grant goes
+// back.
 func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
@@ -287,9 +288,10 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	}
 }
 
-// judge is what becomes of a request by the answer to its ask, together with what the backend may not
-// have known when it gave that: charges and hits that passed here without it, and that are pending or on
-// their way. Unsure says that it depends on what it has known. It reads ahead of the batch's reader.
+// judge decides a request by the answer to its ask, and by the hits that the backend may not have
+// known when it gave that: charges and hits that passed here without it, and that are pending or on
+// their way. Unsure says that the decision depends on which of these the backend has known. It
+// reads ahead of the batch's reader.
 //
 //go:noinline
 func (a *answers) judge(b *batch, t *ask) counter.Verdict {

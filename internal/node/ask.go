@@ -55,8 +55,8 @@ func (t *ask) answerSize() int {
 	return size
 }
 
-// join has a request, if there is one, wait for an ask. Those who have gone leave their room to it, so
-// that there is room for twice as many as wait at most, however long the ask is not sent.
+// join has a request, if there is one, wait for an ask. Requests that have gone leave their room to
+// it. So there is room for at most twice the requests that wait, however long the ask is not sent.
 //
 //go:noinline
 func (t *ask) join(w turn) {
@@ -104,8 +104,8 @@ func (t *ask) needs() (hits uint64) {
 	return hits
 }
 
-// leaseAsks finds the asks for leases by the addresses of their keys, in short lists: there may
-// be as many as requests that wait. No other type of the plugin is a map of Go's, whose code would
+// leaseAsks finds the asks for leases by the addresses of their keys, in short lists: there may be
+// one for each request that waits. No other type of the plugin is a map of Go's, whose code would
 // make the module 15 KB larger.
 type leaseAsks [1024]*ask
 

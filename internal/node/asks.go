@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// maxAsking bounds the callouts that requests wait for; more asks join the next one.
+	// maxAsking bounds the callouts that requests wait for; more asks join the next callout.
 	maxAsking = 4
 	// maxUnsent bounds the asks that are made before a lease is used up: of so many keys at once
 	// some wait.
@@ -86,9 +86,8 @@ func (a *asks) leaseAhead(d *Demand) {
 	}
 }
 
-// add keeps an ask until it can be sent. Where that takes long, others may have lost those
-// who waited: they are looked for whenever there are twice as many asks as were wanted the last
-// time.
+// add keeps an ask until it can be sent. Where that takes long, nobody may wait for some asks any
+// more. These are looked for whenever the asks have doubled since the last look.
 func (a *asks) add(t *ask) {
 	if len(a.unsent) >= max(a.crowd, leastUnsent) {
 		a.dropUnwanted()
@@ -121,10 +120,10 @@ func (a *asks) forget(t *ask) {
 	}
 }
 
-// sendAll has callouts take the asks along, if not too many are out that somebody waits for, for
-// as long as that may take. A callout that isn't full waits for the asks that there was no time
-// for: as there may be few of them, small ones would make all others wait. It decides no request,
-// as one may be being decided: the ticks to come do so if a callout fails at once.
+// sendAll has callouts take the asks along, if not too many are out that somebody waits for, for as
+// long as that may take. A callout that isn't full waits for the asks that there was no time for:
+// only a few callouts may be out, so a small one would make all other asks wait. It decides no
+// request, as one may be being decided: the ticks to come do so if a callout fails at once.
 func (a *asks) sendAll() {
 	if len(a.unsent) > 0 {
 		start := a.link.hostNow()

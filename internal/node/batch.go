@@ -72,7 +72,7 @@ const (
 	answered
 )
 
-// orphan is what an evicted counter had for the backend.
+// orphan holds the hits that an evicted counter had for the backend.
 type orphan struct {
 	item wire.Item
 	ends int64
@@ -185,8 +185,8 @@ func (t Ticket) Patience() int64 {
 	return t.batch.patience
 }
 
-// Outcome is what became of a push. From 100 on it is the status that came in the place of an answer: such
-// a push may or may not have arrived, as a lost one.
+// Outcome tells what became of a push. From 100 on it is the status that came in the place of an
+// answer: such a push may or may not have arrived, as a lost one.
 type Outcome uint16
 
 const (

@@ -22,8 +22,8 @@ func (v *overrides) build(version uint64, list []byte) *building {
 	return b
 }
 
-// next puts the next override of the list into the table, and reports whether there was one. What
-// comes behind something malformed is left out.
+// next puts the next override of the list into the table, and reports whether there was one. If
+// something is malformed, all that follows is left out.
 func (v *overrides) next(b *building) bool {
 	at := b.reader.At()
 	if !b.reader.Next() {

@@ -11,14 +11,15 @@ const (
 	// maxUnanswered bounds the batches that are not done, those that failed among them: with so
 	// many nobody waits.
 	maxUnanswered = 64
-	// maxBehind is how many later pushes may be answered before one that the backend refuses is
-	// given up: a backend remembers so many of a sender's sequences, and more. If it has answered but for
-	// a part, later pushes are those of another sender instead, and it stays.
+	// maxBehind is how many later pushes may be answered before a push that the backend refuses is
+	// given up: a backend remembers so many of a sender's sequences, and more. If the backend has
+	// answered the push but for a part, the push stays, and later pushes are those of another
+	// sender.
 	maxBehind = 2048
 	// partlyFailures bounds the pauses before a batch is sent again that lacks a part of its answer. Until
 	// that is there, nothing else is sent to the partitions concerned.
 	partlyFailures = 3
-	// usualBytes and usualItems are what a batch has that a tick fills. The runtime keeps a word
+	// usualBytes and usualItems are the size of a batch that a tick fills. The runtime keeps a word
 	// for itself in front of items, and they should fill a size class all the same.
 	usualBytes = 16 << 10
 	usualItems = 511
@@ -47,7 +48,7 @@ type callouts struct {
 // newBatch begins a batch.
 func (c *callouts) newBatch() *batch { return c.newBatchOf(false) }
 
-// newBatchOf begins a batch that asks for overrides, and has nothing else, or one that does not.
+// newBatchOf begins a batch. If asks is true, the batch asks for overrides and has nothing else.
 func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.sequence >= maxBehind {
 		if oldest.partly {
@@ -77,7 +78,7 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	return b
 }
 
-// nextSender is another sender's name, as random as this one: a step of Knuth's generator MMIX.
+// nextSender returns another sender's name, as random as sender: a step of Knuth's generator MMIX.
 func nextSender(sender uint64) uint64 { return sender*6364136223846793005 + 1442695040888963407 }
 
 // oldest is the first of this sender's batches that aren't done. There may be others, which were
@@ -91,7 +92,7 @@ func (c *callouts) oldest() *batch {
 	return nil
 }
 
-// send sends a batch that was filled, and forgets one that stayed empty.
+// send sends a batch, or forgets it if it has stayed empty.
 func (c *callouts) send(b *batch) {
 	switch {
 	case b == nil || b.state != filling:
@@ -217,7 +218,7 @@ func (c *callouts) resend(now int64) {
 	}
 }
 
-// known is what a push tells of overrides. One that asks, is of nothing else.
+// known returns what a push tells of overrides. A push that asks for them has nothing else.
 func (c *callouts) known(asks bool) (k wire.Known) {
 	w := c.news
 	if age := c.link.hostNow() - w.shared.since; c.variants.version == w.shared.version && (age >= spread || age < 0) {

@@ -1,7 +1,7 @@
 package node
 
-// Charge is what a request that has passed has taken of a rule, until it is known what it costs. It
-// is of the same size however long the key is.
+// Charge holds the hits that a passed request has taken of a rule, until its cost is known. It is
+// of the same size however long the key is.
 type Charge struct {
 	Saved
 	// at is when the hits were counted, by the backend's clock, and numbers are those of their
@@ -12,7 +12,7 @@ type Charge struct {
 	aboveFrom int64
 }
 
-// charges are what requests that have passed cost in the end.
+// charges have rules take the final cost of requests that have passed.
 type charges struct {
 	tallies *Tallies
 	link    *link

@@ -91,8 +91,8 @@ func (e *decider) block(demands []Demand, now int64) {
 	}
 }
 
-// loadAll reads what the keys have, and says what becomes of the request. What is recalled is for
-// nothing but a write, so it is read after all if there will be none.
+// loadAll reads what the keys have, and says what becomes of the request. A recalled page is for
+// nothing but a write, so it is read after all if there will be no write.
 func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verdict {
 	verdict, recalled := counter.Allowed, false
 	for i := range demands {
@@ -147,7 +147,7 @@ func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
-// worse is what becomes of a request that two rules have a say in.
+// worse is the verdict on a request that two rules have a say in.
 func worse(a, b counter.Verdict) counter.Verdict {
 	switch {
 	case a == counter.Rejected || b == counter.Rejected:
@@ -158,7 +158,7 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict is what a demand's counter, at the time of now, says of a cost.
+// verdict asks a demand's counter, at the time of now, about a cost.
 func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 	switch {
 	case !d.Rule.Synced() || d.by == byWhatIsKnown:

@@ -6,15 +6,15 @@ import (
 	"weir/window"
 )
 
-// Demand is what a request asks of one rule: so many hits for a key. Its memory serves one request
+// Demand is a request's demand on one rule: so many hits for a key. Its memory serves one request
 // after the other.
 type Demand struct {
-	// Saved is what outlasts the request's decision. Its rule and its cost are the request's.
+	// Saved outlasts the request's decision. Its rule and its cost are the request's.
 	Saved
 	// Key has the rule's name and what the request is counted for: see [counter.AppendPart]. A demand
 	// that was saved has none.
 	Key []byte
-	// Counter is what the key has after the decision, and Verdict the rule's part in that.
+	// Counter is the key's counter after the decision, and Verdict the rule's part in that.
 	Counter counter.Counter
 	Verdict counter.Verdict
 	// Warned are the limits that have reached the rule's WarnAt after the decision: limit i is bit i.
@@ -29,8 +29,8 @@ type Demand struct {
 	numbers   []uint64 // of the windows that were debited
 }
 
-// Saved is what it takes to decide or count a demand later. It is of the same size however long the
-// key is, which may be as long as a client likes.
+// Saved has all that it takes to decide or count a demand later. It is of the same size however
+// long the key is, which may be as long as a client likes.
 type Saved struct {
 	// Rule and Cost are the demand's. The cost may be changed.
 	Rule *Rule

@@ -16,19 +16,19 @@ type dirtyKeys struct {
 	idle   []*[dirtyBlockKeys]dirtyKey
 	rules  []*Rule // of the keys
 	// full is how many rules there may be before those are looked for that no key has any more. A
-	// rule has as many variants as somebody asks for.
+	// rule has a variant for each set of other limits that somebody asks for.
 	full  int
 	count int
 
-	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]. What comes
-	// meanwhile is for the next visit: otherwise kept keys would never be visited again while
+	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]. Keys that
+	// come meanwhile are for the next visit: otherwise kept keys would never be visited again while
 	// others come as fast as they are pushed. Keys that were visited and kept are before kept in
 	// blocks[block], and before keptBlocks in the list of blocks.
 	block, keptBlocks, end int
 	at, kept               int
 }
 
-// dirtyBlockKeys are as many as fill one of the runtime's size classes.
+// dirtyBlockKeys fill one of the runtime's size classes.
 const dirtyBlockKeys = 256
 
 // maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later
@@ -43,7 +43,7 @@ type dirtyKey struct {
 	address sharedata.Address
 	// notBefore is when to try again, if the key could not be claimed when it was due.
 	notBefore int64
-	// due is the entry's: if that has another one, another worker has taken the key over.
+	// due is the entry's: if the entry has another time, another worker has taken the key over.
 	due  counter.Due
 	rule uint32 // in dirtyKeys.rules
 }
@@ -169,7 +169,7 @@ func (k *dirtyKeys) skip() {
 	k.keptBlocks++
 }
 
-// rewind ends a visit, and keeps the keys that it has not come to. They are all for the next one.
+// rewind ends a visit, and keeps the keys that it has not come to. They are all for the next visit.
 func (k *dirtyKeys) rewind() {
 	for k.block < len(k.blocks) {
 		if k.at > 0 {
@@ -201,7 +201,7 @@ func (k *dirtyKeys) dropRules() {
 	k.full = 2 * len(k.rules)
 }
 
-// inherit moves all keys of another list behind those of this one. It does so even if that makes
+// inherit moves all keys of another list behind those of this list. It does so even if that makes
 // more than maxDirty: nobody else has them.
 func (k *dirtyKeys) inherit(from *dirtyKeys) {
 	k.rewind()

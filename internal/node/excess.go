@@ -23,7 +23,8 @@ type above struct {
 
 const excessSize = 4 * 8
 
-// newExcess is what a process knows of a rule of a namespace. Another format needs another name.
+// newExcess returns what a process knows of a rule of a namespace. Another format needs another
+// name.
 func newExcess(data sharedata.Data, namespace string, rule []byte) *excess {
 	key := append(append([]byte("weir:"), namespace...), ":excess:"...)
 	return &excess{data: data, key: append(key, rule...)}

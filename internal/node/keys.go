@@ -6,7 +6,7 @@ import (
 	"weir/window"
 )
 
-// keys are what a process has of its keys: their counters, in the table, and what they are called.
+// keys are a process's keys: their counters, in the table, and their names.
 type keys struct {
 	tallies  *Tallies
 	link     *link
@@ -21,8 +21,8 @@ type keys struct {
 	local      bool
 	identities counter.Identities
 	names      *names // of keys whose requests wait; nil if no rule reveals any
-	// demands are those of a request that has waited, or of hits that were held; scratch is what a
-	// push or an answer reads, and push what it writes.
+	// demands are those of a request that has waited, or of hits that were held; a push or an
+	// answer reads into scratch, and writes push.
 	demands []Demand
 	scratch Demand
 	push    window.Push
@@ -81,7 +81,7 @@ func (k *keys) save(d *Demand) Saved {
 	return d.Saved
 }
 
-// named is what is saved of a demand of a rule that needs the backend.
+// named returns the saved part of a demand on a rule that needs the backend.
 func (k *keys) named(d *Demand) Saved {
 	k.identity(d)
 	return d.Saved

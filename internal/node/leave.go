@@ -19,9 +19,9 @@ func (n *Node) Left() bool {
 	return !n.pushes.unfinished() || left < 0 || left > leaveNanos
 }
 
-// Inherit takes over what a node of the same namespace and backend leaves, once nobody waits for that
-// any more. Its callouts may never be answered, so its batches are sent again, as they are. Of rules
-// that do not synchronise here, what was counted is pushed, and leases go back.
+// Inherit takes over what a node of the same namespace and backend leaves, once nobody waits for
+// that any more. Its callouts may never be answered, so its batches are sent again, as they are.
+// For rules that do not synchronise here, counted hits are pushed, and leases go back.
 func (n *Node) Inherit(from *Node) {
 	from.asks.drop()
 	for i := range from.rules.list {

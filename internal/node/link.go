@@ -25,7 +25,7 @@ type link struct {
 	turned  func(why Outcome) // may be nil
 }
 
-// sharedLink is what shared data has of a link. Times are the host's.
+// sharedLink is the part of a link in shared data. Times are the host's.
 type sharedLink struct {
 	offset int64
 	nodes  uint32 // 0 if that is not known yet
@@ -55,7 +55,7 @@ func newLink(o *Options) link {
 }
 
 const (
-	// clockDrift is by how much an offset has to differ from the one in shared data to be written
+	// clockDrift is by how much an offset has to differ from that in shared data to be written
 	// there.
 	clockDrift = int64(10e6)
 	// patience is for how long an answer with a short round trip is believed more than one with a
@@ -92,8 +92,8 @@ func (l *link) read() (cas uint32) {
 	return cas
 }
 
-// update changes what workers share, and reports whether change has changed anything, and this
-// worker was the one to write it.
+// update changes what workers share, and reports whether change has changed anything and this
+// worker wrote it.
 func (l *link) update(change func(r *sharedLink) bool) bool {
 	const attempts = 8 // another worker's news is as good
 	for range attempts {

@@ -6,27 +6,28 @@ import (
 	"weir/window"
 )
 
-// Held is what keys of a rule have leased in a process: so many Leases, with Free hits that no request
-// has taken yet.
+// Held tells what keys of a rule have leased in a process: so many Leases, with Free hits that no
+// request has taken yet.
 type Held struct {
 	Leases int    `json:"leases"`
 	Free   uint64 `json:"free"`
 }
 
-// Looked is what processes with the same rules have in shared data.
+// Looked tells what processes with the same rules have in shared data.
 type Looked struct {
 	// Held are those of each process and rule.
 	Held [][]Held
-	// Most is how many hits have passed, of those that count, of each rule and limit, in all processes
-	// together, of the key that has most of them. Of a rule that does not synchronise nobody knows
-	// which keys are the same: it is the sum of what the key with most has in each process.
+	// Most is how many hits have passed, of those that count, of each rule and limit, in all
+	// processes together, of the key that has most of them. If a rule does not synchronise, nobody
+	// knows which keys are the same: then it is the sum, over the processes, of the hits of each
+	// process's busiest key.
 	Most [][]uint64
 }
 
-// Look looks at the shared data of processes, and changes nothing there: workers may go on. Of their
-// options it uses Namespace, Data, Rules and the host's time. Keys with limits of their own are seen by
-// those of their rules. While pushes are lost, hits may count twice that the backend has and that are
-// to be sent again.
+// Look looks at the shared data of processes, and changes nothing there: workers may go on. It uses
+// only the options Namespace, Data, Rules and the host's time. Keys with limits of their own are
+// seen by those of their rules. While pushes are lost, hits may count twice that the backend has
+// and that are to be sent again.
 func Look(processes []Options) Looked {
 	var seen Looked
 	type place struct {
@@ -105,14 +106,15 @@ func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
 	})
 }
 
-// sightOf is what processes have of a key.
+// sightOf holds what processes have of a key.
 type sightOf struct {
-	heard  counter.Due // the newest answer that one has taken in; 0 for none
+	heard  counter.Due // the newest answer that any process has taken in; 0 for none
 	limits []sightOfLimit
 }
 
-// sightOfLimit is what they have of a limit: what the backend knows of, by the one that has heard the
-// newest answer, and what each has that the backend does not know of.
+// sightOfLimit counts their hits of a limit: known has those of the backend, by the process that
+// has heard the newest answer, and unknown those of all processes that the backend does not know
+// of.
 type sightOfLimit struct{ known, unknown int64 }
 
 // passed is how many hits have passed, in all processes together.

@@ -29,7 +29,7 @@ type news struct {
 	building *building
 }
 
-// sharedNews is what shared data has of news.
+// sharedNews is the part of news in shared data.
 type sharedNews struct {
 	// version is that of the list in shared data, which was left there at since by the host's clock.
 	version uint64
@@ -79,8 +79,8 @@ func (w *news) read() (cas uint32) {
 	return cas
 }
 
-// update changes what workers share, and reports whether change has changed anything, and this
-// worker was the one to write it.
+// update changes what workers share, and reports whether change has changed anything and this
+// worker wrote it.
 func (w *news) update(change func(r *sharedNews) bool) bool {
 	const attempts = 8
 	for range attempts {
@@ -117,7 +117,7 @@ func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }
 // got ends that.
 func (w *news) got() { w.wants, w.parts = false, nil }
 
-// leave leaves a list to other workers, unless they know of a newer one.
+// leave leaves a list to other workers, unless they know of a newer list.
 func (w *news) leave(version uint64, list []byte, at, now int64) {
 	if w.read(); w.shared.old(version, at) {
 		return
@@ -143,7 +143,7 @@ func (w *news) leave(version uint64, list []byte, at, now int64) {
 	})
 }
 
-// list is the one that shared data has, if it is of the version that is told there.
+// list returns the list in shared data, if it is of the version that is told there.
 func (w *news) list() (list []byte, found bool) {
 	value, _, found := w.data.Get(w.listKey, nil)
 	if !found || len(value) < 8 || binary.LittleEndian.Uint64(value) != w.shared.version {

@@ -9,7 +9,7 @@ import (
 // Node is the engine of one worker. Make it with New. It consists of rooms, each of which knows some of
 // those before it, and none behind it.
 type Node struct {
-	// Tallies are what the node has counted of its own doings.
+	// Tallies count the node's own doings.
 	Tallies Tallies
 
 	rules     ruleset
@@ -126,7 +126,7 @@ func (n *Node) connect(o *Options) {
 	}
 }
 
-// bytesPerCounter is what a counter of the largest rule takes.
+// bytesPerCounter is how much memory a counter of the largest rule takes.
 func bytesPerCounter(rules []Rule) int {
 	extra := 0
 	for i := range rules {
@@ -154,7 +154,7 @@ func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
 // HoldsHits reports whether there are hits to add with AddHeld.
 func (n *Node) HoldsHits() bool { return len(n.decider.held) > 0 }
 
-// Backlog is what a node has yet to do.
+// Backlog counts what a node has yet to do.
 type Backlog struct {
 	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make
 	// room.
@@ -175,9 +175,9 @@ func (n *Node) Backlog() Backlog {
 
 // Overshoot is the most hits above a rule's limits that its nodes can admit together as things
 // stand, or have admitted in windows that count still: none if the rule needs no backend, or while
-// the backend can be reached and no hit counts that passed without it. As the gauge is the process's,
-// a hit counts whichever of its rules it was for. What responses have charged above a limit is on top,
-// as far as that has been heard.
+// the backend can be reached and no hit counts that passed without it. As the gauge is the
+// process's, a hit counts whichever of its rules it was for. Hits that responses have charged above
+// a limit come on top, as far as they have been heard of.
 //
 //go:noinline
 func (n *Node) Overshoot(rule int) (hits uint64) {

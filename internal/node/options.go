@@ -9,15 +9,15 @@ import (
 type Options struct {
 	// Namespace names the counters: only nodes of the same namespace share them.
 	Namespace string
-	// Data is what joins the nodes of this process, and Capacity how many counters its table is
-	// made for.
+	// Data joins the nodes of this process, and Capacity is how many counters its table is made
+	// for.
 	Data     sharedata.Data
 	Capacity int
 	// Rules have their Limits, SyncRate, Prefix, CountRejected, CostsLater, Watched, Widest, WarnAt, Shadow,
 	// Reveal and Tag.
 	// They are the node's from now on.
 	Rules []Rule
-	// Random is what nodes differ by.
+	// Random makes nodes differ.
 	Random Random
 
 	// Recalls says that the worker remembers pages that it has written, from one tick to the next:
@@ -29,19 +29,21 @@ type Options struct {
 	// is used.
 	Host    Host
 	Timeout int64
-	// Turned, unless it is nil, is told what pushes come to when nobody waits for the backend any more,
-	// or the reason is another one, and PushAnswered when it is back; once of all the process's nodes.
+	// Turned, unless it is nil, is told how pushes end when nobody waits for the backend any more,
+	// or when the reason changes, and is told PushAnswered when the backend is back; once for all
+	// the process's nodes.
 	Turned func(why Outcome)
 	// OnBackendFailure concerns the rules that need the backend: the others decide in any case.
 	OnBackendFailure FailureMode
-	// KeySecret is what the backend knows keys by, which only nodes of the same secret share.
+	// KeySecret goes into the names of keys in the backend: only nodes of the same secret share
+	// counters.
 	KeySecret string
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner
 }
 
-// FailureMode is what becomes of requests while the backend can't be reached. The configuration and
-// the library have the same numbers.
+// FailureMode says what becomes of requests while the backend can't be reached. The configuration
+// and the library have the same numbers.
 type FailureMode uint8
 
 const (
@@ -53,7 +55,7 @@ const (
 	FailDeny
 )
 
-// Host is what a node needs of the process that it is part of.
+// Host does for a node what only its process can.
 type Host interface {
 	// Now is the process's time in nanoseconds since the Unix epoch. No answer corrects it.
 	Now() int64

@@ -37,12 +37,16 @@ func (v *overrides) polls(now int64) bool {
 
 // poll sends the poll.
 func (v *overrides) poll(now int64) {
+	known := v.callouts.known(true)
+	if known.Version != v.news.shared.version {
+		v.callouts.postEmpty() // which is answered at once, so that the next one tells soon that all workers know
+		return
+	}
 	b := &v.polling.batch
 	*b = batch{
 		sender: v.callouts.worker, sequence: b.sequence + 1, body: b.body[:0], inquires: true, state: sent, sentAt: now,
 		patience: wire.LongestPoll + pollSlack,
 	}
-	known := v.callouts.known(true)
 	known.Within = uint64(max(1, v.asksEvery()/3/1e6))
 	b.body = wire.AppendPushHeader(b.body, &wire.Push{
 		Namespace: v.callouts.namespace, Node: v.callouts.id, Sender: b.sender, Sequence: b.sequence, Floor: b.sequence, Known: known,

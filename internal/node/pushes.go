@@ -129,8 +129,8 @@ func (p *pushes) pushKey(b *batch, key dirtyKey, now int64) {
 	}
 }
 
-// room is a batch with room for one more key: b, or if that is full another one, after sending b.
-// It is nil if too many batches are out.
+// room returns a batch with room for one more key: b, or if that is full a new batch, after sending
+// b. It is nil if too many batches are out.
 func (p *pushes) room(b *batch) *batch {
 	if b != nil && !b.full() {
 		return b
@@ -155,9 +155,9 @@ const (
 	claimLater
 )
 
-// claim moves a key's pending hits in flight and adds them to a batch. Of a lease, what is of no use
-// any more is given back. If it stays, the backend is asked for the key's totals, as what others have
-// taken may make it too large.
+// claim moves a key's pending hits in flight and adds them to a batch. The part of a lease that is
+// of no use any more is given back. If a lease stays, the backend is asked for the key's totals, as
+// the hits of others may make it too large.
 func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	d := p.keys.at(r, key.address)
 	for range p.keys.table.Attempts() {

@@ -15,16 +15,16 @@ const (
 	refusalSize   = 192 // bytes; longer entries are not remembered
 )
 
-// refusals remembers payloads that have no room for a single hit. Whoever goes on asking is refused
-// from here, at no cost to shared data and the table's other users. The decision is that of shared
-// data, and so is what clients are told: the algorithm makes it from the payload.
+// refusals remembers payloads that have no room for a single hit. A client that goes on asking is
+// refused from here, at no cost to shared data and the table's other users. The decision, and all
+// that clients are told, is that of shared data: the algorithm makes it from the payload.
 //
 // For that the payload has to be what shared data has. Nothing is taken from an entry while not
-// even one hit has room, and time makes room only where the payload tells so too. What else changes
-// entries is not remembered: see [Node.rememberRefusal]. There are three exceptions, which
-// refusalHold bounds. A configuration of the same namespace may have other limits, or count what it
-// rejects, or what responses cost. Hits that lost every race may be added to a full entry. And an
-// entry may be evicted, which loses what the payload still tells.
+// even one hit has room, and time makes room only where the payload tells so too. Payloads that
+// change otherwise are not remembered: see [Node.rememberRefusal]. There are three exceptions,
+// which refusalHold bounds. A configuration of the same namespace may have other limits, or count
+// what it rejects, or what responses cost. Hits that lost every race may be added to a full entry.
+// And an entry may be evicted, which loses what the payload still tells.
 type refusals struct {
 	places [refusalPlaces]refusal
 }

@@ -412,8 +412,8 @@ func (q *requests) retry(w turn, granted bool) {
 	q.goOn(w, demands, q.decider.decide(demands, q.link.now()), granted)
 }
 
-// goOn ends the waiting of a request that was decided. One that is unsure asks again, if that is of
-// use.
+// goOn ends the waiting of a request that was decided. A request that is unsure asks again, if that
+// is of use.
 func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Unsure {
 		w.wait.asked = 0

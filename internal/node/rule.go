@@ -15,8 +15,8 @@ type Rule struct {
 	// decides each request. If it is negative, the rule's counters stay in this process, and what
 	// is said of the backend does not concern it.
 	SyncRate int64
-	// Prefix is what the keys of the rule begin with, and no others. While the table is full, the
-	// counters of the rule that has most of them make room.
+	// Prefix begins the keys of the rule, and no others. While the table is full, the counters of
+	// the rule that has most of them make room.
 	Prefix []byte
 	// CountRejected says that what the rule rejects takes its hits too.
 	CountRejected bool
@@ -54,12 +54,12 @@ type Rule struct {
 	// excess is by how much charges have brought a key above a limit; nil if the rule has none, or no
 	// backend.
 	excess *excess
-	// before is the largest limit of the configurations that this one has taken the place of.
+	// before is the largest limit of the configurations that this configuration has replaced.
 	before uint64
 	group  sharedata.Group
 	number uint32 // see dirtyKeys
-	// dismissed says that a configuration that came later does not synchronise the rule. What is
-	// leased goes back.
+	// dismissed says that a configuration that came later does not synchronise the rule. Its leases
+	// go back.
 	dismissed bool
 	// overridden says that keys of the rule have overrides, and override that it is the variant of one.
 	overridden, override bool
@@ -78,11 +78,12 @@ func (r *Rule) delays() bool { return r.Delay.Queue > 0 && !r.Shadow }
 // MaxDelay is the longest delay, five minutes. Delays times the requests that wait fit an int64.
 const MaxDelay = int64(300e9)
 
-// exactInterval is the interval of rules whose requests the backend decides. They have pushes too: of
-// what was counted while it was away. What responses cost does not wait for it.
+// exactInterval is the interval of rules whose requests the backend decides. They have pushes too:
+// of hits that were counted while it was away. The costs of responses do not wait for the interval.
 const exactInterval = int64(1e9)
 
-// leastInterval is the shortest one that a rule gets for its windows' sake, and not by its rate.
+// leastInterval is the shortest interval that a rule gets for its windows' sake, and not by its
+// rate.
 const leastInterval = int64(1e8)
 
 // compile completes a rule that has its place.
@@ -118,15 +119,15 @@ func (r *Rule) Own() []window.Limit {
 	return r.Limits[:own]
 }
 
-// Variant is a rule of a node with other limits: as many, of the same shapes, in the same order. It
-// serves in a [Demand] for the same keys, whose counters stay as they are.
+// Variant is a rule of a node with other limits: the same number, of the same shapes, in the same
+// order. It serves in a [Demand] for the same keys, whose counters stay as they are.
 func (r *Rule) Variant(limits []window.Limit, tag any) *Rule {
 	v := *r
 	v.Rule, v.Tag = r.Rule.Variant(limits), tag
 	return &v
 }
 
-// extraBytes is what a counter of the rule, or of a variant, takes beyond the usual.
+// extraBytes is how much memory a counter of the rule, or of a variant, takes beyond the usual.
 func (r *Rule) extraBytes() int {
 	if r.Widest == nil {
 		return r.ExtraBytes()

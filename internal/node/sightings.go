@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// reportEvery is the time between two reports, and generation that after which a new one begins:
-	// a report speaks of the last one or two.
+	// reportEvery is the time between two reports. A new generation of figures begins after
+	// generation: a report speaks of the last generation or the last two.
 	reportEvery = int64(5e9)
 	generation  = int64(60e9)
-	// exactEvery is how many requests a second are looked at for the keys that they have. Of others one of
-	// sampled is, at random.
+	// exactEvery is how many requests a second are looked at for the keys that they have. Beyond
+	// these one request in sampled is looked at, at random.
 	exactEvery = 1000
 	sampled    = 8
 )
 
-// What is kept fits a report, or this does not compile.
+// Kept sightings fit a report, or this does not compile.
 const (
 	_ = uint(wire.MaxReportKeys - sketch.Keys)
 	_ = uint(wire.MaxReportName - sketch.MaxName)
@@ -30,8 +30,8 @@ const (
 	_ = uint(wire.MaxBusyWindows - sketch.BusyWindows)
 )
 
-// sightings are what a worker has seen of its rules' keys, for people to look at. Nothing is decided by
-// them.
+// sightings hold what a worker has seen of its rules' keys, for people to look at. Nothing is
+// decided by them.
 type sightings struct {
 	rules  []seen
 	exact  int    // requests that are looked at before some are left out
@@ -74,7 +74,7 @@ func (n *names) of(id [16]byte) []byte {
 	return nil
 }
 
-// seen is what was seen of one rule.
+// seen holds what was seen of one rule.
 type seen struct {
 	now, past tally
 	sample    *sketch.Sample // of shadow rules
@@ -90,7 +90,7 @@ func (a amounts) plus(b amounts) amounts {
 	return amounts{a.requests + b.requests, a.hits + b.hits, a.refusedRequests + b.refusedRequests, a.refusedHits + b.refusedHits}
 }
 
-// all is what there has ever been.
+// all returns the amounts since the start.
 func (s *seen) all() amounts { return s.gone.plus(s.now.amounts).plus(s.past.amounts) }
 
 // mark begins another time for what is recent: from the last call but one on.
@@ -301,8 +301,8 @@ func sampleOf(s *sketch.Sample, limits int, threshold uint64) (w wire.Sample) {
 	return w
 }
 
-// busyOf is what a sample knows of keys above a threshold, of as many windows as have few enough keys
-// for a report.
+// busyOf returns what a sample knows of keys above a threshold, in the newest windows: as far back
+// as the keys are few enough for a report.
 func busyOf(s *sketch.Sample, limits int, threshold uint64) []wire.BusyWindows {
 	for windows, most := sketch.BusyWindows, sketch.BusyKeys; most > 0; {
 		busy := make([]wire.BusyWindows, limits)

@@ -1,6 +1,6 @@
 package node
 
-// Tallies are what a node has counted of its own doings since it was made. They only grow.
+// Tallies count a node's own doings since it was made. They only grow.
 type Tallies struct {
 	LostRaces uint64 // compare-and-sets that another worker was faster with
 	GivenUp   uint64 // decisions whose hits lost every race, and were kept to be added later

@@ -1,6 +1,6 @@
 package node
 
-// leastNanos is what asking, and letting requests go, have of a tick in any case.
+// leastNanos is the part of a tick that asking, and letting requests go, have in any case.
 const leastNanos = tickNanos / 4
 
 // Tick does what is due, for as long as a tick may take.

@@ -12,8 +12,8 @@ type overrideTable struct {
 	// version is that of the list, 0 if there has been none; list its bytes.
 	version uint64
 	list    []byte
-	// places is an open table of a power of two, never more than three quarters full, or nil if there is nothing in
-	// it. Of the places of an address the first one counts.
+	// places is an open table of a power of two, never more than three quarters full, or nil if
+	// there is nothing in it. The first place of an address counts.
 	places []place
 	// count are in the table. unfit are of rules that they don't fit.
 	count, unfit int
@@ -45,9 +45,9 @@ func Fits(of []window.Limit, by []wire.OverrideLimit) bool {
 	return fits
 }
 
-// fit gives a rule's limits what an override says of them. An override has as many limits as the
-// rule. Each is for the first limit of its window that has none yet. A burst that it does not tell
-// is its limit.
+// fit gives a rule's limits what an override says of them. An override has a limit for each of the
+// rule's. Each is for the first limit of its window that has none yet. A burst that it does not
+// tell is its limit.
 func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fits bool) {
 	last := len(of) - 1
 	blocks := last >= 0 && of[last].Kind.Blocks()

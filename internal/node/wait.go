@@ -33,8 +33,8 @@ type Request interface {
 	Decided(demands []Demand, now int64, verdict counter.Verdict)
 }
 
-// Wait is what a node keeps of a request while it waits. It is a part of the request's own memory,
-// which may serve one request after the other. Set Request before anything else.
+// Wait holds all that a node keeps of a request while it waits. It is a part of the request's own
+// memory, which may serve one request after the other. Set Request before anything else.
 type Wait struct {
 	Request Request
 
@@ -85,8 +85,8 @@ func (w *Wait) stopAsking() {
 }
 
 // queue has the requests that wait, in the order in which they began, and no others: each has its
-// place in its own memory, and leaves it when it waits no more. The memory may serve the next one at
-// once.
+// place in its own memory, and leaves it when it waits no more. The memory may serve the next
+// request at once.
 type queue struct {
 	first, last *Wait
 	length      int

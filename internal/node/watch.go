@@ -15,7 +15,7 @@ type watch struct {
 
 	// warnings are for the backend; nil if there is none, or no rule warns.
 	warnings *warnings
-	// sightings are what has been seen; nil if the node is local.
+	// sightings are nil if the node is local.
 	sightings *sightings
 }
 

@@ -8,7 +8,7 @@ import (
 const (
 	// MaxCache is the size that a pattern's cache grows to, in bytes, but for what append leaves unused.
 	MaxCache = 32 << 10
-	// leastSlots is how many slots there are at first, for half as many rows.
+	// leastSlots is how many slots there are at first. Rows fill half of them.
 	leastSlots = 64
 	// maxProbes is how many slots are looked at for a row. Texts whose rows collide fill the cache early.
 	maxProbes = 32
@@ -34,8 +34,8 @@ type cache struct {
 	ends  []uint16 // of sets, by row
 	slots []uint16 // a table of rows by the hashes of their sets, 0 for none
 
-	// set has a bit for each target, and packed is what stands of it in sets. The first lastBits are
-	// what the last character was.
+	// set has a bit for each target, and packed is its form in sets. The first lastBits tell what
+	// the last character was.
 	set, packed []uint64
 
 	room int // in bytes
@@ -45,7 +45,7 @@ type cache struct {
 	learned, simulated int
 }
 
-// What follows in a row, besides another row.
+// An entry of next holds one of these, or else a row.
 const (
 	unknown uint16 = iota
 	refused
@@ -54,7 +54,7 @@ const (
 	firstRow // where the text's beginning leads to
 )
 
-// What the last character was.
+// The last character was one of these.
 const (
 	another uint64 = iota
 	word
@@ -108,7 +108,7 @@ func (c *cache) put(target uint16) {
 	c.set[number>>6] |= 1 << (number & 63)
 }
 
-// last is what the last character of a text was, if assertions ask.
+// last tells what the last character of a text was, if assertions ask.
 func (p *Pattern) last(text []byte) uint64 {
 	switch n := len(text); {
 	case !p.asserts:

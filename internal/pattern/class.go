@@ -75,7 +75,7 @@ func negate(ranges []span) (rest []span) {
 	return rest
 }
 
-// Of all characters beyond ASCII only these two are a letter of ASCII in another case.
+// Only these two characters beyond ASCII are a letter of ASCII in another case.
 const (
 	longS  = '\u017f'
 	kelvin = '\u212a'

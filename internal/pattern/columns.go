@@ -5,15 +5,15 @@ import "unicode/utf8"
 // columns are sets of characters that no instruction tells apart, and the end of the text, which is
 // column 0.
 type columns struct {
-	// bytes has the columns of the characters that a byte alone tells: ASCII, and what is not UTF-8
-	// whatever follows. Of others it has 0.
+	// bytes has the columns of the characters that a byte alone tells: ASCII, and bytes that are
+	// not UTF-8 whatever follows. Other bytes have 0.
 	bytes [256]uint8
 	// count is how many columns there are, 0 if they are too many.
 	count int
 	parts []part
 }
 
-// part is the characters from a start up to that of the next one.
+// part is the characters from its start up to the start of the next part.
 type part struct {
 	_ [0]func() // or else Go makes a function that compares values
 

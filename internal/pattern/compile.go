@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// mistake is what is wrong with an expression: "a ) at byte 3 that closes nothing".
+// mistake says why an expression is wrong: "a ) at byte 3 that closes nothing".
 type mistake struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -30,7 +30,7 @@ const (
 	ungreedy // says which of several matches is taken, and not whether there is one
 )
 
-// compiler makes a program while it reads the expression. What it has compiled goes on with what
+// compiler makes a program while it reads the expression. Compiled code goes on with the code that
 // comes next, and is copied for repetitions.
 type compiler struct {
 	expr    string
@@ -83,7 +83,7 @@ func (c *compiler) fail(at int, what, why string) {
 	c.at = len(c.expr)
 }
 
-// rest is what was not read yet.
+// rest returns the part of the expression that was not read yet.
 func (c *compiler) rest() string { return c.expr[c.at:] }
 
 // next reads a text, if it comes next.
@@ -362,8 +362,8 @@ func (c *compiler) opening(start int) (group bool) {
 	return false
 }
 
-// escaped compiles what begins with a \. It returns where the code of what may be repeated begins,
-// which for \Q\E is what came before.
+// escaped compiles what begins with a \. It returns where the code begins that a repetition after
+// it would repeat. After \Q\E that is the code before it.
 func (c *compiler) escaped(item int) int {
 	if c.next(`\Q`) {
 		for c.at < len(c.expr) && !c.next(`\E`) {

@@ -16,12 +16,13 @@ import (
 	"unicode/utf8"
 )
 
-// What bounds the memory and the time that a pattern takes.
+// These bound the memory and the time that a pattern takes.
 const (
 	// MaxExpression is the length of the longest expression, in bytes.
 	MaxExpression = 4096
-	// MaxProgram is the number of instructions of the largest program. A character or class is one, a
-	// repetition is as many as it repeats, and for each time that is optional one more.
+	// MaxProgram is the number of instructions of the largest program. A character or class takes
+	// one instruction. A repetition takes the instructions of its body once for each time, and one
+	// more for each time that is optional.
 	MaxProgram = 2048
 	// MaxDepth is how deep groups can be in groups.
 	MaxDepth = 100
@@ -44,7 +45,7 @@ type Pattern struct {
 
 	cache cache
 
-	// What a step of the simulation leaves to the next: a program's state is the set of the
+	// A step of the simulation leaves these to the next: a program's state is the set of the
 	// instructions that may take the next character.
 	now, then []uint16
 	stack     []uint16
@@ -64,9 +65,9 @@ const (
 	match
 )
 
-// instruction is a step of the program. While a program is compiled, it goes on with the next one,
-// and places are relative to its own, so that code can be copied. Later it goes on at y, and all
-// places are absolute.
+// instruction is a step of the program. While a program is compiled, an instruction goes on with
+// the next instruction, and places are relative to its own, so that code can be copied. Later it
+// goes on at y, and all places are absolute.
 type instruction struct {
 	_  [0]func() // or else Go makes a function that compares values
 	op operation

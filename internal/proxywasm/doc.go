@@ -1,6 +1,6 @@
 // Package proxywasm is the plugin's side of the proxy-wasm ABI, and the only package that knows it.
 //
-// It has the same functions twice. For wasip1, which is what ships, it binds the host's functions
+// It has the same functions twice. For wasip1, the form that ships, it binds the host's functions
 // directly, and allocates nothing on the path of a request. Natively it forwards to a [Host] of the
 // caller's, or to the SDK (github.com/tetratelabs/proxy-wasm-go-sdk), whose proxytest then drives
 // the very same filter in plain go test. RATIONALE.md says why the binding is not the SDK's.
@@ -28,7 +28,7 @@ type LocalResponse struct {
 	Details string
 	Headers *Pairs
 	Body    string
-	// GRPCStatus is what gRPC requests get in place of Status.
+	// GRPCStatus is the status that gRPC requests get in place of Status.
 	GRPCStatus int32
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// Host is what runs the plugin when it isn't built for wasip1. Its methods are the package's
-// functions of the same names, with their contracts. It is as wide as the ABI that it stands for.
+// Host runs the plugin when it isn't built for wasip1. Its methods are the package's functions of
+// the same names, with their contracts. It is as wide as the ABI that it stands for.
 type Host interface {
 	Log(level LogLevel, message string)
 	Now() int64

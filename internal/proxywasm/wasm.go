@@ -307,7 +307,7 @@ func PluginDone(id uint32) {
 	proxyDone()
 }
 
-// value is what a host call returned in memory that it asked the module for.
+// value returns a host call's result, from the memory that the call asked the module for.
 func value(status uint32) (data []byte, ok bool) {
 	if status != statusOK {
 		return nil, false

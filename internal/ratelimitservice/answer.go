@@ -148,8 +148,8 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 	return headers
 }
 
-// nameOf is what a limit is called: by its name, or by the keys of its descriptor, of characters that need
-// no escape.
+// nameOf returns a limit's name: its own, or the keys of its descriptor, in characters that need no
+// escape.
 func nameOf(l *limit, d *common.RateLimitDescriptor) string {
 	name := l.name
 	if name == "" {
@@ -205,8 +205,8 @@ func describe(d *common.RateLimitDescriptor) *structpb.Struct {
 	return &structpb.Struct{Fields: told}
 }
 
-// merge adds what a struct does not have of another one, and of structs in both the same. The other
-// one stays as it is.
+// merge adds to a struct the fields that it lacks of another, and does the same to structs in both.
+// The other struct stays as it is.
 func merge(into, from *structpb.Struct) {
 	for name, value := range from.GetFields() {
 		have, given := into.Fields[name], value.GetStructValue()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Configuration is what files say, ready to match requests.
+// Configuration is the configuration of files, ready to match requests.
 type Configuration struct {
 	domains map[string]*domain
 	// Ignored are fields that the rate limit service knows, but not where they stand.
@@ -55,7 +55,7 @@ type node struct {
 	toMetric bool
 }
 
-// limit is what decides a descriptor.
+// limit decides a descriptor.
 type limit struct {
 	told      *pb.RateLimitResponse_RateLimit
 	shape     shape
@@ -139,8 +139,8 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 
 func newLevel() level { return level{byKey: map[string]*node{}} }
 
-// composite is what a descriptor is found by, as the rate limit service has it: not even the key and
-// the value are told apart.
+// composite returns the name by which the rate limit service finds a descriptor: not even the key
+// and the value are told apart.
 func (d *descriptor) composite() string {
 	if d.value == "" {
 		return d.key
@@ -174,7 +174,7 @@ func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []stri
 	}
 }
 
-// limit is what a descriptor's rate_limit says; nil if there is none.
+// limit returns the limit of a descriptor's rate_limit; nil if there is none.
 func (r *reader) limit(d *descriptor, of *domain) *limit {
 	said := d.limit
 	if said == nil {

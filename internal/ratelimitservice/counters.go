@@ -34,7 +34,7 @@ type CounterOptions struct {
 	Timeout time.Duration
 	// Capacity is [DefaultCapacity] if it is 0.
 	Capacity int
-	// OnBackendFailure is what becomes of requests while the backend can't be reached.
+	// OnBackendFailure says what becomes of requests while the backend can't be reached.
 	OnBackendFailure ratelimit.FailureMode
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
@@ -46,8 +46,8 @@ type CounterOptions struct {
 // descriptor, and the rule is as the limit's [shape] has it. So a configuration that comes after
 // another finds the counters as they are, and limits that have changed apply at once.
 //
-// The shapes of the protocol's units are in one namespace of package ratelimit; each other shape that
-// a configuration has gets another one, of the same name.
+// The shapes of the protocol's units are in one namespace of package ratelimit; each other shape
+// that a configuration has gets another namespace of the same name.
 type Counters struct {
 	options CounterOptions
 
@@ -116,7 +116,7 @@ func (c *Counters) bind(l *level) (err error) {
 	return nil
 }
 
-// limiter is the one of a limit of a shape. The lock is held.
+// limiter returns the limiter for a limit of a shape. The lock is held.
 func (c *Counters) limiter(s shape, hits ratelimit.Limit) (*ratelimit.Limiter, error) {
 	of := c.limiters[s]
 	if of == nil {

@@ -66,7 +66,7 @@ func (a *asked) decide(ctx context.Context) {
 	}
 }
 
-// ask asks for the hits of a descriptor. If these are none, it asks whether another one has room.
+// ask asks for the hits of a descriptor. If these are none, it asks whether another hit has room.
 func (a *asked) ask(ctx context.Context) {
 	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
 	a.decision.Allowed = a.decision.Allowed && (a.hits > 0 || a.decision.Remaining > 0)
@@ -81,9 +81,10 @@ func (a *asked) charge(ctx context.Context) {
 	}
 }
 
-// decideTogether decides all descriptors at once: a request that is refused takes nothing of limits that
-// have room, and what refuses is charged or not. What refuses nothing by itself, as its limit is of
-// shadow_mode or quota_mode, is decided after the others, and takes nothing either if they refuse.
+// decideTogether decides all descriptors at once: a request that is refused takes nothing of limits
+// that have room, and limits that refuse are charged or not. A descriptor whose limit is of
+// shadow_mode or quota_mode refuses nothing by itself: it is decided after the others, and takes
+// nothing either if they refuse.
 func decideTogether(ctx context.Context, all []asked, charge Charge) {
 	var enforced, others []*asked
 	for i := range all {

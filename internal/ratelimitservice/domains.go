@@ -12,7 +12,7 @@ type Position struct {
 	Line, Column int
 }
 
-// Domain is what a document of the configuration says, for what makes something else of it.
+// Domain is a document of the configuration, for code that makes something else of it.
 type Domain struct {
 	Position
 

@@ -23,7 +23,7 @@ const (
 
 // ReadFiles reads a file, or all files of a folder and of those in it. Names that begin with a dot
 // are left out: a ConfigMap keeps its versions in such folders, and links to the files of the last
-// one.
+// version.
 func ReadFiles(path string) (files []File, err error) {
 	names, err := find(path)
 	if err != nil {
@@ -84,7 +84,7 @@ type Source struct {
 	Options Options
 	Log     *slog.Logger
 
-	// used are the files that were tried last, and failed is what was wrong with them. seen are those
+	// tried tells which files were tried last, and failed what was wrong with them. seen are those
 	// of the last look, which may be written right then.
 	tried, seen [sha256.Size]byte
 	failed      error
@@ -122,7 +122,7 @@ func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) 
 	return nil
 }
 
-// digest is what tells files apart.
+// digest tells files apart.
 func digest(files []File) [sha256.Size]byte {
 	hash := sha256.New()
 	for _, f := range files {

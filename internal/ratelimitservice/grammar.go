@@ -23,7 +23,7 @@ var itsFields = []string{
 // maxDepth bounds how deep descriptors are nested.
 const maxDepth = 64
 
-// document is what a file, or a part of it, says of a domain.
+// document is a file's part about a domain.
 type document struct {
 	at          place
 	domain      string
@@ -45,7 +45,7 @@ type descriptor struct {
 	descriptors   []descriptor
 }
 
-// rateLimit is what a rate_limit says.
+// rateLimit is a rate_limit.
 type rateLimit struct {
 	at              place
 	unit            string

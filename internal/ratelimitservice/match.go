@@ -9,8 +9,8 @@ import (
 )
 
 // match finds the limit of a request's descriptor, and the key that it counts for. It is nil if
-// there is none. A limit has as many keys above it, its own among them, as the descriptor has
-// entries. Of each entry the descriptor of the key and the value counts; if there is none, the first
+// there is none. A limit has a key above it, or of its own, for each of the descriptor's entries.
+// For each entry the descriptor of the key and the value counts; if there is none, the first
 // wildcard that matches; and if there is none, the descriptor of the key.
 func (d *domain) match(name string, entries []*common.RateLimitDescriptor_Entry) (*limit, ratelimit.Key) {
 	key := make(ratelimit.Key, 1, 1+2*len(entries))

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// healthName is what the rate limit service has its health under.
+// healthName is the name under which the rate limit service tells its health.
 const healthName = "ratelimit"
 
 // drainTimeout is how long requests under way may take when a server ends.

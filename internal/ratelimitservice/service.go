@@ -112,14 +112,14 @@ func (s *Service) Domains() int {
 	return len(c.domains)
 }
 
-// asked is what a request asks of one of its descriptors.
+// asked is a request's question about one of its descriptors.
 type asked struct {
 	limit   *limit // nil if nothing limits it
 	limiter *ratelimit.Limiter
 	key     ratelimit.Key
 	hits    uint64
 	back    uint64 // hits to give back, in place of hits to take
-	next    *asked // the next one with the same counter
+	next    *asked // the next with the same counter
 
 	decision ratelimit.Decision
 	err      error

@@ -53,7 +53,7 @@ type Stats struct {
 	sent                             map[string]uint64 // by statsd's name
 }
 
-// series is what is counted of a descriptor.
+// series has the counts of a descriptor.
 type series struct {
 	name        string // for statsd
 	domain      string
@@ -196,8 +196,8 @@ func (s *Stats) flush(to io.Writer) error {
 	return err
 }
 
-// Statsd tells a statsd at an address by TCP what was counted, every so often until ctx ends, and then
-// once more. What it could not be told it is told later.
+// Statsd tells a statsd at an address by TCP what was counted, every so often until ctx ends, and
+// then once more. Counts that it could not be told it is told later.
 func (s *Stats) Statsd(ctx context.Context, addr string, every time.Duration, failed func(error)) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -134,7 +134,7 @@ func (x *XDS) node() *core.Node {
 	return &core.Node{Id: x.Node, UserAgentName: "weir", Metadata: &structpb.Struct{Fields: fields}}
 }
 
-// filesOf makes files of resources. What JSON says YAML does, too, in the fields of files.
+// filesOf makes files of resources. Their JSON is YAML, too, in the fields of files.
 func filesOf(resources []*anypb.Any) ([]File, error) {
 	files := make([]File, len(resources))
 	for i, resource := range resources {

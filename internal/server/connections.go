@@ -24,11 +24,12 @@ const (
 )
 
 // Connections bounds the connections of an address, and those of all: there are files left for the
-// store, and for whoever comes next. Of an address that has too many the one is closed that has been
-// without a request for longest, whether it has had one or has yet to send its header. If all others
-// have requests, the new one is closed. If there are too many of all, the address that has most makes
-// room, or the new one's if all of that have requests.
-// Make it with [NewConnections]. It may be used by any number of goroutines.
+// store, and for the next to come. If an address has too many, its connection is closed that has
+// been without a request for longest, whether it has had a request or has yet to send its first
+// header. If all its others have requests, the new connection is closed. If there are too many of
+// all, the address that has most makes room, or the new connection's address if all connections of
+// the other have requests. Make it with [NewConnections]. It may be used by any number of
+// goroutines.
 type Connections struct {
 	ofAddress, ofAll int
 	log              *slog.Logger
@@ -117,7 +118,8 @@ func noteState(of net.Conn, state http.ConnState) {
 	}
 }
 
-// note notes what a connection does, and returns one that is to be closed for it, if any.
+// note notes what a connection does, and returns the connection that is to be closed for it, if
+// any.
 func (c *Connections) note(of *connection, state http.ConnState) (surplus *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +154,7 @@ func (c *Connections) remove(of *connection) {
 	}
 }
 
-// add counts a new connection, and returns the one that makes room for it.
+// add counts a new connection, and returns the connection that makes room for it.
 func (c *Connections) add(of *connection) (surplus *connection) {
 	own := c.shares.Grow(of.from, 1)
 	c.count++

@@ -18,14 +18,14 @@ import (
 // CounterPath is where a single key's counter is read and changed.
 const CounterPath = "/v1/counter"
 
-// Counter is what all nodes have counted for one key.
+// Counter tells what all nodes have counted for one key.
 type Counter struct {
 	// Limits are those that were hit, or that were asked for. If there are none, nobody has hit the
 	// key in any window that counts.
 	Limits []CounterLimit `json:"limits"`
 	// Known says that the backend has a counter of the key, though all its hits may have been given back.
 	Known bool `json:"known"`
-	// Override is the one in force for the key, if there is one.
+	// Override is in force for the key. It is nil if there is none.
 	Override *Override `json:"override,omitempty"`
 }
 
@@ -47,10 +47,10 @@ type CounterLimit struct {
 	ResetMS *int64 `json:"reset_ms,omitempty"`
 }
 
-// CounterChange is what to do with a key's counter: one of Reset and Grant.
+// CounterChange asks for a change of a key's counter: either Reset or Grant.
 type CounterChange struct {
 	ID string `json:"id"`
-	// Rule and Key are what nodes find the counter by, as in an [Override].
+	// Rule and Key tell nodes which counter it is, as in an [Override].
 	Rule string   `json:"rule"`
 	Key  []string `json:"key"`
 	// Reset empties it; Grant gives so many hits back, as far as they are counted.
@@ -58,7 +58,7 @@ type CounterChange struct {
 	Grant uint64 `json:"grant,omitempty"`
 }
 
-// CounterChanged is what a change of a counter has done.
+// CounterChanged tells what a change of a counter has done.
 type CounterChanged struct {
 	// Returned is how many hits were given back, of all limits together.
 	Returned uint64 `json:"returned"`

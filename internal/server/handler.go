@@ -32,14 +32,16 @@ import (
 
 // Options has what a handler can be told. The zero value is good.
 type Options struct {
-	// Tokens are what pushes and reads must carry one of as Authorization: Bearer; none if nil.
+	// Tokens are those that pushes and reads must carry one of, as Authorization: Bearer; none if
+	// nil.
 	Tokens *trust.Tokens
 	// Certificates has them come over TLS from clients with a certificate that was verified.
 	Certificates bool
 	// Host is the address at which the handler is served, if requests under /v1 have to name it or a
 	// loopback one as their host: what nodes push may name any. If it is empty, all may.
 	Host string
-	// Registry takes the handler's metrics, and is what GET /metrics shows. A new one if nil.
+	// Registry takes the handler's metrics, and GET /metrics shows it. If nil, the handler makes a
+	// registry.
 	Registry *prometheus.Registry
 	// Logger is told when the store begins to fail, and when it is back, of clients that give up
 	// before it answers, and of those that are refused. slog.Default if nil.
@@ -87,9 +89,10 @@ type Options struct {
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
-// What is under /v1 answers 401 without a token, 403 without a certificate, to a page of another site
-// or if the token is not for the namespace, 421 to another host than Options.Host has, and 415 to a body
-// of JSON that does not say so in its Content-Type. Reasons are JSON problem documents (RFC 9457).
+// Paths under /v1 answer 401 without a token, 403 without a certificate, to a page of another site
+// or if the token is not for the namespace, 421 to another host than Options.Host has, and 415 to a
+// body of JSON that does not say so in its Content-Type. Reasons are JSON problem documents (RFC
+// 9457).
 func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -180,7 +183,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	if ok && !h.permits(w, r, namespace) {
 		return
 	}
-	if within, of := wire.Polls(body); within > 0 && !h.poll(w, r, namespace, within, of) {
+	if within, _ := wire.Polls(body); within > 0 && !h.poll(w, r, namespace, body) {
 		return
 	}
 	start := time.Now()
@@ -407,8 +410,8 @@ func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, g
 	return true, err
 }
 
-// authorize lets requests pass that come with a certificate and a token, if these are wanted. What
-// the token is for goes with them.
+// authorize lets requests pass that come with a certificate and a token, if these are wanted. The
+// namespaces of the token go with them.
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.guard(w, r) {

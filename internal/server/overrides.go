@@ -16,8 +16,8 @@ type Overrides struct {
 	// are set.
 	Version uint64 `json:"version,omitempty"`
 	// Nodes have told in the last minute what they know. Knowing of them decide by this list, and
-	// Unfitting of these could not apply some of it. Unfit is how many overrides of their lists, this one
-	// or another, nodes can't apply, all together.
+	// Unfitting of these could not apply some of it. Unfit is how many overrides nodes can't apply,
+	// all together, whichever list they have.
 	Nodes     int        `json:"nodes"`
 	Knowing   int        `json:"knowing"`
 	Unfitting int        `json:"unfitting"`
@@ -43,7 +43,7 @@ type OverrideLimit struct {
 	Burst uint64 `json:"burst,omitempty"`
 }
 
-// Changed is what a change of overrides has done.
+// Changed tells what a change of overrides has done.
 type Changed struct {
 	// Version is that of the list after it, and Changed how many overrides were set or removed.
 	Version uint64 `json:"version"`

@@ -12,9 +12,9 @@ import (
 // for who asks for hits. Beyond it answers come at once, and nodes ask again within their interval.
 const maxPolls = 1 << 16
 
-// poll waits until a push is to be answered that asks for another list of overrides than that of a
-// version. It reports false if nobody waits for the answer any more.
-func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string, within, of uint64) (answer bool) {
+// poll waits until a push is to be answered that waits for another list of overrides. It reports false
+// if nobody waits for the answer any more.
+func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string, body []byte) (answer bool) {
 	longest := time.Duration(wire.LongestPoll)
 	if !h.polls.Enter(namespace) {
 		return true
@@ -32,6 +32,6 @@ func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string,
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), longest)
 	defer cancel()
-	h.backend.Poll(ctx, h.ended, namespace, time.Duration(min(within, uint64(longest/time.Millisecond)))*time.Millisecond, of)
+	h.backend.Poll(ctx, h.ended, body)
 	return r.Context().Err() == nil
 }

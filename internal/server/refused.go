@@ -25,8 +25,8 @@ type refused struct {
 	sources map[refusal]*refusals
 }
 
-// refusal is what a source is refused with. The source is an address without its port, or empty for all
-// that are not told apart.
+// refusal is a source, and the status that it is refused with. The source is an address without its
+// port, or empty for all that are not told apart.
 type refusal struct {
 	source string
 	status int

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// headerTimeout is what a request's header may take, from its first byte on, or from the
+	// headerTimeout is how long a request's header may take, from its first byte on, or from the
 	// connection's beginning.
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = 5 * time.Minute
-	// shutdownTimeout is what requests get to finish in.
+	// shutdownTimeout is the time that requests get to finish in.
 	shutdownTimeout = 10 * time.Second
 )
 

@@ -18,7 +18,7 @@ const TopPath = "/v1/top"
 // namespace has half of them at most.
 const maxLookers = 4
 
-// Top is what the nodes of a namespace have seen of its keys in the last minute or two.
+// Top tells what the nodes of a namespace have seen of its keys in the last minute or two.
 type Top struct {
 	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report is of so many
 	// seconds ago.
@@ -28,7 +28,7 @@ type Top struct {
 	Rules         []TopRule `json:"rules"`
 }
 
-// TopRule is what they have seen of a rule.
+// TopRule tells what they have seen of a rule.
 type TopRule struct {
 	Rule   string `json:"rule"`
 	Shadow bool   `json:"shadow"`
@@ -50,11 +50,11 @@ type TopRule struct {
 	// Used are the keys that asked for most hits, and Refused those that were refused most.
 	Used    []TopKey `json:"used"`
 	Refused []TopKey `json:"refused"`
-	// Others is the most hits a second that a key has asked for which is in no list, and OthersRefused
-	// the most that one was refused.
+	// Others is the most hits a second that a key in no list has asked for, and OthersRefused the
+	// most that such a key was refused.
 	Others        float64 `json:"others_hits_per_second"`
 	OthersRefused float64 `json:"others_refused_per_second"`
-	// Measured is what a shadow rule would do to keys.
+	// Measured tells what a shadow rule would do to keys.
 	Measured *Measured `json:"measured,omitempty"`
 }
 
@@ -95,7 +95,7 @@ type Value struct {
 	Cut  bool   `json:"cut,omitempty"`
 }
 
-// Measured is what a shadow rule would do to keys.
+// Measured tells what a shadow rule would do to keys.
 type Measured struct {
 	// Keys were looked at, of which Refused would have been refused. They are one in Every of all, chosen
 	// by their hashes.
@@ -105,13 +105,13 @@ type Measured struct {
 	Limits  []MeasuredLimit `json:"limits"`
 }
 
-// MeasuredLimit is what a limit would have to be. Windows are those of the clock, whatever the
-// algorithm.
+// MeasuredLimit tells how high a limit would have to be. Windows are those of the clock, whatever
+// the algorithm.
 type MeasuredLimit struct {
 	Limit   uint64 `json:"limit"`
 	WidthMS uint64 `json:"width_ms"`
-	// In so many Windows the keys asked for Hits. Running says that no window has ended yet that all
-	// nodes have seen, and that these are of one that goes on.
+	// In so many Windows the keys asked for Hits. Running says that no window has ended yet that
+	// all nodes have seen, and that these hits are of a window that goes on.
 	Windows int    `json:"windows"`
 	Running bool   `json:"running"`
 	Hits    uint64 `json:"hits"`
@@ -144,7 +144,7 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	h.json(w, TopOf(&found, h.health.now()))
 }
 
-// TopOf is what a backend has found, as it is told at a moment.
+// TopOf returns what a backend has found, as it is told at a moment.
 func TopOf(found *backend.Top, now time.Time) Top {
 	t := Top{Nodes: found.Nodes, Senders: found.Senders, Rules: []TopRule{}}
 	if found.OldestNanos != 0 {

@@ -36,7 +36,7 @@ type Watched struct {
 	Overrides []Override `json:"overrides,omitempty"`
 }
 
-// WatchedMoment is what nodes report of a namespace at a moment, to be drawn over time.
+// WatchedMoment has the nodes' reports of a namespace at a moment, to be drawn over time.
 type WatchedMoment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
@@ -45,7 +45,7 @@ type WatchedMoment struct {
 	Rules []WatchedMomentRule `json:"rules"`
 }
 
-// WatchedMomentRule is what they report of a rule.
+// WatchedMomentRule has their reports of a rule.
 type WatchedMomentRule struct {
 	Rule string `json:"rule"`
 	// Passed and Refused are requests a second.
@@ -72,8 +72,8 @@ type watchedNamespace struct {
 	moments History[WatchedMoment]
 }
 
-// of is a namespace that somebody watches now. It takes the place of the one that was watched the
-// longest time ago if there are too many.
+// of is a namespace that somebody watches now. If there are too many, it takes the place of the
+// namespace that was watched the longest time ago.
 func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,8 +98,8 @@ func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 	return found
 }
 
-// look is how a namespace stands, and its moments after a number. If another stream has just looked,
-// it is what that has found.
+// look is how a namespace stands, and its moments after a number. If another stream has just
+// looked, it returns that stream's findings.
 func (h *handler) look(ctx context.Context, namespace string, after int64) (Watched, []WatchedMoment) {
 	now := h.health.now()
 	w := h.watched.of(namespace, now)

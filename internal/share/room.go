@@ -3,8 +3,7 @@ package share
 import "sync"
 
 // Room is for so many at a time. An owner gets no more of it than is left for others: alone it has
-// half, and where one has that, the next one has a quarter. It may be used by any number of
-// goroutines.
+// half, and after it a second owner has a quarter. It may be used by any number of goroutines.
 type Room[K comparable] struct {
 	Most int
 

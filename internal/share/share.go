@@ -15,20 +15,19 @@ type Shares[K comparable, T any] struct {
 	grown   uint64 // how often a share has
 }
 
-// Share is what an owner has.
+// Share is an owner's share.
 type Share[K comparable, T any] struct {
 	Owner K
-	// Of is the user's.
-	Of    T
+	Of    T // the user's
 	size  int
-	grown uint64 // which time that was the last for this one
+	grown uint64 // the count of all growths when this share grew last
 	index int    // in the heap
 }
 
 // Size is how much it is.
 func (s *Share[K, T]) Size() int { return s.size }
 
-// Of is an owner's share, nil if it has nothing.
+// Of returns an owner's share, nil if it has nothing.
 func (s *Shares[K, T]) Of(owner K) *Share[K, T] { return s.byOwner[owner] }
 
 // All are all shares, in no order. They may shrink meanwhile, and go.
@@ -58,9 +57,9 @@ func (s *Shares[K, T]) Grow(owner K, by int) *Share[K, T] {
 	return of
 }
 
-// MakesRoom is the share that makes room for more of an owner: the largest, but the owner's own if
-// none is larger. Of others that are as large it is the one that grew longest ago. There must be
-// one.
+// MakesRoom returns the share that makes room for more of an owner: the largest, but the owner's
+// own if none is larger. If several others are the largest, it is the share that grew longest ago.
+// There must be one.
 func (s *Shares[K, T]) MakesRoom(owner K) *Share[K, T] {
 	largest := s.sizes[0]
 	if own := s.byOwner[owner]; own != nil && own.size >= largest.size {
@@ -69,7 +68,7 @@ func (s *Shares[K, T]) MakesRoom(owner K) *Share[K, T] {
 	return largest
 }
 
-// sizes is a heap of shares, the largest first, and of equals the one that grew longest ago.
+// sizes is a heap of shares, the largest first, and among equals the share that grew longest ago.
 type sizes[K comparable, T any] []*Share[K, T]
 
 func (h sizes[K, T]) Len() int { return len(h) }

@@ -6,7 +6,7 @@ import (
 	"weir/internal/node"
 )
 
-// history is what one rule has been asked for, key by key.
+// history tells what one rule has been asked for, key by key.
 type history struct {
 	keys  []key
 	index map[string]int32
@@ -32,9 +32,9 @@ type event struct {
 	charge, back bool
 }
 
-// What an event's first number has besides the milliseconds since the event before: whether these
-// are nanoseconds, and follow, as they may need all bits; whether a cost other than 1 follows;
-// whether it is a charge.
+// An event's first number has these bits besides the milliseconds since the event before: whether
+// they are nanoseconds, which follow, as they may need all bits; whether a cost other than 1
+// follows; whether it is a charge.
 const (
 	inNanos = 1 << iota
 	hasCost
@@ -72,7 +72,7 @@ func (h *history) charge(hits int64) {
 	}
 }
 
-// add appends an event, which is not before the last one.
+// add appends an event, which is not before the last event.
 func (k *key) add(e event) {
 	if !e.back {
 		if k.hits += e.cost; k.hits < e.cost {
@@ -109,7 +109,7 @@ type reader struct {
 
 func (k *key) reader() reader { return reader{rest: k.events} }
 
-// read reads as many events as there is room for in dst, or are left.
+// read reads events until dst is full or none is left.
 func (r *reader) read(dst []event) []event {
 	dst = dst[:0]
 	for len(r.rest) > 0 && len(dst) < cap(dst) {

@@ -113,7 +113,7 @@ func plotCurve(points []Outcome) *plot {
 	return p
 }
 
-// ceiling is a share at or above this one that four ticks part well.
+// ceiling is a share, at least this share, that four ticks part well.
 func ceiling(share float64) float64 {
 	for top := leastShare; top < wholeOfShares; top *= 10 {
 		for _, times := range [...]float64{1, 2, 3, 4, 6, 8} {
@@ -125,7 +125,7 @@ func ceiling(share float64) float64 {
 	return wholeOfShares
 }
 
-// mostRefused is the most that one of some limits refuses.
+// mostRefused is the most that any of some limits refuses.
 func mostRefused(outcomes []Outcome) (n uint64) {
 	for i := range outcomes {
 		n = max(n, outcomes[i].Refused)

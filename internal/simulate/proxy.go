@@ -39,12 +39,12 @@ type proxy struct {
 type asked struct {
 	accesslog.Part
 	path string // as the plugin has it
-	// requests asked for it. For unknown ones the log does not tell; for absent ones it tells that
-	// there was none.
+	// requests asked for it. For unknown requests the log does not tell; for absent requests it
+	// tells that there was none.
 	requests, unknown, absent int64
 }
 
-// The proxy is what the plugin runs on.
+// The plugin runs on the proxy.
 var (
 	_ proxywasm.Host  = (*proxy)(nil)
 	_ filter.Observer = (*proxy)(nil)
@@ -89,7 +89,7 @@ func (p *proxy) total(name string) (sum uint64) {
 	return sum
 }
 
-// Decided implements filter.Observer. What is asked for after it is for the answer.
+// Decided implements filter.Observer. Parts that are asked for after it are for the answer.
 func (p *proxy) Decided(demands []node.Demand, verdict counter.Verdict) {
 	p.asking = false
 	if p.decided != nil {

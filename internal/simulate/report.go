@@ -15,7 +15,7 @@ import (
 	"weir/window"
 )
 
-// Report is what a simulation tells. As JSON it is an interface: names stay, and get company.
+// Report is the result of a simulation. As JSON it is an interface: names stay, and get company.
 type Report struct {
 	Logs []LogReport `json:"logs"`
 	// From and To are the times of the first request and the last.
@@ -25,24 +25,24 @@ type Report struct {
 	Requests     uint64  `json:"requests"`
 	Refused      uint64  `json:"refused"`
 	RefusedShare float64 `json:"refused_share"`
-	// Notes are what a reader should know before believing a number.
+	// Notes tell a reader what to know before believing a number.
 	Notes []string     `json:"notes"`
 	Rules []RuleReport `json:"rules"`
 }
 
-// LogReport is what became of one log's lines.
+// LogReport tells what became of one log's lines.
 type LogReport struct {
 	Name   string `json:"name"`
 	Format string `json:"format"`
 	Gzip   bool   `json:"gzip"`
 	Lines  int64  `json:"lines"`
-	// Requests were replayed. Unreadable lines were in no format, and WithoutRequest ones are about
-	// no HTTP request.
+	// Requests were replayed. Unreadable lines were in no format, and WithoutRequest counts lines
+	// about no HTTP request.
 	Requests       int64 `json:"requests"`
 	Unreadable     int64 `json:"unreadable"`
 	WithoutRequest int64 `json:"without_request"`
-	// OutOfOrder requests were put in order. Late ones came more than a minute after a later one:
-	// they count as of when they came.
+	// OutOfOrder requests were put in order. Late requests came more than a minute after a later
+	// request: they count as of when they came.
 	OutOfOrder       int64     `json:"out_of_order"`
 	Late             int64     `json:"late"`
 	MostBehindMillis int64     `json:"most_behind_ms"`
@@ -56,13 +56,13 @@ type Example struct {
 	Excerpt string `json:"excerpt"`
 }
 
-// RuleReport is what one rule does.
+// RuleReport tells what one rule does.
 type RuleReport struct {
 	Name string `json:"name"`
-	// Missing parts are what the rule needs and the logs do not tell: such a rule is left out.
+	// Missing are the parts that the rule needs and the logs do not tell: such a rule is left out.
 	Missing []string `json:"missing"`
 	// Requests match the rule. Refused were refused, by this rule or another; RefusedByRule by this
-	// one.
+	// rule.
 	Requests           uint64  `json:"requests"`
 	Refused            uint64  `json:"refused"`
 	RefusedShare       float64 `json:"refused_share"`
@@ -78,7 +78,7 @@ type RuleReport struct {
 	Limits []LimitReport `json:"limits"`
 }
 
-// KeyReport is what one key gets of a rule.
+// KeyReport tells what one key gets of a rule.
 type KeyReport struct {
 	// Values are those of the rule's selectors.
 	Values             []string `json:"values"`
@@ -87,11 +87,11 @@ type KeyReport struct {
 	RefusedByRuleShare float64  `json:"refused_by_rule_share"`
 }
 
-// LimitReport is what one limit of a rule would do by itself, without the rule's other limits and
-// without other rules.
+// LimitReport tells what one limit of a rule would do by itself, without the rule's other limits
+// and without other rules.
 type LimitReport struct {
 	LimitSpec
-	// Curve has limits from a quarter to the eightfold of this one.
+	// Curve has limits from a quarter to the eightfold of this limit.
 	Curve []Outcome `json:"curve"`
 	// Least are the least limits that refuse at most a share of requests.
 	Least []Least `json:"least"`
@@ -109,7 +109,7 @@ type LimitSpec struct {
 	Burst     uint64 `json:"burst,omitempty"`
 }
 
-// Outcome is what a limit would refuse by itself.
+// Outcome tells what a limit would refuse by itself.
 type Outcome struct {
 	LimitSpec
 	// Configured says that this is the limit as it is configured.

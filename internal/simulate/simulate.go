@@ -2,9 +2,9 @@
 // have refused, whom, and what other limits would have.
 //
 // Requests are matched, keyed and decided by the plugin itself, package filter, on a proxy whose
-// clock is the log's. What was asked of each key is kept, a few bytes for each request, and replayed
-// through other limits by package window. So nothing here knows what a rule matches, or what an
-// algorithm decides.
+// clock is the log's. The costs asked of each key are kept, in a few bytes for each request, and
+// replayed through other limits by package window. So nothing here knows what a rule matches, or
+// what an algorithm decides.
 package simulate
 
 import (
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	return s.report(), nil
 }
 
-// simulation is what one Run knows.
+// simulation is the state of one Run.
 type simulation struct {
 	options  *Options
 	document *document
@@ -103,7 +103,7 @@ type simulation struct {
 	// rules are the histories of the rules that are kept, in their order.
 	rules []*history
 
-	// decides is the proxy with the rules; tells is one that tells what was asked of them, which
+	// decides is the proxy with the rules. tells is the proxy that tells what was asked of them; it
 	// may be the same.
 	decides, tells *proxy
 

@@ -153,7 +153,7 @@ func count[N ~int64 | ~uint64](n N) string {
 	return digits
 }
 
-// percent writes a share, small ones with two digits that count.
+// percent writes a share, with two significant digits if it is small.
 func percent(share float64) string {
 	switch p := share * 100; {
 	case p == 0 || p == 100:

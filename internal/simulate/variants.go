@@ -17,7 +17,7 @@ type variant struct {
 	countRejected bool
 }
 
-// outcome is what a variant would have refused.
+// outcome tells how much a variant would have refused.
 type outcome struct{ requests, keys uint64 }
 
 // run is a variant on its way through a key's events.
@@ -70,7 +70,7 @@ func (v *variant) harmless(k *key) bool { return v.possible(k.hits) }
 
 // trial replays what a rule was asked for through variants.
 type trial struct {
-	// keys have the ones with the most hits first.
+	// keys are in order of their hits, most first.
 	keys []*key
 }
 

@@ -96,7 +96,7 @@ func (b *busy) turn(number uint64) {
 	b.newest = number
 }
 
-// running is what is known of the newest window, with keys in the memory of a slice.
+// running returns what is known of the newest window, with keys in the memory of a slice.
 func (b *busy) running(keys []BusyKey) Busy {
 	w := Busy{Hits: b.hits}
 	for _, k := range b.keys {

@@ -28,9 +28,9 @@ type Entry struct {
 	ID [16]byte
 	// Count is the key's hits, and up to Error that were not its own.
 	Count, Error uint64
-	// marks is what Count was at the last two calls of [Heavy.Mark].
+	// marks has the values of Count at the last two calls of [Heavy.Mark].
 	marks [2]uint64
-	// Use is the last that was said of the key: how near it is to its limit, in thousandths.
+	// Use is the last report of how near the key is to its limit, in thousandths.
 	Use uint16
 
 	nameSize uint8
@@ -124,8 +124,8 @@ type Key struct {
 	Recent uint64
 }
 
-// Merge has the keys of two Heavies, those with most hits first, as if one had had the hits of both:
-// of those keys as many as a Heavy has. No other key has more hits than floor.
+// Merge returns the keys that one Heavy would have after the hits of both, most hits first, and at
+// most Keys of them. No other key has more hits than floor.
 func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
 	newerFloor, olderFloor := newer.Floor(), older.Floor()
 	for i := range newer.entries {

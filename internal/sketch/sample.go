@@ -8,15 +8,15 @@ const (
 	// Windows is of how many windows a Sample knows what each key has asked for.
 	Windows = 16
 
-	places = 512 // of the index, more than twice as many
+	places = 512 // of the index, more than two for each key
 )
 
 // Sample has a part of all keys, and of these what each asked for in the newest windows of some
 // widths.
 //
 // Which keys are in it depends on their hashes alone: those below a threshold, which falls by half
-// when there are too many, and doubles when there are few. So the samples of several nodes that see
-// the same keys have the same ones, up to the least of their thresholds.
+// when there are too many, and doubles when there are few. So if several nodes see the same keys,
+// their samples have the same keys, up to the least of their thresholds.
 //
 // A sample that is fair to keys misses those few that have most hits. So it knows of each of the newest
 // windows, whatever their hashes are, the keys that had most.
@@ -37,7 +37,7 @@ type sampled struct {
 	seen, refused int64
 }
 
-// asked is what a key asked for in the windows of the clock of one width.
+// asked has what a key asked for in windows of the clock of one width.
 type asked struct {
 	newest uint64 // number of a window
 	hits   [Windows]uint32
@@ -186,7 +186,8 @@ func (s *Sample) Each(threshold uint64, visit func(hash uint64, refused bool)) {
 	}
 }
 
-// Asked is what a key asked for in the windows of a width, the newest first, and that one's number.
+// Asked returns what a key asked for in the windows of a width, the newest first, and the newest
+// window's number.
 func (s *Sample) Asked(hash uint64, width int) (newest uint64, hits []uint32) {
 	i := s.find(hash)
 	if i < 0 {

@@ -21,8 +21,8 @@ func MostBuckets(limit uint64) int { return int(min(limit+1+spareBuckets, wire.M
 
 // KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit.
 // Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets, until
-// their hits exceed the limit: older ones can't change what a log of that limit decides. It keeps
-// [MostBuckets] at most. The hits that it forgets were applied, not dropped.
+// their hits exceed the limit: older buckets can't change what a log of that limit decides. It
+// keeps [MostBuckets] at most. The hits that it forgets were applied, not dropped.
 func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
 	if !of.Shape().IsLog() {
 		return buckets
@@ -61,9 +61,9 @@ func newerFirst(b Window, number uint64) int { return cmp.Compare(number, b.Numb
 // the bucket that now is in. The answer's Newest is the item's, or the number of a bucket that is
 // newer.
 //
-// The answer has no more buckets than wire.Item.AnswerSize has room for. Of a log they are the
-// newest, as [KeptBuckets] says. There are more sub-buckets only if the asker's clock is behind.
-// Then the newest are left out, which the asker does not count yet.
+// The answer has no more buckets than wire.Item.AnswerSize has room for. A log's are the newest, as
+// [KeptBuckets] says. There are more sub-buckets only if the asker's clock is behind. Then the
+// newest are left out, which the asker does not count yet.
 func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
@@ -105,10 +105,11 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 // clock is wrong. Its hits are counted now, and leave when those of now do: by the time that their
 // number would come, they are gone.
 //
-// What is given back is taken from its bucket. If that has too few, the hits were counted at a now
-// of which they were more than a window ahead. Which one that was, nobody knows. So they are taken
-// from the oldest hits that may be theirs: those that stay are not gone too soon. If they are a
-// window old by their sender's clock, they have left. What is not there is dropped.
+// Hits that are given back are taken from their bucket. If that has too few, the hits were counted
+// in the bucket of a now, more than a window before their own. Nobody knows which bucket that was.
+// So they are taken from the oldest hits that may be theirs: those that stay are not gone too soon.
+// If they are a window old by their sender's clock, they have left. Hits that are not there are
+// dropped.
 func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)

@@ -5,7 +5,7 @@ import (
 	"weir/window"
 )
 
-// Contents are what a store keeps of a counter. Stores that compute in Go change them with
+// Contents are all that a store keeps of a counter. Stores that compute in Go change them with
 // [Calendar.Add] and read them with [Calendar.Total]. Others do alike.
 type Contents struct {
 	// Limit is how many tokens come back to a token bucket in a window. It is that of the last
@@ -16,8 +16,8 @@ type Contents struct {
 	Windows []Window
 }
 
-// algorithm is what stores that compute in Go do with the counters of a kind. Each has a file of
-// its own.
+// algorithm is how stores that compute in Go treat the counters of a kind. Each has a file of its
+// own.
 type algorithm interface {
 	// add is [Calendar.Add].
 	add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool)
@@ -49,8 +49,8 @@ func algorithmOf(kind uint8) algorithm {
 
 // Add adds an item's hits to the contents of its counter, and says in out what became of them.
 // changed is false if none was added. Otherwise the contents can be read until expires. Another
-// window of theirs may expire later: a store keeps the latest of the expiries that it was told, or
-// for kinds that refill the last one.
+// window of theirs may expire later: a store keeps the latest expiry that it was told, or for kinds
+// that refill the last that it was told.
 func (c Calendar) Add(r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	return algorithmOf(item.Kind).add(c, r, item, out)
 }
@@ -61,7 +61,7 @@ func (c Calendar) Used(r *Contents, of wire.LimitCounter) uint64 {
 	return algorithmOf(of.Kind).used(c, r, of)
 }
 
-// Total is what an item is answered with from the contents of its counter.
+// Total answers an item from the contents of its counter.
 func (c Calendar) Total(r *Contents, item *wire.Item) wire.Total {
 	return algorithmOf(item.Kind).total(c, r, item)
 }

@@ -10,8 +10,8 @@ type firstHit struct{}
 // minutes and two widths.
 //
 // No hit can come after now. So a window that seems to start after now starts now. Two windows that
-// live then overlap, and are one that starts with the earlier of their hits. A single node would
-// have seen the same.
+// live then overlap, and become a single window that starts with the earlier of their hits. A
+// single node would have seen the same.
 func (c Calendar) FirstHit(of wire.LimitCounter, start uint64) (uint64, bool) {
 	if c.tooFar(of, start) {
 		return 0, false

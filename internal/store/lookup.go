@@ -28,9 +28,9 @@ func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, 
 	return above.Quota() - above.Remaining(&state), standing
 }
 
-// GiveBack is what to push to take hits out of what a counter has counted, the newest first, so that
-// as many more have room at the clock's time; or all that it has, if hits is wire.MaxHits. What is
-// counted since stays. A block goes only with all. There are no items if nothing is counted.
+// GiveBack returns the items to push so that a counter has room for that many more hits at the
+// clock's time. They take the newest hits first, or all, if hits is wire.MaxHits. Hits that are
+// counted since stay. A block goes only with all. There are no items if nothing is counted.
 func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 	kind := window.Kind(of.Kind)
 	if kind.Blocks() && hits < wire.MaxHits {

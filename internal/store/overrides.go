@@ -17,21 +17,21 @@ type Overrides interface {
 	Overrides(ctx context.Context, namespace string, known uint64) (list []byte, version uint64, err error)
 
 	// SetOverrides replaces a namespace's list, which may become empty, if it has the version from.
-	// If it has another one, the error wraps [ErrChanged]. The new version is the store's time in
-	// microseconds since the Unix epoch, or if that is not greater than from, the next number: so
-	// versions ascend, even if a list was lost in between. After any other error the list may have
-	// been replaced.
+	// If it has another version, the error wraps [ErrChanged]. The new version is the store's time
+	// in microseconds since the Unix epoch, or if that is not greater than from, the next number:
+	// so versions ascend, even if a list was lost in between. After any other error the list may
+	// have been replaced.
 	SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (version uint64, err error)
 
 	// Heard notes what a node has told of a namespace's list, until it tells something else, and for
 	// HeardLife. If a namespace has MaxNodes, others are not noted.
 	Heard(ctx context.Context, namespace string, told Told) error
 
-	// Told is what nodes have told of a namespace's list, in no order.
+	// Told returns what nodes have told of a namespace's list, in no order.
 	Told(ctx context.Context, namespace string) ([]Told, error)
 }
 
-// Told is what a node has told of its namespace's list of overrides.
+// Told is a node's report on its namespace's list of overrides.
 type Told struct {
 	Node uint64
 	// Version is that of the list by which the node decides, 0 if it has none.

@@ -24,13 +24,14 @@ type Store interface {
 
 	// Push applies what a sender has counted, and answers with the totals after it of the windows
 	// that the push names. For buckets of a precision these are all that [Calendar.BucketTotal]
-	// names. For token buckets they are what [Calendar.TokenTotal] says. A token bucket of another
-	// limit than an item's, or a room's, is converted to that: it is full at the same time.
+	// names. For token buckets they are the totals that [Calendar.TokenTotal] returns. A token
+	// bucket of another limit than an item's, or a room's, is converted to that: it is full at the
+	// same time.
 	//
 	// Then it decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
-	// hits in all of its rooms or in none. Rooms are those at the store's time. What seems to lie
-	// after that time counts as if it were now: hits of buckets do so in answers too, and where a
-	// log is bounded. What is granted is counted as pushed hits are.
+	// hits in all of its rooms or in none. Rooms are those at the store's time. Hits that seem to
+	// lie after that time count as if they were now: hits of buckets do so in answers too, and
+	// where a log is bounded. Granted hits are counted as pushed hits are.
 	//
 	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it. A
 	// store may take one apart that asks for much, but no take, so that it holds up nobody for long:
@@ -53,8 +54,8 @@ type Store interface {
 	// error wraps [ErrInvalid], and nothing has changed. After any other error the push may have
 	// been applied: send it again.
 	//
-	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. What leases get
-	// depends on it; see [window.Limit.Ahead].
+	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. The size of
+	// leases depends on it; see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
 	// Join notes that a node is active in a namespace: for Newcomer, or if it is known to be active,
@@ -100,7 +101,7 @@ type OnDisk interface {
 // ErrUntold is wrapped by the error of a server that does not tell what it was asked.
 var ErrUntold = errors.New("the server does not tell")
 
-// Outcome is what became of a push.
+// Outcome tells what became of a push.
 type Outcome struct {
 	Answer wire.Answer
 	// Duplicate says that the push was not applied because it had been before, or is below its
@@ -109,7 +110,7 @@ type Outcome struct {
 	// Applied and Returned are the hits added to totals and subtracted from them. Dropped are the
 	// hits of both sorts for windows that no longer count or lie too far ahead, tokens that are
 	// back, and what is given back beyond what is counted. None is negative, and each stops at
-	// wire.MaxHits. What takes were granted is applied.
+	// wire.MaxHits. Applied includes the hits that takes were granted.
 	Applied, Returned, Dropped int64
 	// Repaired is the number of records that the store could not read and began anew.
 	Repaired int64
@@ -335,8 +336,8 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	}
 }
 
-// Add is what a window of had hits has after hits were added to it. It counts them. No more are
-// given back than the window has.
+// Add returns how many hits a window of had hits has after hits were added to it. It counts them.
+// No more are given back than the window has.
 func (o *Outcome) Add(had, hits int64) int64 {
 	counted := max(hits, -had)
 	o.Count(counted, true)

@@ -60,7 +60,8 @@ func roundedUp(a, b, c, most uint64) uint64 {
 // since by less than a token, and the start with it. It may not be later than theirs even so, or
 // their tokens would seem to be those of an older bucket.
 //
-// With a limit of 0 nothing comes back, so that tokens have no time: as many are missing as before.
+// With a limit of 0 nothing comes back, so that tokens have no time: the same number is missing as
+// before.
 func (c Calendar) converted(of wire.LimitCounter, from, to uint64, w Window, early uint64) Window {
 	switch {
 	case from == to || w.Hits <= 0:
@@ -132,10 +133,10 @@ func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early 
 }
 
 // CountTokens takes an item's tokens from the token bucket of a counter's contents, or gives them
-// back, and returns how many. There is at most one window, before and after; a full bucket has none.
-// Tokens that were taken are dropped if their start lies too far ahead to believe it (see
-// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start. Of those that are given
-// back the ones are dropped that have come back since, and those that are not missing.
+// back, and returns how many. There is at most one window, before and after; a full bucket has
+// none. Tokens that were taken are dropped if their start lies too far ahead to believe it (see
+// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start. Tokens that are given
+// back are dropped if they have come back since, or are not missing.
 //
 // If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
 // back the bucket's.
@@ -200,8 +201,8 @@ func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, sinc
 }
 
 // TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
-// start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0. One
-// that lies after now, as the clock was set back, is now.
+// start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0. A
+// start that lies after now, because the clock was set back, is now.
 func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
 	if w, ok := c.bucket(item.LimitCounter, item.Limit, r, 0); ok && w.Hits > 0 && c.missing(item.LimitCounter, item.Limit, w, 0) {
 		w.Number = min(w.Number, c.NowNanos)

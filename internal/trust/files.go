@@ -77,7 +77,7 @@ func ReadFile(path string) (content []byte, err error) {
 	return content, errors.Join(err, file.Close())
 }
 
-// get is what the files say.
+// get returns what the files say.
 func (f *files[T]) get() T {
 	now, last := f.now().UnixNano(), f.looked.Load()
 	// The clock may have been set back.

@@ -59,11 +59,11 @@ func OneToken(token string) (*Tokens, error) {
 	return &Tokens{fixed: t}, nil
 }
 
-// ReadTokens reads tokens from a file, which has one in each line: for all namespaces, or behind a
-// namespace and a space for that one. A namespace may have several tokens, and a token several
+// ReadTokens reads tokens from a file. Each line has a token for all namespaces, or a namespace, a
+// space, and a token for that namespace. A namespace may have several tokens, and a token several
 // namespaces. Empty lines, and those that begin with #, say nothing. The file is looked at again
-// once a second by now's clock, for as long as tokens are asked for. What is wrong with it is logged
-// then, and the tokens are those of before. Errors do not repeat a token.
+// once a second by now's clock, for as long as tokens are asked for. If the file is wrong then,
+// that is logged, and the tokens are those of before. Errors do not repeat a token.
 func ReadTokens(path string, now func() time.Time, log *slog.Logger) (*Tokens, error) {
 	file := &files[*tokens]{paths: []string{path}, now: now, log: log, parse: func(contents [][]byte) (*tokens, error) {
 		t, err := parseTokens(string(contents[0]))
@@ -119,8 +119,8 @@ func (t *tokens) add(token, namespace string) {
 	}{sha256.Sum256([]byte(token)), namespace})
 }
 
-// Scope is what a token is for; ok is false if it is no token. It takes as long whatever the token
-// is.
+// Scope returns what a token is for; ok is false if it is no token. It takes the same time whatever
+// the token is.
 func (t *Tokens) Scope(token string) (scope Scope, ok bool) {
 	known := t.fixed
 	if t.file != nil {

@@ -6,14 +6,14 @@ import (
 	"weir/internal/server"
 )
 
-// Header is what requests that change something must carry. No page of another origin can send it
-// without being asked for leave, which nobody gets.
+// Header is a header that requests must carry if they change something. No page of another origin
+// can send it without being asked for leave, which nobody gets.
 const Header = "x-weir"
 
-// Guard lets requests pass that name the address which they reached, or a loopback one, as their host:
-// the name of another site that resolves to a loopback address does not make this server that site's.
-// What comes from a page has to come from a page of the same host. Requests other than GET and HEAD
-// need [Header].
+// Guard lets requests pass that name the address which they reached, or a loopback address, as
+// their host: the name of another site that resolves to a loopback address does not make this
+// server that site's. A request from a page has to come from a page of the same host. Requests
+// other than GET and HEAD need [Header].
 func Guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -25,7 +25,7 @@ type Callouts struct {
 	Failed int64 `json:"failed_callouts"`
 }
 
-// Faults are what lies between nodes and their backend.
+// Faults lie between nodes and their backend.
 type Faults struct {
 	// Away says that no node reaches the backend.
 	Away bool `json:"away"`
@@ -104,8 +104,8 @@ type line struct {
 	next  http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. What was under way when a line was cut may have been
-// applied, and its answer is lost, as it is when a backend dies.
+// RoundTrip implements http.RoundTripper. A request that was under way when a line was cut may have
+// been applied, and its answer is lost, as it is when a backend dies.
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := l.call(r)
 	l.lines.count(l.node, err != nil || answer.StatusCode != http.StatusOK)

@@ -1,5 +1,5 @@
-// Package ui is what stands behind the page's live view: for weir run, which one may do things to, and
-// for weir serve, which one may look at.
+// Package ui serves the page's live view: with buttons for weir run, and for weir serve only to
+// look at.
 package ui
 
 import (
@@ -52,7 +52,7 @@ type Options struct {
 	Lines *Lines
 	// Store is the backend's, nil if the configuration has none.
 	Store store.Store
-	// Page is what is served but for the view.
+	// Page serves all but the view.
 	Page http.Handler
 	// Now is time.Now if nil.
 	Now func() time.Time
@@ -74,7 +74,7 @@ type View struct {
 	limit   *uint64 // that was set
 }
 
-// Moment is what all nodes have done at a moment.
+// Moment tells what all nodes have done at a moment.
 type Moment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
@@ -85,13 +85,13 @@ type Moment struct {
 	Most [][]uint64 `json:"most"`
 }
 
-// Node is what a node has done, and called.
+// Node tells what a node has done, and called.
 type Node struct {
 	live.Node
 	Callouts
 }
 
-// Looked is what the store had when it was last looked at.
+// Looked tells what the store had when it was last looked at.
 type Looked struct {
 	// Failed says that it could not be read.
 	Failed bool       `json:"failed"`
@@ -120,12 +120,12 @@ type Watched struct {
 	Changeable bool `json:"changeable"`
 }
 
-// Setup is what does not change.
+// Setup has all that does not change.
 type Setup struct {
 	Namespace string   `json:"namespace"`
 	Nodes     []string `json:"nodes"`
 	Rules     []Rule   `json:"rules"`
-	// Failure is what decides without the backend, and TimeoutMS how long nodes wait for it.
+	// Failure says how nodes decide without the backend, and TimeoutMS how long they wait for it.
 	Failure   string `json:"failure"`
 	TimeoutMS int64  `json:"timeout_ms"`
 }
@@ -286,7 +286,7 @@ func (v *View) Handler(address string) http.Handler {
 	return Guard(address, mux)
 }
 
-// change is what makes a change that a body asks for.
+// change returns a handler that makes the change which a body asks for.
 func change[T any](set func(T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var asked T

@@ -18,22 +18,22 @@ const (
 	maxRate  = 200
 	maxUsers = 50
 	maxBurst = 1000
-	// together is how many requests are under way at once. What comes on top waits.
+	// together is how many requests are under way at once. Further requests wait.
 	together = 64
 	// pace is how often requests are sent that are due.
 	pace = 20 * time.Millisecond
 )
 
-// Load is what traffic is sent all the time.
+// Load describes the traffic that is sent all the time.
 type Load struct {
 	// Rate is in requests a second, from so many users in turn.
 	Rate  int `json:"rate"`
 	Users int `json:"users"`
-	// Node is the number of the one that gets them, or -1 for all in turn.
+	// Node is the number of the node that gets them, or -1 for all in turn.
 	Node int `json:"node"`
 }
 
-// Sent is what became of requests.
+// Sent counts what became of requests.
 type Sent struct {
 	Passed  int64 `json:"passed"`
 	Refused int64 `json:"refused"`
@@ -202,7 +202,7 @@ func (t *traffic) told() (Load, Sent) {
 	return t.load, t.sent
 }
 
-// values are what a user has for the selectors of the rule's key.
+// values returns a user's values of the selectors of the rule's key.
 func values(rule *config.Rule, user int) []string {
 	all := make([]string, len(rule.Key))
 	for i, s := range rule.Key {
@@ -230,7 +230,7 @@ func method(rule *config.Rule) string {
 	return http.MethodGet
 }
 
-// request is one that the rule matches, as far as that can be made up, from a user.
+// request makes a request of a user that the rule matches, as far as that can be made up.
 func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) {
 	u := url.URL{Scheme: "http", Host: t.nodes[d.node], Path: "/"}
 	if p := t.rule.Match.Path; p != nil && (p.Op == config.Exact || p.Op == config.Prefix) {

@@ -14,7 +14,7 @@ import (
 type amazon struct {
 	prelude [preludeSize]byte
 	filled  int
-	// What is left of the message's parts.
+	// These count the bytes that are left of the message's parts.
 	headers, payload, trailer uint32
 
 	inner   jsonpath.Reader

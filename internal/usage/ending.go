@@ -47,8 +47,8 @@ func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 	return dst
 }
 
-// Untold is how many events with an object have come since the last one that has told a number. They
-// are 0 of a body of another form.
+// Untold is how many events with an object have come since the last event that has told a number.
+// It is 0 for a body of another form.
 func (r *Reader) Untold() uint64 { return r.untold }
 
 // Rest is how many bytes of an event stream have come since an event has ended, or the body has begun.

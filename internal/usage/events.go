@@ -11,8 +11,8 @@ type events struct {
 	// returned says that the last byte was a carriage return, after which a line feed means nothing.
 	returned bool
 	used     bool // the line has bytes
-	// object says that the event's data is one, and named that there was a line of the field event, the
-	// only one that begins with an e.
+	// object says that the event's data is one, and named that there was a line of the field event,
+	// the only field that begins with an e.
 	object, named bool
 	rest          int // bytes since the last event
 }

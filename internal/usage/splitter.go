@@ -7,7 +7,8 @@ type splitter struct {
 	whole   bool // even an array is one text
 	begun   bool
 	inArray bool
-	// Of an element: brackets that are open, whether a string is, and whether a \ was before.
+	// These are about an element: brackets that are open, whether a string is, and whether a \ was
+	// before.
 	depth           int
 	quoted, escaped bool
 }

@@ -1,8 +1,8 @@
 // Package usage reads what an answer says that it has cost, out of a body that comes in pieces.
 //
-// The cost is a sum of numbers, each with a weight, that JSON paths lead to. A body is a JSON text, or
-// a stream of them. Of a stream each number is the one that came last. Nothing of a body is kept but
-// what a path leads to, so that memory is bounded whatever comes.
+// The cost is a sum of numbers, each with a weight, that JSON paths lead to. A body is a JSON text,
+// or a stream of them. In a stream the last value of each number counts. Nothing of a body is kept
+// but what a path leads to, so that memory is bounded whatever comes.
 package usage
 
 import (
@@ -11,17 +11,17 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// Most is the largest number that is believed. One that is larger is absurd.
+// Most is the largest number that is believed. A larger number is absurd.
 const Most = 999_999_999_999_999
 
 // Field is a number that is part of a cost.
 type Field struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	// Paths lead to the same number in several shapes of answers. Of those that a body has the last
-	// one counts; of equals in one text, the last of Paths.
+	// Paths lead to the same number in several shapes of answers. If a body has several, the last
+	// counts; if one text has several, the last of Paths counts.
 	Paths []*jsonpath.Path
-	// Weight is what one is worth, at least 1.
+	// Weight is the hits that each unit of the number costs, at least 1.
 	Weight uint64
 }
 
@@ -49,7 +49,7 @@ func NewFields(list []Field) *Fields {
 	return f
 }
 
-// hint adds a name, unless another one is part of it.
+// hint adds a name, unless another hint is part of it.
 func (f *Fields) hint(name []byte) {
 	for i := 0; i < len(f.hints); i++ {
 		if bytes.Contains(name, f.hints[i]) {
@@ -89,7 +89,7 @@ const (
 	Lines
 	// Events has a text in the data of each event: text/event-stream.
 	Events
-	// AmazonEvents has a text in each message, which may have another one in Base64 as its member
+	// AmazonEvents has a text in each message, which may have another text in Base64 as its member
 	// bytes: application/vnd.amazon.eventstream.
 	AmazonEvents
 )
@@ -169,8 +169,8 @@ func same(text []byte, lower string) bool {
 	return true
 }
 
-// Reader reads one body after the other. It keeps its memory, which is bounded by the fields, for the
-// next one. It must be Reset before it is used, and not be used by several goroutines at once.
+// Reader reads one body after the other. It keeps its memory, which is bounded by the fields, for
+// the next body. It must be Reset before it is used, and not be used by several goroutines at once.
 type Reader struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -180,11 +180,11 @@ type Reader struct {
 	// their value yet; if it is 0, what is left of a text is passed over.
 	texts   []text
 	reading int
-	// numbers are what was found, one for each field.
+	// numbers has the number found for each field.
 	numbers []number
 	broken  bool
-	// told says that the current event has told a number; untold events have come since the last one
-	// that has.
+	// told says that the current event has told a number; untold events have come since the last
+	// event that has.
 	told   bool
 	untold uint64
 
@@ -194,7 +194,7 @@ type Reader struct {
 	started bool // the current text has begun
 }
 
-// text is what reads one path of a field.
+// text reads one path of a field.
 type text struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -204,13 +204,13 @@ type text struct {
 	done   bool
 }
 
-// number is the last one of a field.
+// number is the last number of a field.
 type number struct {
 	hits          uint64
 	found, absurd bool
 }
 
-// Reset begins a body. It allocates only if no body before had as many fields.
+// Reset begins a body. It allocates only if fields has more paths than those of all bodies before.
 func (r *Reader) Reset(fields *Fields, format Format) {
 	r.fields, r.format = fields, format
 	r.broken = format == Unreadable

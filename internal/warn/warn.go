@@ -1,5 +1,5 @@
-// Package warn tells people of keys that near a limit: in a log, and by a webhook. Of all backends on
-// one store, one tells of a key, once in a window of its limit.
+// Package warn tells people of keys that near a limit: in a log, and by a webhook. If several
+// backends share a store, one of them tells of a key, once in a window of its limit.
 package warn
 
 import (
@@ -60,17 +60,17 @@ type Options struct {
 	Pause func(ctx context.Context, d time.Duration)
 }
 
-// Warning is what the webhook gets.
+// Warning is the body of a request to the webhook.
 type Warning struct {
 	Namespace string `json:"namespace"`
 	Rule      string `json:"rule"`
 	// Limit is the limit's name in header fields: the rule's, or that with .2 for its second one.
 	Limit string `json:"limit"`
-	// Hash is the key's as the backend knows it. Values are those of the rule's selectors, as far as it
-	// reveals them; one that was cut ends in "…".
+	// Hash is the key's as the backend knows it. Values are those of the rule's selectors, as far
+	// as it reveals them; a value that was cut ends in "…".
 	Hash   string   `json:"hash"`
 	Values []string `json:"values,omitempty"`
-	// Used is what was used of Quota when that was noticed.
+	// Used is how much of Quota was used when that was noticed.
 	Used  uint64 `json:"used"`
 	Quota uint64 `json:"quota"`
 	// WindowEnds is nil if hits leave the limit one after the other.
@@ -86,7 +86,8 @@ type Warner struct {
 	// hearing and posting are the places in these.
 	hearing, posting  share.Room[string]
 	told, undelivered prometheus.Counter
-	// Of Run alone: what was told, until when; and the number of the last claim of this sender.
+	// Run alone uses these: what was told, and until when; and the number of the last claim of this
+	// sender.
 	remembered       map[wire.ID]time.Time
 	sender, sequence uint64
 }
@@ -141,7 +142,7 @@ func (w *Warner) Hear(namespace string, warnings []wire.Warning) {
 	}
 }
 
-// Run tells warnings until ctx ends. What has not been delivered then is not.
+// Run tells warnings until ctx ends. Warnings that have not been delivered then are lost.
 func (w *Warner) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -196,8 +197,8 @@ func (w *Warner) tell(ctx context.Context, h *heard) {
 	w.posts <- warning
 }
 
-// claim is what stores know a warning by. Those of another window are other ones, if windows end. Else
-// a warning lasts for a window.
+// claim returns the name of a warning in stores. If windows end, each window has warnings of its
+// own. Else a warning lasts for a window.
 func (h *heard) claim() (id wire.ID) {
 	var text []byte
 	for _, part := range []string{h.namespace, h.Rule, string(h.ID[:])} {
@@ -225,7 +226,7 @@ func (w *Warner) first(ctx context.Context, h *heard, id wire.ID) bool {
 	return err != nil || len(out.Answer.Grants) == 0 || out.Answer.Grants[0].Units > 0
 }
 
-// warning is what people are told.
+// warning returns the warning for people.
 func (h *heard) warning() Warning {
 	t := Warning{Namespace: h.namespace, Rule: h.Rule, Limit: h.Rule, Hash: hex.EncodeToString(h.ID[:]), Used: h.Used, Quota: h.Quota}
 	if h.Limit > 0 {

@@ -16,7 +16,8 @@ const (
 	wholeWindows = math.MaxUint64
 )
 
-// BusyWindows are windows of the clock: Windows[i] is window Newest-i. Later ones have no hits.
+// BusyWindows are windows of the clock: Windows[i] is window Newest-i. Windows beyond these have no
+// hits.
 type BusyWindows struct {
 	Newest  uint64
 	Windows []BusyWindow

@@ -7,7 +7,7 @@ import (
 )
 
 // The first byte of a message says what it is and in which version; a change of the format takes
-// new ones.
+// new numbers.
 const (
 	pushVersion   = 0x51 // 0x50, 'P', did not tell of overrides, nor did
 	answerVersion = 0x42 // 0x41, 'A'
@@ -45,7 +45,7 @@ func (e *formatError) Error() string {
 
 func (e *formatError) Unwrap() error { return ErrMalformed }
 
-// What follows a push's header: items and takes, each with a byte before it that says which.
+// Items and takes follow a push's header, each behind a byte that says which it is.
 const (
 	isItem  = 0
 	isTake  = 1
@@ -334,7 +334,8 @@ type AnswerReader struct {
 	NowNanos uint64
 	// Nodes is how many nodes are active.
 	Nodes uint64
-	// Overrides is what the answer tells of the namespace's. Its part is of the message's memory.
+	// Overrides has the answer's word on the namespace's overrides. Its part is of the message's
+	// memory.
 	Overrides Overrides
 	// Count is the number of totals.
 	Count int
@@ -490,7 +491,7 @@ func (r *reader) count() int {
 	return n
 }
 
-// missing is what an answer lacks, in the message's memory.
+// missing returns what an answer lacks, in the message's memory.
 func (r *reader) missing() []byte {
 	missing := r.bytes(r.count())
 	for _, m := range missing {

@@ -24,7 +24,7 @@ const (
 	MaxPart = 64 << 10
 )
 
-// Known is what a sender knows of its namespace's overrides.
+// Known tells what a sender knows of its namespace's overrides.
 type Known struct {
 	// Version is that of the list by which the sender's node decides, 0 if it has none.
 	Version uint64
@@ -45,7 +45,7 @@ type Known struct {
 // LongestPoll is for how many nanoseconds a backend keeps back an answer that is to tell of a new list.
 const LongestPoll = int64(30e9)
 
-// Overrides is what an answer tells of its namespace's list of overrides.
+// Overrides has an answer's word on its namespace's list of overrides.
 type Overrides struct {
 	// Told is false if the backend could not find out. Then the sender goes on by what it knows.
 	Told bool
@@ -58,8 +58,8 @@ type Overrides struct {
 	Part       []byte
 }
 
-// Override is other limits for one key of a rule, or if it has no limits, a notice of what has become
-// of the key's counter. A list of them is the encoded ones, one behind the other, in the order of
+// Override is other limits for one key of a rule, or if it has no limits, a notice of what has
+// become of the key's counter. A list has them encoded, one behind the other, in the order of
 // [Override.Compare].
 type Override struct {
 	Rule string
@@ -118,7 +118,7 @@ func AppendOverride(dst []byte, o *Override) []byte {
 }
 
 // OverrideReader reads a list of overrides without allocating. Its fields are those of the override
-// that was read last, and are valid until the next one. Their bytes are the list's.
+// that was read last, and are valid until the next is read. Their bytes are the list's.
 type OverrideReader struct {
 	Rule   []byte
 	Values [][]byte
@@ -185,7 +185,7 @@ func (o *OverrideReader) number(most int) int {
 
 func (o *OverrideReader) text(most int) []byte { return o.r.bytes(o.number(most)) }
 
-// What an answer's head says of overrides.
+// An answer's head says one of these of overrides.
 const (
 	overridesUnknown = iota
 	overridesVersion
@@ -257,8 +257,8 @@ func (r *reader) overrides() (o Overrides) {
 	return o
 }
 
-// Tell is what the answer to a push tells of a list and its version. Only pushes of nothing get a
-// part of it, as their answers have room for one.
+// Tell returns what the answer to a push tells of a list and its version. Only pushes of nothing
+// get a part of it, as their answers have room for one.
 func Tell(p *Push, list []byte, version uint64) (o Overrides) {
 	o.Told, o.Version = true, version
 	k := &p.Known

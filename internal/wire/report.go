@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// reportVersion begins a report. Older ones begin with oldVersion, and with warningVersion if they warn:
-// these don't tell what is recent, and the former has no warnings.
+// reportVersion begins a report. Older reports begin with oldVersion, or with warningVersion if
+// they warn. Neither tells what is recent, and the former has no warnings.
 const (
 	oldVersion     = 0x71
 	warningVersion = 0x72
@@ -32,8 +32,8 @@ const (
 	MaxReportName   = 128
 )
 
-// Report is what one sender has seen of the keys of its rules. It is posted as pushes are. Who misses
-// one misses nothing: the next tells the same again.
+// Report tells what one sender has seen of the keys of its rules. It is posted as pushes are. A
+// lost report does no harm: the next tells the same again.
 type Report struct {
 	Namespace string
 	// Node and Sender are those of pushes.
@@ -55,20 +55,21 @@ type Warning struct {
 	// EndMillis is when the window ends in which the key was found so near, in Unix time. It is 0 if
 	// hits leave the limit one after the other.
 	EndMillis uint64
-	// Used is what the key had used of Quota when it was found.
+	// Used is how much of Quota the key had used when it was found.
 	Used, Quota uint64
 	// Name is that of a ReportKey.
 	Name []byte
 }
 
-// RuleReport is what was seen of a rule in the last SpanMillis.
+// RuleReport tells what was seen of a rule in the last SpanMillis.
 type RuleReport struct {
 	Name       string
 	Shadow     bool
 	SpanMillis uint64
 	// Requests and Hits were asked for, and these refused. They are exact.
 	Requests, Hits, RefusedRequests, RefusedHits uint64
-	// Recent is what of these came in the last RecentMillis, 0 if the sender does not tell.
+	// Recent is the part of these that came in the last RecentMillis, which is 0 if the sender does
+	// not tell.
 	RecentMillis uint64
 	Recent       Amounts
 	// Every says that of so many requests one was looked at for Used and Refused, at random.

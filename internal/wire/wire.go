@@ -1,6 +1,6 @@
 // Package wire is the format of the messages between the plugin and the counter backend.
 //
-// A [Push] carries what one sender has counted since its last one, and what it asks for. An
+// A [Push] carries what one sender has counted since its last push, and what it asks for. An
 // [Answer] carries the totals of the same windows, and what was granted. Both are binary, versioned
 // and bounded. Integers are varints (encoding/binary). Counters have 16-byte identities in place of
 // keys. So no user's key leaves the proxy, and no message grows with what a client sends.
@@ -19,8 +19,8 @@ const PushPath = "/v1/push"
 
 // Bounds that both sides keep to. A message beyond them is malformed.
 const (
-	// MaxItems is the most items of one push, rooms of takes included. A take has at most as many
-	// rooms.
+	// MaxItems is the most items of one push, rooms of takes included. It bounds the rooms of a
+	// single take, too.
 	MaxItems = 1024
 	// MaxWindows is the most windows of one item that are named by their place.
 	MaxWindows = 64
@@ -119,20 +119,20 @@ type Item struct {
 	Ages []uint64
 }
 
-// Push is what one sender has counted. A push is applied once, however often it arrives: Sender and
-// Sequence name it.
+// Push tells what one sender has counted, and what it asks for. A push is applied once, however
+// often it arrives: Sender and Sequence name it.
 type Push struct {
 	Namespace string
 	// Sender is a random number that the sender keeps for its life.
 	Sender uint64
 	// Sequence numbers the sender's pushes, from 1.
 	Sequence uint64
-	// Floor is the lowest sequence that the sender has no answer to yet. It never sends a lower one
-	// again. The backend may forget lower ones, and ignores the hits of such pushes.
+	// Floor is the lowest sequence that the sender has no answer to yet. It never sends a lower
+	// sequence again. The backend may forget pushes below it, and ignores their hits.
 	Floor uint64
 	// Node is a random number of the process that the sender is part of.
 	Node uint64
-	// Known is what the sender knows of the namespace's overrides.
+	// Known tells what the sender knows of the namespace's overrides.
 	Known Known
 	Items []Item
 	// Takes are decided after the items were added, in their order.
@@ -150,7 +150,7 @@ type Take struct {
 	Rooms []Room
 }
 
-// Room is what a take asks of one counter. Windows are those of the backend's time.
+// Room is the part of a take that asks one counter. Windows are those of the backend's time.
 type Room struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -192,7 +192,7 @@ type Answer struct {
 	NowNanos uint64
 	// Nodes is how many nodes are active in the namespace, the sender's own included.
 	Nodes uint64
-	// Overrides is what there is to know of the namespace's overrides.
+	// Overrides tells the sender of the namespace's overrides.
 	Overrides Overrides
 	// Totals are in the order of the push's items.
 	Totals []Total
@@ -216,7 +216,7 @@ const (
 	InDoubt
 )
 
-// Grant is what a take was given.
+// Grant tells what a take was given.
 type Grant struct {
 	// Units is 0 if there was too little in one of the rooms.
 	Units uint64

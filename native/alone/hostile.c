@@ -6,7 +6,7 @@
 #include "envoy.c"
 #undef main
 #include "calls.h"
-#include "config.h"
+#include "domain.h"
 #include "stream.h"
 
 static uint64_t state;

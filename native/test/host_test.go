@@ -96,7 +96,7 @@ func listener(name string, filters ...object) object {
 		"filter_chains": []object{{"filters": []object{{
 			"name": "http",
 			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", object{
-				"stat_prefix": name, "http_filters": filters,
+				"stat_prefix": name, "http_filters": filters, "http2_protocol_options": object{"max_concurrent_streams": 2000},
 				"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": []object{
 					{"match": object{"prefix": "/"}, "direct_response": object{"status": 200}}}}}},
 			}),
@@ -128,6 +128,40 @@ func start(t *testing.T, listeners ...object) *envoytest.Envoy {
 		}
 	})
 	return e
+}
+
+// startUpdated starts an Envoy whose listeners are delivered, until the test ends.
+func startUpdated(t *testing.T, workers int, args ...string) (*envoytest.Envoy, *envoytest.Files) {
+	t.Helper()
+	return startBy(t, envoytest.Options{Workers: workers, Args: args})
+}
+
+func startBy(t *testing.T, o envoytest.Options) (*envoytest.Envoy, *envoytest.Files) {
+	t.Helper()
+	binary, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files, err := envoytest.NewFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bootstrap, err := files.Bootstrap(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Binary, o.Dir, o.Bootstrap = binary, dir, bootstrap
+	e, err := envoytest.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("%v\n%s", err, e.Log())
+		}
+	})
+	return e, files
 }
 
 func address(t *testing.T, e *envoytest.Envoy, listener string) string {
@@ -285,28 +319,7 @@ func active(t *testing.T, e *envoytest.Envoy, name string, want int64) {
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
 	file := build(t)
-	binary, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	files, err := envoytest.NewFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bootstrap, err := files.Bootstrap(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Workers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Errorf("%v\n%s", err, e.Log())
-		}
-	})
+	e, files := startUpdated(t, 2)
 	set := func(name, configuration string) error {
 		return files.SetListeners(t.Context(), e, []object{listener("app", filter(file, name, configuration))})
 	}

@@ -7,11 +7,15 @@
   (import "env" "proxy_set_effective_context" (func $context (param i32) (result i32)))
   (import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))
   (import "env" "proxy_get_buffer_bytes" (func $buffer (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_http_call" (func $call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (memory (export "memory") 2)
   (data (i32.const 16) "x-do")
+  (data (i32.const 256) "hole")
+  (data (i32.const 272) "\03\00\00\00\07\00\00\00\03\00\00\00\05\00\00\00\01\00\00\00\0a\00\00\00\01\00\00\00:method\00GET\00:path\00/\00:authority\00a\00")
   ;; 0: address and size of a value; 64: the list of no headers; from 1024 on: values
   (global $waiting (mut i32) (i32.const 0)) ;; the stream that waits for a tick
+  (global $calling (mut i32) (i32.const 0)) ;; the stream that waits for the answer to a callout
   (global $ticks (mut i32) (i32.const 0))
 
   (func (export "_initialize"))
@@ -25,7 +29,10 @@
     (drop (call $buffer (i32.const 7) (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 4)))
     (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 0x74)) (then (unreachable)))
     (i32.ne (i32.load8_u (i32.const 1024)) (i32.const 0x72)))
-  (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32))
+  (func (export "proxy_on_http_call_response") (param $root i32) (param i32 i32 i32 i32)
+    (drop (call $context (global.get $calling)))
+    (drop (call $continue (i32.const 0)))
+    (drop (call $context (local.get $root))))
   (func $recurse (param i32) (result i32) (i32.add (call $recurse (i32.add (local.get 0) (i32.const 1))) (local.get 0)))
   (func (export "proxy_on_request_headers") (param $id i32) (param i32 i32) (result i32)
     (local $what i32)
@@ -49,6 +56,12 @@
     (if (i32.eq (local.get $what) (i32.const 0x61)) ;; a: an answer
       (then
         (drop (call $reply (i32.const 418) (i32.const 16) (i32.const 4) (i32.const 16) (i32.const 4) (i32.const 64) (i32.const 4) (i32.const -1)))
+        (return (i32.const 1))))
+    (if (i32.eq (local.get $what) (i32.const 0x63)) ;; c: waits for an answer to a callout
+      (then
+        (global.set $calling (local.get $id))
+        (drop (call $call (i32.const 256) (i32.const 4) (i32.const 272) (i32.const 61) (i32.const 0) (i32.const 0)
+          (i32.const 0) (i32.const 0) (i32.const 60000) (i32.const 8)))
         (return (i32.const 1))))
     (if (i32.eq (local.get $what) (i32.const 0x77)) ;; w: waits for the next tick
       (then

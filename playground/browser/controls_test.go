@@ -204,6 +204,9 @@ func TestPresets(t *testing.T) {
 		// The first request is of another window than the bursts, where windows are the clock's, and has
 		// left by the second burst in the others. The sliding window still counts a part of it.
 		{"two", 20 * time.Second, []int{11, 20, 10, 11, 11, 13}, []int{10, 19, 10, 10, 10, 12}},
+		// The second burst comes when the first one's sub-bucket leaves, in another window of the clock. The
+		// bucket of tokens has nine of ten again.
+		{"bucket", 25 * time.Second, []int{20, 10, 10, 20, 10, 19}, []int{20, 10, 10, 20, 10, 19}},
 		{"slow", 60 * time.Second, slices.Repeat([]int{30}, lanes), slices.Repeat([]int{5}, lanes)},
 		// A bucket lets its burst pass on top. The first request comes after a third of a second, and so
 		// the windows and buckets of the clock begin anew sooner than a window after it.
@@ -269,6 +272,7 @@ func TestResponses(t *testing.T) {
 // Who hears the page is told now and then, however many requests come.
 func TestSpokenNowAndThen(t *testing.T) {
 	p := began(t)
+	p.click("#hit")
 	p.until(`document.getElementById("spoken").textContent !== ""`)
 	p.run(`globalThis.told = 0; new MutationObserver(() => told++).observe(document.getElementById("spoken"), {childList: true})`)
 	p.slide("rate", 100)

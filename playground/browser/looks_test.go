@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -18,10 +19,10 @@ import (
 
 var (
 	themes = []string{"light", "dark"}
-	widths = []int64{390, 820, 1440}
+	widths = []int64{360, 820, 1440, 2560}
 )
 
-// TestLooks opens the page in both themes at three widths, and wants each look to be whole, drawn in
+// TestLooks opens the page in both themes at four widths, and wants each look to be whole, drawn in
 // its colours, and accessible.
 func TestLooks(t *testing.T) {
 	t.Parallel()
@@ -32,10 +33,17 @@ func TestLooks(t *testing.T) {
 			t.Run(l.name(), func(t *testing.T) {
 				t.Parallel()
 				p := open(t, site, l)
-				p.click("#pause")
+				p.play("never", 24*time.Second)
 				drawn(p)
+				if bottom := value[float64](p, "document.querySelector('canvas').getBoundingClientRect().bottom"); width == 360 && bottom > 640 {
+					t.Errorf("the first picture ends at %v", bottom)
+				}
+				if columns := value[int](p, "new Set([...document.querySelectorAll('#lanes > *')].map((e) => e.offsetLeft)).size"); width > 1200 && columns != 3 {
+					t.Errorf("the lanes are in %d columns", columns)
+				}
 				p.run(`document.querySelector("summary").click()`)
 				fits(p)
+				p.run("scrollTo(0, 1e6)") // where the bar of a phone lies on nothing
 				accessible(p, code)
 			})
 		}
@@ -120,8 +128,9 @@ func drawn(p *page) {
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	p := open(t, site, desktop)
-	want := []string{"skip", "theme", "hit", "rate", "pause", "step", "restart", "limit", "window", "edge", "never", "two", "slow"}
+	want := []string{"skip", "theme", "hit", "rate", "speed", "pause", "step", "restart", "limit", "window", "edge", "never", "two", "bucket", "slow", "copy"}
 	want = append(want, slices.Repeat([]string{"SUMMARY"}, lanes)...)
+	want = append(want, slices.Repeat([]string{"BUTTON"}, lanes)...) // of the chapters
 	for i, name := range want {
 		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
 			params := input.DispatchKeyEventParams{Type: kind, Key: "Tab", WindowsVirtualKeyCode: 9}

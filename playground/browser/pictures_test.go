@@ -26,6 +26,19 @@ func TestScreenshots(t *testing.T) {
 	p.play("edge", 16*time.Second)
 	p.run("document.activeElement.blur()")
 	p.picture(look{width: 1440, height: 1270, theme: "light"}, "playground-")
+	p.picture(look{width: 1440, height: 1270, theme: "dark"}, "playground-")
+	// Of two lanes the picture, without what they tell.
+	p.run(`{
+		const hide = (e) => { e.hidden = true };
+		[...document.querySelector("main").children].filter((e) => e.id !== "lanes").forEach(hide);
+		document.querySelectorAll(".top, .foot, #lanes .does, #lanes .just, #lanes dl, #lanes details").forEach(hide);
+		[...document.getElementById("lanes").children].filter((_, i) => i !== 0 && i !== 4).forEach(hide);
+		document.getElementById("lanes").style.gridTemplateColumns = "1fr 1fr";
+		document.getElementById("lanes").style.paddingTop = "24px";
+	}`)
+	for _, theme := range themes {
+		p.picture(look{width: 960, height: 328, theme: theme}, "two-lanes-")
+	}
 }
 
 // picture takes a picture of a look.

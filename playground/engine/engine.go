@@ -16,13 +16,18 @@ func main() {}
 var (
 	lanes [len(lane.Kinds)]*lane.Lane
 	view  lane.View
-	// numbers and text are what the last call has left for the page to read.
+	// numbers and text are the results that the last call has left for the page to read.
 	numbers []float64
 	text    []byte
 )
 
-// unknown is what functions answer about a lane that there is not. It is no [window.Fault].
+// unknown is the answer of functions about a lane that does not exist. It is no [window.Fault].
 const unknown = 255
+
+// count is how many lanes there are.
+//
+//go:wasmexport count
+func count() uint32 { return uint32(len(lanes)) }
 
 func find(i uint32) *lane.Lane {
 	if int(i) >= len(lanes) {

@@ -91,7 +91,7 @@ func (l *Lane) advance(now int64) {
 	l.limit.Advance(&l.state, now)
 }
 
-// View is what a lane knows at a time, for a picture of it. Ages are in nanoseconds before that
+// View holds what a lane knows at a time, for a picture of it. Ages are in nanoseconds before that
 // time.
 type View struct {
 	window.Standing

@@ -4,6 +4,7 @@ export class Clock {
   #frame;
   #last = 0;
   paused = true;
+  speed = 1; // of the page's time, beside the browser's
 
   // onTick is called with how much time has passed.
   constructor(onTick) {
@@ -19,7 +20,7 @@ export class Clock {
       const passed = now - this.#last;
       this.#last = now;
       // A page that was hidden goes on where it stood.
-      this.onTick(Math.round(Math.max(0, Math.min(passed, 100)) * 1e6));
+      this.onTick(Math.round(Math.max(0, Math.min(passed, 100)) * 1e6 * this.speed));
     };
     this.#frame = requestAnimationFrame(frame);
   }

@@ -1,7 +1,5 @@
 // The lanes of package lane, in WebAssembly. Times are BigInts, in nanoseconds since the Unix epoch.
 
-export const lanes = 6;
-
 // What an engine asks of its host is little: Go's runtime wants a clock, random numbers, and a place to
 // write why it ends.
 const wasi = (memory) => {
@@ -57,6 +55,7 @@ class Engine {
 
   constructor(exports) {
     this.#exports = exports;
+    this.lanes = exports.count(); // how many there are
   }
 
   // set gives a lane a limit of so many hits per window, and forgets its hits.

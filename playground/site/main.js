@@ -11,6 +11,7 @@ const views = { run: () => new Run(), serve: () => new Watch() };
 
 // view shows the view that the address names. The live view is where a server has one.
 async function view() {
+  if (document.documentElement.dataset.embed !== undefined) return;
   const { live } = await (await fetch("live.json")).json();
   byID("views").hidden = !live;
   const behind = views[live]?.();
@@ -37,6 +38,8 @@ async function engine() {
 }
 
 async function start() {
+  // A page that others frame shows a lane, and nothing that has effects.
+  if (new URLSearchParams(location.search).has("embed")) document.documentElement.dataset.embed = "";
   try {
     const playground = new Playground(await engine(), Clock);
     themes(byID("theme"), () => playground.recolor());

@@ -1,8 +1,9 @@
-import { lanes } from "./lanes.js";
+import { mostRate, query, settings } from "./address.js";
+import { lanes, verdict } from "./lanes.js";
 import { byID, card } from "./parts.js";
 import { palette, Picture } from "./picture.js";
 import { presets } from "./presets.js";
-import { second, span, World } from "./world.js";
+import { second, World } from "./world.js";
 
 // Words change so often, in milliseconds: faster nobody reads.
 const wordsEvery = 150;
@@ -12,23 +13,36 @@ const calmEvery = 500;
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-const most = 50; // requests a second of the slider, whose steps grow with the rate
-const rateOf = (position) => Math.round(most * (position / 100) ** 2.5 * 10) / 10;
-const positionOf = (rate) => Math.round(100 * (Math.min(rate, most) / most) ** 0.4);
+// Steps of the slider grow with the rate.
+const rateOf = (position) => Math.round(mostRate * (position / 100) ** 2.5 * 10) / 10;
+const positionOf = (rate) => Math.round(100 * (Math.min(rate, mostRate) / mostRate) ** 0.4);
+
+// A preset with bursts begins so long before the first request, and repeats so long after the last one, in
+// windows: by then it is still in the picture.
+const before = second;
+const after = 0.9;
 
 // Playground joins the page's controls, its clock, its world and its pictures.
 export class Playground {
   #colors = palette();
   #lanes;
   #playing = ""; // the preset's name
+  #repeats = Infinity; // when the preset begins anew
+  #lane = ""; // the name of the one that the address points at
+  #embed = ""; // and of the only one that is shown
   #worded = -Infinity; // when, by the browser's clock
   #drawn = -Infinity;
+  #link = ""; // to what is seen
+  #addressed; // a timer that writes it
   #spoken = { at: -Infinity, sent: 0 };
 
   constructor(engine, Clock) {
     this.world = new World(engine);
-    this.#lanes = lanes.map((lane, i) => new LaneView(lane, i));
+    const asked = settings(location.search, Object.keys(presets), lanes.map((lane) => lane.name));
+    this.#embed = asked.embed;
+    this.#lanes = lanes.map((lane, i) => new LaneView(lane, i)).filter((lane) => !asked.embed || lane.name === asked.embed);
     byID("lanes").append(...this.#lanes.map((lane) => lane.element));
+    byID("chapters").append(...lanes.map((lane, i) => this.#chapter(lane, i)));
     for (const lane of this.#lanes) {
       lane.attach(() => this.draw());
       lane.details.addEventListener("toggle", () => {
@@ -37,11 +51,18 @@ export class Playground {
     }
     this.clock = new Clock((passed) => this.#tick(passed));
     this.#controls();
-    // The first picture is of what would have been seen by now.
-    this.#preset("never");
-    this.world.advance(Math.round(span * this.world.window));
-    this.draw();
+    this.clock.speed = asked.speed;
+    this.world.limit = asked.limit;
+    this.world.window = asked.window * second;
     this.clock.run();
+    if (asked.preset) {
+      this.#preset(asked.preset);
+    } else {
+      this.world.rate = asked.rate;
+      this.world.restart();
+      this.#settings("");
+    }
+    this.#point(asked.lane);
   }
 
   recolor() {
@@ -56,6 +77,7 @@ export class Playground {
 
   #tick(passed) {
     this.world.advance(passed);
+    if (this.world.now >= this.#repeats && !this.clock.paused) this.#begin();
     this.#draw(this.clock.paused);
   }
 
@@ -81,8 +103,14 @@ export class Playground {
   #controls() {
     const { world, clock } = this;
     holdable(byID("hit"), {
-      hit: () => world.hit(),
-      hold: () => world.hold(),
+      hit: () => {
+        this.#repeats = Infinity;
+        world.hit();
+      },
+      hold: () => {
+        this.#repeats = Infinity;
+        world.hold();
+      },
       release: () => world.release(),
       shown: () => this.draw(),
     });
@@ -110,6 +138,18 @@ export class Playground {
       world.restart();
       this.#settings("");
     });
+    byID("speed").addEventListener("change", (event) => {
+      clock.speed = Number(event.target.value);
+      this.#settings();
+    });
+    byID("copy").addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(new URL(this.#link, location).href);
+        byID("copied").textContent = "Copied.";
+      } catch {
+        byID("copied").textContent = "The browser does not let the page copy. The address bar has the link.";
+      }
+    });
     for (const button of byID("presets").children) {
       button.addEventListener("click", () => {
         this.#preset(button.dataset.preset);
@@ -119,19 +159,69 @@ export class Playground {
     }
   }
 
+  // chapter is a lane's part of the story.
+  #chapter({ name, title, chapter }, i) {
+    const element = card("chapter");
+    const part = (selector, text) => (element.querySelector(selector).textContent = text);
+    part(".number", `${i + 1}. ${title}`);
+    part("h3", chapter.question);
+    part(".answer", chapter.answer);
+    part(".users", chapter.users);
+    part(".not", chapter.not);
+    const button = element.querySelector("button");
+    button.textContent = `Try it: ${document.querySelector(`[data-preset=${chapter.try}]`).textContent}`;
+    button.addEventListener("click", () => {
+      this.#preset(chapter.try);
+      this.clock.run();
+      this.#point(name);
+    });
+    return element;
+  }
+
+  // point marks a lane, and brings it into sight.
+  #point(name) {
+    this.#lane = name;
+    for (const lane of this.#lanes) {
+      lane.element.classList.toggle("pointed", lane.name === name);
+      if (lane.name === name) lane.element.scrollIntoView({ block: "center" });
+    }
+    this.#settings();
+  }
+
+  // address changes it, but not with each step of a slider: a browser takes a few changes a second.
+  #address(address) {
+    this.#link = address;
+    clearTimeout(this.#addressed);
+    this.#addressed = setTimeout(() => history.replaceState(null, "", address), 250);
+  }
+
   #preset(name) {
     const { world } = this;
     const preset = presets[name];
     world.rate = preset.rate ? preset.rate(world.limit, world.window) : 0;
-    world.restart();
-    if (preset.times) world.play(preset.times(world.limit, world.window));
+    this.#playing = name;
+    this.#begin();
     this.#settings(preset.told(world.limit), name);
+  }
+
+  // begin plays the preset from its beginning. What is played once is played again.
+  #begin() {
+    const { world } = this;
+    const { times } = presets[this.#playing];
+    world.restart();
+    this.#repeats = Infinity;
+    if (!times) return;
+    const requests = times(world.limit, world.window);
+    world.play(requests);
+    world.advance(Math.round(Math.max(0, Math.min(...requests) - before)));
+    this.#repeats = Math.max(...requests) + after * world.window;
   }
 
   // settings shows what is set. told is what the page tells of the preset that plays.
   #settings(told = byID("told").textContent, preset = told && this.#playing) {
     const { world, clock } = this;
     this.#playing = preset;
+    if (!preset) this.#repeats = Infinity;
     for (const button of byID("presets").children) {
       button.setAttribute("aria-pressed", button.dataset.preset === preset);
     }
@@ -139,11 +229,18 @@ export class Playground {
     byID("rate").value = positionOf(world.rate);
     byID("rate-text").textContent = rate === 0 ? "none" : `${rate} a second`;
     byID("rate").setAttribute("aria-valuetext", rate === 0 ? "no requests" : `${rate} requests a second`);
+    byID("limit").value = world.limit;
+    byID("window").value = world.window / second;
+    byID("speed").value = clock.speed;
     byID("limit-text").textContent = `${world.limit} in a window`;
     byID("limit").setAttribute("aria-valuetext", `${world.limit} requests in a window`);
     byID("step").textContent = `Step ${world.window / 50 / second} s`;
     byID("pause").textContent = clock.paused ? "Go on" : "Pause";
     byID("told").textContent = told;
+    byID("copied").textContent = "";
+    const set = { preset, limit: world.limit, window: world.window / second, rate, speed: clock.speed, lane: this.#lane, embed: this.#embed };
+    this.#address(`${location.pathname}${query(set)}${location.hash}`);
+    byID("whole").href = `./${query({ ...set, lane: this.#embed, embed: "" })}`;
     this.draw();
   }
 }
@@ -195,11 +292,12 @@ class LaneView {
   constructor(kind, number) {
     this.#kind = kind;
     this.#number = number;
+    this.name = kind.name;
     this.element = card("lane");
     const part = (selector) => this.element.querySelector(selector);
     this.details = part("details");
     this.#parts = {
-      title: part("h2"), status: part(".status"), canvas: part("canvas"), does: part(".does"), just: part(".just"), passed: part("dd.passed"),
+      title: part("h2"), status: part(".status"), canvas: part("canvas"), does: part(".does"), verdict: part(".verdict"), just: part(".just"), passed: part("dd.passed"),
       refused: part("dd.refused"), most: part(".most"), mostOf: part(".most-of"), size: part(".size"), headers: part("pre"),
     };
     const id = `lane-${number}`;
@@ -226,7 +324,9 @@ class LaneView {
     const { last } = lane;
     const parts = this.#parts;
     this.#set(parts.does, this.#kind.does(world));
-    this.#set(parts.just, last ? this.#kind.just(last.allowed, view, world) : "No request has come yet.");
+    this.#set(parts.verdict, verdict(lane, world));
+    parts.verdict.classList.toggle("over", lane.most > world.limit);
+    this.#set(parts.just, last ? this.#kind.just(view, world) : "No request has come yet.");
     this.#set(parts.passed, `${lane.passed}`);
     this.#set(parts.refused, `${lane.refused}`);
     this.#set(parts.mostOf, `Most in any ${world.window / second} s`);

@@ -12,8 +12,15 @@ export const presets = {
     rate: (limit, w) => (3e9 * limit) / w,
   },
   two: {
-    told: (limit) => `A first request, ${limit - 1} more most of a window later, and ${limit} right behind them. The window that the first request opened ends between these two bursts.`,
+    told: (limit) =>
+      limit === 1
+        ? "A first request, and one right after the window that it opened has ended."
+        : `A first request, ${limit - 1} more most of a window later, and ${limit} right behind them. The window that the first request opened ends between these two bursts.`,
     times: (limit, w) => [0.4 * w, ...burst(limit - 1, 1.28 * w, 1.39 * w), ...burst(limit, 1.41 * w, 1.52 * w)],
+  },
+  bucket: {
+    told: (limit) => `${limit} requests come at the end of a sub-bucket, and ${limit} more when it leaves, nine tenths of a window later. Sub-buckets let both bursts pass.`,
+    times: (limit, w) => [...burst(limit, 1.08 * w, 1.1 * w), ...burst(limit, 2 * w, 2.02 * w)],
   },
   slow: {
     told: (limit) => `One client keeps to half of the limit of ${limit}, evenly. No lane refuses it.`,

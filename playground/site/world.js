@@ -1,5 +1,3 @@
-import { lanes } from "./engine.js";
-
 // The world begins at a time at which a window of every width does.
 const epoch = 1_767_225_600_000_000_000n; // 2026-01-01
 
@@ -38,7 +36,7 @@ export class World {
     this.#script = [];
     this.#held = Infinity;
     this.most = 0; // that any lane has let pass in any window
-    this.lanes = Array.from({ length: lanes }, (_, i) => {
+    this.lanes = Array.from({ length: this.#engine.lanes }, (_, i) => {
       this.#engine.set(i, this.limit, BigInt(this.window), subBuckets);
       return new Lane();
     });
@@ -111,10 +109,10 @@ export class World {
   #request(at) {
     this.now = at;
     const request = { at, passed: 0 };
-    for (let i = 0; i < lanes; i++) {
+    for (let i = 0; i < this.lanes.length; i++) {
       const { allowed, headers } = this.#engine.hit(i, this.#nanos(at));
       if (allowed) request.passed |= 1 << i;
-      this.lanes[i].note(at, allowed, headers, this.window, allowed ? this.look(i) : null);
+      this.lanes[i].note(at, allowed, headers, this, allowed ? this.look(i) : null);
       this.most = Math.max(this.most, this.lanes[i].most);
     }
     this.requests.push(request);
@@ -133,6 +131,7 @@ export class World {
 class Lane {
   passed = 0;
   refused = 0;
+  strict = 0; // of those refused, how many came when less than the limit had passed in the window before
   most = 0; // that passed in any window
   last = null; // {at, allowed, headers}
   times = []; // of what passed, of the time shown and a window before
@@ -140,22 +139,28 @@ class Lane {
   levels = []; // of the bucket, after each hit: {at, left, next}
   #oldest = 0; // of times, in the window that ends with the last
 
-  note(at, allowed, headers, window, view) {
+  note(at, allowed, headers, { window, limit }, view) {
     this.last = { at, allowed, headers };
     if (!allowed) {
       this.refused++;
+      if (this.#within(at, window) < limit) this.strict++;
       return;
     }
     this.passed++;
     this.times.push(at);
-    while (this.times[this.#oldest] <= at - window) this.#oldest++;
-    this.most = Math.max(this.most, this.times.length - this.#oldest);
+    this.most = Math.max(this.most, this.#within(at, window));
     this.levels.push({ at, left: view.remaining, next: view.next });
     if (view.age < 0) return;
     const start = at - view.age;
     const newest = this.windows.at(-1);
     if (newest?.start === start) newest.hits = view.current;
     else this.windows.push({ start, hits: view.current });
+  }
+
+  // within is how many have passed in the window that ends at a time, which is not before the last one.
+  #within(at, window) {
+    while (this.times[this.#oldest] <= at - window) this.#oldest++;
+    return this.times.length - this.#oldest;
   }
 
   forget(before) {

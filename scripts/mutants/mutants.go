@@ -21,8 +21,8 @@ type mutant struct {
 	start, end int    // of what is replaced, in bytes
 	text       string // what stands there instead
 	// name says what is changed: the file, the function, the source before and after. It goes
-	// without line numbers, so that it stays when other lines change. Of equal names in one file
-	// the second ends with #2.
+	// without line numbers, so that it stays when other lines change. If two names in a file are
+	// equal, the second ends with #2.
 	name string
 	line int
 }
@@ -113,7 +113,7 @@ func constant(above []ast.Node) bool {
 	})
 }
 
-// add adds the mutant that has other in the place of old. Of shown, its name has the line that
+// add adds the mutant that has other in the place of old. Its name shows the line of shown that
 // changes.
 func (s *source) add(shown ast.Node, above []ast.Node, at token.Pos, old, other string) {
 	start := s.file.Offset(at)

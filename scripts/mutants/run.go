@@ -3,11 +3,11 @@
 //
 //	go run ./scripts/mutants [-seed 1] [-n 100] [-match text] path...
 //
-// A path is a Go file, or a folder with some. Of all changes of one operator, number, boolean, min
-// or max in these files that compile, it takes n by the seed; all of them if n is 0. Each is built
-// and tested by itself, first by the tests of its package, then by those packages of -by that
-// depend on it, the fastest first, until one fails or takes far longer than without the change. The
-// files stay as they are: go sees the change in an overlay.
+// A path is a Go file, or a folder with some. A change is of one operator, number, boolean, min or
+// max in these files. The command takes n of those that compile, by the seed; all of them if n is
+// 0. Each is built and tested by itself, first by the tests of its package, then by those packages
+// of -by that depend on it, the fastest first, until one fails or takes far longer than without the
+// change. The files stay as they are: go sees the change in an overlay.
 //
 // To see that a test catches one change, name it: -n 0 -match 'Limit.fill: ago <= now'.
 //

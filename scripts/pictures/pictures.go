@@ -28,7 +28,7 @@ var start = time.Unix(0, 0).Add(1e6 * width)
 type Picture struct {
 	// Name is the file's, without its ending.
 	Name string
-	// Limit is what decides.
+	// Limit decides.
 	Limit window.Limit
 }
 
@@ -62,7 +62,7 @@ func requests() (at []time.Duration) {
 	return at
 }
 
-// decision is what became of a request.
+// decision tells what became of a request.
 type decision struct {
 	at      time.Duration
 	allowed bool

@@ -51,17 +51,17 @@ const (
 	usually
 )
 
-// instruction is one of a function's. What its bytes say of places is in places.
+// instruction is an instruction of a function. Its places are in places, not in bytes.
 type instruction struct {
 	op     byte
 	bytes  []byte
 	value  int64   // a constant, or the number of a local or a function
-	places []place // of br, br_if and br_table, whose last one is the default
+	places []place // of br, br_if and br_table, whose last is the default
 	opener int     // of end: what it ends
 	hint   hint
 }
 
-// function is a function's code. One that Go has made is
+// function is a function's code. The code of Go's compiler is
 //
 //	block                 ;; where it goes that unwinds; not always there
 //	  loop                ;; not there if there are no jumps
@@ -74,13 +74,14 @@ type instruction struct {
 type function struct {
 	locals []byte
 	code   []instruction
-	// What follows is known of Go's functions. entry is the index of br_table, 0 if there is none.
+	// The fields from here on are for Go's functions. entry is the index of br_table, 0 if there is
+	// none.
 	entry    int
 	loop     int       // its index, or -1
 	segments []segment // in the order of the code
 }
 
-// segment is what stands between the end of one of the blocks and of the next.
+// segment is the code between the end of one of the blocks and of the next.
 type segment struct {
 	opener     int // of the block behind which it begins
 	start, end int // in code
@@ -382,7 +383,7 @@ func (f *function) findCold() {
 	}
 }
 
-// returns reports whether a segment returns, or goes on in one that isn't cold.
+// returns reports whether a segment returns, or goes on in a segment that isn't cold.
 func (f *function) returns(number int) bool {
 	s := &f.segments[number]
 	depth, falls := 0, true

@@ -20,8 +20,8 @@ const (
 	nameSection = "name"
 	// functionNames is the part of the name section that names functions.
 	functionNames = 1
-	// deferReturn is what a function calls that the runtime may make return after a panic: not
-	// only behind a call, but just before this one.
+	// deferReturn is called by a function that the runtime may make return after a panic: it may go
+	// on behind any call, and just before this call.
 	deferReturn = "runtime.deferreturn"
 )
 
@@ -89,7 +89,7 @@ func customName(body []byte) string {
 }
 
 // findFunction is the number of the function of a name. It is beyond all functions if the module
-// has names, but not this one.
+// has names, but not this name.
 func findFunction(module []byte, name string) (number uint32, err error) {
 	named := false
 	number = 1<<32 - 1

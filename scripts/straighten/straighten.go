@@ -6,8 +6,8 @@
 // table of places to go on, and all other jumps go through that table, too: a place is written to a
 // variable, the loop begins again, and an indirect jump leads there. Engines take that for what it
 // says. This command makes a jump forward a branch to its place, and leaves in the table what a
-// call may return to. It tells the engine which branches are seldom taken, so that what is cold
-// stands apart from what is not. What functions compute is the same.
+// call may return to. It tells the engine which branches are seldom taken, so that cold code stands
+// apart from the rest. Functions compute the same as before.
 //
 // Names are dropped from the module unless -names is set.
 package main

@@ -68,7 +68,7 @@ func init() {
 	}
 }
 
-// targetOf is what a field is: one that nobody has told about is taken for a header of its name.
+// targetOf tells what a field is. A field of an unknown name is taken for the header of that name.
 func targetOf(name string) target {
 	name = strings.ToLower(name)
 	if t, found := known[name]; found {
@@ -109,14 +109,14 @@ func (p *object) target(name string) target {
 	return t
 }
 
-// found is what a line tells that is not a part by itself.
+// found holds what a line tells that is not a part by itself.
 type found [isClient + 1]struct {
 	text string
 	// given says that the user has named the field.
 	given bool
 }
 
-// set sets a role. The first field that has it counts, or the one that the user has named.
+// set sets a role. The first field that has it counts, or the field that the user has named.
 func (f *found) set(r role, text string, given bool) {
 	if v := &f[r]; text != "" && (v.text == "" || given && !v.given) {
 		v.text, v.given = text, given

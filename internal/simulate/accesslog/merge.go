@@ -104,7 +104,7 @@ func (m *Merger) add(s *source) error {
 	return err
 }
 
-// Next is the next request of all logs. The error is io.EOF behind the last one. The request is
+// Next returns the next request of all logs. The error is io.EOF behind the last. The request is
 // valid until the next call.
 func (m *Merger) Next() (*Request, error) {
 	if len(m.ready) == 0 {

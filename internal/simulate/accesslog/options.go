@@ -10,11 +10,11 @@ import (
 
 // Options say how logs are read. The zero value reads all that speaks for itself.
 type Options struct {
-	// Format is one of Formats, or empty: then the first line that one of them fits decides.
+	// Format is a member of Formats, or empty: then the first line that fits any of them decides.
 	Format string
-	// TrustedHops is how many proxies in front of the one that has written the log are trusted, as
-	// Envoy's xff_num_trusted_hops. The client is who has connected to the outermost. It is of use
-	// where a log has X-Forwarded-For, and not the address that Envoy has made of it.
+	// TrustedHops is how many proxies are trusted in front of the writer of the log, as Envoy's
+	// xff_num_trusted_hops. The client is the peer of the outermost. It is of use where a log has
+	// X-Forwarded-For, and not the address that Envoy has made of it.
 	TrustedHops int
 
 	names   map[string]target

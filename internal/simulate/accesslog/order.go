@@ -14,12 +14,12 @@ const (
 	maxHeld = 1 << 16
 )
 
-// Disorder is what was found of requests that were not in order.
+// Disorder tells of requests that were not in order.
 type Disorder struct {
-	// Moved requests were put in order. Late ones came too late for that: they count as requests
-	// of the time that had been reached.
+	// Moved requests were put in order. Late requests came too late for that: they count as
+	// requests of the time that had been reached.
 	Moved, Late int64
-	// Most is the farthest that one was out of order.
+	// Most is the farthest that a request was out of order.
 	Most time.Duration
 }
 

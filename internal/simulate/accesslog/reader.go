@@ -23,7 +23,7 @@ const (
 
 var errLongLine = errors.New("longer than " + strconv.Itoa(maxLine) + " bytes")
 
-// Counts are what a reader has met.
+// Counts tell what a reader has met.
 type Counts struct {
 	// Format is empty as long as no line could be read.
 	Format string
@@ -64,7 +64,7 @@ type parser interface {
 // NewReader makes a reader of a log.
 func NewReader(in io.Reader, o *Options) *Reader { return &Reader{options: o, in: in} }
 
-// Read reads the next request. The error is io.EOF behind the last one.
+// Read reads the next request. The error is io.EOF behind the last.
 func (r *Reader) Read() (request Request, err error) {
 	if r.lines == nil {
 		if err := r.open(); err != nil {
@@ -145,7 +145,7 @@ func (r *Reader) longLine(line []byte) ([]byte, error) {
 	}
 }
 
-// parse reads a line. The first one that can be read decides on the format.
+// parse reads a line. The first line that can be read decides on the format.
 func (r *Reader) parse(line string) (request Request, err error) {
 	request.Fields = r.fields()
 	if r.parser != nil {

@@ -2,12 +2,12 @@
 // common and combined formats of nginx and others, compressed by gzip or not.
 //
 // A [Reader] reads one log, line by line, as it was written: a line is written when its request is
-// over, so lines are only nearly in order. A [Merger] puts the requests of several logs in order.
-// What a log tells of a request is in terms of Envoy, whoever wrote it: header fields with
+// over, so lines are only nearly in order. A [Merger] puts the requests of several logs in order. A
+// [Request] speaks in terms of Envoy, whichever proxy wrote the log: header fields with
 // pseudo-headers among them, and properties such as source.address.
 package accesslog
 
-// Request is what one line tells.
+// Request is a request as one line tells it.
 type Request struct {
 	// Time is in nanoseconds since the Unix epoch.
 	Time int64
@@ -48,7 +48,7 @@ type Field struct {
 	Absent bool
 }
 
-// What nearly every log tells.
+// Nearly every log tells these.
 var (
 	Method    = Part{Header, ":method"}
 	Path      = Part{Header, ":path"}

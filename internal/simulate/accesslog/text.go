@@ -20,7 +20,7 @@ const maxTokens = 64
 // token is one field of a line of text, without its quotes or brackets.
 type token struct {
 	text string
-	// open is what the field begins with: a quote, a bracket, or 0.
+	// open is the character that the field begins with: a quote, a bracket, or 0.
 	open byte
 }
 
@@ -179,13 +179,13 @@ type text struct {
 type layout struct {
 	name    string
 	escapes bool
-	// shape has a letter for each field: q for one in quotes, b for one in brackets, a dot for
-	// others. more says that lines may have further ones.
+	// shape has a letter for each field: q for a field in quotes, b for a field in brackets, a dot
+	// for others. more says that lines may have further fields.
 	shape         string
 	more          bool
 	time, request int
-	// peer is the address of whoever connected, and trusted says that it is what Envoy takes for
-	// the client's. forwarded is X-Forwarded-For. They are -1 if the format does not tell.
+	// peer is the address that connected, and trusted says that Envoy takes it for the client's.
+	// forwarded is X-Forwarded-For. They are -1 if the format does not tell.
 	peer      int
 	trusted   bool
 	forwarded int

@@ -1,7 +1,7 @@
-// Package file is a [store.Store] in a file, for a single backend whose counters outlive it. What it
-// knows is in memory, where package memory decides. Before a push is answered, all that it has
-// changed is in the file: pushes that wait at the same time share a transaction, and its wait for the
-// disk.
+// Package file is a [store.Store] in a file, for a single backend whose counters outlive it. All
+// its knowledge is in memory, where package memory decides. Before a push is answered, all that the
+// push has changed is in the file: pushes that wait at the same time share a transaction, and its
+// wait for the disk.
 package file
 
 import (
@@ -206,7 +206,7 @@ func (s *Store) run() {
 	}
 }
 
-// write writes what has changed. What the file does not take stays to be written.
+// write writes what has changed. If the file does not take a change, the next write tries again.
 func (s *Store) write() error {
 	for _, r := range s.Changes() {
 		s.unwritten[string(r.Key)] = r.Value

@@ -26,7 +26,7 @@ type counters struct {
 
 type counterRow = row[counterKey, counter]
 
-// counter is what is kept of one.
+// counter has all that the store keeps of a counter.
 type counter struct {
 	store.Contents
 	standing
@@ -49,8 +49,8 @@ func (c *counters) insert(key counterKey, now, expires uint64) *counterRow {
 	return c.table.insert(key, expires)
 }
 
-// place has a counter, with so many hits of a quota, stand in a group of its namespace as the one that
-// was hit last.
+// place puts a counter, with so many hits of a quota, into a group of its namespace, as the last to
+// be hit.
 func (c *counters) place(e *counterRow, used, quota uint64) {
 	if own := e.value.group; own != nil {
 		own.of.place(e, used, quota)
@@ -94,13 +94,13 @@ const (
 )
 
 // reading is a walk through the counters of a namespace, in parts. It leaves out rows that came
-// after it began. A counter that goes and comes back is such a row, so none is read twice. What was
-// there all the time kept its place, so none of it is missed.
+// after it began. A counter that goes and comes back is such a row, so none is read twice. A row
+// that was there all the time kept its place, so none is missed.
 type reading struct {
 	store     *Store
 	namespace string
 	widths    []uint64
-	id        *wire.ID // the only one that is wanted, if any
+	id        *wire.ID // of the only counter that is wanted, if any
 	born      uint64
 	next      int // place
 	part      []store.LimitCounter

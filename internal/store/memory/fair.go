@@ -13,13 +13,12 @@ type owned struct {
 }
 
 // fair is a table that namespaces share. It has rows of a size, which are at most most together. If
-// there are more, the namespace that has most makes room: of its rows the one that was put there
-// longest ago.
+// there are more, the namespace that has most makes room, with its oldest row.
 type fair[V any] struct {
 	table[owned, kept[V]]
 	most, size int
 	// spared is how long, in nanoseconds, a row makes no room for others of its namespace after it
-	// was put there. What finds no room then is refused.
+	// was put there. A row that finds no room then is refused.
 	spared  uint64
 	refused uint64
 	// forgotten, if it is not nil, is told of each row that goes.
@@ -91,7 +90,7 @@ func (f *fair[V]) count(namespace string) int {
 	return 0
 }
 
-// all are what a namespace's rows have.
+// all returns the values of a namespace's rows.
 func (f *fair[V]) all(namespace string) (all []V) {
 	if own := f.shares.Of(namespace); own != nil {
 		for e := own.Of.Front(); e != nil; e = e.Next() {

@@ -7,24 +7,24 @@ import (
 	"weir/internal/share"
 )
 
-// What pushes were granted is for those that come again: a sender that got no answer. It never has
-// more than a few unanswered. But a store cannot tell which, but for the one at the floor. So it
-// remembers all from the floor on, within bounds. A push whose grants are forgotten is still known
-// by its sender's bits: it is not applied again, and its grants are of nothing. What it was granted
-// stays counted.
+// A sender that got no answer sends its push again, so the store remembers the grants of pushes. A
+// sender never has more than a few pushes unanswered. But a store can't tell which, but for the
+// push at the floor. So it remembers all from the floor on, within bounds. A push whose grants are
+// forgotten is still known by its sender's bits: it is not applied again, and its grants are of
+// nothing. The hits that it was granted stay counted.
 const (
 	// senderGrantBytes bounds what is remembered of one sender. The plugin has eight batches out at
 	// most. With the largest numbers in all of their takes these need a quarter of it.
 	senderGrantBytes = 256 << 10
-	// counterGrantBytes is what is remembered of all senders, for each counter that the store may
-	// have. leastGrantBytes is what is remembered by a store of few counters.
+	// counterGrantBytes bounds the memory of all senders' grants, for each counter that the store
+	// may have. leastGrantBytes is the bound in a store of few counters.
 	counterGrantBytes = 64
 	leastGrantBytes   = 1 << 20
 	// grantOverhead is about what a push's grants take beside their units.
 	grantOverhead = 256
 )
 
-// pushGrants are what a push's takes were given.
+// pushGrants holds the grants of a push's takes.
 type pushGrants struct {
 	sender       *sender
 	sequence, at uint64

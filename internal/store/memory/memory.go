@@ -22,10 +22,10 @@ const leastSenders = 1 << 14
 
 // Options has what a store can be told. The zero value is good.
 type Options struct {
-	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more, the
-	// namespace that has most makes room: of the rule that has the most there, the counters that use
-	// the least of their limits. The store keeps a sixteenth as many senders, but leastSenders at
-	// least.
+	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
+	// the namespace that has most makes room: the rule that has the most there loses the counters
+	// that use the least of their limits. The store keeps one sender for each 16 counters, but
+	// leastSenders at least.
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
@@ -42,8 +42,8 @@ type Store struct {
 	senders  *fair[*sender]
 	grants   grants
 	nodes    *nodes
-	// overrides are by namespace, told is what nodes have told of them, and reports are what senders
-	// have seen.
+	// overrides are by namespace, told has the nodes' own words about them, and reports those of
+	// senders about their keys.
 	overrides map[string]overrides
 	told      *fair[store.Told]
 	reports   *fair[[]byte]
@@ -179,7 +179,7 @@ type ledger struct {
 	namespace string
 	calendar  store.Calendar
 	out       *store.Outcome
-	// take is the one that is being decided, if any, and room the next of its rooms to add hits.
+	// take is the take that is being decided, if any, and room the next of its rooms to add hits.
 	take *wire.Take
 	room int
 }

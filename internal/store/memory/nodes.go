@@ -10,7 +10,7 @@ type nodes struct{ joined *fair[struct{}] }
 
 func newNodes(most int) *nodes { return &nodes{joined: newFair[struct{}](most)} }
 
-// join returns how many nodes are active in the namespace of one that joins.
+// join notes a node, and returns how many nodes are active in its namespace.
 func (n *nodes) join(key owned, now uint64) uint64 {
 	n.joined.sweepAll(now)
 	switch {

@@ -17,8 +17,8 @@ import (
 const RecordsFormat = 1
 
 // Record is a part of what a store knows, for something that keeps it. [Store.Restore] reads it.
-// There are records of counters, senders, grants, nodes and lists of overrides. What nodes tell again
-// by themselves within a minute, as reports, has none.
+// There are records of counters, senders, grants, nodes and lists of overrides. Nodes tell some
+// things again by themselves within a minute, such as reports: these have no records.
 type Record struct {
 	Key []byte
 	// Value is nil if the store knows nothing of the key any more.
@@ -113,15 +113,15 @@ type restoring struct {
 	grants   []restored[*pushGrants]
 }
 
-// restored is what waits for its turn, which comes by the time at which it was noted.
+// restored is a value that waits for its turn, which comes by the time at which it was noted.
 type restored[V any] struct {
 	key         owned
 	at, expires uint64
 	of          V
 }
 
-// settle has senders and grants take their places, in the order in which they were noted: that which
-// was there first makes room first. All senders find room, as a push of one that is forgotten could
+// settle has senders and grants take their places, in the order in which they were noted: the first
+// to come is the first to make room. All senders find room, as a forgotten sender's push could
 // count twice.
 func (r *restoring) settle() {
 	now, most := r.calendar.NowNanos, r.Store.senders.most
@@ -314,7 +314,8 @@ func (k overridesKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return append(binary.AppendUvarint(b, o.version), o.list...), true
 }
 
-// reader reads what is appended above. What it can't read is zero, and bad is true from then on.
+// reader reads what is appended above. A value that it can't read is zero, and bad is true from
+// then on.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -10,7 +10,7 @@ import (
 const (
 	// maxReportBytes bounds the reports of all namespaces.
 	maxReportBytes = 64 << 20
-	// rowBytes is what a report takes beside its own bytes, at most.
+	// rowBytes is how much memory a report takes beside its own bytes, at most.
 	rowBytes = 512
 )
 

@@ -9,7 +9,7 @@ import (
 	"weir/internal/wire"
 )
 
-// maxGroups bounds the groups of a namespace. What finds none is in one group together.
+// maxGroups bounds the groups of a namespace. Counters beyond that share one group.
 const maxGroups = 1024
 
 // groups are the counters of a namespace by what a store can tell of their rules. The group that has
@@ -35,8 +35,7 @@ type group struct {
 	index int // in the heap
 }
 
-// place has a counter, with so many hits of a quota, stand in its group as the one that was hit
-// last.
+// place puts a counter, with so many hits of a quota, into its group, as the last to be hit.
 func (g *groups) place(e *counterRow, used, quota uint64) {
 	if own := e.value.group; own == nil || own.key.quota != quota || own == g.rest {
 		g.remove(e)
@@ -122,8 +121,8 @@ func (h *groupHeap) Pop() any {
 }
 
 // A counter's worth is the share of its limit that was used at its last hit: a counter that is near
-// its limit refuses soon, and one that is far from it has little to tell. Counters of nearly the
-// same worth have a rank in common.
+// its limit refuses soon, and a counter far from its limit has little to tell. Counters of nearly
+// the same worth have a rank in common.
 const (
 	lastRank = 63 // of all that is used, or more
 	// awayHits is how far away the limit of a counter is taken to be while it is not known: a
@@ -163,11 +162,11 @@ type rankList struct{ first, last *counterRow }
 // at is where the list of a rank is, or would be.
 func (r *ranks) at(rank uint8) int { return bits.OnesCount64(r.occupied & (1<<rank - 1)) }
 
-// lowest is the row that makes room first: of the lowest rank the one that was hit least recently.
-// There must be one.
+// lowest is the row that makes room first: the least recently hit of the lowest rank. There must be
+// one.
 func (r *ranks) lowest() *counterRow { return r.lists[0].first }
 
-// move has a row stand in a rank, as the one that was hit last.
+// move puts a row into a rank, as the last to be hit.
 func (r *ranks) move(e *counterRow, rank uint8) {
 	if e.value.rank == rank && e.value.next == nil {
 		return

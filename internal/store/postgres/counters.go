@@ -62,7 +62,7 @@ type place struct {
 	width, precision int64
 }
 
-// counter is the one of this key, if a store can have it.
+// counter returns the limit counter of this key, if a store can have it.
 func (p *place) counter() (c wire.LimitCounter, ok bool) {
 	if p.kind < 0 || p.kind > math.MaxUint8 || p.ordinal < 0 || p.ordinal > math.MaxUint8 || p.width < 0 || p.precision < 0 {
 		return c, false

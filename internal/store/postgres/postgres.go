@@ -2,7 +2,7 @@
 // database. They agree on the time: it is PostgreSQL's.
 //
 // The tables are in a schema of their own, weir. The first use creates it, and so does any use that
-// finds it gone. A user that may not create schemas needs one that it owns, by CREATE SCHEMA weir
+// finds it gone. A user that may not create schemas has to own this schema, by CREATE SCHEMA weir
 // AUTHORIZATION …:
 //
 //	weir.counters  a row for each counter: numbers of windows, newest first, and the hits of each in the array beside it;
@@ -28,9 +28,9 @@
 //
 // Hits are as durable as PostgreSQL's transactions are. synchronous_commit=off in the URL spares
 // each push its wait for the disk, at the risk of the last hits if the server's machine fails.
-// Pushes remove rows that have expired: each twice as many as it adds, or 64 once a second.
-// PostgreSQL's autovacuum does the rest. A row that the store has not written does no harm: it
-// counts as nothing, and the next push that writes it begins it anew.
+// Pushes remove rows that have expired: each push two for each row that it adds, or 64 once a
+// second. PostgreSQL's autovacuum does the rest. A row that the store has not written does no harm:
+// it counts as nothing, and the next push that writes it begins it anew.
 package postgres
 
 import (
@@ -63,7 +63,7 @@ type Store struct {
 	pool   *pgxpool.Pool
 	places *places
 	now    func() time.Time
-	// checked says that the schema is one that this version knows.
+	// checked says that this version knows the schema.
 	checked atomic.Bool
 	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
 	swept, sweptNodes atomic.Uint64
@@ -105,9 +105,9 @@ const defaultConnections = 8
 // errCrowded is the error of a connection that would leave too little room for those of others.
 var errCrowded = errors.New("the server has few connections left")
 
-// leaveRoom looks at a new connection. The first one of a pool is always welcome. Later ones are not
-// if the server has less than a tenth of its connections left, and at least three: a backend that
-// starts now, or again, must find one.
+// leaveRoom looks at a new connection. A pool's first connection is always welcome. Later
+// connections are refused if the server has less than a tenth of its connections left, or less than
+// three: a backend that starts now, or again, must find a connection.
 func (s *Store) leaveRoom(ctx context.Context, c *pgx.Conn) error {
 	if s.pool.Stat().TotalConns() <= 1 {
 		return nil

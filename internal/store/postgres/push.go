@@ -43,10 +43,10 @@ const (
 	beginRead = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 	commit    = "COMMIT"
 
-	// settings are a transaction's. Plans are kept for long. One that was made when a table was
-	// small must still do when it has grown, so each is by an index. If a backend is cut off, it
-	// must not keep its locks until TCP notices. A lock that somebody else keeps for long must not
-	// keep a connection for as long.
+	// settings are a transaction's. Plans are kept for long. A plan for a small table must still do
+	// when the table has grown, so each goes by an index. If a backend is cut off, it must not keep
+	// its locks until TCP notices. A lock that somebody else keeps for long must not keep a
+	// connection for as long.
 	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('lock_timeout', $1, true)`
 	limitLocks = `SELECT set_config('lock_timeout', $1, true)`
@@ -91,8 +91,8 @@ UPDATE weir.senders SET floor = $3, sequences = $4, grant_sequences = $5, grant_
   expires_at = greatest(expires_at, $8)
 WHERE namespace = $1 AND sender = $2`
 
-	// Rows that somebody has locked are about to be renewed. One that was renewed since the
-	// statement began is not as old any more when its lock is taken.
+	// Rows that somebody has locked are about to be renewed. A row that was renewed since the
+	// statement began is not that old any more when its lock is taken.
 	sweepCounters = `
 DELETE FROM weir.counters WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM weir.counters WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`

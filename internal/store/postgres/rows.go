@@ -30,13 +30,13 @@ func integers(column []pgtype.Int8) (elements []int64, ok bool) {
 	return elements, true
 }
 
-// counterRow is what a counter's row has besides its key.
+// counterRow has the columns of a counter's row besides its key.
 type counterRow struct {
 	refill        pgtype.Int8
 	numbers, hits []pgtype.Int8
 }
 
-// contents is what the row of a counter says, unless the store has not written it.
+// contents returns what a counter's row says, unless the store has not written it.
 func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	numbers, ok := integers(r.numbers)
 	hits, okHits := integers(r.hits)
@@ -67,16 +67,16 @@ type sender struct {
 	grants  []grant  // of a sequence one after the other, in its takes' order
 }
 
-// grant is what a take was given.
+// grant has the hits that a take was given.
 type grant struct{ sequence, units, nanos uint64 }
 
-// senderRow is what a sender's row has besides its key.
+// senderRow has the columns of a sender's row besides its key.
 type senderRow struct {
 	floor                                             pgtype.Int8
 	sequences, grantSequences, grantUnits, grantNanos []pgtype.Int8
 }
 
-// sender is what the row says, unless the store has not written it.
+// sender returns what the row says, unless the store has not written it.
 func (r *senderRow) sender() (sender, bool) {
 	sequences, ok := integers(r.sequences)
 	granted, okGranted := integers(r.grantSequences)
@@ -120,7 +120,7 @@ func (s *sender) note(p *wire.Push) (known bool) {
 	return known
 }
 
-// granted is what the takes of a push were given.
+// granted returns the grants of a push's takes.
 func (s *sender) granted(sequence uint64) (grants []grant) {
 	for _, g := range s.grants {
 		if g.sequence == sequence {

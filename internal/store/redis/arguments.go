@@ -9,7 +9,7 @@ import (
 	"weir/window"
 )
 
-// arguments are what commit.lua describes.
+// arguments sets the arguments that commit.lua describes.
 func (a *attempt) arguments() {
 	g := a.group
 	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))

@@ -39,8 +39,8 @@ type held struct {
 	expires  uint64
 	// most is how many buckets of a log its items and rooms need.
 	most int
-	// Of windows of the clock, which hits are added to whatever they have: named are those that were
-	// asked for, and spare is how many more hits the counter could have had without another decision.
+	// A window of the clock takes its hits whatever it has. named are the windows that were asked
+	// for, and spare is how many more hits the counter could have had without another decision.
 	named []uint64
 	spare uint64
 	// exact says that what was decided holds for what was seen, and nothing else.
@@ -192,7 +192,7 @@ func (t *part) take() wire.Take {
 	return take
 }
 
-// grants are what takes were granted, as a sender's record has it.
+// grants are the grants of takes in a sender's record.
 type grants struct {
 	nanos uint64
 	units []uint64
@@ -226,7 +226,7 @@ func parseGrants(member string) (g grants) {
 	return g
 }
 
-// grants are what a batch's takes are granted, for its sender's record.
+// grants returns the grants of a batch's takes, for its sender's record.
 func (a *attempt) grants(part string, b *batch) string {
 	if len(b.takes) == 0 {
 		return ""

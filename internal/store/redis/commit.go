@@ -60,7 +60,7 @@ func newCommitter(s *Store) *committer {
 	return c
 }
 
-// lane has the batches that wait for the one that is on its way.
+// lane has the batches that wait for the batch that is on its way.
 type lane struct{ waiting []*pending }
 
 // pending is a batch that is to be committed.
@@ -221,7 +221,7 @@ func (c *committer) write(ctx context.Context, groups []*group) {
 	}
 }
 
-// wait gives the one that has a lock time to write.
+// wait gives the holder of a lock time to write.
 func wait(ctx context.Context) {
 	t := time.NewTimer(time.Millisecond + rand.N(2*time.Millisecond))
 	defer t.Stop()

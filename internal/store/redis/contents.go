@@ -12,7 +12,7 @@ import (
 	"weir/window"
 )
 
-// entry is what was seen of a counter. Nobody changes it.
+// entry is a counter as it was seen. Nobody changes it.
 type entry struct {
 	contents store.Contents
 	// is are a hash's fields and values, one after the other, or the end of a string.
@@ -23,7 +23,7 @@ type entry struct {
 	limitless bool
 }
 
-// unseen is what a counter has that was never seen, until it is.
+// unseen is the entry of a counter until it is seen.
 var unseen = &entry{limitless: true}
 
 // foreign stands for a key of another type.
@@ -82,8 +82,8 @@ func isField(of wire.LimitCounter, number uint64, err error, is string) bool {
 	return len(is) == 20 && strings.Trim(is, "0123456789") == ""
 }
 
-// recordSize is that of a log's record: seven bytes with the microseconds of a time, two with the
-// nanoseconds of that one, and seven with hits.
+// recordSize is the size of a log's record: seven bytes with the microseconds of a time, two with
+// the nanoseconds beyond these, and seven with hits.
 const recordSize = 16
 
 // parseRecords reads the end of a log. A sender's limit bounds how much of it.

@@ -14,8 +14,8 @@ import (
 
 var _ store.Evictor = (*Store)(nil)
 
-// Evicts implements [store.Evictor]. It asks by INFO, which more servers allow than CONFIG; those of a
-// cluster all, as a replica may take over. One that can't be reached has no say.
+// Evicts implements [store.Evictor]. It asks by INFO, which more servers allow than CONFIG. It asks
+// all servers of a cluster, as a replica may take over. A server that can't be reached has no say.
 func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 	servers, err := s.servers(ctx, true)
 	if err != nil {

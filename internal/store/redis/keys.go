@@ -26,9 +26,9 @@ func (k keys) partition(id wire.ID) uint32 {
 	return id.Partition() % k.partitions
 }
 
-// prefix is what all keys of a partition begin with. Its hash tag tells where in a cluster it is: a
-// namespace, and three digits to base 4. As CRC-16 is linear, these put the partitions of every
-// namespace at even distances among the slots.
+// prefix begins all keys of a partition. Its hash tag tells where in a cluster it is: a namespace,
+// and three digits to base 4. As CRC-16 is linear, these put the partitions of every namespace at
+// even distances among the slots.
 func (k keys) prefix(namespace string, partition uint32) string {
 	if k.partitions == 1 {
 		return "weir:{" + namespace + "}:"

@@ -12,9 +12,8 @@ import (
 	"weir/internal/wire"
 )
 
-// masters is what is known of a cluster's masters, by their addresses: whether they take hits. A
-// master that has failed, or has too few replicas, would make every push wait that has anything for
-// it.
+// masters tells whether a cluster's masters take hits, by their addresses. A master that has
+// failed, or has too few replicas, would make every push wait that has anything for it.
 type masters struct {
 	mu     sync.Mutex
 	failed map[string]*failure
@@ -97,8 +96,8 @@ func (m *masters) close() {
 	m.trials.Wait()
 }
 
-// master is the address of the one that has a key; none of a single server. An error says that the
-// cluster can't be reached at all, so that nobody knows its masters.
+// master returns the address of the master that has a key; it is empty for a single server. An
+// error says that the cluster can't be reached at all, so that nobody knows its masters.
 func (s *Store) master(ctx context.Context, key string) (addr string, err error) {
 	cluster, ok := s.client.(*goredis.ClusterClient)
 	if !ok {
@@ -114,8 +113,9 @@ func (s *Store) master(ctx context.Context, key string) (addr string, err error)
 // mapTries is how often a cluster is asked which master has what, at most.
 const mapTries = 8
 
-// masterForKey is MasterForKey of a cluster that may not know its masters yet. The one that it asks then,
-// by chance, may be the one that does not answer, so each has a part of the time.
+// masterForKey is MasterForKey of a cluster that may not know its masters yet. The server that it
+// asks then, by chance, may be the very server that does not answer, so each has a part of the
+// time.
 func masterForKey(ctx context.Context, cluster *goredis.ClusterClient, key string) (client *goredis.Client, err error) {
 	until, bounded := ctx.Deadline()
 	if !bounded {
@@ -155,8 +155,8 @@ func (s *Store) without(ctx context.Context, key string) error {
 	return s.leftAlone(addr)
 }
 
-// blames reports whether an error says that a master takes no hits, for a call that began then. Who
-// called may have had no patience, and a slot that moves says nothing of others.
+// blames reports whether an error says that a master takes no hits, for a call that began then. A
+// caller may have had no patience, and a slot that moves says nothing of others.
 func blames(err error, since time.Time) bool {
 	switch {
 	case errors.Is(err, context.Canceled), goredis.HasErrorPrefix(err, "TRYAGAIN"):

@@ -230,8 +230,8 @@ func workOf(c wire.LimitCounter, limit uint64) int {
 
 func (r *run) round(name string) *round { return &round{run: r, name: name} }
 
-// at is the batch of a partition that has room for so much more work. Which one that is, is the same
-// whenever the push comes, as each is noted by itself.
+// at is the batch of a partition that has room for so much more work. That batch is the same
+// whenever the push comes, as each batch is noted by itself.
 func (r *round) at(partition uint32, work int) *batch {
 	b := r.by[partition]
 	if b != nil && (b.work == 0 || b.work+work <= scriptWork) {
@@ -383,12 +383,12 @@ const (
 	// modeRefused is for a take that another partition has refused: what is left to do is counting
 	// rejected hits.
 	modeRefused = "2"
-	// modeSkipped is for a take that is not asked for, as another of its partitions can't be had. What
-	// others of its script are granted keeps its place in the sender's record.
+	// modeSkipped is for a take that is not asked for, as another of its partitions can't be had.
+	// The grants of other takes in its script keep their places in the sender's record.
 	modeSkipped = "3"
 )
 
-// What commit.lua says of a batch that has a record.
+// commit.lua answers one of these for a batch that has a record.
 const (
 	stateApplied = "0"
 	stateKnown   = "1"

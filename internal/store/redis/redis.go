@@ -30,8 +30,8 @@
 // push comes. So if it breaks off, it is sent again, and what was applied is not applied again.
 // Others may see the push half-way. A take is never divided.
 //
-// Of a log a script reads no more than twice what the limits need that are asked for, however long it is.
-// wire.MaxAnswer bounds the sum of these limits, and with it what a push makes Redis read.
+// A script reads no more of a log than twice what the requested limits need, however long the log
+// is. wire.MaxAnswer bounds the sum of these limits, and with it what a push makes Redis read.
 //
 // # Redis Cluster
 //
@@ -396,9 +396,9 @@ func parseWindows(fields map[string]string) []store.Window {
 	return windows
 }
 
-// parseLog reads the records of a log, as [records] writes them: seven bytes with the microseconds of
-// a time, two with the nanoseconds of that one, and seven with hits, which may be negative. It reads
-// nothing that it did not write.
+// parseLog reads the records of a log, as [records] writes them: seven bytes with the microseconds
+// of a time, two with the nanoseconds beyond these, and seven with hits, which may be negative. It
+// reads nothing that it did not write.
 func parseLog(records string) []store.Window {
 	const size = 16
 	if len(records)%size != 0 {

@@ -17,14 +17,14 @@ import (
 // has a record of its own, so that all of it can be done again, with the same answer.
 //
 // Until that is done, nobody else can have what was granted first. So never too much passes. But a
-// take may be refused for hits that another one is about to give back.
+// take may be refused for hits that another take is about to give back.
 type shared struct {
 	take   *wire.Take
 	answer *wire.Grant
 	// parts are in the order of partitions. The first asked of them have answered.
 	parts []sharedPart
 	asked int
-	// units is what all of those asked have granted.
+	// units is how many all of those asked have granted.
 	units uint64
 	// forgotten says that the sender has had its answer long ago: then nothing is left to do.
 	forgotten bool
@@ -111,10 +111,11 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 	return nil
 }
 
-// spoil breaks off takes that have something to settle where one that broke off may have, too.
+// spoil breaks off takes that have something to settle where a broken-off take may have something,
+// too.
 //
-// What is in a step's script of a partition must be the same when the push comes again: it is noted
-// together. So while it isn't known what one of the takes has to do there, none does anything.
+// A step's script of a partition must hold the same takes when the push comes again: it is noted
+// together. So while it isn't known what some take has to do there, no take does anything.
 func spoil(takes []*shared) {
 	spoilt := make(map[uint32]bool)
 	lost := func(t *shared) {
@@ -154,7 +155,7 @@ func (t *shared) settled(n int) bool {
 	return n < t.asked && (t.forgotten || t.parts[n].grant.Units == t.units)
 }
 
-// lose breaks a take off. What its parts have granted stays until it comes again.
+// lose breaks a take off. The grants of its parts stay until it comes again.
 func (t *shared) lose(missing wire.Missing) { t.missing, t.units = max(t.missing, missing), 0 }
 
 // ask asks part n, if there is one and all before it have granted something.

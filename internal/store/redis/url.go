@@ -11,7 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// address is what a URL says: of one server, or of a cluster.
+// address is that of a URL: of one server, or of a cluster.
 type address struct {
 	server   *goredis.Options
 	cluster  *goredis.ClusterOptions

@@ -23,7 +23,7 @@ import (
 type Alike struct {
 	// Exact opens the store that the others are compared with: a new one each time.
 	Exact func(now func() time.Time) store.Store
-	// Others are the ones compared, by their names.
+	// Others are the stores to compare, by their names.
 	Others map[string]store.Store
 	// Widths of windows in milliseconds. Resolution is that of the stores' clocks.
 	Widths     []uint64
@@ -39,7 +39,7 @@ type Alike struct {
 // Now is the time of the stores.
 func (a *Alike) Now() time.Time { return a.clock.now() }
 
-// Tally is what became of a sequence's pushes.
+// Tally counts what became of a sequence's pushes.
 type Tally struct{ Pushes, Applied, Returned, Dropped, Granted, Leased, Refused, Duplicates, SetBack int }
 
 // fields are pointers to all that is counted.
@@ -63,7 +63,7 @@ func (t *Tally) least() int {
 	return least
 }
 
-// Choices are bytes for [Alike.Run], as many as n at least, of a seed.
+// Choices returns at least n bytes for [Alike.Run], from a seed.
 func Choices(seed uint64, n int) (choices []byte) {
 	random := rand.New(rand.NewPCG(seed, 5))
 	for len(choices) < n {
@@ -115,12 +115,13 @@ type keys uint8
 const (
 	// oneKey is in one partition of a cluster. All else comes in any order.
 	oneKey keys = iota
-	// keysApart are in several partitions, but each take is in one. What is below the floor of one
-	// partition is not forgotten by others, so that no copy comes as late.
+	// keysApart are in several partitions, but each take is in one. Partitions do not forget pushes
+	// below the floor of another partition, so no copy comes that late.
 	keysApart
-	// keysTogether are in several partitions that share takes. What one of them has, until another
-	// has less, is seen by the rest of the push. So a push is one take, of counters that are as
-	// before when it is given back: no clock is set back, as then what starts with a hit begins anew.
+	// keysTogether are in several partitions that share takes. If one of them grants hits, and
+	// another has fewer, the rest of the push sees these hits until they are given back. So a push
+	// is one take, of counters that are as before when it is given back: no clock is set back, as a
+	// counter that starts with a hit would begin anew.
 	keysTogether
 )
 
@@ -196,8 +197,8 @@ func (s *sequence) step() {
 	}
 }
 
-// setBack sets the clock back. What has expired by then may be gone or not. So each counter is hit
-// before, which removes what can't be read.
+// setBack sets the clock back. Counters that have expired by then may be gone or not. So each
+// counter is hit before, which removes what can't be read.
 func (s *sequence) setBack() {
 	now := uint64(s.Now().UnixNano())
 	for chunk := range slices.Chunk(s.order, 16) {
@@ -227,14 +228,14 @@ func (s *sequence) sender() *sendingSide {
 	return side
 }
 
-// hold makes a push that comes after later ones.
+// hold makes a push that comes after later pushes.
 func (s *sequence) hold() {
 	p := s.make()
 	side := s.sideOf(p)
 	side.held = append(side.held, p)
 }
 
-// again sends a push that was held, or one that was sent before.
+// again sends a push that was held, or a push that was sent before.
 func (s *sequence) again() {
 	side := s.sender()
 	switch {
@@ -332,7 +333,7 @@ func (s *sequence) hits(limit uint64) int64 {
 	return n
 }
 
-// item has hits of a counter about now, or of one that was named before.
+// item has hits of a counter about now, or of a counter that was named before.
 func (s *sequence) item() wire.Item {
 	if len(s.named) > 0 && s.below(3) == 0 {
 		return s.namedAgain()
@@ -459,7 +460,7 @@ type event struct {
 	out store.Outcome
 }
 
-// explain is what a push was answered with, and what came before of the first counter that differs.
+// explain tells a push, its answers, and the history of the first counter that differs.
 func (s *sequence) explain(p *wire.Push, got, want *store.Outcome) string {
 	c, found := firstDifference(p, got, want)
 	if !found {
@@ -473,7 +474,7 @@ func (s *sequence) explain(p *wire.Push, got, want *store.Outcome) string {
 	return fmt.Sprintf("%s%sgot  %+v\nwant %+v", s.before(c), about(p, c, got, want), less(got), less(want))
 }
 
-// before is what the pushes that all stores have answered alike have of a counter.
+// before tells of a counter what is in the pushes that all stores have answered alike.
 func (s *sequence) before(c wire.LimitCounter) string {
 	var text strings.Builder
 	for _, e := range s.history {
@@ -484,7 +485,7 @@ func (s *sequence) before(c wire.LimitCounter) string {
 	return text.String()
 }
 
-// about is what a push and answers to it have of a counter.
+// about tells of a counter what is in a push and in answers to it.
 func about(p *wire.Push, c wire.LimitCounter, answers ...*store.Outcome) string {
 	var text strings.Builder
 	for i := range p.Items {

@@ -26,7 +26,7 @@ func everyShape(id byte) (rooms []wire.Room) {
 	return rooms
 }
 
-// takeOf takes as many units as there are, and returns how many.
+// takeOf takes all units that there are, up to most, and returns how many.
 func (b *bench) takeOf(rooms []wire.Room, most uint64) (units uint64) {
 	b.t.Helper()
 	b.seq++
@@ -115,8 +115,8 @@ func testCountersOf(t *testing.T, b *bench) {
 	}
 }
 
-// A counter that is emptied has room for the whole limit, once, in whatever window its hits are. What
-// is counted afterwards counts.
+// A counter that is emptied has room for the whole limit, once, in whatever window its hits are.
+// Hits that come afterwards count.
 func testCountersEmptied(t *testing.T, b *bench) {
 	for i, room := range everyShape(1) {
 		t.Log(room.LimitCounter)

@@ -36,7 +36,7 @@ func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 	return version
 }
 
-// A list is what was set last, and its version ascends, whatever the clock does.
+// The last list that was set is the list, and its version ascends, whatever the clock does.
 func testOverrides(t *testing.T, b *bench) {
 	if v := b.wantOverrides("ns", nil); v != 0 {
 		t.Errorf("version %d before there is a list, want 0", v)
@@ -114,7 +114,7 @@ func testOverridesChanged(t *testing.T, b *bench) {
 	b.wantOverrides("ns", []byte("x"))
 }
 
-// Of those who change a list at once each takes the place of one other.
+// If several change a list at once, each change takes the place of one other.
 func testOverridesHammer(t *testing.T, b *bench) {
 	const writers, changes = 8, 20
 	var group sync.WaitGroup
@@ -161,7 +161,7 @@ func (b *bench) told(namespace string, want ...store.Told) {
 	}
 }
 
-// What a node tells is known until it tells something else, or not for long.
+// A node's words are known until it tells something else, or has told nothing for long.
 func testTold(t *testing.T, b *bench) {
 	tell := func(namespace string, node, version, unfit uint64) store.Told {
 		t.Helper()

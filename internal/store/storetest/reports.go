@@ -59,7 +59,7 @@ func testReports(t *testing.T, b *bench) {
 	if err := b.store.Report(t.Context(), "ns", 1, make([]byte, wire.MaxReport+1)); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a report that is too long: %v", err)
 	}
-	// Whoever makes up senders is bounded, and keeps none of those that are there from reporting.
+	// Made-up senders are bounded, and keep none of those that are there from reporting.
 	var want []string
 	for sender := range uint64(store.MaxReports) {
 		want = append(want, fmt.Sprintf("%03d", sender))

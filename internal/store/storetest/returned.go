@@ -10,11 +10,11 @@ import (
 	"weir/window"
 )
 
-// unbacked is what somebody gives back who has counted nothing.
+// unbacked is the number of hits that a sender gives back without having counted any.
 const unbacked = 1_000_000
 
-// testReturnedUnbacked gives back far more than was counted: of every algorithm, what passes
-// afterwards is what was there, up to the limit, and no more.
+// testReturnedUnbacked gives back far more than was counted: with every algorithm, as much passes
+// afterwards as was there, up to the limit, and no more.
 func testReturnedUnbacked(t *testing.T, b *bench) {
 	for _, ahead := range []time.Duration{0, 2 * time.Second, 90 * time.Second} {
 		for _, r := range algorithms(10, 1) {

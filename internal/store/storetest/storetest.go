@@ -657,8 +657,8 @@ func testTwice(t *testing.T, b *bench) {
 	b.push(items(first, log(5, 99_991, hits(now, 1)), second), totals(7), totals(1), totals(7))
 }
 
-// testClockSetBack sets the store's clock back when a window can't be read any more, and the next one
-// was hit since. Nothing of it comes back.
+// testClockSetBack sets the store's clock back when a window can't be read any more, and the next
+// window was hit since. Nothing of the old window comes back.
 func testClockSetBack(_ *testing.T, b *bench) {
 	for _, kind := range []uint8{fixed, sliding} {
 		b.clock.set(epoch)

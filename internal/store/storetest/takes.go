@@ -173,7 +173,7 @@ func nodeOf(r wire.Room) *node {
 	}}}
 }
 
-// take is what the node decides by itself.
+// take decides a take as the node does by itself.
 func (n *node) take(now time.Time, t wire.Take) (units uint64) {
 	n.limit.Advance(&n.state, now.UnixNano())
 	cost := t.Rooms[0].Cost
@@ -708,8 +708,8 @@ func testTakesHammer(t *testing.T, b *bench) {
 	}
 }
 
-// testLeasesHammer has ten nodes lease what they can get, and then take the rest for requests. What
-// leases get in all depends on no order: once one is refused, all are.
+// testLeasesHammer has ten nodes lease what they can get, and then take the rest for requests. The
+// sum of the leases depends on no order: once a lease is refused, all further leases are.
 func testLeasesHammer(t *testing.T, b *bench) {
 	const limit, nodes = 1000, 10
 	for _, test := range []struct {

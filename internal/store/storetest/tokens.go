@@ -515,7 +515,7 @@ func testTokensReturnedEarly(t *testing.T, b *bench) {
 }
 
 // testTokensSetBack sets the store's clock back after tokens were taken, by less than a millisecond
-// and by more. As many are missing as before.
+// and by more. The same number is missing as before.
 func testTokensSetBack(t *testing.T, b *bench) {
 	for i, back := range []time.Duration{3 * time.Microsecond, 999 * time.Microsecond, time.Millisecond, time.Second} {
 		b.clock.set(epoch.Add(time.Minute))

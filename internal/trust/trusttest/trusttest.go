@@ -39,7 +39,7 @@ func New(t testing.TB) *Authority {
 }
 
 // Issue makes a certificate with this common name, for clients and for servers at 127.0.0.1 and
-// localhost. The files are in PEM, and new ones.
+// localhost. The files are new, and in PEM.
 func (a *Authority) Issue(t testing.TB, name string) (certificate, key string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -91,8 +91,8 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Standby restarts the server as one that only lets itself be read, as a standby that has lost its
-// primary. [Server.Promote] ends that.
+// Standby restarts the server read-only, like a standby that has lost its primary. [Server.Promote]
+// ends that.
 func (s *Server) Standby(t testing.TB) {
 	t.Helper()
 	s.Stop(t)

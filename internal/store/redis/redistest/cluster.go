@@ -146,8 +146,8 @@ func (c *Cluster) KillMaster(i int) {
 	})
 }
 
-// ReturnMaster starts a master again that was killed, and returns when it is a replica of the one
-// that has taken over.
+// ReturnMaster starts a master again that was killed, and returns when it is a replica of the
+// server that has taken over.
 func (c *Cluster) ReturnMaster(i int) {
 	c.t.Helper()
 	c.Servers[i].Restart()

@@ -1,0 +1,240 @@
+// Envoy's hooks for a request: what it does with a filter, as calls into the stream's VM.
+#include "domain.h"
+#include "mail.h"
+#include "stream.h"
+
+static const bytes failed_details = {"weir_failed", 11};
+
+// give_up ends a request as failure_policy says, after its VM has failed.
+static void give_up(stream* s) { CB(http_send_response)(s->filter, 503, NULL, 0, (bytes){"", 0}, failed_details); }
+
+static void follow(stream* s, order o, reply* r) {
+  switch (o) {
+    case REPLY:
+      CB(http_send_response)(s->filter, r->status, r->headers, r->n, r->body, r->details);
+      break;
+    case RESUME: CB(http_filter_continue_decoding)(s->filter); break;
+    case FAIL:
+      if (s->config->policy == FAIL_OPEN) {
+        CB(http_filter_continue_decoding)(s->filter);
+      } else {
+        give_up(s);
+      }
+      break;
+    case NOTHING: break;
+  }
+  free(r);
+}
+
+// follow_all does what calls into the VM have wanted of its streams. Envoy may end any of them meanwhile.
+static void follow_all(vm* v) {
+  for (;;) {
+    pthread_mutex_lock(&v->lock);
+    stream* s = v->ordered;
+    if (!s) break;
+    const order o = stream_take_order(s);
+    reply* r = s->reply;
+    s->reply = NULL;
+    stream_unpause(s);
+    pthread_mutex_unlock(&v->lock);
+    follow(s, o, r);
+  }
+  pthread_mutex_unlock(&v->lock);
+}
+
+static bool runs(const stream* s) { return !s->vm->failed && s->generation == s->vm->generation; }
+
+// enter takes the VM's lock, and makes a stream the context of the call that follows. It reports false
+// if the VM has failed.
+static bool enter(stream* s) {
+  vm* v = s->vm;
+  pthread_mutex_lock(&v->lock);
+  if (v->mail) mail_read(v, s->config);
+  v->through = s->config;
+  v->stream = s;
+  v->root = s->root;
+  return runs(s);
+}
+
+// leave lets the lock go and does what the call has wanted. It returns whether the stream shall stop.
+static bool leave(stream* s, bool pauses) {
+  vm* v = s->vm;
+  // What a call wants of its own stream is its answer.
+  const order own = stream_take_order(s);
+  reply* r = s->reply;
+  s->reply = NULL;
+  v->stream = NULL;
+  v->root = NULL;
+  if (own != NOTHING) {
+    pauses = own == REPLY;
+    stream_unpause(s);
+  } else if (pauses && !s->answered) {
+    stream_pause(s);
+  }
+  const bool more = v->ordered != NULL;
+  pthread_mutex_unlock(&v->lock);
+  if (own == REPLY) follow(s, own, r);
+  if (more) follow_all(v);
+  return pauses;
+}
+
+// fails ends a request whose VM has failed in the call or before, and returns whether it shall stop.
+static bool fails(stream* s) {
+  s->vm->stream = NULL;
+  s->vm->root = NULL;
+  stream_take_order(s);
+  free(s->reply);
+  s->reply = NULL;
+  stream_unpause(s);
+  const bool ends = s->config->policy != FAIL_OPEN && s->phase == REQUEST_PHASE && !s->answered;
+  if (ends) s->answered = true;
+  const bool stops = s->answered && s->phase == REQUEST_PHASE;
+  pthread_mutex_unlock(&s->vm->lock);
+  if (ends) give_up(s);
+  return stops;
+}
+
+const void* ON(http_filter_new)(const void* module, void* filter) {
+  config* c = (config*)module;
+  domain* d = c->domain;
+  vm* v = d->vms[CB(http_filter_get_worker_index)(filter) % d->workers];
+  stream* s = calloc(1, sizeof *s);
+  *s = (stream){.vm = v, .config = c, .filter = filter};
+  pthread_mutex_lock(&v->lock);
+  if (v->mail) mail_read(v, c);
+  if (v->failed && c->policy == FAIL_RELOAD) domain_reload(v);
+  s->root = vm_root(v, c->id);
+  s->generation = v->generation;
+  if (!v->failed && s->root) {
+    stream_add(v, s);
+    v->through = c;
+    v->stream = s;
+    v->root = s->root;
+    RUN(v, Z_weirZ_proxy_on_context_create(&v->instance, s->id, c->id));
+  } else {
+    s->generation--; // it has no context
+  }
+  pthread_mutex_unlock(&v->lock);
+  return s;
+}
+
+int ON(http_filter_request_headers)(void* filter, const void* module, bool end) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  s->filter = filter;
+  uint32_t action = 0;
+  if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_headers(&v->instance, s->id, 0, end))) {
+    return fails(s) ? HEADERS_STOP : HEADERS_CONTINUE;
+  }
+  return leave(s, action) ? HEADERS_STOP : HEADERS_CONTINUE; // the body comes: a rule may read it
+}
+
+// declines reports whether a request's body is none of the plugin's business. The plugin says so at the
+// headers: it pauses a request whose body it reads, and has no other say in what follows the headers of
+// one that it lets go on.
+static bool declines(const stream* s) { return !s->scheduler && !s->answered; }
+
+int ON(http_filter_request_body)(void* filter, const void* module, bool end) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  if (declines(s)) return BODY_CONTINUE;
+  uint32_t action = 0;
+  if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_body(&v->instance, s->id, CB(http_get_body_size)(filter, REQUEST_PIECE), end))) {
+    return fails(s) ? BODY_STOP_NO_BUFFER : BODY_CONTINUE;
+  }
+  return leave(s, action) ? s->answered ? BODY_STOP_NO_BUFFER : BODY_STOP_AND_WATERMARK : BODY_CONTINUE;
+}
+
+int ON(http_filter_request_trailers)(void* filter, const void* module) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  if (declines(s)) return TRAILERS_CONTINUE;
+  uint32_t action = 0;
+  if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_trailers(&v->instance, s->id, 0))) return fails(s) ? TRAILERS_STOP : TRAILERS_CONTINUE;
+  return leave(s, action) ? TRAILERS_STOP : TRAILERS_CONTINUE;
+}
+
+// A response that comes while the VM is failed goes on: it was decided about its request.
+int ON(http_filter_response_headers)(void* filter, const void* module, bool end) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  const bool runs = enter(s);
+  s->phase = RESPONSE_PHASE;
+  stream_unpause(s);
+  if (!runs || !RUN(v, Z_weirZ_proxy_on_response_headers(&v->instance, s->id, 0, end))) return fails(s);
+  leave(s, false);
+  return HEADERS_CONTINUE;
+}
+
+// A response whose cost a rule reads has its status read first. The body of any other goes by.
+int ON(http_filter_response_body)(void* filter, const void* module, bool end) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  if (!s->read) return BODY_CONTINUE;
+  if (!enter(s) || !RUN(v, Z_weirZ_proxy_on_response_body(&v->instance, s->id, CB(http_get_body_size)(filter, RESPONSE_PIECE), end))) {
+    return fails(s);
+  }
+  leave(s, false);
+  return BODY_CONTINUE;
+}
+
+int ON(http_filter_response_trailers)(void* filter, const void* module) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  if (!s->read) return TRAILERS_CONTINUE;
+  if (!enter(s) || !RUN(v, Z_weirZ_proxy_on_response_trailers(&v->instance, s->id, 0))) return fails(s);
+  leave(s, false);
+  return 0;
+}
+
+void ON(http_filter_scheduled)(void* filter, const void* module, uint64_t event) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  pthread_mutex_lock(&v->lock);
+  if (v->mail) mail_read(v, s->config);
+  pthread_mutex_unlock(&v->lock);
+  follow_all(v);
+}
+
+void ON(http_filter_stream_complete)(void* filter, const void* module) {}
+
+void ON(http_filter_destroy)(const void* module) {
+  stream* s = (stream*)module;
+  vm* v = s->vm;
+  pthread_mutex_lock(&v->lock);
+  s->filter = NULL;
+  s->phase = ENDED;
+  stream_take_order(s);
+  stream_unpause(s);
+  if (v->mail) mail_read(v, s->config);
+  if (runs(s)) {
+    v->through = s->config;
+    v->stream = s;
+    v->root = s->root;
+    RUN(v, Z_weirZ_proxy_on_done(&v->instance, s->id));
+  }
+  stream_remove(s);
+  stream_take_order(s);
+  const bool more = v->ordered != NULL;
+  pthread_mutex_unlock(&v->lock);
+  if (s->scheduler) CB(http_filter_scheduler_delete)(s->scheduler);
+  free(s->reply);
+  free(s);
+  if (more) follow_all(v);
+}
+
+// ---- hooks that Envoy wants and the plugin has no use for
+
+const void* ON(http_filter_per_route_config_new)(bytes name, bytes config) {
+  say(LOG_ERROR, "weir: a route can't have a configuration of its own");
+  return NULL;
+}
+void ON(http_filter_per_route_config_destroy)(const void* module) {}
+void ON(http_filter_http_callout_done)(void* f, const void* m, uint64_t id, int failed, field* h, size_t n, bytes* b, size_t bn) {}
+void ON(http_filter_http_stream_headers)(void* f, const void* m, uint64_t id, field* h, size_t n, bool end) {}
+void ON(http_filter_http_stream_data)(void* f, const void* m, uint64_t id, const bytes* b, size_t n, bool end) {}
+void ON(http_filter_http_stream_trailers)(void* f, const void* m, uint64_t id, field* h, size_t n) {}
+void ON(http_filter_http_stream_complete)(void* f, const void* m, uint64_t id) {}
+void ON(http_filter_http_stream_reset)(void* f, const void* m, uint64_t id, int reason) {}
+void ON(http_filter_downstream_above_write_buffer_high_watermark)(void* f, const void* m) {}
+void ON(http_filter_downstream_below_write_buffer_low_watermark)(void* f, const void* m) {}

@@ -1,0 +1,237 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"weir/playground/lane"
+)
+
+// The page opens a second before the burst at a window's edge, and plays it again and again.
+func TestOpening(t *testing.T) {
+	t.Parallel()
+	p := open(t, site, desktop)
+	if got := p.text("#pause"); got != "Pause" {
+		t.Errorf("while time runs the button says %q", got)
+	}
+	p.click("#pause")
+	if got := p.text("#pause"); got != "Go on" {
+		t.Errorf("while time stands the button says %q", got)
+	}
+	p.click("#pause")
+	// As soon as it begins anew it is a second before the first request, which comes at 8.86 s.
+	p.run(`playground.world.advance(30e9)`)
+	p.until("playground.world.now < 10e9")
+	if now := value[float64](p, "playground.world.now"); now < 7.86e9 {
+		t.Errorf("it begins at %v", now)
+	}
+	if got := p.attribute("[data-preset=edge]", "aria-pressed"); got != "true" {
+		t.Errorf("the preset is pressed: %s", got)
+	}
+	// A request of the visitor's own is not taken away.
+	p.click("#hit")
+	p.run(`playground.world.advance(60e9)`)
+	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+	if now := value[float64](p, "playground.world.now"); now < 60e9 {
+		t.Errorf("after a hit it began anew, and is at %v", now)
+	}
+}
+
+// The page names its lanes as package lane does, in its order.
+func TestLaneNames(t *testing.T) {
+	t.Parallel()
+	p := open(t, site, desktop)
+	got := value[[]string](p, `import("./lanes.js").then(({ lanes }) => lanes.map((lane) => lane.name))`)
+	if len(got) != len(lane.Kinds) {
+		t.Fatalf("%d lanes, want %d", len(got), len(lane.Kinds))
+	}
+	for i, kind := range lane.Kinds {
+		if got[i] != kind.Name {
+			t.Errorf("lane %d is %s, want %s", i, got[i], kind.Name)
+		}
+	}
+}
+
+func TestSpeed(t *testing.T) {
+	p := began(t)
+	p.choose("speed", "16")
+	if got := value[float64](p, "playground.clock.speed"); got != 16 {
+		t.Errorf("the speed is %v", got)
+	}
+	// Each frame is at most a tenth of a second.
+	passed := value[float64](p, `new Promise((done) => {
+		const { clock } = playground, tick = clock.onTick;
+		clock.onTick = (passed) => { clock.onTick = tick; done(passed) };
+		clock.pause();
+		const now = performance.now;
+		performance.now = () => -1e6;
+		clock.run();
+		performance.now = now;
+	})`)
+	if passed != 1.6e9 {
+		t.Errorf("a frame is %v ns", passed)
+	}
+}
+
+// The address says what is set, and opens it. Values that the page can't have are as if they were absent.
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	search := func(p *page, want string) {
+		t.Helper()
+		p.until(fmt.Sprintf("location.search === %q", want))
+	}
+	p := open(t, site, desktop)
+	search(p, "")
+	p.slide("limit", 20)
+	p.choose("window", "30")
+	p.choose("speed", "4")
+	search(p, "?limit=20&window=30&speed=4&rate=0")
+	p.click("[data-preset=bucket]")
+	search(p, "?limit=20&window=30&speed=4&preset=bucket")
+	p.click(".chapter:nth-child(5) button")
+	search(p, "?limit=20&window=30&speed=4&lane=sliding-log&preset=never")
+	p.slide("rate", 40)
+	search(p, "?limit=20&window=30&speed=4&lane=sliding-log&rate=5.1")
+
+	p = open(t, site, look{width: 1440, height: 900, theme: "light", path: "/?limit=20&window=30&speed=4&lane=sliding-log&rate=5.1"})
+	got := value[[]any](p, `[playground.world.limit, playground.world.window, playground.clock.speed, playground.world.rate, document.querySelector(".pointed h2").textContent,
+		document.getElementById("limit-text").textContent, document.getElementById("window").value, document.getElementById("speed").value]`)
+	if fmt.Sprint(got) != "[20 3e+10 4 5.1 Sliding log 20 in a window 30 4]" {
+		t.Errorf("the address opens %v", got)
+	}
+	for _, wrong := range []string{"limit=0", "limit=51", "limit=1e1", "limit=2.5", "window=11", "speed=2", "rate=-1", "lane=<i>", "preset=constructor", "preset=" + url.QueryEscape("__proto__")} {
+		p := open(t, site, look{width: 1440, height: 900, theme: "light", path: "/?" + wrong})
+		got := value[[]any](p, `[playground.world.limit, playground.world.window, playground.clock.speed, playground.world.rate, document.querySelectorAll(".pointed").length]`)
+		if fmt.Sprint(got) != "[10 1e+10 1 0 0]" {
+			t.Errorf("%s opens %v", wrong, got)
+		}
+	}
+}
+
+func TestCopyLink(t *testing.T) {
+	p := began(t)
+	p.slide("limit", 20)
+	p.run(`Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => { globalThis.copied = text }}})`)
+	p.click("#copy")
+	p.until(`document.getElementById("copied").textContent === "Copied."`)
+	if got, want := value[string](p, "copied"), value[string](p, "location.origin")+"/?limit=20&rate=0"; got != want {
+		t.Errorf("copied %s, want %s", got, want)
+	}
+	p.run(`navigator.clipboard.writeText = async () => { throw new Error("no") }`)
+	p.click("#copy")
+	p.until(`document.getElementById("copied").textContent.startsWith("The browser does not")`)
+}
+
+// An embedded lane is alone, and leads to the whole page. Nothing that has effects is in it.
+func TestEmbed(t *testing.T) {
+	t.Parallel()
+	p := open(t, site, look{width: 600, height: 500, theme: "light", path: "/?embed=sliding-log&limit=20#live"})
+	seen := value[[]string](p, `[...document.querySelectorAll("h1, h2, button, input, select, summary, a, canvas")].filter((e) => e.checkVisibility()).map((e) => e.tagName + " " + e.textContent)`)
+	if got := fmt.Sprint(seen); got != "[H1 Six ways to limit a rate H2 Sliding log CANVAS  A All lanes, in Weir’s playground]" {
+		t.Errorf("seen are %v", got)
+	}
+	if got := p.attribute("#whole", "href"); got != "./?limit=20&lane=sliding-log" {
+		t.Errorf("the link leads to %s", got)
+	}
+	fits(p)
+	accessible(p, axe(t))
+}
+
+// Each chapter's button plays its preset, and points at its lane.
+func TestChapters(t *testing.T) {
+	p := began(t)
+	for i := range lanes {
+		p.click(fmt.Sprintf(".chapter:nth-child(%d) button", i+1))
+		if got := value[int](p, `[...document.getElementById("lanes").children].findIndex((e) => e.classList.contains("pointed"))`); got != i {
+			t.Errorf("chapter %d points at lane %d", i+1, got)
+		}
+		if got := value[int](p, `document.querySelectorAll("[aria-pressed=true]").length`); got != 1 {
+			t.Errorf("chapter %d plays %d presets", i+1, got)
+		}
+	}
+}
+
+// TestSentencesAreTrue plays each preset, and a rate that no preset has, with several limits, and holds
+// each lane's sentences to what has become of its requests: counted anew, by their times.
+func TestSentencesAreTrue(t *testing.T) {
+	p := began(t)
+	for _, limit := range []int{1, 3, 10, 50} {
+		for _, preset := range []string{"edge", "never", "two", "bucket", "slow", ""} {
+			found := value[json.RawMessage](p, fmt.Sprintf(sentences, limit, preset, (36*time.Second).Nanoseconds()))
+			if string(found) != "[]" {
+				t.Errorf("limit %d, preset %q: %s", limit, preset, found)
+			}
+		}
+	}
+}
+
+// sentences is what a lane says that is not so.
+const sentences = `(() => {
+	const limit = %d, preset = %q, until = %d, wrong = [];
+	const { world, clock } = playground;
+	const slider = document.getElementById("limit");
+	slider.value = limit;
+	slider.dispatchEvent(new Event("input"));
+	if (preset) document.querySelector("[data-preset=" + preset + "]").click();
+	else { world.setRate(2.3 * limit / 10); }
+	clock.pause();
+	const w = world.window;
+	const all = world.lanes.map(() => ({ passed: [], first: 0, refused: 0, most: 0, strict: 0 }));
+	let seen = 0;
+	// count counts anew, by the times of what passed.
+	const count = (request, i) => {
+		const lane = all[i], { passed } = lane;
+		while (passed[lane.first] <= request.at - w) lane.first++;
+		if (request.passed >> i & 1) passed.push(request.at);
+		else {
+			lane.refused++;
+			if (passed.length - lane.first < limit) lane.strict++;
+		}
+		lane.most = Math.max(lane.most, passed.length - lane.first);
+	};
+	while (world.now < until) {
+		clock.step(0.53e9);
+		for (const request of world.requests.slice(world.requests.length - (world.sent - seen))) all.forEach((_, i) => count(request, i));
+		seen = world.sent;
+		playground.draw();
+		document.querySelectorAll("#lanes > .lane").forEach((card, i) => {
+			const text = (selector) => card.querySelector(selector).textContent.replaceAll("\u00a0", " ");
+			const say = (problem) => wrong.push([world.now / 1e9, text("h2"), text(".verdict"), text(".just"), problem]);
+			const { passed, refused, most, strict } = all[i];
+			const numbers = (sentence) => (sentence.match(/\d+(\.\d+)?/g) ?? []).map(Number);
+			const verdict = text(".verdict");
+			const want = seen === 0 ? [] : [most, limit, w / 1e9, ...(most <= limit && strict > 0 ? [strict] : [])];
+			if (JSON.stringify(numbers(verdict)) !== JSON.stringify(want)) say("the verdict is " + want);
+			if (seen > 0 && verdict.startsWith("Kept") !== most <= limit) say("it is the other way round");
+			if (text("dd.passed") !== "" + passed.length || text("dd.refused") !== "" + refused) say("the counts are others");
+			if (seen === 0) return;
+			const { remaining, quota, next } = world.look(i);
+			const just = text(".just");
+			const full = remaining === 0;
+			if (just.startsWith("No window")) { if (remaining !== quota) say(remaining + " are left"); return; }
+			const n = numbers(just);
+			const kind = world.lanes.length > i && text("h2");
+			// What the sentence says that is used leaves what the column says that is left.
+			if (kind.startsWith("Fixed") && (full ? !just.includes("has had its " + quota) : n[0] !== quota - remaining || n[1] !== quota)) say(remaining + " are left");
+			if (kind === "Token bucket" && (just.includes("full") ? remaining !== quota || n[0] !== quota : n[0] !== remaining || n[1] !== quota)) say(remaining + " are left");
+			if ((kind === "Sub-buckets" || kind === "Sliding log") && (n[0] !== quota - remaining || n[1] !== quota)) say(remaining + " are left");
+			if (kind === "Sliding window") {
+				const [previous, share, current, used] = n;
+				if (Math.abs(previous * share / 100 + current - used) > previous * 0.005 + 0.051) say("the sum is another");
+				if (Math.abs(quota - used - remaining) > 1) say(remaining + " are left");
+			}
+			if (just.includes("One more passes in") && !full) say("one passes now");
+			if (full && !kind.startsWith("Fixed") && Math.abs(n.at(-1) - next / 1e9) > 0.051) say("one passes in " + next);
+			// The preset's own words.
+			const told = document.getElementById("told").textContent;
+			if (preset === "slow" && refused > 0) say(told);
+			if (preset === "edge" && kind === "Fixed window" && world.now > 15e9 && most !== 2 * limit) say(told);
+			if (preset === "bucket" && kind === "Sub-buckets" && world.now > 22e9 && most !== 2 * limit) say(told);
+			if (kind === "Sliding log" && (most > limit || strict > 0)) say("a log is exact");
+		});
+	}
+	return wrong.slice(0, 4);
+})()`
