@@ -228,6 +228,11 @@ func (w *world) deliver(f *fakeNode) {
 // held reports whether the answer to a poll is to wait, as a backend sees it.
 func (w *world) held(p fakePush) bool {
 	within, of := wire.Polls(p.body)
+	push, err := wire.DecodePush(p.body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tell(push) // which notes what the node knows
 	_, version, err := w.store.Overrides(context.Background(), "default", 1)
 	if err != nil {
 		w.t.Fatal(err)

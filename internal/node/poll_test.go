@@ -21,7 +21,27 @@ func (w *world) wantKnown(within time.Duration) {
 		w.override(override("ann", 100+change))
 		w.ticks(within, time.Second)
 		w.wantLimits("ann", 100+change)
+		w.ticks(2*time.Second, time.Second)
+		w.wantTold()
 		w.ticks(time.Duration(w.random.IntN(40_000))*time.Millisecond, time.Second)
+	}
+}
+
+// wantTold wants all processes to have told that they know the list.
+func (w *world) wantTold() {
+	w.t.Helper()
+	_, version, err := w.store.Overrides(w.t.Context(), "default", 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	told, err := w.store.Told(w.t.Context(), "default")
+	if err != nil || len(told) != len(w.processes) {
+		w.t.Fatalf("%d processes have told (%v), want %d", len(told), err, len(w.processes))
+	}
+	for _, said := range told {
+		if said.Version != version {
+			w.t.Errorf("a process has told of version %d, want %d", said.Version, version)
+		}
 	}
 }
 
