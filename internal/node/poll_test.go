@@ -58,6 +58,19 @@ func TestIdleProcessesPoll(t *testing.T) {
 	w.wantKnown(time.Second)
 }
 
+// A poll that began before all workers know a list would tell late that they do.
+func TestPollsTellWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 3, second/10, Options{}, users(fixed(1000)))
+	w.holds = true
+	w.ticks(3*time.Second, time.Second/10)
+	for change := range uint64(8) {
+		w.override(override("ann", 100+change))
+		w.ticks(time.Second, time.Second/10)
+		w.wantTold()
+	}
+}
+
 // Requests find the connection free by which their hits go if the process ends: a worker that has
 // something for the backend does not poll.
 func TestBusyWorkersDoNotPoll(t *testing.T) {
