@@ -32,6 +32,7 @@ func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string,
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), longest)
 	defer cancel()
+	defer yields(r)()
 	h.backend.Poll(ctx, h.ended, body)
 	return r.Context().Err() == nil
 }
