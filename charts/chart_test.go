@@ -4,18 +4,17 @@ package charts
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
-
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"weir/internal/check"
 	"weir/internal/nightly"
+	"weir/internal/tools"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"sigs.k8s.io/yaml"
@@ -24,16 +23,29 @@ import (
 // helm is a build of Helm to render the chart with; a nightly run builds one.
 var helm = flag.String("helm", "", "`file` of helm; a nightly run builds one")
 
-const helmSource = "helm.sh/helm/v3/cmd/helm@v3.19.5"
+// core are the kinds of Kubernetes, by the names that its OpenAPI of 1.31 has for them.
+var core = map[string]string{
+	"Deployment": "io.k8s.api.apps.v1.Deployment", "StatefulSet": "io.k8s.api.apps.v1.StatefulSet",
+	"Service": "io.k8s.api.core.v1.Service", "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
+	"PodDisruptionBudget":     "io.k8s.api.policy.v1.PodDisruptionBudget",
+	"HorizontalPodAutoscaler": "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
+	"NetworkPolicy":           "io.k8s.api.networking.v1.NetworkPolicy",
+}
 
-// compiled is a schema. ok says that there is one: those of testdata are of Istio 1.31.1 and Envoy Gateway 1.9.1,
-// whose clusters prune fields that they do not know; the test wants none.
-func compiled(t *testing.T, file string) (schema *jsonschema.Schema, ok bool) {
+// ofKind is the schema of a kind. Those of testdata are of Kubernetes 1.31, Istio 1.31.1, Envoy Gateway 1.9.1 and the
+// Prometheus operator 0.85.0, whose clusters prune fields that they do not know, or refuse them; the test wants none.
+func ofKind(t *testing.T, kind string) *jsonschema.Schema {
+	t.Helper()
+	if name, ok := core[kind]; ok {
+		return compiled(t, "testdata/schemas/kubernetes.json", "#/$defs/"+name)
+	}
+	return compiled(t, "testdata/schemas/"+kind+".json", "")
+}
+
+// compiled is the schema of a file, or a part of it.
+func compiled(t *testing.T, file, part string) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +57,11 @@ func compiled(t *testing.T, file string) (schema *jsonschema.Schema, ok bool) {
 	if err := c.AddResource("schema.json", document); err != nil {
 		t.Fatal(err)
 	}
-	if schema, err = c.Compile("schema.json"); err != nil {
+	schema, err := c.Compile("schema.json" + part)
+	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-	return schema, true
+	return schema
 }
 
 func fromYAML(t *testing.T, text string) (document any) {
@@ -75,10 +88,7 @@ func valueFiles(t *testing.T) []string {
 // The values that the chart has, and those of values/, are such as its schema describes.
 func TestValues(t *testing.T) {
 	t.Parallel()
-	schema, ok := compiled(t, "weir/values.schema.json")
-	if !ok {
-		t.Fatal("no schema")
-	}
+	schema := compiled(t, "weir/values.schema.json", "")
 	for _, file := range append(valueFiles(t), "weir/values.yaml") {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -114,13 +124,10 @@ func TestRendered(t *testing.T) {
 	}
 	file := *helm
 	if file == "" {
-		dir := t.TempDir()
-		build := exec.CommandContext(t.Context(), "go", "install", helmSource)
-		build.Dir, build.Env = dir, append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-mod=mod")
-		if said, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, said)
+		var err error
+		if file, err = tools.Install("..", tools.Helm); err != nil {
+			t.Fatal(err)
 		}
-		file = filepath.Join(dir, "helm")
 	}
 	run := func(arguments ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), file, append(arguments, "--kube-version", "1.31.0")...)
@@ -139,22 +146,12 @@ func TestRendered(t *testing.T) {
 			t.Errorf("%s: %v\n%s", values, err, rendered)
 			continue
 		}
-		for part := range strings.SplitSeq(rendered, "\n---\n") {
-			document, _ := fromYAML(t, part).(map[string]any)
-			kind, _ := document["kind"].(string)
-			if kind == "" {
-				continue
-			}
+		for _, kind := range holds(t, values, rendered) {
 			kinds[kind] = true
-			if schema, ok := compiled(t, filepath.Join("testdata/schemas", kind+".json")); ok {
-				if err := schema.Validate(document); err != nil {
-					t.Errorf("%s: %s: %v", values, kind, err)
-				}
-			}
 		}
 		if report := check.Found(values, []byte(rendered)); report.Refused() {
 			t.Errorf("%s: weir check: %+v", values, report.Findings)
-		} else if want := strings.Contains(rendered, "pluginConfig") || strings.Contains(rendered, "wasm:"); want && report.Configurations == 0 && values != "values/traffic-extension.yaml" {
+		} else if want := strings.Contains(rendered, "pluginConfig") || strings.Contains(rendered, "wasm:"); want && report.Configurations == 0 {
 			t.Errorf("%s: weir check finds no configuration", values)
 		}
 	}
@@ -173,9 +170,89 @@ func TestRendered(t *testing.T) {
 		"backend.tls.clientCA=true":        "want backend.tls.secretName",
 		"istio.resource=Sidecar":           "resource",
 		"istio.enabled=true,istio.phase=x": "phase",
+		// Of another type, or out of bounds.
+		"backend.replicas=two":                                "/backend/replicas",
+		"backend.replicas=0":                                  "/backend/replicas",
+		"backend.enabled=maybe":                               "/backend/enabled",
+		"backend.extraArgs=--insecure":                        "/backend/extraArgs",
+		"backend.resources=100m":                              "/backend/resources",
+		"backend.rateLimitService.port=70000":                 "/backend/rateLimitService/port",
+		"backend.logLevel=loud":                               "/backend/logLevel",
+		"configuration=none":                                  "/configuration",
+		"envoyGateway.gateways[0]=eg":                         "/envoyGateway/gateways/0",
+		"envoyGateway.gateways[0].listeners[0]=http":          "name",
+		"istio.module.sha256=abc":                             "/istio/module/sha256",
+		"istio.enabled=true,istio.resource=EnvoyFilter":       "want istio.module.uri",
+		"istio.enabled=true,istio.selector=ingress":           "/istio/selector",
+		"monitoring.rules.labels=release":                     "/monitoring/rules/labels",
+		"backend.podDisruptionBudget.maxUnavailable=true":     "/backend/podDisruptionBudget/maxUnavailable",
+		"backend.autoscaling.enabled=yes":                     "/backend/autoscaling/enabled",
+		"backend.store.kind=memory,backend.replicas=2":        "want backend.replicas 1",
+		"backend.store.kind=sqlite":                           "/backend/store/kind",
+		"backend.store.secretRef=weir":                        "/backend/store/secretRef",
+		"backend.token.secretRef.name=,backend.tls.clientCA=": "clientCA",
 	} {
 		if said, err := run("template", "weir", "weir", "--set", wrong); err == nil || !strings.Contains(said, want) {
 			t.Errorf("%s: %v, want %q in\n%.500s", wrong, err, want, said)
 		}
 	}
+	// Names that YAML takes for something else, and a release's that no Service may have.
+	for _, odd := range []struct{ release, namespace string }{{"weir", "123"}, {"weir", "1e3"}, {"weir", "true"}, {"1e3", "null"}, {"a.b", "0x1f"}, {strings.Repeat("w", 53), "y"}} {
+		for _, values := range valueFiles(t) {
+			rendered, err := run("template", odd.release, "weir", "-n", odd.namespace, "-f", values, "--set-string", "istio.namespace="+odd.namespace+",envoyGateway.namespace="+odd.namespace)
+			if err != nil {
+				t.Errorf("%s in %s: %v\n%s", odd.release, odd.namespace, err, rendered)
+			}
+			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
+		}
+	}
+	// An image by its digest.
+	digest := "sha256:" + strings.Repeat("0", 64)
+	rendered, err := run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
+	if err != nil || !strings.Contains(rendered, `"images.example/weir@`+digest) || !strings.Contains(rendered, "oci://images.example/weir-plugin@"+digest) {
+		t.Errorf("by digest: %v\n%s", err, rendered)
+	}
+}
+
+var serviceName = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+
+var argumentFlag = regexp.MustCompile(`(?m)^ +- "?(--[a-z-]+)`)
+
+// serveHelp is what weir serve says of its flags.
+func serveHelp(t *testing.T) string {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), "../dist/weir", "serve", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v; make build makes the command\n%s", err, said)
+	}
+	return string(said)
+}
+
+// holds wants each resource to be such as its schema says, and returns their kinds.
+func holds(t *testing.T, of, rendered string) (kinds []string) {
+	t.Helper()
+	for part := range strings.SplitSeq(rendered, "\n---\n") {
+		document, _ := fromYAML(t, part).(map[string]any)
+		kind, _ := document["kind"].(string)
+		if kind == "" {
+			continue
+		}
+		kinds = append(kinds, kind)
+		if err := ofKind(t, kind).Validate(document); err != nil {
+			t.Errorf("%s: %s: %v", of, kind, err)
+		}
+		metadata, _ := document["metadata"].(map[string]any)
+		if err := compiled(t, "testdata/schemas/kubernetes.json", "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").Validate(metadata); err != nil {
+			t.Errorf("%s: %s: metadata: %v", of, kind, err)
+		}
+		for _, argument := range argumentFlag.FindAllStringSubmatch(part, -1) {
+			if !strings.Contains(serveHelp(t), "\n  "+argument[1]+" ") && !strings.Contains(serveHelp(t), "\n  "+argument[1]+"\n") {
+				t.Errorf("%s: weir serve has no %s", of, argument[1])
+			}
+		}
+		if name, _ := metadata["name"].(string); kind == "Service" && (len(name) > 63 || !serviceName.MatchString(name)) {
+			t.Errorf("%s: no Service may be named %q", of, name)
+		}
+	}
+	return kinds
 }

@@ -6,14 +6,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"weir/internal/host"
 	"weir/internal/nightly"
 )
 
-// lastVersion is the commit of the last release. Until there is one, it is an earlier commit.
-const lastVersion = "4d4bc2f"
+// lastVersion is the tag of the last release before this commit. Until there is one, it is an earlier commit.
+func lastVersion(t *testing.T) string {
+	t.Helper()
+	tag, err := exec.CommandContext(t.Context(), "git", "-C", "..", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^").Output()
+	if err != nil {
+		return "4d4bc2f"
+	}
+	return strings.TrimSpace(string(tag))
+}
 
 // TestLastVersion upgrades a backend and goes back, on one file, with a node of either version before it. All of them keep one
 // limit, and what either backend has kept the other reads.
@@ -22,7 +30,7 @@ func TestLastVersion(t *testing.T) {
 		return // it builds the last version
 	}
 	onWazeroAlone(t, func(t *testing.T) {
-		last := buildVersion(t, lastVersion)
+		last := buildVersion(t, lastVersion(t))
 		wasm, err := os.ReadFile(filepath.Join(last, "dist/weir.wasm"))
 		if err != nil {
 			t.Fatal(err)

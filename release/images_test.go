@@ -48,6 +48,9 @@ func released(t *testing.T) (files, authorities string) {
 		write("weir_linux_"+platform.Architecture+".tar.gz", text.Bytes())
 	}
 	write("weir.wasm", []byte("\x00asm, and so on"))
+	if err := writeChart("../charts/weir", "v0.1.0", filepath.Join(files, "weir-0.1.0.tgz")); err != nil {
+		t.Fatal(err)
+	}
 	write("authorities", []byte("authorities"))
 	return files, filepath.Join(files, "authorities")
 }
@@ -212,7 +215,7 @@ func TestSameBytes(t *testing.T) {
 	t.Parallel()
 	at := startRegistry(t)
 	first, second := pushed(t, at+"/weir"), pushed(t, at+"/weir")
-	if !slices.Equal(first, second) || len(first) != 3 {
+	if !slices.Equal(first, second) || len(first) != 4 {
 		t.Errorf("%v, then %v", first, second)
 	}
 }

@@ -1,10 +1,11 @@
-// Command release pushes the images of what make release has made:
+// Command release packs the chart for make release, and pushes images of what that has made:
 //
-//	release -files dist/release -image registry.example/weir -tag v0.1.0
+//	release -chart charts/weir -tag v0.1.0 -files dist/staged
+//	release -image registry.example/weir -tag v0.1.0 -files dist/release
 //
 // registry.example/weir:v0.1.0 is the command, for Linux on amd64 and arm64. registry.example/weir-plugin:v0.1.0 is the
-// plugin as an image, and v0.1.0-wasm the bare plugin; Istio and Envoy Gateway read both. Credentials are those of
-// docker login, or what else keeps them in ~/.docker/config.json.
+// plugin as an image, and v0.1.0-wasm the bare plugin; Istio and Envoy Gateway read both. registry.example/weir-chart:0.1.0
+// is the chart for Helm. Credentials are those of docker login, or what else keeps them in ~/.docker/config.json.
 package main
 
 import (
@@ -16,6 +17,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -27,20 +30,29 @@ import (
 )
 
 func main() {
-	files := flag.String("files", "dist/release", "what make release has made")
-	image := flag.String("image", "", "the command's name in a registry; the plugin's is the same with -plugin behind it")
+	files := flag.String("files", "dist/release", "what make release has made, or where to put the chart")
+	image := flag.String("image", "", "the command's name in a registry; the others are the same with -plugin and -chart behind it")
+	chart := flag.String("chart", "", "the chart's folder, which is packed and not pushed")
 	tag := flag.String("tag", "", "the version")
 	authorities := flag.String("authorities", "/etc/ssl/certs/ca-certificates.crt", "the certificate authorities that the command trusts")
 	flag.Parse()
-	if *image == "" || *tag == "" {
-		fmt.Fprintln(os.Stderr, "release: want -image registry.example/weir and -tag v0.1.0 (make images IMAGE=… VERSION=…)")
+	if (*image == "") == (*chart == "") || !version.MatchString(*tag) {
+		fmt.Fprintln(os.Stderr, "release: want -image registry.example/weir or -chart, and -tag v0.1.0 (make images IMAGE=… VERSION=…)")
 		os.Exit(2)
 	}
-	if err := push(os.Stdout, *files, *image, *tag, *authorities); err != nil {
+	var err error
+	if *chart != "" {
+		err = writeChart(*chart, *tag, filepath.Join(*files, chartName(*tag)))
+	} else {
+		err = push(os.Stdout, *files, *image, *tag, *authorities)
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
 		os.Exit(1)
 	}
 }
+
+var version = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$`)
 
 // platforms are those that the command's image is for.
 var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
@@ -92,7 +104,15 @@ func push(out io.Writer, files, image, tag, authorities string) error {
 			return err
 		}
 	}
-	return nil
+	archive, err := os.ReadFile(filepath.Join(files, chartName(tag)))
+	if err != nil {
+		return err
+	}
+	chart, err := newChartImage(archive, tag)
+	if err != nil {
+		return err
+	}
+	return pushImage(out, image+"-chart:"+strings.TrimPrefix(tag, "v"), chart)
 }
 
 func pushImage(out io.Writer, as string, image v1.Image) error {

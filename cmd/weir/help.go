@@ -77,6 +77,7 @@ input.
 
   weir simulate --config new.json access.log access.log.1.gz
   weir simulate --config new.json --html report.html access.log
+  weir simulate --descriptors limits.yaml --descriptors envoy.yaml access.log
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or as a shadow would refuse", operands: reportUsage, run: report, help: backendHelp},
@@ -88,6 +89,7 @@ Environment:
   WEIR_KEY_SECRET  what --key-secret says, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
+		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }
@@ -128,9 +130,9 @@ Commands:
 
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
 	}
-	b.WriteString(`  help      print this, or with the name of a command what that does
+	b.WriteString(`  help       print this, or with the name of a command what that does
 
 weir COMMAND --help prints a command's flags, and examples.
 `)

@@ -15,7 +15,8 @@ import (
 	"weir/sharedata"
 )
 
-// release and commit are set by the linker in the files of a release.
+// release and commit are set by the linker: both in the files of a release, and the commit by make build, as Go does not
+// look for it where GOFLAGS has -buildvcs=false.
 var release, commit string
 
 // printVersion is weir version.
@@ -43,6 +44,9 @@ func version() string {
 		settings[s.Key] = s.Value
 	}
 	revision := settings["vcs.revision"]
+	if revision == "" && commit != "" {
+		return info.Main.Version + ", commit " + commit
+	}
 	if revision == "" || info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}

@@ -1,15 +1,17 @@
+{{/* A Service's name has no dot, and begins with a letter. */}}
 {{- define "weir.name" -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Release.Name | replace "." "-" }}
+{{- ternary (printf "weir-%s" $name) $name (regexMatch "^[0-9]" $name) | trunc 50 | trimSuffix "-" -}}
 {{- end }}
 {{- define "weir.labels" -}}
 app.kubernetes.io/name: weir
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- define "weir.selector" -}}
 app.kubernetes.io/name: weir
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- define "weir.host" -}}
 {{ include "weir.name" . }}.{{ .Release.Namespace }}.svc.cluster.local
@@ -23,4 +25,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $_ := set $c "backend" (merge (dict) (default (dict) $c.backend) $b) }}
 {{- end }}
 {{- toYaml $c }}
+{{- end }}
+{{/* An image by its tag, or by its digest: sha256:… in the place of a tag. */}}
+{{- define "weir.image" -}}
+{{- $tag := .tag | default .version -}}
+{{ .name }}{{ ternary "@" ":" (hasPrefix "sha256:" $tag) }}{{ $tag }}
+{{- end }}
+{{- define "weir.plugin" -}}
+{{ include "weir.image" (dict "name" .Values.plugin.image "tag" .Values.plugin.tag "version" .Chart.AppVersion) }}
 {{- end }}

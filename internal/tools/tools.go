@@ -1,0 +1,40 @@
+// Package tools builds commands of other modules, which long tests alone run.
+package tools
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Versions of what the tests run.
+const (
+	Helm         = "helm.sh/helm/v3/cmd/helm@v3.19.5"
+	EnvoyGateway = "github.com/envoyproxy/gateway/cmd/envoy-gateway@v1.9.1"
+)
+
+// Install is the file of a command, which is given as go install has it. It is built unless dist/tools of the
+// repository at root has it already: Envoy Gateway takes minutes.
+func Install(root, command string) (file string, err error) {
+	module, version, _ := strings.Cut(command, "@")
+	dir, err := filepath.Abs(filepath.Join(root, "dist", "tools", version))
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, filepath.Base(module))
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as go install makes folders
+		return "", err
+	}
+	// Outside of the repository, whose workspace would choose the versions.
+	build := exec.Command("go", "install", "-ldflags=-s -w", command) //nolint:gosec // a command of this package
+	build.Dir, build.Env = os.TempDir(), append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-mod=mod")
+	if said, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go install %s: %w\n%s", command, err, said)
+	}
+	return file, nil
+}

@@ -1,0 +1,489 @@
+//go:build linux
+
+// Package gateway has no code: its test installs a release into a real Envoy Gateway, from a registry.
+package gateway
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	"weir/internal/envoytest"
+	"weir/internal/store/redis/redistest"
+)
+
+// These are the addresses of the two Gateways of envoy/gateway.
+var gateways = []string{"http://127.0.0.1:10080", "http://127.0.0.1:10081"}
+
+const token = "0123456789abcdef"
+
+// deadline is how long a test waits for what another process does: Envoy Gateway takes half a minute to start where
+// others work beside it.
+const deadline = 3 * time.Minute
+
+// world is a folder that Envoy Gateway runs in, and what is around it.
+type world struct {
+	dir, registry, backend, redis string
+	environment                   []string
+}
+
+// TestEnvoyGateway goes the way of docs/envoy-gateway.md: it installs a chart from a registry, sees limits hold, upgrades
+// under load and goes back, and then has Weir be the service of Envoy Gateway's own global limits.
+func TestEnvoyGateway(t *testing.T) {
+	if os.Getenv(inside) == "" {
+		return // by night alone: see TestMain
+	}
+	w := newWorld(t)
+	began := time.Now()
+	w.apply(t, "weir.yaml", w.chart(t, "0.1.0"))
+	w.start(t)
+	for _, at := range gateways {
+		waitFor(t, "an answer of "+at, func() bool { return get(at, "nobody").status == http.StatusOK })
+	}
+	t.Logf("Envoy Gateway serves after %v", time.Since(began).Round(time.Second))
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *world)
+	}{{"exact", limitsAreExact}, {"bodies", bodiesAreRead}, {"upgrade", upgradesUnderLoad}, {"ratelimit", weirIsTheService}} {
+		if !t.Run(test.name, func(t *testing.T) { test.run(t, w) }) {
+			return
+		}
+	}
+}
+
+// limitsAreExact sends requests of one user through both Envoys: with sync_rate 0 exactly the limit pass.
+func limitsAreExact(t *testing.T, _ *world) {
+	if passed, others := flood(t, "ann", 400); passed != 300 || others != 0 {
+		t.Errorf("%d passed, and %d had another answer than 429, want 300 and none", passed, others)
+	}
+}
+
+// bodiesAreRead wants a request's own number, which the plugin has only where it gets bodies.
+func bodiesAreRead(t *testing.T, _ *world) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateways[0]+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 600}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-User", "max")
+	if a := do(request); a.status != http.StatusOK || !strings.Contains(a.header.Get("RateLimit"), `"tokens";r=400`) {
+		t.Errorf("%+v: want 400 of 1000 tokens to be left", a)
+	}
+}
+
+// upgradesUnderLoad installs the next version while requests come, and goes back to the digest of the one before.
+func upgradesUnderLoad(t *testing.T, w *world) {
+	flood(t, "eve", 400) // has used up the limit
+	old := w.module(t)
+	end := make(chan struct{})
+	var asking sync.WaitGroup
+	var asked, wrong atomic.Int64
+	for i, user := range []string{"eve", "bob", "eve", "bob"} {
+		asking.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				a := get(gateways[(i+n)%2], user)
+				asked.Add(1)
+				if a.status != http.StatusTooManyRequests && (user == "eve" || a.status != http.StatusOK) {
+					wrong.Add(1)
+					t.Errorf("%s: %+v", user, a)
+				}
+			}
+		})
+	}
+	began := time.Now()
+	w.apply(t, "weir.yaml", w.chart(t, "0.2.0"))
+	waitFor(t, "the next version", func() bool { return w.module(t) != old && w.module(t) != "" })
+	t.Logf("upgraded after %v", time.Since(began).Round(time.Second))
+	began = time.Now()
+	w.apply(t, "weir.yaml", w.chart(t, "0.1.0", "--set", "plugin.tag="+w.digest(t, "weir-plugin", "v0.1.0")))
+	waitFor(t, "the version before", func() bool { return w.module(t) == old })
+	t.Logf("rolled back after %v", time.Since(began).Round(time.Second))
+	close(end)
+	asking.Wait()
+	t.Logf("%d requests meanwhile", asked.Load())
+	if asked.Load() == 0 || wrong.Load() != 0 {
+		t.Errorf("%d of %d requests were answered otherwise", wrong.Load(), asked.Load())
+	}
+}
+
+// weirIsTheService has a BackendTrafficPolicy of Envoy Gateway's limit requests. Weir gets it by xDS, with the environment
+// that Envoy Gateway gives the service's container; there is an instance for each Envoy, and both are on one Redis.
+func weirIsTheService(t *testing.T, w *world) {
+	certificates := filepath.Join(w.dir, "eg/config/certs/envoy-rate-limit")
+	policy := read(t, "../../envoy/gateway/rate-limits.yaml")
+	for i, gateway := range []string{"eg", "other"} {
+		port, web := freePort(t), freePort(t)
+		environment := strings.NewReplacer("/certs/", certificates+"/", "envoy-gateway:18001", "127.0.0.1:18001", "redis:6379", w.redis).Replace(
+			read(t, "testdata/ratelimit.env"))
+		// Envoy Gateway itself listens on 8081 here.
+		environment += fmt.Sprintf("GRPC_HOST=127.0.0.1\nHOST=127.0.0.1\nGRPC_PORT=%d\nPORT=%d\nCONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway\n", port, web)
+		w.run(t, append(w.environment, strings.Fields(environment)...), "weir", "ratelimit")
+		policy += strings.NewReplacer("GATEWAY", gateway, "8081", strconv.Itoa(port)).Replace(read(t, "testdata/ratelimit-cluster.yaml"))
+		if i == 0 {
+			w.remove(t, "weir.yaml")
+			w.apply(t, "rate-limits.yaml", policy)
+		}
+	}
+	w.apply(t, "rate-limits.yaml", policy)
+	for _, at := range gateways {
+		waitFor(t, "limits at "+at, func() bool {
+			a := get(at, "nobody")
+			return a.status == http.StatusOK && strings.HasPrefix(a.header.Get("X-RateLimit-Limit"), "100,")
+		})
+	}
+	if passed, others := flood(t, "ann", 200); passed != 100 || others != 0 {
+		t.Errorf("%d passed, and %d had another answer than 429, want 100 and none", passed, others)
+	}
+	w.apply(t, "rate-limits.yaml", strings.Replace(policy, "requests: 100", "requests: 150", 1))
+	for _, at := range gateways {
+		waitFor(t, "the new limit at "+at, func() bool { return strings.HasPrefix(get(at, "nobody").header.Get("X-RateLimit-Limit"), "150,") })
+	}
+	if passed, others := flood(t, "ann", 200); passed != 50 || others != 0 {
+		t.Errorf("after the limit was raised: %d passed, and %d had another answer than 429, want 50 and none", passed, others)
+	}
+}
+
+// newWorld makes a folder with Envoy Gateway's configuration, a registry with two versions of Weir, the counter
+// backend, and the service that is limited.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{dir: t.TempDir(), redis: strings.TrimPrefix(redistest.Start(t).URL(), "redis://")}
+	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(app.Close)
+	images := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(images.Close)
+	w.registry = strings.TrimPrefix(images.URL, "http://")
+	bin := filepath.Join(w.dir, "bin")
+	envoy, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, "../../dist/weir", filepath.Join(bin, "weir"))
+	link(t, os.Getenv("HELM"), filepath.Join(bin, "helm"))
+	link(t, os.Getenv("ENVOY_GATEWAY"), filepath.Join(bin, "envoy-gateway"))
+	link(t, envoy.Path, filepath.Join(w.dir, "eg/data/envoy-versions/1.40.0/bin/envoy"))
+	w.environment = append(os.Environ(), "HOME="+w.dir, "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_TOKEN="+token)
+	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend)
+
+	for _, version := range []string{"v0.1.0", "v0.2.0"} {
+		w.release(t, version)
+	}
+	w.command(t, "envoy-gateway", "certgen", "--local", "--config-home", "eg/config")
+	w.write(t, "server.yaml", read(t, "../../envoy/gateway/server.yaml"))
+	address := app.Listener.Addr().(*net.TCPAddr)
+	w.apply(t, "gateway.yaml", strings.Replace(read(t, "../../envoy/gateway/resources/gateway.yaml"), "port: 3000", fmt.Sprint("port: ", address.Port), 1))
+	w.apply(t, "standalone.yaml", read(t, "../../envoy/gateway/resources/standalone.yaml"))
+	data := map[string]string{}
+	for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} {
+		data[file] = base64.StdEncoding.EncodeToString([]byte(read(t, filepath.Join(w.dir, "eg/config/certs/envoy", file))))
+	}
+	secret, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]string{"name": "envoy", "namespace": "envoy-gateway-system"}, "type": "kubernetes.io/tls", "data": data,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.apply(t, "secret.yaml", string(secret))
+	return w
+}
+
+// release makes the files of a version, and pushes its images. The plugin of a version is not that of the others.
+func (w *world) release(t *testing.T, version string) {
+	t.Helper()
+	files := t.TempDir()
+	plugin := []byte(read(t, "../../dist/weir.wasm"))
+	// A custom section: its length, that of its name, and its name.
+	plugin = append(plugin, append([]byte{0, byte(len(version) + 1), byte(len(version))}, version...)...)
+	if err := os.WriteFile(filepath.Join(files, "weir.wasm"), plugin, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		// The command's image is not run.
+		script := filepath.Join(files, "weir")
+		if err := os.WriteFile(script, []byte(version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.command(t, "tar", "czf", filepath.Join(files, "weir_linux_"+arch+".tar.gz"), "-C", files, "weir")
+	}
+	chart, err := filepath.Abs("../../charts/weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.command(t, os.Getenv("IMAGES"), "-chart", chart, "-tag", version, "-files", files)
+	w.command(t, os.Getenv("IMAGES"), "-image", w.registry+"/weir", "-tag", version, "-files", files)
+}
+
+// chart has Helm render the chart of a version as docs/envoy-gateway.md has somebody install it, and returns the resources of
+// Envoy Gateway: there is no cluster for the others. The backend is elsewhere.
+func (w *world) chart(t *testing.T, version string, more ...string) string {
+	t.Helper()
+	page := read(t, "../../docs/envoy-gateway.md")
+	install := regexp.MustCompile(`helm install (weir oci://registry\.example/weir-chart) --version 0\.1\.0 (-n \S+) -f values\.yaml`).FindStringSubmatch(page)
+	values := regexp.MustCompile("(?s)```yaml\n# values.yaml\n(.*?)```").FindStringSubmatch(page)
+	if install == nil || values == nil {
+		t.Fatal("docs/envoy-gateway.md has no command to install by, or no values")
+	}
+	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values[1]))
+	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
+		" -f values.yaml --plain-http --kube-version 1.31.0 --set envoyGateway.token=" + token)
+	rendered := w.command(t, "helm", append(arguments, more...)...)
+	var ours []string
+	for part := range strings.SplitSeq(rendered, "\n---\n") {
+		if strings.Contains(part, "apiVersion: gateway.envoyproxy.io/") {
+			ours = append(ours, part)
+		}
+	}
+	if len(ours) != 3 {
+		t.Fatalf("%d resources of Envoy Gateway in\n%s", len(ours), rendered)
+	}
+	host, port, _ := strings.Cut(w.backend, ":")
+	return strings.NewReplacer("weir.weir-system.svc.cluster.local, port_value: 9180", host+", port_value: "+port).Replace(strings.Join(ours, "\n---\n"))
+}
+
+// digest is that of an image.
+func (w *world) digest(t *testing.T, image, tag string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "http://"+w.registry+"/v2/"+image+"/manifests/"+tag, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := do(request)
+	if !strings.HasPrefix(a.header.Get("Docker-Content-Digest"), "sha256:") {
+		t.Fatalf("%+v", a)
+	}
+	return a.header.Get("Docker-Content-Digest")
+}
+
+var pluginSum = regexp.MustCompile(`"sha256": "([0-9a-f]+)"`)
+
+// module is the sum of the plugin that both Envoys run, or empty while they run different ones.
+func (w *world) module(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var sums []string
+	for _, file := range files {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+read(t, file)+"/config_dump?resource=dynamic_listeners", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dump struct {
+			Configs []struct {
+				ActiveState json.RawMessage `json:"active_state"` // what takes connections; others warm or drain
+			}
+		}
+		if err := json.Unmarshal([]byte(do(request).body), &dump); err != nil {
+			t.Fatal(err)
+		}
+		for _, listener := range dump.Configs {
+			if sum := pluginSum.FindSubmatch(listener.ActiveState); sum != nil {
+				sums = append(sums, string(sum[1]))
+			}
+		}
+	}
+	if slices.Sort(sums); len(sums) != 2 || len(slices.Compact(sums)) != 1 {
+		return ""
+	}
+	return sums[0]
+}
+
+func (w *world) start(t *testing.T) {
+	t.Helper()
+	w.run(t, w.environment, "envoy-gateway", "server", "--config-path", "server.yaml")
+}
+
+// run runs a process until the test ends, which prints what it has said if the test has failed.
+func (w *world) run(t *testing.T, environment []string, name string, arguments ...string) {
+	t.Helper()
+	said, err := os.Create(filepath.Join(t.TempDir(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(w.path(name), arguments...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, environment, said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("%s has ended by itself: %v", name, err)
+		}
+		_ = cmd.Wait()
+		if text := read(t, said.Name()); t.Failed() {
+			t.Logf("%s: …%s", name, text[max(0, len(text)-4000):])
+		}
+	})
+}
+
+func (w *world) path(name string) string {
+	if here := filepath.Join(w.dir, "bin", name); !strings.Contains(name, "/") {
+		if _, err := os.Stat(here); err == nil {
+			return here
+		}
+	}
+	return name
+}
+
+// command runs a command to its end, and returns its output.
+func (w *world) command(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), w.path(name), arguments...)
+	var out, said bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, w.environment, &out, &said
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %v: %v\n%s%s", name, arguments, err, out.String(), said.String())
+	}
+	return out.String()
+}
+
+// apply has Envoy Gateway read resources of a file, in the place of those that it had.
+func (w *world) apply(t *testing.T, name, text string) {
+	t.Helper()
+	// Not in pieces: it reads a file as soon as it is there.
+	w.write(t, "."+name, text)
+	if err := os.MkdirAll(filepath.Join(w.dir, "resources"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(w.dir, "."+name), filepath.Join(w.dir, "resources", name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) remove(t *testing.T, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(w.dir, "resources", name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is what a request got; its status is 0 if that is nothing.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func do(r *http.Request) answer {
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return answer{body: err.Error()}
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil {
+		return answer{body: err.Error()}
+	}
+	return answer{response.StatusCode, response.Header, string(body)}
+}
+
+// get asks as a user.
+func get(url, user string) answer {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return answer{body: err.Error()}
+	}
+	request.Header.Set("X-User", user)
+	return do(request)
+}
+
+// flood sends requests of a user through all gateways at once, and says how many passed, and how many had another
+// answer than a refusal.
+func flood(t *testing.T, user string, requests int) (passed, others int64) {
+	t.Helper()
+	const clients = 8
+	var asking sync.WaitGroup
+	var ok, neither atomic.Int64
+	for i := range clients {
+		asking.Go(func() {
+			for range requests / clients {
+				switch a := get(gateways[i%len(gateways)], user); a.status {
+				case http.StatusOK:
+					ok.Add(1)
+				case http.StatusTooManyRequests:
+				default:
+					neither.Add(1)
+					t.Errorf("%+v", a)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	return ok.Load(), neither.Load()
+}
+
+func waitFor(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for end := time.Now().Add(deadline); !happened(); {
+		if time.Now().After(end) {
+			t.Fatalf("no %s after %v", what, deadline)
+		}
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // nobody has connected
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func link(t *testing.T, file, at string) {
+	t.Helper()
+	file, err := filepath.Abs(file)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(at), 0o700)
+	}
+	if err == nil {
+		err = os.Symlink(file, at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
