@@ -77,6 +77,23 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestSoak has four workers send requests while configurations follow each other, end in any thread, and
+// VMs trap and start again, under AddressSanitizer and under ThreadSanitizer.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	for _, sanitizers := range []string{"address,undefined", "thread"} {
+		t.Run(sanitizers, func(t *testing.T) {
+			t.Parallel()
+			program := compile(t, "soak", "-O1", "-g", "-fsanitize="+sanitizers, "../alone/soak.c")
+			out, err := exec.CommandContext(t.Context(), program, strconv.Itoa(nightly.Or(1_000_000, 20_000))).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			t.Logf("%s", out)
+		})
+	}
+}
+
 // filter is the plugin as a filter. Its name has the vm_id and the failure policy.
 func filter(file, name, configuration string) object {
 	return object{"name": "weir", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
