@@ -22,8 +22,9 @@ const (
 // single subscriber.
 var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
-// variantsOfSelector are the selectors that are objects, with that of a response first and that of a
-// request's body last: the one is for costs of responses, and the other for what tells requests apart.
+// variantsOfSelector are the selectors that are objects, with that of a response first and that of
+// a request's body last: the former is for costs of responses, and the latter for parts that tell
+// requests apart.
 var variantsOfSelector = [...][]field{
 	{{"response_header", optional}},
 	{{"header", optional}},
@@ -92,7 +93,7 @@ func readBodySelector(v *value) (s Selector) {
 // readResponseSelector reads what selects a part of a request or of its response.
 func readResponseSelector(v *value) (s Selector) {
 	if !v.composite() {
-		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
+		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", "ollama", "auto", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
 	}
 	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:len(variantsOfSelector)-bodySelectors], nil, s.read)
 	s.checkClaim(v)

@@ -3,15 +3,17 @@ package filter
 import (
 	"encoding/binary"
 
+	"weir/internal/jsonpath"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
 )
 
-// What a request costs may stand in its body, or which rules apply to it, and with which key. Then the request is decided when the body has told, or
-// can't: its headers are paused, and its body comes to the stream's callbacks. That is so only of an
-// Envoy with allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until
-// the headers go on. So a plugin waits until it knows which of them it has.
+// A request's body may say its cost, or which rules apply to it, and with which key. Then the request
+// is decided when the body has told, or can't: its headers are paused, and its body comes to the
+// stream's callbacks. That needs an Envoy with allow_on_headers_stop_iteration, which no plugin can
+// see; other Envoys keep the body until the headers go on. So a plugin waits until it knows which of
+// them it has.
 
 const (
 	// maxRequestBody is how much of a body is looked at. It is the buffer that Envoy's guide has at
@@ -39,7 +41,7 @@ type bodies struct {
 	idle     []*told // to be used again
 }
 
-// begin is what a request's body has to tell the rules that want to know, nil if none does.
+// begin returns what a request's body has to tell the rules that ask it, nil if none does.
 func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
@@ -115,20 +117,36 @@ func (t *told) isKept(now int64) bool {
 func (t *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
-		if path := rule.cost.path; path != nil {
-			n := t.another()
-			n.path, n.text = path, ""
-			n.reader.ResetAll(path)
+		if body := rule.cost.body; body != nil {
+			for _, path := range body.Paths {
+				t.addNumbers(path)
+			}
+			if body.Times != nil {
+				t.addNumbers(body.Times)
+			}
 		}
 		for _, p := range rule.texts {
-			if t.textAt(p.name) >= 0 {
-				continue
-			}
-			n := t.another()
-			n.path, n.text = p.claim, p.name
-			n.reader.ResetOnly(p.claim)
+			t.addText(p.name, p.claim)
+		}
+		if p := rule.prices; p.readsBody() {
+			t.addText(p.text, p.textPath)
 		}
 	}
+}
+
+func (t *told) addNumbers(path *jsonpath.Path) {
+	n := t.another()
+	n.path, n.text = path, ""
+	n.reader.ResetAll(path)
+}
+
+func (t *told) addText(name string, path *jsonpath.Path) {
+	if t.textAt(name) >= 0 {
+		return
+	}
+	n := t.another()
+	n.path, n.text = path, name
+	n.reader.ResetOnly(path)
 }
 
 // bodyComes reports whether the current request's body can be read, and comes without an answer

@@ -40,7 +40,7 @@ func (v *fakeVM) received(bytes uint64) {
 	v.properties = map[string][]byte{"request\x00total_size": binary.LittleEndian.AppendUint64(nil, bytes)}
 }
 
-// leaves is what the key of a request that passed has left.
+// leaves returns how many hits the key of a request that passed has left.
 func (v *fakeVM) leaves(s *stream) string {
 	v.respond(s, false)
 	return v.response["x-ratelimit-remaining"]
@@ -48,7 +48,7 @@ func (v *fakeVM) leaves(s *stream) string {
 
 const bodyReserve = `, "reserve": {"request_json": "max_tokens", "default": 50, "least": 5, "most": 200}`
 
-// What a request's body says is reserved before the request passes.
+// The number in a request's body is reserved before the request passes.
 func TestReserveOfBody(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -123,7 +123,7 @@ func TestReserveOfBody(t *testing.T) {
 			if waits {
 				t.Fatal("the request waits still")
 			}
-			// What follows is none of its business.
+			// The rest is none of its business.
 			if v.upload(s, false, `{"max_tokens":1}`) != types.ActionContinue {
 				t.Error("the rest of the body is held back")
 			}
@@ -313,7 +313,7 @@ func TestSlowBody(t *testing.T) {
 		if v.ended[slow.id] != 1 {
 			t.Error("a request hangs")
 		}
-		// Where the proxy does not tell what it has, it is taken for one that keeps bodies.
+		// A proxy that does not tell its abilities is taken to keep bodies.
 		if _, action := v.ask("x-key", "ann"); (action == types.ActionPause) != sized {
 			t.Errorf("sized %v: the next one gets action %d", sized, action)
 		}
@@ -339,7 +339,8 @@ func TestBodyOfReplacedPlugin(t *testing.T) {
 	}
 }
 
-// What can't be read costs what the configuration says, or is refused, and then takes nothing of any rule.
+// A body that can't be read costs the configuration's number, or its request is refused, and then
+// takes nothing of any rule.
 func TestUnread(t *testing.T) {
 	const large, json = 2 * maxRequestBody, `{"max_tokens":7}`
 	for name, c := range map[string]struct {
@@ -436,4 +437,41 @@ func TestUnread(t *testing.T) {
 	if v.upload(s, true, "none") != types.ActionContinue || v.outcome("shadow", "shadow_rejected") != 1 {
 		t.Errorf("%d would be rejected", v.outcome("shadow", "shadow_rejected"))
 	}
+}
+
+// Requests name how many tokens they want in several ways, and how many answers.
+func TestReserveOfSeveralNumbers(t *testing.T) {
+	const either, both = `["max_completion_tokens", "max_tokens"]`, `{"sum": ["max_tokens", "thinking.budget_tokens"]}`
+	for _, c := range []struct{ from, body, left string }{
+		{either, `{"max_tokens":100}`, "900"},
+		{either, `{"max_tokens":100,"max_completion_tokens":7}`, "900"},
+		{either, `{"max_completion_tokens":100,"max_tokens":null}`, "900"},
+		{either, `{"n":2}`, "900"}, // twice the default
+		{either, `{"max_tokens":70,"n":3}`, "790"},
+		{either, `{"max_tokens":70,"n":3,"n":1}`, "790"},
+		{either, `{"max_tokens":70,"n":0}`, "930"},
+		{either, `{"max_tokens":70,"n":null}`, "930"},
+		{either, `{"max_tokens":300,"n":4}`, "200"}, // 200 is most of each
+		{both, `{"max_tokens":70,"thinking":{"budget_tokens":40}}`, "890"},
+		{both, `{"max_tokens":70}`, "930"},
+		{both, `{}`, "950"},
+		{both, `{"max_tokens":18446744073709551615,"thinking":{"budget_tokens":18446744073709551615}}`, "800"},
+	} {
+		v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": ` + c.from + `, "times": "n", "default": 50, "least": 5, "most": 200}`))
+		s, _ := v.ask("x-key", "ann")
+		v.upload(s, true, c.body)
+		if got := v.leaves(s); got != c.left {
+			t.Errorf("%s of %s leaves %s, want %s", c.from, c.body, got, c.left)
+		}
+	}
+	v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": "max_tokens", "times": "n", "default": 50}`))
+	s, _ := v.ask("x-key", "ann")
+	if v.upload(s, true, `{"max_tokens":2,"n":18446744073709551615}`); v.reply == nil {
+		t.Error("more than any limit passes")
+	}
+}
+
+// ofResponse is a rule of a thousand a minute with such a cost_on_response.
+func ofResponse(cost string) string {
+	return `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost_on_response": ` + cost + `, "limits": [{"limit": 1000, "window": "1m", "algorithm": "fixed_window"}]}]}`
 }

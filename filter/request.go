@@ -21,7 +21,9 @@ type request struct {
 	awaited      bool
 	unreadBodies uint64
 	cutStreams   uint64
-	scratch      scratch
+	// unknownModels are requests for models that a price list lacks.
+	unknownModels uint64
+	scratch       scratch
 }
 
 // property is one thing that the host is asked for, a header or a property, or a part of one.
@@ -171,7 +173,7 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 	return p.part.of(whole, &r.scratch)
 }
 
-// bodyText is what the current request's body says, or the value of those that don't say it.
+// bodyText returns the current request body's value, or the value for bodies that don't say it.
 //
 //go:noinline
 func (r *request) bodyText(p *part) (text []byte, ok bool) {

@@ -23,7 +23,7 @@ const (
 	monday = 1_767_571_200 * second
 )
 
-// limit is one of so many hits in a window. A bucket holds as many tokens.
+// limit is a limit of so many hits in a window. A bucket holds the same number of tokens.
 func limit(kind window.Kind, hits uint64, width int64) window.Limit {
 	l := window.Limit{Shape: window.Shape{Kind: kind, Width: width}, Max: hits}
 	if kind == window.TokenBucket {
@@ -97,6 +97,8 @@ type world struct {
 	// pushes were made, of which questions were of nothing else than what is new.
 	pushes, questions int
 	zombies           [][]byte // pushes whose senders gave up on them
+	// holds has polls wait for a list, and cuts that they are lost.
+	holds, cuts bool
 }
 
 // fakeProcess is a process with several nodes, and what they share.
@@ -196,6 +198,15 @@ func (w *world) deliver(f *fakeNode) {
 	pushes := f.taken()
 	w.random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 	for _, p := range pushes {
+		if p.ticket.Patience() > 0 {
+			if w.holds && w.held(p) {
+				f.sent = append(f.sent, p)
+				continue
+			} else if w.cuts {
+				f.lose(p)
+				continue
+			}
+		}
 		w.pushes++
 		if asked(p) {
 			w.questions++
@@ -212,6 +223,21 @@ func (w *world) deliver(f *fakeNode) {
 		}
 		f.Answered(p.ticket, PushAnswered, answer)
 	}
+}
+
+// held reports whether the answer to a poll is to wait, as a backend sees it.
+func (w *world) held(p fakePush) bool {
+	within, of := wire.Polls(p.body)
+	push, err := wire.DecodePush(p.body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tell(push) // which notes what the node knows
+	_, version, err := w.store.Overrides(context.Background(), "default", 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return within > 0 && version == of && w.now < p.at+wire.LongestPoll
 }
 
 // pushTo brings a push to a store, as a backend does.
@@ -239,7 +265,7 @@ func (w *world) apply(body []byte) (answer []byte) {
 	return wire.AppendAnswer(nil, &outcome.Answer)
 }
 
-// tell is what a backend tells of overrides.
+// tell returns what a backend tells of overrides.
 func (w *world) tell(push *wire.Push) wire.Overrides {
 	w.t.Helper()
 	ctx := context.Background()
@@ -270,7 +296,7 @@ func (w *world) sum() (sum int64) {
 
 func (w *world) any() *fakeNode { return w.nodes[w.random.IntN(len(w.nodes))] }
 
-// tallied is what all nodes have counted of something.
+// tallied is the sum of a tally over all nodes.
 func (w *world) tallied(of func(t *Tallies) uint64) (sum uint64) {
 	for _, f := range w.nodes {
 		sum += of(&f.Tallies)
@@ -285,7 +311,7 @@ type fakeNode struct {
 	process *fakeProcess
 	counts  []fakeRule
 	demands []Demand // of one request after the other
-	// variant, if it is not nil, is what the node's only rule is for the requests to come.
+	// variant, if it is not nil, takes the place of the node's only rule for the requests to come.
 	variant    *Rule
 	tickMillis uint32
 	sent       []fakePush
@@ -298,6 +324,7 @@ type fakeNode struct {
 type fakePush struct {
 	body   []byte
 	ticket Ticket
+	at     int64
 }
 
 // AppendKey implements Owner.
@@ -345,7 +372,7 @@ func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 		f.reports = append(f.reports, append([]byte(nil), push...))
 		return true
 	}
-	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket})
+	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket, f.process.now})
 	return true
 }
 
@@ -367,7 +394,7 @@ func (f *fakeNode) answer(p fakePush) { f.Answered(p.ticket, PushAnswered, f.pro
 // lose ends a push without an answer.
 func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, PushLost, nil) }
 
-// tick is what a host does at a tick.
+// tick does what a host does at a tick.
 func (f *fakeNode) tick() {
 	f.Tick()
 }
@@ -499,7 +526,7 @@ func allowed(requests []*fakeRequest) (n int) {
 	return n
 }
 
-// stored is what the process has of a rule for a user.
+// stored returns what the process has of a rule for a user.
 func (f *fakeNode) stored(rule int, user string) *Demand {
 	d := f.demand(rule, user, 1)
 	f.keys.locate(&d)
@@ -507,7 +534,7 @@ func (f *fakeNode) stored(rule int, user string) *Demand {
 	return &d
 }
 
-// leased is what the process has leased of a rule for a user.
+// leased returns the hits that the process has leased of a rule for a user.
 func (f *fakeNode) leased(rule int, user string) (leased uint64) {
 	d := f.stored(rule, user)
 	for i := range d.Counter.States {

@@ -18,8 +18,9 @@ import (
 	"weir/internal/envoytest"
 )
 
-// TestVersions has Envoys load the library since 1.39. Older ones lack calls that it makes: they refuse the
-// configuration, and the log says why. Any finds it by its name, in the folder that a variable names.
+// TestVersions has Envoys load the library since 1.39. Older Envoys lack calls that it makes: they
+// refuse the configuration, and the log says why. Any finds it by its name, in the folder that a
+// variable names.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -58,11 +59,11 @@ func minor(t *testing.T, version string) (minor int) {
 	return minor
 }
 
-var envoysHeader = flag.String("abi", "", "Envoy's `abi.h`, which native/abi.h is compared with; the ones in dist/envoy/VERSION if empty")
+var envoysHeader = flag.String("abi", "", "Envoy's `abi.h`, which native/abi.h is compared with; those in dist/envoy/VERSION if empty")
 
 // TestABI compares native/abi.h with Envoy's own header, by what a compiler makes of both: the parameters and
-// results of each function, and the numbers that go with them. scripts/test-dependencies fetches that
-// header where it can be had. Envoys export each call in any case.
+// results of each function, and the numbers that go with them. The nightly workflow fetches that
+// header. Without it the names are compared with those that Envoy exports.
 func TestABI(t *testing.T) {
 	t.Parallel()
 	functions := functionsOf(t)
@@ -159,7 +160,7 @@ func alike(a, b string) bool {
 	})
 }
 
-// signatures are what a compiler makes of functions' types: "result parameter…".
+// signatures returns a compiler's reading of functions' types: "result parameter…".
 func signatures(t *testing.T, header string, functions []string) map[string]string {
 	t.Helper()
 	header, err := filepath.Abs(header)
