@@ -124,7 +124,7 @@ func TestManyRules(t *testing.T) {
 	}
 	p.click("#more-nodes button")
 	m.next <- struct{}{}
-	p.until(`document.querySelectorAll("#nodes .node .rule").length > 0`)
+	p.until(fmt.Sprintf(`document.querySelectorAll("#nodes .node .rule").length === %d`, manyNodes)) // of the rule that is open
 	p.click("#more-nodes button")
 	looksWell(p)
 }
