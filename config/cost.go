@@ -15,6 +15,7 @@ const (
 	wantPath         = `the path of a number such as `
 	wantResponsePath = wantPath + `"usage.total_tokens"`
 	wantRequestPath  = wantPath + `"max_tokens"`
+	wantTextPath     = `the path of a string such as "model"`
 	likeBodyCost     = `{"request_json": "max_tokens", "default": 500}`
 	likeUsage        = `{"response_json": "usage.total_tokens"}`
 )

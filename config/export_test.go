@@ -30,10 +30,13 @@ func FieldLists() map[string][]string {
 		add("string match", variant...)
 	}
 	for i, variant := range variantsOfSelector {
-		if i < len(variantsOfSelector)-responseSelectors {
-			add("selector", variant...)
-		} else {
+		switch {
+		case i < responseSelectors:
 			add("response selector", variant...)
+		case i < len(variantsOfSelector)-bodySelectors:
+			add("selector", variant...)
+		default:
+			add("body selector", variant...)
 		}
 	}
 	return lists

@@ -3,12 +3,14 @@ package config
 import (
 	"strings"
 
+	"weir/internal/jsonpath"
 	"weir/internal/pattern"
 )
 
 const (
 	maxExceptions   = 64
 	maxMatchHeaders = 32
+	maxMatchBody    = 32
 	maxMethods      = 32
 	maxMatchValue   = 4096
 	likeMatch       = `{"path": {"prefix": "/api/"}}`
@@ -16,8 +18,8 @@ const (
 
 // exceptionFields are those of a match, and then its own.
 var (
-	exceptionFields = [...]field{{"path", optional}, {"host", optional}, {"headers", optional}, {"methods", optional}, {"client_ip", optional}}
-	matchFields     = exceptionFields[:4]
+	exceptionFields = [...]field{{"path", optional}, {"host", optional}, {"headers", optional}, {"methods", optional}, {"request_json", optional}, {"client_ip", optional}}
+	matchFields     = exceptionFields[:5]
 )
 
 func (m *Match) read(name string, v *value) {
@@ -28,6 +30,8 @@ func (m *Match) read(name string, v *value) {
 		m.Host = readStringMatch(v, isHostPart)
 	case "headers":
 		m.Headers = readHeaderMatches(v)
+	case "request_json":
+		m.Body = readBodyMatches(v)
 	case "methods":
 		m.Methods = readMethods(v)
 	}
@@ -51,6 +55,27 @@ func readHeaderMatches(v *value) (matches []HeaderMatch) {
 			}
 		}
 		matches = append(matches, HeaderMatch{name, *readStringMatch(v, isHeaderPart)})
+	})
+	return matches
+}
+
+// readBodyMatches reads an object from paths in the body's JSON to string matches.
+func readBodyMatches(v *value) (matches []BodyMatch) {
+	if !v.isObject(`{"model": {"prefix": "gpt-5"}}`) {
+		return nil
+	}
+	v.each("paths", 0, maxMatchBody, func(v *value) {
+		if _, err := jsonpath.Compile(v.name); err != nil {
+			v.fail("want " + wantTextPath + ", got one with " + err.Error())
+			return
+		}
+		for i := range matches {
+			if matches[i].Path == v.name {
+				v.givenTwice()
+				return
+			}
+		}
+		matches = append(matches, BodyMatch{v.name, *readStringMatch(v, isHeaderPart)})
 	})
 	return matches
 }
@@ -160,7 +185,7 @@ func readException(v *value) (e Exception) {
 	})
 	switch n := v.length(); {
 	case n == 0:
-		v.fail("want one of path, host, headers, methods or client_ip, got an empty object, which would except all requests")
+		v.fail("want one of path, host, headers, methods, request_json or client_ip, got an empty object, which would except all requests")
 	case n > 1 && clientIP.given():
 		clientIP.fail("want client_ip alone, and the rest as another exception")
 	}

@@ -26,7 +26,7 @@ func readOverrides(v *value, rule *Rule, sound bool) {
 		switch name {
 		case "by":
 			by = v
-			s := readSelector(v, wantSelector, nil, nil)
+			s := readBodySelector(v)
 			o.By = &s
 		case "values":
 			values = v

@@ -26,7 +26,7 @@ var fieldPaths = []string{
 
 	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
 	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",
-	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.except", "rules.except.client_ip",
+	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.match.request_json", "rules.match.request_json.NAME", "rules.except", "rules.except.client_ip",
 	"rules.except.path", "rules.except.host", "rules.except.headers", "rules.except.methods", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode", "rules.reveal",
 	"rules.count_rejected", "rules.sync_rate", "rules.headers", "rules.response", "rules.overrides", "rules.overrides.by",
 	"rules.overrides.values", "rules.overrides.values.NAME", "rules.overrides.keys", "rules.overrides.keys.key", "rules.overrides.keys.limits",
@@ -34,7 +34,7 @@ var fieldPaths = []string{
 	"rules.key.header", "rules.key.query", "rules.key.cookie", "rules.key.path_segment", "rules.key.method",
 	"rules.key.host", "rules.key.path", "rules.key.client_ip", "rules.key.client_ip.ipv4_prefix",
 	"rules.key.client_ip.ipv6_prefix", "rules.key.jwt_claim", "rules.key.jwt_claim.header", "rules.key.jwt_claim.metadata", "rules.key.property",
-	"rules.key.in_cidr", "rules.key.literal",
+	"rules.key.in_cidr", "rules.key.literal", "rules.key.request_json", "rules.key.request_json.default", "rules.key.request_json.longest",
 
 	"rules.limits.limit", "rules.limits.window", "rules.limits.algorithm", "rules.limits.start",
 	"rules.limits.precision", "rules.limits.burst", "rules.limits.limit_from", "rules.limits.limit_from.header",
@@ -186,6 +186,10 @@ func TestGood(t *testing.T) {
 					{Name: "x-plan", StringMatch: config.StringMatch{Op: config.Exact, Value: "free"}},
 					{Name: "x-debug", StringMatch: config.StringMatch{Op: config.Absent}},
 				},
+				Body: []config.BodyMatch{
+					{Path: "model", StringMatch: config.StringMatch{Op: config.Prefix, Value: "gpt-5"}},
+					{Path: "usage.tier", StringMatch: config.StringMatch{Op: config.Present}},
+				},
 			},
 			Except: []config.Exception{
 				{Match: config.Match{Path: &config.StringMatch{Op: config.Exact, Value: "/health"}, Methods: []string{"GET"}}},
@@ -199,6 +203,8 @@ func TestGood(t *testing.T) {
 				{Kind: config.SelectProperty, Name: "metadata\x00filter_metadata\x00x.y"},
 				{Kind: config.SelectInNetworks, Networks: networks("10.0.0.0/8")},
 				{Kind: config.SelectLiteral, Name: "a\x00b"},
+				{Kind: config.SelectBody, Name: "model", Longest: 256},
+				{Kind: config.SelectBody, Name: `a\.b.0`, Default: "none", Longest: 4096},
 			},
 			Limits: []window.Limit{perSecond(10), tokens(5, 5, 0), tokens(5, 7, 1)},
 			LimitFrom: []config.LimitFrom{
@@ -509,10 +515,11 @@ func checkInvariants(t *testing.T, c *config.Config) {
 			check(rule.CostLeast <= rule.CostMost && rule.CostMost > 0 && rule.CostLeast <= 999_999_999_999_999, "bounds of a cost")
 		}
 		for _, s := range rule.Key {
-			named := []config.SelectorKind{config.SelectHeader, config.SelectQuery, config.SelectCookie, config.SelectClaim, config.SelectProperty}
+			named := []config.SelectorKind{config.SelectHeader, config.SelectQuery, config.SelectCookie, config.SelectClaim, config.SelectProperty, config.SelectBody}
 			check(s.Kind == config.SelectLiteral || slices.Contains(named, s.Kind) == (s.Name != "" || s.Metadata != ""), "selector")
 			check(s.Metadata == "" || s.Kind == config.SelectClaim && s.Name == "", "metadata")
 			check(s.Kind != config.SelectHeader && s.Kind != config.SelectClaim || s.Name == strings.ToLower(s.Name), "header")
+			check((s.Kind == config.SelectBody) == (s.Longest > 0), "the longest text of a body")
 			check((s.Kind == config.SelectPathSegment) == (s.Segment > 0), "segment")
 			check((s.Kind == config.SelectInNetworks) == (len(s.Networks) > 0), "networks")
 			check((s.Kind == config.SelectClaim) == (s.Claim != ""), "claim")

@@ -57,7 +57,7 @@ func readRule(v *value, rules []Rule, answer response) {
 		case "except":
 			v.array("exceptions", 0, maxExceptions, func(v *value) { rule.Except = append(rule.Except, readException(v)) })
 		case "key":
-			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readSelector(v, wantSelector, nil, nil)) })
+			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readBodySelector(v)) })
 		case "limits":
 			before := len(v.report.found)
 			limits = v

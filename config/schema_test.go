@@ -63,6 +63,7 @@ func TestSchemaFields(t *testing.T) {
 		"client_ip":         {"$defs", "selector_object", "properties", "client_ip", "properties"},
 		"string match":      {"$defs", "path_match", "properties"},
 		"selector":          {"$defs", "selector_object", "properties"},
+		"body selector":     {"$defs", "key_selector", "anyOf", "1", "properties"},
 		"response selector": {"$defs", "rule", "properties", "cost_on_response", "anyOf", "1", "properties"},
 	}
 	lists := config.FieldLists()
@@ -138,6 +139,7 @@ var beyond = []string{
 	"want a regular expression, got",
 	"want the path of a claim",
 	"want the path of a number",
+	"want the path of a string",
 	"want the IANA name of a time zone",
 	"as only limit and burst can differ",
 	"want as many limits as the rule has",

@@ -11,16 +11,21 @@ const (
 	maxPathSegment   = 1000
 	maxPropertyParts = 32
 	maxNetworks      = 256
-	likeSelector     = `{"header": "x-user"}`
-	wantSelector     = `"method", "host", "path", "client_ip" or an object such as ` + likeSelector
+	// usualText is the longest text of a body that a selector takes, unless it says otherwise.
+	usualText    = 256
+	likeBodyText = `{"request_json": "model"}`
+	likeSelector = `{"header": "x-user"}`
+	wantSelector = `"method", "host", "path", "client_ip" or an object such as ` + likeSelector
 )
 
 // clientIP selects whole IPv4 addresses and the /64 of IPv6 addresses, which a provider gives to a
 // single subscriber.
 var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
-// variantsOfSelector are the selectors that are objects, with those of a response last.
+// variantsOfSelector are the selectors that are objects, with that of a response first and that of a
+// request's body last: the one is for costs of responses, and the other for what tells requests apart.
 var variantsOfSelector = [...][]field{
+	{{"response_header", optional}},
 	{{"header", optional}},
 	{{"query", optional}},
 	{{"cookie", optional}},
@@ -31,10 +36,13 @@ var variantsOfSelector = [...][]field{
 	{{"property", optional}},
 	{{"in_cidr", optional}},
 	{{"literal", optional}},
-	{{"response_header", optional}},
+	{{"request_json", optional}, {"default", optional}, {"longest", optional}},
 }
 
-const responseSelectors = 1
+const (
+	responseSelectors = 1
+	bodySelectors     = 1
+)
 
 // limitSelectors are those that a filter before may have set.
 var limitSelectors = [][]field{{{"header", optional}}, {{"property", optional}}}
@@ -43,7 +51,7 @@ var limitSelectors = [][]field{{{"header", optional}}, {{"property", optional}}}
 // If it is an object, it may have further fields, which readFurther reads.
 func readSelector(v *value, want string, further []field, readFurther func(name string, v *value)) (s Selector) {
 	if v.composite() {
-		v.oneOf(likeSelector, variantsOfSelector[:len(variantsOfSelector)-responseSelectors], further, func(name string, v *value) {
+		v.oneOf(likeSelector, variantsOfSelector[responseSelectors:len(variantsOfSelector)-bodySelectors], further, func(name string, v *value) {
 			if find(further, name) >= 0 {
 				readFurther(name, v)
 			} else {
@@ -68,12 +76,25 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 	return s
 }
 
+// readBodySelector reads what selects a part of a request, or of its body.
+func readBodySelector(v *value) (s Selector) {
+	if !v.composite() {
+		return readSelector(v, wantSelector, nil, nil)
+	}
+	v.oneOf(likeSelector, variantsOfSelector[responseSelectors:], nil, s.read)
+	s.checkClaim(v)
+	if s.Kind == SelectBody && s.Longest == 0 {
+		s.Longest = usualText
+	}
+	return s
+}
+
 // readResponseSelector reads what selects a part of a request or of its response.
 func readResponseSelector(v *value) (s Selector) {
 	if !v.composite() {
 		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
 	}
-	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:], nil, s.read)
+	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:len(variantsOfSelector)-bodySelectors], nil, s.read)
 	s.checkClaim(v)
 	return s
 }
@@ -110,6 +131,13 @@ func (s *Selector) read(name string, v *value) {
 		*s = Selector{Kind: SelectInNetworks, Networks: readNetworks(v)}
 	case "literal":
 		*s = Selector{Kind: SelectLiteral, Name: v.string("a string of at most 4096 bytes", isLiteral)}
+	case "request_json":
+		s.Kind, s.Name = SelectBody, v.text
+		readPath(v, wantTextPath)
+	case "default":
+		s.Default = v.string("a string of at most 4096 bytes", isLiteral)
+	case "longest":
+		s.Longest = int(v.integer(1, jsonpath.MaxValue))
 	case "response_header":
 		*s = Selector{Kind: SelectResponseHeader, Name: lower(v.string("the name of a header", isToken))}
 	}

@@ -81,6 +81,9 @@ func costlyMatches(path string, m *Match, add func(path, problem string)) {
 	for i := range m.Headers {
 		costly("headers."+m.Headers[i].Name, &m.Headers[i].StringMatch)
 	}
+	for i := range m.Body {
+		costly("request_json."+m.Body[i].Path, &m.Body[i].StringMatch)
+	}
 }
 
 func smallSlidingWindow(l *window.Limit) string {
@@ -197,6 +200,8 @@ func (s *Selector) unbounded() string {
 		return "cookie " + s.Name
 	case SelectClaim:
 		return "claim " + s.Claim
+	case SelectBody:
+		return s.Name + " of a body"
 	case SelectHost:
 		return "host"
 	case SelectClientIP:

@@ -102,6 +102,7 @@ var alone = map[string]string{
 	"TestSpray":                         byCounting,
 	"TestFloodOfAnotherRule":            byCounting,
 	"TestLongKeysAreNotKept":            byCounting,
+	"TestDelayedMemory":                 byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestLastVersion":                   byVersion,
@@ -112,6 +113,7 @@ var alone = map[string]string{
 	"TestVerifiedTokens":                byFilters,
 	"TestDecompressor":                  byFilters,
 	"TestRateLimitService":              byFilters,
+	"TestRateLimitServiceScripts":       byFilters,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.

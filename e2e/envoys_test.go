@@ -44,6 +44,7 @@ type envoyProcess struct {
 	// nothing is left.
 	busy    string
 	resting int64
+	killed  bool // by a scenario
 }
 
 // closePool ends all Envoys. An error says that one has ended by itself.
@@ -56,7 +57,11 @@ func closePool() error {
 }
 
 func (p *envoyProcess) end() error {
-	return errors.Join(p.Close(), p.clock.Close(), os.RemoveAll(p.dir))
+	var err error
+	if !p.killed {
+		err = p.Close()
+	}
+	return errors.Join(err, p.clock.Close(), os.RemoveAll(p.dir))
 }
 
 // envoys runs nodes on Envoy, each in a process that no other scenario uses meanwhile.
@@ -190,8 +195,20 @@ func (p *envoyProcess) rest(t *testing.T) {
 // envoyWorkers is how many workers each Envoy has, whatever the scenario wants.
 const envoyWorkers = 4
 
+// kill ends the node's process as a crash does. Nobody gets it again.
+func (n *envoyNode) kill(t *testing.T) {
+	t.Helper()
+	n.killed = true
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // put gives a process back, with nothing left of the scenario but metrics.
 func (p *envoyProcess) put(t *testing.T) {
+	if p.killed {
+		return
+	}
 	ctx := context.WithoutCancel(t.Context())
 	if err := errors.Join(p.files.SetListeners(ctx, p.Envoy, nil), p.files.SetClusters(ctx, p.Envoy, nil), p.clock.Run(0)); err != nil {
 		t.Errorf("%v\n%s", err, p.Log())

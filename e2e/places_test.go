@@ -6,9 +6,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"weir/internal/nightly"
+	"weir/ratelimit"
 )
 
 // crowd is an upstream that counts the requests which are there at the same time, but for those whose
@@ -91,8 +96,9 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPlaces has several proxies keep to so many requests at the same time, however these end and though the
-// backend is killed, and wants all places back when all have ended. The upstream counts.
+// TestPlaces has several proxies and a program keep to so many requests at the same time, however these end
+// and though the backend is killed, and wants all places back when all have ended. By night a proxy is killed
+// too, whose places come back by themselves. The upstream counts.
 func TestPlaces(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -106,16 +112,20 @@ func places(t *testing.T, d driver, rate string) {
 	url := stores["redis"](t).url
 	served, backend := serveAt(t, "127.0.0.1:0", url)
 	upstream := newCrowd()
-	nodes, addresses := nodes(t, d, 3, nodeConfig{backend: backend, upstream: upstream, configuration: `{"sync_rate": ` + rate + `,
-		"backend": {"cluster": "weir", "timeout": "60s"}, "on_backend_failure": "deny",
-		"rules": [{"name": "r", "limits": [{"limit": 20, "algorithm": "in_flight"}]}]}`})
+	nodes, addresses := nodes(t, d, 3, nodeConfig{backend: backend, upstream: upstream, configuration: placesConfig(rate)})
+	addresses = append(addresses, holdingProgram(t, backend, rate, upstream))
+	victim, _ := nodes[0].(interface{ kill(t *testing.T) })
+	if !nightly.On() {
+		victim = nil // its places come back after half a minute
+	}
 	var group sync.WaitGroup
 	ids := make(chan int)
 	for i := range 40 {
 		client, random := client(t), rand.New(rand.NewPCG(3, uint64(i)))
 		group.Go(func() {
 			for id := range ids {
-				if err := upstream.visit(client, random, addresses[random.IntN(3)], fmt.Sprint(id)); err != nil {
+				at := random.IntN(len(addresses))
+				if err := upstream.visit(client, random, addresses[at], fmt.Sprint(id), 20*time.Millisecond); err != nil && !(at == 0 && victim != nil) {
 					t.Error(err)
 				}
 			}
@@ -128,11 +138,18 @@ func places(t *testing.T, d driver, rate string) {
 			served.kill(t)
 		case many / 2:
 			_, _ = serveAt(t, backend, url)
+		case many * 3 / 4:
+			if victim != nil {
+				victim.kill(t)
+			}
 		}
 		ids <- id
 	}
 	close(ids)
 	group.Wait()
+	if victim != nil {
+		nodes, addresses = nodes[1:], addresses[1:]
+	}
 	for _, n := range nodes {
 		n.idle(t)
 	}
@@ -146,8 +163,156 @@ func places(t *testing.T, d driver, rate string) {
 	upstream.all(t, limit, addresses)
 }
 
-// visit sends a request that ends in some way.
-func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string) error {
+// placesConfig lets 20 requests be in flight.
+func placesConfig(rate string) string {
+	return `{"sync_rate": ` + rate + `, "backend": {"cluster": "weir", "timeout": "60s"}, "on_backend_failure": "deny",
+		"rules": [{"name": "r", "limits": [{"limit": 20, "algorithm": "in_flight"}]}]}`
+}
+
+// holdingProgram runs a program that holds places of the same rule with the Go library while it asks the
+// upstream, and gives its address.
+func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (address string) {
+	t.Helper()
+	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := ratelimit.Options{
+		Name: "default", Backend: server, Exact: rate == "0", Timeout: time.Minute, OnBackendFailure: ratelimit.FailDeny,
+		Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{ratelimit.InFlight(20)}}},
+	}
+	if !o.Exact {
+		o.SyncRate = 100 * time.Millisecond
+	}
+	n, err := ratelimit.NewNamespace(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := n.Limiter("r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		release, acquired, err := limiter.Acquire(r.Context())
+		defer release()
+		switch {
+		case err != nil && r.Context().Err() == nil:
+			t.Error(err)
+		case err != nil:
+		case !acquired:
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			upstream.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() {
+		front.Close()
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return front.URL
+}
+
+// TestPlacesAreUsed measures how many of the places are taken while more clients want one than there are,
+// from when all were taken first until the clients stop.
+func TestPlacesAreUsed(t *testing.T) {
+	for _, rate := range nightly.Or([]string{"0", "0.1"}, nil) {
+		t.Run("sync_rate "+rate, func(t *testing.T) {
+			onEach(t, 3, func(t *testing.T, d driver) { placesAreUsed(t, d, rate) })
+		})
+	}
+}
+
+func placesAreUsed(t *testing.T, d driver, rate string) {
+	const limit, clients = 20, 50
+	upstream := newCrowd()
+	_, addresses := nodes(t, d, 3, nodeConfig{backend: serve(t, stores["redis"](t).url), upstream: upstream, configuration: placesConfig(rate)})
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i := range clients {
+		client, random := client(t), rand.New(rand.NewPCG(4, uint64(i)))
+		group.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				r, err := http.NewRequest(http.MethodGet, addresses[random.IntN(3)], nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header.Set("x-id", fmt.Sprint(i, "-", n))
+				r.Header.Set("x-lasts", time.Duration(random.IntN(1_000_000_000)).String())
+				response, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = response.Body.Close()
+				if response.StatusCode != http.StatusOK {
+					<-time.After(time.Duration(random.IntN(20)) * time.Millisecond)
+				}
+			}
+		})
+	}
+	started := time.Time{}
+	for deadline := time.Now().Add(hang); started.IsZero(); <-time.After(time.Millisecond) {
+		upstream.mu.Lock()
+		if len(upstream.there) == limit {
+			upstream.passes()
+			started, upstream.busy = upstream.before, 0
+		}
+		upstream.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatalf("%d places are never taken", limit)
+		}
+	}
+	<-time.After(20 * time.Second)
+	upstream.mu.Lock()
+	upstream.passes()
+	used := float64(upstream.busy) / float64(upstream.before.Sub(started)) / limit
+	most := upstream.most
+	upstream.mu.Unlock()
+	stop()
+	group.Wait()
+	t.Logf("%.3f of %d places are used, up to %d", used, limit, most)
+	if used < 0.95 || most > limit {
+		t.Errorf("%.3f of the places are used, up to %d", used, most)
+	}
+}
+
+// TestHolders has weir counter tell which nodes hold the places of a key, a proxy and a program.
+func TestHolders(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		backend := serve(t, "memory")
+		upstream := newCrowd()
+		n := d.node(t, nodeConfig{backend: backend, upstream: upstream, workers: 2, configuration: placesConfig("0.1")})
+		var group sync.WaitGroup
+		defer group.Wait()
+		defer close(upstream.let)
+		for i, address := range []string{n.url(), n.url(), holdingProgram(t, backend, "0.1", upstream)} {
+			client := client(t)
+			group.Go(func() {
+				if r, err := send(t, client, address, "x-id", fmt.Sprint(i)); err != nil || r.status != http.StatusOK {
+					t.Errorf("status %d, %v", r.status, err)
+				}
+			})
+			<-upstream.came
+		}
+		got := ""
+		if !pushed.until(func() bool {
+			got = weir(t, backend, "counter", "get", "default", "r")
+			return strings.Contains(got, " holds 2, the oldest for ") && strings.Contains(got, " holds 1, the oldest for ")
+		}) {
+			t.Errorf("weir counter get tells\n%s", got)
+		}
+		if !strings.Contains(got, "in flight: ") {
+			t.Errorf("got %q", got)
+		}
+		n.wantMetric(t, metricName("held_places"), 2)
+	})
+}
+
+// visit sends a request that ends in some way, and lasts for up to some time.
+func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string, most time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -155,12 +320,12 @@ func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string
 		return err
 	}
 	r.Header.Set("x-id", id)
-	r.Header.Set("x-lasts", time.Duration(random.IntN(20_000_000)).String())
+	r.Header.Set("x-lasts", time.Duration(random.Int64N(int64(most))).String())
 	leaves := false
 	switch random.IntN(20) {
 	case 0:
 		leaves = true
-		time.AfterFunc(time.Duration(random.IntN(20_000_000)), func() {
+		time.AfterFunc(time.Duration(random.Int64N(int64(most))), func() {
 			c.leave(id, true)
 			cancel()
 		})

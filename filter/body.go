@@ -8,7 +8,7 @@ import (
 	"weir/internal/usage"
 )
 
-// What a request costs may stand in its body. Then the request is decided when the body has told, or
+// What a request costs may stand in its body, or which rules apply to it, and with which key. Then the request is decided when the body has told, or
 // can't: its headers are paused, and its body comes to the stream's callbacks. That is so only of an
 // Envoy with allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until
 // the headers go on. So a plugin waits until it knows which of them it has.
@@ -39,33 +39,36 @@ type bodies struct {
 	idle     []*told // to be used again
 }
 
-// expect returns what a request's body has told the rules that ask it, nil if none does, and
-// reports whether the request has to wait for the body. A body that can't be read has told nothing.
-//
-//go:noinline
-func (b *bodies) expect(rules []requestRule, demands, shadows []node.Demand) (t *told, comes bool) {
+// begin is what a request's body has to tell the rules that want to know, nil if none does.
+func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
 		t = new(told)
 	}
 	t.add(rules, demands)
 	t.add(rules, shadows)
-	if len(t.numbers) == 0 {
+	if len(t.parts) == 0 {
 		b.end(t)
-		return nil, false
+		return nil
 	}
+	return t
+}
+
+// comes reports whether the current request has to wait for its body. A body that can't be read has told
+// nothing.
+func (b *bodies) comes(t *told) bool {
 	if b.bringing == keeps || !bodyComes() {
-		return t, false
+		return false
 	}
-	t.missing, t.until = len(t.numbers), proxywasm.Now()+bodyWait
+	t.missing, t.until = len(t.parts), proxywasm.Now()+bodyWait
 	if b.bringing == unknown {
 		t.headers, t.sized = requestSize()
 	}
-	return t, true
+	return true
 }
 
 func (b *bodies) end(t *told) {
-	*t = told{numbers: t.numbers[:0]}
+	*t = told{parts: t.parts[:0]}
 	keep(&b.idle, t, maxIdleReaders)
 }
 
@@ -108,20 +111,23 @@ func (t *told) isKept(now int64) bool {
 	return !ok || size > t.headers
 }
 
+// add adds what the rules of some demands want to know.
 func (t *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
-		path := rules[demands[i].Rule.Index].cost.path
-		if path == nil {
-			continue
+		rule := &rules[demands[i].Rule.Index]
+		if path := rule.cost.path; path != nil {
+			n := t.another()
+			n.path, n.text = path, ""
+			n.reader.ResetAll(path)
 		}
-		if len(t.numbers) == cap(t.numbers) {
-			t.numbers = append(t.numbers, bodyNumber{})
-		} else {
-			t.numbers = t.numbers[:len(t.numbers)+1] // with the memory that its reader has
+		for _, p := range rule.texts {
+			if t.textAt(p.name) >= 0 {
+				continue
+			}
+			n := t.another()
+			n.path, n.text = p.claim, p.name
+			n.reader.ResetOnly(p.claim)
 		}
-		n := &t.numbers[len(t.numbers)-1]
-		n.path, n.broken = path, false
-		n.reader.ResetAll(path)
 	}
 }
 

@@ -92,6 +92,39 @@ func TestDelayEnds(t *testing.T) {
 	}
 }
 
+// A request that has waited for as long as it may, and has no room still, is refused, without a backend too:
+// nobody knows when a place comes back.
+func TestDelayRunsOut(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "1s", "queue": 3}, "limits": [{"limit": 1, "algorithm": "in_flight"}]}]}`)
+	v.pause()
+	holder := v.last
+	s := v.pause()
+	if s == nil {
+		t.Fatalf("a request does not wait for a place: %+v", v.reply)
+	}
+	pass := func(ms int) {
+		for range ms {
+			v.now += 1e6
+			v.tick()
+		}
+	}
+	if pass(900); v.ended[s.id] != 0 {
+		t.Fatalf("it is answered too early: %+v", v.reply)
+	}
+	if pass(150); v.ended[s.id] != 1 || v.reply == nil || v.reply.status != 429 {
+		t.Fatalf("it was answered %d times, by %+v", v.ended[s.id], v.reply)
+	}
+	if s = v.pause(); s == nil {
+		t.Fatal("the next does not wait")
+	}
+	if v.reset(holder); v.ended[s.id] != 0 {
+		t.Fatal("it is let go before a tick")
+	}
+	if pass(60); v.ended[s.id] != 1 || v.reply != nil {
+		t.Errorf("it was let go %d times, by %+v, though the place is free", v.ended[s.id], v.reply)
+	}
+}
+
 // A request that waits holds nothing of its other rules.
 func TestDelayTakesNothing(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "5s", "queue": 3}, "limits": [{"limit": 1, "window": "1s", "algorithm": "token_bucket"}]},

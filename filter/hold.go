@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"weir/internal/node"
 	"weir/window"
 )
 
@@ -12,6 +13,8 @@ type holder interface {
 	// renew has the places that it holds count on, and returns how many it has held for too long. These
 	// are given back.
 	renew(now int64) (lost uint64)
+	// held calls visit with each charge that it holds, as long as that wants more.
+	held(visit func(c *node.Charge, since int64) (more bool)) (more bool)
 }
 
 // holding is the place of a holder among those of its plugin context. It is part of the holder's own
@@ -23,6 +26,7 @@ type holding struct {
 	holders       *holders // nil if it holds nothing
 	before, after *holding
 	renewed       int64
+	since         int64 // when it was added first, by the host's clock
 }
 
 // holders are the requests of a plugin context that hold places, those first that were renewed longest ago.
@@ -32,6 +36,14 @@ type holders struct {
 	first, last *holding
 	// lost are places that were held for too long, and are taken for lost.
 	lost uint64
+	// places are held now.
+	places uint64
+}
+
+// each calls visit with what the requests hold, as long as that wants more.
+func (h *holders) each(visit func(c *node.Charge, since int64) (more bool)) {
+	for at := h.first; at != nil && at.holder.held(visit); at = at.after {
+	}
 }
 
 // add adds a request that holds something from now on, or once more.

@@ -89,6 +89,53 @@ func TestPlacesLast(t *testing.T) {
 	}
 }
 
+// The process tells how many places its workers' requests hold, and for how long, and takes a worker for
+// gone that says nothing any more.
+func TestHeldPlacesAreTold(t *testing.T) {
+	p := newProxy(t)
+	v, other := p.start(flightRule), p.start(flightRule)
+	want := func(places, seconds uint64) {
+		t.Helper()
+		for _, w := range []*fakeVM{v, other} {
+			if got := [2]uint64{w.count("held_places"), w.count("longest_held_seconds")}; got != [2]uint64{places, seconds} {
+				t.Errorf("%d places are held, for %d s, want %d and %d", got[0], got[1], places, seconds)
+			}
+		}
+	}
+	pass := func(seconds int, vms ...*fakeVM) {
+		for range seconds {
+			p.now += second
+			for range 2 { // the other worker may tell after this one
+				for _, w := range vms {
+					w.tick()
+				}
+				p.now++
+			}
+		}
+	}
+	pass(1, v, other)
+	want(0, 0)
+	first := v.open("x-key", "ann")
+	pass(3, v, other)
+	bob := other.open("x-key", "bob")
+	third := other.open("x-key", "bob")
+	pass(2, v, other)
+	want(3, 5)
+	v.reset(first)
+	other.reset(bob)
+	pass(2, v, other)
+	want(1, 4)
+	pass(20, v)
+	if got := v.count("held_places"); got != 0 {
+		t.Errorf("%d places are held by a worker that is gone", got)
+	}
+	pass(2, v, other)
+	want(1, 26)
+	other.reset(third)
+	pass(2, v, other)
+	want(0, 0)
+}
+
 // Requests of a configuration that was replaced hold their places on.
 func TestPlacesOutliveConfigurations(t *testing.T) {
 	v := newProxy(t).start(flightRule)

@@ -88,4 +88,12 @@ func TestMarksAreOurs(t *testing.T) {
 	if v.calls["remove request header"] != 0 || string(v.request["x-weir-over"]) != "mine" {
 		t.Error("a configuration without marks touches the header")
 	}
+	// A shadow rule marks nothing, but its routes may be there already.
+	v = newProxy(t).start(`{"rules": [{"name": "r", "mode": "shadow", "on_full": "mark", "limits": [{"limit": 1, "window": "1h"}]}]}`)
+	for range 2 {
+		v.open("x-weir-over", "mine")
+		if got, there := v.request["x-weir-over"]; there {
+			t.Errorf("beside a shadow rule that would mark, a client's mark goes on: %q", got)
+		}
+	}
 }

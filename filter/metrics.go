@@ -38,6 +38,8 @@ type metrics struct {
 	namespace [len(metricNames)]tally
 	// overrides counts those that are applied, and unfit those that can't be.
 	overrides, unfit gauge
+	// places are held by requests of the process, longest for so many seconds.
+	places, longest gauge
 }
 
 type ruleMetrics struct {
@@ -100,6 +102,12 @@ func (m *metrics) define(c *config.Config, rules []node.Rule) {
 	}
 	for i := range m.namespace {
 		m.namespace[i].define(namespace + metricNames[i] + "_total")
+	}
+	for i := range c.Rules {
+		if c.Rules[i].Hold != 0 && !m.places.defined {
+			m.places.define(namespace + "held_places")
+			m.longest.define(namespace + "longest_held_seconds")
+		}
 	}
 	if c.Backend.Cluster != "" {
 		m.overrides.define(namespace + "overrides")

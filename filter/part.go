@@ -17,11 +17,11 @@ type part struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	kind     partKind
-	name     string // of a parameter, a cookie or a claim
-	segment  int
+	name     string // of a parameter, a cookie or a claim; of a body's text its path
+	segment  int    // of a path; of a body's text how long it may be
 	networks []clientip.Prefix
-	literal  []byte
-	claim    *jsonpath.Path
+	literal  []byte         // or what a body's text is by default
+	claim    *jsonpath.Path // or a body's text
 	// schemeless reports whether a claim's token may have no scheme before it.
 	schemeless bool
 }
@@ -45,6 +45,8 @@ const (
 	inNetworks
 	// literal is the same for all requests, and a part of nothing.
 	literal
+	// bodyText is a text of the body, which is none of the host's values.
+	bodyText
 )
 
 // scratch is memory for parts that the host's bytes don't have as they count.

@@ -19,6 +19,7 @@ type plugin struct {
 	streams  streams
 	backend  backend
 	backends *backends // of all plugin contexts
+	held     heldShare // of a configuration with requests in flight
 	leaving  bool      // the proxy wants the plugin context no more, and waits until it is done
 }
 
@@ -55,6 +56,9 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 			": the changed capacity takes full effect when the proxy has restarted")
 	}
 	all.metrics.define(parsed, all.rules.limits)
+	if all.metrics.places.defined {
+		p.held = newHeldShare(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
+	}
 	all.start(n)
 	tick := uint32(idleTickMillis)
 	if n.Synchronises() {
@@ -73,11 +77,17 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // options are those of the node that counts what the configuration says.
 func (p *plugin) options() *node.Options {
 	c := p.config
-	return &node.Options{
+	options := &node.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.streams.rules.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		OnBackendFailure: node.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
+	for i := range c.Rules {
+		if c.Rules[i].Hold != 0 {
+			options.Held = p.streams.responses.holders.each
+		}
+	}
+	return options
 }
 
 // OnTick implements types.PluginContext.
@@ -96,6 +106,7 @@ func (p *plugin) OnTick() {
 		all.metrics.bound(n)
 	}
 	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
+	p.held.publish(&all.metrics, &all.responses.holders)
 	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)

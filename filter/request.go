@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 )
 
@@ -15,8 +16,9 @@ type request struct {
 	// unreadCosts are of responses that have not told what they cost.
 	unreadCosts uint64
 	// told is the body's word on a request that has waited for it; unreadBodies are those that
-	// could not tell.
+	// could not tell. awaited reports whether a body may follow, so that its conditions are open.
 	told         *told
+	awaited      bool
 	unreadBodies uint64
 	cutStreams   uint64
 	scratch      scratch
@@ -93,6 +95,14 @@ func (r *request) usePart(of property, p part) int {
 	return r.use(property{of: whole, part: p})
 }
 
+// useBody is use of a text of the body.
+//
+//go:noinline
+func (r *request) useBody(path, otherwise string, longest int) int {
+	compiled, _ := jsonpath.Compile(path) // the configuration was checked
+	return r.use(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
+}
+
 // begin forgets the request before.
 func (r *request) begin() {
 	if !r.shared {
@@ -146,8 +156,11 @@ func headerOf(name string, counts lines) (value []byte, ok bool) {
 //
 //go:noinline
 func (r *request) readPart(p *property) (value []byte, ok bool) {
-	if p.part.kind == literal {
+	switch p.part.kind {
+	case literal:
 		return p.part.literal, true
+	case bodyText:
+		return r.bodyText(&p.part)
 	}
 	whole, ok := r.value(p.of)
 	if !ok && p.part.kind == inNetworks {
@@ -156,6 +169,26 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 		return nil, false
 	}
 	return p.part.of(whole, &r.scratch)
+}
+
+// bodyText is what the current request's body says, or the value of those that don't say it.
+//
+//go:noinline
+func (r *request) bodyText(p *part) (text []byte, ok bool) {
+	if r.told == nil {
+		return p.literal, false
+	}
+	text, ok, sound := r.told.text(p.name)
+	if len(text) > p.segment {
+		ok, sound = false, false
+	}
+	if !sound {
+		r.told.unread = true
+	}
+	if !ok {
+		text = p.literal
+	}
+	return text, ok
 }
 
 // keep reads a property that is asked for again.

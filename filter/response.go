@@ -108,6 +108,12 @@ func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *m
 	}
 	c.list = append(c.list, added)
 	if rule.hold != 0 && d.Cost != 0 {
+		if c.holding.holders == nil {
+			c.holding.since = proxywasm.Now()
+		}
+		if undecided == nil {
+			c.responses.holders.places += d.Cost
+		}
 		c.holding.holder = c
 		c.responses.holders.add(&c.holding, now)
 	}
@@ -124,11 +130,22 @@ func (c *charges) renew(now int64) (lost uint64) {
 			e.node.Renew(&charge.Charge, now)
 		default:
 			lost += charge.Cost
-			charge.release(e, now)
+			charge.release(c.responses, now)
 			c.drop(i)
 		}
 	}
 	return lost
+}
+
+// held implements holder.
+func (c *charges) held(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
+	for i := range c.list {
+		charge := &c.list[i]
+		if charge.rule.hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
+			return false
+		}
+	}
+	return true
 }
 
 // say reads what the current request says of its response's cost.
@@ -361,7 +378,7 @@ func (c *charges) settle() {
 	now := r.engine.now()
 	r.holders.remove(&c.holding)
 	for i := len(c.list) - 1; i >= 0; i-- {
-		if c.list[i].settle(r.engine, c.course, now) {
+		if c.list[i].settle(r, c.course, now) {
 			r.rules.request.unreadCosts++
 		}
 		c.drop(i)
@@ -382,6 +399,9 @@ func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counte
 		}
 		if charge.measure = nil; verdict == counter.Allowed {
 			charge.Charge = c.responses.engine.node.Charge(d, now)
+			if charge.rule.hold != 0 {
+				c.responses.holders.places += charge.Cost
+			}
 		} else {
 			c.drop(i)
 		}

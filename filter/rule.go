@@ -4,6 +4,7 @@ import (
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
+	"weir/internal/jsonpath"
 	"weir/internal/pattern"
 )
 
@@ -17,6 +18,8 @@ type requestRule struct {
 	key       []keyPart
 	cost      cost
 	most      uint64 // that a request may take; 0 if it may take whatever has room
+	// texts are those of the request's body that the rule reads, for its match, its key or its limits.
+	texts []*part
 	// onResponse is counted when the response is there, if costsLater says so.
 	costsLater bool
 	onResponse cost
@@ -46,6 +49,8 @@ type matcher struct {
 	conditions []condition
 	methods    []string
 	methodsAt  int
+	// body are conditions about the request's body.
+	body []condition
 }
 
 // condition is about one property: how it compares, or the networks that it has to be in.
@@ -65,7 +70,7 @@ func (r *request) applies(rule *requestRule) bool {
 		return false
 	}
 	for i := range rule.except {
-		if r.matches(&rule.except[i]) {
+		if e := &rule.except[i]; r.matches(e) && (len(e.body) == 0 || !r.awaited) {
 			return false
 		}
 	}
@@ -87,6 +92,19 @@ func (r *request) matches(m *matcher) bool {
 				return false
 			}
 		} else if !c.holds(value, ok) {
+			return false
+		}
+	}
+	return r.awaited || len(m.body) == 0 || r.saysAll(m.body)
+}
+
+// saysAll reports whether all conditions about the current request's body hold.
+//
+//go:noinline
+func (r *request) saysAll(conditions []condition) bool {
+	for i := range conditions {
+		c := &conditions[i]
+		if value, ok := r.value(c.at); !c.holds(value, ok) {
 			return false
 		}
 	}
@@ -155,11 +173,36 @@ func (r *request) compile(c *config.Rule) requestRule {
 		compiled.except = append(compiled.except, m)
 	}
 	compiled.always = compiled.match.all && len(compiled.except) == 0
+	compiled.readTexts(r, compiled.match.body)
+	for i := range compiled.except {
+		compiled.readTexts(r, compiled.except[i].body)
+	}
 	for i := range c.Key {
 		compiled.key = append(compiled.key, r.selected(&c.Key[i]))
+		compiled.readText(r, compiled.key[i].property)
+	}
+	if c.Overrides.By != nil {
+		compiled.readText(r, r.said(c.Overrides.By))
 	}
 	return compiled
 }
+
+// readTexts notes the texts of the body that conditions are about.
+func (rule *requestRule) readTexts(r *request, conditions []condition) {
+	for i := range conditions {
+		rule.readText(r, conditions[i].at)
+	}
+}
+
+// readText notes a property that is a text of the body.
+func (rule *requestRule) readText(r *request, property int) {
+	if p := r.properties[property].part; p.kind == bodyText {
+		rule.texts = append(rule.texts, &p)
+	}
+}
+
+// readsBody reports whether the rule wants to know anything of a request's body.
+func (rule *requestRule) readsBody() bool { return rule.cost.path != nil || len(rule.texts) > 0 }
 
 func (r *request) matcher(c *config.Match) (m matcher) {
 	if c.Path != nil {
@@ -171,10 +214,13 @@ func (r *request) matcher(c *config.Match) (m matcher) {
 	for i := range c.Headers {
 		m.conditions = append(m.conditions, compare(r.use(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
 	}
+	for i := range c.Body {
+		m.body = append(m.body, compare(r.useBody(c.Body[i].Path, "", jsonpath.MaxValue), &c.Body[i].StringMatch))
+	}
 	if len(c.Methods) > 0 {
 		m.methods, m.methodsAt = c.Methods, r.use(methodProperty)
 	}
-	m.all = len(m.conditions) == 0 && len(m.methods) == 0
+	m.all = len(m.conditions) == 0 && len(m.methods) == 0 && len(m.body) == 0
 	return m
 }
 

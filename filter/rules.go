@@ -24,9 +24,10 @@ type rules struct {
 	says    bool // any of them by what the request says
 	// bounds reports whether any rule bounds what a request may take.
 	bounds bool
-	// marks reports whether any rule marks requests that it has no room for.
+	// marks reports whether any rule marks requests that it has no room for, or would if it were no shadow:
+	// the routes may be there already.
 	marks bool
-	// readsBodies reports whether any rule takes what the request's body says.
+	// readsBodies reports whether any rule wants to know what a request's body says.
 	readsBodies bool
 }
 
@@ -41,8 +42,8 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		r.charges = r.charges || rule.charges
 		r.says = r.says || rule.says
 		r.bounds = r.bounds || rule.most != 0
-		r.marks = r.marks || c.Marks && !c.Shadow
-		r.readsBodies = r.readsBodies || rule.cost.path != nil
+		r.marks = r.marks || c.Marks
+		r.readsBodies = r.readsBodies || rule.readsBody()
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
 		l.WarnAt, l.Marks = c.WarnAt, c.Marks && !c.Shadow
@@ -102,13 +103,29 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 	return r.demands[:n], r.demands[end:]
 }
 
-// findByBody finds them again for a request that has waited for its body.
+// findAwaiting finds the rules that may apply to the current request, whose body is yet to come, and
+// what that has to tell them: nil if no rule wants to know. Then the demands are those of the request.
+//
+//go:noinline
+func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told) {
+	q := &r.request
+	bad, absent := q.badCosts, q.absentCosts
+	q.awaited = true
+	demands, shadows = r.find()
+	q.awaited = false
+	if t = b.begin(r.list, demands, shadows); t != nil {
+		q.badCosts, q.absentCosts = bad, absent // findByBody counts them
+	}
+	return demands, shadows, t
+}
+
+// findByBody finds the rules that apply to a request whose body has told what they want to know, or has
+// not.
 func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
 	q := &r.request
-	bad, absent := q.badCosts, q.absentCosts // were counted when the headers came
 	q.told = b
 	demands, shadows = r.find()
-	q.told, q.badCosts, q.absentCosts = nil, bad, absent
+	q.told = nil
 	if b.unread {
 		q.unreadBodies++
 	}

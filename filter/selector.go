@@ -57,6 +57,8 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 		k.property = r.usePart(sourceProperty, part{kind: inNetworks, networks: s.Networks})
 	case config.SelectLiteral:
 		k.property = r.use(property{part: part{kind: literal, literal: []byte(s.Name)}})
+	case config.SelectBody:
+		k.property = r.useBody(s.Name, s.Default, s.Longest)
 	case config.SelectClientIP:
 		k.property = r.use(sourceProperty)
 		k.address, k.prefix4, k.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix

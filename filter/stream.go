@@ -90,20 +90,33 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if n := all.engine.node; n != nil && n.HoldsHits() {
 		n.AddHeld(all.engine.now())
 	}
+	if all.rules.readsBodies && !end {
+		return s.awaitBody()
+	}
 	demands, shadows := all.rules.find()
 	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
-	if all.rules.readsBodies && !end {
-		if told, comes := all.bodies.expect(all.rules.list, demands, shadows); comes {
-			told.at, s.told = len(all.waiting), told
-			all.waiting = append(all.waiting, s)
-			return types.ActionPause // until its body has come
-		} else if told != nil {
-			return s.decideByBody(told)
-		}
-	}
 	return s.decide(demands, shadows)
+}
+
+// awaitBody decides a request that a body may follow, or has it wait for that.
+//
+//go:noinline
+func (s *stream) awaitBody() types.Action {
+	all := s.all
+	demands, shadows, told := all.rules.findAwaiting(&all.bodies)
+	switch {
+	case len(demands)+len(shadows) == 0:
+		return types.ActionContinue
+	case told == nil:
+		return s.decide(demands, shadows)
+	case !all.bodies.comes(told):
+		return s.decideByBody(told)
+	}
+	told.at, s.told = len(all.waiting), told
+	all.waiting = append(all.waiting, s)
+	return types.ActionPause // until its body has come
 }
 
 // OnHttpRequestBody implements types.HttpContext. If the proxy stops headers only, the body of a
@@ -181,6 +194,9 @@ func (s *stream) decideByBody(t *told) types.Action {
 	all := s.all
 	demands, shadows := all.rules.findByBody(t)
 	all.bodies.end(t)
+	if len(demands)+len(shadows) == 0 {
+		return types.ActionContinue
+	}
 	for i := range demands {
 		if demands[i].Cost == refusedCost && all.rules.of(&demands[i]).cost.path != nil {
 			return s.refuseInvalid(demands, i, fields.UnreadBody)

@@ -2,15 +2,14 @@ package filter
 
 import "weir/internal/jsonpath"
 
-// told has the costs that a request's body tells.
+// told has what a request's body tells.
 type told struct {
-	// numbers has the body's numbers that the applying rules read. missing of them are still of use
-	// to read.
-	numbers []bodyNumber
+	// parts has what the applying rules read of the body. missing of them are still of use to read.
+	parts   []bodyPart
 	missing int
 	size    int  // of what has come
 	whole   bool // that is all
-	// unread is set if a rule has not got its number of a body that may have it.
+	// unread is set if a rule has not got its part of a body that may have it.
 	unread bool
 	// at is the request's place among those that wait, until then.
 	at    int
@@ -21,20 +20,33 @@ type told struct {
 	sized   bool
 }
 
-// bodyNumber reads the numbers of a rule.
-type bodyNumber struct {
+// bodyPart reads the numbers of a rule, or a text that any number of rules read.
+type bodyPart struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	reader jsonpath.Reader
 	path   *jsonpath.Path
-	broken bool // the body can't be read on
+	text   string // the path of a text; empty for numbers
+	broken bool   // the body can't be read on
+}
+
+// another is a further part.
+func (b *told) another() *bodyPart {
+	if len(b.parts) == cap(b.parts) {
+		b.parts = append(b.parts, bodyPart{})
+	} else {
+		b.parts = b.parts[:len(b.parts)+1] // with the memory that its reader has
+	}
+	p := &b.parts[len(b.parts)-1]
+	p.broken = false
+	return p
 }
 
 // feed reads a piece of the body.
 func (b *told) feed(piece []byte) {
-	for i := range b.numbers {
-		if n := &b.numbers[i]; !n.broken && n.reader.Feed(piece) {
-			n.broken = true
+	for i := range b.parts {
+		if p := &b.parts[i]; !p.broken && p.reader.Feed(piece) {
+			p.broken = true
 			b.missing--
 		}
 	}
@@ -46,12 +58,36 @@ func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 	if b == nil {
 		return none
 	}
-	for i := range b.numbers {
-		if n := &b.numbers[i]; n.path == path {
-			numbers := n.reader.Numbers()
+	for i := range b.parts {
+		if p := &b.parts[i]; p.path == path && p.text == "" {
+			numbers := p.reader.Numbers()
 			numbers.Sound = numbers.Sound && b.whole
 			return numbers
 		}
 	}
 	return none
+}
+
+// textAt is where the text of a path is among the parts, or -1.
+func (b *told) textAt(path string) int {
+	for i := range b.parts {
+		if b.parts[i].text == path {
+			return i
+		}
+	}
+	return -1
+}
+
+// text returns what the body has at a path, if it has anything, and whether no parser can find anything
+// else.
+func (b *told) text(path string) (text []byte, found, sound bool) {
+	i := b.textAt(path)
+	if i < 0 {
+		return nil, false, true
+	}
+	text, found, sound = b.parts[i].reader.Only()
+	if !b.whole {
+		return nil, false, false
+	}
+	return text, found, sound
 }

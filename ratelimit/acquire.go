@@ -111,6 +111,18 @@ func (n *Namespace) renew() {
 	}
 }
 
+// held calls visit with what callers of Acquire hold, as long as that wants more. The lock is held.
+func (n *Namespace) held(visit func(c *node.Charge, since int64) (more bool)) {
+	for at := n.places.Front(); at != nil; at = at.Next() {
+		p := at.Value.(*place)
+		for i := range p.charges {
+			if !visit(&p.charges[i], p.since) {
+				return
+			}
+		}
+	}
+}
+
 // hold notes what a call holds, if it is allowed and asks for that.
 func (c *call) hold(demands []node.Demand, now int64, verdict counter.Verdict) {
 	if c.held != nil && verdict == counter.Allowed {

@@ -26,6 +26,11 @@ type Rule struct {
 	// Hold is for how long a request may hold what it has acquired of a rule with [InFlight]: then its
 	// place is taken for lost. It is ten minutes if it is 0.
 	Hold time.Duration
+	// Delay is for how long a request may wait for room by [Limiter.Wait], five minutes at most, and as
+	// much if it is 0. Queue is how many of a key may wait in the namespace at the same time, 10,000 if
+	// it is 0.
+	Delay time.Duration
+	Queue int
 }
 
 const maxRuleName = 64
@@ -340,6 +345,7 @@ type call struct {
 	told      chan struct{}
 	decision  Decision
 	held      **place // where what the call holds is to be told; nil if it holds nothing
+	patient   bool    // whether the call waits for room
 }
 
 // call is a call to use. The lock is held, as it is to release it.
@@ -352,7 +358,7 @@ func (n *Namespace) call() (c *call) {
 	}
 	n.taken++
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
-	c.held = nil
+	c.held, c.patient, c.wait.Patience = nil, false, -1
 	return c
 }
 
@@ -394,7 +400,12 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 	verdict := n.node.Decide(c.demands, now, &c.wait)
 	if verdict != counter.Unsure {
 		c.conclude(c.demands, now, verdict)
-	} else if err := c.await(ctx); err != nil {
+		return c.decision, nil
+	}
+	if n.backend == nil {
+		n.alarm.arm()
+	}
+	if err := c.await(ctx); err != nil {
 		return Decision{}, err
 	}
 	return c.decision, nil
@@ -412,6 +423,10 @@ func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict
 // [ErrClosed], if the namespace waits for nothing more. The lock is held before and after.
 func (c *call) await(ctx context.Context) error {
 	n := c.namespace
+	var shut <-chan struct{}
+	if c.patient {
+		shut = n.shut
+	}
 	n.mu.Unlock()
 	select {
 	case <-c.told:
@@ -419,6 +434,7 @@ func (c *call) await(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	case <-n.running.Done():
+	case <-shut:
 	}
 	n.mu.Lock()
 	if !c.wait.Waiting() {
@@ -430,7 +446,11 @@ func (c *call) await(ctx context.Context) error {
 	if err == nil {
 		err = ErrClosed
 	}
-	return fmt.Errorf("ratelimit: namespace %q: wait for the backend: %w", n.name, err)
+	what := "the backend"
+	if c.patient {
+		what = "room"
+	}
+	return fmt.Errorf("ratelimit: namespace %q: wait for %s: %w", n.name, what, err)
 }
 
 // conclude describes what was decided.

@@ -41,6 +41,8 @@ type Namespace struct {
 	// gone is closed after that, and closing is the error of Close.
 	closed  bool
 	gone    chan struct{}
+	shut    chan struct{} // closed with closed: nobody waits for room any more
+	alarm   alarm         // of a namespace without a backend
 	closing error
 	calls   []*call // to be used again
 	// places are held by callers of Acquire, those first that were renewed longest ago.
@@ -69,7 +71,12 @@ func (h *host) Now() int64 { return h.namespace.clock().UnixNano() }
 
 // TickEvery implements node.Host.
 func (h *host) TickEvery(millis uint32) {
-	h.namespace.ticker.Reset(time.Duration(millis) * time.Millisecond)
+	every := time.Duration(millis) * time.Millisecond
+	if n := h.namespace; n.backend == nil {
+		n.alarm.set(every)
+	} else {
+		n.ticker.Reset(every)
+	}
 }
 
 // Send implements node.Host.
@@ -250,7 +257,8 @@ func (n *Namespace) out(last uint64) bool {
 
 // Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
 //
-// From now on calls fail with [ErrClosed]. Those that wait for the backend get its answer first, or
+// From now on calls fail with [ErrClosed], and so do those that wait for room. Those that wait for the
+// backend get its answer first, or
 // are decided when their time is over: Options.Timeout bounds that. Then Close waits until
 // the backend has all, for five seconds at most. It fails if the backend can't be reached, or if ctx
 // ends before. In the latter case calls that still wait fail with ErrClosed, too: a program that ends
@@ -260,7 +268,9 @@ func (n *Namespace) out(last uint64) bool {
 func (n *Namespace) Close(ctx context.Context) error {
 	n.mu.Lock()
 	again := n.closed
-	n.closed = true
+	if n.closed = true; !again {
+		close(n.shut)
+	}
 	n.leave()
 	n.mu.Unlock()
 	if again {

@@ -258,6 +258,9 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	return err
 }
 
+// inFlight is the algorithm whose hits are places that requests hold.
+var inFlight = window.Shape{Kind: window.InFlight}.Name()
+
 // show prints a counter, a limit a line, and what to say if nothing is used.
 func (c *counterCommand) show(found *server.Counter, unused string) {
 	used, known := false, true
@@ -268,7 +271,13 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		if at := c.calendarOf(l, time.Now().UnixNano()); at >= 0 {
 			span = "a " + calendar.Periods[slices.Index(calendar.Lengths[:], c.limits[at].Width)]
 		}
-		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "), " of ", span, ": ")
+		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "))
+		if held := l.Algorithm == inFlight; held {
+			l.ResetMS = nil // nobody knows when requests end
+		} else {
+			fmt.Fprint(c.out, " of ", span)
+		}
+		fmt.Fprint(c.out, ": ")
 		if l.Limit == nil {
 			known = false
 			fmt.Fprintf(c.out, "%d used", l.Used)
@@ -283,6 +292,9 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			fmt.Fprintf(c.out, ", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
 		}
 		fmt.Fprintln(c.out)
+	}
+	for _, h := range found.Holders {
+		fmt.Fprintf(c.out, "  node %s holds %d, the oldest for %v\n", h.Node, h.Places, time.Duration(h.OldestMS)*time.Millisecond)
 	}
 	if !used {
 		fmt.Fprintln(c.out, unused)

@@ -77,6 +77,7 @@ input.
 
   weir simulate --config new.json access.log access.log.1.gz
   weir simulate --config new.json --html report.html access.log
+  weir simulate --descriptors limits.yaml --descriptors envoy.yaml access.log
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or as a shadow would refuse", operands: reportUsage, run: report, help: backendHelp},

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // noticeLife is for how long nodes that come back hear of a counter that was changed. Without it they
@@ -25,13 +26,56 @@ type Counter struct {
 	// store has any, though all their hits may have been given back.
 	Limits []store.LimitCounter
 	Known  bool
+	// Holders are the nodes whose requests hold places of the key, as they have told lately, those first
+	// that hold most.
+	Holders []Holder
+}
+
+// Holder is a node whose requests hold places of a key: the oldest since a time of the store's clock.
+type Holder struct {
+	Node, Places, SinceNanos uint64
 }
 
 // Counter is that of a key, as the store has it now.
 func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	return b.counter(ctx, namespace, id)
+	if c, err = b.counter(ctx, namespace, id); err != nil {
+		return c, err
+	}
+	if slices.ContainsFunc(c.Limits, func(l store.LimitCounter) bool { return window.Kind(l.Kind).Held() }) {
+		c.Holders, err = b.holders(ctx, namespace, id, c.NowNanos)
+	}
+	return c, err
+}
+
+// holders are the nodes that have told of places of a key.
+func (b *Backend) holders(ctx context.Context, namespace string, id wire.ID, now uint64) ([]Holder, error) {
+	reports, err := b.reports(ctx, namespace, now)
+	if err != nil {
+		return nil, err
+	}
+	by := map[uint64]*Holder{}
+	for _, r := range reports {
+		for i := range r.Held {
+			h := &r.Held[i]
+			if h.ID != id {
+				continue
+			}
+			of := by[r.Node]
+			if of == nil {
+				of = &Holder{Node: r.Node, SinceNanos: h.SinceNanos}
+				by[r.Node] = of
+			}
+			of.Places, of.SinceNanos = of.Places+h.Places, min(of.SinceNanos, h.SinceNanos)
+		}
+	}
+	var all []Holder
+	for _, of := range by {
+		all = append(all, *of)
+	}
+	slices.SortFunc(all, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.Places, a.Places), cmp.Compare(a.Node, b.Node)) })
+	return all, nil
 }
 
 func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {

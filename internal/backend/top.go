@@ -116,24 +116,28 @@ const reportLife = uint64(15e9)
 func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	bodies, err := b.store.Reports(ctx, namespace)
-	if err != nil || len(bodies) == 0 {
-		return Top{}, err
-	}
 	// A push of nothing is a read, here of the time.
 	out, err := b.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1}, 1)
 	if err != nil {
 		return Top{}, err
 	}
-	now := out.Answer.NowNanos
-	var reports []*wire.Report
+	reports, err := b.reports(ctx, namespace, out.Answer.NowNanos)
+	if err != nil || len(reports) == 0 {
+		return Top{}, err
+	}
+	return merge(reports, rule), nil
+}
+
+// reports are the newest of a namespace's senders, but for those that are gone.
+func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (reports []*wire.Report, err error) {
+	bodies, err := b.store.Reports(ctx, namespace)
 	for _, body := range bodies {
 		// Another version's, or nobody's: whoever else writes to the store.
 		if r, err := wire.DecodeReport(body); err == nil && r.Namespace == namespace && r.AtNanos+reportLife > now {
 			reports = append(reports, r)
 		}
 	}
-	return merge(reports, rule), nil
+	return reports, err
 }
 
 // seen is a rule's part of a report.

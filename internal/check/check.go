@@ -229,18 +229,44 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 	for _, w := range config.Warnings(parsed) {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)
 	}
-	for i := range parsed.Rules {
-		if b := parsed.Rules[i].CostFromBody; bodies != "" && b != nil {
-			path := "rules[" + strconv.Itoa(i) + "].reserve.request_json"
-			c.add(mistake{d.from(locate(root, path)), path, strings.Replace(bodies, defaultTaken, unreadBody[b.Unread], 1)}, true)
+	if bodies != "" {
+		for i := range parsed.Rules {
+			ofBodies("rules["+strconv.Itoa(i)+"]", &parsed.Rules[i], func(path, unread string) {
+				c.add(mistake{d.from(locate(root, path)), path, strings.Replace(bodies, defaultTaken, unread, 1)}, true)
+			})
 		}
 	}
 	return parsed
 }
 
+// ofBodies calls found with each path in a rule that reads a request's body, and with what happens to
+// requests whose body can't be read.
+func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
+	if b := rule.CostFromBody; b != nil {
+		found(path+".reserve.request_json", unreadBody[b.Unread])
+	}
+	for i := range rule.Match.Body {
+		found(path+".match.request_json."+rule.Match.Body[i].Path, nothingFound)
+	}
+	for i := range rule.Except {
+		for j := range rule.Except[i].Match.Body {
+			found(path+".except["+strconv.Itoa(i)+"].request_json."+rule.Except[i].Match.Body[j].Path, nothingFound)
+		}
+	}
+	for i := range rule.Key {
+		if rule.Key[i].Kind == config.SelectBody {
+			found(path+".key["+strconv.Itoa(i)+"].request_json", defaultTaken)
+		}
+	}
+	if by := rule.Overrides.By; by != nil && by.Kind == config.SelectBody {
+		found(path+".overrides.by.request_json", defaultTaken)
+	}
+}
+
 // Why the default of a request_json may be taken, or what else the rule does with what it can't read.
 const (
 	defaultTaken  = "the default is taken"
+	nothingFound  = "nothing is found"
 	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
 	bodiesUnknown = "needs " + bringsBodies + ", or else " + defaultTaken
 	bodiesKept    = defaultTaken + ": want " + bringsBodies

@@ -105,8 +105,13 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 			warn(path+".cost_on_response", "a compressed response can't be read, and costs what was reserved: "+
 				"the decompressor has to come after this filter, as responses pass filters from the last to the first")
 		}
-		if rule.CostFromBody != nil && f.decompresses("request", f.after) && !f.decompresses("request", f.before) {
-			warn(path+".reserve.request_json", "the default is taken of a compressed request: the decompressor has to come before this filter")
+		if f.decompresses("request", f.after) && !f.decompresses("request", f.before) {
+			ofBodies(path, rule, func(path, unread string) {
+				if unread != nothingFound {
+					unread = defaultTaken
+				}
+				warn(path, unread+" of a compressed request: the decompressor has to come before this filter")
+			})
 		}
 	}
 }

@@ -42,7 +42,15 @@ func (r *Reader) takeNumber(kind Kind) {
 	switch kind {
 	case Null:
 		r.lack()
-	case Number, String:
+	case Number, String, Bool:
+		if r.single {
+			r.takeOnly(kind)
+			return
+		}
+		if kind == Bool {
+			r.finish(kind)
+			return
+		}
 		hits, ok := Natural(r.value)
 		if !ok {
 			r.finish(Malformed)

@@ -123,6 +123,7 @@ func FuzzNumbers(f *testing.F) {
 			if !got.Found && got.Largest != 0 || got.Sound && !got.Found && !got.Lacking {
 				t.Fatalf("%s of %q: %+v", path, text, got)
 			}
+			wantOnly(t, &r, path, text, int(size)+1)
 			for parser, found := range map[string]any{"first": first(path, text), "last": last(path, text), "struct": filled(path, text)} {
 				if !got.Sound {
 					continue

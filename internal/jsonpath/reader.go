@@ -102,6 +102,8 @@ type Reader struct {
 	all     bool    // that the text has is read: see Largest
 	numbers Numbers // of it so far
 	exact   bool    // the last name is as in the path
+	single  bool    // a single value is wanted, and no number: see ResetOnly
+	only    []byte  // it
 }
 
 // Reset makes the reader one of a new text. It allocates only if the path has more names than any
@@ -114,7 +116,7 @@ func (r *Reader) Reset(path *Path) {
 	r.state, r.kind, r.value = begin, Missing, r.value[:0]
 	r.wanted, r.taken = true, false
 	r.escape, r.high, r.quoted = 0, 0, false
-	r.all, r.numbers = false, Numbers{}
+	r.all, r.numbers, r.single = false, Numbers{}, false
 }
 
 // Value returns what was found: once Feed has reported true, or where the text ends. The bytes are

@@ -101,7 +101,9 @@ func (h *charges) renew(c *Charge, now int64) {
 }
 
 // release gives back the hits that a request has held. Where they were leased, the next request of this
-// process gets them without asking for them.
+// process gets them without asking for them: if the limit is one of which nodes lease ahead, or the backend
+// has no more. Else the backend gets them at once, or who sends one request after the other would find his
+// place at another node each time.
 func (h *charges) release(c *Charge, now int64) {
 	if c.Cost == 0 {
 		return
@@ -120,10 +122,22 @@ func (h *charges) release(c *Charge, now int64) {
 			return
 		}
 		adopted := h.keys.adopt(d, now)
-		d.Counter.Relend(c.numbers[:len(c.Rule.Limits)], c.Cost)
+		numbers := c.numbers[:len(c.Rule.Limits)]
+		keeps := d.Rule.Leases() || d.Counter.DryUntil(now) > now
+		if keeps {
+			d.Counter.Relend(numbers, c.Cost)
+		} else {
+			if !d.Counter.Identified() {
+				d.Counter.Identify(h.keys.identity(d))
+			}
+			d.Counter.Revise(numbers, c.at, c.Cost, 0, now)
+		}
 		if h.keys.write(d, now) {
 			if c.Cost = 0; adopted {
 				h.pushes.enlist(d)
+			}
+			if !keeps {
+				h.pushes.hasten(d)
 			}
 			return
 		}

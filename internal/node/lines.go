@@ -7,6 +7,7 @@ import (
 // lines are the requests that wait for room, those of each key in a line of their own.
 type lines struct {
 	link    *link
+	ticks   *ticks
 	of      map[sharedata.Address]*keyLine
 	due     alarms[*keyLine] // when the first of a line is to be decided again
 	order   order
@@ -81,6 +82,7 @@ func (l *keyLine) remove(w *Wait) {
 		r.ahead.room.behind = r.behind
 	} else if l.first = r.behind; l.first != nil {
 		s.due.set(&l.alarm, now)
+		s.ticks.within(leastDelay) // an answer may have let the one before go
 	} else {
 		s.due.stop(&l.alarm)
 		delete(s.of, l.address)

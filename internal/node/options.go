@@ -29,6 +29,9 @@ type Options struct {
 	// is used.
 	Host    Host
 	Timeout int64
+	// Collect is how long questions that requests wait for are collected after a callout with some, in
+	// nanoseconds: while there are many, each callout has more of them, and they cost less.
+	Collect int64
 	// Turned, unless it is nil, is told how pushes end when nobody waits for the backend any more,
 	// or when the reason changes, and is told PushAnswered when the backend is back; once for all
 	// the process's nodes.
@@ -40,6 +43,9 @@ type Options struct {
 	KeySecret string
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner
+	// Held, unless it is nil, calls visit with what requests hold, and since when by the backend's clock,
+	// as long as visit wants more. It is for reports.
+	Held func(visit func(c *Charge, since int64) (more bool))
 }
 
 // FailureMode says what becomes of requests while the backend can't be reached. The configuration

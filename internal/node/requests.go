@@ -54,13 +54,13 @@ func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.V
 
 // decideNow decides a request, or has it wait.
 func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
-	if q.lines != nil {
+	if q.lines != nil && (w.Patience >= 0 || q.lines.waiting > 0) {
 		if d := q.lines.occupied(demands); d != nil {
 			return q.lineUp(w, demands, d, now)
 		}
 	}
 	verdict := q.decideAtOnce(demands, now, w)
-	if q.lines != nil && verdict == counter.Rejected {
+	if q.lines != nil && verdict == counter.Rejected && w.Patience >= 0 {
 		if d := q.delaying(demands, now); d != nil {
 			return q.lineUp(w, demands, d, now)
 		}
@@ -198,10 +198,13 @@ func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) coun
 		}
 	}
 	of.Verdict = counter.Rejected
-	delay := &of.Rule.Delay
+	delay := of.Rule.Delay
 	ahead := q.lines.waitingFor(of.address)
-	if ahead >= delay.Queue {
+	if ahead >= delay.Queue || w.Patience < 0 {
 		return counter.Rejected
+	}
+	if w.Patience > 0 {
+		delay.Most = min(delay.Most, w.Patience)
 	}
 	for i := range demands {
 		d, before := &demands[i], 0
@@ -247,7 +250,7 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter.Verdict) bool {
 	if verdict == counter.Rejected {
 		switch d := q.delaying(demands, now); {
-		case d == nil:
+		case d == nil || w.Patience < 0:
 		case !w.waitsForRoom():
 			if q.lineUp(w, demands, d, now) == counter.Unsure {
 				return true
@@ -457,7 +460,7 @@ func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdi
 
 // tell ends all waiting of a request.
 func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Verdict) {
-	if verdict == counter.Rejected || q.rules.marks {
+	if q.watch.sightings != nil && (verdict == counter.Rejected || q.rules.marks) {
 		q.watch.seeRefused(demands, now, w.weight)
 	}
 	if q.rules.warns {

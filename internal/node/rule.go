@@ -104,6 +104,9 @@ func (r *Rule) compile(index int) {
 // exact reports whether the backend decides each request.
 func (r *Rule) exact() bool { return r.SyncRate == 0 }
 
+// hasty reports whether the backend is to hear at once of hits that go back.
+func (r *Rule) hasty() bool { return r.exact() || r.Limits[0].Kind.Held() && r.Synced() && !r.Leases() }
+
 // forgets reports whether a limit is a log, which keeps no more hits than that. Those that pass without
 // the backend push others out of it, and grants that go back after leave room again.
 func (r *Rule) forgets() bool {

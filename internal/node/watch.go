@@ -17,6 +17,38 @@ type watch struct {
 	warnings *warnings
 	// sightings are nil if the node is local.
 	sightings *sightings
+	// visit is Options.Held, and held what it has told last.
+	visit func(visit func(c *Charge, since int64) (more bool))
+	held  []wire.HeldKey
+}
+
+// visitedPerReport bounds the requests that are asked what they hold.
+const visitedPerReport = 1024
+
+// heldKeys are keys that requests hold places of, for a report: those that are found first. They are valid
+// until the next call.
+func (w *watch) heldKeys() []wire.HeldKey {
+	w.held = w.held[:0]
+	visited := 0
+	w.visit(func(c *Charge, since int64) (more bool) {
+		visited++
+		if c.id == [16]byte{} || c.Cost == 0 || !c.Rule.Synced() {
+			return visited < visitedPerReport
+		}
+		at := 0
+		for at < len(w.held) && w.held[at].ID != c.id {
+			at++
+		}
+		switch {
+		case at < len(w.held):
+			h := &w.held[at]
+			h.Places, h.SinceNanos = min(h.Places+c.Cost, wire.MaxHits), min(h.SinceNanos, uint64(max(0, since)))
+		case at < wire.MaxReportHeld:
+			w.held = append(w.held, wire.HeldKey{ID: c.id, Places: min(c.Cost, wire.MaxHits), SinceNanos: uint64(max(0, since))})
+		}
+		return visited < visitedPerReport
+	})
+	return w.held
 }
 
 // see notes what a request asks for, and unless it waits what became of it.
@@ -106,6 +138,9 @@ func (w *watch) tellSightings() {
 	head := wire.Report{Namespace: w.callouts.namespace, Node: w.callouts.id, Sender: w.callouts.worker, AtNanos: uint64(max(0, now+w.link.offset))}
 	if w.warnings != nil {
 		head.Warnings = w.warnings.tell(w.rules.list)
+	}
+	if w.visit != nil {
+		head.Held = w.heldKeys()
 	}
 	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
 	for i := range w.rules.list {

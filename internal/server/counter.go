@@ -27,6 +27,17 @@ type Counter struct {
 	Known bool `json:"known"`
 	// Override is in force for the key. It is nil if there is none.
 	Override *Override `json:"override,omitempty"`
+	// Holders are the nodes whose requests hold places of the key, as they have told lately.
+	Holders []CounterHolder `json:"holders,omitempty"`
+}
+
+// CounterHolder is a node whose requests hold places.
+type CounterHolder struct {
+	// Node is the node's number, in hexadecimal digits.
+	Node   string `json:"node"`
+	Places uint64 `json:"places"`
+	// OldestMS is for how many milliseconds the oldest of them has been held.
+	OldestMS uint64 `json:"oldest_ms"`
 }
 
 // CounterLimit is one limit's part.
@@ -101,6 +112,11 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	counter := Counter{Limits: []CounterLimit{}, Known: found.Known}
+	for _, of := range found.Holders {
+		counter.Holders = append(counter.Holders, CounterHolder{
+			Node: fmt.Sprintf("%016x", of.Node), Places: of.Places, OldestMS: (found.NowNanos - min(found.NowNanos, of.SinceNanos)) / 1e6,
+		})
+	}
 	rule, key := query.Get("rule"), query["key"]
 	var by []wire.OverrideLimit
 	for i := range overrides.List {

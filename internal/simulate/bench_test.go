@@ -62,7 +62,7 @@ func BenchmarkMillionLines(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			name := million(b, line)
 			runtime.GC()
-			before := heap()
+			before := inUse()
 			for b.Loop() {
 				log, err := os.Open(name)
 				if err != nil {
@@ -72,20 +72,20 @@ func BenchmarkMillionLines(b *testing.B) {
 				most := uint64(0)
 				r, err := Run(b.Context(), &Options{
 					Configuration: []byte(benchRules), Logs: []Log{{"log", log}}, Worst: 10,
-					Progress: func(int64) { most = max(most, heap()) },
+					Progress: func(int64) { most = max(most, inUse()) },
 				})
 				if err != nil || r.Requests != 1_000_000 {
 					b.Fatal(err, r)
 				}
-				b.ReportMetric(float64(max(most, heap())-before)/(1<<20), "MiB")
+				b.ReportMetric(float64(max(most, inUse())-before)/(1<<20), "MiB")
 			}
 			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/million")
 		})
 	}
 }
 
-// heap is the memory of objects, those among them that the collector has yet to find.
-func heap() uint64 {
+// inUse is the memory of objects, those among them that the collector has yet to find.
+func inUse() uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()

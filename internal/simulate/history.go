@@ -30,17 +30,19 @@ type event struct {
 	at           int64
 	cost         uint64
 	charge, back bool
+	lasts        int64 // for how long a request holds its cost
 }
 
 // An event's first number has these bits besides the milliseconds since the event before: whether
 // they are nanoseconds, which follow, as they may need all bits; whether a cost other than 1
-// follows; whether it is a charge.
+// follows; whether it is a charge, or goes back; whether it follows how long the request lasts.
 const (
 	inNanos = 1 << iota
 	hasCost
 	isCharge
 	isBack
-	flagBits = 4
+	hasLasts
+	flagBits = 5
 )
 
 func newHistory() *history { return &history{index: map[string]int32{}} }
@@ -57,9 +59,9 @@ func (h *history) find(name []byte) *key {
 	return &h.keys[at]
 }
 
-// add notes what was asked of a rule.
-func (h *history) add(d *node.Demand, at int64) {
-	h.find(d.Key).add(event{at: at, cost: d.Cost})
+// add notes what was asked of a rule, and for how long a request of a rule with places holds them.
+func (h *history) add(d *node.Demand, at, lasts int64) {
+	h.find(d.Key).add(event{at: at, cost: d.Cost, lasts: lasts})
 }
 
 // charge notes what the response to the last request has cost, or if hits are negative given back.
@@ -90,6 +92,9 @@ func (k *key) add(e event) {
 	if e.back {
 		flags |= isBack
 	}
+	if e.lasts != 0 {
+		flags |= hasLasts
+	}
 	if since%1e6 == 0 {
 		k.events = binary.AppendUvarint(k.events, since/1e6<<flagBits|flags)
 	} else {
@@ -98,6 +103,9 @@ func (k *key) add(e event) {
 	}
 	if e.cost != 1 {
 		k.events = binary.AppendUvarint(k.events, e.cost)
+	}
+	if e.lasts != 0 {
+		k.events = binary.AppendUvarint(k.events, uint64(e.lasts))
 	}
 }
 
@@ -122,6 +130,9 @@ func (r *reader) read(dst []event) []event {
 		e := event{at: r.at, cost: 1, charge: number&isCharge != 0, back: number&isBack != 0}
 		if number&hasCost != 0 {
 			e.cost = r.number()
+		}
+		if number&hasLasts != 0 {
+			e.lasts = int64(r.number())
 		}
 		dst = append(dst, e)
 	}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"container/heap"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"weir/internal/proxywasm"
 	"weir/internal/simulate/accesslog"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // proxy runs the plugin on requests of a log. Its clock is the log's.
@@ -33,6 +35,73 @@ type proxy struct {
 	log     []string
 	metrics map[string]uint64
 	names   []string // of metrics
+
+	now int64
+	// holds says that requests last for as long as the log says, and hold something meanwhile: open are
+	// those, and tickedAt is when the plugin has renewed what they hold. asks and answered keep their keys.
+	holds    bool
+	open     openStreams
+	tickedAt int64
+	asks     func() []int32
+	answered func(keys []int32)
+}
+
+// openStream is a request that lasts.
+type openStream struct {
+	ends    int64
+	request accesslog.Request
+	stream  types.HttpContext
+	keys    []int32
+}
+
+// openStreams are a heap, with the first that ends at its top.
+type openStreams []*openStream
+
+// Len implements heap.Interface, as do the next four.
+func (o openStreams) Len() int           { return len(o) }
+func (o openStreams) Less(i, j int) bool { return o[i].ends < o[j].ends }
+func (o openStreams) Swap(i, j int)      { o[i], o[j] = o[j], o[i] }
+func (o *openStreams) Push(x any)        { *o = append(*o, x.(*openStream)) }
+
+// Pop implements heap.Interface.
+func (o *openStreams) Pop() any {
+	last := len(*o) - 1
+	x := (*o)[last]
+	(*o)[last] = nil
+	*o = (*o)[:last]
+	return x
+}
+
+// finish ends all requests.
+func (p *proxy) finish() {
+	defer proxywasm.Use(p)()
+	for len(p.open) > 0 {
+		p.until(p.open[0].ends)
+	}
+}
+
+// until lets time pass, in which requests end.
+func (p *proxy) until(now int64) {
+	for len(p.open) > 0 {
+		next := min(p.open[0].ends, p.tickedAt+window.RenewEvery/2)
+		if next > now {
+			break
+		}
+		if p.now = max(p.now, next); next < p.open[0].ends {
+			p.tickedAt = next
+			p.plugin.OnTick()
+			continue
+		}
+		o := heap.Pop(&p.open).(*openStream)
+		p.request, p.asking = &o.request, true
+		p.answered(o.keys)
+		o.stream.OnHttpResponseHeaders(1, true)
+		o.stream.OnHttpStreamDone()
+	}
+	p.now = max(p.now, now)
+	if len(p.open) == 0 {
+		p.tickedAt = p.now
+	}
 }
 
 // asked counts how often a part was asked for.
@@ -66,10 +135,15 @@ func start(document []byte) (*proxy, error) {
 // send has the plugin decide a request, and reports whether it has refused it.
 func (p *proxy) send(r *accesslog.Request) (refused bool) {
 	defer proxywasm.Use(p)()
+	p.until(r.Time)
 	p.request, p.refused, p.asking = r, false, true
 	p.stream++
 	s := p.plugin.NewHttpContext(p.stream)
 	if s.OnHttpRequestHeaders(len(r.Fields), true) == types.ActionContinue {
+		if lasts, _ := r.Lasted(); p.holds && lasts > 0 {
+			heap.Push(&p.open, &openStream{r.Time + lasts, *r, s, p.asks()})
+			return false
+		}
 		p.asking = true
 		s.OnHttpResponseHeaders(1, true)
 	}
@@ -152,10 +226,7 @@ func (p *proxy) Log(level proxywasm.LogLevel, message string) {
 
 // Now implements proxywasm.Host.
 func (p *proxy) Now() int64 {
-	if p.request == nil {
-		return 0
-	}
-	return p.request.Time
+	return p.now
 }
 
 // SetTickPeriod implements proxywasm.Host.

@@ -113,8 +113,9 @@ type LimitReport struct {
 
 // LimitSpec is a limit as a configuration has it.
 type LimitSpec struct {
-	Limit     uint64 `json:"limit"`
-	Window    string `json:"window"`
+	Limit uint64 `json:"limit"`
+	// Window is empty for requests in flight.
+	Window    string `json:"window,omitempty"`
 	Algorithm string `json:"algorithm"`
 	Start     string `json:"start,omitempty"`
 	Precision string `json:"precision,omitempty"`
@@ -283,6 +284,9 @@ func share(part, whole uint64) float64 {
 // spec is a limit as a configuration has it.
 func spec(l *window.Limit) LimitSpec {
 	out := LimitSpec{Limit: l.Max, Window: span(l.Width), Burst: l.Burst}
+	if l.Kind.Held() {
+		out.Window = ""
+	}
 	if l.Calendar != nil {
 		out.Window = calendar.Periods[slices.Index(calendar.Lengths[:], l.Width)]
 	}

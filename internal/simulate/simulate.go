@@ -109,6 +109,7 @@ type simulation struct {
 
 	requests, refused uint64
 	first, last       int64
+	lasts             int64 // of the current request
 	timeline          timeline
 }
 
@@ -153,6 +154,8 @@ func (s *simulation) run(ctx context.Context, merger *accesslog.Merger) error {
 			}
 		}
 	}
+	s.tells.finish()
+	s.decides.finish()
 	return nil
 }
 
@@ -176,15 +179,24 @@ func (s *simulation) probe(sample []accesslog.Request) error {
 				s.missing[i] = append(s.missing[i], a.Part)
 			}
 		}
-		if s.config.Rules[i].Hold != 0 {
-			// Requests come one after the other here, and none lasts.
-			s.missing[i] = append(s.missing[i], accesslog.Part{Kind: accesslog.Property, Name: "request.duration"})
+		if s.config.Rules[i].Hold != 0 && !slices.ContainsFunc(sample, func(r accesslog.Request) bool { _, told := r.Lasted(); return told }) {
+			s.missing[i] = append(s.missing[i], accesslog.Duration)
+		}
+		if readsBody(&s.config.Rules[i]) {
+			s.missing[i] = append(s.missing[i], accesslog.Part{Kind: accesslog.Property, Name: "request.body"})
 		}
 		if len(s.missing[i]) == 0 {
 			s.kept = append(s.kept, i)
 		}
 	}
 	return nil
+}
+
+// readsBody reports whether a rule matches, counts or has limits by what a request's body says.
+func readsBody(r *config.Rule) bool {
+	ofBody := func(s config.Selector) bool { return s.Kind == config.SelectBody }
+	return len(r.Match.Body) > 0 || slices.ContainsFunc(r.Key, ofBody) || r.Overrides.By != nil && ofBody(*r.Overrides.By) ||
+		slices.ContainsFunc(r.Except, func(e config.Exception) bool { return len(e.Match.Body) > 0 })
 }
 
 // replay makes the function that decides a request. It is nil if no rule is left.
@@ -222,6 +234,12 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		s.count(demand, false) // nobody is refused
 	}
 	s.tells.charged = func(rule int, hits int64) { s.rules[rule].charge(hits) }
+	for _, p := range [...]*proxy{s.decides, s.tells} {
+		for _, i := range s.kept {
+			p.holds = p.holds || s.config.Rules[i].Hold != 0
+		}
+		p.asks, p.answered = s.asked, s.answered
+	}
 	s.decides.decided = func(demands []node.Demand, refused bool) {
 		if s.tells == s.decides {
 			s.note(demands)
@@ -237,6 +255,7 @@ func (s *simulation) decide(r *accesslog.Request) {
 		s.first = r.Time
 	}
 	s.last = r.Time
+	s.lasts, _ = r.Lasted()
 	if s.tells != s.decides {
 		s.tells.send(r)
 	}
@@ -251,7 +270,26 @@ func (s *simulation) decide(r *accesslog.Request) {
 func (s *simulation) note(demands []node.Demand) {
 	for i := range demands {
 		d := &demands[i]
-		s.rules[d.Rule.Index].add(d, s.last)
+		lasts := int64(0)
+		if hold := s.config.Rules[s.kept[d.Rule.Index]].Hold; hold != 0 {
+			lasts = min(s.lasts, int64(hold))
+		}
+		s.rules[d.Rule.Index].add(d, s.last, lasts)
+	}
+}
+
+// asked are the keys that the current request has asked for, for what its response costs.
+func (s *simulation) asked() (keys []int32) {
+	for _, h := range s.rules {
+		keys = append(keys, h.last)
+	}
+	return keys
+}
+
+// answered has what comes next be of a request with these keys.
+func (s *simulation) answered(keys []int32) {
+	for i, h := range s.rules {
+		h.last = keys[i]
 	}
 }
 

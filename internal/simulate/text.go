@@ -107,6 +107,9 @@ func (t *text) table(head string, rows func(row func(string, ...any))) {
 
 // String is the limit in words.
 func (s LimitSpec) String() string {
+	if s.Window == "" {
+		return count(s.Limit) + ", " + s.Name()
+	}
 	return fmt.Sprintf("%s in %s, %s", count(s.Limit), s.Window, s.Name())
 }
 

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"cmp"
+	"container/heap"
 	"math"
 	"math/bits"
 	"runtime"
@@ -27,16 +28,65 @@ type run struct {
 	state   window.State
 	passed  bool // the last request
 	refused uint64
+	// held are the requests that hold something of a limit of requests in flight.
+	held held
 }
 
 // begin forgets the key before. The state's memory stays.
 func (r *run) begin(v *variant, index int) {
 	r.state.Reset()
 	r.variant, r.index, r.passed, r.refused = v, index, false, 0
+	r.held.places, r.held.ends = 0, r.held.ends[:0]
+}
+
+// held are requests that hold places, the first that ends at the top of a heap.
+type held struct {
+	places uint64
+	ends   []hold
+}
+
+// hold is what a request holds until it ends.
+type hold struct {
+	at   int64
+	cost uint64
+}
+
+// Len implements heap.Interface, as do the next four.
+func (h *held) Len() int           { return len(h.ends) }
+func (h *held) Less(i, j int) bool { return h.ends[i].at < h.ends[j].at }
+func (h *held) Swap(i, j int)      { h.ends[i], h.ends[j] = h.ends[j], h.ends[i] }
+func (h *held) Push(x any)         { h.ends = append(h.ends, x.(hold)) }
+
+// Pop implements heap.Interface.
+func (h *held) Pop() any {
+	last := len(h.ends) - 1
+	x := h.ends[last]
+	h.ends = h.ends[:last]
+	return x
+}
+
+// replayHeld is replay of a limit of requests in flight.
+func (r *run) replayHeld(events []event) {
+	for i := range events {
+		e := &events[i]
+		for len(r.held.ends) > 0 && r.held.ends[0].at <= e.at {
+			r.held.places -= heap.Pop(&r.held).(hold).cost
+		}
+		if room := r.limit.Max - min(r.limit.Max, r.held.places); r.limit.Max == 0 || e.cost > room {
+			r.refused++
+			continue
+		}
+		r.held.places += e.cost
+		heap.Push(&r.held, hold{e.at + e.lasts, e.cost})
+	}
 }
 
 func (r *run) replay(events []event) {
 	l, s := &r.limit, &r.state
+	if l.Kind.Held() {
+		r.replayHeld(events)
+		return
+	}
 	for i := range events {
 		e := &events[i]
 		l.Advance(s, e.at)
@@ -253,6 +303,9 @@ func (v *variant) curve() (points []variant) {
 // algorithms are the same limit by each algorithm. Where a log of the limit would be too large, its
 // place is taken by the finest sub-buckets. If the variant is none of these, it is the first.
 func (v *variant) algorithms() (all []variant) {
+	if v.limit.Kind.Held() {
+		return []variant{*v} // others limit something else
+	}
 	own := false
 	for i := range window.Algorithms {
 		a := &window.Algorithms[i]

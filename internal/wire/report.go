@@ -6,12 +6,14 @@ import (
 	"strings"
 )
 
-// reportVersion begins a report. Older reports begin with oldVersion, or with warningVersion if
-// they warn. Neither tells what is recent, and the former has no warnings.
+// heldVersion begins a report of a sender whose requests hold places, and recentVersion any other.
+// Older reports begin with oldVersion, or with warningVersion if they warn. Neither tells what is
+// recent, and the former has no warnings.
 const (
 	oldVersion     = 0x71
 	warningVersion = 0x72
-	reportVersion  = 0x73
+	recentVersion  = 0x73
+	heldVersion    = 0x74
 )
 
 // Bounds of a report.
@@ -25,6 +27,8 @@ const (
 	MaxReportSample = 256
 	// MaxReportWarnings is the most warnings of a report.
 	MaxReportWarnings = 64
+	// MaxReportHeld is the most keys of which a report tells that requests hold places.
+	MaxReportHeld = 64
 	// MaxReportWindows is of how many windows a sample tells what a key asked for.
 	MaxReportWindows = 16
 	// MaxReportValues is the most values of a name, and MaxReportName its most bytes.
@@ -42,7 +46,15 @@ type Report struct {
 	AtNanos uint64
 	// Warnings are of keys that have neared a limit since the last report or the one before it.
 	Warnings []Warning
-	Rules    []RuleReport
+	// Held are keys of which the sender's requests hold places.
+	Held  []HeldKey
+	Rules []RuleReport
+}
+
+// HeldKey says that requests of a key hold so many places, the first since a time of the backend's clock.
+type HeldKey struct {
+	ID                 ID
+	Places, SinceNanos uint64
 }
 
 // Warning is of a key that has used so much of a limit that its rule warns.
@@ -154,11 +166,15 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 // IsReport reports whether a message is a report, and no push.
 func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
 
-func beginsReport(head byte) bool { return oldVersion <= head && head <= reportVersion }
+func beginsReport(head byte) bool { return oldVersion <= head && head <= heldVersion }
 
 // AppendReportHeader appends the part of a report before its rules, of which there are count.
 func AppendReportHeader(dst []byte, r *Report, count int) []byte {
-	dst = append(dst, reportVersion, byte(len(r.Namespace)))
+	version := byte(recentVersion)
+	if len(r.Held) > 0 {
+		version = heldVersion
+	}
+	dst = append(dst, version, byte(len(r.Namespace)))
 	dst = append(dst, r.Namespace...)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sender)
@@ -173,6 +189,15 @@ func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 			dst = appendUvarint(dst, n)
 		}
 		dst = append(dst, w.Name...)
+	}
+	if len(r.Held) == 0 {
+		return dst
+	}
+	dst = append(dst, byte(len(r.Held)))
+	for i := range r.Held {
+		h := &r.Held[i]
+		dst = append(dst, h.ID[:]...)
+		dst = binary.LittleEndian.AppendUint64(appendUvarint(dst, h.Places), h.SinceNanos)
 	}
 	return dst
 }
@@ -258,11 +283,19 @@ func DecodeReport(b []byte) (*Report, error) {
 			p.Warnings = append(p.Warnings, r.warning())
 		}
 	}
+	if version >= heldVersion {
+		for range r.most(int(r.byte()), MaxReportHeld) {
+			if r.err != nil {
+				break
+			}
+			p.Held = append(p.Held, r.heldKey())
+		}
+	}
 	for range rules {
 		if r.err != nil {
 			break
 		}
-		rule := r.ruleReport(version == reportVersion)
+		rule := r.ruleReport(version >= recentVersion)
 		if slices.ContainsFunc(p.Rules, func(other RuleReport) bool { return other.Name == rule.Name }) {
 			r.fail("want each rule once")
 		}
@@ -291,6 +324,12 @@ func (r *reader) amount() uint64 {
 		return 0
 	}
 	return n
+}
+
+func (r *reader) heldKey() (h HeldKey) {
+	copy(h.ID[:], r.bytes(len(h.ID)))
+	h.Places, h.SinceNanos = r.amount(), r.uint64()
+	return h
 }
 
 func (r *reader) warning() (w Warning) {

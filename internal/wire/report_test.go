@@ -75,6 +75,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A report tells what is held, and one that has nothing to tell of that is read by backends that do not know
+// it.
+func TestReportOfHeldPlaces(t *testing.T) {
+	r := exampleReport()
+	if version := AppendReport(nil, r)[0]; version != recentVersion {
+		t.Errorf("a report without held places has version %#x", version)
+	}
+	r.Held = []HeldKey{{ID: ID{1}, Places: 3, SinceNanos: 1_700_000_000_000_000_000}, {ID: ID{2}, Places: 1}}
+	body := AppendReport(nil, r)
+	got, err := DecodeReport(body)
+	if err != nil || !reflect.DeepEqual(got.Held, r.Held) || len(got.Rules) != len(r.Rules) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	for i := range body {
+		if _, err := DecodeReport(body[:i]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d bytes: %v", i, err)
+		}
+	}
+}
+
 // A backend of the last version passes over keys above the threshold, and takes the others as before.
 func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
 	s := &exampleReport().Rules[2].Sample
@@ -115,6 +135,8 @@ func TestReportBounds(t *testing.T) {
 		"warning's window":    func(r *Report) { r.Warnings[0].WidthMillis = MaxWidthMillis + 1 },
 		"warning's use":       func(r *Report) { r.Warnings[0].Used = MaxHits + 1 },
 		"warning's name":      func(r *Report) { r.Warnings[0].Name = []byte{9} },
+		"held keys":           func(r *Report) { r.Held = make([]HeldKey, MaxReportHeld+1) },
+		"held places":         func(r *Report) { r.Held = []HeldKey{{Places: MaxHits + 1}} },
 		"sample":              func(r *Report) { r.Rules[1].Sample.Keys = make([]SampledKey, MaxReportSample+1) },
 		"windows":             func(r *Report) { r.Rules[1].Sample.Keys[0].Asked[0].Hits = make([]uint32, MaxReportWindows+1) },
 	} {
@@ -128,7 +150,8 @@ func TestReportBounds(t *testing.T) {
 
 func FuzzDecodeReport(f *testing.F) {
 	f.Add(AppendReport(nil, exampleReport()))
-	f.Add([]byte{reportVersion})
+	f.Add([]byte{recentVersion})
+	f.Add([]byte{heldVersion})
 	silent := exampleReport()
 	silent.Warnings = nil
 	f.Add(AppendReport(nil, silent))

@@ -35,6 +35,10 @@ const (
 	isOriginalPath
 	isPeer
 	isClient
+	// isMillis is for how many milliseconds a request lasted from its time on, as Envoy tells. isSeconds is
+	// for how many seconds it lasted up to its time, as nginx tells.
+	isMillis
+	isSeconds
 )
 
 // known are the names that fields have in the encodings of Envoy Gateway and Istio, and what others
@@ -56,11 +60,13 @@ func init() {
 		{part: RequestID}:                    "request_id x-request-id x_request_id",
 		{part: Forwarded}:                    "x_forwarded_for x-forwarded-for http_x_forwarded_for",
 		{part: Status}:                       "response_code :status status http.response.status_code",
+		{role: isMillis}:                     "duration",
+		{role: isSeconds}:                    "request_time",
 		{part: Part{Property, "route_name"}}: "route_name",
 		{role: isNothing}: "protocol response_flags response_code_details connection_termination_details " +
-			"upstream_transport_failure_reason bytes_received bytes_sent duration upstream_service_time " +
+			"upstream_transport_failure_reason bytes_received bytes_sent upstream_service_time " +
 			"x-envoy-upstream-service-time upstream_host upstream_cluster upstream_local_address downstream_local_address " +
-			"requested_server_name body_bytes_sent request_time upstream_response_time",
+			"requested_server_name body_bytes_sent upstream_response_time",
 	} {
 		for name := range strings.FieldsSeq(names) {
 			known[name] = t
@@ -110,7 +116,7 @@ func (p *object) target(name string) target {
 }
 
 // found holds what a line tells that is not a part by itself.
-type found [isClient + 1]struct {
+type found [isSeconds + 1]struct {
 	text string
 	// given says that the user has named the field.
 	given bool
@@ -138,6 +144,8 @@ func (p *object) parse(line string, r *Request) error {
 	if r.Time, err = p.clock.read(f[isTime].text); err != nil {
 		return err
 	}
+	r.Time -= r.lasted(f[isSeconds].text, 1e9)
+	r.lasted(f[isMillis].text, 1e6)
 	if original := f[isOriginalPath].text; original != "" && !f[isPath].given {
 		f[isPath].text = original
 	}

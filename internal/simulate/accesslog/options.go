@@ -23,7 +23,7 @@ type Options struct {
 
 type column struct {
 	column int // from 0
-	part   Part
+	target
 }
 
 // Formats are the names of all formats.
@@ -31,16 +31,19 @@ var Formats = []string{"json", "envoy", "istio", "combined", "common"}
 
 // roles are the parts that have a name of their own.
 var roles = map[string]target{
-	"time":      {role: isTime},
-	"path":      {role: isPath},
-	"method":    {part: Method},
-	"host":      {part: Authority},
-	"client_ip": {role: isClient},
+	"time":         {role: isTime},
+	"path":         {role: isPath},
+	"method":       {part: Method},
+	"host":         {part: Authority},
+	"client_ip":    {role: isClient},
+	"duration":     {role: isMillis},
+	"request_time": {role: isSeconds},
 }
 
 // Map adds what a field of the log is, as NAME=PART: NAME is a field's of JSON, with dots where
 // objects are in objects, or the number of a field of text, counted from 1. PART is time, method,
-// path, host, client_ip, header:NAME, response_header:NAME or property:PATH.
+// path, host, client_ip, duration, request_time, header:NAME, response_header:NAME or property:PATH. A
+// duration is Envoy's, in milliseconds, and a request_time nginx's, in seconds up to the line's time.
 func (o *Options) Map(mapping string) error {
 	name, value, found := strings.Cut(mapping, "=")
 	if !found || name == "" {
@@ -52,7 +55,7 @@ func (o *Options) Map(mapping string) error {
 		kinds := map[string]PartKind{"header": Header, "response_header": ResponseHeader, "property": Property}
 		k, found := kinds[kind]
 		if !found || part == "" {
-			return fmt.Errorf("want one of time, method, path, host, client_ip, header:NAME, response_header:NAME and property:PATH after %.80q, got %.80q",
+			return fmt.Errorf("want one of time, method, path, host, client_ip, duration, request_time, header:NAME, response_header:NAME and property:PATH after %.80q, got %.80q",
 				name+"=", value)
 		}
 		if k != Property {
@@ -68,11 +71,11 @@ func (o *Options) Map(mapping string) error {
 		case isTime:
 			return errors.New("want the time where the format has it: times of text have no other place")
 		case isPath:
-			t.part = Path
+			t = target{part: Path}
 		case isClient:
-			t.part = Source
+			t = target{part: Source}
 		}
-		o.columns = append(o.columns, column{n - 1, t.part})
+		o.columns = append(o.columns, column{n - 1, t})
 		return nil
 	}
 	if o.names == nil {

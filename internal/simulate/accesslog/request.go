@@ -7,6 +7,11 @@
 // pseudo-headers among them, and properties such as source.address.
 package accesslog
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Request is a request as one line tells it.
 type Request struct {
 	// Time is in nanoseconds since the Unix epoch.
@@ -60,6 +65,8 @@ var (
 	Forwarded = Part{Header, "x-forwarded-for"}
 	// Source is the address of the client.
 	Source = Part{Property, "source.address"}
+	// Duration is for how long a request lasted, in whole nanoseconds.
+	Duration = Part{Property, "request.duration"}
 )
 
 // Find is the part of this kind and name. It is nil if the log does not tell.
@@ -70,6 +77,37 @@ func (r *Request) Find(kind PartKind, name string) *Field {
 		}
 	}
 	return nil
+}
+
+// lasted notes for how long the request lasted, in units of so many nanoseconds. It is told of no request
+// that lasted for longer than a year.
+func (r *Request) lasted(text string, unit int64) (nanos int64) {
+	const longest = 366 * 86400 * int64(1e9)
+	whole, fraction, _ := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || n < 0 || n > longest/unit {
+		return 0
+	}
+	nanos = n * unit
+	for _, digit := range fraction {
+		if digit < '0' || digit > '9' {
+			return 0
+		}
+		unit /= 10
+		nanos += int64(digit-'0') * unit
+	}
+	r.overwrite(Duration, strconv.FormatInt(nanos, 10))
+	return nanos
+}
+
+// Lasted is for how many nanoseconds the request lasted, and whether the log tells.
+func (r *Request) Lasted() (nanos int64, told bool) {
+	f := r.Find(Duration.Kind, Duration.Name)
+	if f == nil || f.Absent {
+		return 0, false
+	}
+	nanos, err := strconv.ParseInt(f.Value, 10, 64)
+	return nanos, err == nil
 }
 
 // set sets a part. A value that is already there stays.

@@ -190,17 +190,19 @@ type layout struct {
 	trusted   bool
 	forwarded int
 	parts     map[int]Part
+	// lasts has for how many milliseconds the request lasted; 0 if the format does not tell.
+	lasts int
 }
 
 var layouts = []layout{
 	// https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage#default-format-string
 	{
-		name: "envoy", shape: "bq......qqqqq", time: 0, request: 1, peer: -1, forwarded: 8,
+		name: "envoy", shape: "bq......qqqqq", time: 0, request: 1, peer: -1, forwarded: 8, lasts: 6,
 		parts: map[int]Part{2: Status, 9: UserAgent, 10: RequestID, 11: Authority},
 	},
 	// https://istio.io/latest/docs/tasks/observability/logs/access-log/#default-access-log-format
 	{
-		name: "istio", shape: "bq....q....qqqqq......", time: 0, request: 1, peer: 19, trusted: true, forwarded: 11,
+		name: "istio", shape: "bq....q....qqqqq......", time: 0, request: 1, peer: 19, trusted: true, forwarded: 11, lasts: 9,
 		parts: map[int]Part{2: Status, 12: UserAgent, 13: RequestID, 14: Authority},
 	},
 	// https://nginx.org/en/docs/http/ngx_http_log_module.html, with $http_x_forwarded_for behind it as in nginx.conf's own
@@ -249,9 +251,20 @@ func (p *text) parse(line string, r *Request) (err error) {
 	if peer != "" {
 		r.set(Source, peer)
 	}
+	if l.lasts > 0 {
+		r.lasted(p.tokens[l.lasts].text, 1e6)
+	}
 	for _, m := range p.options.columns {
-		if m.column < len(p.tokens) {
-			r.overwrite(m.part, p.tokens[m.column].text)
+		if m.column >= len(p.tokens) {
+			continue
+		}
+		switch text := p.tokens[m.column].text; m.role {
+		case isMillis:
+			r.lasted(text, 1e6)
+		case isSeconds:
+			r.Time -= r.lasted(text, 1e9)
+		default:
+			r.overwrite(m.part, text)
 		}
 	}
 	return nil

@@ -1,0 +1,178 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/internal/counter"
+	"weir/internal/proxywasm"
+)
+
+// textKey is the key of rule r for a request whose body says a model.
+func textKey(model string) string {
+	return string(counter.AppendPart(counter.AppendPart(nil, []byte("r")), []byte(model)))
+}
+
+// A key has what the body says, if all parsers find that there.
+func TestKeyOfBody(t *testing.T) {
+	const rule = `{"rules": [{"name": "r", "key": [{"request_json": "model", "default": "none", "longest": 8}], "limits": [{"limit": 9, "window": "1h"}]}]}`
+	for _, c := range []struct {
+		name    string
+		body    string
+		headers []string
+		size    int // of pieces; 0 for the whole
+		want    string
+		unread  uint64
+	}{
+		{name: "whole", body: `{"messages":[{"model":"x"}],"model":"gpt-5"}`, want: "gpt-5"},
+		{name: "bytes", body: `{"model":"gpt-5","messages":[]}`, size: 1, want: "gpt-5"},
+		{name: "escapes", body: `{"mod\u0065l":"gpt\u002d5"}`, want: "gpt-5"},
+		{name: "number", body: `{"model":7.0}`, want: "7"},
+		{name: "boolean", body: `{"model":true}`, want: "true"},
+		{name: "empty", body: `{"model":""}`, want: ""},
+		{name: "twice, the same", body: `{"model":"a","model":"a"}`, want: "a"},
+		{name: "twice", body: `{"model":"a","model":"b"}`, want: "none", unread: 1},
+		{name: "in capitals too", body: `{"model":"a","MODEL":"b"}`, want: "none", unread: 1},
+		{name: "missing", body: `{"messages":[]}`, want: "none"},
+		{name: "null", body: `{"model":null}`, want: "none"},
+		{name: "no body", want: "none"},
+		{name: "as long as it may be", body: `{"model":"12345678"}`, want: "12345678"},
+		{name: "too long", body: `{"model":"123456789"}`, want: "none", unread: 1},
+		{name: "object", body: `{"model":{}}`, want: "none", unread: 1},
+		{name: "form", body: `model=gpt-5`, want: "none", unread: 1},
+		{name: "cut off", body: `{"model":"gpt-5",`, want: "none", unread: 1},
+		{name: "behind the bound", body: `{"model":"gpt-5","x":"` + strings.Repeat("x", maxRequestBody) + `"}`, size: 1000, want: "none", unread: 1},
+		{name: "gzip", body: "\x1f\x8b", headers: []string{"content-encoding", "gzip"}, want: "none", unread: 1},
+		{name: "gRPC", body: `{"model":"gpt-5"}`, headers: []string{"content-type", "application/grpc"}, want: "none", unread: 1},
+		{name: "upgrade", body: `{"model":"gpt-5"}`, headers: []string{"upgrade", "websocket"}, want: "none", unread: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := newProxy(t).start(rule)
+			s, action := v.ask(c.headers...)
+			size := c.size
+			if size == 0 {
+				size = max(1, len(c.body))
+			}
+			waits := action != types.ActionContinue
+			for start := 0; waits && start <= len(c.body); start += size {
+				end := min(start+size, len(c.body))
+				waits = v.upload(s, end == len(c.body), c.body[start:end]) != types.ActionContinue
+			}
+			if waits {
+				t.Fatal("the request waits still")
+			}
+			if got := string(v.plugin.streams.rules.demands[0].Key); got != textKey(c.want) {
+				t.Errorf("the key is %q, want %q", got, textKey(c.want))
+			}
+			if got := v.count("unread_bodies_total"); got != c.unread {
+				t.Errorf("%d bodies were not read, want %d", got, c.unread)
+			}
+			v.reset(s)
+		})
+	}
+	v := newProxy(t).start(rule)
+	v.open()
+	if got := string(v.plugin.streams.rules.demands[0].Key); got != textKey("none") || v.count("unread_bodies_total") != 0 {
+		t.Errorf("a request without a body has the key %q", got)
+	}
+	s, _ := v.ask()
+	v.upload(s, false, `{"model":"b"}`)
+	defer proxywasm.Use(v)()
+	if s.OnHttpRequestTrailers(1) != types.ActionContinue || string(v.plugin.streams.rules.demands[0].Key) != textKey("b") {
+		t.Errorf("a request with trailers has the key %q", v.plugin.streams.rules.demands[0].Key)
+	}
+}
+
+// Rules apply by what the body says, and requests that no such rule is for don't wait for theirs.
+func TestMatchOfBody(t *testing.T) {
+	const limits = `"limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}]`
+	v := newProxy(t).start(`{"headers": ["ratelimit"], "rules": [
+		{"name": "all", ` + limits + `, "cost": {"header": "x-cost"}},
+		{"name": "big", "match": {"path": {"prefix": "/v1/"}, "request_json": {"model": {"prefix": "gpt-5"}, "stream": {"exact": "true"}}}, ` + limits + `},
+		{"name": "unknown", "match": {"path": {"prefix": "/v1/"}, "request_json": {"model": {"present": false}}}, ` + limits + `},
+		{"name": "paid", "match": {"path": {"prefix": "/v1/"}}, "except": [{"request_json": {"model": {"exact": "free"}}}], ` + limits + `},
+		{"name": "shadow", "mode": "shadow", "match": {"request_json": {"model": {"regex": "gpt-[45]"}}}, ` + limits + `}]}`)
+	for _, c := range []struct {
+		path, body, want string
+		shadow           uint64
+	}{
+		{"/v1/chat", `{"model":"gpt-5","stream":true}`, "all big paid", 1},
+		{"/v1/chat", `{"model":"gpt-5-mini","stream":true}`, "all big paid", 0},
+		{"/v1/chat", `{"model":"gpt-5","stream":false}`, "all paid", 1},
+		{"/v1/chat", `{"model":"gpt-5"}`, "all paid", 1},
+		{"/v1/chat", `{"model":"free"}`, "all", 0},
+		{"/v1/chat", `{"model":"free","model":"gpt-5"}`, "all unknown paid", 0},
+		{"/v1/chat", `{}`, "all unknown paid", 0},
+		{"/v1/chat", `none`, "all unknown paid", 0},
+		{"/v2/chat", `{"model":"gpt-4"}`, "all", 1},
+	} {
+		before := v.outcome("shadow", "shadow_allowed")
+		bad := v.count("bad_costs_total")
+		s, action := v.ask(":path", c.path, "x-cost", "none")
+		if action != types.ActionPause || v.upload(s, true, c.body) != types.ActionContinue {
+			t.Fatalf("%s: action %d", c.body, action)
+		}
+		v.respond(s, false)
+		var got []string
+		for _, item := range strings.Split(v.response["ratelimit"], ", ") {
+			name, _, _ := strings.Cut(item, ";")
+			got = append(got, strings.Trim(name, `"`))
+		}
+		if names := strings.Join(got, " "); names != c.want {
+			t.Errorf("%s: %s apply, want %s", c.body, names, c.want)
+		}
+		v.reset(s)
+		if n := v.outcome("shadow", "shadow_allowed") - before; n != c.shadow {
+			t.Errorf("%s: the shadow rule counts %d", c.body, n)
+		}
+		if n := v.count("bad_costs_total") - bad; n != 1 {
+			t.Errorf("%s: %d bad costs", c.body, n)
+		}
+	}
+	// A request for which no rule may apply goes on at once.
+	w := newProxy(t).start(`{"rules": [{"name": "big", "match": {"methods": ["PUT"], "request_json": {"model": {"present": true}}}, ` + limits + `}]}`)
+	if _, action := w.ask(); action != types.ActionContinue {
+		t.Error("a request waits for a body that no rule wants")
+	}
+	// One to which no rule applies in the end, too.
+	s, action := w.ask(":method", "PUT")
+	if action != types.ActionPause || w.upload(s, true, `{}`) != types.ActionContinue || w.reply != nil {
+		t.Errorf("action %d, reply %+v", action, w.reply)
+	}
+}
+
+// The limits may be those of what the body says.
+func TestOverridesOfBody(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}],
+		"overrides": {"by": {"request_json": "tier"}, "values": {"3": [{"limit": 30, "window": "1h", "algorithm": "fixed_window"}], "": [{"limit": 0, "window": "1h", "algorithm": "fixed_window"}]}}}]}`)
+	for body, want := range map[string]string{`{"tier":3}`: "29", `{"tier":"3"}`: "29", `{"tier":3.0}`: "29", `{"tier":4}`: "4"} {
+		s, _ := v.ask("x-key", body)
+		if v.upload(s, true, body) != types.ActionContinue || v.leaves(s) != want {
+			t.Errorf("%s leaves %s, want %s", body, v.response["x-ratelimit-remaining"], want)
+		}
+	}
+	s, _ := v.ask("x-key", "none")
+	if v.upload(s, true, `{}`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {
+		t.Errorf("a request that says nothing gets %+v", v.reply)
+	}
+}
+
+// Reading texts allocates nothing once there was a request.
+func TestTextsAllocateNothing(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "match": {"request_json": {"stream": {"exact": "true"}}}, "key": [{"request_json": "model"}, {"request_json": "n"}],
+		"limits": [{"limit": 999999999, "window": "1h"}]}]}`)
+	defer proxywasm.Use(v)()
+	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/"), ":authority": []byte("a")}
+	v.piece = []byte(`{"model":"gpt-5","n":7.00,"stream":true}`)
+	s := v.plugin.NewHttpContext(7).(*stream)
+	if allocated := testing.AllocsPerRun(50, func() {
+		if s.OnHttpRequestHeaders(3, false) != types.ActionPause || s.OnHttpRequestBody(len(v.piece), true) != types.ActionContinue {
+			t.Fatal(fmt.Sprint(v.reply))
+		}
+	}); allocated > 0 {
+		t.Errorf("%v allocations", allocated)
+	}
+}

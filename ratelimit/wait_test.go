@@ -1,0 +1,298 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/ratelimit"
+	"weir/ratelimit/stores"
+)
+
+// A client of somebody else's API sends ten requests a second, however many its goroutines want to send.
+func ExampleLimiter_Wait() {
+	requests, err := ratelimit.NewLimiter(ratelimit.TokenBucket(10, time.Second, 1))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	start := time.Now()
+	for range 3 {
+		if err := requests.Wait(ctx, "api.example"); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(time.Since(start) >= 200*time.Millisecond)
+	// Output: true
+}
+
+// waitAll has calls wait one after the other, and returns when each had room, or why it had none.
+func waitAll(t *testing.T, l *ratelimit.Limiter, calls int, ctx context.Context, key ...string) (after []time.Duration, failed []error) {
+	t.Helper()
+	start := time.Now()
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	order := make([]int, 0, calls)
+	failed = make([]error, calls)
+	for i := range calls {
+		group.Go(func() {
+			err := l.Wait(ctx, key...)
+			mu.Lock()
+			defer mu.Unlock()
+			if failed[i] = err; err == nil {
+				order, after = append(order, i), append(after, time.Since(start))
+			}
+		})
+		synctest.Wait()
+	}
+	group.Wait()
+	if !slices.IsSorted(order) {
+		t.Errorf("calls had room in the order %v", order)
+	}
+	return after, failed
+}
+
+// Calls have room one after the other, at the pace of the limit, and nobody overtakes them.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		kind string
+		pace time.Duration
+	}{
+		{"alone", 100 * time.Millisecond}, {"backend", 100 * time.Millisecond}, {"exact", 100 * time.Millisecond},
+		{"alone", 10 * time.Millisecond}, {"backend", 10 * time.Millisecond}, {"exact", 10 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(test.kind, " ", test.pace), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{{
+					Name: "r", Limits: []ratelimit.Limit{ratelimit.TokenBucket(uint64(time.Second/test.pace), time.Second, 1)},
+				}}}
+				if test.kind != "alone" {
+					store, err := stores.Open("memory")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer store.Close()
+					o.Backend, o.Exact = store, test.kind == "exact"
+				}
+				n, err := ratelimit.NewNamespace(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := n.Close(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}()
+				l, err := n.Limiter("r")
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					time.Sleep(test.pace / 2)
+					for range 35 {
+						if allowed, err := l.Allow(t.Context(), "ann"); allowed || err != nil {
+							t.Errorf("a call that does not wait overtakes: %v, %v", allowed, err)
+						}
+						time.Sleep(test.pace / 2)
+					}
+				}()
+				after, failed := waitAll(t, l, 20, t.Context(), "ann")
+				<-done
+				if err := errors.Join(failed...); err != nil {
+					t.Fatal(err)
+				}
+				for i, at := range after {
+					// A tick comes a millisecond late at most.
+					if want := time.Duration(i) * test.pace; at < want || at > want+time.Duration(i+1)*2*time.Millisecond {
+						t.Errorf("call %d had room after %v, want %v", i, at, want)
+					}
+				}
+				if allowed, err := l.Allow(t.Context(), "bob"); !allowed || err != nil {
+					t.Errorf("another key: %v, %v", allowed, err)
+				}
+			})
+		})
+	}
+}
+
+// No call waits for longer than ctx and the rule say, and behind no more than the rule says.
+func TestWaitIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{
+			{Name: "short", Limits: []ratelimit.Limit{ratelimit.TokenBucket(10, time.Second, 1)}, Delay: 250 * time.Millisecond},
+			{Name: "few", Limits: []ratelimit.Limit{ratelimit.TokenBucket(10, time.Second, 1)}, Queue: 2},
+			{Name: "usual", Limits: []ratelimit.Limit{ratelimit.TokenBucket(10, time.Second, 1)}},
+			{Name: "flight", Limits: []ratelimit.Limit{ratelimit.InFlight(1)}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range []string{"short", "few", "usual"} {
+			l, _ := n.Limiter(rule)
+			ctx, cancel := t.Context(), func() {}
+			if rule == "usual" {
+				ctx, cancel = context.WithTimeout(ctx, 250*time.Millisecond)
+			}
+			start := time.Now()
+			after, failed := waitAll(t, l, 5, ctx)
+			cancel()
+			for i, err := range failed {
+				if errors.Is(err, ratelimit.ErrNoRoom) != (i >= 3) {
+					t.Errorf("%s: call %d: %v", rule, i, err)
+				}
+			}
+			if took := time.Since(start); len(after) != 3 || took > 210*time.Millisecond {
+				t.Errorf("%s: %d calls had room, in %v", rule, len(after), took)
+			}
+		}
+		l, _ := n.Limiter("usual")
+		if err := l.WaitN(t.Context(), nil, 2); !errors.Is(err, ratelimit.ErrNoRoom) || !strings.Contains(err.Error(), `rule "usual"`) {
+			t.Errorf("more than ever has room: %v", err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Wait(gone, "new"); !errors.Is(err, context.Canceled) {
+			t.Errorf("ctx has ended: %v", err)
+		}
+		flight, _ := n.Limiter("flight")
+		if err := flight.Wait(t.Context()); err == nil {
+			t.Error("Wait takes a place that nobody gives back")
+		}
+	})
+	for _, r := range []ratelimit.Rule{{Delay: -1}, {Delay: 301 * time.Second}, {Queue: -1}, {Queue: 10_001}} {
+		r.Name, r.Limits = "r", []ratelimit.Limit{ratelimit.SlidingWindow(1, time.Second)}
+		if _, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{r}}); err == nil {
+			t.Errorf("%v, %d: no error", r.Delay, r.Queue)
+		}
+	}
+}
+
+// A call that gives up takes nothing, and those behind it move up. Close ends all waiting.
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{ratelimit.TokenBucket(1, time.Second, 1)}}}}
+			if backend {
+				store, err := stores.Open("memory")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer store.Close()
+				o.Backend = store
+			}
+			n, err := ratelimit.NewNamespace(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, _ := n.Limiter("r")
+			if err := l.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			leaver, leave := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			group.Go(func() {
+				if err := l.Wait(leaver); !errors.Is(err, context.Canceled) {
+					t.Errorf("who leaves: %v", err)
+				}
+			})
+			synctest.Wait()
+			group.Go(func() {
+				if err := l.Wait(t.Context()); err != nil || time.Since(start) > 1010*time.Millisecond {
+					t.Errorf("who is next: %v after %v", err, time.Since(start))
+				}
+			})
+			synctest.Wait()
+			leave()
+			group.Wait()
+			for range 3 {
+				group.Go(func() {
+					if err := l.Wait(t.Context()); !errors.Is(err, ratelimit.ErrClosed) {
+						t.Errorf("after Close: %v", err)
+					}
+				})
+			}
+			synctest.Wait()
+			start = time.Now()
+			if err := n.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			group.Wait()
+			if took := time.Since(start); took > 500*time.Millisecond {
+				t.Errorf("Close took %v", took)
+			}
+			if err := l.Wait(t.Context()); !errors.Is(err, ratelimit.ErrClosed) {
+				t.Errorf("after Close: %v", err)
+			}
+		})
+	}
+}
+
+// Many goroutines that wait, leave and do not wait never get more than the limit, and all end.
+func TestWait_hammer(t *testing.T) {
+	t.Parallel()
+	store, err := stores.Open("memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	for _, backend := range []ratelimit.Backend{nil, store} {
+		n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Backend: backend, Rules: []ratelimit.Rule{
+			{Name: "r", Limits: []ratelimit.Limit{ratelimit.TokenBucket(2000, time.Second, 5)}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, _ := n.Limiter("r")
+		start := time.Now()
+		var passed atomic.Int64
+		var group sync.WaitGroup
+		for i := range 16 {
+			random := rand.New(rand.NewPCG(2, uint64(i)))
+			group.Go(func() {
+				for range 40 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(20))*time.Millisecond)
+					switch random.IntN(4) {
+					case 0:
+						allowed, err := l.Allow(ctx)
+						if allowed {
+							passed.Add(1)
+						} else if err != nil && ctx.Err() == nil {
+							t.Error(err)
+						}
+					default:
+						if err := l.Wait(ctx); err == nil {
+							passed.Add(1)
+						} else if !errors.Is(err, ratelimit.ErrNoRoom) && ctx.Err() == nil {
+							t.Error(err)
+						}
+					}
+					cancel()
+				}
+			})
+		}
+		group.Wait()
+		if most := 5 + int64(time.Since(start).Seconds()*2000) + 1; passed.Load() > most || passed.Load() == 0 {
+			t.Errorf("%d passed, where %d may", passed.Load(), most)
+		}
+		if err := n.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
