@@ -126,6 +126,8 @@ func TestManyRules(t *testing.T) {
 	m.next <- struct{}{}
 	p.until(fmt.Sprintf(`document.querySelectorAll("#nodes .node .rule").length === %d`, manyNodes)) // of the rule that is open
 	p.click("#more-nodes button")
+	// Few rows, as axe-core is not sure of those at the edge of what scrolls.
+	p.run(`{ const f = document.querySelector("#rules input"); f.value = "E-041"; f.dispatchEvent(new Event("input")) }`)
 	looksWell(p)
 }
 
