@@ -170,7 +170,7 @@ func TestRendered(t *testing.T) {
 		"backend.tls.clientCA=true":        "want backend.tls.secretName",
 		"istio.resource=Sidecar":           "resource",
 		"istio.enabled=true,istio.phase=x": "phase",
-		// Of another type, or out of bounds.
+		// These are of another type, or out of bounds.
 		"backend.replicas=two":                                "/backend/replicas",
 		"backend.replicas=0":                                  "/backend/replicas",
 		"backend.enabled=maybe":                               "/backend/enabled",
@@ -218,7 +218,7 @@ var serviceName = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 
 var argumentFlag = regexp.MustCompile(`(?m)^ +- "?(--[a-z-]+)`)
 
-// serveHelp is what weir serve says of its flags.
+// serveHelp returns the help of weir serve's flags.
 func serveHelp(t *testing.T) string {
 	t.Helper()
 	said, err := exec.CommandContext(t.Context(), "../dist/weir", "serve", "--help").CombinedOutput()

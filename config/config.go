@@ -142,8 +142,9 @@ type Rule struct {
 	// Usage finds in the response's body how much it has cost, in place of CostOnResponse. It is
 	// nil for none.
 	Usage *Usage
-	// Prices are what the rule's tokens cost, as it counts money; nil if it counts tokens. Then Usage finds
-	// how many of each kind there were. Cost and its like are tokens of an answer if Reserve is set.
+	// Prices are those of the rule's tokens if it counts money; nil if it counts tokens. Then Usage
+	// finds how many of each kind there were. Cost and its like are tokens of an answer if Reserve
+	// is set.
 	Prices *Prices
 	// Reserve reports whether the cost is only taken until the response has told what it has cost,
 	// which takes its place. Else that is taken besides.
@@ -185,8 +186,8 @@ type Rule struct {
 type BodyCost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	// Paths lead to numbers, of which the largest counts, or their sum if Sum is set. Times leads to one that
-	// this is taken by, 1 where it is not there; nil for none.
+	// Paths lead to numbers, of which the largest counts, or their sum if Sum is set. Times leads
+	// to a number that this is multiplied by, 1 where it is not there; nil for none.
 	Paths []*jsonpath.Path
 	Sum   bool
 	Times *jsonpath.Path
@@ -296,7 +297,7 @@ type HeaderMatch struct {
 
 // BodyMatch compares a part of a request's body.
 type BodyMatch struct {
-	// Path is one that jsonpath.Compile takes, and unique in a Match.
+	// Path is such that jsonpath.Compile takes it, and unique in a Match.
 	Path string
 	StringMatch
 }

@@ -89,7 +89,7 @@ func FuzzParseDuration(f *testing.F) {
 		if strings.Trim(text, "0123456789hms") != "" {
 			return
 		}
-		// What is larger than the 292 years of a Duration, it refuses.
+		// It refuses durations beyond the 292 years of a Duration.
 		want, err := time.ParseDuration(text)
 		if err == nil && text != "0" && (!ok || millis != want.Milliseconds()) {
 			t.Errorf("parseDuration(%q) = %d, %t, want %d", text, millis, ok, want.Milliseconds())

@@ -69,7 +69,7 @@ func readKeyOverrides(v *value, parts int, limits func(v *value) []window.Limit)
 			}
 			v.array("values", 0, maxKey, func(v *value) { o.Key = append(o.Key, v.string("a string of at most 4096 bytes", isLiteral)) })
 			if n := v.length(); n >= 0 && n != parts {
-				v.fail("want as many values as the rule's key has selectors, which is " + strconv.Itoa(parts) + ", got " + strconv.Itoa(n))
+				v.fail("want a value for each selector of the rule's key, " + strconv.Itoa(parts) + " in all, got " + strconv.Itoa(n))
 			}
 		})
 		for i := range overrides {
@@ -110,7 +110,7 @@ func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.
 		limits = append(limits, limit)
 	})
 	if n := v.length(); n > 0 && n != len(own) && sound {
-		v.fail("want as many limits as the rule has, which is " + strconv.Itoa(len(own)) + ", got " + strconv.Itoa(n))
+		v.fail("want a limit for each of the rule's, " + strconv.Itoa(len(own)) + " in all, got " + strconv.Itoa(n))
 	}
 	return limits
 }

@@ -66,7 +66,7 @@ func (r *report) checkDocument() (problem string, at int) {
 	case kind == documentBinary:
 		problem = "is something else"
 	}
-	return "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got one that " + problem, 0
+	return "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got a message that " + problem, 0
 }
 
 var (

@@ -356,7 +356,7 @@ func dated(t *testing.T, hits uint64) (limits []window.Limit) {
 	return limits
 }
 
-// The :authority of callouts is one that a server accepts, unless it is given.
+// Servers accept the :authority of callouts, unless it is given.
 func TestDefaultAuthority(t *testing.T) {
 	for cluster, want := range map[string]string{
 		"weir": "weir",

@@ -102,8 +102,8 @@ func readRates(v *value) (rates usage.Rates, set int) {
 	return rates, set
 }
 
-// ParsePrices reads what models cost, as "of" of a list of prices has it. Of each model it has the millionths
-// of the kinds that the document names. Its error is as that of [Parse].
+// ParsePrices reads what models cost, as "of" of a list of prices has it. It has for each model the
+// millionths of the kinds that the document names. Its error is as that of [Parse].
 func ParsePrices(document []byte) (models map[string]map[string]uint64, err error) {
 	r := report{document: string(document)}
 	models = map[string]map[string]uint64{}

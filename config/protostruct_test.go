@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// structOf is what Envoy hands over of a Struct with these fields. It is false for JSON that no
-// Struct can hold.
+// structOf returns the bytes that Envoy hands over of a Struct with these fields. It is false for
+// JSON that no Struct can hold.
 func structOf(t testing.TB, document []byte) (serialized []byte, ok bool) {
 	t.Helper()
 	s := new(structpb.Struct)
@@ -87,7 +87,7 @@ func TestStructNumbers(t *testing.T) {
 }
 
 func TestStructMistakes(t *testing.T) {
-	const remedy = "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got one that "
+	const remedy = "want a google.protobuf.StringValue with JSON, or a google.protobuf.Struct, got a message that "
 	field := func(v *structpb.Value) string {
 		return string(marshaled(t, &structpb.Struct{Fields: map[string]*structpb.Value{"a": v}}))
 	}
@@ -135,15 +135,14 @@ func TestStructMistakes(t *testing.T) {
 	}
 }
 
-// What is JSON stays JSON, even if it begins as a Struct does, and mistakes in it are shown where
-// they are.
+// JSON stays JSON, even if it begins as a Struct does, and mistakes in it are shown where they are.
 func TestJSONIsNoStruct(t *testing.T) {
 	if _, err := Parse([]byte("\n\r\n\t" + like + "\n")); err != nil {
 		t.Error(err)
 	}
 	for document, want := range map[string]string{
 		"\n{\"a\x01": "not JSON at line 2, column 4: want more of a string",
-		"\n\x01{":    "got one that is something else",
+		"\n\x01{":    "got a message that is something else",
 		"{\"a\x12":   "not JSON at line 1, column 4: want more of a string",
 		"\n\n":       "got an empty document",
 		"":           "got an empty document",
@@ -155,8 +154,8 @@ func TestJSONIsNoStruct(t *testing.T) {
 	}
 }
 
-// FuzzStruct compares with google.golang.org/protobuf, which takes what is stricter here: fields
-// given twice, unknown ones, values that are missing, and any depth.
+// FuzzStruct compares with google.golang.org/protobuf, which takes more than is taken here: fields
+// given twice, unknown fields, missing values, and any depth.
 func FuzzStruct(f *testing.F) {
 	for _, file := range ReadArchive(f, "good.txtar") {
 		if serialized, ok := structOf(f, file.Content); ok {

@@ -74,7 +74,7 @@ func (r *response) complete() *Response {
 	c := r.Response
 	c.GRPCMessage = fields.Exceeded
 	if r.body && !r.contentType {
-		// What Envoy says of its own local replies.
+		// Envoy's own local replies have this type.
 		c.ContentType = "text/plain"
 	}
 	if !r.body {

@@ -9,7 +9,8 @@ import (
 	"weir/internal/fields"
 )
 
-// answers returns the general response of a configuration, and that of a rule with another one.
+// answers returns the general response of a configuration, and that of a rule with a response of
+// its own.
 func answers(t *testing.T, general, own string) (inherited, answered *config.Response) {
 	t.Helper()
 	c, err := config.Parse([]byte(`{"response": ` + general + `, "rules": [

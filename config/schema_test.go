@@ -148,12 +148,12 @@ var beyond = []string{
 	"want the path of a string",
 	"want the IANA name of a time zone",
 	"as only limit and burst can differ",
-	"want as many limits as the rule has",
-	"want as many values as the rule's key has",
+	"want a limit for each of the rule's",
+	"want a value for each selector of the rule's key",
 	", as for limit, got",
 }
 
-// What the parser accepts, the schema accepts. What the parser refuses, the schema refuses, unless
+// The schema accepts all that the parser accepts, and refuses all that the parser refuses, unless
 // no schema could.
 func TestSchemaAgreesWithTheParser(t *testing.T) {
 	t.Parallel()
@@ -218,7 +218,7 @@ const largestMutated = 2 << 10
 // thinned is of how many mutants one is tried: neighbours differ little.
 const thinned = 7
 
-// mutants returns documents in which one value is another one, is missing, or has another name.
+// mutants returns documents in which one value is changed, missing, or under another name.
 func mutants(t *testing.T, document []byte) (all [][]byte) {
 	t.Helper()
 	var root any

@@ -53,7 +53,7 @@ func isRequestHeader(name string) bool {
 	return isToken(name)
 }
 
-// What follows does for the ASCII of a configuration what the standard library does for all of
+// These functions do for the ASCII of a configuration what the standard library does for all of
 // Unicode, and fast for long texts. The library's functions would make the plugin some 40 KB
 // larger.
 

@@ -34,7 +34,7 @@ func Warnings(c *Config) (warnings Errors) {
 			costlyMatches(path+".except["+strconv.Itoa(j)+"]", &rule.Except[j].Match, add)
 		}
 		for j := range rule.Key {
-			// What is true of a header is said once.
+			// A header gets its warning once.
 			if s := &rule.Key[j]; s.Kind == SelectHeader && !forgeable[s.Name] {
 				forgeable[s.Name] = true
 				add(path+".key["+strconv.Itoa(j)+"]", forgeableHeader(s.Name))
@@ -111,7 +111,7 @@ func hiddenLimit(rule *Rule, index int) string {
 	this := &rule.Limits[index]
 	for i := range rule.Limits {
 		other := &rule.Limits[i]
-		// Of two that hide each other, such as equal ones, the first one decides.
+		// If two limits hide each other, because they are equal for example, the first decides.
 		if i != index && hides(other, this) && (i < index || !hides(this, other)) {
 			return "never decides, as limits[" + strconv.Itoa(i) + "] refuses before: " + strconv.FormatUint(other.Max, 10) + " in " +
 				formatDuration(Duration(other.Width))
@@ -138,7 +138,7 @@ func hides(a, b *window.Limit) bool {
 		// The time has parts of windows at both ends.
 		ahead *= 2
 	}
-	// What b counts at most of that.
+	// b counts at most these hits of that.
 	room, counted := float64(b.Max), ahead+rate*float64(b.Width)
 	switch b.Kind {
 	case window.TokenBucket:

@@ -38,7 +38,7 @@ func TestWarnings(t *testing.T) {
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9, "unread": "default"}`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 9, "most": 9}`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5}`), nil},
-		// Equal shapes: the tighter one decides, of equal ones the first.
+		// Equal shapes: the tighter limit decides, and among equal limits the first.
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 1000, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{
@@ -89,7 +89,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A limit that is said to never decide has room whenever the other one has, whatever comes.
+// A limit that is said to never decide has room whenever the other limit has, whatever comes.
 func TestHiddenLimitsNeverDecide(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -23,8 +23,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// released are the versions that a web server has, as releases have them, which are made of what make build has left. The plugin
-// of each is another one, and the checksum of the last is that of another file. A file's text may be changed.
+// released are the versions that a web server has, as releases have them, which are made of what
+// make build has left. The plugin of each is another, and the checksum of the last is that of
+// another file. A file's text may be changed.
 func released(t *testing.T, changed func(string) string) (url string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +98,7 @@ func TestInstall(t *testing.T) {
 	if len(samples) != 3 || strings.Count(samples[0], "$ ") != 5 || strings.Count(samples[2], "$ ") != 4 {
 		t.Fatalf("%d samples: %q", len(samples), samples)
 	}
-	// The page's own servers would end with the test: these are replaced.
+	// The page's own servers would end with the test: others replace them.
 	before, servers, _ := strings.Cut(samples[0], "$ ./weir serve")
 	s.sample(t, before)
 	backend := s.backend(t)
@@ -108,7 +109,7 @@ func TestInstall(t *testing.T) {
 	s.sample(t, samples[1])
 	t.Logf("the first 429 after 6 commands and %v", time.Since(began).Round(time.Second/10))
 
-	// Clients that open a connection for each request, as they would be the ones to be refused.
+	// Clients that open a connection for each request, as these would be refused.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	done, asked := make(chan struct{}), make(chan map[int]int)
 	began = time.Now()
@@ -144,7 +145,7 @@ func TestInstall(t *testing.T) {
 		backend = s.backend(t)
 		next := s.envoy(t, "$ envoy"+strings.ReplaceAll(takesOver, "epoch 1", fmt.Sprint("epoch ", epoch+1))+base)
 		select {
-		case err := <-envoy.ended: // which the next one has told to end
+		case err := <-envoy.ended: // which the next Envoy has told to end
 			if err != nil {
 				t.Errorf("%s: %v", version, err)
 			}

@@ -15,7 +15,7 @@ import (
 )
 
 // TestFilesAreLayers wants the files of a package to need each other one way: a file uses nothing
-// of one that uses something of it, through others or not. A method counts where it stands,
+// of a file that uses something of it, through others or not. A method counts where it stands,
 // whatever file has its type.
 func TestFilesAreLayers(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestFilesAreLayers(t *testing.T) {
 	}
 }
 
-// uses has the names that files use of others: by the file, and by the one that declares them.
+// uses has the names that files use of others: by the file, and by the file that declares them.
 type uses map[string]map[string]map[string]bool
 
 func (u uses) add(file, of, name string) {

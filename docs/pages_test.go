@@ -15,7 +15,7 @@ import (
 	"weir/internal/schema"
 )
 
-// pages are what a newcomer reads.
+// pages returns the pages that a newcomer reads.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	for _, pattern := range []string{"../*.md", "*.md", "../envoy/*.md", "../bench/*.md", "../bench/*/*.md"} {
@@ -121,7 +121,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// field is what the schema says of one.
+// field is a field as the schema has it.
 type field struct {
 	Type       string
 	Enum       []any
@@ -216,8 +216,8 @@ func (f field) differs(cell string) (problems []string) {
 	return problems
 }
 
-// prelude is what a sample of Go is written into: the packages that it has, the variables that are
-// there before, and what uses those that it makes.
+// prelude is the program that a sample of Go is written into: the packages that it has, the
+// variables that are there before, and a use of those that it makes.
 const prelude = `package sample
 
 import (

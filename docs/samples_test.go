@@ -22,7 +22,7 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// What pages have somebody type is typed here, page by page, in the order of the page.
+// This file types all that pages have somebody type, page by page, in the order of the page.
 
 // notRun are the samples of a shell that no test runs, by their beginning, with the reason.
 var notRun = map[string]string{
@@ -92,7 +92,7 @@ func TestShellSamples(t *testing.T) {
 	ran, known := 0, map[string]bool{}
 	for _, page := range pages(t) {
 		if page == "commands.md" {
-			continue // it is what --help prints
+			continue // --help prints it
 		}
 		if page == "cookbook.md" {
 			continue // TestCookbook types it
@@ -275,8 +275,8 @@ func (s *shell) start(t *testing.T, command string) {
 	s.command(t, s.replace.Replace("for i in 0 1; do curl -sf -o /dev/null -H 'x-user: ann' localhost:808$i; done"), nil)
 }
 
-// lastPort is the last one of ten that was taken for a test, below those that the system gives to whoever
-// wants any.
+// lastPort is the last of ten ports that were taken for a test. They are below the ports that the
+// system gives out.
 var lastPort atomic.Int64
 
 // freePorts is the first of ten ports that nobody listens on; its last digit is 0.
@@ -299,7 +299,7 @@ func freePorts(t *testing.T) (first int) {
 	return 0
 }
 
-// sample types what a sample has. Where it has prompts, the lines between are what is printed.
+// sample types a sample. Where it has prompts, the lines between are its output.
 func (s *shell) sample(t *testing.T, sample string) {
 	t.Helper()
 	sample = s.replace.Replace(strings.ReplaceAll(sample, "\\\n", ""))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// rule is what stands under a table's head.
+// rule is the line under a table's head.
 var rule = regexp.MustCompile(`^\|(?:\s*:?-+:?\s*\|)+$`)
 
 // TestTables wants each table to be whole: rows without a head, as behind a blank line, are shown as

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// reply is what a client has got.
+// reply is the answer that a client has got.
 type reply struct {
 	status  int
 	header  http.Header

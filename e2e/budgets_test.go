@@ -17,7 +17,7 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// budget is one of so many tokens for each key. What a request asks for is reserved.
+// budget has a rule of so many tokens for each key. Requests reserve the tokens that they ask for.
 const budget = `{"namespace": "budget", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "headers": ["x-ratelimit"], "rules": [
 	{"name": "tokens", "key": [{"header": "x-key"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}],
 		"cost_on_response": {"response_json": "usage.total_tokens"}, "reserve": {"header": "x-reserve", "most": 5000}}]}`
@@ -31,7 +31,8 @@ var costs = []reference{
 		steps: []step{
 			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":12}}`, status: 200, want: "x-ratelimit-remaining: 70"},
 			{send: "GET / answer-content-type:text/event-stream x-body:data:{\"usage\":{\"total_tokens\":40}}", status: 200, want: "x-ratelimit-remaining: 58"},
-			// 12 and 40 are gone, and 30 taken. What is not told costs what was reserved.
+			// 12 and 40 are gone, and 30 taken. A response that does not tell costs the reserved
+			// tokens.
 			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":-1}}`, status: 200, want: "x-ratelimit-remaining: 18"},
 			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 18\nretry-after: 60"},
 		},
@@ -163,8 +164,8 @@ const (
 	endsFailed   = "upstream fails"
 )
 
-// model is a stand-in for one that streams. It sends events that tell how many tokens they have cost so
-// far, and ends as the request says.
+// model stands in for a model that streams. It sends events that tell how many tokens they have
+// cost so far, and ends as the request says.
 func model(w http.ResponseWriter, r *http.Request) {
 	tokens, _ := strconv.Atoi(r.Header.Get("x-tokens"))
 	ends := r.Header.Get("x-ends")
@@ -260,9 +261,10 @@ func budgets(t *testing.T, d driver) {
 	settle(t, backend, "budget", want)
 }
 
-// Requests come one after the other, to both nodes in turn, each of which costs twenty times what it
-// reserves. Where the backend decides, the first one that has no room beside them is refused; else the
-// overshoot bound tells by how much more has passed, once the backend has heard of it.
+// Requests come one after the other, to both nodes in turn, each of which costs twenty times what
+// it reserves. Where the backend decides, the first request that has no room beside them is
+// refused; else the overshoot bound tells by how much more has passed, once the backend has heard
+// of it.
 func TestBudgetsOfRequestsInTurn(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -337,8 +339,8 @@ func budgetIsNeverExceeded(t *testing.T, d driver) {
 	}
 }
 
-// Streams that a configuration has reserved for are settled by it, though another one has taken its
-// place before they end.
+// The configuration that has reserved for streams settles them, though another configuration has
+// taken its place before they end.
 func TestBudgetsOutliveConfigurations(t *testing.T) {
 	onEach(t, 1, budgetsOutliveConfigurations)
 }

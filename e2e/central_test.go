@@ -72,7 +72,7 @@ func checkHeaders(t *testing.T, status int, header http.Header) {
 	}
 }
 
-// With a sync_rate of 0, what one client sees of a limit is what it would see of one proxy.
+// With a sync_rate of 0, a client sees of a limit what it would see at a single proxy.
 func TestCentralHeaders(t *testing.T) {
 	onEach(t, 3, centralHeaders)
 }

@@ -17,7 +17,7 @@ import (
 
 var clients = flag.String("clients", nightly.Or("../dist/clients/bin/python", ""), "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
 
-// answered is what providers answer, by a part of the path.
+// answered has providers' answers, by a part of the path.
 var answered = map[string]string{
 	"/chat/completions": `{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",` +
 		`"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`,
@@ -91,8 +91,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// streamed are the events of providers' streams, by a part of the path: those at the beginning, and the one
-// of each token.
+// streamed are the events of providers' streams, by a part of the path: those at the beginning, and
+// the event of each token.
 var streamed = map[string]struct{ begin, token string }{
 	"/chat/completions": {"", `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}` + "\n\n"},
 	"/responses": {

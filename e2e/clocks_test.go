@@ -20,7 +20,7 @@ func clocksThatAreOff(t *testing.T, d driver) {
 	for _, rate := range []string{"0", "0.02"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
 			d.beside(t)
-			// A window may end meanwhile; then it is tried again in the next one.
+			// A window may end meanwhile; then it is tried again in the next window.
 			for range 3 {
 				if inOneWindow(t, d, rate) {
 					return

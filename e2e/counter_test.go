@@ -104,7 +104,7 @@ func countersAreEmptied(t *testing.T, d driver) {
 			t.Errorf("%d passed, with 15 given back", got)
 		}
 	}
-	// Whoever was not meant is where he was.
+	// Other users are where they were.
 	want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 used")
 	settle(t, backend, "countered", 61)
 }

@@ -213,7 +213,7 @@ func memoryIsStable(t *testing.T) {
 	}
 }
 
-// What a request costs is counted in host calls.
+// A request's cost is counted in host calls.
 func TestHostCalls(t *testing.T) {
 	onWazeroAlone(t, hostCalls)
 }

@@ -52,8 +52,8 @@ func TestDecompressor(t *testing.T) {
 		before, after := decompressor("before"), decompressor("after")
 		for key, order := range map[string]struct {
 			filters []envoytest.Object
-			// The request asks for 1,000 tokens and costs 2,000. One that can't be read reserves 50, and an
-			// answer that can't be read costs what was reserved.
+			// The request asks for 1,000 tokens and costs 2,000. A request that can't be read
+			// reserves 50, and an answer that can't be read costs the reserved tokens.
 			reserved, charged int
 		}{
 			"before": {[]envoytest.Object{before, plugin, routerFilter}, 1000, 1000},

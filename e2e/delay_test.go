@@ -17,8 +17,8 @@ import (
 	"weir/internal/nightly"
 )
 
-// TestDelays has requests wait in a proxy with two workers, and lets them go in the order of their coming, one
-// each tenth of a second. What is above the queue is refused at once.
+// TestDelays has requests wait in a proxy with two workers, and lets them go in the order of their
+// coming, one each tenth of a second. Requests beyond the queue are refused at once.
 func TestDelays(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		const queue = 5
@@ -98,8 +98,8 @@ func burst(t *testing.T, address string, requests int) []waited {
 	return all
 }
 
-// paced wants of a burst's requests as many to pass as there is room for, and none before its turn. It
-// returns how long they waited.
+// paced wants the requests of a burst to pass that have room, and none before its turn. It returns
+// how long they waited.
 func paced(t *testing.T, of string, all []waited, passes int) (took []time.Duration) {
 	t.Helper()
 	for _, w := range all {
@@ -119,8 +119,8 @@ func paced(t *testing.T, of string, all []waited, passes int) (took []time.Durat
 	return took
 }
 
-// TestDelaysLikeNginx sends the same bursts through nginx's limit_req and through a rule with delay: as many
-// requests pass, at the same pace.
+// TestDelaysLikeNginx sends the same bursts through nginx's limit_req and through a rule with
+// delay: the same number of requests passes, at the same pace.
 func TestDelaysLikeNginx(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		dir := t.TempDir()
@@ -213,8 +213,8 @@ func TestDelaysAreDrained(t *testing.T) {
 	})
 }
 
-// TestDelayedMemory has as many requests wait for room as may in a process. What the VM and the shared data
-// take for each is told in docs/configuration.md.
+// TestDelayedMemory has the most requests wait for room that may in a process.
+// docs/configuration.md tells how much memory the VM and the shared data take for each.
 func TestDelayedMemory(t *testing.T) {
 	onWazeroAlone(t, func(t *testing.T) {
 		const requests = 10_000

@@ -68,7 +68,7 @@ type node interface {
 	metric(t *testing.T, name string) int64
 	// received waits until the proxy has read so many bytes of requests since it was started.
 	received(t *testing.T, bytes int64)
-	// said is what the proxy and the plugin have logged since the node was started.
+	// said returns the log of the proxy and the plugin since the node was started.
 	said() string
 	// idle waits until the proxy knows that all its requests have ended.
 	idle(t *testing.T)
@@ -76,14 +76,14 @@ type node interface {
 
 // The reasons why some tests are for one driver alone. All other tests of proxies run on both.
 const (
-	// Of the wazero host.
+	// For the wazero host alone:
 	byInterleaving = "it has another worker act between two host calls"
 	byTicks        = "it ticks when the test says, and nothing happens in between"
 	byTrap         = "it ends a worker's VM as a trap does"
 	byVersion      = "it has nodes with another build of the plugin"
 	byCounting     = "it counts host calls, and measures memory to the byte"
 
-	// Of Envoy.
+	// For Envoy alone:
 	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
 	byXDS     = "listeners and filters are delivered as a control plane does"
 	byKeeping = "the wazero host reads nothing of a body that it does not bring"
@@ -265,7 +265,7 @@ var monday = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 
 func newClock() *fakeClock { return &fakeClock{nanos: monday.UnixNano()} }
 
-// newClockNow is one that stands where the machine's does, as the backend's clock is the machine's.
+// newClockNow makes a clock with the machine's time, as the backend's clock is the machine's.
 func newClockNow() *fakeClock { return &fakeClock{nanos: time.Now().UnixNano()} }
 
 func (c *fakeClock) now() int64 {

@@ -21,8 +21,8 @@ import (
 )
 
 // maxEnvoys bounds the processes that run at once. Each takes some seconds of a processor at its
-// start, until it has compiled the plugin; so a scenario gets one that another has used, with
-// another vm_id.
+// start, until it has compiled the plugin; so a scenario gets a process that another scenario has
+// used, with another vm_id.
 const maxEnvoys = 6
 
 // pool has the Envoys that no scenario uses at the moment.
@@ -33,7 +33,7 @@ var pool = struct {
 	all  []*envoyProcess
 }{room: semaphore.NewWeighted(maxEnvoys), idle: map[string][]*envoyProcess{}}
 
-// envoyProcess is one that gets its listeners from files.
+// envoyProcess is an Envoy that gets its listeners from files.
 type envoyProcess struct {
 	*envoytest.Envoy
 	kind  string // of process that it can take the place of
@@ -47,7 +47,7 @@ type envoyProcess struct {
 	killed  bool // by a scenario
 }
 
-// closePool ends all Envoys. An error says that one has ended by itself.
+// closePool ends all Envoys. An error says that an Envoy has ended by itself.
 func closePool() error {
 	var errs []error
 	for _, p := range pool.all {
@@ -128,7 +128,8 @@ func (d envoys) take(t *testing.T) *envoyProcess {
 	return p
 }
 
-// start starts a process with as many workers as a scenario may want: an idle one costs nothing.
+// start starts a process with all the workers that a scenario may want: an idle worker costs
+// nothing.
 func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	dir, err := os.MkdirTemp("", "weir-e2e-")
 	if err != nil {
@@ -298,7 +299,7 @@ func (n *envoyNode) furnish(t *testing.T) {
 	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "timeout": "0s"}}}
 }
 
-// listen makes the node's listener, or replaces it by one that is as the node is now.
+// listen makes the node's listener, or replaces it by a listener that is as the node is now.
 func (n *envoyNode) listen(t *testing.T) {
 	t.Helper()
 	if err := n.update(); err != nil {
@@ -346,7 +347,7 @@ func (n *envoyNode) configure(configuration string) error {
 	return err
 }
 
-// said is what the process has written since the node was started.
+// said returns the output of the process since the node was started.
 func (n *envoyNode) said() string { return n.Log()[n.started:] }
 
 func (n *envoyNode) metric(t *testing.T, name string) int64 {

@@ -21,7 +21,7 @@ import (
 // hang bounds how long a request may take before a test says that it hangs.
 const hang = 2 * time.Minute
 
-// traffic is what clients ask of nodes, and what passes.
+// traffic has clients' requests to nodes, and those that pass.
 type traffic struct {
 	addresses []string
 	cost      int64
@@ -144,7 +144,7 @@ func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if !late {
 		select {
-		case <-u.held: // one that has waited for this one goes on
+		case <-u.held: // a request that has waited for it goes on
 		default:
 		}
 		return response, nil
@@ -199,7 +199,7 @@ func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 }
 
 // agree waits until a backend has, of each limit, exactly the hits of each user that were admitted.
-// What nodes have leased comes back by and by.
+// Leased hits come back by and by.
 func agree(t *testing.T, backend, namespace string, limits int, admitted map[string]int64) {
 	t.Helper()
 	want := slices.Sorted(maps.Values(admitted))
@@ -232,8 +232,8 @@ func sum(hits []int64) (total int64) {
 const costly = `{"backend": {"cluster": "weir", "timeout": "500ms"}, "sync_rate": 0.02, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost"}, "limits": [` + syncedLimits + `]}]}`
 
-// metricName is what Weir calls a metric of the namespace default, or, with rule and outcome, of
-// one of its rules.
+// metricName is Weir's name of a metric of the namespace default, or, with rule and outcome, of one
+// of its rules.
 func metricName(name string, ruleAndOutcome ...string) string {
 	full := "weir.weir_namespace=.=default;.;"
 	for i, value := range ruleAndOutcome {

@@ -79,7 +79,7 @@ func forms(t *testing.T, native envoys, backend string, exact bool) {
 	group.Wait()
 	got := admitted.Load()
 	t.Logf("%d of %d admitted, %d requests lost", got, limit, lost.Load())
-	// What a dead node had leased or not pushed is lost with it, where nodes synchronise.
+	// Hits that a dead node had leased or not pushed are lost with it, where nodes synchronise.
 	if least := limit - lost.Load(); got > limit && exact || exact && got < least || got < limit/2 || lost.Load() > clients {
 		t.Errorf("%d of %d admitted, and %d requests lost", got, limit, lost.Load())
 	}
@@ -109,7 +109,7 @@ func (d envoys) alone(t *testing.T, config nodeConfig) *mortal {
 	return m
 }
 
-// What the last configuration of a vm_id has counted and leased and not pushed yet goes with a
+// Hits that the last configuration of a vm_id has counted, leased and not pushed yet go with a
 // configuration of another vm_id. Pushes are an hour apart: the end brings them.
 func TestLastConfiguration(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"weir/internal/nightly"
 )
 
-// Of a small limit each request is answered truly, from the first second, whichever node it comes to:
-// as many pass as there may, one after the other, and then none.
+// A small limit answers each request truly, from the first second, whichever node it comes to:
+// requests pass one after the other up to the limit, and then none.
 func TestSmallLimits(t *testing.T) {
 	onEach(t, 2, smallLimits)
 }
@@ -56,8 +56,8 @@ func smallLimits(t *testing.T, d driver) {
 	}
 }
 
-// Whoever asks often enough gets all of a limit, of whichever node: what one node has leased and
-// does not use comes back to the others. And nobody gets more, however long they ask.
+// A client that asks often enough gets all of a limit, at any node: hits that one node has leased
+// and does not use come back to the others. And nobody gets more, however long they ask.
 func TestAllOfTheLimit(t *testing.T) {
 	onEach(t, 2, allOfTheLimit)
 }
@@ -133,7 +133,7 @@ func manyNodesKeepOneLimit(t *testing.T, d driver) {
 						t.Logf("%s, skewed %v: %d of %d requests admitted", algorithm, skewed, f.total()-before, request+1)
 					}
 				}
-				// What other nodes have leased comes back after some intervals only.
+				// Hits that other nodes have leased come back after some intervals only.
 				if got := f.total() - before; got > limit || got < limit*97/100 {
 					t.Errorf("%s, skewed %v: admitted %d, want at most %d, and most of it", algorithm, skewed, got, limit)
 				}

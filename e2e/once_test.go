@@ -166,8 +166,8 @@ func (s *stage) tick(d time.Duration) {
 	}
 }
 
-// settle lets time pass until the backend has counted as many hits as were admitted, less some that
-// are gone; and longer than anybody waits for anything, so that it stays so.
+// settle lets time pass until the backend has counted the admitted hits, less some that are gone;
+// and longer than anybody waits for anything, so that it stays so.
 func (s *stage) settle(gone int64) {
 	s.t.Helper()
 	want := 2 * (s.traffic.total() - gone)
@@ -213,9 +213,9 @@ func (s *stage) trap() {
 	})
 }
 
-// What a worker has pushed when its VM traps counts once if it has reached the backend, also if it
-// does so later, and twice; it is gone if it hasn't. Other hits of the key, of both workers, are
-// counted as ever.
+// A push of a worker whose VM traps counts once if it has reached the backend, also if it does so
+// later, and twice; it is gone if it hasn't. Other hits of the key, of both workers, are counted as
+// ever.
 func TestTrappedInFlight(t *testing.T) {
 	onWazeroAlone(t, trappedInFlight)
 }

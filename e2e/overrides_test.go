@@ -161,7 +161,7 @@ func limitsMove(t *testing.T, d driver) {
 	if out := weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"); out != "1 removed\nknown to 3 of 3 nodes\n" {
 		t.Errorf("weir override unset: %s", out)
 	}
-	// What nodes have leased is more than the lower limit leaves them: it goes back at once.
+	// Nodes have leased more than the lower limit leaves them, and give it back at once.
 	settle(t, backend, "moving", admitted.Load())
 	for i, address := range addresses {
 		if status, header, err := get(http.DefaultClient, address, "ann"); err != nil || status != http.StatusTooManyRequests || header.Get("x-ratelimit-limit") != "20" {

@@ -102,7 +102,7 @@ func (w *worker) tick() {
 	}
 }
 
-// result is what became of a request.
+// result tells what became of a request.
 type result struct {
 	passed  bool
 	status  uint32

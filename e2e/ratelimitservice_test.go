@@ -171,7 +171,8 @@ descriptors:
 	}
 	f := newTraffic(1, addresses...)
 	var failed atomic.Int64
-	// send has clients ask at random, for users and for another one, until so many were answered.
+	// send has clients ask at random, for users and for another client, until so many were
+	// answered.
 	send := func(other string, enough int, alsoFail bool) {
 		t.Helper()
 		var answered atomic.Int64
@@ -432,7 +433,7 @@ descriptors:
 	const banned, four = "foo:bkthomps bar:banned ", "foo:my_foo bar:bkthomps "
 	for _, script := range []struct {
 		name  string
-		steps [][3]string // a path, headers, and what comes of so many requests: X is 429, and others are what the upstream says
+		steps [][3]string // a path, headers, and what comes of so many requests: X is 429, and others are the upstream's answer
 	}{
 		{"simple-get", [][3]string{{"/twoheader", "foo:test baz:shady", "o"}}},
 		{"trigger-ratelimit", [][3]string{{"/twoheader", "foo:pelle baz:not-so-shady", "oooXX"}}},

@@ -168,7 +168,7 @@ var references = []reference{
 		name:          "what is there without being asked for",
 		configuration: perUser(`{"limit": 2, "window": "1m"}`),
 		steps: []step{
-			// One hit of two: two more have room when the next window, which weighs this one, is
+			// One hit of two: two more have room when the next window, which weighs the first, is
 			// over.
 			{at: 30 * time.Second, send: "GET /a?b=c x-user:ann", status: 200, body: "GET /a?b=c", want: `
 				ratelimit-policy: "per-user";q=2;w=60
@@ -209,7 +209,7 @@ var references = []reference{
 			{send: "GET / x-user:Ann", status: 200},
 			{send: "GET /", status: 200},
 			{send: "GET / x-user:", status: 429},
-			// Of several the first counts.
+			// If there are several, the first counts.
 			{send: "GET / x-user:carl x-user:ann", status: 200},
 			{send: "GET / x-user:carl", status: 429},
 			{send: "GET / x-user:\xfe", status: 200},
@@ -340,14 +340,14 @@ var references = []reference{
 			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=10;t=0`},
 			{send: "GET / x-cost:2", status: 200, want: `ratelimit: "r";r=8;t=60`},
 			{send: "GET / x-cost:0", times: 2, status: 200, want: `ratelimit: "r";r=8;t=60`},
-			// What is no number is 1, and counted.
+			// A value that is no number costs 1, and is counted.
 			{send: "GET /", status: 200, want: `ratelimit: "r";r=7;t=60`},
 			{send: "GET / x-cost:", status: 200, want: `ratelimit: "r";r=6;t=60`},
 			{send: "GET / x-cost:many", status: 200, want: `ratelimit: "r";r=5;t=60`},
 			{send: "GET / x-cost:+2", status: 200, want: `ratelimit: "r";r=4;t=60`},
 			{send: "GET / x-cost:-2", status: 200, want: `ratelimit: "r";r=3;t=60`},
 			{send: "GET / x-cost:2.0", status: 200, want: `ratelimit: "r";r=2;t=60`},
-			// What has no room now passes later; what is above the limit never does.
+			// A cost without room now passes later; a cost above the limit never does.
 			{send: "GET / x-cost:3", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after: 60"},
 			{send: "GET / x-cost:10", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after: 60"},
 			{send: "GET / x-cost:11", status: 429, want: "ratelimit: \"r\";r=2;t=60\nretry-after:"},
@@ -444,7 +444,7 @@ var references = []reference{
 			// 3 hits weigh 1 when a third of the next window is left, 4 when a quarter is.
 			{send: "GET / x-cost:1", status: 429, want: "x-ratelimit-remaining: 0\nretry-after: 100"},
 			{send: "GET / x-cost:1", status: 429, want: "x-ratelimit-remaining: 0\nretry-after: 105"},
-			// What never passes counts nothing.
+			// A cost that never passes counts nothing.
 			{send: "GET / x-cost:3", status: 429, want: "retry-after:"},
 			{at: 104 * time.Second, send: "GET / x-cost:0", status: 200, want: `x-ratelimit-remaining: 0`},
 			{at: 105 * time.Second, send: "GET / x-cost:1", status: 200, want: `x-ratelimit-remaining: 0`},
@@ -816,8 +816,8 @@ var references = []reference{
 	},
 }
 
-// TestReferenceBackend has the fields of the configuration that are about a backend, with one that
-// fails or does not answer.
+// TestReferenceBackend has the fields of the configuration that are about a backend, with a backend
+// that fails or does not answer.
 func TestReferenceBackend(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		heard := make(chan string, 1000)
@@ -836,7 +836,7 @@ func TestReferenceBackend(t *testing.T) {
 		for i, test := range backendReferences {
 			t.Run(test.name, func(t *testing.T) {
 				test.run(t, n, newClockNow(), fmt.Sprint("backend-", i))
-				// What earlier configurations have left is sent again, as they sent it.
+				// Pushes that earlier configurations have left are sent again, as they were.
 				for deadline, got := time.After(hang), ""; got != test.heard; {
 					select {
 					case got = <-heard:

@@ -10,8 +10,9 @@ import (
 	"weir/internal/nightly"
 )
 
-// Three nodes get one and a half times a limit at once. Of a limit of 100 no refusal is false; of larger
-// ones few are, which the log tells: a lease lies idle for as long as its node's next requests need.
+// Three nodes get one and a half times a limit at once. With a limit of 100 no refusal is false;
+// with larger limits few are, which the log tells: a lease lies idle for as long as its node's next
+// requests need.
 func TestRefusalsAreTrue(t *testing.T) {
 	onEach(t, 3, refusalsAreTrue)
 }

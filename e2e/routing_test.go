@@ -168,7 +168,7 @@ func headRequests(t *testing.T, n node) {
 	for _, c := range []*http.Client{client(t), http2Client(t)} {
 		r := ask(t, c, n.url(), ":method", "HEAD")
 		r.want429(t, 2)
-		// The length is the one that a GET's answer has.
+		// The length is that of a GET's answer.
 		r.want(t, "content-type: application/problem+json\ncontent-length: 44")
 		if r.body != "" {
 			t.Errorf("got body %q", r.body)
@@ -215,8 +215,8 @@ func upgradeRequests(t *testing.T, n node) {
 	}
 }
 
-// upgrade sends a request on a connection of its own. What is read from the connection comes after
-// the answer's header.
+// upgrade sends a request on a connection of its own. Reads of the connection begin after the
+// answer's header.
 func upgrade(t *testing.T, n node) (io.ReadWriter, *http.Response) {
 	t.Helper()
 	address := strings.TrimPrefix(n.url(), "http://")
@@ -390,8 +390,8 @@ func TestRouting(t *testing.T) {
 	})
 }
 
-// A mark chooses another route, at once and after a request has waited for the backend. What clients send
-// chooses none.
+// A mark chooses another route, at once and after a request has waited for the backend. A client's
+// own header chooses none.
 func marked(t *testing.T, r *routing) {
 	slow := toApp("/", envoytest.Object{"prefix_rewrite": "/slow/"})
 	slow["match"] = envoytest.Object{"prefix": "/", "headers": []envoytest.Object{{"name": "x-weir-over", "string_match": envoytest.Object{"contains": "r"}}}}
@@ -514,7 +514,7 @@ func ownAnswers(t *testing.T, r *routing) {
 	ask(t, client(t), r.url()).want429(t, 1)
 }
 
-// Who has waited for nothing has taken a hit all the same.
+// A request that has waited in vain has taken a hit all the same.
 func timeouts(t *testing.T, r *routing) {
 	r.set(t, 2, toApp("/slow", envoytest.Object{"timeout": "0.01s"}), toApp("/", nil))
 	r.app.does(func(_ http.ResponseWriter, request *http.Request) {
@@ -568,7 +568,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 var wholeWithTrailer = fmt.Sprint(large, " map[X-Checksum:[abc]]")
 
-// What comes after a request's headers arrives whole.
+// The rest of a request arrives whole after its headers.
 func trailers(t *testing.T, r *routing) {
 	r.set(t, 1, toApp("/", envoytest.Object{"cluster": "app2"}))
 	r.app.does(countBody)
@@ -606,7 +606,7 @@ func waitingBodies(t *testing.T, r *routing) {
 	r.config.stopsHeadersOnly = false
 }
 
-// Where the upstream is the one to continue, nobody who is rejected sends a body.
+// Where the upstream is to continue, no rejected client sends a body.
 func upstreamContinues(t *testing.T, r *routing) {
 	r.hcm = envoytest.Object{"proxy_100_continue": true}
 	r.set(t, 1, toApp("/", nil))

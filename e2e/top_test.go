@@ -20,7 +20,7 @@ const watched = `{"namespace": "watched", "backend": {"cluster": "weir", "timeou
 	{"name": "tried", "mode": "shadow", "match": {"path": {"exact": "/tried"}}, "key": [{"header": "x-user"}], "reveal": "plain",
 		"limits": [{"limit": 10, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
-// What three nodes have seen of a known demand is told as one, and as it was.
+// The backend tells a known demand on three nodes as one, and as it was.
 func TestWhoIsLimited(t *testing.T) {
 	onEach(t, 3, whoIsLimited)
 }

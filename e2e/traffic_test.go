@@ -178,7 +178,7 @@ func redisRestarted(t *testing.T, d driver) {
 			}
 		}
 	}
-	// What the other node has leased is not there at once.
+	// Hits that the other node has leased are not there at once.
 	for deadline := time.Now().Add(hang); admitted < 60; send(1, "ann") {
 		if time.Now().After(deadline) {
 			t.Fatalf("admitted %d of 60 within the limit", admitted)
@@ -205,7 +205,7 @@ func redisRestarted(t *testing.T, d driver) {
 	settle(t, backend, "default", limitsPerHit*admitted)
 }
 
-// TestRun is what a newcomer does: two nodes with two workers each keep one limit of 10, asked in
+// TestRun does as a newcomer does: two nodes with two workers each keep one limit of 10, asked in
 // turns.
 func TestRun(t *testing.T) {
 	t.Parallel()
@@ -231,7 +231,7 @@ func TestRun(t *testing.T) {
 			nodes := []string{p.wait(t, `^node 0 +(http://\S+)`), p.wait(t, `^node 1 +(http://\S+)`)}
 			backend := strings.TrimPrefix(p.wait(t, `^backend +(http://\S+)`), "http://")
 			admitted, counted := int64(0), int64(0)
-			// A node may have to wait for what the other one has asked for; but then all 10 are
+			// A node may have to wait for hits that the other has asked for; but then all 10 are
 			// there, and no more.
 			deadline := time.Now().Add(hang)
 			for i, after := 0, 0; after < 20; i++ {

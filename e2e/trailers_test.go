@@ -63,8 +63,8 @@ func sevenTokens(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"tokens":7}`)
 }
 
-// However a response ends, the request costs what it has told. Of 1000, each reserves 100. Trailers of
-// HTTP/1.1 are no others to a plugin.
+// However a response ends, the request costs the number that it has told. Each reserves 100 of
+// 1000. A plugin sees trailers of HTTP/1.1 as those of HTTP/2.
 func TestEndings(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{

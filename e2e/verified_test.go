@@ -100,8 +100,8 @@ const verified = `{"rules": [
 		"overrides": {"keys": [{"key": ["12.5", "true", "b", "gold", "", ""], "limits": [{"limit": 77, "window": "1d"}]}]}}
 ]}`
 
-// TestVerifiedTokens sends one token that jwt_authn verifies in all forms in which it does, each time
-// beside another one that nobody has signed. None gets its client another counter.
+// TestVerifiedTokens sends one token that jwt_authn verifies in all forms in which it does, each
+// time beside a token that nobody has signed. None gets its client another counter.
 func TestVerifiedTokens(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		issuer := newIssuer(t)

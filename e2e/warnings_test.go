@@ -92,7 +92,7 @@ func backendWarnsOnce(t *testing.T, d driver) {
 	spend(0, "ann", 85)
 	settle(t, backends[0], "warned", 85)
 	spend(1, "ann", 5)
-	// Whoever has told of what came later has told of ann.
+	// When a later warning has arrived, ann's has.
 	spend(0, "bob", 80)
 	spend(1, "cid", 80)
 	spend(1, "dan", 79)

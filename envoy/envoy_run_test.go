@@ -113,7 +113,7 @@ func limitsLogins(t *testing.T, p *proxy) {
 		if a.status != http.StatusOK || a.remaining("login") != 4-i {
 			t.Errorf("POST %s: got %d %s, want it allowed and %d more", target, a.status, a.header, 4-i)
 		}
-		// What was matched is what the upstream gets.
+		// The upstream gets the path that was matched.
 		a.matches(t, map[string]string{"Upstream-Saw": `POST /login(\?x=1)?`})
 	}
 	for _, target := range same {

@@ -24,10 +24,10 @@ import (
 	"weir/internal/envoytest"
 )
 
-// What Istio makes of a WasmPlugin is read in its sources of 1.27 to 1.31:
-// pilot/pkg/model/extensions.go has the plugin's message and
-// pilot/pkg/networking/core/listener_builder.go the connection manager; pkg/wasm/convert.go is the
-// agent in the proxy's pod, which fetches the image and puts a local file in its place.
+// Istio's sources of 1.27 to 1.31 tell what it makes of a WasmPlugin: pilot/pkg/model/extensions.go
+// has the plugin's message and pilot/pkg/networking/core/listener_builder.go the connection
+// manager; pkg/wasm/convert.go is the agent in the proxy's pod, which fetches the image and puts a
+// local file in its place.
 
 func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 		if a := other.send(t, "POST", "/login"); a.status != http.StatusOK {
 			t.Errorf("login of another address: got %d %s", a.status, a.header)
 		}
-		// What Istio normalizes by itself, and with pathNormalization.
+		// Istio normalizes these paths by itself, and with pathNormalization.
 		for _, target := range []string{"/%6cogin", "/x/../login", "/x/%2e%2e/login"} {
 			if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests {
 				t.Errorf("POST %s: got %d %s", target, a.status, a.header)
@@ -134,7 +134,7 @@ func packed(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// backendHost is what callouts are for.
+// backendHost is the host of callouts.
 func (m *mesh) backendHost() string {
 	return m.service.Metadata.Name + "." + m.service.Metadata.Namespace + ".svc.cluster.local"
 }

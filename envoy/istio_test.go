@@ -148,7 +148,7 @@ type (
 	}
 )
 
-// mesh is what istio.yaml has.
+// mesh has the resources of istio.yaml.
 type mesh struct {
 	namespace  object[struct{}]
 	secret     object[struct{}]
@@ -245,7 +245,7 @@ func (m *mesh) checkWorkload() error {
 		}
 	}
 	namespace := m.namespace.Metadata.Name
-	// What is no duration is none.
+	// A text that is no duration counts as 0.
 	delay, _ := time.ParseDuration(flags["--shutdown-delay"])
 	drain, _ := time.ParseDuration(strings.TrimPrefix(pod.Metadata.Annotations["proxy.istio.io/config"], "terminationDrainDuration: "))
 	grace := time.Duration(pod.Spec.TerminationGracePeriodSeconds) * time.Second

@@ -31,7 +31,7 @@ import (
 	"weir/internal/nightly"
 )
 
-// What follows runs this folder's files, and what pages show of them, on real Envoys, and sends
+// These tests run this folder's files, and the parts that pages show, on real Envoys, and send
 // requests through.
 
 // onEnvoy runs a test on the newest Envoy, and in a nightly run on each.
@@ -46,7 +46,7 @@ func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
 	onNewest(t, math.MaxInt, test)
 }
 
-// onNewest runs a test on so many Envoys, the newest ones.
+// onNewest runs a test on the newest Envoys, at most so many.
 func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binary)) {
 	t.Helper()
 	if testing.Short() {
@@ -64,7 +64,7 @@ func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binar
 	}
 }
 
-// pluginFile is what make build makes.
+// pluginFile is the file that make build makes.
 func pluginFile(t *testing.T) string {
 	t.Helper()
 	file, err := filepath.Abs("../dist/weir.wasm")
@@ -91,10 +91,10 @@ func substitute(t *testing.T, text string, replacements map[string]string) strin
 	return text
 }
 
-// surroundings are what an Envoy stands between.
+// surroundings are the servers that an Envoy stands between.
 type surroundings struct {
 	backend  *backend
-	upstream string // the address of one that answers everything, and tells what it saw
+	upstream string // the address of a server that answers everything, and tells what it saw
 }
 
 // proxy is an Envoy in its surroundings. Its plugins go by the backend's clock, which is the
@@ -164,7 +164,7 @@ type backend struct {
 	hosts map[string]bool // that callouts were for
 }
 
-// exampleToken is the one that the files have, for others to change.
+// exampleToken is the token in the files, for others to change.
 const exampleToken = "change-me"
 
 func serve(t *testing.T) *backend {
@@ -276,7 +276,7 @@ func (p *proxy) at(from, listener string) client { return client{p, from, p.list
 // local is the address of clients that need not be told from others.
 const local = "127.0.0.1"
 
-// answer is what a client gets.
+// answer is an answer to a client.
 type answer struct {
 	status int
 	header http.Header
@@ -313,9 +313,9 @@ func (c client) send(t *testing.T, method, target string, headers ...string) ans
 	return a
 }
 
-// bursts has one client after another, or one user, send until it is refused, until one was allowed
-// what a limit of a second allows. One that meets the end of a second may get less, where hits
-// leased for that second were left.
+// bursts has one client after another, or one user, send until it is refused, until a burst was
+// allowed what a limit of a second allows. A burst that meets the end of a second may get less,
+// where hits leased for that second were left.
 func bursts(t *testing.T, want int, burst func(i int) (allowed int, refusal answer)) (refusal answer) {
 	t.Helper()
 	var got []int
@@ -398,7 +398,8 @@ func (a answer) names(rule string) bool {
 	return strings.Contains(a.header.Get("RateLimit"), `"`+rule+`";r=`)
 }
 
-// remaining is what an answer's headers say of a rule's first limit, -1 if they say nothing.
+// remaining returns the number that an answer's headers say of a rule's first limit, -1 if they say
+// nothing.
 func (a answer) remaining(rule string) int {
 	match := regexp.MustCompile(`"` + rule + `";r=([0-9]+);`).FindStringSubmatch(a.header.Get("RateLimit"))
 	if match == nil {
@@ -424,7 +425,7 @@ func (a answer) matches(t *testing.T, patterns map[string]string) {
 	}
 }
 
-// cluster is one that leads to an address.
+// cluster makes a cluster that leads to an address.
 func cluster(t *testing.T, name, address string) envoytest.Object {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)

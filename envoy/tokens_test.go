@@ -22,7 +22,7 @@ import (
 	"weir/internal/envoytest"
 )
 
-// What the example says of itself.
+// The example says this of itself.
 const (
 	tokensFile  = "../examples/tokens.json"
 	budget      = 100_000
@@ -116,7 +116,7 @@ func startRun(t *testing.T) (r running) {
 	return r
 }
 
-// completion is what a client gets of a model.
+// completion is a model's answer to a client.
 type completion struct {
 	status int
 	header http.Header
@@ -216,7 +216,7 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 		})
 	}
 	group.Wait()
-	// Whoever is refused finds the rest spent, or reserved by the others.
+	// A refused client finds the rest spent, or reserved by the others.
 	if streamed > budget || streamed <= budget-streams*reservation {
 		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
 	}

@@ -126,7 +126,8 @@ func TestOddAnswers(t *testing.T) {
 // charged is a rule whose hits are told when a request has passed, and so have to be pushed.
 const charged = `{"name": "user", "key": [{"header": "x-user"}], "cost": 0, "cost_on_response": {"response_header": "x-cost"}, ` + long + `}`
 
-// A batch that the backend refuses is given up, and holds up nothing else. What somebody else refuses on the way is sent again.
+// A batch that the backend refuses is given up, and holds up nothing else. A batch that somebody
+// else refuses on the way is sent again.
 func TestRefusedBatch(t *testing.T) {
 	for _, test := range []struct {
 		status  int
@@ -161,8 +162,8 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// What decides without the backend is what the configuration says: when a callout fails, when it is
-// late, and while the breaker is open.
+// The configuration says what decides without the backend: when a callout fails, when it is late,
+// and while the breaker is open.
 func TestBackendFailureModes(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
 		for mode, passes := range map[string]int{"local": 3, "allow": 12, "deny": 0} {

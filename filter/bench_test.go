@@ -36,7 +36,7 @@ func (d *envoyData) Set(key, value []byte, cas uint32) (written bool) {
 	return d.Map.Set(key, value, cas)
 }
 
-// decider is what a worker's VM has for decisions on one rule.
+// decider has the parts of a worker's VM that decide on one rule.
 type decider struct {
 	data    *envoyData
 	table   *sharedata.Table
@@ -113,8 +113,8 @@ func benchKeys(n int) [][]byte {
 	return keys
 }
 
-// BenchmarkHotKey is what workers decide that all have requests of one key: one worker, and eight,
-// take turns of some ten milliseconds. So do the floors, which get a page and set it, and decide
+// BenchmarkHotKey has workers decide requests that are all of one key: one worker, and eight, take
+// turns of some ten milliseconds. So do the floors, which get a page and set it, and decide
 // nothing. The metrics are medians of the turns, and of their ratios. On a machine that has less
 // than two processors to spare the eight don't race, and the ratio says nothing.
 func BenchmarkHotKey(b *testing.B) {
@@ -139,8 +139,8 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportMetric(median(spare), "processors-to-spare")
 }
 
-// spareProcessors is how many times as much is done by as many goroutines as may run at the same
-// time as by one.
+// spareProcessors is how many times more work goroutines do than a single one, if there is one for
+// each processor.
 func spareProcessors() float64 {
 	var sum atomic.Int64 // so that nothing is optimized away
 	spin := func() {
@@ -181,8 +181,8 @@ func newHotKey(b *testing.B, workers int, decide func(d *decider)) *hotKey {
 
 // turn decides some more, and tells how many decisions a second that was.
 func (k *hotKey) turn() (perSecond float64) {
-	// Until all have made enough together: the last one of a fixed share each would have nobody to
-	// race with.
+	// Until all have made enough together: with a fixed share for each, the last worker would have
+	// nobody to race with.
 	const enough, batch = 200_000, 50
 	var begun, ended atomic.Int64
 	var group sync.WaitGroup
@@ -309,7 +309,7 @@ func (w *watchedData) Get(key, buffer []byte) (value []byte, cas uint32, found b
 	return w.envoyData.Get(key, buffer)
 }
 
-// BenchmarkCapacity fills a table with as many keys as its capacity, and says how much memory that
+// BenchmarkCapacity fills a table with keys up to its capacity, and says how much memory that
 // takes.
 func BenchmarkCapacity(b *testing.B) {
 	const capacity = 65536
@@ -331,8 +331,8 @@ func BenchmarkCapacity(b *testing.B) {
 	}
 }
 
-// BenchmarkMatch is what it takes to find the rules of a request and their keys. The floor reads
-// one header of the same fake host.
+// BenchmarkMatch finds the rules of a request and their keys. The floor reads one header of the
+// same fake host.
 func BenchmarkMatch(b *testing.B) {
 	rules := func(n int, match func(i int) string) string {
 		document := `{"rules": [`

@@ -62,7 +62,7 @@ func TestBlockThatExtends(t *testing.T) {
 	v.wantRetry(t, "a minute after the last request", "ann", "")
 }
 
-// Failed logins and a block: ten fail, the next one is refused, and so is whatever comes for ten minutes.
+// Failed logins and a block: ten fail, the next login is refused, and so are all for ten minutes.
 func TestBlockAfterFailures(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "block": "10m", "charge_when": {"status": ["401"]},
@@ -129,7 +129,7 @@ func TestBlockOfNodes(t *testing.T) {
 	}
 }
 
-// What a response costs blocks nobody, even if the key's counter has made room for others meanwhile.
+// A response's cost blocks nobody, even if the key's counter has made room for others meanwhile.
 func TestCostsDoNotBlock(t *testing.T) {
 	w := newWorld(t, 1, 1, `{"backend": {"cluster": "weir"}, "sync_rate": 0.5, "capacity": 1, "rules": [{"name": "r", "key": [{"header": "x-key"}],
 		"block": "10m", "reserve": 1, "cost_on_response": "openai", "limits": [{"limit": 1000000, "window": "30d", "algorithm": "fixed_window"}]}]}`)

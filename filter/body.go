@@ -9,10 +9,11 @@ import (
 	"weir/internal/usage"
 )
 
-// What a request costs may stand in its body, or which rules apply to it, and with which key. Then the request is decided when the body has told, or
-// can't: its headers are paused, and its body comes to the stream's callbacks. That is so only of an
-// Envoy with allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until
-// the headers go on. So a plugin waits until it knows which of them it has.
+// A request's body may say its cost, or which rules apply to it, and with which key. Then the request
+// is decided when the body has told, or can't: its headers are paused, and its body comes to the
+// stream's callbacks. That needs an Envoy with allow_on_headers_stop_iteration, which no plugin can
+// see; other Envoys keep the body until the headers go on. So a plugin waits until it knows which of
+// them it has.
 
 const (
 	// maxRequestBody is how much of a body is looked at. It is the buffer that Envoy's guide has at
@@ -40,7 +41,7 @@ type bodies struct {
 	idle     []*told // to be used again
 }
 
-// begin is what a request's body has to tell the rules that want to know, nil if none does.
+// begin returns what a request's body has to tell the rules that ask it, nil if none does.
 func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {

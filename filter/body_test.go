@@ -40,7 +40,7 @@ func (v *fakeVM) received(bytes uint64) {
 	v.properties = map[string][]byte{"request\x00total_size": binary.LittleEndian.AppendUint64(nil, bytes)}
 }
 
-// leaves is what the key of a request that passed has left.
+// leaves returns how many hits the key of a request that passed has left.
 func (v *fakeVM) leaves(s *stream) string {
 	v.respond(s, false)
 	return v.response["x-ratelimit-remaining"]
@@ -48,7 +48,7 @@ func (v *fakeVM) leaves(s *stream) string {
 
 const bodyReserve = `, "reserve": {"request_json": "max_tokens", "default": 50, "least": 5, "most": 200}`
 
-// What a request's body says is reserved before the request passes.
+// The number in a request's body is reserved before the request passes.
 func TestReserveOfBody(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -123,7 +123,7 @@ func TestReserveOfBody(t *testing.T) {
 			if waits {
 				t.Fatal("the request waits still")
 			}
-			// What follows is none of its business.
+			// The rest is none of its business.
 			if v.upload(s, false, `{"max_tokens":1}`) != types.ActionContinue {
 				t.Error("the rest of the body is held back")
 			}
@@ -313,7 +313,7 @@ func TestSlowBody(t *testing.T) {
 		if v.ended[slow.id] != 1 {
 			t.Error("a request hangs")
 		}
-		// Where the proxy does not tell what it has, it is taken for one that keeps bodies.
+		// A proxy that does not tell its abilities is taken to keep bodies.
 		if _, action := v.ask("x-key", "ann"); (action == types.ActionPause) != sized {
 			t.Errorf("sized %v: the next one gets action %d", sized, action)
 		}
@@ -339,7 +339,8 @@ func TestBodyOfReplacedPlugin(t *testing.T) {
 	}
 }
 
-// What can't be read costs what the configuration says, or is refused, and then takes nothing of any rule.
+// A body that can't be read costs the configuration's number, or its request is refused, and then
+// takes nothing of any rule.
 func TestUnread(t *testing.T) {
 	const large, json = 2 * maxRequestBody, `{"max_tokens":7}`
 	for name, c := range map[string]struct {

@@ -66,7 +66,7 @@ func (v *fakeVM) trail(s *stream) {
 const tokensRule = `{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}],
 	"limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": %s%s}]}`
 
-// remaining is what a key has left of the limit of tokensRule.
+// remaining returns how much a key has left of the limit of tokensRule.
 func (v *fakeVM) remaining(key string) string {
 	v.t.Helper()
 	s := v.open("x-key", key, "x-reserve", "0")
@@ -78,7 +78,7 @@ func (v *fakeVM) remaining(key string) string {
 	return v.response["x-ratelimit-remaining"]
 }
 
-// What a request has reserved is replaced by what its response has cost, however it ends.
+// A response's cost replaces the hits that its request has reserved, however it ends.
 func TestReserve(t *testing.T) {
 	const reserve = `, "reserve": {"header": "x-reserve", "least": 0}`
 	const json, events = "application/json", "text/event-stream; charset=utf-8"
@@ -242,7 +242,7 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 	}
 }
 
-// rest1000 is what a key has left.
+// rest1000 returns how many hits a key has left.
 func (v *fakeVM) rest1000(key string) (left int) {
 	s := v.open("x-key", key)
 	v.respond(s, true, ":status", "503")

@@ -16,7 +16,7 @@ func TestChargeWhen(t *testing.T) {
 		want         string // that the next request leaves of three
 	}{
 		{"", "401", "1"}, {"", "503", "1"}, {"", "200", "2"}, {"", "403", "2"}, {"", "400", "2"}, {"", "", "1"},
-		// What the response costs is added only if it is charged.
+		// The response's cost is added only if it is charged.
 		{`, "cost_on_response": {"response_header": "x-cost"}`, "401", "0"}, {`, "cost_on_response": {"response_header": "x-cost"}`, "200", "2"},
 		{`, "cost_on_response": {"header": "x-said"}`, "401", "0"}, {`, "cost_on_response": {"header": "x-said"}`, "204", "2"},
 		{`, "cost": 2`, "401", "none"}, {`, "cost": 2`, "301", "1"},

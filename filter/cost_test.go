@@ -57,7 +57,7 @@ func TestCosts(t *testing.T) {
 	if !v.send("x-user", "bob", "x-cost", "10") {
 		t.Error("costs above the limit took something")
 	}
-	// What is no number counts as 1, and in a metric.
+	// A value that is no number counts as 1, and in a metric.
 	for _, cost := range []string{"", "ten", "-5"} {
 		v.send("x-user", "cid", "x-cost", cost)
 	}
@@ -194,7 +194,7 @@ func TestCostOnResponse(t *testing.T) {
 	if got := [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}; got != [2]uint64{3, 1} {
 		t.Errorf("counted %d bad and absent costs, want 3 and 1", got)
 	}
-	// What the request says is read while the request is there.
+	// The request's own value is read while the request is there.
 	v = p.start(`{"namespace": "n", ` + costly(`"cost_on_response": {"header": "x-size"}`, `{"limit": 10, "window": "1h", "algorithm": "token_bucket"}`)[1:])
 	v.send("x-user", "ann", "x-size", "14")
 	if v.send("x-user", "ann") {
@@ -258,7 +258,7 @@ func TestGreatestLog(t *testing.T) {
 	}
 }
 
-// What the response costs is counted besides leases, and pushed.
+// The response's cost is counted besides leases, and pushed.
 func TestCostOnResponseBesidesLeases(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		w := newWorld(t, 2, 2, synced(rate, `{"name": "all", "cost_on_response": {"response_header": "x-tokens"},

@@ -34,8 +34,8 @@ const (
 		"\n\ndata: [DONE]\n\n"
 )
 
-// A stream that costs more than it has reserved, and more than is left, ends behind an event, whatever
-// pieces it comes in. What the upstream sends after that is charged and dropped.
+// A stream that costs more than it has reserved, and more than is left, ends behind an event,
+// whatever pieces it comes in. Further events of the upstream are charged and dropped.
 func TestCut(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
 		for seed := range uint64(20) {
@@ -62,7 +62,7 @@ func TestCut(t *testing.T) {
 			if !ended || !strings.HasPrefix(whole, sent) || !strings.HasSuffix(strings.ReplaceAll(sent, "\r", ""), "}\n\n") {
 				t.Fatalf("%s, seed %d: the client gets %q", algorithm, seed, got[max(0, len(got)-400):])
 			}
-			// A piece has two events and a part of another one at most.
+			// A piece has two events and a part of a third at most.
 			if n := strings.Count(sent, "data"); n < 151 || n > 153 {
 				t.Errorf("%s, seed %d: %d events have come", algorithm, seed, n)
 			}
@@ -107,7 +107,7 @@ func TestNotCut(t *testing.T) {
 			t.Errorf("%s: the client gets %q", name, got[max(0, len(got)-200):])
 		}
 	}
-	// One that others have used the budget of goes on until it has used what it reserved itself.
+	// A stream whose budget others have used goes on until it has used its own reservation.
 	v := newProxy(t).start(cutRule("openai", "fixed_window"))
 	s := v.open("x-key", "ann")
 	v.respond(s, false, "content-type", "text/event-stream")
@@ -206,7 +206,7 @@ func TestCutStreamIsSettled(t *testing.T) {
 	if got := v.remaining("ann"); got != "350" {
 		t.Errorf("%s are left", got)
 	}
-	// One that ends without telling costs that, too.
+	// A stream that ends without telling costs that, too.
 	s = v.open("x-key", "ann")
 	v.respond(s, false, "content-type", "text/event-stream")
 	v.pass(s, false, strings.Repeat(chat, 150))

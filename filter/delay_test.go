@@ -9,8 +9,8 @@ import (
 const smoothRule = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "delay": {"most": "5s", "queue": 3},
 	"limits": [{"limit": 10, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`
 
-// Requests without room are let go one after the other, in their order, and tell how long they have waited.
-// Above the queue they are refused at once, and one that leaves makes room.
+// Requests without room are let go one after the other, in their order, and tell how long they have
+// waited. Beyond the queue they are refused at once, and a request that leaves makes room.
 func TestDelay(t *testing.T) {
 	v := newProxy(t).start(smoothRule)
 	if v.pause("x-key", "ann") != nil || v.reply != nil {

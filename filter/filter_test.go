@@ -255,7 +255,7 @@ func TestHitThatLosesEveryRace(t *testing.T) {
 	want(t, other.response, `x-ratelimit-remaining: 7`)
 }
 
-// What the proxy makes a gRPC status of has a sentence, and no content type of its own.
+// An answer that the proxy turns into a gRPC status has a sentence, and no content type of its own.
 func TestGRPCRejection(t *testing.T) {
 	const document = `{"title":"Rate limit exceeded","status":429}`
 	v := newProxy(t).start(oneRule(`{"limit": 0, "window": "1m"}`))
@@ -296,7 +296,8 @@ func TestDetailsNameTheRule(t *testing.T) {
 	}
 }
 
-// Whoever goes on asking is refused from the VM's memory: without shared data, by the same rules.
+// A client that goes on asking is refused from the VM's memory: without shared data, by the same
+// rules.
 func TestRefusedAgain(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(oneRule(`{"limit": 10, "window": "1m"}`))
@@ -373,7 +374,7 @@ func TestRefusedByWhatIsThere(t *testing.T) {
 	refused("5", "x-ratelimit-remaining: 2\nretry-after: 83")
 	other.send("x-cost", "2")
 	refused("5", "x-ratelimit-remaining: 0\nretry-after: 90")
-	// What responses cost is taken from what is full.
+	// Full counters take the costs of responses.
 	p.now = monday + 2*minute
 	other.pause("x-cost", "10")
 	refused("1", "x-ratelimit-remaining: 0\nretry-after: 66")
@@ -403,7 +404,7 @@ func TestHostCalls(t *testing.T) {
 	}
 }
 
-// What several rules ask of a request is read once.
+// A part of a request that several rules ask for is read once.
 func TestHeadersAreReadOnce(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(`{"headers": [], "rules": [
@@ -485,8 +486,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest is what a whole stream costs natively, the host's part excepted: shared data is
-// a map here.
+// BenchmarkRequest measures a whole stream natively, the host's part excepted: shared data is a map
+// here.
 func BenchmarkRequest(b *testing.B) {
 	for name, configuration := range map[string]string{
 		"allowed":            oneRule(`{"limit": 1000000000, "window": "1h"}`),
@@ -564,8 +565,8 @@ func TestTightestAmongEquals(t *testing.T) {
 	want(t, v.response, `x-ratelimit-remaining: 3`)
 }
 
-// A local rule beside one that many proxies keep: while the backend is away, each proxy still keeps
-// the local one, and a request of that alone never waits.
+// A local rule stands beside a rule that many proxies keep: while the backend is away, each proxy
+// still keeps the local rule, and a request of that alone never waits.
 func TestRates(t *testing.T) {
 	w := newWorld(t, 2, 1, `{"backend": {"cluster": "b"}, "on_backend_failure": "deny", "rules": [
 		{"name": "local", "sync_rate": -1, "limits": [{"limit": 3, "window": "1d"}]},

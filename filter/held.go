@@ -19,8 +19,9 @@ const (
 	maxHeldTellers = 1024
 )
 
-// heldShare is what the requests of all workers of the process hold, for its metrics. Each worker tells
-// its part in shared data, as a gauge is one for all of them, and none can add to it.
+// heldShare counts the places that requests of all workers of the process hold, for its metrics.
+// Each worker tells its part in shared data, as a gauge is one for all of them, and none can add to
+// it.
 type heldShare struct {
 	_ [0]func() // or else Go makes a function that compares values
 

@@ -105,7 +105,7 @@ func TestHeldPlacesAreTold(t *testing.T) {
 	pass := func(seconds int, vms ...*fakeVM) {
 		for range seconds {
 			p.now += second
-			for range 2 { // the other worker may tell after this one
+			for range 2 { // the other worker may tell later
 				for _, w := range vms {
 					w.tick()
 				}
@@ -182,7 +182,7 @@ func TestPlacesBesideOtherRules(t *testing.T) {
 	open("weir_rate_limited:w")
 	v.reset(third)
 	v.now += 3600 * 1e9
-	a, b := open("passed"), open("passed") // the one that w has refused holds nothing
+	a, b := open("passed"), open("passed") // the request that w has refused holds nothing
 	v.reset(a)
 	v.reset(b)
 	v.tick()

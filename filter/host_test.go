@@ -56,7 +56,7 @@ type fakeVM struct {
 	reply      *fakeReply
 	log        []string
 	// headersOnly is Envoy's allow_on_headers_stop_iteration: the rest of a request whose headers
-	// are paused comes to its callbacks, and one that lets it go on lets all go on.
+	// are paused comes to its callbacks, and a callback that lets it go on lets all go on.
 	headersOnly bool
 
 	streams uint32

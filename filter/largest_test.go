@@ -16,9 +16,9 @@ import (
 	"weir/internal/wire"
 )
 
-// The largest configurations by which the backend decides every request: all rules match, the push
-// is one that the backend takes, and its answer one that the plugin does. The configuration's tests
-// show that one limit more is refused.
+// The largest configurations by which the backend decides every request: all rules match, the
+// backend takes the push, and the plugin takes its answer. The configuration's tests show that one
+// limit more is refused.
 func TestLargestTakes(t *testing.T) {
 	for _, test := range []struct {
 		name   string

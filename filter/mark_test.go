@@ -51,7 +51,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// What the response of a marked request costs is not the rule's.
+// The cost of a marked request's response is not the rule's.
 func TestMarkedRequestsCostNothing(t *testing.T) {
 	for _, more := range []string{
 		`"cost_on_response": {"response_header": "x-cost"}`, `"charge_when": {"status": ["200"]}`,

@@ -13,7 +13,7 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// modelRequests is what a test run under the race detector has the time for.
+// modelRequests is the number that a test run under the race detector has the time for.
 var modelRequests = flag.Int("requests", 100_000, "requests to compare with the model's decisions and headers")
 
 // TestAgainstModel compares what two workers of a proxy answer, whether a request passes and all
@@ -74,7 +74,7 @@ type openStream struct {
 	want    modelAnswer
 }
 
-// modelAnswer is what a client sees. Headers are "name: value", one a line.
+// modelAnswer is an answer as a client sees it. Headers are "name: value", one a line.
 type modelAnswer struct {
 	refusedBy string
 	headers   string
@@ -283,7 +283,7 @@ func (r *modelRule) countersOf(user string) []*model.Counter {
 	return r.counters[user]
 }
 
-// decide is what the definitions say of a request.
+// decide returns what the definitions say of a request.
 func (w *modelWorld) decide(user, path string, asked uint64) (matched []int, a modelAnswer) {
 	now := w.proxy.now
 	costs, refuses := map[int]uint64{}, map[int]bool{}

@@ -37,7 +37,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// What comes at run time goes before what the configuration says, for as long as it is there.
+// An override of run time goes before the configuration's, for as long as it is there.
 func TestOverrideOfAnOverride(t *testing.T) {
 	w := newWorld(t, 1, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h"}],
 		"overrides": {"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 90, "window": "1h"}]}, "keys": [{"key": ["ann"], "limits": [{"limit": 60, "window": "1h"}]}]}}`))

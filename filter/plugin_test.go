@@ -85,8 +85,8 @@ func TestPluginContextLeaves(t *testing.T) {
 	}
 }
 
-// A configuration that is replaced, or goes, stays until those that wait have their answers, or their
-// time is over. What is on its way arrives or goes back.
+// A configuration that is replaced, or goes, stays until those that wait have their answers, or
+// their time is over. Hits on their way arrive or go back.
 func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 	for _, configuration := range waits {
 		for _, replaced := range []bool{true, false} {
@@ -151,7 +151,7 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 }
 
 // Configurations that are replaced while requests wait for the backend let no more pass than the
-// limit, with as many updates as there may be.
+// limit, with the most updates that there may be.
 func TestConfigurationUpdatesKeepTheLimit(t *testing.T) {
 	for configuration, limit := range map[string]int{waits[0]: 50, waits[1]: 5} {
 		w := newWorld(t, 3, 1, configuration)

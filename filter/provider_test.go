@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A refusal is the one that a provider's clients understand: what each does with it is in docs/tokens.md.
+// A provider's clients understand the refusal: what each does with it is in docs/tokens.md.
 func TestPresets(t *testing.T) {
 	const minute, month, never = `{"limit": 1, "window": "1m", "algorithm": "fixed_window"}`, `{"limit": 1, "window": "month", "algorithm": "fixed_window"}`,
 		`{"limit": 0, "window": "1m"}`

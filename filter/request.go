@@ -173,7 +173,7 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 	return p.part.of(whole, &r.scratch)
 }
 
-// bodyText is what the current request's body says, or the value of those that don't say it.
+// bodyText returns the current request body's value, or the value for bodies that don't say it.
 //
 //go:noinline
 func (r *request) bodyText(p *part) (text []byte, ok bool) {

@@ -72,7 +72,7 @@ type charges struct {
 	at      int32 // 1 + the place among the responses whose bodies are read
 }
 
-// said is what a request says of its response's cost.
+// said has a request's own word on its response's cost.
 type said struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -82,7 +82,8 @@ type said struct {
 	ok   bool
 	// ending is how the provider that it is for ends its event streams.
 	ending usage.Ending
-	// rates are what its tokens cost, or else what list says of the model that the answer names.
+	// rates are the prices of its tokens, or else list has those of the model that the answer
+	// names.
 	rates *usage.Rates
 	list  *usage.PriceList
 }
@@ -182,7 +183,7 @@ func (c *charges) say(demands []node.Demand) {
 	}
 }
 
-// saidFor is what the request has said for a rule, or nothing.
+// saidFor returns the request's word for a rule, or nothing.
 func (c *charges) saidFor(rule *requestRule) *said {
 	for i := range c.said {
 		if c.said[i].rule == rule {
@@ -299,7 +300,7 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	case !rule.onResponse.selected:
 		return 0, true // nothing is added to what was taken
 	case !rule.says:
-		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
+		value, there := r.read(&r.properties[rule.onResponse.property]) // which may have changed by now
 		return r.number(value, there, usage.Most)
 	default:
 		said := c.saidFor(rule)

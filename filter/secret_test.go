@@ -51,7 +51,8 @@ func TestKeySecret(t *testing.T) {
 	}
 }
 
-// What a proxy has counted under another secret is pushed under that, and is no hit of the new one.
+// Hits that a proxy has counted under another secret are pushed under that, and are no hits of the
+// new secret.
 func TestNewKeySecret(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("1", perUser))
 	passes := func(v *fakeVM, want int) {

@@ -20,7 +20,7 @@ func token(payload string) string {
 	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(payload)) + ".c2ln"
 }
 
-// Each selector takes its part of a request. What is not there counts as the empty value.
+// Each selector takes its part of a request. A part that is not there counts as the empty value.
 func TestSelectors(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	claims := token(`{"sub": "ann", "n": 12.50, "admin": true, "null": null, "realm_access": {"roles": ["a", "b\u00e4"]}, "https://x.example/plan": "gold",
@@ -71,7 +71,7 @@ func TestSelectors(t *testing.T) {
 		{`{"path_segment": 1}`, ":path|*", ""},
 
 		{`{"jwt_claim": "sub"}`, "authorization|Bearer " + claims, "ann"},
-		// Not exactly one token in one line: jwt_authn may have verified another one.
+		// Not exactly one token in one line: jwt_authn may have verified another token.
 		{`{"jwt_claim": "sub"}`, "authorization|bearer " + claims, ""},
 		{`{"jwt_claim": "sub"}`, "authorization|BEARER " + claims, ""},
 		{`{"jwt_claim": "sub"}`, "authorization|Bearer  " + claims, ""},
@@ -158,7 +158,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// demands are what the current request asks for.
+// demands returns the current request's demands.
 func (v *fakeVM) demands() []node.Demand {
 	defer proxywasm.Use(v)()
 	demands, _ := v.plugin.streams.rules.find()

@@ -11,8 +11,8 @@ func (v *fakeVM) outcome(rule, outcome string) uint64 {
 	return v.count("weir_rule=.=" + rule + ";.;weir_outcome=.=" + outcome + ";.;requests_total")
 }
 
-// A shadow rule measures what passes the others, rejects nothing and is in no header. What it would
-// reject takes nothing.
+// A shadow rule measures the requests that pass the others, rejects nothing and is in no header. A
+// request that it would reject takes nothing.
 func TestShadow(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [
 		{"name": "new", "mode": "shadow", "limits": [{"limit": 3, "window": "1h"}]},
@@ -55,7 +55,7 @@ func TestShadowAlone(t *testing.T) {
 	}
 }
 
-// A request never waits for a shadow rule. What the rule makes of it is counted when the backend has
+// A request never waits for a shadow rule. The rule's outcome is counted when the backend has
 // answered, though the stream is gone.
 func TestShadowOfManyProxies(t *testing.T) {
 	w := newWorld(t, 3, 2, `{"backend": {"cluster": "b"}, "sync_rate": 1, "rules": [{"name": "new", "mode": "shadow", "limits": [{"limit": 40, "window": "1d"}]}]}`)

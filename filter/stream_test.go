@@ -49,7 +49,7 @@ func sent(h *fields.List) map[string]string {
 	return got
 }
 
-// After many requests at once, with long keys, no more is kept than the next ones need.
+// After many requests at once, with long keys, no more is kept than the next requests need.
 func TestIdleStreamsAreBounded(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("0", perUser))
 	v := w.vms[0]
@@ -101,8 +101,8 @@ func TestBodyWaitsForTheBackend(t *testing.T) {
 	}
 }
 
-// A stream that goes while it waits is never touched again, though its memory serves another one.
-// What it was granted goes back.
+// A stream that goes while it waits is never touched again, though its memory serves another
+// stream. Its granted hits go back.
 func TestStreamGoneWhileItWaits(t *testing.T) {
 	for _, configuration := range waits {
 		w := newWorld(t, 1, 1, configuration)
@@ -131,8 +131,8 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 	}
 }
 
-// A callout that the proxy does not take fails at once. The streams that wait for it with the one
-// that is being decided are decided soon, each by its own rules and in its own context.
+// A callout that the proxy does not take fails at once. The streams that wait for it, beside the
+// stream that is being decided, are decided soon, each by its own rules and in its own context.
 func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("1", scarce+`, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 4000, "window": "1h"}]}`))
 	v := w.vms[0]

@@ -59,7 +59,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// A bucket's burst is what the request says, unless the configuration has one.
+// The request's limit is a bucket's burst, too, unless the configuration has a burst.
 func TestLimitFromOfBuckets(t *testing.T) {
 	const limits = `{"limit": 2, "window": "1d", "algorithm": "token_bucket"%s, "limit_from": {"property": ["a", "b"], "max": 6}}`
 	for burst, want := range map[string]int{"": 5, `, "burst": 3`: 3} {
@@ -107,7 +107,7 @@ func TestVariantsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Of several rules that reject, the first one answers. A rule is in the header sets that it names.
+// If several rules reject, the first answers. A rule is in the header sets that it names.
 func TestRulesAnswerForThemselves(t *testing.T) {
 	v := newProxy(t).start(`{
 		"response": {"status": 503, "headers": {"x-all": "1"}}, "headers": ["ratelimit", "x-ratelimit"],

@@ -153,7 +153,7 @@ func (w *world) shortly(what string, callback func()) {
 	}
 }
 
-// leased is what the proxy has leased of the plugin's only rule, which has no key.
+// leased returns the hits that the proxy has leased of the plugin's only rule, which has no key.
 func (v *fakeVM) leased() (leased uint64) {
 	v.t.Helper()
 	defer proxywasm.Use(v)()

@@ -45,7 +45,8 @@ func readRules(t *testing.T) (rules []rule) {
 
 var comparison = regexp.MustCompile(`(?s)^(.+\S)\s+(?:>|>=)\s+[0-9.]+\s*$`)
 
-// measured is what an alert compares with a number, and what a recording rule records.
+// measured returns the expression that an alert compares with a number, or that a recording rule
+// records.
 func (r rule) measured(t *testing.T) string {
 	t.Helper()
 	if r.Alert == "" {
@@ -58,7 +59,7 @@ func (r rule) measured(t *testing.T) string {
 	return match[1]
 }
 
-// dashboard is what Grafana makes of dashboard.json, as far as it concerns tests.
+// dashboard is Grafana's reading of dashboard.json, as far as it concerns tests.
 type dashboard struct {
 	Panels     []panel
 	Templating struct {
@@ -213,7 +214,7 @@ var labels = []string{"weir_namespace", "weir_rule", "weir_outcome"}
 
 // metricsIn are the metrics of Weir's that a text names, sorted.
 func metricsIn(text string) (names []string) {
-	// Of a rule's name such as rule:weir_requests:rate5m a part looks like one, too.
+	// A part of a rule's name such as rule:weir_requests:rate5m looks like a metric, too.
 	for _, name := range regexp.MustCompile(`[a-z0-9_:]+`).FindAllString(text, -1) {
 		if strings.HasPrefix(name, "weir_") && !strings.Contains(name, ":") && !slices.Contains(labels, name) {
 			names = append(names, histogram(name))

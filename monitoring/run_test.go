@@ -24,7 +24,7 @@ import (
 	"weir/internal/envoytest"
 )
 
-// token is the one that envoy/envoy.yaml has.
+// token is the token in envoy/envoy.yaml.
 const token = "change-me"
 
 // process is a server that says in its log where it listens.
@@ -74,7 +74,7 @@ func (p *process) kill(t *testing.T) {
 	_ = p.cmd.Wait() // it says that the process was killed
 }
 
-// backend is weir serve behind an address that stays when it comes back at another one. A port that
+// backend is weir serve behind an address that stays when it comes back at another. A port that
 // nobody listens at might be taken meanwhile.
 type backend struct {
 	address string

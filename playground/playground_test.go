@@ -95,8 +95,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestStaticPolicy wants the page to have the same policy where a server sends none. What a page can't
-// say of itself is who may frame it.
+// TestStaticPolicy wants the page to have the same policy where a server sends none. Only who may
+// frame it a page can't say of itself.
 func TestStaticPolicy(t *testing.T) {
 	page, err := fs.ReadFile(playground.Files(), "index.html")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// BenchmarkHotKey is what goroutines decide that all ask for one key: one of them, and eight, take
+// BenchmarkHotKey has goroutines decide that all ask for one key: one of them, and eight, take
 // turns of some fifty milliseconds. The metrics are the medians of the turns, and of their ratios.
 func BenchmarkHotKey(b *testing.B) {
 	l := benchLimiter(b)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A call whose context has ended leaves its memory to the next one. That is answered all the same,
+// A call whose context has ended leaves its memory to the next call. That is answered all the same,
 // whether or not the namespace is closed meanwhile.
 func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 	t.Parallel()

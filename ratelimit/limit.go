@@ -161,7 +161,7 @@ func (l Limit) check() error {
 	case window.WrongWidth:
 		return fmt.Errorf("window: want 1ms to 366 days in whole milliseconds, got %v", width)
 	case window.WrongPrecision:
-		return fmt.Errorf("precision: want one that divides %v into %d to %d equal parts, got %v",
+		return fmt.Errorf("precision: want a duration that divides %v into %d to %d equal parts, got %v",
 			width, window.MinSubBuckets, window.MaxSubBuckets, precision)
 	case window.WrongMax:
 		return fmt.Errorf("limit: want 0 to %d, got %d", uint64(window.MaxLimit), of.Max)

@@ -123,13 +123,14 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout
 	}
 	n.mu.Lock()
 	failures := n.node.Tallies.Failed
-	// Of a push that Close has ended the node hears nothing: it would decide calls that wait alone.
+	// If Close has ended a push, the node hears nothing of it: it would decide calls that wait
+	// alone.
 	cut := err != nil && n.running.Err() != nil
 	if !cut {
 		n.node.Answered(ticket, outcome, answer)
 	}
 	if err == nil && n.node.Tallies.Failed != failures {
-		err = errors.New("want the push's answer, got another one")
+		err = errors.New("want the push's answer, got something else")
 	}
 	if ticket == (node.Ticket{}) || number == pollNumber {
 		err = nil // it was a report, which nobody misses, or a poll, which is followed by a push if it fails
@@ -205,7 +206,7 @@ func (n *Namespace) Sync(ctx context.Context) error {
 	n.mu.Lock()
 	failed := n.failed
 	n.mu.Unlock()
-	// Of a key whose hits are on their way, later ones can't be pushed yet.
+	// While hits of a key are on their way, its later hits can't be pushed.
 	if err := n.wait(ctx, failed); err != nil {
 		return err
 	}

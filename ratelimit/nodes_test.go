@@ -89,7 +89,7 @@ func (w *world) node(t *testing.T, o Options) *Namespace {
 	return n
 }
 
-// sum is what the backend has of the first limits of all keys.
+// sum is the backend's hits of the first limits of all keys.
 func (w *world) sum(t *testing.T) (hits int64) {
 	t.Helper()
 	err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
@@ -440,7 +440,7 @@ func TestRatesConverge(t *testing.T) {
 		// One node pushes within an interval, and the other asks within one. Each does so at a tick, of which
 		// an interval has eight at least.
 		pause(2*time.Second + time.Second/4)
-		// What is left of the minute before: 40 hits, by the share of it that counts.
+		// The minute before still counts: 40 hits, by the share of it that is left.
 		left := 40 * (1 - time.Since(time.Now().Truncate(time.Minute)).Minutes())
 		if got := rate(t, one, "k", time.Minute); got != left+10 {
 			t.Errorf("previous 40, current 10: got %v, want %v", got, left+10)
@@ -532,8 +532,8 @@ func TestABackendThatDisagrees(t *testing.T) {
 		"refused": {func([]byte) ([]byte, error) { return nil, fmt.Errorf("%w: too odd", ErrPushRefused) }, 3, "push refused: too odd"},
 		"another answer": {func([]byte) ([]byte, error) {
 			return wire.AppendAnswer(nil, &wire.Answer{}), nil
-		}, 0, "want the push's answer, got another one"},
-		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the push's answer, got another one"},
+		}, 0, "want the push's answer, got something else"},
+		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the push's answer, got something else"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -602,8 +602,8 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 	}
 }
 
-// Where the backend decides every request, one that it could not be asked for at once is refused with
-// an error, and the largest that it can be is decided by it. At intervals there is no such bound.
+// Where the backend decides every request, a request that does not fit one question is refused with
+// an error, and the backend decides the largest that fits. At intervals there is no such bound.
 func TestExactFitsOneQuestion(t *testing.T) {
 	t.Parallel()
 	fixed, log := FixedWindow(5, time.Hour), SlidingLog(505, time.Minute)

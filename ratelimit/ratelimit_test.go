@@ -145,7 +145,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"window in microseconds", rule(FixedWindow(1, 1500*time.Microsecond)), "rules[0].limits[0].window: want 1ms to 366 days in whole"},
 		{"long window", rule(FixedWindow(1, 367*24*time.Hour)), "window: want"},
 		{"large limit", rule(FixedWindow(1e15, time.Second)), "limit: want 0 to 999999999999999, got 1000000000000000"},
-		{"precision that does not divide", rule(SlidingBuckets(1, time.Minute, 7*time.Second)), "precision: want one that divides 1m0s"},
+		{"precision that does not divide", rule(SlidingBuckets(1, time.Minute, 7*time.Second)), "precision: want a duration that divides 1m0s"},
 		{"precision too fine", rule(SlidingBuckets(1, time.Minute, 100*time.Millisecond)), "into 2 to 64"},
 		{"precision of a whole window", rule(SlidingBuckets(1, time.Minute, time.Minute)), "into 2 to 64"},
 		{"no burst", rule(TokenBucket(1, time.Second, 0)), "burst: want 1 to 999999999999999, got 0"},

@@ -64,7 +64,7 @@ const (
 	restartsApart = 300 * time.Millisecond
 )
 
-// seen is what has happened, so that a run tells whether it has tested anything.
+// seen tells what has happened, so that a run tells whether it has tested anything.
 type seen struct {
 	passed, refused, gaveUp, shut uint64 // calls
 	orderly, cut, killed          uint64 // ends of nodes
@@ -197,7 +197,7 @@ func (r *restarts) run(t *testing.T) {
 			for time.Now().Before(end) {
 				<-time.After(time.Duration(r.below(3000)) * time.Millisecond)
 				old, oldWay := n, way
-				if r.below(2) == 0 { // the next one is there before this one has gone
+				if r.below(2) == 0 { // the next node is there before the old has gone
 					n, way = r.start(t)
 					node.Store(n)
 					r.stop(t, old, oldWay)

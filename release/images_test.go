@@ -147,7 +147,7 @@ func TestPlugin(t *testing.T) {
 		if plugin, err := read(image); err != nil || string(plugin) != "\x00asm, and so on" {
 			t.Errorf("%s: %q, %v", tag, plugin, err)
 		}
-		// Who takes a form for the other reads nothing wrong.
+		// A reader that takes a form for the other reads nothing wrong.
 		for other, read := range map[string]func(v1.Image) ([]byte, error){"v0.1.0": asArtifact, "v0.1.0-wasm": asCompat} {
 			if plugin, err := read(image); other == tag && err == nil {
 				t.Errorf("%s is read as the other form, too: %q", tag, plugin)

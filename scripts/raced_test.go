@@ -43,7 +43,7 @@ func list(t *testing.T, patterns ...string) []string {
 	return strings.Split(strings.TrimSpace(lines), "\n")
 }
 
-// output is what a command prints in the repository's folder.
+// output returns the output of a command in the repository's folder.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	command := exec.Command(name, args...)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Who can't install packages is told which are missing, and how root gets them.
+// A user who can't install packages is told which are missing, and how root gets them.
 func TestDependenciesWithoutRoot(t *testing.T) {
 	dir := t.TempDir()
 	// Another user gets there too.

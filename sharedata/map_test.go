@@ -50,7 +50,7 @@ func TestMap(t *testing.T) {
 	wants(t, &m, "a", "mine")
 }
 
-// Numbers come round without ever being 0, or the one that creates.
+// Numbers come round without ever being 0, or the number that creates.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for last, want := range map[Numbers]uint32{0: 1, 1: 2, CreateOnly - 1: CreateOnly + 1, 1<<32 - 1: 1} {

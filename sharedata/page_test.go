@@ -221,7 +221,7 @@ func TestFullPage(t *testing.T) {
 	}
 }
 
-// Where an entry grows, expired ones go first, and are not told of.
+// Where an entry grows, expired entries go first, and are not told of.
 func TestGrowsIntoExpired(t *testing.T) {
 	t.Parallel()
 	const unit = int64(1 << 30)
@@ -275,7 +275,7 @@ func TestLongestPayload(t *testing.T) {
 	}
 }
 
-// Of a page that makes no sense from somewhere on, what comes before stays of use.
+// If a page makes no sense from somewhere on, the part before stays of use.
 func TestDamagedPages(t *testing.T) {
 	t.Parallel()
 	data := &fakeData{}

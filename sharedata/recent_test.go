@@ -76,7 +76,7 @@ func TestRecentBesideOthers(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		data := &fakeData{}
 		workers := []*counting{newCounting(t, data), newCounting(t, data), newCounting(t, data)}
-		workers[2].slot.Recent = nil // one that reads, always
+		workers[2].slot.Recent = nil // this worker always reads
 		want, recalls := map[string]uint64{}, 0
 		interrupted := false
 		data.before = func(op string) {

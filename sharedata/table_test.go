@@ -135,7 +135,7 @@ func TestOpenLater(t *testing.T) {
 func TestAnotherFormatBeside(t *testing.T) {
 	t.Parallel()
 	data := &fakeData{}
-	// Of format 1 a header with one page, and that page with an entry.
+	// Format 1 has a header with one page, and that page with an entry.
 	others := map[string][]byte{"weir:test": make([]byte, headerSize), "weir:test:\x00\x00\x00": make([]byte, 1+payloadAt)}
 	others["weir:test"][0], others["weir:test"][17] = 1, 1
 	page := others["weir:test:\x00\x00\x00"]
@@ -377,7 +377,8 @@ func TestPagesShrink(t *testing.T) {
 	}
 }
 
-// A slot that served one table serves another one, and one that had a page of no use an empty one.
+// A slot that served one table serves another, and a slot that had a page of no use serves an empty
+// page.
 func TestSlotIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	data := &fakeData{}

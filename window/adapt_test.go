@@ -54,7 +54,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// randomBucket is one that lacks tokens, of a random limit.
+// randomBucket is a bucket that lacks tokens, of a random limit.
 func randomBucket(random *rand.Rand) (l Limit, s State) {
 	l = tokens(1+random.Uint64N(1<<random.UintN(40)), 1e6, MinWidth*(1+random.Int64N(1<<random.UintN(27))))
 	lacks := 1 + random.Uint64N(min(2*l.Max, MaxHits))

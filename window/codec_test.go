@@ -51,7 +51,7 @@ func TestCodecsAreTheirLimits(t *testing.T) {
 // checkDecode wants a codec to read what DecodeState reads, if that is its limit's.
 func checkDecode(t *testing.T, l Limit, synced bool, b []byte, want bool) {
 	t.Helper()
-	// What the states have from before is not to matter.
+	// The old contents of the states must not matter.
 	got := State{Newest: 1, Start: 2, Hits: [2]Hits{{3, 4, 5, 6}, {7, 8, 9, 10}}, Buckets: make([]Bucket, 3), ends: 11}
 	expected := State{Buckets: make([]Bucket, 0, 1)}
 	c := l.Codec(synced)
@@ -217,8 +217,8 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Numbers are written as in encoding/binary, and read up to a bound; what is cut or has no end is
-// wrong, and so is what begins where nothing is.
+// Numbers are written as in encoding/binary, and read up to a bound; a number that is cut or has no
+// end is wrong, and so is one behind the end of all bytes.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for _, v := range []uint64{0, 1, 1<<7 - 1, 1 << 7, 1<<7 + 1, 1<<14 - 1, 1 << 14, 1<<14 + 1, 1<<21 - 1, 1 << 21, MaxHits, math.MaxUint64} {
@@ -353,8 +353,8 @@ func TestStateBounds(t *testing.T) {
 	}
 }
 
-// Of a window of the clock hits are counted in place as long as they take no more bytes, up to two,
-// and their time and window are the state's.
+// A window of the clock counts hits in place as long as they take no more bytes, up to two, and
+// their time and window are the state's.
 func TestCountedInPlace(t *testing.T) {
 	t.Parallel()
 	const start = monday

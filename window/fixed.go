@@ -1,9 +1,9 @@
 package window
 
 // A fixed window counts the hits of one window at a time. FixedWindow's windows start at multiples
-// of their width since the Unix epoch, so that all nodes with a correct clock have the same ones.
-// FirstHitWindow's start with the first hit after the last one ended, so that no two keys need to
-// have the same ones. SlidingWindow counts in windows of the clock too.
+// of their width since the Unix epoch, so that all nodes with a correct clock have the same
+// windows. FirstHitWindow's start with the first hit after the last window ended, so that no two
+// keys need to have the same windows. SlidingWindow counts in windows of the clock too.
 
 // end is the end of the window that s is in.
 func (l *Limit) end(s *State) int64 {
@@ -33,10 +33,10 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	case start == s.Start:
 		h.settle(newest, hits)
 	case start > s.Start || s.Start-start >= l.Width:
-		// The backend speaks of another window than this one.
+		// The backend speaks of another window.
 	case s.Newest-start >= l.Width:
-		// Other nodes had the window's first hit, and it has ended by now. What was taken here
-		// since starts the next one.
+		// Other nodes had the window's first hit, and it has ended by now. Hits that were taken
+		// here since start the next window.
 		s.Start, h.Total, h.Lease = s.Newest, 0, 0
 	default:
 		s.Start = start

@@ -2,8 +2,8 @@ package window
 
 import "testing"
 
-// What an answer says of a first-hit window is taken in as far as that is the window here, or one
-// that overlaps it and began earlier. An older answer only raises what is known.
+// An answer about a first-hit window is taken in as far as that is the window here, or overlaps it
+// and began earlier. An older answer only raises what is known.
 func TestFirstHitSettles(t *testing.T) {
 	t.Parallel()
 	l := firstHit(100, minute)

@@ -223,7 +223,7 @@ func (l *Limit) Fault() Fault {
 	return Sound
 }
 
-// What follows is what algorithms decide for themselves. All else is made of it, and of traits.
+// Algorithms decide the following for themselves. All else is made of it, and of traits.
 
 // advance brings s to the present: it forgets what does not count any more.
 func (l *Limit) advance(s *State, now int64) {

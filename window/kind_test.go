@@ -29,7 +29,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Of kinds whose hits come back at once, all have room when one has.
+// If hits of a kind come back at once, all have room when any has.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {

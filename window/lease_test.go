@@ -9,7 +9,7 @@ import (
 // leasing are limits of all kinds, of 100 hits a minute.
 var leasing = []Limit{fixed(100, minute), sliding(100, minute), firstHit(100, minute), subBuckets(100, minute, 10*second), log(100, minute), tokens(100, 100, minute)}
 
-// granted is what the backend says of a grant of so many hits at a time, where it had others
+// granted returns the backend's totals for a grant of so many hits at a time, where it had others
 // already: the total of the window that they were counted in.
 func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	switch l.Kind {
@@ -21,7 +21,7 @@ func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
 }
 
-// pending is what a state has to push, in all windows.
+// pending is how many hits a state has to push, in all windows.
 func pending(s *State) (hits int64) {
 	s.each(func(h *Hits) { hits += h.Pending })
 	return hits
@@ -91,8 +91,7 @@ func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	}
 }
 
-// A lease ends with its window. Of a sliding window, what was not used goes back, as it counts in
-// the next.
+// A lease ends with its window. Unused hits of a sliding window go back, as they count in the next.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -189,7 +188,7 @@ func TestLeasesOutOfOrder(t *testing.T) {
 	}
 }
 
-// What comes back of a bucket can't be used a second time as a lease, nor given back.
+// Tokens that come back to a bucket can't be used a second time as a lease, nor given back.
 func TestTokensOfALeaseComeBack(t *testing.T) {
 	t.Parallel()
 	l := tokens(60, 100, minute) // one a second
@@ -299,7 +298,7 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
-// What is leased is used from the oldest bucket on, and kept in the newest.
+// Leased hits are used from the oldest bucket on, and kept in the newest.
 func TestLeaseOfBuckets(t *testing.T) {
 	t.Parallel()
 	l := subBuckets(100, minute, 10*second)
@@ -471,8 +470,9 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
-// A lease of tokens stays while it is no more than the node's even part of what the backend's bucket
-// lacks. What is more wears as tokens come back, to the token, however often it is looked at.
+// A lease of tokens stays while it is no more than the node's even part of the tokens that the
+// backend's bucket lacks. The tokens above that wear as tokens come back, to the token, however
+// often the lease is looked at.
 func TestLeaseOfTokensWears(t *testing.T) {
 	t.Parallel()
 	l := tokens(60, 100, minute) // one a second
@@ -515,8 +515,8 @@ func TestLeaseOfTokensWears(t *testing.T) {
 	}
 }
 
-// However fast tokens come back, and however often one looks, a lease wears by as many as have come
-// back. What does not refill does not wear.
+// However fast tokens come back, and however often it is looked at, a lease wears by the number
+// that has come back. Kinds that do not refill do not wear.
 func TestLeaseWearsToTheToken(t *testing.T) {
 	t.Parallel()
 	const lease = 500_000

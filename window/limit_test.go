@@ -61,7 +61,7 @@ func TestHitsAreBounded(t *testing.T) {
 	}
 }
 
-// Hits are given back to the window that they were counted in, and to no other one.
+// Hits are given back to the window that they were counted in, and to no other.
 func TestGiveBack(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -101,7 +101,7 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// What is more than anything is refused, also if something is used already.
+// A cost that is more than anything is refused, also if something is used already.
 func TestHugeCosts(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
@@ -138,7 +138,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// A state is kept until it means no more than one that has seen no hit.
+// A state is kept until it means no more than a state that has seen no hit.
 func TestForgetAt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

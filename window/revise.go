@@ -1,6 +1,6 @@
 package window
 
-// A request may take hits before it is known what it costs. What it turns out to cost is put right
+// A request may take hits before it is known what it costs. When the cost is known, it is put right
 // where the hits were counted.
 
 // NumberAt names the window or bucket that hits of a time were counted in, as [Limit.Number] does.

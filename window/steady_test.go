@@ -6,7 +6,7 @@ import (
 )
 
 // A client that never stops asking gets less of a small sliding window than its limit, as the hits
-// of the window before count until the window ends. Of the others it gets all.
+// of the window before count until the window ends. Other algorithms give it all.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	of := func(kind Kind, limit uint64, precision int64) *Limit {

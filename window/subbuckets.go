@@ -6,8 +6,8 @@ import (
 )
 
 // SlidingBuckets keeps the hits of each bucket that has any. It looks at the Width/Precision newest
-// buckets, up to the one that the present is in. With a precision of one nanosecond these are the
-// hits of (now − Width, now]. That is the sliding log, which Redis's users keep in a sorted set
+// buckets, up to the bucket of the present. With a precision of one nanosecond these are the hits
+// of (now − Width, now]. That is the sliding log, which Redis's users keep in a sorted set
 // (https://redis.io/glossary/rate-limiting/), and which `limits` calls a moving window.
 
 // covered is the number of buckets that a window covers.

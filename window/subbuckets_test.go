@@ -81,7 +81,7 @@ func TestBucketsSettle(t *testing.T) {
 		{"the same", Totals{present, []uint64{5, 3}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
 		{"more", Totals{present, []uint64{7, 9}, []uint64{0, 2}}, false, map[int64]Hits{0: {Total: 7, Pending: 1}, -2: {Total: 9}}, 0},
 		{"less", Totals{present, []uint64{4}, []uint64{0}}, false, map[int64]Hits{0: {Total: 4, Pending: 1}, -2: {}}, 0},
-		// A newer one has told what became of the hits in flight.
+		// A newer answer has told what became of the hits in flight.
 		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 1}}, 0},
 		{"more, of an older answer", Totals{present, []uint64{4, 3}, []uint64{0, 2}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
 		{"nothing", Totals{}, false, map[int64]Hits{0: {Pending: 1}, -2: {}}, 0},

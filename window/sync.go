@@ -1,12 +1,13 @@
 package window
 
-// What several nodes have counted merges to what one node would have counted:
+// The hits of several nodes merge to those that a single node would have counted:
 //
-//   - of windows of the clock, and of buckets of a precision, the sum for each, whatever the order;
-//   - of windows that start with their first hit, the sum from the earliest start of windows that
-//     overlap;
-//   - of token buckets, the sum of what was taken since the bucket was full, by the clock of the
-//     node that was first.
+//   - windows of the clock, and buckets of a precision, merge to the sum of each, whatever the
+//     order;
+//   - windows that start with their first hit, and overlap, merge to their sum, from the earliest
+//     start;
+//   - token buckets merge to the sum of the tokens taken since the bucket was full, by the clock of
+//     the node that was first.
 //
 // A node moves what it has counted in flight ([Limit.Claim]), pushes it ([Limit.Outgoing]), and
 // takes in the totals that come back ([Limit.Settle]).
@@ -186,8 +187,8 @@ func (l *Limit) settle(s *State, newest, gaveBack bool, total *Totals) {
 		}
 	default:
 		for i, hits := range total.Hits {
-			// If the window is newer than s, this wraps, and is out of range as it is for one that
-			// is too old.
+			// If the window is newer than s, this wraps, and is out of range as it is for a window
+			// that is too old.
 			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.Windows()) {
 				s.Hits[at].settle(newest, min(hits, MaxHits))
 			}

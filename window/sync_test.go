@@ -62,7 +62,7 @@ func (b *backend) exchange(s *State) *Totals {
 }
 
 // TestNodesMerge lets nodes count, push and take in answers in any order, some late: the backend's
-// totals are what was counted, and after a last round every node knows them.
+// totals have all counted hits, and after a last round every node knows them.
 func TestNodesMerge(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute), subBuckets(1000, minute, 5*second), log(1000, minute)} {
@@ -152,8 +152,8 @@ func sums(l *Limit, s *State) uint64 {
 	return s.Hits[0].Sum() + s.Hits[1].Sum()
 }
 
-// Two nodes whose windows began a little apart keep to the one that began first, as one node would
-// have.
+// Two nodes whose windows began a little apart keep to the window that began first, as a single
+// node would have.
 func TestFirstHitWindowsMerge(t *testing.T) {
 	t.Parallel()
 	l := firstHit(10, minute)
@@ -427,7 +427,7 @@ func TestPushEnds(t *testing.T) {
 	}
 }
 
-// What a push adds is the sum of its hits, and nothing if more goes back.
+// A push adds the sum of its hits, and nothing if more goes back.
 func TestAdded(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -497,7 +497,7 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// What was counted without a backend is all to be pushed, and stays what it is until then.
+// Hits that were counted without a backend are all to be pushed, and stay as they are until then.
 func TestOwe(t *testing.T) {
 	t.Parallel()
 	const now = 1_767_571_200e9

@@ -243,7 +243,7 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 func (l *Limit) leaseTokens(s *State, g *Grant, total *Totals) {
 	h := &s.Hits[0]
 	spare := g.Hits - min(g.Wanted, g.Hits)
-	// What the bucket has lacked between the grant and the answer is not known.
+	// Nobody knows what the bucket has lacked between the grant and the answer.
 	worn := min(l.back(s, g.At, max(g.At, g.Answered)), spare)
 	h.lease(g.Hits - worn)
 	if len(total.Hits) > 0 && g.Answered < s.Newest {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A bucket that is full again is one that has seen no hit; but what the backend has yet to hear of
-// is pushed all the same, and its tokens are back here.
+// A bucket that is full again is as if it had seen no hit; but hits that the backend has yet to
+// hear of are pushed all the same, and their tokens are back here.
 func TestBucketIsFullAgain(t *testing.T) {
 	t.Parallel()
 	l := tokens(60, 100, minute) // one a second
@@ -151,7 +151,7 @@ func TestMuldiv(t *testing.T) {
 	}
 }
 
-// Of a lease, and of what goes back, there is never more than the backend's bucket lacks.
+// A lease, and the tokens that go back, are never more than the backend's bucket lacks.
 func TestLeaseWears(t *testing.T) {
 	t.Parallel()
 	l := tokens(60, 100, minute) // one a second
@@ -260,8 +260,8 @@ func TestTokensGivenBackWear(t *testing.T) {
 	}
 }
 
-// An answer may be of the same bucket, of one that was written some windows later, here or there,
-// or of another bucket. An older answer only raises what is taken.
+// An answer may be of the same bucket, of the bucket as it was written some windows later, here or
+// there, or of another bucket. An older answer only raises what is taken.
 func TestTokensSettle(t *testing.T) {
 	t.Parallel()
 	const start = monday + 7*second
@@ -300,7 +300,7 @@ func TestTokensSettle(t *testing.T) {
 	} {
 		s := State{Newest: start + 2*minute, Start: start, Hits: [2]Hits{test.hits}}
 		test.limit.settleTokens(&s, !test.older, false, start+test.later, test.taken)
-		// What has come back since is forgotten in whole windows.
+		// Tokens that have come back since are forgotten in whole windows.
 		test.limit.refill(&s, s.Newest)
 		want := State{Newest: s.Newest, Start: start + test.start, Hits: [2]Hits{test.hits}}
 		want.Hits[0].Total = test.total

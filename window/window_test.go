@@ -42,8 +42,8 @@ func firstHit(limit uint64, width int64) Limit {
 	return Limit{Shape: Shape{Kind: FirstHitWindow, Width: width}, Max: limit}
 }
 
-// A step asks for hits at a time after monday and says what must come of it. What waits and resets
-// is in nanoseconds from that time; -1 stands for never, or for no window.
+// A step asks for hits at a time after monday and says what must come of it. Waits and resets are
+// in nanoseconds from that time; -1 stands for never, or for no window.
 type step struct {
 	at        int64
 	cost      uint64
@@ -217,7 +217,8 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// decisionsPerKind is what a test run under the race detector has the time for; a million in all.
+// decisionsPerKind is the number that a test run under the race detector has the time for; a
+// million in all.
 var decisionsPerKind = flag.Int("decisions", 220_000, "decisions of each algorithm to compare with the model's")
 
 // modelOf is the model of a limit.

@@ -11,8 +11,8 @@ import (
 	"weir/window"
 )
 
-// The tables and the plots of a study are the same every time, and those of the quick one are the
-// ones that were kept: what changes them must come with new figures in README.md.
+// The tables and the plots of a study are the same every time, and those of the quick study are as
+// they were kept: a change of them must come with new figures in README.md.
 func TestStudyIsDeterministic(t *testing.T) {
 	t.Parallel()
 	first, second := measure(quick()), measure(quick())
@@ -66,8 +66,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// A log judged by the log is never wrong; and weighed sub-buckets are the log if there are as many
-// as nanoseconds, the sliding window counter if there is one.
+// A log judged by the log is never wrong; and weighed sub-buckets are the log if there is one for
+// each nanosecond, and the sliding window counter if there is a single one.
 func TestErrorIsZeroForTheLog(t *testing.T) {
 	t.Parallel()
 	s := quick()
@@ -181,7 +181,7 @@ func TestDurationHasItsMean(t *testing.T) {
 	}
 }
 
-// The shapes are what they are called: counts of Poisson traffic vary as their mean, bursts by the
+// The shapes are true to their names: counts of Poisson traffic vary as their mean, bursts by the
 // square of their sizes, and a day has its peak.
 func TestTrafficHasItsShape(t *testing.T) {
 	t.Parallel()

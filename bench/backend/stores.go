@@ -263,8 +263,8 @@ func openPostgres(ctx context.Context, t testing.TB, o *options, parameters stri
 		{name: fmt.Sprintf("upsert of %d", bulk), ops: bulk, run: pgbench(program, at, paths[1], o.senders)},
 	}
 
-	// What counts statements costs time: it has a server of its own. Of statements that are
-	// prepared it counts BEGIN and COMMIT only once, so they are left out.
+	// Counting statements costs time, so it has a server of its own. It counts BEGIN and COMMIT
+	// only once if they are prepared, so they are left out.
 	counting := postgrestest.Start(t, "shared_preload_libraries=pg_stat_statements")
 	counted, conn, err := open(counting)
 	if err != nil {
@@ -320,7 +320,7 @@ func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFig
 	paces := make([]float64, len(ceilings))
 	for i, c := range ceilings {
 		found.Ceilings = append(found.Ceilings, ceilingFigures{Name: c.name, Of: c.of})
-		// What is slow to begin with shall not be measured.
+		// A slow beginning shall not be measured.
 		if paces[i], err = c.pace(ctx, o.block/4); err != nil {
 			return nil, err
 		}

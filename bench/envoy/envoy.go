@@ -66,7 +66,7 @@ func run(ctx context.Context, o *options) error {
 		o.requests, o.rounds, o.processes = 200, 1, 1
 	}
 	if o.requests < o.connections || o.rounds < 1 || o.processes < 1 || o.connections < 1 || o.rate < 1 || o.streams < 1 || o.workers < 1 {
-		return errors.New("want at least one of -rounds, -processes, -connections, -rate, -streams and -workers, and as many -requests as -connections")
+		return errors.New("want -rounds, -processes, -connections, -rate, -streams and -workers of 1 or more, and a request for each of -connections")
 	}
 	chosen, err := choose(o.only)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// What is missing is an error that says what to do, and ends what was started before.
+// A missing part is an error that says what to do, and ends all that was started before.
 func TestMissing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for only, want := range map[string]string{"^weir$": "make build", "^weir-sync$": "scripts/test-dependencies bench", "^global$": "scripts/test-dependencies bench"} {
@@ -107,7 +107,7 @@ func given(t *testing.T) *figures {
 	return f
 }
 
-// What a variant adds is its difference from its base in the same rounds.
+// A variant's cost is its difference from its base in the same rounds.
 func TestSummarize(t *testing.T) {
 	f := given(t)
 	weir := f.Variants[1]
@@ -168,8 +168,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What is measured is chosen with what it is compared with, and what is none of the variants is an
-// error that names them.
+// A chosen variant brings its base along, and a name that no variant has is an error that names
+// them.
 func TestChoose(t *testing.T) {
 	all, err := choose("")
 	if err != nil || len(all) != len(variants) {

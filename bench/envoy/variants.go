@@ -95,7 +95,7 @@ var variants = []*variant{
 	{name: "native-sync", title: "Weir, native, `sync_rate: 1`", base: none, status: http.StatusOK, decorated: true,
 		wasm: nativeFile, filters: native(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
 		services: []string{weirServe}, counted: nativeMetric("allowed"), called: "cluster." + backendCluster + ".upstream_rq_200"},
-	// What a rule can do besides, each in place of the header in the key, or beside it.
+	// These are a rule's further abilities, each in place of the header in the key, or beside it.
 	with("selects-host", "key `host`", object{"key": []any{"host"}}),
 	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
 	with("selects-query", "key `query`", object{"key": []object{{"query": "page"}}}),

@@ -86,7 +86,7 @@ func fleets() (all []fleet) {
 		add(func(f *fleet) { f.keys = keys })
 	}
 	add(func(f *fleet) { f.skew = 0 })
-	// Of these limits the hottest keys have more requests than that. The minute's end is measured.
+	// The hottest keys have more requests than these limits. The minute's end is measured.
 	for _, limit := range []uint64{100, 1000, 10_000} {
 		for _, nodes := range []int{30, 300} {
 			add(func(f *fleet) { f.nodes, f.limit, f.width, f.span = nodes, limit, sim.Minute, 45*sim.Second })

@@ -9,7 +9,8 @@ import (
 	"weir/bench/sim"
 )
 
-// The tables of small fleets are the ones that were kept: what changes them must come with new figures in README.md.
+// The tables of small fleets are as they were kept: a change of them must come with new figures in
+// README.md.
 func TestFiguresAreKept(t *testing.T) {
 	got, err := tables(io.Discard, smallFleets(), smallIdle())
 	if err != nil {
@@ -62,7 +63,7 @@ func TestNothingAbove(t *testing.T) {
 	}
 }
 
-// What a node knows of a key's total is what was there when it heard last.
+// A node knows of a key's total the hits that were there when it heard last.
 func TestHistory(t *testing.T) {
 	p := &sharing{totals: make([]history, 1)}
 	sync := func(at int64, window int64, pending uint64) {

@@ -44,7 +44,7 @@ func (f *fleet) periodic() outcome {
 	return j.out
 }
 
-// sharing is what nodes have and have told.
+// sharing has the hits that nodes have and have told.
 type sharing struct {
 	totals []history // of keys
 	nodes  []sharer
@@ -69,8 +69,8 @@ type grown struct {
 	total      uint64
 }
 
-// at is what a node knows that has heard of all totals at a time. Later changes are those of nodes whose syncs were brought up to
-// date later, for as long as a sync takes to come.
+// at returns what a node knows that has heard of all totals at a time. Later changes are those of
+// nodes whose syncs were brought up to date later, for as long as a sync takes to come.
 func (h history) at(heard, window int64) uint64 {
 	i := sort.Search(len(h), func(i int) bool { return h[i].at > heard })
 	if i == 0 || h[i-1].window != window {

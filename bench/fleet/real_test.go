@@ -96,7 +96,7 @@ func serve(t *testing.T, binary, store string) *serving {
 	}
 }
 
-// process is what Linux tells of one.
+// process is a process as Linux tells of it.
 type process struct {
 	parent int
 	used   time.Duration // of all processors, by it and those of its children that have ended
@@ -132,7 +132,7 @@ func processes(t *testing.T) map[int]process {
 	return all
 }
 
-// used is what processes have used, and those that come from them.
+// used is how much processes have used, and those that come from them.
 func used(t *testing.T, pids []int) (used time.Duration) {
 	t.Helper()
 	all := processes(t)
@@ -147,7 +147,7 @@ func used(t *testing.T, pids []int) (used time.Duration) {
 	return used
 }
 
-// children are the processes that this one has started.
+// children are the processes that a process has started.
 func children(t *testing.T) (pids []int) {
 	t.Helper()
 	for pid, p := range processes(t) {

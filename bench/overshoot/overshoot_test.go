@@ -15,8 +15,8 @@ import (
 
 var everything = regexp.MustCompile("")
 
-// The tables of the quick grid are the same every time, and are the ones that were kept: what changes them must come with new figures
-// in README.md.
+// The tables of the quick grid are the same every time, and are those that were kept: a change of
+// them must come with new figures in README.md.
 func TestStudyIsDeterministic(t *testing.T) {
 	first, err := tables(quick().trials(everything))
 	if err != nil {
@@ -188,7 +188,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// What was admitted is what the backend has when all is quiet, though callouts are lost.
+// The backend has all admitted hits when all is quiet, though callouts are lost.
 func TestNothingIsLost(t *testing.T) {
 	trial := quickTrial("fixed_window", kinds[0], 5)
 	trial.width = minute

@@ -83,7 +83,7 @@ func (f *flow) arrivals() iter.Seq[arrival] {
 		}
 		for at := f.start; ; {
 			if next := at + int64(random.ExpFloat64()*gap); silent || next >= edge {
-				// What is left of the gap needs not be kept: an exponential one has no memory.
+				// The rest of the gap need not be kept: an exponential gap has no memory.
 				if at = edge; at >= f.end {
 					return
 				}

@@ -135,7 +135,7 @@ func (t *trial) fixed() (outcome, error) {
 				before.Claim(&states[i])
 				states[i].EndFlight()
 				before.Advance(&states[i], a.at)
-				if l.Kind.Refills() { // as many tokens are missing as before
+				if l.Kind.Refills() { // the same number of tokens is missing
 					s := &states[i]
 					s.Start, s.Hits[0].Total = s.Newest, before.Quota()-before.Remaining(s)
 				}

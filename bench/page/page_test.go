@@ -12,7 +12,7 @@ import (
 	"weir/bench/page"
 )
 
-// Tables go where the last ones were, and what is around them stays.
+// Tables go where the last tables were, and the text around them stays.
 func TestWithTables(t *testing.T) {
 	readme := "# Title\n\n```text\nold 1\n```\nbetween\n```sh\nmake\n```\n\n```text\nold 2\n\nmore\n```\nafter\n"
 	got, err := page.WithTables([]byte(readme), "new 1\n", "new 2\n")

@@ -11,7 +11,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Network is what lies between proxies and their backend.
+// Network lies between proxies and their backend.
 type Network struct {
 	// Trip is the time of one way, from trip − jitter to trip + jitter, all alike.
 	Trip, Jitter int64
@@ -27,9 +27,10 @@ func (n *Network) oneWay(random *rand.Rand) int64 {
 	return n.Trip - n.Jitter + random.Int64N(2*n.Jitter+1)
 }
 
-// Carry takes a callout to the backend and its answer back: apply is called when the backend gets it, done once when the proxy
-// hears of it. What is lost is answered by the proxy itself when the timeout is over, as is what takes longer; apply is not
-// called at all if the callout was lost on its way, and may be called after done if the way is long.
+// Carry takes a callout to the backend and its answer back: apply is called when the backend gets
+// it, done once when the proxy hears of it. If a callout is lost, or takes longer than the timeout,
+// the proxy answers it itself when the timeout is over. apply is not called at all if the callout
+// was lost on its way there, and may be called after done if the way is long.
 func (n *Network) Carry(c *Clock, random *rand.Rand, timeout int64, apply func(), done func(ok bool)) {
 	there, back := n.oneWay(random), n.oneWay(random)
 	lost := random.Float64()
@@ -62,14 +63,14 @@ type Backend struct {
 	err    error
 }
 
-// Load is what a backend has had to do.
+// Load counts the work that a backend has had.
 type Load struct {
 	Pushes, Joins, Duplicates int
 	Items, Takes              int
 	BodyBytes, AnswerBytes    int
 }
 
-// Minus is what came after before.
+// Minus returns the load that came after before.
 func (l Load) Minus(before Load) Load {
 	return Load{
 		Pushes: l.Pushes - before.Pushes, Joins: l.Joins - before.Joins, Duplicates: l.Duplicates - before.Duplicates,
@@ -78,7 +79,7 @@ func (l Load) Minus(before Load) Load {
 	}
 }
 
-// Sum is what the backend has of a namespace's counters at the clock's time, all windows together.
+// Sum is the backend's hits of a namespace's counters at the clock's time, all windows together.
 func (b *Backend) Sum(namespace string) (hits int64, err error) {
 	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {

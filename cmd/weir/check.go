@@ -22,13 +22,13 @@ var errRefused = errors.New("configuration refused")
 
 const checkHelp = `
 Files are JSON or YAML; - is standard input. A file is a configuration, or a document of Envoy
-(a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin), Envoy Gateway
-(EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it, or a file of Envoy's rate
-limit service, with a domain and its descriptors: see weir serve --descriptors. Of such a document all
-plugins are checked that load a module with "weir" in its name, or have rules with limits. A file that
-begins with { or [ is JSON, unless its name ends in .yaml or .yml. Of a folder those files below it
-are checked whose names end in .json, .yaml or .yml and that have such plugins or rules; the others
-are passed over, and so are templates.
+(a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin) or Envoy Gateway
+(EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it, or a file of Envoy's
+rate limit service, with a domain and its descriptors: see weir serve --descriptors. In a document,
+weir check reads each plugin that loads a module with "weir" in its name, or has rules with limits. A
+file that begins with { or [ is JSON, unless its name ends in .yaml or .yml. In a folder, weir check
+reads the files below it whose names end in .json, .yaml or .yml, if they have such plugins or rules;
+it passes over the others, and over templates.
 
   weir check my.json
   weir check deploy/
@@ -41,15 +41,16 @@ Formats:
   json    an array of objects with file, line, column, severity (error, warning), path and problem
   github  annotations of GitHub's workflows
 
-Exit codes: 0 if the plugin takes all configurations; 1 if it refuses one, a file can't be read, or
-no file has one, unless --allow-none is given (with --strict, if there are warnings too); 2 if the command line is wrong.
+Exit codes: 0 if the plugin takes all configurations; 1 if it refuses a configuration, if a file can't
+be read, if no file has a configuration and --allow-none is not given, or with --strict after a
+warning; 2 if the command line is wrong.
 `
 
 // checkFiles is weir check.
 func checkFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	format := flags.String("format", "text", "print as `text`, json or github")
-	none := flags.Bool("allow-none", false, "do not fail if there is no configuration, and pass over files that are other programs'")
+	none := flags.Bool("allow-none", false, "do not fail if there is no configuration, and pass over files of other programs")
 	strict := flags.Bool("strict", false, "exit with 1 after warnings too")
 	if err := parseFlags(flags, args, env, "FILE…"); err != nil {
 		return err

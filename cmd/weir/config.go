@@ -14,7 +14,7 @@ import (
 
 // configUsage is of --config.
 const configUsage = "`file` with the plugin's configuration, or a document of Envoy, Istio or Envoy Gateway that has one, in JSON or YAML; " +
-	"- is standard input; of several configurations, FILE:LINE, or FILE:LINE:COLUMN, is the one that begins there"
+	"- is standard input; FILE:LINE, or FILE:LINE:COLUMN, is the configuration that begins there"
 
 // placed is the name of a file, behind which a line is, and perhaps a column.
 var placed = regexp.MustCompile(`^(.+?):([0-9]+(?::[0-9]+)?)$`)

@@ -15,10 +15,14 @@ import (
 var errLost = errors.New("something was lost; --lossy takes it nevertheless")
 
 const convertHelp = `
-It prints Weir's configuration. What that can't say is printed as FILE:LINE:COLUMN: PROBLEM to standard
-error. Of nginx the files are those of a configuration, or what nginx -T prints, and Ingresses with the
-annotations of ingress-nginx; of ratelimit its YAML and Envoy's routes with rate_limits; of kong a
-declarative configuration; of apisix an apisix.yaml, or what its Admin API answers. - is standard input.
+It prints Weir's configuration. If that can't say something, the command prints FILE:LINE:COLUMN:
+PROBLEM to standard error. Each source has its files, and - is standard input:
+
+  nginx      a configuration's files, or the output of nginx -T, and Ingresses with the annotations of
+             ingress-nginx
+  ratelimit  YAML of the rate limit service, and Envoy's routes with rate_limits
+  kong       a declarative configuration
+  apisix     an apisix.yaml, or an answer of the Admin API
 
   weir convert --from nginx nginx.conf >weir.json
   nginx -T | weir convert --from nginx -
@@ -26,14 +30,14 @@ declarative configuration; of apisix an apisix.yaml, or what its Admin API answe
   weir convert --from kong --lossy kong.yaml
   kubectl get ingresses -A -o yaml | weir convert --from nginx -
 
-Exit codes: 0; 1 if something was lost and --lossy was not given, or a file can't be read, or limits
-nothing; 2 if the command line is wrong.
+Exit codes: 0; 1 if something was lost and --lossy was not given, if a file can't be read, or if the
+files limit nothing; 2 if the command line is wrong.
 `
 
 // convertFiles is weir convert.
 func convertFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("convert", flag.ContinueOnError)
-	from := flags.String("from", "", "what the files are of, its `SOURCE`: "+strings.Join(convert.Sources(), ", ")+"; required")
+	from := flags.String("from", "", "`SOURCE` of the files: "+strings.Join(convert.Sources(), ", ")+"; required")
 	lossy := flags.Bool("lossy", false, "exit with 0 though something was lost")
 	names, err := parseMixed(flags, args, env, "FILE…")
 	switch {

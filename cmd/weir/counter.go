@@ -28,11 +28,11 @@ const counterUsage = `get NAMESPACE RULE VALUEâ€¦ | reset NAMESPACE RULE VALUEâ€
   weir counter reset shop per-user ann --wait 5s
   weir counter grant shop per-user ann 500
 
-Shows what all nodes together have counted for a key; empties it; or gives hits of it back, so that as many
-more pass now, up to its whole limit. It ends with the window: for another limit, see weir override.
-Values are those of the rule's key, as requests have them: none for a rule with one counter. With --config,
-the command knows from the proxies' configuration what the limits are, their secret, and what of a client
-address counts. Flags may come anywhere.
+get shows what all nodes together have counted for a key. reset empties the key's counter. grant gives
+HITS back, so that this number of further hits passes now, up to the whole limit. Both last until the
+window ends: for another limit, see weir override. Values are those of the rule's key, as requests have
+them: none for a rule with one counter. From the proxies' configuration in --config, the command knows
+the limits, the secret, and which part of a client address counts. Flags may come anywhere.
 `
 
 // counterCommand is a command line of weir counter.
@@ -61,7 +61,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with it")
 	flags.StringVar(&c.config, "config", "", configUsage)
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
-	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: for one that begins with -; once for each value")
+	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value")
 	flags.BoolVar(&c.json, "json", false, "get as JSON")
 	flags.BoolVar(&c.none, "allow-none", false, "do not fail if nothing is counted for the key; reset then tells nodes all the same")
 	operands, err := parseMixed(flags, args, env, counterUsage)

@@ -32,8 +32,8 @@ type descriptorFlags struct{ listen, http, path, xds, headers, failure string }
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
 	flags.StringVar(&f.path, "descriptors", "", "`file` or folder with its configuration, in the form of envoyproxy/ratelimit; read again when it changes")
-	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the environment's CONFIG_GRPC_XDS_* are as of weir ratelimit")
-	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of what its answers have Envoy add to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
+	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the variables CONFIG_GRPC_XDS_* are those of weir ratelimit")
+	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of the headers that Envoy adds to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
 		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
 	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "how `requests` fare while the store can't be reached: local (by what this instance knows), allow or deny")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
@@ -77,7 +77,7 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 			return nil, errors.Join(err, r.close())
 		}
 	}
-	// What is wrong with files is told before anything is served.
+	// Mistakes in files are told before anything is served.
 	if f.path != "" {
 		files, err := ratelimitservice.ReadFiles(f.path)
 		if err == nil {

@@ -55,7 +55,7 @@ func (s *served) start() {
 	}
 }
 
-// line is the next one of its log.
+// line returns the next line of its log.
 func (s *served) line() string {
 	s.t.Helper()
 	line, err := s.log.ReadString('\n')

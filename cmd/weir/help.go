@@ -25,10 +25,10 @@ func commands() []command {
 	return []command{
 		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
 Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
-counter backend for them if the configuration has one, and an upstream that answers with the request,
-and POST /v1/chat/completions in a language model's place, as a stream too.
-On a page of its own one sees what the algorithms do and, on a loopback address, the nodes at work:
-one can send them traffic, stop the backend, and change a limit.
+counter backend if the configuration has one, and an upstream. The upstream answers with the request,
+or for POST /v1/chat/completions in a language model's place, as a stream too.
+A page shows what the algorithms do and, on a loopback address, the nodes at work: there you can send
+them traffic, stop the backend, and change a limit.
 
   weir run
   weir run --config my.json --upstream http://127.0.0.1:3000
@@ -36,12 +36,12 @@ one can send them traffic, stop the backend, and change a limit.
 
 Environment:
 
-  WEIR_STORE  what --store says, unless that or --store-file is given
+  WEIR_STORE  takes the place of --store, unless that or --store-file is given
 `},
 		{name: "serve", summary: "run the counter backend that proxies share", run: serve, help: `
-Run as many as you like on one store, or one with --store file:PATH, which needs no database. Beyond
-the loopback range it does not start without a token or clients' certificates, unless it is told
---insecure.
+Run any number of them on one store, or a single one with --store file:PATH, which needs no database.
+Beyond the loopback range weir serve does not start without a token or clients' certificates, unless it
+is told --insecure.
 
   weir serve
   weir serve --store file:/var/lib/weir/weir.db
@@ -50,44 +50,44 @@ the loopback range it does not start without a token or clients' certificates, u
   weir serve --rate-limit-service 127.0.0.1:8081 --descriptors limits.yaml
   weir serve --listen :9180 --token-file tokens --store-file store --tls-cert tls.crt --tls-key tls.key
 
-It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, /livez with 200 as
-long as it runs, and /metrics for Prometheus. It starts, and goes on, while its store is away or its
+It answers GET /readyz with 200 while the store takes hits and with 503 otherwise, and /livez with 200
+as long as it runs. /metrics is for Prometheus. It starts, and goes on, while its store is away or its
 disk is full: /readyz and the log say so. After SIGTERM it lets requests under way finish for up to 10
 seconds.
 
 Environment:
 
-  WEIR_STORE                what --store says, unless that or --store-file is given
-  WEIR_TOKEN                what --token says, unless that or --token-file is given
-  WEIR_WARN_WEBHOOK         what --warn-webhook says, unless that or --warn-webhook-file is given
-  WEIR_WARN_WEBHOOK_SECRET  what --warn-webhook-secret says, unless that or its file is given
+  WEIR_STORE                takes the place of --store, unless that or --store-file is given
+  WEIR_TOKEN                takes the place of --token, unless that or --token-file is given
+  WEIR_WARN_WEBHOOK         takes the place of --warn-webhook, unless that or --warn-webhook-file is given
+  WEIR_WARN_WEBHOOK_SECRET  takes the place of --warn-webhook-secret, unless that or its file is given
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
-		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
-		{name: "convert", summary: "make a configuration of those of nginx, Kong, APISIX and Envoy's rate limit service", operands: "--from SOURCE FILE…", run: convertFiles, help: convertHelp},
+		{name: "check", summary: "check configurations, also inside documents of Envoy and Istio", operands: "FILE…", run: checkFiles, help: checkHelp},
+		{name: "convert", summary: "make Weir's configuration from those of nginx, Kong, APISIX or Envoy's rate limit service", operands: "--from SOURCE FILE…", run: convertFiles, help: convertHelp},
 		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `
-Editors check and complete configurations by it.
+Editors use it to check and complete configurations.
 
   weir schema >weir.schema.json
 `},
 		{name: "simulate", summary: "replay access logs through a configuration's rules", operands: "--config FILE LOG…", run: runSimulation, help: `
-It tells of each rule what share of the logged requests it would have refused, and whom, of each limit
-what others in its place would refuse, and what the other algorithms would. Logs are those of Envoy,
-Istio and nginx, and the common and combined formats, plain or compressed with gzip; - is standard
-input.
+For each rule it tells which share of the logged requests the rule would have refused, and whose. For
+each limit it tells how much other limits, and other algorithms, would refuse in its place. It reads
+logs of Envoy, Istio and nginx, and the common and combined formats, plain or compressed with gzip; -
+is standard input.
 
   weir simulate --config new.json access.log access.log.1.gz
   weir simulate --config new.json --html report.html access.log
   weir simulate --descriptors limits.yaml --descriptors envoy.yaml access.log
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
-		{name: "report", summary: "show what a rule refuses, or as a shadow would refuse", operands: reportUsage, run: report, help: backendHelp},
+		{name: "report", summary: "show what a rule refuses, or what a shadow rule would refuse", operands: reportUsage, run: report, help: backendHelp},
 		{name: "counter", summary: "show, empty or relieve a single key's counter", operands: counterUsage, run: counterOf, help: `
 Environment:
 
-  WEIR_BACKEND     what --backend says, unless that is given
-  WEIR_TOKEN       what --token says, unless that or --token-file is given
-  WEIR_KEY_SECRET  what --key-secret says, unless that or --key-secret-file is given
+  WEIR_BACKEND     takes the place of --backend, unless that is given
+  WEIR_TOKEN       takes the place of --token, unless that or --token-file is given
+  WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
@@ -100,8 +100,8 @@ Environment:
 const backendHelp = `
 Environment:
 
-  WEIR_BACKEND  what --backend says, unless that is given
-  WEIR_TOKEN    what --token says, unless that or --token-file is given
+  WEIR_BACKEND  takes the place of --backend, unless that is given
+  WEIR_TOKEN    takes the place of --token, unless that or --token-file is given
 `
 
 const exitCodes = `
@@ -122,7 +122,7 @@ func find(name string) *command {
 // usage lists the commands.
 func usage() string {
 	var b strings.Builder
-	b.WriteString(`Weir limits rates inside Envoy and Istio. This command runs what is beside the plugin.
+	b.WriteString(`Weir limits rates inside Envoy and Istio. This command runs all that goes beside the plugin.
 
 Usage:
 
@@ -134,7 +134,7 @@ Commands:
 	for _, c := range commands() {
 		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
 	}
-	b.WriteString(`  help       print this, or with the name of a command what that does
+	b.WriteString(`  help       print this, or the help of a command
 
 weir COMMAND --help prints a command's flags, and examples.
 `)

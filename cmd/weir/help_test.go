@@ -32,7 +32,7 @@ func printed(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// The page of all commands is what they print.
+// The page of all commands has the text that they print.
 func TestCommandsPage(t *testing.T) {
 	var page strings.Builder
 	fmt.Fprintf(&page, "%s\n```text\n%s```\n", pageIntroduction, printed(t, "help"))

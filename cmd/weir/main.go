@@ -102,7 +102,7 @@ func colored(env environment, out io.Writer, color, text string) string {
 // parseFlags parses a command's arguments. Other arguments than flags are an error unless operands
 // names them.
 func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ...string) error {
-	// What is wrong is printed once, by run.
+	// run prints mistakes, once.
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	err := flags.Parse(args)

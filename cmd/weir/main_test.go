@@ -208,7 +208,8 @@ func TestMaxCounters(t *testing.T) {
 	}
 }
 
-// serveProcess starts weir serve as a process, which the test ends, on a free port. log is what it says.
+// serveProcess starts weir serve as a process, which the test ends, on a free port. log has its
+// lines.
 func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
 	command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)

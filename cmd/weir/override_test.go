@@ -17,7 +17,7 @@ import (
 	"weir/internal/wire"
 )
 
-// What people type arrives, and is shown as they would type it.
+// An override arrives as people type it, and is shown as they would type it.
 func TestOverride(t *testing.T) {
 	tokens, err := trust.OneToken("hunter2")
 	if err != nil {
@@ -93,8 +93,8 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// An override that no node can apply is a mistake, which nodes tell, and one that does not fit the
-// proxies' configuration is refused before it is set.
+// An override that no node can apply is a mistake, which nodes tell, and an override that does not
+// fit the proxies' configuration is refused before it is set.
 func TestOverrideThatCannotApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	config := filepath.Join(t.TempDir(), "weir.yaml")
@@ -116,7 +116,7 @@ rules:
 		}
 		return answer
 	}
-	// tell is what a node does that has heard of a list.
+	// tell pushes as a node does that has heard of a list.
 	tell := func(node, version, unfit uint64) (heard uint64) {
 		t.Helper()
 		sequence++

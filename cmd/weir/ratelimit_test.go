@@ -176,7 +176,8 @@ func TestImpossibleVariables(t *testing.T) {
 	}
 }
 
-// startRateLimit runs weir ratelimit with variables. address is what a line of its log says, and end ends it.
+// startRateLimit runs weir ratelimit with variables. address returns the address in a line of its
+// log, and end ends it.
 func startRateLimit(t *testing.T, set map[string]string) (address func(of string) string, end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()

@@ -56,7 +56,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
 	flags.StringVar(&f.ui, "ui", "", "`address` of the page with the playground and the live view; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
-	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; one that answers with the request, and "+chatPath+" like a model, if empty")
+	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; if empty, an upstream of this command answers with the request, or at "+chatPath+" like a model")
 	f.store.define(flags)
 	var logs logFlags
 	logs.define(flags, slog.LevelWarn)
@@ -117,7 +117,7 @@ func (r *runner) run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel(nil)
-	// Whoever fails ends all.
+	// A failure of any of them ends all.
 	start := func(serve func(context.Context) error) {
 		group.Go(func() {
 			if err := serve(ctx); err != nil {
@@ -257,7 +257,7 @@ func (r *runner) page(l net.Listener, nodes []string, counters store.Store, star
 	}
 	page = "http://" + l.Addr().String() + "/"
 	if !isLoopback(l.Addr()) {
-		// Whoever reaches the live view may do things to what runs here.
+		// Anybody who reaches the live view may change the things that run here.
 		start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
 		return page + " (without the live view, which needs a loopback address)"
 	}
@@ -305,7 +305,7 @@ func (r *runner) nodes(
 			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document, AllowOnHeadersStopIteration: true},
 			Workers:  r.flags.workers,
 			Upstream: upstream,
-			// What the page does to the backend happens here.
+			// The page's faults of the backend happen here.
 			CalloutTransport: r.lines.Transport(i),
 			Logger:           r.log.With("node", i),
 		})

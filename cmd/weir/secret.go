@@ -44,7 +44,7 @@ func (s *secret) read(env environment) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--%s-file: %w", s.name, err)
 	}
-	// What is in the file is not repeated.
+	// Errors do not repeat the file's content.
 	value = strings.TrimRight(string(content), "\r\n")
 	if value == "" || strings.ContainsAny(value, "\r\n") {
 		return "", fmt.Errorf("%w: --%s-file: want one line in %s", errUsage, s.name, s.file)

@@ -30,7 +30,7 @@ import (
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
-	page := flags.String("ui", "", "`address` to serve the page at, on which one sees what nodes report; none if empty")
+	page := flags.String("ui", "", "`address` of a page that shows what nodes report; none if empty")
 	var store storeFlags
 	store.define(flags)
 	store.boundFlag(flags)
@@ -44,7 +44,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	webhookSecret.define(flags, "warn-webhook-secret", "`secret` that signs what --warn-webhook gets; better given as WEIR_WARN_WEBHOOK_SECRET or in a file", "`file` with the secret, in one line")
 	var logs logFlags
 	logs.define(flags, slog.LevelInfo)
-	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that whoever balances load hears of it first; a second signal ends at once")
+	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that load balancers hear of it first; a second signal ends at once")
 	connections := connectionsFlag(flags)
 	var descriptors descriptorFlags
 	descriptors.define(flags)
@@ -56,7 +56,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	if env.stderr == io.Writer(os.Stderr) {
-		// What net/http has to say comes in the same form.
+		// Log lines of net/http come in the same form.
 		slog.SetLogLoggerLevel(slog.LevelWarn)
 		slog.SetDefault(log)
 	}
@@ -121,7 +121,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 // connectionsFlag adds --max-connections-per-address.
 func connectionsFlag(flags *flag.FlagSet) *int {
 	most := server.DefaultConnections
-	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of what the process has files for; "+
+	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of the files that the process may open; "+
 		"those that wait for a request make room; raise it for many nodes behind one address (default %d)", most)
 	flags.Func("max-connections-per-address", usage, func(text string) (err error) {
 		if most, err = strconv.Atoi(text); err != nil || most < 1 {
@@ -168,11 +168,11 @@ type trustFlags struct {
 func (f *trustFlags) define(flags *flag.FlagSet) {
 	f.token.define(flags, "token",
 		"bearer `token` that proxies must show; better given as WEIR_TOKEN or in a file, which other users can't see",
-		"`file` with a token in each line: for all namespaces, or behind a namespace and a space for that one; read again when it changes")
-	flags.StringVar(&f.certificates.Certificate, "tls-cert", "", "`file` with the certificate to serve TLS with, in PEM; read again when it changes, as the next two are")
+		"`file` whose lines are a token for all namespaces, or a namespace, a space, and a token for that namespace; read again when it changes")
+	flags.StringVar(&f.certificates.Certificate, "tls-cert", "", "`file` with the certificate to serve TLS with, in PEM; read again when it changes, and so are the next two")
 	flags.StringVar(&f.certificates.Key, "tls-key", "", "`file` with its private key, in PEM without a password")
-	flags.StringVar(&f.certificates.ClientCA, "tls-client-ca", "", "`file` with the certificates of those who sign clients' certificates; then each client must have one")
-	flags.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, though it is not a loopback one, by whatever name")
+	flags.StringVar(&f.certificates.ClientCA, "tls-client-ca", "", "`file` with the certificates that sign clients' certificates; then each client must have such a certificate")
+	flags.BoolVar(&f.insecure, "insecure", false, "serve anybody who reaches the address, by any name, though it is not a loopback address")
 }
 
 // trusted is whom the backend believes.

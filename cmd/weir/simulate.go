@@ -34,11 +34,11 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 		func(name string) error { f.descriptors = append(f.descriptors, name); return nil })
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file`, and print nothing")
-	flags.IntVar(&f.worst, "keys", 10, "`number` of keys to report of each rule")
-	flags.StringVar(&f.read.Format, "format", "", "`format` of all logs: "+strings.Join(accesslog.Formats, ", ")+"; found out if empty")
+	flags.IntVar(&f.worst, "keys", 10, "`number` of keys to report for each rule")
+	flags.StringVar(&f.read.Format, "format", "", "`format` of all logs: "+strings.Join(accesslog.Formats, ", ")+"; found out from the logs if empty")
 	flags.Func("field", "`NAME=PART`: the log's field of this name, or number, is time, method, path, host, client_ip, "+
 		"duration, request_time, header:NAME, response_header:NAME or property:PATH; may be repeated", f.read.Map)
-	flags.IntVar(&f.read.TrustedHops, "trusted-hops", 0, "`number` of trusted proxies in front of the one that wrote the logs")
+	flags.IntVar(&f.read.TrustedHops, "trusted-hops", 0, "`number` of trusted proxies in front of the proxy that wrote the logs")
 	if err := parseFlags(flags, args, env, "--config FILE", "LOG…"); err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	return f.write(report, env)
 }
 
-// document is the configuration: Weir's own, or what says the same as descriptors. What of those it can't
-// say is told, and not simulated.
+// document is the configuration: Weir's own, or what says the same as descriptors. Parts of those
+// that a configuration can't say are told, and not simulated.
 func (f *simulateFlags) document(env environment) ([]byte, error) {
 	if f.config != "" {
 		read, err := readConfiguration(f.config, env)

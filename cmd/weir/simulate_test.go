@@ -27,7 +27,7 @@ func files(t *testing.T) (dir string, write func(name, content string) (path str
 	}
 }
 
-// What envoyproxy/ratelimit's files say is simulated by the actions of Envoy's routes.
+// Files of envoyproxy/ratelimit are simulated by the actions of Envoy's routes.
 func TestSimulateDescriptors(t *testing.T) {
 	t.Parallel()
 	_, write := files(t)

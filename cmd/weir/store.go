@@ -32,8 +32,8 @@ const mostCounters = 1 << 30
 func (f *storeFlags) define(flags *flag.FlagSet) {
 	f.url.define(flags, "store",
 		"where the counters are kept: `memory`, file:PATH, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
-			"one with a password is better given as WEIR_STORE or in a file, which other users can't see (default memory)",
-		"`file` with what --store would say")
+			"a URL with a password is better given as WEIR_STORE or in a file, which other users can't see (default memory)",
+		"`file` with the value of --store")
 }
 
 // resolve finds the store's name. Errors do not repeat it.
@@ -46,7 +46,7 @@ func (f *storeFlags) resolve(env environment) (err error) {
 
 // boundFlag adds --max-counters.
 func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
-	usage := fmt.Sprintf("keep `N` counters at most, in --store memory or file:PATH only; when it is full, those make room that used the least of their limits (default %d)", memory.DefaultMaxCounters)
+	usage := fmt.Sprintf("keep `N` counters at most, in --store memory or file:PATH only; when it is full, the counters that used the least of their limits make room (default %d)", memory.DefaultMaxCounters)
 	flags.Func("max-counters", usage, func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > mostCounters {

@@ -26,18 +26,18 @@ const (
   weir top shop
   weir top shop per-user --follow
 
-Shows the keys that asked for most hits in the last minute or two, and those that were refused most, beside
-what they did in the last ten seconds. Of more than ten rules it shows the ten that refuse most. A
-worker that has been silent for 15 seconds is not counted. Keys are hashes unless
-their rule says otherwise with reveal. Flags may come anywhere.
+Shows the keys that asked for most hits in the last minute or two, and those that were refused most,
+each with its figures of the last ten seconds. If there are more than ten rules, it shows the ten that
+refuse most. A worker that has been silent for 15 seconds is not counted. Keys are hashes unless their
+rule says otherwise with reveal. Flags may come anywhere.
 `
 	reportUsage = `NAMESPACE RULE
 
   weir report shop new-limit
 
-Says what share of requests and keys a shadow rule would refuse, which keys are worst off, the least
-limit that refuses at most 0.1 %, and from which keys that was made. Of an enforced rule it says what
-it has refused.
+Says which share of requests and keys a shadow rule would refuse, which keys are worst off, the least
+limit that refuses at most 0.1 %, and on which keys these figures rest. For an enforced rule it says
+what the rule has refused.
 `
 	// mostRules are shown of many: those that refuse most.
 	mostRules = 10

@@ -16,7 +16,7 @@ import (
 	"weir/internal/wire"
 )
 
-// What nodes have seen is shown to people, and nothing of it reaches their terminal as more than text.
+// Keys that nodes have seen are shown to people, and reach their terminal as nothing but text.
 func TestTop(t *testing.T) {
 	kept := memory.New(memory.Options{})
 	s := httptest.NewServer(server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)}))
@@ -108,7 +108,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// Whoever follows is told that the backend is away, once, sees the next page when it is back, and ends
+// A follower is told that the backend is away, once, sees the next page when it is back, and ends
 // where it refuses to tell.
 func TestTopFollows(t *testing.T) {
 	t.Parallel()

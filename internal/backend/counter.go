@@ -182,7 +182,8 @@ func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, e
 	}
 	again, err := b.store.Push(ctx, p, 1)
 	if err == nil && again.Duplicate {
-		// The first one was applied, and its outcome was lost: it is what was asked for, at most.
+		// The first push was applied, and its outcome was lost: it returned at most the requested
+		// hits.
 		for i := range p.Items {
 			for _, hits := range p.Items[i].Hits {
 				again.Returned = store.Sum(again.Returned, -hits)

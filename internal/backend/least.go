@@ -121,7 +121,7 @@ func windowOf(all []seen, at int, number, threshold uint64, bounded bool) (w key
 		}
 		return k
 	}
-	// Of a key above a report's threshold that is not among its busy ones, floors are all that is known.
+	// If a key above a report's threshold is not among its busy keys, only a floor is known of it.
 	floors := map[uint64]uint64{} // by threshold
 	for i := range all {
 		s := &all[i].Sample

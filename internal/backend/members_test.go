@@ -2,8 +2,8 @@ package backend
 
 import "testing"
 
-// A namespace that makes up nodes takes no room from one that has less, and there are no more than
-// there may be.
+// A namespace that makes up nodes takes no room from a namespace that has less, and there are no
+// more nodes than there may be.
 func TestMembersAreBounded(t *testing.T) {
 	m := members[int]{most: 10}
 	for node := range uint64(4) {

@@ -26,7 +26,7 @@ func (j *joins) Nodes(context.Context, string, uint64) (uint64, error) {
 	return uint64(len(j.nodes)) + 1, j.err
 }
 
-// hit is what a node pushes that counts.
+// hit is the push of a node that counts.
 func hit() []wire.Item {
 	return []wire.Item{{LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 1000}, Newest: 1, Hits: []int64{1}}}
 }
@@ -65,8 +65,8 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	if want := []uint64{7, 8, 7, 7, 7}; !slices.Equal(store.nodes, want) {
 		t.Errorf("joined %v, want %v", store.nodes, want)
 	}
-	// While the store fails, what was known lasts, as the counters may be elsewhere. Of who is new
-	// nothing is known.
+	// While the store fails, what was known lasts, as the counters may be elsewhere. Nothing is
+	// known of new nodes.
 	now = now.Add(time.Second)
 	store.err = errors.New("out of order")
 	push("a", 7, 4)
@@ -76,7 +76,7 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	now = now.Add(time.Second)
 	store.err = nil
 	push("a", 7, 6)
-	// What nobody pushes to any more is not remembered for long.
+	// A namespace that nobody pushes to any more is not remembered for long.
 	now = now.Add(2 * time.Minute)
 	push("a", 7, 7)
 	if m.joined.count != 1 {
@@ -84,7 +84,8 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	}
 }
 
-// Who only reads has the nodes counted once a second, and is none of them before its first hit.
+// A node that only reads has the nodes counted once a second, and is none of them before its first
+// hit.
 func TestWhoOnlyReadsDoesNotJoin(t *testing.T) {
 	now := time.Unix(1_767_225_600, 0)
 	store := &joins{nodes: []uint64{1, 2}}

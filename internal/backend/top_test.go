@@ -14,7 +14,7 @@ import (
 	"weir/internal/wire"
 )
 
-// The least limit is the one by definition: every smaller one refuses more than a thousandth.
+// The least limit is so by definition: every smaller limit refuses more than a thousandth.
 func TestLeast(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -71,7 +71,7 @@ func TestTop(t *testing.T) {
 	if _, err := b.Push(ctx, []byte{0x71, 1, 'x'}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a report that ends too early: %v", err)
 	}
-	// Whoever else writes to the store does no harm.
+	// Another writer to the store does no harm.
 	if err := b.store.Report(ctx, "ns", 9, []byte("no report")); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestTopOfTooManyRules(t *testing.T) {
 	}
 }
 
-// A key that a report does not have may have had as many hits there as its floor, if its hash is above
+// A key that a report does not have may have had up to the floor's hits there, if its hash is above
 // the report's threshold: whatever thresholds there are.
 func TestFloorsOfManyThresholds(t *testing.T) {
 	t.Parallel()

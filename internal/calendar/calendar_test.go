@@ -95,7 +95,8 @@ func follow(t *testing.T, c *Calendar, l *time.Location, what string) {
 	}
 }
 
-// Any time has a window, from the epoch until the last one that clocks may show, and stores know it.
+// Any time has a window, from the epoch until the last time that clocks may show, and stores know
+// it.
 func TestExtremes(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))

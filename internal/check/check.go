@@ -112,7 +112,7 @@ func (c *checker) yaml() {
 	for _, root := range documents {
 		switch {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
-			// What is between two lines of --- may be comments.
+			// There may be nothing but comments between two lines of ---.
 		case c.found && isConfiguration(root) && !evident(root):
 		case isConfiguration(root):
 			c.configuration(asJSON(root, false), bodiesUnknown)
@@ -213,7 +213,7 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 		}
 		problem := withoutPlace(e.Problem) + hint(e, d.text)
 		if d.envoys[at] {
-			problem += ", which Envoy makes of " + short(c.word(at)) + " in YAML; in a " + typeStringValue + " it is what it is"
+			problem += ", which Envoy makes of " + short(c.word(at)) + " in YAML; in a " + typeStringValue + " it stays as it is"
 		}
 		c.add(mistake{at, e.Path, problem}, false)
 	}

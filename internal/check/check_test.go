@@ -82,7 +82,7 @@ func TestOwnFiles(t *testing.T) {
 	}
 }
 
-// A value that is told to be another one is right as that.
+// If a hint names another value, that value is right.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	one := func(rest string) string { return `{"rules": [{"name": "r", "limits": [{` + rest + `}]}]}` }
@@ -184,7 +184,7 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 }
 
-// So do filters of which each has what another one has.
+// So do filters that each have what another filter has.
 func TestAliasesOfFiltersAreBounded(t *testing.T) {
 	t.Parallel()
 	const typed = `"@type": type.googleapis.com/envoy.extensions.filters.http.`

@@ -170,7 +170,7 @@ func (f *filters) header(verified []tokens, name string, rule *config.Rule) stri
 			case strings.EqualFold(m.get("remove").string(), name):
 				return ""
 			case strings.EqualFold(appended.get("header", "key").string(), name) && !strings.HasPrefix(action, "OVERWRITE"):
-				return "a client's own " + name + " stays before the one that header_mutation appends: want append_action: OVERWRITE_IF_EXISTS_OR_ADD"
+				return "a client's own " + name + " stays before the value that header_mutation appends: want append_action: OVERWRITE_IF_EXISTS_OR_ADD"
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// What a ConfigMap has begins where its file has it.
+// A configuration in a ConfigMap begins where its file has it.
 func TestConfigurationOfAConfigMap(t *testing.T) {
 	t.Parallel()
 	report := check.File("a.yaml", []byte("apiVersion: v1\nkind: ConfigMap\ndata:\n  weir.json: |\n    \n"+

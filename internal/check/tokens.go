@@ -186,7 +186,7 @@ func (f *filters) claim(verified []tokens, s *config.Selector, rule *config.Rule
 		return claimOfMetadata(verified, s.Metadata)
 	case len(verified) > 0:
 		if problem := claimOfHeader(verified, s.Name, rule); problem != "" {
-			return "jwt_authn " + problem + ": " + safer(verified, s) + " is what it has verified"
+			return "jwt_authn " + problem + ": want " + safer(verified, s) + ", which it has verified"
 		}
 	case f.early && len(f.tokens) > 0:
 		return "nobody has verified a token yet, as plugins of phase AUTHN come first"

@@ -64,7 +64,7 @@ func TestConnectionsOfOneClient(t *testing.T) {
 	}
 }
 
-// What package net/netip takes for an address and a port is the address alone.
+// An address and a port, as package net/netip takes them, are the network of the address alone.
 func FuzzNetwork(f *testing.F) {
 	for _, seed := range []string{"10.0.0.1:1", "[::1]:1", "[fe80::1%eth0]:1234", "[::ffff:10.0.0.1]:1", "[fe80::1%a:b]:1", "[fe80::1%]]:1", "@"} {
 		f.Add(seed, 24, 56)

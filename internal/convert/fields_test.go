@@ -71,7 +71,7 @@ func fieldsMatter(t *testing.T, source, plugin, base string, fields []string) {
 		var all strings.Builder
 		all.Write(result.Document)
 		for _, l := range result.Lost {
-			// Without its place, which is another one with each field.
+			// Without its place, which differs with each field.
 			_, text, _ := strings.Cut(l.String(), " ")
 			all.WriteString("\n" + text)
 		}

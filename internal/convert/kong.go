@@ -409,7 +409,8 @@ func (k *kong) add(at place, config value, r rule) {
 	strategy := cmp.Or(config.get("policy").text(), config.get("strategy").text(), "local")
 	if strategy != "local" {
 		rate = config.get("sync_rate").number(0)
-		// Of rate-limiting -1 asks the store about each request; of the other it counts alone.
+		// In rate-limiting, -1 asks the store about each request; in the other plugin it counts
+		// alone.
 		if rate < 0 && config.get("policy").there() {
 			rate = 0
 		}

@@ -83,7 +83,7 @@ func (c *converter) nginxFiles() {
 			all = append(all, p.block...)
 		}
 	}
-	// What is of http may be a file of its own.
+	// The contents of http may be a file of its own.
 	http := &directive{name: "http"}
 	for _, d := range all {
 		if d.name == "http" {
@@ -345,7 +345,7 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 		switch {
 		case strings.HasPrefix(path, "@"):
 			if len(d.find("limit_req")) > 0 {
-				c.lose(d.at, "a location that requests are sent to from others is none of Weir's")
+				c.lose(d.at, "a rule can't match a location that other locations send requests to")
 			}
 			continue
 		case modifier == "=":

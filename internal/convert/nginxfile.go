@@ -249,7 +249,7 @@ func (c *converter) include(block []*directive, parts, within []*nginxPart) (all
 			found = found || fits && err == nil
 		}
 		if !found {
-			c.lose(d.at, "nobody has read %.80s: give it as another FILE, or convert what nginx -T prints", d.args[0])
+			c.lose(d.at, "%.80s was not read: give it as another FILE, or convert the output of nginx -T", d.args[0])
 		}
 	}
 	return all
@@ -274,7 +274,7 @@ func fits(pattern, name string) bool {
 	if ok, err := path.Match(pattern, name); ok && err == nil {
 		return true
 	}
-	// As many parts as both have.
+	// Only the last parts are compared, up to the number that both have.
 	want, has := strings.Split(strings.TrimPrefix(pattern, "/"), "/"), strings.Split(strings.TrimPrefix(name, "/"), "/")
 	n := min(len(want), len(has))
 	ok, err := path.Match(strings.Join(want[len(want)-n:], "/"), strings.Join(has[len(has)-n:], "/"))

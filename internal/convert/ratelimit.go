@@ -54,7 +54,7 @@ func (c *converter) rateLimit() {
 	used := map[ratelimitservice.Position]bool{}
 	for _, d := range domains {
 		if d.Name != e.domain {
-			c.lose(placeOf(d.Position), "a filter has one domain, which is %.80s: convert the other one by itself", e.domain)
+			c.lose(placeOf(d.Position), "a filter has one domain, which is %.80s: convert the other domain by itself", e.domain)
 			continue
 		}
 		for _, u := range e.uses {

@@ -6,8 +6,8 @@ import (
 	"weir/window"
 )
 
-// An entry that another configuration's limit has written is read as one of this limit. What that
-// makes of a lease doesn't look like hits that were used.
+// An entry that another configuration's limit has written is read as an entry of this limit. The
+// change of a lease doesn't look like hits that were used.
 func TestEntryOfAnotherLimit(t *testing.T) {
 	t.Parallel()
 	bucket := func(limit uint64) *Rule {

@@ -38,8 +38,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// Of a rule that has a small limit nothing is leased ahead. Where the backend had less than was
-// asked for, the key is full, and nobody asks before a hit comes back.
+// A rule that has a small limit leases nothing ahead. Where the backend had less than was asked
+// for, the key is full, and nobody asks before a hit comes back.
 func TestSmallLimits(t *testing.T) {
 	t.Parallel()
 	small, mixed, large := shared(2, second, perMinute(100)), shared(2, second, perMinute(1000), perHour(100)), shared(2, second, perMinute(101))
@@ -85,7 +85,8 @@ func TestHorizon(t *testing.T) {
 	}
 }
 
-// What is worth leasing is what the key's pace of late takes in two intervals, less what is leased.
+// A lease is worth the hits that the key's pace of late takes in two intervals, less those that are
+// leased.
 func TestAheadOfPace(t *testing.T) {
 	t.Parallel()
 	const aMinute = Due(longestPause >> dueShift)

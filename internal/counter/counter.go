@@ -264,7 +264,8 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 			c.States[i].Owe()
 		}
 	}
-	// What another limit makes of a lease was not used, or asked for: it doesn't count for the pace.
+	// A lease may change by another limit, and not by use or demand: that doesn't count for the
+	// pace.
 	if c.lease.Granted != 0 {
 		c.lease.Granted = min(sub(c.lease.Granted+min(c.Leased(), window.MaxHits), leased), window.MaxHits)
 	}

@@ -127,8 +127,9 @@ func TestChangedLimits(t *testing.T) {
 			t.Errorf("reordered and changed: counted %v", sums(c))
 		}
 		c.Count(1)
-		// What this configuration does not have is carried along for the one that has it, by a
-		// counter that has had the entry before too, until it tells nothing any more.
+		// Limits that this configuration does not have are carried along for the configuration that
+		// has them, by a counter that has had the entry before too, until it tells nothing any
+		// more.
 		payload = c.Append(nil, monday+second)
 		if !c.Load(after, payload) || !bytes.Equal(c.Append(nil, monday+second), payload) {
 			t.Errorf("read and written again, %x is %x", payload, c.Append(nil, monday+second))
@@ -480,8 +481,9 @@ func TestCounterIsUsedAgain(t *testing.T) {
 	}
 }
 
-// An entry that claims to be of a configuration that does not synchronise, but has states of one
-// that does, is synchronised by a rule that does, and tells nothing of the entry before.
+// An entry that claims to be of a configuration that does not synchronise, but has the states of a
+// configuration that does, is synchronised by a rule that does, and tells nothing of the entry
+// before.
 func TestUnsyncedEntryOfSyncedStates(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}, Interval: second}

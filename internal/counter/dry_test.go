@@ -8,7 +8,8 @@ import (
 )
 
 // A backend that gave less than requests have asked for is not asked again for a while, and longer
-// each time; nor for ever, however wrong the clock was. What it does not lease ahead says nothing.
+// each time; nor for ever, however wrong the clock was. A refused lease ahead of requests says
+// nothing.
 func TestDry(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []uint64{0, 1, 2, 10, 1000, 1 << 32, math.MaxUint64} {
@@ -65,8 +66,8 @@ func TestDry(t *testing.T) {
 	}
 }
 
-// What is known to have room is asked for, whatever was refused before; unless hits come back so
-// fast that there would be a question for each.
+// A key that is known to have room is asked for, whatever was refused before; unless hits come back
+// so fast that there would be a question for each.
 func TestRoomAfterRefusal(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -114,7 +115,7 @@ func TestPauses(t *testing.T) {
 			now += in
 		}
 	}
-	// What totals say, or what a rule with a small limit hears, is no refusal yet.
+	// Totals are no refusal yet, nor are the answers to a rule with a small limit.
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{Pace: 1}, window.Hits{Total: 1000})
 	c.RunDry(start, 0.5)
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{Pace: 1}, window.Hits{Total: 100})
@@ -225,7 +226,8 @@ func TestRunDry(t *testing.T) {
 	}
 }
 
-// Who gets all that requests have asked for has been refused nothing, whatever was refused before.
+// A counter that gets all that requests have asked for has been refused nothing, whatever was
+// refused before.
 func TestGrantEndsRefusals(t *testing.T) {
 	t.Parallel()
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})

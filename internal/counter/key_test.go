@@ -96,7 +96,7 @@ func TestExtraBytes(t *testing.T) {
 	}
 }
 
-// BenchmarkHashes compares the hash of every request, the table's, with the one of a new entry.
+// BenchmarkHashes compares the hash of every request, the table's, with the hash of a new entry.
 func BenchmarkHashes(b *testing.B) {
 	key := AppendPart(AppendPart(nil, "per-user"), "0123456789abcdef")
 	b.Run("table", func(b *testing.B) {

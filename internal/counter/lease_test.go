@@ -83,8 +83,8 @@ func has(t *testing.T, rule *Rule, now int64, lease Lease, hits ...window.Hits) 
 	return c
 }
 
-// More is asked for once, by the hit with which less than a quarter of a lease is left. Of a small
-// lease that is the last hit; of a lease of one only if the key was hit before.
+// More is asked for once, by the hit with which less than a quarter of a lease is left. In a small
+// lease that is the last hit; in a lease of a single hit only if the key was hit before.
 func TestLow(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -137,8 +137,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A grant that was asked for ahead of requests leaves no more leased than the node's part of what is
-// left. Of one that requests wait for they get all, whatever that part is.
+// A grant that was asked for ahead of requests leaves no more leased than the node's part of what
+// is left. Requests that wait for a grant get all of it, whatever that part is.
 func TestGrantAndPart(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -160,8 +160,8 @@ func TestGrantAndPart(t *testing.T) {
 	}
 }
 
-// The pace is what was used since the last grant, and the more of what it was before the shorter ago
-// that is.
+// The pace counts the hits used since the last grant. The shorter ago that is, the more of the pace
+// before is in it.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	const longAgo = 1 << 52 // a due time of 0 is a time then
@@ -232,7 +232,7 @@ func TestWearBegins(t *testing.T) {
 	}
 }
 
-// A lease wears by as many tokens as come back, however fast they do, and however often it is looked
+// A lease wears by the tokens that come back, however fast they do, and however often it is looked
 // at.
 func TestWearIsCountedOnce(t *testing.T) {
 	t.Parallel()
@@ -262,8 +262,8 @@ func TestWearIsCountedOnce(t *testing.T) {
 	}
 }
 
-// What is more than the node's part of what is left goes back when totals come; what was used of the
-// rest is known still. Of a rule that leases nothing ahead nothing goes back.
+// Leased hits beyond the node's part of what is left go back when totals come; the used part of the
+// rest is known still. A rule that leases nothing ahead gives nothing back.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // A lease that is not used goes back when it is due, not because the key is due for something else;
-// one that is used stays.
+// a lease that is used stays.
 func TestReview(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000))
@@ -30,8 +30,8 @@ func TestReview(t *testing.T) {
 	if c.Count(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
 		t.Errorf("a lease that was used: %d are left", c.Leased())
 	}
-	// What nobody uses goes back by halves, as a client may only pause. A few hits stand: they are
-	// looked at less and less often, and go back together, 16 s after the last use.
+	// Unused hits go back by halves, as a client may only pause. A few hits stand: they are looked
+	// at less and less often, and go back together, 16 s after the last use.
 	kept, pauses := c.Leased(), []int64{}
 	for kept > mostStanding {
 		now += review + 2*dueUnit
@@ -68,7 +68,7 @@ func TestTokensDontStand(t *testing.T) {
 	}
 }
 
-// What one limit has leased and others have not is of no use.
+// Hits that one limit has leased and others have not are of no use.
 func TestUnevenLeases(t *testing.T) {
 	t.Parallel()
 	rule := shared(2, second, perMinute(1000), perHour(1000))
@@ -138,7 +138,7 @@ func TestReviewOnTime(t *testing.T) {
 	}
 }
 
-// What is kept of a lease is what was used in the last interval, twice, or more if the pace was that
+// A lease keeps twice the hits that were used in the last interval, or more if the pace was higher
 // before. The pace becomes the mean of both, rounded up, and falls by halves if nothing is used.
 func TestReviewKeepsThePace(t *testing.T) {
 	t.Parallel()
@@ -219,8 +219,8 @@ func TestReviewAtTheEnd(t *testing.T) {
 	}
 }
 
-// Who has changed a counter comes back to it if nobody else does: at once to push what is pending,
-// and after an interval to review a lease.
+// A worker that has changed a counter comes back to it if nobody else does: at once to push what is
+// pending, and after an interval to review a lease.
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

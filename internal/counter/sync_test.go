@@ -122,7 +122,8 @@ func TestOrphans(t *testing.T) {
 // Hits that the backend has to hear of keep an entry for as long as the backend has a use for them.
 func TestForgetAtWithHitsToPush(t *testing.T) {
 	t.Parallel()
-	// One token a second. What was taken here may be missing from a bucket that was empty there.
+	// One token a second. A token that was taken here may be missing from a bucket that was empty
+	// there.
 	bucket := window.Limit{Shape: shape(window.TokenBucket, minute), Max: 60, Burst: 100}
 	for _, test := range []struct {
 		name string
@@ -200,8 +201,8 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// Who counts hits pushes them if nobody else seems to: after 5 s and two intervals, or if the time
-// is none that the interval explains.
+// A worker that counts hits pushes them if nobody else seems to: after 5 s and two intervals, or if
+// the interval does not explain the time.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	const rate = 1000 * dueUnit
@@ -283,7 +284,7 @@ func TestNothingToAdopt(t *testing.T) {
 	}
 }
 
-// While a push is out, nobody makes another one of the key, however short the time; until it seems
+// While a push is out, nobody makes another push of the key, however short the time; until it seems
 // to be lost, or the clock went back.
 func TestClaimWhileAPushIsOut(t *testing.T) {
 	t.Parallel()
@@ -327,7 +328,7 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	}
 }
 
-// What synchronisation needs has a place of its own in an entry, which stays.
+// The fields of synchronisation have a place of their own in an entry, which stays.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perHour(10)}, Interval: second}
@@ -378,7 +379,7 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// What another configuration's limits have to push is pushed by whoever claims, once, and kept.
+// Any worker that claims pushes the hits of another configuration's limits, once, and keeps them.
 func TestOthersArePushed(t *testing.T) {
 	t.Parallel()
 	both := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, Interval: second}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A process takes listeners from its files, refuses bad ones and keeps what it had, and lives by
-// the clock that it was given.
+// A process takes listeners from its files, refuses bad listeners and keeps those that it had, and
+// lives by the clock that it was given.
 func TestEnvoy(t *testing.T) {
 	t.Parallel()
 	binaries, err := Binaries()

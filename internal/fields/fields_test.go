@@ -181,7 +181,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// Numbers of each length are what they say.
+// Numbers of each length are written as they are.
 func TestNumbers(t *testing.T) {
 	var l fields.List
 	for _, n := range []uint64{0, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 1<<64 - 1} {

@@ -2,7 +2,7 @@ package host
 
 import "time"
 
-// What tests look at.
+// Tests look at these.
 
 // ABI is the newest known ABI version that the module exports, such as "0_2_1".
 func (m *Module) ABI() string { return m.abi }
@@ -22,7 +22,7 @@ func (vm *VM) Callbacks() map[string]uint64 {
 // ID is the context id.
 func (r *Root) ID() uint32 { return r.id }
 
-// TickPeriod is what the plugin set; 0 is no ticks.
+// TickPeriod returns the period that the plugin set; 0 is no ticks.
 func (r *Root) TickPeriod() time.Duration { return r.period }
 
 // Closed says whether the guest has been told that the context is gone.

@@ -230,7 +230,7 @@ func TestProxyLocalReply(t *testing.T) {
 	}
 }
 
-// What has no body says no length over HTTP/2, and 0 over HTTP/1.1.
+// An answer without a body says no length over HTTP/2, and 0 over HTTP/1.1.
 func TestProxyLocalReplyWithoutBody(t *testing.T) {
 	_, base := serve(t, ProxyConfig{})
 	two := client(t)

@@ -313,7 +313,7 @@ func (x *exchange) response(r *http.Response) error {
 	err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, end) })
 	switch {
 	case upgraded && err == nil:
-		// What follows is no body. The plugin sees none of it, whatever it exports.
+		// The bytes that follow are no body. The plugin sees none of them, whatever it exports.
 		upgrade := r.Header.Get("Upgrade")
 		r.Header = httpHeader(h)
 		r.Header.Set("Connection", "Upgrade")

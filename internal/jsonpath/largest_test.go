@@ -34,7 +34,8 @@ func numbersOf(t *testing.T, r *jsonpath.Reader, path, text string, size int) js
 	return r.Numbers()
 }
 
-// understated are texts by which a client could have a number read that is not the one that counts.
+// understated are texts by which a client could have another number read than the number that
+// counts.
 var understated = []struct {
 	path, text string
 	want       jsonpath.Numbers
@@ -102,9 +103,10 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// FuzzNumbers wants no parser to find more in a text than was read of it, unless that tells that it may:
-// gjson, which takes the first of names, and Go's, which takes the last, and takes no notice of capitals
-// where it fills a struct. What is sound is JSON, as far as the names of the path have a part in it.
+// FuzzNumbers wants no parser to find more in a text than was read of it, unless that tells that it
+// may: gjson, which takes the first of names, and Go's, which takes the last, and takes no notice
+// of capitals where it fills a struct. A sound text is JSON, as far as the names of the path have a
+// part in it.
 func FuzzNumbers(f *testing.F) {
 	for _, c := range understated {
 		f.Add(strings.ReplaceAll(c.text, `"n"`, `"max_tokens"`), uint8(3))
@@ -143,7 +145,7 @@ func FuzzNumbers(f *testing.F) {
 	})
 }
 
-// refused is what a parser finds in a text that it does not take.
+// refused stands for the find of a parser in a text that it does not take.
 const refused = json.Number("0")
 
 func first(path, text string) any {

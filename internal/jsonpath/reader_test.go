@@ -35,7 +35,7 @@ func read(r *jsonpath.Reader, path *jsonpath.Path, text []byte, size int) (strin
 	r.Reset(path)
 	for len(text) > 0 {
 		n := min(size, len(text))
-		// What was handed over may change afterwards.
+		// The caller may change a piece afterwards.
 		piece := append([]byte(nil), text[:n]...)
 		done := r.Feed(piece)
 		clear(piece)
@@ -48,7 +48,7 @@ func read(r *jsonpath.Reader, path *jsonpath.Path, text []byte, size int) (strin
 	return string(value), kind
 }
 
-// want is what gjson finds, which looks for an object even in a string.
+// want returns the find of gjson, which looks for an object even in a string.
 func want(text, path string) (string, jsonpath.Kind) {
 	if text := strings.TrimLeft(text, " \t\r\n"); text == "" || text[0] != '{' && text[0] != '[' {
 		return "", jsonpath.Missing
@@ -247,8 +247,8 @@ func FuzzLikeGjson(f *testing.F) {
 	})
 }
 
-// differs reports whether gjson takes a path for another one: in an array it does not look at \, so
-// that an escaped | is a pipe and an escaped # a count; numbers beyond 64 bits begin anew.
+// differs reports whether gjson takes a path for another path: in an array it does not look at \,
+// so that an escaped | is a pipe and an escaped # a count; numbers beyond 64 bits begin anew.
 func differs(path string) bool {
 	if strings.Contains(path, `\|`) || strings.Contains(path, `\#`) {
 		return true

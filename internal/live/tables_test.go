@@ -10,7 +10,8 @@ import (
 	"weir/internal/node"
 )
 
-// What is held is told of rules that lease, and of no others, whether or not a worker has come so far.
+// Held hits are told of rules that lease, and of no others, whether or not a worker has come so
+// far.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	parsed, err := config.Parse([]byte(`{"namespace": "shop", "backend": {"cluster": "weir"}, "rules": [

@@ -358,7 +358,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
 	if units > 0 {
-		a.refusals.forget(part.address) // as of answers that are read before this one
+		a.refusals.forget(part.address) // as after answers that are read before it
 	}
 	for i := range part.Rule.Limits {
 		if part.Rule.Limits[i].Kind.Refills() {
@@ -445,7 +445,7 @@ func (a *answers) learn(part *Saved, answered int64) {
 		}
 		d.Counter.Heard(answered)
 		d.noteExcess(now)
-		// What was counted before the rule had a backend is still to be pushed.
+		// Hits that were counted before the rule had a backend are still to be pushed.
 		adopted := (part.Rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
 		if a.keys.write(d, now) {
 			if adopted {

@@ -13,7 +13,8 @@ import (
 )
 
 // Ten processes of two workers each, in any order of gets, sets, ticks and answers: never above the
-// limit, and when all is quiet sums are what has passed, and nobody holds anything back.
+// limit, and when all is quiet the sums are the hits that have passed, and nobody holds anything
+// back.
 func TestTenNodes(t *testing.T) {
 	for _, shape := range longest {
 		for seed := range uint64(3) {
@@ -78,7 +79,7 @@ func TestTenNodesLease(t *testing.T) {
 }
 
 // The backend decides every request: ten nodes that hammer a key admit the limit, no hit more or
-// less; if callouts are lost, what the backend has is what passed.
+// less; if callouts are lost, the backend has the hits that passed.
 func TestBackendDecidesAll(t *testing.T) {
 	for _, shape := range longest {
 		for _, loss := range []float64{0, 0.15} {
@@ -183,7 +184,7 @@ func TestCountRejectedHits(t *testing.T) {
 				w.advance(10 * time.Millisecond)
 			}
 			w.quiet()
-			// What one node has leased, another one may refuse before it is used.
+			// While hits that one node has leased are unused, another node may refuse.
 			if passed > 5 || passed < 6-processes || w.sum() != 12 {
 				t.Errorf("sync_rate %d, %d nodes: passed %d, the backend has %d, want 5 and 12", rate, processes, passed, w.sum())
 			}
@@ -319,8 +320,8 @@ func (w *world) shortly(what string, call func()) {
 	}
 }
 
-// While as many requests wait as may, the next ones are decided as if the backend were away. They are
-// counted. Those that wait, and ask again, are not among them.
+// While the most requests wait that may, further requests are decided as if the backend were away.
+// They are counted. Those that wait, and ask again, are not among them.
 func TestTooManyWait(t *testing.T) {
 	for fallback, passed := range map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0} {
 		for _, rate := range []int64{0, second} {
@@ -358,7 +359,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 	for name, test := range map[string]struct {
 		end    func(f *fakeNode, p fakePush, answer []byte) // nil if none ends
 		limit  uint64
-		others int // requests for as many keys
+		others int // requests for a key each
 	}{
 		"answered":               {answered, 100_000, 0},
 		"answered with few hits": {answered, 20, 3000},
@@ -408,8 +409,8 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 	}
 }
 
-// A backend that answers in a fifth of the timeout answers in time, though many requests for as
-// many keys wait: callouts take many asks along, even if a tick has time for a few.
+// A backend that answers in a fifth of the timeout answers in time, though many requests wait, each
+// for its own key: callouts take many asks along, even if a tick has time for a few.
 func TestManyWishesShareCallouts(t *testing.T) {
 	const requests = 4000
 	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
@@ -437,7 +438,7 @@ func TestManyWishesShareCallouts(t *testing.T) {
 		w.pass(time.Millisecond)
 		w.shortly("a tick", f.tick)
 	}
-	// The first ones go alone, and then it takes 20 ms to take in what a thousand asked for.
+	// The first asks go alone, and then it takes 20 ms to take in what a thousand asked for.
 	if alone := f.Tallies.Alone; pushes > 12 || alone > requests/5 {
 		t.Errorf("%d of %d requests were decided alone, with %d callouts", alone, requests, pushes)
 	}

@@ -96,8 +96,8 @@ func TestSpareTakesAreSmall(t *testing.T) {
 	checkAsked(t, n.Node)
 }
 
-// What requests that have gone asked for is not asked for, and not kept without end, though all
-// callouts that may be out are.
+// The asks of requests that have gone are not sent, and not kept without end, though all callouts
+// that may be out are.
 func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		n := newProcess(t).start(rate, fixed(5))
@@ -128,7 +128,7 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 	}
 }
 
-// A request that waits is told once what becomes of it; one that has left is not told.
+// A request that waits is told once what becomes of it; a request that has left is not told.
 func TestRequestsAreToldOnce(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		n := newProcess(t).start(rate, fixed(1))

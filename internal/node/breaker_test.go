@@ -121,7 +121,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 	}
 }
 
-// Callouts that are never answered, as many as may be out, hold nothing up for long.
+// Callouts that are never answered, the most that may be out, hold nothing up for long.
 func TestHangingCallouts(t *testing.T) {
 	w := newWorld(t, 1, 1, second/10, Options{}, users(long))
 	f := w.nodes[0]

@@ -62,8 +62,8 @@ func (c *charged) revise(cost uint64) {
 	c.node.PushCharges()
 }
 
-// What requests turn out to cost is what the backend has in the end, whatever was lost on the way;
-// and until then no more passes than has room beside what others have reserved.
+// The backend has the final costs of requests in the end, whatever was lost on the way; and until
+// then no more passes than has room beside the reservations of others.
 func TestChargesAreRevised(t *testing.T) {
 	for _, shape := range longest {
 		for _, rate := range []int64{0, second / 10, 2 * second} {
@@ -132,7 +132,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	}
 }
 
-// What responses cost above a limit is told, until its window has ended.
+// Costs of responses above a limit are told, until its window has ended.
 func TestOvershootTellsCharges(t *testing.T) {
 	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: FailDeny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 	var running []*charged
@@ -202,8 +202,8 @@ func TestOvershootOfTheProcess(t *testing.T) {
 	}
 }
 
-// What is told of hits above a limit is never below them while they count, and no longer told once none
-// count.
+// The number that is told of hits above a limit is never below them while they count, and nothing
+// is told once none count.
 func TestExcess(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 4))
@@ -277,8 +277,9 @@ func TestSpent(t *testing.T) {
 	}
 }
 
-// Requests come one after the other, each of which costs more than it reserves, or less. Its node knows
-// that with the next one, and where the backend decides all others do too, whatever order pushes arrive in.
+// Requests come one after the other, each of which costs more than it reserves, or less. Its node
+// knows that with the next request, and where the backend decides all others do too, whatever order
+// pushes arrive in.
 func TestChargesAreKnownAtOnce(t *testing.T) {
 	for _, shape := range longest {
 		for _, rate := range []int64{0, second} {

@@ -338,7 +338,7 @@ func (e *decider) afterDebit(d *Demand, now int64, adopted bool) {
 // giveBack returns a demand's hits to the windows that they were taken from.
 func (e *decider) giveBack(d *Demand, now int64) {
 	if d.hits == held {
-		// What this request holds is what was held last.
+		// The last entry of held is this request's.
 		d.hits = untaken
 		e.held = e.held[:len(e.held)-1]
 	}

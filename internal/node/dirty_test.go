@@ -328,7 +328,7 @@ func TestTicksAreShort(t *testing.T) {
 	}
 }
 
-// Many requests may wait at once. What they ask for is sent a little at a time too.
+// Many requests may wait at once. Their asks are sent a little at a time too.
 func TestWishesAreSentALittleAtATime(t *testing.T) {
 	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
 	f := w.nodes[0]
@@ -382,8 +382,8 @@ func TestAnswersHurryTheNextTick(t *testing.T) {
 	}
 }
 
-// What a push takes for each key is memory of pushes before, once there were some; with leases,
-// whose keys are asked for at each interval, too.
+// A push takes the memory for its keys from pushes before, once there were some; with leases, whose
+// keys are asked for at each interval, too.
 func TestPushesAllocateNothingForAKey(t *testing.T) {
 	for name, hit := range map[string]func(f *fakeNode, user string){
 		"pushes": (*fakeNode).charge, "leases": func(f *fakeNode, user string) { f.send(user) },

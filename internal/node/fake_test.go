@@ -23,7 +23,7 @@ const (
 	monday = 1_767_571_200 * second
 )
 
-// limit is one of so many hits in a window. A bucket holds as many tokens.
+// limit is a limit of so many hits in a window. A bucket holds the same number of tokens.
 func limit(kind window.Kind, hits uint64, width int64) window.Limit {
 	l := window.Limit{Shape: window.Shape{Kind: kind, Width: width}, Max: hits}
 	if kind == window.TokenBucket {
@@ -265,7 +265,7 @@ func (w *world) apply(body []byte) (answer []byte) {
 	return wire.AppendAnswer(nil, &outcome.Answer)
 }
 
-// tell is what a backend tells of overrides.
+// tell returns what a backend tells of overrides.
 func (w *world) tell(push *wire.Push) wire.Overrides {
 	w.t.Helper()
 	ctx := context.Background()
@@ -296,7 +296,7 @@ func (w *world) sum() (sum int64) {
 
 func (w *world) any() *fakeNode { return w.nodes[w.random.IntN(len(w.nodes))] }
 
-// tallied is what all nodes have counted of something.
+// tallied is the sum of a tally over all nodes.
 func (w *world) tallied(of func(t *Tallies) uint64) (sum uint64) {
 	for _, f := range w.nodes {
 		sum += of(&f.Tallies)
@@ -311,7 +311,7 @@ type fakeNode struct {
 	process *fakeProcess
 	counts  []fakeRule
 	demands []Demand // of one request after the other
-	// variant, if it is not nil, is what the node's only rule is for the requests to come.
+	// variant, if it is not nil, takes the place of the node's only rule for the requests to come.
 	variant    *Rule
 	tickMillis uint32
 	sent       []fakePush
@@ -394,7 +394,7 @@ func (f *fakeNode) answer(p fakePush) { f.Answered(p.ticket, PushAnswered, f.pro
 // lose ends a push without an answer.
 func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, PushLost, nil) }
 
-// tick is what a host does at a tick.
+// tick does what a host does at a tick.
 func (f *fakeNode) tick() {
 	f.Tick()
 }
@@ -526,7 +526,7 @@ func allowed(requests []*fakeRequest) (n int) {
 	return n
 }
 
-// stored is what the process has of a rule for a user.
+// stored returns what the process has of a rule for a user.
 func (f *fakeNode) stored(rule int, user string) *Demand {
 	d := f.demand(rule, user, 1)
 	f.keys.locate(&d)
@@ -534,7 +534,7 @@ func (f *fakeNode) stored(rule int, user string) *Demand {
 	return &d
 }
 
-// leased is what the process has leased of a rule for a user.
+// leased returns the hits that the process has leased of a rule for a user.
 func (f *fakeNode) leased(rule int, user string) (leased uint64) {
 	d := f.stored(rule, user)
 	for i := range d.Counter.States {

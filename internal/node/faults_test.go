@@ -60,7 +60,7 @@ func TestClockGoesBack(t *testing.T) {
 }
 
 // Four workers that hit a key all the time push it once an interval, and ask for a lease before the
-// last one is used up, which lasts for two.
+// last lease, which lasts for two intervals, is used up.
 func TestPushesOfABusyKey(t *testing.T) {
 	w := newWorld(t, 1, 4, second, Options{}, users(limit(window.FixedWindow, 4000, 30*day)))
 	for range 2000 {
@@ -198,7 +198,7 @@ func TestAnyInterleaving(t *testing.T) {
 				w.random = rand.New(rand.NewPCG(seed, 9))
 				w.lossBefore, w.lossAfter = loss, loss
 				passed := w.interleave()
-				// What was on its way back, or granted in a callout that was lost, is there for
+				// Hits that were on their way back, or granted in a lost callout, are there for
 				// others by now.
 				for range 300 {
 					if w.any().send("0") {
@@ -301,7 +301,7 @@ func TestTokenBucketOfTwoNodes(t *testing.T) {
 	}
 }
 
-// As many keys as the capacity fit, however large their entries are.
+// Keys up to the capacity fit, however large their entries are.
 func TestLargeEntriesShareAPage(t *testing.T) {
 	for _, limits := range []int{1, 3, 8} {
 		rule := fakeRule{}
@@ -322,8 +322,9 @@ func TestLargeEntriesShareAPage(t *testing.T) {
 	}
 }
 
-// What was granted before an outage, and never heard of, is known to the backend when it is back, as
-// long as anybody asks for it: nothing is counted twice, and nothing stays counted that nobody used.
+// The backend knows hits that it granted before an outage, and nobody heard of, when it is back, as
+// long as anybody asks for them: nothing is counted twice, and nothing stays counted that nobody
+// used.
 func TestOutageAfterGrants(t *testing.T) {
 	for _, shape := range longest {
 		for _, outage := range []time.Duration{time.Minute, 12 * time.Minute, 23 * time.Hour} {

@@ -9,7 +9,7 @@ func (v *overrides) adoptOverrides(deadline int64) (done bool) {
 		if list, found := w.list(); found {
 			w.building = v.build(w.shared.version, list)
 		} else if !w.wants {
-			w.want(w.shared.version) // another worker has left an older one in its place
+			w.want(w.shared.version) // another worker has left an older list in its place
 		}
 	}
 	if w.building == nil {

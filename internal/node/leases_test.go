@@ -12,7 +12,7 @@ import (
 	"weir/window"
 )
 
-// Of a key that nobody knows yet all of the first hits pass that fit its limit, whichever nodes they
+// The first hits of a key that nobody knows yet all pass, up to its limit, whichever nodes they
 // come to, and none more.
 func TestBurstOnAFreshKey(t *testing.T) {
 	for _, hits := range []uint64{1, 5, 20, 100, 101, 250, 1000} {
@@ -29,7 +29,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 						w.advance(time.Millisecond)
 					}
 				}
-				// What others have leased comes back meanwhile.
+				// Hits that others have leased come back meanwhile.
 				for range 40 {
 					w.advance(500 * time.Millisecond)
 					for range hits / 10 {
@@ -322,9 +322,9 @@ func TestLeasesOfChargedKeysComeBack(t *testing.T) {
 	}
 }
 
-// A process that ends hears no answers any more: its workers leave one after the other, each with its last
-// pushes, while others still have some on their way. What the process had leased goes back all the same, but
-// for grants that it has not heard of.
+// A process that ends hears no answers any more: its workers leave one after the other, each with
+// its last pushes, while others still have some on their way. The process's leased hits go back all
+// the same, but for grants that it has not heard of.
 func TestLeasesOfAProcessThatEnds(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(t, 1, 3, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))

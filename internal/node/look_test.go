@@ -23,8 +23,8 @@ func (w *world) look() Looked {
 	return Look(processes)
 }
 
-// What is seen of all processes together is what has passed, while hits are leased, while the backend is
-// away, and when it is back, whichever worker of whichever process a request came to.
+// All processes together show the hits that have passed, while hits are leased, while the backend
+// is away, and when it is back, whichever worker of whichever process a request came to.
 func TestLook(t *testing.T) {
 	for _, shape := range longest {
 		for _, hits := range []uint64{10, 1000} {
@@ -85,7 +85,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Of a rule that does not synchronise the keys of processes can't be told apart.
+// If a rule does not synchronise, nobody knows which keys of two processes are the same.
 func TestLookAtRulesHere(t *testing.T) {
 	w := newWorld(t, 2, 1, second, Options{}, users(of(longest[0], 10)).here(), users(fixed(5), limit(window.SlidingWindow, 7, minute)).here())
 	for _, user := range []string{"ann", "ann", "bob"} {

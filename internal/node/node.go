@@ -205,7 +205,7 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 		return window.MaxHits // nobody has said how many nodes there are
 	}
 	if !r.forgets() {
-		nodes-- // this one is within the limit
+		nodes-- // this node is within the limit
 	}
 	return min(hits*nodes, window.MaxHits)
 }

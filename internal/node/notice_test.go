@@ -185,7 +185,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 	}
 }
 
-// What a list has for keys of other rules, of another form, or that is over, does no harm.
+// A list's notices for keys of other rules, of another form, or that are over, do no harm.
 func TestNoticesOfNoConcern(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 2, second, Options{}, users(fixed(5)))

@@ -94,7 +94,7 @@ func TestOverridesReachEveryNode(t *testing.T) {
 	}
 }
 
-// What is told of nodes is true: those that tell a version decide by it.
+// Nodes tell the truth: those that tell a version decide by it.
 func TestNodesTellWhatTheyKnow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4, 3, second, Options{}, users(fixed(5)))
@@ -157,7 +157,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 				}
 			}
 			send(1)
-			// What nodes have leased is counted: none of it passes above the limit.
+			// Leased hits are counted: none of them passes above the limit.
 			counted := w.sum()
 			move(50)
 			send(5)
@@ -267,7 +267,8 @@ func TestOverridesAndLostAnswers(t *testing.T) {
 	w.wantLimits("ann", 70)
 }
 
-// One backend of several hears of a change later than others. What it still tells does not undo it.
+// One backend of several hears of a change later than others. Its old news does not undo the
+// change.
 func TestOldNewsOfAnotherBackend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 2, second, Options{}, users(fixed(5)))
@@ -423,7 +424,7 @@ func TestOverridesOvershoot(t *testing.T) {
 	}
 }
 
-// A node that takes over the keys of another one, whose rules were others, goes by its own.
+// A node that takes over the keys of a node with other rules goes by its own.
 func TestOverridesAndInheritedKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)), users(fixed(1000)))
@@ -450,7 +451,7 @@ func TestOverridesAndInheritedKeys(t *testing.T) {
 	}
 }
 
-// emptyStore is one that has lost its memory.
+// emptyStore is a store that has lost its memory.
 func emptyStore(w *world) store.Store {
 	return memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
 }

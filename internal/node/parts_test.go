@@ -17,7 +17,7 @@ import (
 type parted struct {
 	store.Store // the first
 	others      [2]store.Store
-	// fails says how others fail, Answered if they don't. What is in doubt was applied or not.
+	// fails says how others fail, Answered if they don't. A part in doubt was applied or not.
 	fails   [2]wire.Missing
 	applies func() bool
 	// copies says that another backend, which reaches the partitions, may get pushes first, and its answers
@@ -34,7 +34,7 @@ func part(w *world) *parted {
 	return s
 }
 
-// partition is the one that a key is in: 0 if that is the first, or one more than the other's index.
+// partition returns the partition of a key: 0 for the first, or one more than the other's index.
 func partition(id wire.ID) int { return int(id.Partition()) % 3 }
 
 // Push implements store.Store. All rooms of a take are of one key.
@@ -102,8 +102,8 @@ func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64
 	return nil
 }
 
-// Of three partitions two fail. Keys of the first are decided by the backend as ever, however
-// many of the others ask, and for however long; those of the others as the configuration says.
+// Two of three partitions fail. Keys of the first are decided by the backend as ever, however many
+// of the others ask, and for however long; those of the others as the configuration says.
 func TestOnlyWhatAPartitionHolds(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		for _, fallback := range []FailureMode{FailLocal, FailDeny} {
@@ -197,8 +197,8 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 	}
 }
 
-// Partitions stay away for longer than a backend remembers a sender's pushes. What they lack is counted
-// once when they are back.
+// Partitions stay away for longer than a backend remembers a sender's pushes. Their missing hits
+// are counted once when they are back.
 func TestAwayForLong(t *testing.T) {
 	w := newWorld(t, 1, 1, second/100, Options{}, users(long))
 	s := part(w)

@@ -28,7 +28,7 @@ func (p *polling) out(now int64) bool {
 }
 
 // polls reports whether the worker may poll in place of asking. It has nothing for the backend: the
-// connection that the poll takes is the one by which that would go if the process ends.
+// poll takes the connection by which that would go if the process ends.
 func (v *overrides) polls(now int64) bool {
 	p := &v.polling
 	paused := now < p.notBefore && p.notBefore-now <= longestPlain

@@ -78,7 +78,7 @@ func TestBusyWorkersDoNotPoll(t *testing.T) {
 	w := idlers(t, 1, 1)
 	f := w.nodes[0]
 	w.ticks(time.Minute, time.Second)
-	for _, p := range f.taken() { // the poll: it is lost, so that the next one is made by what is so then
+	for _, p := range f.taken() { // the poll: it is lost, so that the next poll goes by the state of then
 		f.lose(p)
 	}
 	f.send("bob")

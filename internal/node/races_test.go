@@ -91,8 +91,8 @@ func TestAdversaryOfSeveralRules(t *testing.T) {
 	}
 }
 
-// A worker finds all quota taken, by a request that another rule refuses at this moment. What comes
-// back is there for the worker's next request, whenever that is.
+// A worker finds all quota taken, by a request that another rule refuses at this moment. The hits
+// that come back are there for the worker's next request, whenever that is.
 func TestRefusalOfHitsThatComeBack(t *testing.T) {
 	w := newWorld(t, 1, 2, -1, Options{}, all(sliding(2)), users(sliding(1)))
 	mine, other := w.nodes[0], w.nodes[1]

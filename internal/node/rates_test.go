@@ -60,8 +60,8 @@ func (f *fakeNode) passes(rules ...int) bool {
 	return r.verdict == counter.Allowed
 }
 
-// Local limits beside global ones: each process has its own of the former, and all together the
-// latter, which are all that the backend hears of.
+// Local limits stand beside global limits: each process has its own of the former, and all share
+// the latter. The backend hears only of these.
 func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		w := newWorld(t, 2, 2, rate, Options{}, users(fixed(1000)), users(sliding(6)).here(), all(fixed(10)))
@@ -168,7 +168,7 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 	}
 }
 
-// What a local rule refuses is not asked for.
+// A request that a local rule refuses is not asked for.
 func TestRefusedHereIsNotAsked(t *testing.T) {
 	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(10)), users(fixed(3)).here())
 	f := w.nodes[0]
@@ -190,7 +190,7 @@ func TestRefusedHereIsNotAsked(t *testing.T) {
 }
 
 // Requests that wait for the backend take nothing else. If others have taken that when the grant is
-// there, it goes back: nothing is lost, and what is told is what is true then.
+// there, it goes back: nothing is lost, and clients are told the truth of that time.
 func TestGrantWithoutRoomElsewhere(t *testing.T) {
 	for _, shape := range append([]window.Shape{{Kind: window.FixedWindow, Width: hour}}, longest...) {
 		w := newWorld(t, 1, 1, 0, Options{}, users(of(shape, 5)), users(limit(window.FixedWindow, 1, minute)).here())
@@ -328,8 +328,8 @@ func TestAllLocalHasNoBackend(t *testing.T) {
 	}
 }
 
-// A rule that gets a backend brings what it has counted along; one that loses its backend leaves what
-// it has counted there, and goes on from what it knows.
+// A rule that gets a backend brings its hits along; a rule that loses its backend leaves its hits
+// there, and goes on from the totals that it knows.
 func TestRuleChangesItsRate(t *testing.T) {
 	for _, shape := range longest[:5] {
 		for _, rate := range []int64{0, second} {

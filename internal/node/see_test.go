@@ -10,7 +10,7 @@ import (
 	"weir/window"
 )
 
-// report is what a node reports next.
+// report returns a node's next report.
 func (f *fakeNode) report() *wire.Report {
 	f.process.t.Helper()
 	f.reports = nil
@@ -28,8 +28,8 @@ func (f *fakeNode) report() *wire.Report {
 	return nil
 }
 
-// What a node reports is what it was asked, with random keys beside those that have most, within what it
-// says of itself. It is of a bounded size.
+// A node reports what it was asked for, with random keys beside those that have most, within the
+// bounds that the report tells. It is of a bounded size.
 func TestReport(t *testing.T) {
 	shadow := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
 	shadow.shadow, shadow.reveal = true, 4

@@ -162,7 +162,7 @@ func TestTickIsShort(t *testing.T) {
 	}
 }
 
-// A key that nobody hits costs nothing, and one that is hit all the time one push for each
+// A key that nobody hits costs nothing, and a key that is hit all the time costs one push for each
 // interval, and one for each lease, which lasts for two.
 func TestPushesPerInterval(t *testing.T) {
 	w := newWorld(t, 1, 4, second, Options{}, users(sliding(100_000)))

@@ -26,8 +26,8 @@ func (n *Node) synchronise() {
 	done := n.answers.settle(deadline)
 	adopted := n.overrides.adoptOverrides(deadline)
 	n.callouts.resend(start + n.link.offset)
-	// Whoever waits for nothing comes before pushes, which could take all the time for as long as
-	// they like.
+	// Requests that wait for nothing come before pushes, which could take all the time for as long
+	// as they like.
 	n.ticks.until = max(deadline, n.link.hostNow()+leastNanos)
 	done = n.requests.giveUpWaiting(n.ticks.until) && done
 	n.requests.decideReleased(n.ticks.until)

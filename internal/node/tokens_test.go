@@ -57,7 +57,7 @@ func TestTokensWhoseAnswersAreLost(t *testing.T) {
 }
 
 // Answers need a while, less than the timeout. Requests that wait for them are decided by the
-// backend's bucket as it was then. What is leased for others has worn when it comes.
+// backend's bucket as it was then. Hits that are leased for others have worn when they come.
 func TestTokensWhoseAnswersAreLate(t *testing.T) {
 	for _, late := range []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, 900 * time.Millisecond} {
 		for _, perSecond := range []uint64{10, 30, 200} {

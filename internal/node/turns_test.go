@@ -13,7 +13,7 @@ func TestTurns(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		// each is what becomes of pushes, and for how long.
+		// each says what becomes of pushes, and for how long.
 		each []turnOf
 		want []Outcome
 	}{
@@ -48,7 +48,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// arrives is what becomes of pushes that are answered as they should be.
+// arrives stands for pushes that are answered as they should be.
 const arrives = Outcome(1 << 15)
 
 type turnOf struct {

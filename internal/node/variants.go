@@ -82,7 +82,7 @@ func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fit
 //go:noinline
 func (v *variants) inForce(r *Rule, a sharedata.Address) *Rule {
 	if r.Index >= len(v.rules.list) || !v.rules.list[r.Index].Akin(&r.Rule) {
-		return r // of a node whose keys this one has inherited
+		return r // of a node whose keys were inherited here
 	}
 	base := &v.rules.list[r.Index]
 	if base.overridden {

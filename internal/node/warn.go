@@ -50,7 +50,7 @@ func (w *watch) keepWarning(d *Demand, i int, now int64) {
 			place = k
 			break
 		}
-		// What was told, and whose window ends first, makes room.
+		// The told warning whose window ends first makes room.
 		if k.untold == 0 && (place == nil || k.until < place.until) {
 			place = k
 		}

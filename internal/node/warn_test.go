@@ -59,8 +59,8 @@ func TestWarnings(t *testing.T) {
 	tell("0: 90 of 100 until 3600000; ")
 }
 
-// A worker that has more keys near their limits than it can remember tells as many as a report may
-// have, and of the others later.
+// A worker that has more keys near their limits than it can remember tells of the most that a
+// report may have, and of the others later.
 func TestManyWarnings(t *testing.T) {
 	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
 	rule.warnAt = 500

@@ -13,7 +13,7 @@ import (
 	"weir/window"
 )
 
-// randomCounter is what the oracle knows of a limit of a key.
+// randomCounter holds what the oracle knows of a limit of a key.
 type randomCounter struct {
 	rule, limit int
 	user        string
@@ -34,7 +34,7 @@ type randomCounter struct {
 type passedHit struct {
 	at     int64
 	cost   uint64
-	window int64 // the start of the one that it was counted in, if windows start with a hit
+	window int64 // the start of the window that it was counted in, if windows start with a hit
 }
 
 // decided notes what became of a request.
@@ -306,8 +306,8 @@ func (w *randomWorld) summed(c *randomCounter) bool {
 	return !w.rules[c.rule].wasLocal && w.rules[c.rule].limits[c.limit].Precision != window.LogPrecision
 }
 
-// given reports whether hits come back by themselves. Of tokens a grant that comes late is used up
-// to what can't have come back since, so that a bucket gives less than it could.
+// given reports whether hits come back by themselves. A late grant of tokens is used only as far as
+// they can't have come back since, so that a bucket gives less than it could.
 func given(c wire.LimitCounter) bool { return window.Kind(c.Kind).Refills() }
 
 // gone wants what a process that has left in good order has counted to be at the store.
@@ -412,8 +412,8 @@ func (w *randomWorld) judge(c *randomCounter) {
 		m.Algorithm = model.SubBuckets
 	case window.TokenBucket:
 		m.Algorithm = model.TokenBucket
-		// Parts of a token count. And a request that has waited passes when the answer comes: as many
-		// more may pass at once as come back on the way.
+		// Parts of a token count. And a request that has waited passes when the answer comes: the
+		// tokens that come back on the way may pass at once, too.
 		late := min(w.options.Timeout, w.slow) + second/8
 		m.Burst += 1 + uint64(late)*l.Max/uint64(l.Width)
 	}

@@ -24,9 +24,9 @@ var (
 )
 
 // TestRandomWorlds runs nodes, a network and a backend through whatever happens to them, by a seed
-// that is all it takes to repeat a world. Hits are conserved at every moment: what a process has
-// counted is what the backend applied of it, and what it still has to say, less what it has leased.
-// And no limit lets more pass than it says and the overshoot bound tells.
+// that is enough to repeat a world. Hits are conserved at every moment: a process has counted the
+// hits that the backend applied of it, and those that it still has to push, less those that it has
+// leased. And no limit lets more pass than it says and the overshoot bound tells.
 //
 // go test ./internal/node -run RandomWorlds -worlds-for 15m -timeout 0 takes an hour.
 func TestRandomWorlds(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// happened is what the worlds have seen, so that a run tells whether it has tested anything.
+// happened tells what the worlds have seen, so that a run tells whether it has tested anything.
 type happened struct {
 	worlds, requests, passed, refused, waited, alone, forced, above int
 	cancelled, stayed                                               int
@@ -105,8 +105,8 @@ type randomWorld struct {
 	// lasting worlds have windows that outlast them, so that sums are exact whatever happens. In the
 	// others windows come and go, and no clock jumps.
 	lasting bool
-	// logs says that sliding logs last, too: they have no sums, as they keep as many hits as their
-	// limit, and no limit moves then, nor a clock jumps.
+	// logs says that sliding logs last, too: they have no sums, as they keep no more hits than
+	// their limit, and no limit moves then, nor a clock jumps.
 	logs bool
 	// applied are the pushes that the store has applied, by whom.
 	applied   map[pushName]appliedPush
@@ -137,10 +137,11 @@ type life struct {
 	next    map[*fakeNode]int64 // ticks
 	leaving bool
 	jumped  bool // its clock did
-	// heirs are what has taken the place of nodes that are not wanted any more. These stay for as long
-	// as requests wait for them.
+	// heirs have taken the place of nodes that are not wanted any more. These stay for as long as
+	// requests wait for them.
 	heirs map[*fakeNode]*fakeNode
-	// counted is what the process has counted, and has of it what the store has applied.
+	// counted has the hits that the process has counted, and has those of them that the store has
+	// applied.
 	counted, has map[wire.LimitCounter]int64
 	alone        map[*fakeNode]uint64
 	// passed are hits, and passedAlone those of them that passed without the backend.
@@ -202,7 +203,7 @@ func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 	for i := range 1 + r.IntN(3) {
 		w.rules = append(w.rules, w.newRule(i > 0 && r.IntN(4) == 0))
 	}
-	// A rule at 0 beside one that leases may count what it rejects here or there.
+	// A rule at 0 beside a rule that leases may count its rejected hits here or there.
 	if slices.ContainsFunc(w.rules, func(r randomRule) bool { return r.rate != 0 }) {
 		for i := range w.rules {
 			w.rules[i].countRejected = w.rules[i].countRejected && w.rules[i].rate != 0
@@ -457,7 +458,7 @@ func (q *randomRequest) Decided(demands []Demand, now int64, verdict counter.Ver
 	q.decided(demands, verdict, now)
 }
 
-// waits are the requests that wait. What others had is used again.
+// waits returns the requests that wait. The memory of others is used again.
 func (w *randomWorld) waits() []*randomRequest {
 	w.paused = slices.DeleteFunc(w.paused, func(q *randomRequest) bool {
 		if q.done {
@@ -704,7 +705,7 @@ func (w *randomWorld) applyOnce(body []byte) (answer []byte, decided int64) {
 	return answer, w.now
 }
 
-// crash ends a process. What it knows is gone.
+// crash ends a process. All that it knows is gone.
 func (w *randomWorld) crash(l *life) {
 	w.conservedBy(l)
 	w.crashed++
@@ -729,7 +730,7 @@ func (w *randomWorld) leave(l *life) {
 	}
 }
 
-// replace has a plugin context take the place of another one.
+// replace has a plugin context take the place of another.
 func (w *randomWorld) replace(l *life) {
 	w.replaced++
 	for _, f := range l.takers() {
@@ -747,7 +748,7 @@ func (w *randomWorld) replace(l *life) {
 	w.note("process %d replaces its configuration", l.number)
 }
 
-// inherit has a node go whose place another one has taken.
+// inherit has a node go whose place another node has taken.
 func (w *randomWorld) inherit(l *life, f *fakeNode) {
 	w.evicted += f.Tallies.Evicted
 	l.evicted = l.evicted || f.Tallies.Evicted > 0
@@ -760,8 +761,8 @@ func (w *randomWorld) inherit(l *life, f *fakeNode) {
 	l.nodes = slices.DeleteFunc(l.nodes, func(other *fakeNode) bool { return other == f })
 }
 
-// change has all processes get another limit, one after the other. Of a token bucket what is missing
-// would be converted.
+// change has all processes get another limit, one after the other. Missing tokens of a bucket would
+// be converted.
 func (w *randomWorld) change() {
 	r := &w.rules[w.random.IntN(len(w.rules))]
 	i := w.random.IntN(len(r.limits))
@@ -799,8 +800,8 @@ func (w *randomWorld) moveRate() {
 	}
 }
 
-// override has overrides come or go, while nodes hear of them in their own time. Of a token bucket
-// what is missing would be converted.
+// override has overrides come or go, while nodes hear of them in their own time. Missing tokens of
+// a bucket would be converted.
 func (w *randomWorld) override() {
 	var list []wire.Override
 	for i := range w.rules {

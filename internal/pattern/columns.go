@@ -46,7 +46,7 @@ func (c *columns) beyond(text []byte, at int) (column, width int) {
 		}
 		r = r<<6 | rune(b&0x3f)
 	}
-	// One that is longer than it need be, a surrogate, or none of Unicode.
+	// It is longer than it need be, a surrogate, or no character of Unicode.
 	if width > 2 && r < 0x800 || width > 3 && r < 0x10000 || 0xd800 <= r && r <= 0xdfff || r > utf8.MaxRune {
 		return int(c.bytes[0xff]), 1
 	}

@@ -285,8 +285,8 @@ func (c *compiler) repeat(start, least, most, at int) {
 	if most < 0 {
 		times, after = 1, 1 // the jump back
 	}
-	// Each optional time leaves for the end, and not for the next one: so a run of characters has one
-	// place in the program, and not one for each way to leave some out.
+	// Each optional time leaves for the end, and not for the next time: so a run of characters has
+	// a single place in the program, and not a place for each way to leave some out.
 	last := len(c.code) + times*(length+1) + after
 	for range times {
 		c.emit(fork, int32(last-len(c.code)))

@@ -76,7 +76,7 @@ func like(t testing.TB, expr string, texts ...[]byte) bool {
 	if !strings.Contains(expr, `\Q`) {
 		re = regexp.MustCompile(`\A(?:` + expr + `)\z`)
 	}
-	// Of these two the first keeps what it learns, and the other thrashes.
+	// The first of these two keeps what it learns, and the other thrashes.
 	tight, _ := pattern.Compile(expr)
 	tight.Tighten(100)
 	for _, text := range texts {
@@ -197,7 +197,8 @@ func TestStepsWrap(t *testing.T) {
 	}
 }
 
-// A pattern that is said to fit learns no more than it has then, and one that does not thrashes.
+// A pattern that is said to fit learns no more than it has then, and a pattern that does not fit
+// thrashes.
 func TestFits(t *testing.T) {
 	t.Parallel()
 	for expr, want := range map[string]bool{
@@ -270,7 +271,7 @@ func FuzzLikeRegexp(f *testing.F) {
 		if len(expr) > 1000 || len(text) > 1000 {
 			t.Skip()
 		}
-		// What matches is rare: what an expression's own bytes have in them is a try.
+		// Matches are rare: an expression's own bytes are a try.
 		like(t, expr, text, []byte(expr), []byte(strings.Map(func(r rune) rune {
 			if strings.ContainsRune(`\^$*+?()[]{}|`, r) {
 				return -1

@@ -34,9 +34,10 @@ var (
 	compared = flag.Int("compared", 100_000, "how many requests to compare")
 )
 
-// TestComparison asks envoyproxy/ratelimit and Weir the same, of random configurations, and wants the
-// same answers, field by field. Left out are what docs/rate-limit-service.md lists; quota_mode and
-// metadata, which differ from version to version; and limits that requests say, which count no refusals.
+// TestComparison asks envoyproxy/ratelimit and Weir the same, of random configurations, and wants
+// the same answers, field by field. It leaves out the differences in docs/rate-limit-service.md;
+// quota_mode and metadata, which differ from version to version; and limits that requests say,
+// which count no refusals.
 func TestComparison(t *testing.T) {
 	t.Parallel()
 	if *itsFile == "" && !nightly.On() {

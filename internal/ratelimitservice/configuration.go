@@ -132,7 +132,7 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 		r.fail(said.at, "want the domain %.80q once", said.domain)
 		return
 	case said.chargeAt.node != nil && said.charge != d.charge:
-		r.fail(said.chargeAt, "want what other files say of the domain %.80q", said.domain)
+		r.fail(said.chargeAt, "want the same as other files say of the domain %.80q", said.domain)
 	}
 	d.add(r, said.descriptors, d, nil, false)
 }

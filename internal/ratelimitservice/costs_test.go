@@ -74,7 +74,7 @@ func (of *its) ask(t *testing.T, keys, from, n int) {
 	asking.Wait()
 }
 
-// cpu is what the service and Redis have used.
+// cpu is the processor time that the service and Redis have used.
 func (of *its) cpu(t *testing.T) (service, store time.Duration) {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", of.pid))

@@ -188,7 +188,7 @@ func (r *reader) metadata(p place) *structpb.Struct {
 	}
 	metadata, err := structpb.NewStruct(fields)
 	if err != nil {
-		r.fail(p, "want what JSON can say: %v", err)
+		r.fail(p, "want a value that JSON can say: %v", err)
 	}
 	return metadata
 }

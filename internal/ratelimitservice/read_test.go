@@ -45,7 +45,7 @@ func TestMistakes(t *testing.T) {
 		{in("unit: day, zone: UTC"), at + ".zone: want it only with the window"},
 		{in("unit: day, start: later"), at + ".start: want clock or first_hit"},
 		{in("unit: day, precision: 1h"), at + ".precision: want it only of a sliding_window"},
-		{in("unit: day, precision: 7h, algorithm: sliding_window"), at + ": precision: want one that divides"},
+		{in("unit: day, precision: 7h, algorithm: sliding_window"), at + ": precision: want a duration that divides"},
 		{in("unit: day, burst: 2"), at + ".burst: want it only of a token_bucket"},
 		{in("unit: day, sync_rate: -1"), at + ".sync_rate: want seconds from 0.001 to 3600"},
 		{"domain: d\ncharge: all_or_none\ndescriptors:\n- key: k\n  rate_limit: {unit: day, algorithm: sliding_window}", "f.yaml:5: descriptors[0].rate_limit: want fixed windows of units"},

@@ -121,7 +121,7 @@ func TestHandler(t *testing.T) {
 }
 
 // TestInstances has several instances keep to one limit while their configuration is read again and
-// again. What they have not used when they end, another one finds: the sum is exact.
+// again. Another instance finds the hits that they have not used when they end: the sum is exact.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	for _, charge := range charges {

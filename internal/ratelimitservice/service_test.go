@@ -189,7 +189,7 @@ func TestHits(t *testing.T) {
 		{ask(3, -1), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 0), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 2), "OK | OK 4/10 MINUTE 45s"},
-		// What has no room uses up what is left, as there.
+		// A cost without room uses up what is left, as there.
 		{ask(5, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},

@@ -86,7 +86,7 @@ shadow_10_0_0_1_80.shadow_mode:2
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	// What was told is not told again, unless it did not arrive.
+	// Counts are not told again, unless they did not arrive.
 	ask(1, "plain=3")
 	if err := stats.flush(full{}); err == nil {
 		t.Error("what could not be told is no error")

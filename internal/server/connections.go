@@ -120,7 +120,7 @@ func noteState(of net.Conn, state http.ConnState) {
 		return
 	}
 	if surplus := c.by.note(c, state); surplus != nil {
-		// Below TLS, which would wait to say so. Whoever serves it finds out by itself.
+		// Below TLS, which would wait to say so. The connection's server finds out by itself.
 		_ = surplus.Close()
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Whatever connections do, there are no more of an address, and of all, than there may be. None is
-// closed that has a request, and none of an address that has less than the one that is new.
+// closed that has a request, and none of an address that has less than the new connection's.
 func TestConnectionsAreBounded(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -108,8 +108,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// A connection that waits makes room for one of its address, by TLS and HTTP/2 too, and one that has a
-// request does not.
+// A connection that waits makes room for another of its address, by TLS and HTTP/2 too, and a
+// connection that has a request does not.
 func TestConnectionsMakeRoom(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")

@@ -127,7 +127,7 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// What is wrong with a question or a change is said, and nothing has changed.
+// The answer says why a question or a change is wrong, and nothing has changed.
 func TestCounterMistakes(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	for query, want := range map[string]string{

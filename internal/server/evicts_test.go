@@ -14,8 +14,8 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// Whether the store evicts is in the log when that is known and when it changes, and in a metric. What
-// is not known is no 0.
+// Whether the store evicts is in the log when that is known and when it changes, and in a metric.
+// An unknown policy is no 0.
 func TestEvictions(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")

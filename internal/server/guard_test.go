@@ -6,7 +6,7 @@ import (
 	"weir/internal/server"
 )
 
-// What is known of a request's host is an address, and not a name like one.
+// A known host of a request is an address, and not a name like an address.
 func TestKnownHost(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]bool{

@@ -181,7 +181,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: it ends too early")
 		return
 	}
-	// What is no push names nothing, and is refused as such.
+	// A body that is no push names nothing, and is refused as such.
 	namespace, ok := wire.PushNamespace(body)
 	if ok && !h.permits(w, r, namespace) {
 		return

@@ -169,7 +169,7 @@ func (h *health) probe() *probe {
 	h.probed = p
 	go func() {
 		defer close(p.done)
-		// Whoever asked may have gone; the answer is for others, too.
+		// The asker may have gone; the answer is for others, too.
 		ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
 		defer cancel()
 		p.err = h.store.Ping(ctx)
@@ -216,7 +216,7 @@ func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	err := h.health.ready(r.Context())
 	if errors.Is(err, store.ErrPartly) {
-		// Most keys have a backend, and would have none without this one.
+		// Most keys have this backend, and would have none without it.
 		h.text(w, "ok, but "+store.ErrPartly.Error()+"\n")
 		return
 	}

@@ -170,7 +170,7 @@ func TestPartly(t *testing.T) {
 	}
 }
 
-// Whoever says how long it waits has an answer before.
+// A sender that says how long it waits has an answer before.
 func TestAnsweredInTime(t *testing.T) {
 	counters := &hanging{open(), make(chan struct{}, 1)}
 	handler := server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -195,7 +195,7 @@ type sick struct {
 	sicken, heal func()
 }
 
-// sicknesses are what makes stores refuse hits that can be reached.
+// sicknesses make stores refuse hits though they can be reached.
 var sicknesses = map[string]func(t *testing.T) sick{
 	"redis out of memory": func(t *testing.T) sick {
 		redis := redistest.Start(t)

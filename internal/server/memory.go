@@ -15,7 +15,7 @@ type memorySize struct{ store inMemory }
 var (
 	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)
 	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
-	grantsDesc   = prometheus.NewDesc("weir_memory_grant_bytes", "What is remembered of grants, for pushes that come again.", nil, nil)
+	grantsDesc   = prometheus.NewDesc("weir_memory_grant_bytes", "Memory of grants, for pushes that come again.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
 		"Records that made room for others before they expired.", []string{"record"}, nil)
 	refusedDesc = prometheus.NewDesc("weir_memory_refused_total",

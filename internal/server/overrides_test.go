@@ -90,7 +90,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// What ends, ends; and what has ended is not kept.
+// An override with an end ends, and is not kept then.
 func TestOverridesEnd(t *testing.T) {
 	counters := open()
 	s := start(t, counters, server.Options{})
@@ -146,7 +146,7 @@ func TestOverridesRefused(t *testing.T) {
 	change(t, s, "PUT", "namespace=shop", all(many[:wire.MaxOverrides]), wire.MaxOverrides)
 }
 
-// Who pushes in another version of the format hears so, and keeps what it has.
+// A sender that pushes in another version of the format hears so, and keeps its hits.
 func TestPushOfAnotherVersion(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	old := wire.AppendPush(nil, examplePush())

@@ -58,7 +58,7 @@ func TestPolls(t *testing.T) {
 				t.Errorf("got %+v, want version %d", told, version)
 			}
 		}
-		// One that comes too late need not wait.
+		// A poll that comes too late need not wait.
 		if told := <-poll(t, s, "shop", known); told.Version != version {
 			t.Errorf("got %+v, want version %d", told, version)
 		}

@@ -14,7 +14,7 @@ import (
 	"weir/internal/wire"
 )
 
-// BenchmarkPush is what a push of one hit takes of the handler, and of all of the server on one
+// BenchmarkPush measures a push of one hit in the handler, and in all of the server on one
 // connection.
 func BenchmarkPush(b *testing.B) {
 	push := examplePush()

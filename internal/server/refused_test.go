@@ -69,7 +69,7 @@ func TestRefusedAreLogged(t *testing.T) {
 	}
 }
 
-// What is about to end takes pushes still, and says that it is not ready.
+// A backend that is about to end takes pushes still, and says that it is not ready.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	leaving := make(chan struct{})

@@ -24,7 +24,8 @@ func (s *slowReports) Reports(ctx context.Context, namespace string) ([][]byte, 
 	return s.Store.Reports(ctx, namespace)
 }
 
-// Who looks at a namespace again and again leaves room for those who look at others, and for pushes.
+// A client that looks at a namespace again and again leaves room for those who look at others, and
+// for pushes.
 func TestLooksAreBounded(t *testing.T) {
 	kept := &slowReports{Store: memory.New(memory.Options{}), asked: make(chan struct{}), letGo: make(chan struct{})}
 	handler := server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)})

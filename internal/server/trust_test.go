@@ -79,7 +79,7 @@ func TestTokensOfNamespaces(t *testing.T) {
 			}
 		}
 	}
-	// What is no push is refused as such, whoever sends it.
+	// A body that is no push is refused as such, whoever sends it.
 	r := request(t, "POST", s.URL+wire.PushPath, []byte{1, 2, 3})
 	r.Header.Set("Authorization", "Bearer for-shop")
 	if answer, body := do(t, s.Client(), r); answer.StatusCode != 400 {

@@ -116,8 +116,8 @@ func TestWatchWithoutStore(t *testing.T) {
 	}
 }
 
-// Who comes later, or again, is told the moments before, of five minutes in which somebody has watched.
-// All streams of a namespace share them, and no others do.
+// A client that comes later, or again, is told the moments before, of five minutes in which
+// somebody has watched. All streams of a namespace share them, and no others do.
 func TestWatchLater(t *testing.T) {
 	var now atomic.Int64 // seconds behind the epoch
 	ended := make(chan struct{})

@@ -2,7 +2,8 @@ package share
 
 import "testing"
 
-// Whoever comes as often as he likes leaves room for others, and what he gives back is there again.
+// An owner that comes without end leaves room for others, and places that it gives back are there
+// again.
 func TestRoomIsLeftForOthers(t *testing.T) {
 	r := Room[string]{Most: 32}
 	for owner, want := range []int{16, 8, 4, 2, 1, 1, 0} {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Whoever asks for room of a full store takes it from the largest: nobody loses anything to another
-// while it has less than an even part, and what is asked for is there in the end.
+// An owner that asks for room in a full store takes it from the largest: nobody loses anything to
+// another while it has less than an even part, and the room is there in the end.
 func TestNobodyLosesAnEvenPart(t *testing.T) {
 	const most = 60
 	for seed := range uint64(20) {

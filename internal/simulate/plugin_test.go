@@ -86,7 +86,7 @@ var plugin = sync.OnceValues(func() (*host.Module, error) {
 	return host.Compile(context.Background(), wasm, host.Options{CacheDir: "../../dist/cache"})
 })
 
-// decided is what the compiled plugin has done with a demand.
+// decided is the compiled plugin's decision on a demand.
 type decided struct {
 	refused uint64
 	// byRule are the refusals whose first rule it was; allowed and rejected are its metrics.
@@ -203,7 +203,7 @@ func TestAsThePluginDecides(t *testing.T) {
 	}
 }
 
-// What curves and algorithms say of a limit is what the compiled plugin does with that limit.
+// Curves and algorithms say of a limit what the compiled plugin does with it.
 func TestOtherLimits(t *testing.T) {
 	const rule = `{"rules": [{"name": "users", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, %s "limits": [%s]}]}`
 	all := known(nightly.Or(700, 300))

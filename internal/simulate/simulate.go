@@ -218,7 +218,7 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 	if slices.ContainsFunc(s.kept, func(i int) bool {
 		return s.config.Rules[i].CostOnResponse != nil || s.config.Rules[i].ChargeWhen != nil
 	}) {
-		// What a response costs is asked only of requests that pass. Here all do.
+		// Only requests that pass are asked for their response's cost. Here all pass.
 		if document, err = s.document.limitless(s.kept); err != nil {
 			return nil, err
 		}

@@ -283,7 +283,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What a key was asked for is what is read again.
+// The events of a key are read again as they were added.
 func TestHistory(t *testing.T) {
 	k := &key{}
 	events := []event{

@@ -39,7 +39,7 @@ func (t *timeline) add(at int64, refused bool) {
 	}
 }
 
-// lengthen joins steps, so that each is longer.
+// lengthen joins steps to longer steps.
 func (t *timeline) lengthen() {
 	joined := 2
 	if t.longer < len(widths) {

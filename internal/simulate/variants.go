@@ -45,7 +45,7 @@ type held struct {
 	ends   []hold
 }
 
-// hold is what a request holds until it ends.
+// hold is the places that a request holds until it ends.
 type hold struct {
 	at   int64
 	cost uint64

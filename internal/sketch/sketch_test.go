@@ -82,7 +82,7 @@ func TestHeavyKeepsItsBounds(t *testing.T) {
 					t.Fatal("keys are not in order")
 				}
 			}
-			// The floor of a merge is what the first key that was left out has.
+			// The floor of a merge is the count of the first key that was left out.
 			wantBounds(t, both, all, keys, floor, 2*all/Keys)
 		})
 	}
@@ -118,8 +118,8 @@ func TestHeavyDoesNotOverflow(t *testing.T) {
 
 const second = int64(1e9)
 
-// Samples of nodes that see the same keys have the same ones below the least threshold, and what a key
-// asked for is exact, though keys are far more than have room.
+// Samples of nodes that see the same keys have the same keys below the least threshold, and a key's
+// hits are exact, though far more keys come than have room.
 func TestSamplesAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	widths := []int64{second, 60 * second}
@@ -240,7 +240,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// What is told of the keys with most hits of a window holds in any order, and when the clock goes back.
+// The bounds of a window's busiest keys hold in any order, and when the clock goes back.
 func TestBusyKeepsItsBounds(t *testing.T) {
 	for name, next := range orders {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, 
 	total := c.Total(&contents, &item)
 	l, state := c.state(&room, &total)
 	standing = l.Standing(&state, int64(c.NowNanos))
-	// What is above the limit, after that was lowered, is used, too.
+	// Hits above the limit, after that was lowered, are used, too.
 	above := l
 	above.Max, above.Burst = window.MaxLimit, window.MaxLimit
 	if l.Kind.Refills() {
@@ -66,7 +66,8 @@ func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 		}
 		given := min(left, uint64(w.Hits))
 		if kind == window.SlidingWindow && w.Number < current && hits != wire.MaxHits {
-			// Of the window before only a part counts. What is given back there counts as much.
+			// Only a part of the window before counts. Hits that are given back there count by the
+			// same part.
 			width := widthNanos(of.LimitCounter)
 			weight := width - c.NowNanos%width
 			high, low := bits.Mul64(left, width)

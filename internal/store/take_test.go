@@ -14,7 +14,7 @@ import (
 	"weir/window"
 )
 
-// What is wrong with a take is said with its place.
+// A mistake in a take is told with its place.
 func TestCheckTakes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -52,7 +52,7 @@ func TestCheckTakes(t *testing.T) {
 	}
 }
 
-// The largest answer to a push that Check lets pass is one that a sender reads.
+// A sender reads the largest answer to a push that Check lets pass.
 func TestLargestAnswer(t *testing.T) {
 	t.Parallel()
 	p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()[:1]}

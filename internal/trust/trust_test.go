@@ -86,7 +86,8 @@ func TestTokensThatAreNone(t *testing.T) {
 	}
 }
 
-// A file that changes is read again; one that makes no sense is told of once, and changes nothing.
+// A file that changes is read again; a file that makes no sense is told of once, and changes
+// nothing.
 func TestTokensAreReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	c := newClock()

@@ -279,7 +279,7 @@ func (v *View) look(ctx context.Context) Looked {
 		for _, w := range c.Windows {
 			sum = store.Sum(sum, w.Hits)
 		}
-		// Of several limits the one with most.
+		// If there are several limits, the largest sum counts.
 		id := hex.EncodeToString(c.ID[:])
 		l.Counted[id] = max(l.Counted[id], sum)
 		return nil

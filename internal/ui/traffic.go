@@ -99,7 +99,7 @@ func (t *traffic) run(ctx context.Context) {
 		t.mu.Lock()
 		load := t.load
 		t.mu.Unlock()
-		// What could not be sent for a second is let go.
+		// Requests that could not be sent for a second are let go.
 		owed = min(owed+float64(load.Rate)*now.Sub(last).Seconds(), float64(max(load.Rate, 1)))
 		last = now
 		for ; owed >= 1; owed-- {

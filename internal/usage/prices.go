@@ -2,7 +2,8 @@ package usage
 
 import "weir/internal/jsonpath"
 
-// PriceList is what models cost. It is not changed once it is used, and may be read concurrently.
+// PriceList has the prices of models. It is not changed once it is used, and may be read
+// concurrently.
 type PriceList struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -68,7 +69,7 @@ func (p *PriceList) added(rates *Rates, added bool) bool {
 	return added
 }
 
-// raise has no rate be below another one.
+// raise lets no rate be below another.
 func (r *Rates) raise(other *Rates) {
 	for kind := range other {
 		r[kind] = max(r[kind], other[kind])
@@ -87,8 +88,8 @@ func before(a, b string, longestFirst bool) bool {
 	return a < b
 }
 
-// Of is what a model costs, and whether it is on the list. If it is not, that is what the list has for
-// others, or else the highest price of each kind.
+// Of returns a model's prices, and whether it is on the list. If it is not, they are the list's for
+// others, or else the highest of each kind.
 func (p *PriceList) Of(name []byte) (rates *Rates, known bool) {
 	low, high := 0, p.whole
 	for low < high {

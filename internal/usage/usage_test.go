@@ -48,7 +48,7 @@ func costOf(r *usage.Reader, fields *usage.Fields, format usage.Format, body []b
 		if seed > 0 {
 			n = min(1+random.IntN(1<<random.IntN(10)), len(body))
 		}
-		// What was handed over may change afterwards.
+		// The caller may change a piece afterwards.
 		piece := bytes.Clone(body[:n])
 		r.Feed(piece)
 		clear(piece)
@@ -157,8 +157,8 @@ func TestFormatOf(t *testing.T) {
 	}
 }
 
-// A reader that was used for a larger body, and for one that ended anywhere, reads the next one as a
-// new one does, and allocates nothing.
+// A reader that was used for a larger body, and for a body that ended anywhere, reads the next body
+// as a new reader does, and allocates nothing.
 func TestReaderIsUsedAgain(t *testing.T) {
 	var r usage.Reader
 	many := fields(field(1, "a", "b"), field(1, "c.d"), field(2, "e"))
@@ -180,8 +180,8 @@ func TestReaderIsUsedAgain(t *testing.T) {
 	}
 }
 
-// wholeEvents are the data of a stream's events, by the standard's own steps: the last one, too, if
-// no empty line ends it.
+// wholeEvents are the data of a stream's events, by the standard's own steps: the last event's,
+// too, if no empty line ends it.
 func wholeEvents(body []byte) (texts [][]byte) {
 	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	body = bytes.ReplaceAll(bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
@@ -483,7 +483,7 @@ func shapes(t testing.TB) (list map[string]shape) {
 	return list
 }
 
-// What an answer costs is what exact arithmetic has, rounded up.
+// An answer costs the number of exact arithmetic, rounded up.
 func FuzzPrices(f *testing.F) {
 	f.Add([]byte(`{"usage":{"prompt_tokens":9,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":3}}}`), uint64(1250000), uint64(125000), uint64(10000000))
 	priced := fieldsOf(f, &usage.Presets[len(usage.Presets)-1], true)

@@ -288,8 +288,8 @@ func (w *Warner) deliver(ctx context.Context, warning *Warning) error {
 	return err
 }
 
-// sign is what the header Weir-Signature has of a body: when it was signed, in seconds of Unix time, and the
-// HMAC of that, a point and the body.
+// sign returns the header Weir-Signature of a body: when it was signed, in seconds of Unix time,
+// and the HMAC of that, a point and the body.
 func sign(secret string, body []byte, now time.Time) string {
 	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -317,7 +317,7 @@ func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err err
 		}
 		return true, err
 	}
-	// What it says is read, within bounds, so that the connection can be used again.
+	// The answer is read, within bounds, so that the connection can be used again.
 	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
 	_ = response.Body.Close()
 	if response.StatusCode < 300 {

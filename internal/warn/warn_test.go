@@ -86,7 +86,7 @@ var (
 	}
 )
 
-// Of three backends on one store, one tells of a key, once a window.
+// Three backends on one store tell of a key once a window, all together.
 func TestOneBackendTells(t *testing.T) {
 	for name, url := range map[string]string{"memory": "", "file": "file:" + filepath.Join(t.TempDir(), "weir.db"), "redis": redistest.Start(t).URL(), "postgres": postgrestest.Start(t).URL()} {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestWebhook(t *testing.T) {
 	expect(t, registry, "weir_warned_keys_total", 6)
 }
 
-// Whoever hears of too many at once does not wait.
+// A warner that hears of too many at once does not wait.
 func TestTooMany(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := warn.New(warn.Options{Store: memory.New(memory.Options{}), Logger: slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)), Registry: registry})

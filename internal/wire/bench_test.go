@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkMessages is what the plugin does with a push of 100 counters, and with the answer; ns/op
-// is for all of them. The floors copy as many bytes, counter by counter.
+// BenchmarkMessages does what the plugin does with a push of 100 counters, and with the answer;
+// ns/op is for all of them. The floors copy the same number of bytes, counter by counter.
 func BenchmarkMessages(b *testing.B) {
 	const items = 100
 	item := Item{LimitCounter: LimitCounter{Kind: 3, WidthMillis: 60_000}, Newest: 29_000_000, Hits: []int64{4, 1}}

@@ -32,7 +32,7 @@ func TestListRoundTrip(t *testing.T) {
 	}
 }
 
-// What an answer tells of overrides arrives, whether or not it has a part of the list.
+// An answer's word on overrides arrives, whether or not it has a part of the list.
 func TestToldOverrides(t *testing.T) {
 	t.Parallel()
 	for _, want := range []Overrides{{}, {Told: true}, {Told: true, Version: 1 << 60}, exampleOverrides()} {

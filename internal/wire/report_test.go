@@ -75,8 +75,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A report tells what is held, and one that has nothing to tell of that is read by backends that do not know
-// it.
+// A report tells of held places. If it has none to tell of, backends that do not know them read it.
 func TestReportOfHeldPlaces(t *testing.T) {
 	r := exampleReport()
 	if version := AppendReport(nil, r)[0]; version != recentVersion {
@@ -170,7 +169,7 @@ func FuzzDecodeReport(f *testing.F) {
 	})
 }
 
-// What nodes of the last version tell is read as they meant it: without what is recent.
+// Reports of nodes of the last version are read as they were meant: without recent figures.
 func TestOldReports(t *testing.T) {
 	for body, warnings := range map[string]int{
 		"710473686f700100000000000000020000000000000003000000000000000200087065722d75736572e0d403e807d00f0a1408050101000000000000000000000000000000ac020484070407616e6e000000036e65778827070700000100000000010105" +

@@ -162,7 +162,8 @@ func TestUnknownPartsAndFlags(t *testing.T) {
 	}
 }
 
-// A push of as many rooms as there may be is not too large to be taken, in one take or in as many.
+// A push with the most rooms that there may be is not too large to be taken, in one take or in a
+// take for each room.
 func TestLargestPushOfTakes(t *testing.T) {
 	t.Parallel()
 	for kind := range byte(5) {
@@ -241,7 +242,7 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 	}
 }
 
-// What a limit's room takes of an answer is known before there is a take.
+// The size of a limit's room in an answer is known before there is a take.
 func TestRoomSize(t *testing.T) {
 	t.Parallel()
 	take, size := Take{}, GrantSize
@@ -292,8 +293,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What is read in another order than it was written in is none of the answer, and no mistake goes
-// unnoticed.
+// Parts that are read in another order than they were written in are none of the answer, and no
+// mistake goes unnoticed.
 func TestReadingInTheWrongOrder(t *testing.T) {
 	t.Parallel()
 	var total Total

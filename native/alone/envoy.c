@@ -23,6 +23,7 @@ typedef struct {
   map maps[4];
   bytes piece;
   uint32_t status; // of a reply
+  _Atomic bool woken, resumed;
 } filter;
 
 #define TEXT(s) ((bytes){s, sizeof(s) - 1})
@@ -39,13 +40,17 @@ static const map response = {5, {
     HEADER("date", "Mon, 23 Nov 2026 22:00:00 GMT"), HEADER("x-envoy-upstream-service-time", "1"),
 }};
 
-static int64_t nanos = 1795471200ll * 1000000000;
-static bool scheduled, quiet;
+static _Atomic int64_t nanos = 1795471200ll * 1000000000;
+static _Atomic bool scheduled;
+static bool quiet;
+static uint32_t workers = 1;
+static __thread uint32_t worker;
 
 // ---- the system, the same in each run
 
 int clock_gettime(clockid_t clock, struct timespec* t) {
-  *t = (struct timespec){nanos / 1000000000, nanos % 1000000000};
+  const int64_t now = nanos;
+  *t = (struct timespec){now / 1000000000, now % 1000000000};
   return 0;
 }
 
@@ -64,7 +69,7 @@ int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* lock, con
 void CB(log)(log_level level, bytes message) {
   if (level >= LOG_WARN && !quiet) fprintf(stderr, "%.*s\n", (int)message.size, message.data);
 }
-uint32_t CB(get_concurrency)(void) { return 1; }
+uint32_t CB(get_concurrency)(void) { return workers; }
 int CB(http_filter_config_define_counter)(void* config, bytes name, bytes* labels, size_t n, size_t* id) { return *id = 1, 0; }
 int CB(http_filter_config_define_gauge)(void* config, bytes name, bytes* labels, size_t n, size_t* id) { return *id = 1, 0; }
 int CB(http_filter_config_increment_counter)(void* config, size_t id, bytes* values, size_t n, uint64_t by) { return 0; }
@@ -105,10 +110,10 @@ bool CB(http_filter_get_attribute_string)(void* of, int attribute, bytes* value)
   return attribute == ATTRIBUTE_SOURCE_ADDRESS;
 }
 bool CB(http_filter_get_attribute_int)(void* of, int attribute, uint64_t* value) { return false; }
-uint32_t CB(http_filter_get_worker_index)(void* of) { return 0; }
-void CB(http_filter_continue_decoding)(void* of) {}
+uint32_t CB(http_filter_get_worker_index)(void* of) { return worker; }
+void CB(http_filter_continue_decoding)(void* of) { ((filter*)of)->resumed = true; }
 void* CB(http_filter_scheduler_new)(void* of) { return of; }
-void CB(http_filter_scheduler_commit)(void* of, uint64_t event) {}
+void CB(http_filter_scheduler_commit)(void* of, uint64_t event) { ((filter*)of)->woken = true; }
 void CB(http_filter_scheduler_delete)(void* of) {}
 void* CB(http_filter_config_scheduler_new)(void* config) { return config; }
 void CB(http_filter_config_scheduler_commit)(void* config, uint64_t event) { scheduled = true; }

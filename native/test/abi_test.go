@@ -18,8 +18,9 @@ import (
 	"weir/internal/envoytest"
 )
 
-// TestVersions has Envoys load the library since 1.39. Older ones lack calls that it makes: they refuse the
-// configuration, and the log says why. Any finds it by its name, in the folder that a variable names.
+// TestVersions has Envoys load the library since 1.39. Older Envoys lack calls that it makes: they
+// refuse the configuration, and the log says why. Any finds it by its name, in the folder that a
+// variable names.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -159,7 +160,7 @@ func alike(a, b string) bool {
 	})
 }
 
-// signatures are what a compiler makes of functions' types: "result parameter…".
+// signatures returns a compiler's reading of functions' types: "result parameter…".
 func signatures(t *testing.T, header string, functions []string) map[string]string {
 	t.Helper()
 	header, err := filepath.Abs(header)

@@ -30,8 +30,8 @@ func inWasm(file, name, configuration string) object {
 	}})}
 }
 
-// TestFailedStays has a VM that failed stay so for configurations that fail closed or open, and a new
-// configuration get one that runs. Envoy's wasm does the same.
+// TestFailedStays has a VM that failed stay so for configurations that fail closed or open, and a
+// new configuration get a VM that runs. Envoy's wasm does the same.
 func TestFailedStays(t *testing.T) {
 	t.Parallel()
 	file := build(t)

@@ -77,6 +77,23 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestSoak has four workers send requests while configurations follow each other, end in any thread, and
+// VMs trap and start again, under AddressSanitizer and under ThreadSanitizer.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	for _, sanitizers := range []string{"address,undefined", "thread"} {
+		t.Run(sanitizers, func(t *testing.T) {
+			t.Parallel()
+			program := compile(t, "soak", "-O1", "-g", "-fsanitize="+sanitizers, "../alone/soak.c")
+			out, err := exec.CommandContext(t.Context(), program, strconv.Itoa(nightly.Or(1_000_000, 20_000))).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			t.Logf("%s", out)
+		})
+	}
+}
+
 // filter is the plugin as a filter. Its name has the vm_id and the failure policy.
 func filter(file, name, configuration string) object {
 	return object{"name": "weir", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
@@ -219,7 +236,7 @@ func TestTraps(t *testing.T) {
 			listener("open "+trap, filter(file, "open "+trap+"?failure_policy=FAIL_OPEN", "")))
 	}
 	e := start(t, listeners...)
-	// What reaches beyond its memory finds nothing there.
+	// An address beyond its memory finds nothing there.
 	wantStatus(t, address(t, e, "healthy"), "out of bounds", 200)
 	for trap, said := range traps {
 		before := len(e.Log())
@@ -314,8 +331,8 @@ func active(t *testing.T, e *envoytest.Envoy, name string, want int64) {
 	}
 }
 
-// TestConfigurations has Envoy refuse what the plugin refuses, what ends it, and what a module can't do.
-// What runs already goes on.
+// TestConfigurations has Envoy refuse configurations that the plugin refuses, that end it, or that
+// a module can't do. Running configurations go on.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
 	file := build(t)

@@ -24,7 +24,7 @@ import (
 // hang is how long nothing takes.
 const hang = 5 * time.Minute
 
-// chromium is what all tests have tabs in.
+// chromium is the browser in which all tests have tabs.
 var chromium context.Context
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -184,7 +184,7 @@ func (p *page) until(expression string) {
 	}
 }
 
-// value is what an expression is in the page.
+// value returns the value of an expression in the page.
 func value[T any](p *page, expression string) T {
 	p.t.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))

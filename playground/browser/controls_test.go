@@ -269,7 +269,7 @@ func TestResponses(t *testing.T) {
 	p.until(`document.querySelectorAll("details[open]").length === 0`)
 }
 
-// Who hears the page is told now and then, however many requests come.
+// A listener to the page is told now and then, however many requests come.
 func TestSpokenNowAndThen(t *testing.T) {
 	p := began(t)
 	p.click("#hit")

@@ -63,7 +63,7 @@ func command(t *testing.T, lines int, pattern string, args ...string) []string {
 	}
 }
 
-// configuration has a rule of 10 an hour for each user, and another one of two selectors, which shows
+// configuration has a rule of 10 an hour for each user, and a rule of two selectors, which shows
 // the keys as they are.
 const configuration = `{
   "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
@@ -98,7 +98,7 @@ func sum(class string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll("#nodes :is(b, span).%s")].reduce((sum, e) => sum + Number(e.textContent.replace(",", "")), 0)`, class)
 }
 
-// says is whether an element's text has another one in it.
+// says is whether an element's text has another text in it.
 func says(id, text string) string {
 	return fmt.Sprintf(`document.getElementById(%q).textContent.includes(%q)`, id, text)
 }
@@ -169,7 +169,8 @@ func TestLive(t *testing.T) {
 	p.until(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === "user-1")`)
 }
 
-// leasing has a rule whose hits are leased, one that each node counts alone, and one of two limits.
+// leasing has a rule whose hits are leased, a rule that each node counts alone, and a rule of two
+// limits.
 const leasing = `{
   "namespace": "shop", "backend": {"cluster": "weir"},
   "rules": [
@@ -181,8 +182,8 @@ const leasing = `{
   ]
 }`
 
-// What others send is seen as what the page sends: by limit, over all nodes, with what nodes have leased
-// and called. A page that comes later sees what was before.
+// The page shows requests of others as its own: by limit, over all nodes, with the nodes' leases
+// and calls. A page that comes later sees what was before.
 func TestLiveSeesOthers(t *testing.T) {
 	t.Parallel()
 	url := nodesOf(t, leasing)
@@ -237,7 +238,8 @@ func TestLiveSeesOthers(t *testing.T) {
 	later.until(fmt.Sprintf("%s >= %d", points, seen))
 	later.until(curve("leased: in 1 hour", "67 of 1,000"))
 
-	// What passes without the backend is seen at once, and still there when the backend is back.
+	// Requests that pass without the backend are seen at once, and still there when the backend is
+	// back.
 	p.click("#away")
 	later.until(says("live-told", "The backend is away"))
 	later.click("[data-burst='200']")
@@ -418,11 +420,11 @@ func TestWatch(t *testing.T) {
 	}
 	p.until(curve("per-user: of the limit, used", "100 %"))
 	p.until(curve("quiet: of the limit, used", "no node has told a key"))
-	// What a backend does not know is not there.
+	// Figures that a backend does not know are not there.
 	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
 		t.Errorf("%d figures that no backend knows", n)
 	}
-	// Who comes later sees what was before.
+	// A page that comes later sees what was before.
 	p.until(points + ` >= 2`)
 	seen := value[int](p, points)
 	p.run(`document.getElementById("curves").replaceChildren()`)

@@ -114,7 +114,7 @@ func TestManyRules(t *testing.T) {
 	}
 	p.click("#rules tbody tr button")
 	p.until(`[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length === 1`)
-	for range 8 { // of which one is an outage
+	for range 8 { // an outage among them
 		m.next <- struct{}{}
 	}
 	p.until(`document.querySelectorAll("#curves .curve .outage").length === 1`)

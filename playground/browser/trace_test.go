@@ -96,7 +96,7 @@ func traceOf(seed, limit uint64, width time.Duration) []string {
 	return times
 }
 
-// library is what the library answers to a trace: the status, and the fields, one to a line.
+// library returns the library's answers to a trace: the status, and the fields, one to a line.
 func library(t *testing.T, name string, limit ratelimit.Limit, trace []string) []string {
 	t.Helper()
 	var now time.Time

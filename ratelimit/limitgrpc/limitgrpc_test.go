@@ -233,7 +233,7 @@ func TestCallEnds(t *testing.T) {
 	cancel()
 	late, cancelLate := context.WithDeadline(t.Context(), day)
 	defer cancelLate()
-	// What was not answered can't be pushed any more, so there is nothing to wait for.
+	// Hits without an answer can't be pushed any more, so there is nothing to wait for.
 	t.Cleanup(func() { n.Close(canceled) })
 	intercept := limitgrpc.UnaryServerInterceptor(func(context.Context, string) []ratelimit.Demand {
 		return []ratelimit.Demand{all.Demand(nil, 1)}

@@ -43,8 +43,8 @@ func ExampleMiddleware() {
 	// 429 Too Many Requests 0 "default";q=2;w=3600
 }
 
-// Each user, as a header names them, has a limit, and all of them together have another one. What
-// one rule refuses takes nothing from the other.
+// Each user, as a header names them, has a limit, and all of them together have another. A request
+// that one rule refuses takes nothing from the other.
 func ExampleMiddleware_header() {
 	shop, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop",

@@ -29,7 +29,7 @@ import (
 // day is the beginning of one, and of a week.
 var day = time.Unix(1_767_571_200, 0)
 
-// program is one that limits what it serves.
+// program is a server that limits its requests.
 type program struct {
 	*ratelimit.Namespace
 	nanos atomic.Int64 // of the clock
@@ -323,7 +323,7 @@ func TestClientGone(t *testing.T) {
 	p := program{Namespace: n}
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	// What was not answered can't be pushed any more, so there is nothing to wait for.
+	// Hits without an answer can't be pushed any more, so there is nothing to wait for.
 	t.Cleanup(func() { n.Close(ctx) })
 	var failed error
 	handler := limithttp.Middleware(p.each(t, "all"), limithttp.Options{
@@ -439,7 +439,7 @@ func TestUnwrap(t *testing.T) {
 	want(t, "unwrapped", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-limit: 2")
 }
 
-// What comes before a response has no fields of the handler's that the response doesn't have.
+// An early hint has no fields of the handler's that the response doesn't have.
 func TestEarlyHints(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(

@@ -48,7 +48,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// What a program has counted in a file is there when it starts again.
+// A program's counts in a file are there when it starts again.
 func TestOpenFile(t *testing.T) {
 	t.Parallel()
 	path := "file:" + filepath.Join(t.TempDir(), "weir.db")

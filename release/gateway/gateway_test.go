@@ -282,7 +282,7 @@ func (w *world) digest(t *testing.T, image, tag string) string {
 
 var pluginSum = regexp.MustCompile(`"sha256": "([0-9a-f]+)"`)
 
-// module is the sum of the plugin that both Envoys run, or empty while they run different ones.
+// module is the sum of the plugin that both Envoys run, or empty while they run different plugins.
 func (w *world) module(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt"))
@@ -391,7 +391,7 @@ func (w *world) write(t *testing.T, name, text string) {
 	}
 }
 
-// answer is what a request got; its status is 0 if that is nothing.
+// answer is a request's answer; its status is 0 if there is none.
 type answer struct {
 	status int
 	header http.Header

@@ -18,7 +18,8 @@ import (
 // inside is set in the process that has a network of its own.
 const inside = "WEIR_OWN_NETWORK"
 
-// binaries are what the test runs, by their names. They are built before the network is left.
+// binaries are the programs that the test runs, by their names. They are built before the network
+// is left.
 var binaries = map[string]string{"HELM": tools.Helm, "ENVOY_GATEWAY": tools.EnvoyGateway}
 
 // TestMain runs the tests once more, in a network that has a loopback interface and nothing else: Envoy Gateway listens

@@ -107,7 +107,7 @@ func read(t *testing.T, name string) string {
 	return string(content)
 }
 
-// run is what a command prints in a folder. Behind || it may fail.
+// run returns the output of a command in a folder. Behind || it may fail.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	mayFail := len(args) > 1 && args[len(args)-2] == "||"

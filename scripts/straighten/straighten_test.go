@@ -129,7 +129,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Whatever a function is made of, it is refused, or stays one that can be read.
+// Whatever a function is made of, it is refused, or can still be read.
 func FuzzFunction(f *testing.F) {
 	module := build(f, "-ldflags=-w")
 	if err := eachSection(module, func(id byte, body []byte) error {

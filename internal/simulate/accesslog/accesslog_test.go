@@ -288,8 +288,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// What comes more than a minute late counts when it comes; what has no time of its own, in the order
-// of its line.
+// A request that comes more than a minute late counts when it comes; a request without a time of
+// its own counts in the order of its line.
 func TestLate(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	text := lineAt(begin, "/a") + lineAt(begin.Add(2*time.Minute), "/c") + lineAt(begin.Add(90*time.Second), "/b") +

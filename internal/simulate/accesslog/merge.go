@@ -135,7 +135,7 @@ func (m *Merger) Close() {
 	m.cancel()
 	for _, s := range m.sources {
 		for range s.batches {
-			// What is on its way has nobody to go to.
+			// Requests that are on their way have nobody to go to.
 		}
 	}
 	m.group.Wait()

@@ -60,7 +60,7 @@ func (c *crashing) crash() {
 	c.Store = openAt(c.t, c.path, file.Options{Now: c.now, NoSync: true})
 }
 
-// A store whose process is killed between pushes does as one that goes on.
+// A store whose process is killed between pushes does as a store that goes on.
 func TestCrashes(t *testing.T) {
 	a := &storetest.Alike{
 		Exact:  func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },

@@ -84,7 +84,7 @@ func BenchmarkPushWhileListed(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeOfLogs measures a take of as many full logs as one request may have limits of. The
+// BenchmarkTakeOfLogs measures a take of full logs, one for each limit that a request may have. The
 // store serves nobody else meanwhile.
 func BenchmarkTakeOfLogs(b *testing.B) {
 	now := time.Unix(1_767_225_600, 0)

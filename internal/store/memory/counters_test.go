@@ -93,7 +93,7 @@ func TestCountersAreReadInParts(t *testing.T) {
 	for id := range uint64(5 * partPlaces) {
 		p.push(hit(id, now, time.Hour))
 	}
-	// Another namespace has none, which takes as many parts to find out.
+	// Another namespace has none, which takes the same number of parts to find out.
 	for _, namespace := range []string{"ns", "none"} {
 		r := s.read(namespace, nil)
 		for part := 1; r.readPart(); part++ {

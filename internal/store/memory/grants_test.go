@@ -40,7 +40,7 @@ func push(t *testing.T, s *Store, p *wire.Push) store.Outcome {
 	return out
 }
 
-// What pushes were granted is remembered until the floor has passed them, and no longer.
+// The grants of pushes are remembered until the floor has passed them, and no longer.
 func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
 	s := New(Options{Now: noon})
 	for seq := uint64(1); seq <= 2*store.MaxAhead; seq++ {
@@ -63,7 +63,7 @@ func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
 }
 
 // A sender whose floor stays takes no more than its part. No push of it is applied twice, and the
-// grants of its first push, which has no answer, and of the latest ones are remembered.
+// grants of its first push, which has no answer, and of its latest pushes are remembered.
 func TestGrantsOfASenderAreBounded(t *testing.T) {
 	s := New(Options{Now: noon})
 	const pushes, takes, latest = 2000, 20, 8
@@ -88,7 +88,7 @@ func TestGrantsOfASenderAreBounded(t *testing.T) {
 	}
 }
 
-// Eight pushes with the largest grants are remembered, as many as the plugin has out.
+// Eight pushes with the largest grants are remembered: the plugin has no more out.
 func TestLargestGrantsAreRemembered(t *testing.T) {
 	s := New(Options{Now: noon})
 	large := func(seq uint64) *wire.Push {

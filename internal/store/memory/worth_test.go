@@ -45,7 +45,7 @@ func sent(t *testing.T, p *wire.Push) *wire.Push {
 }
 
 // A flood of keys of an hourly rule, with a hit each, does not reset counters that are at their
-// limit, whatever their algorithms, nor one that is more than half used.
+// limit, whatever their algorithms, nor a counter that is more than half used.
 func TestFullCountersOutliveAFlood(t *testing.T) {
 	for _, full := range rooms() {
 		for _, flood := range rooms() {
@@ -197,7 +197,7 @@ func checkGroups(t *testing.T, s *Store, want int) {
 	}
 }
 
-// Of counters that only items have hits of, the limit is not known. Those of many hits stay.
+// If only items have hits of a counter, its limit is not known. Counters of many hits stay.
 func TestCountersOfUnknownLimits(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const most = 64

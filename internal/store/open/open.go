@@ -56,7 +56,7 @@ func Store(name string, o Options) (store.Store, io.Closer, error) {
 		}
 		return store, store, nil
 	}
-	// What comes before :// is no secret; anything else might be.
+	// The part before :// is no secret; anything else might be.
 	got := ""
 	if isURL {
 		got = fmt.Sprintf(", got %.20q", scheme+"://…")

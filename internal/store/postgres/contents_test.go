@@ -120,8 +120,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestSenderOutlivesItsWindows has a sender's last push be one that needs not be remembered for
-// long.
+// TestSenderOutlivesItsWindows has a sender's last push need no long memory.
 func TestSenderOutlivesItsWindows(t *testing.T) {
 	now := epoch
 	counters := open(t, postgrestest.Database(t), func() time.Time { return now })

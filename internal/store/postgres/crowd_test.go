@@ -94,7 +94,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		cancel()
 	}
-	// Whoever goes while it waits takes no connection along either.
+	// A caller that goes while it waits takes no connection along either.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	gone := make(chan error)
 	go func() {

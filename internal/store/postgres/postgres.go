@@ -87,7 +87,7 @@ func Open(url string, o Options) (*Store, error) {
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "weir"
 	}
-	// What pgx has by default depends on the machine.
+	// The default of pgx depends on the machine.
 	if !strings.Contains(url, "pool_max_conns=") {
 		config.MaxConns = defaultConnections
 	}

@@ -76,7 +76,7 @@ func exec(t *testing.T, c *pgx.Conn, statements ...string) {
 	}
 }
 
-// number is what a query for one finds.
+// number returns the number that a query finds.
 func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
 	t.Helper()
 	if err := c.QueryRow(t.Context(), sql).Scan(&n); err != nil {
@@ -206,7 +206,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal("join: want an error while PostgreSQL is down")
 	}
 	server.Restart(t)
-	// What was applied is still recorded as applied, and what was not is applied now.
+	// A push that was applied is still recorded as applied, and any other is applied now.
 	if out := wantTotal(t, counters, 1, now, c, 1); !out.Duplicate {
 		t.Errorf("outcome %+v, want a duplicate", out)
 	}

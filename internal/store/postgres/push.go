@@ -264,7 +264,7 @@ func (t *transaction) readClock(row pgx.Row) error {
 // apply decides what becomes of the push.
 func (t *transaction) apply() {
 	if t.out.Duplicate = t.sender.note(t.push); t.out.Duplicate {
-		// What was granted then, or nothing if that is forgotten.
+		// The grants of the first time, or nothing if they are forgotten.
 		grants := t.sender.granted(t.push.Sequence)
 		for i := range t.push.Takes {
 			g := grant{nanos: t.calendar.NowNanos}

@@ -179,7 +179,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 			t.Errorf("%s: %d scripts, want %d", test.name, got, test.want)
 		}
 	}
-	// A large batch: as many scripts as partitions that it touches, whatever it has for each.
+	// A large batch takes a script for each partition that it touches, whatever it has for each.
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 10, Floor: 1}
 	var touched []string
 	for id, name := range partition {
@@ -229,7 +229,7 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	for id := range byte(40) {
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 1))
 	}
-	for range 2 { // a grant, and one that is given back
+	for range 2 { // a grant, and a grant that is given back
 		if _, err := store.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -475,7 +475,7 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	answers(push(3), 0, 12, 10, false)
 	answers(push(3), 0, 12, 10, true)
 	counted(12, 10)
-	// What broke off for ever leaves what the first has granted: less passes, not more.
+	// A take that broke off for ever leaves the first partition's grant: less passes, not more.
 	full(t, cluster, store, masterOfSecond, true)
 	fails(push(4))
 	full(t, cluster, store, masterOfSecond, false)
@@ -521,7 +521,7 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 }
 
 // testSharedTakesLater sends a take again when the window has ended that its first partition has
-// counted it in. What that gives back is not missing in the next one.
+// counted it in. The hits that it gives back are not missing in the next window.
 func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, masterOfSecond := apart(t, cluster)
 	for _, kind := range []window.Kind{window.FixedWindow, window.FirstHitWindow, window.TokenBucket} {
@@ -791,7 +791,7 @@ func (e *everywhere) again(t *testing.T, cluster *redistest.Cluster) (hits int64
 	return hits
 }
 
-// testPausedMaster has a master that does not answer. What others hold is answered all the same.
+// testPausedMaster has a master that does not answer. Keys of others are answered all the same.
 func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
 	_, master := places(t, cluster)
 	e := &everywhere{store: open(t, cluster.URL(), atEpoch), master: master}
@@ -804,9 +804,9 @@ func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testKilledMaster kills a master while pushes go on. What Redis has answered is lost with it
-// unless a replica had it by then: wait_replicas makes sure of that. So nothing is pushed to the
-// partitions of the new master until it has a replica, and everything to all others.
+// testKilledMaster kills a master while pushes go on. Writes that Redis has answered are lost with
+// it unless a replica had them by then: wait_replicas makes sure of that. So nothing is pushed to
+// the partitions of the new master until it has a replica, and everything to all others.
 func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	_, master := places(t, cluster)
 	e := &everywhere{store: open(t, cluster.URL()+"?wait_replicas=1", atEpoch), master: master}

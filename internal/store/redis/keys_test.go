@@ -8,7 +8,7 @@ import (
 	"weir/internal/wire"
 )
 
-// slot is what the cluster specification says:
+// slot computes a key's slot by the cluster specification:
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
 func slot(key string) int {
 	_, tag, _ := strings.Cut(key, "{")

@@ -89,7 +89,7 @@ func TestReadsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Whoever has a limit beyond all bounds makes logs as large as they get.
+	// A limit beyond all bounds makes logs as large as they get.
 	for id := range byte(logs) {
 		push([]wire.Item{logItem(id, wire.MaxHits, wire.MaxBuckets)})
 	}

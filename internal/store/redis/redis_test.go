@@ -504,7 +504,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal("ping: want an error while Redis is down")
 	}
 	server.Restart()
-	// What was applied is still recorded as applied, and what was not is applied now.
+	// A push that was applied is still recorded as applied, and any other is applied now.
 	out, err := pushOne(t.Context(), counters, 1, now, c)
 	if err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
 		t.Errorf("outcome %+v, error %v; want a duplicate, total 1", out, err)

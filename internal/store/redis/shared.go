@@ -97,7 +97,7 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 	if err := last.do(ctx); err != nil {
 		return err
 	}
-	// What takes did not get in the end was not applied.
+	// Hits that takes did not get in the end were not applied.
 	r.out.Applied = max(0, r.out.Applied-(r.out.Returned-returned))
 	r.out.Returned = returned
 	for _, t := range takes {
@@ -196,7 +196,7 @@ func (t *shared) apart(part *sharedPart) bool {
 	here, named := store.Calendar{NowNanos: part.grant.AtNanos}, store.Calendar{NowNanos: t.parts[0].grant.AtNanos}
 	return slices.ContainsFunc(part.rooms, func(i int) bool {
 		room := &t.take.Rooms[i]
-		// What started with a hit is named by its total.
+		// A window that started with a hit is named by its total.
 		return !window.Kind(room.Kind).Started() && here.RoomItem(room, 0).Newest != named.RoomItem(room, 0).Newest
 	})
 }
@@ -230,7 +230,7 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 			hits = 0 // it has counted none
 		}
 		if kind := window.Kind(room.Kind); kind.Started() {
-			// What began since, or is empty, does not have them any more.
+			// A window that began since, or is empty, does not have them any more.
 			if len(total.Hits) == 0 || total.Hits[0] == 0 || total.Newest > part.grant.AtNanos {
 				hits = 0
 			} else if !kind.Refills() {

@@ -42,7 +42,7 @@ func parseURL(url string) (address, error) {
 	}
 	var a address
 	if query.Has("wait_replicas") {
-		// What it has is no secret, as it has a name.
+		// The value of a parameter with a name is no secret.
 		text := query.Get("wait_replicas")
 		if a.replicas, err = strconv.Atoi(text); err != nil || a.replicas < 0 || a.replicas > maxReplicas {
 			return address{}, fmt.Errorf("wait_replicas: want 0 to %d, got %.20q", maxReplicas, text)

@@ -70,7 +70,7 @@ func (h waitHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 			case "evalsha", "eval":
 				scripts, sent = append(scripts, cmd), append(sent, cmd)
 			case "wait":
-				// Of a try that failed: all of its commands are tried again.
+				// It is of a try that failed: all of its commands are tried again.
 			default:
 				sent = append(sent, cmd)
 			}

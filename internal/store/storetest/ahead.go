@@ -125,7 +125,7 @@ func testBucketsSetBack(t *testing.T, b *bench) {
 			if back == 5*time.Second {
 				continue
 			}
-			// What lies ahead pushes nothing out that is of today.
+			// Hits that lie ahead push nothing out that is of today.
 			full.ID[1] = 2
 			b.clock.set(epoch)
 			old := b.at(full, 0, -9)

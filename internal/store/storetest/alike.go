@@ -403,7 +403,7 @@ func (s *sequence) take() wire.Take {
 		}
 		kind := window.Kind(c.Kind)
 		if s.keys == keysTogether && kind.Started() && kind.AtOnce() && rooms > 1 {
-			continue // one that was given back leaves it begun
+			continue // a hit that was given back leaves it begun
 		}
 		r := wire.Room{LimitCounter: c, Limit: limit, CountRejected: s.below(2) == 0}
 		if kind.Bursts() {

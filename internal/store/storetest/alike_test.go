@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
 
-// allStores are all there are, beside the one in memory.
+// allStores returns all stores, beside the store in memory.
 func allStores(t testing.TB) *storetest.Alike {
 	t.Helper()
 	a := &storetest.Alike{

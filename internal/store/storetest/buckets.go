@@ -241,7 +241,7 @@ func testBucketsReturned(t *testing.T, b *bench) {
 		if out := b.pushBuckets(of(-7), hits(number-1, 1)); out.Returned != 5 || out.Applied != 0 || out.Dropped != 2 {
 			t.Errorf("precision %d: outcome %+v, want 5 returned, 2 dropped", precision, out)
 		}
-		// What has overtaken the hits that it gives back makes room for nothing.
+		// A push that has overtaken the hits that it gives back makes no room.
 		b.pushBuckets(of(5), hits(number, 5), hits(number-1, 1))
 		// Nothing is left of a bucket without hits.
 		b.pushBuckets(of(-5, -1))
@@ -297,7 +297,7 @@ func testLog(t *testing.T, b *bench) {
 func testLogBound(t *testing.T, b *bench) {
 	now := uint64(epoch.UnixNano())
 	b.pushBuckets(log(1, 5, hits(now-1, 2), hits(now-3, 2), hits(now-5, 2)), hits(now-1, 2), hits(now-3, 2), hits(now-5, 2))
-	// Of the oldest, what the sum needs not to exceed the limit is forgotten, and comes in vain.
+	// The oldest hits that would make the sum exceed the limit are forgotten, and come in vain.
 	b.pushBuckets(log(1, 5, hits(now-2, 2)), hits(now-1, 2), hits(now-2, 2), hits(now-3, 2))
 	b.pushBuckets(log(1, 5, hits(now-9, 7)), hits(now-1, 2), hits(now-2, 2), hits(now-3, 2))
 	if got := b.sum("ns"); got != 6 {

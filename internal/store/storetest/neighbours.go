@@ -47,7 +47,7 @@ func testNeighbours(t *testing.T, b *bench) {
 	for i := range uint64(many) {
 		p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
 		for j := range uint64(keys) {
-			// Of the same keys, and as many windows as there are takes.
+			// The keys are the same, and each take has a window of its own.
 			r := room(fixed, byte(j), 1+i, 1)
 			r.WidthMillis = day + (i*keys+j)*1000
 			p.Takes = append(p.Takes, take(1, 1+i, r))

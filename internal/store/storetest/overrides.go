@@ -59,7 +59,7 @@ func testOverrides(t *testing.T, b *bench) {
 	if want := uint64(b.clock.now().UnixMicro()); fourth != want {
 		t.Errorf("version %d, want the time, %d", fourth, want)
 	}
-	// Who knows the version gets no list.
+	// A sender that knows the version gets no list.
 	b.setOverrides(fourth, []byte("five"))
 	_, fifth, err := b.store.Overrides(t.Context(), "ns", 0)
 	if err != nil {
@@ -185,7 +185,7 @@ func testTold(t *testing.T, b *bench) {
 	b.told("other")
 	b.clock.advance(store.HeardLife - time.Second)
 	b.told("ns")
-	// Whoever makes up nodes is bounded, and keeps none of those that are there from telling.
+	// Made-up nodes are bounded, and keep none of those that are there from telling.
 	node := uint64(0)
 	for ; node < store.MaxNodes; node++ {
 		tell("ns", node, 1, 0)

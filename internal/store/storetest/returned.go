@@ -73,7 +73,7 @@ func testReturnedBeyond(t *testing.T, b *bench) {
 		b.used(r, 0)
 		b.takeOften(r, 10)
 		if window.Kind(r.Kind).Started() && !window.Kind(r.Kind).Refills() {
-			// What is given back does not have the window begin, and end, earlier.
+			// Hits that are given back do not have the window begin, and end, earlier.
 			early := back
 			early.Newest -= uint64(50 * time.Second)
 			early.Hits = []int64{-1}

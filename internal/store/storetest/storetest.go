@@ -333,7 +333,7 @@ func testFirstHitMerge(t *testing.T, b *bench) {
 	b.clock.advance(30 * time.Second)
 	late, early := b.clock.now(), b.clock.now().Add(-20*time.Second-time.Nanosecond)
 	b.push(items(item(firstHit, 1, minute, late, 1)), totals(1))
-	// One that began earlier, by a nanosecond that a double would not hold.
+	// This window began earlier, by a nanosecond that a double would not hold.
 	out := b.push(items(item(firstHit, 1, minute, early, 2)), totals(3))
 	if got := out.Answer.Totals[0].Newest; got != uint64(early.UnixNano()) {
 		t.Errorf("start %d, want the earlier, %d", got, early.UnixNano())
@@ -414,7 +414,7 @@ func testReturned(t *testing.T, b *bench) {
 		if out.Applied != 0 || out.Returned != 5 || out.Dropped != 2 {
 			t.Errorf("kind %d: outcome %+v, want 5 returned, 2 dropped", kind, out)
 		}
-		// What has overtaken the hits that it gives back makes room for nothing.
+		// A push that has overtaken the hits that it gives back makes no room.
 		b.read(item(kind, 1, minute, epoch), 0)
 		b.push(items(taken), totals(5))
 		b.push(items(item(kind, 1, minute, epoch, -2)), totals(3))
@@ -625,7 +625,7 @@ func testLarge(t *testing.T, b *bench) {
 	if got := len(b.counters("ns")); got != wire.MaxItems {
 		t.Errorf("%d counters, want %d", got, wire.MaxItems)
 	}
-	// As many windows as an item can have, of which two count.
+	// An item has all the windows that it can have, of which two count.
 	many := make([]int64, wire.MaxWindows)
 	for i := range many {
 		many[i] = 1

@@ -275,7 +275,7 @@ func testTakesOfOneNode(t *testing.T, b *bench) {
 }
 
 func testTakesRooms(t *testing.T, b *bench) {
-	// All of the rooms, or none: the one that is full refuses for all.
+	// All of the rooms, or none: a full room refuses for all.
 	for full, it := range algorithms(4, 2) {
 		rooms := algorithms(9, 2)
 		for i := range rooms {
@@ -331,7 +331,7 @@ func testTakesOfNothing(t *testing.T, b *bench) {
 		free.Cost, none.Limit, none.Burst = 1, 0, 0
 		b.take(take(1, 1, none), 0)
 		b.take(take(5, 5, free), 5)
-		// A window that is just full keeps its limit; one that is over it does not.
+		// A window that is just full keeps its limit; a window above its limit does not.
 		b.take(take(1, 3, r), 3)
 		over := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}.RoomItem(&r, 1)
 		b.decide(b.next(items(over)), 1)
@@ -340,7 +340,7 @@ func testTakesOfNothing(t *testing.T, b *bench) {
 		over.Hits[0] = -6
 		b.decide(b.next(items(over)), 1)
 	}
-	// One that only asks refuses for those that take.
+	// A room that only asks refuses for those that take.
 	full, r := room(fixed, 7, 1, 1), room(fixed, 8, 9, 1)
 	b.push(items(item(fixed, 7, minute, epoch, 2)), totals(2))
 	full.Cost = 0
@@ -361,7 +361,7 @@ func testTakesRejected(t *testing.T, b *bench) {
 			t.Errorf("kind %d: total %d, want %d", r.Kind, got, want)
 		}
 		b.used(r, want)
-		// What can never pass is not, nor what is more than can be counted.
+		// A cost that can never pass is not counted, nor is a cost beyond all numbers of hits.
 		b.take(take(6, 6, r), 0)
 		r.Cost = wire.MaxHits
 		b.take(take(2, 5, r), 0)
@@ -404,12 +404,12 @@ func testTakesRejected(t *testing.T, b *bench) {
 
 func testLeases(t *testing.T, b *bench) {
 	for _, r := range algorithms(640, 1) {
-		// Of two nodes each leases a quarter of what is left, until that is less than a hit.
+		// Each of two nodes leases a quarter of what is left, until that is less than a hit.
 		for _, want := range []uint64{160, 120, 90, 67, 50, 38, 28, 21, 16, 12, 9, 7, 5, 4, 3, 2, 2, 1, 1, 1, 0, 0} {
 			b.takeAmong(2, lease(1, 640, r), want)
 		}
 		b.used(r, 637)
-		// What leases leave is there for those who ask for a request.
+		// Hits that leases leave are there for requests.
 		b.takeAmong(2, take(1, 640, r), 3)
 		b.takeAmong(2, lease(1, 640, r), 0)
 		// A node that is alone, or of an unknown number, gets as much as one of two.
@@ -446,14 +446,14 @@ func testLeases(t *testing.T, b *bench) {
 		small.Limit, small.Burst, small.Ordinal = 101, 101, 14
 		b.takeAmong(2, lease(1, 640, small), 8)
 	}
-	// A bucket's quota is what it holds, however fast it fills.
+	// A bucket's quota is the number of tokens that it holds, however fast it fills.
 	holds := room(tokens, 9, 10, 1)
 	holds.Burst = 640
 	b.takeAmong(2, lease(1, 640, holds), 160)
 	holds = room(tokens, 10, 640, 1)
 	holds.Burst = 100
 	b.takeAmong(2, lease(1, 640, holds), 0)
-	// What others have taken in the same push is not there any more.
+	// Hits that others have taken in the same push are not there any more.
 	r := room(fixed, 9, 640, 1)
 	out := b.decide(b.next(items(item(fixed, 9, minute, epoch, 28)), lease(1, 640, r), take(1, 1, r), lease(1, 640, r)), 2)
 	for i, want := range []uint64{153, 1, 114} {
@@ -480,7 +480,7 @@ func testTakesReturned(t *testing.T, b *bench) {
 		b.take(take(55, 55, r), 0)
 		b.take(take(54, 54, r), 54)
 		b.take(take(1, 1, r), 0)
-		// What comes back when the window has gone makes no room in another.
+		// Hits that come back when the window has gone make no room in another.
 		b.clock.advance(2*time.Minute + time.Second)
 		b.take(take(1, 1, r), 1)
 		if out := b.decide(b.next(items(back)), 1); out.Dropped != 18 {
@@ -488,7 +488,7 @@ func testTakesReturned(t *testing.T, b *bench) {
 		}
 		b.take(take(1, 99, r), 59)
 	}
-	// What has overtaken the hits that it gives back makes no more room than the limit.
+	// A push that has overtaken the hits that it gives back makes no more room than the limit.
 	b.clock.set(epoch)
 	for _, r := range algorithms(12, 1) {
 		r.Ordinal = 1
@@ -528,7 +528,7 @@ func testTakesOnce(t *testing.T, b *bench) {
 		}
 		at := b.clock.now()
 		b.clock.advance(time.Second)
-		// Later ones, in any order, and without takes.
+		// Later pushes come in any order, and without takes.
 		third := push(3, 1, take(1, 1, r))
 		b.decide(third, 1)
 		b.decide(push(4, 0), 1)
@@ -549,7 +549,7 @@ func testTakesOnce(t *testing.T, b *bench) {
 		again(first, time.Time{}, 0, 0, 0)
 		again(push(2, 2, take(1, 1, r)), time.Time{}, 0)
 		b.used(r, 16)
-		// Nor does one that never came take anything below the floor.
+		// Nor does a push that never came take anything below the floor.
 		b.decide(push(9, 9, take(1, 1, r)), 1)
 		again(push(8, 8, take(1, 1, r)), time.Time{}, 0)
 		b.used(r, 18)
@@ -912,14 +912,14 @@ func testTakesLarge(t *testing.T, b *bench) {
 	if got := b.sum("ns"); got != wire.MaxItems+1 {
 		t.Errorf("sum %d, want %d", got, wire.MaxItems+1)
 	}
-	// As many takes.
+	// Now each counter has a take of its own.
 	p := b.next(nil)
 	for _, r := range rooms {
 		p.Takes = append(p.Takes, take(1, 2, r))
 	}
 	for i, g := range b.decide(p, 1).Answer.Grants {
 		if want := uint64(1); g.Units != want && i != 7 || g.Units != 0 && i == 7 {
-			t.Fatalf("take %d: %d units, want 1, and none of the one that is full", i, g.Units)
+			t.Fatalf("take %d: %d units, want 1, and none of the counter that is full", i, g.Units)
 		}
 	}
 }
@@ -974,7 +974,7 @@ func testTakesExtremes(t *testing.T, b *bench) {
 			}
 		}
 	}
-	// A bucket that holds nothing, and one that lasts for long.
+	// A bucket holds nothing, and another lasts for long.
 	r := room(tokens, 9, 10, 1)
 	r.Burst = 0
 	b.take(take(1, 1, r), 0)
@@ -1084,7 +1084,7 @@ func testNodesOnce(t *testing.T, b *bench) {
 	nodes(2)
 	b.clock.advance(store.Newcomer)
 	nodes(1)
-	// Whoever was forgotten is new again.
+	// A forgotten node is new again.
 	join(2)
 	b.clock.advance(store.Newcomer)
 	nodes(1)

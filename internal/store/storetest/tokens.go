@@ -63,7 +63,7 @@ func testTokens(t *testing.T, b *bench) {
 	next := b.clock.now().Add(-time.Nanosecond)
 	b.pushTokens(tokenItem(1, 10, b.clock.now(), 1), b.clock.now(), 1)
 	b.pushTokens(tokenItem(2, 7, next, 1), next, 1)
-	// What was taken in the future is taken now, unless nobody can believe it.
+	// Tokens that were taken in the future are taken now, unless nobody can believe it.
 	b.pushTokens(tokenItem(3, 10, b.clock.now().Add(10*time.Minute), 1), b.clock.now(), 1)
 	far := b.clock.now().Add(10*time.Minute + time.Nanosecond)
 	if out := b.pushTokens(tokenItem(4, 10, far, 1), far, 0); out.Dropped != 1 {
@@ -90,7 +90,7 @@ func testTokensMerge(t *testing.T, b *bench) {
 		{"whole windows are taken off", []wire.Item{tokenItem(0, 10, at(-70), 32)}, at(50), 12, 0, 0},
 		{"a bucket that was full by then is another", []wire.Item{tokenItem(0, 10, at(20), 6), tokenItem(0, 10, at(56), 3)}, at(56), 3, 0, 0},
 		{"an instant before it is not", []wire.Item{tokenItem(0, 10, at(20), 6), tokenItem(0, 10, at(55.999999), 3)}, at(20), 9, 0, 0},
-		{"and one that was full before another is forgotten", []wire.Item{tokenItem(0, 10, at(56), 3), tokenItem(0, 10, at(20), 6)}, at(56), 3, 6, 0},
+		{"and a bucket that was full before another is forgotten", []wire.Item{tokenItem(0, 10, at(56), 3), tokenItem(0, 10, at(20), 6)}, at(56), 3, 6, 0},
 		{"full by now", []wire.Item{tokenItem(0, 10, at(0), 9)}, at(0), 0, 9, 0},
 		{"full, but not when the next was taken", []wire.Item{tokenItem(0, 10, at(26), 5), tokenItem(0, 10, at(55), 1)}, at(26), 6, 0, 0},
 		{"several", []wire.Item{tokenItem(0, 10, at(40), 3), tokenItem(0, 10, at(45), 4), tokenItem(0, 10, at(39), 5)}, at(39), 12, 0, 0},
@@ -193,7 +193,7 @@ func testTokensOfTwoLimits(t *testing.T, b *bench) {
 			if turn == 0 {
 				it.Hits[0] = int64(limits[0] * 2)
 			}
-			// What is taken and given back changes nothing, but is written.
+			// Tokens that are taken and given back change nothing, but are written.
 			back := it
 			back.Hits, back.Newest = []int64{-1}, uint64(b.clock.now().UnixNano())
 			it.Hits[0]++

@@ -307,7 +307,7 @@ func (s *Server) launch() error {
 	for {
 		line, err := lines.ReadString('\n')
 		said.WriteString(line)
-		if strings.Contains(line, "ready to accept ") { // connections, or read-only ones
+		if strings.Contains(line, "ready to accept ") { // connections, or read-only connections
 			go func() {
 				_, err := io.Copy(io.Discard, lines)
 				s.drained <- err
