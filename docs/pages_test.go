@@ -80,6 +80,13 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestReadmeIsShort wants the README to stay what people read before they decide.
+func TestReadmeIsShort(t *testing.T) {
+	if lines := strings.Count(read(t, "../README.md"), "\n"); lines > 120 {
+		t.Errorf("README.md has %d lines, want at most 120", lines)
+	}
+}
+
 // TestConfigurations has weir check's own code read every configuration that a page shows.
 func TestConfigurations(t *testing.T) {
 	checked := 0

@@ -35,9 +35,10 @@ func TestScreenshots(t *testing.T) {
 		[...document.getElementById("lanes").children].filter((_, i) => i !== 0 && i !== 4).forEach(hide);
 		document.getElementById("lanes").style.gridTemplateColumns = "1fr 1fr";
 		document.getElementById("lanes").style.paddingTop = "24px";
+		document.documentElement.style.overflow = "hidden";
 	}`)
 	for _, theme := range themes {
-		p.picture(look{width: 960, height: 328, theme: theme}, "two-lanes-")
+		p.picture(look{width: 960, height: 356, theme: theme}, "two-lanes-")
 	}
 }
 

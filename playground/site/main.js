@@ -41,7 +41,10 @@ async function engine() {
 
 async function start() {
   // A page that others frame shows a lane, and nothing that has effects.
-  if (new URLSearchParams(location.search).has("embed")) document.documentElement.dataset.embed = "";
+  if (new URLSearchParams(location.search).has("embed")) {
+    document.documentElement.dataset.embed = "";
+    document.querySelector("#playground .intro").classList.add("unseen");
+  }
   try {
     const playground = new Playground(await engine(), Clock);
     themes(byID("theme"), () => playground.recolor());

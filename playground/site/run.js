@@ -132,6 +132,7 @@ export class Run {
     moment.nodes.forEach((node, i) => {
       for (const [name, series] of Object.entries(this.nodes[i].series)) series.add(moment.at, node[name]);
       for (const rule of node.rules ?? []) {
+        if (this.many && !this.many.open.has(rule.name)) continue;
         let known = this.nodes[i].rules.get(rule.name);
         if (!known) {
           known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), ruleName(rule.name, rule.shadow)), allowed: new Series(), refused: new Series() };
