@@ -83,8 +83,8 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	return f.write(report, env)
 }
 
-// document is the configuration: Weir's own, or what says the same as descriptors. What of those it can't
-// say is told, and not simulated.
+// document is the configuration: Weir's own, or a configuration that says the same as descriptors. It tells which of
+// those it can't say, and they are not simulated.
 func (f *simulateFlags) document(env environment) ([]byte, error) {
 	if f.config != "" {
 		read, err := readConfiguration(f.config, env)
