@@ -100,10 +100,10 @@ func (h *charges) renew(c *Charge, now int64) {
 	h.tallies.GivenUp++ // the next renewal is in time
 }
 
-// release gives back the hits that a request has held. Where they were leased, the next request of this
-// process gets them without asking for them: if the limit is one of which nodes lease ahead, or the backend
-// has no more. Else the backend gets them at once, or who sends one request after the other would find his
-// place at another node each time.
+// release gives back the hits that a request has held. Where they were leased, the next request of
+// this process gets them without asking for them: if the limit is one of which nodes lease ahead,
+// or the backend has no more. Else the backend gets them at once, or who sends one request after
+// the other would find his place at another node each time.
 func (h *charges) release(c *Charge, now int64) {
 	if c.Cost == 0 {
 		return

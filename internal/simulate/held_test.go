@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Requests hold their places for as long as the log says: what the plugin refuses, and what each limit
-// would, is what counting the requests that are there says.
+// Requests hold their places for as long as the log says: what the plugin refuses, and what each
+// limit would, is what counting the requests that are there says.
 func TestPlacesOfLogs(t *testing.T) {
 	type logged struct {
 		at, lasts int64 // milliseconds
