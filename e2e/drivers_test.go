@@ -113,6 +113,7 @@ var alone = map[string]string{
 	"TestVerifiedTokens":                byFilters,
 	"TestDecompressor":                  byFilters,
 	"TestRateLimitService":              byFilters,
+	"TestRateLimitServiceScripts":       byFilters,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.

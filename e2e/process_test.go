@@ -40,7 +40,13 @@ func start(t *testing.T, args ...string) *process {
 // startFile is start of another build of the command.
 func startFile(t *testing.T, file string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(file, args...), lines: make(chan string, 1000)}
+	return startCommand(t, exec.Command(file, args...))
+}
+
+// startCommand is start of a command that has yet to be started.
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd, lines: make(chan string, 1000)}
 	reader, writer := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = writer, writer
 	if err := p.cmd.Start(); err != nil {
@@ -65,7 +71,7 @@ func startFile(t *testing.T, file string, args ...string) *process {
 	t.Cleanup(func() {
 		if !p.killed {
 			if err := p.end(); err != nil {
-				t.Errorf("%v: %v\n%s", args, err, p.printed())
+				t.Errorf("%v: %v\n%s", cmd.Args, err, p.printed())
 			}
 		}
 		if err := writer.Close(); err != nil {

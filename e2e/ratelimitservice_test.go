@@ -1,41 +1,76 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 )
 
-// Envoy's own HTTP filter asks two instances of the rate limit service in turn. On one Redis they keep
-// to one limit, exactly, and Envoy tells clients of it.
-func TestRateLimitService(t *testing.T) {
-	onEnvoyAlone(t, 1, newest, limitByService)
+// instance is one of the rate limit service, which can be ended and started again at its address.
+type instance struct {
+	*process
+	store, descriptors, address string
+	failure                     string // what becomes of requests while the store is away
+	metrics                     string // the address of its metrics, if it tells any
 }
 
-func limitByService(t *testing.T, d envoys) {
-	const limit, clients, requests = 300, 8, 50
-	dir := t.TempDir()
-	descriptors := filepath.Join(dir, "limits.yaml")
-	text := "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: " + strconv.Itoa(limit) + "}}]"
-	if err := os.WriteFile(descriptors, []byte(text), 0o600); err != nil {
+func (i *instance) start(t *testing.T) {
+	t.Helper()
+	i.process = start(t, "serve", "--listen", "127.0.0.1:0", "--store", i.store, "--rate-limit-service", i.address, "--descriptors", i.descriptors,
+		"--rate-limit-on-backend-failure", i.failure)
+	i.address = i.wait(t, `the rate limit service listens" address=(\S+)`)
+}
+
+// instances starts some, with a configuration. While the store is away they refuse.
+func instances(t *testing.T, n int, store, descriptors string) (all []*instance) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte(descriptors), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store := redistest.Start(t).URL()
+	for range n {
+		i := &instance{store: store, descriptors: file, address: "127.0.0.1:0", failure: "deny"}
+		i.start(t)
+		all = append(all, i)
+	}
+	return all
+}
+
+// asking is an Envoy whose HTTP filter asks instances in turn.
+type asking struct {
+	clusters []envoytest.Object // beside limits, which has the instances
+	routes   []envoytest.Object
+	filter   envoytest.Object // more of the filter
+	behind   []envoytest.Object
+	domain   string
+}
+
+// start starts it, and returns the process and where it listens.
+func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envoy, string) {
+	t.Helper()
 	var endpoints []envoytest.Object
-	for range 2 {
-		p := start(t, "serve", "--listen", "127.0.0.1:0", "--store", store, "--rate-limit-service", "127.0.0.1:0", "--descriptors", descriptors)
-		host, port, err := net.SplitHostPort(p.wait(t, `the rate limit service listens" address=(\S+)`))
+	for _, i := range all {
+		host, port, err := net.SplitHostPort(i.address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,6 +80,7 @@ func limitByService(t *testing.T, d envoys) {
 		}
 		endpoints = append(endpoints, envoytest.Object{"endpoint": envoytest.Object{"address": envoytest.Address(host, number)}})
 	}
+	dir := t.TempDir()
 	files, err := envoytest.NewFiles(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -62,44 +98,29 @@ func limitByService(t *testing.T, d envoys) {
 			t.Error(err)
 		}
 	})
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(upstream.Close)
-	app := upstream.Listener.Addr().(*net.TCPAddr)
-	if err := files.SetClusters(t.Context(), e, []envoytest.Object{{
-		"name": "app", "type": "STATIC", "load_assignment": envoytest.Object{"cluster_name": "app", "endpoints": []envoytest.Object{
-			{"lb_endpoints": []envoytest.Object{{"endpoint": envoytest.Object{"address": envoytest.Address("127.0.0.1", app.Port)}}}},
-		}},
-	}, {
-		"name": "limits", "type": "STATIC", "connect_timeout": "5s",
-		"typed_extension_protocol_options": envoytest.Object{
-			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
-				"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{}},
-			}),
-		},
-		"load_assignment": envoytest.Object{"cluster_name": "limits", "endpoints": []envoytest.Object{{"lb_endpoints": endpoints}}},
-	}}); err != nil {
+	limits := http2Cluster(t, "limits", all[0].address)
+	limits["load_assignment"] = envoytest.Object{"cluster_name": "limits", "endpoints": []envoytest.Object{{"lb_endpoints": endpoints}}}
+	if err := files.SetClusters(t.Context(), e, append([]envoytest.Object{limits}, a.clusters...)); err != nil {
 		t.Fatal(err)
 	}
-	route := envoytest.Object{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app"}}
-	host := envoytest.Object{"name": "all", "domains": []string{"*"}, "routes": []envoytest.Object{route}, "rate_limits": []envoytest.Object{
-		{"actions": []envoytest.Object{{"request_headers": envoytest.Object{"header_name": "x-user", "descriptor_key": "user"}}}},
-	}}
-	service := envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", envoytest.Object{
-		"domain": "shop", "failure_mode_deny": true, "timeout": "5s", "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+	filter := envoytest.Object{
+		"domain": a.domain, "failure_mode_deny": true, "timeout": "5s", "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
 		"rate_limit_service": envoytest.Object{
 			"transport_api_version": "V3", "grpc_service": envoytest.Object{"envoy_grpc": envoytest.Object{"cluster_name": "limits"}},
 		},
-	})
+	}
+	for field, value := range a.filter {
+		filter[field] = value
+	}
+	filters := []envoytest.Object{{"name": "envoy.filters.http.ratelimit", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", filter)}}
+	filters = append(filters, a.behind...)
+	filters = append(filters, envoytest.Object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
+	host := envoytest.Object{"name": "all", "domains": []string{"*"}, "routes": a.routes}
 	if err := files.SetListeners(t.Context(), e, []envoytest.Object{{
 		"name": "in", "address": envoytest.Address("127.0.0.1", 0), "filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
 			"name": "http",
 			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", envoytest.Object{
-				"stat_prefix":  "in",
-				"route_config": envoytest.Object{"virtual_hosts": []envoytest.Object{host}},
-				"http_filters": []envoytest.Object{
-					{"name": "envoy.filters.http.ratelimit", "typed_config": service},
-					{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)},
-				},
+				"stat_prefix": "in", "route_config": envoytest.Object{"virtual_hosts": []envoytest.Object{host}}, "http_filters": filters,
 			}),
 		}}}},
 	}}); err != nil {
@@ -109,53 +130,416 @@ func limitByService(t *testing.T, d envoys) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var passed, refused, other atomic.Int64
-	var asking sync.WaitGroup
-	for range clients {
-		asking.Go(func() {
-			for range requests {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listeners["in"], nil)
+	return e, "http://" + listeners["in"]
+}
+
+// byUser has requests limited by their X-User.
+func byUser(t *testing.T) *asking {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	return &asking{
+		domain: "shop", clusters: []envoytest.Object{cluster(t, "app", upstream.URL)},
+		routes: []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "rate_limits": []envoytest.Object{
+			{"actions": []envoytest.Object{{"request_headers": envoytest.Object{"header_name": "x-user", "descriptor_key": "user"}}}},
+		}}}},
+	}
+}
+
+// Three Envoys' own HTTP filters ask three instances of the rate limit service in turn. On one Redis they
+// keep to one limit, exactly, and Envoy tells clients of it: under load, while Redis is away, while
+// instances are replaced, and when some are killed.
+func TestRateLimitService(t *testing.T) {
+	onEnvoyAlone(t, 3, newest, limitByService)
+}
+
+func limitByService(t *testing.T, d envoys) {
+	const limit, users = 300, 20
+	enough := nightly.Or(6000, 600)
+	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	all := instances(t, 3, redis.URL(), fmt.Sprintf(`
+domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 1000000}}
+  - {key: user, value: ann, rate_limit: {unit: year, requests_per_unit: %d}}
+  - {key: user, value: bob, rate_limit: {unit: year, requests_per_unit: %[1]d}}`, limit))
+	var addresses []string
+	var envoys []*envoytest.Envoy
+	for range 3 {
+		e, address := byUser(t).start(t, d, all)
+		envoys, addresses = append(envoys, e), append(addresses, address)
+	}
+	f := newTraffic(1, addresses...)
+	var failed atomic.Int64
+	// send has clients ask at random, for users and for another one, until so many were answered.
+	send := func(other string, enough int, alsoFail bool) {
+		t.Helper()
+		var answered atomic.Int64
+		var group sync.WaitGroup
+		for c := range 6 {
+			client := client(t)
+			group.Go(func() {
+				for i := c; answered.Load() < int64(enough); i++ {
+					user := other
+					if i%3 != 0 {
+						user = fmt.Sprint("user", i%users)
+					}
+					status, header, err := f.ask(client, i%len(addresses), user)
+					switch {
+					case err == nil:
+						answered.Add(1)
+					case alsoFail && status != 0:
+						failed.Add(1)
+						continue
+					default:
+						t.Errorf("%s: status %d: %v", user, status, err)
+						return
+					}
+					if told, want := header.Get("X-Ratelimit-Limit"), fmt.Sprintf("%d, %[1]d;w=31536000", limit); user == other && other != "carl" && told != want {
+						t.Errorf("the limit is told as %q, want %q", told, want)
+					}
+				}
+			})
+		}
+		group.Wait()
+	}
+	// during has clients ask while something happens.
+	during := func(other string, enough int, alsoFail bool, happens func()) {
+		t.Helper()
+		var group sync.WaitGroup
+		group.Go(func() { send(other, enough, alsoFail) })
+		happens()
+		group.Wait()
+	}
+	// usesUp has a user use up the limit, as instances may still give back what they have leased.
+	usesUp := func(user string) {
+		t.Helper()
+		client := client(t)
+		until := time.Now().Add(time.Minute)
+		for i := 0; f.admitted[user] < limit && time.Now().Before(until); i++ {
+			if _, _, err := f.ask(client, i%len(addresses), user); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// check compares what Redis has of all users with what has passed.
+	check := func(exactly bool) {
+		t.Helper()
+		watcher, backend := serveAt(t, "127.0.0.1:0", redis.URL())
+		counted, passed := []int64{}, slices.Sorted(maps.Values(f.admitted))
+		for _, hits := range counters(t, backend, "ratelimit") {
+			counted = append(counted, hits...)
+		}
+		if exactly && !slices.Equal(counted, passed) || sum(counted) < sum(passed) {
+			t.Errorf("%d passed, and %d are counted:\n%d\n%d", sum(passed), sum(counted), passed, counted)
+		}
+		t.Logf("%d passed, and %d are counted", sum(passed), sum(counted))
+		if err := watcher.end(); err != nil {
+			t.Error(err)
+		}
+	}
+
+	send("ann", enough, false)
+	usesUp("ann")
+	// Each instance comes to know that there is no more.
+	for range 10 {
+		for node := range addresses {
+			if _, _, err := f.ask(http.DefaultClient, node, "ann"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept := func(when string) {
+		t.Helper()
+		if got := f.admitted["ann"]; got != limit {
+			t.Errorf("%s: %d passed of %d", when, got, limit)
+		}
+	}
+	kept("with all well")
+	for _, e := range envoys {
+		asked, err := e.Admin("GET", "/clusters")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, share := range regexp.MustCompile(`limits::\S+::rq_total::(\d+)`).FindAllSubmatch(asked, -1) {
+			if string(share[1]) == "0" {
+				t.Errorf("an instance was not asked:\n%s", asked)
+			}
+		}
+	}
+
+	end := func(i *instance) {
+		t.Helper()
+		if err := i.end(); err != nil {
+			t.Errorf("%v\n%s", err, i.printed())
+		}
+	}
+	// While Redis is away nobody gets an error.
+	during("ann", enough, false, redis.Stop)
+	during("ann", enough, false, redis.Restart)
+	kept("with Redis away")
+	// Instances are replaced under load, by such as go by what they know.
+	for _, i := range all {
+		during("ann", enough/3, true, func() {
+			end(i)
+			i.failure = "local"
+			i.start(t)
+		})
+	}
+	t.Logf("%d requests failed while instances were replaced", failed.Swap(0))
+	refused := f.refused
+	during("carl", enough, false, redis.Stop)
+	if f.refused != refused {
+		t.Errorf("%d requests were refused while Redis was away", f.refused-refused)
+	}
+	during("carl", enough, false, redis.Restart)
+	for _, i := range all {
+		end(i)
+	}
+	check(true)
+
+	// The leases of a killed instance are lost: then fewer pass than are counted, and never more.
+	for _, i := range all {
+		i.failure = "deny"
+		i.start(t)
+	}
+	send("bob", enough/6, true)
+	during("bob", enough/3, true, func() { all[0].kill(t) })
+	during("bob", enough/3, true, func() { all[0].start(t) })
+	t.Logf("%d requests failed while an instance was away", failed.Load())
+	for _, i := range all {
+		end(i)
+	}
+	check(false)
+	if got := f.admitted["bob"]; got > limit {
+		t.Errorf("with an instance killed: %d passed of %d", got, limit)
+	}
+}
+
+// TestRateLimitServiceScripts sends the requests of envoyproxy/ratelimit's integration-test/scripts
+// through an Envoy that makes descriptors of them as its proxy.yaml does, and wants what these want. Where a
+// script waits for the next minute, the next script begins with counters of its own.
+func TestRateLimitServiceScripts(t *testing.T) {
+	onEnvoyAlone(t, 1, newest, scriptsByService)
+}
+
+func scriptsByService(t *testing.T, d envoys) {
+	const configuration = `
+domain: rl
+descriptors:
+  - {key: category, value: account, rate_limit: {replaces: [{name: bkthomps}, {name: fake_name}], unit: hour, requests_per_unit: 4}}
+  - key: source_cluster
+    value: proxy
+    descriptors:
+      - {key: destination_cluster, value: bkthomps, rate_limit: {replaces: [{name: bkthomps}], unit: hour, requests_per_unit: 2}}
+      - {key: destination_cluster, value: mock, rate_limit: {unit: hour, requests_per_unit: 1}}
+      - {key: destination_cluster, value: override, rate_limit: {replaces: [{name: banned_limit}], unit: hour, requests_per_unit: 2}}
+      - {key: destination_cluster, value: fake, rate_limit: {name: fake_name, unit: hour, requests_per_unit: 2}}
+  - key: foo
+    rate_limit: {unit: hour, requests_per_unit: 2}
+    descriptors:
+      - {key: bar, rate_limit: {unit: hour, requests_per_unit: 3}}
+      - {key: bar, value: bkthomps, rate_limit: {name: bkthomps, unit: hour, requests_per_unit: 1}}
+      - {key: bar, value: banned, rate_limit: {name: banned_limit, unit: hour, requests_per_unit: 0}}
+      - {key: baz, value: not-so-shady, rate_limit: {unit: hour, requests_per_unit: 3}}
+      - {key: baz, value: shady, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: unspec, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: service, value: service_1, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}, metadata: {service_with_quota: {name: service_1}}}
+  - {key: service, value: service_2, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}, metadata: {service_with_quota: {name: service_2}}}
+`
+	type object = envoytest.Object
+	upstream := func(text string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	services := cluster(t, "multiservice", upstream("1"))
+	second := cluster(t, "second", upstream("2"))
+	var localities []any
+	for i, c := range []object{services, second} {
+		name := fmt.Sprint("service_", i+1)
+		of := c["load_assignment"].(object)["endpoints"].([]object)[0]
+		of["locality"] = object{"region": name}
+		of["metadata"] = object{"filter_metadata": object{"envoy.cluster.locality": object{"name": name}}}
+		of["lb_endpoints"].([]object)[0]["metadata"] = object{"filter_metadata": object{"envoy.lb": object{"service": name}}}
+		localities = append(localities, of)
+	}
+	services["load_assignment"] = object{"cluster_name": "multiservice", "endpoints": localities}
+	services["lb_subset_config"] = object{"fallback_policy": "ANY_ENDPOINT", "subset_selectors": []object{{"keys": []string{"service"}}}}
+
+	header := func(name string) object {
+		return object{"request_headers": object{"header_name": name, "descriptor_key": name}}
+	}
+	actions := func(names ...string) object {
+		all := []object{}
+		for _, name := range names {
+			all = append(all, header(name))
+		}
+		return object{"actions": all}
+	}
+	service := func(n int) object {
+		return object{"actions": []object{{"generic_key": object{"descriptor_key": "service", "descriptor_value": fmt.Sprint("service_", n)}}}}
+	}
+	costs := func(limit object, hits int, done bool) object {
+		limit["hits_addend"] = object{"number": hits}
+		if done {
+			limit["apply_on_stream_done"] = true
+		}
+		return limit
+	}
+	locality := object{"actions": []object{{"metadata": object{
+		"descriptor_key": "service", "source": "CLUSTER_LOCALITY_ENTRY",
+		"metadata_key": object{"key": "envoy.cluster.locality", "path": []object{{"key": "name"}}},
+	}}}}
+	route := func(path, to string, limits ...object) object {
+		return object{"match": object{"prefix": path}, "route": object{"cluster": to, "rate_limits": limits}}
+	}
+	// perRoute has the filter's own configuration of a route say the limits, as only that knows hits_addend
+	// and when it applies.
+	perRoute := func(path, to string, limits ...object) object {
+		return object{"match": object{"prefix": path}, "route": object{"cluster": to}, "typed_per_filter_config": object{
+			"envoy.filters.http.ratelimit": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute", object{
+				"vh_rate_limits": "INCLUDE", "override_option": "INCLUDE_POLICY", "rate_limits": limits,
+			}),
+		}}
+	}
+	a := &asking{
+		domain: "rl", clusters: []object{cluster(t, "mock", upstream("mock")), services},
+		filter: object{"failure_mode_deny": true, "rate_limited_as_resource_exhausted": true},
+		routes: []object{
+			route("/twoheader", "mock", actions("foo", "bar"), actions("foo", "baz")),
+			route("/fourheader", "mock", actions("foo", "bar"), actions("source_cluster", "destination_cluster")),
+			route("/fiveheader", "mock", actions("foo", "bar"), actions("source_cluster", "destination_cluster"), actions("category")),
+			route("/unspec", "mock", actions("unspec")),
+			perRoute("/quota", "mock", service(1), service(2)),
+			perRoute("/tokenquota", "mock", costs(service(2), 0, false), costs(service(2), 1, true)),
+			perRoute("/multiservice-tokenquota", "multiservice", costs(service(1), 0, false), costs(service(2), 0, false), costs(locality, 1, true)),
+		},
+		behind: []object{
+			{"name": "set_header", "typed_config": envoytest.Typed("envoy.extensions.filters.http.header_mutation.v3.HeaderMutation", object{
+				"mutations": object{"request_mutations": []object{{"append": object{
+					"header":        object{"key": "x-service", "value": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:metadata:service_with_quota:name)%"},
+					"append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+				}}}},
+			})},
+			{"name": "header_to_metadata", "typed_config": envoytest.Typed("envoy.extensions.filters.http.header_to_metadata.v3.Config", object{
+				"stat_prefix": "to", "request_rules": []object{{"header": "x-service", "on_header_present": object{
+					"metadata_namespace": "envoy.lb", "key": "service", "type": "STRING",
+				}}},
+			})},
+		},
+	}
+	const banned, four = "foo:bkthomps bar:banned ", "foo:my_foo bar:bkthomps "
+	for _, script := range []struct {
+		name  string
+		steps [][3]string // a path, headers, and what comes of so many requests: X is 429, and others are what the upstream says
+	}{
+		{"simple-get", [][3]string{{"/twoheader", "foo:test baz:shady", "o"}}},
+		{"trigger-ratelimit", [][3]string{{"/twoheader", "foo:pelle baz:not-so-shady", "oooXX"}}},
+		{"trigger-shadow-mode-key", [][3]string{{"/twoheader", "foo:pelle baz:shady", "oooooo"}}},
+		{"value-included-in-stats-key", [][3]string{{"/unspec", "unspec:unspecified_value", "ooX"}}},
+		{"replaces", [][3]string{
+			{"/twoheader", banned, "X"},
+			{"/fourheader", banned + "source_cluster:proxy destination_cluster:mock", "X"},
+			{"/fourheader", banned + "source_cluster:proxy destination_cluster:override", "ooX"},
+			{"/fourheader", four + "source_cluster:proxy destination_cluster:bkthomps", "ooX"},
+			{"/fourheader", four + "source_cluster:proxy destination_cluster:not_bkthomps", "oX"},
+			{"/fourheader", four + "source_cluster:proxy destination_cluster:bkthomps", "X"},
+			{"/fiveheader", four + "source_cluster:proxy destination_cluster:fake category:account", "ooooX"},
+			{"/twoheader", "foo:foo_2 bar:bkthomps", "oX"},
+			{"/fourheader", "foo:foo_3 bar:bar_3 source_cluster:proxy destination_cluster:fake", "ooX"},
+			{"/fiveheader", four + "source_cluster:proxy destination_cluster:fake category:account", "X"},
+		}},
+		{"quota", [][3]string{{"/quota", "", "ooX"}}},
+		{"token-quota", [][3]string{{"/tokenquota", "", "oooX"}}},
+		{"multiservice-tokenquota", [][3]string{{"/multiservice-tokenquota", "", "11222X"}}},
+	} {
+		t.Run(script.name, func(t *testing.T) {
+			// Each has counters of its own, as the scripts wait for another minute in between.
+			all := rateLimits(t, configuration)
+			e, address := a.start(t, d, []*instance{all})
+			client := client(t)
+			for _, step := range script.steps {
+				got := ""
+				for i := range step[2] {
+					request, err := http.NewRequest(http.MethodGet, address+step[0], nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, field := range strings.Fields(step[1]) {
+						name, value, _ := strings.Cut(field, ":")
+						request.Header.Set(name, value)
+					}
+					response, err := client.Do(request)
+					if err != nil {
+						t.Fatal(err)
+					}
+					body, err := io.ReadAll(response.Body)
+					if err := errors.Join(err, response.Body.Close()); err != nil {
+						t.Fatal(err)
+					}
+					switch text := string(body); {
+					case response.StatusCode == http.StatusTooManyRequests:
+						got += "X"
+					case response.StatusCode != http.StatusOK:
+						t.Fatalf("got %s", response.Status)
+					case text == "mock":
+						got += "o"
+					default:
+						got += text
+					}
+					if strings.Contains(step[0], "tokenquota") && i+1 < len(step[2]) {
+						settled(t, e, int64(2*(i+1)))
+					}
+				}
+				if got != step[2] {
+					t.Errorf("%s %s: got %s, want %s", step[0], step[1], got, step[2])
+				}
+			}
+			if script.name == "value-included-in-stats-key" {
+				response, err := http.Get("http://" + all.metrics)
 				if err != nil {
-					t.Error(err)
-					return
+					t.Fatal(err)
 				}
-				r.Header.Set("X-User", "ann")
-				response, err := http.DefaultClient.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
+				body, err := io.ReadAll(response.Body)
+				if err := errors.Join(err, response.Body.Close()); err != nil {
+					t.Fatal(err)
 				}
-				if _, err := io.Copy(io.Discard, response.Body); err != nil {
-					t.Error(err)
-				}
-				if err := response.Body.Close(); err != nil {
-					t.Error(err)
-				}
-				switch response.StatusCode {
-				case http.StatusOK:
-					passed.Add(1)
-				case http.StatusTooManyRequests:
-					refused.Add(1)
-				default:
-					other.Add(1)
-				}
-				if told := response.Header.Get("X-Ratelimit-Limit"); told != "300, 300;w=86400" {
-					t.Errorf("the limit is told as %q", told)
+				if want := `ratelimit_service_rate_limit_over_limit{domain="rl",key1="unspec_unspecified_value",key2=""} 1`; !strings.Contains(string(body), want) {
+					t.Errorf("the metrics lack %s:\n%s", want, body)
 				}
 			}
 		})
 	}
-	asking.Wait()
-	if passed.Load() != limit || refused.Load() != clients*requests-limit || other.Load() != 0 {
-		t.Errorf("%d passed, %d were refused, and %d had another answer, want %d and %d", passed.Load(), refused.Load(), other.Load(), limit, clients*requests-limit)
-	}
-	asked, err := e.Admin("GET", "/clusters")
-	if err != nil {
+}
+
+// rateLimits starts weir ratelimit, with counters in memory.
+func rateLimits(t *testing.T, configuration string) *instance {
+	t.Helper()
+	root := t.TempDir()
+	folder := filepath.Join(root, "config")
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "limits.yaml"), []byte(configuration), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for _, share := range regexp.MustCompile(`limits::\S+::rq_total::(\d+)`).FindAllSubmatch(asked, -1) {
-		if string(share[1]) == "0" {
-			t.Errorf("an instance was not asked:\n%s", asked)
-		}
+	cmd := exec.Command(commandFile, "ratelimit")
+	cmd.Env = append(os.Environ(), "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=", "WEIR_STORE=memory", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RESPONSE_DYNAMIC_METADATA=true", "LOG_LEVEL=info")
+	i := &instance{process: startCommand(t, cmd)}
+	i.address = i.wait(t, `the rate limit service listens" address=(\S+)`)
+	i.metrics = i.wait(t, `the rate limit service's metrics listens" address=(\S+)`) + "/metrics"
+	return i
+}
+
+// settled waits until the service has answered an Envoy so often: what is applied when a stream is done
+// comes after its response.
+func settled(t *testing.T, e *envoytest.Envoy, answers int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := e.Wait(ctx, func() (bool, error) {
+		n, err := e.Stat("cluster.limits.upstream_rq_completed")
+		return n == answers, err
+	}); err != nil {
+		t.Fatalf("the service has not answered %d times: %v", answers, err)
 	}
 }

@@ -83,6 +83,9 @@ type Options struct {
 	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
 	// more; 200 ms if 0.
 	Timeout time.Duration
+	// Collect is how long calls that wait for the backend are collected after a push with others: at
+	// thousands a second they wait for half of it longer, and cost less. None are if it is 0.
+	Collect time.Duration
 	// OnBackendFailure says how requests fare while the backend can't be reached.
 	OnBackendFailure FailureMode
 	// KeySecret keys the hashes by which the backend knows keys: 16 bytes or more, none if empty.
@@ -160,7 +163,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	options := &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   h, Owner: h, Timeout: int64(o.Timeout), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
 		KeySecret: o.KeySecret, Held: n.held,
 	}
 	var err error

@@ -24,8 +24,8 @@ const host = "127.0.0.1"
 // that they talk to.
 type site struct {
 	// scratch is a folder of its own.
-	scratch                        string
-	plugin, native, nothing, floor string
+	scratch                                string
+	plugin, native, nothing, floor, module string
 	// upstream is a port.
 	upstream int
 	services map[string]*service
@@ -62,7 +62,7 @@ func (s *site) open(ctx context.Context, o *options, chosen []*variant) (err err
 	for _, service := range []struct {
 		name  string
 		start func(context.Context, *options) error
-	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}} {
+	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}, {weirRateLimit, s.startWeirRateLimit}} {
 		if !wants(service.name) {
 			continue
 		}
@@ -99,6 +99,13 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
 		}
 	}
+	s.module = filepath.Join(s.scratch, "nothing.so")
+	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.name == "native-nothing" }) {
+		if err := compile(ctx, o.dir, s.module); err != nil {
+			return err
+		}
+		probe.module = s.module
+	}
 	others := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == "" }
 	if !slices.ContainsFunc(chosen, others) {
 		return nil
@@ -117,6 +124,15 @@ func assemble(ctx context.Context, dir, module string) error {
 	text := filepath.Join(dir, strings.TrimSuffix(filepath.Base(module), ".wasm")+".wat")
 	if said, err := exec.CommandContext(ctx, tool, text, "-o", module).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", text, err, said)
+	}
+	return nil
+}
+
+// compile makes the dynamic module that does nothing.
+func compile(ctx context.Context, dir, module string) error {
+	source := filepath.Join(dir, "envoy", "module", "nothing.c")
+	if said, err := exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(dir, "..", "native"), source, "-o", module).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", source, err, said)
 	}
 	return nil
 }
@@ -203,6 +219,16 @@ func address(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)
 
 // startRateLimit starts Envoy's rate limit service.
 func (s *site) startRateLimit(ctx context.Context, o *options) error {
+	return s.startLimits(ctx, rateLimitService, o.ratelimit)
+}
+
+// startWeirRateLimit starts Weir in its place.
+func (s *site) startWeirRateLimit(ctx context.Context, o *options) error {
+	return s.startLimits(ctx, weirRateLimit, o.weir, "ratelimit")
+}
+
+// startLimits starts a rate limit service, by its environment.
+func (s *site) startLimits(ctx context.Context, name, file string, args ...string) error {
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
@@ -213,15 +239,14 @@ func (s *site) startRateLimit(ctx context.Context, o *options) error {
 	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600)); err != nil {
 		return err
 	}
-	file, err := filepath.Abs(o.ratelimit)
-	if err != nil {
+	if file, err = filepath.Abs(file); err != nil {
 		return err
 	}
-	return s.start(ctx, rateLimitService, grpc, answers(health, "/healthcheck"), []string{
+	return s.start(ctx, name, grpc, answers(health, "/healthcheck"), []string{
 		"RUNTIME_ROOT=" + filepath.Join(s.scratch, "ratelimit"), "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
 		"HOST=" + host, "PORT=" + strconv.Itoa(health), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(grpc),
 		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + address(s.services[redisServer].port),
-	}, file)
+	}, append([]string{file}, args...)...)
 }
 
 // service is a process that works for an Envoy.

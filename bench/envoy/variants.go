@@ -49,6 +49,7 @@ const (
 	weirServe        = "weir serve"
 	weirServeOnRedis = "weir serve on Redis"
 	rateLimitService = "ratelimit"
+	weirRateLimit    = "weir ratelimit"
 	redisServer      = "redis-server"
 )
 
@@ -63,6 +64,8 @@ var variants = []*variant{
 	{name: none, title: "no filter", status: http.StatusOK},
 	{name: "nothing", title: "a Wasm filter that does nothing", base: none, status: http.StatusOK,
 		wasm: nothingFile, filters: func(s *site) []object { return wasm(nothingFile(s), nil) }},
+	{name: "native-nothing", title: "a dynamic module that does nothing", base: none, status: http.StatusOK,
+		wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "") }},
 	{name: "floor", title: "the floor: Weir's host calls alone", base: none, status: http.StatusOK,
 		decorated: true, wasm: floorFile, filters: func(s *site) []object { return wasm(floorFile(s), nil) }},
 	{name: "floor-bare", title: "the floor, no response headers", base: none, status: http.StatusOK,
@@ -120,8 +123,9 @@ var variants = []*variant{
 	{name: "local", title: "Envoy's local rate limit", base: none, status: http.StatusOK,
 		filters: local(never, "60s"), counted: "local.http_local_rate_limit.ok"},
 	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, status: http.StatusOK,
-		filters: global, services: []string{rateLimitService, redisServer}, counted: "cluster.app.ratelimit.ok",
-		route: object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}},
+		filters: global, services: []string{rateLimitService, redisServer}, counted: globalOK, route: globalRoute},
+	{name: "global-weir", title: "Envoy's global rate limit, by `weir ratelimit` on Redis", base: none, status: http.StatusOK,
+		filters: global, services: []string{weirRateLimit, redisServer}, counted: globalOK, route: globalRoute},
 	{name: direct, title: "a route that answers 429 itself", status: http.StatusTooManyRequests,
 		route: object{"direct_response": object{"status": http.StatusTooManyRequests, "body": object{"inline_string": `{"title":"Rate limit exceeded","status":429}` + "\n"}}}},
 	{name: "weir-refuses", title: "Weir refuses", base: direct, status: http.StatusTooManyRequests, decorated: true,
@@ -163,6 +167,7 @@ func pluginFile(s *site) string  { return s.plugin }
 func nothingFile(s *site) string { return s.nothing }
 func floorFile(s *site) string   { return s.floor }
 func nativeFile(s *site) string  { return s.native }
+func moduleFile(s *site) string  { return s.module }
 
 // rule counts for each x-user. More is merged into it.
 func rule(limit int, more object) object {
@@ -193,12 +198,16 @@ func native(more object) func(*site) []object {
 		if err != nil {
 			return nil // it is made of strings and numbers
 		}
-		return []object{{"name": "native", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
-			"dynamic_module_config": object{"module": object{"local": object{"filename": s.native}}, "do_not_close": true},
-			"filter_name":           "bench",
-			"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}),
-		})}}
+		return module(s.native, string(text))
 	}
+}
+
+func module(file, configuration string) []object {
+	return []object{{"name": "native", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
+		"dynamic_module_config": object{"module": object{"local": object{"filename": file}}, "do_not_close": true},
+		"filter_name":           "bench",
+		"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": configuration}),
+	})}}
 }
 
 // token is a JSON Web Token of 300 bytes, signed by nobody.
@@ -240,6 +249,11 @@ func local(tokens int, fill string) func(*site) []object {
 	}
 }
 
+// globalOK counts what the service lets pass, and globalRoute has it asked about each x-user.
+const globalOK = "cluster.app.ratelimit.ok"
+
+var globalRoute = object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}
+
 // global fails requests that the service does not answer, so that none of them is taken for a
 // decision.
 func global(*site) []object {
@@ -267,7 +281,7 @@ func (v *variant) bootstrap(s *site) ([]byte, error) {
 		switch service {
 		case weirServe, weirServeOnRedis:
 			clusters = append(clusters, cluster(backendCluster, s.services[service].port, nil))
-		case rateLimitService:
+		case rateLimitService, weirRateLimit:
 			clusters = append(clusters, cluster(rateLimitCluster, s.services[service].port, object{
 				"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed(
 					"envoy.extensions.upstreams.http.v3.HttpProtocolOptions", object{"explicit_http_config": object{"http2_protocol_options": object{}}})},

@@ -44,23 +44,9 @@ func convertFiles(_ context.Context, args []string, env environment) error {
 	case len(names) == 0:
 		return fmt.Errorf("%w: want the names of files, or - for standard input", errUsage)
 	}
-	var files []convert.File
-	for _, name := range names {
-		text, err := readFile(name, env)
-		if err != nil {
-			return err
-		}
-		files = append(files, convert.File{Name: name, Text: text})
-	}
-	result, err := convert.Convert(*from, files)
+	result, err := convertFrom(*from, names, env)
 	if err != nil {
 		return err
-	}
-	for _, l := range result.Lost {
-		fmt.Fprintln(env.stderr, l)
-	}
-	if result.Document == nil {
-		return errors.New("the files have no limits that Weir could keep")
 	}
 	if _, err := env.stdout.Write(result.Document); err != nil {
 		return err
@@ -69,4 +55,27 @@ func convertFiles(_ context.Context, args []string, env environment) error {
 		return errLost
 	}
 	return nil
+}
+
+// convertFrom makes a configuration of the files of a source, and tells what it can't say.
+func convertFrom(source string, names []string, env environment) (*convert.Result, error) {
+	var files []convert.File
+	for _, name := range names {
+		text, err := readFile(name, env)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, convert.File{Name: name, Text: text})
+	}
+	result, err := convert.Convert(source, files)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range result.Lost {
+		fmt.Fprintln(env.stderr, l)
+	}
+	if result.Document == nil {
+		return nil, errors.New("the files have no limits that Weir could keep")
+	}
+	return result, nil
 }

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"weir/internal/fields"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
+	"weir/ratelimit"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -24,7 +27,7 @@ import (
 )
 
 // descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
-type descriptorFlags struct{ listen, http, path, xds, headers string }
+type descriptorFlags struct{ listen, http, path, xds, headers, failure string }
 
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
@@ -32,6 +35,7 @@ func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the environment's CONFIG_GRPC_XDS_* are as of weir ratelimit")
 	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of what its answers have Envoy add to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
 		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
+	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "how `requests` fare while the store can't be reached: local (by what this instance knows), allow or deny")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
 
@@ -51,6 +55,9 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 	r = &rateLimits{log: log, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
 	if err := r.setHeaders(f.headers); err != nil {
 		return nil, fmt.Errorf("%w: --rate-limit-headers: %w", errUsage, err)
+	}
+	if err := r.setFailure(f.failure); err != nil {
+		return nil, fmt.Errorf("%w: --rate-limit-on-backend-failure: %w", errUsage, err)
 	}
 	if f.xds == "" {
 		r.source = &ratelimitservice.Source{Path: f.path, Log: log}
@@ -81,6 +88,18 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 		}
 	}
 	return r, nil
+}
+
+// failureModes are the names of what becomes of requests while the store can't be reached.
+var failureModes = map[string]ratelimit.FailureMode{"local": ratelimit.FailLocal, "allow": ratelimit.FailAllow, "deny": ratelimit.FailDeny}
+
+// setFailure says how requests fare while the store can't be reached.
+func (r *rateLimits) setFailure(name string) (err error) {
+	mode, known := failureModes[name]
+	if r.counters.OnBackendFailure = mode; !known {
+		err = fmt.Errorf("want local, allow or deny, got %.80q", name)
+	}
+	return err
 }
 
 // setHeaders has answers have a list of headers.
@@ -145,10 +164,17 @@ func (r *rateLimits) metricsHandler() http.Handler {
 	return mux
 }
 
+// gcPercent is how much larger than what is in use the heap may grow, in place of Go's 100: requests leave
+// much behind, and little is in use.
+const gcPercent = 300
+
 // serve serves until ctx ends. It closes the listeners, and not the backend.
 func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	o := r.counters
 	o.Backend = ratelimitservice.Local{Backend: b}
 	counters := ratelimitservice.NewCounters(o)

@@ -57,9 +57,10 @@ seconds.
 
 Environment:
 
-  WEIR_STORE         what --store says, unless that or --store-file is given
-  WEIR_TOKEN         what --token says, unless that or --token-file is given
-  WEIR_WARN_WEBHOOK  what --warn-webhook says, unless that or --warn-webhook-file is given
+  WEIR_STORE                what --store says, unless that or --store-file is given
+  WEIR_TOKEN                what --token says, unless that or --token-file is given
+  WEIR_WARN_WEBHOOK         what --warn-webhook says, unless that or --warn-webhook-file is given
+  WEIR_WARN_WEBHOOK_SECRET  what --warn-webhook-secret says, unless that or its file is given
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
 		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
@@ -77,6 +78,7 @@ input.
 
   weir simulate --config new.json access.log access.log.1.gz
   weir simulate --config new.json --html report.html access.log
+  weir simulate --descriptors limits.yaml --descriptors envoy.yaml access.log
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or as a shadow would refuse", operands: reportUsage, run: report, help: backendHelp},
@@ -88,6 +90,8 @@ Environment:
   WEIR_KEY_SECRET  what --key-secret says, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
+		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
+		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }
@@ -128,9 +132,9 @@ Commands:
 
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
 	}
-	b.WriteString(`  help      print this, or with the name of a command what that does
+	b.WriteString(`  help       print this, or with the name of a command what that does
 
 weir COMMAND --help prints a command's flags, and examples.
 `)

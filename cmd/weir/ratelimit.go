@@ -47,8 +47,15 @@ Environment:
   LIMIT_RESPONSE_HEADERS_ENABLED, LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER, LIMIT_RESET_HEADER,
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
-      there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers
+      there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers, and WEIR_ON_BACKEND_FAILURE as
+      its --rate-limit-on-backend-failure
 `
+
+// The ports of the rate limit service where the environment says none.
+const (
+	grpcPort = 8081
+	httpPort = 8080
+)
 
 // rateLimit is weir ratelimit.
 func rateLimit(ctx context.Context, args []string, env environment) error {
@@ -64,6 +71,8 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 		return fmt.Errorf("%w: LOG_FORMAT: want text or json", errUsage)
 	}
 	r := v.rateLimits(log)
+	v.port("GRPC_PORT", grpcPort)
+	v.port("PORT", httpPort)
 	store := storeFlags{name: v.store(log)}
 	config := v.tls(log)
 	if err := v.err(); err != nil {
@@ -186,6 +195,9 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 	if err := r.setHeaders(v.getenv("WEIR_RATE_LIMIT_HEADERS")); err != nil {
 		v.errs = append(v.errs, fmt.Errorf("WEIR_RATE_LIMIT_HEADERS: %w", err))
 	}
+	if err := r.setFailure(v.text("WEIR_ON_BACKEND_FAILURE", "local")); err != nil {
+		v.errs = append(v.errs, fmt.Errorf("WEIR_ON_BACKEND_FAILURE: %w", err))
+	}
 	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		r.answers.Headers = &ratelimitservice.Headers{
 			Limit:     v.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
@@ -268,10 +280,10 @@ func (v *variables) listen(r *rateLimits) (err error) {
 		if r.grpc, err = net.Listen("unix", socket); err != nil {
 			return fmt.Errorf("GRPC_UDS: %w", err)
 		}
-	} else if r.grpc, err = listenOn("GRPC_PORT", net.JoinHostPort(v.text("GRPC_HOST", "0.0.0.0"), v.port("GRPC_PORT", 8081))); err != nil {
+	} else if r.grpc, err = listenOn("GRPC_HOST, GRPC_PORT", net.JoinHostPort(v.text("GRPC_HOST", "0.0.0.0"), v.port("GRPC_PORT", grpcPort))); err != nil {
 		return err
 	}
-	if r.http, err = listenOn("PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", 8080))); err != nil {
+	if r.http, err = listenOn("HOST, PORT", net.JoinHostPort(v.text("HOST", "0.0.0.0"), v.port("PORT", httpPort))); err != nil {
 		return errors.Join(err, r.close())
 	}
 	if v.truth("USE_PROMETHEUS") && !v.truth("DISABLE_STATS") {

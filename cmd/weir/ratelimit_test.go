@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/trust/trusttest"
 
@@ -132,6 +133,45 @@ func TestRateLimitService(t *testing.T) {
 	for _, want := range []string{"CONFIG_TYPE: want FILE or GRPC_XDS_SOTW", "SHADOW_MODE: want true or false", "GRPC_MAX_CONNECTION_AGE: want a duration"} {
 		if code != 2 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("code %d, want 2 and %q:\n%s", code, want, stderr.String())
+		}
+	}
+}
+
+// Values that no variable can have are told by the variable's name, and not repeated.
+func TestImpossibleVariables(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, value, want string }{
+		{"GRPC_PORT", "65536", "GRPC_PORT: want a port from 0 to 65535"},
+		{"GRPC_PORT", "-1", "GRPC_PORT: want a port"},
+		{"PORT", "http", "PORT: want a port"},
+		{"GRPC_HOST", "no such host.example", "GRPC_HOST"},
+		{"GRPC_UDS", "/no/such/folder/socket", "GRPC_UDS"},
+		{"LOG_LEVEL", "loud", "LOG_LEVEL: want debug, info, warn or error"},
+		{"LOG_FORMAT", "xml", "LOG_FORMAT: want text or json"},
+		{"GRPC_MAX_CONNECTION_AGE", "-1h", "GRPC_MAX_CONNECTION_AGE: want a duration"},
+		{"GRPC_MAX_CONNECTION_AGE_GRACE", "1e400s", "GRPC_MAX_CONNECTION_AGE_GRACE: want a duration"},
+		{"GRPC_SERVER_USE_TLS", "true", "GRPC_SERVER_TLS_CERT"},
+		{"REDIS_URL", "redis://:\x00secret@host", "store"},
+		{"WEIR_STORE", "nowhere://secret", "store"},
+		{"WEIR_ON_BACKEND_FAILURE", "error", "WEIR_ON_BACKEND_FAILURE: want local, allow or deny"},
+		{"WEIR_RATE_LIMIT_HEADERS", "all", "WEIR_RATE_LIMIT_HEADERS: want three, ratelimit, retry-after"},
+		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "2", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: want true or false"},
+		{"MERGE_DOMAIN_CONFIG", "yes", "MERGE_DOMAIN_CONFIG: want true or false"},
+		{"CONFIG_TYPE", "grpc", "CONFIG_TYPE: want FILE or GRPC_XDS_SOTW"},
+	} {
+		set := map[string]string{
+			"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0", "WEIR_STORE": "memory", "RUNTIME_ROOT": t.TempDir(),
+		}
+		if set[test.name] = test.value; test.name == "REDIS_URL" {
+			delete(set, "WEIR_STORE")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var stderr logBuffer
+		code := run(ctx, []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
+		cancel()
+		said := stderr.String()
+		if code == 0 || !strings.Contains(said, test.want) || strings.Contains(said, "secret") {
+			t.Errorf("%s=%q: code %d\n%s", test.name, test.value, code, said)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 // simulateFlags are the flags of weir simulate.
 type simulateFlags struct {
 	config, html string
+	descriptors  []string
 	json         bool
 	worst        int
 	read         accesslog.Options
@@ -28,7 +29,9 @@ type simulateFlags struct {
 func runSimulation(ctx context.Context, args []string, env environment) (err error) {
 	var f simulateFlags
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	flags.StringVar(&f.config, "config", "", configUsage+"; required")
+	flags.StringVar(&f.config, "config", "", configUsage+"; required without --descriptors")
+	flags.Func("descriptors", "`FILE` of envoyproxy/ratelimit's, or of Envoy with the routes whose rate_limits make its descriptors; may be repeated, and takes the place of --config",
+		func(name string) error { f.descriptors = append(f.descriptors, name); return nil })
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file`, and print nothing")
 	flags.IntVar(&f.worst, "keys", 10, "`number` of keys to report of each rule")
@@ -40,24 +43,24 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 		return err
 	}
 	switch {
-	case f.config == "":
-		return fmt.Errorf("%w: want --config", errUsage)
+	case (f.config == "") == (len(f.descriptors) == 0):
+		return fmt.Errorf("%w: want --config or --descriptors", errUsage)
 	case flags.NArg() == 0:
 		return fmt.Errorf("%w: want the names of access logs, or - for standard input", errUsage)
 	case f.read.Format != "" && !slices.Contains(accesslog.Formats, f.read.Format):
 		return fmt.Errorf("%w: --format: want one of %s, got %.40q", errUsage, strings.Join(accesslog.Formats, ", "), f.read.Format)
-	case (f.config == "-" || strings.HasPrefix(f.config, "-:")) && slices.Contains(flags.Args(), "-"):
+	case (f.config == "-" || strings.HasPrefix(f.config, "-:") || slices.Contains(f.descriptors, "-")) && slices.Contains(flags.Args(), "-"):
 		return fmt.Errorf("%w: want standard input for the configuration or for a log, not for both", errUsage)
 	case f.json && f.html != "":
 		return fmt.Errorf("%w: want --json or --html, not both", errUsage)
 	case f.worst < 0 || f.read.TrustedHops < 0:
 		return fmt.Errorf("%w: want no numbers below 0", errUsage)
 	}
-	read, err := readConfiguration(f.config, env)
+	document, err := f.document(env)
 	if err != nil {
 		return err
 	}
-	o := simulate.Options{Configuration: read.Document, Read: f.read, Worst: f.worst}
+	o := simulate.Options{Configuration: document, Read: f.read, Worst: f.worst}
 	logs, size, err := openLogs(flags.Args(), env)
 	defer func() {
 		for _, log := range logs {
@@ -78,6 +81,23 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 		return err
 	}
 	return f.write(report, env)
+}
+
+// document is the configuration: Weir's own, or what says the same as descriptors. What of those it can't
+// say is told, and not simulated.
+func (f *simulateFlags) document(env environment) ([]byte, error) {
+	if f.config != "" {
+		read, err := readConfiguration(f.config, env)
+		if err != nil {
+			return nil, err
+		}
+		return read.Document, nil
+	}
+	result, err := convertFrom("ratelimit", f.descriptors, env)
+	if err != nil {
+		return nil, err
+	}
+	return result.Document, nil
 }
 
 // write writes the report in the form that was asked for.

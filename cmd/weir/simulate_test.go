@@ -27,6 +27,37 @@ func files(t *testing.T) (dir string, write func(name, content string) (path str
 	}
 }
 
+// What envoyproxy/ratelimit's files say is simulated by the actions of Envoy's routes.
+func TestSimulateDescriptors(t *testing.T) {
+	t.Parallel()
+	_, write := files(t)
+	limits := write("limits.yaml", "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 3}}, {key: other, rate_limit: {unit: day, requests_per_unit: 1}}]")
+	routes := write("envoy.yaml", "virtual_hosts: [{name: app, domains: [\"*\"], routes: [{match: {prefix: /api}, route: {cluster: app, rate_limits: [{actions: [{remote_address: {}}]}]}}]}]")
+	broken := write("broken.yaml", "domain: shop\ndescriptors: [{}]")
+	log := ""
+	for second := range 5 {
+		log += fmt.Sprintf("10.0.0.7 - - [02/Jan/2026:15:04:%02d +0000] \"GET /api/a HTTP/1.1\" 200 1 \"-\" \"curl\"\n", second)
+		log += fmt.Sprintf("10.0.0.7 - - [02/Jan/2026:15:04:%02d +0000] \"GET /other HTTP/1.1\" 200 1 \"-\" \"curl\"\n", second)
+	}
+	log = write("access.log", log)
+	for _, test := range []struct {
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		{args: []string{"--descriptors", limits, "--descriptors", routes}, stdout: "requests   10, refused 2 (20.0 %)", stderr: "no action of Envoy's makes such a descriptor"},
+		{args: []string{"--descriptors", limits}, code: 1, stderr: "want another FILE with Envoy's routes"},
+		{args: []string{"--descriptors", broken, "--descriptors", routes}, code: 1, stderr: "broken.yaml:2"},
+		{args: []string{"--descriptors", limits, "--config", routes}, code: 2, stderr: "want --config or --descriptors"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), append(append([]string{"simulate"}, test.args...), log), environment{stdout: &stdout, stderr: &stderr})
+		if code != test.code || !strings.Contains(stdout.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
+			t.Errorf("%v: exit code %d\n%s%s", test.args, code, &stdout, &stderr)
+		}
+	}
+}
+
 // Logs of several formats are one demand, in each form of the report.
 func TestSimulate(t *testing.T) {
 	dir, write := files(t)

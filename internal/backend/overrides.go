@@ -47,6 +47,21 @@ type list struct {
 	at      time.Time
 	reading bool
 	lost    bool
+	// polls wait for another version. renewed is closed when there is one. watched says that somebody
+	// looks for it, each within.
+	polls   int
+	watched bool
+	renewed chan struct{}
+	within  time.Duration
+}
+
+// set takes over a list that was read or changed, of a time. The lock is held.
+func (l *list) set(bytes []byte, version uint64, at time.Time) {
+	if l.renewed != nil && (!l.known || l.version != version) {
+		close(l.renewed)
+		l.renewed = nil
+	}
+	l.bytes, l.version, l.known, l.at = bytes, version, true, at
 }
 
 type telling struct {
@@ -122,7 +137,7 @@ func (o *overrides) sweep(now time.Time) {
 	}
 	o.swept = now
 	for namespace, l := range o.lists {
-		if now.Sub(l.at) >= keepLists && !l.reading {
+		if now.Sub(l.at) >= keepLists && !l.reading && l.polls == 0 {
 			delete(o.lists, namespace)
 		}
 	}
@@ -145,10 +160,10 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	if l.reading = false; err != nil || l.known && l.at.After(at) {
 		return // or somebody has changed it here meanwhile
 	}
-	if version != known {
-		l.bytes = bytes
+	if version == known {
+		bytes = l.bytes
 	}
-	l.known, l.version, l.at = true, version, at
+	l.set(bytes, version, at)
 }
 
 // answer is the part of a push's answer that tells its sender of the list.
@@ -176,6 +191,16 @@ type Overrides struct {
 
 // Overrides are those of a namespace, as the store has them now.
 func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides, err error) {
+	o, err = b.overridden(ctx, namespace)
+	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool {
+		_, _, _, price := o.Price()
+		return price
+	})
+	return o, err
+}
+
+// overridden is what the list of overrides has that is in force.
+func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	bytes, version, err := b.store.Overrides(ctx, namespace, 0)
@@ -238,6 +263,9 @@ func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, va
 	version, removed, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
 		before := len(list)
 		list = slices.DeleteFunc(list, func(o wire.Override) bool {
+			if _, _, _, price := o.Price(); price {
+				return false
+			}
 			return !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
 		})
 		return list, before - len(list)
@@ -290,7 +318,7 @@ func (o *overrides) changed(namespace string, version uint64, bytes []byte) {
 	if l.known && l.version >= version {
 		return // another change was faster
 	}
-	l.bytes, l.version, l.known, l.at = bytes, version, true, o.now()
+	l.set(bytes, version, o.now())
 }
 
 // checkOverride tells what is wrong with an override, but for what only those know who have the rule.

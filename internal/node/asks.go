@@ -8,6 +8,8 @@ import (
 const (
 	// maxAsking bounds the callouts that requests wait for; more asks join the next callout.
 	maxAsking = 4
+	// maxCollected bounds the asks that are collected before a callout takes them along.
+	maxCollected = 256
 	// maxUnsent bounds the asks that are made before a lease is used up: of so many keys at once
 	// some wait.
 	maxUnsent = 4096
@@ -28,6 +30,8 @@ type asks struct {
 	pushes   *pushes
 
 	unsent    []*ask // that no callout has taken along yet
+	collect   int64  // [Options.Collect]
+	sentAt    int64  // when a callout has last taken some along, by the host's time
 	leases    *leaseAsks
 	crowd     int    // from so many asks on, those are looked for that nobody wants
 	openBatch *batch // that asks go into, and isn't sent before it is full or there are no more
@@ -127,6 +131,10 @@ func (a *asks) forget(t *ask) {
 func (a *asks) sendAll() {
 	if len(a.unsent) > 0 {
 		start := a.link.hostNow()
+		if a.collects(start) {
+			a.ticks.hurry(true)
+			return
+		}
 		deadline := a.ticks.until
 		if deadline == 0 {
 			deadline = start + askNanos
@@ -153,6 +161,13 @@ func (a *asks) sendAll() {
 		a.send()
 	}
 	a.ticks.hurry(a.ticks.hurried || len(a.unsent)+len(a.waits.released) > 0)
+}
+
+// collects reports whether asks that have yet to be sent wait for more of them to come. The next tick
+// sends them.
+func (a *asks) collects(now int64) bool {
+	ago := now - a.sentAt
+	return a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected
 }
 
 // fill has the open batch take an ask along. It reports false if that has no room for it.
@@ -197,6 +212,7 @@ func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 func (a *asks) send() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
+		a.sentAt = a.link.hostNow()
 		b.asking = true
 		a.callouts.asking++
 		a.callouts.post(b)

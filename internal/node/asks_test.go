@@ -2,11 +2,13 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/wire"
 )
 
 // Wishes that are made before a lease is used up are bounded.
@@ -202,4 +204,52 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 			t.Errorf("at a rate of %v %d requests wait for ever", time.Duration(rate), n)
 		}
 	}
+}
+
+// Asks that come soon after a callout with others wait for the next tick together, unless there are very
+// many. A lone ask waits for nothing.
+func TestAsksAreCollected(t *testing.T) {
+	n := newProcess(t).startOf(second, Options{Collect: 1e6}, users(fixed(5000)))
+	n.advance(time.Second)
+	sent := func() (asks []int) {
+		for _, p := range n.taken() {
+			if push, err := wire.DecodePush(p.body); err != nil {
+				t.Fatal(err)
+			} else if len(push.Takes) > 0 {
+				asks = append(asks, len(push.Takes))
+			}
+			n.answer(p)
+		}
+		return asks
+	}
+	want := func(what string, want ...int) {
+		t.Helper()
+		if got := sent(); !slices.Equal(got, want) {
+			t.Errorf("%s: callouts with %d asks, want %d", what, got, want)
+		}
+	}
+	n.paused("alone")
+	want("one alone", 1)
+	for i := range 10 {
+		n.paused(fmt.Sprint("soon ", i))
+	}
+	want("soon after it")
+	n.Tick()
+	want("a tick in the same millisecond")
+	if n.tickMillis != 1 {
+		t.Errorf("the next tick comes in %d ms", n.tickMillis)
+	}
+	n.process.now += 1e6
+	n.Tick()
+	want("the next tick", 10)
+	n.process.now += 1e6
+	n.paused("later")
+	want("a millisecond later", 1)
+	for i := range maxCollected {
+		n.paused(fmt.Sprint("many ", i))
+	}
+	want("very many", maxCollected)
+	n.process.now -= 5e9
+	n.paused("after the clock was set back")
+	want("after the clock was set back", 1)
 }

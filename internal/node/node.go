@@ -77,7 +77,7 @@ func (n *Node) furnish(o *Options) {
 		tallies: tallies, link: link, variants: &n.variants, news: &n.overrides.news, waits: &n.waits, namespace: o.Namespace,
 	}
 	n.pushes = pushes{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
-	n.asks = asks{link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
+	n.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
 	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts, visit: o.Held}
 	n.decider = decider{
 		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, blocks: rules.blocks, marks: rules.marks,

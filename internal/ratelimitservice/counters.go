@@ -15,6 +15,8 @@ import (
 const (
 	// maxNamespaces bounds the shapes that counters are kept of beside the protocol's units.
 	maxNamespaces = 64
+	// collect is how long requests that wait for the backend are collected while there are many.
+	collect = time.Millisecond
 	// DefaultCapacity is how many counters an instance keeps by default, for each shape that has a
 	// namespace of its own.
 	DefaultCapacity = 1 << 18
@@ -147,6 +149,7 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 	if c.options.Backend != nil {
 		o.Backend, o.Timeout, o.OnBackendFailure = c.options.Backend, c.options.Timeout, c.options.OnBackendFailure
 		o.SyncRate, o.Exact, o.OnPushError = s.syncRate, s.exact, c.options.OnPushError
+		o.Collect = collect
 	}
 	n, err := ratelimit.NewNamespace(o)
 	if err != nil {

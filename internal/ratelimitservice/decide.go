@@ -24,6 +24,12 @@ func giveBack(ctx context.Context, all []asked) error {
 // taken of all. Those that wait for the backend wait together, but descriptors with the same counter
 // are decided in their order.
 func decide(ctx context.Context, all []asked) {
+	if len(all) == 1 {
+		if a := &all[0]; a.limited() {
+			a.decide(ctx)
+		}
+		return
+	}
 	var waiting sync.WaitGroup
 	var last *asked
 	for i := range all {
@@ -66,17 +72,26 @@ func (a *asked) decide(ctx context.Context) {
 	}
 }
 
-// ask asks for the hits of a descriptor. If these are none, it asks whether another hit has room.
+// ask asks for the hits of a descriptor. If these are none, it asks whether another hit has
+// room; for a descriptor without hits of its own, whether the limit has refused any.
 func (a *asked) ask(ctx context.Context) {
 	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
-	a.decision.Allowed = a.decision.Allowed && (a.hits > 0 || a.decision.Remaining > 0)
+	if d := &a.decision; a.hits == 0 && d.Remaining == 0 {
+		// A limit of 0 has nothing to be above.
+		d.Allowed = (d.Allowed || d.Limit.Quota() == 0) && a.looks && !a.refusals.remembers(a)
+	}
 }
 
 // charge takes what is left of a limit that refuses, as the rate limit service counts what it refuses:
 // nothing has room after that. Hits are not counted beyond the limit, so that those which another
-// instance has leased and gives back are there for later requests.
+// instance has leased and gives back are there for later requests. So it is remembered that there were any.
 func (a *asked) charge(ctx context.Context) {
-	if d := &a.decision; a.err == nil && !d.Allowed && d.Remaining > 0 {
+	d := &a.decision
+	if a.err != nil || d.Allowed || a.hits == 0 {
+		return
+	}
+	a.refusals.add(a)
+	if d.Remaining > 0 {
 		_, _ = a.limiter.Decide(ctx, a.key, d.Remaining) // the request is refused either way
 	}
 }
@@ -87,19 +102,30 @@ func (a *asked) charge(ctx context.Context) {
 // nothing either if they refuse.
 func decideTogether(ctx context.Context, all []asked, charge Charge) {
 	var enforced, others []*asked
+	allowed := true
 	for i := range all {
 		switch a := &all[i]; {
 		case !a.limited():
 		case a.limit.shadow || a.limit.quota:
 			others = append(others, a)
+		case a.looks:
+			a.ask(ctx)
+			allowed = allowed && a.decision.Allowed
 		default:
 			enforced = append(enforced, a)
 		}
 	}
-	allowed := takeAll(ctx, enforced)
+	if allowed {
+		allowed = takeAll(ctx, enforced)
+	} else {
+		for _, a := range enforced {
+			a.decision, a.err = a.limiter.Decide(ctx, a.key, 0)
+			a.decision.Allowed = a.decision.Remaining >= a.hits
+		}
+	}
 	for _, a := range others {
 		if !allowed {
-			a.hits = 0
+			a.hits, a.looks = 0, false
 		}
 		a.ask(ctx)
 	}

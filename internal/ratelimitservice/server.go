@@ -21,6 +21,13 @@ const healthName = "ratelimit"
 // drainTimeout is how long requests under way may take when a server ends.
 const drainTimeout = 10 * time.Second
 
+// connectTimeout is how long a client may take to say that it speaks HTTP/2, over TLS where that is wanted.
+const connectTimeout = 10 * time.Second
+
+// streamWorkers is how many goroutines answer requests one after the other. Each new one would first have to
+// make its stack larger. If all wait for the store, there are more.
+const streamWorkers = 64
+
 // ServerOptions say how a service is served.
 type ServerOptions struct {
 	// TLS is nil for none.
@@ -40,7 +47,7 @@ type Server struct {
 func NewServer(s *Service, o ServerOptions) *Server {
 	options := []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
 		MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
-	})}
+	}), grpc.NumStreamWorkers(streamWorkers), grpc.ConnectionTimeout(connectTimeout)}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}

@@ -17,11 +17,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The errors of requests are the rate limit service's.
+// maxDescriptors bounds the descriptors of a request, of which each is compared with those before it.
+const maxDescriptors = 1000
+
+// The errors of requests are the rate limit service's, but for the last.
 var (
 	errNoDomain        = errors.New("rate limit domain must not be empty")
 	errNoDescriptors   = errors.New("rate limit descriptor list must not be empty")
 	errNoConfiguration = errors.New("no rate limit configuration loaded")
+	errManyDescriptors = status.Errorf(codes.InvalidArgument, "want at most %d descriptors", maxDescriptors)
 )
 
 // ServiceOptions say how requests are answered.
@@ -46,10 +50,11 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options       ServiceOptions
 	configuration atomic.Pointer[Configuration]
+	refusals      *refusals
 }
 
 // NewService makes a service that has no configuration yet.
-func NewService(o ServiceOptions) *Service { return &Service{options: o} }
+func NewService(o ServiceOptions) *Service { return &Service{options: o, refusals: newRefusals()} }
 
 // Use has requests answered by a configuration from now on. After an error the one before goes on.
 func (s *Service) Use(c *Configuration) error {
@@ -119,7 +124,10 @@ type asked struct {
 	key     ratelimit.Key
 	hits    uint64
 	back    uint64 // hits to give back, in place of hits to take
+	looks   bool   // whether it asks for no hits
 	next    *asked // the next with the same counter
+	// refusals are the service's.
+	refusals *refusals
 
 	decision ratelimit.Decision
 	err      error
@@ -147,6 +155,8 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		return nil, errNoDomain
 	case len(r.GetDescriptors()) == 0:
 		return nil, errNoDescriptors
+	case len(r.GetDescriptors()) > maxDescriptors:
+		return nil, errManyDescriptors
 	case configuration == nil:
 		return nil, errNoConfiguration
 	}
@@ -199,7 +209,8 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
 			a.hits = descriptor.GetHitsAddend().GetValue()
 		}
-		if descriptor.GetIsNegativeHits() {
+		a.refusals = s.refusals
+		if a.looks = a.hits == 0; descriptor.GetIsNegativeHits() {
 			a.hits, a.back = 0, a.hits
 		}
 		if said := descriptor.GetLimit(); said != nil {

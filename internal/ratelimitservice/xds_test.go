@@ -161,6 +161,21 @@ func TestXDS(t *testing.T) {
 	server.set("5")
 	<-changed
 	ask("a", "OK | OK")
+
+	// It goes, and comes back with nothing: then there are no limits, and those that come later find their counters.
+	server.set("6", perMinute("a", 40))
+	<-changed
+	ask("a", "OK | OK 34/40 MINUTE 45s")
+	server.grpc.Stop()
+	server.set("7")
+	server.serve()
+	<-changed
+	if ask("a", "OK | OK"); !s.Configured() || s.Domains() != 0 {
+		t.Errorf("it has a configuration: %v, with %d domains", s.Configured(), s.Domains())
+	}
+	server.set("8", perMinute("a", 40))
+	<-changed
+	ask("a", "OK | OK 33/40 MINUTE 45s")
 	cancel()
 	<-ended
 	for _, want := range []string{"descriptors can't be used", "does not answer"} {

@@ -13,17 +13,20 @@ import (
 func (a *attempt) arguments() {
 	g := a.group
 	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
-	a.args = make([]any, 0, 5+5*len(g.all)+12*len(a.counters))
-	lock, locks := "", ""
-	for _, h := range a.counters {
+	a.args = make([]any, 0, 6+5*len(g.all)+12*len(a.counters))
+	lock, locks, fresh := "", "", 0
+	for i, h := range a.counters {
 		if h.exact = h.exact || h.forgets(a.calendar); h.exact {
 			lock = g.name()
+		} else if h.seen == unseen {
+			a.counters[fresh], a.counters[i] = h, a.counters[fresh]
+			fresh++
 		}
 	}
 	if lock != "" && (g.tries > lockAfter || g.tries > 1 && len(a.counters) > lockAfter) {
 		locks = "1"
 	}
-	a.args = append(a.args, a.micros, len(a.again)+len(a.noted), len(a.counters), lock, locks)
+	a.args = append(a.args, a.micros, len(a.again)+len(a.noted), len(a.counters), lock, locks, fresh)
 	for _, one := range a.again {
 		a.keys = append(a.keys, one.b.sender)
 		a.args = append(a.args, "", "", "", store.SenderLife.Milliseconds(), "")

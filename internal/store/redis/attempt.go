@@ -21,7 +21,7 @@ type attempt struct {
 	// noted are the batches that are new, and again those that were applied before.
 	noted, again []*pending
 	counters     []*held
-	by           map[string]*held
+	by           map[wire.LimitCounter]*held
 	keys         []string
 	args         []any
 
@@ -52,7 +52,7 @@ type held struct {
 // decide decides the group's batches.
 func (g *group) decide() *attempt {
 	c := g.c
-	a := &attempt{group: g, clock: &c.clocks[g.all[0].b.partition], by: make(map[string]*held)}
+	a := &attempt{group: g, clock: &c.clocks[g.all[0].b.partition], by: make(map[wire.LimitCounter]*held)}
 	micros, heard := a.clock.now()
 	switch {
 	case c.store.now != nil:
@@ -74,16 +74,16 @@ func (g *group) decide() *attempt {
 
 // held is the counter of an item, or of a room's.
 func (a *attempt) held(namespace string, item *wire.Item) *held {
-	key := a.group.c.store.keys.counter(namespace, item.LimitCounter)
-	h := a.by[key]
+	h := a.by[item.LimitCounter]
 	if h == nil {
+		key := a.group.c.store.keys.counter(namespace, item.LimitCounter)
 		h = &held{LimitCounter: item.LimitCounter, key: key, seen: unseen, spare: wire.MaxHits}
 		if seen, ok := a.group.c.seen.get(key); ok {
 			h.seen = seen
 		}
 		h.exact = h.seen.broken || !clocked(item.LimitCounter) || a.group.tries > exactAfter
 		h.contents = store.Contents{Limit: h.seen.contents.Limit, Windows: slices.Clone(h.seen.contents.Windows)}
-		a.by[key] = h
+		a.by[item.LimitCounter] = h
 		a.counters = append(a.counters, h)
 	}
 	if h.seen.limitless && !h.changed {

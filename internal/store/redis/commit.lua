@@ -5,6 +5,7 @@
 --       then the counters; then, if any counter is to be as expected, the lock; and one key at least, to tell where this runs
 -- ARGV  1 when it was decided by this server's clock, in microseconds, or '' for no matter when; 2 number of pushes, 3 of
 --       counters; 4 the caller's name for a lock, or '' if there is no lock to look at; 5 '1' to lock if it can't be written;
+--       6 how many counters, the first ones, are of form 2 and most likely new, so that all of these are looked for at once;
 --       then for each push: sequence, or '' to only keep the record of a push that was applied before; floor; part; life that
 --       the record needs in ms, negative if it is known to have that unless it is new; what its takes were granted, or '';
 --       then for each counter its form and
@@ -18,7 +19,8 @@
 -- Returns seconds and microseconds of the server's clock, then
 --         0, and for each push '0' if it is new, '1' if applied before or '2' if below the floor, and what it was granted; for
 --         each counter nothing if it is as expected, 0 if it is of another type, or what it has; nothing was written; or
---         1, the number of records of senders begun anew, and for each counter of form 2 what it has; or
+--         1, the number of records of senders begun anew, and for each counter of form 2 what it has, or 0 if it was new and has
+--         nothing else; or
 --         2, and nothing was looked at: somebody else has the lock
 local time = redis.call('TIME')
 local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~= ''
@@ -35,7 +37,14 @@ local holds = ARGV[1] == '' or math.abs(time[1] * 1000000 + time[2] - ARGV[1]) <
 
 local function foreign(reply) return string.find(reply.err, 'WRONGTYPE') end
 
-local at, floors, known, repaired = 6, {}, nil, 0
+local new = tonumber(ARGV[6])
+for i = pushes + 1, pushes + new, 1000 do
+  if new > 0 and redis.call('EXISTS', unpack(KEYS, i, math.min(i + 999, pushes + new))) > 0 then
+    new = 0
+  end
+end
+
+local at, floors, known, repaired = 7, {}, nil, 0
 for i = 1, pushes do
   local key, sequence = KEYS[i], ARGV[at]
   local floor = sequence ~= '' and redis.pcall('ZSCORE', key, 'floor')
@@ -71,7 +80,7 @@ for i = pushes + 1, pushes + counters do
   local key, form = KEYS[i], ARGV[at]
   local got, same
   if form == '2' then
-    got = redis.pcall('HGETALL', key)
+    got = i <= pushes + new and {} or redis.pcall('HGETALL', key)
     local n, rest = tonumber(ARGV[at + 1]), #got
     same = not got.err
     for j = at + 2, at + 1 + n do
@@ -159,6 +168,7 @@ for i = pushes + 1, pushes + counters do
   local key, form = KEYS[i], ARGV[at]
   if form == '2' then
     local n, got, gone, born = tonumber(ARGV[at + 1]), had[i][1], had[i][2], false
+    local absent = #got == 0 -- then nothing is to be asked of how long it lives
     for j = at + 2, at + 1 + n do
       local hits = ARGV[j + 2 * n]
       if hits ~= '0' then
@@ -178,11 +188,11 @@ for i = pushes + 1, pushes + counters do
           redis.call('HDEL', key, unpack(gone, j, math.min(j + 999, #gone)))
         end
       end
-      if (born or gone) and redis.call('PTTL', key) < tonumber(life) then
+      if absent and born or (born or gone) and redis.call('PTTL', key) < tonumber(life) then
         redis.call('PEXPIRE', key, life)
       end
     end
-    reply[#reply + 1] = got
+    reply[#reply + 1] = i <= pushes + new and 0 or got
   elseif form == '1' then
     local life, records = ARGV[at + 3], ARGV[at + 4]
     if life == '=' then
@@ -212,7 +222,7 @@ for i = pushes + 1, pushes + counters do
   end
 end
 
-at = 6
+at = 7
 for i = 1, pushes do
   local key, sequence, floor, part, life, granted = KEYS[i], ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
   if sequence == '' then

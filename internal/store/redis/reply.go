@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -128,6 +129,12 @@ func (a *attempt) settle(reply []any) error {
 		case len(reply) == 0:
 			return errReply
 		}
+		if _, is := reply[0].(int64); is {
+			if reply = reply[1:]; h.changed {
+				h.remember(a, h.made())
+			}
+			continue
+		}
 		is, _ := reply[0].([]any)
 		fields, err := texts(is)
 		if err != nil {
@@ -176,6 +183,19 @@ func (h *held) writtenHash() *entry {
 		put(name)
 	}
 	return parseHash(h.LimitCounter, is)
+}
+
+// made is a hash of windows of the clock that was not there, and has what was added.
+func (h *held) made() *entry {
+	e := &entry{limitless: true}
+	for _, number := range h.named {
+		if hits := hitsOf(h.contents.Windows, number); hits != 0 {
+			e.is = append(e.is, strconv.FormatUint(number, 10), strconv.FormatInt(hits, 10))
+			e.contents.Windows = append(e.contents.Windows, store.Window{Number: number, Hits: hits})
+		}
+	}
+	newestFirst(e.contents.Windows)
+	return e
 }
 
 // added takes in what a hash of windows of the clock has now.

@@ -1,0 +1,288 @@
+package ratelimitservice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/ratelimit"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// serveService serves a service until the test ends, or end is called.
+func serveService(t *testing.T, s *Service) (connection *grpc.ClientConn, address string, end func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- NewServer(s, ServerOptions{}).Serve(ctx, l) }()
+	end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	connection, err = grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := connection.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return connection, l.Addr().String(), end
+}
+
+// raw sends bytes as they are.
+type raw struct{}
+
+func (raw) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+func (raw) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = data
+	return nil
+}
+func (raw) Name() string { return "proto" }
+
+// Requests that are none are answered with an error, and others go on.
+func TestForgedRequests(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}]", ServiceOptions{Stats: stats})
+	connection, address, _ := serveService(t, s)
+	client := pb.NewRateLimitServiceClient(connection)
+	many := func(n int, entry string) *pb.RateLimitRequest {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = entry
+		}
+		return request("d", all...)
+	}
+	long := strings.Repeat("x", 1<<20)
+	for _, test := range []struct {
+		name    string
+		request *pb.RateLimitRequest
+		want    codes.Code
+	}{
+		{"too many descriptors", many(1001, "k=many"), codes.InvalidArgument},
+		{"as many of the same as it may have", many(1000, "k=same"), codes.OK},
+		{"a long value", request("d", "k="+long), codes.OK},
+		{"a long value again", request("d", "k="+long), codes.OK},
+		{"a long key", request("d", long+"=v"), codes.OK},
+		{"a long domain", request(long, "k=v"), codes.OK},
+		{"a message that is too large", request("d", "k="+strings.Repeat("x", 5<<20)), codes.ResourceExhausted},
+		{"many entries", request("d", strings.TrimSuffix(strings.Repeat("k=v,", 100_000), ",")), codes.OK},
+		{"empty entries", request("d", ""), codes.OK},
+		{"strange bytes", request("d", "k=\x00\n\u2028"), codes.OK},
+	} {
+		if _, err := client.ShouldRateLimit(t.Context(), test.request); status.Code(err) != test.want {
+			t.Errorf("%s: got %.200v, want %v", test.name, err, test.want)
+		}
+	}
+	for _, body := range [][]byte{{0xff}, {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte{0x12, 0x80}, 1000), {0x0a, 0x02, 0xff, 0xfe}} {
+		var answer []byte
+		err := connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, body, &answer, grpc.ForceCodec(raw{}))
+		if status.Code(err) != codes.Internal {
+			t.Errorf("%x: got %v", body[:1], err)
+		}
+	}
+	for _, text := range []string{"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "\x16\x03\x01\x02\x00\x01" + strings.Repeat("\x00", 64), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Error(err)
+		}
+		// It has a word for HTTP/2 at most, and hangs up.
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Error(err)
+		}
+		var timeout net.Error
+		if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("after %.10q the connection stays open", text)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	before := len(stats.all())
+	for i := range 10_000 {
+		if _, err := s.ShouldRateLimit(t.Context(), request(fmt.Sprint("domain", i), "k=v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := len(stats.all()); after != before {
+		t.Errorf("domains that nobody has configured have made %d series", after-before)
+	}
+	if answer, err := client.ShouldRateLimit(t.Context(), request("d", "k=v")); err != nil || answer.GetStatuses()[0].GetLimitRemaining() != 9 {
+		t.Errorf("in the end: %v, %v", answer, err)
+	}
+}
+
+// slow is a backend that takes pushes only as it is let.
+type slow struct {
+	Local
+	entered chan struct{}
+	lets    chan struct{}
+}
+
+func (s *slow) Push(ctx context.Context, push []byte) ([]byte, error) {
+	s.entered <- struct{}{}
+	select {
+	case <-s.lets:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.Local.Push(ctx, push)
+}
+
+// A client that goes while its request waits takes nothing, and those that wait when a server ends are
+// answered.
+func TestRequestsUnderWay(t *testing.T) {
+	t.Parallel()
+	const waiting = 20
+	counts := memory.New(memory.Options{})
+	way := &slow{Local{backend.New(counts)}, make(chan struct{}, 1000), make(chan struct{})}
+	counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
+	s := NewService(ServiceOptions{Counters: counters})
+	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", Options{})
+	connection, _, end := serveService(t, s)
+	client := pb.NewRateLimitServiceClient(connection)
+
+	gone, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := client.ShouldRateLimit(gone, request("d", "k=v"))
+		left <- err
+	}()
+	<-way.entered
+	leave()
+	if err := <-left; status.Code(err) != codes.Canceled {
+		t.Errorf("who has gone got %v", err)
+	}
+	answers := make(chan error, waiting)
+	for i := range waiting {
+		go func() {
+			answer, err := client.ShouldRateLimit(t.Context(), request("d", fmt.Sprint("k=", i%3)))
+			if err == nil && answer.GetOverallCode() != pb.RateLimitResponse_OK {
+				err = errors.New("over its limit")
+			}
+			answers <- err
+		}()
+	}
+	for counters.namespaces[0].Stats().WaitedRequests <= waiting { // the first one has gone
+		runtime.Gosched()
+	}
+	var ending sync.WaitGroup
+	ending.Go(end)
+	close(way.lets) // when it may have begun to end
+	for range waiting {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	ending.Wait()
+	if err := counters.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// The hits of requests that were answered are counted, and nothing else.
+	var counted int64
+	if err := counts.Counters(t.Context(), DefaultNamespace, nil, func(c store.LimitCounter) error {
+		for _, w := range c.Windows {
+			counted += w.Hits
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if counted != waiting {
+		t.Errorf("%d were answered, and %d hits are counted", waiting, counted)
+	}
+}
+
+// While the backend is away, requests are answered as the mode says.
+func TestBackendIsAway(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[ratelimit.FailureMode]string{
+		ratelimit.FailLocal: "OK OK OVER_LIMIT", ratelimit.FailAllow: "OK OK OK", ratelimit.FailDeny: "OVER_LIMIT OVER_LIMIT OVER_LIMIT",
+	} {
+		counters := NewCounters(CounterOptions{Backend: away{}, Timeout: 10 * time.Millisecond, OnBackendFailure: mode})
+		s := NewService(ServiceOptions{Counters: counters})
+		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 2}}]", Options{})
+		var got []string
+		for range 3 {
+			answer, err := s.ShouldRateLimit(t.Context(), request("d", "k=v"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, answer.GetOverallCode().String())
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%v: got %s, want %s", mode, got, want)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := counters.Close(ctx); err == nil {
+			t.Error("all was pushed")
+		}
+	}
+}
+
+type away struct{}
+
+func (away) Push(context.Context, []byte) ([]byte, error) { return nil, errors.New("away") }
+
+// A descriptor without hits passes while its limit is just used up, and not when that has refused hits. It
+// is so of each kind of charge that takes what is left.
+func TestAsksWithoutHits(t *testing.T) {
+	t.Parallel()
+	for _, charge := range []string{"all", "refusing", "all_or_none"} {
+		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}, {key: none, rate_limit: {unit: day, requests_per_unit: 0}}]", ServiceOptions{})
+		look := func(descriptor string) string {
+			r := request("d", descriptor)
+			r.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+			text, _, _ := strings.Cut(told(t, s, r), " ")
+			return text
+		}
+		got := look("k=v") + " " + look("none=v")
+		for range 2 {
+			told(t, s, request("d", "k=v"))
+		}
+		got += " " + look("k=v")
+		for _, key := range []string{"k=v", "none=v"} {
+			if refused := told(t, s, request("d", key)); !strings.HasPrefix(refused, "OVER_LIMIT") {
+				t.Errorf("%s: %s", key, refused)
+			}
+		}
+		got += " " + look("k=v") + " " + look("none=v") + " " + look("k=other")
+		want := "OK OK OK OVER_LIMIT OVER_LIMIT OK"
+		if charge == "all_or_none" {
+			want = "OK OK OK OK OK OK" // a refused request takes nothing
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", charge, got, want)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package ratelimitservice
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"sync"
+)
+
+// mostRefusals bounds half of the refusals that a service remembers.
+const mostRefusals = 1 << 16
+
+// refusals remember which keys a limit has refused hits of, until its window ends. A descriptor that asks for
+// no hits wants to know: the rate limit service lets it pass while a limit is just used up, and has
+// refused nothing. Each instance knows its own.
+type refusals struct {
+	seed           maphash.Seed
+	mu             sync.Mutex
+	younger, older map[uint64]int64 // until when, in nanoseconds, by the hash of a rule and a key
+}
+
+func newRefusals() *refusals {
+	return &refusals{seed: maphash.MakeSeed(), younger: map[uint64]int64{}}
+}
+
+// hash is that of what counts for a descriptor.
+func (r *refusals) hash(a *asked) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	write := func(text string) {
+		var size [8]byte
+		binary.LittleEndian.PutUint64(size[:], uint64(len(text)))
+		_, _ = h.Write(size[:]) // it never fails
+		_, _ = h.WriteString(text)
+	}
+	write(a.limiter.Name())
+	for _, part := range a.key {
+		write(part)
+	}
+	return h.Sum64()
+}
+
+// add notes that hits of a descriptor were refused.
+func (r *refusals) add(a *asked) {
+	key, until := r.hash(a), a.decision.At.UnixNano()+int64(a.decision.ResetAfter)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.younger[key]; !known && len(r.younger) >= mostRefusals {
+		r.older, r.younger = r.younger, map[uint64]int64{}
+	}
+	r.younger[key] = until
+}
+
+// remembers reports whether hits of a descriptor were refused in the window that runs.
+func (r *refusals) remembers(a *asked) bool {
+	key := r.hash(a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	until, known := r.younger[key]
+	if !known {
+		until = r.older[key]
+	}
+	return a.decision.At.UnixNano() < until
+}
