@@ -202,6 +202,11 @@ func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (
 		case !acquired:
 			w.WriteHeader(http.StatusTooManyRequests)
 		default:
+			defer func() {
+				if recover() != nil { // the upstream has cut its answer, which a proxy tells in this way
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			}()
 			upstream.ServeHTTP(w, r)
 		}
 	}))
