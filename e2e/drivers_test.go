@@ -102,7 +102,6 @@ var alone = map[string]string{
 	"TestSpray":                         byCounting,
 	"TestFloodOfAnotherRule":            byCounting,
 	"TestLongKeysAreNotKept":            byCounting,
-	"TestDelayedMemory":                 byCounting,
 	"TestMemoryIsStable":                byCounting,
 	"TestHostCalls":                     byCounting,
 	"TestLastVersion":                   byVersion,

@@ -56,8 +56,8 @@ func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *tol
 	return t
 }
 
-// comes reports whether the current request has to wait for its body. A body that can't be read has told
-// nothing.
+// comes reports whether the current request has to wait for its body. A body that can't be read has
+// told nothing.
 func (b *bodies) comes(t *told) bool {
 	if b.bringing == keeps || !bodyComes() {
 		return false
