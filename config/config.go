@@ -185,8 +185,8 @@ type Rule struct {
 type BodyCost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	// Paths lead to numbers, of which the largest counts, or their sum if Sum is set. Times leads to one that
-	// this is taken by, 1 where it is not there; nil for none.
+	// Paths lead to numbers, of which the largest counts, or their sum if Sum is set. Times leads to a number
+	// that this is multiplied by, 1 where it is not there; nil for none.
 	Paths []*jsonpath.Path
 	Sum   bool
 	Times *jsonpath.Path

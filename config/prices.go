@@ -102,8 +102,8 @@ func readRates(v *value) (rates usage.Rates, set int) {
 	return rates, set
 }
 
-// ParsePrices reads what models cost, as "of" of a list of prices has it. Of each model it has the millionths
-// of the kinds that the document names. Its error is as that of [Parse].
+// ParsePrices reads what models cost, as "of" of a list of prices has it. It returns the millionths of the
+// kinds that the document names, by model. Its error is as that of [Parse].
 func ParsePrices(document []byte) (models map[string]map[string]uint64, err error) {
 	r := report{document: string(document)}
 	models = map[string]map[string]uint64{}
@@ -130,7 +130,7 @@ func ParsePrices(document []byte) (models map[string]map[string]uint64, err erro
 	return models, nil
 }
 
-// readPrice has a rule count money, by one of the lists.
+// readPrice has a rule count money, by a list of prices.
 func readPrice(v *value, rule *Rule, all []*Prices, cost bool) {
 	rule.Prices = pricesOf(all, v.text)
 	switch {

@@ -100,7 +100,7 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// streamed are the events of providers' streams, by a part of the path: those at the beginning, and the one
+// streamed are the events of providers' streams, by a part of the path: those at the beginning, and the event
 // of each token.
 var streamed = map[string]struct{ begin, token string }{
 	"/chat/completions": {"", `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}` + "\n\n"},

@@ -27,7 +27,7 @@ func ratesOf(input, cached, output uint64) (r usage.Rates) {
 	return r
 }
 
-// exactly is what so many tokens cost, by exact arithmetic, rounded up.
+// exactly returns the cost of so many tokens, by exact arithmetic, rounded up.
 func exactly(r *usage.Rates, tokens map[usage.Kind]int) int64 {
 	sum := new(big.Rat)
 	for kind, n := range tokens {
@@ -53,7 +53,7 @@ type asked struct {
 }
 
 // A month of a team's traffic, on two gateways that are killed now and then, with prices that change in its
-// middle: what the backend has of each key is what its requests have cost, to the last unit. That is never
+// middle: the backend has of each key exactly the cost of its requests. That is never
 // above the key's budget, as each request reserves the most that it may cost. A request that dies with its
 // gateway costs what it has reserved.
 func TestMonthOfMoney(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"weir/internal/usage"
 )
 
-// pricing is what the tokens of a rule's requests cost.
+// pricing has the prices of the tokens of a rule's requests.
 type pricing struct {
 	list *usage.PriceList
 	// configured is the list of the configuration, and building what the backend has of it besides while
@@ -88,7 +88,7 @@ func (p *pricing) find(r *request) {
 	p.unknown = !known && found
 }
 
-// inUnits is what so many tokens of an answer, and of a prompt, cost.
+// inUnits returns the cost of so many tokens of an answer, and of a prompt.
 func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 	var sum usage.Sum
 	sum.Add(answer, p.rates.Answer())

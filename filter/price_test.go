@@ -20,7 +20,7 @@ func priced(by, more string) string {
 
 const reservesPrompt = `, "reserve": {"request_json": ["max_completion_tokens", "max_tokens"], "times": "n", "default": 100, "most": 4000, "unread": "most", "prompt": {"bytes_per_token": 4}}`
 
-// taken is what a key has taken of the rule of priced.
+// taken returns the hits that a key has taken of the rule of priced.
 func (v *fakeVM) taken(key string) (units int) {
 	v.t.Helper()
 	s := v.open("x-key", key, ":path", "/model/free/converse", "x-model", "free")

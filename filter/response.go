@@ -72,7 +72,7 @@ type charges struct {
 	at      int32 // 1 + the place among the responses whose bodies are read
 }
 
-// said is what a request says of its response's cost.
+// said has the words of a request on its response's cost.
 type said struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -182,7 +182,7 @@ func (c *charges) say(demands []node.Demand) {
 	}
 }
 
-// saidFor is what the request has said for a rule, or nothing.
+// saidFor returns the words of the request for a rule, or nothing.
 func (c *charges) saidFor(rule *requestRule) *said {
 	for i := range c.said {
 		if c.said[i].rule == rule {

@@ -11,7 +11,7 @@ import (
 	"weir/internal/store/memory"
 )
 
-// What people type arrives, and is shown as they would type it. Overrides beside it stay.
+// Prices arrive as people type them, and are shown so. Overrides beside them stay.
 func TestPrice(t *testing.T) {
 	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(s.Close)

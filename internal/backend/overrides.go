@@ -184,7 +184,7 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	return o, err
 }
 
-// overridden is what the list of overrides has that is in force.
+// overridden returns all of the list of overrides that is in force.
 func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Price is what the tokens of a model cost, by a list.
+// Price has the prices of a model's tokens, by a list.
 type Price struct {
 	List, Model string
 	Kinds       []wire.PriceOfKind

@@ -19,7 +19,7 @@ type Prices struct {
 	Prices  []ModelPrice `json:"prices"`
 }
 
-// ModelPrice is what the tokens of a model cost.
+// ModelPrice has the prices of a model's tokens.
 type ModelPrice struct {
 	List  string `json:"list"`
 	Model string `json:"model"`
