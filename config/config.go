@@ -142,7 +142,7 @@ type Rule struct {
 	// Usage finds in the response's body how much it has cost, in place of CostOnResponse. It is
 	// nil for none.
 	Usage *Usage
-	// Prices are what the rule's tokens cost, as it counts money; nil if it counts tokens. Then Usage finds
+	// Prices are those of the rule's tokens, if it counts money; nil if it counts tokens. Then Usage finds
 	// how many of each kind there were. Cost and its like are tokens of an answer if Reserve is set.
 	Prices *Prices
 	// Reserve reports whether the cost is only taken until the response has told what it has cost,

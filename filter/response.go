@@ -82,7 +82,7 @@ type said struct {
 	ok   bool
 	// ending is how the provider that it is for ends its event streams.
 	ending usage.Ending
-	// rates are what its tokens cost, or else what list says of the model that the answer names.
+	// rates are the prices of its tokens, unless list is set and has those of the model that the answer names.
 	rates *usage.Rates
 	list  *usage.PriceList
 }

@@ -76,8 +76,8 @@ type Host interface {
 
 // Listener is an owner that has a use for what a list of overrides tells of others than rules.
 type Listener interface {
-	// BeginList is called where a list is read, [Listener.Listed] for each such part of it, which is the one
-	// that the reader has read last, and EndList when all of it counts.
+	// BeginList is called where a list is read, [Listener.Listed] for each such part of it, as soon as the
+	// reader has read that, and EndList when all of it counts.
 	BeginList()
 	Listed(o *wire.OverrideReader)
 	EndList()

@@ -103,8 +103,8 @@ func (e *events) feed(r *Reader, piece []byte) {
 
 var eventEnd = []byte("\n\n")
 
-// skip is what is left of a piece, which begins with an event, behind the whole events in which no number
-// can be: one search through all of them is quicker than one through each.
+// skip returns the rest of a piece, which begins with an event, behind the whole events in which no number
+// can be: a single search through all of them is quicker than a search through each.
 func (e *events) skip(r *Reader, piece []byte) (rest []byte) {
 	end := bytes.LastIndex(piece, eventEnd) + len(eventEnd)
 	if end < len(eventEnd) || r.fields.mayBeIn(piece[:end]) {

@@ -7,7 +7,7 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// Kind is what tokens are, as providers ask different prices for them.
+// Kind tells tokens apart for which providers ask different prices.
 type Kind uint8
 
 // The kinds.
@@ -32,7 +32,7 @@ const (
 // KindNames are the names of the kinds from Input to AudioOutput.
 var KindNames = []string{"input", "cached", "cache_write", "output", "reasoning", "audio", "audio_output"}
 
-// Rates are what a token of each kind costs, in millionths. Total has that of Output.
+// Rates have the price of a token of each kind, in millionths. Total has that of Output.
 type Rates [kinds]uint64
 
 // Parts is a whole, in millionths: a rate of Parts makes a token cost 1.
@@ -80,7 +80,7 @@ const (
 	outputMember
 )
 
-// members are those of all providers: none has a name with another meaning than another one.
+// members are those of all providers: no two of them give a name different meanings.
 //
 //   - OpenAI, and Azure, Mistral and vLLM with it: chat completions, completions and embeddings have
 //     prompt_tokens and completion_tokens, responses and images input_tokens and output_tokens. What was
@@ -116,7 +116,7 @@ const (
 	inText
 )
 
-// stems are what members are below, with what their names have in them. The empty one is the text itself.
+// stems lead to the objects that have the members, with a part of the members' names. The empty one is the text itself.
 var stems = [...]struct{ path, name string }{
 	{"usage", "oken"},
 	{"response.usage", "_tokens"},

@@ -2,7 +2,7 @@ package usage
 
 import "weir/internal/jsonpath"
 
-// PriceList is what models cost. It is not changed once it is used, and may be read concurrently.
+// PriceList has the prices of models. It is not changed once it is used, and may be read concurrently.
 type PriceList struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -68,7 +68,7 @@ func (p *PriceList) added(rates *Rates, added bool) bool {
 	return added
 }
 
-// raise has no rate be below another one.
+// raise has each rate be at least as high as the other's.
 func (r *Rates) raise(other *Rates) {
 	for kind := range other {
 		r[kind] = max(r[kind], other[kind])
@@ -87,9 +87,9 @@ func before(a, b string, longestFirst bool) bool {
 	return a < b
 }
 
-// Of is what a model costs, and whether it is on the list. If it is not, that is what the list has for
-// others, or else the highest price of each kind.
-func (p *PriceList) Of(name []byte) (rates *Rates, known bool) {
+// Find returns the rates of a model, and whether it is on the list. For a model that is not, they are those
+// for others, or else the highest rate of each kind.
+func (p *PriceList) Find(name []byte) (rates *Rates, known bool) {
 	low, high := 0, p.whole
 	for low < high {
 		switch middle := (low + high) / 2; {
@@ -158,7 +158,7 @@ func (r *Reader) takeModel(name []byte, kind jsonpath.Kind) {
 	if r.list == nil || kind != jsonpath.String {
 		return
 	}
-	if rates, known := r.list.Of(name); known {
+	if rates, known := r.list.Find(name); known {
 		r.rates = rates
 	}
 }

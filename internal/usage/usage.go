@@ -23,8 +23,8 @@ type Field struct {
 	Paths []*jsonpath.Path
 	// Weight is how many millionths of a hit each unit of the number costs, at least 1.
 	Weight uint64
-	// kind is the one that the number's tokens are of, if they are. within is 1 + the index of the field
-	// that they are part of, or 0.
+	// kind is that of the number's tokens, if it counts some. within is 1 + the index of the field that has
+	// them among its own, or 0.
 	kind   Kind
 	within int
 }
@@ -306,7 +306,7 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 	return hits, found && ok
 }
 
-// Guessed is what so many tokens cost that have come out of a model, and none that were told.
+// Guessed returns the cost of so many tokens that have come out of a model, as nobody has told yet.
 func (r *Reader) Guessed(tokens uint64) uint64 {
 	var sum Sum
 	if sum.Add(tokens, Parts); r.rates != nil {
@@ -320,7 +320,7 @@ func (r *Reader) Guessed(tokens uint64) uint64 {
 	return hits
 }
 
-// rate is what one of a field costs.
+// rate returns the cost of a unit of a field.
 func (r *Reader) rate(f *Field) uint64 {
 	switch {
 	case r.rates == nil || f.kind == NoKind:

@@ -288,8 +288,8 @@ func (w *Warner) deliver(ctx context.Context, warning *Warning) error {
 	return err
 }
 
-// sign is what the header Weir-Signature has of a body: when it was signed, in seconds of Unix time, and the
-// HMAC of that, a point and the body.
+// sign returns the header Weir-Signature of a body: when it was signed, in seconds of Unix time, and the HMAC
+// of that, a point and the body.
 func sign(secret string, body []byte, now time.Time) string {
 	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

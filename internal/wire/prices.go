@@ -22,7 +22,7 @@ type PriceOfKind struct {
 	Millionths uint64
 }
 
-// Price is what an override tells of a model's prices, if it does.
+// Price returns the prices of a model that an override tells, if it does.
 func (o *Override) Price() (list, model string, kinds []PriceOfKind, ok bool) {
 	if o.IsNotice() || o.Rule == "" || o.Rule[0] != pricesMark || len(o.Values) != 1 {
 		return "", "", nil, false
