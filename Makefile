@@ -5,7 +5,7 @@ golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
 cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
-.PHONY: help release release-twice images module build native run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+.PHONY: help release release-twice images module build native native-arm64 native-twice run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # Without the folder's name in what is compiled, builds and tests take packages of each other, and those of another clone.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
@@ -32,24 +32,43 @@ native: ## dist/libweir.so, the plugin for Envoy's dynamic modules; -j2 uses two
 	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
 	@$(MAKE) --no-print-directory dist/libweir.so
 
-native_host = $(patsubst native/%.c,dist/native/host-%.o,$(wildcard native/*.c))
-native_code = $(patsubst %,dist/native/code-%.o,0 1 2 3 4 5 6 7 8)
-native_cc = gcc -std=gnu11 -D_GNU_SOURCE -DNDEBUG -fPIC -fvisibility=hidden -fno-plt -I native -I dist/native
+native-arm64: ## the same for arm64, dist/libweir-arm64.so; on another processor by Debian's gcc-aarch64-linux-gnu
+	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native-arm64 needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
+	@command -v aarch64-linux-gnu-gcc >/dev/null || { echo "make native-arm64 needs aarch64-linux-gnu-gcc: apt-get install gcc-aarch64-linux-gnu"; exit 1; }
+	@$(MAKE) --no-print-directory dist/libweir-arm64.so
+
+# In a clone, whose folder has another name, with the same weir.wasm.
+native-twice: native ## fails unless libweir.so is the same bytes when it is built again elsewhere
+	rm -rf dist/native-again
+	git clone --quiet . dist/native-again
+	mkdir dist/native-again/dist
+	cp -p dist/weir-go.wasm dist/weir.wasm dist/native-again/dist
+	$(MAKE) --no-print-directory -C dist/native-again --old-file=dist/weir.wasm dist/libweir.so
+	cmp dist/libweir.so dist/native-again/dist/libweir.so
+	rm -rf dist/native-again
+
+native_parts = 0 1 2 3 4 5 6 7 8
+native_flags = -std=gnu11 -D_GNU_SOURCE -DNDEBUG -fPIC -fvisibility=hidden -fno-plt -I native -I dist/native
 
 dist/native/code.h: dist/weir.wasm scripts/split/split.go
 	mkdir -p dist/native
 	wasm2c $< -n weir -o dist/native/weir.c
-	go run ./scripts/split dist/native/weir.c dist/native $(lastword $(basename $(subst -, ,$(native_code))))
+	go run ./scripts/split dist/native/weir.c dist/native $(lastword $(native_parts))
 	rm dist/native/weir.c
 
-dist/native/code-%.o: dist/native/code.h native/wasm-rt.h
-	$(native_cc) -O1 -w -c dist/native/code-$*.c -o $@
+# A library's objects, by a compiler, have a suffix.
+define library
+dist/native/code-%$(2).o: dist/native/code.h native/wasm-rt.h
+	$(3) $$(native_flags) -O1 -w -c dist/native/code-$$*.c -o $$@
 
-dist/native/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
-	$(native_cc) -O2 -Wall -Wextra -Wno-unused-parameter -Werror -c $< -o $@
+dist/native/host-%$(2).o: native/%.c $$(wildcard native/*.h) dist/native/code.h
+	$(3) $$(native_flags) -O2 -Wall -Wextra -Wno-unused-parameter -Werror -c $$< -o $$@
 
-dist/libweir.so: $(native_code) $(native_host)
-	gcc -shared -s -Wl,-z,now -Wl,-z,relro -o $@ $^ -lpthread
+$(1): $$(patsubst %,dist/native/code-%$(2).o,$$(native_parts)) $$(patsubst native/%.c,dist/native/host-%$(2).o,$$(wildcard native/*.c))
+	$(3) -shared -s -Wl,-z,now -Wl,-z,relro -o $$@ $$^ -lpthread
+endef
+$(eval $(call library,dist/libweir-arm64.so,.arm64,aarch64-linux-gnu-gcc))
+$(eval $(call library,dist/libweir.so,,gcc))
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -152,7 +171,7 @@ bench/envoy/node_modules: bench/envoy/package-lock.json
 	npm ci --prefix bench/envoy
 	touch $@
 
-docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js ## the pages as a site with search, in dist/docs; needs Python 3 and npm
+docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js playground/site/engine.wasm ## the pages as a site with search, in dist/docs; needs Python 3 and npm
 	mkdir -p dist/site-pages
 	dist/docs-env/bin/mkdocs build --strict --quiet -f scripts/site/mkdocs.yml
 

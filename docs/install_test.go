@@ -2,9 +2,13 @@ package docs
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,24 +23,47 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// release serves files as a release has them, which are made of what make build has left. A file's text may be changed.
-func release(t *testing.T, changed func(string) string) (url string) {
+// released are the versions that a web server has, as releases have them, which are made of what make build has left. The plugin
+// of each is another one, and the checksum of the last is that of another file. A file's text may be changed.
+func released(t *testing.T, changed func(string) string) (url string) {
 	t.Helper()
 	dir := t.TempDir()
-	archive := filepath.Join(dir, "weir_linux_amd64.tar.gz")
-	f, err := os.Create(archive)
-	if err != nil {
-		t.Fatal(err)
+	for _, version := range []string{"v0.1.0", "v0.2.0", "v0.3.0"} {
+		files := filepath.Join(dir, "weir", version)
+		if err := os.MkdirAll(files, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		// A custom section: its length, that of its name, and its name.
+		plugin := read(t, "../dist/weir.wasm") + string([]byte{0, byte(len(version) + 1), byte(len(version))}) + version
+		archive := packed(t, map[string]string{
+			"weir": read(t, "../dist/weir"), "weir.wasm": plugin, "weir.service": read(t, "../deploy/weir.service"),
+			"quickstart.yaml": changed(strings.ReplaceAll(read(t, "../envoy/quickstart.yaml"), "dist/weir.wasm", "weir.wasm")),
+		})
+		sums := fmt.Sprintf("%x  weir_linux_amd64.tar.gz\n", sha256.Sum256(archive))
+		if version == "v0.3.0" {
+			archive = append(archive, 0)
+		}
+		for name, content := range map[string][]byte{"weir_linux_amd64.tar.gz": archive, "checksums.txt": []byte(sums)} {
+			if err := os.WriteFile(filepath.Join(files, name), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	zipped, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// packed is an archive with some files.
+func packed(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var archive bytes.Buffer
+	zipped, err := gzip.NewWriterLevel(&archive, gzip.BestSpeed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := tar.NewWriter(zipped)
-	quickstart := changed(strings.ReplaceAll(read(t, "../envoy/quickstart.yaml"), "dist/weir.wasm", "weir.wasm"))
-	for name, content := range map[string]string{
-		"weir": read(t, "../dist/weir"), "weir.wasm": read(t, "../dist/weir.wasm"), "quickstart.yaml": quickstart, "weir.service": read(t, "../deploy/weir.service"),
-	} {
+	for name, content := range files {
 		if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
@@ -44,48 +71,47 @@ func release(t *testing.T, changed func(string) string) (url string) {
 			t.Fatal(err)
 		}
 	}
-	for _, close := range []func() error{w.Close, zipped.Close, f.Close} {
-		if err := close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sums := fmt.Sprintf("%x  weir_linux_amd64.tar.gz\n", sha256.Sum256([]byte(read(t, archive))))
-	if err := os.WriteFile(filepath.Join(dir, "checksums.txt"), []byte(sums), 0o600); err != nil {
+	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
-	t.Cleanup(server.Close)
-	return server.URL
+	return archive.Bytes()
 }
 
 // TestInstall types in an empty folder what install.md has somebody type there: five commands until servers run, and the first
-// 429. Then the backend is replaced, and replaced back, while requests come.
+// 429. Then, while requests come, it upgrades the backend and the plugin, and goes back.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		return // make test-fast
 	}
+	began := time.Now()
 	s := newShell(t)
-	url := release(t, s.replace.Replace)
+	files := released(t, s.replace.Replace)
 	s.dir = t.TempDir()
 	var samples []string
 	for _, sample := range shellSamples(read(t, "install.md")) {
 		if strings.HasPrefix(sample, "$ ") {
-			samples = append(samples, strings.ReplaceAll(sample, "https://files.example/weir/v0.1.0", url))
+			samples = append(samples, strings.ReplaceAll(sample, "https://files.example", files))
 		}
 	}
-	if len(samples) != 2 || strings.Count(samples[0], "$ ") > 5+1 { // the last one opens the sample of the limit
+	if len(samples) != 3 || strings.Count(samples[0], "$ ") != 5 || strings.Count(samples[2], "$ ") != 4 {
 		t.Fatalf("%d samples: %q", len(samples), samples)
 	}
-	// The page's own backend would end with the test: this one is replaced.
-	before, serving, _ := strings.Cut(samples[0], "$ ./weir serve")
+	// The page's own servers would end with the test: these are replaced.
+	before, servers, _ := strings.Cut(samples[0], "$ ./weir serve")
 	s.sample(t, before)
 	backend := s.backend(t)
-	_, envoy, _ := strings.Cut(serving, "\n")
-	s.sample(t, envoy)
+	_, first, _ := strings.Cut(servers, "\n")
+	// Envoys of a base take each other's place, and leave those of others alone.
+	base := " --base-id " + s.ready["quickstart.yaml"][len("127.0.0.1:"):]
+	envoy := s.envoy(t, first+base)
 	s.sample(t, samples[1])
+	t.Logf("the first 429 after 6 commands and %v", time.Since(began).Round(time.Second/10))
 
+	// Clients that open a connection for each request, as they would be the ones to be refused.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	done, asked := make(chan struct{}), make(chan map[int]int)
+	began = time.Now()
 	go func() {
 		statuses := map[int]int{}
 		for {
@@ -93,33 +119,87 @@ func TestInstall(t *testing.T) {
 			case <-done:
 				asked <- statuses
 				return
+			case <-t.Context().Done(): // the test has failed
+				return
 			default:
 			}
-			response, err := http.Get("http://" + s.ready["quickstart.yaml"] + "/")
+			response, err := client.Get("http://" + s.ready["quickstart.yaml"] + "/")
 			if err != nil {
-				statuses[0]++
+				if statuses[0]++; statuses[0] < 5 {
+					t.Error(err)
+				}
 				continue
 			}
 			statuses[response.StatusCode]++
 			_ = response.Body.Close()
 		}
 	}()
-	for _, step := range []string{"replaced", "replaced back"} {
+	fetched, takesOver, _ := strings.Cut(samples[2], "$ envoy")
+	for epoch, version := range []string{"v0.2.0", "v0.1.0"} {
+		s.sample(t, strings.ReplaceAll(fetched, "v0.2.0", version))
 		_ = backend.Process.Signal(syscall.SIGTERM)
 		if err := backend.Wait(); err != nil {
-			t.Errorf("%s: %v", step, err)
+			t.Errorf("%s: %v", version, err)
 		}
 		backend = s.backend(t)
+		next := s.envoy(t, "$ envoy"+strings.ReplaceAll(takesOver, "epoch 1", fmt.Sprint("epoch ", epoch+1))+base)
+		select {
+		case err := <-envoy.ended: // which the next one has told to end
+			if err != nil {
+				t.Errorf("%s: %v", version, err)
+			}
+		case err := <-next.ended:
+			t.Fatalf("%s: %v\n%s", version, err, read(t, next.log))
+		}
+		envoy = next
 	}
 	close(done)
 	statuses := <-asked
-	t.Logf("answers while the backend was replaced and replaced back: %v", statuses)
-	if statuses[0] > 0 || statuses[429] == 0 || len(statuses) > 2 || statuses[503] > 10 {
+	minutes := int(time.Since(began).Minutes()) + 2
+	t.Logf("answers while all was upgraded, and went back: %v in %v", statuses, time.Since(began).Round(time.Second/10))
+	if statuses[0] > 0 || statuses[429] == 0 || len(statuses) > 2 || statuses[503] > 10*minutes {
 		t.Errorf("%v: some requests had no answer, or passed a limit that was used up", statuses)
 	}
+	_ = envoy.Process.Signal(syscall.SIGTERM)
 	_ = backend.Process.Signal(syscall.SIGTERM)
-	if err := backend.Wait(); err != nil {
+	if err := errors.Join(<-envoy.ended, backend.Wait()); err != nil {
 		t.Error(err)
+	}
+	if cmd := s.typed(t.Context(), "curl -fsSLO "+files+"/weir/v0.3.0/weir_linux_amd64.tar.gz && curl -fsSL "+files+
+		"/weir/v0.3.0/checksums.txt | sha256sum -c --ignore-missing"); cmd.Run() == nil {
+		t.Error("a file that is not the checksum's is taken")
+	}
+}
+
+// envoyProcess is an Envoy that a test has started.
+type envoyProcess struct {
+	*exec.Cmd
+	ended chan error // gets the process's end
+	log   string
+}
+
+// envoy starts a sample's Envoy, and waits until it listens.
+func (s *shell) envoy(t *testing.T, sample string) *envoyProcess {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), "envoy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := strings.TrimPrefix(strings.Join(strings.Fields(sample), " "), "$ ")
+	p := &envoyProcess{s.typed(context.Background(), "exec "+command), make(chan error, 1), log.Name()}
+	p.Stdout, p.Stderr = log, log
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- errors.Join(p.Wait(), log.Close()) }()
+	t.Cleanup(func() { _ = p.Process.Kill() })
+	for deadline := time.Now().Add(time.Minute); ; {
+		if conn, err := net.Dial("tcp", s.ready["quickstart.yaml"]); err == nil {
+			_ = conn.Close()
+			return p
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%v\n%s", err, read(t, p.log))
+		}
 	}
 }
 

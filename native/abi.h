@@ -28,36 +28,38 @@ enum { ATTRIBUTE_SOURCE_ADDRESS = 24, ATTRIBUTE_ROUTE_NAME = 61 }; // attributes
 #define CB(name) envoy_dynamic_module_callback_##name
 #define ON(name) envoy_dynamic_module_on_##name
 
-// Calls that Envoy answers. filter is a stream's object in Envoy, config a configuration's.
-void CB(log)(log_level level, bytes message);
-uint32_t CB(get_concurrency)(void);
-int CB(http_filter_config_define_counter)(void* config, bytes name, bytes* labels, size_t n, size_t* id);
-int CB(http_filter_config_define_gauge)(void* config, bytes name, bytes* labels, size_t n, size_t* id);
-int CB(http_filter_config_increment_counter)(void* config, size_t id, bytes* values, size_t n, uint64_t by);
-int CB(http_filter_config_set_gauge)(void* config, size_t id, bytes* values, size_t n, uint64_t value);
-bool CB(http_get_header)(void* filter, header_map map, bytes name, bytes* value, size_t index, size_t* count);
-size_t CB(http_get_headers_size)(void* filter, header_map map);
-bool CB(http_get_headers)(void* filter, header_map map, field* headers);
-bool CB(http_add_header)(void* filter, header_map map, bytes name, bytes value);
-bool CB(http_set_header)(void* filter, header_map map, bytes name, bytes value);
-void CB(http_clear_route_cache)(void* filter);
-void CB(http_send_response)(void* filter, uint32_t status, field* headers, size_t n, bytes body, bytes details);
-size_t CB(http_get_body_size)(void* filter, body_kind body);
-size_t CB(http_get_body_chunks_size)(void* filter, body_kind body);
-bool CB(http_get_body_chunks)(void* filter, body_kind body, bytes* chunks);
-bool CB(http_append_body)(void* filter, body_kind body, bytes data);
-bool CB(http_drain_body)(void* filter, body_kind body, size_t n);
-bool CB(http_filter_get_attribute_string)(void* filter, int attribute, bytes* value);
-bool CB(http_filter_get_attribute_int)(void* filter, int attribute, uint64_t* value);
-uint32_t CB(http_filter_get_worker_index)(void* filter);
-void CB(http_filter_continue_decoding)(void* filter);
-void* CB(http_filter_scheduler_new)(void* filter);
-void CB(http_filter_scheduler_commit)(void* scheduler, uint64_t event);
-void CB(http_filter_scheduler_delete)(void* scheduler);
-void* CB(http_filter_config_scheduler_new)(void* config);
-void CB(http_filter_config_scheduler_commit)(void* scheduler, uint64_t event);
-void CB(http_filter_config_scheduler_delete)(void* scheduler);
-int CB(http_filter_config_http_callout)(void* config, uint64_t* id, bytes cluster, field* headers, size_t n, bytes body,
+// Calls that Envoy answers. filter is a stream's object in Envoy, config a configuration's. An Envoy that
+// lacks some still loads the library, which then says so (config.c).
+#define WEAK __attribute__((weak))
+WEAK void CB(log)(log_level level, bytes message);
+WEAK uint32_t CB(get_concurrency)(void);
+WEAK int CB(http_filter_config_define_counter)(void* config, bytes name, bytes* labels, size_t n, size_t* id);
+WEAK int CB(http_filter_config_define_gauge)(void* config, bytes name, bytes* labels, size_t n, size_t* id);
+WEAK int CB(http_filter_config_increment_counter)(void* config, size_t id, bytes* values, size_t n, uint64_t by);
+WEAK int CB(http_filter_config_set_gauge)(void* config, size_t id, bytes* values, size_t n, uint64_t value);
+WEAK bool CB(http_get_header)(void* filter, header_map map, bytes name, bytes* value, size_t index, size_t* count);
+WEAK size_t CB(http_get_headers_size)(void* filter, header_map map);
+WEAK bool CB(http_get_headers)(void* filter, header_map map, field* headers);
+WEAK bool CB(http_add_header)(void* filter, header_map map, bytes name, bytes value);
+WEAK bool CB(http_set_header)(void* filter, header_map map, bytes name, bytes value);
+WEAK void CB(http_clear_route_cache)(void* filter);
+WEAK void CB(http_send_response)(void* filter, uint32_t status, field* headers, size_t n, bytes body, bytes details);
+WEAK size_t CB(http_get_body_size)(void* filter, body_kind body);
+WEAK size_t CB(http_get_body_chunks_size)(void* filter, body_kind body);
+WEAK bool CB(http_get_body_chunks)(void* filter, body_kind body, bytes* chunks);
+WEAK bool CB(http_append_body)(void* filter, body_kind body, bytes data);
+WEAK bool CB(http_drain_body)(void* filter, body_kind body, size_t n);
+WEAK bool CB(http_filter_get_attribute_string)(void* filter, int attribute, bytes* value);
+WEAK bool CB(http_filter_get_attribute_int)(void* filter, int attribute, uint64_t* value);
+WEAK uint32_t CB(http_filter_get_worker_index)(void* filter);
+WEAK void CB(http_filter_continue_decoding)(void* filter);
+WEAK void* CB(http_filter_scheduler_new)(void* filter);
+WEAK void CB(http_filter_scheduler_commit)(void* scheduler, uint64_t event);
+WEAK void CB(http_filter_scheduler_delete)(void* scheduler);
+WEAK void* CB(http_filter_config_scheduler_new)(void* config);
+WEAK void CB(http_filter_config_scheduler_commit)(void* scheduler, uint64_t event);
+WEAK void CB(http_filter_config_scheduler_delete)(void* scheduler);
+WEAK int CB(http_filter_config_http_callout)(void* config, uint64_t* id, bytes cluster, field* headers, size_t n, bytes body,
                                         uint64_t timeout_millis);
 
 // Hooks that Envoy calls. module is what the module made of it.

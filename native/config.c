@@ -42,7 +42,11 @@ static void failed(vm* v) {
 }
 
 static vm* vm_new(domain* d, int index) {
-  vm* v = calloc(1, sizeof *v);
+  vm* v = memory_reserve(sizeof *v, memory_offset);
+  if (!v) {
+    say(LOG_ERROR, "weir: there is no memory for a VM: each reserves 8 GiB of addresses");
+    return NULL;
+  }
   pthread_mutex_init(&v->lock, NULL);
   v->domain = d;
   v->index = index;
@@ -56,7 +60,15 @@ static void vm_free(vm* v) {
   vm_stop(v);
   free(v->listed.headers);
   pthread_mutex_destroy(&v->lock);
-  free(v);
+  memory_release(v, memory_offset);
+}
+
+static void domain_free(domain* d) {
+  for (int i = 0; i < d->workers && d->vms[i]; i++) vm_free(d->vms[i]);
+  callouts_drop(d);
+  shared_free(d->shared);
+  free(d->id);
+  free(d);
 }
 
 static domain* domain_new(const char* id, size_t size) {
@@ -66,19 +78,13 @@ static domain* domain_new(const char* id, size_t size) {
   d->shared = shared_new();
   d->workers = workers;
   for (int i = 0; i < workers; i++) {
-    d->vms[i] = vm_new(d, i);
+    if (!(d->vms[i] = vm_new(d, i))) {
+      domain_free(d);
+      return NULL;
+    }
     vm_start(d->vms[i]);
   }
   return d;
-}
-
-static void domain_free(domain* d) {
-  domain_forget(d);
-  for (int i = 0; i < d->workers; i++) vm_free(d->vms[i]);
-  callouts_drop(d);
-  shared_free(d->shared);
-  free(d->id);
-  free(d);
 }
 
 // is_done reports whether a domain without a configuration has nothing left to do.
@@ -99,14 +105,15 @@ static void serve_orphans(config* through) {
     next = domain_next(d);
     if (!domain_orphaned(d)) continue;
     serve(d, through);
-    if (is_done(d)) domain_free(d);
+    if (!is_done(d)) continue;
+    domain_forget(d);
+    domain_free(d);
   }
 }
 
 // free_orphans ends them when Envoy has no configuration to make callouts with any more.
 static void free_orphans(void) {
-  for (domain *d = domain_next(NULL), *next; d; d = next) {
-    next = domain_next(d);
+  for (domain* d; (d = domain_take());) {
     if (!is_done(d)) say(LOG_WARN, "weir: the last filter has gone, and what vm_id %s had not pushed yet is lost", d->id);
     domain_free(d);
   }
@@ -167,6 +174,7 @@ static bool reads_metadata(bytes text) {
 // try configures a VM that nobody uses. A configuration that ends it leaves the others alone.
 static bool try(config* c) {
   vm* v = vm_new(c->domain, -1);
+  if (!v) return false;
   pthread_mutex_lock(&v->lock);
   const bool accepted = vm_start(v) && vm_configure(v, c, c->id, c->text.size);
   pthread_mutex_unlock(&v->lock);
@@ -223,6 +231,11 @@ static void leave(config* c) {
 static pthread_t main_thread;
 
 const char* ON(program_init)(void) {
+  // Envoy 1.36 and 1.37 lack these calls, 1.39 has them.
+  if (!CB(http_filter_config_http_callout) || !CB(http_filter_config_increment_counter) || !CB(http_filter_get_worker_index) || !CB(get_concurrency)) {
+    say(LOG_CRITICAL, "weir: the native form needs Envoy 1.39 or 1.40, and this Envoy lacks calls that it makes; the wasm form runs here");
+    return NULL;
+  }
   main_thread = pthread_self();
   Z_weir_init_module();
   timer_start();
@@ -242,12 +255,11 @@ const void* ON(http_filter_config_new)(void* envoy, bytes name, bytes text) {
     say(LOG_ERROR, "weir: configuration refused: it reads dynamic metadata, as verified claims are, which a dynamic module can't; the wasm form can");
     return NULL;
   }
-  config* c = calloc(1, sizeof *c);
-  *c = (config){.envoy = envoy, .id = ++ids, .policy = policy, .text = {memcpy(malloc(text.size + 1), text.data, text.size), text.size}};
-  c->scheduler = CB(http_filter_config_scheduler_new)(envoy);
   domain* d = domain_find(name.data, id_size);
-  if (!d) d = domain_new(name.data, id_size);
-  c->domain = d;
+  if (!d && !(d = domain_new(name.data, id_size))) return NULL;
+  config* c = calloc(1, sizeof *c);
+  *c = (config){.domain = d, .envoy = envoy, .id = ++ids, .policy = policy, .text = {memcpy(malloc(text.size + 1), text.data, text.size), text.size}};
+  c->scheduler = CB(http_filter_config_scheduler_new)(envoy);
   const bool accepted = try(c);
   // From here on there is a configuration in the domain, so that leave ends it.
   domain_enter(d, c);

@@ -27,6 +27,7 @@ domain* domain_find(const char* id, size_t size) {
   register_lock();
   domain* d = domains;
   while (d && (strlen(d->id) != size || memcmp(d->id, id, size) != 0)) d = d->next;
+  if (d) d->awaited = true;
   register_unlock();
   return d;
 }
@@ -48,6 +49,7 @@ void domain_enter(domain* d, config* c) {
   }
   c->next = d->configs;
   d->configs = c;
+  d->awaited = false;
   register_unlock();
 }
 
@@ -65,6 +67,16 @@ void domain_forget(domain* d) {
   while (*at && *at != d) at = &(*at)->next;
   if (*at) *at = d->next;
   register_unlock();
+}
+
+domain* domain_take(void) {
+  register_lock();
+  domain** at = &domains;
+  while (*at && ((*at)->configs || (*at)->awaited)) at = &(*at)->next;
+  domain* taken = *at;
+  if (taken) *at = taken->next;
+  register_unlock();
+  return taken;
 }
 
 bool domain_orphaned(domain* d) {

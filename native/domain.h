@@ -16,6 +16,7 @@ struct domain {
   char* id;
   shared* shared;
   config* configs;     // guarded by the register's lock
+  bool awaited;        // a configuration is being made for it; guarded by it too
   callout* outbox;     // to be made on the main thread; guarded by it too
   int under_way;       // callouts that Envoy has; the main thread's
   _Atomic bool posted; // a tick is on its way to the main thread
@@ -40,13 +41,15 @@ struct config {
 void register_lock(void);
 void register_unlock(void);
 
+// domain_find finds a domain for a configuration that is being made, and keeps it until domain_enter.
 domain* domain_find(const char* id, size_t size);
 // domain_next is the domain after another, the first after NULL. Domains come and go on the main thread.
 domain* domain_next(domain*);
 void domain_enter(domain*, config*);
 void domain_leave(config*);
-// domain_forget takes a domain out of the list.
+// domain_forget takes a domain out of the list, domain_take any that has no configuration and gets none.
 void domain_forget(domain*);
+domain* domain_take(void);
 // domain_orphaned reports whether a domain has no configuration.
 bool domain_orphaned(domain*);
 

@@ -37,12 +37,20 @@ uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...) {
   return i + 1;
 }
 
+// The description lies at a multiple of this, which no object's part before it exceeds.
+enum { lead = 4096 };
+
+void* memory_reserve(size_t size, size_t offset) {
+  if (offset > lead || size - offset > memory_distance) abort(); // with the first VM, or never
+  char* start = mmap(NULL, lead + memory_distance + reserved, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
+  return start == MAP_FAILED ? NULL : start + lead - offset;
+}
+
+void memory_release(void* object, size_t offset) { munmap((char*)object + offset - lead, lead + memory_distance + reserved); }
+
 void wasm_rt_allocate_memory(wasm_rt_memory_t* m, uint32_t initial_pages, uint32_t max_pages) {
   const uint32_t most = most_memory / page;
-  *m = (wasm_rt_memory_t){.max_pages = max_pages < most ? max_pages : most};
-  void* data = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) wasm_rt_trap(TRAP_NO_MEMORY);
-  m->data = data;
+  *m = (wasm_rt_memory_t){.data = MEMORY(m), .max_pages = max_pages < most ? max_pages : most};
   if (wasm_rt_grow_memory(m, initial_pages) == (uint32_t)-1) wasm_rt_trap(TRAP_NO_MEMORY);
 }
 
@@ -55,7 +63,8 @@ uint32_t wasm_rt_grow_memory(wasm_rt_memory_t* m, uint32_t delta) {
 }
 
 void wasm_rt_free_memory(wasm_rt_memory_t* m) {
-  if (m->data) munmap(m->data, reserved);
+  // The next instance finds zeros again.
+  if (m->data) madvise(m->data, reserved, MADV_DONTNEED);
 }
 
 void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t* t, uint32_t elements, uint32_t max_elements) {

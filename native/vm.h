@@ -92,7 +92,8 @@ void vm_tick(vm*, root*);
 root* vm_root(vm*, uint32_t id);
 void vm_remove(vm*, root*);
 
-static inline uint8_t* vm_memory(vm* v) { return v->instance.w2c_memory.data; }
+enum { memory_offset = offsetof(vm, instance) + offsetof(Z_weir_instance_t, w2c_memory) };
+static inline uint8_t* vm_memory(vm* v) { return MEMORY(&v->instance.w2c_memory); }
 // vm_bytes are bytes of the module's memory. What reaches beyond it traps.
 static inline bytes vm_bytes(vm* v, uint32_t at, uint32_t size) {
   if ((uint64_t)at + size > v->instance.w2c_memory.size) wasm_rt_trap(WASM_RT_TRAP_OOB);

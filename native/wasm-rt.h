@@ -59,8 +59,12 @@ static const wasm_rt_funcref_t wasm_rt_funcref_null_value = {0, NULL, NULL};
 typedef void* wasm_rt_externref_t;
 static const wasm_rt_externref_t wasm_rt_externref_null_value = NULL;
 
+// A memory lies at this distance behind its description. It never moves.
+enum { memory_distance = 65536 };
+#define MEMORY(memory) ((uint8_t*)(memory) + memory_distance)
+
 typedef struct {
-  uint8_t* data; // never moves
+  uint8_t* data;
   uint32_t pages, max_pages;
   uint32_t size;
 } wasm_rt_memory_t;
@@ -80,6 +84,11 @@ static inline bool wasm_rt_is_initialized(void) { return true; }
 // wasm_rt_register_func_type gives types that are equal the same number. It is called before there
 // are threads.
 uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...);
+
+// memory_reserve gives an object of so many bytes, all zero, room for the memory that is described at an
+// offset in it. It returns NULL if that can't be had.
+void* memory_reserve(size_t size, size_t offset);
+void memory_release(void* object, size_t offset);
 
 void wasm_rt_allocate_memory(wasm_rt_memory_t*, uint32_t initial_pages, uint32_t max_pages);
 uint32_t wasm_rt_grow_memory(wasm_rt_memory_t*, uint32_t pages);

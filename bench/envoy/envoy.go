@@ -28,7 +28,7 @@ type options struct {
 	dir, plugin, native, weir, ratelimit string
 	envoy                                string
 	requests, rounds, processes          int
-	connections, rate, streams           int
+	connections, rate, streams, workers  int
 	only                                 string
 	quick, dry                           bool
 }
@@ -47,6 +47,7 @@ func main() {
 	flag.IntVar(&o.connections, "connections", 16, "how many connections have a request at the same time")
 	flag.IntVar(&o.rate, "rate", 5000, "how many requests a second are sent where latencies are measured")
 	flag.IntVar(&o.streams, "streams", 1000, "how many streams are open where their memory is measured")
+	flag.IntVar(&o.workers, "workers", 1, "how many worker threads each Envoy has; with more than one it shares its processors with what asks it")
 	flag.StringVar(&o.only, "only", "", "measure only the variants whose `names` match this regular expression and what they are compared with, and write nothing")
 	flag.BoolVar(&o.quick, "quick", false, "measure so little that the figures say nothing, and write nothing")
 	flag.BoolVar(&o.dry, "dry", false, "write nothing")
@@ -64,8 +65,8 @@ func run(ctx context.Context, o *options) error {
 	if o.quick {
 		o.requests, o.rounds, o.processes = 200, 1, 1
 	}
-	if o.requests < o.connections || o.rounds < 1 || o.processes < 1 || o.connections < 1 || o.rate < 1 || o.streams < 1 {
-		return errors.New("want at least one of -rounds, -processes, -connections, -rate and -streams, and as many -requests as -connections")
+	if o.requests < o.connections || o.rounds < 1 || o.processes < 1 || o.connections < 1 || o.rate < 1 || o.streams < 1 || o.workers < 1 {
+		return errors.New("want at least one of -rounds, -processes, -connections, -rate, -streams and -workers, and as many -requests as -connections")
 	}
 	chosen, err := choose(o.only)
 	if err != nil {

@@ -22,9 +22,9 @@ func TestQuick(t *testing.T) {
 		return // make test-fast
 	}
 	o := &options{
-		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, requests: 40, rounds: 2, processes: 1, rate: 400, streams: 20,
+		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, workers: 1, requests: 40, rounds: 2, processes: 1, rate: 400, streams: 20,
 	}
-	chosen, err := choose("^(local|weir|local-refuses|events-tokens)$")
+	chosen, err := choose("^(local|weir|native-nothing|local-refuses|events-tokens)$")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestQuick(t *testing.T) {
 			t.Errorf("%s: %+v", m.Name, m.Start)
 		}
 	}
-	if got := strings.Join(names, " "); got != "none weir local direct local-refuses events events-tokens" {
+	if got := strings.Join(names, " "); got != "none native-nothing weir local direct local-refuses events events-tokens" {
 		t.Errorf("measured %s", got)
 	}
 }
@@ -99,7 +99,7 @@ func given(t *testing.T) *figures {
 		},
 	}
 	for i, m := range f.Variants {
-		m.latencies = []latency{{100 + float64(i), 1000 * float64(i+1)}}
+		m.latencies = []latency{{100 + float64(i), 1000 * float64(i+1), 2000 * float64(i+1)}}
 	}
 	if err := f.summarize(); err != nil {
 		t.Fatal(err)

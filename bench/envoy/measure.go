@@ -41,7 +41,7 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 	if b.fs, err = procfs.NewDefaultFS(); err != nil {
 		return nil, fmt.Errorf("processor time, which /proc tells on Linux: %w", err)
 	}
-	if b.processor, err = pin(ctx, b.fs); err != nil {
+	if b.processor, err = pin(ctx, b.fs, o.workers); err != nil {
 		return nil, err
 	}
 	if b.s, err = openSite(ctx, o, chosen); err != nil {
@@ -136,7 +136,7 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 		return nil, err
 	}
 	begin := time.Now()
-	e, err := envoytest.Start(ctx, envoytest.Options{Binary: b.binary, Dir: dir, Bootstrap: bootstrap, Prefix: []string{"taskset", "-c", b.processor}})
+	e, err := envoytest.Start(ctx, envoytest.Options{Binary: b.binary, Dir: dir, Bootstrap: bootstrap, Workers: b.o.workers, Prefix: []string{"taskset", "-c", b.processor}})
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (p *proxy) wait(ctx context.Context) (l latency, err error) {
 		return l, err
 	}
 	at := func(share float64) float64 { return took[min(int(share*float64(len(took))), len(took)-1)] }
-	return latency{at(0.5), at(0.99)}, nil
+	return latency{at(0.5), at(0.99), at(0.999)}, nil
 }
 
 func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {

@@ -63,7 +63,7 @@ func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
 
 // pin gives one processor to Envoy and the others to this process, to what it starts, and so to
 // what asks and answers Envoy. It returns Envoy's for taskset.
-func pin(ctx context.Context, fs procfs.FS) (envoy string, err error) {
+func pin(ctx context.Context, fs procfs.FS, workers int) (envoy string, err error) {
 	self, err := fs.Self()
 	if err != nil {
 		return "", err
@@ -75,6 +75,9 @@ func pin(ctx context.Context, fs procfs.FS) (envoy string, err error) {
 	allowed := status.CpusAllowedList
 	if len(allowed) < 2 {
 		return "", fmt.Errorf("want two processors, one for Envoy and one for what asks it, got %v", allowed)
+	}
+	if workers > 1 {
+		return "0-" + strconv.FormatUint(slices.Max(allowed), 10), nil
 	}
 	var rest []string
 	for _, n := range allowed[:len(allowed)-1] {

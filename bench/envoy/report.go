@@ -55,9 +55,9 @@ type begun struct {
 	memory
 }
 
-// latency is how long clients of a process waited for answers, in µs: half of them, and 99 of 100, at
-// most.
-type latency struct{ p50, p99 float64 }
+// latency is how long clients of a process waited for answers, in µs: half of them, 99 of 100, and 999
+// of 1,000, at most.
+type latency struct{ p50, p99, p999 float64 }
 
 // measured is a variant's.
 type measured struct {
@@ -78,9 +78,11 @@ type measured struct {
 	// ModuleBytes is the size of the plugin.
 	ModuleBytes int64 `json:"module_bytes,omitempty"`
 	Wasm        bool  `json:"wasm"`
-	// P50 and P99 are how long clients waited for answers, in µs: half of them, and 99 of 100, at most.
-	P50 page.Spread `json:"p50_us,omitzero"`
-	P99 page.Spread `json:"p99_us,omitzero"`
+	// P50 to P999 are how long clients waited for answers, in µs: half of them, 99 of 100, and 999 of
+	// 1,000, at most.
+	P50  page.Spread `json:"p50_us,omitzero"`
+	P99  page.Spread `json:"p99_us,omitzero"`
+	P999 page.Spread `json:"p999_us,omitzero"`
 	// Held is how much memory of its own the process has for each open stream, in KiB.
 	Held *page.Spread `json:"held_kib,omitempty"`
 	// Processes are Envoy's times of a request in each round of each process.
@@ -150,6 +152,7 @@ func (f *figures) summarize() error {
 		} else {
 			m.P50 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p50 }))
 			m.P99 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p99 }))
+			m.P999 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p999 }))
 		}
 		if base != nil {
 			m.More, m.Share = spreadOf(more), spreadOf(share)
@@ -227,10 +230,10 @@ func (f *figures) String() string {
 			continue
 		}
 		if rows++; rows == 1 {
-			page.Row(&b, "", fmt.Sprintf("latency at %s requests a second", page.Thousands(float64(f.Rate))), "half of the answers", "10–90 %", "99 of 100", "10–90 %")
-			page.Row(&b, "---", "--:", "--:", "--:", "--:")
+			page.Row(&b, "", fmt.Sprintf("latency at %s requests a second", page.Thousands(float64(f.Rate))), "half of the answers", "10–90 %", "99 of 100", "10–90 %", "999 of 1,000", "10–90 %")
+			page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:")
 		}
-		page.Row(&b, m.Title, whole(m.P50.Median), wholes(m.P50), whole(m.P99.Median), wholes(m.P99))
+		page.Row(&b, m.Title, whole(m.P50.Median), wholes(m.P50), whole(m.P99.Median), wholes(m.P99), whole(m.P999.Median), wholes(m.P999))
 	}
 	for _, m := range f.Variants {
 		if m.Held == nil {

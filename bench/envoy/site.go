@@ -24,8 +24,8 @@ const host = "127.0.0.1"
 // that they talk to.
 type site struct {
 	// scratch is a folder of its own.
-	scratch                        string
-	plugin, native, nothing, floor string
+	scratch                                string
+	plugin, native, nothing, floor, module string
 	// upstream is a port.
 	upstream int
 	services map[string]*service
@@ -99,6 +99,13 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
 		}
 	}
+	s.module = filepath.Join(s.scratch, "nothing.so")
+	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.name == "native-nothing" }) {
+		if err := compile(ctx, o.dir, s.module); err != nil {
+			return err
+		}
+		probe.module = s.module
+	}
 	others := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == "" }
 	if !slices.ContainsFunc(chosen, others) {
 		return nil
@@ -117,6 +124,15 @@ func assemble(ctx context.Context, dir, module string) error {
 	text := filepath.Join(dir, strings.TrimSuffix(filepath.Base(module), ".wasm")+".wat")
 	if said, err := exec.CommandContext(ctx, tool, text, "-o", module).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", text, err, said)
+	}
+	return nil
+}
+
+// compile makes the dynamic module that does nothing.
+func compile(ctx context.Context, dir, module string) error {
+	source := filepath.Join(dir, "envoy", "module", "nothing.c")
+	if said, err := exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(dir, "..", "native"), source, "-o", module).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", source, err, said)
 	}
 	return nil
 }

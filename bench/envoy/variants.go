@@ -64,6 +64,8 @@ var variants = []*variant{
 	{name: none, title: "no filter", status: http.StatusOK},
 	{name: "nothing", title: "a Wasm filter that does nothing", base: none, status: http.StatusOK,
 		wasm: nothingFile, filters: func(s *site) []object { return wasm(nothingFile(s), nil) }},
+	{name: "native-nothing", title: "a dynamic module that does nothing", base: none, status: http.StatusOK,
+		wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "") }},
 	{name: "floor", title: "the floor: Weir's host calls alone", base: none, status: http.StatusOK,
 		decorated: true, wasm: floorFile, filters: func(s *site) []object { return wasm(floorFile(s), nil) }},
 	{name: "floor-bare", title: "the floor, no response headers", base: none, status: http.StatusOK,
@@ -165,6 +167,7 @@ func pluginFile(s *site) string  { return s.plugin }
 func nothingFile(s *site) string { return s.nothing }
 func floorFile(s *site) string   { return s.floor }
 func nativeFile(s *site) string  { return s.native }
+func moduleFile(s *site) string  { return s.module }
 
 // rule counts for each x-user. More is merged into it.
 func rule(limit int, more object) object {
@@ -195,12 +198,16 @@ func native(more object) func(*site) []object {
 		if err != nil {
 			return nil // it is made of strings and numbers
 		}
-		return []object{{"name": "native", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
-			"dynamic_module_config": object{"module": object{"local": object{"filename": s.native}}, "do_not_close": true},
-			"filter_name":           "bench",
-			"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}),
-		})}}
+		return module(s.native, string(text))
 	}
+}
+
+func module(file, configuration string) []object {
+	return []object{{"name": "native", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
+		"dynamic_module_config": object{"module": object{"local": object{"filename": file}}, "do_not_close": true},
+		"filter_name":           "bench",
+		"filter_config":         envoytest.Typed("google.protobuf.StringValue", object{"value": configuration}),
+	})}}
 }
 
 // token is a JSON Web Token of 300 bytes, signed by nobody.

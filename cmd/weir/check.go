@@ -61,7 +61,7 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	if printed == nil {
 		return fmt.Errorf("%w: --format: want text, json or github, got %q", errUsage, *format)
 	}
-	out := printed(env.stdout)
+	out := printed(env)
 	refused, configurations := 0, 0
 	checked := 0
 	checkOne := func(name string, read func(name string, content []byte) *check.Report, passed bool) {
@@ -168,10 +168,10 @@ type findings interface {
 	end() error
 }
 
-var newFindings = map[string]func(w io.Writer) findings{
-	"text":   func(w io.Writer) findings { return textFindings{w} },
-	"json":   func(w io.Writer) findings { return &jsonFindings{w: w, all: []jsonFinding{}} },
-	"github": func(w io.Writer) findings { return githubFindings{w} },
+var newFindings = map[string]func(env environment) findings{
+	"text":   func(env environment) findings { return textFindings{env} },
+	"json":   func(env environment) findings { return &jsonFindings{w: env.stdout, all: []jsonFinding{}} },
+	"github": func(env environment) findings { return githubFindings{env.stdout} },
 }
 
 // message is a finding without its place. There is no place in a file that can't be read.
@@ -190,25 +190,32 @@ func place(f *check.Finding) string {
 	return fmt.Sprintf(":%d:%d", f.Line, f.Column)
 }
 
-type textFindings struct{ w io.Writer }
+type textFindings struct{ env environment }
 
 func (t textFindings) file(name string, report *check.Report) {
-	for i := range report.Findings {
-		f := &report.Findings[i]
-		warning := ""
-		if f.Warning {
-			warning = "warning: "
+	w := t.env.stdout
+	// Mistakes come last, where a terminal still shows them.
+	for _, warnings := range [...]bool{true, false} {
+		for i := range report.Findings {
+			f := &report.Findings[i]
+			if f.Warning != warnings {
+				continue
+			}
+			at, warning := colored(t.env, w, red, name+place(f)+":"), ""
+			if f.Warning {
+				at, warning = name+place(f)+":", colored(t.env, w, yellow, "warning:")+" "
+			}
+			fmt.Fprintf(w, "%s %s%s\n", at, warning, message(f))
 		}
-		fmt.Fprintf(t.w, "%s%s: %s%s\n", name, place(f), warning, message(f))
 	}
 	switch n := report.Configurations; {
 	case report.Refused():
 	case n == 0:
-		fmt.Fprintf(t.w, "%s: no configuration\n", name)
+		fmt.Fprintf(w, "%s: no configuration\n", name)
 	case n == 1:
-		fmt.Fprintf(t.w, "%s: ok\n", name)
+		fmt.Fprintf(w, "%s: ok\n", name)
 	default:
-		fmt.Fprintf(t.w, "%s: ok, %d configurations\n", name, n)
+		fmt.Fprintf(w, "%s: ok, %d configurations\n", name, n)
 	}
 }
 

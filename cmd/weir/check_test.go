@@ -70,8 +70,8 @@ func TestCheckFiles(t *testing.T) {
 		"GitHub":           {[]string{"--format", "github", "-"}, bad, 1, "::error file=-,line=1,col=21::" + noName + "\n::error file=-,line=2,col=37::" + noWindow + "\n", "weir check: configuration refused: 1 of 1\n"},
 		"GitHub's escapes": {[]string{"--format", "github", badFile}, "", 1, "::error file=" + dir + "/a%2Cb%3Ac.yaml,line=1,col=8::rules: want 1 to 256 rules, got 0\n", "weir check: configuration refused: 1 of 1\n"},
 		"GitHub's warning": {[]string{"--format", "github", "-"}, warn, 0, "::warning file=-,line=1,col=72::" + hidden + "\n", ""},
-		"no such format":   {[]string{"--format", "sarif", "-"}, good, 2, "", "weir check: usage: --format: want text, json or github, got \"sarif\"\nweir check --help says more.\n"},
-		"no files":         {nil, good, 2, "", "weir check: usage: want the names of files, or - for standard input\nweir check --help says more.\n"},
+		"no such format":   {[]string{"--format", "sarif", "-"}, good, 2, "", "weir check --help says more.\nweir check: usage: --format: want text, json or github, got \"sarif\"\n"},
+		"no files":         {nil, good, 2, "", "weir check --help says more.\nweir check: usage: want the names of files, or - for standard input\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

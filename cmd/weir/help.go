@@ -91,6 +91,7 @@ Environment:
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
+		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }
@@ -131,9 +132,9 @@ Commands:
 
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
 	}
-	b.WriteString(`  help      print this, or with the name of a command what that does
+	b.WriteString(`  help       print this, or with the name of a command what that does
 
 weir COMMAND --help prints a command's flags, and examples.
 `)

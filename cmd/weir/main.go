@@ -69,7 +69,8 @@ func run(ctx context.Context, args []string, env environment) int {
 	}
 	c := find(name)
 	if c == nil {
-		fmt.Fprintf(env.stderr, "weir: unknown command %.80q%s\n\n%s", name, suggestCommand(name), usage())
+		// The mistake comes last, where a terminal still shows it.
+		fmt.Fprintf(env.stderr, "%s\n%s unknown command %.80q%s\n", usage(), colored(env, env.stderr, red, "weir:"), name, suggestCommand(name))
 		return 2
 	}
 	err := c.run(ctx, args[1:], env)
@@ -77,11 +78,25 @@ func run(ctx context.Context, args []string, env environment) int {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.Is(err, errUsage):
-		fmt.Fprintf(env.stderr, "weir %s: %v\nweir %s --help says more.\n", name, err, name)
+		fmt.Fprintf(env.stderr, "weir %s --help says more.\n%s %v\n", name, colored(env, env.stderr, red, "weir "+name+":"), err)
 		return 2
 	}
-	fmt.Fprintf(env.stderr, "weir %s: %v\n", name, err)
+	fmt.Fprintf(env.stderr, "%s %v\n", colored(env, env.stderr, red, "weir "+name+":"), err)
 	return 1
+}
+
+// Colours of a terminal, for mistakes and for warnings.
+const (
+	red    = "31"
+	yellow = "33"
+)
+
+// colored is a text in a colour where out is a terminal, and nobody wants none: see https://no-color.org.
+func colored(env environment, out io.Writer, color, text string) string {
+	if terminalOf(out) == nil || env.getenv("NO_COLOR") != "" || env.getenv("TERM") == "dumb" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
 // parseFlags parses a command's arguments. Other arguments than flags are an error unless operands

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -25,8 +27,9 @@ const (
   weir top shop per-user --follow
 
 Shows the keys that asked for most hits in the last minute or two, and those that were refused most, beside
-what they did in the last ten seconds. A worker that has been silent for 15 seconds is not counted.
-Keys are hashes unless their rule says otherwise with reveal. Flags may come anywhere.
+what they did in the last ten seconds. Of more than ten rules it shows the ten that refuse most. A
+worker that has been silent for 15 seconds is not counted. Keys are hashes unless
+their rule says otherwise with reveal. Flags may come anywhere.
 `
 	reportUsage = `NAMESPACE RULE
 
@@ -36,6 +39,8 @@ Says what share of requests and keys a shadow rule would refuse, which keys are 
 limit that refuses at most 0.1 %, and from which keys that was made. Of an enforced rule it says what
 it has refused.
 `
+	// mostRules are shown of many: those that refuse most.
+	mostRules = 10
 	// followEvery is how often --follow asks.
 	followEvery = 2 * time.Second
 )
@@ -146,8 +151,16 @@ func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Wr
 // describe prints the first keys of each rule.
 func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 	fmt.Fprintln(out, reported(top))
-	for i := range top.Rules {
-		r := &top.Rules[i]
+	rules := slices.Clone(top.Rules)
+	if len(rules) > mostRules {
+		slices.SortStableFunc(rules, func(a, b server.TopRule) int {
+			return cmp.Or(cmp.Compare(b.ShareRefused*b.RequestsPerSecond, a.ShareRefused*a.RequestsPerSecond), cmp.Compare(b.RequestsPerSecond, a.RequestsPerSecond))
+		})
+		rules = rules[:mostRules]
+		defer fmt.Fprintf(out, "\nand %d rules that refuse less; with its name behind the namespace a rule is shown alone\n", len(top.Rules)-mostRules)
+	}
+	for i := range rules {
+		r := &rules[i]
 		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(r), rate(r.RequestsPerSecond),
 			rate(r.HitsPerSecond), percent(r.ShareRefused))
 		if n := r.Recent; n != nil {

@@ -91,6 +91,9 @@ func (f *finder) walk(n *node) {
 		for _, wasm := range n.get("spec", "wasm").elements() {
 			f.gateway(wasm)
 		}
+		for _, module := range n.get("spec", "dynamicModule").elements() {
+			f.gatewayModule(module)
+		}
 	}
 	if n.get("kind").string() == "ConfigMap" && n.get("apiVersion").string() == "v1" && n.get("data") != nil {
 		f.configMaps = append(f.configMaps, n.get("data"))
@@ -151,11 +154,16 @@ func (f *finder) module(n *node) {
 	if module == "" {
 		module = library.get("name").string()
 	}
-	p := plugin{vm: n.get("filter_name"), filters: f.filters}
+	f.any(f.native(n, "filter_name"), module, n, "filter_config")
+}
+
+// native is the plugin ahead of time, of a filter whose name is in a field.
+func (f *finder) native(n *node, field string) plugin {
+	p := plugin{vm: n.get(field), filters: f.filters}
 	if _, policy, _ := strings.Cut(p.vm.string(), "?"); policy == "failure_policy=FAIL_OPEN" {
-		p.unlimited, p.unlimitedPath = p.vm, "filter_name"
+		p.unlimited, p.unlimitedPath = p.vm, field
 	}
-	f.any(p, module, n, "filter_config")
+	return p
 }
 
 // any reads what Envoy has in a field of type Any, and gives the plugin the text of.
@@ -186,7 +194,7 @@ func (f *finder) istio(spec, wasm *node, path string) {
 	if wasm == nil {
 		return
 	}
-	p := plugin{filters: f.filters}
+	p := plugin{filters: f.filters, bodies: bodiesNever}
 	if strategy := wasm.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = strategy, path+"failStrategy"
 	}
@@ -196,7 +204,7 @@ func (f *finder) istio(spec, wasm *node, path string) {
 
 // gateway reads a Wasm extension of an EnvoyExtensionPolicy.
 func (f *finder) gateway(wasm *node) {
-	p := plugin{filters: f.filters}
+	p := plugin{filters: f.filters, bodies: bodiesNever}
 	if open := wasm.get("failOpen"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "failOpen"
 	}
@@ -207,6 +215,12 @@ func (f *finder) gateway(wasm *node) {
 	f.kubernetes(p, module, wasm, "config")
 }
 
+// gatewayModule reads a dynamic module of an EnvoyExtensionPolicy, by its name in the EnvoyProxy's list. It
+// reads bodies without being told.
+func (f *finder) gatewayModule(n *node) {
+	f.kubernetes(f.native(n, "filterName"), n.get("name").string(), n, "config")
+}
+
 // kubernetes reads what Istio and Envoy Gateway make a StringValue of: any object, as JSON.
 func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 	n := in.get(field)
@@ -214,7 +228,7 @@ func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 		f.add(p, module, in, "missing "+field)
 		return
 	}
-	p.document, p.bodies = f.object(n, false), bodiesNever
+	p.document = f.object(n, false)
 	f.add(p, module, n, "")
 }
 

@@ -234,6 +234,17 @@ func (k *kong) limit(p *kongPlugin) {
 			}
 			k.spaces[space.text()] = space.at()
 		}
+		for _, name := range []string{"compound_identifier", "counter_key"} {
+			if v := config.get(name); v.there() {
+				v.lose("%s: the rule counts by identifier alone", name)
+			}
+		}
+		if throttling := config.get("throttling"); throttling.get("enabled").truth(false) {
+			throttling.lose("throttling: Kong has requests wait for room; the rule refuses them")
+		}
+		if jitter := config.get("retry_after_jitter_max"); jitter.number(0) > 0 {
+			jitter.lose("retry_after_jitter_max: Retry-After is without jitter")
+		}
 		if config.get("enforce_consumer_groups").truth(false) {
 			config.get("enforce_consumer_groups").lose("consumer groups: a rule does not know Kong's consumers")
 		}
@@ -301,9 +312,13 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string) {
 	switch by {
 	case "ip":
 		r.Key = []any{client()}
-	case "service":
-		if p.service == "" && p.route == "" && len(k.routes) > 0 {
-			config.get("limit_by").lose("limit_by service: a rule of all services counts them together; want a plugin for each service")
+	case "service", "route":
+		if p.route == "" && (by == "route" || p.service == "") && len(k.routes) > 0 {
+			where := config.get("limit_by")
+			if !where.there() {
+				where = config.get("identifier")
+			}
+			where.lose("%s: a rule of several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
 		name := strings.ToLower(config.get("header_name").text())

@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"weir/config"
 )
@@ -11,6 +12,8 @@ import (
 type document struct {
 	fields map[string]json.RawMessage
 	rules  []map[string]json.RawMessage
+	// text is the configuration for people, without the backend.
+	text string
 }
 
 // parse reads a configuration that has no mistakes.
@@ -28,6 +31,12 @@ func parse(text []byte) (*document, *config.Config, error) {
 	}
 	// One proxy counts alone, and tells nobody.
 	delete(d.fields, "backend")
+	shown, err := json.MarshalIndent(d.fields, "", "  ")
+	if err != nil {
+		return nil, nil, err
+	}
+	// JSON has other control characters escaped.
+	d.text = strings.ReplaceAll(string(shown), "\x7f", `\u007f`)
 	delete(d.fields, "on_backend_failure")
 	d.fields["sync_rate"] = json.RawMessage("-1")
 	d.fields["headers"] = json.RawMessage("[]")

@@ -10,6 +10,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"weir/config"
 )
 
 var (
@@ -27,7 +29,7 @@ func pagePolicy() string {
 }
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "key": keyText, "plain": plain,
+	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "line": plotTime, "key": keyText, "plain": plain,
 	"time":  func(t time.Time) string { return t.Format(time.RFC3339) },
 	"style": func() template.CSS { return pageStyle }, "policy": pagePolicy,
 	"most": mostRefused, "width": func(part, whole uint64) string { return decimal(100 * share(part, whole)) },
@@ -109,6 +111,57 @@ func plotCurve(points []Outcome) *plot {
 	for i := range ticksY + 1 {
 		share := most * float64(i) / ticksY
 		p.Y = append(p.Y, plotTick{y(share), percent(share)})
+	}
+	return p
+}
+
+// timePlot shows what became of requests over time.
+type timePlot struct {
+	Width, Height, Left, Right, Labels, Limits int
+	// Step is how long a bar is, and Told says what there is to see.
+	Step, Told, First, Last string
+	Y                       []plotTick
+	Bars                    []timeBar
+}
+
+type timeBar struct{ X, Y, Width, Height, RefusedY, RefusedHeight, Tip string }
+
+func plotTime(steps []Step) *timePlot {
+	if len(steps) == 0 {
+		return nil
+	}
+	const format = "2006-01-02 15:04:05"
+	end := func(s *Step) time.Time { return s.From.Add(time.Duration(s.Seconds * float64(time.Second))) }
+	width := fmt.Sprint(config.Duration(time.Duration(steps[0].Seconds*float64(time.Second)).Milliseconds()) * config.Millisecond)
+	p := &timePlot{
+		Width: plotWidth, Height: plotHeight / 2, Left: plotLeft, Right: plotWidth - plotRight, Labels: plotLeft - 8, Limits: plotHeight/2 - 8,
+		Step: width, First: steps[0].From.Format(format), Last: end(&steps[len(steps)-1]).Format(format),
+	}
+	bottom := float64(plotHeight/2 - 30)
+	high, worst := uint64(1), &steps[0]
+	for i := range steps {
+		high = max(high, steps[i].Requests)
+		if steps[i].Refused > worst.Refused {
+			worst = &steps[i]
+		}
+	}
+	p.Told = "No request is refused"
+	if worst.Refused > 0 {
+		p.Told = fmt.Sprintf("Most are refused in the %s from %s on: %s of %s", width, worst.From.Format(format), count(worst.Refused), count(worst.Requests))
+	}
+	height := func(n uint64) float64 { return (bottom - plotTop) * float64(n) / float64(high) }
+	for _, n := range []uint64{0, high} {
+		p.Y = append(p.Y, plotTick{decimal(bottom - height(n)), count(n)})
+	}
+	each := float64(plotInnerW) / float64(len(steps))
+	for i := range steps {
+		s := &steps[i]
+		p.Bars = append(p.Bars, timeBar{
+			X: decimal(plotLeft + float64(i)*each), Width: decimal(max(1, each-1)),
+			Y: decimal(bottom - height(s.Requests)), Height: decimal(height(s.Requests)),
+			RefusedY: decimal(bottom - height(s.Refused)), RefusedHeight: decimal(height(s.Refused)),
+			Tip: fmt.Sprintf("%s: %s of %s refused", s.From.Format(format), count(s.Refused), count(s.Requests)),
+		})
 	}
 	return p
 }

@@ -25,9 +25,21 @@ type Report struct {
 	Requests     uint64  `json:"requests"`
 	Refused      uint64  `json:"refused"`
 	RefusedShare float64 `json:"refused_share"`
+	// Timeline tells what became of requests over time, in steps of equal length.
+	Timeline []Step `json:"timeline"`
+	// Configuration has the rules as they were given, in JSON, without the backend and its secrets.
+	Configuration string `json:"-"`
 	// Notes tell a reader what to know before believing a number.
 	Notes []string     `json:"notes"`
 	Rules []RuleReport `json:"rules"`
+}
+
+// Step is a part of the time that logs span.
+type Step struct {
+	From     time.Time `json:"from"`
+	Seconds  float64   `json:"seconds"`
+	Requests uint64    `json:"requests"`
+	Refused  uint64    `json:"refused"`
 }
 
 // LogReport tells what became of one log's lines.
@@ -135,6 +147,7 @@ func (s *simulation) report() *Report {
 	r := &Report{
 		Requests: s.requests, Refused: s.refused, RefusedShare: share(s.refused, s.requests),
 		From: time.Unix(0, s.first).UTC(), To: time.Unix(0, s.last).UTC(), Notes: []string{},
+		Timeline: s.timeline.report(), Configuration: s.document.text,
 	}
 	for _, log := range s.logs {
 		c := &log.Reader.Counts

@@ -110,6 +110,7 @@ type simulation struct {
 	requests, refused uint64
 	first, last       int64
 	lasts             int64 // of the current request
+	timeline          timeline
 }
 
 // run reads the logs to their end.
@@ -258,9 +259,11 @@ func (s *simulation) decide(r *accesslog.Request) {
 	if s.tells != s.decides {
 		s.tells.send(r)
 	}
-	if s.decides.send(r) {
+	refused := s.decides.send(r)
+	if refused {
 		s.refused++
 	}
+	s.timeline.add(r.Time, refused)
 }
 
 // note keeps what the current request asks of each rule.

@@ -205,13 +205,13 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d of <%s>", count[element], element)
 		}
 	}
-	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "prefers-color-scheme: dark"} {
+	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most are refused in the ", `"name": "all"`, "prefers-color-scheme: dark"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the page's text", want)
 		}
 	}
-	// Two curves, and a bar for each of two times four algorithms.
-	if count["svg"] != 2+8 || count["polyline"] != 4 || strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "ZgotmplZ") {
+	// The time line, two curves, and a bar for each of two times four algorithms.
+	if count["svg"] != 1+2+8 || count["pre"] != 1 || count["polyline"] != 4 || strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "ZgotmplZ") {
 		t.Errorf("%v", count)
 	}
 	hash := sha256.Sum256([]byte(style))
@@ -277,7 +277,7 @@ func TestJSON(t *testing.T) {
 		strings.Replace(at("rules.limits.curve"), " rules.limits.curve.burst", "", 1) +
 		" rules.limits.least rules.limits.least.limit rules.limits.least.share rules.limits.limit rules.limits.window rules.missing rules.name " +
 		"rules.refused rules.refused_by_rule rules.refused_by_rule_share rules.refused_keys rules.refused_keys_share rules.refused_share rules.requests " +
-		"rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values to"
+		"rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values timeline timeline.from timeline.refused timeline.requests timeline.seconds to"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

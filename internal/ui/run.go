@@ -215,6 +215,25 @@ func (v *View) take() {
 	v.tick = make(chan struct{})
 }
 
+// busy reports whether nodes have had requests in the moments that are kept.
+func (v *View) busy() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	moments := v.moments.After(0)
+	if len(moments) == 0 {
+		return false
+	}
+	requests := func(m *Moment) (n int64) {
+		for i := range m.Nodes {
+			for j := range m.Nodes[i].Rules {
+				n += m.Nodes[i].Rules[j].Allowed + m.Nodes[i].Rules[j].Rejected
+			}
+		}
+		return n
+	}
+	return requests(&moments[len(moments)-1]) > requests(&moments[0])
+}
+
 // lookOn looks at the store again and again while there is a page.
 func (v *View) lookOn(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
@@ -272,7 +291,9 @@ func (v *View) look(ctx context.Context) Looked {
 // Handler serves the view on an address, and the page.
 func (v *View) Handler(address string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]string{"live": "run"}) })
+	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"live": "run", "traffic": v.busy()})
+	})
 	mux.HandleFunc("GET /live/events", v.events)
 	mux.HandleFunc("POST /live/load", change(v.traffic.set))
 	mux.HandleFunc("POST /live/burst", change(func(b struct {

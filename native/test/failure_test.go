@@ -71,7 +71,7 @@ func TestNoMemory(t *testing.T) {
 	file := build(t)
 	e, files := startBy(t, envoytest.Options{Prefix: []string{"prlimit", "--as=4000000000"}})
 	err := files.SetListeners(t.Context(), e, []object{listener("app", filter(file, "a", ""))})
-	if err == nil || !strings.Contains(e.Log(), "there is no memory for it") {
+	if err == nil || !strings.Contains(e.Log(), "there is no memory for a VM") {
 		t.Errorf("got %v, want it to be refused for memory, and\n%s", err, e.Log())
 	}
 	if err := files.SetListeners(t.Context(), e, []object{listener("app")}); err != nil {

@@ -91,6 +91,14 @@ func open(t testing.TB, handler http.Handler, l look) *page {
 // visit opens the page of a server that runs, and waits until it is there.
 func visit(t testing.TB, url string, l look) *page {
 	t.Helper()
+	p := tabOf(t, url, l)
+	p.until(`"ready" in document.documentElement.dataset`)
+	return p
+}
+
+// tabOf opens any page.
+func tabOf(t testing.TB, url string, l look) *page {
+	t.Helper()
 	tab, closeTab := chromedp.NewContext(chromium)
 	ctx, end := context.WithTimeout(tab, hang)
 	p := &page{t: t, ctx: ctx}
@@ -122,7 +130,6 @@ func visit(t testing.TB, url string, l look) *page {
 	}
 	p.wear(l)
 	p.do(chromedp.Navigate(url + l.path))
-	p.until(`"ready" in document.documentElement.dataset`)
 	return p
 }
 

@@ -27,7 +27,7 @@ func TestScreenshots(t *testing.T) {
 	p.run("document.activeElement.blur()")
 	p.picture(look{width: 1440, height: 1270, theme: "light"}, "playground-")
 	p.picture(look{width: 1440, height: 1270, theme: "dark"}, "playground-")
-	// Of two lanes the picture, without what they tell.
+	// The picture of two lanes, without what they tell.
 	p.run(`{
 		const hide = (e) => { e.hidden = true };
 		[...document.querySelector("main").children].filter((e) => e.id !== "lanes").forEach(hide);

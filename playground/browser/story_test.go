@@ -168,7 +168,7 @@ func TestSentencesAreTrue(t *testing.T) {
 	}
 }
 
-// sentences is what a lane says that is not so.
+// sentences finds a lane’s sentences that are not so.
 const sentences = `(() => {
 	const limit = %d, preset = %q, until = %d, wrong = [];
 	const { world, clock } = playground;

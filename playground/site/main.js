@@ -12,7 +12,9 @@ const views = { run: () => new Run(), serve: () => new Watch() };
 // view shows the view that the address names. The live view is where a server has one.
 async function view() {
   if (document.documentElement.dataset.embed !== undefined) return;
-  const { live } = await (await fetch("live.json")).json();
+  const { live, traffic } = await (await fetch("live.json")).json();
+  // Whoever has sent requests has come to see them, unless the address says otherwise.
+  if (live && traffic && !location.hash && !location.search) history.replaceState(null, "", "#live");
   byID("views").hidden = !live;
   const behind = views[live]?.();
   const show = () => {

@@ -54,9 +54,33 @@ export class Series {
   }
 }
 
+// Events are what has happened, for all pictures: marks, and times in which something was out of order.
+export class Events {
+  marks = []; // {at, text}, oldest first
+  outages = []; // {from, until, text}; the last one may have no end
+
+  mark(at, text) {
+    this.marks.push({ at, text });
+    while (this.marks[0].at < at - longest) this.marks.shift();
+  }
+
+  // outage tells whether something is out of order: text says what, or nothing.
+  outage(at, text) {
+    const last = this.outages.at(-1);
+    const running = last && last.until === undefined;
+    if (running && last.text === text) return;
+    if (running) last.until = at;
+    if (text) this.outages.push({ from: at, text });
+    while (this.outages[0]?.until < at - longest) this.outages.shift();
+  }
+}
+
+const clock = (at) => new Date(at).toLocaleTimeString();
+
 // draw draws lines into an SVG of 1000 by 100, over the time that there is, or the end of it. level is
-// where a dashed line is, and now the present, if that is not the time of the newest point.
-export function draw(picture, lines, level, now = 0) {
+// where a dashed line is, and now the present, if that is not the time of the newest point. It returns
+// the times at which the picture begins and ends, and what is at its top.
+export function draw(picture, lines, level, now = 0, events = undefined) {
   const end = Math.max(now, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
   const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
   const span = Math.min(longest, Math.max(shortest, end - begin));
@@ -76,7 +100,30 @@ export function draw(picture, lines, level, now = 0) {
     add("polyline", { points: way, class: name });
   }
   if (level !== undefined) add("line", { x1: 0, x2: 1000, y1: y(level), y2: y(level), class: "level" });
+  const told = (text) => {
+    const title = document.createElementNS(svg, "title");
+    title.textContent = text;
+    parts.at(-1).append(title);
+  };
+  for (const { from, until = end, text } of events?.outages ?? []) {
+    if (until < end - span) continue;
+    const left = Math.max(0, x(from));
+    add("rect", { x: left, y: 0, width: Math.max(2, x(until) - left), height: 100, class: "outage" });
+    told(`${clock(from)}: ${text}`);
+    parts.unshift(parts.pop()); // below the lines
+  }
+  for (const { at, text } of events?.marks ?? []) {
+    if (at < end - span) continue;
+    add("rect", { x: x(at) - 2, y: 0, width: 4, height: 100, class: "event" });
+    told(`${clock(at)}: ${text}`);
+  }
   picture.replaceChildren(...parts);
+  return { begin: end - span, end, top };
+}
+
+// average is a line's mean over the time that a picture shows.
+function average(points) {
+  return points.length === 0 ? 0 : points.reduce((sum, [, value]) => sum + value, 0) / points.length;
 }
 
 // Curve shows how much of a limit is used, over time. What is over the limit looks like it, if it has to
@@ -89,6 +136,9 @@ export class Curve {
     say(this.part("h2"), title);
     say(this.part(".hint"), hint);
     this.used = new Series();
+    const picture = this.part("svg");
+    picture.addEventListener("pointermove", (event) => this.pointed(event.offsetX / picture.clientWidth));
+    picture.addEventListener("pointerleave", () => this.pointed(NaN));
     parent.append(this.element);
   }
 
@@ -97,12 +147,25 @@ export class Curve {
   }
 
   // show draws what is used against the limit, and tells it.
-  show(limit, text, now) {
+  show(limit, text, now, events) {
     say(this.part(".status"), text);
     this.part(".status").classList.toggle("refused", this.within && this.used.last > limit);
     const picture = this.part("svg");
-    draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit, now);
+    const { begin, end, top } = draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit, now, events);
     picture.setAttribute("aria-label", `${this.title}: ${text}`);
+    this.scale = (share) => begin + share * (end - begin);
+    const seconds = Math.round((end - begin) / 1000);
+    const span = seconds >= 120 ? `${Math.round(seconds / 60)} minutes` : `${seconds} s`;
+    say(this.part(".from"), end > 0 ? clock(begin) : "");
+    say(this.part(".until"), end > 0 ? `${clock(end)}, now` : "");
+    say(this.part(".mean"), end > 0 ? `top ${count(top)}; mean of the last ${span}: ${count(average(this.used.points))}` : "");
+  }
+
+  // pointed tells the value where a pointer is, by its share of the picture's width.
+  pointed(share) {
+    const at = this.scale?.(share);
+    const point = at && this.used.points.findLast(([time]) => time <= at);
+    say(this.part(".point"), point ? `${clock(point[0])}: ${count(point[1])}` : "");
   }
 }
 

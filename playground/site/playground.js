@@ -189,10 +189,10 @@ export class Playground {
   }
 
   // address changes it, but not with each step of a slider: a browser takes a few changes a second.
-  #address(address) {
-    this.#link = address;
+  #address(asked) {
+    this.#link = `${location.pathname}${asked}`;
     clearTimeout(this.#addressed);
-    this.#addressed = setTimeout(() => history.replaceState(null, "", address), 250);
+    this.#addressed = setTimeout(() => history.replaceState(null, "", this.#link + location.hash), 250);
   }
 
   #preset(name) {
@@ -239,7 +239,7 @@ export class Playground {
     byID("told").textContent = told;
     byID("copied").textContent = "";
     const set = { preset, limit: world.limit, window: world.window / second, rate, speed: clock.speed, lane: this.#lane, embed: this.#embed };
-    this.#address(`${location.pathname}${query(set)}${location.hash}`);
+    this.#address(query(set));
     byID("whole").href = `./${query({ ...set, lane: this.#embed, embed: "" })}`;
     this.draw();
   }

@@ -1,4 +1,5 @@
-import { Curve, Rule, Series, Table, byID, card, count, duration, keyName, rate, ruleName, say } from "./parts.js";
+import { Curve, Events, Rule, Series, Table, byID, card, count, duration, keyName, rate, ruleName, say } from "./parts.js";
+import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
 import { words } from "./words.js";
 
@@ -7,6 +8,10 @@ const figures = [
   ["callouts", "Callouts"], ["failed_callouts", "Failed callouts"], ["pushed", "Hits pushed"],
   ["waited", "Waited"], ["late", "Waited in vain"], ["alone", "Decided alone"],
 ];
+
+// With more than these a table comes first, and what is opened in it is drawn.
+const fewRules = 4;
+const fewNodes = 6;
 
 // Run is the live view of weir run: what its nodes do, and what one can do to them.
 export class Run {
@@ -43,7 +48,13 @@ export class Run {
     byID("nodes").replaceChildren();
     byID("cut").replaceChildren();
     byID("tables").replaceChildren();
+    byID("rules").replaceChildren();
     byID("load-node").replaceChildren(byID("load-node").options[0]);
+    this.events = new Events();
+    this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
+    this.many = setup.rules.length > fewRules ? new Rules(byID("rules"), (open) => this.choose(open)) : undefined;
+    this.totals = setup.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
+    this.eachNode(setup.nodes.length <= fewNodes && !this.many);
     this.nodes = setup.nodes.map((address, number) => this.node(address, number));
     const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, as nodes count alone" : "of the key with most";
     this.curves = setup.rules.map((rule) => rule.limits.map((limit) => new Curve(
@@ -51,8 +62,26 @@ export class Run {
       `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
       !rule.varies)));
     byID("curves-legend").hidden = false;
-    this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
+    if (this.many) this.choose(this.many.open);
     say(byID("live-title"), setup.nodes.length === 1 ? "A node at work" : `${setup.nodes.length} nodes at work`);
+  }
+
+  // choose shows the curves of rules that are open in the table.
+  choose(open) {
+    this.curves.forEach((limits, i) => limits.forEach((curve) => {
+      curve.element.hidden = !open.has(this.fixed.rules[i].name);
+    }));
+    if (this.stands) this.state(this.stands);
+  }
+
+  // eachNode shows or hides what each node does. What is hidden is not kept.
+  eachNode(on) {
+    byID("nodes").hidden = !on;
+    byID("more-nodes").hidden = false;
+    const button = byID("more-nodes").querySelector("button");
+    say(button, on ? "Hide the nodes" : "Show each node");
+    button.setAttribute("aria-expanded", on);
+    button.onclick = () => this.eachNode(byID("nodes").hidden);
   }
 
   node(address, number) {
@@ -86,6 +115,20 @@ export class Run {
     this.last = moment.n;
     this.now = moment;
     this.curves.forEach((limits, i) => limits.forEach((curve, j) => curve.used.add(moment.at, moment.most[i][j])));
+    const sums = new Map();
+    for (const node of moment.nodes) {
+      for (const rule of node.rules ?? []) {
+        const sum = sums.get(rule.name) ?? [0, 0];
+        sums.set(rule.name, [sum[0] + rule.allowed, sum[1] + rule.refused]);
+      }
+    }
+    this.totals.forEach(({ allowed, refused }, i) => {
+      const [a, r] = sums.get(this.fixed.rules[i].name) ?? [0, 0];
+      allowed.add(moment.at, a);
+      refused.add(moment.at, r);
+    });
+    if (this.many) this.tabulate(moment);
+    if (byID("nodes").hidden) return;
     moment.nodes.forEach((node, i) => {
       for (const [name, series] of Object.entries(this.nodes[i].series)) series.add(moment.at, node[name]);
       for (const rule of node.rules ?? []) {
@@ -101,7 +144,36 @@ export class Run {
     });
   }
 
+  // tabulate tells the table how rules stand.
+  tabulate(moment) {
+    const pace = (series) => {
+      const { points } = series;
+      const [now, value] = points.at(-1);
+      const [then, before] = points.at(-Math.min(points.length, 5)); // two seconds before
+      return now > then ? (Math.max(0, value - before) * 1000) / (now - then) : 0;
+    };
+    this.fixed.rules.forEach((rule, i) => {
+      const shares = rule.limits.map((limit, j) => ({ limit, most: moment.most[i][j], share: moment.most[i][j] / Math.max(1, limit.limit) }));
+      const nearest = shares.reduce((a, b) => (b.share > a.share ? b : a));
+      this.many.set(rule.name, moment.at, {
+        title: ruleName(rule.name, rule.shadow), used: nearest.share,
+        text: `${count(nearest.most)} of ${count(nearest.limit.limit)} in ${duration(nearest.limit.window_ms)}`,
+        passed: pace(this.totals[i].allowed), refused: pace(this.totals[i].refused),
+      });
+    });
+  }
+
+  // note marks what has been changed since the state before.
+  note(before, { faults, watched }) {
+    const at = this.now?.at ?? 0;
+    const cut = faults.cut.map((n) => `node ${n}`).join(", ");
+    this.events.outage(at, faults.away ? "the backend is away" : cut ? `${cut} cut off` : faults.delay_ms > 0 ? `answers come ${faults.delay_ms} ms late` : "");
+    if (before && before.watched.limit !== watched.limit) this.events.mark(at, `the limit of ${watched.rule} is ${count(watched.limit)}`);
+  }
+
   forget() {
+    this.totals = this.fixed.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
+    this.many?.forget();
     for (const curve of this.curves.flat()) curve.used = new Series();
     for (const { rules, series } of this.nodes) {
       for (const name of Object.keys(series)) series[name] = new Series();
@@ -111,17 +183,20 @@ export class Run {
 
   // state is told after the moments that it is of.
   state(state) {
+    this.note(this.stands, state);
     this.stands = state;
     const { watched, faults, load, looked, sent } = state;
     say(byID("live-told"), words(this.fixed, state, this.now));
     byID("things").hidden = false;
     say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
     byID("sent").classList.toggle("color-refused", sent.failed > 0);
+    this.many?.show();
+    const seen = !byID("nodes").hidden;
     this.nodes.forEach(({ rules, facts, series, cut }, i) => {
-      for (const { view, allowed, refused, held } of rules.values()) {
+      for (const { view, allowed, refused, held } of seen ? rules.values() : []) {
         view.show(allowed.perSecond(), refused.perSecond(), { allowed: allowed.last, refused: refused.last }, held);
       }
-      for (const [name, { total, pace }] of Object.entries(facts)) {
+      for (const [name, { total, pace }] of Object.entries(seen ? facts : {})) {
         say(total, count(series[name].last));
         say(pace, rate(series[name].perSecond().at(-1)?.[1] ?? 0));
       }
@@ -131,8 +206,9 @@ export class Run {
     });
     this.fixed.rules.forEach((rule, i) => rule.limits.forEach((limit, j) => {
       const curve = this.curves[i][j];
+      if (curve.element.hidden) return;
       const inForce = rule.name === watched.rule && j === 0 ? watched.limit : limit.limit;
-      curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`);
+      curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
     const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
       [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));

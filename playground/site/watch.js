@@ -1,5 +1,9 @@
-import { Curve, Rule, Series, Table, byID, card, duration, keyName, ruleName, say } from "./parts.js";
+import { Curve, Events, Rule, Series, Table, byID, card, duration, keyName, ruleName, say } from "./parts.js";
+import { Rules } from "./rules.js";
 import { Stream } from "./stream.js";
+
+// With more rules than these a table comes first, and those that are opened in it are drawn.
+const few = 6;
 
 // Watch is the live view of weir serve: what its nodes report.
 export class Watch {
@@ -11,6 +15,12 @@ export class Watch {
       byID("curves").replaceChildren();
       byID("nodes").replaceChildren();
       byID("tables").replaceChildren();
+      byID("rules").replaceChildren();
+      this.table = new Rules(byID("rules"), () => {
+        this.choose();
+        if (this.told) this.watched(this.told);
+      });
+      this.events = new Events();
       this.last = 0; // the number of the last moment
       this.rules = new Map();
       this.used = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Limit used"]);
@@ -40,20 +50,40 @@ export class Watch {
 
   // moment is told of every two seconds, first of those before.
   moment({ n, at, rules }) {
-    if (n <= this.last) this.rules.forEach((rule) => rule.forget()); // another server, or one that has begun anew
+    if (n <= this.last) this.forget(); // another server, or one that has begun anew
     this.last = n;
-    for (const rule of rules) this.known(rule.rule).add(at, rule);
+    for (const rule of rules) {
+      this.known(rule.rule).add(at, rule);
+      this.table.set(rule.rule, at, {
+        used: rule.use, text: rule.use === undefined ? "no key told" : `${Math.round(100 * rule.use)} %`, passed: rule.passed, refused: rule.refused,
+      });
+    }
+  }
+
+  forget() {
+    this.rules.forEach((rule) => rule.forget());
+    this.table.forget();
+  }
+
+  // choose draws the rules that are open in the table, or all if there are few.
+  choose() {
+    byID("rules").hidden = this.rules.size <= few;
+    for (const [name, rule] of this.rules) rule.chosen = this.rules.size <= few || this.table.open.has(name);
   }
 
   // watched is told after the moments.
-  watched({ at, ready, top, overrides }) {
+  watched(told) {
+    this.told = told;
+    const { at, ready, top, overrides } = told;
+    this.events.outage(at, ready ? "" : "the store fails");
+    this.table.show();
     const store = ready ? "The store takes hits." : "The store fails: nodes count alone, and push what they count when it is back.";
     if (!top) {
       say(byID("live-told"), store);
       return;
     }
     say(byID("live-told"), `${top.nodes === 1 ? "1 node reports" : `${top.nodes} nodes report`} of ${this.asked.namespace}. ${store}`);
-    for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at);
+    for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at, this.events);
     const keys = (of, rate) => top.rules.flatMap((rule) => rule[of].map((key) =>
       [keyName(key), rule.rule, key[rate].toFixed(1), `${Math.round(100 * key.use)} %`]))
       .sort((a, b) => b[2] - a[2]).slice(0, 10);
@@ -67,7 +97,10 @@ export class Watch {
 
   // known is what there is of a rule.
   known(rule) {
-    if (!this.rules.has(rule)) this.rules.set(rule, new Watched(rule));
+    if (!this.rules.has(rule)) {
+      this.rules.set(rule, new Watched(rule));
+      this.choose();
+    }
     byID("curves-legend").hidden = false;
     return this.rules.get(rule);
   }
@@ -76,6 +109,7 @@ export class Watch {
 // Watched is a rule that nodes report of.
 class Watched {
   constructor(rule) {
+    this.chosen = true;
     this.element = card("node");
     this.element.querySelector("dl").remove();
     byID("nodes").append(this.element);
@@ -98,14 +132,16 @@ class Watched {
   }
 
   // show shows what nodes report now, if any does.
-  show(rule, at) {
-    this.element.hidden = !rule;
+  show(rule, at, events) {
+    this.element.hidden = !rule || !this.chosen;
+    this.curve.element.hidden = !this.chosen;
+    if (!this.chosen) return;
     if (rule) {
       say(this.element.querySelector("h2"), ruleName(rule.rule, rule.shadow));
       say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
       this.view.show(this.passed.points, this.refused.points);
     }
     const use = this.use === undefined ? "no node has told a key" : `${Math.round(100 * this.use)} %`;
-    this.curve.show(100, rule ? use : "no node reports", at);
+    this.curve.show(100, rule ? use : "no node reports", at, events);
   }
 }

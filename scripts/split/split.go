@@ -60,6 +60,12 @@ var (
 	sharedTypes  = []byte("static u32 func_types[")
 	beginInit    = []byte("static void init_func_types(void) {")
 	declarations = []byte("\nstatic ")
+
+	// Memory lies at a distance from what describes it, so that no access has to read where it is.
+	access     = []byte("&mem->data[addr]")
+	nearAccess = []byte("MEMORY(mem) + addr")
+	// A read that nobody uses is left out: no address can trap. Others become operands.
+	forcedRead = []byte(`wasm_asm("" ::"r"(result));`)
 )
 
 // divide finds the parts by lines that wasm2c 1.0.32 always writes.
@@ -81,9 +87,13 @@ func divide(source []byte) (c code, err error) {
 	tail, rest := cut(rest, endFunction)
 	rest = bytes.TrimPrefix(rest, endFunction)
 	functions, rest := cut(rest, exports)
+	if !bytes.Contains(preamble, access) || !bytes.Contains(preamble, forcedRead) {
+		err = errors.Join(err, errors.New("no access to memory that is known: is it another version of wasm2c?"))
+	}
 	if err != nil {
 		return c, err
 	}
+	preamble = bytes.ReplaceAll(bytes.ReplaceAll(preamble, access, nearAccess), forcedRead, nil)
 	c.header = bytes.Join([][]byte{
 		[]byte("#pragma once\n"), preamble, []byte(stackMacro),
 		bytes.Replace(types, sharedTypes, []byte("extern u32 func_types["), 1),

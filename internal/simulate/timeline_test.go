@@ -1,0 +1,52 @@
+package simulate
+
+import (
+	"testing"
+	"time"
+)
+
+// Whatever time a log spans, its timeline has all requests, each in a step that covers its time.
+func TestTimeline(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	for _, test := range []struct {
+		every time.Duration
+		n     int
+		steps int
+		width time.Duration
+	}{
+		{0, 10, 1, time.Second},
+		{time.Second, 120, 120, time.Second},
+		{time.Second, 121, 61, 2 * time.Second},
+		{time.Minute, 1440, 48, 30 * time.Minute},
+		{time.Hour, 24, 47, 30 * time.Minute},
+		{24 * time.Hour, 3, 97, 30 * time.Minute},
+		{240 * time.Hour, 30, 73, 4 * 24 * time.Hour},
+	} {
+		var line timeline
+		for i := range test.n {
+			line.add(start+int64(i)*int64(test.every), i%3 == 0)
+		}
+		line.add(start-int64(time.Second), false)
+		steps := line.report()
+		if len(steps) != test.steps || steps[0].Seconds != test.width.Seconds() {
+			t.Errorf("%d requests every %v: %d steps of %v s, want %d of %v", test.n, test.every, len(steps), steps[0].Seconds, test.steps, test.width)
+		}
+		want := make([]Step, len(steps))
+		copy(want, steps)
+		for i := range want {
+			want[i].Requests, want[i].Refused = 0, 0
+		}
+		want[0].Requests++
+		for i := range test.n {
+			s := &want[int64(i)*int64(test.every)/int64(test.width)]
+			if s.Requests++; i%3 == 0 {
+				s.Refused++
+			}
+		}
+		for i := range want {
+			if steps[i] != want[i] {
+				t.Errorf("%d requests every %v: step %d is %+v, want %+v", test.n, test.every, i, steps[i], want[i])
+			}
+		}
+	}
+}

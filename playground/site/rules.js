@@ -1,0 +1,171 @@
+import { Series, byID, count, rate, say } from "./parts.js";
+
+// So much of the past a small curve shows, in milliseconds, and so wide it is, in pixels.
+const past = 60_000;
+const wide = 120;
+const high = 24;
+
+// Columns are what the table sorts by: a rule's value, the larger first, or its name.
+const columns = [
+  ["Rule", (rule) => rule.title],
+  ["Used", (rule) => rule.used ?? -1],
+  ["Passed", (rule) => rule.passed],
+  ["Refused", (rule) => rule.refused],
+  ["Last minute", undefined],
+];
+
+// Rules is a table of many rules: nearest to their limit first, unless somebody sorts it otherwise. A rule
+// that is chosen is opened: see opened. Only rows that can be seen are drawn.
+export class Rules {
+  #by = 1;
+  #down = true;
+  #rows = new Map(); // by the rule's name
+  #seen = new Set(); // rows in sight
+  #wanted = "";
+
+  // opened is called with the names of the rules that are open.
+  constructor(parent, opened) {
+    this.opened = opened;
+    this.open = new Set();
+    const section = document.createElement("section");
+    section.className = "lane rules-table";
+    section.innerHTML = `<header><h2>Rules</h2><label class="field"><span class="unseen">Filter rules</span><input type="search" placeholder="Filter"></label></header>
+      <table aria-label="Rules"><thead><tr></tr></thead><tbody></tbody></table><p class="hint"></p>`;
+    this.body = section.querySelector("tbody");
+    this.none = section.querySelector(".hint");
+    this.heads = columns.map(([name, value], i) => {
+      const cell = section.querySelector("thead tr").appendChild(document.createElement("th"));
+      cell.scope = "col";
+      if (!value) {
+        cell.textContent = name;
+        return cell;
+      }
+      const button = cell.appendChild(document.createElement("button"));
+      button.type = "button";
+      button.textContent = name;
+      button.addEventListener("click", () => {
+        this.#down = this.#by === i ? !this.#down : i > 0;
+        this.#by = i;
+        this.show();
+      });
+      return cell;
+    });
+    section.querySelector("input").addEventListener("input", (event) => {
+      this.#wanted = event.target.value.trim().toLowerCase();
+      this.show();
+    });
+    this.sight = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (isIntersecting) this.#seen.add(target);
+        else this.#seen.delete(target);
+      }
+      this.#draw();
+    });
+    parent.append(section);
+  }
+
+  // set tells how a rule stands at a time: its title, what is used of its limit, as a share and in words,
+  // and what passes and is refused a second.
+  set(name, at, { title = name, used, text, passed, refused }) {
+    let rule = this.#rows.get(name);
+    if (!rule) {
+      rule = { name, history: new Series(), row: this.#row(name) };
+      this.#rows.set(name, rule);
+      rule.row.rule = rule;
+    }
+    if (rule.title !== title) say(rule.row.querySelector("button"), title);
+    Object.assign(rule, { title, used, text, passed, refused, at });
+    rule.history.add(at, [passed, refused]);
+    while (rule.history.points[0][0] < at - past) rule.history.points.shift();
+  }
+
+  forget() {
+    for (const rule of this.#rows.values()) rule.history = new Series();
+  }
+
+  #row(name) {
+    const row = document.createElement("tr");
+    row.innerHTML = `<th scope="row"><button type="button" aria-expanded="false"></button></th><td><meter min="0" max="1" high="0.999"></meter> <span></span></td><td></td><td></td><td><canvas role="img" width="${wide}" height="${high}"></canvas></td>`;
+    row.querySelector("button").addEventListener("click", (event) => {
+      if (!this.open.delete(name)) this.open.add(name);
+      event.target.setAttribute("aria-expanded", this.open.has(name));
+      this.opened(this.open);
+    });
+    this.sight.observe(row);
+    return row;
+  }
+
+  // show brings the table up to date.
+  show() {
+    const value = columns[this.#by][1];
+    const sign = this.#down ? -1 : 1;
+    const rules = [...this.#rows.values()].filter((rule) => rule.title.toLowerCase().includes(this.#wanted));
+    const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    rules.sort((a, b) => sign * compare(value(a), value(b)) || compare(b.refused, a.refused) || compare(a.name, b.name));
+    const now = [...this.body.rows];
+    if (rules.length !== now.length || rules.some((rule, i) => rule.row !== now[i])) this.#order(rules.map((rule) => rule.row));
+    this.heads.forEach((head, i) => {
+      if (i === this.#by) head.setAttribute("aria-sort", this.#down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    say(this.none, rules.length > 0 ? "" : this.#rows.size > 0 ? "No rule has this name." : "No rule has been seen.");
+    this.#draw();
+  }
+
+  // order puts rows where they belong, and leaves the others alone. The one with the focus keeps it.
+  #order(rows) {
+    const focus = document.activeElement;
+    const wanted = new Set(rows);
+    for (const row of [...this.body.rows]) if (!wanted.has(row)) row.remove();
+    rows.forEach((row, i) => {
+      if (this.body.rows[i] !== row) this.body.insertBefore(row, this.body.rows[i] ?? null);
+    });
+    if (this.body.contains(focus)) focus.focus({ preventScroll: true });
+  }
+
+  #draw() {
+    const style = getComputedStyle(this.body);
+    const colors = [style.getPropertyValue("--passed"), style.getPropertyValue("--refused")];
+    for (const row of this.#seen) {
+      const { rule } = row;
+      const meter = row.querySelector("meter");
+      meter.hidden = rule.used === undefined;
+      meter.value = Math.min(1, rule.used ?? 0);
+      if (meter.getAttribute("aria-label") !== rule.text) meter.setAttribute("aria-label", rule.text);
+      say(row.querySelector("span"), rule.text);
+      say(row.cells[2], rate(rule.passed));
+      say(row.cells[3], rate(rule.refused));
+      row.cells[3].classList.toggle("color-refused", rule.refused > 0);
+      const canvas = row.querySelector("canvas");
+      canvas.setAttribute("aria-label", `${rule.title}: ${rate(rule.passed)} passed, ${rate(rule.refused)} refused`);
+      spark(canvas.getContext("2d"), rule, colors.map((c) => resolved(row, c)));
+    }
+  }
+}
+
+// resolved is a colour of the style sheet as a canvas takes it.
+const known = new Map();
+function resolved(element, color) {
+  const scheme = matchMedia("(prefers-color-scheme: dark)").matches + document.documentElement.dataset.theme;
+  const key = scheme + color;
+  if (!known.has(key)) {
+    const probe = element.ownerDocument.body.appendChild(document.createElement("i"));
+    probe.style.color = color;
+    known.set(key, getComputedStyle(probe).color);
+    probe.remove();
+  }
+  return known.get(key);
+}
+
+// spark draws what passed and what was refused in the last minute.
+function spark(c, { history, at }, colors) {
+  const { points } = history;
+  c.clearRect(0, 0, wide, high);
+  const top = Math.max(1, ...points.map(([, values]) => Math.max(...values)));
+  colors.forEach((color, i) => {
+    c.strokeStyle = color;
+    c.beginPath();
+    for (const [time, values] of points) c.lineTo(wide * (1 - (at - time) / past), high - 2 - ((high - 4) * values[i]) / top);
+    c.stroke();
+  });
+}
