@@ -280,8 +280,8 @@ type Match struct {
 	// Headers are matched against all values of headers, with commas between: at most 32, all of which
 	// must match.
 	Headers []HeaderMatch
-	// Body are matched against strings, whole numbers and booleans of the request's JSON: at most 32,
-	// all of which must match. A body that cannot be read has none.
+	// Body are matched against strings, whole numbers and booleans of the request's JSON: at most
+	// 32, all of which must match. A body that cannot be read has none.
 	Body []BodyMatch
 	// Methods are matched exactly; empty for any.
 	Methods []string
@@ -336,8 +336,8 @@ type Selector struct {
 	Kind SelectorKind
 	// Name is the header's, in lower case; one of :authority, :method, :path and :scheme for a
 	// pseudo-header. It is the name of the query's parameter or of the cookie, the path of the
-	// property with zero bytes between its parts, the literal itself, for a claim the header that the
-	// token is in, and of a body the path, which jsonpath.Compile takes.
+	// property with zero bytes between its parts, the literal itself, for a claim the header that
+	// the token is in, and of a body the path, which jsonpath.Compile takes.
 	Name string
 	// Default is the value of a request whose body does not tell any, or cannot be read, or tells a
 	// value of more than Longest bytes, which is 1 to jsonpath.MaxValue. They are of SelectBody.
@@ -386,8 +386,8 @@ const (
 	SelectInNetworks
 	// SelectLiteral is the same for all requests.
 	SelectLiteral
-	// SelectBody is a string, a whole number or a boolean of the request's body, if that is JSON. It is for
-	// Rule.Key and Overrides.By only.
+	// SelectBody is a string, a whole number or a boolean of the request's body, if that is JSON.
+	// It is for Rule.Key and Overrides.By only.
 	SelectBody
 	// SelectResponseHeader is the first value of a response header, for CostOnResponse only.
 	SelectResponseHeader

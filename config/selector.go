@@ -22,8 +22,9 @@ const (
 // single subscriber.
 var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
-// variantsOfSelector are the selectors that are objects, with that of a response first and that of a
-// request's body last: the one is for costs of responses, and the other for what tells requests apart.
+// variantsOfSelector are the selectors that are objects, with that of a response first and that of
+// a request's body last: the one is for costs of responses, and the other for what tells requests
+// apart.
 var variantsOfSelector = [...][]field{
 	{{"response_header", optional}},
 	{{"header", optional}},

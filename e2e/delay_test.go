@@ -64,7 +64,8 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// smooth lets ten requests pass a second, and 20 wait, as nginx's limit_req does with rate=10r/s and burst=20.
+// smooth lets ten requests pass a second, and 20 wait, as nginx's limit_req does with rate=10r/s
+// and burst=20.
 const smooth = `{"rules": [{"name": "r", "delay": {"most": "2s", "queue": 20},
 	"limits": [{"limit": 10, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`
 
@@ -98,8 +99,8 @@ func burst(t *testing.T, address string, requests int) []waited {
 	return all
 }
 
-// paced wants of a burst's requests as many to pass as there is room for, and none before its turn. It
-// returns how long they waited.
+// paced wants of a burst's requests as many to pass as there is room for, and none before its turn.
+// It returns how long they waited.
 func paced(t *testing.T, of string, all []waited, passes int) (took []time.Duration) {
 	t.Helper()
 	for _, w := range all {
@@ -119,8 +120,8 @@ func paced(t *testing.T, of string, all []waited, passes int) (took []time.Durat
 	return took
 }
 
-// TestDelaysLikeNginx sends the same bursts through nginx's limit_req and through a rule with delay: as many
-// requests pass, at the same pace.
+// TestDelaysLikeNginx sends the same bursts through nginx's limit_req and through a rule with
+// delay: as many requests pass, at the same pace.
 func TestDelaysLikeNginx(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		dir := t.TempDir()
@@ -182,8 +183,8 @@ func TestDelaysLikeNginx(t *testing.T) {
 	})
 }
 
-// TestDelaysAreDrained replaces the configuration while requests wait. All of them have room in the end, in
-// their order, though nobody comes to the listener that they wait in.
+// TestDelaysAreDrained replaces the configuration while requests wait. All of them have room in the
+// end, in their order, though nobody comes to the listener that they wait in.
 func TestDelaysAreDrained(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		n := d.node(t, nodeConfig{configuration: smooth})
@@ -213,8 +214,8 @@ func TestDelaysAreDrained(t *testing.T) {
 	})
 }
 
-// TestDelayedMemory has as many requests wait for room as may in a process. What the VM and the shared data
-// take for each is told in docs/configuration.md.
+// TestDelayedMemory has as many requests wait for room as may in a process. What the VM and the
+// shared data take for each is told in docs/configuration.md.
 func TestDelayedMemory(t *testing.T) {
 	onWazeroAlone(t, func(t *testing.T) {
 		const requests = 10_000

@@ -96,9 +96,9 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPlaces has several proxies and a program keep to so many requests at the same time, however these end
-// and though the backend is killed, and wants all places back when all have ended. By night a proxy is killed
-// too, whose places come back by themselves. The upstream counts.
+// TestPlaces has several proxies and a program keep to so many requests at the same time, however
+// these end and though the backend is killed, and wants all places back when all have ended. By
+// night a proxy is killed too, whose places come back by themselves. The upstream counts.
 func TestPlaces(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -169,8 +169,8 @@ func placesConfig(rate string) string {
 		"rules": [{"name": "r", "limits": [{"limit": 20, "algorithm": "in_flight"}]}]}`
 }
 
-// holdingProgram runs a program that holds places of the same rule with the Go library while it asks the
-// upstream, and gives its address.
+// holdingProgram runs a program that holds places of the same rule with the Go library while it
+// asks the upstream, and gives its address.
 func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (address string) {
 	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
@@ -214,8 +214,8 @@ func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (
 	return front.URL
 }
 
-// TestPlacesAreUsed measures how many of the places are taken while more clients want one than there are,
-// from when all were taken first until the clients stop.
+// TestPlacesAreUsed measures how many of the places are taken while more clients want one than
+// there are, from when all were taken first until the clients stop.
 func TestPlacesAreUsed(t *testing.T) {
 	for _, rate := range nightly.Or([]string{"0", "0.1"}, nil) {
 		t.Run("sync_rate "+rate, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A rule matches by what a request's JSON says, counts by it, and has limits of it. What can't be read
-// falls to the rule for that.
+// A rule matches by what a request's JSON says, counts by it, and has limits of it. What can't be
+// read falls to the rule for that.
 func TestTextsOfBody(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{

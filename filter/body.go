@@ -9,10 +9,11 @@ import (
 	"weir/internal/usage"
 )
 
-// What a request costs may stand in its body, or which rules apply to it, and with which key. Then the request is decided when the body has told, or
-// can't: its headers are paused, and its body comes to the stream's callbacks. That is so only of an
-// Envoy with allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until
-// the headers go on. So a plugin waits until it knows which of them it has.
+// What a request costs may stand in its body, or which rules apply to it, and with which key. Then
+// the request is decided when the body has told, or can't: its headers are paused, and its body
+// comes to the stream's callbacks. That is so only of an Envoy with
+// allow_on_headers_stop_iteration, which no plugin can see; another one keeps the body until the
+// headers go on. So a plugin waits until it knows which of them it has.
 
 const (
 	// maxRequestBody is how much of a body is looked at. It is the buffer that Envoy's guide has at
@@ -55,8 +56,8 @@ func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *tol
 	return t
 }
 
-// comes reports whether the current request has to wait for its body. A body that can't be read has told
-// nothing.
+// comes reports whether the current request has to wait for its body. A body that can't be read has
+// told nothing.
 func (b *bodies) comes(t *told) bool {
 	if b.bringing == keeps || !bodyComes() {
 		return false

@@ -92,8 +92,8 @@ func TestDelayEnds(t *testing.T) {
 	}
 }
 
-// A request that has waited for as long as it may, and has no room still, is refused, without a backend too:
-// nobody knows when a place comes back.
+// A request that has waited for as long as it may, and has no room still, is refused, without a
+// backend too: nobody knows when a place comes back.
 func TestDelayRunsOut(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "1s", "queue": 3}, "limits": [{"limit": 1, "algorithm": "in_flight"}]}]}`)
 	v.pause()

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// tellHeld is how often a worker tells what its requests hold, in nanoseconds, and heldGone after how
-	// long the others take one for gone that tells nothing any more.
+	// tellHeld is how often a worker tells what its requests hold, in nanoseconds, and heldGone
+	// after how long the others take one for gone that tells nothing any more.
 	tellHeld = int64(1e9)
 	heldGone = int64(15e9)
 	// agedPerTell bounds the requests of a worker whose age is looked at.
@@ -19,8 +19,8 @@ const (
 	maxHeldTellers = 1024
 )
 
-// heldShare is what the requests of all workers of the process hold, for its metrics. Each worker tells
-// its part in shared data, as a gauge is one for all of them, and none can add to it.
+// heldShare is what the requests of all workers of the process hold, for its metrics. Each worker
+// tells its part in shared data, as a gauge is one for all of them, and none can add to it.
 type heldShare struct {
 	_ [0]func() // or else Go makes a function that compares values
 
@@ -29,8 +29,8 @@ type heldShare struct {
 	worker uint64
 	toldAt int64
 	told   bool // that something is held
-	// places are held by all, and since is when the first of these was taken, by the host's clock; 0 if
-	// nothing is held.
+	// places are held by all, and since is when the first of these was taken, by the host's clock;
+	// 0 if nothing is held.
 	places uint64
 	since  int64
 }
@@ -40,7 +40,8 @@ func newHeldShare(data sharedata.Data, namespace string, worker uint64) heldShar
 	return heldShare{data: data, key: []byte("weir:" + namespace + ":held"), worker: worker}
 }
 
-// tell tells what a worker's requests hold, and takes in what others have told, if it is time for that.
+// tell tells what a worker's requests hold, and takes in what others have told, if it is time for
+// that.
 func (s *heldShare) tell(h *holders, now int64) {
 	if since := now - s.toldAt; since < tellHeld && since >= 0 {
 		return

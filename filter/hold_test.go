@@ -89,8 +89,8 @@ func TestPlacesLast(t *testing.T) {
 	}
 }
 
-// The process tells how many places its workers' requests hold, and for how long, and takes a worker for
-// gone that says nothing any more.
+// The process tells how many places its workers' requests hold, and for how long, and takes a
+// worker for gone that says nothing any more.
 func TestHeldPlacesAreTold(t *testing.T) {
 	p := newProxy(t)
 	v, other := p.start(flightRule), p.start(flightRule)

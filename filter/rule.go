@@ -18,7 +18,8 @@ type requestRule struct {
 	key       []keyPart
 	cost      cost
 	most      uint64 // that a request may take; 0 if it may take whatever has room
-	// texts are those of the request's body that the rule reads, for its match, its key or its limits.
+	// texts are those of the request's body that the rule reads, for its match, its key or its
+	// limits.
 	texts []*part
 	// onResponse is counted when the response is there, if costsLater says so.
 	costsLater bool

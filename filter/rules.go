@@ -24,8 +24,8 @@ type rules struct {
 	notes   bool // any of them by what the request says
 	// bounds reports whether any rule bounds what a request may take.
 	bounds bool
-	// marks reports whether any rule marks requests that it has no room for, or would if it were no shadow:
-	// the routes may be there already.
+	// marks reports whether any rule marks requests that it has no room for, or would if it were no
+	// shadow: the routes may be there already.
 	marks bool
 	// readsBodies reports whether any rule wants to know what a request's body says.
 	readsBodies bool
@@ -108,8 +108,9 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 	return r.demands[:n], r.demands[end:]
 }
 
-// findAwaiting finds the rules that may apply to the current request, whose body is yet to come, and
-// what that has to tell them: nil if no rule wants to know. Then the demands are those of the request.
+// findAwaiting finds the rules that may apply to the current request, whose body is yet to come,
+// and what that has to tell them: nil if no rule wants to know. Then the demands are those of the
+// request.
 //
 //go:noinline
 func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told) {
@@ -124,8 +125,8 @@ func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told
 	return demands, shadows, t
 }
 
-// findByBody finds the rules that apply to a request whose body has told what they want to know, or has
-// not.
+// findByBody finds the rules that apply to a request whose body has told what they want to know, or
+// has not.
 func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
 	q := &r.request
 	q.told = b

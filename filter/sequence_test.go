@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A client that sends one request after the other, to one node or another, is not refused: what it held at
-// one node is free for it at the next.
+// A client that sends one request after the other, to one node or another, is not refused: what it
+// held at one node is free for it at the next.
 func TestPlacesOneAfterTheOther(t *testing.T) {
 	for _, rate := range []string{"0", "0.2", "1"} {
 		for _, limit := range []string{"1", "2", "5"} {

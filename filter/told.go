@@ -103,8 +103,8 @@ func (b *told) textAt(path string) int {
 	return -1
 }
 
-// text returns what the body has at a path, if it has anything, and whether no parser can find anything
-// else.
+// text returns what the body has at a path, if it has anything, and whether no parser can find
+// anything else.
 func (b *told) text(path string) (text []byte, found, sound bool) {
 	i := b.textAt(path)
 	if i < 0 {

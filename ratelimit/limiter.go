@@ -26,9 +26,9 @@ type Rule struct {
 	// Hold is for how long a request may hold what it has acquired of a rule with [InFlight]: then its
 	// place is taken for lost. It is ten minutes if it is 0.
 	Hold time.Duration
-	// Delay is for how long a request may wait for room by [Limiter.Wait], five minutes at most, and as
-	// much if it is 0. Queue is how many of a key may wait in the namespace at the same time, 10,000 if
-	// it is 0.
+	// Delay is for how long a request may wait for room by [Limiter.Wait], five minutes at most,
+	// and as much if it is 0. Queue is how many of a key may wait in the namespace at the same
+	// time, 10,000 if it is 0.
 	Delay time.Duration
 	Queue int
 }

@@ -257,12 +257,12 @@ func (n *Namespace) out(last uint64) bool {
 
 // Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
 //
-// From now on calls fail with [ErrClosed], and so do those that wait for room. Those that wait for the
-// backend get its answer first, or
-// are decided when their time is over: Options.Timeout bounds that. Then Close waits until
-// the backend has all, for five seconds at most. It fails if the backend can't be reached, or if ctx
-// ends before. In the latter case calls that still wait fail with ErrClosed, too: a program that ends
-// lets nobody pass whom the backend has not. After Close an [Instance] has the name free again.
+// From now on calls fail with [ErrClosed], and so do those that wait for room. Those that wait for
+// the backend get its answer first, or are decided when their time is over: Options.Timeout bounds
+// that. Then Close waits until the backend has all, for five seconds at most. It fails if the
+// backend can't be reached, or if ctx ends before. In the latter case calls that still wait fail
+// with ErrClosed, too: a program that ends lets nobody pass whom the backend has not. After Close
+// an [Instance] has the name free again.
 //
 // Only the first Close does anything. Others wait for it, and return its error or that of their ctx.
 func (n *Namespace) Close(ctx context.Context) error {

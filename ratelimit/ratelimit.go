@@ -27,8 +27,8 @@ var (
 	ErrNotDefined = errors.New("not defined")
 	// ErrClosed is wrapped by the error of a decision or a count after [Namespace.Close].
 	ErrClosed = errors.New("closed")
-	// ErrNoRoom is wrapped by the error of a [Limiter.Wait] that would wait for longer than it may, or
-	// behind too many others.
+	// ErrNoRoom is wrapped by the error of a [Limiter.Wait] that would wait for longer than it may,
+	// or behind too many others.
 	ErrNoRoom = errors.New("no room in time")
 )
 

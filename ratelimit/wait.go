@@ -12,15 +12,15 @@ func (l *Limiter) Wait(ctx context.Context, key ...string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN waits until cost hits of a key have room, and counts them, which the other methods do at once or
-// not at all. Calls of a key have room in the order in which they began to wait, and while any waits,
-// no other call of the key overtakes it: [Limiter.Allow] is false then. Over several programs and proxies
-// there is no such order.
+// WaitN waits until cost hits of a key have room, and counts them, which the other methods do at
+// once or not at all. Calls of a key have room in the order in which they began to wait, and while
+// any waits, no other call of the key overtakes it: [Limiter.Allow] is false then. Over several
+// programs and proxies there is no such order.
 //
-// The error wraps [ErrNoRoom], at once, if room comes later than ctx ends or Rule.Delay allows, or if
-// Rule.Queue calls of the key wait already. It wraps ctx's error if ctx ends meanwhile, and [ErrClosed]
-// after [Namespace.Close], which nobody waits beyond. With an error nothing was counted, and others that
-// wait move up. Rules with [InFlight] are for [Acquire].
+// The error wraps [ErrNoRoom], at once, if room comes later than ctx ends or Rule.Delay allows, or
+// if Rule.Queue calls of the key wait already. It wraps ctx's error if ctx ends meanwhile, and
+// [ErrClosed] after [Namespace.Close], which nobody waits beyond. With an error nothing was
+// counted, and others that wait move up. Rules with [InFlight] are for [Acquire].
 func (l *Limiter) WaitN(ctx context.Context, key Key, cost uint64) error {
 	if cost > 0 && l.holds() {
 		return l.wantsAcquire()
@@ -50,8 +50,8 @@ func (l *Limiter) WaitN(ctx context.Context, key Key, cost uint64) error {
 	return nil
 }
 
-// alarm ticks the node of a namespace without a backend while calls wait for room. The namespace's lock
-// is held for all of it.
+// alarm ticks the node of a namespace without a backend while calls wait for room. The namespace's
+// lock is held for all of it.
 type alarm struct {
 	namespace *Namespace
 	timer     *time.Timer

@@ -17,7 +17,8 @@ import (
 	"weir/ratelimit/stores"
 )
 
-// A client of somebody else's API sends ten requests a second, however many its goroutines want to send.
+// A client of somebody else's API sends ten requests a second, however many its goroutines want to
+// send.
 func ExampleLimiter_Wait() {
 	requests, err := ratelimit.NewLimiter(ratelimit.TokenBucket(10, time.Second, 1))
 	if err != nil {

@@ -26,12 +26,13 @@ type Counter struct {
 	// store has any, though all their hits may have been given back.
 	Limits []store.LimitCounter
 	Known  bool
-	// Holders are the nodes whose requests hold places of the key, as they have told lately, those first
-	// that hold most.
+	// Holders are the nodes whose requests hold places of the key, as they have told lately, those
+	// first that hold most.
 	Holders []Holder
 }
 
-// Holder is a node whose requests hold places of a key: the oldest since a time of the store's clock.
+// Holder is a node whose requests hold places of a key: the oldest since a time of the store's
+// clock.
 type Holder struct {
 	Node, Places, SinceNanos uint64
 }

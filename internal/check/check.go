@@ -239,8 +239,8 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 	return parsed
 }
 
-// ofBodies calls found with each path in a rule that reads a request's body, and with what happens to
-// requests whose body can't be read.
+// ofBodies calls found with each path in a rule that reads a request's body, and with what happens
+// to requests whose body can't be read.
 func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if b := rule.CostFromBody; b != nil {
 		found(path+".reserve.request_json", unreadBody[b.Unread])

@@ -69,8 +69,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// wantOnly wants that parsers find what is found, each the same, or that they may differ: of Go's, one
-// that takes the last of names, and one that takes no notice of their capitals.
+// wantOnly wants that parsers find what is found, each the same, or that they may differ: of Go's,
+// one that takes the last of names, and one that takes no notice of their capitals.
 func wantOnly(t *testing.T, r *jsonpath.Reader, path, text string, size int) {
 	t.Helper()
 	value, found, sound := onlyOf(t, r, path, text, len(text)+1)

@@ -100,15 +100,15 @@ func (h *charges) renew(c *Charge, now int64) {
 	h.tallies.GivenUp++ // the next renewal is in time
 }
 
-// release gives back the hits that a request has held. Where they were leased, the next request of this
-// process gets them without asking for them: if the limit is one of which nodes lease ahead, or the backend
-// has no more. Else the backend gets them at once, or who sends one request after the other would find his
-// place at another node each time.
+// release gives back the hits that a request has held. If nodes lease ahead of the rule, the next
+// request of this process gets them without asking for them. Else the backend hears of them at once:
+// a client that sends one request after the other to several nodes would be refused by each that
+// does not have its place.
 func (h *charges) release(c *Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	if c.Rule.exact() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
+	if c.Rule.hasty() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
 		h.revise(c, 0, now)
 		return
 	}
@@ -122,22 +122,10 @@ func (h *charges) release(c *Charge, now int64) {
 			return
 		}
 		adopted := h.keys.adopt(d, now)
-		numbers := c.numbers[:len(c.Rule.Limits)]
-		keeps := d.Rule.Leases() || d.Counter.DryUntil(now) > now
-		if keeps {
-			d.Counter.Relend(numbers, c.Cost)
-		} else {
-			if !d.Counter.Identified() {
-				d.Counter.Identify(h.keys.identity(d))
-			}
-			d.Counter.Revise(numbers, c.at, c.Cost, 0, now)
-		}
+		d.Counter.Relend(c.numbers[:len(c.Rule.Limits)], c.Cost)
 		if h.keys.write(d, now) {
 			if c.Cost = 0; adopted {
 				h.pushes.enlist(d)
-			}
-			if !keeps {
-				h.pushes.hasten(d)
 			}
 			return
 		}

@@ -3,8 +3,8 @@ package node
 // maxHasty bounds the keys that the backend is to hear of at once. The others wait until they are due.
 const maxHasty = 1 << 10
 
-// hasten has [Node.PushCharges] push what a demand's key has pending, if the backend decides its rule, or
-// is asked for each place of it. Others count what is pending with their leases.
+// hasten has [Node.PushCharges] push what a demand's key has pending, if the backend decides its
+// rule, or is asked for each place of it. Others count what is pending with their leases.
 //
 //go:noinline
 func (p *pushes) hasten(d *Demand) {

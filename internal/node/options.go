@@ -44,8 +44,8 @@ type Options struct {
 	KeySecret string
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner
-	// Held, unless it is nil, calls visit with what requests hold, and since when by the backend's clock,
-	// as long as visit wants more. It is for reports.
+	// Held, unless it is nil, calls visit with what requests hold, and since when by the backend's
+	// clock, as long as visit wants more. It is for reports.
 	Held func(visit func(c *Charge, since int64) (more bool))
 }
 

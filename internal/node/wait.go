@@ -37,8 +37,8 @@ type Request interface {
 // memory, which may serve one request after the other. Set Request before anything else.
 type Wait struct {
 	Request Request
-	// Patience is for how many nanoseconds the request waits for room at most, where its rules delay
-	// requests: 0 for as long as they say, and less for not at all.
+	// Patience is for how many nanoseconds the request waits for room at most, where its rules
+	// delay requests: 0 for as long as they say, and less for not at all.
 	Patience int64
 
 	// queue has it while it waits, between the requests that began before and after.

@@ -25,8 +25,8 @@ type watch struct {
 // visitedPerReport bounds the requests that are asked what they hold.
 const visitedPerReport = 1024
 
-// heldKeys are keys that requests hold places of, for a report: those that are found first. They are valid
-// until the next call.
+// heldKeys are keys that requests hold places of, for a report: those that are found first. They
+// are valid until the next call.
 func (w *watch) heldKeys() []wire.HeldKey {
 	w.held = w.held[:0]
 	visited := 0

@@ -37,8 +37,9 @@ type proxy struct {
 	names   []string // of metrics
 
 	now int64
-	// holds says that requests last for as long as the log says, and hold something meanwhile: open are
-	// those, and tickedAt is when the plugin has renewed what they hold. asks and answered keep their keys.
+	// holds says that requests last for as long as the log says, and hold something meanwhile: open
+	// are those, and tickedAt is when the plugin has renewed what they hold. asks and answered keep
+	// their keys.
 	holds    bool
 	open     openStreams
 	tickedAt int64

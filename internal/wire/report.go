@@ -51,7 +51,8 @@ type Report struct {
 	Rules []RuleReport
 }
 
-// HeldKey says that requests of a key hold so many places, the first since a time of the backend's clock.
+// HeldKey says that requests of a key hold so many places, the first since a time of the backend's
+// clock.
 type HeldKey struct {
 	ID                 ID
 	Places, SinceNanos uint64

@@ -75,8 +75,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A report tells what is held, and one that has nothing to tell of that is read by backends that do not know
-// it.
+// A report tells what is held, and one that has nothing to tell of that is read by backends that do
+// not know it.
 func TestReportOfHeldPlaces(t *testing.T) {
 	r := exampleReport()
 	if version := AppendReport(nil, r)[0]; version != recentVersion {

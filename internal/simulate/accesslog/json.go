@@ -35,8 +35,8 @@ const (
 	isOriginalPath
 	isPeer
 	isClient
-	// isMillis is for how many milliseconds a request lasted from its time on, as Envoy tells. isSeconds is
-	// for how many seconds it lasted up to its time, as nginx tells.
+	// isMillis is for how many milliseconds a request lasted from its time on, as Envoy tells.
+	// isSeconds is for how many seconds it lasted up to its time, as nginx tells.
 	isMillis
 	isSeconds
 )

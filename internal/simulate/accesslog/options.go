@@ -42,8 +42,9 @@ var roles = map[string]target{
 
 // Map adds what a field of the log is, as NAME=PART: NAME is a field's of JSON, with dots where
 // objects are in objects, or the number of a field of text, counted from 1. PART is time, method,
-// path, host, client_ip, duration, request_time, header:NAME, response_header:NAME or property:PATH. A
-// duration is Envoy's, in milliseconds, and a request_time nginx's, in seconds up to the line's time.
+// path, host, client_ip, duration, request_time, header:NAME, response_header:NAME or
+// property:PATH. A duration is Envoy's, in milliseconds, and a request_time nginx's, in seconds up
+// to the line's time.
 func (o *Options) Map(mapping string) error {
 	name, value, found := strings.Cut(mapping, "=")
 	if !found || name == "" {

@@ -79,8 +79,8 @@ func (r *Request) Find(kind PartKind, name string) *Field {
 	return nil
 }
 
-// lasted notes for how long the request lasted, in units of so many nanoseconds. It is told of no request
-// that lasted for longer than a year.
+// lasted notes for how long the request lasted, in units of so many nanoseconds. It is told of no
+// request that lasted for longer than a year.
 func (r *Request) lasted(text string, unit int64) (nanos int64) {
 	const longest = 366 * 86400 * int64(1e9)
 	whole, fraction, _ := strings.Cut(text, ".")
