@@ -71,7 +71,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 		Cluster:       b.config.Cluster,
 		Headers:       &b.headers,
 		Body:          push,
-		TimeoutMillis: uint32(b.config.Timeout.Milliseconds()),
+		TimeoutMillis: uint32(max(b.config.Timeout.Milliseconds(), ticket.Patience()/1e6)),
 		Done: func(ok bool) {
 			outcome, answer := node.PushLost, []byte(nil)
 			if ok {

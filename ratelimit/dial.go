@@ -82,8 +82,11 @@ func (c *Client) Close() error {
 
 // Push implements [Backend].
 func (c *Client) Push(ctx context.Context, push []byte) (answer []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, longestPush)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		within, cancel := context.WithTimeout(ctx, longestPush)
+		defer cancel()
+		ctx = within
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.push, bytes.NewReader(push))
 	if err != nil {
 		return nil, err

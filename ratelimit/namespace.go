@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -82,9 +83,14 @@ func (h *host) TickEvery(millis uint32) {
 // Send implements node.Host.
 func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
 	n := h.namespace
+	if patience := time.Duration(ticket.Patience()); patience > 0 {
+		n.pushes[pollNumber] = struct{}{}
+		go n.push(pollNumber, append([]byte(nil), push...), ticket, patience)
+		return true
+	}
 	n.sent++
 	n.pushes[n.sent] = struct{}{}
-	go n.push(n.sent, append([]byte(nil), push...), ticket)
+	go n.push(n.sent, append([]byte(nil), push...), ticket, n.timeout)
 	return true
 }
 
@@ -100,9 +106,12 @@ func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 // Tag implements node.Owner.
 func (*host) Tag(int, []window.Limit) any { return nil }
 
+// pollNumber is that of a poll, of which a namespace has one at most. Nobody waits for it but Close.
+const pollNumber = math.MaxUint64
+
 // push brings a push to the backend, and its answer back.
-func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
-	ctx, cancel := context.WithTimeout(n.running, n.timeout)
+func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(n.running, timeout)
 	answer, err := n.backend.Push(ctx, push)
 	cancel()
 	outcome := node.PushAnswered
@@ -122,8 +131,8 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket) {
 	if err == nil && n.node.Tallies.Failed != failures {
 		err = errors.New("want the push's answer, got another one")
 	}
-	if ticket == (node.Ticket{}) {
-		err = nil // it was a report, which nobody misses
+	if ticket == (node.Ticket{}) || number == pollNumber {
+		err = nil // it was a report, which nobody misses, or a poll, which is followed by a push if it fails
 	}
 	if err != nil {
 		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
@@ -215,7 +224,7 @@ func (n *Namespace) Sync(ctx context.Context) error {
 func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.drain(ctx); err != nil {
+	if err := n.drain(ctx, n.sent); err != nil {
 		return fmt.Errorf("ratelimit: namespace %q: sync: %w", n.name, err)
 	}
 	if n.running.Err() != nil && n.node.Unfinished() {
@@ -227,10 +236,10 @@ func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	return nil
 }
 
-// drain waits until the pushes that are out have ended, or ctx has. The lock is held before and
-// after.
-func (n *Namespace) drain(ctx context.Context) error {
-	for last := n.sent; n.out(last); {
+// drain waits until the pushes up to last that are out have ended, or ctx has. The lock is held before
+// and after.
+func (n *Namespace) drain(ctx context.Context, last uint64) error {
+	for n.out(last) {
 		pushed := n.pushed
 		n.mu.Unlock()
 		select {
@@ -304,7 +313,7 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 	n.stop()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err = errors.Join(err, n.drain(ctx))
+	err = errors.Join(err, n.drain(ctx, pollNumber))
 	if n.node.Unfinished() {
 		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, errors.Join(err, n.failure))
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"weir/bench/sim"
 	"weir/internal/counter"
 	"weir/internal/wire"
 	"weir/window"
@@ -47,13 +48,13 @@ const settles = 30 * second
 // demand is how much a population asks of a backend.
 type demand struct {
 	population
-	load
+	sim.Load
 	requests, passed, callouts int
 	// sharedBytes is the shared data that a node has, on average.
 	sharedBytes float64
 	// split tells what a store's partitions get, for each of these numbers of partitions.
 	split [len(partitions)]split
-	waits waits
+	waits sim.Waits
 	// settling are the callouts while nodes settle after the last request, and idleCallouts those while nobody has asked for anything
 	// since then.
 	settling, idleCallouts int
@@ -68,21 +69,12 @@ func (d *demand) perSecond(n int) float64 { return float64(n) / seconds(d.span) 
 // per1000 is a number per thousand requests.
 func (d *demand) per1000(n int) float64 { return 1000 * float64(n) / float64(max(d.requests, 1)) }
 
-// minus returns the load that came after before.
-func (l load) minus(before load) load {
-	return load{
-		pushes: l.pushes - before.pushes, joins: l.joins - before.joins, duplicates: l.duplicates - before.duplicates,
-		items: l.items - before.items, takes: l.takes - before.takes,
-		bodyBytes: l.bodyBytes - before.bodyBytes, answerBytes: l.answerBytes - before.answerBytes,
-	}
-}
-
 func (p population) measure() (demand, error) {
 	d := demand{population: p}
-	w, err := newWorld(worldOptions{
-		seed: p.seed, places: p.nodes, workers: workers, network: near, counters: 8 * p.keys,
-		limit:    window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: p.window}, Max: p.limit},
-		capacity: max(1024, min(4*p.keys, 65536)), syncRate: p.rate,
+	w, err := sim.New(sim.Options{
+		Seed: p.seed, Places: p.nodes, Workers: workers, Network: sim.Near, Counters: 8 * p.keys,
+		Limit:    window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: p.window}, Max: p.limit},
+		Capacity: max(1024, min(4*p.keys, 65536)), SyncRate: p.rate,
 	})
 	if err != nil {
 		return d, err
@@ -90,9 +82,9 @@ func (p population) measure() (demand, error) {
 	var touched [len(partitions)][mostPartitions]int
 	last := map[pushedKey]int64{}
 	measuring := false
-	w.backend.pushed = func(push *wire.Push, _, _ int) {
+	w.Backend.Pushed = func(push *wire.Push, _, _ int) {
 		if p.repeats && len(push.Takes) == 0 {
-			d.repeated += repeats(last, push, w.now, p.rate)
+			d.repeated += repeats(last, push, w.Now, p.rate)
 		}
 		if measuring {
 			for i, n := range partitions {
@@ -104,43 +96,41 @@ func (p population) measure() (demand, error) {
 	zipf := rand.NewZipf(random, keySkew, 1, uint64(p.keys-1))
 	gap := float64(second) / (p.perNode * float64(p.nodes))
 	from, end := monday+p.warm, monday+p.warm+p.span
-	var before load
+	var before sim.Load
 	var requests, callouts int
-	w.at(from, func() {
-		before, requests, callouts = w.backend.load, w.requests, w.sent
-		w.waits = waits{}
+	w.At(from, func() {
+		before, requests, callouts = w.Backend.Load, w.Requests, w.Sent
+		w.Waits = sim.Waits{}
 		measuring = true
 	})
-	w.passed = func() {
+	w.Passed = func(*sim.Request) {
 		if measuring {
 			d.passed++
 		}
 	}
 	var user, key []byte
 	for at := monday + int64(random.ExpFloat64()*gap); at < end; at += int64(random.ExpFloat64() * gap) {
-		w.advance(at)
+		w.Advance(at)
 		user = strconv.AppendUint(user[:0], zipf.Uint64(), 10)
 		key = counter.AppendPart(counter.AppendPart(key[:0], "user"), user)
-		w.request(random.IntN(p.nodes), random.IntN(workers), key)
+		w.Request(random.IntN(p.nodes), random.IntN(workers), key, 0)
 	}
-	w.advance(end)
-	d.load = w.backend.minus(before)
-	d.requests, d.callouts, d.waits = w.requests-requests, w.sent-callouts, w.waits
+	w.Advance(end)
+	d.Load = w.Backend.Minus(before)
+	d.requests, d.callouts, d.waits = w.Requests-requests, w.Sent-callouts, w.Waits
 	measuring = false
 	for i := range partitions {
 		d.split[i].busiest = slices.Max(touched[i][:])
 	}
-	for _, n := range w.nodes {
-		d.sharedBytes += float64(n.shared.Bytes()) / float64(p.nodes)
-	}
+	d.sharedBytes = float64(w.SharedBytes()) / float64(p.nodes)
 	if p.idle > 0 {
-		before := w.sent
-		w.advance(end + 2*p.rate + settles)
-		d.settling = w.sent - before
-		w.advance(w.now + p.idle)
-		d.idleCallouts = w.sent - before - d.settling
+		before := w.Sent
+		w.Advance(end + 2*p.rate + settles)
+		d.settling = w.Sent - before
+		w.Advance(w.Now + p.idle)
+		d.idleCallouts = w.Sent - before - d.settling
 	}
-	return d, w.failure()
+	return d, w.Failure()
 }
 
 // touch counts those of n partitions that a push touches, each once.
@@ -175,7 +165,7 @@ func repeats(last map[pushedKey]int64, push *wire.Push, now, rate int64) (n int)
 	for i := range push.Items {
 		key := pushedKey{push.Node, push.Items[i].ID}
 		// The way of one may have been shorter than the other's.
-		soon := now-last[key] < rate-2*near.jitter-2*millisecond
+		soon := now-last[key] < rate-2*sim.Near.Jitter-2*millisecond
 		if soon && !slices.ContainsFunc(push.Items[i].Hits, func(hits int64) bool { return hits < 0 }) {
 			n++
 		}

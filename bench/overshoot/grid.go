@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 
+	"weir/bench/sim"
 	"weir/window"
 )
 
@@ -52,7 +53,7 @@ type trial struct {
 // condition is the network and the clocks that proxies and backend have to live with.
 type condition struct {
 	name    string
-	network network
+	network sim.Network
 	// clocksOff bounds how far a node's clock is from the backend's, either way.
 	clocksOff int64
 }
@@ -60,11 +61,11 @@ type condition struct {
 // good is the condition of the grid: a round trip within a zone takes 2 to 4 ms, and nothing is
 // lost. The hard conditions are looked at besides.
 var (
-	good = condition{network: near}
+	good = condition{network: sim.Near}
 	hard = []condition{
-		{name: "far", network: network{trip: 25 * millisecond, jitter: 5 * millisecond}},
-		{name: "lossy", network: network{trip: near.trip, jitter: near.jitter, lostBefore: 0.05, lostAfter: 0.05}},
-		{name: "clocks off", network: near, clocksOff: 50 * millisecond},
+		{name: "far", network: sim.Network{Trip: 25 * millisecond, Jitter: 5 * millisecond}},
+		{name: "lossy", network: sim.Network{Trip: sim.Near.Trip, Jitter: sim.Near.Jitter, LostBefore: 0.05, LostAfter: 0.05}},
+		{name: "clocks off", network: sim.Near, clocksOff: 50 * millisecond},
 	}
 )
 

@@ -13,6 +13,14 @@ import (
 	"regexp"
 
 	"weir/bench/page"
+	"weir/bench/sim"
+)
+
+const (
+	millisecond = sim.Millisecond
+	second      = sim.Second
+	minute      = sim.Minute
+	monday      = sim.Monday
 )
 
 func main() {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
@@ -10,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/store"
+	"weir/bench/sim"
 	"weir/internal/wire"
 )
 
@@ -199,32 +198,21 @@ func TestNothingIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	passed := int64(0)
-	w.passed = func() { passed++ }
+	w.Passed = func(*sim.Request) { passed++ }
 	f := trial.flow()
 	f.end = monday + 20*second
 	for a := range f.arrivals() {
-		w.advance(a.at)
-		w.request(a.place, a.worker, onlyKey)
+		w.Advance(a.at)
+		w.Request(a.place, a.worker, onlyKey, 0)
 	}
-	w.advance(monday + 45*second)
-	sum, err := w.backend.sum("default")
-	if err != nil || w.failure() != nil {
-		t.Fatal(err, w.failure())
+	w.Advance(monday + 45*second)
+	sum, err := w.Backend.Sum("default")
+	if err != nil || w.Failure() != nil {
+		t.Fatal(err, w.Failure())
 	}
-	if passed == 0 || sum != passed || w.backend.duplicates == 0 {
-		t.Errorf("%d passed, the backend has %d, and has seen %d pushes again", passed, sum, w.backend.duplicates)
+	if passed == 0 || sum != passed || w.Backend.Duplicates == 0 {
+		t.Errorf("%d passed, the backend has %d, and has seen %d pushes again", passed, sum, w.Backend.Duplicates)
 	}
-}
-
-// sum is what the backend has of a namespace's counters at the clock's time, all windows together.
-func (b *counterBackend) sum(namespace string) (hits int64, err error) {
-	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
-		for _, w := range c.Windows {
-			hits += w.Hits
-		}
-		return nil
-	})
-	return hits, err
 }
 
 // A population asks for what it should: nothing when nobody asks it for anything.
@@ -238,12 +226,12 @@ func TestDemand(t *testing.T) {
 	if math.Abs(float64(d.requests)/1500-1) > 0.1 || d.passed != d.requests {
 		t.Errorf("%d requests, %d passed", d.requests, d.passed)
 	}
-	if d.pushes == 0 || d.callouts < d.pushes-5 || d.duplicates != 0 {
+	if d.Pushes == 0 || d.callouts < d.Pushes-5 || d.Duplicates != 0 {
 		t.Errorf("got %+v", d)
 	}
 	for i, s := range d.split {
-		if s.commands < d.pushes || s.commands > d.items+d.takes || s.busiest == 0 || s.busiest > d.pushes || d.split[0].busiest < s.busiest {
-			t.Errorf("%d partitions: got %+v of %d pushes", partitions[i], s, d.pushes)
+		if s.commands < d.Pushes || s.commands > d.Items+d.Takes || s.busiest == 0 || s.busiest > d.Pushes || d.split[0].busiest < s.busiest {
+			t.Errorf("%d partitions: got %+v of %d pushes", partitions[i], s, d.Pushes)
 		}
 	}
 	// A node that hears nothing asks what is new, once in three quarters of an interval.

@@ -56,7 +56,7 @@ func costTable(all []demand) string {
 	for i := range all {
 		d := &all[i]
 		fmt.Fprintf(&b, "%9g %6d %6d %9.1f %12.1f %6.1f %9.0f %6.0f %7.1f %8d %21d %16d\n", seconds(d.rate), d.keys, d.nodes, d.per1000(d.callouts),
-			d.per1000(d.roundTrips()), d.per1000(d.items+d.takes), d.per1000(d.bodyBytes), d.per1000(d.answerBytes), d.per1000(d.waits.requests),
+			d.per1000(d.RoundTrips()), d.per1000(d.Items+d.Takes), d.per1000(d.BodyBytes), d.per1000(d.AnswerBytes), d.per1000(d.waits.Requests),
 			d.settling, d.idleCallouts, d.repeated)
 	}
 	return b.String()
@@ -81,14 +81,14 @@ func provisionTable(all []demand) string {
 	for i := range all {
 		d := &all[i]
 		fmt.Fprintf(&b, "%6g %10.0f %10g %10.0f %8.0f %9.0f %9.0f %6.2f %8.2f", d.perNode, d.perNode*float64(d.nodes),
-			seconds(d.rate), d.perSecond(d.pushes), d.perSecond(d.joins), d.perSecond(d.items), d.perSecond(d.takes), d.perSecond(d.bodyBytes)/1e6,
-			d.perSecond(d.answerBytes)/1e6)
+			seconds(d.rate), d.perSecond(d.Pushes), d.perSecond(d.Joins), d.perSecond(d.Items), d.perSecond(d.Takes), d.perSecond(d.BodyBytes)/1e6,
+			d.perSecond(d.AnswerBytes)/1e6)
 		for j := range partitions {
 			mean, busiest := d.mean(j), d.perSecond(d.split[j].busiest)
 			fmt.Fprintf(&b, " %7.0f %8.0f %6.2f", mean, busiest, busiest/mean)
 		}
-		fmt.Fprintf(&b, " %14.1f %8.3f %8.3f %12.1f\n", d.sharedBytes/1024, d.per1000(d.passed)/1000, d.per1000(d.waits.requests)/1000,
-			float64(d.waits.longest)/1e6)
+		fmt.Fprintf(&b, " %14.1f %8.3f %8.3f %12.1f\n", d.sharedBytes/1024, d.per1000(d.passed)/1000, d.per1000(d.waits.Requests)/1000,
+			float64(d.waits.Longest)/1e6)
 	}
 	return b.String()
 }
@@ -119,8 +119,8 @@ func provisionPlot(all []demand) ([]byte, error) {
 		of   func(d *demand) float64
 	}{
 		{"requests", func(d *demand) float64 { return d.perSecond(d.requests) }},
-		{"items and takes", func(d *demand) float64 { return d.perSecond(d.items + d.takes) }},
-		{"pushes", func(d *demand) float64 { return d.perSecond(d.pushes) }},
+		{"items and takes", func(d *demand) float64 { return d.perSecond(d.Items + d.Takes) }},
+		{"pushes", func(d *demand) float64 { return d.perSecond(d.Pushes) }},
 		{"busiest of 32 partitions", func(d *demand) float64 { return d.perSecond(d.split[0].busiest) }},
 		{"busiest of 256", func(d *demand) float64 { return d.perSecond(d.split[1].busiest) }},
 		{"mean of 256", func(d *demand) float64 { return d.mean(1) }},

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"weir/bench/sim"
 	"weir/window"
 )
 
@@ -42,7 +43,7 @@ const refusalWindows = 4
 
 // even is a network that takes the same time always. All admitted hits are as much later here than
 // they were granted, so that windows and buckets that begin with a hit are the backend's.
-var even = network{trip: near.trip}
+var even = sim.Network{Trip: sim.Near.Trip}
 
 // next is when the request after a request at a time comes, and to which node.
 func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, place int) {
@@ -70,28 +71,28 @@ func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, pla
 }
 
 func (t *refusalTrial) measure() (out refusals, err error) {
-	w, err := newWorld(worldOptions{seed: seed, places: t.nodes, workers: workers, programs: t.programs, network: even, limit: t.limit, capacity: 1024, syncRate: t.rate})
+	w, err := sim.New(sim.Options{Seed: seed, Places: t.nodes, Workers: workers, Programs: t.programs, Network: even, Limit: t.limit, Capacity: 1024, SyncRate: t.rate})
 	if err != nil {
 		return out, err
 	}
-	o := newOracle(t.limit)
+	o := sim.NewOracle(t.limit)
 	var used [refusalWindows + 1]float64
-	w.passed = func() {
+	w.Passed = func(*sim.Request) {
 		out.admitted++
-		now := &used[(w.now-monday)/t.limit.Width]
-		*now = max(*now, o.admit(w.now))
+		now := &used[(w.Now-monday)/t.limit.Width]
+		*now = max(*now, o.Admit(w.Now))
 	}
-	w.refused = func(retryAt int64) {
-		l, s := &t.limit, &o.state
-		if l.Advance(s, w.now); l.Allows(s, 1) {
+	w.Refused = func(_ *sim.Request, retryAt int64) {
+		l, s := &t.limit, &o.State
+		if l.Advance(s, w.Now); l.Allows(s, 1) {
 			out.falsely++
 		}
 		if at, ok := l.FitsAt(s, 1); ok {
-			out.late = max(out.late, retryAt-max(at, w.now))
+			out.late = max(out.late, retryAt-max(at, w.Now))
 		}
 	}
 	if t.traffic == "one dies" {
-		w.at(monday+t.limit.Width*3/10, func() { w.kill(0) })
+		w.At(monday+t.limit.Width*3/10, func() { w.Kill(0) })
 	}
 	random := rand.New(rand.NewPCG(seed, 9))
 	end := monday + refusalWindows*t.limit.Width
@@ -100,19 +101,19 @@ func (t *refusalTrial) measure() (out refusals, err error) {
 		if at = next; at >= end {
 			break
 		}
-		w.advance(at)
+		w.Advance(at)
 		out.requests++
-		w.request(place, random.IntN(workers), onlyKey)
+		w.Request(place, random.IntN(workers), onlyKey, 0)
 	}
-	w.advance(end)
-	out.callouts, out.waits = w.sent, w.waits.requests
+	w.Advance(end)
+	out.callouts, out.waits = w.Sent, w.Waits.Requests
 	out.worst = float64(out.falsely) / float64(out.requests)
-	w.advance(w.now + patience)
+	w.Advance(w.Now + patience)
 	out.least = math.Inf(1)
 	for _, share := range used[:refusalWindows] {
 		out.least, out.most = min(out.least, share), max(out.most, share)
 	}
-	return out, errors.Join(w.failure(), w.nobodyWaits())
+	return out, errors.Join(w.Failure(), w.NobodyWaits())
 }
 
 // add sums trials up.

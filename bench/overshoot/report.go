@@ -122,8 +122,8 @@ func summary(all []results) string {
 		steady := over(all, func(r *results) (float64, bool) { return w.of(r).worst, !r.changing })
 		changing := over(all, func(r *results) (float64, bool) { return w.of(r).worst, r.changing })
 		callouts := over(all, func(r *results) (float64, bool) { return w.of(r).per1000(w.of(r).callouts), r.load >= fromLoad })
-		waited := over(all, func(r *results) (float64, bool) { return w.of(r).per1000(w.of(r).waits.requests) / 10, true })
-		longest := over(all, func(r *results) (float64, bool) { return float64(w.of(r).waits.longest) / 1e6, true })
+		waited := over(all, func(r *results) (float64, bool) { return w.of(r).per1000(w.of(r).waits.Requests) / 10, true })
+		longest := over(all, func(r *results) (float64, bool) { return float64(w.of(r).waits.Longest) / 1e6, true })
 		fmt.Fprintf(&b, "%-20s %7.3f %7.3f %7.3f  %12.3f %10.3f %9.1f to %5.1f %12.2f %9.1f\n", w.name,
 			share.least, share.mean(), share.most, steady.most, changing.most, callouts.least, callouts.most, waited.most, longest.most)
 	}
@@ -212,7 +212,7 @@ func grouped(b *strings.Builder, heading string, all []results, by func(r *resul
 			fmt.Fprintf(b, "  %.3f to %.3f %6s %8s ", share.least, share.most, steady.mostText(), changing.mostText())
 		}
 		callouts := over(all, func(r *results) (float64, bool) { return r.weir.per1000(r.weir.callouts), by(r) == g })
-		waited := over(all, func(r *results) (float64, bool) { return r.weir.per1000(r.weir.waits.requests) / 10, by(r) == g })
+		waited := over(all, func(r *results) (float64, bool) { return r.weir.per1000(r.weir.waits.Requests) / 10, by(r) == g })
 		fmt.Fprintf(b, "  %8.1f  %8.2f\n", callouts.most, waited.most)
 	}
 	b.WriteString("\n")
@@ -265,7 +265,7 @@ func each(all []results) string {
 		o := &r.weir
 		fmt.Fprintf(&b, "%-57s %8d  %6.3f %6.3f %6.3f %6.3f %6.1f %6.1f %6.2f %6d %5.1f %-8s  %7.3f %7.3f  %7.3f %7.3f  %6.3f %6.3f\n",
 			r.name(), o.requests, r.ofLimit(o), r.share(o), o.worst, o.start, o.per1000(o.callouts), o.per1000(o.roundTrips),
-			o.per1000(o.waits.requests)/10, o.waits.requests, float64(o.waits.longest)/1e6, r.misses(o),
+			o.per1000(o.waits.Requests)/10, o.waits.Requests, float64(o.waits.Longest)/1e6, r.misses(o),
 			r.share(&r.periodic), r.periodic.worst, r.share(&r.fixed), r.fixed.worst, r.ofLimit(&r.central), r.central.worst)
 	}
 	return b.String()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"weir/bench/sim"
 	"weir/internal/counter"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -20,7 +21,7 @@ type outcome struct {
 	worst, start float64
 	callouts     int
 	roundTrips   int
-	waits        waits
+	waits        sim.Waits
 }
 
 // per1000 is a number per thousand requests.
@@ -28,12 +29,12 @@ func (o *outcome) per1000(n int) float64 { return 1000 * float64(n) / float64(ma
 
 // judge watches what a way admits.
 type judge struct {
-	oracle *oracle
+	oracle *sim.Oracle
 	from   int64
 	out    outcome
 }
 
-func (t *trial) judge() *judge { return &judge{oracle: newOracle(t.limit()), from: t.measured()} }
+func (t *trial) judge() *judge { return &judge{oracle: sim.NewOracle(t.limit()), from: t.measured()} }
 
 func (j *judge) came(at int64) {
 	if at >= j.from {
@@ -42,7 +43,7 @@ func (j *judge) came(at int64) {
 }
 
 func (j *judge) admitted(at int64) {
-	used := j.oracle.admit(at)
+	used := j.oracle.Admit(at)
 	if at < j.from {
 		j.out.start = max(j.out.start, used)
 		return
@@ -55,10 +56,10 @@ func (j *judge) admitted(at int64) {
 const patience = 2 * second
 
 // world is that of a trial.
-func (t *trial) world() (*world, error) {
-	return newWorld(worldOptions{
-		seed: t.seed, places: nodes, workers: workers, network: t.condition.network, clocksOff: t.condition.clocksOff,
-		limit: t.limit(), capacity: 1024, syncRate: t.rate,
+func (t *trial) world() (*sim.World, error) {
+	return sim.New(sim.Options{
+		Seed: t.seed, Places: nodes, Workers: workers, Network: t.condition.network, ClocksOff: t.condition.clocksOff,
+		Limit: t.limit(), Capacity: 1024, SyncRate: t.rate,
 	})
 }
 
@@ -72,34 +73,34 @@ func (t *trial) weir() (outcome, error) {
 		return outcome{}, err
 	}
 	j := t.judge()
-	w.passed = func() { j.admitted(w.now) }
+	w.Passed = func(*sim.Request) { j.admitted(w.Now) }
 	for _, c := range t.flow().changes {
-		w.at(c.at, func() {
+		w.At(c.at, func() {
 			switch c.what {
 			case joins:
-				w.start(c.place)
+				w.Start(c.place)
 			case leaves:
-				w.drain(c.place)
+				w.Drain(c.place)
 			case crashes:
-				w.kill(c.place)
+				w.Kill(c.place)
 			}
 		})
 	}
 	before := outcome{}
-	w.at(j.from, func() {
-		before.callouts, before.roundTrips = w.sent, w.backend.roundTrips()
-		w.waits = waits{}
+	w.At(j.from, func() {
+		before.callouts, before.roundTrips = w.Sent, w.Backend.RoundTrips()
+		w.Waits = sim.Waits{}
 	})
 	for a := range t.flow().arrivals() {
-		w.advance(a.at)
+		w.Advance(a.at)
 		j.came(a.at)
-		w.request(a.place, a.worker, onlyKey)
+		w.Request(a.place, a.worker, onlyKey, 0)
 	}
-	w.advance(t.flow().end)
-	j.out.callouts, j.out.roundTrips, j.out.waits = w.sent-before.callouts, w.backend.roundTrips()-before.roundTrips, w.waits
+	w.Advance(t.flow().end)
+	j.out.callouts, j.out.roundTrips, j.out.waits = w.Sent-before.callouts, w.Backend.RoundTrips()-before.roundTrips, w.Waits
 	out := j.out
-	w.advance(w.now + patience)
-	return out, errors.Join(w.failure(), w.nobodyWaits())
+	w.Advance(w.Now + patience)
+	return out, errors.Join(w.Failure(), w.NobodyWaits())
 }
 
 // central is one limiter that sees every request: what could be admitted at best.
@@ -159,14 +160,14 @@ func part(l window.Limit, among int) window.Limit {
 // periodic is how Kong's library keeps nodes in step: every sync_rate a node pushes what it has counted and gets the totals of all,
 // and in between decides on these and its own. Nodes are not in step with each other. Nothing is lost on the way.
 func (t *trial) periodic() (outcome, error) {
-	p := &periodic{clock: clock{now: monday}, trial: t, limit: t.limit(), random: rand.New(rand.NewPCG(t.seed, 3))}
-	p.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, p.now) }})
+	p := &periodic{Clock: sim.Clock{Now: monday}, trial: t, limit: t.limit(), random: rand.New(rand.NewPCG(t.seed, 3))}
+	p.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, p.Now) }})
 	j := t.judge()
 	for place := range nodes {
 		p.start(place)
 	}
 	for _, c := range t.flow().changes {
-		p.at(c.at, func() {
+		p.At(c.at, func() {
 			if c.what == leaves {
 				p.sync(p.nodes[c.place])
 			}
@@ -176,9 +177,9 @@ func (t *trial) periodic() (outcome, error) {
 		})
 	}
 	before := 0
-	p.at(j.from, func() { before = p.callouts })
+	p.At(j.from, func() { before = p.callouts })
 	for a := range t.flow().arrivals() {
-		p.advance(a.at)
+		p.Advance(a.at)
 		j.came(a.at)
 		s := &p.nodes[a.place].state
 		if p.limit.Advance(s, a.at); p.limit.Allows(s, 1) {
@@ -191,7 +192,7 @@ func (t *trial) periodic() (outcome, error) {
 }
 
 type periodic struct {
-	clock
+	sim.Clock
 	trial    *trial
 	limit    window.Limit
 	random   *rand.Rand
@@ -216,10 +217,10 @@ func (p *periodic) start(place int) {
 	sync = func() {
 		if p.nodes[place] == n {
 			p.sync(n)
-			p.at(p.now+p.trial.rate, sync)
+			p.At(p.Now+p.trial.rate, sync)
 		}
 	}
-	p.at(p.now+p.random.Int64N(p.trial.rate), sync)
+	p.At(p.Now+p.random.Int64N(p.trial.rate), sync)
 }
 
 func (p *periodic) sync(n *periodicNode) {
@@ -230,7 +231,7 @@ func (p *periodic) sync(n *periodicNode) {
 	n.sequence++
 	p.callouts++
 	var push window.Push
-	p.limit.Advance(&n.state, p.now)
+	p.limit.Advance(&n.state, p.Now)
 	p.limit.Claim(&n.state)
 	p.limit.Outgoing(&n.state, 0, &push)
 	shape := p.limit.Shape
@@ -239,8 +240,8 @@ func (p *periodic) sync(n *periodicNode) {
 		Limit:        p.limit.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages,
 	}}}
 	var answer store.Outcome
-	reliable := network{trip: p.trial.condition.network.trip, jitter: p.trial.condition.network.jitter}
-	reliable.carry(&p.clock, p.random, minute, func() {
+	reliable := sim.Network{Trip: p.trial.condition.network.Trip, Jitter: p.trial.condition.network.Jitter}
+	reliable.Carry(&p.Clock, p.random, minute, func() {
 		var err error
 		if answer, err = p.store.Push(context.Background(), message, 1); err != nil {
 			p.err = err

@@ -47,6 +47,21 @@ type list struct {
 	at      time.Time
 	reading bool
 	lost    bool
+	// polls wait for another version. renewed is closed when there is one. watched says that somebody
+	// looks for it, each within.
+	polls   int
+	watched bool
+	renewed chan struct{}
+	within  time.Duration
+}
+
+// set takes over a list that was read or changed, of a time. The lock is held.
+func (l *list) set(bytes []byte, version uint64, at time.Time) {
+	if l.renewed != nil && (!l.known || l.version != version) {
+		close(l.renewed)
+		l.renewed = nil
+	}
+	l.bytes, l.version, l.known, l.at = bytes, version, true, at
 }
 
 type telling struct {
@@ -122,7 +137,7 @@ func (o *overrides) sweep(now time.Time) {
 	}
 	o.swept = now
 	for namespace, l := range o.lists {
-		if now.Sub(l.at) >= keepLists && !l.reading {
+		if now.Sub(l.at) >= keepLists && !l.reading && l.polls == 0 {
 			delete(o.lists, namespace)
 		}
 	}
@@ -145,10 +160,10 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	if l.reading = false; err != nil || l.known && l.at.After(at) {
 		return // or somebody has changed it here meanwhile
 	}
-	if version != known {
-		l.bytes = bytes
+	if version == known {
+		bytes = l.bytes
 	}
-	l.known, l.version, l.at = true, version, at
+	l.set(bytes, version, at)
 }
 
 // answer is the part of a push's answer that tells its sender of the list.
@@ -303,7 +318,7 @@ func (o *overrides) changed(namespace string, version uint64, bytes []byte) {
 	if l.known && l.version >= version {
 		return // another change was faster
 	}
-	l.bytes, l.version, l.known, l.at = bytes, version, true, o.now()
+	l.set(bytes, version, o.now())
 }
 
 // checkOverride tells what is wrong with an override, but for what only those know who have the rule.

@@ -15,13 +15,21 @@ import (
 // answer.
 const maxCalloutBody = 64 << 20
 
+// longestAwaited is the longest timeout of a callout that Idle waits for: what may take longer is to end
+// when there is news.
+const longestAwaited = 10 * time.Second
+
 // callout makes a plugin's HTTP call, and posts the answer to the worker that asked.
 func (p *Proxy) callout(w *worker, c Callout) {
-	if !p.inFlight.enter() {
+	under := &p.inFlight
+	if c.Timeout > longestAwaited {
+		under = &p.polls
+	}
+	if !under.enter() {
 		return
 	}
 	go func() {
-		defer p.inFlight.leave()
+		defer under.leave()
 		response := p.fetch(c)
 		if p.ctx.Err() != nil {
 			return // closing

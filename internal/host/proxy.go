@@ -74,6 +74,7 @@ type Proxy struct {
 	owned     []*http.Transport
 	server    *http.Server
 	inFlight  gate // exchanges and callouts
+	polls     gate // callouts that may take long
 	ctx       context.Context
 	cancel    context.CancelFunc
 	configure sync.Mutex // one configuration after another
@@ -95,6 +96,7 @@ func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 		p.process = NewProcess(ProcessConfig{})
 	}
 	p.inFlight.left.L = &p.inFlight.mu
+	p.polls.left.L = &p.polls.mu
 	p.config.UpstreamTransport = p.transport(config.UpstreamTransport)
 	p.config.CalloutTransport = p.transport(config.CalloutTransport)
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -233,8 +235,10 @@ func (p *Proxy) Close(ctx context.Context) error {
 		err = cmp.Or(err, p.server.Close())
 	}
 	p.inFlight.close()
+	p.polls.close()
 	p.cancel()
 	p.inFlight.wait()
+	p.polls.wait()
 	for _, w := range p.workers {
 		err = errors.Join(err, w.close())
 	}
@@ -245,7 +249,8 @@ func (p *Proxy) Close(ctx context.Context) error {
 	return err
 }
 
-// Idle waits until no request and no callout is under way, and the workers have heard how they ended.
+// Idle waits until no request is under way, nor any callout but such as wait for news, and the workers
+// have heard how they ended.
 // It is for a proxy with ManualTicks, which does nothing by itself.
 func (p *Proxy) Idle() {
 	for {

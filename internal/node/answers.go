@@ -47,6 +47,20 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 	return true
 }
 
+// takePoll takes in what became of a poll.
+func (a *answers) takePoll(b *batch, outcome Outcome, answer []byte) {
+	answered := outcome == PushAnswered && b.accept(answer, &a.total)
+	if a.overrides.pollEnded(answered); !answered {
+		return
+	}
+	a.link.seeLate(b.sentAt, a.link.hostNow(), int64(b.reader.NowNanos))
+	if a.link.reached(b.reader.Nodes) {
+		a.link.turn(PushAnswered)
+	}
+	a.rules.share(uint64(a.link.shared.nodes))
+	a.overrides.hear(b)
+}
+
 // settle takes answers into the table. It reports false if there is more.
 func (a *answers) settle(deadline int64) (done bool) {
 	handled := 0

@@ -39,6 +39,8 @@ type batch struct {
 	retryAt  int64
 	asking   bool // somebody waits for it
 	inquires bool // for overrides, and has nothing else
+	// patience is for how long the host waits for the answer, 0 for the usual time.
+	patience int64
 	// partly batches were answered but for some of their items and asks, for which they are sent
 	// again. lacks are the partitions of those.
 	partly      bool
@@ -172,6 +174,15 @@ type Ticket struct {
 	batch *batch
 	// A batch's memory is used again, and it may be sent again before its callout ends.
 	sender, sequence uint64
+}
+
+// Patience is for how many nanoseconds the host is to wait for a push's answer, where that may come
+// late; 0 for the usual timeout.
+func (t Ticket) Patience() int64 {
+	if t.batch == nil {
+		return 0
+	}
+	return t.batch.patience
 }
 
 // Outcome tells what became of a push. From 100 on it is the status that came in the place of an

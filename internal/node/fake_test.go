@@ -97,6 +97,8 @@ type world struct {
 	// pushes were made, of which questions were of nothing else than what is new.
 	pushes, questions int
 	zombies           [][]byte // pushes whose senders gave up on them
+	// holds has polls wait for a list, and cuts that they are lost.
+	holds, cuts bool
 }
 
 // fakeProcess is a process with several nodes, and what they share.
@@ -196,6 +198,15 @@ func (w *world) deliver(f *fakeNode) {
 	pushes := f.taken()
 	w.random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
 	for _, p := range pushes {
+		if p.ticket.Patience() > 0 {
+			if w.holds && w.held(p) {
+				f.sent = append(f.sent, p)
+				continue
+			} else if w.cuts {
+				f.lose(p)
+				continue
+			}
+		}
 		w.pushes++
 		if asked(p) {
 			w.questions++
@@ -212,6 +223,21 @@ func (w *world) deliver(f *fakeNode) {
 		}
 		f.Answered(p.ticket, PushAnswered, answer)
 	}
+}
+
+// held reports whether the answer to a poll is to wait, as a backend sees it.
+func (w *world) held(p fakePush) bool {
+	within, of := wire.Polls(p.body)
+	push, err := wire.DecodePush(p.body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tell(push) // which notes what the node knows
+	_, version, err := w.store.Overrides(context.Background(), "default", 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return within > 0 && version == of && w.now < p.at+wire.LongestPoll
 }
 
 // pushTo brings a push to a store, as a backend does.
@@ -298,6 +324,7 @@ type fakeNode struct {
 type fakePush struct {
 	body   []byte
 	ticket Ticket
+	at     int64
 }
 
 // AppendKey implements Owner.
@@ -345,7 +372,7 @@ func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 		f.reports = append(f.reports, append([]byte(nil), push...))
 		return true
 	}
-	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket})
+	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket, f.process.now})
 	return true
 }
 

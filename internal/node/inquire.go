@@ -34,14 +34,23 @@ func (v *overrides) inquire() {
 		}
 	}
 	if w, now := &v.news, v.link.hostNow(); !w.wants || v.link.open() {
-		due := func(r *sharedNews) bool { return now-r.asked >= v.asksEvery() || r.asked > now }
+		every := v.asksEvery()
+		polls := v.polling.out(now) && !v.link.open()
+		if polls {
+			every /= 2 // the others hear that the worker which polls is alive
+		}
+		due := func(r *sharedNews) bool { return now-r.asked >= every || r.asked > now }
 		if !due(&w.shared) || !w.update(func(r *sharedNews) bool {
 			if !due(r) {
 				return false
 			}
 			r.asked = now
 			return true
-		}) {
+		}) || polls {
+			return
+		}
+		if !w.wants && v.polls(now) {
+			v.poll(now)
 			return
 		}
 	}

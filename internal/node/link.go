@@ -166,6 +166,11 @@ func (l *link) failed(now, sentAt int64) (open bool) {
 // reports whether this has closed the breaker.
 func (l *link) answered(sent, received, backend int64, nodes uint64) (closed bool) {
 	l.see(sent, received, backend)
+	return l.reached(nodes)
+}
+
+// reached is answered of an answer whose time was taken in.
+func (l *link) reached(nodes uint64) (closed bool) {
 	count := uint32(max(1, min(nodes, 1<<31)))
 	drift := l.offset - l.shared.offset
 	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
@@ -217,6 +222,16 @@ func (l *link) see(sent, received, backend int64) {
 	l.trip, l.seen = trip, received
 	if l.offset = backend - sent - trip/2; -l.offset <= trip/2 && l.offset <= trip/2 {
 		l.offset = 0
+	}
+}
+
+// seeLate takes in the time of an answer that the backend has kept back, if it did. It only tells
+// whether a clock was set meanwhile: then whatever comes next is believed.
+func (l *link) seeLate(sent, received, backend int64) {
+	if received-sent <= l.timeout {
+		l.see(sent, received, backend)
+	} else if at := backend - l.offset; at < sent || at > received {
+		l.seen = 0
 	}
 }
 

@@ -12,6 +12,7 @@ type overrides struct {
 	pushes   *pushes
 	refusals *refusals
 	news     news
+	polling  polling
 }
 
 // asksEvery is how long a process that hears nothing waits before it asks. With a tick to notice that,

@@ -45,6 +45,7 @@ type sightings struct {
 	began    int64 // the generation
 	before   int64 // the one before it
 	reportAt int64
+	idle     bool // whether the last report had nothing to tell
 	// marked is when the last two reports were made.
 	marked [2]int64
 	body   []byte

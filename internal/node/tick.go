@@ -61,6 +61,11 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
 		return
 	}
+	if b.patience > 0 {
+		n.answers.takePoll(b, outcome, answer)
+		n.ticks.hurry(n.ticks.hurried || n.overrides.news.hurries())
+		return
+	}
 	deadline := n.link.hostNow() + tickNanos
 	n.ticks.until = deadline
 	more := false

@@ -142,6 +142,12 @@ func (w *watch) tellSightings() {
 	if w.visit != nil {
 		head.Held = w.heldKeys()
 	}
+	// The backend forgets what nothing takes the place of. So an idle node tells once that it is.
+	empty := rules+len(head.Warnings)+len(head.Held) == 0
+	if empty && s.idle {
+		return
+	}
+	s.idle = empty
 	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
 	for i := range w.rules.list {
 		if r := &w.rules.list[i]; w.reports(r) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -103,19 +104,44 @@ func network(a net.Addr) netip.Prefix {
 	return prefix
 }
 
-// noteState is http.Server's ConnState.
-func noteState(of net.Conn, state http.ConnState) {
+// connectionOf returns the connection that is among those of an address, nil if it is not.
+func connectionOf(of net.Conn) *connection {
 	if outer, ok := of.(*tls.Conn); ok {
 		of = outer.NetConn()
 	}
-	c, ok := of.(*connection)
-	if !ok {
+	c, _ := of.(*connection)
+	return c
+}
+
+// noteState is http.Server's ConnState.
+func noteState(of net.Conn, state http.ConnState) {
+	c := connectionOf(of)
+	if c == nil {
 		return
 	}
 	if surplus := c.by.note(c, state); surplus != nil {
 		// Below TLS, which would wait to say so. Whoever serves it finds out by itself.
 		_ = surplus.Close()
 	}
+}
+
+// connectionKey is where the context of a request has its connection.
+type connectionKey struct{}
+
+// noteConnection is http.Server's ConnContext.
+func noteConnection(ctx context.Context, of net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, connectionOf(of))
+}
+
+// yields has a request's connection make room for others like one without a request, until its state
+// changes or stays is called. Other requests may share a connection of HTTP/2, which makes no room.
+func yields(r *http.Request) (stays func()) {
+	c, _ := r.Context().Value(connectionKey{}).(*connection)
+	if c == nil || r.ProtoMajor != 1 {
+		return func() {}
+	}
+	c.by.note(c, http.StateIdle)
+	return func() { c.by.note(c, http.StateActive) }
 }
 
 // note notes what a connection does, and returns the connection that is to be closed for it, if

@@ -114,7 +114,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended}
 	h.refused = refused{log: o.Logger, now: o.Now}
-	h.watchers.Most, h.lookers.Most = maxWatchers, maxLookers
+	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, mostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -161,6 +161,8 @@ type handler struct {
 	watchers share.Room[string]
 	// lookers are the looks under way at what nodes have seen.
 	lookers share.Room[string]
+	// polls are the pushes whose answers wait for another list of overrides.
+	polls   share.Room[string]
 	watched watchedNamespaces
 	ended   <-chan struct{}
 }
@@ -182,6 +184,9 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	// What is no push names nothing, and is refused as such.
 	namespace, ok := wire.PushNamespace(body)
 	if ok && !h.permits(w, r, namespace) {
+		return
+	}
+	if within, _ := wire.Polls(body); within > 0 && !h.poll(w, r, namespace, body) {
 		return
 	}
 	start := time.Now()

@@ -38,6 +38,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         noteState,
+		ConnContext:       noteConnection,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -221,6 +221,21 @@ func PushNamespace(b []byte) (namespace string, ok bool) {
 	return namespace, r.err == nil
 }
 
+// Polls is how often, in milliseconds, a backend is to look for a new list of overrides, which the
+// answer to an encoded push waits for, and the version of the list that the sender has. It is 0 if the
+// answer need not wait.
+func Polls(b []byte) (within, of uint64) {
+	r := reader{data: b}
+	if r.byte() != pushVersion {
+		return 0, 0
+	}
+	p := Push{Namespace: r.namespace(), Node: r.uint64(), Sender: r.uint64(), Sequence: r.uvarint(), Floor: r.uvarint(), Known: r.known()}
+	if r.count() != 0 || r.end() != nil {
+		return 0, 0
+	}
+	return p.Known.Within, p.Known.Of
+}
+
 // DecodePush reads a push and checks it against the package's bounds. The result shares no memory
 // with b.
 func DecodePush(b []byte) (*Push, error) {

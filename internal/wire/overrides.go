@@ -36,7 +36,14 @@ type Known struct {
 	Asks bool
 	Of   uint64
 	From uint64
+	// Within, if it is not 0, has the answer to a push of nothing that asks wait for a list of another
+	// version than Of: the backend looks for it each Within milliseconds at least, and answers after
+	// [LongestPoll]. From is MaxOverridesSize then. A backend that does not know of it answers at once.
+	Within uint64
 }
+
+// LongestPoll is for how many nanoseconds a backend keeps back an answer that is to tell of a new list.
+const LongestPoll = int64(30e9)
 
 // Overrides has an answer's word on its namespace's list of overrides.
 type Overrides struct {
@@ -193,7 +200,7 @@ func appendKnown(dst []byte, k *Known) []byte {
 	}
 	dst = append(dst, 1)
 	dst = appendUvarint(dst, k.Of)
-	return appendUvarint(dst, k.From)
+	return appendUvarint(dst, k.From+k.Within)
 }
 
 func (r *reader) known() (k Known) {
@@ -202,6 +209,9 @@ func (r *reader) known() (k Known) {
 	case 0:
 	case 1:
 		k.Asks, k.Of, k.From = true, r.uvarint(), r.uvarint()
+		if k.From > MaxOverridesSize {
+			k.From, k.Within = MaxOverridesSize, k.From-MaxOverridesSize
+		}
 	default:
 		r.fail("want to know whether overrides are asked for")
 	}

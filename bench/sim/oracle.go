@@ -1,29 +1,31 @@
-package main
+package sim
 
 import "weir/window"
 
-// oracle counts as a single node would that had seen all admitted hits, each at the time when it
+// Oracle counts as a single node would that had seen all admitted hits, each at the time when it
 // passed. It tells how much of the limit they ever used, by the algorithm's own definition: a
 // window's hits, a sliding window's rate, the hits of the buckets that count, or the tokens that a
 // token bucket lacks, which are more than it has if it was overdrawn.
-type oracle struct {
-	limit window.Limit
-	state window.State
+type Oracle struct {
+	// Limit and State are for those who look.
+	Limit window.Limit
+	State window.State
 	quota float64
 }
 
-func newOracle(l window.Limit) *oracle {
-	o := &oracle{limit: l, quota: float64(l.Quota())}
+// NewOracle has seen nothing.
+func NewOracle(l window.Limit) *Oracle {
+	o := &Oracle{Limit: l, quota: float64(l.Quota())}
 	if l.Kind == window.SlidingBuckets {
 		// A log would forget the oldest of more hits than its limit.
-		o.limit.Max = window.MaxHits
+		o.Limit.Max = window.MaxHits
 	}
 	return o
 }
 
-// admit counts a hit, no earlier than the one before, and returns what of the limit is used then: 1 is all of it.
-func (o *oracle) admit(at int64) (used float64) {
-	l, s := &o.limit, &o.state
+// Admit counts a hit, no earlier than the one before, and returns what of the limit is used then: 1 is all of it.
+func (o *Oracle) Admit(at int64) (used float64) {
+	l, s := &o.Limit, &o.State
 	l.Advance(s, at)
 	l.Count(s, 1)
 	hits := uint64(0)

@@ -1,4 +1,4 @@
-package main
+package sim
 
 import (
 	"errors"
@@ -13,19 +13,19 @@ import (
 )
 
 // fixedTrip is a network whose ways take 2 ms each.
-var fixedTrip = network{trip: 2 * millisecond}
+var fixedTrip = Network{Trip: 2 * Millisecond}
 
 // asking is a world whose engines ask the backend for every request. It admits two of each key.
-func asking(t *testing.T) *world {
+func asking(t *testing.T) *World {
 	t.Helper()
-	w, err := newWorld(worldOptions{
-		places: 2, workers: 2, network: fixedTrip, capacity: 100,
-		limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}, Max: 2},
+	w, err := New(Options{
+		Places: 2, Workers: 2, Network: fixedTrip, Capacity: 100,
+		Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: Minute}, Max: 2},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.advance(monday + second) // all have ticked
+	w.Advance(Monday + Second) // all have ticked
 	return w
 }
 
@@ -33,25 +33,25 @@ func asking(t *testing.T) *world {
 func TestRequestsWait(t *testing.T) {
 	w := asking(t)
 	var passed []int64
-	w.passed = func() { passed = append(passed, w.now-monday-second) }
-	sent := w.sent
-	w.request(0, 0, []byte("ann"))
-	w.advance(w.now + millisecond)
-	w.request(0, 1, []byte("ann"))
-	w.request(1, 0, []byte("bob"))
+	w.Passed = func(*Request) { passed = append(passed, w.Now-Monday-Second) }
+	sent := w.Sent
+	w.Request(0, 0, []byte("ann"), 0)
+	w.Advance(w.Now + Millisecond)
+	w.Request(0, 1, []byte("ann"), 0)
+	w.Request(1, 0, []byte("bob"), 0)
 	if waiting := w.nodes[0].workers[0].waiting + w.nodes[0].workers[1].waiting; waiting != 2 || len(passed) != 0 {
 		t.Errorf("%d requests wait at the first node, %d have passed", waiting, len(passed))
 	}
-	w.advance(w.now + millisecond)
-	w.request(1, 1, []byte("ann")) // the third
-	w.advance(w.now + second)
-	if !slices.Equal(passed, []int64{4 * millisecond, 5 * millisecond, 5 * millisecond}) {
+	w.Advance(w.Now + Millisecond)
+	w.Request(1, 1, []byte("ann"), 0) // the third
+	w.Advance(w.Now + Second)
+	if !slices.Equal(passed, []int64{4 * Millisecond, 5 * Millisecond, 5 * Millisecond}) {
 		t.Errorf("requests passed at %d", passed)
 	}
-	if w.requests != 4 || w.waits.requests != 4 || w.waits.longest != 4*millisecond || w.sent-sent < 4 {
-		t.Errorf("got %d requests, %+v, %d callouts", w.requests, w.waits, w.sent-sent)
+	if w.Requests != 4 || w.Waits.Requests != 4 || w.Waits.Longest != 4*Millisecond || w.Sent-sent < 4 {
+		t.Errorf("got %d requests, %+v, %d callouts", w.Requests, w.Waits, w.Sent-sent)
 	}
-	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil {
+	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil {
 		t.Error(err)
 	}
 }
@@ -60,31 +60,31 @@ func TestRequestsWait(t *testing.T) {
 func TestCrash(t *testing.T) {
 	w := asking(t)
 	var passed []int64
-	w.passed = func() { passed = append(passed, w.now-monday-second) }
-	w.request(0, 0, []byte("ann"))
-	pushes := w.backend.pushes
-	w.kill(0)
-	w.request(0, 0, []byte("ann")) // to nobody
-	w.start(0)
-	w.advance(w.now + millisecond)
-	w.request(0, 0, []byte("ann"))
-	w.advance(w.now + 10*millisecond)
-	if !slices.Equal(passed, []int64{5 * millisecond}) || w.requests != 2 || w.waits.requests != 1 {
-		t.Errorf("%d requests came, %d have waited; they passed at %d", w.requests, w.waits.requests, passed)
+	w.Passed = func(*Request) { passed = append(passed, w.Now-Monday-Second) }
+	w.Request(0, 0, []byte("ann"), 0)
+	pushes := w.Backend.Pushes
+	w.Kill(0)
+	w.Request(0, 0, []byte("ann"), 0) // to nobody
+	w.Start(0)
+	w.Advance(w.Now + Millisecond)
+	w.Request(0, 0, []byte("ann"), 0)
+	w.Advance(w.Now + 10*Millisecond)
+	if !slices.Equal(passed, []int64{5 * Millisecond}) || w.Requests != 2 || w.Waits.Requests != 1 {
+		t.Errorf("%d requests came, %d have waited; they passed at %d", w.Requests, w.Waits.Requests, passed)
 	}
-	if w.backend.pushes < pushes+2 {
+	if w.Backend.Pushes < pushes+2 {
 		t.Error("the push of the process that has ended did not come")
 	}
-	w.advance(w.now + second)
+	w.Advance(w.Now + Second)
 	passed = nil
-	w.request(1, 0, []byte("ann")) // the third
-	w.advance(w.now + second)
-	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil || len(passed) != 0 {
+	w.Request(1, 0, []byte("ann"), 0) // the third
+	w.Advance(w.Now + Second)
+	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil || len(passed) != 0 {
 		t.Errorf("%d have passed (%v)", len(passed), err)
 	}
-	w.kill(0)
-	w.kill(1)
-	w.advance(w.now + second)
+	w.Kill(0)
+	w.Kill(1)
+	w.Advance(w.Now + Second)
 	if len(w.queue) != 0 {
 		t.Errorf("%d things are to happen in a world without nodes", len(w.queue))
 	}
@@ -93,18 +93,18 @@ func TestCrash(t *testing.T) {
 // Requests that wait for ever are noticed, and so is an engine that leaves them behind.
 func TestForgottenRequests(t *testing.T) {
 	w := asking(t)
-	w.request(0, 0, []byte("ann"))
-	if w.nobodyWaits() == nil {
+	w.Request(0, 0, []byte("ann"), 0)
+	if w.NobodyWaits() == nil {
 		t.Error("nobody noticed a request that waits")
 	}
-	w.drain(0) // decides it
-	w.advance(w.now + second)
-	if err := errors.Join(w.nobodyWaits(), w.failure()); err != nil || w.waits.requests != 1 {
-		t.Errorf("%d requests have waited (%v)", w.waits.requests, err)
+	w.Drain(0) // decides it
+	w.Advance(w.Now + Second)
+	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil || w.Waits.Requests != 1 {
+		t.Errorf("%d requests have waited (%v)", w.Waits.Requests, err)
 	}
 	w.nodes[1].workers[0].waiting++
-	w.drain(1)
-	if w.failure() == nil {
+	w.Drain(1)
+	if w.Failure() == nil {
 		t.Error("nobody noticed that an engine has left while a request waited")
 	}
 }
@@ -112,13 +112,13 @@ func TestForgottenRequests(t *testing.T) {
 // To decide a request that does not wait is a fault.
 func TestDecidedTwice(t *testing.T) {
 	w := asking(t)
-	w.request(0, 0, []byte("ann"))
-	w.advance(w.now + second)
-	if err := w.failure(); err != nil {
+	w.Request(0, 0, []byte("ann"), 0)
+	w.Advance(w.Now + Second)
+	if err := w.Failure(); err != nil {
 		t.Fatal(err)
 	}
 	w.nodes[0].workers[0].idle[0].Decided(nil, 0, counter.Allowed)
-	if w.failure() == nil || w.waits.requests != 1 {
+	if w.Failure() == nil || w.Waits.Requests != 1 {
 		t.Error("nobody noticed")
 	}
 }
@@ -134,60 +134,60 @@ func TestSharedData(t *testing.T) {
 
 // A node that drains gets no more requests, and is gone when all that it has counted is pushed.
 func TestDrain(t *testing.T) {
-	w, err := newWorld(worldOptions{
-		places: 1, workers: 1, network: fixedTrip, capacity: 100, syncRate: 100 * second,
-		limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}, Max: 1000},
+	w, err := New(Options{
+		Places: 1, Workers: 1, Network: fixedTrip, Capacity: 100, SyncRate: 100 * Second,
+		Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: Minute}, Max: 1000},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.advance(monday + second)
+	w.Advance(Monday + Second)
 	v := w.nodes[0].workers[0]
-	w.request(0, 0, []byte("ann"))
-	w.advance(w.now + 10*millisecond)
-	w.drain(0)
-	w.request(0, 0, []byte("ann"))
-	if w.requests != 1 {
-		t.Errorf("%d requests", w.requests)
+	w.Request(0, 0, []byte("ann"), 0)
+	w.Advance(w.Now + 10*Millisecond)
+	w.Drain(0)
+	w.Request(0, 0, []byte("ann"), 0)
+	if w.Requests != 1 {
+		t.Errorf("%d requests", w.Requests)
 	}
-	w.advance(w.now + second)
-	if hits, err := w.backend.sum("default"); !v.dead || hits != 1 || err != nil {
+	w.Advance(w.Now + Second)
+	if hits, err := w.Backend.Sum("default"); !v.dead || hits != 1 || err != nil {
 		t.Errorf("it has ended: %v; the backend has %d hits (%v)", v.dead, hits, err)
 	}
-	if err := w.failure(); err != nil {
+	if err := w.Failure(); err != nil {
 		t.Error(err)
 	}
 }
 
 // Callouts are lost as often as the network says, before and after they were applied, and what is late is as good as lost.
 func TestNetwork(t *testing.T) {
-	c := &clock{now: monday}
+	c := &Clock{Now: Monday}
 	random := rand.New(rand.NewPCG(1, 1))
-	n := network{trip: 10 * millisecond, jitter: 5 * millisecond, lostBefore: 0.1, lostAfter: 0.2}
+	n := Network{Trip: 10 * Millisecond, Jitter: 5 * Millisecond, LostBefore: 0.1, LostAfter: 0.2}
 	const callouts = 20_000
 	applied, answered, refused := 0, 0, 0
 	for range callouts {
-		sent, at := c.now, int64(0)
-		n.carry(c, random, 100*millisecond, func() { applied, at = applied+1, c.now }, func(ok bool) {
+		sent, at := c.Now, int64(0)
+		n.Carry(c, random, 100*Millisecond, func() { applied, at = applied+1, c.Now }, func(ok bool) {
 			if ok {
 				answered++
-				if at == 0 || at-sent < 5*millisecond || at-sent > 15*millisecond || c.now-at < 5*millisecond || c.now-at > 15*millisecond {
-					t.Fatalf("applied after %d, answered after %d", at-sent, c.now-sent)
+				if at == 0 || at-sent < 5*Millisecond || at-sent > 15*Millisecond || c.Now-at < 5*Millisecond || c.Now-at > 15*Millisecond {
+					t.Fatalf("applied after %d, answered after %d", at-sent, c.Now-sent)
 				}
-			} else if refused++; c.now-sent != 100*millisecond {
-				t.Fatalf("given up after %d", c.now-sent)
+			} else if refused++; c.Now-sent != 100*Millisecond {
+				t.Fatalf("given up after %d", c.Now-sent)
 			}
 		})
-		c.advance(c.now + second)
+		c.Advance(c.Now + Second)
 	}
 	near := func(got int, share float64) bool { return math.Abs(float64(got)/callouts-share) < 0.01 }
 	if !near(applied, 0.9) || !near(answered, 0.7) || answered+refused != callouts {
 		t.Errorf("%d applied, %d answered, %d not, of %d", applied, answered, refused, callouts)
 	}
-	n.lostBefore, n.lostAfter = 0, 0
+	n.LostBefore, n.LostAfter = 0, 0
 	var order []string
-	n.carry(c, random, 3*millisecond, func() { order = append(order, "applied") }, func(ok bool) { order = append(order, fmt.Sprint(ok)) })
-	c.advance(c.now + second)
+	n.Carry(c, random, 3*Millisecond, func() { order = append(order, "applied") }, func(ok bool) { order = append(order, fmt.Sprint(ok)) })
+	c.Advance(c.Now + Second)
 	if !slices.Equal(order, []string{"false", "applied"}) {
 		t.Errorf("a late callout: %q", order)
 	}
@@ -195,22 +195,22 @@ func TestNetwork(t *testing.T) {
 
 // A timer keeps to the period that it had last, from when it was started last.
 func TestTimer(t *testing.T) {
-	c := &clock{now: monday}
+	c := &Clock{Now: Monday}
 	var ticks []int64
 	timer := &timer{clock: c, period: 100}
 	timer.do = func() {
-		if ticks = append(ticks, c.now-monday); len(ticks) == 2 {
+		if ticks = append(ticks, c.Now-Monday); len(ticks) == 2 {
 			timer.period = 10
 			timer.start(10)
 		}
 	}
 	timer.start(70)
-	c.advance(monday + 198)
+	c.Advance(Monday + 198)
 	timer.period = 7
 	timer.start(7)
-	c.advance(monday + 215)
+	c.Advance(Monday + 215)
 	timer.stop()
-	c.advance(monday + 1000)
+	c.Advance(Monday + 1000)
 	if !slices.Equal(ticks, []int64{70, 170, 180, 190, 205, 212}) {
 		t.Errorf("ticks at %d", ticks)
 	}
@@ -221,18 +221,18 @@ func TestTickEvery(t *testing.T) {
 	w := asking(t)
 	v := w.nodes[0].workers[0]
 	v.TickEvery(25)
-	if v.timer.period != 25*millisecond || !slices.ContainsFunc(w.queue, func(e event) bool { return e.at == w.now+25*millisecond }) {
+	if v.timer.period != 25*Millisecond || !slices.ContainsFunc(w.queue, func(e event) bool { return e.at == w.Now+25*Millisecond }) {
 		t.Errorf("it ticks every %d ns", v.timer.period)
 	}
 }
 
 // The worst that was ever in use, of streams of hits whose worst is known.
 func TestOracle(t *testing.T) {
-	const s = second
+	const s = Second
 	for _, test := range []struct {
 		name  string
 		limit window.Limit
-		hits  []int64 // from monday
+		hits  []int64 // from Monday
 		worst float64
 	}{
 		{"fixed: four before a boundary of windows and three behind it",
@@ -250,10 +250,10 @@ func TestOracle(t *testing.T) {
 		{"bucket: four at once of two, and one when three are back",
 			window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 2 * s}, Max: 1, Burst: 2}, []int64{0, 0, 0, 0, 6 * s}, 2},
 	} {
-		o := newOracle(test.limit)
+		o := NewOracle(test.limit)
 		worst := 0.0
 		for _, at := range test.hits {
-			worst = max(worst, o.admit(monday+at))
+			worst = max(worst, o.Admit(Monday+at))
 		}
 		if worst != test.worst {
 			t.Errorf("%s: got %g, want %g", test.name, worst, test.worst)

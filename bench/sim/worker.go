@@ -1,4 +1,4 @@
-package main
+package sim
 
 import (
 	"errors"
@@ -7,11 +7,12 @@ import (
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // worker is an engine with its host, which does with it as package filter does.
 type worker struct {
-	world   *world
+	world   *World
 	process *process
 	node    *node.Node
 	timer   timer
@@ -20,17 +21,34 @@ type worker struct {
 	rules   [1]node.Rule
 	demands [1]node.Demand
 	waiting int        // requests
-	idle    []*request // to be used again
+	idle    []*Request // to be used again
 }
 
-var _ node.Host = (*worker)(nil)
+var (
+	_ node.Host  = (*worker)(nil)
+	_ node.Owner = (*worker)(nil)
+)
+
+// owner is the node's, nil if it does not listen for overrides.
+func (v *worker) owner() node.Owner {
+	if !v.world.Overrides {
+		return nil
+	}
+	return v
+}
+
+// AppendKey implements node.Owner. No key is overridden.
+func (*worker) AppendKey(key []byte, _ int, _ [][]byte) ([]byte, bool) { return key, false }
+
+// Tag implements node.Owner.
+func (*worker) Tag(int, []window.Limit) any { return nil }
 
 // Now implements node.Host.
-func (v *worker) Now() int64 { return v.world.now + v.process.off }
+func (v *worker) Now() int64 { return v.world.Now + v.process.off }
 
 // TickEvery implements node.Host.
 func (v *worker) TickEvery(millis uint32) {
-	v.timer.period = int64(millis) * millisecond
+	v.timer.period = int64(millis) * Millisecond
 	v.timer.start(v.timer.period)
 }
 
@@ -52,9 +70,15 @@ func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
 		c = &callout{}
 	}
 	c.body, c.answer = append(c.body[:0], push...), c.answer[:0]
-	w.sent++
-	w.network.carry(&w.clock, w.random, timeout,
-		func() { c.answer, _ = w.backend.apply(c.body, c.answer[:0]) },
+	w.Sent++
+	if patience := ticket.Patience(); patience > 0 {
+		w.Network.hold(&w.Clock, w.random,
+			func() { c.answer, _ = w.Backend.apply(c.body, c.answer[:0]) },
+			func() { v.answered(ticket, node.PushAnswered, c.answer) })
+		return true
+	}
+	w.Network.Carry(&w.Clock, w.random, timeout,
+		func() { c.answer, _ = w.Backend.apply(c.body, c.answer[:0]) },
 		func(ok bool) {
 			if !ok {
 				v.answered(ticket, node.PushLost, nil)
@@ -111,23 +135,26 @@ func (v *worker) end() {
 	v.timer.stop()
 }
 
-// request is a request that may wait.
-type request struct {
+// Request is one that may wait. It is the world's again when it has passed or was refused.
+type Request struct {
+	// Number is the caller's, and Came when the request did.
+	Number int
+	Came   int64
+
 	worker *worker
 	wait   node.Wait
-	came   int64
 	waits  bool
 }
 
-func (v *worker) request(key []byte) {
-	var r *request
+func (v *worker) request(key []byte, number int) {
+	var r *Request
 	if last := len(v.idle) - 1; last >= 0 {
 		r, v.idle = v.idle[last], v.idle[:last]
 	} else {
-		r = &request{worker: v}
+		r = &Request{worker: v}
 		r.wait.Request = r
 	}
-	r.came = v.world.now
+	r.Number, r.Came = number, v.world.Now
 	if v.node.HoldsHits() {
 		v.node.AddHeld(v.now())
 	}
@@ -143,7 +170,7 @@ func (v *worker) request(key []byte) {
 }
 
 // Decided implements node.Request.
-func (r *request) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
+func (r *Request) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	w := r.worker.world
 	if !r.waits {
 		w.fail(errors.New("a request was decided that does not wait"))
@@ -151,21 +178,21 @@ func (r *request) Decided(demands []node.Demand, now int64, verdict counter.Verd
 	}
 	r.waits = false
 	r.worker.waiting--
-	w.waits.requests++
-	w.waits.longest = max(w.waits.longest, w.now-r.came)
+	w.Waits.Requests++
+	w.Waits.Longest = max(w.Waits.Longest, w.Now-r.Came)
 	r.done(demands, now, verdict)
 }
 
 // done lets a request through or not.
-func (r *request) done(demands []node.Demand, now int64, verdict counter.Verdict) {
+func (r *Request) done(demands []node.Demand, now int64, verdict counter.Verdict) {
 	if w := r.worker.world; verdict == counter.Allowed {
-		w.passed()
+		w.Passed(r)
 	} else {
 		at, ok := node.RetryAt(demands, now)
 		if !ok {
 			at = 0
 		}
-		w.refused(at)
+		w.Refused(r, at)
 	}
 	r.worker.idle = append(r.worker.idle, r)
 }

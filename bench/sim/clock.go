@@ -1,19 +1,24 @@
-package main
+// Package sim has nodes, a backend and the network between them, under a virtual clock: the plugin's
+// own engine, and the backend's own store. Studies bring requests to a [World], and look at what it
+// lets through.
+package sim
 
 import "container/heap"
 
+// Times are in nanoseconds.
 const (
-	millisecond = int64(1e6)
-	second      = int64(1e9)
-	minute      = 60 * second
-	// monday is where simulated time begins: a start of all windows that are used here.
-	monday = 1_767_571_200 * second
+	Millisecond = int64(1e6)
+	Second      = int64(1e9)
+	Minute      = 60 * Second
+	// Monday is where simulated time begins: a start of all windows that are used here.
+	Monday = 1_767_571_200 * Second
 )
 
-// clock is virtual time, and what is to happen. Nothing happens but in its order; what is due at the same time comes in the
+// Clock is virtual time, and what is to happen. Nothing happens but in its order; what is due at the same time comes in the
 // order in which it was asked for.
-type clock struct {
-	now    int64
+type Clock struct {
+	// Now is the present.
+	Now    int64
 	queue  events
 	number uint64
 }
@@ -25,25 +30,25 @@ type event struct {
 	do     func()
 }
 
-// at has something done at a time, or at once if that is over.
-func (c *clock) at(at int64, do func()) {
+// At has something done at a time, or at once if that is over.
+func (c *Clock) At(at int64, do func()) {
 	c.number++
-	heap.Push(&c.queue, event{at: max(at, c.now), number: c.number, do: do})
+	heap.Push(&c.queue, event{at: max(at, c.Now), number: c.number, do: do})
 }
 
-// advance does what is due until a time, and makes it the present.
-func (c *clock) advance(until int64) {
+// Advance does what is due until a time, and makes it the present.
+func (c *Clock) Advance(until int64) {
 	for len(c.queue) > 0 && c.queue[0].at <= until {
 		next := heap.Pop(&c.queue).(event)
-		c.now = next.at
+		c.Now = next.at
 		next.do()
 	}
-	c.now = until
+	c.Now = until
 }
 
 // timer has something done every so often.
 type timer struct {
-	clock  *clock
+	clock  *Clock
 	do     func()
 	period int64
 	turn   int // of start and stop: what was started before the last turn is over
@@ -57,10 +62,10 @@ func (t *timer) start(after int64) {
 	tick = func() {
 		if t.turn == turn {
 			t.do()
-			t.clock.at(t.clock.now+t.period, tick)
+			t.clock.At(t.clock.Now+t.period, tick)
 		}
 	}
-	t.clock.at(t.clock.now+after, tick)
+	t.clock.At(t.clock.Now+after, tick)
 }
 
 func (t *timer) stop() { t.turn++ }

@@ -1,0 +1,109 @@
+// Command fleet measures what a fleet of proxies asks of its clients and of its backend: how many requests wait and for how long,
+// how many are refused falsely or pass above a limit, and how many pushes and bytes the backend gets, from 10 to 10,000 nodes. It
+// runs the plugin's own engine on simulated nodes, and the backend's own store behind a simulated network, under a virtual clock;
+// beside it a service that every request asks, and periodic synchronisation. It prints tables, and keeps README.md beside it up to
+// date. With -check it writes nothing, and fails if that is not what it would have written.
+//
+// TestReal measures real nodes against a real weir serve.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"weir/bench/page"
+	"weir/bench/sim"
+)
+
+func main() {
+	dir := flag.String("dir", filepath.Join("bench", "fleet"), "folder of README.md")
+	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
+	few := flag.Bool("quick", false, "print the tables of small fleets, and write nothing")
+	flag.Parse()
+	if err := run(*dir, *check, *few); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+// quickTables is the file that has the tables of small fleets.
+const quickTables = "testdata/quick.txt"
+
+func run(dir string, check, few bool) error {
+	small, err := tables(os.Stdout, smallFleets(), smallIdle())
+	if err != nil || few {
+		return err
+	}
+	busy, err := busyTable(os.Stdout, fleets())
+	if err != nil {
+		return err
+	}
+	idle, err := idleTable(os.Stdout, idleFleets())
+	if err != nil {
+		return err
+	}
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{quickTables: []byte(small)}
+	if files["README.md"], err = page.WithTables(readme, busy, idle); err != nil {
+		return err
+	}
+	return page.Keep(dir, files, check, "go run ./bench/fleet")
+}
+
+func tables(out io.Writer, busy []fleet, idle []idleFleet) (string, error) {
+	first, errFirst := busyTable(out, busy)
+	second, errSecond := idleTable(out, idle)
+	return first + "\n" + second, errors.Join(errFirst, errSecond)
+}
+
+// usual is a fleet that others differ from in a few things: limits that hardly any key comes near.
+func usual() fleet {
+	return fleet{
+		nodes: 300, perNode: 10, keys: 20_000, skew: 1.2, limit: 100_000, width: 60 * sim.Minute, rate: sim.Second, network: sim.Near,
+		warm: 20 * sim.Second, span: 10 * sim.Second,
+	}
+}
+
+// fleets are the rows of the table.
+func fleets() (all []fleet) {
+	add := func(change func(f *fleet)) {
+		f := usual()
+		change(&f)
+		all = append(all, f)
+	}
+	for _, nodes := range []int{10, 100, 300, 1000, 3000} {
+		add(func(f *fleet) { f.nodes = nodes })
+	}
+	add(func(f *fleet) { f.nodes, f.perNode = 10_000, 1 })
+	for _, keys := range []int{100, 1_000_000} {
+		add(func(f *fleet) { f.keys = keys })
+	}
+	add(func(f *fleet) { f.skew = 0 })
+	// Of these limits the hottest keys have more requests than that. The minute's end is measured.
+	for _, limit := range []uint64{100, 1000, 10_000} {
+		for _, nodes := range []int{30, 300} {
+			add(func(f *fleet) { f.nodes, f.limit, f.width, f.span = nodes, limit, sim.Minute, 45*sim.Second })
+		}
+	}
+	add(func(f *fleet) { f.network = sim.Network{Trip: 75 * sim.Millisecond} })
+	return all
+}
+
+// smallFleets are a part of that which takes a second or two.
+func smallFleets() (all []fleet) {
+	for _, nodes := range []int{10, 50} {
+		f := usual()
+		f.nodes, f.keys = nodes, 2000
+		all = append(all, f)
+		f.limit, f.width = 1000, 25*sim.Second
+		all = append(all, f)
+	}
+	return all
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"weir/bench/sim"
+	"weir/window"
+)
+
+// idleFleet is nodes that have no requests.
+type idleFleet struct {
+	nodes, workers int
+	rate           int64
+}
+
+// idleSpan is for how long they are watched, after a while in which they have started.
+const idleSpan, idleWarm = 2 * sim.Minute, sim.Minute
+
+func idleFleets() (all []idleFleet) {
+	for _, nodes := range []int{10, 1000, 10_000} {
+		all = append(all, idleFleet{nodes, 1, sim.Second})
+	}
+	return append(all, idleFleet{1000, 8, sim.Second}, idleFleet{1000, 2, sim.Second / 5}, idleFleet{1000, 2, 5 * sim.Second})
+}
+
+func smallIdle() []idleFleet { return []idleFleet{{10, 2, sim.Second}} }
+
+func (f *idleFleet) measure() (load sim.Load, err error) {
+	w, err := sim.New(sim.Options{
+		Overrides: true, Seed: seed, Places: f.nodes, Workers: f.workers, Network: sim.Near, Capacity: 1024, SyncRate: f.rate,
+		Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: sim.Minute}, Max: 1000},
+	})
+	if err != nil {
+		return load, err
+	}
+	w.Advance(sim.Monday + idleWarm)
+	before := w.Backend.Load
+	w.Advance(sim.Monday + idleWarm + idleSpan)
+	return w.Backend.Load.Minus(before), errors.Join(w.Failure(), w.NobodyWaits())
+}
+
+func idleTable(out io.Writer, fleets []idleFleet) (string, error) {
+	var b strings.Builder
+	to := io.MultiWriter(&b, out)
+	fmt.Fprint(to, " idle nodes  workers  sync_rate   pushes a second   of each node   bytes up a push   down\n")
+	for i := range fleets {
+		f := &fleets[i]
+		load, err := f.measure()
+		if err != nil {
+			return b.String(), fmt.Errorf("%d idle nodes: %w", f.nodes, err)
+		}
+		second := float64(load.Pushes) * float64(sim.Second) / float64(idleSpan)
+		each := float64(max(load.Pushes, 1))
+		fmt.Fprintf(to, "%11d %8d %10.1f %17.1f %14.3f %17.0f %6.0f\n", f.nodes, f.workers, float64(f.rate)/float64(sim.Second), second,
+			second/float64(f.nodes), float64(load.BodyBytes)/each, float64(load.AnswerBytes)/each)
+	}
+	return b.String(), nil
+}

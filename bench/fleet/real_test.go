@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis/redistest"
+	"weir/ratelimit"
+)
+
+var (
+	realStores = flag.String("real", "", "measure real nodes against weir serve on these stores: memory, file, redis, cluster, postgres, with commas")
+	realNodes  = flag.Int("nodes", 200, "how many, for -real")
+	realSpan   = flag.Duration("span", 30*time.Second, "for how long each, for -real")
+)
+
+// TestReal measures what real nodes cost a real weir serve and its store: each hit of cold keys, and a node that has none. It is no
+// test: run it alone, on a quiet machine, as go test ./bench/fleet -run TestReal -real memory,redis -v.
+func TestReal(t *testing.T) {
+	if *realStores == "" {
+		t.Skip("it measures: give -real")
+	}
+	binary := filepath.Join(t.TempDir(), "weir")
+	if out, err := exec.Command("go", "build", "-o", binary, "weir/cmd/weir").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, store := range strings.Split(*realStores, ",") {
+		t.Run(store, func(t *testing.T) { measureReal(t, binary, store) })
+	}
+}
+
+// serving is a weir serve, and the processes of its store.
+type serving struct {
+	t      *testing.T
+	url    string
+	own    int
+	stores []int
+}
+
+func serve(t *testing.T, binary, store string) *serving {
+	s := &serving{t: t}
+	url := store
+	switch store {
+	case "file":
+		url = "file:" + filepath.Join(t.TempDir(), "store")
+	case "redis":
+		url = redistest.Start(t).URL()
+	case "cluster":
+		url = redistest.StartCluster(t).URL()
+	case "postgres":
+		url = postgrestest.Start(t).URL()
+	}
+	s.stores = children(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(binary, "serve", "--listen", address, "--store", url)
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(command.Process.Signal(os.Interrupt), command.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	s.url, s.own = "http://"+address, command.Process.Pid
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if answer, err := http.Get(s.url + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == 200 {
+			return s
+		}
+		if time.Now().After(until) {
+			t.Fatal("weir serve is not ready")
+		}
+	}
+}
+
+// process is what Linux tells of one.
+type process struct {
+	parent int
+	used   time.Duration // of all processors, by it and those of its children that have ended
+}
+
+func processes(t *testing.T) map[int]process {
+	t.Helper()
+	const tick = 10 * time.Millisecond // USER_HZ
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[int]process{}
+	for _, path := range paths {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])) // behind the program's name
+		number := func(text string) int {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			return n
+		}
+		p := process{parent: number(fields[1])}
+		for _, field := range fields[11:15] {
+			p.used += time.Duration(number(field)) * tick
+		}
+		all[number(filepath.Base(filepath.Dir(path)))] = p
+	}
+	return all
+}
+
+// used is what processes have used, and those that come from them.
+func used(t *testing.T, pids []int) (used time.Duration) {
+	t.Helper()
+	all := processes(t)
+	for pid, p := range all {
+		for of := pid; of != 0; of = all[of].parent {
+			if slices.Contains(pids, of) {
+				used += p.used
+				break
+			}
+		}
+	}
+	return used
+}
+
+// children are the processes that this one has started.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	for pid, p := range processes(t) {
+		if p.parent == os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// pushes is how many weir serve has answered.
+func (s *serving) pushes() (n float64) {
+	s.t.Helper()
+	answer, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "weir_http_requests_total{") && strings.Contains(lines.Text(), "push") {
+			at := strings.LastIndex(lines.Text(), " ")
+			value, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			n += value
+		}
+	}
+	return n
+}
+
+// over measures what a time costs.
+func (s *serving) over(name string, per float64, of string, during func()) {
+	s.t.Helper()
+	own, stores, pushes, began := used(s.t, []int{s.own}), used(s.t, s.stores), s.pushes(), time.Now()
+	during()
+	took := time.Since(began).Seconds()
+	n := s.pushes() - pushes
+	micros := func(after, before time.Duration) float64 { return float64((after - before).Microseconds()) }
+	ownNow, storesNow := micros(used(s.t, []int{s.own}), own), micros(used(s.t, s.stores), stores)
+	units := per * took
+	s.t.Logf("%s: %.1f pushes a second, %.4f %s; weir serve %.1f us %s, %.0f a push; store %.1f us %s, %.0f a push",
+		name, n/took, n/units, of, ownNow/units, of, ownNow/max(n, 1), storesNow/units, of, storesNow/max(n, 1))
+}
+
+func measureReal(t *testing.T, binary, store string) {
+	s := serve(t, binary, store)
+	ctx := t.Context()
+	var limiters []*ratelimit.Limiter
+	for range *realNodes {
+		// A program has a client of its own.
+		client, err := ratelimit.Dial(s.url, ratelimit.DialOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		namespace, err := ratelimit.NewNamespace(ratelimit.Options{
+			Name: "fleet", Backend: client, Timeout: 2 * time.Second, Capacity: 1 << 14,
+			Rules: []ratelimit.Rule{{Name: "user", Limits: []ratelimit.Limit{ratelimit.FixedWindow(100_000, time.Hour)}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(namespace.Close(context.Background()), client.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		limiter, err := namespace.Limiter("user")
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiters = append(limiters, limiter)
+	}
+	time.Sleep(10 * time.Second) // all have found out what there is
+	s.over("idle", float64(*realNodes), "a node and second", func() { time.Sleep(*realSpan) })
+
+	// Each node has ten requests a second, of which most are of keys that it has not seen for a while.
+	const rate = 10
+	var group sync.WaitGroup
+	end := time.Now().Add(*realSpan)
+	waits := make([]waits, len(limiters))
+	s.over("busy", float64(*realNodes*rate), "a request", func() {
+		for i, limiter := range limiters {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(seed, uint64(i)))
+				keys := rand.NewZipf(random, 1.2, 1, 19_999)
+				for at := time.Now(); ; {
+					at = at.Add(time.Duration(random.ExpFloat64() * float64(time.Second) / rate))
+					if at.After(end) {
+						return
+					}
+					time.Sleep(time.Until(at))
+					began := time.Now()
+					if _, err := limiter.Allow(ctx, fmt.Sprint(keys.Uint64())); err != nil {
+						t.Error(err)
+						return
+					}
+					waits[i].add(int64(time.Since(began)))
+				}
+			})
+		}
+		group.Wait()
+	})
+	for i := 1; i < len(waits); i++ {
+		for j, n := range waits[i] {
+			waits[0][j] += n
+		}
+	}
+	t.Logf("clients wait: p50 %.1f ms, p99 %.1f ms", waits[0].quantile(0.5), waits[0].quantile(0.99))
+}

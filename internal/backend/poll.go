@@ -1,0 +1,87 @@
+package backend
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// Poll waits until there is another list of overrides than the sender of a push on the wire has, if
+// that asks for it ([wire.Known.Within]); or until ctx ends, or ended is closed. Then push it: its answer
+// tells. What the sender says that it knows is noted at once.
+//
+// Not all return at the same time, which would have all nodes of a namespace ask for the list together.
+func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) {
+	p, err := wire.DecodePush(body)
+	if err != nil || p.Known.Within == 0 {
+		return
+	}
+	b.overrides.look(ctx, p)()
+	within := max(lookEvery, time.Duration(min(p.Known.Within, longestWithin))*time.Millisecond)
+	if b.overrides.poll(ctx, ended, p.Namespace, within, p.Known.Of) {
+		apart := time.NewTimer(rand.N(within))
+		defer apart.Stop()
+		select {
+		case <-apart.C:
+		case <-ctx.Done():
+		case <-ended:
+		}
+	}
+}
+
+// longestWithin bounds what a sender asks for, in milliseconds.
+const longestWithin = uint64(wire.LongestPoll / 1e6)
+
+// poll reports whether the list has become another one than that of a version.
+func (o *overrides) poll(ctx context.Context, ended <-chan struct{}, namespace string, within time.Duration, of uint64) (other bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := o.of(namespace)
+	if l.polls++; !l.watched {
+		l.watched, l.within = true, within
+		go o.watch(namespace, l)
+	}
+	defer func() { l.polls-- }()
+	for l.within = min(l.within, within); !l.known || l.version == of; {
+		if l.renewed == nil {
+			l.renewed = make(chan struct{})
+		}
+		renewed := l.renewed
+		o.mu.Unlock()
+		over := false
+		select {
+		case <-renewed:
+		case <-ctx.Done():
+			over = true
+		case <-ended:
+			over = true
+		}
+		if o.mu.Lock(); over {
+			return false
+		}
+	}
+	return true
+}
+
+// watch looks whether another backend has changed a list, for as long as polls wait for that.
+func (o *overrides) watch(namespace string, l *list) {
+	for {
+		o.mu.Lock()
+		if l.polls == 0 {
+			l.watched = false
+			o.mu.Unlock()
+			return
+		}
+		reads, within := !l.reading && o.now().Sub(l.at) >= min(l.within, lookEvery), l.within
+		l.reading = l.reading || reads
+		o.mu.Unlock()
+		if reads {
+			ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+			o.read(ctx, namespace, l)
+			cancel()
+		}
+		time.Sleep(within)
+	}
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"testing"
+
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// Connections of nodes that poll make room for those of nodes that push.
+func TestPollsMakeRoom(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	bound := &Connections{ofAddress: 2, ofAll: 100, log: log}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	handler := Handler(memory.New(memory.Options{}), Options{Logger: log})
+	polling := make(chan struct{}, 4)
+	go func() {
+		served <- Serve(ctx, bound.Bound(listener), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("x-poll") != "" {
+				polling <- struct{}{}
+			}
+			handler.ServeHTTP(w, r)
+		}))
+	}()
+	send := func(known wire.Known, header string) (connection net.Conn) {
+		t.Helper()
+		connection, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = connection.Close() })
+		body := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: known})
+		if _, err := fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: weir\r\nContent-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s",
+			wire.PushPath, wire.ContentType, header, len(body), body); err != nil {
+			t.Fatal(err)
+		}
+		return connection
+	}
+	var polls []net.Conn
+	for range 2 {
+		polls = append(polls, send(wire.Known{Asks: true, From: wire.MaxOverridesSize, Within: 1000}, "x-poll: 1\r\n"))
+		<-polling
+	}
+	for waiting := 0; waiting < len(polls); runtime.Gosched() {
+		bound.mu.Lock()
+		waiting = bound.shares.Of(network(polls[0].LocalAddr())).Of.Len()
+		bound.mu.Unlock()
+	}
+	for range 3 {
+		answer, err := http.ReadResponse(bufio.NewReader(send(wire.Known{}, "Connection: close\r\n")), nil)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("a push gets no answer: %v, %v", answer, err)
+		}
+		_ = answer.Body.Close()
+	}
+	if n, err := polls[0].Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes of the first poll, want it closed", n)
+	}
+	for _, poll := range polls {
+		_ = poll.Close()
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
