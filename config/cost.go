@@ -103,7 +103,7 @@ func readBodyCost(v *value, rule *Rule) {
 	notAbove(least, rule.CostLeast, rule.CostMost)
 }
 
-// readPaths reads one path, several, or those of a sum.
+// readPaths reads a path, several, or those of a sum.
 func (b *BodyCost) readPaths(v *value) {
 	one := func(v *value) { b.Paths = append(b.Paths, readPath(v, wantRequestPath)) }
 	switch v.kind {
@@ -229,7 +229,7 @@ func readUsage(v *value) *Usage {
 	return &Usage{Fields: usage.NewFields(list)}
 }
 
-// readRate reads what one of something is worth, in millionths, at least so many of these.
+// readRate reads the worth of a unit, in millionths, at least so many of these.
 func readRate(v *value, least int64) uint64 {
 	if v.kind == kindNumber {
 		if n, whole := parseDecimal(v.raw).scaled(6); whole && n >= least && n <= maxWeight*usage.Parts {

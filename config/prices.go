@@ -130,7 +130,7 @@ func ParsePrices(document []byte) (models map[string]map[string]uint64, err erro
 	return models, nil
 }
 
-// readPrice has a rule count money, by one of the lists.
+// readPrice has a rule count money, by a list of prices.
 func readPrice(v *value, rule *Rule, all []*Prices, cost bool) {
 	rule.Prices = pricesOf(all, v.text)
 	switch {

@@ -57,6 +57,12 @@ func TestClients(t *testing.T) {
 ["bedrock", "seconds", "ThrottlingException, ThrottlingException"
 ["bedrock", "hour", "ThrottlingException, ThrottlingException"
 ["bedrock", "month", "ServiceQuotaExceededException, ServiceQuotaExceededException"
+["langchain", "seconds", "passes"
+["langchain", "hour", "OpenAIRateLimitError, requests, rate_limit_exceeded"
+["langchain", "month", "OpenAIRateLimitError, insufficient_quota, insufficient_quota"
+["litellm", "seconds", "passes"
+["litellm", "hour", "RateLimitError, throttling_error, 429"
+["litellm", "month", "RateLimitError, throttling_error, 429"
 `
 	configuration, err := os.ReadFile("clients/refusals.json")
 	if err != nil {
@@ -71,6 +77,9 @@ func TestClients(t *testing.T) {
 		t.Logf("%s", out)
 		var got strings.Builder
 		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, `["`) {
+				continue // what a client says of its own
+			}
 			what, seconds, _ := cutLast(line, ", ")
 			fmt.Fprintln(&got, what)
 			if waited := !strings.HasPrefix(seconds, "0."); waited && !strings.Contains(what, "seconds") && !strings.Contains(what, "bedrock") {
@@ -136,7 +145,25 @@ func TestClientsOfStreams(t *testing.T) {
 	if *clients == "" {
 		return
 	}
-	const want = `WANT`
+	const want = `openai_create, end, ends, length, at once
+openai_create, error, APIError, at once
+openai_helper, end, LengthFinishReasonError, at once
+openai_helper, error, APIError, at once
+openai_responses, end, ends, response.incomplete, with the upstream
+openai_responses, error, APIError, at once
+anthropic_create, end, ends, max_tokens, with the upstream
+anthropic_create, error, APIStatusError, at once
+anthropic_helper, end, ends, max_tokens, with the upstream
+anthropic_helper, error, APIStatusError, at once
+gemini, end, ends, MAX_TOKENS, with the upstream
+gemini, error, ClientError, at once
+langchain_openai, end, ends, length, at once
+langchain_openai, error, APIError, at once
+langchain_anthropic, end, ends, max_tokens, with the upstream
+langchain_anthropic, error, APIStatusError, at once
+litellm_openai, end, ends, length, at once
+litellm_openai, error, MidStreamFallbackError, at once
+`
 	configuration, err := os.ReadFile("clients/streams.json")
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +177,7 @@ func TestClientsOfStreams(t *testing.T) {
 		t.Logf("%s", out)
 		var got strings.Builder
 		for line := range strings.Lines(string(out)) {
-			if !strings.HasPrefix(line, "[") {
+			if !strings.HasPrefix(line, `["`) {
 				continue // what a client says of its own
 			}
 			what, seconds, _ := cutLast(line, ", ")

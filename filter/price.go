@@ -84,7 +84,7 @@ func (p *pricing) find(r *request) {
 		return
 	}
 	known := false
-	p.rates, known = p.list.Of(model)
+	p.rates, known = p.list.Find(model)
 	p.unknown = !known && found
 }
 

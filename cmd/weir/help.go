@@ -90,8 +90,8 @@ Environment:
   WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
-		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
 		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
+		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }

@@ -4,8 +4,11 @@ Each line is a client, a case, the error that it raised with its code, and how m
 """
 
 import json
+import os
 import sys
 import time
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or else it asks GitHub
 
 import anthropic
 import boto3

@@ -5,8 +5,11 @@ for 8 seconds.
 """
 
 import json
+import os
 import sys
 import time
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or else it asks GitHub
 
 import anthropic
 import litellm

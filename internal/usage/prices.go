@@ -88,9 +88,9 @@ func before(a, b string, longestFirst bool) bool {
 	return a < b
 }
 
-// Of returns a model's prices, and whether it is on the list. If it is not, they are the list's for
-// others, or else the highest of each kind.
-func (p *PriceList) Of(name []byte) (rates *Rates, known bool) {
+// Find returns the rates of a model, and whether it is on the list. For a model that is not, they are those
+// for others, or else the highest rate of each kind.
+func (p *PriceList) Find(name []byte) (rates *Rates, known bool) {
 	low, high := 0, p.whole
 	for low < high {
 		switch middle := (low + high) / 2; {
@@ -159,7 +159,7 @@ func (r *Reader) takeModel(name []byte, kind jsonpath.Kind) {
 	if r.list == nil || kind != jsonpath.String {
 		return
 	}
-	if rates, known := r.list.Of(name); known {
+	if rates, known := r.list.Find(name); known {
 		r.rates = rates
 	}
 }
