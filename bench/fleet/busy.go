@@ -18,8 +18,8 @@ type fleet struct {
 	nodes   int
 	perNode float64 // requests per second
 	keys    int
-	// skew is the exponent of Zipf's law: the key of rank k has about k^-skew of the hottest one's requests. If it is 0, all have
-	// as many.
+	// skew is the exponent of Zipf's law: the key of rank k has about k^-skew of the hottest one's requests. If it is 0, all keys have
+	// the same number.
 	skew    float64
 	limit   uint64 // of each key, in a window of the clock
 	width   int64
@@ -57,7 +57,7 @@ func (f *fleet) from() int64 { return sim.Monday + f.warm }
 
 func (f *fleet) end() int64 { return f.from() + f.span }
 
-// outcome is what a way of limiting did with a fleet's requests.
+// outcome tells what a way of limiting did with a fleet's requests.
 type outcome struct {
 	requests, waited, falsely, above int
 	calls, bytesUp, bytesDown        int
@@ -69,7 +69,7 @@ type waits [1 << 13]int
 
 func (w *waits) add(nanos int64) { w[min(nanos/(sim.Millisecond/10), int64(len(w)-1))]++ }
 
-// quantile is what a part of the requests waits for at most, in milliseconds.
+// quantile is the longest wait of a part of the requests, in milliseconds.
 func (w *waits) quantile(part float64) float64 {
 	all := 0
 	for _, n := range w {

@@ -44,7 +44,7 @@ func (f *fleet) periodic() outcome {
 	return j.out
 }
 
-// sharing is what nodes have and have told.
+// sharing has the nodes, and the totals that they have told.
 type sharing struct {
 	totals []history // of keys
 	nodes  []sharer
@@ -69,7 +69,7 @@ type grown struct {
 	total      uint64
 }
 
-// at is what a node knows that has heard of all totals at a time. Later changes are those of nodes whose syncs were brought up to
+// at returns the total by a node that has heard of all totals at a time. Later changes are those of nodes whose syncs were brought up to
 // date later, for as long as a sync takes to come.
 func (h history) at(heard, window int64) uint64 {
 	i := sort.Search(len(h), func(i int) bool { return h[i].at > heard })

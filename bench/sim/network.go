@@ -11,7 +11,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Network is what lies between proxies and their backend.
+// Network lies between proxies and their backend.
 type Network struct {
 	// Trip is the time of one way, from trip − jitter to trip + jitter, all alike.
 	Trip, Jitter int64
@@ -28,7 +28,7 @@ func (n *Network) oneWay(random *rand.Rand) int64 {
 }
 
 // Carry takes a callout to the backend and its answer back: apply is called when the backend gets it, done once when the proxy
-// hears of it. What is lost is answered by the proxy itself when the timeout is over, as is what takes longer; apply is not
+// hears of it. The proxy itself answers a callout that is lost, or takes longer than the timeout, when that is over. apply is not
 // called at all if the callout was lost on its way, and may be called after done if the way is long.
 func (n *Network) Carry(c *Clock, random *rand.Rand, timeout int64, apply func(), done func(ok bool)) {
 	there, back := n.oneWay(random), n.oneWay(random)
@@ -62,14 +62,14 @@ type Backend struct {
 	err    error
 }
 
-// Load is what a backend has had to do.
+// Load counts the work that a backend has had.
 type Load struct {
 	Pushes, Joins, Duplicates int
 	Items, Takes              int
 	BodyBytes, AnswerBytes    int
 }
 
-// Minus is what came after before.
+// Minus returns the load that came after before.
 func (l Load) Minus(before Load) Load {
 	return Load{
 		Pushes: l.Pushes - before.Pushes, Joins: l.Joins - before.Joins, Duplicates: l.Duplicates - before.Duplicates,
@@ -78,7 +78,7 @@ func (l Load) Minus(before Load) Load {
 	}
 }
 
-// Sum is what the backend has of a namespace's counters at the clock's time, all windows together.
+// Sum adds up a namespace's counters in the backend at the clock's time, all windows together.
 func (b *Backend) Sum(namespace string) (hits int64, err error) {
 	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
@@ -111,7 +111,7 @@ func newBackend(c *Clock, counters int) *Backend {
 // RoundTrips is how often the backend asked its store for something.
 func (l *Load) RoundTrips() int { return l.Pushes + l.Joins }
 
-// apply takes in a push, and appends its answer. It is false for what the backend refuses: nothing here sends such.
+// apply takes in a push, and appends its answer. It is false if the backend refuses the push: nothing here sends such.
 func (b *Backend) apply(body, dst []byte) (answer []byte, ok bool) {
 	push, err := wire.DecodePush(body)
 	if err != nil {

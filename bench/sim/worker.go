@@ -135,7 +135,7 @@ func (v *worker) end() {
 	v.timer.stop()
 }
 
-// Request is one that may wait. It is the world's again when it has passed or was refused.
+// Request may wait. It is the world's again when it has passed or was refused.
 type Request struct {
 	// Number is the caller's, and Came when the request did.
 	Number int

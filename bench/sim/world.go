@@ -27,7 +27,7 @@ type World struct {
 	// which it is told to come again; 0 if that is never.
 	Passed  func(r *Request)
 	Refused func(r *Request, retryAt int64)
-	// Requests are the ones that came, and Waits tells of those that waited. Sent are callouts.
+	// Requests have come, and Waits tells of those that waited. Sent are callouts.
 	Requests int
 	Waits    Waits
 	Sent     int
@@ -45,7 +45,7 @@ type Options struct {
 	Seed    uint64
 	Places  int // of nodes
 	Workers int // of each
-	// Programs are how many of the nodes, the last ones, are programs, which have one worker.
+	// Programs is how many of the nodes, the last of them, are programs, which have a single worker.
 	Programs int
 	Network  Network
 	// ClocksOff bounds how far a node's clock is from the backend's, either way.
@@ -53,7 +53,7 @@ type Options struct {
 	// Counters is the most that the backend keeps; its default if 0.
 	Counters int
 
-	// Overrides has nodes listen for overrides, as real ones do. There are none.
+	// Overrides has nodes listen for overrides, as real nodes do. There are none.
 	Overrides bool
 
 	// Limit is that of the only rule, and Capacity how many counters a node is made for.
@@ -97,7 +97,7 @@ func (w *World) fail(err error) {
 	}
 }
 
-// Failure is what went wrong, which makes all figures worthless.
+// Failure tells the error that makes all figures worthless, if there was any.
 func (w *World) Failure() error { return errors.Join(w.err, w.Backend.err) }
 
 // Start starts a node in a place, which must be empty.
@@ -134,7 +134,7 @@ func (w *World) Start(place int) {
 	}
 }
 
-// Kill ends a node's process. What it has not pushed is gone, and so are its requests.
+// Kill ends a node's process. Hits that it has not pushed are gone, and so are its requests.
 func (w *World) Kill(place int) {
 	for _, v := range w.nodes[place].workers {
 		v.end()

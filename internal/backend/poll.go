@@ -10,7 +10,7 @@ import (
 
 // Poll waits until there is another list of overrides than the sender of a push on the wire has, if
 // that asks for it ([wire.Known.Within]); or until ctx ends, or ended is closed. Then push it: its answer
-// tells. What the sender says that it knows is noted at once.
+// tells. The store notes at once which list the sender says that it has.
 //
 // Not all return at the same time, which would have all nodes of a namespace ask for the list together.
 func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) {

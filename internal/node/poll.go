@@ -27,8 +27,8 @@ func (p *polling) out(now int64) bool {
 	return p.batch.state == sent && ago >= 0 && ago <= p.batch.patience+pollSlack
 }
 
-// polls reports whether the worker may poll in place of asking. It has nothing for the backend: the
-// connection that the poll takes is the one by which that would go if the process ends.
+// polls reports whether the worker may poll in place of asking: it has nothing for the backend. If the
+// process ends, what it had would go by the connection that the poll takes.
 func (v *overrides) polls(now int64) bool {
 	p := &v.polling
 	paused := now < p.notBefore && p.notBefore-now <= longestPlain
