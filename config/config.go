@@ -27,6 +27,8 @@ type Config struct {
 	OnBackendFailure FailureMode
 	// Capacity is how many live counters the table in shared data has room for: 1 to 2^24.
 	Capacity int
+	// Prices are lists of what the tokens of models cost, at most 16.
+	Prices []*Prices
 	// Rules are in the order of the configuration, 1 to 256.
 	Rules []Rule
 	// ResetUnit is the unit of X-RateLimit-Reset.
@@ -140,6 +142,9 @@ type Rule struct {
 	// Usage finds in the response's body how much it has cost, in place of CostOnResponse. It is
 	// nil for none.
 	Usage *Usage
+	// Prices are what the rule's tokens cost, as it counts money; nil if it counts tokens. Then Usage finds
+	// how many of each kind there were. Cost and its like are tokens of an answer if Reserve is set.
+	Prices *Prices
 	// Reserve reports whether the cost is only taken until the response has told what it has cost,
 	// which takes its place. Else that is taken besides.
 	Reserve bool
@@ -167,8 +172,8 @@ type Rule struct {
 	Block  Duration
 	Extend bool
 	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
-	// is above a limit. Then Usage.Ending says how.
-	Cut bool
+	// is above a limit. Then Usage says how: with an event that clients take for an error if CutFails is set.
+	Cut, CutFails bool
 	// WarnAt is the share of a limit, in thousandths, from which on the rule warns: 1 to 999, or 0 for
 	// never.
 	WarnAt uint16
@@ -180,7 +185,13 @@ type Rule struct {
 type BodyCost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	Path *jsonpath.Path
+	// Paths lead to numbers, of which the largest counts, or their sum if Sum is set. Times leads to one that
+	// this is taken by, 1 where it is not there; nil for none.
+	Paths []*jsonpath.Path
+	Sum   bool
+	Times *jsonpath.Path
+	// BytesPerToken estimates what a request's body costs besides, which goes into a model; 0 for nothing.
+	BytesPerToken uint64
 	// Default is the cost of a request that does not say it. No bounds apply.
 	Default uint64
 	// Unread says what a request costs whose body can't be read. Chosen reports whether the configuration
@@ -209,9 +220,12 @@ type Usage struct {
 	// Fields are of bodies.
 	Fields *usage.Fields
 	// Headers tell it together, if the response has any of them. Then its body is not read.
-	Headers []string
-	// Ending is how event streams can be ended.
+	Headers []usage.Header
+	// Ending is how event streams can be ended, unless Auto says that it is that of the provider that a
+	// request is for.
 	Ending usage.Ending
+	Auto   bool
+	preset *usage.Preset
 	// Anthropic reports whether they are those of Anthropic.
 	Anthropic bool
 }

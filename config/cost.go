@@ -11,6 +11,8 @@ import (
 
 const (
 	maxUsageFields   = 8
+	maxBodyPaths     = 8
+	maxBytesPerToken = 1000
 	maxWeight        = 1_000_000
 	wantPath         = `the path of a number such as `
 	wantResponsePath = wantPath + `"usage.total_tokens"`
@@ -61,7 +63,9 @@ func readReserve(v, cost *value, rule *Rule) {
 }
 
 var (
-	bodyCostFields = append([]field{{"request_json", required}, {"default", required}, {"unread", optional}}, boundFields...)
+	bodyCostFields = append([]field{{"request_json", required}, {"default", required}, {"unread", optional}, {"times", optional}, {"prompt", optional}}, boundFields...)
+	promptFields   = []field{{"bytes_per_token", required}}
+	bodySumFields  = []field{{"sum", required}}
 	// unreads are in the order of Unread.
 	unreads = []string{"default", "most", "refuse"}
 )
@@ -74,9 +78,11 @@ func readBodyCost(v *value, rule *Rule) {
 	v.object(likeBodyCost, bodyCostFields, func(name string, v *value) {
 		switch name {
 		case "request_json":
-			if paths := readPath(v, wantRequestPath); paths != nil {
-				rule.CostFromBody.Path = paths[0]
-			}
+			rule.CostFromBody.readPaths(v)
+		case "prompt":
+			v.object(`{"bytes_per_token": 4}`, promptFields, func(_ string, v *value) { rule.CostFromBody.BytesPerToken = uint64(v.integer(1, maxBytesPerToken)) })
+		case "times":
+			rule.CostFromBody.Times = readPath(v, `the path of a number such as "n"`)
 		case "default":
 			otherwise = v
 			rule.CostFromBody.Default = uint64(v.integer(0, maxHits))
@@ -97,6 +103,20 @@ func readBodyCost(v *value, rule *Rule) {
 	notAbove(least, rule.CostLeast, rule.CostMost)
 }
 
+// readPaths reads one path, several, or those of a sum.
+func (b *BodyCost) readPaths(v *value) {
+	one := func(v *value) { b.Paths = append(b.Paths, readPath(v, wantRequestPath)) }
+	switch v.kind {
+	case kindArray:
+		v.array("paths", 1, maxBodyPaths, one)
+	case kindObject:
+		b.Sum = true
+		v.object(`{"sum": ["max_tokens", "thinking.budget_tokens"]}`, bodySumFields, func(_ string, v *value) { v.array("paths", 1, maxBodyPaths, one) })
+	default:
+		one(v)
+	}
+}
+
 // notAbove refuses a number that is above most, unless that was refused itself.
 func notAbove(v *value, n, most uint64) {
 	if most != 0 && n > most {
@@ -115,6 +135,7 @@ func readMostPerRequest(v *value, rule *Rule) {
 	switch {
 	case !rule.Reserve:
 		v.fail("want reserve beside it, which it bounds")
+	case rule.Prices != nil: // which is in money, and the others in tokens
 	case rule.MostPerRequest != 0 && rule.MostPerRequest < least:
 		v.wrong("at least " + strconv.FormatUint(least, 10) + ", which a request reserves that does not say more")
 	}
@@ -130,9 +151,13 @@ func readOnFailure(v *value, rule *Rule) {
 }
 
 func readCut(v *value, rule *Rule) {
-	rule.Cut = v.boolean()
-	if rule.Cut && (rule.Usage == nil || rule.Usage.Ending == usage.NoEnding) {
-		v.fail(`want cost_on_response "openai", "anthropic" or "gemini" beside it, whose streams have an event that ends them`)
+	if v.kind == kindString && v.text == "error" {
+		rule.Cut, rule.CutFails = true, true
+	} else if rule.Cut = v.raw == "true"; v.kind != kindBoolean {
+		v.wrong(`true, false or "error"`)
+	}
+	if rule.Cut && (rule.Usage == nil || rule.Usage.Ending == usage.NoEnding && !rule.Usage.Auto) {
+		v.fail(`want cost_on_response "openai", "anthropic", "gemini" or "auto" beside it, whose streams have an event that ends them`)
 	}
 }
 
@@ -144,6 +169,8 @@ func readTokenHeaders(v *value, rule *Rule) {
 		if v.given() {
 			v.fail(`want "tokens" beside a cost_on_response that a body tells`)
 		}
+	case rule.Prices != nil:
+		rule.Headers ^= fields.Tokens | fields.Money
 	case rule.Usage.Anthropic:
 		rule.Headers ^= fields.Tokens | fields.AnthropicTokens
 	}
@@ -159,11 +186,11 @@ func readResponseCost(v *value, rule *Rule) {
 	if v.kind == kindString {
 		for i := range usage.Presets {
 			if p := &usage.Presets[i]; p.Name == v.text {
-				list, err := p.Fields()
+				list, err := p.Fields(false)
 				if err != nil {
 					v.fail(err.Error())
 				}
-				rule.Usage = &Usage{Fields: list, Headers: p.Headers, Ending: p.Ending, Anthropic: p.Name == "anthropic"}
+				rule.Usage = &Usage{Fields: list, Headers: p.Headers, Ending: p.Ending, Auto: p.Name == usage.Auto, Anthropic: p.Name == "anthropic", preset: p}
 				return
 			}
 		}
@@ -181,16 +208,16 @@ func readUsage(v *value) *Usage {
 	var list []usage.Field
 	v.oneOf(likeUsage, sumVariants, nil, func(name string, v *value) {
 		if name == "response_json" {
-			list = append(list, usage.Field{Paths: readPath(v, wantResponsePath), Weight: 1})
+			list = append(list, usage.Field{Paths: []*jsonpath.Path{readPath(v, wantResponsePath)}, Weight: usage.Parts})
 			return
 		}
 		v.array("numbers", 1, maxUsageFields, func(v *value) {
-			field := usage.Field{Weight: 1}
+			field := usage.Field{Weight: usage.Parts}
 			v.object(`{"response_json": "usage.completion_tokens", "weight": 4}`, usageFields, func(name string, v *value) {
 				if name == "weight" {
-					field.Weight = uint64(v.integer(1, maxWeight))
+					field.Weight = readRate(v, 1)
 				} else {
-					field.Paths = readPath(v, wantResponsePath)
+					field.Paths = append(field.Paths, readPath(v, wantResponsePath))
 				}
 			})
 			list = append(list, field)
@@ -202,7 +229,23 @@ func readUsage(v *value) *Usage {
 	return &Usage{Fields: usage.NewFields(list)}
 }
 
-func readPath(v *value, want string) []*jsonpath.Path {
+// readRate reads what one of something is worth, in millionths, at least so many of these.
+func readRate(v *value, least int64) uint64 {
+	if v.kind == kindNumber {
+		if n, whole := parseDecimal(v.raw).scaled(6); whole && n >= least && n <= maxWeight*usage.Parts {
+			return uint64(n)
+		}
+	}
+	from := "0"
+	if least > 0 {
+		from = "0.000001"
+	}
+	v.wrong("a number from " + from + " to " + strconv.Itoa(maxWeight) + " in whole millionths")
+	return 0
+}
+
+// readPath returns a path, which is nil if it is wrong.
+func readPath(v *value, want string) *jsonpath.Path {
 	if v.kind != kindString || v.text == "" {
 		v.wrong(want)
 		return nil
@@ -212,5 +255,5 @@ func readPath(v *value, want string) []*jsonpath.Path {
 		v.fail("want " + want + ", got one with " + err.Error())
 		return nil
 	}
-	return []*jsonpath.Path{path}
+	return path
 }

@@ -19,6 +19,8 @@ func FieldLists() map[string][]string {
 	add("block", blockFields...)
 	add("delay", delayFields...)
 	add("body cost", bodyCostFields...)
+	add("prices", priceFields...)
+	add("rates", rateFields...)
 	add("limit", limitFields...)
 	add("limit from", slices.Concat(limitSelectors[0], limitSelectors[1], maxField)...)
 	add("overrides", overridesFields...)

@@ -73,7 +73,7 @@ var (
 	configFields = []field{
 		{"namespace", optional}, {"sync_rate", optional}, {"backend", optional}, {"on_backend_failure", optional}, {"capacity", optional},
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
-		{"header_names", optional}, {"retry_after_jitter", optional},
+		{"header_names", optional}, {"retry_after_jitter", optional}, {"prices", optional},
 	}
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
@@ -111,6 +111,8 @@ func readConfig(v *value) *Config {
 			general.Headers = readHeaderSet(v)
 		case "header_names":
 			c.HeaderNames = readHeaderNames(v)
+		case "prices":
+			c.Prices = readPrices(v)
 		case "retry_after_jitter":
 			c.RetryAfterJitter = readShare(v)
 		case "x_ratelimit_reset":
@@ -126,7 +128,7 @@ func readConfig(v *value) *Config {
 	}
 	general.Response = answer.complete()
 	if rules != nil {
-		c.Rules = readRules(rules, &general, answer)
+		c.Rules = readRules(rules, &general, answer, c.Prices)
 	}
 	switch synced := c.synchronises(); {
 	case v.kind != kindObject || backend.given() && backend.kind != kindObject:

@@ -15,10 +15,10 @@ const (
 
 // readRules reads the rules. A field that a rule lacks is as in general, and for its response as in
 // answer.
-func readRules(v *value, general *Rule, answer response) (rules []Rule) {
+func readRules(v *value, general *Rule, answer response, prices []*Prices) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v *value) {
 		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers, Response: general.Response})
-		readRule(v, rules, answer)
+		readRule(v, rules, answer, prices)
 	})
 	return rules
 }
@@ -26,7 +26,7 @@ func readRules(v *value, general *Rule, answer response) (rules []Rule) {
 var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
-		{"cost_on_response", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
+		{"cost_on_response", optional}, {"price", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
 		{"on_full", optional}, {"block", optional}, {"delay", optional}, {"cut", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
@@ -36,10 +36,10 @@ var (
 )
 
 // readRule reads the last of the rules. Answer is the response that its own one is read over.
-func readRule(v *value, rules []Rule, answer response) {
+func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full, limits, block, delay *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, full, limits, block, delay, price *value
 	sound := true
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
@@ -77,6 +77,8 @@ func readRule(v *value, rules []Rule, answer response) {
 			readCost(v, rule)
 		case "cost_on_response":
 			readResponseCost(v, rule)
+		case "price":
+			price = v
 		case "reserve":
 			reserve = v
 		case "most_per_request":
@@ -121,6 +123,9 @@ func readRule(v *value, rules []Rule, answer response) {
 	}
 	if reserve.given() {
 		readReserve(reserve, cost, rule)
+	}
+	if price.given() {
+		readPrice(price, rule, prices, cost.given() || reserve.given())
 	}
 	if mostPerRequest.given() {
 		readMostPerRequest(mostPerRequest, rule)

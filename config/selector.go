@@ -92,7 +92,7 @@ func readBodySelector(v *value) (s Selector) {
 // readResponseSelector reads what selects a part of a request or of its response.
 func readResponseSelector(v *value) (s Selector) {
 	if !v.composite() {
-		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
+		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", "ollama", "auto", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
 	}
 	v.oneOf(`{"response_header": "x-tokens"}`, variantsOfSelector[:len(variantsOfSelector)-bodySelectors], nil, s.read)
 	s.checkClaim(v)

@@ -7,11 +7,15 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"weir/internal/nightly"
 )
 
-var clients = flag.String("clients", "", "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
+var clients = flag.String("clients", nightly.Or("../dist/clients/bin/python", ""), "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
 
 // answered is what providers answer, by a part of the path.
 var answered = map[string]string{
@@ -85,4 +89,79 @@ func cutLast(text, separator string) (before, after string, found bool) {
 		return text, "", false
 	}
 	return text[:i], text[i+len(separator):], true
+}
+
+// streamed are the events of providers' streams, by a part of the path: those at the beginning, and the one
+// of each token.
+var streamed = map[string]struct{ begin, token string }{
+	"/chat/completions": {"", `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}` + "\n\n"},
+	"/responses": {
+		"event: response.created\n" + `data: {"type":"response.created","sequence_number":0,"response":{"id":"1","object":"response","created_at":1,"model":"m","status":"in_progress","output":[],"parallel_tool_calls":false,"tool_choice":"auto","tools":[]}}` + "\n\n",
+		"event: response.output_text.delta\n" + `data: {"type":"response.output_text.delta","sequence_number":1,"item_id":"1","output_index":0,"content_index":0,"delta":"x","logprobs":[]}` + "\n\n",
+	},
+	"/messages": {
+		"event: message_start\n" + `data: {"type":"message_start","message":{"id":"1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}}` + "\n\n" +
+			"event: content_block_start\n" + `data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}` + "\n\n",
+		"event: content_block_delta\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}` + "\n\n",
+	},
+	"enerateContent": {"", `data: {"candidates":[{"content":{"role":"model","parts":[{"text":"x"}]},"index":0}]}` + "\n\n"},
+}
+
+// streamAsProvider streams for eight seconds, or until its client leaves.
+func streamAsProvider(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("content-type", "text/event-stream")
+	for part, events := range streamed {
+		if !strings.Contains(r.URL.Path, part) {
+			continue
+		}
+		fmt.Fprint(w, events.begin)
+		for ticker, n := time.NewTicker(40*time.Millisecond), 0; n < 200; n++ {
+			if _, err := fmt.Fprint(w, events.token); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-ticker.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+// Clients end where their streams are cut: with an error at once, and else some only as the upstream does.
+// That is the table in docs/tokens.md.
+func TestClientsOfStreams(t *testing.T) {
+	if *clients == "" {
+		return
+	}
+	const want = `WANT`
+	configuration, err := os.ReadFile("clients/streams.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onEach(t, 1, func(t *testing.T, d driver) {
+		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(streamAsProvider)})
+		out, err := exec.CommandContext(t.Context(), *clients, "clients/streams.py", proxy.url()).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		t.Logf("%s", out)
+		var got strings.Builder
+		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, "[") {
+				continue // what a client says of its own
+			}
+			what, seconds, _ := cutLast(line, ", ")
+			at := "at once"
+			if n, err := strconv.ParseFloat(strings.Trim(seconds, "]\n"), 64); err != nil || n > 6 {
+				at = "with the upstream"
+			}
+			fmt.Fprintf(&got, "%s, %s\n", strings.NewReplacer("[", "", "\"", "").Replace(what), at)
+		}
+		if got.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+		}
+	})
 }

@@ -40,6 +40,7 @@ type ruleAnswer struct {
 func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
 	other := *r
 	other.fields = fields.NewRule(r.name, limits)
+	other.fields.Unit = r.fields.Unit
 	return &other
 }
 
@@ -55,6 +56,9 @@ func (a *answer) compile(c *config.Config) {
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		a.rules[i] = ruleAnswer{rule.Name, fields.NewRule(rule.Name, rule.Limits), rule.Headers, details + rule.Name, rule.Response, rule.Usage != nil}
+		if rule.Prices != nil {
+			a.rules[i].fields.Unit = []byte(rule.Prices.Unit)
+		}
 		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
 		a.warns = a.warns || rule.WarnAt != 0 && !rule.Shadow
 	}

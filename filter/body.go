@@ -3,6 +3,7 @@ package filter
 import (
 	"encoding/binary"
 
+	"weir/internal/jsonpath"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
@@ -115,20 +116,36 @@ func (t *told) isKept(now int64) bool {
 func (t *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
-		if path := rule.cost.path; path != nil {
-			n := t.another()
-			n.path, n.text = path, ""
-			n.reader.ResetAll(path)
+		if body := rule.cost.body; body != nil {
+			for _, path := range body.Paths {
+				t.addNumbers(path)
+			}
+			if body.Times != nil {
+				t.addNumbers(body.Times)
+			}
 		}
 		for _, p := range rule.texts {
-			if t.textAt(p.name) >= 0 {
-				continue
-			}
-			n := t.another()
-			n.path, n.text = p.claim, p.name
-			n.reader.ResetOnly(p.claim)
+			t.addText(p.name, p.claim)
+		}
+		if p := rule.prices; p.readsBody() {
+			t.addText(p.text, p.textPath)
 		}
 	}
+}
+
+func (t *told) addNumbers(path *jsonpath.Path) {
+	n := t.another()
+	n.path, n.text = path, ""
+	n.reader.ResetAll(path)
+}
+
+func (t *told) addText(name string, path *jsonpath.Path) {
+	if t.textAt(name) >= 0 {
+		return
+	}
+	n := t.another()
+	n.path, n.text = path, name
+	n.reader.ResetOnly(path)
 }
 
 // bodyComes reports whether the current request's body can be read, and comes without an answer

@@ -437,3 +437,40 @@ func TestUnread(t *testing.T) {
 		t.Errorf("%d would be rejected", v.outcome("shadow", "shadow_rejected"))
 	}
 }
+
+// Requests name how many tokens they want in several ways, and how many answers.
+func TestReserveOfSeveralNumbers(t *testing.T) {
+	const either, both = `["max_completion_tokens", "max_tokens"]`, `{"sum": ["max_tokens", "thinking.budget_tokens"]}`
+	for _, c := range []struct{ from, body, left string }{
+		{either, `{"max_tokens":100}`, "900"},
+		{either, `{"max_tokens":100,"max_completion_tokens":7}`, "900"},
+		{either, `{"max_completion_tokens":100,"max_tokens":null}`, "900"},
+		{either, `{"n":2}`, "900"}, // twice the default
+		{either, `{"max_tokens":70,"n":3}`, "790"},
+		{either, `{"max_tokens":70,"n":3,"n":1}`, "790"},
+		{either, `{"max_tokens":70,"n":0}`, "930"},
+		{either, `{"max_tokens":70,"n":null}`, "930"},
+		{either, `{"max_tokens":300,"n":4}`, "200"}, // 200 is most of each
+		{both, `{"max_tokens":70,"thinking":{"budget_tokens":40}}`, "890"},
+		{both, `{"max_tokens":70}`, "930"},
+		{both, `{}`, "950"},
+		{both, `{"max_tokens":18446744073709551615,"thinking":{"budget_tokens":18446744073709551615}}`, "800"},
+	} {
+		v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": ` + c.from + `, "times": "n", "default": 50, "least": 5, "most": 200}`))
+		s, _ := v.ask("x-key", "ann")
+		v.upload(s, true, c.body)
+		if got := v.leaves(s); got != c.left {
+			t.Errorf("%s of %s leaves %s, want %s", c.from, c.body, got, c.left)
+		}
+	}
+	v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": "max_tokens", "times": "n", "default": 50}`))
+	s, _ := v.ask("x-key", "ann")
+	if v.upload(s, true, `{"max_tokens":2,"n":18446744073709551615}`); v.reply == nil {
+		t.Error("more than any limit passes")
+	}
+}
+
+// ofResponse is a rule of a thousand a minute with such a cost_on_response.
+func ofResponse(cost string) string {
+	return `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "cost_on_response": ` + cost + `, "limits": [{"limit": 1000, "window": "1m", "algorithm": "fixed_window"}]}]}`
+}

@@ -15,6 +15,7 @@ type charge struct {
 	// reserves, those that it costs if nothing else is known.
 	taken  uint64
 	reader *usage.Reader // of the body; nil if that is not read
+	ending usage.Ending  // of the body, if that is a stream
 	// measure is that of a shadow rule that has not decided yet: then nothing was taken, and due is
 	// the response's cost, if it has told.
 	measure *measure
@@ -31,7 +32,7 @@ type charge struct {
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
 	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
-		return min(cost+n, usage.Most), true
+		return min(cost+c.reader.Guessed(n), usage.Most), true
 	}
 	return cost, found
 }

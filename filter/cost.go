@@ -2,9 +2,9 @@ package filter
 
 import (
 	"math"
+	"math/bits"
 
 	"weir/config"
-	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
 )
@@ -14,13 +14,11 @@ type cost struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	fixed uint64
-	// selected takes the number from a property of the request, or if there is a path, from its body. A
-	// request's cost is within least and most. A body that does not say it costs fixed, and unread says
-	// what one costs that can't be read.
+	// selected takes the number from a property of the request, or if body is not nil, from its body. A
+	// request's cost is within least and most. A body that does not say it costs fixed.
 	selected    bool
 	property    int
-	path        *jsonpath.Path
-	unread      config.Unread
+	body        *config.BodyCost
 	least, most uint64
 	// responseHeader takes it from a header of the response.
 	responseHeader string
@@ -31,8 +29,12 @@ func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
 	}
-	if c.path != nil {
-		return r.bodyCost(c)
+	if c.body != nil {
+		hits := r.bodyCost(c)
+		if prompt := r.promptTokens(c.body.BytesPerToken); hits < refusedCost-1-prompt {
+			hits += prompt
+		}
+		return hits
 	}
 	hits, ok := r.selectedCost(c, math.MaxUint64)
 	if !ok {
@@ -54,13 +56,18 @@ const tooLargeCost = refusedCost - 1
 //
 //go:noinline
 func (r *request) bodyCost(c *cost) (hits uint64) {
-	n := r.told.find(c.path)
+	n := r.told.findAll(c.body)
 	if n.Found {
 		hits = min(max(n.Largest, c.least), c.most)
 	}
+	times := uint64(1)
+	if c.body.Times != nil {
+		t := r.told.find(c.body.Times)
+		times, n.Sound = max(1, t.Largest), n.Sound && t.Sound
+	}
 	if !n.Sound {
 		r.told.unread = true
-		switch c.unread {
+		switch c.body.Unread {
 		case config.UnreadMost:
 			return c.most
 		case config.UnreadRefuse:
@@ -70,7 +77,10 @@ func (r *request) bodyCost(c *cost) (hits uint64) {
 	if n.Lacking || !n.Sound {
 		hits = max(hits, c.fixed)
 	}
-	return hits
+	if above, low := bits.Mul64(hits, times); above == 0 {
+		return min(low, refusedCost-1)
+	}
+	return refusedCost - 1
 }
 
 // selectedCost returns the cost that a property of the current request says.
@@ -113,4 +123,18 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 		}
 	}
 	return hits, len(digits) > 0
+}
+
+// promptTokens estimates how many tokens the current request's body has, by its length.
+func (r *request) promptTokens(bytesPerToken uint64) uint64 {
+	if bytesPerToken == 0 || r.told == nil {
+		return 0
+	}
+	size := uint64(r.told.size)
+	if value, ok := proxywasm.RequestHeader("content-length"); ok {
+		if length, ok := parseHits(value); ok {
+			size = max(size, min(length, math.MaxInt64))
+		}
+	}
+	return (size + bytesPerToken - 1) / bytesPerToken
 }

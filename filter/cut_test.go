@@ -144,9 +144,12 @@ func TestCutByProvider(t *testing.T) {
 		{"gemini", []string{
 			`data: {"usageMetadata":{"totalTokenCount":90}}` + "\n\n", `data: {"usageMetadata":{"totalTokenCount":101}}` + "\n\n",
 		}, `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"},
+		{"auto", []string{
+			`data: {"usageMetadata":{"totalTokenCount":90}}` + "\n\n", `data: {"usageMetadata":{"totalTokenCount":101}}` + "\n\n",
+		}, `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"},
 	} {
 		v := newProxy(t).start(cutRule(c.preset, "fixed_window"))
-		s := v.open("x-key", "ann")
+		s := v.open("x-key", "ann", ":path", "/v1beta/models/m:streamGenerateContent?alt=sse") // which auto goes by
 		for range 9 {
 			v.open("x-key", "ann") // reserves what is left
 		}
@@ -167,6 +170,27 @@ func TestCutByProvider(t *testing.T) {
 			if got != want {
 				t.Errorf("%s, event %d: got %q, want %q", c.preset, i, got, want)
 			}
+		}
+	}
+}
+
+// With cut: "error" a stream ends with an event that clients take for an error.
+func TestCutWithAnError(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/chat/completions":               `"code":"rate_limit_exceeded"}}` + "\n\ndata: [DONE]\n\n",
+		"/v1/messages":                       `"type":"rate_limit_error"`,
+		"/v1/models/m:streamGenerateContent": `"status":"RESOURCE_EXHAUSTED"`,
+		"/unknown":                           "", // nobody knows how
+	} {
+		v := newProxy(t).start(strings.Replace(cutRule("auto", "fixed_window"), `"cut": true`, `"cut": "error"`, 1))
+		s := v.open("x-key", "ann", ":path", path)
+		v.respond(s, false, "content-type", "text/event-stream")
+		got := ""
+		for range 1100 {
+			got += v.pass(s, false, chat)
+		}
+		if n := strings.Count(got, `"delta"`); (n == 1100) != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %d events, and in the end %q", path, n, got[max(0, len(got)-200):])
 		}
 	}
 }

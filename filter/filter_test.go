@@ -451,9 +451,11 @@ func TestNothingIsAllocated(t *testing.T) {
 		"synced":            knowing.vms[0],
 		"overridden":        overridden.vms[0],
 		"told by the body":  p.start(`{"namespace": "b", ` + costly(`"reserve": {"request_json": "x", "default": 1}, "cost_on_response": "openai"`, `{"limit": 1000000, "window": "1h"}`)[1:]),
-		"warned of":         warning.vms[0],
+		"priced": p.start(`{"namespace": "m", "prices": {"p": {"by": {"request_json": "n.x"}, "of": {"1": {"input": 0.5}, "2*": {"input": 2}}}}, ` +
+			costly(`"reserve": {"request_json": "x", "default": 1, "prompt": {"bytes_per_token": 4}}, "cost_on_response": "auto", "price": "p"`, `{"limit": 100000000, "window": "1h"}`)[1:]),
+		"warned of": warning.vms[0],
 	} {
-		v.headersOnly, v.piece = name == "told by the body", []byte(`{"n":{"x":1},"x":2}`)
+		v.headersOnly, v.piece = name == "told by the body" || name == "priced", []byte(`{"n":{"x":1},"x":2}`)
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
 		v.response, v.calls = nil, nil
 		v.source = []byte("[2001:db8::1]:443")

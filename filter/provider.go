@@ -3,6 +3,7 @@ package filter
 import (
 	"weir/internal/fields"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // providerOf is the provider whose API the current request speaks, as far as its path and its headers tell.
@@ -18,6 +19,19 @@ func providerOf() fields.Provider {
 		return fields.Gemini
 	}
 	return fields.NoProvider
+}
+
+// endingOf is how a provider's event streams can be ended.
+func endingOf(p fields.Provider) usage.Ending {
+	switch p {
+	case fields.OpenAI:
+		return usage.OpenAI
+	case fields.Anthropic:
+		return usage.Anthropic
+	case fields.Gemini:
+		return usage.Gemini
+	}
+	return usage.NoEnding
 }
 
 // refusalBody is the memory for the bodies that providers' clients read.

@@ -21,7 +21,9 @@ type request struct {
 	awaited      bool
 	unreadBodies uint64
 	cutStreams   uint64
-	scratch      scratch
+	// unknownModels are requests for models that a price list lacks.
+	unknownModels uint64
+	scratch       scratch
 }
 
 // property is one thing that the host is asked for, a header or a property, or a part of one.

@@ -72,13 +72,19 @@ type charges struct {
 	at      int32 // 1 + the place among the responses whose bodies are read
 }
 
-// said is the cost of the response, as the request says it.
+// said is what a request says of its response's cost.
 type said struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	rule *requestRule
+	// cost is the cost itself, if it says that.
 	cost uint64
 	ok   bool
+	// ending is how the provider that it is for ends its event streams.
+	ending usage.Ending
+	// rates are what its tokens cost, or else what list says of the model that the answer names.
+	rates *usage.Rates
+	list  *usage.PriceList
 }
 
 // forget forgets a request: whatever its response has not told by now, it never will.
@@ -154,12 +160,39 @@ func (c *charges) held(visit func(c *node.Charge, since int64) (more bool)) (mor
 func (c *charges) say(demands []node.Demand) {
 	rules := c.responses.rules
 	for i := range demands {
-		if rule := rules.of(&demands[i]); rule.says {
-			cost, ok := rules.request.selectedCost(&rule.onResponse, usage.Most)
-			c.said = append(c.said, said{rule: rule, cost: cost, ok: ok})
+		rule := rules.of(&demands[i])
+		if !rule.notes {
+			continue
 		}
+		said := said{rule: rule}
+		if rule.says {
+			said.cost, said.ok = rules.request.selectedCost(&rule.onResponse, usage.Most)
+		} else if rule.usage.Auto {
+			said.ending = endingOf(providerOf())
+		}
+		if p := rule.prices; p != nil {
+			if said.rates = p.rates; !p.sure || p.unknown {
+				said.list = p.list
+			}
+			if p.unknown {
+				rules.request.unknownModels++
+			}
+		}
+		c.said = append(c.said, said)
 	}
 }
+
+// saidFor is what the request has said for a rule, or nothing.
+func (c *charges) saidFor(rule *requestRule) *said {
+	for i := range c.said {
+		if c.said[i].rule == rule {
+			return &c.said[i]
+		}
+	}
+	return &nothing
+}
+
+var nothing said
 
 // drop forgets a charge.
 func (c *charges) drop(i int) {
@@ -199,7 +232,10 @@ func (c *charges) open(end bool) {
 			format, known = responseFormat(), true
 		}
 		if charge.rule.usage != nil && format != usage.Unreadable {
-			if charge.rule.cuts && format == usage.Events {
+			if charge.ending = charge.rule.usage.Ending; charge.rule.usage.Auto {
+				charge.ending = c.saidFor(charge.rule).ending
+			}
+			if charge.rule.cuts && charge.ending != usage.NoEnding && format == usage.Events {
 				_, sized := proxywasm.ResponseHeader("content-length")
 				c.course.cuts = !sized
 			}
@@ -208,7 +244,13 @@ func (c *charges) open(end bool) {
 				reader = new(usage.Reader)
 			}
 			charge.reader = reader
-			charge.reader.Reset(charge.rule.usage.Fields, format)
+			said := c.saidFor(charge.rule)
+			if charge.reader.Reset(charge.rule.usage.Fields, format, said.rates); said.list != nil {
+				charge.reader.Ask(said.list)
+			}
+			if charge.rule.guesses {
+				charge.reader.CountEvents()
+			}
 		}
 	}
 	switch {
@@ -260,21 +302,31 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 		value, there := r.read(&r.properties[rule.onResponse.property]) // which may be another one by now
 		return r.number(value, there, usage.Most)
 	default:
-		for i := range c.said {
-			if said := &c.said[i]; said.rule == rule {
-				return said.cost, said.ok
-			}
-		}
-		return 0, false
+		said := c.saidFor(rule)
+		return said.cost, said.ok
 	}
-	for _, name := range rule.usage.Headers {
-		if value, ok := proxywasm.ResponseHeader(name); ok {
-			hits, ok := r.number(value, true, usage.Most-cost)
+	var sum usage.Sum
+	rates := c.saidFor(rule).rates
+	for i := range rule.usage.Headers {
+		header := &rule.usage.Headers[i]
+		if value, ok := proxywasm.ResponseHeader(header.Name); ok {
+			hits, ok := r.number(value, true, usage.Most)
 			if !ok {
 				return 0, false
 			}
-			cost, told = cost+hits, true
+			rate := uint64(usage.Parts)
+			if rates != nil {
+				rate = rates[header.Kind]
+			}
+			sum.Add(hits, rate)
+			told = true
 		}
+	}
+	if !told {
+		return 0, false
+	}
+	if cost, told = sum.Whole(); !told {
+		r.badCosts++
 	}
 	return cost, told
 }
@@ -331,7 +383,7 @@ func (c *charges) mayCut(read int) {
 	r := c.responses
 	for i := range c.list {
 		charge := &c.list[i]
-		if !charge.rule.cuts || charge.reader == nil {
+		if !charge.rule.cuts || charge.reader == nil || charge.ending == usage.NoEnding {
 			continue
 		}
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
@@ -340,7 +392,12 @@ func (c *charges) mayCut(read int) {
 			charge.spent = r.engine.node.Spent(&charge.Charge, now)
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
-			r.piece = charge.reader.AppendEnding(appendBody(r.piece[:0], read-rest), charge.rule.usage.Ending)
+			r.piece = appendBody(r.piece[:0], read-rest)
+			if charge.rule.fails {
+				r.piece = charge.reader.AppendError(r.piece, charge.ending)
+			} else {
+				r.piece = charge.reader.AppendEnding(r.piece, charge.ending)
+			}
 			c.course.cut = true
 			r.rules.request.cutStreams++
 			return

@@ -27,17 +27,21 @@ type requestRule struct {
 	// reserves, that it takes the place of what was taken. usage is nil if the body does not tell it.
 	charges, reserves, keeps bool
 	// says reports whether that is a part of the request, and none of Envoy's attributes, which a filter may
-	// set until the response is there.
-	says bool
+	// set until the response is there. notes reports whether that, or anything else of the request, has to
+	// be known when its response is there.
+	says, notes bool
 	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
 	// charged until these tell: a shadow rule charges as the rule would that it may become.
 	cuts, guesses bool
+	// fails says that such a stream ends with an error.
+	fails bool
 	// hold is for how many nanoseconds a request may hold what it has taken; 0 if it does not give that
 	// back when it ends.
 	hold int64
 	// when are the statuses of the responses that are charged; nil for all.
 	when   *config.Statuses
 	usage  *config.Usage
+	prices *pricing // of the tokens; nil if these are counted themselves
 	shadow bool
 	// variants are nil if the limits are the same for all requests.
 	variants *variants
@@ -153,16 +157,19 @@ func (r *request) compile(c *config.Rule) requestRule {
 	if c.CostFromBody != nil {
 		b := c.CostFromBody
 		compiled.cost = cost{
-			selected: true, path: b.Path, fixed: b.Default, unread: b.Unread, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
+			selected: true, body: b, fixed: b.Default, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
 		}
 	}
 	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
+	compiled.fails = c.CutFails
 	compiled.when = c.ChargeWhen
 	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil || c.Hold != 0
 	compiled.hold = int64(c.Hold)
 	compiled.costsLater = compiled.costsLater && !compiled.charges
 	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
+	compiled.prices = r.pricing(c.Prices)
+	compiled.notes = compiled.says || c.Cut && c.Usage.Auto || c.Prices != nil
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]
@@ -202,7 +209,9 @@ func (rule *requestRule) readText(r *request, property int) {
 }
 
 // readsBody reports whether the rule wants to know anything of a request's body.
-func (rule *requestRule) readsBody() bool { return rule.cost.path != nil || len(rule.texts) > 0 }
+func (rule *requestRule) readsBody() bool {
+	return rule.cost.body != nil || len(rule.texts) > 0 || rule.prices != nil && rule.prices.textPath != nil
+}
 
 func (r *request) matcher(c *config.Match) (m matcher) {
 	if c.Path != nil {

@@ -21,7 +21,7 @@ type rules struct {
 	// charges reports whether any rule puts right what a request has taken when its response has
 	// told what it costs.
 	charges bool
-	says    bool // any of them by what the request says
+	notes   bool // any of them by what the request says
 	// bounds reports whether any rule bounds what a request may take.
 	bounds bool
 	// marks reports whether any rule marks requests that it has no room for, or would if it were no shadow:
@@ -40,7 +40,7 @@ func (r *rules) compile(c *config.Config, a *answer) {
 		rule.variants = r.request.compileVariants(c)
 		r.costsLater = r.costsLater || rule.costsLater
 		r.charges = r.charges || rule.charges
-		r.says = r.says || rule.says
+		r.notes = r.notes || rule.notes
 		r.bounds = r.bounds || rule.most != 0
 		r.marks = r.marks || c.Marks
 		r.readsBodies = r.readsBodies || rule.readsBody()
@@ -88,8 +88,13 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 		} else {
 			n++
 		}
-		d.Rule, d.Cost = &r.limits[i], r.request.cost(&rule.cost)
-		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.path == nil) {
+		d.Rule = &r.limits[i]
+		if rule.prices == nil {
+			d.Cost = r.request.cost(&rule.cost)
+		} else {
+			d.Cost = r.request.costOf(rule)
+		}
+		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.body == nil) {
 			d.Cost = tooLargeCost
 		}
 		if cap(d.Key) > maxIdleKey {
@@ -171,4 +176,23 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 // Tag implements node.Owner: it has all that clients see of a rule with these limits.
 func (r *rules) Tag(rule int, limits []window.Limit) any {
 	return answerOf(&r.limits[rule]).with(limits)
+}
+
+// costOf returns how many hits the current request takes of a rule that has prices.
+//
+//go:noinline
+func (r *request) costOf(rule *requestRule) uint64 {
+	rule.prices.find(r)
+	body := rule.cost.body
+	switch {
+	case !rule.reserves:
+		return r.cost(&rule.cost)
+	case body == nil:
+		return rule.prices.inUnits(r.cost(&rule.cost), 0)
+	}
+	tokens := r.bodyCost(&rule.cost)
+	if tokens == refusedCost {
+		return refusedCost
+	}
+	return rule.prices.inUnits(tokens, r.promptTokens(body.BytesPerToken))
 }

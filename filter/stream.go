@@ -198,7 +198,7 @@ func (s *stream) decideByBody(t *told) types.Action {
 		return types.ActionContinue
 	}
 	for i := range demands {
-		if demands[i].Cost == refusedCost && all.rules.of(&demands[i]).cost.path != nil {
+		if demands[i].Cost == refusedCost && all.rules.of(&demands[i]).cost.body != nil {
 			return s.refuseInvalid(demands, i, fields.UnreadBody)
 		}
 	}
@@ -234,7 +234,7 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	if all.rules.costsLater && verdict != counter.Rejected {
 		s.later.note(&all.rules, all.engine.node, demands)
 	}
-	if all.rules.says && verdict != counter.Rejected {
+	if all.rules.notes && verdict != counter.Rejected {
 		s.charges.say(demands)
 		s.charges.say(shadows)
 	}

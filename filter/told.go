@@ -1,6 +1,11 @@
 package filter
 
-import "weir/internal/jsonpath"
+import (
+	"math"
+
+	"weir/config"
+	"weir/internal/jsonpath"
+)
 
 // told has what a request's body tells.
 type told struct {
@@ -50,6 +55,26 @@ func (b *told) feed(piece []byte) {
 			b.missing--
 		}
 	}
+}
+
+// findAll returns what the body says that the request may cost: the largest of the numbers that its paths
+// lead to, or their sum.
+func (b *told) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
+	all.Lacking, all.Sound = true, true
+	for _, path := range from.Paths {
+		n := b.find(path)
+		if from.Sum && n.Largest > math.MaxUint64-all.Largest {
+			all.Largest = math.MaxUint64
+		} else if from.Sum {
+			all.Largest += n.Largest
+		} else {
+			all.Largest = max(all.Largest, n.Largest)
+		}
+		all.Found = all.Found || n.Found
+		all.Lacking = all.Lacking && n.Lacking
+		all.Sound = all.Sound && n.Sound
+	}
+	return all
 }
 
 // find returns the numbers that the body has at a path. A request that has none says nothing.

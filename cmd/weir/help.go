@@ -57,9 +57,10 @@ seconds.
 
 Environment:
 
-  WEIR_STORE         what --store says, unless that or --store-file is given
-  WEIR_TOKEN         what --token says, unless that or --token-file is given
-  WEIR_WARN_WEBHOOK  what --warn-webhook says, unless that or --warn-webhook-file is given
+  WEIR_STORE                what --store says, unless that or --store-file is given
+  WEIR_TOKEN                what --token says, unless that or --token-file is given
+  WEIR_WARN_WEBHOOK         what --warn-webhook says, unless that or --warn-webhook-file is given
+  WEIR_WARN_WEBHOOK_SECRET  what --warn-webhook-secret says, unless that or its file is given
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
 		{name: "check", summary: "check configurations, and the documents of Envoy and Istio that have some", operands: "FILE…", run: checkFiles, help: checkHelp},
@@ -90,6 +91,7 @@ Environment:
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
+		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}
 }

@@ -40,6 +40,8 @@ func serve(ctx context.Context, args []string, env environment) error {
 	webhook.define(flags, "warn-webhook",
 		"`URL` that gets a POST of JSON for each key that nears a limit of a rule with warn_at, once a window; better given as WEIR_WARN_WEBHOOK or in a file, if it is a secret",
 		"`file` with the URL, in one line")
+	var webhookSecret secret
+	webhookSecret.define(flags, "warn-webhook-secret", "`secret` that signs what --warn-webhook gets; better given as WEIR_WARN_WEBHOOK_SECRET or in a file", "`file` with the secret, in one line")
 	var logs logFlags
 	logs.define(flags, slog.LevelInfo)
 	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that whoever balances load hears of it first; a second signal ends at once")
@@ -76,6 +78,10 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
+	signature, err := webhookSecret.read(env)
+	if err != nil {
+		return err
+	}
 	l, err := listenFor("--listen", *listen, trusted, who.insecure)
 	if err != nil {
 		return err
@@ -100,7 +106,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 		}
 		return errors.Join(err, l.Close())
 	}
-	s := &service{listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, delay: *delay, log: log}
+	s := &service{listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
 		if s.limits, err = descriptors.open(&trusted, env.getenv, log); err != nil {
 			if onPage != nil {
@@ -229,8 +235,9 @@ type service struct {
 	limits   *rateLimits  // Envoy's rate limit service; nil for none
 	store    openStore
 	trusted  trusted
-	// webhook is the URL that hears of warnings, empty for none.
-	webhook string
+	// webhook is the URL that hears of warnings, empty for none, and webhookSecret signs them, if it is not
+	// empty.
+	webhook, webhookSecret string
 	// delay is for how long it goes on after it was told to end.
 	delay time.Duration
 	log   *slog.Logger
@@ -245,7 +252,7 @@ func (s *service) serve(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	// The store itself, as a memory one has metrics of its own.
-	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook})
+	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook, Secret: s.webhookSecret})
 	var warning sync.WaitGroup
 	warning.Go(func() { warner.Run(ctx) })
 	evictions := server.NewEvictions(store.Store, registry, log)

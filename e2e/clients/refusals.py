@@ -9,10 +9,12 @@ import time
 
 import anthropic
 import boto3
+import litellm
 import openai
 from botocore.config import Config
 from google import genai
 from google.genai import types
+from langchain_openai import ChatOpenAI
 
 url = sys.argv[1]
 
@@ -39,6 +41,15 @@ def bedrock_call(case):
     client.converse(modelId="m", messages=[{"role": "user", "content": [{"text": "hi"}]}], inferenceConfig={"maxTokens": 9})
 
 
+def langchain_call(case):
+    ChatOpenAI(model="m", base_url=url + "/v1", api_key="k", default_headers={"x-case": case + " langchain"}, max_tokens=9).invoke("hi")
+
+
+def litellm_call(case):
+    litellm.completion(model="openai/m", api_base=url + "/v1", api_key="k", messages=[{"role": "user", "content": "hi"}],
+                       extra_headers={"x-case": case + " litellm"}, max_tokens=9)
+
+
 def told(error):
     """The class of an error, and what it tells of why."""
     code = getattr(error, "code", None) or getattr(error, "type", None)
@@ -53,7 +64,8 @@ def told(error):
     return f"{type(error).__name__}, {code}"
 
 
-for name, call in {"openai": openai_call, "anthropic": anthropic_call, "gemini": gemini_call, "bedrock": bedrock_call}.items():
+for name, call in {"openai": openai_call, "anthropic": anthropic_call, "gemini": gemini_call, "bedrock": bedrock_call,
+                   "langchain": langchain_call, "litellm": litellm_call}.items():
     for case in ["seconds", "hour", "month"]:
         outcome, start = "passes", time.monotonic()
         try:

@@ -191,6 +191,16 @@ type Overrides struct {
 
 // Overrides are those of a namespace, as the store has them now.
 func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides, err error) {
+	o, err = b.overridden(ctx, namespace)
+	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool {
+		_, _, _, price := o.Price()
+		return price
+	})
+	return o, err
+}
+
+// overridden is what the list of overrides has that is in force.
+func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	bytes, version, err := b.store.Overrides(ctx, namespace, 0)
@@ -253,6 +263,9 @@ func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, va
 	version, removed, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
 		before := len(list)
 		list = slices.DeleteFunc(list, func(o wire.Override) bool {
+			if _, _, _, price := o.Price(); price {
+				return false
+			}
 			return !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
 		})
 		return list, before - len(list)

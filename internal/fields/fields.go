@@ -28,11 +28,13 @@ const (
 	// AnthropicTokens stands for the same as Anthropic sends it: Anthropic-RateLimit-Tokens-Limit,
 	// -Remaining and -Reset.
 	AnthropicTokens
+	// Money stands for X-RateLimit-Limit-Cost, -Remaining-Cost, -Reset-Cost and X-RateLimit-Cost-Unit.
+	Money
 
 	// All are the fields that rules send by default if they count anything but tokens.
 	All = RateLimit | XRateLimit | RetryAfter
 
-	anyTokens = Tokens | AnthropicTokens
+	anyTokens = Tokens | AnthropicTokens | Money
 )
 
 // Describes reports whether allowed requests get any of the fields.
@@ -55,6 +57,8 @@ const (
 type Rule struct {
 	policy []byte // of all limits
 	limits []limit
+	// Unit is that of hits which are money.
+	Unit []byte
 }
 
 // limit has the parts of a limit's fields that never change.
@@ -105,6 +109,7 @@ var Names = []string{
 	"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
 	"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
 	"anthropic-ratelimit-tokens-limit", "anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset",
+	"x-ratelimit-limit-cost", "x-ratelimit-remaining-cost", "x-ratelimit-reset-cost", "x-ratelimit-cost-unit",
 	"x-ratelimit-warning", "x-ratelimit-delayed", "retry-after",
 }
 
@@ -129,6 +134,9 @@ type List struct {
 	// The tightest limits so far: of all, and of those of tokens, by how they are told.
 	tightest          tightest
 	openAI, anthropic tightest
+	// money is that of costs, in a unit.
+	money            tightest
+	unitOf, ruleUnit []byte // of money, and of the rule
 }
 
 // tightest is the limit with the least remaining of those that a group of fields is about.
@@ -156,12 +164,12 @@ func (l *List) Begin(unit ResetUnit, now int64) {
 	l.unit, l.now = unit, now
 	l.values, l.start = l.values[:0], 0
 	l.fields, l.rules = l.fields[:0], 0
-	l.tightest.quota, l.openAI.quota, l.anthropic.quota = nil, nil, nil
+	l.tightest.quota, l.openAI.quota, l.anthropic.quota, l.money.quota = nil, nil, nil, nil
 }
 
 // Rule begins the next rule, which is in the fields of a set.
 func (l *List) Rule(r *Rule, set Set) {
-	l.limits, l.set = r.limits, set
+	l.limits, l.set, l.ruleUnit = r.limits, set, r.Unit
 	if set&RateLimit == 0 {
 		return
 	}
@@ -188,11 +196,8 @@ func (l *List) Limit(s window.Standing) {
 	if l.set&XRateLimit != 0 && l.tightest.yieldsTo(&s) {
 		l.tightest = tightest{labels.quota, s.Remaining, s.Next, s.Reset}
 	}
-	if l.set&Tokens != 0 && l.openAI.yieldsTo(&s) {
-		l.openAI = tightest{labels.quota, s.Remaining, s.Next, s.Reset}
-	}
-	if l.set&AnthropicTokens != 0 && l.anthropic.yieldsTo(&s) {
-		l.anthropic = tightest{labels.quota, s.Remaining, s.Next, s.Reset}
+	if l.set&anyTokens != 0 {
+		l.limitOfTokens(labels.quota, &s)
 	}
 	if l.set&RateLimit == 0 {
 		return
@@ -205,6 +210,20 @@ func (l *List) Limit(s window.Standing) {
 	v = appendNumber(v, s.Remaining)
 	v = append(v, ';', 't', '=')
 	l.values = appendNumber(v, ceil(s.Next, second))
+}
+
+//go:noinline
+func (l *List) limitOfTokens(quota []byte, s *window.Standing) {
+	shown := tightest{quota, s.Remaining, s.Next, s.Reset}
+	if l.set&Tokens != 0 && l.openAI.yieldsTo(s) {
+		l.openAI = shown
+	}
+	if l.set&AnthropicTokens != 0 && l.anthropic.yieldsTo(s) {
+		l.anthropic = shown
+	}
+	if l.set&Money != 0 && l.money.yieldsTo(s) {
+		l.money, l.unitOf = shown, l.ruleUnit
+	}
 }
 
 // yieldsTo reports whether s is to be shown rather than the tightest limit before it.
@@ -223,7 +242,7 @@ func (l *List) End() {
 		l.number("x-ratelimit-remaining", t.remaining)
 		l.number("x-ratelimit-reset", resetIn(l.unit, max(t.reset, 0), l.now))
 	}
-	if l.openAI.quota != nil || l.anthropic.quota != nil {
+	if l.openAI.quota != nil || l.anthropic.quota != nil || l.money.quota != nil {
 		l.endTokens()
 	}
 }
@@ -243,6 +262,13 @@ func (l *List) endTokens() {
 		l.number("anthropic-ratelimit-tokens-remaining", t.remaining)
 		l.values = appendTime(l.values, ceil(l.now+max(t.reset, 0), second))
 		l.add("anthropic-ratelimit-tokens-reset")
+	}
+	if t := &l.money; t.quota != nil {
+		l.put("x-ratelimit-limit-cost", t.quota)
+		l.number("x-ratelimit-remaining-cost", t.remaining)
+		l.values = appendDuration(l.values, ceil(t.reset, second))
+		l.add("x-ratelimit-reset-cost")
+		l.put("x-ratelimit-cost-unit", l.unitOf)
 	}
 }
 

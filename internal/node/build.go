@@ -17,6 +17,10 @@ func (v *overrides) build(version uint64, list []byte) *building {
 	for size*3/4 < count {
 		size *= 2
 	}
+	if l, ok := v.variants.owner.(Listener); ok {
+		b.listener = l
+		l.BeginList()
+	}
 	b.places = make([]place, size)
 	b.reader.Reset(list, 0)
 	return b
@@ -40,6 +44,9 @@ func (v *overrides) next(b *building) bool {
 			i++
 		}
 		if i == len(v.rules.list) {
+			if b.listener != nil {
+				b.listener.Listed(&b.reader)
+			}
 			return true // another node's rule
 		}
 		b.rule = i
@@ -80,6 +87,9 @@ func (v *overrides) apply(b *building) {
 		b.places = nil // decisions need not look
 	}
 	v.variants.overrideTable = b.overrideTable
+	if b.listener != nil {
+		b.listener.EndList()
+	}
 	v.news.update(func(r *sharedNews) bool {
 		newer := b.newest > r.emptied
 		r.emptied = max(r.emptied, b.newest)

@@ -155,8 +155,9 @@ func (w *news) list() (list []byte, found bool) {
 // building is a list on its way into a table.
 type building struct {
 	overrideTable
-	reader wire.OverrideReader
-	rule   int // that the last override was of
+	reader   wire.OverrideReader
+	listener Listener // nil if the owner is none
+	rule     int      // that the last override was of
 	// name is that of a rule, and key that of an override, as keys have them.
 	name, key []byte
 	// emptied is sharedNews.emptied when the building began, and newest what it is to be.

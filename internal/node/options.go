@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -71,6 +72,15 @@ type Host interface {
 	Send(push []byte, ticket Ticket) (sent bool)
 	// TickEvery has [Node.Tick] called every so many milliseconds from now on.
 	TickEvery(millis uint32)
+}
+
+// Listener is an owner that has a use for what a list of overrides tells of others than rules.
+type Listener interface {
+	// BeginList is called where a list is read, [Listener.Listed] for each such part of it, which is the one
+	// that the reader has read last, and EndList when all of it counts.
+	BeginList()
+	Listed(o *wire.OverrideReader)
+	EndList()
 }
 
 // Owner is who has made a node's rules. It is asked for what the node does not know of them, so that

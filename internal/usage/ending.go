@@ -28,6 +28,31 @@ const (
 	geminiChunk    = `data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":0}]}` + "\n\n"
 )
 
+const (
+	usedUp          = `"Rate limit exceeded: the stream has used up its budget."`
+	openAIError     = `{"type":"error","error":{"message":` + usedUp + `,"type":"tokens","param":null,"code":"rate_limit_exceeded"}`
+	openAIChunkFail = "data: " + openAIError + "}\n\ndata: [DONE]\n\n"
+	openAIEventFail = "event: error\ndata: " + openAIError + `,"code":"rate_limit_exceeded","message":` + usedUp + `,"param":null,"sequence_number":0}` + "\n\n"
+	anthropicFail   = "event: error\n" + `data: {"type":"error","error":{"type":"rate_limit_error","message":` + usedUp + `}}` + "\n\n"
+	geminiFail      = `data: {"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":` + usedUp + `}}` + "\n\n"
+)
+
+// AppendError appends an event at which the provider's own clients raise an error, and leave. The last event
+// has ended before.
+func (r *Reader) AppendError(dst []byte, e Ending) []byte {
+	switch {
+	case e == OpenAI && r.events.named:
+		return append(dst, openAIEventFail...)
+	case e == OpenAI:
+		return append(dst, openAIChunkFail...)
+	case e == Anthropic:
+		return append(dst, anthropicFail...)
+	case e == Gemini:
+		return append(dst, geminiFail...)
+	}
+	return dst
+}
+
 // AppendEnding appends the events that end the body, whose last event has ended before.
 func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 	switch e {
@@ -38,14 +63,25 @@ func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 		return append(dst, openAIChunk...)
 	case Anthropic:
 		dst = append(dst, anthropicDelta...)
-		// What has come out is the last of the fields.
-		dst = strconv.AppendUint(dst, r.numbers[len(r.numbers)-1].hits+r.untold, 10)
+		dst = strconv.AppendUint(dst, r.output()+r.untold, 10)
 		return append(dst, anthropicStop...)
 	case Gemini:
 		return append(dst, geminiChunk...)
 	}
 	return dst
 }
+
+// output is how many tokens have come out of a model: of a list without kinds it is the last number.
+func (r *Reader) output() uint64 {
+	last := len(r.numbers) - 1
+	if r.fields.list[last].kind != NoKind {
+		last = outputMember
+	}
+	return r.numbers[last].hits
+}
+
+// CountEvents has the reader count events, for [Reader.Untold]. Call it after Reset.
+func (r *Reader) CountEvents() { r.counts = true }
 
 // Untold is how many events with an object have come since the last event that has told a number.
 // It is 0 for a body of another form.

@@ -34,7 +34,13 @@ const (
 
 func (e *events) feed(r *Reader, piece []byte) {
 	rest := e.rest + len(piece) // bytes from the last event to the end of the piece
+	skipped := false
 	for len(piece) > 0 {
+		if !skipped && e.at == inName && rest == len(piece) && !e.returned && !r.counts {
+			piece, skipped = e.skip(r, piece), true
+			rest = len(piece)
+			continue
+		}
 		c := piece[0]
 		if e.returned {
 			if e.returned = false; c == '\n' {
@@ -93,6 +99,18 @@ func (e *events) feed(r *Reader, piece []byte) {
 		}
 	}
 	e.rest = rest
+}
+
+var eventEnd = []byte("\n\n")
+
+// skip is what is left of a piece, which begins with an event, behind the whole events in which no number
+// can be: one search through all of them is quicker than one through each.
+func (e *events) skip(r *Reader, piece []byte) (rest []byte) {
+	end := bytes.LastIndex(piece, eventEnd) + len(eventEnd)
+	if end < len(eventEnd) || r.fields.mayBeIn(piece[:end]) {
+		return piece
+	}
+	return piece[end:]
 }
 
 // endsEvent reports whether an event ends with the line before.

@@ -7,11 +7,22 @@ type Preset struct {
 	Name string
 	// paths are of the numbers in bodies, each with the places where it may be.
 	paths [][]string
+	// stems have the numbers of tokens of each kind below them.
+	stems stemSet
 	// Headers of a response say the same together. Where one of them is there, its body is not read.
-	Headers []string
+	Headers []Header
 	// Ending is how its event streams can be ended.
 	Ending Ending
 }
+
+// Header is a header of a response that says how many tokens of a kind there were. Its name is in lower case.
+type Header struct {
+	Name string
+	Kind Kind
+}
+
+// Auto is the name of the preset for whichever provider answers.
+const Auto = "auto"
 
 // Presets are the providers that are known. Each counts what goes into a model and what comes out of
 // it as one. The fields are those of the providers' references:
@@ -25,31 +36,54 @@ type Preset struct {
 //     of Vertex.
 //   - bedrock: Converse and ConverseStream; InvokeModel by its headers, and its stream by the
 //     metrics in the last message.
+//   - ollama: generate, chat and embed, the last text of a stream.
+//   - auto: all of these, whichever an answer looks like.
 var Presets = []Preset{
-	{Name: "openai", Ending: OpenAI, paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}}},
-	{Name: "anthropic", Ending: Anthropic, paths: [][]string{
-		{"message.usage.input_tokens", "usage.input_tokens"},
-		{"message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"},
-		{"message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"},
-		{"message.usage.output_tokens", "usage.output_tokens"},
-	}},
-	{Name: "gemini", Ending: Gemini, paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}}},
 	{
-		Name: "bedrock",
+		Name: "openai", Ending: OpenAI, stems: inUsage | inResponse,
+		paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}},
+	},
+	{
+		Name: "anthropic", Ending: Anthropic, stems: inUsage | inMessage,
+		paths: [][]string{
+			{"message.usage.input_tokens", "usage.input_tokens"},
+			{"message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"},
+			{"message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"},
+			{"message.usage.output_tokens", "usage.output_tokens"},
+		},
+	},
+	{
+		Name: "gemini", Ending: Gemini, stems: inMetadata | inPredictions,
+		paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}},
+	},
+	{
+		Name: "bedrock", stems: inUsage | inMetrics, Headers: bedrockHeaders,
 		paths: [][]string{
 			{"usage.totalTokens"},
 			{"amazon-bedrock-invocationMetrics.inputTokenCount"},
 			{"amazon-bedrock-invocationMetrics.outputTokenCount"},
 		},
-		Headers: []string{"x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"},
 	},
+	{Name: "ollama", stems: inText, paths: [][]string{{"prompt_eval_count"}, {"eval_count"}}},
+	{Name: Auto, Headers: bedrockHeaders, stems: ^stemSet(0)},
 }
 
-// Fields are the numbers in bodies.
-func (p *Preset) Fields() (*Fields, error) {
+var bedrockHeaders = []Header{
+	{"x-amzn-bedrock-input-token-count", Input},
+	{"x-amzn-bedrock-output-token-count", Output},
+	{"x-amzn-bedrock-cache-read-input-token-count", Cached},
+	{"x-amzn-bedrock-cache-write-input-token-count", CacheWrite},
+}
+
+// Fields are the numbers in bodies. They are of kinds where these have prices, and where the preset does
+// not know of a number that has them all.
+func (p *Preset) Fields(priced bool) (*Fields, error) {
+	if priced || p.paths == nil {
+		return kindsBelow(p.stems)
+	}
 	var list []Field
 	for _, paths := range p.paths {
-		field := Field{Weight: 1}
+		field := Field{Weight: Parts}
 		for _, path := range paths {
 			compiled, err := jsonpath.Compile(path)
 			if err != nil {

@@ -21,8 +21,21 @@ type Field struct {
 	// Paths lead to the same number in several shapes of answers. If a body has several, the last
 	// counts; if one text has several, the last of Paths counts.
 	Paths []*jsonpath.Path
-	// Weight is the hits that each unit of the number costs, at least 1.
+	// Weight is how many millionths of a hit each unit of the number costs, at least 1.
 	Weight uint64
+	// kind is the one that the number's tokens are of, if they are. within is 1 + the index of the field
+	// that they are part of, or 0.
+	kind   Kind
+	within int
+}
+
+// source is a path that leads to the number of a field, or to an object that has some below.
+type source struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	path  *jsonpath.Path
+	field int
+	below []source
 }
 
 // Fields are the numbers whose sum is a cost. They are not changed once made, and may be used by
@@ -30,7 +43,8 @@ type Field struct {
 type Fields struct {
 	_ [0]func() // or else Go makes a function that compares values
 
-	list []Field
+	list    []Field
+	sources []source
 	// indexed says that a path begins with the number of an element.
 	indexed bool
 	// hints are names of which a text has one if it has any of the fields, unless it has escapes.
@@ -42,15 +56,17 @@ func NewFields(list []Field) *Fields {
 	f := &Fields{list: list}
 	for i := range list {
 		for _, path := range list[i].Paths {
+			f.sources = append(f.sources, source{path: path, field: i})
 			f.indexed = f.indexed || path.Indexes()
-			f.hint([]byte(path.Longest()))
+			f.hint(path.Longest())
 		}
 	}
 	return f
 }
 
 // hint adds a name, unless another hint is part of it.
-func (f *Fields) hint(name []byte) {
+func (f *Fields) hint(whole string) {
+	name := []byte(rareEnd(whole))
 	for i := 0; i < len(f.hints); i++ {
 		if bytes.Contains(name, f.hints[i]) {
 			return
@@ -61,6 +77,18 @@ func (f *Fields) hint(name []byte) {
 		}
 	}
 	f.hints = append(f.hints, name)
+}
+
+// rareEnd is the end of a name from its last capital or _ on, if that is not short: few texts have those, so
+// that a search finds few beginnings, and names of numbers often share their ends.
+func rareEnd(name string) string {
+	const short = 5
+	for i := len(name) - short; i >= 0; i-- {
+		if c := name[i]; c == '_' || 'A' <= c && c <= 'Z' {
+			return name[i:]
+		}
+	}
+	return name
 }
 
 // mayBeIn reports whether a whole text may have any of the fields.
@@ -175,9 +203,11 @@ type Reader struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	fields *Fields
+	rates  *Rates
+	list   *PriceList // that a model in the body is looked for in, if that is not known
 	format Format
-	// texts read the current text, one for each path of each field. reading of them have not found
-	// their value yet; if it is 0, what is left of a text is passed over.
+	// texts read the current text, one for each source. reading of them have not found their value yet;
+	// if it is 0, what is left of a text is passed over.
 	texts   []text
 	reading int
 	// numbers has the number found for each field.
@@ -187,6 +217,9 @@ type Reader struct {
 	// event that has.
 	told   bool
 	untold uint64
+	counts bool // how many events have come
+
+	below jsonpath.Reader // of what a source has
 
 	json    splitter
 	events  events
@@ -194,13 +227,12 @@ type Reader struct {
 	started bool // the current text has begun
 }
 
-// text reads one path of a field.
+// text reads one source.
 type text struct {
 	_ [0]func() // or else Go makes a function that compares values
 
 	reader jsonpath.Reader
-	path   *jsonpath.Path
-	field  int
+	source *source
 	done   bool
 }
 
@@ -210,23 +242,23 @@ type number struct {
 	found, absurd bool
 }
 
-// Reset begins a body. It allocates only if fields has more paths than those of all bodies before.
-func (r *Reader) Reset(fields *Fields, format Format) {
-	r.fields, r.format = fields, format
+// Reset begins a body. Its tokens cost what rates say, or if they are nil, what the fields' weights do. It
+// allocates only if fields has more sources than those of all bodies before.
+func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
+	r.fields, r.format, r.rates, r.list = fields, format, rates, nil
 	r.broken = format == Unreadable
-	r.told, r.untold = false, 0
+	r.told, r.untold, r.counts = false, 0, false
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
-	for i := range fields.list {
+	for range fields.list {
 		r.numbers = append(r.numbers, number{})
-		for _, path := range fields.list[i].Paths {
-			if len(r.texts) == cap(r.texts) {
-				r.texts = append(r.texts, text{})
-			} else {
-				r.texts = r.texts[:len(r.texts)+1] // with the memory that its reader has
-			}
-			t := &r.texts[len(r.texts)-1]
-			t.path, t.field = path, i
+	}
+	for i := range fields.sources {
+		if len(r.texts) == cap(r.texts) {
+			r.texts = append(r.texts, text{})
+		} else {
+			r.texts = r.texts[:len(r.texts)+1] // with the memory that its reader has
 		}
+		r.texts[len(r.texts)-1].source = &fields.sources[i]
 	}
 	r.json, r.events, r.amazon = splitter{whole: fields.indexed}, events{}, amazon{decoded: r.amazon.decoded}
 	r.begin()
@@ -246,19 +278,57 @@ func (r *Reader) Feed(piece []byte) {
 	}
 }
 
-// Cost is the sum of what was found so far. It is found if the body has any of the fields; those
-// that it has not are 0. It is not found if a value is absurd, or the sum: no number of hits, or
-// more than Most.
+// Cost is the sum of what was found so far, of which a part counts as a whole. It is found if the body
+// has any of the fields; those that it has not are 0. It is not found if a value is absurd, or the sum: no
+// number of hits, or more than Most.
 func (r *Reader) Cost() (hits uint64, found bool) {
+	var sum Sum
+	counted := uint64(0) // of tokens
 	for i := range r.numbers {
-		n, weight := &r.numbers[i], r.fields.list[i].Weight
-		if n.absurd || n.hits > (Most-hits)/weight {
+		n, f := &r.numbers[i], &r.fields.list[i]
+		if n.absurd {
 			return 0, false
 		}
-		hits += n.hits * weight
 		found = found || n.found
+		own := n.hits
+		for j := range r.numbers {
+			if r.fields.list[j].within == 1+i {
+				own -= min(own, r.numbers[j].hits)
+			}
+		}
+		if f.kind == Total { // which is the last one
+			own -= min(own, counted)
+		}
+		counted += own
+		sum.Add(own, r.rate(f))
 	}
-	return hits, found
+	hits, ok := sum.Whole()
+	return hits, found && ok
+}
+
+// Guessed is what so many tokens cost that have come out of a model, and none that were told.
+func (r *Reader) Guessed(tokens uint64) uint64 {
+	var sum Sum
+	if sum.Add(tokens, Parts); r.rates != nil {
+		sum = Sum{}
+		sum.Add(tokens, r.rates[Output])
+	}
+	hits, ok := sum.Whole()
+	if !ok {
+		return Most
+	}
+	return hits
+}
+
+// rate is what one of a field costs.
+func (r *Reader) rate(f *Field) uint64 {
+	switch {
+	case r.rates == nil || f.kind == NoKind:
+		return f.Weight
+	case f.kind == Total:
+		return r.rates[Output]
+	}
+	return r.rates[f.kind]
 }
 
 // begin begins a text.
@@ -277,7 +347,7 @@ func (r *Reader) read(piece []byte) {
 	for i := range r.texts {
 		t := &r.texts[i]
 		if !r.started {
-			t.reader.Reset(t.path)
+			t.reader.Reset(t.source.path)
 			t.done = false
 		}
 		if t.done || !t.reader.Feed(piece) {
@@ -285,10 +355,30 @@ func (r *Reader) read(piece []byte) {
 		}
 		t.done = true
 		r.reading--
-		value, kind := t.reader.Value()
-		r.take(t.field, value, kind)
+		switch value, kind := t.reader.Value(); {
+		case t.source.field == modelField:
+			r.takeModel(value, kind)
+		case t.source.below == nil:
+			r.take(t.source.field, value, kind)
+		default:
+			for j := range t.source.below {
+				r.takeBelow(&t.source.below[j], value, kind)
+			}
+		}
 	}
 	r.started = true
+}
+
+// takeBelow takes what a path leads to below an object.
+func (r *Reader) takeBelow(s *source, object []byte, kind jsonpath.Kind) {
+	if kind != jsonpath.Composite {
+		r.take(s.field, nil, kind)
+		return
+	}
+	r.below.Reset(s.path)
+	r.below.Feed(object)
+	value, kind := r.below.Value()
+	r.take(s.field, value, kind)
 }
 
 // take takes what a path has led to.

@@ -5,6 +5,7 @@ package warn
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -54,6 +55,9 @@ type Options struct {
 	// Webhook is the URL that gets each warning as a POST of JSON; none if it is empty. It may be a
 	// secret, and is in no log.
 	Webhook string
+	// Secret signs what is posted, so that the webhook can tell it from what others post; nothing is signed
+	// if it is empty.
+	Secret string
 	// Now is time.Now if nil. Pause waits before the webhook is tried again, or until ctx ends; it
 	// sleeps if nil.
 	Now   func() time.Time
@@ -284,6 +288,16 @@ func (w *Warner) deliver(ctx context.Context, warning *Warning) error {
 	return err
 }
 
+// sign is what the header Weir-Signature has of a body: when it was signed, in seconds of Unix time, and the
+// HMAC of that, a point and the body.
+func sign(secret string, body []byte, now time.Time) string {
+	at := strconv.FormatInt(now.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = mac.Write([]byte(at + "."))
+	_, _ = mac.Write(body)
+	return "t=" + at + ",sha256=" + hex.EncodeToString(mac.Sum(nil))
+}
+
 // postOnce posts a warning, and reports whether it may be of use to do so again.
 func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.o.Webhook, bytes.NewReader(body))
@@ -292,6 +306,9 @@ func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "weir")
+	if w.o.Secret != "" {
+		request.Header.Set("Weir-Signature", sign(w.o.Secret, body, w.o.Now()))
+	}
 	response, err := w.client.Do(request)
 	if err != nil {
 		var of *url.Error

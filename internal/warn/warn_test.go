@@ -3,6 +3,8 @@ package warn_test
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -168,8 +170,17 @@ func TestWebhook(t *testing.T) {
 	posts := make(chan post)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := post{kind: r.Method + " " + r.URL.Path + " " + r.Header.Get("content-type"), answers: make(chan int)}
-		if err := json.NewDecoder(r.Body).Decode(&p.body); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &p.body)
+		}
+		if err != nil {
 			t.Error(err)
+		}
+		mac := hmac.New(sha256.New, []byte("correct horse"))
+		fmt.Fprintf(mac, "%d.%s", now.Unix(), body)
+		if got, want := r.Header.Get("weir-signature"), fmt.Sprintf("t=%d,sha256=%x", now.Unix(), mac.Sum(nil)); got != want {
+			t.Errorf("signature %q, want %q", got, want)
 		}
 		posts <- p
 		if status := <-p.answers; status == 0 {
@@ -184,7 +195,7 @@ func TestWebhook(t *testing.T) {
 	var pauses []time.Duration
 	log := make(lines, 10)
 	w, registry := run(t, warn.Options{
-		Store: memory.New(memory.Options{}), Webhook: hook.URL + "/hunter2", Now: func() time.Time { return now },
+		Store: memory.New(memory.Options{}), Webhook: hook.URL + "/hunter2", Secret: "correct horse", Now: func() time.Time { return now },
 		Pause: func(_ context.Context, d time.Duration) {
 			mu.Lock()
 			defer mu.Unlock()

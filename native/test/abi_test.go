@@ -58,11 +58,11 @@ func minor(t *testing.T, version string) (minor int) {
 	return minor
 }
 
-var envoysHeader = flag.String("abi", "", "Envoy's `abi.h`, which native/abi.h is compared with; the ones in dist/envoy/VERSION if empty")
+var envoysHeader = flag.String("abi", "", "Envoy's `abi.h`, which native/abi.h is compared with; those in dist/envoy/VERSION if empty")
 
 // TestABI compares native/abi.h with Envoy's own header, by what a compiler makes of both: the parameters and
-// results of each function, and the numbers that go with them. scripts/test-dependencies fetches that
-// header where it can be had. Envoys export each call in any case.
+// results of each function, and the numbers that go with them. The nightly workflow fetches that
+// header. Without it the names are compared with those that Envoy exports.
 func TestABI(t *testing.T) {
 	t.Parallel()
 	functions := functionsOf(t)

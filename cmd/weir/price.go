@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/config"
+	"weir/internal/server"
+	tokens "weir/internal/usage"
+	"weir/internal/wire"
+)
+
+const priceUsage = `set | load | list | unset NAMESPACE [LIST] [MODEL] [KIND=PRICE…] [FILE]
+
+  weir price set default models gpt-5 input=1.25 cached=0.125 output=10
+  weir price load default models prices.json --wait 5s
+  weir price list default
+  weir price unset default models gpt-5
+
+A price that is set goes before that of the configuration's list of the same name, or adds a model to it.
+KIND is input, cached, cache_write, output, reasoning, audio or audio_output. FILE is JSON such as
+{"gpt-5": {"input": 1.25, "output": 10}}, or - for standard input: load has it take the place of all
+prices of the list that were set before. Requests under way cost what they would have cost.
+`
+
+// price is weir price.
+func price(ctx context.Context, args []string, env environment) error {
+	c := priceCommand{env: env}
+	flags := flag.NewFlagSet("price", flag.ContinueOnError)
+	c.backend.define(flags)
+	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	flags.BoolVar(&c.json, "json", false, "list as JSON")
+	operands, err := parseMixed(flags, args, env, priceUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) < 2 {
+		return fmt.Errorf("%w: want set, load, list or unset, and a namespace", errUsage)
+	}
+	do, known := map[string]struct {
+		run         func(ctx context.Context, operands []string) error
+		least, most int
+		want        string
+	}{
+		"set": {c.set, 3, 2 + len(tokens.KindNames), "NAMESPACE LIST MODEL KIND=PRICE…"}, "load": {c.load, 2, 2, "NAMESPACE LIST FILE"},
+		"list": {c.list, 0, 1, "NAMESPACE [LIST]"}, "unset": {c.unset, 1, 2, "NAMESPACE LIST [MODEL]"},
+	}[operands[0]]
+	c.namespace = operands[1]
+	switch rest := len(operands) - 2; {
+	case !known:
+		return fmt.Errorf("%w: want set, load, list or unset, got %.80q", errUsage, operands[0])
+	case rest < do.least || rest > do.most:
+		return fmt.Errorf("%w: want %s", errUsage, do.want)
+	case c.json && operands[0] != "list":
+		return fmt.Errorf("%w: want --json with list", errUsage)
+	}
+	if err := c.backend.resolve(env); err != nil {
+		return err
+	}
+	return do.run(ctx, operands[2:])
+}
+
+// priceCommand is a command line.
+type priceCommand struct {
+	env       environment
+	backend   backendFlags
+	namespace string
+	wait      time.Duration
+	json      bool
+}
+
+// set is weir price set.
+func (c *priceCommand) set(ctx context.Context, operands []string) error {
+	model, err := json.Marshal(operands[1])
+	if err != nil {
+		return err
+	}
+	var document bytes.Buffer
+	fmt.Fprintf(&document, "{%s: {", model)
+	for i, operand := range operands[2:] {
+		kind, price, ok := strings.Cut(operand, "=")
+		if _, err := strconv.ParseFloat(price, 64); !ok || err != nil {
+			return fmt.Errorf("%w: want a KIND=PRICE such as input=1.25, got %.80q", errUsage, operand)
+		}
+		if i > 0 {
+			document.WriteByte(',')
+		}
+		fmt.Fprintf(&document, "%q: %s", kind, price)
+	}
+	document.WriteString("}}")
+	return c.put(ctx, operands[0], document.Bytes(), false)
+}
+
+// load is weir price load.
+func (c *priceCommand) load(ctx context.Context, operands []string) (err error) {
+	var document []byte
+	if operands[1] == "-" {
+		document, err = io.ReadAll(c.env.stdin)
+	} else {
+		document, err = os.ReadFile(operands[1])
+	}
+	if err != nil {
+		return err
+	}
+	return c.put(ctx, operands[0], document, true)
+}
+
+// put sets the prices of a document.
+func (c *priceCommand) put(ctx context.Context, list string, document []byte, instead bool) error {
+	models, err := config.ParsePrices(document)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	body, err := json.Marshal(server.SetPrices{List: list, Models: models, Instead: instead})
+	if err != nil {
+		return err
+	}
+	var changed server.Changed
+	if err := c.backend.call(ctx, http.MethodPut, wire.PricesPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.env.stdout, "%d set\n", changed.Changed)
+	_, err = c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.wait, true)
+	return err
+}
+
+// unset is weir price unset.
+func (c *priceCommand) unset(ctx context.Context, operands []string) error {
+	query := url.Values{"namespace": {c.namespace}, "list": {operands[0]}}
+	if len(operands) > 1 {
+		query.Set("model", operands[1])
+	}
+	var changed server.Changed
+	if err := c.backend.call(ctx, http.MethodDelete, wire.PricesPath, query, nil, &changed); err != nil {
+		return err
+	}
+	if changed.Changed == 0 {
+		return errors.New("there are no such prices that were set")
+	}
+	fmt.Fprintf(c.env.stdout, "%d removed\n", changed.Changed)
+	_, err := c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.wait, true)
+	return err
+}
+
+// list is weir price list.
+func (c *priceCommand) list(ctx context.Context, operands []string) error {
+	query := url.Values{"namespace": {c.namespace}}
+	if len(operands) > 0 {
+		query.Set("list", operands[0])
+	}
+	var found server.Prices
+	if err := c.backend.call(ctx, http.MethodGet, wire.PricesPath, query, nil, &found); err != nil {
+		return err
+	}
+	if c.json {
+		return json.NewEncoder(c.env.stdout).Encode(found)
+	}
+	for _, p := range found.Prices {
+		line := word(p.List) + " " + word(p.Model)
+		for _, kind := range tokens.KindNames {
+			if millionths, ok := p.Millionths[kind]; ok {
+				line += " " + kind + "=" + decimal(millionths)
+			}
+		}
+		fmt.Fprintln(c.env.stdout, line)
+	}
+	fmt.Fprintln(c.env.stdout, cmp.Or(map[bool]string{true: "no prices are set"}[len(found.Prices) == 0],
+		reach(&server.Overrides{Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing})))
+	return nil
+}
+
+// decimal writes millionths as people do.
+func decimal(millionths uint64) string {
+	text := fmt.Sprintf("%d.%06d", millionths/tokens.Parts, millionths%tokens.Parts)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}

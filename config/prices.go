@@ -1,0 +1,159 @@
+package config
+
+import (
+	"weir/internal/usage"
+)
+
+const (
+	maxPriceLists = 16
+	maxModels     = 1024
+)
+
+// Prices is a list of what the tokens of models cost.
+type Prices struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	// Name is unique: 1 to 64 of A-Za-z0-9_-. Unit is that of the prices, for people, as Name is made.
+	Name, Unit string
+	// By selects the model. InPath says that the request's path goes first, if that has its name.
+	By     Selector
+	InPath bool
+	List   *usage.PriceList
+}
+
+var (
+	priceFields = []field{{"by", optional}, {"unit", optional}, {"of", required}}
+	rateFields  = []field{
+		{"input", required}, {"cached", optional}, {"cache_write", optional}, {"output", optional}, {"reasoning", optional},
+		{"audio", optional}, {"audio_output", optional},
+	}
+)
+
+const (
+	likePrices = `{"models": {"unit": "micro-dollars", "of": {"gpt-5": {"input": 1.25, "output": 10}}}}`
+	likeRates  = `{"input": 1.25, "output": 10}`
+	wantName   = "a name of 1 to 64 of A-Za-z0-9_-"
+)
+
+// readPrices reads lists of prices by their names.
+func readPrices(v *value) (all []*Prices) {
+	if !v.isObject(likePrices) {
+		return nil
+	}
+	v.each("lists of prices", 1, maxPriceLists, func(v *value) {
+		p := &Prices{Name: v.name, Unit: "micro-dollars", InPath: true, By: Selector{Kind: SelectBody, Name: "model", Longest: usage.MaxModel}}
+		if !made(v.name, 1, 64, isPlain) {
+			v.fail("want " + wantName)
+		}
+		if pricesOf(all, v.name) != nil {
+			v.givenTwice()
+		}
+		v.object(`{"of": {"gpt-5": `+likeRates+`}}`, priceFields, func(name string, v *value) {
+			switch name {
+			case "by":
+				p.InPath, p.By = false, readBodySelector(v)
+			case "unit":
+				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", 64, isPlain)
+			case "of":
+				p.List = readPriceList(v)
+			}
+		})
+		all = append(all, p)
+	})
+	return all
+}
+
+// pricesOf is the list of a name, or nil.
+func pricesOf(all []*Prices, name string) *Prices {
+	for _, p := range all {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// readPriceList reads what models cost, by their names.
+func readPriceList(v *value) *usage.PriceList {
+	list := &usage.PriceList{}
+	if !v.isObject(`{"gpt-5": ` + likeRates + `}`) {
+		return list
+	}
+	v.each("models", 1, maxModels, func(v *value) {
+		rates, set := readRates(v)
+		rates.Complete(func(kind usage.Kind) bool { return set>>kind&1 != 0 })
+		switch {
+		case v.name == "" || len(v.name) > usage.MaxModel:
+			v.fail("want the name of a model, 1 to 256 bytes")
+		case !list.Add(v.name, &rates):
+			v.givenTwice()
+		}
+	})
+	return list
+}
+
+// readRates reads what the tokens of a model cost, and the kinds that it says, as bits.
+func readRates(v *value) (rates usage.Rates, set int) {
+	v.object(likeRates, rateFields, func(name string, v *value) {
+		kind := usage.Kind(1 + index(usage.KindNames, name))
+		rates[kind] = readRate(v, 0)
+		set |= 1 << kind
+	})
+	return rates, set
+}
+
+// ParsePrices reads what models cost, as "of" of a list of prices has it. Of each model it has the millionths
+// of the kinds that the document names. Its error is as that of [Parse].
+func ParsePrices(document []byte) (models map[string]map[string]uint64, err error) {
+	r := report{document: string(document)}
+	models = map[string]map[string]uint64{}
+	if problem, at := r.checkDocument(); problem != "" {
+		r.add(at, "", problem)
+	} else {
+		v := parse(&r)
+		readPriceList(v)
+		for e := v.elements(); len(r.found) == 0 && e.next(); {
+			model := &value{}
+			e.read(model)
+			rates, set := readRates(model)
+			models[model.name] = map[string]uint64{}
+			for i, name := range usage.KindNames {
+				if set>>(i+1)&1 != 0 {
+					models[model.name][name] = rates[i+1]
+				}
+			}
+		}
+	}
+	if errs := r.errors(); len(errs) > 0 {
+		return nil, errs
+	}
+	return models, nil
+}
+
+// readPrice has a rule count money, by one of the lists.
+func readPrice(v *value, rule *Rule, all []*Prices, cost bool) {
+	rule.Prices = pricesOf(all, v.text)
+	switch {
+	case v.kind != kindString || rule.Prices == nil:
+		names := make([]string, len(all))
+		for i, p := range all {
+			names[i] = "\"" + p.Name + "\""
+		}
+		if len(names) == 0 {
+			v.fail("want prices beside rules, which it is the name of a list of")
+		} else {
+			v.wrong(list(names) + ", as prices has it")
+		}
+	case rule.Usage == nil || rule.Usage.preset == nil:
+		v.fail(`want cost_on_response "auto" or another provider's beside it, whose answers tell what was of which kind`)
+	default:
+		fields, err := rule.Usage.preset.Fields(true)
+		if err != nil {
+			v.fail(err.Error())
+		}
+		rule.Usage.Fields = fields
+		if !cost {
+			rule.Cost = 0
+		}
+	}
+}

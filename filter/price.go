@@ -1,0 +1,141 @@
+package filter
+
+import (
+	"bytes"
+
+	"weir/config"
+	"weir/internal/jsonpath"
+	"weir/internal/proxywasm"
+	"weir/internal/usage"
+)
+
+// pricing is what the tokens of a rule's requests cost.
+type pricing struct {
+	list *usage.PriceList
+	// configured is the list of the configuration, and building what the backend has of it besides while
+	// that comes. name is the list's.
+	configured, building *usage.PriceList
+	name                 string
+	// by is the property that names the model, -1 if its body does: at textPath, which is text, in no more
+	// than longest bytes, or else otherwise is the name. inPath says that the request's path may have it.
+	by        int
+	text      string
+	textPath  *jsonpath.Path
+	longest   int
+	otherwise []byte
+	inPath    bool
+	// rates are those of the current request. sure says that its model is known for certain, and unknown
+	// that it is none of the list.
+	rates         *usage.Rates
+	sure, unknown bool
+}
+
+func (r *request) pricing(c *config.Prices) *pricing {
+	if c == nil {
+		return nil
+	}
+	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
+	if s := &c.By; s.Kind != config.SelectBody {
+		p.by = r.said(s)
+	} else {
+		p.text, p.longest, p.otherwise = s.Name, s.Longest, []byte(s.Default)
+		p.textPath, _ = jsonpath.Compile(s.Name) // the configuration was checked
+	}
+	return p
+}
+
+// readsBody reports whether the current request's body names its model.
+func (p *pricing) readsBody() bool {
+	if p == nil || p.textPath == nil {
+		return false
+	}
+	if p.inPath {
+		path, _ := proxywasm.RequestHeader(":path")
+		return modelIn(withoutQuery(path)) == nil
+	}
+	return true
+}
+
+// find finds what the current request's tokens cost. Where nobody can tell its model for certain, they cost
+// the highest prices until the answer has told.
+//
+//go:noinline
+func (p *pricing) find(r *request) {
+	var model []byte
+	found, sure := false, true
+	switch {
+	case p.by >= 0:
+		model, found = r.value(p.by)
+	case p.readsBody():
+		if r.told != nil {
+			model, found, sure = r.told.text(p.text)
+		}
+		if len(model) > p.longest {
+			sure = false
+		} else if !found && sure {
+			model, found = p.otherwise, len(p.otherwise) > 0
+		}
+	default:
+		path, _ := proxywasm.RequestHeader(":path")
+		model, found = r.scratch.unescape(modelIn(withoutQuery(path))), true
+	}
+	if p.sure, p.unknown = sure && found, false; !sure {
+		p.rates = p.list.Most()
+		return
+	}
+	known := false
+	p.rates, known = p.list.Of(model)
+	p.unknown = !known && found
+}
+
+// inUnits is what so many tokens of an answer, and of a prompt, cost.
+func (p *pricing) inUnits(answer, prompt uint64) uint64 {
+	var sum usage.Sum
+	sum.Add(answer, p.rates.Answer())
+	sum.Add(prompt, p.rates.Prompt())
+	if units, ok := sum.Whole(); ok {
+		return units
+	}
+	return refusedCost - 1 // which no limit has room for
+}
+
+// modelIn is the name of a model in a path, nil if it has none: Gemini has it behind models and before a
+// colon, Bedrock behind model, and Azure the name of a deployment.
+func modelIn(path []byte) []byte {
+	for i := range modelsIn {
+		m := &modelsIn[i]
+		at := bytes.Index(path, m.before)
+		if at < 0 {
+			continue
+		}
+		name, rest := next(path[at+len(m.before):], '/')
+		if m.colon {
+			name, rest = next(name, ':')
+		}
+		if len(name) > 0 && rest != nil {
+			return name
+		}
+	}
+	return nil
+}
+
+var modelsIn = [...]struct {
+	before []byte
+	colon  bool
+}{{[]byte("/models/"), true}, {[]byte("/model/"), false}, {[]byte("/deployments/"), false}}
+
+// unescape decodes a part of a path.
+func (s *scratch) unescape(encoded []byte) []byte {
+	if bytes.IndexByte(encoded, '%') < 0 {
+		return encoded
+	}
+	s.decoded = s.decoded[:0]
+	for len(encoded) > 0 {
+		b, rest := encoded[0], encoded[1:]
+		if b != '+' {
+			b, rest = decoded(encoded)
+		}
+		s.decoded, encoded = append(s.decoded, b), rest
+	}
+	return s.decoded
+}

@@ -1,0 +1,202 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// priced is a rule of a hundred million an hour, in which a model is free.
+func priced(by, more string) string {
+	return `{"headers": ["tokens"], "prices": {"models": {` + by + `"of": {"free": {"input": 0},
+		"gpt-5": {"input": 1.25, "cached": 0.125, "output": 10}, "gpt-5-mini*": {"input": 0.25, "output": 2},
+		"claude": {"input": 3, "cache_write": 3.75, "output": 15}, "*": {"input": 100}}}},
+		"rules": [{"name": "dollars", "key": [{"header": "x-key"}], "cost_on_response": "auto", "price": "models"` + more + `,
+		"limits": [{"limit": 100000000, "window": "1h", "algorithm": "fixed_window"}]}]}`
+}
+
+const reservesPrompt = `, "reserve": {"request_json": ["max_completion_tokens", "max_tokens"], "times": "n", "default": 100, "most": 4000, "unread": "most", "prompt": {"bytes_per_token": 4}}`
+
+// taken is what a key has taken of the rule of priced.
+func (v *fakeVM) taken(key string) (units int) {
+	v.t.Helper()
+	s := v.open("x-key", key, ":path", "/model/free/converse", "x-model", "free")
+	if s == nil {
+		v.t.Fatal("refused")
+	}
+	v.respond(s, true)
+	if _, err := fmt.Sscan(v.response["x-ratelimit-remaining-cost"], &units); err != nil {
+		v.t.Fatal(err)
+	}
+	v.reset(s)
+	return 100000000 - units
+}
+
+// Requests reserve what they may cost at most by their model's prices, and cost what their answers say.
+func TestPrices(t *testing.T) {
+	const answer = `"usage":{"prompt_tokens":1000,"completion_tokens":200,"total_tokens":1200,"prompt_tokens_details":{"cached_tokens":400}}}`
+	const ofMini, ofGPT, ofClaude, ofOther, ofMost = 0.25, 1.25, 3.75, 100, 100 // what goes into a model
+	for _, c := range []struct {
+		name, by, path, body, answer string
+		tokens                       int // reserved for what comes out
+		out, in                      float64
+		costs                        int
+		unknown                      uint64
+	}{
+		{"model", "", "", `{"max_tokens":50,"model":"gpt-5"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
+		{"several answers", "", "", `{"max_tokens":50,"n":3,"model":"gpt-5"}`, `{` + answer, 150, 10, ofGPT, 2800, 0},
+		{"default", "", "", `{"model":"gpt-5"}`, `{` + answer, 100, 10, ofGPT, 2800, 0},
+		{"beginning", "", "", `{"max_tokens":50,"model":"gpt-5-mini-2025-08-07"}`, `{` + answer, 50, 2, ofMini, 650, 0},
+		{"other", "", "", `{"max_tokens":50,"model":"new"}`, `{` + answer, 50, 100, ofOther, 120000, 1},
+		{"other, whose answer is known", "", "", `{"max_tokens":50,"model":"alias"}`, `{"model":"gpt-5",` + answer, 50, 100, ofOther, 2800, 1},
+		{"none", "", "", `{"max_tokens":50}`, `{"model":"gpt-5",` + answer, 50, 100, ofOther, 2800, 0},
+		{"twice", "", "", `{"max_tokens":50,"model":"gpt-5-mini","model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 50, 100, ofMost, 2800, 0},
+		{"twice, in capitals", "", "", `{"max_tokens":50,"model":"gpt-5-mini","MODEL":"gpt-5"}`, `{"model":"gpt-5",` + answer, 50, 100, ofMost, 2800, 0},
+		{"twice, in an answer that does not tell", "", "", `{"max_tokens":50,"model":"gpt-5-mini","model":"gpt-5"}`, `{` + answer, 50, 100, ofMost, 120000, 0},
+		{"no text", "", "", `{"max_tokens":50,"model":["gpt-5"]}`, `{"model":"gpt-5",` + answer, 50, 100, ofMost, 2800, 0},
+		{"too long", "", "", `{"max_tokens":50,"model":"gpt-5-mini","x":"` + strings.Repeat(" ", 32<<10) + `"}`, `{"model":"gpt-5-mini",` + answer, 4000, 100, ofMost, 650, 0},
+		{"path of Gemini", "", "/v1beta/models/gpt-5:generateContent", `{"max_tokens":50,"model":"new"}`, `{"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":200}}`, 50, 10, ofGPT, 3250, 0},
+		{"path of Azure", "", "/openai/deployments/claude/chat/completions", `{"max_tokens":50}`, `{"usage":{"input_tokens":1000,"cache_creation_input_tokens":100,"output_tokens":10}}`, 50, 15, ofClaude, 3525, 0},
+		{"path of Bedrock", "", "/model/gpt%2D5/converse", `{"max_tokens":50}`, `{"usage":{"inputTokens":1,"outputTokens":1,"totalTokens":2}}`, 50, 10, ofGPT, 12, 0}, // 11.25
+		{"path without a model", "", "/models/", `{"max_tokens":50,"model":"gpt-5"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
+		{"header", `"by": {"header": "x-model"}, `, "", `{"max_tokens":50,"model":"new"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
+		{"json", `"by": {"request_json": "x.m"}, `, "/model/new/converse", `{"max_tokens":50,"x":{"m":"gpt-5"}}`, `{` + answer, 50, 10, ofGPT, 2800 + 2*10000, 0}, // with that of taken's own requests
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := newProxy(t).start(priced(c.by, reservesPrompt))
+			headers := []string{"x-key", "ann", "x-model", "gpt-5", "content-length", fmt.Sprint(len(c.body))}
+			if c.path != "" {
+				headers = append(headers, ":path", c.path)
+			}
+			s, _ := v.ask(headers...)
+			v.upload(s, true, c.body)
+			want := int(float64(c.tokens)*c.out + float64((len(c.body)+3)/4)*c.in + 0.99)
+			if got := v.taken("ann"); c.by == "" && got != want {
+				t.Errorf("%d reserved, want %d", got, want)
+			}
+			v.respond(s, false, "content-type", "application/json")
+			v.bring(s, true, c.answer)
+			v.reset(s)
+			if got := v.plugin.streams.rules.request.unknownModels; got != c.unknown {
+				t.Errorf("%d unknown models, want %d", got, c.unknown)
+			}
+			if got := v.taken("ann"); got != c.costs {
+				t.Errorf("costs %d, want %d", got, c.costs)
+			}
+		})
+	}
+}
+
+// Without a reservation a request costs what its answer does, and nothing besides.
+func TestPricesWithoutReservation(t *testing.T) {
+	v := newProxy(t).start(priced("", ""))
+	s, _ := v.ask("x-key", "ann")
+	v.upload(s, true, `{"model":"gpt-5"}`)
+	v.respond(s, false, "content-type", "text/event-stream")
+	v.bring(s, false, "data: {\"usage\":null}\n\ndata: {\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n")
+	v.bring(s, true, "data: [DONE]\n\n")
+	v.reset(s)
+	if got := v.taken("ann"); got != 14 { // 13.75
+		t.Errorf("costs %d, want 14", got)
+	}
+	s, _ = v.ask("x-key", "ann", ":path", "/model/gpt-5/invoke")
+	v.respond(s, true, "x-amzn-bedrock-input-token-count", "100", "x-amzn-bedrock-output-token-count", "10")
+	v.reset(s)
+	if got := v.taken("ann"); got != 14+225 {
+		t.Errorf("costs %d, want 239", got)
+	}
+}
+
+// The headers say what is left in the unit of the prices.
+func TestHeadersInMoney(t *testing.T) {
+	v := newProxy(t).start(priced(`"unit": "millicents", `, `, "reserve": 7`))
+	s := v.open("x-key", "ann", ":path", "/model/gpt-5/converse")
+	v.respond(s, true)
+	for name, want := range map[string]string{
+		"x-ratelimit-limit-cost": "100000000", "x-ratelimit-remaining-cost": "99999930", "x-ratelimit-reset-cost": "1h0m0s",
+		"x-ratelimit-cost-unit": "millicents", "x-ratelimit-limit-tokens": "",
+	} {
+		if got := v.response[name]; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A stream that may be cut costs what its events stand for, in money.
+func TestCutInMoney(t *testing.T) {
+	configuration := strings.ReplaceAll(priced("", `, "reserve": 1, "cut": true`), "100000000", "1000")
+	v := newProxy(t).start(configuration)
+	s := v.open("x-key", "ann", ":path", "/openai/deployments/gpt-5/chat/completions")
+	v.respond(s, false, "content-type", "text/event-stream")
+	events := 0
+	for ; events < 200; events++ {
+		if got := v.pass(s, false, chat); got != chat {
+			break
+		}
+	}
+	if events != 100 { // of 10 each, and the next is above the limit
+		t.Errorf("cut after %d events, want 100", events)
+	}
+}
+
+// Prices that are set at run time are known to all workers of all nodes within a sync_rate, and those of the
+// configuration count again when they are gone. A request under way costs what it would have cost.
+func TestPricesOfTheBackend(t *testing.T) {
+	w := newWorld(t, 2, 2, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+priced("", "")[1:])
+	w.advance(time.Second)
+	version := uint64(0)
+	tell := func(list ...wire.Override) {
+		t.Helper()
+		var err error
+		if version, err = w.store.SetOverrides(t.Context(), "default", version, wire.List(list)); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 { // a sync_rate
+			w.advance(50 * time.Millisecond)
+		}
+	}
+	n := 0
+	begin := func(v *fakeVM, model string) (s *stream, cost func() int) {
+		n++
+		key := fmt.Sprint("key ", n)
+		s = v.open("x-key", key, ":path", "/model/"+model+"/converse")
+		return s, func() int {
+			v.respond(s, false, "content-type", "application/json")
+			v.bring(s, true, `{"usage":{"inputTokens":1000,"outputTokens":100}}`)
+			v.reset(s)
+			return v.taken(key)
+		}
+	}
+	costs := func(v *fakeVM, model string) int {
+		_, cost := begin(v, model)
+		return cost()
+	}
+	_, before := begin(w.vms[0], "gpt-5")
+	price := func(list, model string, input, output uint64) wire.Override {
+		return wire.PriceOf(list, model, []wire.PriceOfKind{{Kind: 1, Millionths: input}, {Kind: 4, Millionths: output}})
+	}
+	tell(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
+	for i, v := range w.vms {
+		if got := costs(v, "gpt-5"); got != 2500+3000 {
+			t.Errorf("worker %d: %d", i, got)
+		}
+		if got := costs(v, "new"); got != 1100 {
+			t.Errorf("worker %d: %d for a new model", i, got)
+		}
+		if got := costs(v, "claude"); got != 3000+1500 {
+			t.Errorf("worker %d: %d for a model of another list", i, got)
+		}
+	}
+	if got := before(); got != 1250+1000 {
+		t.Errorf("a request under way costs %d", got)
+	}
+	tell()
+	for i, v := range w.vms {
+		if got := costs(v, "gpt-5"); got != 1250+1000 {
+			t.Errorf("worker %d: %d afterwards", i, got)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+
+	"weir/internal/backend"
+	"weir/internal/usage"
+	"weir/internal/wire"
+)
+
+// Prices are those of a namespace that were set at run time.
+type Prices struct {
+	// Version is that of the list of overrides, which has them. Nodes have told in the last minute what they
+	// know. Knowing of them count by these prices.
+	Version uint64       `json:"version,omitempty"`
+	Nodes   int          `json:"nodes"`
+	Knowing int          `json:"knowing"`
+	Prices  []ModelPrice `json:"prices"`
+}
+
+// ModelPrice is what the tokens of a model cost.
+type ModelPrice struct {
+	List  string `json:"list"`
+	Model string `json:"model"`
+	// Millionths of the list's unit are the price of a token of each kind.
+	Millionths map[string]uint64 `json:"millionths"`
+}
+
+// SetPrices are prices of models of one list.
+type SetPrices struct {
+	List string `json:"list"`
+	// Models have the millionths of each kind, by their names.
+	Models map[string]map[string]uint64 `json:"models"`
+	// Instead has them take the place of all others of the list that were set.
+	Instead bool `json:"instead,omitempty"`
+}
+
+// prices answers with a namespace's prices.
+func (h *handler) prices(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	found, reach, err := h.backend.Prices(r.Context(), namespace)
+	if !h.health.succeeded(r.Context(), err, false) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	all := Prices{Version: reach.Version, Nodes: reach.Nodes, Knowing: reach.Knowing, Prices: []ModelPrice{}}
+	list := r.URL.Query().Get("list")
+	for _, p := range found {
+		if list != "" && p.List != list {
+			continue
+		}
+		m := ModelPrice{List: p.List, Model: p.Model, Millionths: map[string]uint64{}}
+		for _, k := range p.Kinds {
+			if k.Kind >= 1 && k.Kind <= len(usage.KindNames) {
+				m.Millionths[usage.KindNames[k.Kind-1]] = k.Millionths
+			}
+		}
+		all.Prices = append(all.Prices, m)
+	}
+	h.json(w, all)
+}
+
+// setPrices sets prices of models.
+func (h *handler) setPrices(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	var given SetPrices
+	read, err := h.readJSON(w, r, maxOverridesBody, &given)
+	if !read {
+		return
+	}
+	if err != nil {
+		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`)
+		return
+	}
+	var prices []backend.Price
+	for model, kinds := range given.Models {
+		p := backend.Price{Model: model}
+		for i, name := range usage.KindNames {
+			if millionths, ok := kinds[name]; ok {
+				p.Kinds = append(p.Kinds, wire.PriceOfKind{Kind: i + 1, Millionths: millionths})
+			}
+		}
+		for name := range kinds {
+			if !slices.Contains(usage.KindNames, name) {
+				h.problem(w, http.StatusBadRequest, "body: models."+model+": there is no kind of tokens "+name)
+				return
+			}
+		}
+		prices = append(prices, p)
+	}
+	version, err := h.backend.SetPrices(r.Context(), namespace, given.List, prices, given.Instead)
+	h.changed(w, r, Changed{Version: version, Changed: len(prices)}, err)
+}
+
+// unsetPrices removes the prices of a model, or of all of a list.
+func (h *handler) unsetPrices(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	if query.Get("list") == "" {
+		h.problem(w, http.StatusBadRequest, "list: want the list whose prices are to go")
+		return
+	}
+	removed, version, err := h.backend.UnsetPrices(r.Context(), namespace, query.Get("list"), query.Get("model"))
+	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
+}

@@ -1,0 +1,164 @@
+package usage
+
+import "weir/internal/jsonpath"
+
+// PriceList is what models cost. It is not changed once it is used, and may be read concurrently.
+type PriceList struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	models []model // those with a whole name sorted by it, before those with a beginning, the longest first
+	whole  int     // of models with a whole name
+	// others are the rates of models that are not on the list, nil for most, which are the highest of all.
+	others *Rates
+	most   Rates
+}
+
+type model struct {
+	name  string
+	rates Rates
+}
+
+// MaxModel is the length of the longest name of a model, and MaxRate the highest rate.
+const (
+	MaxModel = 256
+	MaxRate  = 1_000_000 * Parts
+)
+
+// Add adds a model, or with a * at the end of its name all whose names begin so. It reports false if the list
+// has had it already: then it has the rates now.
+func (p *PriceList) Add(name string, rates *Rates) (added bool) {
+	if name == "*" {
+		added = p.others == nil
+		p.others = rates
+		return p.added(rates, added)
+	}
+	from, to := 0, p.whole
+	begins := name != "" && name[len(name)-1] == '*'
+	if begins {
+		name = name[:len(name)-1]
+		from, to = p.whole, len(p.models)
+	}
+	at := from
+	for at < to && before(p.models[at].name, name, begins) {
+		at++
+	}
+	if added = at == to || p.models[at].name != name; added {
+		p.models = append(p.models, model{})
+		copy(p.models[at+1:], p.models[at:])
+		if !begins {
+			p.whole++
+		}
+	}
+	p.models[at] = model{name, *rates}
+	return p.added(rates, added)
+}
+
+// added has most know of rates, and if they have replaced others, forget these.
+func (p *PriceList) added(rates *Rates, added bool) bool {
+	if !added {
+		p.most = Rates{}
+		if p.others != nil {
+			p.most.raise(p.others)
+		}
+		for i := range p.models {
+			p.most.raise(&p.models[i].rates)
+		}
+	}
+	p.most.raise(rates)
+	return added
+}
+
+// raise has no rate be below another one.
+func (r *Rates) raise(other *Rates) {
+	for kind := range other {
+		r[kind] = max(r[kind], other[kind])
+	}
+}
+
+// Clone is a list of its own that has the same.
+func (p *PriceList) Clone() *PriceList {
+	return &PriceList{models: append([]model(nil), p.models...), whole: p.whole, others: p.others, most: p.most}
+}
+
+func before(a, b string, longestFirst bool) bool {
+	if longestFirst && len(a) != len(b) {
+		return len(a) > len(b)
+	}
+	return a < b
+}
+
+// Of is what a model costs, and whether it is on the list. If it is not, that is what the list has for
+// others, or else the highest price of each kind.
+func (p *PriceList) Of(name []byte) (rates *Rates, known bool) {
+	low, high := 0, p.whole
+	for low < high {
+		switch middle := (low + high) / 2; {
+		case p.models[middle].name == string(name):
+			return &p.models[middle].rates, true
+		case p.models[middle].name < string(name):
+			low = middle + 1
+		default:
+			high = middle
+		}
+	}
+	for i := p.whole; i < len(p.models); i++ {
+		if m := &p.models[i]; len(name) >= len(m.name) && string(name[:len(m.name)]) == m.name {
+			return &m.rates, true
+		}
+	}
+	if p.others != nil {
+		return p.others, false
+	}
+	return &p.most, false
+}
+
+// Most has the highest price of each kind.
+func (p *PriceList) Most() *Rates { return &p.most }
+
+// Complete fills in the rates that are not set: what was cached, is written to a cache or is a sound costs
+// what other input does, and what is thought or said what other output does, which costs what input does.
+func (r *Rates) Complete(set func(Kind) bool) {
+	for _, kind := range [...]struct{ kind, as Kind }{
+		{Cached, Input}, {CacheWrite, Input}, {Audio, Input}, {Output, Input}, {Reasoning, Output}, {AudioOutput, Output},
+	} {
+		if !set(kind.kind) {
+			r[kind.kind] = r[kind.as]
+		}
+	}
+}
+
+// modelField is the field of sources that lead to the name of the model that has answered.
+const modelField = -1
+
+// modelPaths lead to that name.
+var modelPaths = [...]struct {
+	stem stemSet
+	path string
+}{{inUsage | inText, "model"}, {inResponse, "response.model"}, {inMessage, "message.model"}, {inMetadata, "modelVersion"}}
+
+func (f *Fields) addModels(stems stemSet) error {
+	for i := range modelPaths {
+		if modelPaths[i].stem&stems == 0 {
+			continue
+		}
+		path, err := jsonpath.Compile(modelPaths[i].path)
+		if err != nil {
+			return err
+		}
+		f.sources = append(f.sources, source{path: path, field: modelField})
+	}
+	return nil
+}
+
+// Ask has the body's tokens cost what a list says of the model that it names, if it does.
+func (r *Reader) Ask(list *PriceList) { r.list = list }
+
+// takeModel takes the name of the model.
+func (r *Reader) takeModel(name []byte, kind jsonpath.Kind) {
+	if r.list == nil || kind != jsonpath.String {
+		return
+	}
+	if rates, known := r.list.Of(name); known {
+		r.rates = rates
+	}
+}
