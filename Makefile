@@ -165,6 +165,7 @@ bench: build native bench/envoy/node_modules ## all benchmarks and studies, in a
 	node bench/v8/measure.js dist/weir.wasm
 	go run ./bench/accuracy
 	go run ./bench/overshoot
+	go run ./bench/fleet
 
 bench/envoy/node_modules: bench/envoy/package-lock.json
 	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }

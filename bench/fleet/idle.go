@@ -20,10 +20,10 @@ type idleFleet struct {
 const idleSpan, idleWarm = 2 * sim.Minute, sim.Minute
 
 func idleFleets() (all []idleFleet) {
-	for _, nodes := range []int{10, 1000, 10_000} {
+	for _, nodes := range []int{10, 1000} {
 		all = append(all, idleFleet{nodes, 1, sim.Second})
 	}
-	return append(all, idleFleet{1000, 8, sim.Second}, idleFleet{1000, 2, sim.Second / 5}, idleFleet{1000, 2, 5 * sim.Second})
+	return append(all, idleFleet{100, 8, sim.Second}, idleFleet{100, 2, sim.Second / 5}, idleFleet{100, 2, 5 * sim.Second})
 }
 
 func smallIdle() []idleFleet { return []idleFleet{{10, 2, sim.Second}} }

@@ -112,7 +112,7 @@ func newBackend(c *Clock, counters int) *Backend {
 // RoundTrips is how often the backend asked its store for something.
 func (l *Load) RoundTrips() int { return l.Pushes + l.Joins }
 
-// apply takes in a push, and appends its answer. It is false for what the backend refuses: nothing here sends such.
+// apply takes in a push, and appends its answer. It is false if the backend refuses the push: nothing here sends such.
 func (b *Backend) apply(body, dst []byte) (answer []byte, ok bool) {
 	push, err := wire.DecodePush(body)
 	if err != nil {

@@ -82,6 +82,6 @@ func (o *overrides) watch(namespace string, l *list) {
 			o.read(ctx, namespace, l)
 			cancel()
 		}
-		time.Sleep(within)
+		<-time.After(within)
 	}
 }

@@ -7,28 +7,8 @@ import "weir/internal/wire"
 // wait for their answers, and its failure says nothing of the backend. Gateways on the way may end what
 // takes long. So a question that is answered at once follows.
 
-// pollSlack is for how much longer than the backend a node waits.
-const pollSlack = longestPause
-
-// longestPlain is for how long a process whose polls fail asks without.
-const longestPlain = int64(60e9)
-
-// polling is a worker's poll.
-type polling struct {
-	batch batch
-	// failures in a row, and until when the worker does not poll for them.
-	failures  int
-	notBefore int64
-}
-
-// out reports whether the poll waits for its answer.
-func (p *polling) out(now int64) bool {
-	ago := now - p.batch.sentAt
-	return p.batch.state == sent && ago >= 0 && ago <= p.batch.patience+pollSlack
-}
-
-// polls reports whether the worker may poll in place of asking. It has nothing for the backend: the
-// poll takes the connection by which that would go if the process ends.
+// polls reports whether the worker may poll in place of asking: it has nothing for the backend. If the
+// process ends, what it had would go by the connection that the poll takes.
 func (v *overrides) polls(now int64) bool {
 	p := &v.polling
 	paused := now < p.notBefore && p.notBefore-now <= longestPlain
