@@ -95,6 +95,9 @@ func TestConfigurations(t *testing.T) {
 			if sample[1] != "json" && sample[1] != "yaml" || !strings.Contains(sample[2], "rules") || !strings.Contains(sample[2], "limits") {
 				continue
 			}
+			if strings.HasPrefix(sample[2], "# values.yaml\n") {
+				continue // of the chart, which completes them: its own tests check what it renders
+			}
 			report := check.File("sample."+sample[1], []byte(sample[2]))
 			if report.Configurations == 0 {
 				t.Errorf("%s: sample %d: no configuration found", page, i)
@@ -199,6 +202,9 @@ func (f field) differs(cell string) (problems []string) {
 		problems = append(problems, "want the type "+kind)
 	}
 	for _, value := range f.Enum {
+		if _, either := value.(bool); either && strings.Contains(cell, "bool") {
+			continue
+		}
 		if !strings.Contains(cell, fmt.Sprintf("%q", value)) {
 			problems = append(problems, fmt.Sprintf("want the value %q", value))
 		}

@@ -66,23 +66,22 @@ func (c *charge) costs(e *engine, cost uint64, now int64) {
 }
 
 // release gives back what a request has held.
-func (c *charge) release(r *responses, now int64) {
+func (c *charge) release(e *engine, h *holders, now int64) {
 	if c.measure != nil {
 		c.due, c.told = 0, true
 		return
 	}
-	r.holders.places -= min(r.holders.places, c.Cost)
-	r.engine.node.Release(&c.Charge, now)
+	h.places -= min(h.places, c.Cost)
+	e.node.Release(&c.Charge, now)
 }
 
 // settle has the rule take what the response has turned out to cost, and no more than that. It reports
 // whether a response is at fault that has not told.
-func (c *charge) settle(r *responses, course course, now int64) (unread bool) {
+func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread bool) {
 	if c.rule.hold != 0 {
-		c.release(r, now)
+		c.release(e, h, now)
 		return false
 	}
-	e := r.engine
 	cost, found := uint64(0), false
 	switch {
 	case c.reader == nil:

@@ -137,7 +137,7 @@ func (c *charges) renew(now int64) (lost uint64) {
 			e.node.Renew(&charge.Charge, now)
 		default:
 			lost += charge.Cost
-			charge.release(c.responses, now)
+			charge.release(c.responses.engine, &c.responses.holders, now)
 			c.drop(i)
 		}
 	}
@@ -436,7 +436,7 @@ func (c *charges) settle() {
 	now := r.engine.now()
 	r.holders.remove(&c.holding)
 	for i := len(c.list) - 1; i >= 0; i-- {
-		if c.list[i].settle(r, c.course, now) {
+		if c.list[i].settle(r.engine, &r.holders, c.course, now) {
 			r.rules.request.unreadCosts++
 		}
 		c.drop(i)

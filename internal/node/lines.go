@@ -4,6 +4,9 @@ import (
 	"weir/sharedata"
 )
 
+// leastDelay is the least time between two decisions of a request that waits for room.
+const leastDelay = int64(1e6)
+
 // lines are the requests that wait for room, those of each key in a line of their own.
 type lines struct {
 	link    *link

@@ -11,12 +11,8 @@ const (
 	maxRounds = 3
 )
 
-const (
-	// leastDelay is the least time between two decisions of a request that waits for room.
-	leastDelay = int64(1e6)
-	// settlesWithin is how often a request looks for room that responses leave by what they have cost.
-	settlesWithin = int64(20e6)
-)
+// settlesWithin is how often a request looks for room that responses leave by what they have cost.
+const settlesWithin = int64(20e6)
 
 // requests are decided at once, or wait for the backend.
 type requests struct {

@@ -57,7 +57,7 @@ func move(root, to string) error {
 	}
 	// A package stands behind nothing that a longer path has: dist/weir/config is not one.
 	packages := regexp.MustCompile(`(^|[^\w./@~-])` + old + `/(` + strings.Join(folders, "|") + `)\b`)
-	itself := regexp.MustCompile(`(?m)((?:^(?:module|require|replace)|\bpkg:) )` + old + `([ ,}]|$)`)
+	itself := regexp.MustCompile(`(?m)(^(?:(?:module|require|replace) |\t)|\bpkg: )` + old + `([ ,}]|$)`)
 	owner := regexp.MustCompile(`(?m)^\* @\S+$`)
 	for _, name := range all {
 		file := filepath.Join(root, name)

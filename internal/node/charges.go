@@ -1,0 +1,167 @@
+package node
+
+// charges have rules take the final cost of requests that have passed.
+type charges struct {
+	tallies *Tallies
+	link    *link
+	keys    *keys
+	pushes  *pushes
+	watch   *watch
+	decider *decider
+}
+
+// Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
+// back, where the hits were counted. It does that once for each change of the cost, whatever other
+// workers do. Call it outside of [Request.Decided].
+func (h *charges) revise(c *Charge, cost uint64, now int64) {
+	if cost == c.Cost {
+		return
+	}
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	numbers := c.numbers[:len(c.Rule.Limits)]
+	for range h.keys.table.Attempts() {
+		h.keys.read(d, now)
+		if !d.slot.Found() && c.Cost != 0 {
+			h.reviseElsewhere(c, cost, now)
+			c.Cost = cost
+			return
+		}
+		adopted := h.keys.adopt(d, now)
+		if !d.Counter.Identified() {
+			d.Counter.Identify(h.keys.identity(d))
+		}
+		d.Counter.Revise(numbers, c.at, c.Cost, cost, now)
+		if h.keys.write(d, now) {
+			if cost > c.Cost {
+				d.noteExcess(now)
+				h.watch.warnOf(d, now)
+			}
+			if c.Cost == 0 {
+				c.note(d, now)
+			}
+			if c.Cost = cost; adopted {
+				h.pushes.enlist(d)
+			}
+			h.pushes.hasten(d)
+			return
+		}
+	}
+	if cost > c.Cost {
+		d.Cost = cost - c.Cost
+		h.decider.hold(d) // they count from when they are written
+	} else {
+		h.tallies.GivenUp++ // they stay counted
+	}
+	c.Cost = cost
+}
+
+// renew moves the hits that a request holds to the present, so that they go on to count.
+func (h *charges) renew(c *Charge, now int64) {
+	if c.Cost == 0 {
+		return
+	}
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	for range h.keys.table.Attempts() {
+		h.keys.read(d, now)
+		adopted := h.keys.adopt(d, now)
+		if !d.Counter.Identified() {
+			d.Counter.Identify(h.keys.identity(d))
+		}
+		numbers := c.numbers
+		d.Counter.Renew(numbers[:len(c.Rule.Limits)], c.Cost)
+		if h.keys.write(d, now) {
+			if c.numbers = numbers; adopted {
+				h.pushes.enlist(d)
+			}
+			return
+		}
+	}
+	h.tallies.GivenUp++ // the next renewal is in time
+}
+
+// release gives back the hits that a request has held. If nodes lease ahead of the rule, the next
+// request of this process gets them without asking for them. Else the backend hears of them at once:
+// a client that sends one request after the other to several nodes would be refused by each that
+// does not have its place.
+func (h *charges) release(c *Charge, now int64) {
+	if c.Cost == 0 {
+		return
+	}
+	if c.Rule.hasty() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
+		h.revise(c, 0, now)
+		return
+	}
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	for range h.keys.table.Attempts() {
+		h.keys.read(d, now)
+		if !d.slot.Found() {
+			h.reviseElsewhere(c, 0, now)
+			c.Cost = 0
+			return
+		}
+		adopted := h.keys.adopt(d, now)
+		d.Counter.Relend(c.numbers[:len(c.Rule.Limits)], c.Cost)
+		if h.keys.write(d, now) {
+			if c.Cost = 0; adopted {
+				h.pushes.enlist(d)
+			}
+			return
+		}
+	}
+	h.tallies.GivenUp++ // they come back by themselves
+	c.Cost = 0
+}
+
+// Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
+// its way to the backend or back is left out; and with a backend, the last time that Spent was called and
+// now, a push and its answer apart, as others may have leased hits that they are about to give back, and
+// a grant may be on its way here. Call it outside of [Request.Decided].
+func (h *charges) spent(c *Charge, now int64) bool {
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	h.keys.read(d, now)
+	for i := range d.Counter.States {
+		d.Counter.States[i].Doubt()
+	}
+	switch excess, _ := d.Counter.Excess(); {
+	case excess == 0:
+		c.aboveFrom = 0
+		return false
+	case !d.Rule.Synced():
+		return true
+	case c.aboveFrom == 0:
+		c.aboveFrom = now
+	}
+	return now-c.aboveFrom >= d.Rule.Interval+h.link.timeout
+}
+
+// reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.
+func (h *charges) reviseElsewhere(c *Charge, cost uint64, now int64) {
+	for i := range c.Rule.Limits {
+		l := &c.Rule.Limits[i]
+		hits := int64(cost) - int64(c.Cost)
+		if l.Kind.Blocks() {
+			continue // nobody takes anything of it
+		}
+		if hits < 0 {
+			hits = -int64(l.Returnable(uint64(-hits), c.at, now))
+		}
+		if hits == 0 || !c.Rule.Synced() {
+			continue
+		}
+		push := &h.keys.push
+		push.Newest, push.Hits, push.Ages = c.numbers[i], append(push.Hits[:0], hits), push.Ages[:0]
+		switch {
+		case l.Kind.Bucketed():
+			push.Ages = append(push.Ages, 0)
+		case l.Kind.Refills() && hits < 0:
+			push.Newest = uint64(c.at)
+		}
+		if !h.keys.keepOrphan(c.id, l, push, now+2*l.Width) && hits > 0 {
+			h.tallies.Lost += uint64(hits)
+		}
+	}
+}
