@@ -80,7 +80,7 @@ func TestClients(t *testing.T) {
 			if !strings.HasPrefix(line, `["`) {
 				continue // what a client says of its own
 			}
-			what, seconds, _ := cutLast(line, ", ")
+			what, seconds := cutLast(line, ", ")
 			fmt.Fprintln(&got, what)
 			if waited := !strings.HasPrefix(seconds, "0."); waited && !strings.Contains(what, "seconds") && !strings.Contains(what, "bedrock") {
 				t.Errorf("%s took %s", what, seconds)
@@ -92,12 +92,12 @@ func TestClients(t *testing.T) {
 	})
 }
 
-func cutLast(text, separator string) (before, after string, found bool) {
+func cutLast(text, separator string) (before, after string) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {
-		return text, "", false
+		return text, ""
 	}
-	return text[:i], text[i+len(separator):], true
+	return text[:i], text[i+len(separator):]
 }
 
 // streamed are the events of providers' streams, by a part of the path: those at the beginning, and
@@ -180,7 +180,7 @@ litellm_openai, error, MidStreamFallbackError, at once
 			if !strings.HasPrefix(line, `["`) {
 				continue // what a client says of its own
 			}
-			what, seconds, _ := cutLast(line, ", ")
+			what, seconds := cutLast(line, ", ")
 			at := "at once"
 			if n, err := strconv.ParseFloat(strings.Trim(seconds, "]\n"), 64); err != nil || n > 6 {
 				at = "with the upstream"

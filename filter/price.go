@@ -83,9 +83,8 @@ func (p *pricing) find(r *request) {
 		p.rates = p.list.Most()
 		return
 	}
-	known := false
-	p.rates, known = p.list.Find(model)
-	p.unknown = !known && found
+	rates, known := p.list.Find(model)
+	p.rates, p.unknown = rates, !known && found
 }
 
 // inUnits is the cost of so many tokens of an answer, and of a prompt.

@@ -103,12 +103,12 @@ func TestWait(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					time.Sleep(test.pace / 2)
+					<-time.After(test.pace / 2)
 					for range 35 {
 						if allowed, err := l.Allow(t.Context(), "ann"); allowed || err != nil {
 							t.Errorf("a call that does not wait overtakes: %v, %v", allowed, err)
 						}
-						time.Sleep(test.pace / 2)
+						<-time.After(test.pace / 2)
 					}
 				}()
 				after, failed := waitAll(t, l, 20, t.Context(), "ann")

@@ -53,7 +53,7 @@ func pack(chart fs.FS, tag string) ([]byte, error) {
 		}
 		if name == "Chart.yaml" {
 			if !chartVersion.Match(content) || !appVersion.Match(content) {
-				return errors.New("Chart.yaml: no version, or no appVersion")
+				return errors.New("no version, or no appVersion, in Chart.yaml")
 			}
 			content = chartVersion.ReplaceAllLiteral(content, []byte("version: "+strings.TrimPrefix(tag, "v")))
 			content = appVersion.ReplaceAllLiteral(content, []byte("appVersion: "+tag))

@@ -147,7 +147,7 @@ func (f *fleet) weir() (outcome, error) {
 		w.Request(node, worker, keys[key], key)
 	})
 	w.Advance(f.end())
-	load := w.Backend.Load.Minus(before)
+	load := w.Backend.Minus(before)
 	j.out.calls, j.out.bytesUp, j.out.bytesDown = load.Pushes, load.BodyBytes, load.AnswerBytes
 	w.Advance(w.Now + 2*sim.Second)
 	return j.out, errors.Join(w.Failure(), w.NobodyWaits())

@@ -39,7 +39,7 @@ func (f *idleFleet) measure() (load sim.Load, err error) {
 	w.Advance(sim.Monday + idleWarm)
 	before := w.Backend.Load
 	w.Advance(sim.Monday + idleWarm + idleSpan)
-	return w.Backend.Load.Minus(before), errors.Join(w.Failure(), w.NobodyWaits())
+	return w.Backend.Minus(before), errors.Join(w.Failure(), w.NobodyWaits())
 }
 
 func idleTable(out io.Writer, fleets []idleFleet) (string, error) {

@@ -86,7 +86,7 @@ func serve(t *testing.T, binary, store string) *serving {
 		}
 	})
 	s.url, s.own = "http://"+address, command.Process.Pid
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(20 * time.Second); ; <-time.After(50 * time.Millisecond) {
 		if answer, err := http.Get(s.url + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == 200 {
 			return s
 		}

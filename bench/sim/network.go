@@ -112,8 +112,9 @@ func newBackend(c *Clock, counters int) *Backend {
 // RoundTrips is how often the backend asked its store for something.
 func (l *Load) RoundTrips() int { return l.Pushes + l.Joins }
 
-// apply takes in a push, and appends its answer. It is false if the backend refuses the push: nothing here sends such.
-func (b *Backend) apply(body, dst []byte) (answer []byte, ok bool) {
+// apply takes in a push, and appends its answer: none if the backend refuses the push, which nothing here
+// provokes.
+func (b *Backend) apply(body, dst []byte) (answer []byte) {
 	push, err := wire.DecodePush(body)
 	if err != nil {
 		return b.refuse(err)
@@ -138,14 +139,14 @@ func (b *Backend) apply(body, dst []byte) (answer []byte, ok bool) {
 	if b.Pushed != nil {
 		b.Pushed(push, len(body), len(answer))
 	}
-	return answer, true
+	return answer
 }
 
-func (b *Backend) refuse(err error) ([]byte, bool) {
+func (b *Backend) refuse(err error) []byte {
 	if b.err == nil {
 		b.err = fmt.Errorf("the backend refused a push: %w", err)
 	}
-	return nil, false
+	return nil
 }
 
 // nodes is how many nodes are active, as package server counts them: it asks the store once a second for each.

@@ -73,12 +73,12 @@ func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
 	w.Sent++
 	if patience := ticket.Patience(); patience > 0 {
 		w.Network.hold(&w.Clock, w.random,
-			func() { c.answer, _ = w.Backend.apply(c.body, c.answer[:0]) },
+			func() { c.answer = w.Backend.apply(c.body, c.answer[:0]) },
 			func() { v.answered(ticket, node.PushAnswered, c.answer) })
 		return true
 	}
 	w.Network.Carry(&w.Clock, w.random, timeout,
-		func() { c.answer, _ = w.Backend.apply(c.body, c.answer[:0]) },
+		func() { c.answer = w.Backend.apply(c.body, c.answer[:0]) },
 		func(ok bool) {
 			if !ok {
 				v.answered(ticket, node.PushLost, nil)

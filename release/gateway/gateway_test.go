@@ -485,7 +485,7 @@ func freePort(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // nobody has connected
+	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
 

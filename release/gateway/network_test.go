@@ -77,7 +77,7 @@ func loopback() error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(socket) //nolint:errcheck // nothing was written
+	defer unix.Close(socket)
 	lo, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err
