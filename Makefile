@@ -112,11 +112,9 @@ screenshots: build ## the pictures of the playground and the live view, into doc
 run: build ## the playground, and proxy nodes on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
 	dist/weir run $(ARGS)
 
-# Half of the tests wait for intervals and leases rather than work, so both halves run at once. By night each is alone, as the
-# long tests have processors enough to do.
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
 	./scripts/test-dependencies
-	$(MAKE) --no-print-directory $(if $(WEIR_NIGHTLY),-j1,-j2) test-raced test-rest
+	$(MAKE) --no-print-directory test-raced test-rest
 	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
 
 .PHONY: test-raced test-rest

@@ -66,6 +66,19 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "prices: tokens cost money, by model and kind",
+		configuration: `{"prices": {"models": {"unit": "micro-dollars", "of": {
+			"m": {"input": 1, "cached": 0.5, "cache_write": 2, "output": 10, "reasoning": 12, "audio": 3, "audio_output": 20}, "*": {"input": 1, "output": 10}}}},
+			"rules": [{"name": "r", "key": [{"request_json": "user", "longest": 64}], "cost_on_response": "openai", "price": "models",
+			"reserve": {"request_json": "max_tokens", "times": "n", "default": 10, "most": 100, "prompt": {"bytes_per_token": 4}},
+			"limits": [{"limit": 1000, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			// 10 tokens of an answer are reserved at 10, and 10 of a prompt at 1 and 4 of the answer at 10 spent.
+			{send: `GET / answer-content-type:application/json x-body:{"model":"m","usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14}}`, status: 200, want: "x-ratelimit-remaining: 900"},
+			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 850"},
+		},
+	},
+	{
 		name: "charge_when: failed logins only",
 		configuration: `{"rules": [{"name": "logins", "charge_when": {"status": ["401", "403", "5xx"]}, "limits": [
 			{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]}]}`,

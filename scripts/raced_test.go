@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,7 @@ func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	command := exec.Command(name, args...)
 	command.Dir = ".."
+	command.Env = append(os.Environ(), "MAKEFLAGS=") // of a make -j around
 	printed, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, printed)

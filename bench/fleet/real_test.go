@@ -222,8 +222,8 @@ func measureReal(t *testing.T, binary, store string) {
 		}
 		limiters = append(limiters, limiter)
 	}
-	time.Sleep(10 * time.Second) // all have found out what there is
-	s.over("idle", float64(*realNodes), "a node and second", func() { time.Sleep(*realSpan) })
+	<-time.After(10 * time.Second) // all have found out what there is
+	s.over("idle", float64(*realNodes), "a node and second", func() { <-time.After(*realSpan) })
 
 	// Each node has ten requests a second, of which most are of keys that it has not seen for a while.
 	const rate = 10
@@ -240,7 +240,7 @@ func measureReal(t *testing.T, binary, store string) {
 					if at.After(end) {
 						return
 					}
-					time.Sleep(time.Until(at))
+					<-time.After(time.Until(at))
 					began := time.Now()
 					if _, err := limiter.Allow(ctx, fmt.Sprint(keys.Uint64())); err != nil {
 						t.Error(err)

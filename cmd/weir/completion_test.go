@@ -79,7 +79,7 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`
 		typed []string
 		want  string
 	}{
-		{[]string{"weir", ""}, "convert:make a configuration of those of nginx, Kong, APISIX and Envoy's rate limit service"},
+		{[]string{"weir", ""}, "convert:make Weir's configuration from those of nginx, Kong, APISIX or Envoy's rate limit service"},
 		{[]string{"weir", "run", ""}, "--log-level:value:(debug info warn error)"},
 		{[]string{"weir", "run", ""}, "--config:value:_files"},
 		{[]string{"weir", "top", ""}, "--follow"},
