@@ -120,8 +120,9 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 .PHONY: test-raced test-rest
 test-raced:
 	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $(raced)
+# Three packages at once, as these wait for Envoys and browsers more than they work.
 test-rest:
-	WEIR_PROXIES=envoy go test -timeout $(if $(WEIR_NIGHTLY),2h,20m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
 
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length

@@ -281,7 +281,7 @@ func budgets(t *testing.T, d driver) {
 func TestBudgetsOfRequestsInTurn(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
-			onEach(t, 2, func(t *testing.T, d driver) { budgetsOfRequestsInTurn(t, d, rate) })
+			onEachByNight(t, 2, func(t *testing.T, d driver) { budgetsOfRequestsInTurn(t, d, rate) })
 		})
 	}
 }

@@ -12,7 +12,7 @@ const countered = `{"namespace": "countered", "backend": {"cluster": "weir", "ti
 // A key that three nodes refuse, each with two workers, passes again at each of them once its counter
 // was emptied, or hits were given back: as often as that says, all nodes together.
 func TestCountersAreEmptied(t *testing.T) {
-	onEach(t, 3, countersAreEmptied)
+	onEachByNight(t, 3, countersAreEmptied)
 }
 
 // A key that one node has blocked is blocked on all, until somebody resets its counter.
@@ -34,7 +34,7 @@ func TestBlocksEnd(t *testing.T) {
 			for range 3 {
 				wants("above the limit", addresses[2], http.StatusTooManyRequests)
 			}
-			if !pushed.until(func() bool {
+			if !pushed.until(t, func() bool {
 				return strings.Contains(weir(t, backend, "counter", "get", "countered", "per-user", "ann"), "block of 1h")
 			}) {
 				t.Errorf("the backend knows of no block: %s", weir(t, backend, "counter", "get", "countered", "per-user", "ann"))

@@ -176,6 +176,18 @@ func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	onNative(t, nodes, scenario)
 }
 
+// onEachByNight is onEach in a nightly run, and otherwise on the wazero host alone: the engine decides
+// such a scenario, and the proxy has no part in it that other scenarios lack.
+func onEachByNight(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
+	t.Helper()
+	if nightly.On() {
+		onEach(t, nodes, scenario)
+		return
+	}
+	t.Parallel()
+	onWazero(t, scenario)
+}
+
 // onEveryByNight is onEach, and in a nightly run onEvery.
 func onEveryByNight(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()

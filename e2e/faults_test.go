@@ -213,7 +213,7 @@ func agree(t *testing.T, backend, namespace string, limits int, admitted map[str
 		}
 		return len(got) == limits
 	}
-	if !pushed.until(equal) {
+	if !pushed.until(t, equal) {
 		t.Errorf("admitted %d hits of %d users", sum(want), len(want))
 		for _, limit := range slices.Sorted(maps.Keys(got)) {
 			t.Errorf("%s: the backend has %d of %d", limit, sum(got[limit]), len(got[limit]))

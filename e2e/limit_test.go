@@ -14,7 +14,7 @@ import (
 // A small limit answers each request truly, from the first second, whichever node it comes to:
 // requests pass one after the other up to the limit, and then none.
 func TestSmallLimits(t *testing.T) {
-	onEach(t, 2, smallLimits)
+	onEachByNight(t, 2, smallLimits)
 }
 
 func smallLimits(t *testing.T, d driver) {
@@ -59,7 +59,7 @@ func smallLimits(t *testing.T, d driver) {
 // A client that asks often enough gets all of a limit, at any node: hits that one node has leased
 // and does not use come back to the others. And nobody gets more, however long they ask.
 func TestAllOfTheLimit(t *testing.T) {
-	onEach(t, 2, allOfTheLimit)
+	onEachByNight(t, 2, allOfTheLimit)
 }
 
 func allOfTheLimit(t *testing.T, d driver) {
@@ -101,7 +101,7 @@ func allOfTheLimit(t *testing.T, d driver) {
 // three times the limit (up to ten in a nightly run): at no moment do they pass more than it. bench/overshoot has the same
 // in simulated time, with windows that end.
 func TestTenNodesKeepOneLimit(t *testing.T) {
-	onEach(t, 10, manyNodesKeepOneLimit)
+	onEachByNight(t, 10, manyNodesKeepOneLimit)
 }
 
 func manyNodesKeepOneLimit(t *testing.T, d driver) {

@@ -53,7 +53,7 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 // A limit moves twenty times, a hundred in a nightly run, while nodes are asked as fast as they answer. It holds at every
 // worker of every node two intervals later. No request fails, and what has passed is counted.
 func TestLimitsMove(t *testing.T) {
-	onEach(t, 3, limitsMove)
+	onEachByNight(t, 3, limitsMove)
 }
 
 func limitsMove(t *testing.T, d driver) {

@@ -301,7 +301,7 @@ func TestHolders(t *testing.T) {
 			<-upstream.came
 		}
 		got := ""
-		if !pushed.until(func() bool {
+		if !pushed.until(t, func() bool {
 			got = weir(t, backend, "counter", "get", "default", "r")
 			return strings.Contains(got, " holds 2, the oldest for ") && strings.Contains(got, " holds 1, the oldest for ")
 		}) {
@@ -385,7 +385,7 @@ func (c *crowd) all(t *testing.T, limit int, addresses []string) {
 			return got == http.StatusTooManyRequests
 		}
 	}
-	if !pushed.until(func() bool {
+	if !pushed.until(t, func() bool {
 		for passed < limit && !ask() {
 		}
 		return passed == limit

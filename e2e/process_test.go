@@ -59,7 +59,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 			fmt.Fprintln(&p.output, scanner.Text())
 			p.mu.Unlock()
 			if strings.Contains(scanner.Text(), "msg=push") {
-				pushed.happen()
+				pushed.happen(t)
 				continue
 			}
 			select {
@@ -142,38 +142,53 @@ func serveBy(t *testing.T, clock *fakeClock) string {
 	return s.Listener.Addr().String()
 }
 
-// pushed happens whenever a backend of this package's tests has taken a push, which it logs.
-var pushed = event{next: make(chan struct{})}
+// pushed happens whenever a backend of a test has taken a push, which it logs.
+var pushed event
 
-// event is something that tests wait for.
+// event is something that tests wait for. It happens to the test that names it, and to those within
+// that test and around it: each look at a backend takes time that the others need.
 type event struct {
-	mu   sync.Mutex
-	next chan struct{} // closed when it happens
+	mu      sync.Mutex
+	waiting map[chan<- struct{}]string // for the test of this name; each has room for one
 }
 
-func (e *event) happen() {
+func (e *event) happen(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	close(e.next)
-	e.next = make(chan struct{})
+	for waiting, name := range e.waiting {
+		if name == t.Name() || strings.HasPrefix(name, t.Name()+"/") || strings.HasPrefix(t.Name(), name+"/") {
+			select {
+			case waiting <- struct{}{}:
+			default: // it has yet to look
+			}
+		}
+	}
 }
 
-// until waits until something is so, which can only become so as the event happens. It reports
-// whether it came to be so within a minute.
-func (e *event) until(so func() bool) bool {
-	for patience := time.After(time.Minute); ; {
+// until waits until something is so, which can only become so as the event happens to this test. It
+// reports whether it came to be so within a minute.
+func (e *event) until(t *testing.T, so func() bool) bool {
+	t.Helper()
+	happened := make(chan struct{}, 1)
+	e.mu.Lock()
+	if e.waiting == nil {
+		e.waiting = map[chan<- struct{}]string{}
+	}
+	e.waiting[happened] = t.Name()
+	e.mu.Unlock()
+	defer func() {
 		e.mu.Lock()
-		next := e.next
-		e.mu.Unlock()
-		if so() {
-			return true
-		}
+		defer e.mu.Unlock()
+		delete(e.waiting, happened)
+	}()
+	for patience := time.After(time.Minute); !so(); {
 		select {
-		case <-next:
+		case <-happened:
 		case <-patience:
 			return so()
 		}
 	}
+	return true
 }
 
 // counted is the sum of all hits that a backend has in a namespace, or -1 if its store can't be

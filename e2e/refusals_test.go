@@ -14,7 +14,7 @@ import (
 // with larger limits few are, which the log tells: a lease lies idle for as long as its node's next
 // requests need.
 func TestRefusalsAreTrue(t *testing.T) {
-	onEach(t, 3, refusalsAreTrue)
+	onEachByNight(t, 3, refusalsAreTrue)
 }
 
 func refusalsAreTrue(t *testing.T, d driver) {

@@ -22,7 +22,7 @@ const watched = `{"namespace": "watched", "backend": {"cluster": "weir", "timeou
 
 // The backend tells a known demand on three nodes as one, and as it was.
 func TestWhoIsLimited(t *testing.T) {
-	onEach(t, 3, whoIsLimited)
+	onEachByNight(t, 3, whoIsLimited)
 }
 
 func whoIsLimited(t *testing.T, d driver) {

@@ -109,7 +109,7 @@ func (f *faults) heal() {
 func settle(t *testing.T, backend, namespace string, want int64) {
 	t.Helper()
 	var got int64
-	if !pushed.until(func() bool { got = counted(t, backend, namespace); return got == want }) {
+	if !pushed.until(t, func() bool { got = counted(t, backend, namespace); return got == want }) {
 		t.Fatalf("the backend has counted %d hits, want %d", got, want)
 	}
 }

@@ -89,7 +89,7 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	least := admitted.Load() + 1
 	most := max(least, written.Load()+1)
 	var got int64
-	if !pushed.until(func() bool { got = counted(t, backend, "default"); return got >= least && got <= most }) {
+	if !pushed.until(t, func() bool { got = counted(t, backend, "default"); return got >= least && got <= most }) {
 		t.Fatalf("the backend has counted %d hits, want %d to %d", got, least, most)
 	}
 	n.wantMetric(t, metricName("lost_hits_total"), 0)

@@ -57,7 +57,7 @@ const nears = `{"namespace": "warned", "backend": {"cluster": "weir", "timeout":
 // A webhook hears once of a key that two nodes see near its limit, each of which has a backend of its
 // own. A stream that turns out to cost so much is enough.
 func TestBackendWarnsOnce(t *testing.T) {
-	onEach(t, 2, backendWarnsOnce)
+	onEachByNight(t, 2, backendWarnsOnce)
 }
 
 func backendWarnsOnce(t *testing.T, d driver) {
