@@ -238,7 +238,8 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 	}
 	hostNow := q.link.hostNow()
 	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.room.leaves)
-	l.all.due.set(&l.alarm, at)
+	l.dueAt = at
+	l.wake()
 	q.ticks.within(at - hostNow)
 }
 

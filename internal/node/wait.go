@@ -19,6 +19,7 @@ type roomWait struct {
 	line          line
 	ahead, behind *Wait
 	since, leaves int64
+	ticket        uint64 // its place in the order of all workers
 	// delayed is for how long it has waited.
 	delayed int64
 }
