@@ -23,7 +23,7 @@ type order struct {
 	page   []byte // that was read last, without the worker's own entry for the key that was asked for
 }
 
-// entry is what a worker has others know of its requests that wait for a key.
+// entry tells other workers of a worker's requests that wait for a key.
 type entry struct {
 	waiting int
 	first   uint64 // the first one's ticket

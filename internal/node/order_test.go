@@ -140,8 +140,8 @@ func TestLongWaitsKeepTheirTurn(t *testing.T) {
 	}
 }
 
-// Whenever ticks come, as many requests have been let go after them as if ticks came every millisecond: a
-// request counts at the time of its room. So the limit is kept by these times, and no room is lost.
+// A late tick lets go all requests that ticks of every millisecond would have let go by then: a request counts at
+// the time of its room. So the limit is kept by these times, and no room is lost.
 func TestLateTicks(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []window.Limit{
