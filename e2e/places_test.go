@@ -243,7 +243,7 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 					return
 				}
 				r.Header.Set("x-id", fmt.Sprint(i, "-", n))
-				r.Header.Set("x-lasts", time.Duration(random.IntN(1_000_000_000)).String())
+				r.Header.Set("x-lasts", time.Duration(random.IntN(2_000_000_000)).String())
 				response, err := client.Do(r)
 				if err != nil {
 					t.Error(err)

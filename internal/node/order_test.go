@@ -188,3 +188,18 @@ func TestLateTicks(t *testing.T) {
 		t.Logf("kind %d: %d and %d passed at once, %d and %d waited, up to %d at a time", limit.Kind, passed[0], passed[1], len(waiting[0]), len(waiting[1]), most)
 	}
 }
+
+// A request that begins to wait does not put off the tick that lets another key's request go.
+func TestTicksComeForTheFirst(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	f := p.startOf(-1, Options{}, delayed(5*second, 20, smooth))
+	f.send("ann")
+	f.paused("ann")
+	p.pass(60 * time.Millisecond)
+	f.send("bob")
+	f.paused("bob")
+	if f.tickMillis != 40 {
+		t.Errorf("a tick comes in %d ms, want 40", f.tickMillis)
+	}
+}

@@ -240,7 +240,8 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.room.leaves)
 	l.dueAt = at
 	l.wake()
-	q.ticks.within(at - hostNow)
+	// The host begins the time between ticks anew, which must not put off what is due before.
+	q.ticks.within(l.all.due.earliest().at - hostNow)
 }
 
 // waitsOn reports whether a request that has asked the backend waits for room from now on, or goes on to.
