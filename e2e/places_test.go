@@ -251,7 +251,7 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 				}
 				_ = response.Body.Close()
 				if response.StatusCode != http.StatusOK {
-					<-time.After(time.Duration(random.IntN(20)) * time.Millisecond)
+					<-time.After(time.Duration(random.IntN(60)) * time.Millisecond) // more often would only keep the machine busy
 				}
 			}
 		})

@@ -29,7 +29,7 @@ func some(n int) (all []request) {
 	return all
 }
 
-// envoyLog is what Envoy logs of requests.
+// envoyLog is a log of requests, as Envoy writes it.
 func envoyLog(all []request) io.Reader {
 	var log strings.Builder
 	for _, r := range all {
@@ -39,8 +39,8 @@ func envoyLog(all []request) io.Reader {
 	return strings.NewReader(log.String())
 }
 
-// served is what a queue with room at some times does: room is when a request that begins to wait has room,
-// after those before it.
+// served tells how many requests a queue refuses, and for how long the others wait. room is the time at which a
+// request that begins to wait has room, after those before it; a negative time takes it.
 func served(all []request, most int64, queue int, room func(key string, at int64) int64) (refused uint64, waits []int64) {
 	lets := map[string][]int64{}
 	for _, r := range all {

@@ -33,8 +33,8 @@ type run struct {
 	refused uint64
 	// held are the requests that hold something of a limit of requests in flight.
 	held held
-	// lets are the times at which requests have room that wait for it. Of a limit of requests in flight
-	// nobody knows them before, and waiting are the requests.
+	// lets are the times at which requests have room that wait for it. Nobody knows when a place comes back, so
+	// waiting are the requests themselves that wait for one.
 	lets    []int64
 	waiting []event
 }
