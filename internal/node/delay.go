@@ -5,7 +5,9 @@ import "weir/internal/counter"
 // letGo decides the requests that are due to have room, those of a key in the order of their coming, for
 // as long as that may take.
 func (q *requests) letGo() {
-	due, deadline := &q.lines.due, q.link.hostNow()+tickNanos
+	now := q.link.hostNow()
+	due, deadline := &q.lines.due, now+tickNanos
+	q.lines.at(now)
 	for handled := 0; ; handled++ {
 		next := due.earliest()
 		if next == nil {

@@ -20,6 +20,7 @@ type lines struct {
 	due     alarms[*keyLine] // when there is something to do for a line
 	order   order
 	waiting int
+	ticked  int64 // the host's time at the last tick
 }
 
 // keyLine has the requests of a key that wait for room, in the order of their coming. Only the first is
@@ -88,6 +89,23 @@ func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (a
 	s.waiting++
 	l.wake()
 	return true
+}
+
+// at takes in the host's time at a tick. If its clock has gone back, requests wait as if they had begun now.
+func (s *lines) at(now int64) {
+	back := s.ticked > now
+	if s.ticked = now; !back {
+		return
+	}
+	for _, l := range s.of {
+		for w := l.first; w != nil; w = w.room.behind {
+			ahead := max(w.room.since-now, 0)
+			w.room.since -= ahead
+			w.room.leaves -= ahead
+		}
+		l.dueAt, l.renewAt = now, now
+		l.wake()
+	}
 }
 
 // remove takes a request out, which need not be the first. The next one may have room too.

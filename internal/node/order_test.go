@@ -203,3 +203,27 @@ func TestTicksComeForTheFirst(t *testing.T) {
 		t.Errorf("a tick comes in %d ms, want 40", f.tickMillis)
 	}
 }
+
+// If the clock goes back, requests wait as if they had begun to wait just then, and no longer.
+func TestDelayAsTheClockGoesBack(t *testing.T) {
+	t.Parallel()
+	for _, back := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Hour} {
+		p := newProcess(t)
+		rule := delayed(2*second, 20, smooth)
+		a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+		a.send("ann")
+		waiting := a.pausedOften(10, "ann")
+		waiting = append(waiting, b.pausedOften(10, "ann")...)
+		p.run(510 * time.Millisecond)
+		p.now -= int64(back)
+		if back == time.Hour {
+			waiting = append(waiting, a.paused("ann")) // before anybody has noticed
+		}
+		if p.run(2100 * time.Millisecond); a.still(waiting) > 0 || a.inOrders() != 0 {
+			t.Errorf("after %v back %d wait, and %d bytes of the order stay", back, a.still(waiting), a.inOrders())
+		}
+		if got := allowed(waiting); got < 5 || back != 5*time.Second && got < len(waiting)-3 {
+			t.Errorf("after %v back %d of %d have passed", back, got, len(waiting))
+		}
+	}
+}
