@@ -91,21 +91,17 @@ func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (a
 	return true
 }
 
-// at takes in the host's time at a tick. If its clock has gone back, requests wait as if they had begun now.
+// at takes in the host's time at a tick. If its clock has gone back, all lines are due.
 func (s *lines) at(now int64) {
-	back := s.ticked > now
-	if s.ticked = now; !back {
-		return
-	}
-	for _, l := range s.of {
-		for w := l.first; w != nil; w = w.room.behind {
-			ahead := max(w.room.since-now, 0)
-			w.room.since -= ahead
-			w.room.leaves -= ahead
+	if now < s.ticked {
+		for _, a := range s.due.list {
+			a.at, a.of.dueAt, a.of.renewAt = now, now, now
+			for w := a.of.first; w != nil; w = w.room.behind {
+				w.room.rewind(now)
+			}
 		}
-		l.dueAt, l.renewAt = now, now
-		l.wake()
 	}
+	s.ticked = now
 }
 
 // remove takes a request out, which need not be the first. The next one may have room too.

@@ -237,7 +237,9 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 		}
 	}
 	hostNow := q.link.hostNow()
-	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.room.leaves)
+	r := l.first.room
+	r.rewind(hostNow) // if its line had no alarm as the clock went back
+	at = min(max(hostNow+at-now, hostNow+leastDelay), r.leaves)
 	l.dueAt = at
 	l.wake()
 	// The host begins the time between ticks anew, which must not put off what is due before.

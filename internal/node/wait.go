@@ -24,6 +24,13 @@ type roomWait struct {
 	delayed int64
 }
 
+// rewind has the request wait as if it had begun now, if it seems to have begun later: the clock has gone back.
+func (r *roomWait) rewind(now int64) {
+	if r.since > now {
+		r.since, r.leaves = now, r.leaves-(r.since-now)
+	}
+}
+
 // waitsForRoom reports whether the request waits for room.
 func (w *Wait) waitsForRoom() bool { return w.room != nil && w.room.line != nil }
 
