@@ -97,7 +97,7 @@ func TestFaults(t *testing.T) {
 // has reports whether a response has a field of a value.
 func has(o lane.Outcome, name, value string) bool {
 	for _, f := range o.Response {
-		if string(f.Name) == name && string(f.Value) == value {
+		if f.Name == name && string(f.Value) == value {
 			return true
 		}
 	}
