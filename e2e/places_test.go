@@ -120,18 +120,19 @@ func places(t *testing.T, d driver, rate string) {
 	}
 	var group sync.WaitGroup
 	ids := make(chan int)
+	most := nightly.Or(200*time.Millisecond, 20*time.Millisecond)
 	for i := range 40 {
 		client, random := client(t), rand.New(rand.NewPCG(3, uint64(i)))
 		group.Go(func() {
 			for id := range ids {
 				at := random.IntN(len(addresses))
-				if err := upstream.visit(client, random, addresses[at], fmt.Sprint(id), 20*time.Millisecond); err != nil && (at != 0 || victim == nil) {
+				if err := upstream.visit(client, random, addresses[at], fmt.Sprint(id), most); err != nil && (at != 0 || victim == nil) {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	many := d.heavy(10_000)
+	many := nightly.Or(10_000, d.heavy(10_000))
 	for id := range many {
 		switch id {
 		case many / 3:
@@ -243,7 +244,7 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 					return
 				}
 				r.Header.Set("x-id", fmt.Sprint(i, "-", n))
-				r.Header.Set("x-lasts", time.Duration(random.IntN(1_000_000_000)).String())
+				r.Header.Set("x-lasts", time.Duration(random.IntN(2_000_000_000)).String())
 				response, err := client.Do(r)
 				if err != nil {
 					t.Error(err)
@@ -251,7 +252,7 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 				}
 				_ = response.Body.Close()
 				if response.StatusCode != http.StatusOK {
-					<-time.After(time.Duration(random.IntN(20)) * time.Millisecond)
+					<-time.After(time.Duration(random.IntN(60)) * time.Millisecond) // more often would only keep the machine busy
 				}
 			}
 		})

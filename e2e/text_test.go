@@ -10,7 +10,7 @@ import (
 // A rule matches by what a request's JSON says, counts by it, and has limits of it. A body that
 // can't be read falls to the rule for that.
 func TestTextsOfBody(t *testing.T) {
-	onEach(t, 1, func(t *testing.T, d driver) {
+	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{
 			configuration: `{"rules": [
 				{"name": "model", "match": {"request_json": {"model": {"present": true}}}, "key": [{"header": "x-key"}, {"request_json": "model"}],

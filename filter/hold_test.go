@@ -195,10 +195,6 @@ func TestPlacesBesideOtherRules(t *testing.T) {
 func TestPlacesModel(t *testing.T) {
 	const limit = 7
 	configuration := strings.Replace(flightRule, `"limit": 2`, `"limit": 7`, 1)
-	steps := 200_000
-	if testing.Short() {
-		steps = 20_000
-	}
 	p, random := newProxy(t), rand.New(rand.NewPCG(1, 2))
 	workers := []*fakeVM{p.start(configuration), p.start(configuration), p.start(configuration)}
 	type held struct {
@@ -207,7 +203,7 @@ func TestPlacesModel(t *testing.T) {
 		since int64
 	}
 	var open [2][]held
-	for step := range steps {
+	for step := range modelSteps() {
 		key := random.IntN(2)
 		switch choice := random.IntN(100); {
 		case choice < 55:

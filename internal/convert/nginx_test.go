@@ -84,15 +84,9 @@ type logged struct {
 // while the test runs, either may be a request ahead.
 func TestNginx(t *testing.T) {
 	t.Parallel()
-	path, err := exec.LookPath("nginx")
-	if err != nil {
-		if path = "/usr/sbin/nginx"; !executable(path) {
-			t.Fatal("no nginx: apt-get install nginx-light, or scripts/test-dependencies")
-		}
-	}
 	dir := t.TempDir()
 	text := strings.ReplaceAll(compared, "DIR", dir)
-	requests := ask(t, path, dir, text, nightly.Or(20_000, 1500))
+	requests := ask(t, dir, text, nightly.Or(20_000, 1500))
 	result, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
@@ -158,9 +152,15 @@ func executable(path string) bool {
 	return err == nil && info.Mode()&0o111 != 0
 }
 
-// ask sends requests to an nginx, and returns what it has logged.
-func ask(t *testing.T, path, dir, text string, n int) (requests []logged) {
+// startNginx starts an nginx that listens on a socket in a folder. It ends with the test, or by end.
+func startNginx(t *testing.T, dir, text string) (socket string, end func()) {
 	t.Helper()
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		if path = "/usr/sbin/nginx"; !executable(path) {
+			t.Fatal("no nginx: apt-get install nginx-light, or scripts/test-dependencies")
+		}
+	}
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -173,21 +173,17 @@ func ask(t *testing.T, path, dir, text string, n int) (requests []logged) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	end := sync.OnceFunc(func() {
+	end = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		<-ended
 	})
 	t.Cleanup(end)
-	socket := filepath.Join(dir, "socket")
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	defer client.CloseIdleConnections()
+	socket = filepath.Join(dir, "socket")
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {
 			_ = conn.Close()
-			break
+			return socket, end
 		}
 		select {
 		case err := <-ended:
@@ -199,6 +195,16 @@ func ask(t *testing.T, path, dir, text string, n int) (requests []logged) {
 			t.Fatalf("nginx does not listen: %s", &said)
 		}
 	}
+}
+
+// ask sends requests to an nginx, and returns what it has logged.
+func ask(t *testing.T, dir, text string, n int) (requests []logged) {
+	t.Helper()
+	socket, end := startNginx(t, dir, text)
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
 	random := rand.New(rand.NewPCG(11, 30))
 	of := func(texts ...string) string { return texts[random.IntN(len(texts))] }
 	for range n {
@@ -247,17 +253,9 @@ func ask(t *testing.T, path, dir, text string, n int) (requests []logged) {
 // decide has the compiled plugin answer requests by a configuration.
 func decide(t *testing.T, configuration []byte, requests []logged) (answers []int) {
 	t.Helper()
-	wasm, err := os.ReadFile("../../dist/weir.wasm")
-	if err != nil {
-		t.Fatalf("make build first: %v", err)
-	}
-	module, err := host.Compile(t.Context(), wasm, host.Options{Interpreter: true})
-	if err != nil {
-		t.Fatal(err)
-	}
 	now := requests[0].at
 	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now.UnixNano() }})
-	vm, err := process.NewVM(t.Context(), module, host.VMConfig{ID: "weir"})
+	vm, err := process.NewVM(t.Context(), plugin(t), host.VMConfig{ID: "weir"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,4 +288,18 @@ func decide(t *testing.T, configuration []byte, requests []logged) (answers []in
 		answers = append(answers, answer)
 	}
 	return answers
+}
+
+// plugin is the compiled plugin.
+func plugin(t *testing.T) *host.Module {
+	t.Helper()
+	wasm, err := os.ReadFile("../../dist/weir.wasm")
+	if err != nil {
+		t.Fatalf("make build first: %v", err)
+	}
+	module, err := host.Compile(t.Context(), wasm, host.Options{Interpreter: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return module
 }

@@ -5,7 +5,9 @@ import "weir/internal/counter"
 // letGo decides the requests that are due to have room, those of a key in the order of their coming, for
 // as long as that may take.
 func (q *requests) letGo() {
-	due, deadline := &q.lines.due, q.link.hostNow()+tickNanos
+	now := q.link.hostNow()
+	due, deadline := &q.lines.due, now+tickNanos
+	q.lines.at(now)
 	for handled := 0; ; handled++ {
 		next := due.earliest()
 		if next == nil {
@@ -20,18 +22,28 @@ func (q *requests) letGo() {
 	}
 }
 
-// tryFirst decides the first request of a line. While requests of other workers are before it, it waits, but
-// no longer than it may. While it asks the backend, nobody decides it.
+// tryFirst decides the first request of a line, if that is due. While requests of other workers are before
+// it, it waits, but no longer than it may. While it asks the backend, nobody decides it.
 func (q *requests) tryFirst(l *keyLine) {
-	w, now := l.first, q.link.now()
+	w, hostNow := l.first, q.link.hostNow()
 	if w.queue != nil {
 		q.lines.due.stop(&l.alarm) // until the backend has answered
 		return
 	}
-	demands := q.takeUp(w)
+	first := l.goesFirst(hostNow)
+	if l.dueAt > hostNow {
+		l.wake()
+		return
+	}
+	demands, now := q.takeUp(w), q.link.now()
 	verdict := counter.Rejected
-	if n, mine := q.lines.order.waiting(l.address, q.link.hostNow()); mine || n == 0 {
-		verdict = q.decideAtOnce(demands, now, w)
+	if first {
+		at := q.roomAt(w, demands, now)
+		if verdict = q.decideAtOnce(demands, at, w); at < now {
+			for i := range demands {
+				demands[i].Counter.Advance(now) // for what the request is told
+			}
+		}
 	} else {
 		for i := range demands {
 			q.keys.read(&demands[i], now)
@@ -44,4 +56,32 @@ func (q *requests) tryFirst(l *keyLine) {
 	case !q.waitsOn(w, demands, now, verdict):
 		q.tell(w, demands, now, verdict)
 	}
+}
+
+// roomAt is the time to decide a waiting request at: when it has got room, and now if it has none yet. A tick
+// may come late, when several requests have got room one after the other. No request gets room after its time.
+func (q *requests) roomAt(w *Wait, demands []Demand, now int64) int64 {
+	for i := range demands {
+		if r := demands[i].Rule; r.Synced() || r.CostsLater {
+			return now // the backend's bucket has moved on, or room does not come by itself
+		}
+	}
+	// A counter goes back by little only, and is at the time of the last request that had room.
+	ahead := now - q.link.hostNow()
+	from := w.room.since + ahead
+	for i := range demands {
+		q.keys.fetch(&demands[i])
+		for j := range demands[i].Counter.States {
+			from = max(from, demands[i].Counter.States[j].Newest)
+		}
+	}
+	from = min(from, now)
+	for i := range demands {
+		demands[i].Counter.Advance(from)
+	}
+	latest := min(now, max(from, w.room.leaves+ahead))
+	if at, ok := RetryAt(demands, from); ok {
+		return min(at, latest)
+	}
+	return latest
 }

@@ -237,9 +237,13 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 		}
 	}
 	hostNow := q.link.hostNow()
-	at = min(max(hostNow+at-now, hostNow+leastDelay), l.first.room.leaves)
-	l.all.due.set(&l.alarm, at)
-	q.ticks.within(at - hostNow)
+	r := l.first.room
+	r.rewind(hostNow) // if its line had no alarm as the clock went back
+	at = min(max(hostNow+at-now, hostNow+leastDelay), r.leaves)
+	l.dueAt = at
+	l.wake()
+	// The host begins the time between ticks anew, which must not put off what is due before.
+	q.ticks.within(l.all.due.earliest().at - hostNow)
 }
 
 // waitsOn reports whether a request that has asked the backend waits for room from now on, or goes on to.

@@ -19,8 +19,16 @@ type roomWait struct {
 	line          line
 	ahead, behind *Wait
 	since, leaves int64
+	ticket        uint64 // its place in the order of all workers
 	// delayed is for how long it has waited.
 	delayed int64
+}
+
+// rewind has the request wait as if it had begun now, if it seems to have begun later: the clock has gone back.
+func (r *roomWait) rewind(now int64) {
+	if r.since > now {
+		r.since, r.leaves = now, r.leaves-(r.since-now)
+	}
 }
 
 // waitsForRoom reports whether the request waits for room.

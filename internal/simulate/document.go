@@ -43,7 +43,6 @@ func parse(text []byte) (*document, *config.Config, error) {
 	for _, rule := range d.rules {
 		delete(rule, "sync_rate")
 		delete(rule, "headers")
-		delete(rule, "delay") // a log does not tell whose turn it would have been
 	}
 	return d, parsed, nil
 }
@@ -60,6 +59,7 @@ func (d *document) limitless(rules []int) ([]byte, error) {
 		delete(rule, "count_rejected")
 		delete(rule, "overrides")
 		delete(rule, "mode")
+		delete(rule, "delay")
 	})
 }
 

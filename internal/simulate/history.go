@@ -14,6 +14,8 @@ type history struct {
 	last int32
 	// requests match the rule. It has refused some; in all some were refused by it or others.
 	requests, refusedBy, refused uint64
+	// waits are for how many nanoseconds the requests have waited that had room then.
+	waits []int64
 }
 
 // key is one key of a rule, with all that was asked of it.

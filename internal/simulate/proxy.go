@@ -3,6 +3,7 @@ package simulate
 import (
 	"container/heap"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -25,8 +26,9 @@ type proxy struct {
 	request  *accesslog.Request
 	stream   uint32
 	refused  bool
-	decided  func(demands []node.Demand, refused bool)
-	measured func(demand []node.Demand)
+	// decided and measured are told of decisions, with the request if that has waited for room.
+	decided  func(demands []node.Demand, refused bool, waited *delayed)
+	measured func(demand []node.Demand, waited *delayed)
 	charged  func(rule int, hits int64)
 	// asked are the parts that rules have asked for.
 	asked   []asked
@@ -45,6 +47,23 @@ type proxy struct {
 	tickedAt int64
 	asks     func() []int32
 	answered func(keys []int32)
+
+	// waiting are requests that wait for room, by their streams, and settled those that a tick has let go or
+	// refused. A tick is due at tickAt while any waits.
+	waiting        map[uint32]*delayed
+	settled        []*delayed
+	context        uint32
+	period, tickAt int64
+}
+
+// delayed is a request that waits for room.
+type delayed struct {
+	request accesslog.Request
+	stream  types.HttpContext
+	keys    []int32
+	// waited is for how long it has waited, and refused says that it has no room even so.
+	waited  int64
+	refused bool
 }
 
 // openStream is a request that lasts.
@@ -76,21 +95,58 @@ func (o *openStreams) Pop() any {
 // finish ends all requests.
 func (p *proxy) finish() {
 	defer proxywasm.Use(p)()
-	for len(p.open) > 0 {
-		p.until(p.open[0].ends)
+	for len(p.open)+len(p.waiting) > 0 {
+		p.until(p.next())
 	}
+}
+
+// next is when a request ends, or a tick is due.
+func (p *proxy) next() int64 {
+	at := int64(math.MaxInt64)
+	if len(p.open) > 0 {
+		at = min(p.open[0].ends, p.tickedAt+window.RenewEvery/2)
+	}
+	if len(p.waiting) > 0 {
+		at = min(at, p.tickAt)
+	}
+	return at
+}
+
+// tick has requests that wait go on that have got room.
+func (p *proxy) tick() {
+	p.tickedAt, p.tickAt, p.asking = p.now, p.now+p.period, false
+	p.plugin.OnTick()
+	for _, d := range p.settled {
+		p.request, p.refused = &d.request, d.refused
+		if d.refused {
+			d.stream.OnHttpStreamDone()
+		} else {
+			p.answer(d.stream, d.keys)
+		}
+	}
+	p.settled = p.settled[:0]
+}
+
+// answer answers a request that passes, now or when the log says that it has ended.
+func (p *proxy) answer(s types.HttpContext, keys []int32) {
+	if lasts, _ := p.request.Lasted(); p.holds && lasts > 0 {
+		heap.Push(&p.open, &openStream{p.now + lasts, *p.request, s, keys})
+		return
+	}
+	p.asking = true
+	s.OnHttpResponseHeaders(1, true)
+	s.OnHttpStreamDone()
 }
 
 // until lets time pass, in which requests end.
 func (p *proxy) until(now int64) {
-	for len(p.open) > 0 {
-		next := min(p.open[0].ends, p.tickedAt+window.RenewEvery/2)
+	for len(p.open)+len(p.waiting) > 0 {
+		next := p.next()
 		if next > now {
 			break
 		}
-		if p.now = max(p.now, next); next < p.open[0].ends {
-			p.tickedAt = next
-			p.plugin.OnTick()
+		if p.now = max(p.now, next); len(p.open) == 0 || next < p.open[0].ends {
+			p.tick()
 			continue
 		}
 		o := heap.Pop(&p.open).(*openStream)
@@ -122,7 +178,7 @@ var (
 
 // start makes a proxy.
 func start(document []byte) (*proxy, error) {
-	p := &proxy{document: document, metrics: map[string]uint64{}}
+	p := &proxy{document: document, metrics: map[string]uint64{}, waiting: map[uint32]*delayed{}, stream: 1, period: 1e9}
 	vm := &filter.VM{}
 	vm.Observer = p
 	defer proxywasm.Use(p)()
@@ -133,23 +189,35 @@ func start(document []byte) (*proxy, error) {
 	return p, nil
 }
 
-// send has the plugin decide a request, and reports whether it has refused it.
-func (p *proxy) send(r *accesslog.Request) (refused bool) {
+// send has the plugin decide a request, and reports whether it has refused it, or has it wait.
+func (p *proxy) send(r *accesslog.Request) (refused, waits bool) {
 	defer proxywasm.Use(p)()
 	p.until(r.Time)
 	p.request, p.refused, p.asking = r, false, true
 	p.stream++
+	p.context = p.stream
 	s := p.plugin.NewHttpContext(p.stream)
-	if s.OnHttpRequestHeaders(len(r.Fields), true) == types.ActionContinue {
-		if lasts, _ := r.Lasted(); p.holds && lasts > 0 {
-			heap.Push(&p.open, &openStream{r.Time + lasts, *r, s, p.asks()})
-			return false
+	switch passes := s.OnHttpRequestHeaders(len(r.Fields), true) == types.ActionContinue; {
+	case passes:
+		p.answer(s, p.keys())
+	case p.refused:
+		s.OnHttpStreamDone()
+	default:
+		if len(p.waiting) == 0 && p.tickAt <= p.now {
+			p.tickAt = p.now + p.period
 		}
-		p.asking = true
-		s.OnHttpResponseHeaders(1, true)
+		p.waiting[p.stream] = &delayed{request: *r, stream: s, keys: p.keys()}
+		return false, true
 	}
-	s.OnHttpStreamDone()
-	return p.refused
+	return p.refused, false
+}
+
+// keys are those of the request that was sent last, as far as its rules are known.
+func (p *proxy) keys() []int32 {
+	if p.asks == nil {
+		return nil
+	}
+	return p.asks()
 }
 
 // total is the sum of a metric over all its labels.
@@ -167,16 +235,30 @@ func (p *proxy) total(name string) (sum uint64) {
 // Decided implements filter.Observer. Parts that are asked for after it are for the answer.
 func (p *proxy) Decided(demands []node.Demand, verdict counter.Verdict) {
 	p.asking = false
+	d := p.waiting[p.context]
+	if d != nil {
+		delete(p.waiting, p.context)
+		d.waited, d.refused = p.now-d.request.Time, verdict == counter.Rejected
+		p.settled = append(p.settled, d)
+	}
 	if p.decided != nil {
-		p.decided(demands, verdict == counter.Rejected)
+		p.decided(demands, verdict == counter.Rejected, d)
 	}
 }
 
 // Measured implements filter.Observer.
 func (p *proxy) Measured(demand []node.Demand) {
 	if p.measured != nil {
-		p.measured(demand)
+		p.measured(demand, p.lastSettled())
 	}
+}
+
+// lastSettled is the request that a running tick has settled last; nil outside of ticks.
+func (p *proxy) lastSettled() *delayed {
+	if len(p.settled) == 0 {
+		return nil
+	}
+	return p.settled[len(p.settled)-1]
 }
 
 // Charged implements filter.Observer.
@@ -231,7 +313,10 @@ func (p *proxy) Now() int64 {
 }
 
 // SetTickPeriod implements proxywasm.Host.
-func (p *proxy) SetTickPeriod(uint32) {}
+func (p *proxy) SetTickPeriod(millis uint32) {
+	p.period = int64(millis) * 1e6
+	p.tickAt = p.now + p.period
+}
 
 // PluginConfiguration implements proxywasm.Host.
 func (p *proxy) PluginConfiguration() ([]byte, bool) { return p.document, true }
@@ -289,7 +374,11 @@ func (p *proxy) SetSharedData(key, value []byte, cas uint32) bool {
 }
 
 // SetContext implements proxywasm.Host.
-func (p *proxy) SetContext(uint32) {}
+func (p *proxy) SetContext(id uint32) {
+	if p.context = id; p.waiting[id] != nil {
+		p.request = &p.waiting[id].request
+	}
+}
 
 // ResumeRequest implements proxywasm.Host.
 func (p *proxy) ResumeRequest() {}

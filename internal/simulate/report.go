@@ -80,6 +80,12 @@ type RuleReport struct {
 	RefusedShare       float64 `json:"refused_share"`
 	RefusedByRule      uint64  `json:"refused_by_rule"`
 	RefusedByRuleShare float64 `json:"refused_by_rule_share"`
+	// Delayed are the requests that have waited for room, and have had it, of a rule that delays. Half of them
+	// waited for at most WaitP50Millis, and 99 of 100 for at most WaitP99Millis.
+	Delayed       uint64  `json:"delayed"`
+	DelayedShare  float64 `json:"delayed_share"`
+	WaitP50Millis int64   `json:"wait_p50_ms"`
+	WaitP99Millis int64   `json:"wait_p99_ms"`
 	// Keys are all that the rule has counted. RefusedKeys were refused at least one request by this
 	// rule.
 	Keys             uint64  `json:"keys"`
@@ -218,6 +224,11 @@ func (s *simulation) shortest() (width int64) {
 func (r *RuleReport) fill(rule *config.Rule, h *history, worst int) {
 	r.Requests, r.Refused, r.RefusedByRule, r.Keys = h.requests, h.refused, h.refusedBy, uint64(len(h.keys))
 	r.RefusedShare, r.RefusedByRuleShare = share(h.refused, h.requests), share(h.refusedBy, h.requests)
+	if n := len(h.waits); n > 0 {
+		slices.Sort(h.waits)
+		r.Delayed, r.DelayedShare = uint64(n), share(uint64(n), h.requests)
+		r.WaitP50Millis, r.WaitP99Millis = h.waits[(n-1)/2]/1e6, h.waits[(n-1)*99/100]/1e6
+	}
 	var refused []*key
 	for i := range h.keys {
 		if k := &h.keys[i]; k.refusedBy > 0 {
@@ -233,7 +244,7 @@ func (r *RuleReport) fill(rule *config.Rule, h *history, worst int) {
 	}
 	t := newTrial(h)
 	for i := range rule.Limits {
-		v := variant{limit: rule.Limits[i], countRejected: rule.CountRejected}
+		v := variant{limit: rule.Limits[i], countRejected: rule.CountRejected, delay: int64(rule.Delay), queue: rule.Queue}
 		v.limit.Ordinal = 0 // it is by itself
 		r.Limits = append(r.Limits, t.limit(v, h))
 	}

@@ -216,22 +216,24 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 	}
 	s.tells = s.decides
 	if slices.ContainsFunc(s.kept, func(i int) bool {
-		return s.config.Rules[i].CostOnResponse != nil || s.config.Rules[i].ChargeWhen != nil
+		r := &s.config.Rules[i]
+		return r.CostOnResponse != nil || r.ChargeWhen != nil || r.Delay != 0
 	}) {
-		// Only requests that pass are asked for their response's cost. Here all pass.
+		// Only requests that pass are asked for their response's cost, and those that wait are not decided as
+		// they come. Here all pass at once.
 		if document, err = s.document.limitless(s.kept); err != nil {
 			return nil, err
 		}
 		if s.tells, err = start(document); err != nil {
 			return nil, err
 		}
-		s.tells.decided = func(demands []node.Demand, _ bool) { s.note(demands) }
+		s.tells.decided = func(demands []node.Demand, _ bool, _ *delayed) { s.note(demands) }
 	}
-	s.decides.measured = func(demand []node.Demand) {
+	s.decides.measured = func(demand []node.Demand, waited *delayed) {
 		if s.tells == s.decides {
 			s.note(demand)
 		}
-		s.count(demand, false) // nobody is refused
+		s.count(demand, false, waited) // nobody is refused
 	}
 	s.tells.charged = func(rule int, hits int64) { s.rules[rule].charge(hits) }
 	for _, p := range [...]*proxy{s.decides, s.tells} {
@@ -240,11 +242,14 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		}
 		p.asks, p.answered = s.asked, s.answered
 	}
-	s.decides.decided = func(demands []node.Demand, refused bool) {
+	s.decides.decided = func(demands []node.Demand, refused bool, waited *delayed) {
 		if s.tells == s.decides {
 			s.note(demands)
 		}
-		s.count(demands, refused)
+		s.count(demands, refused, waited)
+		if waited != nil {
+			s.end(waited.request.Time, refused)
+		}
 	}
 	return s.decide, nil
 }
@@ -259,11 +264,17 @@ func (s *simulation) decide(r *accesslog.Request) {
 	if s.tells != s.decides {
 		s.tells.send(r)
 	}
-	refused := s.decides.send(r)
+	if refused, waits := s.decides.send(r); !waits {
+		s.end(r.Time, refused)
+	}
+}
+
+// end notes what has become of a request.
+func (s *simulation) end(at int64, refused bool) {
 	if refused {
 		s.refused++
 	}
-	s.timeline.add(r.Time, refused)
+	s.timeline.add(at, refused)
 }
 
 // note keeps what the current request asks of each rule.
@@ -293,12 +304,20 @@ func (s *simulation) answered(keys []int32) {
 	}
 }
 
-// count counts how a request was decided.
-func (s *simulation) count(demands []node.Demand, refused bool) {
+// count counts how a request was decided. Demands of a request that has waited have no keys.
+func (s *simulation) count(demands []node.Demand, refused bool, waited *delayed) {
 	for i := range demands {
 		d := &demands[i]
 		h := s.rules[d.Rule.Index]
-		k := h.find(d.Key)
+		var k *key
+		if waited == nil {
+			k = h.find(d.Key)
+		} else {
+			k = &h.keys[waited.keys[d.Rule.Index]]
+			if s.config.Rules[s.kept[d.Rule.Index]].Delay != 0 && !refused {
+				h.waits = append(h.waits, waited.waited)
+			}
+		}
 		h.requests++
 		k.requests++
 		if d.Verdict == counter.Rejected {

@@ -273,11 +273,11 @@ func TestJSON(t *testing.T) {
 	at := func(prefix string) string { return prefix + "." + strings.ReplaceAll(outcome, "P", prefix) }
 	want := "from logs logs.examples logs.examples.excerpt logs.examples.line logs.examples.problem logs.format logs.gzip logs.late logs.lines " +
 		"logs.most_behind_ms logs.name logs.out_of_order logs.requests logs.unreadable logs.without_request notes refused refused_share requests rules " +
-		"rules.keys rules.limits rules.limits.algorithm rules.limits.algorithms " + at("rules.limits.algorithms") + " rules.limits.curve " +
+		"rules.delayed rules.delayed_share rules.keys rules.limits rules.limits.algorithm rules.limits.algorithms " + at("rules.limits.algorithms") + " rules.limits.curve " +
 		strings.Replace(at("rules.limits.curve"), " rules.limits.curve.burst", "", 1) +
 		" rules.limits.least rules.limits.least.limit rules.limits.least.share rules.limits.limit rules.limits.window rules.missing rules.name " +
 		"rules.refused rules.refused_by_rule rules.refused_by_rule_share rules.refused_keys rules.refused_keys_share rules.refused_share rules.requests " +
-		"rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values timeline timeline.from timeline.refused timeline.requests timeline.seconds to"
+		"rules.wait_p50_ms rules.wait_p99_ms rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values timeline timeline.from timeline.refused timeline.requests timeline.seconds to"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -59,6 +59,10 @@ func (t *text) rule(r *RuleReport) {
 	t.line("\nrule %s", r.Name)
 	t.line("  requests   %s, refused %s (%s), by this rule %s (%s)", count(r.Requests), count(r.Refused), percent(r.RefusedShare),
 		count(r.RefusedByRule), percent(r.RefusedByRuleShare))
+	if r.Delayed > 0 {
+		t.line("  waited     %s (%s), half of them up to %v, 99 %% up to %v", count(r.Delayed), percent(r.DelayedShare),
+			time.Duration(r.WaitP50Millis)*time.Millisecond, time.Duration(r.WaitP99Millis)*time.Millisecond)
+	}
 	t.line("  keys       %s, refused something %s (%s)", count(r.Keys), count(r.RefusedKeys), percent(r.RefusedKeysShare))
 	if len(r.Worst) > 0 {
 		t.table("  refused\t of requests\t share\t key", func(row func(string, ...any)) {

@@ -16,6 +16,9 @@ import (
 type variant struct {
 	limit         window.Limit
 	countRejected bool
+	// delay is for how long a request waits for room, behind up to queue others; 0 for not at all.
+	delay int64
+	queue int
 }
 
 // outcome tells how much a variant would have refused.
@@ -30,6 +33,10 @@ type run struct {
 	refused uint64
 	// held are the requests that hold something of a limit of requests in flight.
 	held held
+	// lets are the times at which requests have room that wait for it. Nobody knows when a place comes back, so
+	// waiting are the requests themselves that wait for one.
+	lets    []int64
+	waiting []event
 }
 
 // begin forgets the key before. The state's memory stays.
@@ -37,6 +44,7 @@ func (r *run) begin(v *variant, index int) {
 	r.state.Reset()
 	r.variant, r.index, r.passed, r.refused = v, index, false, 0
 	r.held.places, r.held.ends = 0, r.held.ends[:0]
+	r.lets, r.waiting = r.lets[:0], r.waiting[:0]
 }
 
 // held are requests that hold places, the first that ends at the top of a heap.
@@ -69,16 +77,66 @@ func (h *held) Pop() any {
 func (r *run) replayHeld(events []event) {
 	for i := range events {
 		e := &events[i]
-		for len(r.held.ends) > 0 && r.held.ends[0].at <= e.at {
-			r.held.places -= heap.Pop(&r.held).(hold).cost
-		}
-		if room := r.limit.Max - min(r.limit.Max, r.held.places); r.limit.Max == 0 || e.cost > room {
+		r.passTime(e.at)
+		switch {
+		case len(r.waiting) == 0 && r.hold(e, e.at):
+		case r.delay > 0 && len(r.waiting) < r.queue && r.possible(e.cost):
+			r.waiting = append(r.waiting, *e)
+		default:
 			r.refused++
-			continue
 		}
-		r.held.places += e.cost
-		heap.Push(&r.held, hold{e.at + e.lasts, e.cost})
 	}
+}
+
+// passTime has requests end, and those that wait take their places.
+func (r *run) passTime(now int64) {
+	for len(r.held.ends) > 0 && r.held.ends[0].at <= now {
+		at := r.held.ends[0].at
+		r.held.places -= heap.Pop(&r.held).(hold).cost
+		for r.giveUp(at); len(r.waiting) > 0 && r.hold(&r.waiting[0], at); {
+			r.waiting = slices.Delete(r.waiting, 0, 1)
+		}
+	}
+	r.giveUp(now)
+}
+
+// giveUp refuses the requests that have waited for long enough.
+func (r *run) giveUp(now int64) {
+	for len(r.waiting) > 0 && r.waiting[0].at+r.delay < now {
+		r.waiting = slices.Delete(r.waiting, 0, 1)
+		r.refused++
+	}
+}
+
+// hold has a request hold its places from now on, unless there are too few.
+func (r *run) hold(e *event, now int64) (held bool) {
+	if room := r.limit.Max - min(r.limit.Max, r.held.places); r.limit.Max == 0 || e.cost > room {
+		return false
+	}
+	r.held.places += e.cost
+	heap.Push(&r.held, hold{now + e.lasts, e.cost})
+	return true
+}
+
+// wait reports whether a request has room, at once or after it has waited.
+func (r *run) wait(e *event) (passes bool) {
+	l, s := &r.limit, &r.state
+	due := 0
+	for due < len(r.lets) && r.lets[due] <= e.at {
+		due++
+	}
+	if r.lets = slices.Delete(r.lets, 0, due); len(r.lets) == 0 && l.Allows(s, e.cost) {
+		l.Count(s, e.cost)
+		return true
+	}
+	at, ok := l.FitsAt(s, e.cost)
+	if at = max(at, e.at); !ok || len(r.lets) >= r.queue || at-e.at > r.delay {
+		return false
+	}
+	l.Advance(s, at)
+	l.Count(s, e.cost)
+	r.lets = append(r.lets, at)
+	return true
 }
 
 func (r *run) replay(events []event) {
@@ -89,8 +147,12 @@ func (r *run) replay(events []event) {
 	}
 	for i := range events {
 		e := &events[i]
-		l.Advance(s, e.at)
+		l.Advance(s, max(e.at, s.Newest)) // requests that wait are counted ahead
 		switch {
+		case r.delay > 0 && !e.charge && !e.back:
+			if r.passed = r.wait(e); !r.passed {
+				r.refused++
+			}
 		case e.charge:
 			if r.passed {
 				l.Count(s, e.cost)
@@ -211,6 +273,9 @@ func (w *worker) replay(k *key, variants []variant) []run {
 		for i := range w.runs[:n] {
 			w.runs[i].replay(events)
 		}
+	}
+	for i := range w.runs[:n] {
+		w.runs[i].passTime(math.MaxInt64)
 	}
 	return w.runs[:n]
 }

@@ -28,6 +28,8 @@ const (
 	subBuckets
 	slidingLog
 	tokens
+	inFlight
+	queue
 	lanes
 )
 
@@ -40,11 +42,16 @@ func TestHit(t *testing.T) {
 	for range 11 {
 		p.click("#hit")
 	}
-	if got, want := p.passed(), slices.Repeat([]int{10}, lanes); !slices.Equal(got, want) {
+	want := slices.Repeat([]int{10}, lanes)
+	want[queue] = 1 // of the others ten wait
+	if got := p.passed(); !slices.Equal(got, want) {
 		t.Errorf("of 12 requests at once passed %v, want %v", got, want)
 	}
 	if got, want := p.text(".lane .status"), "refused"; got != want {
 		t.Errorf("the last one was %q", got)
+	}
+	if got, want := p.text(".lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next one goes on in 1.0\u00a0s."; got != want {
+		t.Errorf("the queue says %q, want %q", got, want)
 	}
 	// Without a pointer, as a screen reader does it.
 	p.run(`document.getElementById("hit").click()`)
@@ -133,7 +140,9 @@ func TestLimitAndWindow(t *testing.T) {
 	for range 5 {
 		p.click("#hit")
 	}
-	if got, want := p.passed(), slices.Repeat([]int{3}, lanes); !slices.Equal(got, want) {
+	want := slices.Repeat([]int{3}, lanes)
+	want[queue] = 1
+	if got := p.passed(); !slices.Equal(got, want) {
 		t.Errorf("of 5 requests at once passed %v, want %v", got, want)
 	}
 	for _, header := range []string{`ratelimit-policy: "fixed-window";q=3;w=2`, "retry-after: 2", "x-envoy-ratelimited: true", "HTTP/1.1 429"} {
@@ -143,7 +152,7 @@ func TestLimitAndWindow(t *testing.T) {
 	}
 	p.pass(2 * time.Second)
 	p.click("#hit")
-	want := []int{4, 4, 3, 4, 4, 4} // all of the window before counts at the beginning of one
+	want = []int{4, 4, 3, 4, 4, 4, 4, 4} // all of the window before counts at the beginning of one
 	if got := p.passed(); !slices.Equal(got, want) {
 		t.Errorf("a window later passed %v, want %v", got, want)
 	}
@@ -200,17 +209,17 @@ func TestPresets(t *testing.T) {
 	}{
 		// A token has come back between the bursts, and one while the second one came.
 		// The sliding window takes the first burst for spread over its window.
-		{"edge", 20 * time.Second, []int{20, 10, 11, 10, 10, 12}, []int{20, 10, 11, 10, 10, 12}},
+		{"edge", 20 * time.Second, []int{20, 10, 11, 10, 10, 12, 10, 12}, []int{20, 10, 11, 10, 10, 12, 10, 10}},
 		// The first request is of another window than the bursts, where windows are the clock's, and has
 		// left by the second burst in the others. The sliding window still counts a part of it.
-		{"two", 20 * time.Second, []int{11, 20, 10, 11, 11, 13}, []int{10, 19, 10, 10, 10, 12}},
+		{"two", 20 * time.Second, []int{11, 20, 10, 11, 11, 13, 11, 9}, []int{10, 19, 10, 10, 10, 12, 10, 8}},
 		// The second burst comes when the first one's sub-bucket leaves, in another window of the clock. The
 		// bucket of tokens has nine of ten again.
-		{"bucket", 25 * time.Second, []int{20, 10, 10, 20, 10, 19}, []int{20, 10, 10, 20, 10, 19}},
-		{"slow", 60 * time.Second, slices.Repeat([]int{30}, lanes), slices.Repeat([]int{5}, lanes)},
+		{"bucket", 25 * time.Second, []int{20, 10, 10, 20, 10, 19, 20, 15}, []int{20, 10, 10, 20, 10, 19, 10, 10}},
+		{"slow", 60 * time.Second, slices.Repeat([]int{30}, lanes), []int{5, 5, 5, 5, 5, 5, 2, 5}},
 		// A bucket lets its burst pass on top. The first request comes after a third of a second, and so
 		// the windows and buckets of the clock begin anew sooner than a window after it.
-		{"never", 60 * time.Second, []int{61, 60, 56, 61, 60, 69}, []int{11, 10, 10, 11, 10, 19}},
+		{"never", 60 * time.Second, []int{61, 60, 56, 61, 60, 69, 150, 60}, []int{11, 10, 10, 11, 10, 19, 10, 10}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p.t = t

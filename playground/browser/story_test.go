@@ -130,7 +130,7 @@ func TestEmbed(t *testing.T) {
 	t.Parallel()
 	p := open(t, site, look{width: 600, height: 500, theme: "light", path: "/?embed=sliding-log&limit=20#live"})
 	seen := value[[]string](p, `[...document.querySelectorAll("h1, h2, button, input, select, summary, a, canvas")].filter((e) => e.checkVisibility()).map((e) => e.tagName + " " + e.textContent)`)
-	if got := fmt.Sprint(seen); got != "[H1 Six ways to limit a rate H2 Sliding log CANVAS  A All lanes, in Weir’s playground]" {
+	if got := fmt.Sprint(seen); got != "[H1 Eight ways to limit requests H2 Sliding log CANVAS  A All lanes, in Weir’s playground]" {
 		t.Errorf("seen are %v", got)
 	}
 	if got := p.attribute("#whole", "href"); got != "./?limit=20&lane=sliding-log" {
@@ -179,23 +179,45 @@ const sentences = `(() => {
 	else { world.setRate(2.3 * limit / 10); }
 	clock.pause();
 	const w = world.window;
-	const all = world.lanes.map(() => ({ passed: [], first: 0, refused: 0, most: 0, strict: 0 }));
+	const flight = 6, queue = 7;
+	const all = world.lanes.map((_, i) => ({ passed: [], first: 0, refused: 0, most: 0, strict: 0, lets: [], token: 0, reach: i === flight ? w * 2 / 5 : w }));
 	let seen = 0;
+	// pass counts what has passed at a time, and goOn what waits in the queue until then.
+	const pass = (lane, at) => {
+		lane.passed.push(at);
+		while (lane.passed[lane.first] <= at - lane.reach) lane.first++;
+		lane.most = Math.max(lane.most, lane.passed.length - lane.first);
+	};
+	const goOn = (lane, until) => {
+		while (lane.lets[0] <= until) pass(lane, lane.lets.shift());
+	};
 	// count counts anew, by the times of what passed.
 	const count = (request, i) => {
-		const lane = all[i], { passed } = lane;
-		while (passed[lane.first] <= request.at - w) lane.first++;
-		if (request.passed >> i & 1) passed.push(request.at);
-		else {
-			lane.refused++;
-			if (passed.length - lane.first < limit) lane.strict++;
+		const lane = all[i];
+		goOn(lane, request.at);
+		let passes = request.passed >> i & 1;
+		if (i === queue) {
+			const at = Math.max(lane.token, request.at);
+			passes = lane.lets.length === 0 && at === request.at;
+			const waits = !passes && lane.lets.length < limit;
+			if (passes || waits) lane.token = at + w / limit;
+			if (waits) {
+				lane.lets.push(at);
+				return;
+			}
 		}
-		lane.most = Math.max(lane.most, passed.length - lane.first);
+		if (passes) pass(lane, request.at);
+		else {
+			while (lane.passed[lane.first] <= request.at - lane.reach) lane.first++;
+			lane.refused++;
+			if (lane.passed.length - lane.first < limit) lane.strict++;
+		}
 	};
 	while (world.now < until) {
 		clock.step(0.71e9);
 		for (const request of world.requests.slice(world.requests.length - (world.sent - seen))) all.forEach((_, i) => count(request, i));
 		seen = world.sent;
+		goOn(all[queue], world.now);
 		playground.draw();
 		document.querySelectorAll("#lanes > .lane").forEach((card, i) => {
 			const text = (selector) => card.querySelector(selector).textContent.replaceAll("\u00a0", " ");
@@ -203,14 +225,30 @@ const sentences = `(() => {
 			const { passed, refused, most, strict } = all[i];
 			const numbers = (sentence) => (sentence.match(/\d+(\.\d+)?/g) ?? []).map(Number);
 			const verdict = text(".verdict");
-			const want = seen === 0 ? [] : [most, limit, w / 1e9, ...(most <= limit && strict > 0 ? [strict] : [])];
+			const want = passed.length + refused === 0 ? [] : i === flight ? [most, limit] : [most, limit, w / 1e9, ...(most <= limit && strict > 0 ? [strict] : [])];
 			if (JSON.stringify(numbers(verdict)) !== JSON.stringify(want)) say("the verdict is " + want);
-			if (seen > 0 && verdict.startsWith("Kept") !== most <= limit) say("it is the other way round");
+			if (verdict && verdict.startsWith("Kept") !== most <= limit) say("it is the other way round");
 			if (text("dd.passed") !== "" + passed.length || text("dd.refused") !== "" + refused) say("the counts are others");
 			if (seen === 0) return;
 			const { remaining, quota, next } = world.look(i);
 			const just = text(".just");
 			const full = remaining === 0;
+			if (i === queue) {
+				const waiting = all[i].lets;
+				if (quota - remaining !== waiting.length) say(waiting.length + " wait");
+				if (waiting.length === 0 ? just !== "Nobody waits." : numbers(just)[0] !== waiting.length || numbers(just)[1] !== limit) say(waiting.length + " wait");
+				if (waiting.length > 0 && Math.abs(numbers(just).at(-1) - (waiting[0] - world.now) / 1e9) > 0.051) say("one goes on at " + waiting[0]);
+				if (full !== just.includes("full")) say(remaining + " have room");
+				if (most > limit) say("a queue is smooth");
+				return;
+			}
+			if (i === flight) {
+				const there = passed.filter((at) => at > world.now - w * 2 / 5).length;
+				if (numbers(just)[0] !== there || numbers(just)[1] !== limit || remaining !== limit - there) say(there + " are in flight");
+				if (full !== just.includes("One more passes")) say(remaining + " are left");
+				if (strict > 0) say("a place was free");
+				return;
+			}
 			if (just.startsWith("No window")) { if (remaining !== quota) say(remaining + " are left"); return; }
 			const n = numbers(just);
 			const kind = world.lanes.length > i && text("h2");

@@ -19,6 +19,7 @@ var (
 	// numbers and text are the results that the last call has left for the page to read.
 	numbers []float64
 	text    []byte
+	waits   int64
 )
 
 // unknown is the answer of functions about a lane that does not exist. It is no [window.Fault].
@@ -51,8 +52,38 @@ func set(i uint32, hits, width, buckets int64) uint32 {
 	return uint32(fault)
 }
 
-// hit sends a lane a request, and returns 1 if it is allowed, and 0 if not. The text is the response's
-// fields, one to a line.
+// traits tells of a lane: 1 if requests hold places until release, and 2 if they wait for room.
+//
+//go:wasmexport traits
+func traits(i uint32) (bits uint32) {
+	if int(i) >= len(lanes) {
+		return 0
+	}
+	if lane.Kinds[i].Holds {
+		bits |= 1
+	}
+	if lane.Kinds[i].Waits {
+		bits |= 2
+	}
+	return bits
+}
+
+// release ends the oldest request that holds a place of a lane.
+//
+//go:wasmexport release
+func release(i uint32, now int64) {
+	if l := find(i); l != nil {
+		l.Release(now)
+	}
+}
+
+// waitNanos is for how long the request waits that was sent last.
+//
+//go:wasmexport wait_nanos
+func waitNanos() int64 { return waits }
+
+// hit sends a lane a request, and returns 1 if it is allowed, at once or later, and 0 if not. The text is the
+// response's fields, one to a line.
 //
 //go:wasmexport hit
 func hit(i uint32, now int64) uint32 {
@@ -60,12 +91,12 @@ func hit(i uint32, now int64) uint32 {
 	if l == nil {
 		return unknown
 	}
-	allowed, response := l.Hit(now)
-	text = text[:0]
-	for _, f := range response {
+	o := l.Hit(now)
+	text, waits = text[:0], o.Wait
+	for _, f := range o.Response {
 		text = append(append(append(append(text, f.Name...), ": "...), f.Value...), '\n')
 	}
-	if allowed {
+	if o.Allowed {
 		return 1
 	}
 	return 0

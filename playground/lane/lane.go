@@ -14,23 +14,30 @@ import (
 type Kind struct {
 	// Name is the rule's in the header fields.
 	Name string
+	// Holds says that a request holds a place until [Lane.Release]. Waits says that a request waits for room. The
+	// limit is also the most that wait.
+	Holds, Waits bool
 	// limit is of so many hits per window.
 	limit func(hits uint64, width int64, buckets int64) window.Limit
 }
 
 // Kinds are all lanes, in the order of the page.
 var Kinds = [...]Kind{
-	{"fixed-window", of(window.FixedWindow)},
-	{"first-hit", of(window.FirstHitWindow)},
-	{"sliding-window", of(window.SlidingWindow)},
-	{"sub-buckets", func(hits uint64, width, buckets int64) window.Limit {
+	{Name: "fixed-window", limit: of(window.FixedWindow)},
+	{Name: "first-hit", limit: of(window.FirstHitWindow)},
+	{Name: "sliding-window", limit: of(window.SlidingWindow)},
+	{Name: "sub-buckets", limit: func(hits uint64, width, buckets int64) window.Limit {
 		return window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: width, Precision: width / max(buckets, 1)}, Max: hits}
 	}},
-	{"sliding-log", func(hits uint64, width, _ int64) window.Limit {
+	{Name: "sliding-log", limit: func(hits uint64, width, _ int64) window.Limit {
 		return window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: width, Precision: window.LogPrecision}, Max: hits}
 	}},
-	{"token-bucket", func(hits uint64, width, _ int64) window.Limit {
+	{Name: "token-bucket", limit: func(hits uint64, width, _ int64) window.Limit {
 		return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: width}, Max: hits, Burst: hits}
+	}},
+	{Name: "in-flight", Holds: true, limit: func(hits uint64, _, _ int64) window.Limit { return window.NewInFlight(hits) }},
+	{Name: "queue", Waits: true, limit: func(hits uint64, width, _ int64) window.Limit {
+		return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: width}, Max: hits, Burst: 1}
 	}},
 }
 
@@ -43,18 +50,33 @@ func of(kind window.Kind) func(uint64, int64, int64) window.Limit {
 // Lane is a rule with one limit, and the counter of one key. It is not safe for concurrent use. The
 // zero value is of no use: see [New].
 type Lane struct {
+	kind  Kind
 	limit window.Limit
 	rule  fields.Rule
 	kept  []byte // the counter, as in shared data; empty before the first hit
 	state window.State
 	list  fields.List
+	// held are the buckets of the places that requests hold, the oldest first.
+	held []uint64
+	// lets are the times at which waiting requests go on, and ahead is the counter as of the last.
+	lets  []int64
+	ahead []byte
+}
+
+// Outcome says whether a request passes, and when.
+type Outcome struct {
+	Allowed bool
+	// Wait is in how many nanoseconds an allowed request goes on.
+	Wait int64
+	// Response has the fields of the response, until the next call.
+	Response []fields.Field
 }
 
 // New returns a lane of a kind that has seen no hit. The limit is in hits per window, the window's
 // width in nanoseconds; buckets is how many sub-buckets a window has, of the kind that has some.
 // Unless the fault is [window.Sound], the lane is nil.
 func New(kind Kind, hits uint64, width, buckets int64) (*Lane, window.Fault) {
-	l := &Lane{limit: kind.limit(hits, width, buckets)}
+	l := &Lane{kind: kind, limit: kind.limit(hits, width, buckets)}
 	if fault := l.limit.Fault(); fault != window.Sound {
 		return nil, fault
 	}
@@ -62,40 +84,81 @@ func New(kind Kind, hits uint64, width, buckets int64) (*Lane, window.Fault) {
 	return l, window.Sound
 }
 
-// Hit decides a request of one hit at a time in Unix nanoseconds, and counts it if it is allowed.
-// Times don't go back.
-// The fields are those of the response, until the next call.
-func (l *Lane) Hit(now int64) (allowed bool, response []fields.Field) {
+// Hit decides a request of one hit at a time in Unix nanoseconds, and counts it if it is allowed. Times don't
+// go back.
+func (l *Lane) Hit(now int64) Outcome {
 	l.advance(now)
 	s := &l.state
-	if allowed = l.limit.Allows(s, 1); allowed {
+	o := Outcome{Allowed: len(l.lets) == 0 && l.limit.Allows(s, 1)}
+	if o.Allowed {
 		l.limit.Count(s, 1)
 		l.kept = l.limit.AppendState(l.kept[:0], s, false)
+		l.ahead = append(l.ahead[:0], l.kept...)
+		if l.kind.Holds {
+			l.held = append(l.held, l.limit.Number(s))
+		}
+	} else if l.kind.Waits && uint64(len(l.lets)) < l.limit.Max {
+		o.Allowed, o.Wait = true, l.wait()-now
 	}
-	l.list.Begin(fields.Seconds, now)
+	l.list.Begin(fields.Seconds, now+o.Wait)
 	l.list.Rule(&l.rule, fields.All)
-	l.list.Limit(l.limit.Standing(s, now))
+	l.list.Limit(l.limit.Standing(s, now+o.Wait))
 	l.list.End()
-	if !allowed {
+	switch {
+	case !o.Allowed:
 		at, ok := l.limit.FitsAt(s, 1)
 		l.list.Refuse(fields.All, at, ok)
+	case o.Wait > 0:
+		l.list.Delayed(o.Wait)
 	}
-	return allowed, l.list.Fields()
+	o.Response = l.list.Fields()
+	return o
 }
 
-// advance reads the counter, and brings it to the present.
-func (l *Lane) advance(now int64) {
-	if window.DecodeState(l.kept, &l.state) == 0 {
-		l.state.Reset()
+// wait has a request wait behind the others, and returns when it goes on. The state is as of then.
+func (l *Lane) wait() (at int64) {
+	s := &l.state
+	window.DecodeState(l.ahead, s)
+	at, _ = l.limit.FitsAt(s, 1)
+	l.limit.Advance(s, at)
+	l.limit.Count(s, 1)
+	l.ahead = l.limit.AppendState(l.ahead[:0], s, false)
+	l.lets = append(l.lets, at)
+	return at
+}
+
+// Release gives back the place of the request that has held one for longest.
+func (l *Lane) Release(now int64) {
+	if len(l.held) == 0 {
+		return
 	}
-	l.limit.Advance(&l.state, now)
+	l.advance(now)
+	l.limit.GiveBack(&l.state, l.held[0], 1)
+	l.kept = l.limit.AppendState(l.kept[:0], &l.state, false)
+	l.held = append(l.held[:0], l.held[1:]...)
+}
+
+// advance reads the counter, and brings it to the present. Waiting requests go on that have room by then.
+func (l *Lane) advance(now int64) {
+	s := &l.state
+	if window.DecodeState(l.kept, s) == 0 {
+		s.Reset()
+	}
+	for len(l.lets) > 0 && l.lets[0] <= now {
+		l.limit.Advance(s, l.lets[0])
+		l.limit.Count(s, 1)
+		l.kept = l.limit.AppendState(l.kept[:0], s, false)
+		l.lets = append(l.lets[:0], l.lets[1:]...)
+	}
+	l.limit.Advance(s, now)
 }
 
 // View holds what a lane knows at a time, for a picture of it. Ages are in nanoseconds before that
 // time.
 type View struct {
 	window.Standing
-	// Quota is the most hits that pass at once.
+	// Quota is the most hits that pass at once. In a lane that waits, Quota is the most requests that
+	// wait, Remaining how many more may, and Next when the first goes on.
 	Quota uint64
 	// Used is how much of the quota is taken; of a sliding window the rate, which has fractions.
 	Used float64
@@ -131,6 +194,13 @@ func (l *Lane) Look(now int64, v *View) {
 		Buckets:  v.Buckets[:0],
 		Size:     len(l.kept),
 	}
+	if l.kind.Waits {
+		v.Quota = l.limit.Max
+		v.Remaining = v.Quota - uint64(len(l.lets))
+		if len(l.lets) > 0 {
+			v.Next = l.lets[0] - now
+		}
+	}
 	v.Used = float64(v.Quota - v.Remaining)
 	switch kind := l.limit.Kind; {
 	case kind.Clocked():
@@ -138,7 +208,7 @@ func (l *Lane) Look(now int64, v *View) {
 		if kind == window.SlidingWindow {
 			v.Used = l.limit.Rate(s)
 		}
-	case kind.Started() && v.Current > 0:
+	case kind.Started() && v.Current > 0 && !l.kind.Waits:
 		v.Age = s.Newest - s.Start
 	}
 	for i := range s.Buckets {

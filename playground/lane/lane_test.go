@@ -54,7 +54,7 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s: before the first hit %+v", test.name, v)
 		}
 		for _, at := range []int64{9 * second, 12*second + 5e8, 12*second + 5e8} {
-			if allowed, _ := l.Hit(start + at); !allowed {
+			if !l.Hit(start + at).Allowed {
 				t.Errorf("%s: refused", test.name)
 			}
 		}
@@ -91,5 +91,76 @@ func TestFaults(t *testing.T) {
 		if l, fault := lane.New(lane.Kinds[test.kind], test.hits, test.width, test.buckets); fault != test.want || l != nil {
 			t.Errorf("%+v: fault %d", test, fault)
 		}
+	}
+}
+
+// has reports whether a response has a field of a value.
+func has(o lane.Outcome, name, value string) bool {
+	for _, f := range o.Response {
+		if f.Name == name && string(f.Value) == value {
+			return true
+		}
+	}
+	return false
+}
+
+// Requests hold places until they end, the oldest first.
+func TestPlaces(t *testing.T) {
+	l := of(t, "in-flight", 2)
+	var v lane.View
+	look := func(at int64, used float64) {
+		t.Helper()
+		if l.Look(start+at, &v); v.Used != used || v.Quota != 2 || v.Remaining != 2-uint64(used) || v.Age != -1 {
+			t.Errorf("after %d s: %+v", at/second, v)
+		}
+	}
+	if !l.Hit(start).Allowed || !l.Hit(start+5*second).Allowed {
+		t.Error("a request within the limit is refused")
+	}
+	look(5*second, 2)
+	if o := l.Hit(start + 6*second); o.Allowed || !has(o, "retry-after", "1") {
+		t.Errorf("above the limit: %+v", o)
+	}
+	l.Release(start + 7*second)
+	look(7*second, 1)
+	if !l.Hit(start+7*second).Allowed || l.Hit(start+7*second).Allowed {
+		t.Error("want a place for a single request")
+	}
+	for range 3 { // the last one holds nothing
+		l.Release(start + 8*second)
+	}
+	look(8*second, 0)
+}
+
+// Requests wait for their turn, one each 2.5 s, and up to four of them. The response tells when they go on.
+func TestQueue(t *testing.T) {
+	l := of(t, "queue", 4)
+	var v lane.View
+	for i := range int64(5) {
+		if o := l.Hit(start + i); !o.Allowed || i > 0 && o.Wait != i*25e8-i || has(o, "x-ratelimit-delayed", "") {
+			t.Errorf("request %d: %+v", i, o)
+		} else if i == 2 && !has(o, "x-ratelimit-delayed", "5000") {
+			t.Errorf("request %d: %s", i, o.Response)
+		}
+	}
+	if o := l.Hit(start + 10); o.Allowed || !has(o, "retry-after", "3") {
+		t.Errorf("the queue is full: %+v", o)
+	}
+	for _, c := range []struct {
+		at, next int64
+		used     float64
+	}{{10, 25e8 - 10, 4}, {25e8, 25e8, 3}, {99e8, 1e8, 1}} {
+		if l.Look(start+c.at, &v); v.Used != c.used || v.Quota != 4 || v.Next != c.next || v.Age != -1 {
+			t.Errorf("after %d ns: %+v", c.at, v)
+		}
+	}
+	if l.Look(start+100e8, &v); v.Used != 0 || v.Remaining != 4 {
+		t.Errorf("when all have gone on: %+v", v)
+	}
+	if o := l.Hit(start + 101e8); !o.Allowed || o.Wait != 24e8 {
+		t.Errorf("before the next token: %+v", o)
+	}
+	if o := l.Hit(start + 900e8); !o.Allowed || o.Wait != 0 {
+		t.Errorf("after a pause: %+v", o)
 	}
 }

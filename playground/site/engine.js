@@ -64,11 +64,23 @@ class Engine {
     if (fault !== 0) throw new RangeError(`a limit of ${limit} in ${windowNanos} ns has the fault ${fault}`);
   }
 
-  // hit sends a request. headers are the response's, one to a line.
+  // traits are whether a lane's requests hold places until release, and whether they wait for room.
+  traits(lane) {
+    const bits = this.#exports.traits(lane);
+    return { holds: (bits & 1) !== 0, waits: (bits & 2) !== 0 };
+  }
+
+  // release ends the oldest request that holds a place.
+  release(lane, now) {
+    this.#exports.release(lane, now);
+  }
+
+  // hit sends a request. headers are the response's, one to a line, and wait is in how many nanoseconds an
+  // allowed request goes on.
   hit(lane, now) {
     const allowed = this.#exports.hit(lane, now) === 1;
     const bytes = new Uint8Array(this.#exports.memory.buffer, this.#exports.text_at(), this.#exports.text_length());
-    return { allowed, headers: this.#text.decode(bytes) };
+    return { allowed, wait: Number(this.#exports.wait_nanos()), headers: this.#text.decode(bytes) };
   }
 
   // look is what a lane knows, see View of package lane. Times are in nanoseconds.

@@ -1,8 +1,8 @@
-import { second } from "./world.js";
+import { lasts, second } from "./world.js";
 
 // What the page says of each lane, in the order of package lane. name is the kind's there, draws is how
-// its counter is drawn, does what the algorithm does, and just how it stands. chapter is its part of the
-// story: what to try is a preset, and of whom is told has a link in docs/playground.md.
+// its counter is drawn, does what the algorithm does, and just how it stands. verdict and mostOf are of a lane
+// that has another limit than one of a window. chapter is its part of the story: what to try is a preset, and of whom is told has a link in docs/playground.md.
 
 const seconds = (nanos) => `${Math.max(0, nanos / second).toFixed(1)}\u00a0s`;
 
@@ -125,6 +125,44 @@ export const lanes = [
       try: "never",
       users: "Stripe, AWS API Gateway, and Envoy’s local rate limit.",
       not: "People are to read their quota off a clock.",
+    },
+  },
+  {
+    name: "in-flight",
+    title: "In flight",
+    draws: "flight",
+    does: ({ window, limit }) => `Lets ${limit} requests be there at the same time. Here each one lasts ${lasts(window) / second} s. The curve is how many are there.`,
+    just: (view) => {
+      const sum = `${view.used} of ${view.quota} are in flight.`;
+      return view.remaining > 0 ? sum : `${sum} One more passes when one of them ends.`;
+    },
+    verdict: ({ passed, refused, most }, { limit }) =>
+      passed + refused === 0 ? "" : most > limit ? `Not kept: ${most} of ${limit} have been in flight at once.` : `Kept: at most ${most} of ${limit} have been in flight at once.`,
+    mostOf: () => "Most at once",
+    chapter: {
+      question: "What if requests are slow, and not many?",
+      answer: "A place is free again when a request has ended, however long that takes. So the limit follows what the upstream can do at once, and no clock.",
+      try: "never",
+      users: "nginx’s limit_conn, and Traefik’s InFlightReq.",
+      not: "Requests are short, and too many of them come in a minute.",
+    },
+  },
+  {
+    name: "queue",
+    title: "Queue",
+    draws: "queue",
+    does: ({ window, limit }) => `Lets a request go on every ${(window / limit / second).toFixed(2)} s. Up to ${limit} wait for their turn.`,
+    just: (view) => {
+      if (view.used === 0) return "Nobody waits.";
+      const sum = `${view.used} of ${view.quota} wait. The next one goes on in ${seconds(view.next)}.`;
+      return view.remaining > 0 ? sum : `The queue is full: ${sum}`;
+    },
+    chapter: {
+      question: "Must a burst be refused?",
+      answer: "The requests of a burst wait, and go on evenly, in the order of their coming. Only those are refused for which the queue has no room. Nobody behind it sees the burst.",
+      try: "edge",
+      users: "nginx’s limit_req with a burst and without nodelay.",
+      not: "Clients give up before their turn comes.",
     },
   },
 ];

@@ -144,7 +144,7 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
     step.push([px, step.at(-1)[1]], [px, bottom - hits * unit]);
   };
   while (first < times.length) {
-    const leaves = times[first] + world.window;
+    const leaves = times[first] + lane.reach;
     if (times[last] === leaves) {
       first++;
       last++;
@@ -201,19 +201,20 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   c.font = plain;
 }
 
-// drawRequests draws what passed upwards and what was refused downwards.
+// drawRequests draws what passed upwards and what was refused downwards. What waits is paler.
 function drawRequests({ c, colors, world, width, x }, number) {
   const middle = requests.top + 16;
   line(c, colors.rule, 0, middle + 0.5, width, middle + 0.5);
   const bit = 1 << number;
-  for (const passed of [false, true]) {
-    c.fillStyle = passed ? colors.passed : colors.refused;
+  const become = (request) => (request.passed & bit ? "passed" : request.waits & bit ? "passed-soft" : "refused");
+  for (const color of ["refused", "passed-soft", "passed"]) {
+    c.fillStyle = colors[color];
     c.beginPath();
     for (const request of world.requests) {
       const px = x(request.at);
-      if (px < -2 || ((request.passed & bit) !== 0) !== passed) continue;
-      if (passed) c.rect(px - 1, middle - 13, 2, 12);
-      else c.rect(px - 1, middle + 3, 2, 8);
+      if (px < -2 || become(request) !== color) continue;
+      if (color === "refused") c.rect(px - 1, middle + 3, 2, 8);
+      else c.rect(px - 1, middle - 13, 2, 12);
     }
     c.fill();
   }
@@ -338,6 +339,38 @@ const counters = {
       const wait = (world.window - oldest.age) / second;
       say(scene, `leaves in ${wait.toFixed(1)} s`, px + 8, counter.top + 10);
     }
+  },
+
+  // A place after the other is taken: each bar is a request, for as long as it lasts.
+  flight({ c, colors, world, lane, x }) {
+    const each = counter.height / world.limit;
+    const before = lane.passed - lane.times.length;
+    lane.times.forEach((at, i) => {
+      const there = at + lane.reach > world.now;
+      const top = floor - (((before + i) % world.limit) + 1) * each;
+      box(c, there ? colors.passed : colors["passed-soft"], x(at), top, x(at + lane.reach) - x(at) - 1, Math.max(each - 1, 0.8), 1);
+    });
+  },
+
+  // The line of those that wait gets longer with each that comes, and shorter with each that goes on.
+  queue(scene) {
+    const { c, colors, world, lane, view, now, x } = scene;
+    const steps = lane.queued.flatMap(({ at, until }) => [[at, 1], [until, -1]]).filter(([at]) => at <= world.now).sort((a, b) => a[0] - b[0]);
+    let waiting = 0;
+    c.beginPath();
+    c.moveTo(x(scene.from), floor);
+    for (const [at, more] of steps) {
+      c.lineTo(x(at), floor - level(waiting, world.limit));
+      waiting += more;
+      c.lineTo(x(at), floor - level(waiting, world.limit));
+    }
+    c.lineTo(now, floor - level(waiting, world.limit));
+    c.lineTo(now, floor);
+    c.fillStyle = colors["passed-soft"];
+    c.fill();
+    c.strokeStyle = colors.passed;
+    c.stroke();
+    if (view.used > 0) say(scene, `${view.used} wait, the next for ${(view.next / second).toFixed(1)} s`, now - 6, counter.top - 5, { align: "right" });
   },
 
   tokens(scene) {

@@ -324,19 +324,19 @@ class LaneView {
     const { last } = lane;
     const parts = this.#parts;
     this.#set(parts.does, this.#kind.does(world));
-    this.#set(parts.verdict, verdict(lane, world));
+    this.#set(parts.verdict, (this.#kind.verdict ?? verdict)(lane, world));
     parts.verdict.classList.toggle("over", lane.most > world.limit);
     this.#set(parts.just, last ? this.#kind.just(view, world) : "No request has come yet.");
     this.#set(parts.passed, `${lane.passed}`);
     this.#set(parts.refused, `${lane.refused}`);
-    this.#set(parts.mostOf, `Most in any ${world.window / second} s`);
+    this.#set(parts.mostOf, this.#kind.mostOf?.() ?? `Most in any ${world.window / second} s`);
     this.#set(parts.most, `${lane.most} of ${world.limit}`);
     parts.most.classList.toggle("over", lane.most > world.limit);
     this.#set(parts.size, `${view.size} bytes`);
-    this.#set(parts.status, last ? (last.allowed ? "passed" : "refused") : "");
+    this.#set(parts.status, last ? (last.waits ? "waits" : last.allowed ? "passed" : "refused") : "");
     parts.status.className = `status ${parts.status.textContent}`;
     const line = last?.allowed ? "HTTP/1.1 200 OK" : "HTTP/1.1 429 Too Many Requests";
-    this.#set(parts.headers, last ? `${line}\n${last.headers}` : "No request has come yet.");
+    this.#set(parts.headers, !last ? "No request has come yet." : last.waits ? "The request waits: it has no response yet." : `${line}\n${last.headers}`);
   }
 
   // set changes a text only where it differs, so that nothing is laid out in vain.

@@ -8,6 +8,9 @@ export const span = 2.4;
 
 export const second = 1e9;
 
+// lasts is for how long a request holds its place in a lane whose requests do.
+export const lasts = (window) => (window * 2) / 5;
+
 // World sends requests to all lanes, and remembers what became of them. Times are in nanoseconds since
 // the world began, whole numbers: what is exactly a window old is so in the page too.
 export class World {
@@ -38,7 +41,8 @@ export class World {
     this.most = 0; // that any lane has let pass in any window
     this.lanes = Array.from({ length: this.#engine.lanes }, (_, i) => {
       this.#engine.set(i, this.limit, BigInt(this.window), subBuckets);
-      return new Lane();
+      const { holds } = this.#engine.traits(i);
+      return new Lane(holds, holds ? lasts(this.window) : this.window);
     });
     this.setRate(this.rate);
   }
@@ -85,7 +89,12 @@ export class World {
     for (;;) {
       const script = this.#script.at(-1) ?? Infinity;
       const at = Math.min(script, this.#steady, this.#held);
-      if (at > until) break;
+      const later = Math.min(...this.lanes.map((lane) => lane.later()));
+      if (Math.min(at, later) > until) break;
+      if (later <= at) {
+        this.#later(later);
+        continue;
+      }
       if (at === script) this.#script.pop();
       else if (at === this.#steady) {
         this.#count++;
@@ -106,14 +115,42 @@ export class World {
     return epoch + BigInt(at);
   }
 
+  // later has requests end, and others go on that have waited.
+  #later(at) {
+    this.now = at;
+    this.lanes.forEach((lane, i) => {
+      if (lane.later() !== at) return;
+      if (lane.ends.length > 0) {
+        lane.ends.shift();
+        this.#engine.release(i, this.#nanos(at));
+        return;
+      }
+      const { request, headers } = lane.lets.shift();
+      request.waits &= ~(1 << i);
+      request.passed |= 1 << i;
+      this.#note(i, at, true, headers);
+    });
+  }
+
+  #note(i, at, allowed, headers) {
+    const lane = this.lanes[i];
+    lane.note(at, allowed, headers, this, allowed ? this.look(i) : null);
+    if (allowed && lane.holds) lane.ends.push(at + lane.reach);
+    this.most = Math.max(this.most, lane.most);
+  }
+
   #request(at) {
     this.now = at;
-    const request = { at, passed: 0 };
+    const request = { at, passed: 0, waits: 0 };
     for (let i = 0; i < this.lanes.length; i++) {
-      const { allowed, headers } = this.#engine.hit(i, this.#nanos(at));
+      const { allowed, wait, headers } = this.#engine.hit(i, this.#nanos(at));
+      if (wait > 0) {
+        request.waits |= 1 << i;
+        this.lanes[i].wait(at, at + wait, request, headers);
+        continue;
+      }
       if (allowed) request.passed |= 1 << i;
-      this.lanes[i].note(at, allowed, headers, this, allowed ? this.look(i) : null);
-      this.most = Math.max(this.most, this.lanes[i].most);
+      this.#note(i, at, allowed, headers);
     }
     this.requests.push(request);
     this.sent++;
@@ -133,22 +170,43 @@ class Lane {
   refused = 0;
   strict = 0; // of those refused, how many came when less than the limit had passed in the window before
   most = 0; // that passed in any window
-  last = null; // {at, allowed, headers}
+  last = null; // {at, allowed, headers}, or {at, waits}
+  ends = []; // when requests end that hold places
+  lets = []; // requests that wait: {at, request, headers}, at which they go on
+  queued = []; // those of the time shown: {at, until}
   times = []; // of what passed, of the time shown and a window before
   windows = []; // that hits have counted in: {start, hits}
   levels = []; // of the bucket, after each hit: {at, left, next}
   #oldest = 0; // of times, in the window that ends with the last
 
-  note(at, allowed, headers, { window, limit }, view) {
+  // What has passed counts for so long: for a window, or for as long as requests hold their places.
+  constructor(holds, reach) {
+    this.holds = holds;
+    this.reach = reach;
+  }
+
+  // later is when something happens next that no request brings.
+  later() {
+    return Math.min(this.ends[0] ?? Infinity, this.lets[0]?.at ?? Infinity);
+  }
+
+  // wait has a request wait.
+  wait(at, until, request, headers) {
+    this.last = { at, waits: true };
+    this.lets.push({ at: until, request, headers });
+    this.queued.push({ at, until });
+  }
+
+  note(at, allowed, headers, { limit }, view) {
     this.last = { at, allowed, headers };
     if (!allowed) {
       this.refused++;
-      if (this.#within(at, window) < limit) this.strict++;
+      if (this.#within(at) < limit) this.strict++;
       return;
     }
     this.passed++;
     this.times.push(at);
-    this.most = Math.max(this.most, this.#within(at, window));
+    this.most = Math.max(this.most, this.#within(at));
     this.levels.push({ at, left: view.remaining, next: view.next });
     if (view.age < 0) return;
     const start = at - view.age;
@@ -158,8 +216,8 @@ class Lane {
   }
 
   // within is how many have passed in the window that ends at a time, which is not before the last one.
-  #within(at, window) {
-    while (this.times[this.#oldest] <= at - window) this.#oldest++;
+  #within(at) {
+    while (this.times[this.#oldest] <= at - this.reach) this.#oldest++;
     return this.times.length - this.#oldest;
   }
 
@@ -168,6 +226,7 @@ class Lane {
     this.#oldest = Math.max(this.#oldest, 0);
     drop(this.windows, (w) => w.start < before);
     drop(this.levels, (l) => l.at < before);
+    drop(this.queued, (q) => q.until < before);
   }
 }
 
