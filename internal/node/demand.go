@@ -38,6 +38,9 @@ type Saved struct {
 	// Over says that the rule marks, and has had no room for the request. That passes if the others have
 	// room.
 	Over bool
+	// Model is what the hits are for, in what the backend is told that the key has used: the entry of a price
+	// list, or empty.
+	Model string
 
 	address sharedata.Address
 	id      [16]byte // see keys.identity; 0 if it is not known

@@ -15,7 +15,7 @@ const (
 	MaxUsedRows = MaxItems
 	MaxUsed     = 64 << 10
 	// MaxUsedModel is the length of a model's longest name.
-	MaxUsedModel = 128
+	MaxUsedModel = 256
 	// MaxUsedDay is the last day that anybody can name, in the year 2400.
 	MaxUsedDay = 157_000
 )
