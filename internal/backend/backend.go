@@ -52,8 +52,8 @@ type Reply struct {
 	Items int
 	// Written says that the store had to write: the push was no read, and not applied before.
 	Written bool
-	// Used is what keys have used, if the push told that and it was counted, and Folded is how many of its rows were
-	// counted together with others.
+	// Used is not nil if the push told of usage that was counted. Folded is how many of its rows were counted
+	// together with others.
 	Used   *wire.Used
 	Folded int
 }

@@ -24,10 +24,10 @@ const (
 	namedKeys = 1024
 )
 
-// accounts are what keys have used that the backend has yet to hear of: of rules that reveal names. They
-// are by the day of a request, whose reservation is put right on that day. What nobody has answered is
-// sent again. One message is on its way at a time, so that a backend knows by its number whether it has
-// counted it.
+// accounts have the hits of keys that the backend has yet to hear of as used: of rules that reveal names. They
+// are by the day of a request, whose reservation is put right on that day. A message without an answer is
+// sent again. A single message is on its way at a time, so that a backend knows by its number whether it
+// has counted it.
 type accounts struct {
 	tallies  *Tallies
 	link     *link
@@ -52,12 +52,13 @@ type accounts struct {
 	label, budget []byte
 }
 
-// accountedRule is what is to be known of a rule.
+// accountedRule has the parts of a rule that accounts need.
 type accountedRule struct {
 	name string
 	// accounted says that it is to be told what its keys use.
 	accounted bool
-	// calendar says when days begin; nil for those of UTC. limit is the one that is the budget, -1 if none is.
+	// calendar says when days begin; nil for those of UTC. limit is the place of the limit that is the budget, -1
+	// if none is.
 	calendar window.Calendar
 	limit    int
 	// quarter and day are those of the last time that was asked for.
@@ -65,7 +66,7 @@ type accountedRule struct {
 	day     uint32
 }
 
-// accountKey is what an account is of. The id is zero for all keys that found no room.
+// accountKey names an account. The id is zero for all keys that found no room.
 type accountKey struct {
 	rule  uint16
 	day   uint32
@@ -230,7 +231,7 @@ func (a *accounts) tell(all bool) {
 	waits := false
 	for i := len(a.sent) - 1; i >= 0; i-- {
 		m := a.sent[i]
-		if ago := now - m.sentAt; m.state == sent && (ago > a.link.timeout+longestPause || ago < -longestPause) {
+		if ago := now - m.sentAt; m.onWay && (ago > a.link.timeout+longestPause || ago < -longestPause) {
 			a.fail(m)
 		}
 		if now-m.since > accountsFor {
@@ -238,7 +239,7 @@ func (a *accounts) tell(all bool) {
 			a.drop(i)
 			continue
 		}
-		if m.state == failed && (all || now >= m.retryAt || m.retryAt-now > 2*longestPause) {
+		if !m.onWay && (all || now >= m.retryAt || m.retryAt-now > 2*longestPause) {
 			a.post(m)
 		}
 		waits = waits || m.sender == a.sender
@@ -300,7 +301,7 @@ func (a *accounts) appendRow(dst []byte, of *account) []byte {
 }
 
 func (a *accounts) post(m *usedMessage) {
-	m.state, m.sentAt = sent, a.link.hostNow()
+	m.onWay, m.sentAt = true, a.link.hostNow()
 	if !a.link.host.Send(m.body, Ticket{used: m, sender: m.sender, sequence: m.sequence}) {
 		a.fail(m)
 	}
@@ -311,7 +312,7 @@ func (a *accounts) post(m *usedMessage) {
 func (a *accounts) fail(m *usedMessage) {
 	pause := min(shortestPause<<min(m.failures, 10), longestPause)
 	m.failures++
-	m.state, m.retryAt = failed, a.link.hostNow()+a.link.random.around(pause)
+	m.onWay, m.retryAt = false, a.link.hostNow()+a.link.random.around(pause)
 }
 
 // answered takes in what became of a message.
@@ -324,7 +325,7 @@ func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) {
 		switch {
 		case outcome == PushAnswered && wire.AnswersUsed(answer, m.sequence):
 			a.drop(i)
-		case m.state == sent:
+		case m.onWay:
 			a.fail(m)
 		}
 		return
@@ -345,7 +346,7 @@ func (a *accounts) unfinished() bool { return len(a.list)+len(a.sent) > 0 }
 // messages are sent again, as they are.
 func (a *accounts) inherit(from *accounts) {
 	for _, m := range from.sent {
-		m.state, m.retryAt = failed, 0
+		m.onWay, m.retryAt = false, 0
 		a.sent = append(a.sent, m)
 	}
 	for i := range from.list {

@@ -21,7 +21,7 @@ func revealing(limits ...window.Limit) fakeRule {
 	return r
 }
 
-// used is what the backend knows that keys have used: by rule, name, model and day.
+// used asks the backend how much keys have used: by rule, name, model and day.
 func (w *world) used() (all map[string]int64) {
 	w.t.Helper()
 	all = map[string]int64{}
@@ -57,8 +57,8 @@ func (w *world) wantUsed(want map[string]int64) {
 	}
 }
 
-// What passes is told by key and day. What is refused is not, and a charge counts on the day of its
-// request with what it has cost in the end.
+// Hits that pass are told by key and day, and no others. A charge counts on the day of its request with
+// its cost in the end.
 func TestUsed(t *testing.T) {
 	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
 	f := w.nodes[0]
@@ -254,7 +254,7 @@ func TestUsedIsToldAgain(t *testing.T) {
 	f := w.nodes[0]
 	f.sendOf("ann", 7)
 	for i, outcome := range []Outcome{PushRefused, PushAnswered, PushAnswered, 415, PushLost} {
-		for tries := 0; len(f.accounts.sent) == 0 || f.accounts.sent[0].state != sent; tries++ {
+		for tries := 0; len(f.accounts.sent) == 0 || !f.accounts.sent[0].onWay; tries++ {
 			if tries == 100 {
 				t.Fatal("it is not told again")
 			}

@@ -38,8 +38,8 @@ type Saved struct {
 	// Over says that the rule marks, and has had no room for the request. That passes if the others have
 	// room.
 	Over bool
-	// Model is what the hits are for, in what the backend is told that the key has used: the entry of a price
-	// list, or empty.
+	// Model names the entry of a price list that the hits are for. The backend is told of it with the key's
+	// usage. It may be empty.
 	Model string
 
 	address sharedata.Address

@@ -66,7 +66,7 @@ type fakeRule struct {
 	rate          int64 // if so
 	shadow        bool
 	reveal        uint8
-	warnAt        uint16
+	warnAt        []uint16
 	delay         Delay
 }
 

@@ -25,7 +25,7 @@ func newRuleset(list []Rule) ruleset {
 	for i := range list {
 		own := &list[i]
 		own.compile(i)
-		r.warns = r.warns || own.WarnAt != 0
+		r.warns = r.warns || len(own.WarnAt) > 0
 		r.marks = r.marks || own.Marks
 		r.blocks = r.blocks || own.Blocks
 		r.delays = r.delays || own.delays()

@@ -6,7 +6,8 @@ type usedMessage struct {
 	sender, sequence uint64
 	body             []byte
 	hits             uint64
-	state            batchState
+	// onWay says that nobody has said yet how it ended.
+	onWay bool
 	// sentAt is when it was sent last, and since when it was for the first time, by the host's clock.
 	sentAt, since int64
 	failures      int

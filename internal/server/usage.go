@@ -90,7 +90,7 @@ const (
 	monthLayout = "2006-01"
 )
 
-// dimensions are what usage may be told by.
+// dimensions tell rows of usage apart.
 var dimensions = []string{"key", "model", "day", "month"}
 
 // maxMonths is more than are kept.

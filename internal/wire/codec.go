@@ -20,7 +20,7 @@ const (
 func Formats() string {
 	const last = 15 // the number is in the last four bits, and what it is of in the others
 	digit := func(version byte) string { return string('0' + rune(version&last)) }
-	return "push " + digit(pushVersion) + ", answer " + digit(answerVersion) + ", report " + digit(heldVersion) + ", usage " + digit(usedVersion)
+	return "push " + digit(pushVersion) + ", answer " + digit(answerVersion) + ", report " + digit(steppedVersion) + ", usage " + digit(usedVersion)
 }
 
 // ErrMalformed is wrapped by every error of the decoders.

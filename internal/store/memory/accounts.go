@@ -18,7 +18,7 @@ const (
 	maxAccountants = 1 << 16
 )
 
-// accounts are what keys have used.
+// accounts keep the usage of keys.
 type accounts struct {
 	days map[usedDay]map[string]usedRow // by label
 	// rows is how many labels there are, and swept the day on which old days were looked for last.

@@ -35,7 +35,7 @@ func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.
 	return done
 }
 
-// usedOf is what a namespace has used, by day and label.
+// usedOf sums up what a namespace has used, by day and label.
 func (b *bench) usedOf(namespace string, from, to uint32) (all map[string]int64) {
 	b.t.Helper()
 	all = map[string]int64{}
@@ -61,8 +61,8 @@ func (b *bench) wantUsed(namespace string, want map[string]int64) {
 	}
 }
 
-// Hits add up by label and day. A message counts once, however often it comes, and an older one of
-// the same sender does not count any more.
+// Hits add up by label and day. A message counts once, however often it comes, and an older
+// message of the same sender does not count any more.
 func testAccounts(t *testing.T, b *bench) {
 	b.wantUsed("ns", map[string]int64{})
 	b.account("ns", 1, 1, used(1, today, 5), used(2, today, 7), used(1, today, 3))
@@ -80,7 +80,7 @@ func testAccounts(t *testing.T, b *bench) {
 		t.Error("a sender of another namespace was known")
 	}
 	b.wantUsed("other", map[string]int64{"0 tokens 1 ": 4})
-	// What is given back goes from the day on which it was counted.
+	// Hits that are given back go from the day on which they were counted.
 	b.account("ns", 1, 2, used(1, today, -8), used(2, today-1, -2))
 	want["0 tokens 1 "], want["-1 tokens 2 "] = 100, -2
 	b.wantUsed("ns", want)
@@ -186,7 +186,7 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	}
 }
 
-// The budget of a label is the one that was told last.
+// The budget that was told last of a label counts.
 func testBudgets(t *testing.T, b *bench) {
 	of := func(r wire.UsedRow, used uint64) wire.UsedRow {
 		r.Budget = wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2, Used: used, Quota: wire.MaxHits})
