@@ -55,7 +55,7 @@ func usage(t *testing.T, d driver, s store) {
 		fmt.Fprintf(w, `{"model": %q, "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}`, asked.Model, asked.In, asked.Out, asked.In+asked.Out)
 	})
 	served, backend := serveAt(t, "127.0.0.1:0", s.url)
-	started, addresses := nodes(t, d, 2, nodeConfig{configuration: spent, backend: backend, workers: 2, upstream: upstream})
+	started, addresses := nodes(t, d, 2, nodeConfig{configuration: spent, backend: backend, workers: 2, upstream: upstream, stopsHeadersOnly: true})
 	var mu sync.Mutex
 	want, random := map[string]int64{}, rand.New(rand.NewPCG(1, 32))
 	entries := map[string]string{"small": "small", "large-2": "large*", "large": "large*", "new": "*"}

@@ -127,7 +127,7 @@ func TestMonthOfMoney(t *testing.T) {
 	}
 	var open []asked
 	cost := make([]int64, keys) // settled, and of requests that have died
-	used := map[string]int64{} // by key, model and day
+	used := map[string]int64{}  // by key, model and day
 	passed, refused, killed, after := 0, 0, 0, false
 	spend := func(a *asked, hits int64) {
 		cost[a.key] += hits

@@ -57,7 +57,7 @@ type Usage struct {
 }
 
 // MaxUsage is the most rows that are told at once.
-const MaxUsage = 100_000
+const MaxUsage = 50_000
 
 // ErrTooMuch is the error of a query that has too many rows.
 var ErrTooMuch = errors.New("too much to tell at once")

@@ -57,10 +57,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		used: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_used_hits_total", Help: "Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.",
-		}, []string{"namespace", "rule"}),
+		}, []string{"weir_namespace", "weir_rule"}),
 		usedReturned: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_used_returned_hits_total", Help: "Hits of weir_used_hits_total that requests have not cost in the end.",
-		}, []string{"namespace", "rule"}),
+		}, []string{"weir_namespace", "weir_rule"}),
 		usedFolded: counter("weir_used_folded_total", "Rows of what keys have used that were counted together with others, as a day had too many."),
 		usedRules:  &usedRules{known: map[usedRule]bool{}},
 	}

@@ -234,10 +234,7 @@ func (m *metrics) account(out *backend.Reply) {
 		r := &out.Used.Rows[i]
 		label, _ := wire.DecodeUsedLabel(r.Label)
 		of := m.usedRules.of(usedRule{out.Used.Namespace, label.Rule})
-		if r.Hits < 0 {
-			m.usedReturned.WithLabelValues(of.namespace, of.rule).Add(float64(-r.Hits))
-		} else {
-			m.used.WithLabelValues(of.namespace, of.rule).Add(float64(r.Hits))
-		}
+		m.used.WithLabelValues(of.namespace, of.rule).Add(float64(max(0, r.Hits)))
+		m.usedReturned.WithLabelValues(of.namespace, of.rule).Add(float64(max(0, -r.Hits)))
 	}
 }

@@ -138,8 +138,8 @@ func TestUsage(t *testing.T) {
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.
 # TYPE weir_used_hits_total counter
-weir_used_hits_total{namespace="shop",rule="dollars"} 2049
-weir_used_hits_total{namespace="shop",rule="tokens"} 3
+weir_used_hits_total{weir_namespace="shop",weir_rule="dollars"} 2049
+weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
 `), "weir_used_hits_total"); err != nil {
 		t.Error(err)
 	}

@@ -28,11 +28,10 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 	if err := ctx.Err(); err != nil {
 		return done, err
 	}
-	now, err := s.time(ctx, u.Namespace)
+	calendar, err := s.calendar(ctx, u.Namespace)
 	if err != nil {
 		return done, s.failed(ctx, "account", err)
 	}
-	calendar := store.Calendar{NowNanos: now}
 	keys := []string{s.keys.accountant(u.Namespace, u.Sender)}
 	args := []any{u.Sequence, store.UsedSenderLife.Milliseconds(), store.MaxUsed, store.MaxUsed + store.MaxUsedOthers, len(u.Rows)}
 	var days []uint32
@@ -90,16 +89,28 @@ func pipelined(ctx context.Context, client goredis.UniversalClient, add func(gor
 	return cmd
 }
 
+// calendar is at the time of the server, or in a cluster of any master.
+func (s *Store) calendar(ctx context.Context, namespace string) (c store.Calendar, err error) {
+	if client, single := s.client.(*goredis.Client); single && s.now == nil {
+		now, err := client.Time(ctx).Result()
+		if err != nil {
+			return c, err
+		}
+		return store.Calendar{NowNanos: uint64(now.UnixNano())}, nil
+	}
+	c.NowNanos, err = s.time(ctx, namespace)
+	return c, err
+}
+
 // usedPage is how many labels are asked for at a time.
 const usedPage = 500
 
 // Used implements [store.Store].
 func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
-	now, err := s.time(ctx, namespace)
+	calendar, err := s.calendar(ctx, namespace)
 	if err != nil {
 		return s.failed(ctx, "used", err)
 	}
-	calendar := store.Calendar{NowNanos: now}
 	for day := max(from, calendar.UsedDay(from)); day <= min(to, calendar.UsedDay(to)); day++ {
 		if err := s.usedOn(ctx, namespace, day, visit); err != nil {
 			return err
