@@ -197,6 +197,9 @@ func TestMonthOfMoney(t *testing.T) {
 		spend(&a, exactly(a.rates, map[usage.Kind]int{usage.Input: in - cached, usage.Cached: cached, usage.Output: out}))
 	}
 	kill := func() {
+		for range 10 {
+			begin() // so that there is something to die, even late in the month when most are refused
+		}
 		settle() // what was sent arrives; what is under way dies
 		for range 3 {
 			w.advance(time.Second) // and usage is told

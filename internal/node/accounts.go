@@ -54,6 +54,8 @@ type accounts struct {
 
 // accountedRule has the parts of a rule that accounts need.
 type accountedRule struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	name string
 	// accounted says that it is to be told what its keys use.
 	accounted bool
@@ -75,6 +77,8 @@ type accountKey struct {
 }
 
 type account struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	accountKey
 	hits   int64
 	budget wire.Budget
@@ -274,13 +278,14 @@ func (a *accounts) next() *usedMessage {
 		rows++
 	}
 	wire.SetCount(m.body, start, rows)
-	left := copy(a.list, a.list[told:])
-	clear(a.list[left:]) // models
-	a.list = a.list[:left]
-	clear(a.at)
 	for i := range a.list {
-		a.at[a.list[i].accountKey] = int32(i)
+		if key := a.list[i].accountKey; i < told {
+			delete(a.at, key)
+		} else {
+			a.at[key] = int32(i - told)
+		}
 	}
+	a.list = a.list[:copy(a.list, a.list[told:])]
 	if rows == 0 {
 		a.idle = m
 		return nil

@@ -63,7 +63,7 @@ type Budget struct {
 
 // AppendUsedHeader appends the part of a message before its rows, of which there are count.
 func AppendUsedHeader(dst []byte, u *Used, count int) []byte {
-	dst = append(append(dst, usedVersion, byte(len(u.Namespace))), u.Namespace...)
+	dst = appendText(append(dst, usedVersion), u.Namespace) // its length takes a byte
 	dst = binary.LittleEndian.AppendUint64(dst, u.Sender)
 	dst = binary.LittleEndian.AppendUint64(dst, u.Sequence)
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
@@ -71,9 +71,8 @@ func AppendUsedHeader(dst []byte, u *Used, count int) []byte {
 
 // AppendUsedRow appends a row of a message.
 func AppendUsedRow(dst []byte, r *UsedRow) []byte {
-	dst = append(appendUvarint(dst, uint64(len(r.Label))), r.Label...)
-	dst = binary.AppendVarint(appendUvarint(dst, uint64(r.Day)), r.Hits)
-	return append(appendUvarint(dst, uint64(len(r.Budget))), r.Budget...)
+	dst = appendUvarint(appendCounted(dst, r.Label), uint64(r.Day))
+	return appendCounted(binary.AppendVarint(dst, r.Hits), r.Budget)
 }
 
 // AppendUsed appends a whole message.
@@ -87,10 +86,22 @@ func AppendUsed(dst []byte, u *Used) []byte {
 
 // AppendUsedLabel appends a label.
 func AppendUsedLabel(dst []byte, l *UsedLabel) []byte {
-	dst = append(append(dst, byte(len(l.Rule))), l.Rule...)
-	dst = append(dst, l.ID[:]...)
-	dst = append(appendUvarint(dst, uint64(len(l.Model))), l.Model...)
-	return append(appendUvarint(dst, uint64(len(l.Name))), l.Name...)
+	dst = append(appendText(dst, l.Rule), l.ID[:]...) // a rule's length takes a byte
+	return appendCounted(appendText(dst, l.Model), l.Name)
+}
+
+// appendCounted appends bytes behind their length, out of line: inlined, it would be most of these functions.
+//
+//go:noinline
+func appendCounted(dst, bytes []byte) []byte {
+	return append(appendUvarint(dst, uint64(len(bytes))), bytes...)
+}
+
+// appendText is appendCounted of a text.
+//
+//go:noinline
+func appendText(dst []byte, text string) []byte {
+	return append(appendUvarint(dst, uint64(len(text))), text...)
 }
 
 // AppendBudget appends a budget.
