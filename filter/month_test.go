@@ -243,6 +243,7 @@ func TestMonthOfMoney(t *testing.T) {
 		if random.IntN(requests/12) == 0 {
 			kill()
 		}
+		settle() // or else what is under way would be lost to its sender in the seconds that pass
 		w.advance(length / time.Duration(requests))
 	}
 	for len(open) > 0 {

@@ -149,14 +149,9 @@ func (a *accounts) take(demands []Demand, verdict counter.Verdict, now int64) {
 	}
 }
 
-// takeSaved accounts for hits that were taken of a demand that was saved.
+// add accounts for hits of a demand whose counter was read, at a time by the backend's clock.
 //
 //go:noinline
-func (a *accounts) takeSaved(d *Demand, hits int64, model string, at int64) {
-	a.add(d, hits, model, at)
-}
-
-// add adds hits of a demand whose counter was read, at a time by the backend's clock.
 func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
 	if hits == 0 {
 		return

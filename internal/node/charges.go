@@ -32,20 +32,20 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 func (h *charges) account(c *Charge, before uint64, at int64) {
 	d := &h.keys.demands[0]
 	h.keys.restore(d, &c.Saved)
-	h.keys.read(d, at)
+	h.keys.read(d, h.link.now()) // for the budget
 	if c.counted == c.Model {
-		h.accounts.takeSaved(d, int64(c.Cost-before), c.Model, at)
+		h.accounts.add(d, int64(c.Cost-before), c.Model, at)
 		return
 	}
-	h.accounts.takeSaved(d, -int64(before), c.counted, at)
-	h.accounts.takeSaved(d, int64(c.Cost), c.Model, at)
+	h.accounts.add(d, -int64(before), c.counted, at)
+	h.accounts.add(d, int64(c.Cost), c.Model, at)
 	c.counted = c.Model
 }
 
 // accountFor accounts for the hits that were forced of a demand.
 func (h *charges) accountFor(d *Demand, now int64) {
 	if h.accounts.of(d.Rule) {
-		h.accounts.takeSaved(d, int64(d.Cost), d.Model, now)
+		h.accounts.add(d, int64(d.Cost), d.Model, now)
 	}
 }
 
