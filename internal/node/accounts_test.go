@@ -233,9 +233,9 @@ func TestUsedIsInherited(t *testing.T) {
 	for _, push := range pushes { // it arrives, and its answer does not
 		p.apply(push.body)
 	}
-	p.world.nodes = p.world.nodes[1:]
-	p.world.quiet()
-	p.world.wantUsed(map[string]int64{"rule-0 ann  0": 12, "rule-0 bob  0": 1})
+	p.nodes = p.nodes[1:]
+	p.quiet()
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 12, "rule-0 bob  0": 1})
 	third := p.startOf(int64(1e9), Options{}, revealing(fixed(100)))
 	third.sendOf("ann", 8)
 	third.Leave()
@@ -245,7 +245,7 @@ func TestUsedIsInherited(t *testing.T) {
 	if !third.Left() {
 		t.Error("it has not left")
 	}
-	p.world.wantUsed(map[string]int64{"rule-0 ann  0": 20, "rule-0 bob  0": 1})
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 20, "rule-0 bob  0": 1})
 }
 
 // An answer that is another's does not end a message, and a backend that knows none is asked again.

@@ -172,7 +172,6 @@ func testAccountsBounded(t *testing.T, b *bench) {
 		rows = append(rows, wire.UsedRow{Label: label(fmt.Sprint("rule-", n), 1), Day: today, Hits: 1})
 	}
 	add(rows...)
-	rows = rows[:0]
 	total, labels := int64(0), 0
 	err := b.store.Used(t.Context(), "ns", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
 		total += r.Hits
