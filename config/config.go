@@ -175,9 +175,9 @@ type Rule struct {
 	// Cut reports whether an event stream that costs more than was reserved is ended when the counter
 	// is above a limit. Then Usage says how: with an event that clients take for an error if CutFails is set.
 	Cut, CutFails bool
-	// WarnAt is the share of a limit, in thousandths, from which on the rule warns: 1 to 999, or 0 for
-	// never.
-	WarnAt uint16
+	// WarnAt are the shares of a limit, in thousandths and ascending, from which on the rule warns: up to 8, of 1
+	// to 1000.
+	WarnAt []uint16
 	// CountRejected reports whether the hits of requests that the rule rejects are counted too.
 	CountRejected bool
 }

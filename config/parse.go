@@ -114,7 +114,7 @@ func readConfig(v *value) *Config {
 		case "prices":
 			c.Prices = readPrices(v)
 		case "retry_after_jitter":
-			c.RetryAfterJitter = readShare(v)
+			c.RetryAfterJitter = readShare(v, 999)
 		case "x_ratelimit_reset":
 			c.ResetUnit = fields.ResetUnit(max(0, v.choice(resetUnits)))
 		}

@@ -99,7 +99,7 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		case "cut":
 			cut = v
 		case "warn_at":
-			rule.WarnAt = readShare(v)
+			rule.WarnAt = readWarnAt(v)
 		case "mode":
 			rule.Shadow = v.choice(modes) == 1
 		case "reveal":
@@ -171,15 +171,40 @@ func checkHold(v *value, rule *Rule) {
 	v.fail(`want no "in_flight" beside ` + beside)
 }
 
-// readShare reads a part of a whole, in thousandths.
-func readShare(v *value) uint16 {
+// readShare reads a part of a whole, in thousandths, of at most so many.
+func readShare(v *value, most int64) uint16 {
 	if v.kind == kindNumber {
-		if n, whole := parseDecimal(v.raw).scaled(3); whole && n > 0 && n < 1000 {
+		if n, whole := parseDecimal(v.raw).scaled(3); whole && n > 0 && n <= most {
 			return uint16(n)
 		}
 	}
-	v.wrong("a number above 0 and below 1, in whole thousandths, such as 0.8")
+	bound := "below 1"
+	if most == 1000 {
+		bound = "up to 1"
+	}
+	v.wrong("a number above 0 and " + bound + ", in whole thousandths, such as 0.8")
 	return 0
+}
+
+// maxWarnings is how many shares of a limit a rule warns at, at most.
+const maxWarnings = 8
+
+// readWarnAt reads the share of a limit at which a rule warns, or several.
+func readWarnAt(v *value) (shares []uint16) {
+	add := func(v *value) {
+		share := readShare(v, 1000)
+		if n := len(shares); share != 0 && n > 0 && share <= shares[n-1] {
+			v.wrong("a greater share than the one before")
+		} else if share != 0 {
+			shares = append(shares, share)
+		}
+	}
+	if v.kind == kindArray {
+		v.each("shares", 1, maxWarnings, add)
+	} else {
+		add(v)
+	}
+	return shares
 }
 
 // readReveal reads how much of keys people may see.

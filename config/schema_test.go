@@ -135,6 +135,7 @@ var beyond = []string{
 	"want none, a response of status",
 	`want "tokens" beside a cost_on_response`,
 	"want a number above 0 and below 1, in whole thousandths",
+	"want a number above 0 and up to 1, in whole thousandths",
 	"want no connection, content-length",
 	"want a media type",
 	"want a host in lower case",

@@ -45,7 +45,7 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if wire.IsReport(body) {
+	if wire.IsReport(body) || wire.IsUsed(body) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		return http.DefaultTransport.RoundTrip(r)
 	}

@@ -22,7 +22,7 @@ var warnings = []reference{
 			{"name": "near", "key": [{"header": "x-key"}], "warn_at": 0.8, "limits": [
 				{"limit": 5, "window": "1m", "algorithm": "fixed_window"}, {"limit": 6, "window": "1h", "algorithm": "fixed_window"}]},
 			{"name": "silent", "headers": [], "warn_at": 0.001, "limits": [{"limit": 1000, "window": "1h"}]},
-			{"name": "shadow", "mode": "shadow", "warn_at": 0.5, "limits": [{"limit": 10, "window": "1h", "algorithm": "token_bucket"}]}]}`,
+			{"name": "shadow", "mode": "shadow", "warn_at": [0.5, 1], "limits": [{"limit": 10, "window": "1h", "algorithm": "token_bucket"}]}]}`,
 		steps: []step{
 			{send: "GET / x-key:ann", times: 3, status: 200, want: "x-ratelimit-remaining: 2\nx-ratelimit-warning:"},
 			{send: "GET / x-key:ann", status: 200, want: `x-ratelimit-warning: "near"`},

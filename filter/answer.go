@@ -60,7 +60,7 @@ func (a *answer) compile(c *config.Config) {
 			a.rules[i].fields.Unit = []byte(rule.Prices.Unit)
 		}
 		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
-		a.warns = a.warns || rule.WarnAt != 0 && !rule.Shadow
+		a.warns = a.warns || len(rule.WarnAt) > 0 && !rule.Shadow
 	}
 	a.reply = proxywasm.LocalResponse{Headers: &a.pairs}
 }
@@ -92,7 +92,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 func warn(demands []node.Demand, h *fields.List) {
 	for i := range demands {
 		d := &demands[i]
-		if rule := answerOf(d.Rule); d.Rule.WarnAt != 0 {
+		if rule := answerOf(d.Rule); len(d.Rule.WarnAt) > 0 {
 			h.Warn(&rule.fields, rule.headers, d.Warned)
 		}
 	}

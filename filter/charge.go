@@ -90,6 +90,11 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 	default:
 		cost, found = c.soFar()
 	}
+	if found {
+		if model := c.reader.Model(); model != "" {
+			c.Model = model
+		}
+	}
 	switch {
 	case found && (course.ended || c.isMore(cost)):
 		c.finish(e, cost, now)

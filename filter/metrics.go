@@ -93,7 +93,7 @@ func (m *metrics) define(c *config.Config, rules []node.Rule) {
 		if rules[i].Marks {
 			m.rules[i].marked.define(prefix + label("weir_outcome", "marked") + "requests_total")
 		}
-		if c.Rules[i].WarnAt != 0 {
+		if len(c.Rules[i].WarnAt) > 0 {
 			m.rules[i].warnings.define(prefix + "warnings_total")
 		}
 		if rules[i].Synced() && !c.Rules[i].Shadow {

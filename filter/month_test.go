@@ -50,12 +50,55 @@ type asked struct {
 	body     int // bytes
 	most     int // tokens of an answer
 	reserved int64
+	day      int64
+}
+
+// checkUsed wants the backend to know what was used of dollars, by key, model and day, in millionths as in all.
+func checkUsed(t *testing.T, w *world, want map[string]int64) {
+	t.Helper()
+	got, names := map[string]int64{}, map[wire.ID]string{}
+	visit := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
+		t.Helper()
+		if err := w.store.Used(t.Context(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
+			l, _ := wire.DecodeUsedLabel(r.Label)
+			visit(r, l)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	visit(func(_ wire.UsedRow, l wire.UsedLabel) {
+		if value, _, _, _ := wire.NextValue(l.Name); len(value) > 0 {
+			names[l.ID] = string(value)
+		}
+	})
+	visit(func(r wire.UsedRow, l wire.UsedLabel) {
+		got[fmt.Sprint(names[l.ID], " ", l.Model, " ", r.Day)] += r.Hits
+	})
+	different := 0
+	for key, hits := range want {
+		if got[key] != hits {
+			different++
+			t.Logf("%s has used %d, want %d", key, got[key], hits)
+		}
+		delete(got, key)
+	}
+	for key, hits := range got {
+		if hits != 0 {
+			different++
+			t.Logf("%s has used %d, want nothing", key, hits)
+		}
+	}
+	if different > 0 {
+		t.Errorf("%d of %d sums are others", different, len(want))
+	}
 }
 
 // A month of a team's traffic, on two gateways that are killed now and then, with prices that
 // change in its middle: the backend has of each key the cost of its requests, to the last unit.
 // That is never above the key's budget, as each request reserves the most that it may cost. A
-// request that dies with its gateway costs what it has reserved.
+// request that dies with its gateway costs what it has reserved. The usage of keys, by model and day,
+// is the same sum.
 func TestMonthOfMoney(t *testing.T) {
 	keys, requests := nightly.Or(1000, 60), nightly.Or(300_000, 6_000)
 	const models, budget = 8, 400_000
@@ -75,7 +118,7 @@ func TestMonthOfMoney(t *testing.T) {
 		changed = append(changed, wire.PriceOf("models", fmt.Sprint("model-", i), kinds))
 	}
 	configuration := `{"backend": {"cluster": "b"}, "sync_rate": 0, "prices": {"models": {"of": {` + of[2:] + `}}},
-		"rules": [{"name": "dollars", "key": [{"header": "x-key"}], "cost_on_response": "auto", "price": "models", "on_failure": "keep",
+		"rules": [{"name": "dollars", "key": [{"header": "x-key"}], "cost_on_response": "auto", "price": "models", "on_failure": "keep", "reveal": "plain",
 			"reserve": {"request_json": ["max_completion_tokens", "max_tokens"], "default": 100, "unread": "refuse", "prompt": {"bytes_per_token": 1}},
 			"limits": [{"limit": ` + fmt.Sprint(budget) + `, "window": "month", "algorithm": "fixed_window"}]}]}`
 	w := newWorld(t, 2, 2, configuration)
@@ -84,7 +127,12 @@ func TestMonthOfMoney(t *testing.T) {
 	}
 	var open []asked
 	cost := make([]int64, keys) // settled, and of requests that have died
+	used := map[string]int64{}  // by key, model and day
 	passed, refused, killed, after := 0, 0, 0, false
+	spend := func(a *asked, hits int64) {
+		cost[a.key] += hits
+		used[fmt.Sprintf("key %d model-%d %d", a.key, a.model, a.day)] += hits
+	}
 	settle := func() {
 		for range 4 {
 			for _, v := range w.vms {
@@ -99,7 +147,7 @@ func TestMonthOfMoney(t *testing.T) {
 		if a.rates = &rates[a.model].before; after {
 			a.rates = &rates[a.model].after
 		}
-		a.body = len(body)
+		a.body, a.day = len(body), w.now/int64(24*time.Hour)
 		dearest := usage.Rates{usage.Input: a.rates.Prompt(), usage.Output: a.rates.Answer()}
 		a.reserved = exactly(&dearest, map[usage.Kind]int{usage.Input: a.body, usage.Output: a.most})
 		s, action := a.v.ask("x-key", fmt.Sprint("key ", a.key))
@@ -142,14 +190,20 @@ func TestMonthOfMoney(t *testing.T) {
 				a.v.bring(a.s, true, `{}`)
 			}
 			a.v.reset(a.s)
-			cost[a.key] += a.reserved
+			spend(&a, a.reserved)
 			return
 		}
 		a.v.reset(a.s)
-		cost[a.key] += exactly(a.rates, map[usage.Kind]int{usage.Input: in - cached, usage.Cached: cached, usage.Output: out})
+		spend(&a, exactly(a.rates, map[usage.Kind]int{usage.Input: in - cached, usage.Cached: cached, usage.Output: out}))
 	}
 	kill := func() {
+		for range 10 {
+			begin() // so that there is something to die, even late in the month when most are refused
+		}
 		settle() // what was sent arrives; what is under way dies
+		for range 3 {
+			w.advance(time.Second) // and usage is told
+		}
 		at := random.IntN(2)
 		p := newProxy(t)
 		p.now = w.now
@@ -157,7 +211,7 @@ func TestMonthOfMoney(t *testing.T) {
 			dead := w.vms[2*at+i]
 			open = slices.DeleteFunc(open, func(a asked) bool {
 				if a.v == dead {
-					cost[a.key] += a.reserved
+					spend(&a, a.reserved)
 					killed++
 				}
 				return a.v == dead
@@ -189,6 +243,7 @@ func TestMonthOfMoney(t *testing.T) {
 		if random.IntN(requests/12) == 0 {
 			kill()
 		}
+		settle() // or else what is under way would be lost to its sender in the seconds that pass
 		w.advance(length / time.Duration(requests))
 	}
 	for len(open) > 0 {
@@ -204,6 +259,7 @@ func TestMonthOfMoney(t *testing.T) {
 			t.Errorf("key %d has spent %d of %d", key, c, budget)
 		}
 	}
+	checkUsed(t, w, used)
 	sums := map[int64]int{}
 	err := w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
 		sum := int64(0)

@@ -28,6 +28,8 @@ type pricing struct {
 	// that it is none of the list.
 	rates         *usage.Rates
 	sure, unknown bool
+	// model is the list's entry that these are of; empty if the answer is to tell.
+	model string
 }
 
 func (r *request) pricing(c *config.Prices) *pricing {
@@ -80,11 +82,11 @@ func (p *pricing) find(r *request) {
 		model, found = r.scratch.unescape(modelIn(withoutQuery(path))), true
 	}
 	if p.sure, p.unknown = sure && found, false; !sure {
-		p.rates = p.list.Most()
+		p.rates, p.model = p.list.Most(), ""
 		return
 	}
-	rates, known := p.list.Find(model)
-	p.rates, p.unknown = rates, !known && found
+	rates, entry, known := p.list.Find(model)
+	p.rates, p.model, p.unknown = rates, entry, !known && found
 }
 
 // inUnits is the cost of so many tokens of an answer, and of a prompt.

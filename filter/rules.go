@@ -90,9 +90,10 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 		}
 		d.Rule = &r.limits[i]
 		if rule.prices == nil {
-			d.Cost = r.request.cost(&rule.cost)
+			d.Cost, d.Model = r.request.cost(&rule.cost), ""
 		} else {
 			d.Cost = r.request.costOf(rule)
+			d.Model = rule.prices.model
 		}
 		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.body == nil) {
 			d.Cost = tooLargeCost

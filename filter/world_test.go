@@ -99,6 +99,16 @@ func (w *world) apply(body []byte) []byte {
 	if wire.IsReport(body) {
 		return nil
 	}
+	if wire.IsUsed(body) {
+		used, err := wire.DecodeUsed(body)
+		if err == nil {
+			_, err = w.store.Account(context.Background(), used)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return wire.AppendUsedAnswer(nil, used.Sequence)
+	}
 	push, err := wire.DecodePush(body)
 	if err != nil {
 		w.t.Fatal(err)

@@ -255,6 +255,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 		`sum(rate(weir_bad_costs_total[1m])) > 0`,
 		`sum(rate(weir_warnings_total[1m])) > 0`,
 		`sum(rate(weir_warned_keys_total[1m])) > 0`,
+		`sum(rate(weir_used_hits_total{weir_rule="trial"}[1m])) > 0`,
 		`sum(rate(weir_hits_applied_total[1m])) > 0`,
 		`max(weir_overshoot_bound) == 0`,
 		`ALERTS{alertname="WeirPushesRefused",code="401"}`,
@@ -324,7 +325,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 		"/etc/envoy/weir.wasm":                 plugin,
 		"address: weir, port_value: 9180":      socket(backend),
 		"address: app, port_value: 8080":       socket(upstream.Listener.Addr().String()),
-		`"rules": [`:                           `"rules": [{"name": "trial", "mode": "shadow", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "warn_at": 0.5, "limits": [{"limit": 2, "window": "1m"}]}, {"name": "exports", "match": {"path": {"prefix": "/exports"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]},`,
+		`"rules": [`:                           `"rules": [{"name": "trial", "mode": "shadow", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "warn_at": 0.5, "reveal": "plain", "limits": [{"limit": 2, "window": "1m"}]}, {"name": "exports", "match": {"path": {"prefix": "/exports"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]},`,
 	} {
 		if n := strings.Count(bootstrap, before); n != 1 {
 			t.Fatalf("envoy.yaml has %q %d times", before, n)

@@ -7,6 +7,8 @@ type Calendar interface {
 	At(nanos int64) Span
 	// Of returns the window of a number.
 	Of(number uint64) Span
+	// Day is the day that a time is in by the calendar's zone, counted from 1 January 1970.
+	Day(nanos int64) int64
 }
 
 // Span is a window of a calendar, from Start until before End.

@@ -52,16 +52,24 @@ type Reply struct {
 	Items int
 	// Written says that the store had to write: the push was no read, and not applied before.
 	Written bool
+	// Used is not nil if the push told of usage that was counted. Folded is how many of its rows were counted
+	// together with others.
+	Used   *wire.Used
+	Folded int
 }
 
 // Push applies a push on the wire, once, however often it comes. If the bytes are no push, or none
 // that the store will ever take, the error wraps [store.ErrInvalid], and nothing has changed. After
 // any other error the push may have been applied: it is to be sent again.
 //
-// A report comes in the same way, and is kept. Its answer is empty.
+// A report comes in the same way, and is kept. Its answer is empty. So does what keys have used, which is
+// counted once.
 func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	if wire.IsReport(body) {
 		return Reply{}, b.report(ctx, body)
+	}
+	if wire.IsUsed(body) {
+		return b.account(ctx, body)
 	}
 	p, err := wire.DecodePush(body)
 	if err != nil {

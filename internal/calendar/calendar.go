@@ -111,6 +111,12 @@ func (c *Calendar) Of(number uint64) window.Span {
 	return c.span(index)
 }
 
+// Day is the day that a time is in by the zone's clock, counted from 1 January 1970, whatever the period.
+func (c *Calendar) Day(nanos int64) int64 {
+	at := floor(nanos, second)
+	return floor(at+c.zone.offset(at), 86400)
+}
+
 // guess is near the index of the window that a time is in.
 func (c *Calendar) guess(nanos int64) int64 {
 	switch days := nanos / day; c.period {

@@ -172,6 +172,8 @@ func (p *pushed) sameKey(of *pushed) bool { return p.address == of.address && p.
 // Ticket names a push that was sent.
 type Ticket struct {
 	batch *batch
+	// used is the message of what keys have used, if it is one.
+	used *usedMessage
 	// A batch's memory is used again, and it may be sent again before its callout ends.
 	sender, sequence uint64
 }

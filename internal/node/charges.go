@@ -2,18 +2,55 @@ package node
 
 // charges have rules take the final cost of requests that have passed.
 type charges struct {
-	tallies *Tallies
-	link    *link
-	keys    *keys
-	pushes  *pushes
-	watch   *watch
-	decider *decider
+	tallies  *Tallies
+	link     *link
+	keys     *keys
+	pushes   *pushes
+	watch    *watch
+	accounts *accounts
+	decider  *decider
 }
 
 // Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
 // back, where the hits were counted. It does that once for each change of the cost, whatever other
 // workers do. Call it outside of [Request.Decided].
 func (h *charges) revise(c *Charge, cost uint64, now int64) {
+	before, at := c.Cost, c.at
+	if before == 0 {
+		at = now
+	}
+	h.change(c, cost, now)
+	if h.accounts.of(c.Rule) && (cost != before || c.counted != c.Model) {
+		h.account(c, before, at)
+	}
+}
+
+// account accounts for what a charge costs now, which has cost so much before. The day is that of the
+// request.
+//
+//go:noinline
+func (h *charges) account(c *Charge, before uint64, at int64) {
+	d := &h.keys.demands[0]
+	h.keys.restore(d, &c.Saved)
+	h.keys.read(d, h.link.now()) // for the budget
+	if c.counted == c.Model {
+		h.accounts.add(d, int64(c.Cost-before), c.Model, at)
+		return
+	}
+	h.accounts.add(d, -int64(before), c.counted, at)
+	h.accounts.add(d, int64(c.Cost), c.Model, at)
+	c.counted = c.Model
+}
+
+// accountFor accounts for the hits that were forced of a demand.
+func (h *charges) accountFor(d *Demand, now int64) {
+	if h.accounts.of(d.Rule) {
+		h.accounts.add(d, int64(d.Cost), d.Model, now)
+	}
+}
+
+// change has a charge cost so many hits.
+func (h *charges) change(c *Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}

@@ -38,6 +38,9 @@ type Saved struct {
 	// Over says that the rule marks, and has had no room for the request. That passes if the others have
 	// room.
 	Over bool
+	// Model names the entry of a price list that the hits are for. The backend is told of it with the key's
+	// usage. It may be empty.
+	Model string
 
 	address sharedata.Address
 	id      [16]byte // see keys.identity; 0 if it is not known

@@ -18,6 +18,7 @@
 //	pushes     keys with hits for the backend
 //	asks       questions for hits
 //	watch      what people look at: sightings, warnings
+//	accounts   what keys have used, for the backend
 //	decider    what is asked of keys: allowed, refused or unsure
 //	charges    what requests cost in the end
 //	requests   requests that are decided at once, or wait

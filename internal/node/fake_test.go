@@ -66,7 +66,7 @@ type fakeRule struct {
 	rate          int64 // if so
 	shadow        bool
 	reveal        uint8
-	warnAt        uint16
+	warnAt        []uint16
 	delay         Delay
 }
 
@@ -260,6 +260,16 @@ func pushTo(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome
 
 func (w *world) apply(body []byte) (answer []byte) {
 	w.t.Helper()
+	if wire.IsUsed(body) {
+		used, err := wire.DecodeUsed(body)
+		if err == nil {
+			_, err = w.store.Account(context.Background(), used)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return wire.AppendUsedAnswer(nil, used.Sequence)
+	}
 	push, outcome := pushTo(w.t, w.store, body)
 	outcome.Answer.Overrides = w.tell(push)
 	return wire.AppendAnswer(nil, &outcome.Answer)

@@ -10,13 +10,14 @@ func (n *Node) Leave() {
 	n.asks.drop()
 	n.callouts.leaving, n.leaveBy = true, n.link.hostNow()+leaveNanos
 	n.pushes.pushAll()
+	n.accounts.tell(true)
 }
 
 // Left reports whether a node that leaves has nothing left to push, or has waited long enough for
 // the backend.
 func (n *Node) Left() bool {
 	left := n.leaveBy - n.link.hostNow()
-	return !n.pushes.unfinished() || left < 0 || left > leaveNanos
+	return !n.Unfinished() || left < 0 || left > leaveNanos
 }
 
 // Inherit takes over what a node of the same namespace and backend leaves, once nobody waits for
@@ -52,5 +53,6 @@ func (n *Node) Inherit(from *Node) {
 	n.callouts.batches = append(from.callouts.batches, n.callouts.batches...)
 	n.keys.orphans = append(n.keys.orphans, from.keys.orphans...)
 	n.pushes.dirty.inherit(&from.pushes.dirty)
+	n.accounts.inherit(&from.accounts)
 	from.callouts.batches, from.keys.orphans = nil, nil
 }

@@ -22,6 +22,7 @@ type Node struct {
 	pushes    pushes
 	asks      asks
 	watch     watch
+	accounts  accounts
 	decider   decider
 	charges   charges
 	requests  requests
@@ -79,15 +80,16 @@ func (n *Node) furnish(o *Options) {
 	n.pushes = pushes{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
 	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts, visit: o.Held}
+	n.accounts = accounts{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.decider = decider{
 		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, blocks: rules.blocks, marks: rules.marks,
 	}
 	n.charges = charges{
-		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, decider: &n.decider,
+		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, accounts: &n.accounts, decider: &n.decider,
 	}
 	n.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, asks: &n.asks,
-		watch: &n.watch, decider: &n.decider, failure: o.OnBackendFailure,
+		watch: &n.watch, accounts: &n.accounts, decider: &n.decider, failure: o.OnBackendFailure,
 	}
 	n.overrides = overrides{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, variants: &n.variants, keys: &n.keys, callouts: &n.callouts,
@@ -121,6 +123,10 @@ func (n *Node) connect(o *Options) {
 	n.rules.share(uint64(n.link.shared.nodes))
 	n.watch.sightings = newSightings(n.rules.list, n.link.now(), n.link.hostNow(), o.Random)
 	n.keys.names = n.watch.sightings.names
+	n.accounts.sender = nextSender(n.callouts.worker)
+	if n.rules.reveals {
+		n.accounts.open(n.rules.list)
+	}
 	if n.rules.warns {
 		n.watch.warnings = new(warnings)
 	}
@@ -275,6 +281,7 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.keys.locate(d)
 	n.keys.read(d, now)
 	n.decider.force(d, now)
+	n.charges.accountFor(d, now)
 }
 
 // DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
@@ -292,7 +299,10 @@ func (n *Node) Ask(demands []Demand, w *Wait) bool { return n.requests.ask(deman
 func (n *Node) Save(d *Demand) Saved { return n.keys.save(d) }
 
 // ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
-func (n *Node) ForceSaved(s *Saved, now int64) { n.decider.forceSaved(s, now) }
+func (n *Node) ForceSaved(s *Saved, now int64) {
+	n.decider.forceSaved(s, now)
+	n.charges.accountFor(&n.keys.demands[0], now)
+}
 
 // AddHeld tries again to write the hits that lost their races. They count from now on.
 func (n *Node) AddHeld(now int64) { n.decider.addHeld(now) }
@@ -316,7 +326,10 @@ func (n *Node) Spent(c *Charge, now int64) bool { return n.charges.spent(c, now)
 
 // PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
 // without a pause. It reports false if there is more, for which pushes have to be answered first.
-func (n *Node) PushAll() (done bool) { return n.pushes.pushAll() }
+func (n *Node) PushAll() (done bool) {
+	n.accounts.tell(true)
+	return n.pushes.pushAll()
+}
 
 // PushCharges has the backend hear at once of what responses have cost, where it decides each request,
 // and of grants that have gone back. Keys with a push that is not answered yet follow when it is. Ticks
@@ -324,4 +337,4 @@ func (n *Node) PushAll() (done bool) { return n.pushes.pushAll() }
 func (n *Node) PushCharges() { n.pushes.pushCharges() }
 
 // Unfinished reports whether there is anything that the backend has yet to hear of.
-func (n *Node) Unfinished() bool { return n.pushes.unfinished() }
+func (n *Node) Unfinished() bool { return n.pushes.unfinished() || n.accounts.unfinished() }

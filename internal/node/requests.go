@@ -25,6 +25,7 @@ type requests struct {
 	callouts *callouts
 	asks     *asks
 	watch    *watch
+	accounts *accounts
 	decider  *decider
 	lines    *lines // nil if no rule delays requests
 	failure  FailureMode
@@ -41,6 +42,9 @@ func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.V
 	verdict := q.decideNow(demands, now, w)
 	if q.rules.warns && verdict != counter.Unsure {
 		q.watch.warn(demands, now)
+	}
+	if q.rules.reveals {
+		q.accounts.take(demands, verdict, now)
 	}
 	if q.watch.sightings != nil {
 		w.weight = q.watch.see(demands, now, verdict)
@@ -465,6 +469,9 @@ func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Ve
 	}
 	if q.rules.warns {
 		q.watch.warn(demands, now)
+	}
+	if q.rules.reveals {
+		q.accounts.take(demands, verdict, now)
 	}
 	w.Request.Decided(demands, now, verdict)
 }

@@ -35,8 +35,8 @@ type Rule struct {
 	// Widest are the largest limits that variants of the rule may have, if there are to be any: the
 	// table is made for them.
 	Widest []window.Limit
-	// WarnAt is the share of a limit, in thousandths, from which on a key is warned of; 0 for never.
-	WarnAt uint16
+	// WarnAt are the shares of a limit, in thousandths and ascending, from which on a key is warned of.
+	WarnAt []uint16
 	// Shadow rules refuse nothing, and more is told of what they would refuse. Reveal is how many
 	// characters of a key's values people may see, of which sketch.MaxName bytes fit; 0 for its hash
 	// alone.

@@ -15,6 +15,8 @@ type ruleset struct {
 	// synced says that any rule needs the backend, warns that any warns, marks that any marks, blocks that
 	// any blocks, and delays that requests wait for room of any.
 	synced, warns, marks, blocks, delays bool
+	// reveals says that the names of keys are told of any, and with these what keys use.
+	reveals bool
 }
 
 // newRuleset completes rules.
@@ -23,11 +25,12 @@ func newRuleset(list []Rule) ruleset {
 	for i := range list {
 		own := &list[i]
 		own.compile(i)
-		r.warns = r.warns || own.WarnAt != 0
+		r.warns = r.warns || len(own.WarnAt) > 0
 		r.marks = r.marks || own.Marks
 		r.blocks = r.blocks || own.Blocks
 		r.delays = r.delays || own.delays()
 		if own.Synced() {
+			r.reveals = r.reveals || own.Reveal != 0
 			r.synced, r.interval, r.lasts = true, min(r.interval, own.Interval), max(r.lasts, own.Lasts())
 		}
 	}

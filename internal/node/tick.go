@@ -47,6 +47,7 @@ func (n *Node) synchronise() {
 	n.requests.decideReleased(n.ticks.until)
 	n.ticks.until = 0
 	n.watch.tellSightings()
+	n.accounts.tell(n.callouts.leaving)
 	soon := n.link.hostNow() + int64(n.ticks.millis)*1e6
 	n.ticks.hurry(!done || !adopted || n.overrides.news.hurries() || len(n.asks.unsent)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
 }
@@ -55,6 +56,13 @@ func (n *Node) synchronise() {
 // far as there is time.
 func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	b := t.batch
+	if t.used != nil {
+		n.accounts.answered(t, outcome, answer)
+		if n.callouts.leaving {
+			n.accounts.tell(true)
+		}
+		return
+	}
 	if b == nil {
 		return // it was a report
 	}

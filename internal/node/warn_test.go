@@ -16,7 +16,7 @@ func TestWarnings(t *testing.T) {
 		window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100},
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
-	rule.warnAt, rule.reveal = 800, 255
+	rule.warnAt, rule.reveal = []uint16{800}, 255
 	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
@@ -63,7 +63,7 @@ func TestWarnings(t *testing.T) {
 // report may have, and of the others later.
 func TestManyWarnings(t *testing.T) {
 	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
-	rule.warnAt = 500
+	rule.warnAt = []uint16{500}
 	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
@@ -83,4 +83,46 @@ func TestManyWarnings(t *testing.T) {
 	if len(told) != 2*maxWarnings {
 		t.Errorf("%d keys were told, want %d", len(told), 2*maxWarnings)
 	}
+}
+
+// A rule with several steps tells of each once in a window, and of the last if a key passes several at
+// once. A step that was told is not told again when hits come back.
+func TestWarningSteps(t *testing.T) {
+	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100})
+	rule.warnAt = []uint16{500, 800, 1000}
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	f := w.nodes[0]
+	w.now = w.now / hour * hour
+	tell := func(want string) {
+		t.Helper()
+		got := ""
+		for _, w := range f.report().Warnings {
+			got += fmt.Sprintf("%d: %d of %d; ", w.At, w.Used, w.Quota)
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	f.reserve("ann", 49)
+	tell("")
+	f.reserve("ann", 1)
+	tell("500: 50 of 100; ")
+	tell("500: 50 of 100; ")
+	large := f.reserve("ann", 29)
+	tell("")
+	f.reserve("ann", 1)
+	tell("800: 80 of 100; ")
+	tell("800: 80 of 100; ")
+	large.revise(1)
+	f.reserve("ann", 28)
+	tell("")
+	f.reserve("ann", 20)
+	tell("1000: 100 of 100; ")
+	f.reserve("bob", 90) // two steps at once
+	tell("1000: 100 of 100; 800: 90 of 100; ")
+	tell("800: 90 of 100; ")
+	tell("")
+	f.advance(time.Hour)
+	f.reserve("ann", 60)
+	tell("500: 60 of 100; ")
 }

@@ -27,6 +27,7 @@ type warning struct {
 	end         int64 // of the window, 0 if it has none
 	until       int64 // from when on the key is warned of again
 	used, quota uint64
+	step        int   // of its rule's WarnAt, from 1
 	untold      uint8 // the reports that it is still to be in
 	nameSize    uint8
 	name        [sketch.MaxName]byte
@@ -42,7 +43,12 @@ func (w *warnings) tell(rules []Rule) []wire.Warning {
 		}
 		k.untold--
 		r := &rules[k.rule]
+		at := uint64(0)
+		if len(r.WarnAt) > 1 {
+			at = uint64(r.WarnAt[k.step-1])
+		}
 		w.list = append(w.list, wire.Warning{
+			At:   at,
 			Rule: string(nameOf(r)), ID: k.id, Limit: uint8(k.limit), WidthMillis: uint64(max(1, r.Limits[k.limit].Width/1e6)),
 			EndMillis: uint64(max(0, k.end/1e6)), Used: k.used, Quota: k.quota, Name: k.name[:k.nameSize],
 		})

@@ -80,6 +80,9 @@ type Options struct {
 //     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule. Both answer with [Changed].
 //   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
+//   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with
+//     &month=2026-11, or &month=2026-01..2026-11, of other months. &by=key,model,day,month says by which of
+//     these; by key if it is not given.
 //   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
 //     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
 //     has watched: those after the number that Last-Event-ID says.
@@ -133,6 +136,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("GET "+wire.PricesPath, authorized(h.prices))
 	mux.Handle("PUT "+wire.PricesPath, authorized(h.setPrices))
 	mux.Handle("DELETE "+wire.PricesPath, authorized(h.unsetPrices))
+	mux.Handle("GET "+UsagePath, authorized(h.usage))
 	mux.Handle("GET "+TopPath, authorized(h.top))
 	mux.Handle("GET "+WatchPath, authorized(h.watch))
 	mux.HandleFunc("GET /livez", h.livez)

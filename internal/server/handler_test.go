@@ -650,6 +650,10 @@ func FuzzPush(f *testing.F) {
 			if _, err := wire.DecodeReport(body); err != nil || w.Body.Len() > 0 {
 				t.Fatalf("taken, though %v, and answered with %d bytes", err, w.Body.Len())
 			}
+		case w.Code == 200 && wire.IsUsed(body):
+			if used, err := wire.DecodeUsed(body); err != nil || !wire.AnswersUsed(w.Body.Bytes(), used.Sequence) {
+				t.Fatalf("taken, though %v, and answered with %x", err, w.Body.Bytes())
+			}
 		case w.Code == 200:
 			p, err := wire.DecodePush(body)
 			if err != nil {

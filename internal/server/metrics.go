@@ -9,7 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// metrics are the handler's. No label's values come from requests.
+// metrics are the handler's. Only labels of namespaces and rules have values that come from requests: their
+// number is bounded.
 type metrics struct {
 	requests     *prometheus.CounterVec
 	duration     prometheus.Histogram
@@ -23,6 +24,10 @@ type metrics struct {
 	storeGivenUp prometheus.Counter
 	missing      prometheus.Counter
 	partly       prometheus.Gauge
+	used         *prometheus.CounterVec
+	usedReturned *prometheus.CounterVec
+	usedFolded   prometheus.Counter
+	usedRules    *usedRules
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -50,9 +55,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		partly: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only.",
 		}),
+		used: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_used_hits_total", Help: "Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.",
+		}, []string{"weir_namespace", "weir_rule"}),
+		usedReturned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_used_returned_hits_total", Help: "Hits of weir_used_hits_total that requests have not cost in the end.",
+		}, []string{"weir_namespace", "weir_rule"}),
+		usedFolded: counter("weir_used_folded_total", "Rows of what keys have used that were counted together with others, as a day had too many."),
+		usedRules:  &usedRules{known: map[usedRule]bool{}},
 	}
 	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp,
-		m.missing, m.partly)
+		m.missing, m.partly, m.used, m.usedReturned, m.usedFolded)
 	return m
 }
 
@@ -73,5 +86,8 @@ func (m *metrics) push(out *backend.Reply) {
 	}
 	if out.Duplicate {
 		m.duplicates.Inc()
+	}
+	if out.Used != nil {
+		m.account(out)
 	}
 }

@@ -4,11 +4,9 @@ import (
 	"encoding/hex"
 	"math"
 	"net/http"
-	"strings"
 	"time"
 
 	"weir/internal/backend"
-	"weir/internal/wire"
 )
 
 // TopPath is where is told what nodes have seen of a namespace's keys.
@@ -191,14 +189,7 @@ func topKeys(found []backend.TopKey) []TopKey {
 			RecentHitsPerSecond: rounded(f.RecentHits), RecentRefusedPerSecond: rounded(f.RecentRefused),
 			Use: f.Use, Nodes: f.Nodes,
 		}
-		for rest := f.Name; len(rest) > 0; {
-			value, cut, after, ok := wire.NextValue(rest)
-			if !ok {
-				break
-			}
-			keys[i].Values = append(keys[i].Values, Value{Text: strings.ToValidUTF8(string(value), "\uFFFD"), Cut: cut})
-			rest = after
-		}
+		keys[i].Values = valuesOf(f.Name)
 	}
 	return keys
 }

@@ -42,6 +42,8 @@ func TestTokensOfNamespaces(t *testing.T) {
 	}{
 		{"POST", wire.PushPath, wire.AppendPush(nil, examplePush())},
 		{"POST", wire.PushPath, wire.AppendReport(nil, &wire.Report{Namespace: "api"})},
+		{"POST", wire.PushPath, wire.AppendUsed(nil, &wire.Used{Namespace: "api", Sender: 1, Sequence: 1})},
+		{"GET", server.UsagePath + "?namespace=api", nil},
 		{"GET", server.TopPath + "?namespace=api", nil},
 		{"GET", server.WatchPath + "?namespace=api", nil},
 		{"GET", "/v1/counters?namespace=api", nil},

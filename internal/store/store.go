@@ -21,6 +21,7 @@ import (
 type Store interface {
 	Overrides
 	Reports
+	Accounts
 
 	// Push applies what a sender has counted, and answers with the totals after it of the windows
 	// that the push names. For buckets of a precision these are all that [Calendar.BucketTotal]

@@ -17,6 +17,8 @@ type PriceList struct {
 type model struct {
 	name  string
 	rates Rates
+	// entry is the name as the list has it, with a * where it is a beginning.
+	entry string
 }
 
 // MaxModel is the length of the longest name of a model, and MaxRate the highest rate.
@@ -28,12 +30,12 @@ const (
 // Add adds a model, or with a * at the end of its name all whose names begin so. It reports false if the list
 // has had it already: then it has the rates now.
 func (p *PriceList) Add(name string, rates *Rates) (added bool) {
-	if name == "*" {
+	if name == others {
 		added = p.others == nil
 		p.others = rates
 		return p.added(rates, added)
 	}
-	from, to := 0, p.whole
+	entry, from, to := name, 0, p.whole
 	begins := name != "" && name[len(name)-1] == '*'
 	if begins {
 		name = name[:len(name)-1]
@@ -50,7 +52,7 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 			p.whole++
 		}
 	}
-	p.models[at] = model{name, *rates}
+	p.models[at] = model{name, *rates, entry}
 	return p.added(rates, added)
 }
 
@@ -89,13 +91,14 @@ func before(a, b string, longestFirst bool) bool {
 }
 
 // Find returns the rates of a model, and whether it is on the list. For a model that is not, they are those
-// for others, or else the highest rate of each kind.
-func (p *PriceList) Find(name []byte) (rates *Rates, known bool) {
+// for others, or else the highest rate of each kind. The entry is the name that the list has for it: it is
+// one of few, whatever clients ask for.
+func (p *PriceList) Find(name []byte) (rates *Rates, entry string, known bool) {
 	low, high := 0, p.whole
 	for low < high {
 		switch middle := (low + high) / 2; {
 		case p.models[middle].name == string(name):
-			return &p.models[middle].rates, true
+			return &p.models[middle].rates, p.models[middle].entry, true
 		case p.models[middle].name < string(name):
 			low = middle + 1
 		default:
@@ -104,14 +107,17 @@ func (p *PriceList) Find(name []byte) (rates *Rates, known bool) {
 	}
 	for i := p.whole; i < len(p.models); i++ {
 		if m := &p.models[i]; len(name) >= len(m.name) && string(name[:len(m.name)]) == m.name {
-			return &m.rates, true
+			return &m.rates, m.entry, true
 		}
 	}
 	if p.others != nil {
-		return p.others, false
+		return p.others, others, false
 	}
-	return &p.most, false
+	return &p.most, others, false
 }
+
+// others is the entry of models that are not on a list.
+const others = "*"
 
 // Most has the highest price of each kind.
 func (p *PriceList) Most() *Rates { return &p.most }
@@ -159,7 +165,7 @@ func (r *Reader) takeModel(name []byte, kind jsonpath.Kind) {
 	if r.list == nil || kind != jsonpath.String {
 		return
 	}
-	if rates, known := r.list.Find(name); known {
-		r.rates = rates
+	if rates, entry, known := r.list.Find(name); known {
+		r.rates, r.model = rates, entry
 	}
 }

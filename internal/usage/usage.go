@@ -204,6 +204,7 @@ type Reader struct {
 
 	fields *Fields
 	rates  *Rates
+	model  string     // its entry there, once the body has named it
 	list   *PriceList // that a model in the body is looked for in, if that is not known
 	format Format
 	// texts read the current text, one for each source. reading of them have not found their value yet;
@@ -245,7 +246,7 @@ type number struct {
 // Reset begins a body. Its tokens cost what rates say, or if they are nil, what the fields' weights do. It
 // allocates only if fields has more sources than those of all bodies before.
 func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
-	r.fields, r.format, r.rates, r.list = fields, format, rates, nil
+	r.fields, r.format, r.rates, r.list, r.model = fields, format, rates, nil, ""
 	r.broken = format == Unreadable
 	r.told, r.untold, r.counts = false, 0, false
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
@@ -305,6 +306,10 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 	hits, ok := sum.Whole()
 	return hits, found && ok
 }
+
+// Model is the list's entry for the model that the body has named, by which its tokens cost; empty if these cost
+// what was said before.
+func (r *Reader) Model() string { return r.model }
 
 // Guessed is the cost of so many tokens that have come out of a model, and none that were told.
 func (r *Reader) Guessed(tokens uint64) uint64 {

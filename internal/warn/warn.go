@@ -74,6 +74,8 @@ type Warning struct {
 	// as it reveals them; a value that was cut ends in "…".
 	Hash   string   `json:"hash"`
 	Values []string `json:"values,omitempty"`
+	// At is the step of the rule's warn_at that the key has reached, a share of Quota, if there are several.
+	At float64 `json:"at,omitempty"`
 	// Used is how much of Quota was used when that was noticed.
 	Used  uint64 `json:"used"`
 	Quota uint64 `json:"quota"`
@@ -186,6 +188,9 @@ func (w *Warner) tell(ctx context.Context, h *heard) {
 	if len(warning.Values) > 0 {
 		attributes = append(attributes, "values", strings.Join(warning.Values, ","))
 	}
+	if warning.At != 0 {
+		attributes = append(attributes, "at", warning.At)
+	}
 	attributes = append(attributes, "used", warning.Used, "of", warning.Quota)
 	if warning.WindowEnds != nil {
 		attributes = append(attributes, "until", *warning.WindowEnds)
@@ -201,14 +206,17 @@ func (w *Warner) tell(ctx context.Context, h *heard) {
 	w.posts <- warning
 }
 
-// claim returns the name of a warning in stores. If windows end, each window has warnings of its
-// own. Else a warning lasts for a window.
+// claim returns the name of a warning in stores. Each step has warnings of its own, and if windows
+// end, each window. Else a warning lasts for a window.
 func (h *heard) claim() (id wire.ID) {
 	var text []byte
 	for _, part := range []string{h.namespace, h.Rule, string(h.ID[:])} {
 		text = append(append(text, byte(len(part))), part...)
 	}
 	text = binary.LittleEndian.AppendUint64(append(text, h.Limit), h.EndMillis)
+	if h.At != 0 {
+		text = binary.LittleEndian.AppendUint64(text, h.At)
+	}
 	sum := sha256.Sum256(text)
 	copy(id[:], sum[:])
 	return id
@@ -232,7 +240,7 @@ func (w *Warner) first(ctx context.Context, h *heard, id wire.ID) bool {
 
 // warning returns the warning for people.
 func (h *heard) warning() Warning {
-	t := Warning{Namespace: h.namespace, Rule: h.Rule, Limit: h.Rule, Hash: hex.EncodeToString(h.ID[:]), Used: h.Used, Quota: h.Quota}
+	t := Warning{Namespace: h.namespace, Rule: h.Rule, Limit: h.Rule, Hash: hex.EncodeToString(h.ID[:]), At: float64(h.At) / 1000, Used: h.Used, Quota: h.Quota}
 	if h.Limit > 0 {
 		t.Limit += "." + strconv.Itoa(int(h.Limit)+1)
 	}

@@ -262,3 +262,24 @@ func TestWarningsOfANeighbour(t *testing.T) {
 	w.Hear("victim", make([]wire.Warning, 500))
 	expect(t, registry, "weir_undelivered_warnings_total", 5000-1024)
 }
+
+// Each step of a rule is told once in a window, and says which it is.
+func TestSteps(t *testing.T) {
+	log := make(lines)
+	w, registry := run(t, warn.Options{Store: memory.New(memory.Options{}), Now: func() time.Time { return now }}, log)
+	half, most := example, example
+	half.At, half.Used, most.At = 500, 50, 800
+	w.Hear("shop", []wire.Warning{half, half, most, half, most})
+	for _, want := range []string{" at=0.5 used=50 of=100 ", " at=0.8 used=81 of=100 "} {
+		if line := <-log; !strings.Contains(line, want) {
+			t.Errorf("got %s, want %s", line, want)
+		}
+	}
+	last := example
+	last.ID = wire.ID{9}
+	w.Hear("shop", []wire.Warning{last})
+	if line := <-log; strings.Contains(line, "at=0") {
+		t.Errorf("got %s", line)
+	}
+	expect(t, registry, "weir_warned_keys_total", 3)
+}

@@ -20,7 +20,7 @@ const (
 func Formats() string {
 	const last = 15 // the number is in the last four bits, and what it is of in the others
 	digit := func(version byte) string { return string('0' + rune(version&last)) }
-	return "push " + digit(pushVersion) + ", answer " + digit(answerVersion) + ", report " + digit(heldVersion)
+	return "push " + digit(pushVersion) + ", answer " + digit(answerVersion) + ", report " + digit(steppedVersion) + ", usage " + digit(usedVersion)
 }
 
 // ErrMalformed is wrapped by every error of the decoders.
@@ -214,7 +214,7 @@ func appendTotal(dst []byte, t *Total) []byte {
 // PushNamespace is the namespace of an encoded push or report; ok is false of what is none.
 func PushNamespace(b []byte) (namespace string, ok bool) {
 	r := reader{data: b}
-	if head := r.byte(); head != pushVersion && !beginsReport(head) {
+	if head := r.byte(); head != pushVersion && head != usedVersion && !beginsReport(head) {
 		return "", false
 	}
 	namespace = r.namespace()

@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// heldVersion begins a report of a sender whose requests hold places, and recentVersion any other.
-// Older reports begin with oldVersion, or with warningVersion if they warn. Neither tells what is
+// steppedVersion begins a report whose warnings tell of steps, heldVersion one of a sender whose requests
+// hold places, and recentVersion any other. Older reports begin with oldVersion, or with warningVersion if they warn. Neither tells what is
 // recent, and the former has no warnings.
 const (
 	oldVersion     = 0x71
 	warningVersion = 0x72
 	recentVersion  = 0x73
 	heldVersion    = 0x74
+	steppedVersion = 0x75
 )
 
 // Bounds of a report.
@@ -70,6 +71,9 @@ type Warning struct {
 	EndMillis uint64
 	// Used is how much of Quota the key had used when it was found.
 	Used, Quota uint64
+	// At is the share of Quota, in thousandths, that its rule warns at and the key has reached, if the rule
+	// warns at several.
+	At uint64
 	// Name is that of a ReportKey.
 	Name []byte
 }
@@ -167,13 +171,18 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 // IsReport reports whether a message is a report, and no push.
 func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
 
-func beginsReport(head byte) bool { return oldVersion <= head && head <= heldVersion }
+func beginsReport(head byte) bool { return oldVersion <= head && head <= steppedVersion }
 
 // AppendReportHeader appends the part of a report before its rules, of which there are count.
 func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 	version := byte(recentVersion)
 	if len(r.Held) > 0 {
 		version = heldVersion
+	}
+	for i := range r.Warnings {
+		if r.Warnings[i].At != 0 {
+			version = steppedVersion
+		}
 	}
 	dst = append(dst, version, byte(len(r.Namespace)))
 	dst = append(dst, r.Namespace...)
@@ -190,8 +199,11 @@ func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 			dst = appendUvarint(dst, n)
 		}
 		dst = append(dst, w.Name...)
+		if version >= steppedVersion {
+			dst = appendUvarint(dst, w.At)
+		}
 	}
-	if len(r.Held) == 0 {
+	if version < heldVersion {
 		return dst
 	}
 	dst = append(dst, byte(len(r.Held)))
@@ -281,7 +293,11 @@ func DecodeReport(b []byte) (*Report, error) {
 			if r.err != nil {
 				break
 			}
-			p.Warnings = append(p.Warnings, r.warning())
+			w := r.warning()
+			if version >= steppedVersion {
+				w.At = r.amount()
+			}
+			p.Warnings = append(p.Warnings, w)
 		}
 	}
 	if version >= heldVersion {

@@ -94,6 +94,19 @@ func TestReportOfHeldPlaces(t *testing.T) {
 	}
 }
 
+// A report whose warnings tell of steps says so, with held places or without.
+func TestReportOfSteps(t *testing.T) {
+	for _, held := range [][]HeldKey{nil, {{ID: ID{1}, Places: 3, SinceNanos: 1}}} {
+		r := exampleReport()
+		r.Held = held
+		r.Warnings = []Warning{{Rule: "a", WidthMillis: 1, Used: 5, Quota: 9, At: 500, Name: []byte{}}, {Rule: "a", WidthMillis: 1, Name: []byte{}}}
+		got, err := DecodeReport(AppendReport(nil, r))
+		if err != nil || !reflect.DeepEqual(got.Warnings, r.Warnings) || !reflect.DeepEqual(got.Held, held) || len(got.Rules) != len(r.Rules) {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	}
+}
+
 // A backend of the last version passes over keys above the threshold, and takes the others as before.
 func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
 	s := &exampleReport().Rules[2].Sample

@@ -117,6 +117,18 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store
 	return out, nil
 }
 
+// Account implements [store.Store].
+func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
+	err = s.change(ctx, "account", func() error {
+		done, err = s.Store.Account(ctx, u)
+		return err
+	})
+	if err != nil {
+		return store.Accounted{}, err
+	}
+	return done, nil
+}
+
 // SetOverrides implements [store.Store].
 func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (version uint64, err error) {
 	err = s.change(ctx, "overrides", func() error {
@@ -214,8 +226,12 @@ func (s *Store) write() error {
 	if len(s.unwritten) == 0 {
 		return nil
 	}
-	err := update(s.db, func(records *bolt.Bucket) error {
+	err := update(s.db, func(b buckets) error {
 		for _, key := range slices.Sorted(maps.Keys(s.unwritten)) { // pages are in this order
+			records, err := b.of([]byte(key))
+			if err != nil {
+				return err
+			}
 			if err := put(records, []byte(key), s.unwritten[key]); err != nil {
 				return err
 			}

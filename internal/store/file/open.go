@@ -21,11 +21,13 @@ import (
 	"weir/internal/store/memory"
 )
 
-// The file has two buckets. The one about it has its format. That of records has what package memory
-// makes of them, each behind its checksum: the engine has none for what is in its pages.
+// The file has a bucket about itself, with its format, and one of records. That has what package memory
+// makes of them, each behind its checksum: the engine has none for what is in its pages. Records of
+// what keys have used are in a bucket of their own, which older versions pass over.
 var (
 	aboutBucket   = []byte("weir")
 	recordsBucket = []byte("records")
+	usedBucket    = []byte("used")
 	formatKey     = []byte("format")
 )
 
@@ -137,7 +139,7 @@ func restore(db *bolt.DB, into *memory.Store) error {
 			return fmt.Errorf("it has format %d, of another version of Weir, and this one reads %d: start that version, or name another file", has, Format)
 		}
 		var damaged error
-		if err := into.Restore(checked(records, &damaged)); err != nil || damaged != nil {
+		if err := into.Restore(checked(&damaged, records, tx.Bucket(usedBucket))); err != nil || damaged != nil {
 			return fmt.Errorf("%w (%w)", errDamaged, errors.Join(damaged, err))
 		}
 		return nil
@@ -157,14 +159,25 @@ func restore(db *bolt.DB, into *memory.Store) error {
 	})
 }
 
+// buckets are those of records, in a transaction.
+type buckets struct{ tx *bolt.Tx }
+
+// of is the bucket of a record.
+func (b buckets) of(key []byte) (*bolt.Bucket, error) {
+	if memory.IsUsed(key) {
+		return b.tx.CreateBucketIfNotExists(usedBucket)
+	}
+	return b.tx.Bucket(recordsBucket), nil
+}
+
 // update is a transaction on the records.
-func update(db *bolt.DB, run func(records *bolt.Bucket) error) (err error) {
+func update(db *bolt.DB, run func(buckets) error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("%w (%v)", errDamaged, reason)
 		}
 	}()
-	return db.Update(func(tx *bolt.Tx) error { return run(tx.Bucket(recordsBucket)) })
+	return db.Update(func(tx *bolt.Tx) error { return run(buckets{tx}) })
 }
 
 const sumBytes = 4
@@ -183,17 +196,26 @@ func put(records *bolt.Bucket, key, value []byte) error {
 	return records.Put(key, append(binary.BigEndian.AppendUint32(make([]byte, 0, sumBytes+len(value)), sum(key, value)), value...))
 }
 
-// checked are the records of a file, until one is found that is not as it was written.
-func checked(records *bolt.Bucket, damaged *error) iter.Seq2[[]byte, []byte] {
+// checked are the records of a file's buckets, of which some may be nil, until one is found that is not
+// as it was written.
+func checked(damaged *error, of ...*bolt.Bucket) iter.Seq2[[]byte, []byte] {
 	return func(yield func([]byte, []byte) bool) {
-		*damaged = records.ForEach(func(key, stored []byte) error {
-			if len(stored) < sumBytes || binary.BigEndian.Uint32(stored) != sum(key, stored[sumBytes:]) {
-				return fmt.Errorf("record %.100q has another checksum", key)
+		for _, records := range of {
+			if records == nil {
+				continue
 			}
-			if !yield(key, stored[sumBytes:]) {
-				return errors.New("the rest was not read")
+			*damaged = records.ForEach(func(key, stored []byte) error {
+				if len(stored) < sumBytes || binary.BigEndian.Uint32(stored) != sum(key, stored[sumBytes:]) {
+					return fmt.Errorf("record %.100q has another checksum", key)
+				}
+				if !yield(key, stored[sumBytes:]) {
+					return errors.New("the rest was not read")
+				}
+				return nil
+			})
+			if *damaged != nil {
+				return
 			}
-			return nil
-		})
+		}
 	}
 }

@@ -47,6 +47,7 @@ type Store struct {
 	overrides map[string]overrides
 	told      *fair[store.Told]
 	reports   *fair[[]byte]
+	accounts  accounts
 	// changed are the records that have, nil if nobody asks.
 	changed map[recordKey]struct{}
 }
@@ -74,6 +75,7 @@ func New(o Options) *Store {
 		overrides: map[string]overrides{},
 		told:      newFair[store.Told](maxNodes),
 		reports:   newFair[[]byte](maxReportBytes),
+		accounts:  newAccounts(),
 		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
 	s.senders.spared = uint64(store.SenderLife)

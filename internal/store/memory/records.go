@@ -17,7 +17,7 @@ import (
 const RecordsFormat = 1
 
 // Record is a part of what a store knows, for something that keeps it. [Store.Restore] reads it.
-// There are records of counters, senders, grants, nodes and lists of overrides. Nodes tell some
+// There are records of counters, senders, grants, nodes, lists of overrides and what keys have used. Nodes tell some
 // things again by themselves within a minute, such as reports: these have no records.
 type Record struct {
 	Key []byte
@@ -61,6 +61,7 @@ func (s *Store) track() {
 		noteChange(s, senderKey(key))
 	}
 	s.grants.forgotten = func(g *pushGrants) { noteChange(s, g.key()) }
+	s.accounts.last.forgotten = func(key owned, _ uint64) { noteChange(s, accountantKey(key)) }
 }
 
 // noteChange notes that a record changes, if the store notes that. It is generic so that a store that
@@ -108,9 +109,10 @@ func (s *Store) Restore(records iter.Seq2[[]byte, []byte]) error {
 
 type restoring struct {
 	*Store
-	calendar store.Calendar
-	senders  []restored[*sender]
-	grants   []restored[*pushGrants]
+	calendar    store.Calendar
+	senders     []restored[*sender]
+	grants      []restored[*pushGrants]
+	accountants []restored[uint64]
 }
 
 // restored is a value that waits for its turn, which comes by the time at which it was noted.
@@ -132,6 +134,12 @@ func (r *restoring) settle() {
 		row.value.of, row.value.at = s.of, s.at
 	}
 	r.Store.senders.most = most
+	slices.SortStableFunc(r.accountants, byTime)
+	for _, a := range r.accountants {
+		if row := r.accounts.last.put(a.key, now, a.expires, 1); row != nil {
+			row.value.of, row.value.at = a.of, a.at
+		}
+	}
 	slices.SortStableFunc(r.grants, byTime)
 	for _, g := range r.grants {
 		row := r.Store.senders.rows[g.key]
@@ -179,6 +187,8 @@ func (r *restoring) read(key, value []byte) error {
 		v.rest = nil
 	case senderRecord:
 		r.readSender(owned{namespace, k.fixed()}, &k, &v)
+	case usedRecord, accountantRecord:
+		r.readUsed(letter, namespace, &k, &v)
 	default:
 		return errRecord
 	}

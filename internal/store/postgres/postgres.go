@@ -12,6 +12,8 @@
 //	weir.overrides a row for each namespace that has had overrides: their list, and its version
 //	weir.told      a row for each node: what it has told of that list
 //	weir.reports   a row for each sender: what it has seen of its keys
+//	weir.used      a row for each label and day: how much it has used; weir.used_days says how many labels a day has
+//	weir.accountants  a row for each sender: the last sequence that it has told of what keys have used
 //	weir.version   one row: 1
 //
 // Senders and nodes are unsigned; the tables have the signed number of the same 64 bits.
@@ -66,8 +68,8 @@ type Store struct {
 	// checked says that this version knows the schema.
 	checked atomic.Bool
 	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
-	swept, sweptNodes atomic.Uint64
-	trial             *store.Trial
+	swept, sweptNodes, sweptUsed atomic.Uint64
+	trial                        *store.Trial
 }
 
 var _ store.Store = (*Store)(nil)

@@ -93,4 +93,40 @@ IF to_regclass('weir.reports') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
+-- What keys have used: the hits of a label on a day, and the budget that was told of it last. Labels and budgets are of package
+-- wire's form. Days are counted from 1 January 1970.
+IF to_regclass('weir.used') IS NULL THEN
+  CREATE TABLE weir.used (
+    namespace text COLLATE "C" NOT NULL,
+    day       integer NOT NULL,
+    label     bytea NOT NULL,
+    hits      bigint NOT NULL,
+    budget    bytea NOT NULL DEFAULT '',
+    PRIMARY KEY (namespace, day, label)
+  ) WITH (fillfactor = 70);
+  CREATE INDEX used_day ON weir.used (day);
+END IF;
+
+-- How many labels a day has.
+IF to_regclass('weir.used_days') IS NULL THEN
+  CREATE TABLE weir.used_days (
+    namespace text COLLATE "C" NOT NULL,
+    day       integer NOT NULL,
+    labels    bigint NOT NULL,
+    PRIMARY KEY (namespace, day)
+  ) WITH (fillfactor = 70);
+END IF;
+
+-- The last sequence that a sender has told of what keys have used.
+IF to_regclass('weir.accountants') IS NULL THEN
+  CREATE TABLE weir.accountants (
+    namespace  text COLLATE "C" NOT NULL,
+    sender     bigint NOT NULL,
+    sequence   bigint NOT NULL,
+    expires_at timestamptz NOT NULL,
+    PRIMARY KEY (namespace, sender)
+  ) WITH (fillfactor = 70);
+  CREATE INDEX accountants_expires_at ON weir.accountants (expires_at);
+END IF;
+
 END $$;

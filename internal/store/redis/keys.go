@@ -87,6 +87,16 @@ func (k keys) overrides(namespace string) string { return "weir:{" + namespace +
 
 func (k keys) reports(namespace string) string { return "weir:{" + namespace + "}:reports" }
 
+// accountant is the key of what a sender has sent last of what keys have used.
+func (k keys) accountant(namespace string, sender uint64) string {
+	return fmt.Sprintf("weir:{%s}:used:sender:%016x", namespace, sender)
+}
+
+// used is the key of what keys have used on a day.
+func (k keys) used(namespace string, day uint32) string {
+	return "weir:{" + namespace + "}:used:" + strconv.FormatUint(uint64(day), 10)
+}
+
 func (k keys) told(namespace string) string { return "weir:{" + namespace + "}:told" }
 
 // parse takes apart what counter has made, and nothing else.

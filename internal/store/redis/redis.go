@@ -11,6 +11,8 @@
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
 //	weir:{N}:told                                                       hash: nodes, and what they have told of that list
 //	weir:{N}:reports                                                    hash: senders, and what they have reported
+//	weir:{N}:used:<day>                                                 hash: labels to what they have used on a day
+//	weir:{N}:used:sender:<sender in hex>                                string: the last sequence that the sender has told of that
 //
 // Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
 // besides. A log's string has 16 bytes for each time that was hit.

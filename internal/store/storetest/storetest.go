@@ -134,6 +134,11 @@ func Run(t *testing.T, open Open) {
 		{"overrides hammer", testOverridesHammer},
 		{"told of overrides", testTold},
 		{"reports", testReports},
+		{"accounts", testAccounts},
+		{"accounts over years", testAccountsOverYears},
+		{"accounts are bounded", testAccountsBounded},
+		{"budgets", testBudgets},
+		{"accounts hammer", testAccountsHammer},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			clock := &clock{}

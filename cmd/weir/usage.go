@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weir/internal/server"
+)
+
+const usedUsage = `NAMESPACE [RULE]
+
+  weir usage default
+  weir usage default dollars --month 2026-11
+  weir usage default dollars --by key,model,day --csv
+  weir usage default --by month --month 2026-01..2026-11 --json
+
+It tells what each key has used of rules that reveal names, as the backend has counted it in 13 months.
+The last columns are how the key stands in the rule's longest window: how much is used, and when the
+budget ends at this pace.
+`
+
+// used is weir usage.
+func used(ctx context.Context, args []string, env environment) error {
+	var backend backendFlags
+	var month, by string
+	var asCSV, asJSON bool
+	flags := flag.NewFlagSet("usage", flag.ContinueOnError)
+	backend.define(flags)
+	flags.StringVar(&month, "month", "", "the `month`, such as 2026-11, or several, as in 2026-01..2026-11; this month if empty")
+	flags.StringVar(&by, "by", "key", "`what` tells hits apart, besides the rule: key, model, day and month, with commas")
+	flags.BoolVar(&asCSV, "csv", false, "print CSV, whose columns are the same whatever --by says")
+	flags.BoolVar(&asJSON, "json", false, "print what GET /v1/usage answers")
+	operands, err := parseMixed(flags, args, env, usedUsage)
+	switch {
+	case err != nil:
+		return err
+	case len(operands) == 0 || len(operands) > 2:
+		return fmt.Errorf("%w: want a namespace, and a rule or none", errUsage)
+	case asCSV && asJSON:
+		return fmt.Errorf("%w: want --csv or --json", errUsage)
+	}
+	if err := backend.resolve(env); err != nil {
+		return err
+	}
+	query := url.Values{"namespace": {operands[0]}, "by": {by}}
+	if month != "" {
+		query.Set("month", month)
+	}
+	if len(operands) > 1 {
+		query.Set("rule", operands[1])
+	}
+	var found server.Usage
+	if err := backend.call(ctx, http.MethodGet, server.UsagePath, query, nil, &found); err != nil {
+		return err
+	}
+	switch {
+	case asJSON:
+		return json.NewEncoder(env.stdout).Encode(found)
+	case asCSV:
+		return usedCSV(env.stdout, &found)
+	}
+	return usedTable(env.stdout, &found)
+}
+
+// usedCSV prints the same columns whatever usage is by.
+func usedCSV(out io.Writer, found *server.Usage) error {
+	w := csv.NewWriter(out)
+	lines := [][]string{{"month", "day", "rule", "key", "hash", "model", "hits", "budget_used", "budget_quota", "budget_start", "budget_end", "budget_ends_at"}}
+	for i := range found.Rows {
+		r := &found.Rows[i]
+		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(r)), r.Hash, cell(r.Model), strconv.FormatInt(r.Hits, 10), "", "", "", "", ""}
+		if b := r.Budget; b != nil {
+			line[7], line[8] = strconv.FormatUint(b.Used, 10), strconv.FormatUint(b.Quota, 10)
+			line[9], line[10] = b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339)
+			if b.EndsAt != nil {
+				line[11] = b.EndsAt.Format(time.RFC3339)
+			}
+		}
+		lines = append(lines, line)
+	}
+	return w.WriteAll(lines)
+}
+
+// cell is a text that no spreadsheet takes for a formula: clients choose the values of keys.
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
+// keyOf is a key as people read it: its values, or its hash if it has no name.
+func keyOf(r *server.UsageRow) string {
+	if r.Others {
+		return "others"
+	}
+	words := make([]string, len(r.Values))
+	for i, v := range r.Values {
+		if words[i] = word(v.Text); v.Cut {
+			words[i] += "…"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func usedTable(out io.Writer, found *server.Usage) error {
+	if len(found.Rows) == 0 {
+		fmt.Fprintf(out, "nothing was used from %s to %s of a rule that reveals names\n", found.From, found.To)
+		return nil
+	}
+	var period, key, model, budget bool
+	for i := range found.Rows {
+		r := &found.Rows[i]
+		period = period || r.Day+r.Month != ""
+		key = key || r.Hash != "" || r.Others
+		model = model || r.Model != ""
+		budget = budget || r.Budget != nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	columns := func(r *server.UsageRow) (cells []string) {
+		add := func(there bool, text string) {
+			if there {
+				cells = append(cells, text)
+			}
+		}
+		if r == nil {
+			add(period, "WHEN")
+			add(true, "RULE")
+			add(key, "KEY")
+			add(model, "MODEL")
+			add(true, "USED")
+			add(budget, "BUDGET")
+			add(budget, "AT THIS PACE")
+			return cells
+		}
+		when, name := r.Day, keyOf(r)
+		if when == "" {
+			when = r.Month
+		}
+		if name == "" {
+			name = r.Hash
+		}
+		add(period, when)
+		add(true, r.Rule)
+		add(key, name)
+		add(model, modelOf(r))
+		add(true, strconv.FormatInt(r.Hits, 10))
+		stands, ends := standing(r.Budget)
+		add(budget, stands)
+		add(budget, ends)
+		return cells
+	}
+	fmt.Fprintln(w, strings.Join(columns(nil), "\t"))
+	for i := range found.Rows {
+		fmt.Fprintln(w, strings.Join(columns(&found.Rows[i]), "\t"))
+	}
+	return w.Flush()
+}
+
+// standing says how much of a budget is used, and where it goes.
+func standing(b *server.UsageBudget) (stands, ends string) {
+	if b == nil {
+		return "", ""
+	}
+	share := 100.0
+	if b.Quota > 0 {
+		share = 100 * float64(b.Used) / float64(b.Quota)
+	}
+	stands = fmt.Sprintf("%d of %d (%.0f %%) until %s", b.Used, b.Quota, share, b.End.Format(time.DateOnly))
+	switch {
+	case b.AtEnd == nil:
+		return stands, ""
+	case b.Used >= b.Quota:
+		return stands, "used up"
+	case b.EndsAt != nil:
+		return stands, "ends on " + b.EndsAt.Format("2006-01-02 15:04")
+	case b.Quota > 0:
+		return stands, fmt.Sprintf("%.0f %% at the end", 100*float64(*b.AtEnd)/float64(b.Quota))
+	}
+	return stands, ""
+}
+
+func modelOf(r *server.UsageRow) string {
+	if r.Model == "" {
+		return ""
+	}
+	return word(r.Model)
+}

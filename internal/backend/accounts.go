@@ -1,0 +1,138 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"weir/internal/calendar"
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// account counts what keys have used.
+func (b *Backend) account(ctx context.Context, body []byte) (Reply, error) {
+	u, err := wire.DecodeUsed(body)
+	if err != nil {
+		return Reply{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	done, err := b.store.Account(ctx, u)
+	if err != nil {
+		return Reply{}, err
+	}
+	reply := Reply{Body: wire.AppendUsedAnswer(nil, u.Sequence), Folded: done.Folded, Written: !done.Duplicate}
+	if reply.Duplicate = done.Duplicate; !done.Duplicate {
+		reply.Used = u
+	}
+	return reply, nil
+}
+
+// UsageQuery says what is to be told of what keys have used.
+type UsageQuery struct {
+	Rule string // all if empty
+	// From and To are the first day and the last.
+	From, To uint32
+	// Key, Model, Day and Month say by which of these hits are told apart, besides by rule.
+	Key, Model, Day, Month bool
+}
+
+// Usage has the hits that something has used.
+type Usage struct {
+	Rule string
+	// ID and Name are those of a key, if usage is by key. Others says that it is of all keys that found no
+	// room.
+	ID     wire.ID
+	Name   []byte
+	Others bool
+	Model  string
+	// Period is the day, or the first day of the month.
+	Period uint32
+	Hits   int64
+	// Budget is the last that was told of a key, if usage is by key; its end is 0 if there is none.
+	Budget wire.Budget
+}
+
+// MaxUsage is the most rows that are told at once.
+const MaxUsage = 50_000
+
+// ErrTooMuch is the error of a query that has too many rows.
+var ErrTooMuch = errors.New("too much to tell at once")
+
+type usageKey struct {
+	rule, model string
+	id          wire.ID
+	period      uint32
+}
+
+// Usage tells what keys of a namespace have used, by rule, period, and with most hits first.
+func (b *Backend) Usage(ctx context.Context, namespace string, q *UsageQuery) ([]Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	rows := map[usageKey]*Usage{}
+	known := map[usageKey]*Usage{} // keys of rules, with their names and budgets
+	err := b.store.Used(ctx, namespace, q.From, q.To, func(r wire.UsedRow) error {
+		label, ok := wire.DecodeUsedLabel(r.Label)
+		if !ok || q.Rule != "" && label.Rule != q.Rule {
+			return nil
+		}
+		key := usageKey{rule: label.Rule}
+		if q.Key {
+			key.id = label.ID
+			keep(known, key, &label, r.Budget)
+		}
+		if q.Model {
+			key.model = label.Model
+		}
+		if key.period = r.Day; !q.Day {
+			key.period = 0
+			if q.Month {
+				_, _, day := calendar.Date(int64(r.Day))
+				key.period = r.Day - uint32(day-1)
+			}
+		}
+		of := rows[key]
+		if of == nil {
+			if len(rows) == MaxUsage {
+				return ErrTooMuch
+			}
+			of = &Usage{Rule: key.rule, ID: key.id, Model: key.model, Period: key.period, Others: q.Key && label.ID == wire.ID{}}
+			rows[key] = of
+		}
+		of.Hits = store.Sum(of.Hits, r.Hits)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Usage, 0, len(rows))
+	for key, of := range rows {
+		if k := known[usageKey{rule: key.rule, id: key.id}]; k != nil {
+			of.Name, of.Budget = k.Name, k.Budget
+		}
+		all = append(all, *of)
+	}
+	slices.SortFunc(all, func(a, b Usage) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Period, b.Period), cmp.Compare(b.Hits, a.Hits),
+			slices.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Model, b.Model))
+	})
+	return all, nil
+}
+
+// keep keeps the name of a key, and its newest budget.
+func keep(known map[usageKey]*Usage, key usageKey, label *wire.UsedLabel, budget []byte) {
+	of := known[key]
+	if of == nil {
+		of = &Usage{}
+		known[key] = of
+	}
+	if len(of.Name) == 0 {
+		of.Name = label.Name
+	}
+	if b, ok := wire.DecodeBudget(budget); ok && b.AtSeconds >= of.Budget.AtSeconds {
+		of.Budget = b
+	}
+}

@@ -1,0 +1,373 @@
+package node
+
+import (
+	"weir/internal/counter"
+	"weir/internal/sketch"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+const (
+	// accountEvery is the time between two messages of what keys have used.
+	accountEvery = int64(1e9)
+	// maxAccounts is the most keys, by models and days, that a worker has to tell of, beside those that
+	// count together. While the backend is away there may come many.
+	maxAccounts = 4096
+	// accountsFor is for how long a message is sent that has no answer: less than a backend remembers
+	// its sender.
+	accountsFor = int64(24 * 3600e9)
+	// quarter is the shortest time in which no zone changes its day or its clock.
+	quarter = int64(900e9)
+	// largestRow is more than a row of a message takes.
+	largestRow = 1024
+	// namedKeys is how many keys a worker knows the names of, for charges that are put right: a charge has none.
+	namedKeys = 1024
+)
+
+// accounts have the hits of keys that the backend has yet to hear of as used: of rules that reveal names. They
+// are by the day of a request, whose reservation is put right on that day. A message without an answer is
+// sent again. A single message is on its way at a time, so that a backend knows by its number whether it
+// has counted it.
+type accounts struct {
+	tallies  *Tallies
+	link     *link
+	keys     *keys
+	callouts *callouts
+
+	// on says that rules reveal names. rules has what is known of the rules of the node, and behind these the names
+	// of inherited rules.
+	on    bool
+	rules []accountedRule
+	at    map[accountKey]int32
+	list  []account
+
+	sender, sequence uint64
+	// sent are messages without an answer: one of this sender, and those that were inherited.
+	sent   []*usedMessage
+	idle   *usedMessage
+	nextAt int64 // by the host's clock
+	// names are those of keys, each in its place of namedKeys, which it may have to leave to another.
+	names []accountName
+	// label and budget are encoded parts of a row.
+	label, budget []byte
+}
+
+// accountedRule has the parts of a rule that accounts need.
+type accountedRule struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	name string
+	// accounted says that it is to be told what its keys use.
+	accounted bool
+	// calendar says when days begin; nil for those of UTC. limit is the place of the limit that is the budget, -1
+	// if none is.
+	calendar window.Calendar
+	limit    int
+	// quarter and day are those of the last time that was asked for.
+	quarter int64
+	day     uint32
+}
+
+// accountKey names an account. The id is zero for all keys that found no room.
+type accountKey struct {
+	rule  uint16
+	day   uint32
+	id    [16]byte
+	model string
+}
+
+type account struct {
+	_ [0]func() // or else Go makes a function that compares values
+
+	accountKey
+	hits   int64
+	budget wire.Budget
+	accountName
+}
+
+// accountName is the name of a key, empty if it is not known: a backend has it from another message then.
+type accountName struct {
+	of   [16]byte
+	size uint8
+	text [sketch.MaxName]byte
+}
+
+// open prepares accounts of a node that has a backend.
+func (a *accounts) open(rules []Rule) {
+	a.on, a.names = true, make([]accountName, namedKeys)
+	a.rules = make([]accountedRule, len(rules))
+	for i := range rules {
+		r, own := &rules[i], &a.rules[i]
+		own.name, own.limit, own.quarter = string(nameOf(r)), -1, -1
+		own.accounted = r.Reveal != 0 && r.Synced() && own.name != "" && !r.Limits[0].Kind.Held()
+		widest := int64(0)
+		for j := range r.Own() {
+			l := &r.Limits[j]
+			if own.calendar == nil {
+				own.calendar = l.Calendar
+			}
+			if ends := l.Kind == window.FixedWindow || l.Kind == window.FirstHitWindow; ends && l.Width > widest && l.Max > 0 {
+				own.limit, widest = j, l.Width
+			}
+		}
+	}
+}
+
+// of reports whether it is to be told what keys of a rule use.
+func (a *accounts) of(r *Rule) bool { return a.on && a.rules[r.Index].accounted }
+
+// dayAt is the day of a rule's zone that a time is in.
+func (r *accountedRule) dayAt(at int64) uint32 {
+	at = max(at, 0)
+	if q := at / quarter; q != r.quarter {
+		r.quarter = q
+		if r.calendar != nil {
+			r.day = uint32(max(0, r.calendar.Day(at)))
+		} else {
+			r.day = uint32(at / (24 * 3600e9))
+		}
+	}
+	return r.day
+}
+
+// take accounts for a request that has passed.
+//
+//go:noinline
+func (a *accounts) take(demands []Demand, verdict counter.Verdict, now int64) {
+	if verdict != counter.Allowed {
+		return
+	}
+	for i := range demands {
+		d := &demands[i]
+		switch {
+		case d.Over || !a.of(d.Rule):
+		case d.grantedAt != 0:
+			a.add(d, int64(d.Cost), d.Model, d.grantedAt)
+		case d.by != byBackend: // or it was let pass without being counted
+			a.add(d, int64(d.Cost), d.Model, now)
+		}
+	}
+}
+
+// add accounts for hits of a demand whose counter was read, at a time by the backend's clock.
+//
+//go:noinline
+func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
+	if hits == 0 {
+		return
+	}
+	r := &a.rules[d.Rule.Index]
+	of, isNew := a.account(accountKey{uint16(d.Rule.Index), r.dayAt(at), a.keys.identity(d), model})
+	of.hits = max(-wire.MaxHits, min(of.hits+hits, wire.MaxHits))
+	if of.id == [16]byte{} {
+		return
+	}
+	if name := a.nameOf(d, of.id); isNew || of.size == 0 {
+		of.accountName = *name
+	}
+	if r.limit >= 0 {
+		of.budget = budgetOf(&d.Rule.Limits[r.limit], &d.Counter.States[r.limit], a.link.now())
+	}
+}
+
+// nameOf is the name of a demand's key.
+func (a *accounts) nameOf(d *Demand, id [16]byte) *accountName {
+	name := &a.names[(int(id[0])<<8|int(id[1]))%namedKeys]
+	if name.of == id && name.size > 0 {
+		return name
+	}
+	name.of = id
+	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
+		a.label = appendName(a.label[:0], d.Key[prefix:], d.Rule.Reveal)
+		name.size = uint8(copy(name.text[:], a.label))
+	} else {
+		name.size = uint8(copy(name.text[:], a.keys.names.of(id)))
+	}
+	return name
+}
+
+// account is that of a key, or of all that find no room.
+func (a *accounts) account(key accountKey) (of *account, isNew bool) {
+	if a.at == nil {
+		a.at = map[accountKey]int32{}
+	}
+	i, there := a.at[key]
+	if !there && len(a.list) >= maxAccounts && key.id != [16]byte{} {
+		of, _ := a.account(accountKey{rule: key.rule, day: key.day})
+		return of, false
+	}
+	if !there {
+		i = int32(len(a.list))
+		a.at[key] = i
+		a.list = append(a.list, account{accountKey: key})
+	}
+	return &a.list[i], !there
+}
+
+// budgetOf is how a key stands in the window of a limit that the time is in.
+func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
+	end := windowEnd(l, s)
+	start := end - l.Width
+	if l.Calendar != nil {
+		start = l.Calendar.At(s.Newest).Start
+	}
+	if end <= now || start < 0 {
+		return b
+	}
+	quota := min(l.Quota(), wire.MaxHits)
+	return wire.Budget{
+		AtSeconds: uint64(max(0, now/1e9)), StartSeconds: uint64(start / 1e9), EndSeconds: uint64((end + 1e9 - 1) / 1e9),
+		Used: quota - min(quota, l.Remaining(s)), Quota: quota,
+	}
+}
+
+// tell sends what there is to tell, if it is time or all is due, and again what nobody has answered.
+func (a *accounts) tell(all bool) {
+	now := a.link.hostNow()
+	if a.link.open() {
+		return
+	}
+	waits := false
+	for i := len(a.sent) - 1; i >= 0; i-- {
+		m := a.sent[i]
+		if ago := now - m.sentAt; m.onWay && (ago > a.link.timeout+longestPause || ago < -longestPause) {
+			a.fail(m)
+		}
+		if now-m.since > accountsFor {
+			a.tallies.Lost += m.hits
+			a.drop(i)
+			continue
+		}
+		if !m.onWay && (all || now >= m.retryAt || m.retryAt-now > 2*longestPause) {
+			a.post(m)
+		}
+		waits = waits || m.sender == a.sender
+	}
+	if waits || len(a.list) == 0 || !all && now < a.nextAt && a.nextAt-now <= accountEvery {
+		return
+	}
+	a.nextAt = now + accountEvery
+	if m := a.next(); m != nil {
+		a.sent = append(a.sent, m)
+		a.post(m)
+	}
+}
+
+// next makes a message of as much as it can have; nil if there is nothing to tell.
+func (a *accounts) next() *usedMessage {
+	m := a.idle
+	if a.idle = nil; m == nil {
+		m = &usedMessage{}
+	}
+	head := wire.Used{Namespace: a.callouts.namespace, Sender: a.sender, Sequence: a.sequence + 1}
+	rows, told := 0, 0
+	m.body, m.hits = wire.AppendUsedHeader(m.body[:0], &head, 0), 0
+	start := len(m.body)
+	for ; told < len(a.list) && rows < wire.MaxUsedRows && len(m.body) < wire.MaxUsed-largestRow; told++ {
+		of := &a.list[told]
+		if of.hits == 0 {
+			continue
+		}
+		m.body = a.appendRow(m.body, of)
+		m.hits += uint64(max(0, of.hits))
+		rows++
+	}
+	wire.SetCount(m.body, start, rows)
+	for i := range a.list {
+		if key := a.list[i].accountKey; i < told {
+			delete(a.at, key)
+		} else {
+			a.at[key] = int32(i - told)
+		}
+	}
+	a.list = a.list[:copy(a.list, a.list[told:])]
+	if rows == 0 {
+		a.idle = m
+		return nil
+	}
+	a.sequence++
+	m.sender, m.sequence, m.failures, m.since = head.Sender, head.Sequence, 0, a.link.hostNow()
+	return m
+}
+
+func (a *accounts) appendRow(dst []byte, of *account) []byte {
+	a.label = wire.AppendUsedLabel(a.label[:0], &wire.UsedLabel{
+		Rule: a.rules[of.rule].name, ID: of.id, Model: of.model, Name: of.text[:of.size],
+	})
+	if a.budget = a.budget[:0]; of.budget.EndSeconds != 0 {
+		a.budget = wire.AppendBudget(a.budget, &of.budget)
+	}
+	return wire.AppendUsedRow(dst, &wire.UsedRow{Label: a.label, Day: of.day, Hits: of.hits, Budget: a.budget})
+}
+
+func (a *accounts) post(m *usedMessage) {
+	m.onWay, m.sentAt = true, a.link.hostNow()
+	if !a.link.host.Send(m.body, Ticket{used: m, sender: m.sender, sequence: m.sequence}) {
+		a.fail(m)
+	}
+}
+
+// fail has a message sent again after a pause. A backend that does not know such messages may be
+// replaced by another.
+func (a *accounts) fail(m *usedMessage) {
+	pause := min(shortestPause<<min(m.failures, 10), longestPause)
+	m.failures++
+	m.onWay, m.retryAt = false, a.link.hostNow()+a.link.random.around(pause)
+}
+
+// answered takes in what became of a message.
+func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) {
+	m := t.used
+	for i := range a.sent {
+		if a.sent[i] != m || m.sender != t.sender || m.sequence != t.sequence {
+			continue
+		}
+		switch {
+		case outcome == PushAnswered && wire.AnswersUsed(answer, m.sequence):
+			a.drop(i)
+		case m.onWay:
+			a.fail(m)
+		}
+		return
+	}
+}
+
+// drop forgets a message.
+func (a *accounts) drop(i int) {
+	a.idle = a.sent[i]
+	a.sent[i] = a.sent[len(a.sent)-1]
+	a.sent = a.sent[:len(a.sent)-1]
+}
+
+// unfinished reports whether there is anything that the backend has yet to hear of.
+func (a *accounts) unfinished() bool { return len(a.list)+len(a.sent) > 0 }
+
+// inherit takes over what another node has yet to tell. Its callouts may never be answered, so its
+// messages are sent again, as they are.
+func (a *accounts) inherit(from *accounts) {
+	for _, m := range from.sent {
+		m.onWay, m.retryAt = false, 0
+		a.sent = append(a.sent, m)
+	}
+	for i := range from.list {
+		old := &from.list[i]
+		key := old.accountKey
+		key.rule = a.ruleOf(from.rules[old.rule].name)
+		of, isNew := a.account(key)
+		if of.hits += old.hits; isNew {
+			of.accountName, of.budget = old.accountName, old.budget
+		}
+	}
+	from.sent, from.list, from.at = nil, nil, nil
+}
+
+// ruleOf is the place of a rule, which the node may not have any more.
+func (a *accounts) ruleOf(name string) uint16 {
+	for i := range a.rules {
+		if a.rules[i].name == name {
+			return uint16(i)
+		}
+	}
+	a.rules = append(a.rules, accountedRule{name: name, limit: -1})
+	return uint16(len(a.rules) - 1)
+}

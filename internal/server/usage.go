@@ -1,0 +1,240 @@
+package server
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/wire"
+)
+
+// UsagePath is where is told what keys have used.
+const UsagePath = "/v1/usage"
+
+// Usage tells what keys of a namespace have used from the day From to the day To.
+type Usage struct {
+	From string     `json:"from"`
+	To   string     `json:"to"`
+	Rows []UsageRow `json:"rows"`
+}
+
+// UsageRow has the hits that something has used.
+type UsageRow struct {
+	// Month and Day are there if usage is by these. Days are those of the rule's time zone.
+	Month string `json:"month,omitempty"`
+	Day   string `json:"day,omitempty"`
+	Rule  string `json:"rule"`
+	// Hash is a key's as the backend knows it, and Values are those of the rule's selectors, as far as it
+	// reveals them. Others says that the row is of all keys that found no room.
+	Hash   string  `json:"hash,omitempty"`
+	Values []Value `json:"values,omitempty"`
+	Others bool    `json:"others,omitempty"`
+	Model  string  `json:"model,omitempty"`
+	Hits   int64   `json:"hits"`
+	// Budget is how the key stood when it was told of last, in the longest window that the rule has.
+	Budget *UsageBudget `json:"budget,omitempty"`
+}
+
+// UsageBudget is how a key stands in a window of a limit.
+type UsageBudget struct {
+	At    time.Time `json:"at"`
+	Used  uint64    `json:"used"`
+	Quota uint64    `json:"quota"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// EndsAt is when the budget is used up at the pace of the window so far, if it is before the window
+	// ends, and AtEnd what is used then at that pace. Both are left out once the window has ended.
+	EndsAt *time.Time `json:"ends_at,omitempty"`
+	AtEnd  *uint64    `json:"at_end,omitempty"`
+}
+
+// usage answers with what keys have used.
+func (h *handler) usage(w http.ResponseWriter, r *http.Request) {
+	namespace, ok := h.namespace(w, r)
+	if !ok {
+		return
+	}
+	now := h.health.now()
+	query, problem := usageAsked(r.URL.Query(), now)
+	if problem != "" {
+		h.problem(w, http.StatusBadRequest, problem)
+		return
+	}
+	if !h.lookers.Enter(namespace) {
+		h.problem(w, http.StatusServiceUnavailable, "too many look at what keys have used: ask again")
+		return
+	}
+	defer h.lookers.Leave(namespace)
+	found, err := h.backend.Usage(r.Context(), namespace, &query)
+	if errors.Is(err, backend.ErrTooMuch) {
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("by: want at most %d rows: ask for a rule, for fewer months, or by less", backend.MaxUsage))
+		return
+	}
+	if !h.health.succeeded(r.Context(), err, false) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return
+	}
+	h.json(w, usageOf(&query, found, now))
+}
+
+// dateLayout is that of days, and monthLayout that of months.
+const (
+	dateLayout  = "2006-01-02"
+	monthLayout = "2006-01"
+)
+
+// dimensions tell rows of usage apart.
+var dimensions = []string{"key", "model", "day", "month"}
+
+// maxMonths is more than are kept.
+const maxMonths = 24
+
+// usageAsked reads the query of GET /v1/usage.
+func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem string) {
+	for name := range query {
+		if !slices.Contains([]string{"namespace", "rule", "month", "by"}, name) {
+			return q, fmt.Sprintf("want namespace, rule, month or by, got %.80q", name)
+		}
+		if len(query[name]) > 1 {
+			return q, name + ": want it once"
+		}
+	}
+	q.Rule = query.Get("rule")
+	months := query.Get("month")
+	if months == "" {
+		months = now.UTC().Format(monthLayout)
+	}
+	first, last, spans := strings.Cut(months, "..")
+	if !spans {
+		last = first
+	}
+	from, errFrom := time.Parse(monthLayout, first)
+	to, errTo := time.Parse(monthLayout, last)
+	if errFrom != nil || errTo != nil || from.Year() < 1970 || to.Year() > 2399 || to.Before(from) || to.After(from.AddDate(0, maxMonths, 0)) {
+		return q, fmt.Sprintf("month: want one such as 2026-11, or up to %d as in 2026-01..2026-11, got %.80q", maxMonths, months)
+	}
+	q.From, q.To = dayOf(from), dayOf(to.AddDate(0, 1, -1))
+	by := query.Get("by")
+	if !query.Has("by") {
+		by = "key"
+	}
+	for name := range strings.SplitSeq(by, ",") {
+		switch name {
+		case "key":
+			q.Key = true
+		case "model":
+			q.Model = true
+		case "day":
+			q.Day = true
+		case "month":
+			q.Month = true
+		case "rule", "": // it is by rule in any case
+		default:
+			return q, fmt.Sprintf("by: want %s, got %.80q", strings.Join(dimensions, ", "), name)
+		}
+	}
+	return q, ""
+}
+
+func dayOf(t time.Time) uint32 { return uint32(t.Unix() / 86400) }
+
+func dateOf(day uint32) time.Time { return time.Unix(int64(day)*86400, 0).UTC() }
+
+// usageOf returns what a backend has found, as it is told at a moment.
+func usageOf(q *backend.UsageQuery, found []backend.Usage, now time.Time) Usage {
+	u := Usage{From: dateOf(q.From).Format(dateLayout), To: dateOf(q.To).Format(dateLayout), Rows: make([]UsageRow, len(found))}
+	for i := range found {
+		f, row := &found[i], &u.Rows[i]
+		row.Rule, row.Model, row.Hits, row.Others = f.Rule, strings.ToValidUTF8(f.Model, "\uFFFD"), f.Hits, f.Others
+		if q.Day {
+			row.Day = dateOf(f.Period).Format(dateLayout)
+		}
+		if q.Month {
+			row.Month = dateOf(f.Period).Format(monthLayout)
+		}
+		if !q.Key || f.Others {
+			continue
+		}
+		row.Hash, row.Values = hex.EncodeToString(f.ID[:]), valuesOf(f.Name)
+		if f.Budget.EndSeconds != 0 {
+			row.Budget = budgetOf(&f.Budget, now)
+		}
+	}
+	return u
+}
+
+// valuesOf are the values of a key's name.
+func valuesOf(name []byte) (values []Value) {
+	for len(name) > 0 {
+		value, cut, rest, ok := wire.NextValue(name)
+		if !ok {
+			break
+		}
+		values = append(values, Value{Text: strings.ToValidUTF8(string(value), "\uFFFD"), Cut: cut})
+		name = rest
+	}
+	return values
+}
+
+// budgetOf tells a budget, and where it goes at its pace. A key that has not told since has used no more.
+func budgetOf(b *wire.Budget, now time.Time) *UsageBudget {
+	unix := func(seconds uint64) time.Time { return time.Unix(int64(seconds), 0).UTC() }
+	of := &UsageBudget{At: unix(b.AtSeconds), Used: b.Used, Quota: b.Quota, Start: unix(b.StartSeconds), End: unix(b.EndSeconds)}
+	if !now.Before(of.End) {
+		return of
+	}
+	if b.Used >= b.Quota {
+		of.EndsAt, of.AtEnd = &of.At, &b.Used
+		return of
+	}
+	elapsed, whole := max(now.Sub(of.Start), time.Second).Seconds(), of.End.Sub(of.Start).Seconds()
+	atEnd := uint64(min(float64(b.Used)*whole/elapsed, wire.MaxHits))
+	of.AtEnd = &atEnd
+	if atEnd >= b.Quota {
+		ends := of.Start.Add(time.Duration(elapsed * float64(b.Quota) / float64(b.Used) * float64(time.Second))).Truncate(time.Second)
+		of.EndsAt = &ends
+	}
+	return of
+}
+
+// usedRules are the rules that the metrics of what keys have used tell apart.
+type usedRules struct {
+	mu    sync.Mutex
+	known map[usedRule]bool
+}
+
+type usedRule struct{ namespace, rule string }
+
+const maxUsedRules = 256
+
+// of is a rule, or the empty one if there are too many.
+func (u *usedRules) of(r usedRule) usedRule {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.known[r] {
+		if len(u.known) == maxUsedRules {
+			return usedRule{}
+		}
+		u.known[r] = true
+	}
+	return r
+}
+
+// account counts what keys have used.
+func (m *metrics) account(out *backend.Reply) {
+	m.usedFolded.Add(float64(out.Folded))
+	for i := range out.Used.Rows {
+		r := &out.Used.Rows[i]
+		label, _ := wire.DecodeUsedLabel(r.Label)
+		of := m.usedRules.of(usedRule{out.Used.Namespace, label.Rule})
+		m.used.WithLabelValues(of.namespace, of.rule).Add(float64(max(0, r.Hits)))
+		m.usedReturned.WithLabelValues(of.namespace, of.rule).Add(float64(max(0, -r.Hits)))
+	}
+}

@@ -1,0 +1,230 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// november is in the middle of a month.
+var november = time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
+
+func dayOf(year int, month time.Month, day int) uint32 {
+	return uint32(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix() / 86400)
+}
+
+// usedBy is a row of what a key has used.
+func usedBy(rule, name, model string, day uint32, hits int64, budget *wire.Budget) wire.UsedRow {
+	l := wire.UsedLabel{Rule: rule, Model: model}
+	if name != "" {
+		l.ID = wire.ID{name[0]}
+		l.Name = wire.AppendValue(nil, []byte(name), strings.HasSuffix(name, "~"))
+	}
+	r := wire.UsedRow{Label: wire.AppendUsedLabel(nil, &l), Day: day, Hits: hits}
+	if budget != nil {
+		r.Budget = wire.AppendBudget(nil, budget)
+	}
+	return r
+}
+
+// usageServer has some usage.
+func usageServer(t testing.TB, registry *prometheus.Registry) http.Handler {
+	t.Helper()
+	counters := memory.New(memory.Options{Now: func() time.Time { return november }})
+	handler := server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return november }, Registry: registry})
+	start, end := uint64(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).Unix()), uint64(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC).Unix())
+	budget := func(used uint64) *wire.Budget {
+		return &wire.Budget{AtSeconds: uint64(november.Unix()) - 60, StartSeconds: start, EndSeconds: end, Used: used, Quota: 1000}
+	}
+	old := budget(1)
+	old.AtSeconds -= 86400
+	body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1, Rows: []wire.UsedRow{
+		usedBy("dollars", "ann", "gpt-5", dayOf(2026, 11, 3), 700, budget(750)),
+		usedBy("dollars", "ann", "gpt-5-mini", dayOf(2026, 11, 4), 50, old),
+		usedBy("dollars", "bob~", "gpt-5", dayOf(2026, 11, 4), 250, budget(250)),
+		usedBy("dollars", "cat", "gpt-5", dayOf(2026, 11, 16), 1000, budget(1000)),
+		usedBy("dollars", "", "", dayOf(2026, 11, 4), 9, nil),
+		usedBy("tokens", "ann", "", dayOf(2026, 11, 1), 3, nil),
+		usedBy("dollars", "ann", "gpt-5", dayOf(2026, 10, 31), 40, nil),
+	}})
+	for range 2 { // as it counts once
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", wire.ContentType)
+		if handler.ServeHTTP(w, r); w.Code != http.StatusOK || !wire.AnswersUsed(w.Body.Bytes(), 1) {
+			t.Fatalf("status %d, %q", w.Code, w.Body)
+		}
+	}
+	return handler
+}
+
+func usageAt(t testing.TB, handler http.Handler, query string) (u server.Usage, code int, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, server.UsagePath, nil)
+	r.URL.RawQuery = query
+	handler.ServeHTTP(w, r)
+	body = w.Body.String()
+	if err := json.Unmarshal([]byte(body), &u); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return u, w.Code, body
+}
+
+func TestUsage(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	handler := usageServer(t, registry)
+	for _, test := range []struct{ query, want string }{
+		{"", "dollars cat 1000; dollars ann 750; dollars bob~ 250; dollars others 9; tokens ann 3; "},
+		{"rule=tokens", "tokens ann 3; "},
+		{"rule=none", ""},
+		{"by=key,model&rule=dollars", "dollars cat gpt-5 1000; dollars ann gpt-5 700; dollars bob~ gpt-5 250; dollars ann gpt-5-mini 50; dollars others 9; "},
+		{"by=model&rule=dollars", "dollars gpt-5 1950; dollars gpt-5-mini 50; dollars 9; "},
+		{"by=", "dollars 2009; tokens 3; "},
+		{"by=day&rule=dollars&month=2026-11", "2026-11-03 dollars 700; 2026-11-04 dollars 309; 2026-11-16 dollars 1000; "},
+		{"by=month&month=2026-09..2026-11&rule=dollars", "2026-10 dollars 40; 2026-11 dollars 2009; "},
+		{"month=2026-10", "dollars ann 40; "},
+		{"month=2024-01", ""},
+	} {
+		u, code, body := usageAt(t, handler, strings.TrimSuffix("namespace=shop&"+test.query, "&"))
+		got := ""
+		for _, r := range u.Rows {
+			key := ""
+			for _, v := range r.Values {
+				key = v.Text
+				if v.Cut != strings.HasSuffix(key, "~") {
+					t.Errorf("%q: cut %v", key, v.Cut)
+				}
+			}
+			if r.Others {
+				key = "others"
+			}
+			got += strings.Join(strings.Fields(fmt.Sprint(r.Month, " ", r.Day, " ", r.Rule, " ", key, " ", r.Model, " ", r.Hits)), " ") + "; "
+		}
+		if code != http.StatusOK || got != test.want {
+			t.Errorf("%s: %d\n%s\nwant\n%s\n%s", test.query, code, got, test.want, body)
+		}
+	}
+	// Half of the month has passed.
+	u, _, _ := usageAt(t, handler, "namespace=shop&rule=dollars")
+	if u.From != "2026-11-01" || u.To != "2026-11-30" {
+		t.Errorf("from %s to %s", u.From, u.To)
+	}
+	for i, want := range []string{"1000 of 1000, 1000 at the end, ends 2026-11-15T23:59:00Z", "750 of 1000, 1500 at the end, ends 2026-11-21T00:00:00Z", "250 of 1000, 500 at the end"} {
+		b := u.Rows[i].Budget
+		got := fmt.Sprintf("%d of %d, %d at the end", b.Used, b.Quota, *b.AtEnd)
+		if b.EndsAt != nil {
+			got += ", ends " + b.EndsAt.Format(time.RFC3339)
+		}
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.
+# TYPE weir_used_hits_total counter
+weir_used_hits_total{weir_namespace="shop",weir_rule="dollars"} 2049
+weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
+`), "weir_used_hits_total"); err != nil {
+		t.Error(err)
+	}
+	for query, want := range map[string]string{
+		"namespace=shop&by=hour":                 "by: want key, model, day, month",
+		"namespace=shop&month=11":                "month: want one such as 2026-11",
+		"namespace=shop&month=2026-12..2026-11":  "month: want one such as",
+		"namespace=shop&month=1999-01..2026-11":  "month: want one such as",
+		"namespace=shop&month=2026-13":           "month: want one such as",
+		"namespace=shop&days=1":                  `want namespace, rule, month or by, got`,
+		"namespace=shop&by=key&by=day":           "by: want it once",
+		"namespace=%20":                          "namespace: want 1 to 64",
+		"namespace=shop&month=2026-11-01..2026":  "month: want one such as",
+		"namespace=shop&rule=a&rule=b&month=1-1": ": want it once",
+	} {
+		if _, code, body := usageAt(t, handler, query); code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", query, code, body)
+		}
+	}
+}
+
+// Labels of metrics are bounded, whatever rules somebody makes up.
+func TestUsageMetricsAreBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	handler := usageServer(t, registry)
+	for i := range 300 {
+		body := wire.AppendUsed(nil, &wire.Used{Namespace: fmt.Sprint("n", i), Sender: 1, Sequence: 1, Rows: []wire.UsedRow{
+			usedBy("r", "ann", "", dayOf(2026, 11, 3), 5, nil), usedBy("s", "ann", "", dayOf(2026, 11, 3), -2, nil),
+		}})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", wire.ContentType)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	for _, name := range []string{"weir_used_hits_total", "weir_used_returned_hits_total"} {
+		if n, err := testutil.GatherAndCount(registry, name); err != nil || n > 257 || n < 100 {
+			t.Errorf("%s has %d series: %v", name, n, err)
+		}
+	}
+}
+
+// Whatever is asked, the answer is usage, or says what is wrong.
+func FuzzUsage(f *testing.F) {
+	handler := usageServer(f, nil)
+	for _, query := range []string{"namespace=shop", "namespace=shop&by=key,model,day,month&rule=dollars", "namespace=shop&month=2026-01..2026-11", "namespace=shop&month=2026-11;by=x&%zz"} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		u, code, body := usageAt(t, handler, query)
+		switch code {
+		case http.StatusOK:
+			if len(u.From) != 10 || len(u.To) != 10 || u.From > u.To || u.Rows == nil {
+				t.Fatalf("%q: %s", query, body)
+			}
+		case http.StatusBadRequest:
+			if !strings.Contains(body, "want ") {
+				t.Fatalf("%q: %s", query, body)
+			}
+		default:
+			t.Fatalf("%q: %d %s", query, code, body)
+		}
+	})
+}
+
+// A store that fails is to blame, and what was told is told again.
+func TestUsageOfAStoreThatFails(t *testing.T) {
+	handler := server.Handler(&usageFails{memory.New(memory.Options{})}, server.Options{Logger: slog.New(slog.DiscardHandler)})
+	body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1})
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+	r.Header.Set("Content-Type", wire.ContentType)
+	if handler.ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("told: %d", w.Code)
+	}
+	if _, code, _ := usageAt(t, handler, "namespace=shop"); code != http.StatusServiceUnavailable {
+		t.Errorf("asked: %d", code)
+	}
+}
+
+// usageFails is a store that can't keep or tell usage.
+type usageFails struct{ store.Store }
+
+func (*usageFails) Account(context.Context, *wire.Used) (store.Accounted, error) {
+	return store.Accounted{}, errors.New("away")
+}
+
+func (*usageFails) Used(context.Context, string, uint32, uint32, func(wire.UsedRow) error) error {
+	return errors.New("away")
+}

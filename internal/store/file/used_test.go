@@ -1,0 +1,75 @@
+package file_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"weir/internal/store"
+	"weir/internal/store/file"
+	"weir/internal/wire"
+)
+
+// Usage outlives the process, and so does the knowledge of what was told; after 13 months the file has
+// nothing of it. It is beside the records, so that an older version reads these.
+func TestUsedOutlivesTheProcess(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "weir.db"), epoch
+	o := file.Options{Now: func() time.Time { return now }}
+	s := openAt(t, path, o)
+	day := uint32(epoch.Unix() / 86400)
+	label := wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r", ID: wire.ID{1}, Model: "m", Name: wire.AppendValue(nil, []byte("ann"), false)})
+	budget := wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2, Used: 3, Quota: 4})
+	account := func(sequence uint64, hits int64) store.Accounted {
+		t.Helper()
+		done, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 9, Sequence: sequence, Rows: []wire.UsedRow{{Label: label, Day: day, Hits: hits, Budget: budget}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	account(1, 5)
+	account(2, -2)
+	closed(t, s)
+	if _, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sequence: 1}); err == nil {
+		t.Error("a message after Close does not fail")
+	}
+	if n := recordsIn(t, path); n != 0 {
+		t.Errorf("%d records that an older version can't read", n)
+	}
+	s = openAt(t, path, o)
+	if done := account(2, 7); !done.Duplicate {
+		t.Error("a message counts again after a restart")
+	}
+	account(3, 10)
+	rows := 0
+	if err := s.Used(t.Context(), "shop", day, day, func(r wire.UsedRow) error {
+		if rows++; string(r.Label) != string(label) || r.Hits != 13 || string(r.Budget) != string(budget) {
+			t.Errorf("got %+v", r)
+		}
+		return nil
+	}); err != nil || rows != 1 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+	closed(t, s)
+	usedIn := func() (n int) {
+		edit(t, path, func(tx *bolt.Tx) error {
+			n = tx.Bucket([]byte("used")).Stats().KeyN
+			return nil
+		})
+		return n
+	}
+	if n := usedIn(); n != 2 {
+		t.Errorf("the file has %d rows and senders, want 2", n)
+	}
+	now = now.AddDate(0, 0, store.UsedDays+2)
+	s = openAt(t, path, o)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	if n := usedIn(); n != 0 {
+		t.Errorf("after 13 months the file has %d", n)
+	}
+}

@@ -1,0 +1,219 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+const (
+	// maxUsed is the most labels that all namespaces have on all days, beside those of others.
+	maxUsed = 1 << 20
+	// maxAccountants is the most senders of which it is known what they have sent.
+	maxAccountants = 1 << 16
+)
+
+// accounts keep the usage of keys.
+type accounts struct {
+	days map[usedDay]map[string]usedRow // by label
+	// rows is how many labels there are, and swept the day on which old days were looked for last.
+	rows  int
+	swept uint32
+	// last has the sequence that each sender has sent last.
+	last *fair[uint64]
+}
+
+// usedDay is a day of a namespace.
+type usedDay struct {
+	namespace string
+	day       uint32
+}
+
+type usedRow struct {
+	hits   int64
+	budget []byte
+}
+
+func newAccounts() accounts {
+	a := accounts{days: map[usedDay]map[string]usedRow{}, last: newFair[uint64](maxAccountants)}
+	a.last.spared = uint64(store.UsedSenderLife)
+	return a
+}
+
+// Account implements [store.Store].
+func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
+	if err := store.CheckUsed(u); err != nil {
+		return done, err
+	}
+	if err := ctx.Err(); err != nil {
+		return done, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, calendar := &s.accounts, store.Calendar{NowNanos: uint64(s.now().UnixNano())}
+	a.last.sweep(calendar.NowNanos, 2)
+	s.forgetDays(calendar)
+	sender := owned{u.Namespace, u.Sender}
+	row := a.last.put(sender, calendar.NowNanos, calendar.NowNanos+uint64(store.UsedSenderLife), 1)
+	if row == nil {
+		return done, fmt.Errorf("%w: %d are kept, and namespace %s has most of them", store.ErrFull, maxAccountants, u.Namespace)
+	}
+	noteChange(s, accountantKey(sender))
+	if row.value.of >= u.Sequence {
+		return store.Accounted{Duplicate: true}, nil
+	}
+	row.value.of = u.Sequence
+	for i := range u.Rows {
+		if s.account(u.Namespace, calendar.UsedDay(u.Rows[i].Day), &u.Rows[i]) {
+			done.Folded++
+		}
+	}
+	return done, nil
+}
+
+// account adds a row, and reports whether that went to another label than its own.
+func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded bool) {
+	key := usedDay{namespace, day}
+	rows := s.accounts.days[key]
+	if rows == nil {
+		rows = map[string]usedRow{}
+		s.accounts.days[key] = rows
+	}
+	label, budget := r.Label, r.Budget
+	if _, there := rows[string(label)]; !there && (len(rows) >= store.MaxUsed || s.accounts.rows >= maxUsed) {
+		ofRule, ofAll := store.OthersLabel(label)
+		folded, label, budget = !bytes.Equal(label, ofRule), ofRule, nil
+		if _, there := rows[string(label)]; !there && len(rows) >= store.MaxUsed+store.MaxUsedOthers {
+			label = ofAll
+		}
+	}
+	of, there := rows[string(label)]
+	if !there {
+		s.accounts.rows++
+	}
+	if of.hits = store.Sum(of.hits, r.Hits); len(budget) > 0 {
+		of.budget = bytes.Clone(budget)
+	}
+	rows[string(label)] = of
+	noteChange(s, usedKey{key, string(label)})
+	return folded
+}
+
+// forgetDays removes days that are too old, once a day.
+func (s *Store) forgetDays(c store.Calendar) {
+	if s.accounts.swept == c.Day() {
+		return
+	}
+	s.accounts.swept = c.Day()
+	for key, rows := range s.accounts.days {
+		if store.UsedUntil(key.day) > c.NowNanos {
+			continue
+		}
+		for label := range rows {
+			noteChange(s, usedKey{key, label})
+		}
+		s.accounts.rows -= len(rows)
+		delete(s.accounts.days, key)
+	}
+}
+
+// Used implements [store.Store]. The store is locked for a day at a time.
+func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
+	calendar := store.Calendar{NowNanos: uint64(s.now().UnixNano())}
+	for day := max(from, calendar.UsedDay(from)); day <= min(to, calendar.UsedDay(to)); day++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, r := range s.usedOn(namespace, day) {
+			if err := visit(r); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *Store) usedOn(namespace string, day uint32) (rows []wire.UsedRow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for label, of := range s.accounts.days[usedDay{namespace, day}] {
+		rows = append(rows, wire.UsedRow{Label: []byte(label), Day: day, Hits: of.hits, Budget: of.budget})
+	}
+	return rows
+}
+
+// Keys of records of what keys have used begin with these.
+const (
+	usedRecord       = 'u'
+	accountantRecord = 'v'
+)
+
+// IsUsed reports whether a record's key is of what keys have used. Versions of Weir that know no such
+// records can't read them.
+func IsUsed(key []byte) bool {
+	return len(key) > 0 && (key[0] == usedRecord || key[0] == accountantRecord)
+}
+
+type (
+	usedKey struct {
+		usedDay
+		label string
+	}
+	accountantKey owned
+)
+
+func (k usedKey) appendKey(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(appendNamespace(b, usedRecord, k.namespace), k.day), k.label...)
+}
+
+func (k usedKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	of, there := s.accounts.days[k.usedDay][k.label]
+	if !there {
+		return nil, false
+	}
+	return append(binary.AppendVarint(b, of.hits), of.budget...), true
+}
+
+func (k accountantKey) appendKey(b []byte) []byte { return owned(k).append(b, accountantRecord) }
+
+func (k accountantKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.accounts.last.rows[owned(k)]
+	if e == nil {
+		return nil, false
+	}
+	return binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.at), e.value.of), true
+}
+
+// readUsed reads what is of what keys have used.
+func (r *restoring) readUsed(letter byte, namespace string, k, v *reader) {
+	if letter == accountantRecord {
+		sender := owned{namespace, k.fixed()}
+		expires, at, last := v.number(), v.number(), v.number()
+		if r.lives(expires, accountantKey(sender)) {
+			r.accountants = append(r.accountants, restored[uint64]{sender, at, expires, last})
+		}
+		return
+	}
+	key := usedDay{namespace: namespace}
+	if day := k.next(4); day != nil {
+		key.day = binary.BigEndian.Uint32(day)
+	}
+	label := string(k.rest)
+	k.rest = nil
+	of := usedRow{hits: v.signed(), budget: slices.Clone(v.rest)}
+	v.rest = nil
+	if store.UsedUntil(key.day) <= r.calendar.NowNanos {
+		noteChange(r.Store, usedKey{key, label})
+		return
+	}
+	if r.accounts.days[key] == nil {
+		r.accounts.days[key] = map[string]usedRow{}
+	}
+	r.accounts.days[key][label] = of
+	r.accounts.rows++
+}

@@ -1,0 +1,149 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+//go:embed used.lua
+var usedSource string
+
+var usedScript = goredis.NewScript(usedSource)
+
+// Account implements [store.Store].
+func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
+	if err := store.CheckUsed(u); err != nil {
+		return done, err
+	}
+	if err := ctx.Err(); err != nil {
+		return done, err
+	}
+	calendar, err := s.calendar(ctx, u.Namespace)
+	if err != nil {
+		return done, s.failed(ctx, "account", err)
+	}
+	keys := []string{s.keys.accountant(u.Namespace, u.Sender)}
+	args := []any{u.Sequence, store.UsedSenderLife.Milliseconds(), store.MaxUsed, store.MaxUsed + store.MaxUsedOthers, len(u.Rows)}
+	var days []uint32
+	for i := range u.Rows {
+		r := &u.Rows[i]
+		day := calendar.UsedDay(r.Day)
+		at := slices.Index(days, day)
+		if at < 0 {
+			at, days = len(days), append(days, day)
+			keys = append(keys, s.keys.used(u.Namespace, day))
+		}
+		ofRule, ofAll := store.OthersLabel(r.Label)
+		args = append(args, at+2, r.Label, ofRule, ofAll, r.Hits, r.Budget)
+	}
+	for _, day := range days {
+		args = append(args, millis(calendar, store.UsedUntil(day)))
+	}
+	cmd := s.runUsed(ctx, keys, args)
+	if done.Folded, err = cmd.Int(); errors.Is(err, goredis.Nil) {
+		return store.Accounted{Duplicate: true}, nil
+	}
+	if err != nil {
+		return store.Accounted{}, s.failed(ctx, "account", err)
+	}
+	return done, nil
+}
+
+// runUsed runs the script, and waits for the replicas that are to have what it writes. It writes even
+// where it adds nothing, as an earlier call may not have waited long enough.
+func (s *Store) runUsed(ctx context.Context, keys []string, args []any) *goredis.Cmd {
+	if s.replicas == 0 {
+		return usedScript.Run(ctx, s.client, keys, args...)
+	}
+	acks := &acks{}
+	cmd := pipelined(context.WithValue(ctx, acksKey{}, acks), s.client, func(p goredis.Pipeliner) *goredis.Cmd {
+		return p.EvalSha(ctx, usedScript.Hash(), keys, args...)
+	})
+	// A server that is new, or was started again, does not know the script.
+	if goredis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = pipelined(context.WithValue(ctx, acksKey{}, acks), s.client, func(p goredis.Pipeliner) *goredis.Cmd {
+			return p.Eval(ctx, usedSource, keys, args...)
+		})
+	}
+	if (cmd.Err() == nil || errors.Is(cmd.Err(), goredis.Nil)) && !acks.has(cmd) {
+		cmd.SetErr(fmt.Errorf("it was not on %d replicas within %v", s.replicas, s.patience))
+	}
+	return cmd
+}
+
+// pipelined sends a command as a pipeline. The command tells what has failed.
+func pipelined(ctx context.Context, client goredis.UniversalClient, add func(goredis.Pipeliner) *goredis.Cmd) *goredis.Cmd {
+	pipe := client.Pipeline()
+	cmd := add(pipe)
+	_, _ = pipe.Exec(ctx)
+	return cmd
+}
+
+// calendar is at the time of the server, or in a cluster of any master.
+func (s *Store) calendar(ctx context.Context, namespace string) (c store.Calendar, err error) {
+	if client, single := s.client.(*goredis.Client); single && s.now == nil {
+		now, err := client.Time(ctx).Result()
+		if err != nil {
+			return c, err
+		}
+		return store.Calendar{NowNanos: uint64(now.UnixNano())}, nil
+	}
+	c.NowNanos, err = s.time(ctx, namespace)
+	return c, err
+}
+
+// usedPage is how many labels are asked for at a time.
+const usedPage = 500
+
+// Used implements [store.Store].
+func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
+	calendar, err := s.calendar(ctx, namespace)
+	if err != nil {
+		return s.failed(ctx, "used", err)
+	}
+	for day := max(from, calendar.UsedDay(from)); day <= min(to, calendar.UsedDay(to)); day++ {
+		if err := s.usedOn(ctx, namespace, day, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// usedOn visits the labels of a day. Redis may tell some twice while there come more.
+func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit func(wire.UsedRow) error) error {
+	told := map[string]bool{}
+	for cursor := uint64(0); ; {
+		found, next, err := s.client.HScan(ctx, s.keys.used(namespace, day), cursor, "", usedPage).Result()
+		if goredis.HasErrorPrefix(err, "WRONGTYPE") {
+			return nil // it is not ours
+		}
+		if err != nil {
+			return s.failed(ctx, "used", err)
+		}
+		for ; len(found) > 1; found = found[2:] {
+			label := found[0]
+			hits, budget, _ := strings.Cut(found[1], " ")
+			sum, err := strconv.ParseInt(hits, 10, 64)
+			if _, ok := wire.DecodeUsedLabel([]byte(label)); !ok || err != nil || told[label] {
+				continue
+			}
+			told[label] = true
+			if err := visit(wire.UsedRow{Label: []byte(label), Day: day, Hits: sum, Budget: []byte(budget)}); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package wire
+
+import "encoding/binary"
+
+// usedVersion begins a message of what keys have used, and usedAnswerVersion its answer. A backend that
+// knows neither refuses the message, and its sender keeps it.
+const (
+	usedVersion       = 0x61
+	usedAnswerVersion = 0x62
+)
+
+// Bounds of a message of what keys have used.
+const (
+	// MaxUsedRows is the most rows of a message, and MaxUsed its most bytes.
+	MaxUsedRows = MaxItems
+	MaxUsed     = 64 << 10
+	// MaxUsedModel is the length of a model's longest name.
+	MaxUsedModel = 256
+	// MaxUsedDay is the last day that anybody can name, in the year 2400.
+	MaxUsedDay = 157_000
+)
+
+// Used tells what keys of a namespace have used since the sender's last message. It is posted as
+// pushes are, and counts once, however often it comes: Sender and Sequence name it. A sender's
+// messages come one after the other. None is sent before the one before it was answered.
+type Used struct {
+	Namespace string
+	// Sender is a random number that nobody else has. Sequence numbers its messages, from 1.
+	Sender, Sequence uint64
+	Rows             []UsedRow
+}
+
+// UsedRow has the hits that a key has used on a day. They are negative if more was given back than
+// taken since the last message.
+type UsedRow struct {
+	// Label is an encoded [UsedLabel]. A store adds up the hits of equal labels.
+	Label []byte
+	// Day counts from 1 January 1970, in the rule's time zone.
+	Day  uint32
+	Hits int64
+	// Budget is an encoded [Budget], empty if the sender knows none.
+	Budget []byte
+}
+
+// UsedLabel names what has used hits.
+type UsedLabel struct {
+	Rule string
+	// ID is zero for all keys that found no row of their own.
+	ID ID
+	// Model is the entry of the rule's price list, empty if the rule has none.
+	Model string
+	// Name is that of a [ReportKey].
+	Name []byte
+}
+
+// Budget is how a key stands in a window of a limit.
+type Budget struct {
+	// AtSeconds is when it stood so, and StartSeconds and EndSeconds are those of the window, in Unix time.
+	AtSeconds, StartSeconds, EndSeconds uint64
+	// Used is how much the key has used of Quota.
+	Used, Quota uint64
+}
+
+// AppendUsedHeader appends the part of a message before its rows, of which there are count.
+func AppendUsedHeader(dst []byte, u *Used, count int) []byte {
+	dst = appendText(append(dst, usedVersion), u.Namespace) // its length takes a byte
+	dst = binary.LittleEndian.AppendUint64(dst, u.Sender)
+	dst = binary.LittleEndian.AppendUint64(dst, u.Sequence)
+	return binary.LittleEndian.AppendUint16(dst, uint16(count))
+}
+
+// AppendUsedRow appends a row of a message.
+func AppendUsedRow(dst []byte, r *UsedRow) []byte {
+	dst = appendUvarint(appendCounted(dst, r.Label), uint64(r.Day))
+	return appendCounted(binary.AppendVarint(dst, r.Hits), r.Budget)
+}
+
+// AppendUsed appends a whole message.
+func AppendUsed(dst []byte, u *Used) []byte {
+	dst = AppendUsedHeader(dst, u, len(u.Rows))
+	for i := range u.Rows {
+		dst = AppendUsedRow(dst, &u.Rows[i])
+	}
+	return dst
+}
+
+// AppendUsedLabel appends a label.
+func AppendUsedLabel(dst []byte, l *UsedLabel) []byte {
+	dst = append(appendText(dst, l.Rule), l.ID[:]...) // a rule's length takes a byte
+	return appendCounted(appendText(dst, l.Model), l.Name)
+}
+
+// appendCounted appends bytes behind their length, out of line: inlined, it would be most of these functions.
+//
+//go:noinline
+func appendCounted(dst, bytes []byte) []byte {
+	return append(appendUvarint(dst, uint64(len(bytes))), bytes...)
+}
+
+// appendText is appendCounted of a text.
+//
+//go:noinline
+func appendText(dst []byte, text string) []byte {
+	return append(appendUvarint(dst, uint64(len(text))), text...)
+}
+
+// AppendBudget appends a budget.
+func AppendBudget(dst []byte, b *Budget) []byte {
+	for _, n := range [...]uint64{b.AtSeconds, b.StartSeconds, b.EndSeconds, b.Used, b.Quota} {
+		dst = appendUvarint(dst, n)
+	}
+	return dst
+}
+
+// IsUsed reports whether a message tells what keys have used.
+func IsUsed(b []byte) bool { return len(b) > 0 && b[0] == usedVersion }
+
+// DecodeUsed reads a message of what keys have used, and checks it against the bounds. The result
+// shares memory with b.
+func DecodeUsed(b []byte) (*Used, error) {
+	r := reader{data: b}
+	if r.byte() != usedVersion {
+		r.fail("not a message of what keys have used")
+	}
+	if len(b) > MaxUsed {
+		r.fail("want a message that is not as long")
+	}
+	u := &Used{Namespace: r.namespace(), Sender: r.uint64(), Sequence: r.uint64()}
+	if r.err == nil && (u.Sequence == 0 || u.Sequence > MaxHits) {
+		r.fail("want a sequence of 1 to 2^53-1")
+	}
+	for range r.count() {
+		if r.err != nil {
+			break
+		}
+		u.Rows = append(u.Rows, r.usedRow())
+	}
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+func (r *reader) usedRow() (row UsedRow) {
+	row.Label = r.bytes(int(min(r.uvarint(), MaxUsed)))
+	if _, ok := DecodeUsedLabel(row.Label); !ok {
+		r.fail("want a label")
+	}
+	day := r.uvarint()
+	if day > MaxUsedDay {
+		r.fail("want a day")
+		return row
+	}
+	row.Day, row.Hits = uint32(day), r.hits()
+	row.Budget = r.bytes(int(min(r.uvarint(), MaxUsed)))
+	if len(row.Budget) > 0 {
+		if _, ok := DecodeBudget(row.Budget); !ok {
+			r.fail("want a budget")
+		}
+	}
+	return row
+}
+
+// DecodeUsedLabel reads a label, unless it is none. Its name shares memory with b.
+func DecodeUsedLabel(b []byte) (l UsedLabel, ok bool) {
+	r := reader{data: b}
+	l.Rule = r.ruleName()
+	copy(l.ID[:], r.bytes(len(l.ID)))
+	l.Model = string(r.bytes(int(min(r.uvarint(), MaxUsedModel+1))))
+	if len(l.Model) > MaxUsedModel {
+		r.fail("want a shorter name of a model")
+	}
+	l.Name = r.name()
+	return l, r.end() == nil
+}
+
+// DecodeBudget reads a budget, unless it is none.
+func DecodeBudget(b []byte) (budget Budget, ok bool) {
+	r := reader{data: b}
+	for _, n := range [...]*uint64{&budget.AtSeconds, &budget.StartSeconds, &budget.EndSeconds, &budget.Used, &budget.Quota} {
+		*n = r.amount()
+	}
+	if budget.StartSeconds >= budget.EndSeconds {
+		r.fail("want a window that ends after its start")
+	}
+	return budget, r.end() == nil
+}
+
+// AppendUsedAnswer appends the answer to a sender's message.
+func AppendUsedAnswer(dst []byte, sequence uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(dst, usedAnswerVersion), sequence)
+}
+
+// AnswersUsed reports whether a body is the answer to a message.
+func AnswersUsed(b []byte, sequence uint64) bool {
+	return len(b) == 9 && b[0] == usedAnswerVersion && binary.LittleEndian.Uint64(b[1:]) == sequence
+}
