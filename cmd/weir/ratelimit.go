@@ -65,7 +65,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	if env.getenv("GOGC") == "" {
-		// A request leaves garbage of gRPC, and little stays: a fifth of the CPU time was the collector's.
+		// A request leaves garbage of gRPC, and little stays.
 		debug.SetGCPercent(400)
 	}
 	v := variables{getenv: env.getenv}
