@@ -27,7 +27,7 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
 
 # The plugin ahead of time, for Envoy's dynamic modules: wabt's wasm2c, which is Debian's 1.0.32, makes C of it, which is split
-# so that several processors compile it. gcc optimizes at -O1: see docs/native.md.
+# so that several processors compile it. gcc optimizes at -O1: RATIONALE.md says why.
 native: ## dist/libweir.so, the plugin for Envoy's dynamic modules; -j2 uses two processors
 	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
 	@$(MAKE) --no-print-directory dist/libweir.so
