@@ -6,8 +6,9 @@ const (
 	maxIdle = 1024
 	// maxIdleReaders bounds the readers of bodies that are kept for later streams.
 	maxIdleReaders = 256
-	// maxIdleKey bounds the bytes that are kept for a key of the next request.
-	maxIdleKey = 4096
+	// maxIdleKeys bounds the bytes that are kept for the keys of the next request: those of four rules, if
+	// a client sends as long a header as Envoy takes by default.
+	maxIdleKeys = 256 << 10
 	// bodyPiece is how much of a body is read at once: a VM keeps the memory.
 	bodyPiece = 16 << 10
 )

@@ -16,6 +16,7 @@ type rules struct {
 	list    []requestRule // what they match, and whom they count
 	limits  []node.Rule
 	demands []node.Demand // of the request being decided
+	keys    []byte        // of these demands, one after the other
 	// costsLater reports whether any rule counts what the response costs.
 	costsLater bool
 	// charges reports whether any rule puts right what a request has taken when its response has
@@ -75,6 +76,10 @@ func (r *rules) makeVariants(c *config.Config) {
 // that only measure are apart.
 func (r *rules) find() (demands, shadows []node.Demand) {
 	r.request.begin()
+	keys := r.keys[:0]
+	if cap(keys) > maxIdleKeys {
+		keys = r.forgetKeys()
+	}
 	n, end := 0, len(r.demands)
 	for i := range r.list {
 		rule := &r.list[i]
@@ -98,15 +103,25 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.body == nil) {
 			d.Cost = tooLargeCost
 		}
-		if cap(d.Key) > maxIdleKey {
-			d.Key = nil
-		}
-		d.Key = r.request.appendKey(d.Key[:0], rule)
+		begin := len(keys)
+		keys = r.request.appendKey(keys, rule)
+		d.Key = keys[begin:len(keys):len(keys)]
 		if rule.variants != nil {
 			d.Rule = rule.variants.limitsOf(&r.request, d.Rule, d.Key)
 		}
 	}
+	r.keys = keys
 	return r.demands[:n], r.demands[end:]
+}
+
+// forgetKeys gives back the memory of keys that are longer together than is kept.
+//
+//go:noinline
+func (r *rules) forgetKeys() []byte {
+	for i := range r.demands {
+		r.demands[i].Key = nil
+	}
+	return nil
 }
 
 // findAwaiting finds the rules that may apply to the current request, whose body is yet to come,

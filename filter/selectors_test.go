@@ -150,8 +150,8 @@ func TestSelectors(t *testing.T) {
 			if key := string(demands[0].Key); !strings.HasPrefix(key, want) {
 				t.Errorf("%s of %.80s: got %.80q, want %.80q", test.selector, test.request, key, want)
 			}
-			// Keys that are longer than any that is kept are made again.
-			if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 && len(demands[0].Key) <= maxIdleKey {
+			// Keys that are longer than any that are kept are made again.
+			if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 && len(demands[0].Key) <= maxIdleKeys {
 				t.Errorf("%s of %.80s: %v allocations", test.selector, test.request, allocated)
 			}
 		}

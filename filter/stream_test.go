@@ -53,15 +53,15 @@ func sent(h *fields.List) map[string]string {
 func TestIdleStreamsAreBounded(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("0", perUser))
 	v := w.vms[0]
-	for _, s := range v.paused(maxIdle+100, "x-user", strings.Repeat("long", maxIdleKey)) {
+	for _, s := range v.paused(maxIdle+100, "x-user", strings.Repeat("k", maxIdleKeys)) {
 		v.reset(s)
 	}
 	if got := len(v.plugin.streams.idle); got != maxIdle {
 		t.Errorf("%d streams are kept, want %d", got, maxIdle)
 	}
 	v.reset(v.paused(1, "x-user", "ann")[0])
-	if got := cap(v.plugin.streams.rules.demands[0].Key); got > maxIdleKey {
-		t.Errorf("%d bytes are kept for the next key", got)
+	if r := &v.plugin.streams.rules; cap(r.keys) > maxIdleKeys || cap(r.demands[0].Key) > maxIdleKeys {
+		t.Errorf("%d bytes are kept for the next keys, and %d for the last", cap(r.keys), cap(r.demands[0].Key))
 	}
 }
 
