@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,23 +26,34 @@ const (
 // are left out: a ConfigMap keeps its versions in such folders, and links to the files of the last
 // version.
 func ReadFiles(path string) (files []File, err error) {
-	names, err := find(path)
+	found, err := find(path)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		text, err := trust.ReadFile(name)
+	return read(found)
+}
+
+func read(found []found) (files []File, err error) {
+	for _, f := range found {
+		text, err := trust.ReadFile(f.name)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, File{name, text})
+		files = append(files, File{f.name, text})
 	}
 	return files, nil
 }
 
+// found is a file, and what tells that it has been written since.
+type found struct {
+	name    string
+	size    int64
+	written time.Time
+}
+
 // find lists the files of a path in their order. Links are followed, but not twice into a folder
 // that is being listed.
-func find(path string) (names []string, err error) {
+func find(path string) (files []found, err error) {
 	var visit func(path string, above []fs.FileInfo) error
 	visit = func(path string, above []fs.FileInfo) error {
 		info, err := os.Stat(path)
@@ -49,7 +61,7 @@ func find(path string) (names []string, err error) {
 			return err
 		}
 		if !info.IsDir() {
-			if names = append(names, path); len(names) > maxFiles {
+			if files = append(files, found{path, info.Size(), info.ModTime()}); len(files) > maxFiles {
 				return fmt.Errorf("%s: want at most %d files", path, maxFiles)
 			}
 			return nil
@@ -74,7 +86,7 @@ func find(path string) (names []string, err error) {
 		return nil
 	}
 	err = visit(path, nil)
-	return names, err
+	return files, err
 }
 
 // Source is where a service has its configuration from.
@@ -85,8 +97,9 @@ type Source struct {
 	Log     *slog.Logger
 
 	// tried tells which files were tried last, and failed what was wrong with them. seen are those
-	// of the last look, which may be written right then.
+	// of the last look, which may be written right then. found are the same files before they were read.
 	tried, seen [sha256.Size]byte
+	found       []found
 	failed      error
 	said        string
 }
@@ -150,13 +163,24 @@ func (s *Source) Watch(ctx context.Context, of *Service, changed func()) {
 
 // look is one of Watch: it reports whether the service has another configuration now. Files that have
 // changed are used when they are the same at the next look: half a file may be a configuration, too.
-// Why they can't be used is said once.
+// Why they can't be used is said once. Files that were read twice since they were written are not read
+// again: there may be thousands.
 func (s *Source) look(of *Service) (changed bool) {
-	files, err := ReadFiles(s.Path)
+	found, err := find(s.Path)
 	if err != nil {
 		s.say(err)
 		return false
 	}
+	if s.seen == s.tried && slices.Equal(found, s.found) {
+		s.say(s.failed)
+		return false
+	}
+	files, err := read(found)
+	if err != nil {
+		s.say(err)
+		return false
+	}
+	s.found = found
 	look := digest(files)
 	settled := look == s.seen
 	if s.seen = look; look != s.tried && settled {
