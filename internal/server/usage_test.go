@@ -161,6 +161,28 @@ weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
 	}
 }
 
+// A budget that somebody has made up does not keep the usage of others from being told: JSON has no time after the
+// year 9999.
+func TestUsageOfAWindowWithoutEnd(t *testing.T) {
+	handler := usageServer(t, nil)
+	for i, b := range []wire.Budget{
+		{AtSeconds: 1, StartSeconds: 1, EndSeconds: wire.MaxHits, Used: 1, Quota: 1000},
+		{AtSeconds: wire.MaxHits, StartSeconds: 1, EndSeconds: 2, Used: 1, Quota: 1000},
+		{AtSeconds: 1, StartSeconds: 0, EndSeconds: wire.MaxUsedDay * 24 * 3600, Used: 1, Quota: wire.MaxHits},
+		{AtSeconds: 1, StartSeconds: 0, EndSeconds: wire.MaxUsedDay * 24 * 3600, Used: wire.MaxHits - 1, Quota: wire.MaxHits},
+	} {
+		body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 2, Sequence: uint64(i + 1), Rows: []wire.UsedRow{
+			usedBy("dollars", "eve", "", dayOf(2026, 11, 3), 5, &b),
+		}})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", wire.ContentType)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		if u, code, body := usageAt(t, handler, "namespace=shop&rule=dollars"); code != http.StatusOK || len(u.Rows) < 4 {
+			t.Errorf("budget %d: %d %s", i, code, body)
+		}
+	}
+}
+
 // Labels of metrics are bounded, whatever rules somebody makes up.
 func TestUsageMetricsAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
