@@ -315,8 +315,8 @@ func (a *accounts) fail(m *usedMessage) {
 	m.onWay, m.retryAt = false, a.link.hostNow()+a.link.random.around(pause)
 }
 
-// answered takes in what became of a message.
-func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) {
+// answered takes in what became of a message, and reports whether the backend has counted it.
+func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) (counted bool) {
 	m := t.used
 	for i := range a.sent {
 		if a.sent[i] != m || m.sender != t.sender || m.sequence != t.sequence {
@@ -325,11 +325,13 @@ func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) {
 		switch {
 		case outcome == PushAnswered && wire.AnswersUsed(answer, m.sequence):
 			a.drop(i)
+			return true
 		case m.onWay:
 			a.fail(m)
 		}
-		return
+		return false
 	}
+	return false
 }
 
 // drop forgets a message.
