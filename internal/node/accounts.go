@@ -158,7 +158,7 @@ func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
 	}
 	r := &a.rules[d.Rule.Index]
 	of, isNew := a.account(accountKey{uint16(d.Rule.Index), r.dayAt(at), a.keys.identity(d), model})
-	of.hits = max(-wire.MaxHits, min(of.hits+hits, wire.MaxHits))
+	of.hits = within(of.hits + hits)
 	if of.id == [16]byte{} {
 		return
 	}
@@ -169,6 +169,9 @@ func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
 		of.budget = budgetOf(&d.Rule.Limits[r.limit], &d.Counter.States[r.limit], a.link.now())
 	}
 }
+
+// within has a sum be within the bounds of a message: a backend refuses all of it for a row beyond.
+func within(sum int64) int64 { return max(-wire.MaxHits, min(sum, wire.MaxHits)) }
 
 // nameOf is the name of a demand's key.
 func (a *accounts) nameOf(d *Demand, id [16]byte) *accountName {
@@ -356,7 +359,7 @@ func (a *accounts) inherit(from *accounts) {
 		key := old.accountKey
 		key.rule = a.ruleOf(from.rules[old.rule].name)
 		of, isNew := a.account(key)
-		if of.hits += old.hits; isNew {
+		if of.hits = within(of.hits + old.hits); isNew {
 			of.accountName, of.budget = old.accountName, old.budget
 		}
 	}

@@ -319,6 +319,22 @@ func TestUsedOfANodeThatLeaves(t *testing.T) {
 	}
 }
 
+// An heir's sums are within the bounds of messages, or the backend would take none of them.
+func TestUsedIsInheritedWithinBounds(t *testing.T) {
+	p := newProcess(t)
+	first := p.startOf(second, Options{}, revealing(fixed(wire.MaxHits)))
+	first.refuse = true
+	first.sendOf("ann", wire.MaxHits)
+	second := p.startOf(second, Options{}, revealing(limit(window.FixedWindow, wire.MaxHits, day)))
+	second.sendOf("ann", wire.MaxHits)
+	second.Inherit(first.Node)
+	for i := range second.accounts.list {
+		if got := second.accounts.list[i].hits; got > wire.MaxHits {
+			t.Errorf("%d hits", got)
+		}
+	}
+}
+
 // The backend hears how a key stands in its longest window.
 func TestUsedTellsBudgets(t *testing.T) {
 	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))
