@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -21,8 +22,11 @@ const (
 // accounts keep the usage of keys.
 type accounts struct {
 	days map[usedDay]*usedRows
-	// rows is how many labels there are, and swept the day on which old days were looked for last.
-	rows  int
+	// rows is how many labels there are, and most how many there may be, beside those of others. Each namespace
+	// has a share of them.
+	rows, most int
+	shares     share.Shares[string, struct{}]
+	// swept is the day on which old days were looked for last.
 	swept uint32
 	// last has the sequence that each sender has sent last.
 	last *fair[uint64]
@@ -52,9 +56,19 @@ func (a *accounts) put(key usedDay, label string, r usedRow) {
 		return
 	}
 	a.rows++
+	a.shares.Grow(key.namespace, 1)
 	if ofRule, _ := store.OthersLabel([]byte(label)); string(ofRule) == label {
 		day.others++
 	}
+}
+
+// elsewhere is the label for hits of a label that finds no room on the day.
+func (u *usedRows) elsewhere(label []byte) []byte {
+	ofRule, ofAll := store.OthersLabel(label)
+	if _, there := u.of[string(ofRule)]; !there && u.others >= store.MaxUsedOthers {
+		return ofAll
+	}
+	return ofRule
 }
 
 // of are a day's rows, which may be none.
@@ -71,7 +85,7 @@ type usedRow struct {
 }
 
 func newAccounts() accounts {
-	a := accounts{days: map[usedDay]*usedRows{}, last: newFair[uint64](maxAccountants)}
+	a := accounts{days: map[usedDay]*usedRows{}, most: maxUsed, last: newFair[uint64](maxAccountants)}
 	a.last.spared = uint64(store.UsedSenderLife)
 	return a
 }
@@ -112,12 +126,9 @@ func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded b
 	key := usedDay{namespace, day}
 	rows := s.accounts.of(key)
 	label, budget := r.Label, r.Budget
-	if _, there := rows.of[string(label)]; !there && (len(rows.of) >= store.MaxUsed || s.accounts.rows >= maxUsed) {
-		ofRule, ofAll := store.OthersLabel(label)
-		folded, label, budget = !bytes.Equal(label, ofRule), ofRule, nil
-		if _, there := rows.of[string(label)]; !there && rows.others >= store.MaxUsedOthers {
-			label = ofAll
-		}
+	if _, there := rows.of[string(label)]; !there && (len(rows.of) >= store.MaxUsed || !s.usedRoom(namespace)) {
+		label, budget = rows.elsewhere(label), nil
+		folded = !bytes.Equal(label, r.Label)
 	}
 	of := rows.of[string(label)]
 	if of.hits = store.Sum(of.hits, r.Hits); len(budget) > 0 {
@@ -126,6 +137,49 @@ func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded b
 	s.accounts.put(key, string(label), of)
 	noteChange(s, usedKey{key, string(label)})
 	return folded
+}
+
+// usedRoom reports whether there is room for one more label of a namespace. If there is none, the namespace that has
+// most labels makes room: keys of its oldest days count together from now on.
+func (s *Store) usedRoom(namespace string) bool {
+	a := &s.accounts
+	for a.rows >= a.most {
+		if a.rows == 0 {
+			return false
+		}
+		largest, oldest := a.shares.MakesRoom(namespace).Owner, usedDay{}
+		if largest == namespace {
+			return false
+		}
+		for key, day := range a.days {
+			if key.namespace == largest && len(day.of) > day.others && (oldest.namespace == "" || key.day < oldest.day) {
+				oldest = key
+			}
+		}
+		if oldest.namespace == "" {
+			return false
+		}
+		s.foldDay(oldest)
+	}
+	return true
+}
+
+// foldDay has all keys of a day count together.
+func (s *Store) foldDay(key usedDay) {
+	a, day := &s.accounts, s.accounts.days[key]
+	for label, of := range day.of {
+		ofRule, _ := store.OthersLabel([]byte(label))
+		if string(ofRule) == label {
+			continue
+		}
+		delete(day.of, label)
+		a.rows--
+		a.shares.Grow(key.namespace, -1)
+		noteChange(s, usedKey{key, label})
+		into := string(day.elsewhere(ofRule))
+		a.put(key, into, usedRow{hits: store.Sum(day.of[into].hits, of.hits), budget: day.of[into].budget})
+		noteChange(s, usedKey{key, into})
+	}
 }
 
 // forgetDays removes days that are too old, once a day.
@@ -142,6 +196,7 @@ func (s *Store) forgetDays(c store.Calendar) {
 			noteChange(s, usedKey{key, label})
 		}
 		s.accounts.rows -= len(rows.of)
+		s.accounts.shares.Grow(key.namespace, -len(rows.of))
 		delete(s.accounts.days, key)
 	}
 }
