@@ -136,7 +136,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.
+# HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.
 # TYPE weir_used_hits_total counter
 weir_used_hits_total{weir_namespace="shop",weir_rule="dollars"} 2049
 weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
@@ -196,9 +196,43 @@ func TestUsageMetricsAreBounded(t *testing.T) {
 		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	for _, name := range []string{"weir_used_hits_total", "weir_used_returned_hits_total"} {
-		if n, err := testutil.GatherAndCount(registry, name); err != nil || n > 257 || n < 100 {
+		if n, err := testutil.GatherAndCount(registry, name); err != nil || n > 513 || n < 100 {
 			t.Errorf("%s has %d series: %v", name, n, err)
 		}
+	}
+}
+
+// A namespace that makes up rules leaves series for the rules of others.
+func TestUsageMetricsAreShared(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	handler := usageServer(t, registry)
+	for _, namespace := range []string{"large", "small"} {
+		var rows []wire.UsedRow
+		for i := range 300 {
+			rows = append(rows, usedBy(fmt.Sprint("rule-", i), "ann", "", dayOf(2026, 11, 3), 5, nil))
+		}
+		if namespace == "small" {
+			rows = rows[:20]
+		}
+		body := wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: rows})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", wire.ContentType)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := 0
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "weir_used_hits_total" && m.GetLabel()[0].GetValue() == "small" {
+				small++
+			}
+		}
+	}
+	if small != 20 {
+		t.Errorf("the small namespace has %d series", small)
 	}
 }
 
