@@ -78,7 +78,7 @@ func usedCSV(out io.Writer, found *server.Usage) error {
 	lines := [][]string{{"month", "day", "rule", "key", "hash", "model", "hits", "budget_used", "budget_quota", "budget_start", "budget_end", "budget_ends_at"}}
 	for i := range found.Rows {
 		r := &found.Rows[i]
-		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(r)), r.Hash, cell(r.Model), strconv.FormatInt(r.Hits, 10), "", "", "", "", ""}
+		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(r)), r.Hash, cell(modelOf(r)), strconv.FormatInt(r.Hits, 10), "", "", "", "", ""}
 		if b := r.Budget; b != nil {
 			line[7], line[8] = strconv.FormatUint(b.Used, 10), strconv.FormatUint(b.Quota, 10)
 			line[9], line[10] = b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339)

@@ -36,6 +36,7 @@ func TestUsage(t *testing.T) {
 		{Label: label(1, "gpt-5", "ann", "team a"), Day: day, Hits: 700, Budget: budget},
 		{Label: label(2, "gpt-5-mini", "=1+2", "b…"), Day: day - 1, Hits: 50},
 		{Label: label(0, ""), Day: day - 20, Hits: 9},
+		{Label: label(4, "\x1b]0;mine\a", "eve"), Day: day - 50, Hits: 1}, // somebody has made it up
 		{Label: label(3, "", ""), Day: day - 1, Hits: -4},
 	}}); err != nil {
 		t.Fatal(err)
@@ -58,6 +59,8 @@ func TestUsage(t *testing.T) {
 			",2026-11-15,dollars,'=1+2 b…," + hash2 + ",gpt-5-mini,50,,,,,\n" +
 			",2026-11-15,dollars,\"\"\"\"\"\"," + hash3 + ",,-4,,,,,\n" +
 			",2026-11-16,dollars,\"ann \"\"team a\"\"\"," + hash1 + ",gpt-5,700,750,1000,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,2026-11-21T00:00:00Z\n", ""},
+		{"usage shop --month 2026-09 --by model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at\n" +
+			",,dollars,,,\"\"\"\\x1b]0;mine\\a\"\"\",1,,,,,\n", ""},
 		{"usage shop --month 2026-10 --json", 0, `{"from":"2026-10-01","to":"2026-10-31","rows":[{"rule":"dollars","others":true,"hits":9}]}`, ""},
 		{"usage shop --month 2026-10", 0, "RULE     KEY     USED\ndollars  others  9\n", ""},
 

@@ -158,7 +158,7 @@ func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
 	}
 	r := &a.rules[d.Rule.Index]
 	of, isNew := a.account(accountKey{uint16(d.Rule.Index), r.dayAt(at), a.keys.identity(d), model})
-	of.hits = max(-wire.MaxHits, min(of.hits+hits, wire.MaxHits))
+	of.hits = within(of.hits + hits)
 	if of.id == [16]byte{} {
 		return
 	}
@@ -169,6 +169,9 @@ func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
 		of.budget = budgetOf(&d.Rule.Limits[r.limit], &d.Counter.States[r.limit], a.link.now())
 	}
 }
+
+// within has a sum be within the bounds of a message: a backend refuses all of it for a row beyond.
+func within(sum int64) int64 { return max(-wire.MaxHits, min(sum, wire.MaxHits)) }
 
 // nameOf is the name of a demand's key.
 func (a *accounts) nameOf(d *Demand, id [16]byte) *accountName {
@@ -315,8 +318,8 @@ func (a *accounts) fail(m *usedMessage) {
 	m.onWay, m.retryAt = false, a.link.hostNow()+a.link.random.around(pause)
 }
 
-// answered takes in what became of a message.
-func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) {
+// answered takes in what became of a message, and reports whether the backend has counted it.
+func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) (counted bool) {
 	m := t.used
 	for i := range a.sent {
 		if a.sent[i] != m || m.sender != t.sender || m.sequence != t.sequence {
@@ -325,11 +328,13 @@ func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) {
 		switch {
 		case outcome == PushAnswered && wire.AnswersUsed(answer, m.sequence):
 			a.drop(i)
+			return true
 		case m.onWay:
 			a.fail(m)
 		}
-		return
+		return false
 	}
+	return false
 }
 
 // drop forgets a message.
@@ -354,7 +359,7 @@ func (a *accounts) inherit(from *accounts) {
 		key := old.accountKey
 		key.rule = a.ruleOf(from.rules[old.rule].name)
 		of, isNew := a.account(key)
-		if of.hits += old.hits; isNew {
+		if of.hits = within(of.hits + old.hits); isNew {
 			of.accountName, of.budget = old.accountName, old.budget
 		}
 	}

@@ -286,6 +286,55 @@ func TestUsedIsToldAgain(t *testing.T) {
 	}
 }
 
+// A node that leaves does not besiege a backend that fails: it tells again at its ticks.
+func TestUsedOfANodeThatLeaves(t *testing.T) {
+	p := newProcess(t)
+	f := p.startOf(second, Options{}, revealing(fixed(100)))
+	f.sendOf("ann", 7)
+	f.Leave()
+	lose := func() (messages int) {
+		for range 100 {
+			for _, push := range f.taken() {
+				if push.ticket.used != nil {
+					messages++
+				}
+				f.lose(push)
+			}
+		}
+		return messages
+	}
+	for i := range 3 {
+		if n := lose(); n != 1 {
+			t.Errorf("tick %d: %d messages", i, n)
+		}
+		p.pass(100 * time.Millisecond)
+		f.tick()
+	}
+	for range 5 {
+		f.deliver()
+	}
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 7})
+	if !f.Left() {
+		t.Error("it has not left")
+	}
+}
+
+// An heir's sums are within the bounds of messages, or the backend would take none of them.
+func TestUsedIsInheritedWithinBounds(t *testing.T) {
+	p := newProcess(t)
+	first := p.startOf(second, Options{}, revealing(fixed(wire.MaxHits)))
+	first.refuse = true
+	first.sendOf("ann", wire.MaxHits)
+	second := p.startOf(second, Options{}, revealing(limit(window.FixedWindow, wire.MaxHits, day)))
+	second.sendOf("ann", wire.MaxHits)
+	second.Inherit(first.Node)
+	for i := range second.accounts.list {
+		if got := second.accounts.list[i].hits; got > wire.MaxHits {
+			t.Errorf("%d hits", got)
+		}
+	}
+}
+
 // The backend hears how a key stands in its longest window.
 func TestUsedTellsBudgets(t *testing.T) {
 	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))

@@ -37,6 +37,9 @@ const (
 	// worker whose ticks come too late finds its entry gone, and takes it again by the old tickets.
 	entryHolds  = int64(10e9)
 	entryRenews = int64(6e9)
+	// entryAhead is how much later an entry may end than it holds: a worker may have read the clock before
+	// another has, which writes the page first. An entry that ends even later is of a clock that has gone back.
+	entryAhead = int64(1e9)
 	// orderAttempts is how often a page is tried to be written, while others write it.
 	orderAttempts = 64
 )
@@ -69,7 +72,7 @@ func (o *order) read(a sharedata.Address, now int64) (seen others, cas uint32) {
 	seen.first = math.MaxUint64
 	kept := page[:orderHead]
 	for rest := page[orderHead:]; len(rest) > 0; rest = rest[orderEntry:] {
-		if left := int64(binary.LittleEndian.Uint64(rest[24:])) - now; left < 0 || left > entryHolds {
+		if left := int64(binary.LittleEndian.Uint64(rest[24:])) - now; left < 0 || left > entryHolds+entryAhead {
 			continue
 		}
 		if binary.LittleEndian.Uint64(rest) == hash {

@@ -119,6 +119,24 @@ func TestWorkerDies(t *testing.T) {
 	}
 }
 
+// A worker that has read the clock just before another has written its entry does not take that entry out.
+func TestEntriesOfTheMoment(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	rule := delayed(MaxDelay, 20, window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 4 * minute}, Max: 1})
+	a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+	a.send("ann")
+	first := a.paused("ann")
+	address := first.kept[0].address
+	before := p.now - int64(time.Microsecond)
+	if seen, _ := b.requests.lines.order.read(address, before); seen.waiting != 1 || seen.first != first.room.ticket {
+		t.Errorf("another worker sees %+v", seen)
+	}
+	if _, joined := b.requests.lines.order.join(address, entry{until: before + entryHolds}, before, 1); joined {
+		t.Error("more join than may wait")
+	}
+}
+
 // The entry of a line is renewed for as long as requests wait, whether or not room comes.
 func TestLongWaitsKeepTheirTurn(t *testing.T) {
 	t.Parallel()

@@ -57,8 +57,8 @@ func (n *Node) synchronise() {
 func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	b := t.batch
 	if t.used != nil {
-		n.accounts.answered(t, outcome, answer)
-		if n.callouts.leaving {
+		// After a failure the next tick tells again: a backend that fails at once would be asked without end.
+		if n.accounts.answered(t, outcome, answer) && n.callouts.leaving {
 			n.accounts.tell(true)
 		}
 		return

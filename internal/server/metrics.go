@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/backend"
+	"weir/internal/share"
 	"weir/internal/wire"
 )
 
@@ -56,13 +57,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only.",
 		}),
 		used: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_used_hits_total", Help: "Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.",
+			Name: "weir_used_hits_total", Help: "Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.",
 		}, []string{"weir_namespace", "weir_rule"}),
 		usedReturned: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_used_returned_hits_total", Help: "Hits of weir_used_hits_total that requests have not cost in the end.",
 		}, []string{"weir_namespace", "weir_rule"}),
 		usedFolded: counter("weir_used_folded_total", "Rows of what keys have used that were counted together with others, as a day had too many."),
-		usedRules:  &usedRules{known: map[usedRule]bool{}},
+		usedRules:  &usedRules{known: map[usedRule]bool{}, room: share.Room[string]{Most: maxUsedRules}},
 	}
 	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp,
 		m.missing, m.partly, m.used, m.usedReturned, m.usedFolded)

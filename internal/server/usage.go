@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/share"
 	"weir/internal/wire"
 )
 
@@ -204,22 +205,23 @@ func budgetOf(b *wire.Budget, now time.Time) *UsageBudget {
 	return of
 }
 
-// usedRules are the rules that the metrics of what keys have used tell apart.
+// usedRules are the rules that the metrics of what keys have used tell apart. A namespace leaves room for others.
 type usedRules struct {
 	mu    sync.Mutex
 	known map[usedRule]bool
+	room  share.Room[string]
 }
 
 type usedRule struct{ namespace, rule string }
 
-const maxUsedRules = 256
+const maxUsedRules = 512
 
 // of is a rule, or the empty one if there are too many.
 func (u *usedRules) of(r usedRule) usedRule {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.known[r] {
-		if len(u.known) == maxUsedRules {
+		if !u.room.Enter(r.namespace) {
 			return usedRule{}
 		}
 		u.known[r] = true

@@ -136,7 +136,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 256 of these both are empty.
+# HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.
 # TYPE weir_used_hits_total counter
 weir_used_hits_total{weir_namespace="shop",weir_rule="dollars"} 2049
 weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
@@ -161,6 +161,28 @@ weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
 	}
 }
 
+// A budget that somebody has made up does not keep the usage of others from being told: JSON has no time after the
+// year 9999.
+func TestUsageOfAWindowWithoutEnd(t *testing.T) {
+	handler := usageServer(t, nil)
+	for i, b := range []wire.Budget{
+		{AtSeconds: 1, StartSeconds: 1, EndSeconds: wire.MaxHits, Used: 1, Quota: 1000},
+		{AtSeconds: wire.MaxHits, StartSeconds: 1, EndSeconds: 2, Used: 1, Quota: 1000},
+		{AtSeconds: 1, StartSeconds: 0, EndSeconds: wire.MaxUsedDay * 24 * 3600, Used: 1, Quota: wire.MaxHits},
+		{AtSeconds: 1, StartSeconds: 0, EndSeconds: wire.MaxUsedDay * 24 * 3600, Used: wire.MaxHits - 1, Quota: wire.MaxHits},
+	} {
+		body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 2, Sequence: uint64(i + 1), Rows: []wire.UsedRow{
+			usedBy("dollars", "eve", "", dayOf(2026, 11, 3), 5, &b),
+		}})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", wire.ContentType)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		if u, code, body := usageAt(t, handler, "namespace=shop&rule=dollars"); code != http.StatusOK || len(u.Rows) < 4 {
+			t.Errorf("budget %d: %d %s", i, code, body)
+		}
+	}
+}
+
 // Labels of metrics are bounded, whatever rules somebody makes up.
 func TestUsageMetricsAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
@@ -174,9 +196,43 @@ func TestUsageMetricsAreBounded(t *testing.T) {
 		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	for _, name := range []string{"weir_used_hits_total", "weir_used_returned_hits_total"} {
-		if n, err := testutil.GatherAndCount(registry, name); err != nil || n > 257 || n < 100 {
+		if n, err := testutil.GatherAndCount(registry, name); err != nil || n > 513 || n < 100 {
 			t.Errorf("%s has %d series: %v", name, n, err)
 		}
+	}
+}
+
+// A namespace that makes up rules leaves series for the rules of others.
+func TestUsageMetricsAreShared(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	handler := usageServer(t, registry)
+	for _, namespace := range []string{"large", "small"} {
+		var rows []wire.UsedRow
+		for i := range 300 {
+			rows = append(rows, usedBy(fmt.Sprint("rule-", i), "ann", "", dayOf(2026, 11, 3), 5, nil))
+		}
+		if namespace == "small" {
+			rows = rows[:20]
+		}
+		body := wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: rows})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", wire.ContentType)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := 0
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "weir_used_hits_total" && m.GetLabel()[0].GetValue() == "small" {
+				small++
+			}
+		}
+	}
+	if small != 20 {
+		t.Errorf("the small namespace has %d series", small)
 	}
 }
 

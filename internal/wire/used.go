@@ -18,6 +18,10 @@ const (
 	MaxUsedModel = 256
 	// MaxUsedDay is the last day that anybody can name, in the year 2400.
 	MaxUsedDay = 157_000
+	// maxBudgetSeconds is more than a window that people count by has, with the switches of a zone's clock.
+	maxBudgetSeconds = MaxWidthMillis/1000 + 24*3600
+	// lastSecond is the end of MaxUsedDay.
+	lastSecond = (MaxUsedDay + 1) * 24 * 3600
 )
 
 // Used tells what keys of a namespace have used since the sender's last message. It is posted as
@@ -180,8 +184,11 @@ func DecodeBudget(b []byte) (budget Budget, ok bool) {
 	for _, n := range [...]*uint64{&budget.AtSeconds, &budget.StartSeconds, &budget.EndSeconds, &budget.Used, &budget.Quota} {
 		*n = r.amount()
 	}
-	if budget.StartSeconds >= budget.EndSeconds {
-		r.fail("want a window that ends after its start")
+	if budget.StartSeconds >= budget.EndSeconds || budget.EndSeconds-budget.StartSeconds > maxBudgetSeconds {
+		r.fail("want a window that ends after its start, within 367 days")
+	}
+	if max(budget.AtSeconds, budget.EndSeconds) > lastSecond {
+		r.fail("want times up to the year 2400")
 	}
 	return budget, r.end() == nil
 }

@@ -55,7 +55,16 @@ func TestUsedIsChecked(t *testing.T) {
 		"a day too late":       func(u *Used) { u.Rows[0].Day = MaxUsedDay + 1 },
 		"too many hits":        func(u *Used) { u.Rows[0].Hits = MaxHits + 1 },
 		"a budget that is cut": func(u *Used) { u.Rows[0].Budget = u.Rows[0].Budget[:1] },
-		"a window of nothing":  func(u *Used) { u.Rows[0].Budget = AppendBudget(nil, &Budget{StartSeconds: 1, EndSeconds: 1}) },
+		"a window without end": func(u *Used) {
+			u.Rows[0].Budget = AppendBudget(nil, &Budget{EndSeconds: lastSecond})
+		},
+		"a window after all days": func(u *Used) {
+			u.Rows[0].Budget = AppendBudget(nil, &Budget{StartSeconds: lastSecond, EndSeconds: lastSecond + 1})
+		},
+		"a budget of a time to come": func(u *Used) {
+			u.Rows[0].Budget = AppendBudget(nil, &Budget{AtSeconds: MaxHits, EndSeconds: 1})
+		},
+		"a window of nothing": func(u *Used) { u.Rows[0].Budget = AppendBudget(nil, &Budget{StartSeconds: 1, EndSeconds: 1}) },
 		"too long": func(u *Used) {
 			long := UsedRow{Label: AppendUsedLabel(nil, &UsedLabel{Rule: "a", Model: strings.Repeat("m", MaxUsedModel)})}
 			for range MaxUsedRows - 2 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -20,9 +21,12 @@ const (
 
 // accounts keep the usage of keys.
 type accounts struct {
-	days map[usedDay]map[string]usedRow // by label
-	// rows is how many labels there are, and swept the day on which old days were looked for last.
-	rows  int
+	days map[usedDay]*usedRows
+	// rows is how many labels there are, and most how many there may be, beside those of others. Each namespace
+	// has a share of them.
+	rows, most int
+	shares     share.Shares[string, struct{}]
+	// swept is the day on which old days were looked for last.
 	swept uint32
 	// last has the sequence that each sender has sent last.
 	last *fair[uint64]
@@ -34,13 +38,54 @@ type usedDay struct {
 	day       uint32
 }
 
+// usedRows are a day's.
+type usedRows struct {
+	of     map[string]usedRow // by label
+	others int                // labels of others among them
+}
+
+// put puts a row of a day.
+func (a *accounts) put(key usedDay, label string, r usedRow) {
+	day := a.days[key]
+	if day == nil {
+		day = &usedRows{of: map[string]usedRow{}}
+		a.days[key] = day
+	}
+	before := len(day.of)
+	if day.of[label] = r; len(day.of) == before {
+		return
+	}
+	a.rows++
+	a.shares.Grow(key.namespace, 1)
+	if ofRule, _ := store.OthersLabel([]byte(label)); string(ofRule) == label {
+		day.others++
+	}
+}
+
+// elsewhere is the label for hits of a label that finds no room on the day.
+func (u *usedRows) elsewhere(label []byte) []byte {
+	ofRule, ofAll := store.OthersLabel(label)
+	if _, there := u.of[string(ofRule)]; !there && u.others >= store.MaxUsedOthers {
+		return ofAll
+	}
+	return ofRule
+}
+
+// of are a day's rows, which may be none.
+func (a *accounts) of(key usedDay) (day usedRows) {
+	if of := a.days[key]; of != nil {
+		day = *of
+	}
+	return day
+}
+
 type usedRow struct {
 	hits   int64
 	budget []byte
 }
 
 func newAccounts() accounts {
-	a := accounts{days: map[usedDay]map[string]usedRow{}, last: newFair[uint64](maxAccountants)}
+	a := accounts{days: map[usedDay]*usedRows{}, most: maxUsed, last: newFair[uint64](maxAccountants)}
 	a.last.spared = uint64(store.UsedSenderLife)
 	return a
 }
@@ -79,29 +124,62 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 // account adds a row, and reports whether that went to another label than its own.
 func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded bool) {
 	key := usedDay{namespace, day}
-	rows := s.accounts.days[key]
-	if rows == nil {
-		rows = map[string]usedRow{}
-		s.accounts.days[key] = rows
-	}
+	rows := s.accounts.of(key)
 	label, budget := r.Label, r.Budget
-	if _, there := rows[string(label)]; !there && (len(rows) >= store.MaxUsed || s.accounts.rows >= maxUsed) {
-		ofRule, ofAll := store.OthersLabel(label)
-		folded, label, budget = !bytes.Equal(label, ofRule), ofRule, nil
-		if _, there := rows[string(label)]; !there && len(rows) >= store.MaxUsed+store.MaxUsedOthers {
-			label = ofAll
-		}
+	if _, there := rows.of[string(label)]; !there && (len(rows.of) >= store.MaxUsed || !s.usedRoom(namespace)) {
+		label, budget = rows.elsewhere(label), nil
+		folded = !bytes.Equal(label, r.Label)
 	}
-	of, there := rows[string(label)]
-	if !there {
-		s.accounts.rows++
-	}
+	of := rows.of[string(label)]
 	if of.hits = store.Sum(of.hits, r.Hits); len(budget) > 0 {
 		of.budget = bytes.Clone(budget)
 	}
-	rows[string(label)] = of
+	s.accounts.put(key, string(label), of)
 	noteChange(s, usedKey{key, string(label)})
 	return folded
+}
+
+// usedRoom reports whether there is room for one more label of a namespace. If there is none, the namespace that has
+// most labels makes room: keys of its oldest days count together from now on.
+func (s *Store) usedRoom(namespace string) bool {
+	a := &s.accounts
+	for a.rows >= a.most {
+		if a.rows == 0 {
+			return false
+		}
+		largest, oldest := a.shares.MakesRoom(namespace).Owner, usedDay{}
+		if largest == namespace {
+			return false
+		}
+		for key, day := range a.days {
+			if key.namespace == largest && len(day.of) > day.others && (oldest.namespace == "" || key.day < oldest.day) {
+				oldest = key
+			}
+		}
+		if oldest.namespace == "" {
+			return false
+		}
+		s.foldDay(oldest)
+	}
+	return true
+}
+
+// foldDay has all keys of a day count together.
+func (s *Store) foldDay(key usedDay) {
+	a, day := &s.accounts, s.accounts.days[key]
+	for label, of := range day.of {
+		ofRule, _ := store.OthersLabel([]byte(label))
+		if string(ofRule) == label {
+			continue
+		}
+		delete(day.of, label)
+		a.rows--
+		a.shares.Grow(key.namespace, -1)
+		noteChange(s, usedKey{key, label})
+		into := string(day.elsewhere(ofRule))
+		a.put(key, into, usedRow{hits: store.Sum(day.of[into].hits, of.hits), budget: day.of[into].budget})
+		noteChange(s, usedKey{key, into})
+	}
 }
 
 // forgetDays removes days that are too old, once a day.
@@ -114,10 +192,11 @@ func (s *Store) forgetDays(c store.Calendar) {
 		if store.UsedUntil(key.day) > c.NowNanos {
 			continue
 		}
-		for label := range rows {
+		for label := range rows.of {
 			noteChange(s, usedKey{key, label})
 		}
-		s.accounts.rows -= len(rows)
+		s.accounts.rows -= len(rows.of)
+		s.accounts.shares.Grow(key.namespace, -len(rows.of))
 		delete(s.accounts.days, key)
 	}
 }
@@ -141,7 +220,7 @@ func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, vis
 func (s *Store) usedOn(namespace string, day uint32) (rows []wire.UsedRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for label, of := range s.accounts.days[usedDay{namespace, day}] {
+	for label, of := range s.accounts.of(usedDay{namespace, day}).of {
 		rows = append(rows, wire.UsedRow{Label: []byte(label), Day: day, Hits: of.hits, Budget: of.budget})
 	}
 	return rows
@@ -172,7 +251,7 @@ func (k usedKey) appendKey(b []byte) []byte {
 }
 
 func (k usedKey) appendValue(b []byte, s *Store) ([]byte, bool) {
-	of, there := s.accounts.days[k.usedDay][k.label]
+	of, there := s.accounts.of(k.usedDay).of[k.label]
 	if !there {
 		return nil, false
 	}
@@ -211,9 +290,5 @@ func (r *restoring) readUsed(letter byte, namespace string, k, v *reader) {
 		noteChange(r.Store, usedKey{key, label})
 		return
 	}
-	if r.accounts.days[key] == nil {
-		r.accounts.days[key] = map[string]usedRow{}
-	}
-	r.accounts.days[key][label] = of
-	r.accounts.rows++
+	r.accounts.put(key, label, of)
 }
