@@ -78,7 +78,8 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 	r.request.begin()
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {
-		keys = r.forgetKeys()
+		keys = nil
+		r.forgetKeys()
 	}
 	n, end := 0, len(r.demands)
 	for i := range r.list {
@@ -117,11 +118,10 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 // forgetKeys gives back the memory of keys that are longer together than is kept.
 //
 //go:noinline
-func (r *rules) forgetKeys() []byte {
+func (r *rules) forgetKeys() {
 	for i := range r.demands {
 		r.demands[i].Key = nil
 	}
-	return nil
 }
 
 // findAwaiting finds the rules that may apply to the current request, whose body is yet to come,
