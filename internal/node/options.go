@@ -42,6 +42,9 @@ type Options struct {
 	// KeySecret goes into the names of keys in the backend: only nodes of the same secret share
 	// counters.
 	KeySecret string
+	// LeastFleet is from how many nodes on hits of keys that are far from their limits pass before the
+	// backend has counted them; 0 for as many as there have to be usually.
+	LeastFleet uint64
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner
 	// Held, unless it is nil, calls visit with what requests hold, and since when by the backend's
