@@ -265,6 +265,7 @@ func howOf(i int, demands []Demand) debiting {
 // debit takes the hits of a demand that was read, unless they have no room any more, and need it.
 func (e *decider) debit(d *Demand, now int64, how debiting) counter.Verdict {
 	if d.by == byDistance {
+		e.tallies.Advanced += d.Cost
 		if e.advances.take(d, now) {
 			e.asks.prefetch(d, now)
 		}
@@ -363,6 +364,7 @@ func (e *decider) giveBack(d *Demand, now int64) {
 	if d.hits == ahead {
 		d.hits = untaken
 		e.advances.hits.giveBack(d)
+		e.tallies.Advanced -= d.Cost
 		e.keys.read(d, now)
 		return
 	}
