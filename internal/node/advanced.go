@@ -86,10 +86,9 @@ func (a *advancedHits) add(d *Demand, now int64) {
 		list := a.list(d.address)
 		*h = advanced{of: a, rule: d.Rule, address: d.address, id: d.id, numbers: append(h.numbers[:0], d.numbers...), next: *list}
 		*list = h
-		if len(a.unsent) == 0 {
-			a.due = now + d.Rule.Interval
+		if due := now + d.Rule.Interval; len(a.unsent) == 0 || due < a.due {
+			a.due = due
 		}
-		a.due = min(a.due, now+d.Rule.Interval)
 		a.unsent = append(a.unsent, h)
 	}
 	h.hits += d.Cost

@@ -46,7 +46,7 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 		a.link.turn(PushAnswered)
 	}
 	a.rules.share(uint64(a.link.shared.nodes))
-	if b.advance.Told {
+	if b.advance.Told && b.sender == a.callouts.sender {
 		if a.callouts.advances.hear(&b.reader.Near, b.sequence, b.sentAt); b.advance.Divisor == 0 && b.advance.Settled {
 			a.callouts.advances.told(b.sequence)
 		}

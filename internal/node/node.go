@@ -199,7 +199,7 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	}
 	link := &n.link.shared
 	nodes, hits := n.rules.nodes, r.Quota()
-	if r.advances {
+	if r.advances && nodes >= n.advances.least {
 		hits += hits / 2 // those that are advanced, of all nodes together
 	}
 	switch counts := link.countsAlone(now, r.Lasts()); {

@@ -1,0 +1,348 @@
+package memory
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+var advanceRuns = flag.Int("advance-runs", 1000, "random runs of TestAdvance")
+
+// TestAdvance has senders advance as many hits as they may, of a few keys, while their pushes and the
+// answers to them are lost, doubled and late in any order, and senders die. Whatever happens, no more
+// passes than the limit: hits that were advanced, counted or not, and hits that were granted. If no sender
+// has died, all of the limit passes in the end.
+func TestAdvance(t *testing.T) {
+	advanced, full := 0, 0
+	for seed := range uint64(*advanceRuns) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			m := newAdvanceModel(t, seed)
+			m.run()
+			advanced += m.advanced
+			full += m.full
+		})
+	}
+	t.Logf("%d hits were advanced, and %d limits were full in the end", advanced, full)
+	if advanced < 10**advanceRuns || full == 0 {
+		t.Errorf("%d hits were advanced, and %d limits were full in the end", advanced, full)
+	}
+}
+
+// advanceModel is senders, as simple as RATIONALE.md describes them, in front of a store.
+type advanceModel struct {
+	t              *testing.T
+	r              *rand.Rand
+	now            time.Time
+	store          *Store
+	limit          uint64
+	keys           []wire.LimitCounter
+	passed         []uint64
+	senders        []*modelSender
+	pushes         []*wire.Push // on their way, or copies
+	answers        []modelAnswer
+	died           bool
+	advanced, full int
+	sent           int
+}
+
+type modelAnswer struct {
+	sender *modelSender
+	push   *wire.Push
+	answer wire.Answer
+}
+
+type modelSender struct {
+	id, sequence            uint64
+	epoch, version, divisor uint64
+	near                    map[uint32]bool
+	limits                  map[uint64]bool
+	without                 uint64
+	unsent                  []uint64                // by key
+	out                     map[uint64]*modelPushed // by sequence
+	all                     map[uint64]*wire.Push   // that are not answered
+	dead                    bool
+}
+
+type modelPushed struct{ hits []uint64 }
+
+func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
+	r := rand.New(rand.NewPCG(seed, 33))
+	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_200, 0).Add(time.Minute)}
+	m.store = New(Options{Now: func() time.Time { return m.now }})
+	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
+	kind := []window.Kind{window.FixedWindow, window.SlidingWindow}[r.IntN(2)]
+	for i := range 1 + r.IntN(3) {
+		m.keys = append(m.keys, wire.LimitCounter{ID: wire.ID{byte(i + 1), byte(seed)}, Kind: uint8(kind), WidthMillis: 24 * 3600 * 1000})
+	}
+	m.passed = make([]uint64, len(m.keys))
+	for range 2 + r.IntN(30) {
+		m.begin()
+	}
+	return m
+}
+
+func (m *advanceModel) begin() {
+	m.senders = append(m.senders, &modelSender{
+		id: m.r.Uint64(), near: map[uint32]bool{}, limits: map[uint64]bool{}, unsent: make([]uint64, len(m.keys)), out: map[uint64]*modelPushed{}, all: map[uint64]*wire.Push{},
+	})
+}
+
+func (s *modelSender) drop() {
+	s.epoch, s.version, s.divisor = 0, 0, 0
+	clear(s.near)
+	clear(s.limits)
+}
+
+// held is what a sender has advanced of a key that it does not know to be counted.
+func (s *modelSender) held(key int) (hits uint64) {
+	for _, p := range s.out {
+		hits += p.hits[key]
+	}
+	return hits + s.unsent[key]
+}
+
+func (m *advanceModel) run() {
+	for range 500 + m.r.IntN(1500) {
+		s := m.senders[m.r.IntN(len(m.senders))]
+		switch n := m.r.IntN(100); {
+		case n < 45:
+			m.advance(s, m.r.IntN(len(m.keys)))
+		case n < 60:
+			m.push(s)
+		case n < 80:
+			m.arrive(m.r.IntN(12) != 0)
+		case n < 97:
+			m.hear(m.r.IntN(12) != 0)
+		case n < 98 && m.r.IntN(4) == 0:
+			s.drop()
+		case n < 99 && m.r.IntN(5) == 0:
+			s.dead, m.died = true, true
+			m.begin()
+		default:
+			m.now = m.now.Add(time.Duration(m.r.Int64N(int64(time.Second))))
+			if m.r.IntN(20) == 0 {
+				m.now = m.now.Add(time.Duration(m.r.Int64N(int64(20 * time.Second))))
+			}
+		}
+	}
+	m.end()
+}
+
+// advance lets a hit pass, if it may.
+func (m *advanceModel) advance(s *modelSender, key int) {
+	c := m.keys[key]
+	name := c.NearLimit(m.limit)
+	for range 1 + m.r.IntN(8) {
+		if s.dead || s.divisor == 0 || !s.limits[name] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+			return
+		}
+		s.unsent[key]++
+		m.advanced++
+		m.pass(key, 1)
+	}
+}
+
+func (m *advanceModel) pass(key int, hits uint64) {
+	if m.passed[key] += hits; m.passed[key] > m.limit {
+		m.t.Fatalf("%d hits of key %d have passed, of a limit of %d", m.passed[key], key, m.limit)
+	}
+}
+
+// push has a sender push what it has advanced, and ask for hits.
+func (m *advanceModel) push(s *modelSender) {
+	if s.dead {
+		return
+	}
+	s.sequence++
+	p := &wire.Push{
+		Namespace: "default", Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
+		Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Wants: m.r.IntN(5) != 0},
+	}
+	if s.divisor == 0 {
+		s.without = s.sequence
+	}
+	for sequence := range s.all {
+		p.Floor = min(p.Floor, sequence)
+	}
+	settled, whole := len(s.out) == 0, m.r.IntN(4) != 0
+	pushed := &modelPushed{hits: make([]uint64, len(m.keys))}
+	for i, hits := range s.unsent {
+		if hits == 0 {
+			continue
+		}
+		if !whole {
+			settled = false
+			continue
+		}
+		pushed.hits[i], s.unsent[i] = hits, 0
+		p.Items = append(p.Items, m.item(i, hits))
+	}
+	if p.Advance.Settled = settled; len(p.Items) > 0 {
+		s.out[s.sequence] = pushed
+	}
+	if m.r.IntN(2) == 0 {
+		p.Takes = append(p.Takes, m.take(m.r.IntN(len(m.keys)), 1+m.r.Uint64N(1+m.r.Uint64N(m.limit/8))))
+	}
+	s.all[s.sequence] = p
+	m.pushes = append(m.pushes, p)
+}
+
+func (m *advanceModel) item(key int, hits uint64) wire.Item {
+	c := m.keys[key]
+	return wire.Item{LimitCounter: c, Newest: uint64(m.now.UnixMilli()) / c.WidthMillis, Hits: []int64{int64(hits)}}
+}
+
+func (m *advanceModel) take(key int, most uint64) wire.Take {
+	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: 7}}}
+}
+
+// arrive has a push arrive that is on its way, or a copy of it.
+func (m *advanceModel) arrive(last bool) {
+	if len(m.pushes) == 0 {
+		return
+	}
+	i := m.r.IntN(len(m.pushes))
+	p := m.pushes[i]
+	if last {
+		m.pushes = append(m.pushes[:i], m.pushes[i+1:]...)
+	}
+	out, err := m.store.Push(context.Background(), p, uint64(len(m.senders)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if !out.Duplicate {
+		for i := range out.Answer.Grants {
+			m.pass(int(p.Takes[i].Rooms[0].ID[0])-1, out.Answer.Grants[i].Units) // whoever uses them
+		}
+	}
+	for _, s := range m.senders {
+		if s.id == p.Sender {
+			m.answers = append(m.answers, modelAnswer{s, p, out.Answer})
+		}
+	}
+}
+
+// hear has a sender hear an answer, or it is lost.
+func (m *advanceModel) hear(comes bool) {
+	if len(m.answers) == 0 {
+		return
+	}
+	i := m.r.IntN(len(m.answers))
+	a := m.answers[i]
+	m.answers = append(m.answers[:i], m.answers[i+1:]...)
+	s, n := a.sender, &a.answer.Near
+	if s.dead {
+		return
+	}
+	if s.all[a.push.Sequence] == nil {
+		return // it was answered before
+	}
+	if !comes {
+		m.pushes = append(m.pushes, a.push) // it is sent again
+		return
+	}
+	delete(s.all, a.push.Sequence)
+	defer delete(s.out, a.push.Sequence)
+	if s.divisor == 0 && a.push.Sequence < s.without {
+		return
+	}
+	switch {
+	case n.Whole && (s.divisor == 0 || n.Version >= s.version):
+		clear(s.near)
+		clear(s.limits)
+	case n.Whole || n.Epoch != s.epoch:
+		n.Limits, n.Keys = nil, nil
+		if s.version < n.Version {
+			s.drop()
+			return
+		}
+		n.Epoch = s.epoch
+	}
+	s.epoch, s.version = n.Epoch, max(s.version, n.Version)
+	n.EachLimit(func(limit uint64) { s.limits[limit] = true })
+	n.EachKey(func(key uint32) { s.near[key] = true })
+	if s.divisor = max(s.divisor, n.Divisor); n.Divisor == 0 {
+		s.drop()
+	}
+}
+
+// end has all arrive. Then all of each limit can be had, or all but what the dead may have advanced.
+func (m *advanceModel) end() {
+	for range 6 {
+		for _, s := range m.senders {
+			for _, p := range s.all {
+				m.pushes = append(m.pushes, p)
+			}
+			m.push(s)
+		}
+		for len(m.pushes) > 0 {
+			m.arrive(true)
+		}
+		for len(m.answers) > 0 {
+			m.hear(true)
+		}
+		m.now = m.now.Add(time.Second)
+	}
+	p := &wire.Push{Namespace: "default", Sender: 1, Sequence: 1, Floor: 1}
+	for key := range m.keys {
+		for refused := 0; m.passed[key] < m.limit && refused < 3; {
+			p.Takes = []wire.Take{m.take(key, 1)}
+			p.Takes[0].Lease = false
+			out, err := m.store.Push(context.Background(), p, 1)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			if out.Answer.Grants[0].Units == 0 {
+				refused++
+				m.settleAll()
+			} else {
+				m.pass(key, 1)
+			}
+			p.Sequence, p.Floor = p.Sequence+1, p.Floor+1
+		}
+		if m.passed[key] == m.limit {
+			m.full++
+		} else if !m.died {
+			m.t.Fatalf("%d hits of key %d have passed in the end, want all of %d", m.passed[key], key, m.limit)
+		}
+	}
+}
+
+// settleAll has all senders hear what is new, twice.
+func (m *advanceModel) settleAll() {
+	for range 3 {
+		for _, s := range m.senders {
+			if s.dead {
+				continue
+			}
+			s.sequence++
+			p := &wire.Push{
+				Namespace: "default", Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
+				Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Settled: len(s.out) == 0},
+			}
+			for i, hits := range s.unsent {
+				if hits > 0 {
+					p.Items = append(p.Items, m.item(i, hits))
+					s.unsent[i] = 0
+				}
+			}
+			if s.divisor == 0 {
+				s.without = s.sequence
+			}
+			s.all[s.sequence] = p
+			m.pushes = append(m.pushes, p)
+		}
+		for len(m.pushes) > 0 {
+			m.arrive(true)
+		}
+		for len(m.answers) > 0 {
+			m.hear(true)
+		}
+	}
+}
