@@ -187,7 +187,11 @@ func (m *advanceModel) push(s *modelSender) {
 		s.out[s.sequence] = pushed
 	}
 	if m.r.IntN(2) == 0 {
-		p.Takes = append(p.Takes, m.take(m.r.IntN(len(m.keys)), 1+m.r.Uint64N(1+m.r.Uint64N(m.limit/8))))
+		most := m.limit / 8
+		if m.r.IntN(20) == 0 {
+			most = m.limit
+		}
+		p.Takes = append(p.Takes, m.take(m.r.IntN(len(m.keys)), 1+m.r.Uint64N(1+m.r.Uint64N(most))))
 	}
 	s.all[s.sequence] = p
 	m.pushes = append(m.pushes, p)
