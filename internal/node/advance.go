@@ -250,6 +250,9 @@ func (a *advances) allow() {
 	}
 }
 
+// vary has no more hits of a rule advanced.
+func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
+
 func (a *advances) lists(limit uint64) bool {
 	for _, known := range a.limits {
 		if known == limit {

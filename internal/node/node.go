@@ -258,6 +258,9 @@ func (n *Node) Delayed() int {
 	return n.requests.lines.waiting
 }
 
+// Vary notes that keys of a rule are going to be decided by other limits, too.
+func (n *Node) Vary(rule int) { n.advances.vary(&n.rules.list[rule]) }
+
 // Decide takes a request's hits from all limits of all the rules that match it, or from none. now
 // is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then the request is
 // told, unless it calls [Wait.Leave] before. The demands are of different rules.

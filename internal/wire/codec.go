@@ -625,7 +625,7 @@ func (r *reader) take() (t Take) {
 				room.Tag = binary.LittleEndian.Uint16(b)
 			}
 			if r.err == nil && room.Tag == 0 {
-				r.fail("want a tag")
+				r.fail("want a tag that is not 0")
 			}
 		}
 		t.Rooms = append(t.Rooms, room)
