@@ -17,6 +17,9 @@ const (
 	partLife = int64(10e9)
 	// wishLife is for how long a worker that has no use for a part wants one.
 	wishLife = int64(10e9)
+	// shortestWindow is how many intervals a window has at least: within two or three of them all workers
+	// have heard that a key is near.
+	shortestWindow = 20
 	// askAgain is how long after a backend that knows of no near keys the next is asked for them.
 	askAgain = int64(60e9)
 )
@@ -315,7 +318,7 @@ func (r *Rule) mayAdvance() bool {
 	}
 	for i := range r.Limits {
 		switch l := &r.Limits[i]; {
-		case l.Calendar != nil:
+		case l.Calendar != nil || l.Width < shortestWindow*r.SyncRate:
 			return false
 		case l.Kind != window.FixedWindow && l.Kind != window.SlidingWindow:
 			return false

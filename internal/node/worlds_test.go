@@ -311,11 +311,11 @@ func (w *randomWorld) newRule(local bool) (rule randomRule) {
 func (w *randomWorld) farRule() (rule randomRule) {
 	r := w.random
 	rule.together = r.IntN(6) == 0
-	rule.move(pickOf(r, second/20, second, second, 5*second))
+	rule.move(pickOf(r, second/20, second/4, second, second))
 	for range 1 + r.IntN(2) {
 		l := limit(pickOf(r, window.FixedWindow, window.SlidingWindow), pickOf[uint64](r, 101, 150, 300, 1000), 300*day)
 		if !w.lasting {
-			l.Width = pickOf(r, 3*second, 10*second, minute)
+			l.Width = pickOf(r, 5*second, 20*second, minute)
 		}
 		rule.limits = append(rule.limits, l)
 		rule.most = append(rule.most, l.Max)
