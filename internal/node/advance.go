@@ -37,6 +37,8 @@ type advances struct {
 	unknownTo int64
 	// wishedAt is when a request would have had a use for a part.
 	wishedAt int64
+	// ended says that the worker is no longer wanted.
+	ended bool
 
 	epoch, version, divisor uint64
 	until                   int64  // when the part ends, by the host's clock
@@ -108,7 +110,7 @@ func (s *nearKeys) clear() {
 //
 //go:noinline
 func (a *advances) wishes(r *Rule, now int64) {
-	if r.advances && !r.override && a.rules.nodes >= a.least {
+	if r.advances && !r.override && !a.ended && a.rules.nodes >= a.least {
 		a.wishedAt = now - a.link.offset
 	}
 }
@@ -116,7 +118,7 @@ func (a *advances) wishes(r *Rule, now int64) {
 // wants reports whether the worker has a use for a part.
 func (a *advances) wants(now int64) bool {
 	ago := now - a.wishedAt
-	return a.wishedAt != 0 && ago >= 0 && ago < wishLife
+	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
 }
 
 // takes reports whether a demand's hits are advanced, as the key is far from its limits and the worker
@@ -233,6 +235,12 @@ func (a *advances) drop() {
 	a.near.clear()
 	a.limits = a.limits[:0]
 	a.allow()
+}
+
+// end ends the part for good.
+func (a *advances) end() {
+	a.ended = true
+	a.drop()
 }
 
 // allow tells rules how many hits of a key may be advanced.

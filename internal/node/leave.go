@@ -9,7 +9,7 @@ func (n *Node) Leave() {
 	}
 	n.asks.drop()
 	n.callouts.leaving, n.leaveBy = true, n.link.hostNow()+leaveNanos
-	n.advances.drop()
+	n.advances.end()
 	n.pushes.pushAll()
 }
 

@@ -100,7 +100,7 @@ func (p *pushes) addOrphan(b *batch) {
 
 // retire leaves the advanced hits, and the word that there will be no more, in pushes that were not sent.
 func (p *pushes) retire() {
-	p.advances.drop()
+	p.advances.end()
 	for owes := p.advances.owes && p.advances.knows; owes || len(p.advances.hits.unsent) > 0; owes = false {
 		b := p.callouts.newBatch()
 		for len(p.advances.hits.unsent) > 0 && !b.full() {
