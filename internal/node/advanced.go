@@ -146,7 +146,7 @@ func (h *advanced) ends(now int64) (at int64) {
 	return at
 }
 
-// push is what is to be pushed of limit i.
+// push makes the push of limit i.
 func (h *advanced) push(i int, p *window.Push) {
 	p.Newest = h.numbers[i]
 	p.Hits, p.Ages = append(p.Hits[:0], int64(h.hits)), p.Ages[:0]

@@ -38,7 +38,7 @@ type batch struct {
 	failures int
 	retryAt  int64
 	asking   bool // somebody waits for it
-	// advance is what it tells of advanced hits, and ahead how many keys' it has.
+	// advance tells of advanced hits, and ahead is the number of keys whose advanced hits it has.
 	advance  wire.Advance
 	ahead    int
 	inquires bool // for overrides, and has nothing else

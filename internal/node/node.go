@@ -39,6 +39,9 @@ type Node struct {
 func New(o *Options) (*Node, error) {
 	n := &Node{rules: newRuleset(o.Rules), link: newLink(o), ticks: ticks{host: o.Host}}
 	n.furnish(o)
+	for i := range n.rules.list {
+		nearOf(&n.rules.list[i])
+	}
 	var err error
 	n.keys.table, err = sharedata.Open(o.Data, sharedata.Options{
 		Namespace:       o.Namespace,

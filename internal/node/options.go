@@ -42,8 +42,8 @@ type Options struct {
 	// KeySecret goes into the names of keys in the backend: only nodes of the same secret share
 	// counters.
 	KeySecret string
-	// LeastFleet is from how many nodes on hits of keys that are far from their limits pass before the
-	// backend has counted them; 0 for as many as there have to be usually.
+	// LeastFleet is the least number of nodes that let hits of far keys pass before the backend has counted
+	// them; 8 if it is 0.
 	LeastFleet uint64
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner

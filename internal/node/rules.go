@@ -23,7 +23,6 @@ func newRuleset(list []Rule) ruleset {
 	for i := range list {
 		own := &list[i]
 		own.compile(i)
-		nearOf(own)
 		r.warns = r.warns || own.WarnAt != 0
 		r.marks = r.marks || own.Marks
 		r.blocks = r.blocks || own.Blocks

@@ -139,7 +139,7 @@ func (r *reader) advance() Advance {
 	return a
 }
 
-// What an answer tells of near keys.
+// Words of an answer on near keys.
 const (
 	nearUnknown = iota
 	nearPart

@@ -86,7 +86,7 @@ func TestNearOnTheWire(t *testing.T) {
 	}
 }
 
-// The parts of as many senders as there may be leave room for each other, and for a key that is not near.
+// The parts of all senders leave room for each other, and for a key that is not near.
 func TestMostAdvanced(t *testing.T) {
 	t.Parallel()
 	for limit := range uint64(5000) {

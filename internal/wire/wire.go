@@ -39,7 +39,7 @@ const (
 	MaxBody = 128 << 10
 	// MaxAnswer bounds an answer's size in bytes. A sender makes no push whose answer may exceed
 	// it: see [Item.AnswerSize].
-	// What an answer tells of near keys comes on top of it.
+	// MaxNear comes on top of it.
 	MaxAnswer = 1 << 20
 )
 

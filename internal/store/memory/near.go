@@ -42,7 +42,7 @@ const (
 	maxTags = 16
 )
 
-// fleet is what the senders of a namespace advance.
+// fleet has the senders of a namespace, and its near keys.
 type fleet struct {
 	epoch, version uint64
 	base           uint64 // the version before the first of the log
@@ -56,7 +56,7 @@ type fleet struct {
 	swept, looked  uint64
 }
 
-// nearEntry is what a version has added to the list: a limit, or a key.
+// nearEntry is a limit or a key that a version has added to the list.
 type nearEntry struct {
 	version, limit uint64
 	key            uint32
@@ -81,8 +81,8 @@ type nearLimit struct {
 	asked    uint64
 }
 
-// part is what a sender may have advanced: MostAdvanced of each limit, of keys that the list of version
-// heard does not have. All that it had advanced before it knew that version is counted.
+// part bounds the hits that a sender may have advanced: MostAdvanced of each limit, of keys that the list
+// of version heard does not have. All that it had advanced before it knew that version is counted.
 type part struct {
 	sender, sequence, divisor, heard, seen uint64
 }
@@ -199,8 +199,8 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 // has reports whether a limit is of a rule, which is unknown if the tag is 0.
 func (l *nearLimit) has(tag uint16) bool { return tag == 0 || l.any || slices.Contains(l.tags, tag>>1) }
 
-// keptBack is how many hits a room has to leave, so that those have room which senders may have
-// advanced. used is what is counted, and most the most that the room may give.
+// keptBack is the number of hits that a room has to leave for those that senders may have advanced. used
+// hits are counted, and the room may give most hits.
 func (f *fleet) keptBack(room *wire.Room, used, most uint64) (hits uint64) {
 	after := used + most
 	for _, l := range f.limits {
@@ -219,8 +219,8 @@ func (f *fleet) keptBack(room *wire.Room, used, most uint64) (hits uint64) {
 	return hits
 }
 
-// unheard is what the senders may have advanced of a key, of a limit of so many hits, that may not have
-// heard of a version.
+// unheard is the most hits of a key that senders may have advanced by a limit of so many hits, and may
+// not know a version.
 func (f *fleet) unheard(limit, version uint64) (hits uint64) {
 	for _, p := range f.silent {
 		if p.heard < version {

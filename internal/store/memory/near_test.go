@@ -14,7 +14,7 @@ import (
 
 var advanceRuns = flag.Int("advance-runs", 1000, "random runs of TestAdvance")
 
-// TestAdvance has senders advance as many hits as they may, of a few keys, while their pushes and the
+// TestAdvance has senders advance all hits that they may, of a few keys, while their pushes and the
 // answers to them are lost, doubled and late in any order, and senders die. Whatever happens, no more
 // passes than the limit: hits that were advanced, counted or not, and hits that were granted. If no sender
 // has died, all of the limit passes in the end.
@@ -99,7 +99,7 @@ func (s *modelSender) drop() {
 	clear(s.limits)
 }
 
-// held is what a sender has advanced of a key that it does not know to be counted.
+// held is the number of hits of a key that a sender has advanced and does not know to be counted.
 func (s *modelSender) held(key int) (hits uint64) {
 	for _, p := range s.out {
 		hits += p.hits[key]
