@@ -350,3 +350,67 @@ func (m *advanceModel) settleAll() {
 		}
 	}
 }
+
+// A limit with too many near keys leaves the list. All of it can be had again when those who had a part
+// know that.
+func TestTooManyNearKeys(t *testing.T) {
+	now := time.Unix(1_767_571_260, 0)
+	s := New(Options{Now: func() time.Time { return now }})
+	counter := func(key int) wire.LimitCounter {
+		return wire.LimitCounter{ID: wire.ID{byte(key), byte(key >> 8), 1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600_000}
+	}
+	sequence := uint64(0)
+	push := func(sender uint64, change func(p *wire.Push)) wire.Answer {
+		t.Helper()
+		sequence++
+		p := &wire.Push{Namespace: "default", Sender: sender, Sequence: sequence, Floor: sequence}
+		change(p)
+		out, err := s.Push(context.Background(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Answer
+	}
+	take := func(key int, most uint64) wire.Take {
+		return wire.Take{Least: most, Most: most, Rooms: []wire.Room{{LimitCounter: counter(key), Limit: 1000, Cost: 1, Tag: 7}}}
+	}
+	word := wire.Advance{Told: true, Wants: true, Settled: true}
+	var near wire.Near
+	for range 2 { // the first one has the limit listed
+		near = push(1, func(p *wire.Push) { p.Advance, p.Takes = word, []wire.Take{take(9999, 1)} }).Near
+		word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
+	}
+	near = push(1, func(p *wire.Push) { p.Advance = word }).Near
+	if word.Epoch, word.Version = near.Epoch, near.Version; near.Divisor == 0 || len(s.fleets["default"].limits) != 1 || !s.fleets["default"].limits[0].listed {
+		t.Fatalf("the sender has no part: %+v", near)
+	}
+	for key := 0; key <= wire.MaxNearKeys; key += 512 {
+		push(2, func(p *wire.Push) {
+			for i := range 512 {
+				p.Items = append(p.Items, wire.Item{LimitCounter: counter(key + i), Newest: uint64(now.UnixMilli()) / 3600_000, Hits: []int64{500}})
+			}
+		})
+	}
+	if l := s.fleets["default"].limits[0]; l.listed || l.unlisted == 0 {
+		t.Fatalf("the limit is listed, with %d keys", len(l.near))
+	}
+	if got := push(3, func(p *wire.Push) { p.Takes = []wire.Take{take(60_000, 1000)} }).Grants[0].Units; got != 0 {
+		t.Errorf("got %d hits which the sender may have advanced", got)
+	}
+	near = push(1, func(p *wire.Push) { p.Advance = word }).Near
+	if !near.Whole || len(near.Limits) != 0 {
+		t.Fatalf("the sender hears %+v", near)
+	}
+	word.Epoch, word.Version = near.Epoch, near.Version
+	push(1, func(p *wire.Push) { p.Advance = word })
+	if got := push(3, func(p *wire.Push) { p.Takes = []wire.Take{take(60_000, 1000)} }).Grants[0].Units; got != 1000 {
+		t.Errorf("got %d hits of 1,000", got)
+	}
+	now = now.Add(2 * time.Minute) // it is looked at again, and still has too many near keys
+	for range 200 {
+		push(1, func(p *wire.Push) { p.Advance = word })
+	}
+	if l := s.fleets["default"].limits[0]; l.listed {
+		t.Errorf("the limit is listed again, with %d keys", len(l.near))
+	}
+}
