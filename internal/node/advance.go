@@ -13,8 +13,6 @@ const (
 	// leastFleet is the least number of nodes that advance hits: each of a few nodes sees a key again and
 	// again, and leases its hits.
 	leastFleet = 8
-	// partLife is for how long a part lasts without an answer. The backend forgets it much later.
-	partLife = int64(10e9)
 	// wishLife is for how long a worker that has no use for a part wants one.
 	wishLife = int64(10e9)
 	// shortestWindow is how many intervals a window has at least: within two or three of them all workers
@@ -216,7 +214,7 @@ func (a *advances) hear(n *wire.Near, sequence uint64, sentAt int64) {
 		a.divisor = n.Divisor
 	}
 	a.owes = true
-	if a.until = max(a.until, sentAt+partLife); a.seenAt == 0 {
+	if a.until = max(a.until, sentAt+wire.PartLife); a.seenAt == 0 {
 		a.seenAt = sentAt
 	}
 	a.allow()

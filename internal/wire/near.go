@@ -17,6 +17,9 @@ const (
 // MaxAdvance bounds the hits of a key that a sender advances, whatever the limit is.
 const MaxAdvance = 8
 
+// PartLife is for how many nanoseconds a sender's part lasts after the push whose answer gave it.
+const PartLife = int64(10e9)
+
 // NearFrom is how many hits a key of a limit has from which on it is near the limit. Nobody advances
 // hits of a near key.
 func NearFrom(limit uint64) uint64 { return limit - limit/2 }

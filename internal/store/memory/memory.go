@@ -122,7 +122,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		}
 		noteChange(s, senderKey{p.Namespace, p.Sender})
 	} else if counters.fleet != nil && p.Advance.Told {
-		counters.fleet.hear(p, now)
+		counters.fleet.hear(p)
 	}
 	if p.Advance.Told && counters.fleet != nil {
 		out.Answer.Near = counters.fleet.tell(p, now)
@@ -160,7 +160,7 @@ func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledg
 		counters.Add(&p.Items[i])
 	}
 	if counters.fleet != nil && p.Advance.Told {
-		counters.fleet.hear(p, counters.calendar.NowNanos)
+		counters.fleet.hear(p)
 	}
 	if len(p.Takes) == 0 {
 		return
@@ -169,6 +169,9 @@ func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledg
 	for i := range p.Takes {
 		counters.take, counters.room = &p.Takes[i], 0
 		g := counters.calendar.Decide(counters.takeFor(&p.Takes[i]), nodes, counters)
+		if counters.fleet != nil && g.Units == 0 {
+			counters.refuse(&p.Takes[i], &g)
+		}
 		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
 		granted.add(g.Units)
 	}

@@ -23,14 +23,14 @@ const (
 	leastDivisor = 16
 	mostDivisor  = 1 << 16
 	wholeUnits   = uint64(1) << 32
-	// A sender is silent after silentAfter, and forgotten after its hits have left all windows and
-	// graceOfParts.
-	silentAfter  = uint64(10e9)
+	// A sender is silent when it has had no answer for silentAfter: then its part has ended. It is
+	// forgotten after its hits have left all windows and graceOfParts.
+	silentAfter  = uint64(wire.PartLife + 2e9)
 	graceOfParts = uint64(120e9)
 	// sweepEvery is how often fleets are looked through.
 	sweepEvery = uint64(1e9)
 	// reviewEvery is how often keys are taken off the list that are far again, by the clock of now and of
-	// clockSlack ago.
+	// clockSlack ago. Senders' clocks differ by no more than that.
 	reviewEvery = uint64(10e9)
 	clockSlack  = uint64(5e9)
 	// restNanos is for how long a limit rests that had too many near keys, or that nobody asked for.
@@ -83,8 +83,18 @@ type nearLimit struct {
 
 // part bounds the hits that a sender may have advanced: MostAdvanced of each limit, of keys that the list
 // of version heard does not have. All that it had advanced before it knew that version is counted.
+// answered is when the sender got the last answer, from which on its part lasts for wire.PartLife.
 type part struct {
-	sender, sequence, divisor, heard, seen uint64
+	sender, sequence, divisor, heard, answered uint64
+}
+
+// owes reports whether the hits of a silent sender may count in a limit's windows of now.
+func (p *part) owes(of *wire.LimitCounter, now uint64) bool {
+	last := store.NumberAt(*of, p.answered+uint64(wire.PartLife)+clockSlack)
+	if window.Kind(of.Kind) == window.SlidingWindow {
+		last++ // hits of the window before count
+	}
+	return store.NumberAt(*of, now) <= last
 }
 
 func unitsOf(divisor uint64) uint64 {
@@ -199,9 +209,10 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 // has reports whether a limit is of a rule, which is unknown if the tag is 0.
 func (l *nearLimit) has(tag uint16) bool { return tag == 0 || l.any || slices.Contains(l.tags, tag>>1) }
 
-// keptBack is the number of hits that a room has to leave for those that senders may have advanced. used
-// hits are counted, and the room may give most hits.
-func (f *fleet) keptBack(room *wire.Room, used, most uint64) (hits uint64) {
+// keptBack is the number of hits that a room has to leave for those that senders may have advanced, and
+// how many of them silent senders may have: nobody gets those. used hits are counted, and the room may
+// give most hits.
+func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent uint64) {
 	after := used + most
 	for _, l := range f.limits {
 		if after < wire.NearFrom(l.max) || !l.has(room.Tag) || !l.isOf(room.LimitCounter) {
@@ -214,21 +225,28 @@ func (f *fleet) keptBack(room *wire.Room, used, most uint64) (hits uint64) {
 		case !near:
 			version = f.version + 1 // nobody has heard of it yet
 		}
-		hits = max(hits, f.unheard(l.max, version))
+		lost := f.lost(l, version, now)
+		hits, silent = max(hits, lost+f.unheard(l.max, version)), max(silent, lost)
+	}
+	return hits, silent
+}
+
+// lost is the most hits of a key that silent senders may have advanced by a limit, which may not know a
+// version.
+func (f *fleet) lost(l *nearLimit, version, now uint64) (hits uint64) {
+	for _, p := range f.silent {
+		if p.heard < version && p.owes(&l.shape, now) {
+			hits += wire.MostAdvanced(l.max, p.divisor)
+		}
 	}
 	return hits
 }
 
-// unheard is the most hits of a key that senders may have advanced by a limit of so many hits, and may
-// not know a version.
+// unheard is the most hits of a key that live senders may have advanced by a limit of so many hits, and
+// may not know a version.
 func (f *fleet) unheard(limit, version uint64) (hits uint64) {
-	for _, p := range f.silent {
-		if p.heard < version {
-			hits += wire.MostAdvanced(limit, p.divisor)
-		}
-	}
 	if version <= f.low {
-		return hits
+		return 0
 	}
 	low := f.version
 	for _, p := range f.live {
@@ -244,17 +262,11 @@ func (f *fleet) unheard(limit, version uint64) (hits uint64) {
 }
 
 // hear takes in a push's word on what its sender has advanced. The push's items are counted.
-func (f *fleet) hear(p *wire.Push, now uint64) {
+func (f *fleet) hear(p *wire.Push) {
 	a := &p.Advance
 	own := f.of[p.Sender]
 	if own == nil || p.Sequence <= own.sequence {
 		return
-	}
-	if own.seen > now || now-own.seen < silentAfter {
-		own.seen = now
-	} else {
-		own.seen = now
-		f.sort(now)
 	}
 	own.sequence = p.Sequence
 	if !a.Settled {
@@ -301,8 +313,14 @@ func (f *fleet) tell(p *wire.Push, now uint64) (n wire.Near) {
 // divisor is that of a sender's part, which it gets if it wants one and there is room.
 func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	own, a := f.of[p.Sender], &p.Advance
+	if own != nil {
+		silent := own.silent(now)
+		if own.answered = now; silent {
+			f.sort(now)
+		}
+	}
 	if own == nil && a.Wants && len(f.of) < mostDivisor {
-		own = &part{sender: p.Sender, sequence: p.Sequence, seen: now}
+		own = &part{sender: p.Sender, sequence: p.Sequence, answered: now}
 		f.of[p.Sender] = own
 		f.live = append(f.live, own)
 	}
@@ -343,12 +361,14 @@ func (f *fleet) fair() uint64 {
 	return divisor
 }
 
+func (p *part) silent(now uint64) bool { return now > p.answered && now-p.answered > silentAfter }
+
 // sort tells silent senders from others.
 func (f *fleet) sort(now uint64) {
 	all := append(f.live, f.silent...)
 	f.live, f.silent, f.low = nil, nil, 0
 	for _, p := range all {
-		if now > p.seen && now-p.seen > silentAfter {
+		if p.silent(now) {
 			f.silent = append(f.silent, p)
 		} else {
 			f.live = append(f.live, p)
@@ -384,7 +404,7 @@ func (f *fleet) forget(now uint64) {
 		longest = max(longest, l.shape.WidthMillis*1e6)
 	}
 	f.silent = slices.DeleteFunc(f.silent, func(p *part) bool {
-		if now < p.seen || now-p.seen < graceOfParts || p.divisor > 0 && now-p.seen < 2*longest+graceOfParts {
+		if now < p.answered || now-p.answered < graceOfParts || p.divisor > 0 && now-p.answered < 2*longest+graceOfParts {
 			return false
 		}
 		f.units -= unitsOf(p.divisor)
@@ -398,7 +418,7 @@ func (f *fleet) forget(now uint64) {
 		if l.listed {
 			f.rest(l, now)
 		}
-		return f.unheard(l.max, l.unlisted) == 0
+		return f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) == 0
 	})
 }
 
@@ -460,39 +480,54 @@ func (f *fleet) list(l *nearLimit) {
 	}
 }
 
-// roomFor is a room of a take as it may be granted beside what senders may have advanced. It is the
-// room, unless it has to leave some.
-func (l *ledger) roomFor(take *wire.Take, room *wire.Room) wire.Room {
+// keptBack is what a room of a take has to leave, see [fleet.keptBack].
+func (l *ledger) keptBack(take *wire.Take, room *wire.Room) (hits, silent uint64) {
 	used := uint64(0)
 	if e := l.store.counters.rows[counterKey{l.namespace, room.LimitCounter}]; e != nil {
 		used = l.calendar.Used(&e.value.Contents, room.LimitCounter)
 	}
-	hits := wire.MaxHits
+	most := wire.MaxHits
 	if room.Cost == 0 || take.Most <= wire.MaxHits/room.Cost {
-		hits = int(take.Most * room.Cost)
+		most = int(take.Most * room.Cost)
 	}
-	left := *room
-	left.Limit -= min(left.Limit, l.fleet.keptBack(room, used, uint64(hits)))
-	return left
+	return l.fleet.keptBack(room, used, uint64(most), l.calendar.NowNanos)
 }
 
-// takeFor is a take of which each room is roomFor.
+// takeFor is a take whose rooms leave what senders may have advanced. It is the take itself, unless there
+// is something to leave.
 func (l *ledger) takeFor(take *wire.Take) *wire.Take {
 	if l.fleet == nil {
 		return take
 	}
 	var left *wire.Take
 	for i := range take.Rooms {
-		l.fleet.ask(&take.Rooms[i], l.calendar.NowNanos)
-		if room := l.roomFor(take, &take.Rooms[i]); room.Limit != take.Rooms[i].Limit {
+		room := &take.Rooms[i]
+		l.fleet.ask(room, l.calendar.NowNanos)
+		if hits, _ := l.keptBack(take, room); hits != 0 {
 			if left == nil {
 				left = &wire.Take{Least: take.Least, Most: take.Most, Lease: take.Lease, Rooms: slices.Clone(take.Rooms)}
 			}
-			left.Rooms[i] = room
+			left.Rooms[i].Limit -= min(room.Limit, hits)
 		}
 	}
 	if left == nil {
 		return take
 	}
 	return left
+}
+
+// refuse has what silent senders may have advanced count as used in the answer to a take that is refused:
+// a sender that took it for room would ask for each request until the window ends. Other kinds of windows
+// are asked for as they fill.
+func (l *ledger) refuse(take *wire.Take, g *wire.Grant) {
+	for i := range take.Rooms {
+		room := &take.Rooms[i]
+		if window.Kind(room.Kind) != window.FixedWindow || len(g.Totals[i].Hits) == 0 {
+			continue
+		}
+		if _, silent := l.keptBack(take, room); silent != 0 {
+			used := &g.Totals[i].Hits[0]
+			*used = max(*used, min(*used+silent, room.Limit))
+		}
+	}
 }
