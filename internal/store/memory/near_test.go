@@ -414,3 +414,104 @@ func TestTooManyNearKeys(t *testing.T) {
 		t.Errorf("the limit is listed again, with %d keys", len(l.near))
 	}
 }
+
+// What a silent sender may have advanced is not granted. Senders that are refused hear that it is used, or
+// they would ask for each request; and a window that begins after the part's end lacks nothing.
+func TestSilentSenders(t *testing.T) {
+	for name, kind := range map[string]window.Kind{"fixed": window.FixedWindow, "sliding": window.SlidingWindow} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1_767_571_260, 0) // a minute's start
+			s := New(Options{Now: func() time.Time { return now }})
+			counter := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(kind), WidthMillis: 60_000}
+			const limit = 1000
+			push := func(sender, sequence uint64, advance wire.Advance, takes ...wire.Take) wire.Answer {
+				t.Helper()
+				out, err := s.Push(context.Background(), &wire.Push{
+					Namespace: "default", Sender: sender, Sequence: sequence, Floor: sequence, Advance: advance, Takes: takes,
+				}, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out.Answer
+			}
+			take := func(least, most uint64) wire.Take {
+				return wire.Take{Least: least, Most: most, Rooms: []wire.Room{{LimitCounter: counter, Limit: limit, Cost: 1, Tag: 7}}}
+			}
+			elsewhere := take(1, 1)
+			elsewhere.Rooms[0].ID = wire.ID{2}
+			other := uint64(0)
+			ask := func(least, most uint64) (units, used uint64) {
+				t.Helper()
+				other++
+				g := push(2, other, wire.Advance{}, take(least, most)).Grants[0]
+				return g.Units, g.Totals[0].Hits[0]
+			}
+			word := wire.Advance{Told: true, Wants: true, Settled: true}
+			for sequence := range uint64(3) {
+				near := push(1, sequence+1, word, elsewhere).Near
+				word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
+			}
+			part := wire.MostAdvanced(limit, word.Divisor)
+			if part == 0 || !s.fleets["default"].limits[0].listed {
+				t.Fatal("the sender has no part")
+			}
+
+			// While it is not known to be silent, others hear what is counted: they may get the rest soon.
+			if units, _ := ask(1, limit); units != limit-part {
+				t.Fatalf("got %d hits, want all of %d but %d", units, limit, part)
+			}
+			if units, used := ask(1, 1); units != 0 || used != limit-part {
+				t.Errorf("a live sender: got %d hits, and %d are used, want %d", units, used, limit-part)
+			}
+			now = now.Add(9 * time.Second)
+			push(1, 3, word, elsewhere) // the last one again: its answer prolongs the part
+			now = now.Add(9 * time.Second)
+			if units, used := ask(1, 1); units != 0 || used != limit-part {
+				t.Errorf("a push that came again: got %d hits, and %d are used, want %d", units, used, limit-part)
+			}
+			now = now.Add(9 * time.Second)
+			push(3, 1, wire.Advance{Told: true})
+			want := uint64(limit)
+			if kind == window.SlidingWindow {
+				want -= part // each hit that is back is asked for
+			}
+			if units, used := ask(1, 1); units != 0 || used != want {
+				t.Errorf("a silent sender: got %d hits, and %d are used, want %d", units, used, want)
+			}
+			if units, used := ask(part+1, part+1); units != 0 || used != want {
+				t.Errorf("more than what is left: got %d hits, and %d are used, want %d", units, used, want)
+			}
+
+			// Its hits may count in the window of the part's end, and with a sliding window in the next.
+			now = now.Add(35 * time.Second)
+			if units, _ := ask(1, limit); kind == window.FixedWindow && units != limit {
+				t.Errorf("got %d hits of the next window, want all %d", units, limit)
+			}
+			for i, want := range []bool{kind == window.SlidingWindow, false} {
+				_, silent := s.fleets["default"].keptBack(&take(1, limit).Rooms[0], limit, limit, uint64(now.UnixNano()))
+				if got := silent != 0; got != want {
+					t.Errorf("%d windows later: %d hits are kept back", i+1, silent)
+				}
+				now = now.Add(time.Minute)
+			}
+		})
+	}
+}
+
+// A part that begins shortly before a window's end may have hits in the next.
+func TestSilentSendersOfTheWindowBefore(t *testing.T) {
+	p := part{answered: uint64(time.Unix(1_767_571_260, 0).Add(50 * time.Second).UnixNano())}
+	for _, test := range []struct {
+		kind  window.Kind
+		after time.Duration
+		want  bool
+	}{
+		{window.FixedWindow, 69 * time.Second, true}, {window.FixedWindow, 70 * time.Second, false},
+		{window.SlidingWindow, 129 * time.Second, true}, {window.SlidingWindow, 130 * time.Second, false},
+	} {
+		of := wire.LimitCounter{Kind: uint8(test.kind), WidthMillis: 60_000}
+		if got := p.owes(&of, p.answered+uint64(test.after)); got != test.want {
+			t.Errorf("%v after %v: got %t", test.kind, test.after, got)
+		}
+	}
+}
