@@ -39,7 +39,7 @@ type advances struct {
 	ended bool
 
 	epoch, version, divisor uint64
-	until                   int64  // when the part ends, by the host's clock
+	until                   int64  // when the part ends, by the backend's time: no hits of a later window are advanced
 	sender                  uint64 // whose part it is
 	// without is the last push that has told of no part. Answers to those before it give none.
 	without uint64
@@ -130,7 +130,7 @@ func (a *advances) takes(d *Demand, now int64) bool {
 		return false
 	}
 	hostNow := now - a.link.offset
-	if a.wishedAt = hostNow; hostNow >= a.until || hostNow < a.seenAt || now < a.hits.lostTo || a.hits.count() >= maxAdvanced {
+	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.hits.lostTo || a.hits.count() >= maxAdvanced {
 		return false
 	}
 	held := a.hits.held(d.address)
@@ -184,8 +184,9 @@ func (a *advances) settles(own int) bool {
 	return len(a.hits.unsent) == 0 && a.hits.out == own && a.hits.lostTo <= a.link.now()
 }
 
-// hear takes in the answer to a push that has told of advanced hits, and was sent at sentAt.
-func (a *advances) hear(n *wire.Near, sequence uint64, sentAt int64) {
+// hear takes in the answer to a push that has told of advanced hits, was sent at sentAt, and was answered
+// at answeredAt by the backend's time.
+func (a *advances) hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
 	if !n.Told {
 		a.knows, a.unknownTo = false, a.link.hostNow()+askAgain
 		a.drop()
@@ -214,7 +215,7 @@ func (a *advances) hear(n *wire.Near, sequence uint64, sentAt int64) {
 		a.divisor = n.Divisor
 	}
 	a.owes = true
-	if a.until = max(a.until, sentAt+wire.PartLife); a.seenAt == 0 {
+	if a.until = answeredAt + wire.PartLife; a.seenAt == 0 {
 		a.seenAt = sentAt
 	}
 	a.allow()
@@ -275,7 +276,7 @@ func (a *advances) lists(limit uint64) bool {
 // to be told, or asked, by a push of nothing.
 func (a *advances) tick() (tells bool) {
 	now := a.link.hostNow()
-	if a.divisor != 0 && (now >= a.until || now < a.seenAt) {
+	if a.divisor != 0 && (a.link.now() >= a.until || now < a.seenAt) {
 		a.drop()
 	}
 	a.seenAt = now

@@ -188,6 +188,20 @@ func TestPartsEnd(t *testing.T) {
 	}
 }
 
+// A part ends by the backend's time: if the clock stood still, as that of a machine that was asleep, and
+// another worker has found that out, no hits of a later window are advanced.
+func TestPartsEndByTheBackendsTime(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	f := w.nodes[0]
+	f.tick()
+	w.now += 11 * second
+	f.process.off -= 11 * second
+	f.link.offset += 11 * second
+	if verdict, waited := f.ask(t, "ann"); !waited {
+		t.Errorf("got %d without a wait", verdict)
+	}
+}
+
 // Rules whose hits move otherwise wait as before.
 func TestMayAdvance(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -28,7 +28,7 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 	switch {
 	case outcome == PushRefused:
 		if b.advance.Told {
-			a.callouts.advances.hear(&wire.Near{}, b.sequence, b.sentAt)
+			a.callouts.advances.hear(&wire.Near{}, b.sequence, b.sentAt, 0)
 		}
 		a.callouts.giveUp(b)
 		a.link.turn(outcome)
@@ -47,7 +47,7 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 	}
 	a.rules.share(uint64(a.link.shared.nodes))
 	if b.advance.Told && b.sender == a.callouts.sender {
-		if a.callouts.advances.hear(&b.reader.Near, b.sequence, b.sentAt); b.advance.Divisor == 0 && b.advance.Settled {
+		if a.callouts.advances.hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
 			a.callouts.advances.told(b.sequence)
 		}
 	}

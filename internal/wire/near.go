@@ -17,7 +17,8 @@ const (
 // MaxAdvance bounds the hits of a key that a sender advances, whatever the limit is.
 const MaxAdvance = 8
 
-// PartLife is for how many nanoseconds a sender's part lasts after the push whose answer gave it.
+// PartLife is for how many nanoseconds a sender's part lasts after an answer, by the backend's time: the
+// sender advances no hits of windows that begin later.
 const PartLife = int64(10e9)
 
 // NearFrom is how many hits a key of a limit has from which on it is near the limit. Nobody advances

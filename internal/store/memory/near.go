@@ -30,7 +30,7 @@ const (
 	// sweepEvery is how often fleets are looked through.
 	sweepEvery = uint64(1e9)
 	// reviewEvery is how often keys are taken off the list that are far again, by the clock of now and of
-	// clockSlack ago. Senders' clocks differ by no more than that.
+	// clockSlack ago. Windows of senders are ahead by no more than that.
 	reviewEvery = uint64(10e9)
 	clockSlack  = uint64(5e9)
 	// restNanos is for how long a limit rests that had too many near keys, or that nobody asked for.
