@@ -480,7 +480,7 @@ func (f *fleet) list(l *nearLimit) {
 	}
 }
 
-// keptBack is what a room of a take has to leave, see [fleet.keptBack].
+// keptBack asks [fleet.keptBack] about a room of a take.
 func (l *ledger) keptBack(take *wire.Take, room *wire.Room) (hits, silent uint64) {
 	used := uint64(0)
 	if e := l.store.counters.rows[counterKey{l.namespace, room.LimitCounter}]; e != nil {

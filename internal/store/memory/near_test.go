@@ -42,6 +42,7 @@ type advanceModel struct {
 	store          *Store
 	limit          uint64
 	keys           []wire.LimitCounter
+	window         uint64 // that passed is of
 	passed         []uint64
 	senders        []*modelSender
 	pushes         []*wire.Push // on their way, or copies
@@ -60,10 +61,12 @@ type modelAnswer struct {
 type modelSender struct {
 	id, sequence            uint64
 	epoch, version, divisor uint64
+	until                   int64 // when its part ends
 	near                    map[uint32]bool
 	limits                  map[uint64]bool
 	without                 uint64
 	unsent                  []uint64                // by key
+	of                      uint64                  // the window of those that are unsent
 	out                     map[uint64]*modelPushed // by sequence
 	all                     map[uint64]*wire.Push   // that are not answered
 	dead                    bool
@@ -73,13 +76,18 @@ type modelPushed struct{ hits []uint64 }
 
 func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
 	r := rand.New(rand.NewPCG(seed, 33))
-	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_200, 0).Add(time.Minute)}
+	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_260, 0).Add(time.Duration(r.Int64N(int64(time.Minute))))}
 	m.store = New(Options{Now: func() time.Time { return m.now }})
 	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
 	kind := []window.Kind{window.FixedWindow, window.SlidingWindow}[r.IntN(2)]
-	for i := range 1 + r.IntN(3) {
-		m.keys = append(m.keys, wire.LimitCounter{ID: wire.ID{byte(i + 1), byte(seed)}, Kind: uint8(kind), WidthMillis: 24 * 3600 * 1000})
+	width := uint64(24 * 3600 * 1000)
+	if kind == window.FixedWindow && r.IntN(2) == 0 {
+		width = 60_000 // so short that windows begin anew
 	}
+	for i := range 1 + r.IntN(3) {
+		m.keys = append(m.keys, wire.LimitCounter{ID: wire.ID{byte(i + 1), byte(seed)}, Kind: uint8(kind), WidthMillis: width})
+	}
+	m.window = m.number()
 	m.passed = make([]uint64, len(m.keys))
 	for range 2 + r.IntN(30) {
 		m.begin()
@@ -107,6 +115,18 @@ func (s *modelSender) held(key int) (hits uint64) {
 	return hits + s.unsent[key]
 }
 
+// number is that of the window of now.
+func (m *advanceModel) number() uint64 { return uint64(m.now.UnixMilli()) / m.keys[0].WidthMillis }
+
+// wait lets time pass. Hits of the window before do not count in the next.
+func (m *advanceModel) wait(d time.Duration) {
+	m.now = m.now.Add(d)
+	if number := m.number(); number != m.window {
+		m.window = number
+		clear(m.passed)
+	}
+}
+
 func (m *advanceModel) run() {
 	for range 500 + m.r.IntN(1500) {
 		s := m.senders[m.r.IntN(len(m.senders))]
@@ -125,9 +145,9 @@ func (m *advanceModel) run() {
 			s.dead, m.died = true, true
 			m.begin()
 		default:
-			m.now = m.now.Add(time.Duration(m.r.Int64N(int64(time.Second))))
+			m.wait(time.Duration(m.r.Int64N(int64(time.Second))))
 			if m.r.IntN(20) == 0 {
-				m.now = m.now.Add(time.Duration(m.r.Int64N(int64(20 * time.Second))))
+				m.wait(time.Duration(m.r.Int64N(int64(20 * time.Second))))
 			}
 		}
 	}
@@ -138,14 +158,27 @@ func (m *advanceModel) run() {
 func (m *advanceModel) advance(s *modelSender, key int) {
 	c := m.keys[key]
 	name := c.NearLimit(m.limit)
+	if s.of != m.window && m.settles(s) {
+		s.of = m.window
+	}
 	for range 1 + m.r.IntN(8) {
-		if s.dead || s.divisor == 0 || !s.limits[name] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[name] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
 			return
 		}
 		s.unsent[key]++
 		m.advanced++
 		m.pass(key, 1)
 	}
+}
+
+// settles reports whether a sender has nothing to push.
+func (m *advanceModel) settles(s *modelSender) bool {
+	for _, hits := range s.unsent {
+		if hits > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *advanceModel) pass(key int, hits uint64) {
@@ -181,7 +214,7 @@ func (m *advanceModel) push(s *modelSender) {
 			continue
 		}
 		pushed.hits[i], s.unsent[i] = hits, 0
-		p.Items = append(p.Items, m.item(i, hits))
+		p.Items = append(p.Items, m.item(i, s.of, hits))
 	}
 	if p.Advance.Settled = settled; len(p.Items) > 0 {
 		s.out[s.sequence] = pushed
@@ -197,9 +230,8 @@ func (m *advanceModel) push(s *modelSender) {
 	m.pushes = append(m.pushes, p)
 }
 
-func (m *advanceModel) item(key int, hits uint64) wire.Item {
-	c := m.keys[key]
-	return wire.Item{LimitCounter: c, Newest: uint64(m.now.UnixMilli()) / c.WidthMillis, Hits: []int64{int64(hits)}}
+func (m *advanceModel) item(key int, number, hits uint64) wire.Item {
+	return wire.Item{LimitCounter: m.keys[key], Newest: number, Hits: []int64{int64(hits)}}
 }
 
 func (m *advanceModel) take(key int, most uint64) wire.Take {
@@ -268,7 +300,7 @@ func (m *advanceModel) hear(comes bool) {
 		}
 		n.Epoch = s.epoch
 	}
-	s.epoch, s.version = n.Epoch, max(s.version, n.Version)
+	s.epoch, s.version, s.until = n.Epoch, max(s.version, n.Version), int64(a.answer.NowNanos)+wire.PartLife
 	n.EachLimit(func(limit uint64) { s.limits[limit] = true })
 	n.EachKey(func(key uint32) { s.near[key] = true })
 	if s.divisor = max(s.divisor, n.Divisor); n.Divisor == 0 {
@@ -291,7 +323,7 @@ func (m *advanceModel) end() {
 		for len(m.answers) > 0 {
 			m.hear(true)
 		}
-		m.now = m.now.Add(time.Second)
+		m.wait(time.Second)
 	}
 	p := &wire.Push{Namespace: "default", Sender: 1, Sequence: 1, Floor: 1}
 	for key := range m.keys {
@@ -332,7 +364,7 @@ func (m *advanceModel) settleAll() {
 			}
 			for i, hits := range s.unsent {
 				if hits > 0 {
-					p.Items = append(p.Items, m.item(i, hits))
+					p.Items = append(p.Items, m.item(i, s.of, hits))
 					s.unsent[i] = 0
 				}
 			}
@@ -415,7 +447,7 @@ func TestTooManyNearKeys(t *testing.T) {
 	}
 }
 
-// What a silent sender may have advanced is not granted. Senders that are refused hear that it is used, or
+// The store grants nobody the hits that a silent sender may have advanced. Senders that are refused hear that it is used, or
 // they would ask for each request; and a window that begins after the part's end lacks nothing.
 func TestSilentSenders(t *testing.T) {
 	for name, kind := range map[string]window.Kind{"fixed": window.FixedWindow, "sliding": window.SlidingWindow} {
