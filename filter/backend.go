@@ -103,7 +103,7 @@ func received() (outcome node.Outcome, answer []byte) {
 		}
 		return node.Outcome(status), nil
 	}
-	if answer, found = proxywasm.CalloutBody(wire.MaxAnswer); !found {
+	if answer, found = proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); !found {
 		return node.PushLost, nil
 	}
 	return node.PushAnswered, answer

@@ -107,11 +107,11 @@ func (c *Client) Push(ctx context.Context, push []byte) (answer []byte, err erro
 	if response.StatusCode != http.StatusOK {
 		return nil, refusal(response)
 	}
-	if answer, err = io.ReadAll(io.LimitReader(response.Body, wire.MaxAnswer+1)); err != nil {
+	if answer, err = io.ReadAll(io.LimitReader(response.Body, wire.MaxAnswer+wire.MaxNear+1)); err != nil {
 		return nil, err
 	}
-	if len(answer) > wire.MaxAnswer {
-		return nil, fmt.Errorf("the backend's answer: want at most %d bytes", wire.MaxAnswer)
+	if len(answer) > wire.MaxAnswer+wire.MaxNear {
+		return nil, fmt.Errorf("the backend's answer: want at most %d bytes", wire.MaxAnswer+wire.MaxNear)
 	}
 	return answer, nil
 }

@@ -120,7 +120,7 @@ func TestDialFails(t *testing.T) {
 			}
 		}, "want the push's answer"},
 		{"a long answer", func(w http.ResponseWriter, _ *http.Request) {
-			if _, err := w.Write(make([]byte, wire.MaxAnswer+1)); err != nil {
+			if _, err := w.Write(make([]byte, wire.MaxAnswer+wire.MaxNear+1)); err != nil {
 				t.Error(err)
 			}
 		}, "the backend's answer: want at most"},

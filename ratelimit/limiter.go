@@ -148,6 +148,8 @@ func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
 	}
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
+	// Hits of a key are not advanced by one limit where another counts them, too.
+	l.namespace.node.Vary(l.rule.Index)
 	other := *l
 	other.limits, other.rule = told(compiled), l.rule.Variant(compiled, nil)
 	return &other, nil

@@ -27,6 +27,9 @@ type answers struct {
 func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == PushRefused:
+		if b.advance.Told {
+			a.callouts.advances.hear(&wire.Near{}, b.sequence, b.sentAt, 0)
+		}
 		a.callouts.giveUp(b)
 		a.link.turn(outcome)
 		return false
@@ -43,6 +46,11 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 		a.link.turn(PushAnswered)
 	}
 	a.rules.share(uint64(a.link.shared.nodes))
+	if b.advance.Told && b.sender == a.callouts.sender {
+		if a.callouts.advances.hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
+			a.callouts.advances.told(b.sequence)
+		}
+	}
 	a.overrides.hear(b)
 	return true
 }
@@ -129,7 +137,13 @@ func (a *answers) settleKey(b *batch) {
 		b.lacks |= partitionOf(key.id(b))
 		return
 	}
-	if key.rule != nil {
+	switch {
+	case key.ahead != nil:
+		a.settleAdvanced(b, key.ahead)
+		for i := first; i < last; i++ {
+			b.items[i].ahead = nil
+		}
+	case key.rule != nil:
 		a.settleTotals(b, first)
 	}
 	if !b.reader.Whole() {
@@ -137,6 +151,13 @@ func (a *answers) settleKey(b *batch) {
 			b.items[i].rule, b.items[i].limit = nil, done
 		}
 	}
+}
+
+// settleAdvanced notes that advanced hits are counted, of which the totals were read last.
+func (a *answers) settleAdvanced(b *batch, h *advanced) {
+	part := Saved{Rule: h.rule, address: h.address, id: h.id}
+	h.counted()
+	a.learn(&part, int64(b.reader.NowNanos))
 }
 
 // settleTotals takes in the totals of a key's limits, of which the batch's items from the first one on

@@ -266,6 +266,9 @@ func (a *asks) encode(b *batch, t *ask, now int64) {
 				LimitCounter: counterOf(part.id, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.Cost,
 				CountRejected: !t.lease && part.Rule.CountRejected,
 			}
+			if b.advance.Told {
+				room.Tag = part.Rule.roomTag()
+			}
 			a.rooms = append(a.rooms, room)
 			b.ends = max(b.ends, now+int64(room.AgainNanos()))
 		}

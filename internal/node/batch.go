@@ -38,6 +38,9 @@ type batch struct {
 	failures int
 	retryAt  int64
 	asking   bool // somebody waits for it
+	// advance tells of advanced hits, and ahead is the number of keys whose advanced hits it has.
+	advance  wire.Advance
+	ahead    int
 	inquires bool // for overrides, and has nothing else
 	// patience is for how long the host waits for the answer, 0 for the usual time.
 	patience int64
@@ -58,6 +61,7 @@ type pushed struct {
 	claim   counter.Due
 	begins  int32 // in the body
 	ends    int32
+	ahead   *advanced // nil if it is no item of advanced hits
 }
 
 // done is in place of an item's limit when the item was settled, and others of its batch were not.
@@ -167,7 +171,9 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 func (p *pushed) id(b *batch) wire.ID { return wire.ItemID(b.push[p.begins:p.ends]) }
 
 // sameKey reports whether two items of a batch, the one after the other, are of limits of one key.
-func (p *pushed) sameKey(of *pushed) bool { return p.address == of.address && p.rule == of.rule }
+func (p *pushed) sameKey(of *pushed) bool {
+	return p.address == of.address && p.rule == of.rule && p.ahead == of.ahead
+}
 
 // Ticket names a push that was sent.
 type Ticket struct {

@@ -32,6 +32,7 @@ type callouts struct {
 	variants *variants
 	news     *news
 	waits    *waits
+	advances *advances
 
 	namespace string
 	id        uint64 // of the table, and so of the process
@@ -69,9 +70,9 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.inquires = asks
+	b.inquires, b.advance = asks, c.advances.says(b.sender, b.sequence, asks)
 	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
-		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.known(asks),
+		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.known(asks), Advance: b.advance,
 	}, 0)
 	b.head = len(b.body)
 	c.batches = append(c.batches, b)
@@ -106,11 +107,20 @@ func (c *callouts) send(b *batch) {
 // post makes a callout of a batch. Its answer, or the lack of one, arrives later.
 func (c *callouts) post(b *batch) {
 	if b.state == filling {
-		b.close()
+		c.seal(b)
 	}
 	b.state, b.sentAt = sent, c.link.hostNow()
 	if !c.link.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
 		c.fail(b, PushUnsent)
+	}
+}
+
+// seal ends the filling of a batch.
+func (c *callouts) seal(b *batch) {
+	b.close()
+	if b.advance.Told && c.advances.settles(b.ahead) {
+		b.advance.Settled = true
+		wire.SetSettled(b.body, b.head)
 	}
 }
 
@@ -165,6 +175,12 @@ func (c *callouts) ended(b *batch) {
 // giveUp forgets a batch that the backend will never take.
 func (c *callouts) giveUp(b *batch) {
 	c.tallies.Lost += b.hits
+	for i := range b.items {
+		if p := &b.items[i]; p.ahead != nil && p.limit == 0 {
+			p.ahead.refused(c.link.now())
+		}
+		b.items[i].ahead = nil
+	}
 	c.ended(b)
 	asks := b.asks
 	b.asks = nil
@@ -183,6 +199,12 @@ func (c *callouts) finish(b *batch) {
 		}
 	}
 	c.lookAway()
+	for i := range b.items {
+		if p := &b.items[i]; p.ahead != nil && p.limit == 0 {
+			p.ahead.counted()
+		}
+		b.items[i].ahead = nil
+	}
 	for _, t := range b.asks {
 		c.waits.recycle(t)
 	}

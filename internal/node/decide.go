@@ -2,6 +2,7 @@ package node
 
 import (
 	"weir/internal/counter"
+	"weir/window"
 )
 
 // decider decides what is asked of keys, and takes it.
@@ -12,6 +13,7 @@ type decider struct {
 	asks     *asks
 	watch    *watch
 	refusals *refusals
+	advances *advances
 	blocks   bool // whether any rule blocks
 	marks    bool // whether any rule marks
 
@@ -162,7 +164,7 @@ func worse(a, b counter.Verdict) counter.Verdict {
 func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 	switch {
 	case !d.Rule.Synced() || d.by == byWhatIsKnown:
-		if d.Counter.Allows(cost) {
+		if d.Counter.Allows(min(cost+d.unheard, window.MaxHits)) {
 			return counter.Allowed
 		}
 		return counter.Rejected
@@ -181,6 +183,9 @@ func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 // remembers needs no shared data, as long as not even one hit has room.
 func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
 	d.hits = untaken
+	if d.by == byDistance {
+		d.by = byRule
+	}
 	if d.Cost != 0 {
 		if payload := e.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
 			if d.Counter.Advance(now); d.verdict(1, now) == counter.Rejected {
@@ -197,7 +202,14 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 	}
 	e.keys.decode(d, found)
 	d.Counter.Advance(now)
+	if d.unheard = 0; d.by == byWhatIsKnown && !e.keys.local {
+		d.unheard = e.advances.hits.held(d.address)
+	}
 	verdict := d.verdict(d.Cost, now)
+	if verdict == counter.Unsure && e.advances.takes(d, now) {
+		d.by = byDistance
+		return counter.Allowed
+	}
 	if verdict == counter.Rejected {
 		e.rememberRefusal(d, now)
 	}
@@ -252,6 +264,13 @@ func howOf(i int, demands []Demand) debiting {
 
 // debit takes the hits of a demand that was read, unless they have no room any more, and need it.
 func (e *decider) debit(d *Demand, now int64, how debiting) counter.Verdict {
+	if d.by == byDistance {
+		e.tallies.Advanced += d.Cost
+		if e.advances.take(d, now) {
+			e.asks.prefetch(d, now)
+		}
+		return counter.Allowed
+	}
 	if d.Cost == 0 || e.tryDebit(d, now, how) {
 		return counter.Allowed
 	}
@@ -341,6 +360,13 @@ func (e *decider) giveBack(d *Demand, now int64) {
 		// The last entry of held is this request's.
 		d.hits = untaken
 		e.held = e.held[:len(e.held)-1]
+	}
+	if d.hits == ahead {
+		d.hits = untaken
+		e.advances.hits.giveBack(d)
+		e.tallies.Advanced -= d.Cost
+		e.keys.read(d, now)
+		return
 	}
 	if d.hits != debited {
 		return

@@ -25,6 +25,7 @@ type Demand struct {
 	hits progress
 	// grantedAt is when the backend has counted the hits for this request, 0 if it has not.
 	grantedAt int64
+	unheard   uint64 // hits of the key that are advanced, where the backend can't be asked
 	slot      sharedata.Slot
 	numbers   []uint64 // of the windows that were debited
 }
@@ -57,6 +58,8 @@ const (
 	// byBackend demands have room, and take nothing here: the backend has counted their hits, or can't
 	// be asked and is not needed.
 	byBackend
+	// byDistance demands have room, as the key is far from its limits: the backend will hear of them.
+	byDistance
 )
 
 // progress says what has become of a demand's hits.
@@ -69,6 +72,8 @@ const (
 	debited
 	// held hits lost every race to be written, and are kept to be added later.
 	held
+	// ahead hits are advanced.
+	ahead
 )
 
 // passesOver reports whether the request goes on without the rule, which marks, and has no room.

@@ -9,6 +9,7 @@ func (n *Node) Leave() {
 	}
 	n.asks.drop()
 	n.callouts.leaving, n.leaveBy = true, n.link.hostNow()+leaveNanos
+	n.advances.end()
 	n.pushes.pushAll()
 	n.accounts.tell(true)
 }
@@ -43,6 +44,7 @@ func (n *Node) Inherit(from *Node) {
 			}
 		}
 	}
+	from.pushes.retire()
 	for _, b := range from.callouts.batches {
 		if b.state == sent {
 			b.state = failed

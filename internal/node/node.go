@@ -1,6 +1,8 @@
 package node
 
 import (
+	"cmp"
+
 	"weir/internal/counter"
 	"weir/sharedata"
 	"weir/window"
@@ -18,6 +20,7 @@ type Node struct {
 	variants  variants
 	keys      keys
 	waits     waits
+	advances  advances
 	callouts  callouts
 	pushes    pushes
 	asks      asks
@@ -37,6 +40,9 @@ type Node struct {
 func New(o *Options) (*Node, error) {
 	n := &Node{rules: newRuleset(o.Rules), link: newLink(o), ticks: ticks{host: o.Host}}
 	n.furnish(o)
+	for i := range n.rules.list {
+		nearOf(&n.rules.list[i])
+	}
 	var err error
 	n.keys.table, err = sharedata.Open(o.Data, sharedata.Options{
 		Namespace:       o.Namespace,
@@ -74,15 +80,16 @@ func (n *Node) furnish(o *Options) {
 	if !n.keys.local {
 		n.keys.identities = counter.NewIdentities(o.KeySecret)
 	}
+	n.advances = advances{rules: rules, link: link, keys: &n.keys, least: cmp.Or(o.LeastFleet, leastFleet)}
 	n.callouts = callouts{
-		tallies: tallies, link: link, variants: &n.variants, news: &n.overrides.news, waits: &n.waits, namespace: o.Namespace,
+		advances: &n.advances, tallies: tallies, link: link, variants: &n.variants, news: &n.overrides.news, waits: &n.waits, namespace: o.Namespace,
 	}
-	n.pushes = pushes{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
+	n.pushes = pushes{advances: &n.advances, tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
 	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts, visit: o.Held}
 	n.accounts = accounts{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.decider = decider{
-		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, blocks: rules.blocks, marks: rules.marks,
+		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, advances: &n.advances, blocks: rules.blocks, marks: rules.marks,
 	}
 	n.charges = charges{
 		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, accounts: &n.accounts, decider: &n.decider,
@@ -201,6 +208,9 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	}
 	link := &n.link.shared
 	nodes, hits := n.rules.nodes, r.Quota()
+	if r.advances && nodes >= n.advances.least {
+		hits += hits / 2 // those that are advanced, of all nodes together
+	}
 	switch counts := link.countsAlone(now, r.Lasts()); {
 	case counts:
 		nodes, hits = max(nodes, uint64(link.peak)), max(hits, r.before)
@@ -256,6 +266,9 @@ func (n *Node) Delayed() int {
 	}
 	return n.requests.lines.waiting
 }
+
+// Vary notes that keys of a rule are going to be decided by other limits, too.
+func (n *Node) Vary(rule int) { n.advances.vary(&n.rules.list[rule]) }
 
 // Decide takes a request's hits from all limits of all the rules that match it, or from none. now
 // is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then the request is

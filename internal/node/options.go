@@ -42,6 +42,9 @@ type Options struct {
 	// KeySecret goes into the names of keys in the backend: only nodes of the same secret share
 	// counters.
 	KeySecret string
+	// LeastFleet is the least number of nodes that let hits of far keys pass before the backend has counted
+	// them; 8 if it is 0.
+	LeastFleet uint64
 	// Owner knows what overrides mean that the backend tells of. If it is nil, they do nothing.
 	Owner Owner
 	// Held, unless it is nil, calls visit with what requests hold, and since when by the backend's

@@ -11,6 +11,8 @@ type pushes struct {
 	keys     *keys
 	callouts *callouts
 
+	advances *advances
+
 	dirty dirtyKeys
 	// hastyKeys are for [Node.PushCharges], and so are the orphans if hasty is set.
 	hastyKeys []hastyKey
@@ -46,6 +48,14 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 			return b == nil
 		}
 		p.addOrphan(b)
+	}
+	for ; p.advances.hits.dueAt(now) || p.all && len(p.advances.hits.unsent) > 0; handled++ {
+		if b = p.room(b); b == nil || p.link.late(handled, deadline) {
+			p.callouts.send(b)
+			p.crowded = b == nil
+			return b == nil
+		}
+		p.addAdvanced(b, p.advances.hits.send())
 	}
 	keys := &p.dirty
 	for keys.more() {
@@ -88,6 +98,33 @@ func (p *pushes) addOrphan(b *batch) {
 	p.keys.orphans = p.keys.orphans[:len(p.keys.orphans)-1]
 }
 
+// retire leaves the advanced hits, and the word that there will be no more, in pushes that were not sent.
+func (p *pushes) retire() {
+	p.advances.end()
+	for owes := p.advances.owes && p.advances.knows; owes || len(p.advances.hits.unsent) > 0; owes = false {
+		b := p.callouts.newBatch()
+		for len(p.advances.hits.unsent) > 0 && !b.full() {
+			p.addAdvanced(b, p.advances.hits.send())
+		}
+		b.ends = max(b.ends, p.link.now()+longestPause)
+		p.callouts.seal(b)
+		b.state = failed
+	}
+}
+
+// addAdvanced adds advanced hits to a batch.
+func (p *pushes) addAdvanced(b *batch, h *advanced) {
+	b.ahead++
+	ends := h.ends(p.link.now())
+	for i := range h.rule.Limits {
+		h.push(i, &p.keys.push)
+		wanted := item(h.id, &h.rule.Limits[i], &p.keys.push)
+		b.add(&wanted, pushed{address: h.address, rule: h.rule, limit: int32(i), ahead: h}, ends)
+		b.hits += p.keys.push.Added()
+		p.tallies.Pushed += p.keys.push.Added()
+	}
+}
+
 // PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
 // without a pause. It reports false if there is more, for which pushes have to be answered first.
 func (p *pushes) pushAll() (done bool) {
@@ -101,7 +138,7 @@ func (p *pushes) pushAll() (done bool) {
 	for !p.pushDue(start+p.link.offset, start+tickNanos) && p.link.hostNow() < start+leaveNanos {
 	}
 	p.all = p.callouts.leaving
-	return !p.crowded && len(p.keys.orphans) == 0
+	return !p.crowded && len(p.keys.orphans)+len(p.advances.hits.unsent) == 0
 }
 
 // notDue reports whether a key is not due yet, and since when it may be.
@@ -227,7 +264,7 @@ func (p *pushes) addClaimed(b *batch, d *Demand) {
 
 // Unfinished reports whether there is anything that the backend has yet to hear of.
 func (p *pushes) unfinished() bool {
-	return p.dirty.count+len(p.keys.orphans)+len(p.callouts.batches) > 0
+	return p.dirty.count+len(p.keys.orphans)+len(p.callouts.batches)+len(p.advances.hits.unsent) > 0
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers.

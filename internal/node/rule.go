@@ -61,6 +61,13 @@ type Rule struct {
 	// dismissed says that a configuration that came later does not synchronise the rule. Its leases
 	// go back.
 	dismissed bool
+	// advances says that hits of the rule's keys may be advanced, and allowance how many of a key are at
+	// most. near names the limits in lists of near keys, and tag the rule.
+	advances  bool
+	allowance uint64
+	near      []uint64
+	tag       uint16
+	varies    bool // it is a variant
 	// overridden says that keys of the rule have overrides, and override that it is the variant of one.
 	overridden, override bool
 }
@@ -113,6 +120,15 @@ func (r *Rule) forgets() bool {
 	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
 }
 
+// roomTag is the tag of what is asked for. That of a variant is even: the store needs no list of keys
+// that are near its limits.
+func (r *Rule) roomTag() uint16 {
+	if r.varies {
+		return r.tag &^ 1
+	}
+	return r.tag
+}
+
 // Own are the limits that a rule was given, without the last if that blocks.
 func (r *Rule) Own() []window.Limit {
 	own := len(r.Limits)
@@ -126,7 +142,7 @@ func (r *Rule) Own() []window.Limit {
 // order. It serves in a [Demand] for the same keys, whose counters stay as they are.
 func (r *Rule) Variant(limits []window.Limit, tag any) *Rule {
 	v := *r
-	v.Rule, v.Tag = r.Rule.Variant(limits), tag
+	v.Rule, v.Tag, v.varies = r.Rule.Variant(limits), tag, true
 	return &v
 }
 

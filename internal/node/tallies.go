@@ -14,5 +14,6 @@ type Tallies struct {
 	Crowded   uint64 // requests that did not wait for the backend, as too many did
 	Delayed   uint64 // requests that waited for room
 	Blocked   uint64 // keys that were blocked, as they were refused
+	Advanced  uint64 // hits that passed before the backend had counted them
 	Late      uint64 // requests that waited for the backend, and were decided without it in the end
 }

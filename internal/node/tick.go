@@ -38,6 +38,9 @@ func (n *Node) synchronise() {
 	} else {
 		n.overrides.inquire()
 		n.pushes.pushCharges()
+		if n.advances.tick() && !n.callouts.crammed() && n.link.enter(n.link.hostNow()) {
+			n.callouts.postEmpty()
+		}
 		if done {
 			done = n.pushes.pushDue(start+n.link.offset, deadline)
 		}

@@ -194,6 +194,7 @@ func (f *fakeNode) knows(processes int) bool {
 func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 	for _, f := range nodes {
 		w.evicted += f.Tallies.Evicted
+		w.advanced += f.Tallies.Advanced
 		l.evicted = l.evicted || f.Tallies.Evicted > 0
 		for i := range w.rules {
 			if f.link.read(); f.link.shared.aloneAt != 0 {
@@ -249,6 +250,12 @@ func (w *randomWorld) conservedBy(l *life) {
 			o := &f.keys.orphans[i].item
 			for _, hits := range o.Hits {
 				pending[o.LimitCounter] += hits
+			}
+		}
+		for _, h := range f.advances.hits.unsent {
+			for i := range h.rule.Limits {
+				l := &h.rule.Limits[i]
+				pending[counterOf(h.id, l, l.Width)] += int64(h.hits)
 			}
 		}
 		for _, b := range f.callouts.batches {

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/nightly"
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -62,13 +64,44 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
+// TestFarWorlds runs worlds whose keys are far from their limits until all at once they are not.
+func TestFarWorlds(t *testing.T) {
+	worlds := nightly.Or(1000, 40)
+	if *worldsCount > 0 {
+		worlds = *worldsCount
+	}
+	var all happened
+	for i := range worlds {
+		seed := *worldsFrom + uint64(i)
+		if !t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			w := newRandomWorldOf(t, seed, true, func(_ testing.TB, now func() time.Time) store.Store {
+				return memory.New(memory.Options{Now: now})
+			})
+			defer func() {
+				if t.Failed() || w.running {
+					t.Logf("again: go test ./internal/node -run TestFarWorlds -worlds-from %d -worlds 1\n%s\n… %s",
+						seed, w.about(), strings.Join(w.trace, "\n… "))
+				}
+			}()
+			w.run()
+			all.add(&w.happened)
+		}) {
+			return
+		}
+	}
+	t.Logf("%+v", all)
+	if all.advanced < uint64(all.passed/100) {
+		t.Errorf("%d of %d hits were advanced", all.advanced, all.passed)
+	}
+}
+
 // happened tells what the worlds have seen, so that a run tells whether it has tested anything.
 type happened struct {
 	worlds, requests, passed, refused, waited, alone, forced, above int
 	cancelled, stayed                                               int
 	sent, lost, late, again, duplicates, doubled                    int
 	crashed, left, replaced, outages, jumps, changed, overrides     int
-	evicted, dropped                                                uint64
+	evicted, dropped, advanced                                      uint64
 }
 
 func (h *happened) add(o *happened) {
@@ -82,6 +115,7 @@ func (h *happened) add(o *happened) {
 		*sum.to += *sum.of
 	}
 	h.evicted += o.evicted
+	h.advanced += o.advanced
 	h.dropped += o.dropped
 }
 
@@ -105,6 +139,8 @@ type randomWorld struct {
 	// lasting worlds have windows that outlast them, so that sums are exact whatever happens. In the
 	// others windows come and go, and no clock jumps.
 	lasting bool
+	// far worlds have rules whose hits are advanced.
+	far bool
 	// logs says that sliding logs last, too: they have no sums, as they keep no more hits than
 	// their limit, and no limit moves then, nor a clock jumps.
 	logs bool
@@ -179,13 +215,17 @@ type randomRequest struct {
 }
 
 func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
+	return newRandomWorldOf(t, seed, false, open)
+}
+
+func newRandomWorldOf(t testing.TB, seed uint64, far bool, open openStore) *randomWorld {
 	r := rand.New(rand.NewPCG(seed, 15))
 	w := &randomWorld{
-		world: newWorld(t, 0, 0, 0, Options{}), seed: seed, lasting: seed%3 != 0,
+		far: far, world: newWorld(t, 0, 0, 0, Options{}), seed: seed, lasting: seed%3 != 0,
 		applied: map[pushName]appliedPush{}, senders: map[uint64]*life{}, hits: map[wire.LimitCounter]*randomCounter{},
 	}
 	w.random = r
-	w.logs = w.lasting && r.IntN(4) == 0
+	w.logs = w.lasting && !far && r.IntN(4) == 0
 	w.now += r.Int64N(hour)
 	w.store = open(t, func() time.Time { return time.Unix(0, w.now+w.storeOff) })
 	w.options = Options{
@@ -194,6 +234,7 @@ func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 		Capacity:         pickOf(r, 1<<12, 1<<12, 64),
 		Timeout:          pickOf(r, second/5, second),
 		KeySecret:        fmt.Sprint("secret of world ", seed),
+		LeastFleet:       pickOf[uint64](rand.New(rand.NewPCG(seed, 16)), 1, 1, 1, 2, 8),
 	}
 	if !w.lasting {
 		w.options.OnBackendFailure = FailDeny
@@ -209,7 +250,11 @@ func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 			w.rules[i].countRejected = w.rules[i].countRejected && w.rules[i].rate != 0
 		}
 	}
-	for range 1 + r.IntN(5) {
+	lives := 5
+	if far {
+		lives = 9
+	}
+	for range 1 + r.IntN(lives) {
 		w.begin()
 	}
 	return w
@@ -235,6 +280,9 @@ func (w *randomWorld) newRule(local bool) (rule randomRule) {
 		rule = randomRule{fakeRule: rule.here(), wasLocal: true}
 	}
 	tokens := false
+	if w.far && !local && r.IntN(8) > 0 {
+		return w.farRule()
+	}
 	for range 1 + r.IntN(3) {
 		hits := pickOf[uint64](r, 1, 3, 10, 50, 101, 150, 300)
 		shape := longest[r.IntN(len(longest))]
@@ -256,6 +304,24 @@ func (w *randomWorld) newRule(local bool) (rule randomRule) {
 	window.SetOrdinals(rule.limits)
 	rule.countRejected = w.lasting && !tokens && r.IntN(5) == 0
 	rule.costsLater = w.lasting && !local && r.IntN(4) == 0
+	return rule
+}
+
+// farRule makes a rule whose hits are advanced.
+func (w *randomWorld) farRule() (rule randomRule) {
+	r := w.random
+	rule.together = r.IntN(6) == 0
+	rule.move(pickOf(r, second/20, second/4, second, second))
+	for range 1 + r.IntN(2) {
+		l := limit(pickOf(r, window.FixedWindow, window.SlidingWindow), pickOf[uint64](r, 101, 150, 300, 1000), 300*day)
+		if !w.lasting {
+			l.Width = pickOf(r, 5*second, 20*second, minute)
+		}
+		rule.limits = append(rule.limits, l)
+		rule.most = append(rule.most, l.Max)
+		rule.moved = append(rule.moved, map[string]uint64{})
+	}
+	window.SetOrdinals(rule.limits)
 	return rule
 }
 
@@ -429,10 +495,10 @@ func (w *randomWorld) request(l *life) {
 			continue
 		}
 		cost := uint64(1)
-		switch r.IntN(10) {
-		case 0:
+		switch n := r.IntN(10); {
+		case n == 0:
 			cost = r.Uint64N(4)
-		case 1:
+		case n == 1 && (!w.far || r.IntN(50) == 0):
 			cost = 1 + r.Uint64N(f.rules.list[i].Limits[0].Max)
 		}
 		q.demands = append(q.demands, Demand{Saved: Saved{Rule: &f.rules.list[i], Cost: cost}, Key: f.key(i, user)})
@@ -751,6 +817,7 @@ func (w *randomWorld) replace(l *life) {
 // inherit has a node go whose place another node has taken.
 func (w *randomWorld) inherit(l *life, f *fakeNode) {
 	w.evicted += f.Tallies.Evicted
+	w.advanced += f.Tallies.Advanced
 	l.evicted = l.evicted || f.Tallies.Evicted > 0
 	heir := l.heirs[f]
 	for l.heirs[heir] != nil {

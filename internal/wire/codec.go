@@ -14,13 +14,16 @@ const (
 	// partVersion is of an answer that lacks some. To senders that don't know it, it is no answer: they
 	// send the whole push again.
 	partVersion = 0x43
+	// advanceVersion is of a push that tells of advanced hits, and nearVersion of its answer.
+	advanceVersion = 0x52
+	nearVersion    = 0x44
 )
 
 // Formats names the formats of pushes, answers and reports: those who push and a backend need the same.
 func Formats() string {
 	const last = 15 // the number is in the last four bits, and what it is of in the others
 	digit := func(version byte) string { return string('0' + rune(version&last)) }
-	return "push " + digit(pushVersion) + ", answer " + digit(answerVersion) + ", report " + digit(steppedVersion) + ", usage " + digit(usedVersion)
+	return "push " + digit(advanceVersion) + ", answer " + digit(nearVersion) + ", report " + digit(steppedVersion) + ", usage " + digit(usedVersion)
 }
 
 // ErrMalformed is wrapped by every error of the decoders.
@@ -52,20 +55,30 @@ const (
 	isLease = 2
 )
 
-// countRejected is a room's flag.
-const countRejected = 1
+// Flags of a room.
+const (
+	countRejected = 1 << iota
+	tagged
+)
 
 // AppendPushHeader appends the part of a push that comes before its items and takes, and none of
 // these. The caller appends count of them with [AppendItem] and [AppendTake], in any order. Together they make a
 // message that [DecodePush] reads.
 func AppendPushHeader(dst []byte, p *Push, count int) []byte {
-	dst = append(dst, pushVersion, byte(len(p.Namespace)))
+	version := byte(pushVersion)
+	if p.Advance.Told {
+		version = advanceVersion
+	}
+	dst = append(dst, version, byte(len(p.Namespace)))
 	dst = append(dst, p.Namespace...)
 	dst = binary.LittleEndian.AppendUint64(dst, p.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, p.Sender)
 	dst = appendUvarint(dst, p.Sequence)
 	dst = appendUvarint(dst, p.Floor)
 	dst = appendKnown(dst, &p.Known)
+	if p.Advance.Told {
+		dst = appendAdvance(dst, &p.Advance)
+	}
 	// Two fixed bytes, so that a sender can write the count when it knows it.
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
@@ -139,7 +152,12 @@ func AppendTake(dst []byte, t *Take) []byte {
 		if r.CountRejected {
 			flags = countRejected
 		}
-		dst = append(dst, flags)
+		if r.Tag != 0 {
+			flags |= tagged
+		}
+		if dst = append(dst, flags); r.Tag != 0 {
+			dst = binary.LittleEndian.AppendUint16(dst, r.Tag)
+		}
 	}
 	return dst
 }
@@ -169,13 +187,19 @@ func AppendPush(dst []byte, p *Push) []byte {
 // AppendAnswer appends a whole answer.
 func AppendAnswer(dst []byte, a *Answer) []byte {
 	version := byte(answerVersion)
-	if a.Missing != nil {
+	switch {
+	case a.Missing != nil:
 		version = partVersion
+	case a.Near.Told:
+		version = nearVersion
 	}
 	dst = append(dst, version)
 	dst = binary.LittleEndian.AppendUint64(dst, a.NowNanos)
 	dst = appendUvarint(dst, a.Nodes)
 	dst = appendOverrides(dst, &a.Overrides)
+	if version == nearVersion {
+		dst = appendNear(dst, &a.Near)
+	}
 	if a.Missing != nil {
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(a.Missing)))
 		for _, m := range a.Missing {
@@ -214,7 +238,7 @@ func appendTotal(dst []byte, t *Total) []byte {
 // PushNamespace is the namespace of an encoded push or report; ok is false of what is none.
 func PushNamespace(b []byte) (namespace string, ok bool) {
 	r := reader{data: b}
-	if head := r.byte(); head != pushVersion && head != usedVersion && !beginsReport(head) {
+	if head := r.byte(); head != pushVersion && head != advanceVersion && head != usedVersion && !beginsReport(head) {
 		return "", false
 	}
 	namespace = r.namespace()
@@ -240,8 +264,9 @@ func Polls(b []byte) (within, of uint64) {
 // with b.
 func DecodePush(b []byte) (*Push, error) {
 	r := reader{data: b}
-	switch head := r.byte(); {
-	case head == pushVersion || r.err != nil:
+	head := r.byte()
+	switch {
+	case head == pushVersion || head == advanceVersion || r.err != nil:
 	case head&^15 == pushVersion&^15:
 		r.err = ErrVersion
 	default:
@@ -253,6 +278,9 @@ func DecodePush(b []byte) (*Push, error) {
 	p.Sequence = r.uvarint()
 	p.Floor = r.uvarint()
 	p.Known = r.known()
+	if head == advanceVersion {
+		p.Advance = r.advance()
+	}
 	count := r.count()
 	if r.err == nil && (p.Sequence == 0 || p.Floor > p.Sequence) {
 		r.fail("want a sequence from 1 and a floor not above it")
@@ -295,6 +323,9 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	}
 	a := &Answer{NowNanos: r.NowNanos, Nodes: r.Nodes, Overrides: r.Overrides}
 	a.Overrides.Part = append([]byte(nil), a.Overrides.Part...)
+	if a.Near = r.Near; a.Near.Told {
+		a.Near.Limits, a.Near.Keys = append([]byte(nil), a.Near.Limits...), append([]byte(nil), a.Near.Keys...)
+	}
 	for i := range r.missing {
 		a.Missing = append(a.Missing, r.Missing(i))
 	}
@@ -337,6 +368,8 @@ type AnswerReader struct {
 	// Overrides has the answer's word on the namespace's overrides. Its part is of the message's
 	// memory.
 	Overrides Overrides
+	// Near has the answer's word on near keys, in the message's memory.
+	Near Near
 	// Count is the number of totals.
 	Count int
 	// Grants is the number of grants, once all totals were read.
@@ -354,14 +387,17 @@ type AnswerReader struct {
 func NewAnswerReader(b []byte) (AnswerReader, error) {
 	a := AnswerReader{r: reader{data: b}}
 	version := a.r.byte()
-	if version != answerVersion && version != partVersion {
+	if version != answerVersion && version != partVersion && version != nearVersion {
 		a.r.fail("not an answer of a known version")
 	}
 	a.NowNanos = a.r.uint64()
 	a.Nodes = a.r.uvarint()
 	a.Overrides = a.r.overrides()
-	if version == partVersion {
+	switch version {
+	case partVersion:
 		a.missing = a.r.missing()
+	case nearVersion:
+		a.Near = a.r.near()
 	}
 	a.Count = a.r.count()
 	a.left = a.Count
@@ -581,10 +617,17 @@ func (r *reader) take() (t Take) {
 		// A cost too large to represent is above every limit.
 		room.Cost = r.limit()
 		flags := r.byte()
-		if flags&^countRejected != 0 {
+		if flags&^(countRejected|tagged) != 0 {
 			r.fail("want known flags")
 		}
-		room.CountRejected = flags&countRejected != 0
+		if room.CountRejected = flags&countRejected != 0; flags&tagged != 0 {
+			if b := r.bytes(2); b != nil {
+				room.Tag = binary.LittleEndian.Uint16(b)
+			}
+			if r.err == nil && room.Tag == 0 {
+				r.fail("want a tag that is not 0")
+			}
+		}
 		t.Rooms = append(t.Rooms, room)
 	}
 	return t

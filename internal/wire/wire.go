@@ -39,6 +39,7 @@ const (
 	MaxBody = 128 << 10
 	// MaxAnswer bounds an answer's size in bytes. A sender makes no push whose answer may exceed
 	// it: see [Item.AnswerSize].
+	// MaxNear comes on top of it.
 	MaxAnswer = 1 << 20
 )
 
@@ -134,7 +135,9 @@ type Push struct {
 	Node uint64
 	// Known tells what the sender knows of the namespace's overrides.
 	Known Known
-	Items []Item
+	// Advance tells what the sender has let pass, and not yet pushed.
+	Advance Advance
+	Items   []Item
 	// Takes are decided after the items were added, in their order.
 	Takes []Take
 }
@@ -162,6 +165,9 @@ type Room struct {
 	// CountRejected says that the cost of the least units is counted here even if it has no room
 	// here.
 	CountRejected bool
+	// Tag tells apart rules: it is of the rule's name, and odd if nodes advance hits of the rule. It is 0
+	// in pushes of a format that has none.
+	Tag uint16
 }
 
 // AgainNanos is for how long a push that asks for hits of the room may be sent again: until what it
@@ -194,6 +200,8 @@ type Answer struct {
 	Nodes uint64
 	// Overrides tells the sender of the namespace's overrides.
 	Overrides Overrides
+	// Near tells the sender of keys that are near their limits, if its push has told of advanced hits.
+	Near Near
 	// Totals are in the order of the push's items.
 	Totals []Total
 	// Grants are in the order of the push's takes.

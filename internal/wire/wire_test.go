@@ -155,7 +155,7 @@ func TestUnknownPartsAndFlags(t *testing.T) {
 	head := len(AppendPushHeader(nil, &Push{Namespace: "n", Sequence: 1}, 1))
 	for at, want := range map[int]string{head: "want an item or a take", len(message) - 1: "want known flags"} {
 		odd := append([]byte(nil), message...)
-		odd[at] = 3
+		odd[at] = 5
 		if _, err := DecodePush(odd); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
@@ -369,6 +369,7 @@ func FuzzDecodePush(f *testing.F) {
 	f.Add(AppendPush(nil, examplePush()))
 	f.Add(AppendPush(nil, &Push{Namespace: "n", Sequence: 1, Takes: examplePush().Takes}))
 	f.Add([]byte{pushVersion})
+	f.Add(AppendPush(nil, advancingPush()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := DecodePush(b)
 		if err != nil {
@@ -411,6 +412,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 	f.Add(AppendAnswer(nil, exampleAnswer()))
 	f.Add(AppendAnswer(nil, &Answer{Grants: exampleAnswer().Grants}))
 	f.Add(AppendAnswer(nil, &Answer{Grants: []Grant{{Units: 1}}}))
+	f.Add(AppendAnswer(nil, nearAnswer()))
 	f.Add(AppendAnswer(nil, &Answer{Grants: make([]Grant, 2), Missing: []Missing{NotApplied, InDoubt}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := DecodeAnswer(b)

@@ -50,6 +50,9 @@ type Store struct {
 	accounts  accounts
 	// changed are the records that have, nil if nobody asks.
 	changed map[recordKey]struct{}
+	// fleets are by namespace. It is nil if no sender may advance hits: a store that lasts longer than
+	// this would have to remember what they have advanced.
+	fleets map[string]*fleet
 }
 
 var _ store.Store = (*Store)(nil)
@@ -82,6 +85,8 @@ func New(o Options) *Store {
 	s.senders.forgotten = func(_ owned, of *sender) { s.grants.forgetSender(of) }
 	if o.Tracked {
 		s.track()
+	} else {
+		s.fleets = map[string]*fleet{}
 	}
 	return s
 }
@@ -103,7 +108,10 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	s.senders.sweep(now, 2)
 
 	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
-	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out}
+	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out, fleet: s.fleet(p, now)}
+	if counters.fleet != nil {
+		s.sweepFleet(p.Namespace, counters.fleet, now)
+	}
 	if !store.IsRead(p) {
 		sender, err := s.sender(p, calendar)
 		if err != nil {
@@ -115,6 +123,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 			s.apply(p, sender, nodes, counters)
 		}
 		noteChange(s, senderKey{p.Namespace, p.Sender})
+	} else if counters.fleet != nil && p.Advance.Told {
+		counters.fleet.hear(p)
+	}
+	if p.Advance.Told && counters.fleet != nil {
+		out.Answer.Near = counters.fleet.tell(p, now)
 	}
 	for i := range p.Items {
 		out.Answer.Totals[i] = counters.Total(&p.Items[i])
@@ -148,13 +161,19 @@ func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledg
 	for i := range p.Items {
 		counters.Add(&p.Items[i])
 	}
+	if counters.fleet != nil && p.Advance.Told {
+		counters.fleet.hear(p)
+	}
 	if len(p.Takes) == 0 {
 		return
 	}
 	granted := &pushGrants{sender: sender, sequence: p.Sequence, at: counters.calendar.NowNanos}
 	for i := range p.Takes {
 		counters.take, counters.room = &p.Takes[i], 0
-		g := counters.calendar.Decide(&p.Takes[i], nodes, counters)
+		g := counters.calendar.Decide(counters.takeFor(&p.Takes[i]), nodes, counters)
+		if counters.fleet != nil && g.Units == 0 {
+			counters.refuse(&p.Takes[i], &g)
+		}
 		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
 		granted.add(g.Units)
 	}
@@ -184,6 +203,8 @@ type ledger struct {
 	// take is the take that is being decided, if any, and room the next of its rooms to add hits.
 	take *wire.Take
 	room int
+	// fleet is the namespace's; nil if it has none.
+	fleet *fleet
 }
 
 // Total implements [store.Ledger].
@@ -213,7 +234,11 @@ func (l *ledger) Add(item *wire.Item) {
 	} else {
 		l.store.counters.prolong(e, expires)
 	}
-	l.store.counters.place(e, l.calendar.Used(contents, item.LimitCounter), l.quota(item, e.value.quota))
+	used := l.calendar.Used(contents, item.LimitCounter)
+	l.store.counters.place(e, used, l.quota(item, e.value.quota))
+	if l.fleet != nil {
+		l.fleet.see(item.LimitCounter, used, l.calendar.NowNanos)
+	}
 	noteChange(l.store, key)
 }
 

@@ -1,0 +1,335 @@
+package node
+
+import (
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Hits of a key that is far from its limit pass before the backend has counted them: they are advanced. The
+// worker keeps them by itself, outside of the table, until an answer says that they are counted. So it
+// knows how many of them there are, whatever happens to the key's entry.
+
+const (
+	// leastFleet is the least number of nodes that advance hits: each of a few nodes sees a key again and
+	// again, and leases its hits.
+	leastFleet = 8
+	// wishLife is for how long a worker that has no use for a part wants one.
+	wishLife = int64(10e9)
+	// shortestWindow is how many intervals a window has at least: within two or three of them all workers
+	// have heard that a key is near.
+	shortestWindow = 20
+	// askAgain is how long after a backend that knows of no near keys the next is asked for them.
+	askAgain = int64(60e9)
+)
+
+// advances are the hits that a worker has advanced, and what it knows of near keys.
+type advances struct {
+	rules *ruleset
+	link  *link
+	keys  *keys
+	least uint64 // nodes
+
+	// knows says that the backend knows of near keys, and unknownTo until when it is not asked, as it
+	// does not.
+	knows     bool
+	unknownTo int64
+	// wishedAt is when a request would have had a use for a part.
+	wishedAt int64
+	// ended says that the worker is no longer wanted.
+	ended bool
+
+	epoch, version, divisor uint64
+	until                   int64  // when the part ends, by the backend's time: no hits of a later window are advanced
+	sender                  uint64 // whose part it is
+	// without is the last push that has told of no part. Answers to those before it give none.
+	without uint64
+	askedAt int64 // when that was, until it is answered
+	// owes says that the backend has yet to hear that the worker has no part any more.
+	owes   bool
+	tellAt int64
+	seenAt int64 // the host's time as it was seen last
+
+	near   nearKeys
+	limits []uint64
+	hits   advancedHits
+}
+
+// nearKeys is a set of keys, as [wire.NearKey] names them: a table with open addressing.
+type nearKeys struct {
+	slots []uint32
+	count int
+}
+
+func (s *nearKeys) has(key uint32) bool {
+	if s.count == 0 {
+		return false
+	}
+	for i := key; ; i++ {
+		switch s.slots[i&uint32(len(s.slots)-1)] {
+		case key:
+			return true
+		case 0:
+			return false
+		}
+	}
+}
+
+func (s *nearKeys) add(key uint32) {
+	if s.has(key) {
+		return
+	}
+	if 2*(s.count+1) > len(s.slots) {
+		old := s.slots
+		s.slots, s.count = make([]uint32, max(16, 2*len(old))), 0
+		for _, key := range old {
+			if key != 0 {
+				s.put(key)
+			}
+		}
+	}
+	s.put(key)
+}
+
+func (s *nearKeys) put(key uint32) {
+	i := key
+	for s.slots[i&uint32(len(s.slots)-1)] != 0 {
+		i++
+	}
+	s.slots[i&uint32(len(s.slots)-1)] = key
+	s.count++
+}
+
+func (s *nearKeys) clear() {
+	clear(s.slots)
+	s.count = 0
+}
+
+// wishes notes that a request has to wait which a part would spare that.
+//
+//go:noinline
+func (a *advances) wishes(r *Rule, now int64) {
+	if r.advances && !r.override && !a.ended && a.rules.nodes >= a.least {
+		a.wishedAt = now - a.link.offset
+	}
+}
+
+// wants reports whether the worker has a use for a part.
+func (a *advances) wants(now int64) bool {
+	ago := now - a.wishedAt
+	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
+}
+
+// takes reports whether a demand's hits are advanced, as the key is far from its limits and the worker
+// has not advanced too many. The demand was read.
+//
+//go:noinline
+func (a *advances) takes(d *Demand, now int64) bool {
+	r := d.Rule
+	if a.divisor == 0 || r.allowance == 0 || r.override || r != &a.rules.list[r.Index] {
+		a.wishes(r, now)
+		return false
+	}
+	hostNow := now - a.link.offset
+	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.hits.lostTo || a.hits.count() >= maxAdvanced {
+		return false
+	}
+	held := a.hits.held(d.address)
+	if d.Cost > r.allowance || held > r.allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
+		return false
+	}
+	id := a.keys.identity(d)
+	for _, limit := range r.near {
+		if a.near.has(wire.NearKey(id, limit)) {
+			return false
+		}
+	}
+	return true
+}
+
+// take advances a demand's hits. The demand's counter is the key's with all that is advanced of it; it
+// is not written. many reports whether the worker should have a lease of the key.
+func (a *advances) take(d *Demand, now int64) (many bool) {
+	d.hits = ahead
+	d.numbers = d.Counter.Numbers(d.numbers[:0])
+	a.keys.identity(d)
+	held := a.hits.held(d.address)
+	a.hits.add(d, now)
+	d.Counter.Count(held + d.Cost)
+	return held > 0 && 2*(held+d.Cost) > d.Rule.allowance
+}
+
+// says is the word of a push that is sent now. A push of nothing may find out whether the backend knows
+// of near keys.
+func (a *advances) says(sender, sequence uint64, empty bool) (s wire.Advance) {
+	now := a.link.hostNow()
+	wants := a.wants(now)
+	if !a.knows && (!empty || !wants || now < a.unknownTo && a.unknownTo-now <= askAgain) {
+		return s
+	}
+	if a.divisor != 0 && a.sender != sender {
+		a.drop()
+	}
+	if a.sender = sender; a.divisor == 0 {
+		// A part that is on its way would be lost.
+		if ago := now - a.askedAt; !wants && !a.owes || a.askedAt != 0 && ago >= 0 && ago < longestPause/4 {
+			return s
+		}
+		a.without, a.askedAt = sequence, now
+	}
+	return wire.Advance{Told: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
+}
+
+// settles reports whether a push that has so many advanced hits leaves none to be counted.
+func (a *advances) settles(own int) bool {
+	return len(a.hits.unsent) == 0 && a.hits.out == own && a.hits.lostTo <= a.link.now()
+}
+
+// hear takes in the answer to a push that has told of advanced hits, was sent at sentAt, and was answered
+// at answeredAt by the backend's time.
+func (a *advances) hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
+	if !n.Told {
+		a.knows, a.unknownTo = false, a.link.hostNow()+askAgain
+		a.drop()
+		a.owes = false
+		return
+	}
+	a.knows = true
+	if sequence == a.without {
+		a.askedAt = 0
+	}
+	switch {
+	case a.divisor == 0 && sequence < a.without:
+		return
+	case n.Whole && (a.divisor == 0 || n.Version >= a.version):
+		a.near.clear()
+		a.limits = a.limits[:0]
+		a.learn(n)
+	case !n.Whole && n.Epoch == a.epoch:
+		a.learn(n)
+	}
+	if a.version < n.Version || n.Divisor == 0 {
+		a.drop() // it has not heard of all keys that are near by now
+		return
+	}
+	if a.divisor < n.Divisor {
+		a.divisor = n.Divisor
+	}
+	a.owes = true
+	if a.until = answeredAt + wire.PartLife; a.seenAt == 0 {
+		a.seenAt = sentAt
+	}
+	a.allow()
+}
+
+// learn adds to the list.
+func (a *advances) learn(n *wire.Near) {
+	a.epoch, a.version = n.Epoch, max(a.version, n.Version)
+	n.EachLimit(func(limit uint64) { a.limits = append(a.limits, limit) })
+	n.EachKey(a.near.add)
+}
+
+// drop ends the part, and forgets the list.
+func (a *advances) drop() {
+	a.epoch, a.version, a.divisor, a.until = 0, 0, 0, 0
+	a.near.clear()
+	a.limits = a.limits[:0]
+	a.allow()
+}
+
+// end ends the part for good.
+func (a *advances) end() {
+	a.ended = true
+	a.drop()
+}
+
+// allow tells rules how many hits of a key may be advanced.
+func (a *advances) allow() {
+	for i := range a.rules.list {
+		r := &a.rules.list[i]
+		if r.allowance = 0; !r.advances || a.divisor == 0 {
+			continue
+		}
+		allowance := uint64(wire.MaxAdvance)
+		for j := range r.Limits {
+			if !a.lists(r.near[j]) {
+				allowance = 0
+			}
+			allowance = min(allowance, wire.MostAdvanced(r.Limits[j].Max, a.divisor))
+		}
+		r.allowance = allowance
+	}
+}
+
+// vary has no more hits of a rule advanced.
+func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
+
+func (a *advances) lists(limit uint64) bool {
+	for _, known := range a.limits {
+		if known == limit {
+			return true
+		}
+	}
+	return false
+}
+
+// tick ends the part when its time is over, or the clock was set back, and reports whether the backend is
+// to be told, or asked, by a push of nothing.
+func (a *advances) tick() (tells bool) {
+	now := a.link.hostNow()
+	if a.divisor != 0 && (a.link.now() >= a.until || now < a.seenAt) {
+		a.drop()
+	}
+	a.seenAt = now
+	switch {
+	case a.tellAt > now && a.tellAt-now <= longestPause:
+		return false
+	case a.divisor == 0 && a.owes && a.knows && a.hits.count() == 0:
+	case !a.knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
+	default:
+		return false
+	}
+	a.tellAt = now + longestPause
+	return true
+}
+
+// told notes that the backend has heard that the worker has no part.
+func (a *advances) told(sequence uint64) {
+	if a.divisor == 0 && sequence >= a.without {
+		a.owes = false
+	}
+}
+
+// nearOf prepares a rule's limits for lists of near keys.
+func nearOf(r *Rule) {
+	hash := uint32(2166136261)
+	for _, b := range r.Prefix {
+		hash = (hash ^ uint32(b)) * 16777619
+	}
+	r.tag = uint16(hash>>16)&^1 | 2
+	if r.advances = r.mayAdvance(); !r.advances {
+		return
+	}
+	r.tag |= 1
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		c := counterOf([16]byte{}, l, l.Width)
+		r.near = append(r.near, c.NearLimit(l.Max))
+	}
+}
+
+// mayAdvance reports whether hits of the rule's keys may be advanced: it only ever takes what a request
+// costs, and all of its limits are windows of the clock, which nothing moves but overrides.
+func (r *Rule) mayAdvance() bool {
+	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || r.Widest != nil || r.delays() || !r.Leases() {
+		return false
+	}
+	for i := range r.Limits {
+		switch l := &r.Limits[i]; {
+		case l.Calendar != nil || l.Width < shortestWindow*r.SyncRate:
+			return false
+		case l.Kind != window.FixedWindow && l.Kind != window.SlidingWindow:
+			return false
+		}
+	}
+	return true
+}

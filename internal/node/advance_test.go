@@ -1,0 +1,230 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/internal/counter"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// fleetOf is some processes of one worker each, all of which have a part of the limits.
+func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
+	t.Helper()
+	w := newWorld(t, processes, 1, second, Options{LeastFleet: 2}, rules...)
+	w.advance(time.Second)
+	for range 8 {
+		for i, f := range w.nodes {
+			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	for i, f := range w.nodes {
+		if f.advances.divisor == 0 || f.rules.list[0].allowance == 0 {
+			t.Fatalf("node %d has no part: %+v", i, f.advances.version)
+		}
+	}
+	return w
+}
+
+// ask has a user's request decided, and answers what it waits for.
+func (f *fakeNode) ask(t *testing.T, user string) (verdict counter.Verdict, waited bool) {
+	t.Helper()
+	q := &askingUser{}
+	q.Request = q
+	d := []Demand{{Saved: Saved{Rule: &f.rules.list[0], Cost: 1}, Key: f.key(0, user)}}
+	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict == counter.Unsure {
+		f.deliver()
+		return q.verdict, true
+	}
+	return q.verdict, false
+}
+
+type askingUser struct {
+	Wait
+	verdict counter.Verdict
+}
+
+func (q *askingUser) Decided(_ []Demand, _ int64, verdict counter.Verdict) { q.verdict = verdict }
+
+// A key that no node has seen waits for nothing, and the backend hears of its hits within an interval.
+func TestAdvance(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	before := w.sum()
+	for i, f := range w.nodes {
+		if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+			t.Fatalf("node %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	if got := w.sum() - before; got != 3 {
+		t.Errorf("the backend has heard of %d hits, want 3", got)
+	}
+	// Each knows what was counted when it pushed.
+	for i, f := range w.nodes {
+		d := f.demand(0, "ann", 0)
+		f.Look(&d, f.link.now())
+		if left := d.Rule.Limits[0].Remaining(&d.Counter.States[0]); left < 997 || left > 999 {
+			t.Errorf("node %d: %d hits are left, want 997 to 999", i, left)
+		}
+	}
+}
+
+// From half of the limit on, a node asks that has never seen the key.
+func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	for range 40 {
+		for range 5 {
+			w.nodes[0].ask(t, "ann")
+			w.nodes[1].ask(t, "ann")
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	if w.sum() < 390 {
+		t.Fatalf("%d hits are counted", w.sum())
+	}
+	for range 40 {
+		for range 5 {
+			w.nodes[0].ask(t, "ann")
+			w.nodes[2].ask(t, fmt.Sprint(w.now)) // it goes on pushing
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	if _, waited := w.nodes[2].ask(t, "ann"); !waited {
+		t.Error("a request for a near key has not waited")
+	}
+	if _, waited := w.nodes[2].ask(t, "ben"); waited {
+		t.Error("a request for another key has waited")
+	}
+}
+
+// A node that has nothing to do gives its part back, and so does a node that leaves or is replaced: so
+// nothing is kept back of limits for it.
+func TestPartsGoBack(t *testing.T) {
+	for name, end := range map[string]func(w *world, f *fakeNode){
+		"idle": func(*world, *fakeNode) {},
+		"left": func(w *world, f *fakeNode) {
+			f.ask(w.t.(*testing.T), "ann")
+			f.Leave()
+		},
+		"replaced": func(w *world, f *fakeNode) {
+			f.ask(w.t.(*testing.T), "ann")
+			f.process.startOf(second, f.options, f.counts...).Inherit(f.Node)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 2, users(fixed(1000)))
+			w.t = t
+			end(w, w.nodes[0])
+			for range 300 {
+				w.advance(100 * time.Millisecond)
+			}
+			// Somebody else gets all of the limit.
+			f := w.nodes[1]
+			q := wire.Push{
+				Namespace: "default", Sender: 1, Sequence: 1, Floor: 1, Node: 1,
+				Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
+					LimitCounter: counterOf([16]byte{9}, &f.rules.list[0].Limits[0], hour), Limit: 1000, Cost: 1, Tag: f.rules.list[0].tag,
+				}}}},
+			}
+			_, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q))
+			if outcome.Answer.Grants[0].Units != 1000 {
+				t.Error("the limit is not to be had as a whole")
+			}
+		})
+	}
+}
+
+// While a node may advance hits, nobody gets those: neither the whole of a limit nor the rest.
+func TestAdvanceKeepsBack(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	l := &w.nodes[0].rules.list[0]
+	for _, test := range []struct {
+		tag  uint16
+		want uint64
+	}{{l.tag, 0}, {0, 0}, {l.tag + 1, 1000}} {
+		q := wire.Push{
+			Namespace: "default", Sender: uint64(test.tag) + 1, Sequence: 1, Floor: 1, Node: 1,
+			Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
+				LimitCounter: counterOf([16]byte{9, byte(test.tag)}, &l.Limits[0], hour), Limit: 1000, Cost: 1, Tag: test.tag,
+			}}}},
+		}
+		if _, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q)); outcome.Answer.Grants[0].Units != test.want {
+			t.Errorf("tag %d: got %d hits, want %d", test.tag, outcome.Answer.Grants[0].Units, test.want)
+		}
+	}
+}
+
+// A backend that was started again knows of no parts: nodes hear that with their next push.
+func TestAdvanceForgotten(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	f := w.nodes[0]
+	f.ask(t, "ann")
+	epoch := f.advances.epoch
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	if f.advances.epoch == epoch && f.advances.divisor != 0 {
+		t.Error("the node has the part that it had")
+	}
+}
+
+// A part ends by itself, and when the node's clock is set back.
+func TestPartsEnd(t *testing.T) {
+	for _, jump := range []int64{11 * second, -second} {
+		w := fleetOf(t, 2, users(fixed(1000)))
+		f := w.nodes[0]
+		f.tick()
+		f.process.off += jump
+		if verdict, waited := f.ask(t, "ann"); !waited {
+			t.Errorf("after a jump of %v: got %d without a wait", time.Duration(jump), verdict)
+		}
+	}
+}
+
+// A part ends by the backend's time: if the clock stood still, as that of a machine that was asleep, and
+// another worker has found that out, no hits of a later window are advanced.
+func TestPartsEndByTheBackendsTime(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	f := w.nodes[0]
+	f.tick()
+	w.now += 11 * second
+	f.process.off -= 11 * second
+	f.link.offset += 11 * second
+	if verdict, waited := f.ask(t, "ann"); !waited {
+		t.Errorf("got %d without a wait", verdict)
+	}
+}
+
+// Rules whose hits move otherwise wait as before.
+func TestMayAdvance(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(r *Rule)
+		want   bool
+	}{
+		"fixed":       {func(*Rule) {}, true},
+		"sliding":     {func(r *Rule) { r.Limits = []window.Limit{sliding(1000)} }, true},
+		"small":       {func(r *Rule) { r.Limits = []window.Limit{fixed(100)} }, false},
+		"short":       {func(r *Rule) { r.Limits = []window.Limit{limit(window.FixedWindow, 1000, 19*second)} }, false},
+		"bucket":      {func(r *Rule) { r.Limits = []window.Limit{limit(window.TokenBucket, 1000, hour)} }, false},
+		"log":         {func(r *Rule) { r.Limits = []window.Limit{of(longest[4], 1000)} }, false},
+		"first hit":   {func(r *Rule) { r.Limits = []window.Limit{of(longest[2], 1000)} }, false},
+		"exact":       {func(r *Rule) { r.SyncRate = 0 }, false},
+		"local":       {func(r *Rule) { r.SyncRate = -1 }, false},
+		"costs later": {func(r *Rule) { r.CostsLater = true }, false},
+		"marks":       {func(r *Rule) { r.Marks = true }, false},
+		"rejected":    {func(r *Rule) { r.CountRejected = true }, false},
+		"variants":    {func(r *Rule) { r.Widest = r.Limits }, false},
+	} {
+		r := Rule{Rule: counter.Rule{Limits: []window.Limit{fixed(1000)}}, SyncRate: second}
+		if test.change(&r); r.mayAdvance() != test.want {
+			t.Errorf("%s: got %t", name, !test.want)
+		}
+	}
+}

@@ -1,0 +1,549 @@
+package memory
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+var advanceRuns = flag.Int("advance-runs", 1000, "random runs of TestAdvance")
+
+// TestAdvance has senders advance all hits that they may, of a few keys, while their pushes and the
+// answers to them are lost, doubled and late in any order, and senders die. Whatever happens, no more
+// passes than the limit: hits that were advanced, counted or not, and hits that were granted. If no sender
+// has died, all of the limit passes in the end.
+func TestAdvance(t *testing.T) {
+	advanced, full := 0, 0
+	for seed := range uint64(*advanceRuns) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			m := newAdvanceModel(t, seed)
+			m.run()
+			advanced += m.advanced
+			full += m.full
+		})
+	}
+	t.Logf("%d hits were advanced, and %d limits were full in the end", advanced, full)
+	if advanced < 10**advanceRuns || full == 0 {
+		t.Errorf("%d hits were advanced, and %d limits were full in the end", advanced, full)
+	}
+}
+
+// advanceModel is senders, as simple as RATIONALE.md describes them, in front of a store.
+type advanceModel struct {
+	t              *testing.T
+	r              *rand.Rand
+	now            time.Time
+	store          *Store
+	limit          uint64
+	keys           []wire.LimitCounter
+	window         uint64 // that passed is of
+	passed         []uint64
+	senders        []*modelSender
+	pushes         []*wire.Push // on their way, or copies
+	answers        []modelAnswer
+	died           bool
+	advanced, full int
+	sent           int
+}
+
+type modelAnswer struct {
+	sender *modelSender
+	push   *wire.Push
+	answer wire.Answer
+}
+
+type modelSender struct {
+	id, sequence            uint64
+	epoch, version, divisor uint64
+	until                   int64 // when its part ends
+	near                    map[uint32]bool
+	limits                  map[uint64]bool
+	without                 uint64
+	unsent                  []uint64                // by key
+	of                      uint64                  // the window of those that are unsent
+	out                     map[uint64]*modelPushed // by sequence
+	all                     map[uint64]*wire.Push   // that are not answered
+	dead                    bool
+}
+
+type modelPushed struct{ hits []uint64 }
+
+func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
+	r := rand.New(rand.NewPCG(seed, 33))
+	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_260, 0).Add(time.Duration(r.Int64N(int64(time.Minute))))}
+	m.store = New(Options{Now: func() time.Time { return m.now }})
+	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
+	kind := []window.Kind{window.FixedWindow, window.SlidingWindow}[r.IntN(2)]
+	width := uint64(24 * 3600 * 1000)
+	if kind == window.FixedWindow && r.IntN(2) == 0 {
+		width = 60_000 // so short that windows begin anew
+	}
+	for i := range 1 + r.IntN(3) {
+		m.keys = append(m.keys, wire.LimitCounter{ID: wire.ID{byte(i + 1), byte(seed)}, Kind: uint8(kind), WidthMillis: width})
+	}
+	m.window = m.number()
+	m.passed = make([]uint64, len(m.keys))
+	for range 2 + r.IntN(30) {
+		m.begin()
+	}
+	return m
+}
+
+func (m *advanceModel) begin() {
+	m.senders = append(m.senders, &modelSender{
+		id: m.r.Uint64(), near: map[uint32]bool{}, limits: map[uint64]bool{}, unsent: make([]uint64, len(m.keys)), out: map[uint64]*modelPushed{}, all: map[uint64]*wire.Push{},
+	})
+}
+
+func (s *modelSender) drop() {
+	s.epoch, s.version, s.divisor = 0, 0, 0
+	clear(s.near)
+	clear(s.limits)
+}
+
+// held is the number of hits of a key that a sender has advanced and does not know to be counted.
+func (s *modelSender) held(key int) (hits uint64) {
+	for _, p := range s.out {
+		hits += p.hits[key]
+	}
+	return hits + s.unsent[key]
+}
+
+// number is that of the window of now.
+func (m *advanceModel) number() uint64 { return uint64(m.now.UnixMilli()) / m.keys[0].WidthMillis }
+
+// wait lets time pass. Hits of the window before do not count in the next.
+func (m *advanceModel) wait(d time.Duration) {
+	m.now = m.now.Add(d)
+	if number := m.number(); number != m.window {
+		m.window = number
+		clear(m.passed)
+	}
+}
+
+func (m *advanceModel) run() {
+	for range 500 + m.r.IntN(1500) {
+		s := m.senders[m.r.IntN(len(m.senders))]
+		switch n := m.r.IntN(100); {
+		case n < 45:
+			m.advance(s, m.r.IntN(len(m.keys)))
+		case n < 60:
+			m.push(s)
+		case n < 80:
+			m.arrive(m.r.IntN(12) != 0)
+		case n < 97:
+			m.hear(m.r.IntN(12) != 0)
+		case n < 98 && m.r.IntN(4) == 0:
+			s.drop()
+		case n < 99 && m.r.IntN(5) == 0:
+			s.dead, m.died = true, true
+			m.begin()
+		default:
+			m.wait(time.Duration(m.r.Int64N(int64(time.Second))))
+			if m.r.IntN(20) == 0 {
+				m.wait(time.Duration(m.r.Int64N(int64(20 * time.Second))))
+			}
+		}
+	}
+	m.end()
+}
+
+// advance lets a hit pass, if it may.
+func (m *advanceModel) advance(s *modelSender, key int) {
+	c := m.keys[key]
+	name := c.NearLimit(m.limit)
+	if s.of != m.window && m.settles(s) {
+		s.of = m.window
+	}
+	for range 1 + m.r.IntN(8) {
+		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[name] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+			return
+		}
+		s.unsent[key]++
+		m.advanced++
+		m.pass(key, 1)
+	}
+}
+
+// settles reports whether a sender has nothing to push.
+func (m *advanceModel) settles(s *modelSender) bool {
+	for _, hits := range s.unsent {
+		if hits > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *advanceModel) pass(key int, hits uint64) {
+	if m.passed[key] += hits; m.passed[key] > m.limit {
+		m.t.Fatalf("%d hits of key %d have passed, of a limit of %d", m.passed[key], key, m.limit)
+	}
+}
+
+// push has a sender push what it has advanced, and ask for hits.
+func (m *advanceModel) push(s *modelSender) {
+	if s.dead {
+		return
+	}
+	s.sequence++
+	p := &wire.Push{
+		Namespace: "default", Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
+		Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Wants: m.r.IntN(5) != 0},
+	}
+	if s.divisor == 0 {
+		s.without = s.sequence
+	}
+	for sequence := range s.all {
+		p.Floor = min(p.Floor, sequence)
+	}
+	settled, whole := len(s.out) == 0, m.r.IntN(4) != 0
+	pushed := &modelPushed{hits: make([]uint64, len(m.keys))}
+	for i, hits := range s.unsent {
+		if hits == 0 {
+			continue
+		}
+		if !whole {
+			settled = false
+			continue
+		}
+		pushed.hits[i], s.unsent[i] = hits, 0
+		p.Items = append(p.Items, m.item(i, s.of, hits))
+	}
+	if p.Advance.Settled = settled; len(p.Items) > 0 {
+		s.out[s.sequence] = pushed
+	}
+	if m.r.IntN(2) == 0 {
+		most := m.limit / 8
+		if m.r.IntN(20) == 0 {
+			most = m.limit
+		}
+		p.Takes = append(p.Takes, m.take(m.r.IntN(len(m.keys)), 1+m.r.Uint64N(1+m.r.Uint64N(most))))
+	}
+	s.all[s.sequence] = p
+	m.pushes = append(m.pushes, p)
+}
+
+func (m *advanceModel) item(key int, number, hits uint64) wire.Item {
+	return wire.Item{LimitCounter: m.keys[key], Newest: number, Hits: []int64{int64(hits)}}
+}
+
+func (m *advanceModel) take(key int, most uint64) wire.Take {
+	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: 7}}}
+}
+
+// arrive has a push arrive that is on its way, or a copy of it.
+func (m *advanceModel) arrive(last bool) {
+	if len(m.pushes) == 0 {
+		return
+	}
+	i := m.r.IntN(len(m.pushes))
+	p := m.pushes[i]
+	if last {
+		m.pushes = append(m.pushes[:i], m.pushes[i+1:]...)
+	}
+	out, err := m.store.Push(context.Background(), p, uint64(len(m.senders)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if !out.Duplicate {
+		for i := range out.Answer.Grants {
+			m.pass(int(p.Takes[i].Rooms[0].ID[0])-1, out.Answer.Grants[i].Units) // whoever uses them
+		}
+	}
+	for _, s := range m.senders {
+		if s.id == p.Sender {
+			m.answers = append(m.answers, modelAnswer{s, p, out.Answer})
+		}
+	}
+}
+
+// hear has a sender hear an answer, or it is lost.
+func (m *advanceModel) hear(comes bool) {
+	if len(m.answers) == 0 {
+		return
+	}
+	i := m.r.IntN(len(m.answers))
+	a := m.answers[i]
+	m.answers = append(m.answers[:i], m.answers[i+1:]...)
+	s, n := a.sender, &a.answer.Near
+	if s.dead {
+		return
+	}
+	if s.all[a.push.Sequence] == nil {
+		return // it was answered before
+	}
+	if !comes {
+		m.pushes = append(m.pushes, a.push) // it is sent again
+		return
+	}
+	delete(s.all, a.push.Sequence)
+	defer delete(s.out, a.push.Sequence)
+	if s.divisor == 0 && a.push.Sequence < s.without {
+		return
+	}
+	switch {
+	case n.Whole && (s.divisor == 0 || n.Version >= s.version):
+		clear(s.near)
+		clear(s.limits)
+	case n.Whole || n.Epoch != s.epoch:
+		n.Limits, n.Keys = nil, nil
+		if s.version < n.Version {
+			s.drop()
+			return
+		}
+		n.Epoch = s.epoch
+	}
+	s.epoch, s.version, s.until = n.Epoch, max(s.version, n.Version), int64(a.answer.NowNanos)+wire.PartLife
+	n.EachLimit(func(limit uint64) { s.limits[limit] = true })
+	n.EachKey(func(key uint32) { s.near[key] = true })
+	if s.divisor = max(s.divisor, n.Divisor); n.Divisor == 0 {
+		s.drop()
+	}
+}
+
+// end has all arrive. Then all of each limit can be had, or all but what the dead may have advanced.
+func (m *advanceModel) end() {
+	for range 6 {
+		for _, s := range m.senders {
+			for _, p := range s.all {
+				m.pushes = append(m.pushes, p)
+			}
+			m.push(s)
+		}
+		for len(m.pushes) > 0 {
+			m.arrive(true)
+		}
+		for len(m.answers) > 0 {
+			m.hear(true)
+		}
+		m.wait(time.Second)
+	}
+	p := &wire.Push{Namespace: "default", Sender: 1, Sequence: 1, Floor: 1}
+	for key := range m.keys {
+		for refused := 0; m.passed[key] < m.limit && refused < 3; {
+			p.Takes = []wire.Take{m.take(key, 1)}
+			p.Takes[0].Lease = false
+			out, err := m.store.Push(context.Background(), p, 1)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			if out.Answer.Grants[0].Units == 0 {
+				refused++
+				m.settleAll()
+			} else {
+				m.pass(key, 1)
+			}
+			p.Sequence, p.Floor = p.Sequence+1, p.Floor+1
+		}
+		if m.passed[key] == m.limit {
+			m.full++
+		} else if !m.died {
+			m.t.Fatalf("%d hits of key %d have passed in the end, want all of %d", m.passed[key], key, m.limit)
+		}
+	}
+}
+
+// settleAll has all senders hear what is new, twice.
+func (m *advanceModel) settleAll() {
+	for range 3 {
+		for _, s := range m.senders {
+			if s.dead {
+				continue
+			}
+			s.sequence++
+			p := &wire.Push{
+				Namespace: "default", Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
+				Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Settled: len(s.out) == 0},
+			}
+			for i, hits := range s.unsent {
+				if hits > 0 {
+					p.Items = append(p.Items, m.item(i, s.of, hits))
+					s.unsent[i] = 0
+				}
+			}
+			if s.divisor == 0 {
+				s.without = s.sequence
+			}
+			s.all[s.sequence] = p
+			m.pushes = append(m.pushes, p)
+		}
+		for len(m.pushes) > 0 {
+			m.arrive(true)
+		}
+		for len(m.answers) > 0 {
+			m.hear(true)
+		}
+	}
+}
+
+// A limit with too many near keys leaves the list. All of it can be had again when those who had a part
+// know that.
+func TestTooManyNearKeys(t *testing.T) {
+	now := time.Unix(1_767_571_260, 0)
+	s := New(Options{Now: func() time.Time { return now }})
+	counter := func(key int) wire.LimitCounter {
+		return wire.LimitCounter{ID: wire.ID{byte(key), byte(key >> 8), 1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600_000}
+	}
+	sequence := uint64(0)
+	push := func(sender uint64, change func(p *wire.Push)) wire.Answer {
+		t.Helper()
+		sequence++
+		p := &wire.Push{Namespace: "default", Sender: sender, Sequence: sequence, Floor: sequence}
+		change(p)
+		out, err := s.Push(context.Background(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Answer
+	}
+	take := func(key int, most uint64) wire.Take {
+		return wire.Take{Least: most, Most: most, Rooms: []wire.Room{{LimitCounter: counter(key), Limit: 1000, Cost: 1, Tag: 7}}}
+	}
+	word := wire.Advance{Told: true, Wants: true, Settled: true}
+	var near wire.Near
+	for range 2 { // the first one has the limit listed
+		near = push(1, func(p *wire.Push) { p.Advance, p.Takes = word, []wire.Take{take(9999, 1)} }).Near
+		word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
+	}
+	near = push(1, func(p *wire.Push) { p.Advance = word }).Near
+	if word.Epoch, word.Version = near.Epoch, near.Version; near.Divisor == 0 || len(s.fleets["default"].limits) != 1 || !s.fleets["default"].limits[0].listed {
+		t.Fatalf("the sender has no part: %+v", near)
+	}
+	for key := 0; key <= wire.MaxNearKeys; key += 512 {
+		push(2, func(p *wire.Push) {
+			for i := range 512 {
+				p.Items = append(p.Items, wire.Item{LimitCounter: counter(key + i), Newest: uint64(now.UnixMilli()) / 3600_000, Hits: []int64{500}})
+			}
+		})
+	}
+	if l := s.fleets["default"].limits[0]; l.listed || l.unlisted == 0 {
+		t.Fatalf("the limit is listed, with %d keys", len(l.near))
+	}
+	if got := push(3, func(p *wire.Push) { p.Takes = []wire.Take{take(60_000, 1000)} }).Grants[0].Units; got != 0 {
+		t.Errorf("got %d hits which the sender may have advanced", got)
+	}
+	near = push(1, func(p *wire.Push) { p.Advance = word }).Near
+	if !near.Whole || len(near.Limits) != 0 {
+		t.Fatalf("the sender hears %+v", near)
+	}
+	word.Epoch, word.Version = near.Epoch, near.Version
+	push(1, func(p *wire.Push) { p.Advance = word })
+	if got := push(3, func(p *wire.Push) { p.Takes = []wire.Take{take(60_000, 1000)} }).Grants[0].Units; got != 1000 {
+		t.Errorf("got %d hits of 1,000", got)
+	}
+	now = now.Add(2 * time.Minute) // it is looked at again, and still has too many near keys
+	for range 200 {
+		push(1, func(p *wire.Push) { p.Advance = word })
+	}
+	if l := s.fleets["default"].limits[0]; l.listed {
+		t.Errorf("the limit is listed again, with %d keys", len(l.near))
+	}
+}
+
+// The store grants nobody the hits that a silent sender may have advanced. Senders that are refused hear that it is used, or
+// they would ask for each request; and a window that begins after the part's end lacks nothing.
+func TestSilentSenders(t *testing.T) {
+	for name, kind := range map[string]window.Kind{"fixed": window.FixedWindow, "sliding": window.SlidingWindow} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1_767_571_260, 0) // a minute's start
+			s := New(Options{Now: func() time.Time { return now }})
+			counter := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(kind), WidthMillis: 60_000}
+			const limit = 1000
+			push := func(sender, sequence uint64, advance wire.Advance, takes ...wire.Take) wire.Answer {
+				t.Helper()
+				out, err := s.Push(context.Background(), &wire.Push{
+					Namespace: "default", Sender: sender, Sequence: sequence, Floor: sequence, Advance: advance, Takes: takes,
+				}, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out.Answer
+			}
+			take := func(least, most uint64) wire.Take {
+				return wire.Take{Least: least, Most: most, Rooms: []wire.Room{{LimitCounter: counter, Limit: limit, Cost: 1, Tag: 7}}}
+			}
+			elsewhere := take(1, 1)
+			elsewhere.Rooms[0].ID = wire.ID{2}
+			other := uint64(0)
+			ask := func(least, most uint64) (units, used uint64) {
+				t.Helper()
+				other++
+				g := push(2, other, wire.Advance{}, take(least, most)).Grants[0]
+				return g.Units, g.Totals[0].Hits[0]
+			}
+			word := wire.Advance{Told: true, Wants: true, Settled: true}
+			for sequence := range uint64(3) {
+				near := push(1, sequence+1, word, elsewhere).Near
+				word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
+			}
+			part := wire.MostAdvanced(limit, word.Divisor)
+			if part == 0 || !s.fleets["default"].limits[0].listed {
+				t.Fatal("the sender has no part")
+			}
+
+			// While it is not known to be silent, others hear what is counted: they may get the rest soon.
+			if units, _ := ask(1, limit); units != limit-part {
+				t.Fatalf("got %d hits, want all of %d but %d", units, limit, part)
+			}
+			if units, used := ask(1, 1); units != 0 || used != limit-part {
+				t.Errorf("a live sender: got %d hits, and %d are used, want %d", units, used, limit-part)
+			}
+			now = now.Add(9 * time.Second)
+			push(1, 3, word, elsewhere) // the last one again: its answer prolongs the part
+			now = now.Add(9 * time.Second)
+			if units, used := ask(1, 1); units != 0 || used != limit-part {
+				t.Errorf("a push that came again: got %d hits, and %d are used, want %d", units, used, limit-part)
+			}
+			now = now.Add(9 * time.Second)
+			push(3, 1, wire.Advance{Told: true})
+			want := uint64(limit)
+			if kind == window.SlidingWindow {
+				want -= part // each hit that is back is asked for
+			}
+			if units, used := ask(1, 1); units != 0 || used != want {
+				t.Errorf("a silent sender: got %d hits, and %d are used, want %d", units, used, want)
+			}
+			if units, used := ask(part+1, part+1); units != 0 || used != want {
+				t.Errorf("more than what is left: got %d hits, and %d are used, want %d", units, used, want)
+			}
+
+			// Its hits may count in the window of the part's end, and with a sliding window in the next.
+			now = now.Add(35 * time.Second)
+			if units, _ := ask(1, limit); kind == window.FixedWindow && units != limit {
+				t.Errorf("got %d hits of the next window, want all %d", units, limit)
+			}
+			for i, want := range []bool{kind == window.SlidingWindow, false} {
+				_, silent := s.fleets["default"].keptBack(&take(1, limit).Rooms[0], limit, limit, uint64(now.UnixNano()))
+				if got := silent != 0; got != want {
+					t.Errorf("%d windows later: %d hits are kept back", i+1, silent)
+				}
+				now = now.Add(time.Minute)
+			}
+		})
+	}
+}
+
+// A part that begins shortly before a window's end may have hits in the next.
+func TestSilentSendersOfTheWindowBefore(t *testing.T) {
+	p := part{answered: uint64(time.Unix(1_767_571_260, 0).Add(50 * time.Second).UnixNano())}
+	for _, test := range []struct {
+		kind  window.Kind
+		after time.Duration
+		want  bool
+	}{
+		{window.FixedWindow, 69 * time.Second, true}, {window.FixedWindow, 70 * time.Second, false},
+		{window.SlidingWindow, 129 * time.Second, true}, {window.SlidingWindow, 130 * time.Second, false},
+	} {
+		of := wire.LimitCounter{Kind: uint8(test.kind), WidthMillis: 60_000}
+		if got := p.owes(&of, p.answered+uint64(test.after)); got != test.want {
+			t.Errorf("%v after %v: got %t", test.kind, test.after, got)
+		}
+	}
+}

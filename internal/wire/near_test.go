@@ -1,0 +1,124 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"weir/window"
+)
+
+// advancingPush tells of advanced hits.
+func advancingPush() *Push {
+	p := examplePush()
+	p.Advance = Advance{Told: true, Epoch: 7, Version: 300, Divisor: 20, Wants: true}
+	for i := range p.Takes {
+		for j := range p.Takes[i].Rooms {
+			p.Takes[i].Rooms[j].Tag = uint16(5 + j)
+		}
+	}
+	return p
+}
+
+// nearAnswer tells of near keys.
+func nearAnswer() *Answer {
+	a := exampleAnswer()
+	a.Near = Near{Told: true, Epoch: 1 << 63, Version: 301, Divisor: 24}
+	a.Near.AddLimit(1 << 40)
+	a.Near.AddKey(9)
+	a.Near.AddKey(1 << 31)
+	return a
+}
+
+// A push comes back as it was, and a sender can say at last that it settles what was advanced.
+func TestAdvanceOnTheWire(t *testing.T) {
+	t.Parallel()
+	want := advancingPush()
+	message := AppendPush(nil, want)
+	if got, err := DecodePush(message); err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v, want %+v", got, err, want)
+	}
+	head := len(AppendPushHeader(nil, want, 0))
+	SetSettled(message, head)
+	want.Advance.Settled = true
+	if got, err := DecodePush(message); err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v, want %+v", got, err, want)
+	}
+	if namespace, ok := PushNamespace(message); !ok || namespace != want.Namespace {
+		t.Errorf("the namespace is %q, %t", namespace, ok)
+	}
+	message[head-3] |= 4
+	if _, err := DecodePush(message); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "known flags") {
+		t.Errorf("an unknown flag: got %v", err)
+	}
+	// Without a word on that, the format is the one before.
+	want.Advance = Advance{}
+	if old := AppendPush(nil, want); old[0] != pushVersion {
+		t.Errorf("a push of format %x", old[0])
+	}
+}
+
+// An answer comes back as it was, whole lists and largest lists included.
+func TestNearOnTheWire(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []bool{false, true} {
+		want := nearAnswer()
+		if want.Near.Whole = whole; whole {
+			want.Near.Limits, want.Near.Keys = make([]byte, 8*MaxNearLimits), make([]byte, 4*MaxNearKeys)
+		}
+		message := AppendAnswer(nil, want)
+		got, err := DecodeAnswer(message)
+		if err != nil || !reflect.DeepEqual(got.Near, want.Near) || !bytes.Equal(AppendAnswer(nil, got), message) {
+			t.Fatalf("got %+v, %v, want %+v", got, err, want)
+		}
+		if size := len(message) - len(AppendAnswer(nil, exampleAnswer())); size > MaxNear {
+			t.Errorf("the list adds %d bytes, want at most %d", size, MaxNear)
+		}
+	}
+	for _, longer := range []Near{
+		{Told: true, Limits: make([]byte, 8*(MaxNearLimits+1))}, {Told: true, Keys: make([]byte, 4*(MaxNearKeys+1))},
+	} {
+		if _, err := DecodeAnswer(AppendAnswer(nil, &Answer{Near: longer})); !errors.Is(err, ErrMalformed) {
+			t.Errorf("a list that is too long: got %v", err)
+		}
+	}
+}
+
+// The parts of all senders leave room for each other, and for a key that is not near.
+func TestMostAdvanced(t *testing.T) {
+	t.Parallel()
+	for limit := range uint64(5000) {
+		for _, divisor := range []uint64{1, 2, 16, 17, 300, 4096} {
+			if all := MostAdvanced(limit, divisor) * divisor; NearFrom(limit)+all > max(limit, 1) {
+				t.Fatalf("limit %d, divisor %d: near from %d on, and all senders advance %d", limit, divisor, NearFrom(limit), all)
+			}
+		}
+	}
+	if MostAdvanced(MaxHits, 1) != MaxAdvance || MostAdvanced(1000, 0) != 0 {
+		t.Error("a sender advances too many, or advances some without a part")
+	}
+}
+
+// Limits and keys have names of their own.
+func TestNearNames(t *testing.T) {
+	t.Parallel()
+	seen := map[uint64]bool{}
+	for _, c := range []LimitCounter{
+		{Kind: uint8(window.FixedWindow), WidthMillis: 1000}, {Kind: uint8(window.SlidingWindow), WidthMillis: 1000},
+		{Kind: uint8(window.FixedWindow), WidthMillis: 1001}, {Kind: uint8(window.FixedWindow), WidthMillis: 1000, Ordinal: 1},
+	} {
+		for limit := range uint64(100) {
+			if name := c.NearLimit(limit); seen[name] {
+				t.Fatalf("%+v, limit %d: its name is another limit's", c, limit)
+			} else {
+				seen[name] = true
+			}
+		}
+	}
+	a, b := ID{1}, ID{2}
+	if NearKey(a, 5) == NearKey(b, 5) || NearKey(a, 5) == NearKey(a, 6) || NearKey(a, 5) != NearKey(a, 5) {
+		t.Error("keys are not told apart")
+	}
+}
