@@ -138,6 +138,12 @@ type Rule struct {
 	Shared bool    `json:"shared"`
 	Varies bool    `json:"varies"`
 	Limits []Limit `json:"limits"`
+	// Key names the parts of a request that make the key.
+	Key []string `json:"key,omitempty"`
+	// Full says what becomes of requests without room, unless they are refused: "mark" or "delay".
+	Full string `json:"full,omitempty"`
+	// Costly says that a request may take more than one hit.
+	Costly bool `json:"costly,omitempty"`
 }
 
 // Limit is a limit of it.
@@ -295,6 +301,7 @@ func (v *View) Handler(address string) http.Handler {
 		answer(w, map[string]any{"live": "run", "traffic": v.busy()})
 	})
 	mux.HandleFunc("GET /live/events", v.events)
+	mux.HandleFunc("GET /live/why", v.why)
 	mux.HandleFunc("POST /live/load", change(v.traffic.set))
 	mux.HandleFunc("POST /live/burst", change(func(b struct {
 		Requests int `json:"requests"`
@@ -484,6 +491,15 @@ func (v *View) setup() Setup {
 		told := Rule{Name: r.Name, Shadow: r.Shadow, Shared: r.SyncRate >= 0, Varies: r.Varies()}
 		for j := range r.Limits {
 			told.Limits = append(told.Limits, limitOf(&r.Limits[j]))
+		}
+		for j := range r.Key {
+			told.Key = append(told.Key, partOf(&r.Key[j]))
+		}
+		switch told.Costly = costly(r); {
+		case r.Marks:
+			told.Full = "mark"
+		case r.Delay > 0:
+			told.Full = "delay"
 		}
 		s.Rules = append(s.Rules, told)
 	}
