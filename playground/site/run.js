@@ -1,6 +1,7 @@
 import { Curve, Events, Rule, Series, Table, byID, card, count, duration, keyName, rate, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
+import { Why } from "./why.js";
 import { words } from "./words.js";
 
 // figures are those of a node.
@@ -52,6 +53,7 @@ export class Run {
     byID("load-node").replaceChildren(byID("load-node").options[0]);
     this.events = new Events();
     this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
+    this.why = new Why(setup);
     this.many = setup.rules.length > fewRules ? new Rules(byID("rules"), (open) => this.choose(open)) : undefined;
     this.totals = setup.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
     this.eachNode(setup.nodes.length <= fewNodes && !this.many);
@@ -71,6 +73,7 @@ export class Run {
     this.curves.forEach((limits, i) => limits.forEach((curve) => {
       curve.element.hidden = !open.has(this.fixed.rules[i].name);
     }));
+    this.why.opened(open);
     if (this.stands) this.state(this.stands);
   }
 
@@ -211,9 +214,14 @@ export class Run {
       const inForce = rule.name === watched.rule && j === 0 ? watched.limit : limit.limit;
       curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
-    const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
-      [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));
-    this.keys.show(rows.sort((a, b) => b[2] - a[2]).slice(0, 10), looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.");
+    const hot = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) => ({ rule: rule.rule, key })))
+      .sort((a, b) => b.key.hits_per_second - a.key.hits_per_second).slice(0, 10);
+    const rows = hot.map(({ rule, key }) =>
+      [keyName(key) || "(empty)", rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]);
+    const none = looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.";
+    this.keys.show(rows, none, (i) => this.why.choose(hot[i].rule, hot[i].key));
+    byID("why").hidden = !state.backend || this.why.rules.length === 0;
+    this.why.again(state);
     byID("do-backend").hidden = !state.backend;
     byID("do-limit").hidden = !watched.changeable;
     say(byID("away"), faults.away ? "Start the backend" : "Stop the backend");
