@@ -154,7 +154,7 @@ export class Why {
 // calendars.
 function title(limit, configured) {
   if (limit.algorithm === "in_flight") return `${most(limit)} in flight`;
-  return `${most(limit)} in ${duration(configured?.window_ms ?? limit.width_ms)}, ${limit.algorithm}`;
+  return `${most(limit)} in ${duration(configured?.window_ms ?? limit.width_ms)} (${limit.algorithm.replaceAll("_", " ")})`;
 }
 
 const most = ({ limit, burst }) => (limit === undefined ? "a limit" : count(burst || limit));
