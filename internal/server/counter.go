@@ -176,8 +176,8 @@ func counterOf(id wire.ID, l *window.Limit, now int64) wire.LimitCounter {
 	return wire.LimitCounter{ID: id, Kind: uint8(l.Kind), WidthMillis: uint64(l.WidthAt(now) / window.MinWidth), Precision: uint64(l.Precision), Ordinal: l.Ordinal}
 }
 
-// CalendarAt is which of a rule's limits this one is if that is of a calendar, else -1. The backend knows
-// no calendars: it has the window's hits in one of a width of its own.
+// CalendarAt returns the index of the limit of a calendar that the answer tells of, -1 if there is none.
+// The backend knows no calendars: it has the hits of a month in a window of a width of its own.
 func (l *CounterLimit) CalendarAt(limits []window.Limit, now int64) int {
 	return slices.IndexFunc(limits, func(of window.Limit) bool {
 		return of.Calendar != nil && of.Ordinal == l.Ordinal && uint64(of.WidthAt(now)/window.MinWidth) == l.WidthMS
