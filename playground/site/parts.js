@@ -223,6 +223,20 @@ export function keyName(key) {
   return key.values.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ");
 }
 
+// keyFields puts a field into an element for each part of a key.
+export function keyFields(parent, parts, values = []) {
+  parent.replaceChildren(...parts.map((part, i) => {
+    const field = document.createElement("div");
+    field.className = "field";
+    const label = field.appendChild(document.createElement("label"));
+    const input = field.appendChild(document.createElement("input"));
+    Object.assign(input, { type: "text", id: `${parent.id}-${i}`, spellcheck: false, autocapitalize: "none", value: values[i] ?? "" });
+    label.htmlFor = input.id;
+    label.textContent = part;
+    return field;
+  }));
+}
+
 // ruleName is a rule as people know it.
 export const ruleName = (name, shadow) => (shadow ? `${name} (shadow)` : name);
 

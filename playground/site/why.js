@@ -1,4 +1,4 @@
-import { Table, byID, count, duration, say } from "./parts.js";
+import { Table, byID, count, duration, keyFields, say } from "./parts.js";
 
 // So often the page asks again, in milliseconds.
 const often = 1000;
@@ -34,22 +34,10 @@ export class Why {
   }
 
   // fields has a field for each part of the key of the rule that is chosen.
-  fields(values = []) {
+  fields(values) {
     const rule = this.rules.find(({ name }) => name === byID("why-rule").value);
-    byID("why-key").replaceChildren(...(rule?.key ?? []).map((part, i) => {
-      const field = document.createElement("div");
-      field.className = "field";
-      const label = field.appendChild(document.createElement("label"));
-      const input = field.appendChild(document.createElement("input"));
-      input.type = "text";
-      input.id = `why-key-${i}`;
-      input.spellcheck = false;
-      input.autocapitalize = "none";
-      input.value = values[i] ?? (part.startsWith("literal ") ? part.slice("literal ".length) : "");
-      label.htmlFor = input.id;
-      label.textContent = part;
-      return field;
-    }));
+    const parts = rule?.key ?? [];
+    keyFields(byID("why-key"), parts, values ?? parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
   }
 
   // rule puts a rule into the form.
