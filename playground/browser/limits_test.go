@@ -69,7 +69,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.click("#why form button")
 	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override holds: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
 
-	// What can't be is not sent, or is told of.
+	// A number that can't be is not sent, or is told of.
 	enter("new-limit", "-5")
 	p.click("#set-limit")
 	if valid := value[bool](p, `document.getElementById("new-limit").validity.valid`); valid {
