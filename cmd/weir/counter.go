@@ -16,8 +16,8 @@ import (
 
 	"weir/config"
 	"weir/internal/calendar"
-	"weir/internal/clientip"
 	"weir/internal/counter"
+	"weir/internal/named"
 	"weir/internal/server"
 	"weir/window"
 )
@@ -119,7 +119,7 @@ func (c *counterCommand) find(env environment) error {
 	if err != nil {
 		return err
 	}
-	hashed := c.key
+	var selectors []config.Selector
 	if c.config != "" {
 		rule, parsed, err := configuredRule(c.config, c.namespace, c.rule, env)
 		if err == nil {
@@ -131,14 +131,7 @@ func (c *counterCommand) find(env environment) error {
 		if secret == "" {
 			secret = parsed.Backend.KeySecret
 		}
-		hashed = slices.Clone(c.key)
-		for i := range rule.Key {
-			if s := &rule.Key[i]; s.Kind == config.SelectClientIP {
-				var network [16]byte
-				hashed[i] = string(clientip.Network([]byte(hashed[i]), s.IPv4Prefix, s.IPv6Prefix, &network))
-			}
-		}
-		c.limits = rule.Limits
+		selectors, c.limits = rule.Key, rule.Limits
 		for _, o := range rule.Overrides.Keys {
 			if slices.Equal(o.Key, c.key) {
 				c.limits, c.listed = o.Limits, true
@@ -148,12 +141,8 @@ func (c *counterCommand) find(env environment) error {
 	if secret != "" && len(secret) < config.MinKeySecret {
 		return fmt.Errorf("%w: --key-secret: want %d characters or more", errUsage, config.MinKeySecret)
 	}
-	name := counter.AppendPart(nil, c.rule)
-	for _, value := range hashed {
-		name = counter.AppendPart(name, value)
-	}
 	identities := counter.NewIdentities(secret)
-	id := identities.Of(name)
+	id := named.Identity(&identities, c.rule, selectors, c.key)
 	c.id = hex.EncodeToString(id[:])
 	return nil
 }
@@ -169,30 +158,8 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 	if err := c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found); err != nil {
 		return found, err
 	}
-	for i := range found.Limits {
-		l := &found.Limits[i]
-		at := c.calendarOf(l, now)
-		if at < 0 {
-			continue
-		}
-		if ends := (c.limits[at].Calendar.At(now).End - now) / window.MinWidth; l.ResetMS != nil {
-			l.ResetMS = &ends
-		}
-		if o := found.Override; o != nil && at < len(o.Limits) {
-			most := o.Limits[at].Limit
-			left := most - min(most, l.Used)
-			l.Limit, l.Left = &most, &left
-		}
-	}
+	found.Date(c.limits, now)
 	return found, nil
-}
-
-// calendarOf is which configured limit of a calendar an answer tells of, -1 if it is none. The backend
-// knows no calendars: it has the window's hits in one of a width of its own.
-func (c *counterCommand) calendarOf(found *server.CounterLimit, now int64) int {
-	return slices.IndexFunc(c.limits, func(l window.Limit) bool {
-		return l.Calendar != nil && l.Ordinal == found.Ordinal && uint64(l.WidthAt(now)/window.MinWidth) == found.WidthMS
-	})
 }
 
 // get is weir counter get.
@@ -261,6 +228,9 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 // inFlight is the algorithm whose hits are places that requests hold.
 var inFlight = window.Shape{Kind: window.InFlight}.Name()
 
+// block is how a key is told that stays refused.
+var block = window.Shape{Kind: window.Block}.Name()
+
 // show prints a counter, a limit a line, and what to say if nothing is used.
 func (c *counterCommand) show(found *server.Counter, unused string) {
 	used, known := false, true
@@ -268,7 +238,7 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		l := &found.Limits[i]
 		used = used || l.Used > 0
 		span := fmt.Sprint(config.Duration(l.WidthMS) * config.Millisecond)
-		if at := c.calendarOf(l, time.Now().UnixNano()); at >= 0 {
+		if at := l.CalendarAt(c.limits, time.Now().UnixNano()); at >= 0 {
 			span = "a " + calendar.Periods[slices.Index(calendar.Lengths[:], c.limits[at].Width)]
 		}
 		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "))
@@ -278,7 +248,9 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			fmt.Fprint(c.out, " of ", span)
 		}
 		fmt.Fprint(c.out, ": ")
-		if l.Limit == nil {
+		if l.Algorithm == block {
+			fmt.Fprint(c.out, "refused whatever room there is")
+		} else if l.Limit == nil {
 			known = false
 			fmt.Fprintf(c.out, "%d used", l.Used)
 		} else {

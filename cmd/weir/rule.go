@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 
 	"weir/config"
+	"weir/internal/named"
 	"weir/internal/server"
 )
 
@@ -38,16 +38,8 @@ func configuredRule(file, namespace, name string, env environment) (*config.Rule
 
 // checkKey tells what is wrong with the values of a rule's key. Errors wrap [errUsage].
 func checkKey(rule *config.Rule, key []string) error {
-	if len(rule.Key) != len(key) {
-		return fmt.Errorf("%w: want %d values for the key of %s, got %d", errUsage, len(rule.Key), rule.Name, len(key))
-	}
-	for i := range rule.Key {
-		if rule.Key[i].Kind != config.SelectClientIP {
-			continue
-		}
-		if _, err := netip.ParseAddr(key[i]); err != nil {
-			return fmt.Errorf("%w: want an address for value %d of the key of %s, got %.80q", errUsage, i+1, rule.Name, key[i])
-		}
+	if err := named.Check(rule, key); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return nil
 }

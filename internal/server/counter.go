@@ -53,6 +53,9 @@ type CounterLimit struct {
 	Limit *uint64 `json:"limit,omitempty"`
 	Burst uint64  `json:"burst,omitempty"`
 	Left  *uint64 `json:"left,omitempty"`
+	// NextMS is in how many milliseconds there is room for another hit than those that are left, if
+	// nobody asks meanwhile. It is left out where nobody has told the limit, and where no waiting helps.
+	NextMS *int64 `json:"next_ms,omitempty"`
 	// ResetMS is in how many milliseconds the window ends, the last hit has left, or the bucket is
 	// full. It is left out where nothing runs.
 	ResetMS *int64 `json:"reset_ms,omitempty"`
@@ -94,7 +97,7 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	id, problem := counterID(query.Get("id"))
-	asked, faulty := limitsAsked(query["limit"], id)
+	limits, faulty := limitsAsked(query["limit"])
 	if problem == "" {
 		problem = faulty
 	}
@@ -111,22 +114,40 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
+	h.json(w, CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: query.Get("rule"), Key: query["key"], Limits: limits}))
+}
+
+// CounterAsked says of which counter somebody wants to know.
+type CounterAsked struct {
+	ID wire.ID
+	// Rule and Key tell which override is the key's: see [Override]. Without a rule it has none.
+	Rule string
+	Key  []string
+	// Limits are the key's, as far as they are known. An override goes before them.
+	Limits []window.Limit
+}
+
+// CounterOf tells how a counter stands that a backend has found. Overrides are those of its namespace. The
+// limits that were asked for come first, in their order.
+func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsked) Counter {
 	counter := Counter{Limits: []CounterLimit{}, Known: found.Known}
 	for _, of := range found.Holders {
 		counter.Holders = append(counter.Holders, CounterHolder{
 			Node: fmt.Sprintf("%016x", of.Node), Places: of.Places, OldestMS: (found.NowNanos - min(found.NowNanos, of.SinceNanos)) / 1e6,
 		})
 	}
-	rule, key := query.Get("rule"), query["key"]
-	var by []wire.OverrideLimit
-	for i := range overrides.List {
-		if o := &overrides.List[i]; rule != "" && o.Rule == rule && slices.Equal(o.Values, key) {
+	var override []wire.OverrideLimit
+	for i := range overrides {
+		if o := &overrides[i]; by.Rule != "" && o.Rule == by.Rule && slices.Equal(o.Values, by.Key) {
 			of := told(o)
-			counter.Override, by = &of, slices.Clone(o.Limits)
+			counter.Override, override = &of, slices.Clone(o.Limits)
 		}
 	}
-	calendar := store.Calendar{NowNanos: found.NowNanos}
-	// Those that were asked for come first, in their order.
+	asked := make([]askedLimit, len(by.Limits))
+	for i := range by.Limits {
+		l := &by.Limits[i]
+		asked[i] = askedLimit{of: store.LimitCounter{LimitCounter: counterOf(by.ID, l, int64(found.NowNanos))}, limit: l.Max, burst: l.Burst, known: true}
+	}
 	for _, of := range found.Limits {
 		if at := slices.IndexFunc(asked, func(a askedLimit) bool { return a.of.LimitCounter == of.LimitCounter }); at >= 0 {
 			asked[at].of.Limit, asked[at].of.Windows = of.Limit, of.Windows
@@ -134,19 +155,58 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 			asked = append(asked, askedLimit{of: of, limit: of.Limit, burst: of.Limit, known: window.Kind(of.Kind).Refills()})
 		}
 	}
+	calendar := store.Calendar{NowNanos: found.NowNanos}
 	for i := range asked {
 		a := &asked[i]
 		// As nodes fit an override: its limits are for the first of the window that has none yet.
-		if at := slices.IndexFunc(by, func(l wire.OverrideLimit) bool { return l.WidthMillis == a.of.WidthMillis }); at >= 0 {
-			a.limit, a.burst, a.known = by[at].Max, by[at].Burst, true
+		if at := slices.IndexFunc(override, func(l wire.OverrideLimit) bool { return l.WidthMillis == a.of.WidthMillis }); at >= 0 {
+			a.limit, a.burst, a.known = override[at].Max, override[at].Burst, true
 			if a.burst == 0 {
 				a.burst = max(1, a.limit)
 			}
-			by = slices.Delete(by, at, at+1)
+			override = slices.Delete(override, at, at+1)
 		}
 		counter.Limits = append(counter.Limits, a.standing(calendar))
 	}
-	h.json(w, counter)
+	return counter
+}
+
+// counterOf is the counter of a key's limit at a time.
+func counterOf(id wire.ID, l *window.Limit, now int64) wire.LimitCounter {
+	return wire.LimitCounter{ID: id, Kind: uint8(l.Kind), WidthMillis: uint64(l.WidthAt(now) / window.MinWidth), Precision: uint64(l.Precision), Ordinal: l.Ordinal}
+}
+
+// CalendarAt returns the index of the limit of a calendar that the answer tells of, -1 if there is none.
+// The backend knows no calendars: it has the hits of a month in a window of a width of its own.
+func (l *CounterLimit) CalendarAt(limits []window.Limit, now int64) int {
+	return slices.IndexFunc(limits, func(of window.Limit) bool {
+		return of.Calendar != nil && of.Ordinal == l.Ordinal && uint64(of.WidthAt(now)/window.MinWidth) == l.WidthMS
+	})
+}
+
+// Date tells of limits of a calendar when their windows end, and what the override makes of them: the
+// backend does not know. The limits are those that were asked for.
+func (c *Counter) Date(limits []window.Limit, now int64) {
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		at := l.CalendarAt(limits, now)
+		if at < 0 {
+			continue
+		}
+		if o := c.Override; o != nil && at < len(o.Limits) {
+			most := o.Limits[at].Limit
+			left := most - min(most, l.Used)
+			l.Limit, l.Left = &most, &left
+		}
+		if l.ResetMS == nil {
+			continue
+		}
+		ends := (limits[at].Calendar.At(now).End - now) / window.MinWidth
+		l.ResetMS, l.NextMS = &ends, nil
+		if l.Limit != nil && *l.Limit > 0 {
+			l.NextMS = &ends
+		}
+	}
 }
 
 // askedLimit is a limit of a counter, as far as it is known.
@@ -168,16 +228,24 @@ func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
 		millis := (standing.Reset + 1e6 - 1) / 1e6
 		l.ResetMS = &millis
 	}
+	kind := window.Kind(a.of.Kind)
+	if kind.Blocks() {
+		l.Used = min(l.Used, 1) // nothing is used of a block
+	}
 	if a.known {
-		if l.Limit, l.Left = &a.limit, &standing.Remaining; window.Kind(a.of.Kind).Bursts() {
+		if l.Limit, l.Left = &a.limit, &standing.Remaining; kind.Bursts() {
 			l.Burst = a.burst
+		}
+		if standing.Next > 0 && !kind.Held() {
+			millis := (standing.Next + 1e6 - 1) / 1e6
+			l.NextMS = &millis
 		}
 	}
 	return l
 }
 
 // limitsAsked reads limits as ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST.
-func limitsAsked(texts []string, id wire.ID) (asked []askedLimit, problem string) {
+func limitsAsked(texts []string) (asked []window.Limit, problem string) {
 	const form = "limit: want ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST"
 	if len(texts) > wire.MaxOverrideLimits {
 		return nil, fmt.Sprintf("limit: want at most %d, got %d", wire.MaxOverrideLimits, len(texts))
@@ -196,12 +264,12 @@ func limitsAsked(texts []string, id wire.ID) (asked []askedLimit, problem string
 			numbers[i] = n
 		}
 		of := wire.LimitCounter{
-			ID: id, Kind: uint8(window.Named(parts[0])), WidthMillis: numbers[0], Precision: numbers[1], Ordinal: uint8(min(numbers[2], 255)),
+			Kind: uint8(window.Named(parts[0])), WidthMillis: numbers[0], Precision: numbers[1], Ordinal: uint8(min(numbers[2], 255)),
 		}
 		if !store.ValidCounter(of) || numbers[2] > 255 || numbers[3] > window.MaxLimit || numbers[4] > window.MaxLimit {
 			return nil, fmt.Sprintf("%s, got %.80q", form, text)
 		}
-		asked = append(asked, askedLimit{of: store.LimitCounter{LimitCounter: of}, limit: numbers[3], burst: numbers[4], known: true})
+		asked = append(asked, window.Limit{Shape: of.Shape(), Max: numbers[3], Burst: numbers[4]})
 	}
 	return asked, ""
 }

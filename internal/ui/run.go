@@ -66,12 +66,14 @@ type View struct {
 	tables  *live.Tables     // those of nodes, for take
 	ended   chan struct{}
 
+	setting sync.Mutex // held while limits are set
+
 	mu      sync.Mutex
 	moments server.History[Moment]
 	tick    chan struct{} // closed at the next moment
 	streams int
 	looked  Looked
-	limit   *uint64 // that was set
+	set     map[string]*setLimits // by the rule's name
 }
 
 // Moment tells what all nodes have done at a moment.
@@ -108,7 +110,9 @@ type State struct {
 	Sent    Sent   `json:"sent"`
 	// Watched is the rule whose keys the page's requests have.
 	Watched Watched `json:"watched"`
-	Looked  Looked  `json:"looked"`
+	// Limits are the limits that the page has set for its users, by the rule's name.
+	Limits map[string][]uint64 `json:"limits,omitempty"`
+	Looked Looked              `json:"looked"`
 }
 
 // Watched is a rule.
@@ -116,8 +120,6 @@ type Watched struct {
 	Rule string `json:"rule"`
 	// Limit is the first one, as it is in force for users of the page.
 	Limit
-	// Changeable says that its limit can be set.
-	Changeable bool `json:"changeable"`
 }
 
 // Setup has all that does not change.
@@ -138,6 +140,12 @@ type Rule struct {
 	Shared bool    `json:"shared"`
 	Varies bool    `json:"varies"`
 	Limits []Limit `json:"limits"`
+	// Key names the parts of a request that make the key.
+	Key []string `json:"key,omitempty"`
+	// Full says what becomes of requests without room, unless they are refused: "mark" or "delay".
+	Full string `json:"full,omitempty"`
+	// Costly says that a request may take more than one hit.
+	Costly bool `json:"costly,omitempty"`
 }
 
 // Limit is a limit of it.
@@ -157,7 +165,7 @@ func New(o Options) *View {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	v := &View{o: o, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	v := &View{o: o, set: map[string]*setLimits{}, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
 	v.moments.Keep = kept
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
@@ -295,6 +303,7 @@ func (v *View) Handler(address string) http.Handler {
 		answer(w, map[string]any{"live": "run", "traffic": v.busy()})
 	})
 	mux.HandleFunc("GET /live/events", v.events)
+	mux.HandleFunc("GET /live/why", v.why)
 	mux.HandleFunc("POST /live/load", change(v.traffic.set))
 	mux.HandleFunc("POST /live/burst", change(func(b struct {
 		Requests int `json:"requests"`
@@ -352,62 +361,12 @@ func (v *View) setFaults(f Faults) error {
 	return nil
 }
 
-// setLimit has the users of the page have another limit, or that of the configuration again.
-func (v *View) setLimit(asked struct {
-	Limit *uint64 `json:"limit"`
-},
-) error {
-	rule := v.traffic.rule
-	if !v.changeable() {
-		return fmt.Errorf("rule %s: its limit can't be set at run time", rule.Name)
-	}
-	// The page's own request may end sooner; what it asked for is done.
-	ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
-	defer cancel()
-	if asked.Limit == nil {
-		for user := range maxUsers {
-			if _, _, err := v.backend.UnsetOverrides(ctx, v.o.Config.Namespace, rule.Name, values(rule, user)); err != nil {
-				return fmt.Errorf("the store: %w", err)
-			}
-		}
-	} else {
-		if *asked.Limit > maxLimit {
-			return fmt.Errorf("limit: want 0 to %d, got %d", maxLimit, *asked.Limit)
-		}
-		set := make([]wire.Override, maxUsers)
-		for user := range set {
-			set[user] = wire.Override{Rule: rule.Name, Values: values(rule, user)}
-			for i, l := range rule.Limits {
-				to := wire.OverrideLimit{Max: l.Max, Burst: l.Burst, WidthMillis: uint64(l.Width / int64(time.Millisecond))}
-				if i == 0 {
-					if to.Max = *asked.Limit; l.Kind.Bursts() {
-						to.Burst = max(1, *asked.Limit)
-					}
-				}
-				set[user].Limits = append(set[user].Limits, to)
-			}
-		}
-		if _, err := v.backend.SetOverrides(ctx, v.o.Config.Namespace, set...); err != nil {
-			return fmt.Errorf("the store: %w", err)
-		}
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.limit = asked.Limit
-	return nil
-}
-
-func (v *View) changeable() bool {
-	rule := v.traffic.rule
-	return v.backend != nil && rule.SyncRate >= 0
-}
-
 func (v *View) state() State {
 	load, sent := v.traffic.told()
 	rule := v.traffic.rule
 	s := State{
 		Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
-		Watched: Watched{Rule: rule.Name, Limit: limitOf(&rule.Limits[0]), Changeable: v.changeable()},
+		Watched: Watched{Rule: rule.Name, Limit: limitOf(&rule.Limits[0])},
 	}
 	if s.Faults.Cut == nil {
 		s.Faults.Cut = []int{}
@@ -415,8 +374,17 @@ func (v *View) state() State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.Looked = v.looked
-	if v.limit != nil {
-		s.Watched.Limit.Limit = *v.limit
+	for name, set := range v.set {
+		if set.users == nil {
+			continue
+		}
+		if s.Limits == nil {
+			s.Limits = map[string][]uint64{}
+		}
+		s.Limits[name] = set.users
+		if name == rule.Name {
+			s.Watched.Limit.Limit = set.users[0]
+		}
 	}
 	return s
 }
@@ -484,6 +452,15 @@ func (v *View) setup() Setup {
 		told := Rule{Name: r.Name, Shadow: r.Shadow, Shared: r.SyncRate >= 0, Varies: r.Varies()}
 		for j := range r.Limits {
 			told.Limits = append(told.Limits, limitOf(&r.Limits[j]))
+		}
+		for j := range r.Key {
+			told.Key = append(told.Key, partOf(&r.Key[j]))
+		}
+		switch told.Costly = costly(r); {
+		case r.Marks:
+			told.Full = "mark"
+		case r.Delay > 0:
+			told.Full = "delay"
 		}
 		s.Rules = append(s.Rules, told)
 	}

@@ -114,7 +114,7 @@ func TestSetup(t *testing.T) {
 			{Name: "r", Shadow: true, Shared: true, Limits: []Limit{
 				{Limit: 5, WindowMS: 10_000, Algorithm: "sliding_log"}, {Limit: 9, WindowMS: 60_000, Algorithm: "token_bucket"},
 			}},
-			{Name: "here", Varies: true, Limits: []Limit{{Limit: 1, WindowMS: 1000, Algorithm: "fixed_window"}}},
+			{Name: "here", Varies: true, Limits: []Limit{{Limit: 1, WindowMS: 1000, Algorithm: "fixed_window"}}, Key: []string{"header x-user"}},
 		}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got\n%+v, want\n%+v", got, want)

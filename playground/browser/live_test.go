@@ -308,6 +308,10 @@ func TestLiveIsGuarded(t *testing.T) {
 		{"a name that was bound anew", "POST", "/live/burst", "evil.test", "http://evil.test", "1", http.StatusMisdirectedRequest},
 		{"a name that was bound anew, to look", "GET", "/live/events", "evil.test", "", "", http.StatusMisdirectedRequest},
 		{"a name like an address", "GET", "/live/events", "127.0.0.1.evil.test", "", "", http.StatusMisdirectedRequest},
+		{"another origin that asks why", "GET", "/live/why?rule=per-user&key=ann", "", "http://evil.test", "", http.StatusForbidden},
+		{"a name that was bound anew, to ask why", "GET", "/live/why?rule=per-user&key=ann", "evil.test", "", "", http.StatusMisdirectedRequest},
+		{"another origin's limit", "POST", "/live/limit", "", "http://evil.test", "1", http.StatusForbidden},
+		{"a limit without the header", "POST", "/live/limit", "", url, "", http.StatusForbidden},
 		{"a change by a link", "GET", "/live/burst", "", "", "1", http.StatusNotFound},
 		{"leave to send the header", "OPTIONS", "/live/burst", "", "http://evil.test", "", http.StatusForbidden},
 	} {

@@ -169,14 +169,16 @@ export class Curve {
   }
 }
 
-// Table is a table of texts.
+// Table is a table of texts. Its title is heard where there is no heading.
 export class Table {
-  constructor(parent, title, heads) {
-    const section = document.createElement("section");
-    section.className = "lane";
-    section.appendChild(document.createElement("h2")).textContent = title;
+  constructor(parent, title, heads, heard = title) {
+    const section = document.createElement(title ? "section" : "div");
+    if (title) {
+      section.className = "lane";
+      section.appendChild(document.createElement("h2")).textContent = title;
+    }
     this.table = section.appendChild(document.createElement("table"));
-    this.table.setAttribute("aria-label", title);
+    this.table.setAttribute("aria-label", heard);
     const row = this.table.createTHead().insertRow();
     for (const head of heads) {
       const cell = row.appendChild(document.createElement("th"));
@@ -189,8 +191,10 @@ export class Table {
     parent.append(section);
   }
 
-  // show shows rows, the first cell of each being its name, or what to say without any.
-  show(rows, none) {
+  // show shows rows, the first cell of each being its name, or what to say without any. If names can be
+  // chosen, chosen gets the row's number.
+  show(rows, none, chosen = undefined) {
+    this.chosen = chosen;
     while (this.body.rows.length > rows.length) this.body.deleteRow(-1);
     rows.forEach((texts, i) => {
       const row = this.body.rows[i] ?? this.body.insertRow();
@@ -199,8 +203,13 @@ export class Table {
         if (!cell) {
           cell = row.appendChild(document.createElement(j === 0 ? "th" : "td"));
           if (j === 0) cell.scope = "row";
+          if (j === 0 && chosen) {
+            const button = cell.appendChild(document.createElement("button"));
+            button.type = "button";
+            button.addEventListener("click", () => this.chosen(i));
+          }
         }
-        say(cell, text);
+        say(j === 0 && chosen ? cell.firstChild : cell, text);
       });
     });
     this.table.hidden = rows.length === 0;
@@ -212,6 +221,20 @@ export class Table {
 export function keyName(key) {
   if (!key.values) return key.hash;
   return key.values.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ");
+}
+
+// keyFields puts a field into an element for each part of a key.
+export function keyFields(parent, parts, values = []) {
+  parent.replaceChildren(...parts.map((part, i) => {
+    const field = document.createElement("div");
+    field.className = "field";
+    const label = field.appendChild(document.createElement("label"));
+    const input = field.appendChild(document.createElement("input"));
+    Object.assign(input, { type: "text", id: `${parent.id}-${i}`, spellcheck: false, autocapitalize: "none", value: values[i] ?? "" });
+    label.htmlFor = input.id;
+    label.textContent = part;
+    return field;
+  }));
 }
 
 // ruleName is a rule as people know it.

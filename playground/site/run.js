@@ -1,6 +1,8 @@
 import { Curve, Events, Rule, Series, Table, byID, card, count, duration, keyName, rate, ruleName, say } from "./parts.js";
+import { Limits } from "./limits.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
+import { Why } from "./why.js";
 import { words } from "./words.js";
 
 // figures are those of a node.
@@ -52,6 +54,8 @@ export class Run {
     byID("load-node").replaceChildren(byID("load-node").options[0]);
     this.events = new Events();
     this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
+    this.why = new Why(setup);
+    this.limits.setup(setup, (setup.rules.find((rule) => !rule.shadow) ?? setup.rules[0]).name);
     this.many = setup.rules.length > fewRules ? new Rules(byID("rules"), (open) => this.choose(open)) : undefined;
     this.totals = setup.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
     this.eachNode(setup.nodes.length <= fewNodes && !this.many);
@@ -71,6 +75,7 @@ export class Run {
     this.curves.forEach((limits, i) => limits.forEach((curve) => {
       curve.element.hidden = !open.has(this.fixed.rules[i].name);
     }));
+    this.why.opened(open);
     if (this.stands) this.state(this.stands);
   }
 
@@ -165,11 +170,17 @@ export class Run {
   }
 
   // note marks what has been changed since the state before.
-  note(before, { faults, watched }) {
+  note(before, { faults, limits = {} }) {
     const at = this.now?.at ?? 0;
     const cut = faults.cut.map((n) => `node ${n}`).join(", ");
     this.events.outage(at, faults.away ? "the backend is away" : cut ? `${cut} cut off` : faults.delay_ms > 0 ? `answers come ${faults.delay_ms} ms late` : "");
-    if (before && before.watched.limit !== watched.limit) this.events.mark(at, `the limit of ${watched.rule} is ${count(watched.limit)}`);
+    if (!before) return;
+    for (const { name, limits: configured } of this.fixed.rules) {
+      configured.forEach((limit, j) => {
+        const now = limits[name]?.[j] ?? limit.limit;
+        if (now !== (before.limits?.[name]?.[j] ?? limit.limit)) this.events.mark(at, `the limit of ${name} in ${duration(limit.window_ms)} is ${count(now)}`);
+      });
+    }
   }
 
   forget() {
@@ -186,7 +197,7 @@ export class Run {
   state(state) {
     this.note(this.stands, state);
     this.stands = state;
-    const { watched, faults, load, looked, sent } = state;
+    const { faults, load, looked, sent } = state;
     say(byID("live-told"), words(this.fixed, state, this.now));
     byID("things").hidden = false;
     say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
@@ -208,17 +219,22 @@ export class Run {
     this.fixed.rules.forEach((rule, i) => rule.limits.forEach((limit, j) => {
       const curve = this.curves[i][j];
       if (curve.element.hidden) return;
-      const inForce = rule.name === watched.rule && j === 0 ? watched.limit : limit.limit;
+      const inForce = state.limits?.[rule.name]?.[j] ?? limit.limit;
       curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
-    const rows = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) =>
-      [keyName(key), rule.rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]));
-    this.keys.show(rows.sort((a, b) => b[2] - a[2]).slice(0, 10), looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.");
+    const hot = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) => ({ rule: rule.rule, key })))
+      .sort((a, b) => b.key.hits_per_second - a.key.hits_per_second).slice(0, 10);
+    const rows = hot.map(({ rule, key }) =>
+      [keyName(key) || "(empty)", rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]);
+    const none = looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.";
+    this.keys.show(rows, none, (i) => this.why.choose(hot[i].rule, hot[i].key));
+    byID("why").hidden = !state.backend || this.why.rules.length === 0;
+    this.why.again(state);
     byID("do-backend").hidden = !state.backend;
-    byID("do-limit").hidden = !watched.changeable;
     say(byID("away"), faults.away ? "Start the backend" : "Stop the backend");
     byID("away").setAttribute("aria-pressed", faults.away);
-    say(byID("new-limit-label"), `${watched.rule}: hits in ${duration(watched.window_ms)}`);
+    this.limits.show(state.limits ?? {});
+    if (!state.backend) byID("do-limit").hidden = true;
     if (this.changing > 0) return;
     // As somebody else may have changed them.
     const keep = (id, value) => {
@@ -228,7 +244,6 @@ export class Run {
     keep("load-users", load.users);
     keep("load-node", load.node);
     keep("delay", faults.delay_ms);
-    keep("new-limit", watched.limit);
     this.texts();
   }
 
@@ -244,13 +259,7 @@ export class Run {
     }
     byID("away").addEventListener("click", () => this.post("faults", { ...this.stands.faults, away: !this.stands.faults.away }));
     byID("delay").addEventListener("change", () => this.post("faults", { ...this.stands.faults, delay_ms: Number(byID("delay").value) }));
-    byID("set-limit").addEventListener("click", () => {
-      if (byID("new-limit").reportValidity() && byID("new-limit").value !== "") this.post("limit", { limit: Number(byID("new-limit").value) });
-    });
-    byID("new-limit").addEventListener("keydown", (event) => {
-      if (event.key === "Enter") byID("set-limit").click();
-    });
-    byID("unset-limit").addEventListener("click", () => this.post("limit", { limit: null }));
+    this.limits = new Limits((asked) => this.post("limit", asked));
     this.texts();
   }
 
@@ -279,9 +288,12 @@ export class Run {
         method: "POST", headers: { "content-type": "application/json", "x-weir": "1" }, body: JSON.stringify(body),
       });
       this.notice(response.ok ? "" : `Refused: ${await refusal(response)}`);
+      return response.ok;
     } catch (error) {
       this.notice(`weir run does not answer: ${error.message}`);
+      return false;
+    } finally {
+      this.changing--;
     }
-    this.changing--;
   }
 }

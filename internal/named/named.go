@@ -1,0 +1,44 @@
+// Package named finds the counter of a key that people name by its values.
+package named
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"weir/config"
+	"weir/internal/clientip"
+	"weir/internal/counter"
+	"weir/internal/wire"
+)
+
+// Check tells what is wrong with the values of a rule's key.
+func Check(rule *config.Rule, key []string) error {
+	if len(rule.Key) != len(key) {
+		return fmt.Errorf("want %d values for the key of %s, got %d", len(rule.Key), rule.Name, len(key))
+	}
+	for i := range rule.Key {
+		if rule.Key[i].Kind != config.SelectClientIP {
+			continue
+		}
+		if _, err := netip.ParseAddr(key[i]); err != nil {
+			return fmt.Errorf("want an address for value %d of the key of %s, got %.80q", i+1, rule.Name, key[i])
+		}
+	}
+	return nil
+}
+
+// Identity returns the identity by which the backend knows a key of the rule of a name. Selectors are the
+// rule's: they say which part of an address counts. Without any, each value counts as it is.
+func Identity(of *counter.Identities, rule string, selectors []config.Selector, key []string) wire.ID {
+	name := counter.AppendPart(nil, rule)
+	for i, value := range key {
+		if i < len(selectors) && selectors[i].Kind == config.SelectClientIP {
+			var network [16]byte
+			value, _, _ = strings.Cut(value, "/") // people write networks, too
+			value = string(clientip.Network([]byte(value), selectors[i].IPv4Prefix, selectors[i].IPv6Prefix, &network))
+		}
+		name = counter.AppendPart(name, value)
+	}
+	return of.Of(name)
+}

@@ -1,0 +1,104 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// refusing has a rule whose keys can be read, a rule that blocks networks, and a rule that each node counts
+// alone.
+const refusing = `{
+  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
+  "rules": [
+    {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
+     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]},
+    {"name": "login", "key": ["client_ip"], "block": "10m", "match": {"path": {"exact": "/login"}},
+     "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]},
+    {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h"}]}
+  ]
+}`
+
+// TestLiveTellsWhy asks why a key is refused: of a hot key by the keyboard, and of a key that is typed.
+func TestLiveTellsWhy(t *testing.T) {
+	t.Parallel()
+	p := visit(t, nodesOf(t, refusing), liveLook)
+	told := func(text string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`document.getElementById("why-told").textContent === %q`, text))
+	}
+	fact := func(text string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === %q)`, text))
+	}
+	row := func(pattern string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`new RegExp(%q).test([...document.querySelectorAll("#why-limits tbody :is(th, td)")].map((e) => e.textContent).join("|"))`, pattern))
+	}
+	p.until(`document.querySelectorAll("#nodes .node").length === 2 && !document.getElementById("why").hidden`)
+	p.click("[data-burst='20']")
+	const hot = `[...document.querySelectorAll("#tables tbody th button")].find((e) => e.textContent === "user-1")`
+	p.until(hot)
+	p.run(hot + `.focus()`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	told("per-user, key user-1: the limit of 10 in 1 hour (fixed window) is used up, so a request is refused.")
+	row(`^10 in 1 hour \(fixed window\)\|10\|0\|in \d+ (min|s)( \d+ s)?\|\d+ (min|s)( \d+ s)?$`)
+	fact("No override holds: the limits are the rule’s.")
+	if !value[bool](p, `document.activeElement.id === "why-title" && document.querySelector("#why-key input").value === "user-1"`) {
+		t.Error("the answer does not have the focus, or the form lacks the key")
+	}
+
+	// The answer follows what happens.
+	p.run(`document.getElementById("new-limit").value = 25`)
+	p.click("#set-limit")
+	told("per-user, key user-1: all limits have room, so a request passes.")
+	row(`^25 in 1 hour \(fixed window\)\|10\|15\|now\|`)
+	fact("An override holds: 25 in 1 hour, until somebody unsets it.")
+	p.click("#unset-limit")
+	told("per-user, key user-1: the limit of 10 in 1 hour (fixed window) is used up, so a request is refused.")
+	p.click("#away")
+	fact("These are the backend’s numbers. Nodes that do not reach it decide alone, by what they know.")
+	p.click("#away")
+
+	// Any other key can be asked for. A name is text, whatever it looks like.
+	const name = `<img src=x>`
+	p.run(fmt.Sprintf(`document.querySelector("#why-key input").value = %q`, name))
+	p.click("#why form button")
+	told("per-user, key " + name + ": all limits have room, so a request passes.")
+	row(`^10 in 1 hour \(fixed window\)\|0\|10\|now\|–$`)
+	if n := value[int](p, `document.images.length`); n != 0 {
+		t.Errorf("%d pictures are in the page", n)
+	}
+
+	// The key of another rule has other parts, and a wrong value is told of.
+	p.choose("why-rule", "login")
+	p.run(`document.querySelector("#why-key input").value = "ann"`)
+	p.click("#why form button")
+	told(`key: want an address for value 1 of the key of login, got "ann"`)
+	p.until(`document.getElementById("why-limits").hidden`)
+	if got := p.expect(); got == "" {
+		t.Error("the console does not tell of the refusal")
+	}
+	for range 6 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/login", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+	}
+	p.run(`document.querySelector("#why-key input").value = "127.0.0.1"`)
+	p.click("#why form button")
+	told("login, key 127.0.0.1: the key is blocked, whatever room it has, and a limit is used up, so a request is refused.")
+	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => /^A block holds, and ends in \d+ min/.test(e.textContent))`)
+	if got := value[string](p, `[...document.getElementById("why-rule").options].map((o) => o.value).join()`); got != "per-user,login" {
+		t.Errorf("the form has the rules %s", got)
+	}
+	looksWell(p)
+}

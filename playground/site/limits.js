@@ -1,0 +1,92 @@
+import { byID, count, duration, keyFields, say } from "./parts.js";
+
+// Limits sets other limits of any rule of weir run, for the page's users or for a single key, and takes
+// them back.
+export class Limits {
+  // post sends what is asked for, and tells whether it was taken.
+  constructor(post) {
+    this.post = post;
+    byID("limit-rule").addEventListener("change", () => this.fields());
+    byID("set-limit").addEventListener("click", () => this.set());
+    byID("unset-limit").addEventListener("click", () => this.unset());
+    byID("do-limit").addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && event.target.matches("input")) this.set();
+    });
+    // A number that somebody types stays until it is set.
+    byID("new-limits").addEventListener("input", (event) => { event.target.dataset.typed = ""; });
+  }
+
+  // setup is as weir run tells it.
+  setup({ rules }, watched) {
+    this.rules = rules.filter((rule) => rule.shared);
+    byID("limit-rule").replaceChildren(...this.rules.map(({ name }) => new Option(name, name)));
+    if (this.rules.some(({ name }) => name === watched)) byID("limit-rule").value = watched;
+    this.fields();
+  }
+
+  get rule() {
+    return this.rules.find(({ name }) => name === byID("limit-rule").value);
+  }
+
+  get inputs() {
+    return [...byID("new-limits").querySelectorAll("input")];
+  }
+
+  // fields has a number for each limit of the rule that is chosen.
+  fields() {
+    const { rule } = this;
+    byID("new-limits").replaceChildren(...(rule?.limits ?? []).map((limit, i) => {
+      const field = document.createElement("div");
+      field.className = "field";
+      const label = field.appendChild(document.createElement("label"));
+      const input = field.appendChild(document.createElement("input"));
+      Object.assign(input, { type: "number", id: i === 0 ? "new-limit" : `new-limit-${i}`, min: 0, max: 1000000, step: 1, inputMode: "numeric", required: true });
+      label.htmlFor = input.id;
+      label.textContent = limit.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(limit.window_ms)}`;
+      return field;
+    }));
+    const key = rule?.key ?? [];
+    keyFields(byID("limit-key"), key);
+    byID("limit-key").hidden = key.length === 0;
+    say(byID("limit-hint"), key.length === 0 ? "" : "For the users of this page, unless you type a key.");
+    say(byID("limit-told"), "");
+    this.show();
+  }
+
+  // show shows the limits in force of the page's users. Those of a rule that the page has set are in set.
+  show(set = this.inForce) {
+    this.inForce = set;
+    byID("do-limit").hidden = this.rules.length === 0;
+    this.inputs.forEach((input, i) => {
+      if ("typed" in input.dataset || input === document.activeElement) return;
+      input.value = set?.[this.rule.name]?.[i] ?? this.rule.limits[i].limit;
+    });
+  }
+
+  async set() {
+    const { rule, inputs } = this;
+    if (!inputs.every((input) => input.reportValidity())) return;
+    const values = [...byID("limit-key").querySelectorAll("input")].map((input) => input.value);
+    const key = values.some((value) => value !== "") ? values : undefined;
+    const limits = inputs.map((input, i) => (Number(input.value) === rule.limits[i].limit ? null : Number(input.value)));
+    // Numbers that are those of the configuration take back what was set.
+    if (!key && limits.every((limit) => limit === null)) {
+      this.unset();
+      return;
+    }
+    if (await this.post({ rule: rule.name, ...(key && { key }), limits })) {
+      const told = inputs.map((input, i) => `${count(input.value)} ${rule.limits[i].algorithm === "in_flight" ? "in flight" : `in ${duration(rule.limits[i].window_ms)}`}`);
+      this.done(`${rule.name}${key ? `, key ${key.join(" ")}` : ""}: ${told.join(", ")}.`);
+    }
+  }
+
+  async unset() {
+    const { rule } = this;
+    if (await this.post({ rule: rule.name, limits: null })) this.done(`${rule.name}: as configured.`);
+  }
+
+  done(text) {
+    for (const input of this.inputs) delete input.dataset.typed;
+    say(byID("limit-told"), text);
+  }
+}
