@@ -49,7 +49,6 @@ type advanceModel struct {
 	answers        []modelAnswer
 	died           bool
 	advanced, full int
-	sent           int
 }
 
 type modelAnswer struct {
