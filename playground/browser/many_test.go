@@ -141,6 +141,7 @@ func TestManyRules(t *testing.T) {
 func TestManyRulesWork(t *testing.T) {
 	t.Parallel()
 	p, m := crowd(t)
+	p.run(`document.getElementById("rules").scrollIntoView()`) // what stands above has grown
 	p.run(`{
 		globalThis.did = {drawn: 0, mutations: 0, states: 0};
 		const clear = CanvasRenderingContext2D.prototype.clearRect;
