@@ -22,18 +22,21 @@ import (
 	"weir/internal/nightly"
 )
 
-// compared is a configuration of nginx's whose decisions are compared. Zones of a request in a minute are
-// decided in the same way however long the test takes.
-const compared = `
+// nginxHead begins a configuration of an nginx that keeps all its files in DIR.
+const nginxHead = `
 daemon off;
 master_process off;
 pid DIR/pid;
 error_log DIR/error.log crit;
 events {}
 http {
+    client_body_temp_path DIR/a; proxy_temp_path DIR/b; fastcgi_temp_path DIR/c; uwsgi_temp_path DIR/d; scgi_temp_path DIR/e;`
+
+// compared is a configuration of nginx's whose decisions are compared. Zones of a request in a minute are
+// decided in the same way however long the test takes.
+const compared = nginxHead + `
     log_format compared '$msec|$remote_addr|$request_method|$host|$request_uri|$http_x_user|$status';
     access_log DIR/access.log compared;
-    client_body_temp_path DIR/a; proxy_temp_path DIR/b; fastcgi_temp_path DIR/c; uwsgi_temp_path DIR/d; scgi_temp_path DIR/e;
     set_real_ip_from unix:;
     real_ip_header x-real-ip;
 

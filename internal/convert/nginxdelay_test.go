@@ -23,16 +23,9 @@ import (
 )
 
 // delaying has each user's requests wait: ten go on a second, and 20 wait.
-const delaying = `
-daemon off;
-master_process off;
-pid DIR/pid;
-error_log DIR/error.log crit;
-events {}
-http {
+const delaying = nginxHead + `
     log_format delays '$msec|$request_time|$http_x_user|$http_x_number|$limit_req_status|$status';
     access_log DIR/access.log delays;
-    client_body_temp_path DIR/a; proxy_temp_path DIR/b; fastcgi_temp_path DIR/c; uwsgi_temp_path DIR/d; scgi_temp_path DIR/e;
     limit_req_zone $http_x_user zone=users:1m rate=10r/s;
     server {
         listen unix:DIR/socket;
