@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, path, text string) {
@@ -119,5 +120,36 @@ func TestNoFiles(t *testing.T) {
 	}
 	if files, err := ReadFiles(filepath.Join(dir, "one")); err != nil || len(files) != 1 {
 		t.Errorf("a single file: %v, %v", files, err)
+	}
+}
+
+// Files that were read twice since they were written are not read again, and are once they are written.
+func TestFilesAtRestAreNotRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.yaml")
+	write(t, file, limits("d", "1"))
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Source{Path: dir, Log: slog.New(slog.DiscardHandler)}
+	of := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
+	if err := s.Load(of); err != nil {
+		t.Fatal(err)
+	}
+	if s.look(of) || s.look(of) {
+		t.Error("files that have not changed were used again")
+	}
+	// Nothing tells that this file has been written.
+	write(t, file, limits("d", "2"))
+	for _, written := range []time.Time{info.ModTime(), info.ModTime().Add(time.Second)} {
+		if err := os.Chtimes(file, written, written); err != nil {
+			t.Fatal(err)
+		}
+		first, second := s.look(of), s.look(of)
+		if want := !written.Equal(info.ModTime()); first || second != want {
+			t.Errorf("written at %v: used %v and %v, want only the second to be %v", written, first, second, want)
+		}
 	}
 }
