@@ -44,11 +44,16 @@ func read(found []found) (files []File, err error) {
 	return files, nil
 }
 
-// found is a file, and what tells that it has been written since.
+// found is a file, and what tells that it has been written or replaced since.
 type found struct {
-	name    string
-	size    int64
-	written time.Time
+	name string
+	info fs.FileInfo
+}
+
+// same reports whether a file is what it was. Its size and time do not tell alone: archives and images
+// give all their files one time.
+func same(a, b found) bool {
+	return a.name == b.name && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime()) && os.SameFile(a.info, b.info)
 }
 
 // find lists the files of a path in their order. Links are followed, but not twice into a folder
@@ -61,7 +66,7 @@ func find(path string) (files []found, err error) {
 			return err
 		}
 		if !info.IsDir() {
-			if files = append(files, found{path, info.Size(), info.ModTime()}); len(files) > maxFiles {
+			if files = append(files, found{path, info}); len(files) > maxFiles {
 				return fmt.Errorf("%s: want at most %d files", path, maxFiles)
 			}
 			return nil
@@ -171,7 +176,7 @@ func (s *Source) look(of *Service) (changed bool) {
 		s.say(err)
 		return false
 	}
-	if s.seen == s.tried && slices.Equal(found, s.found) {
+	if s.seen == s.tried && slices.EqualFunc(found, s.found, same) {
 		s.say(s.failed)
 		return false
 	}

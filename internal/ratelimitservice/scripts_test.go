@@ -2,13 +2,16 @@ package ratelimitservice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
@@ -81,21 +84,50 @@ descriptors:
 }
 
 // TestReloadUnderLoad reads 1,000 files again and again while requests come: each is answered, and each of
-// their hits is counted.
+// their hits is counted. The files are written where they are, or another folder gets the place of theirs,
+// whose files have the same size and time.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
+	for name, replaced := range map[string]bool{"files are written": false, "the folder is replaced": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reloadUnderLoad(t, replaced)
+		})
+	}
+}
+
+func reloadUnderLoad(t *testing.T, replaced bool) {
 	const files, clients, reloads = 1000, 4, 3
-	dir := t.TempDir()
-	texts := func(limit int) {
+	dir := filepath.Join(t.TempDir(), "limits")
+	texts := func(dir string, limit int) {
 		for i := range files {
-			write(t, filepath.Join(dir, fmt.Sprint(i, ".yaml")), fmt.Sprintf("domain: d%d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", i, limit))
+			file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
+			write(t, file, fmt.Sprintf("domain: d%d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", i, limit))
+			if replaced {
+				if err := os.Chtimes(file, time.Unix(0, 0), time.Unix(0, 0)); err != nil {
+					t.Error(err)
+				}
+			}
 		}
 	}
-	texts(1e6)
+	change := func(limit int) {
+		if !replaced {
+			texts(dir, limit)
+			return
+		}
+		texts(dir+"-next", limit)
+		if err := errors.Join(os.Rename(dir, fmt.Sprint(dir, limit)), os.Rename(dir+"-next", dir)); err != nil {
+			t.Error(err)
+		}
+	}
+	texts(dir, 1e6)
 	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{})})
 	source := &Source{Path: dir, Log: slog.New(slog.DiscardHandler)}
 	if err := source.Load(s); err != nil {
 		t.Fatal(err)
+	}
+	for range 2 {
+		source.look(s) // at rest, the files are not read
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking, reading sync.WaitGroup
@@ -103,8 +135,10 @@ func TestReloadUnderLoad(t *testing.T) {
 	reading.Go(func() {
 		defer cancel()
 		for i := range reloads {
-			texts(2_000_000 + i)
-			for !source.look(s) {
+			change(2_000_000 + i)
+			// The first look sees them, and the second that nobody is writing them.
+			if source.look(s); !source.look(s) {
+				t.Error("the change has not been noticed")
 			}
 		}
 	})
@@ -127,6 +161,9 @@ func TestReloadUnderLoad(t *testing.T) {
 		answer, err := s.ShouldRateLimit(t.Context(), request(fmt.Sprint("d", i), "k=v"))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if got := answer.Statuses[0].CurrentLimit.RequestsPerUnit; got != 2_000_000+reloads-1 {
+			t.Errorf("d%d has a limit of %d", i, got)
 		}
 		left += int64(answer.Statuses[0].CurrentLimit.RequestsPerUnit - answer.Statuses[0].LimitRemaining)
 	}
