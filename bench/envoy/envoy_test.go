@@ -99,7 +99,7 @@ func given(t *testing.T) *figures {
 		},
 	}
 	for i, m := range f.Variants {
-		m.latencies = []latency{{100 + float64(i), 1000 * float64(i+1), 2000 * float64(i+1)}}
+		m.latencies = []latency{{100 + float64(i), 1000 * float64(i+1), 2000 * float64(i+1), 40 + float64(10*i)}}
 	}
 	if err := f.summarize(); err != nil {
 		t.Fatal(err)
@@ -144,6 +144,8 @@ func TestReport(t *testing.T) {
 		"| global | 310.0 µs | 300.0–310.0 | **200.0 µs** | 110.0–200.0 | 200 % | service 150.0 µs, redis 15.0 µs | 90 % |",
 		"| refuses | 45.5 µs | 40.2–45.5 | **-4.5 µs** | -9.8–-4.5 | -9 % |  | 90 % |",
 		"| tokens | 2700.0 µs | 2500.0–2700.0 | **1100.0 µs** | 1000.0–1100.0 | 69 % |  | 90 % |",
+		"| no filter | 40.0 µs | 40.0–40.0 |  |  |  | 100 µs | 100–100 | 1000 µs | 1000–1000 | 2000 µs | 2000–2000 |",
+		"| Weir | 50.0 µs | 50.0–50.0 | **10.0 µs** | 10.0–10.0 | 25 % | 101 µs | 101–101 | 2000 µs | 2000–2000 | 4000 µs | 4000–4000 |",
 		"| memory of its own for each of 1,000 open streams | half of the processes | 10–90 % |",
 		"| tokens | 39.0 KiB | 39.0–39.0 |",
 		"| Weir | 3.50 s | 3.50–3.50 | 7.00 s | 100.0 MiB | 20.0 MiB | 22.0 MiB | 2,608,485 B |",

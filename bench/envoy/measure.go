@@ -279,9 +279,14 @@ func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 	return s, nil
 }
 
-// wait measures how long clients wait for answers, at a rate that leaves all variants time to spare.
+// wait measures how long clients wait for answers, and what these take, at a rate that leaves all
+// variants time to spare.
 func (p *proxy) wait(ctx context.Context) (l latency, err error) {
 	if _, err := p.send(ctx, max(p.o.connections, p.o.requests/leadIn)); err != nil {
+		return l, err
+	}
+	before, err := p.used()
+	if err != nil {
 		return l, err
 	}
 	p.sent += int64(p.o.requests)
@@ -289,8 +294,12 @@ func (p *proxy) wait(ctx context.Context) (l latency, err error) {
 	if err != nil {
 		return l, err
 	}
+	after, err := p.used()
+	if err != nil {
+		return l, err
+	}
 	at := func(share float64) float64 { return took[min(int(share*float64(len(took))), len(took)-1)] }
-	return latency{at(0.5), at(0.99), at(0.999)}, nil
+	return latency{at(0.5), at(0.99), at(0.999), float64((after[0] - before[0]).Nanoseconds()) / 1000 / float64(p.o.requests)}, nil
 }
 
 func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {

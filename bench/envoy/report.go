@@ -56,8 +56,8 @@ type begun struct {
 }
 
 // latency is how long clients of a process waited for answers, in µs: half of them, 99 of 100, and 999
-// of 1,000, at most.
-type latency struct{ p50, p99, p999 float64 }
+// of 1,000, at most. cpu is the processor time of a request in Envoy then, in µs.
+type latency struct{ p50, p99, p999, cpu float64 }
 
 // measured is a variant's.
 type measured struct {
@@ -83,6 +83,11 @@ type measured struct {
 	P50  page.Spread `json:"p50_us,omitzero"`
 	P99  page.Spread `json:"p99_us,omitzero"`
 	P999 page.Spread `json:"p999_us,omitzero"`
+	// Paced is Envoy's processor time for a request at that rate, and PacedMore and PacedShare what it is
+	// beyond the base's in the same turn.
+	Paced      page.Spread  `json:"paced_us,omitzero"`
+	PacedMore  *page.Spread `json:"paced_more_us,omitempty"`
+	PacedShare *page.Spread `json:"paced_share,omitempty"`
 	// Held is how much memory of its own the process has for each open stream, in KiB.
 	Held *page.Spread `json:"held_kib,omitempty"`
 	// Processes are Envoy's times of a request in each round of each process.
@@ -153,6 +158,15 @@ func (f *figures) summarize() error {
 			m.P50 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p50 }))
 			m.P99 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p99 }))
 			m.P999 = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.p999 }))
+			m.Paced = page.SpreadOf(each(m.latencies, func(l latency) float64 { return l.cpu }))
+			if base != nil {
+				var more, share []float64
+				for i, l := range m.latencies {
+					b := base.latencies[i].cpu
+					more, share = append(more, l.cpu-b), append(share, (l.cpu-b)/b)
+				}
+				m.PacedMore, m.PacedShare = spreadOf(more), spreadOf(share)
+			}
 		}
 		if base != nil {
 			m.More, m.Share = spreadOf(more), spreadOf(share)
@@ -230,10 +244,17 @@ func (f *figures) String() string {
 			continue
 		}
 		if rows++; rows == 1 {
-			page.Row(&b, "", fmt.Sprintf("latency at %s requests a second", page.Thousands(float64(f.Rate))), "half of the answers", "10–90 %", "99 of 100", "10–90 %", "999 of 1,000", "10–90 %")
-			page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:")
+			page.Row(&b, "", fmt.Sprintf("at %s requests a second", page.Thousands(float64(f.Rate))), "CPU time of a request in Envoy", "10–90 %", "more", "10–90 %", "adds",
+				"latency of half of the answers", "10–90 %", "of 99 of 100", "10–90 %", "of 999 of 1,000", "10–90 %")
+			page.Row(&b, "---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
 		}
-		page.Row(&b, m.Title, whole(m.P50.Median), wholes(m.P50), whole(m.P99.Median), wholes(m.P99), whole(m.P999.Median), wholes(m.P999))
+		more, moreBetween, adds := "", "", ""
+		if m.PacedMore != nil {
+			more, moreBetween = "**"+micros(m.PacedMore.Median)+"**", between(*m.PacedMore)
+			adds = fmt.Sprintf("%.0f %%", 100*m.PacedShare.Median)
+		}
+		page.Row(&b, m.Title, micros(m.Paced.Median), between(m.Paced), more, moreBetween, adds,
+			whole(m.P50.Median), wholes(m.P50), whole(m.P99.Median), wholes(m.P99), whole(m.P999.Median), wholes(m.P999))
 	}
 	for _, m := range f.Variants {
 		if m.Held == nil {

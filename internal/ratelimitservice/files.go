@@ -50,7 +50,7 @@ type found struct {
 	info fs.FileInfo
 }
 
-// same reports whether a file is what it was. Its size and time do not tell alone: archives and images
+// same reports whether a file has stayed as it was. Its size and time alone do not tell: archives and images
 // give all their files one time.
 func same(a, b found) bool {
 	return a.name == b.name && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime()) && os.SameFile(a.info, b.info)
