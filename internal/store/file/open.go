@@ -83,7 +83,7 @@ func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	}
-	if err := restore(db, into); err != nil || !isNew {
+	if err := restore(db, path, into); err != nil || !isNew {
 		return db, err
 	}
 	return db, syncDirectory(filepath.Dir(path))
@@ -121,9 +121,17 @@ func plain(err error) error {
 }
 
 // restore reads a file, and makes a new one a store.
-func restore(db *bolt.DB, into *memory.Store) error {
+func restore(db *bolt.DB, path string, into *memory.Store) (err error) {
+	pages, err := os.Open(path)
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { err = errors.Join(err, pages.Close()) }()
 	isNew := false
-	err := db.View(func(tx *bolt.Tx) error {
+	err = db.View(func(tx *bolt.Tx) error {
+		if err := checkInline(pages, uint64(tx.Cursor().Bucket().Root()), db.Info().PageSize); err != nil {
+			return err
+		}
 		first, _ := tx.Cursor().First()
 		if isNew = first == nil; isNew {
 			return nil

@@ -3,6 +3,7 @@ package file_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -326,5 +327,23 @@ func TestBoundIsLowered(t *testing.T) {
 	closed(t, s)
 	if n := recordsIn(t, path); n != 11 { // and the sender
 		t.Errorf("%d records are left, want 11", n)
+	}
+}
+
+// A small bucket lies inside of another's page. Where an element of it is said to be elsewhere, it is not read.
+func TestDamagedInside(t *testing.T) {
+	whole := storeOf(t, 1)
+	for field, value := range map[int]uint32{4: 1 << 24, 8: 1 << 20, 12: 4096} { // the element's offset, and the lengths of its key and value
+		text, found := bytes.Clone(whole), 0
+		for at := range text {
+			if bytes.HasPrefix(text[at:], []byte("format")) {
+				binary.LittleEndian.PutUint32(text[at-16+field:], value)
+				found++
+			}
+		}
+		_, err := file.Open(fileOf(t, text), file.Options{Now: atEpoch})
+		if found == 0 || err == nil || !strings.Contains(err.Error(), "it is damaged") || !strings.Contains(err.Error(), "an element ends at") {
+			t.Errorf("field %d, %d times: got %v", field, found, err)
+		}
 	}
 }
