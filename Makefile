@@ -117,10 +117,10 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 	$(MAKE) --no-print-directory test-raced test-rest
 	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
 
+# Three packages at once, and four in test-fast, as these wait for stores, Envoys and browsers.
 .PHONY: test-raced test-rest
 test-raced:
-	WEIR_PROXIES=wazero go test -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $(raced)
-# Three packages at once, as these wait for Envoys and browsers more than they work.
+	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $(raced)
 test-rest:
 	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
 
@@ -132,7 +132,7 @@ slow := ./bench/... ./envoy ./monitoring ./native/... ./playground/browser ./scr
 
 test-fast: build ## what a change shows in two minutes: no Envoy, no browser, no race detector, of the stores in e2e only the memory
 	./scripts/test-dependencies
-	go test -short $$(go list ./... | grep -vxF "$$(go list $(slow))")
+	go test -p 4 -short $$(go list ./... | grep -vxF "$$(go list $(slow))")
 
 check: ## formats, vets, lints, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
