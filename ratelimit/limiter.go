@@ -31,7 +31,18 @@ type Rule struct {
 	// time, 10,000 if it is 0.
 	Delay time.Duration
 	Queue int
+	// Reveal is how many characters of each part of a key the backend may know: up to 64, RevealPlain
+	// for all of them, and none if it is 0. weir top then names the keys, and weir usage tells what they
+	// have used. It takes a backend.
+	Reveal int
 }
+
+const (
+	// RevealPlain is the Rule.Reveal of keys that are told as they are.
+	RevealPlain = 255
+
+	maxReveal = 64
+)
 
 const maxRuleName = 64
 

@@ -241,13 +241,19 @@ func (n *Namespace) compile(o *Options) error {
 		if r.Queue < 0 || r.Queue > maxQueue {
 			return fmt.Errorf("rules[%d].queue: want up to %d, or 0 for that, got %d", i, maxQueue, r.Queue)
 		}
+		if (r.Reveal < 0 || r.Reveal > maxReveal) && r.Reveal != RevealPlain {
+			return fmt.Errorf("rules[%d].reveal: want up to %d, or RevealPlain, got %d", i, maxReveal, r.Reveal)
+		}
+		if r.Reveal != 0 && o.Backend == nil {
+			return fmt.Errorf("rules[%d].reveal: want a backend, which is who is told", i)
+		}
 		if limits[0].Kind.Held() && r.CountRejected {
 			return fmt.Errorf("rules[%d].count_rejected: want none beside InFlight", i)
 		}
 		n.limiters[r.Name] = &Limiter{
 			namespace: n, name: r.Name, limits: told(limits), hold: cmp.Or(r.Hold, usualHold),
 			rule: n.add(node.Rule{
-				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected, CostsLater: limits[0].Kind.Held(),
+				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected, CostsLater: limits[0].Kind.Held(), Reveal: uint8(r.Reveal),
 				Delay: node.Delay{Most: cmp.Or(int64(r.Delay), node.MaxDelay), Queue: cmp.Or(r.Queue, maxQueue)},
 			}),
 		}

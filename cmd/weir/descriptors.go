@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ import (
 )
 
 // descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
-type descriptorFlags struct{ listen, http, path, xds, headers, failure string }
+type descriptorFlags struct{ listen, http, path, xds, headers, failure, reveal string }
 
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.listen, "rate-limit-service", "", "`address` to serve Envoy's rate limit service at, envoy.service.ratelimit.v3, by gRPC; none if empty")
@@ -36,6 +37,7 @@ func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of the headers that Envoy adds to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
 		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
 	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "how `requests` fare while the store can't be reached: local (by what this instance knows), allow or deny")
+	flags.StringVar(&f.reveal, "rate-limit-reveal", "hash", "how much of the `values` of descriptors weir top and weir usage show: hash (none), plain (all), or 1 to 64 characters of each")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
 
@@ -58,6 +60,9 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 	}
 	if err := r.setFailure(f.failure); err != nil {
 		return nil, fmt.Errorf("%w: --rate-limit-on-backend-failure: %w", errUsage, err)
+	}
+	if err := r.setReveal(f.reveal); err != nil {
+		return nil, fmt.Errorf("%w: --rate-limit-reveal: %w", errUsage, err)
 	}
 	if f.xds == "" {
 		r.source = &ratelimitservice.Source{Path: f.path, Log: log}
@@ -100,6 +105,21 @@ func (r *rateLimits) setFailure(name string) (err error) {
 		err = fmt.Errorf("want local, allow or deny, got %.80q", name)
 	}
 	return err
+}
+
+// setReveal says how much of the values of descriptors people may see.
+func (r *rateLimits) setReveal(text string) (err error) {
+	n, err := strconv.ParseUint(text, 10, 8)
+	switch {
+	case text == "hash":
+		return nil
+	case text == "plain":
+		n = ratelimit.RevealPlain
+	case err != nil || n < 1 || n > 64:
+		return fmt.Errorf("want hash, plain or 1 to 64, got %.80q", text)
+	}
+	r.counters.Reveal = int(n)
+	return nil
 }
 
 // setHeaders has answers have a list of headers.

@@ -48,8 +48,8 @@ Environment:
   LIMIT_RESPONSE_HEADERS_ENABLED, LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER, LIMIT_RESET_HEADER,
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
-      there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers, and WEIR_ON_BACKEND_FAILURE as
-      its --rate-limit-on-backend-failure
+      there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers, WEIR_ON_BACKEND_FAILURE as
+      its --rate-limit-on-backend-failure, and WEIR_REVEAL (hash) as its --rate-limit-reveal
 `
 
 // The ports of the rate limit service where the environment says none.
@@ -202,6 +202,9 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 	}
 	if err := r.setFailure(v.text("WEIR_ON_BACKEND_FAILURE", "local")); err != nil {
 		v.errs = append(v.errs, fmt.Errorf("WEIR_ON_BACKEND_FAILURE: %w", err))
+	}
+	if err := r.setReveal(v.text("WEIR_REVEAL", "hash")); err != nil {
+		v.errs = append(v.errs, fmt.Errorf("WEIR_REVEAL: %w", err))
 	}
 	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		r.answers.Headers = &ratelimitservice.Headers{

@@ -153,6 +153,7 @@ func TestImpossibleVariables(t *testing.T) {
 		{"GRPC_SERVER_USE_TLS", "true", "GRPC_SERVER_TLS_CERT"},
 		{"REDIS_URL", "redis://:\x00secret@host", "store"},
 		{"WEIR_STORE", "nowhere://secret", "store"},
+		{"WEIR_REVEAL", "65", "WEIR_REVEAL: want hash, plain or 1 to 64"},
 		{"WEIR_ON_BACKEND_FAILURE", "error", "WEIR_ON_BACKEND_FAILURE: want local, allow or deny"},
 		{"WEIR_RATE_LIMIT_HEADERS", "all", "WEIR_RATE_LIMIT_HEADERS: want three, ratelimit, retry-after"},
 		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "2", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: want true or false"},

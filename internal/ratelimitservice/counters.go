@@ -38,6 +38,8 @@ type CounterOptions struct {
 	Capacity int
 	// OnBackendFailure says what becomes of requests while the backend can't be reached.
 	OnBackendFailure ratelimit.FailureMode
+	// Reveal is that of [ratelimit.Rule] for all limits, where there is a backend.
+	Reveal int
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 	// OnPushError is told why the backend can't be reached, unless it is nil.
@@ -150,6 +152,9 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 		o.Backend, o.Timeout, o.OnBackendFailure = c.options.Backend, c.options.Timeout, c.options.OnBackendFailure
 		o.SyncRate, o.Exact, o.OnPushError = s.syncRate, s.exact, c.options.OnPushError
 		o.Collect = collect
+		for i := range rules {
+			rules[i].Reveal = c.options.Reveal
+		}
 	}
 	n, err := ratelimit.NewNamespace(o)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,6 +18,8 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/ratelimit"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -121,7 +125,8 @@ func TestHandler(t *testing.T) {
 }
 
 // TestInstances has several instances keep to one limit while their configuration is read again and
-// again. Another instance finds the hits that they have not used when they end: the sum is exact.
+// again. Another instance finds the hits that they have not used when they end: the sum is exact. So are
+// the hits of each value that the backend is told of as used.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	for _, charge := range charges {
@@ -129,9 +134,10 @@ func TestInstances(t *testing.T) {
 			t.Parallel()
 			const limit, instances, askers = 500, 3, 8
 			text := "domain: d\ncharge: " + charge + "\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 500}}]"
-			answers := backend.New(memory.New(memory.Options{}))
+			counted := memory.New(memory.Options{})
+			answers := backend.New(counted)
 			instance := func() (*Service, *Counters) {
-				counters := NewCounters(CounterOptions{Backend: Local{answers}, Timeout: 5 * time.Second})
+				counters := NewCounters(CounterOptions{Backend: Local{answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain})
 				s := NewService(ServiceOptions{Counters: counters})
 				use(t, s, text, Options{})
 				return s, counters
@@ -192,6 +198,15 @@ func TestInstances(t *testing.T) {
 			}
 			if err := counters.Close(context.Background()); err != nil {
 				t.Error(err)
+			}
+			used := map[string]int64{}
+			err := counted.Used(t.Context(), DefaultNamespace, 0, math.MaxUint32, func(row wire.UsedRow) error {
+				label, _ := wire.DecodeUsedLabel(row.Label)
+				used[label.Rule+string(label.Name)] += row.Hits
+				return nil
+			})
+			if want := map[string]int64{"year\x02d\x02k\x020": limit, "year\x02d\x02k\x021": limit}; err != nil || !maps.Equal(used, want) {
+				t.Errorf("%v are used, want %v (%v)", used, want, err)
 			}
 		})
 	}

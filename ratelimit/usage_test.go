@@ -1,0 +1,107 @@
+package ratelimit
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// used are the hits that the backend has been told of, by rules and names.
+func (w *world) used(t *testing.T) map[string]int64 {
+	t.Helper()
+	used := map[string]int64{}
+	err := w.store.Used(t.Context(), "test", 0, 1<<32-1, func(row wire.UsedRow) error {
+		label, ok := wire.DecodeUsedLabel(row.Label)
+		if !ok {
+			t.Errorf("a label that can't be read: %q", row.Label)
+		}
+		name := label.Rule
+		for rest := label.Name; len(rest) > 0; {
+			value, cut, after, ok := wire.NextValue(rest)
+			if !ok {
+				t.Fatalf("a name that can't be read: %q", label.Name)
+			}
+			name += " " + string(value)
+			if cut {
+				name += "…"
+			}
+			rest = after
+		}
+		used[name] += row.Hits
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used
+}
+
+// Programs tell what keys of rules that reveal them have used: once, through a network that loses messages
+// and answers, and all of it when they end.
+func TestUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.loseOneOf(3)
+		programs := make([]*Namespace, 2)
+		for i := range programs {
+			programs[i] = w.node(t, Options{Rules: []Rule{
+				{Name: "plain", Limits: []Limit{FixedWindow(100, 24*time.Hour)}, Reveal: RevealPlain},
+				{Name: "short", Limits: []Limit{FixedWindow(1000, 24*time.Hour)}, Reveal: 2},
+				{Name: "hashed", Limits: []Limit{FixedWindow(1000, 24*time.Hour)}},
+			}})
+		}
+		passed := int64(0)
+		for i := range 150 {
+			for _, n := range programs {
+				for _, rule := range []string{"plain", "short", "hashed"} {
+					l, err := n.Limiter(rule)
+					if err != nil {
+						t.Fatal(err)
+					}
+					allowed, err := l.Allow(t.Context(), "ann", "GET")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if rule == "plain" && allowed {
+						passed++
+					}
+				}
+			}
+			if i%10 == 0 {
+				pause(time.Second)
+			}
+		}
+		w.set(func() { w.loses = nil })
+		for _, n := range programs {
+			if err := n.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[string]int64{"plain ann GET": passed, "short an… GE…": 300}
+		if got := w.used(t); !maps.Equal(got, want) || passed > 100 {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestRevealOptions(t *testing.T) {
+	for _, c := range []struct {
+		reveal  int
+		backend Backend
+		want    string
+	}{
+		{-1, newWorld(), "rules[0].reveal: want up to 64, or RevealPlain, got -1"},
+		{65, newWorld(), "rules[0].reveal: want up to 64, or RevealPlain, got 65"},
+		{RevealPlain, nil, "rules[0].reveal: want a backend"},
+	} {
+		_, err := NewNamespace(Options{Name: "test", Backend: c.backend, Rules: []Rule{{Name: "a", Limits: []Limit{FixedWindow(1, time.Second)}, Reveal: c.reveal}}})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d: got %v, want %q", c.reveal, err, c.want)
+		}
+	}
+}
