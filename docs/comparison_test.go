@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	sourced   = regexp.MustCompile(`^\[[^\]]+\]\[([a-z]{2})\]$`)
-	reference = regexp.MustCompile(`(?m)^\[([a-z]{2})\]: https://\S+$`)
+	sourced    = regexp.MustCompile(`^\[[^\]]+\]\[([a-z]{2})\]$`)
+	sourceList = regexp.MustCompile(`(?m)^\[([a-z]{2})\]: https://\S+$`)
 )
 
 // TestComparisonIsSourced wants each word about a peer to link to where it was read, unless the peer
@@ -17,7 +17,7 @@ func TestComparisonIsSourced(t *testing.T) {
 	t.Parallel()
 	text := read(t, "comparison.md")
 	unused := map[string]bool{}
-	for _, found := range reference.FindAllStringSubmatch(text, -1) {
+	for _, found := range sourceList.FindAllStringSubmatch(text, -1) {
 		unused[found[1]] = true
 	}
 	sources := len(unused)
