@@ -422,8 +422,8 @@ func TestWatch(t *testing.T) {
 	if got := p.text("#nodes b.refused"); got != "10 a second" {
 		t.Errorf("%s refused, want 10 a second", got)
 	}
-	p.until(curve("per-user: of the limit, used", "100 %"))
-	p.until(curve("quiet: of the limit, used", "no node has told a key"))
+	p.until(curve("per-user: share of the limit", "100 %"))
+	p.until(curve("quiet: share of the limit", "no node has told a key"))
 	// Figures that a backend does not know are not there.
 	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
 		t.Errorf("%d figures that no backend knows", n)
@@ -490,7 +490,7 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 		{"0", "25 %", "1"}, {"1", "no node reports", "0"}, {"2", "50 %", "1"},
 	} {
 		next <- i
-		p.until(curve("r: of the limit, used", want.curve))
+		p.until(curve("r: share of the limit", want.curve))
 		p.until(`document.querySelectorAll("#nodes .node:not([hidden])").length === ` + want.shown)
 		if last := <-told; last != want.last {
 			t.Errorf("stream %d: the page says that it was told %s, want %s", i, last, want.last)

@@ -154,7 +154,7 @@ func TestManyRules(t *testing.T) {
 		m.step()
 	}
 	p.until(`document.querySelectorAll("#curves .curve .outage").length === 1`)
-	p.until(`document.querySelector("#curves .curve:not([hidden]) .mean").textContent.startsWith("top ")`)
+	p.until(`document.querySelector("#curves .curve:not([hidden]) .mean").textContent.startsWith("0 to ")`)
 	if hidden := value[bool](p, `document.getElementById("nodes").hidden`); !hidden {
 		t.Error("50 nodes are drawn")
 	}

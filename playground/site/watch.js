@@ -114,7 +114,7 @@ class Watched {
     this.element.querySelector("dl").remove();
     byID("nodes").append(this.element);
     this.view = new Rule(this.element.querySelector(".rules"), "Requests");
-    this.curve = new Curve(byID("curves"), `${rule}: of the limit, used`,
+    this.curve = new Curve(byID("curves"), `${rule}: share of the limit`,
       "By the key that is nearest to a limit, when a node has seen it last. Nodes tell no more than 100\u00a0%, and leased hits of others are among it.");
     this.forget();
   }
