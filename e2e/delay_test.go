@@ -54,57 +54,75 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// TestDelaysAreDrained replaces the configuration, or has the listener go, while a thousand requests wait.
-// All of them have room in the end, though nobody comes to the listener that they wait in, and none stays.
+// TestDelaysAreDrained replaces the configuration while a thousand requests wait, and then has the listener
+// go while a thousand others do. All have room in the end, though nobody comes to the listener that they
+// wait in, and none stays. Envoy cuts requests that still wait when its drain time is over.
 func TestDelaysAreDrained(t *testing.T) {
+	const waiting = 1000
+	const delayed = `{"rules": [{"name": "r", "delay": {"most": "30s", "queue": 1000},
+		"limits": [{"limit": 1000, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`
 	onEach(t, 1, func(t *testing.T, d driver) {
-		const waiting = 1000
-		for name, drain := range map[string]func(t *testing.T, n node){
-			"replaced": func(t *testing.T, n node) {
-				if err := n.configure(`{"rules": [{"name": "other", "limits": [{"limit": 1000, "window": "1s"}]}]}`); err != nil {
-					t.Fatal(err)
-				}
-				ask(t, client(t), n.url()).want(t, "x-ratelimit-limit: 1000")
-			},
-			"gone": func(t *testing.T, n node) {
-				e := n.(*envoyNode)
-				if err := e.files.SetListeners(t.Context(), e.Envoy, nil); err != nil {
-					t.Fatal(err)
-				}
-			},
-		} {
-			if _, envoy := d.(envoys); name == "gone" && !envoy {
-				continue // the wazero host has no listeners
-			}
-			t.Run(name, func(t *testing.T) {
-				clock := newClock()
-				n := d.node(t, nodeConfig{clock: clock, configuration: `{"rules": [{"name": "r", "delay": {"most": "30s", "queue": 1000},
-					"limits": [{"limit": 1000, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`})
-				answers := make(chan error, waiting+1)
-				sender := client(t)
-				for range waiting + 1 {
-					go func() {
-						r, err := send(t, sender, n.url())
-						if err == nil && r.status != http.StatusOK {
-							err = fmt.Errorf("status %d", r.status)
-						}
-						answers <- err
-					}()
-				}
-				for deadline := time.Now().Add(hang); n.metric(t, metricName("delayed_requests_total")) < waiting; {
-					if time.Now().After(deadline) {
-						t.Fatal("no requests wait")
-					}
-				}
-				drain(t, n)
-				clock.advance(t, time.Second) // room for all
-				for i := range waiting + 1 {
-					if err := <-answers; err != nil {
-						t.Errorf("answer %d: %v", i, err)
-					}
-				}
-				n.idle(t)
-			})
+		if e, envoy := d.(envoys); envoy {
+			e.drain = 30
+			d = e
 		}
+		clock := newClock()
+		n := d.node(t, nodeConfig{clock: clock, configuration: delayed})
+		waited := int64(0)
+		wait := func() (answers chan error) {
+			answers = make(chan error, waiting+1)
+			sender, url := client(t), n.url()
+			for range waiting + 1 {
+				go func() {
+					r, err := send(t, sender, url)
+					if err == nil && r.status != http.StatusOK {
+						err = fmt.Errorf("status %d", r.status)
+					}
+					answers <- err
+				}()
+			}
+			waited += waiting
+			for deadline := time.Now().Add(hang); n.metric(t, metricName("delayed_requests_total")) < waited; {
+				if time.Now().After(deadline) {
+					t.Fatal("no requests wait")
+				}
+			}
+			return answers
+		}
+		pass := func(answers chan error) {
+			clock.advance(t, time.Second) // room for all
+			for got := 0; got <= waiting; {
+				select {
+				case err := <-answers:
+					if err != nil {
+						t.Fatalf("answer %d: %v", got, err)
+					}
+					got++
+				case <-time.After(5 * time.Millisecond): // a worker that waits for another looks again
+					clock.advance(t, 5*time.Millisecond)
+				}
+			}
+		}
+		answers := wait()
+		if err := n.configure(`{"rules": [{"name": "other", "limits": [{"limit": 1000, "window": "1s"}]}]}`); err != nil {
+			t.Fatal(err)
+		}
+		ask(t, client(t), n.url()).want(t, "x-ratelimit-limit: 1000")
+		pass(answers)
+		n.idle(t)
+
+		e, envoy := n.(*envoyNode)
+		if !envoy {
+			return // the wazero host has no listeners
+		}
+		if err := n.configure(delayed); err != nil {
+			t.Fatal(err)
+		}
+		clock.advance(t, time.Second)
+		answers = wait()
+		if err := e.files.SetListeners(t.Context(), e.Envoy, nil); err != nil {
+			t.Fatal(err)
+		}
+		pass(answers)
 	})
 }
