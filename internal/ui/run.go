@@ -67,6 +67,7 @@ type View struct {
 	traffic *traffic
 	backend *backend.Backend // nil if there is none
 	tables  *live.Tables     // those of nodes, for take
+	sampler live.Sampler     // for take
 	ended   chan struct{}
 
 	setting sync.Mutex // held while limits are set
@@ -227,7 +228,7 @@ func (v *View) Run(ctx context.Context) error {
 }
 
 func (v *View) take() {
-	s := live.Take(v.o.Now(), v.o.Processes)
+	s := v.sampler.Take(v.o.Now(), v.o.Processes)
 	most := v.tables.Look(&s)
 	v.note(&s, most)
 }
