@@ -48,18 +48,18 @@ type Sample struct {
 	Nodes []Node
 }
 
-// Sampler takes samples of nodes. It remembers what the names of their metrics mean, as many nodes have the
-// same. The zero value is ready. It is not safe for concurrent use.
+// Sampler takes samples of nodes. It remembers what the names of metrics mean: all nodes have the
+// same names. The zero value is ready. It is not safe for concurrent use.
 type Sampler struct {
 	meanings map[string]*meaning // by a metric's name
 	rules    map[ruleID]int      // numbers, from 0
 	places   []int               // by a rule's number, its place in the node that is read, plus 1
 }
 
-// ruleID is what a rule is known by.
+// ruleID names a rule.
 type ruleID struct{ namespace, name string }
 
-// meaning is what a metric of the plugin's counts.
+// meaning tells of a metric of the plugin's how it counts.
 type meaning struct {
 	name             string // without labels
 	of               ruleID
@@ -122,7 +122,7 @@ func (s *Sampler) rule(n *Node, m *meaning) *Rule {
 	return &n.Rules[s.places[m.rule]-1]
 }
 
-// meaning is what the metric of a name counts.
+// meaning returns the meaning of a metric by its name.
 func (s *Sampler) meaning(full string) *meaning {
 	if m := s.meanings[full]; m != nil {
 		return m
