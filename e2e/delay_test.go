@@ -54,38 +54,75 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// smooth lets ten requests pass a second, and 20 wait, as nginx's limit_req does with rate=10r/s
-// and burst=20.
-const smooth = `{"rules": [{"name": "r", "delay": {"most": "2s", "queue": 20},
-	"limits": [{"limit": 10, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`
-
-// TestDelaysAreDrained replaces the configuration while requests wait. All of them have room in the
-// end, in their order, though nobody comes to the listener that they wait in.
+// TestDelaysAreDrained replaces the configuration while a thousand requests wait, and then has the listener
+// go while a thousand others do. All have room in the end, though nobody comes to the listener that they
+// wait in, and none stays. Envoy cuts requests that still wait when its drain time is over.
 func TestDelaysAreDrained(t *testing.T) {
+	const waiting = 1000
+	const delayed = `{"rules": [{"name": "r", "delay": {"most": "30s", "queue": 1000},
+		"limits": [{"limit": 1000, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`
 	onEach(t, 1, func(t *testing.T, d driver) {
-		n := d.node(t, nodeConfig{configuration: smooth})
-		const waiting = 8
-		answers := make(chan bool, waiting+1)
-		for range waiting + 1 {
-			go func() {
-				r, err := send(t, client(t), n.url())
-				answers <- err == nil && r.status == http.StatusOK
-			}()
+		if e, envoy := d.(envoys); envoy {
+			e.drain = 30
+			d = e
 		}
-		for deadline := time.Now().Add(hang); n.metric(t, metricName("delayed_requests_total")) < waiting; {
-			if time.Now().After(deadline) {
-				t.Fatal("no requests wait")
+		clock := newClock()
+		n := d.node(t, nodeConfig{clock: clock, configuration: delayed})
+		waited := int64(0)
+		wait := func() (answers chan error) {
+			answers = make(chan error, waiting+1)
+			sender, url := client(t), n.url()
+			for range waiting + 1 {
+				go func() {
+					r, err := send(t, sender, url)
+					if err == nil && r.status != http.StatusOK {
+						err = fmt.Errorf("status %d", r.status)
+					}
+					answers <- err
+				}()
+			}
+			waited += waiting
+			for deadline := time.Now().Add(hang); n.metric(t, metricName("delayed_requests_total")) < waited; {
+				if time.Now().After(deadline) {
+					t.Fatal("no requests wait")
+				}
+			}
+			return answers
+		}
+		pass := func(answers chan error) {
+			clock.advance(t, time.Second) // room for all
+			for got := 0; got <= waiting; {
+				select {
+				case err := <-answers:
+					if err != nil {
+						t.Fatalf("answer %d: %v", got, err)
+					}
+					got++
+				case <-time.After(5 * time.Millisecond): // a worker that waits for another looks again
+					clock.advance(t, 5*time.Millisecond)
+				}
 			}
 		}
+		answers := wait()
 		if err := n.configure(`{"rules": [{"name": "other", "limits": [{"limit": 1000, "window": "1s"}]}]}`); err != nil {
 			t.Fatal(err)
 		}
 		ask(t, client(t), n.url()).want(t, "x-ratelimit-limit: 1000")
-		for i := range waiting + 1 {
-			if !<-answers {
-				t.Errorf("request %d does not pass", i)
-			}
-		}
+		pass(answers)
 		n.idle(t)
+
+		e, envoy := n.(*envoyNode)
+		if !envoy {
+			return // the wazero host has no listeners
+		}
+		if err := n.configure(delayed); err != nil {
+			t.Fatal(err)
+		}
+		clock.advance(t, time.Second)
+		answers = wait()
+		if err := e.files.SetListeners(t.Context(), e.Envoy, nil); err != nil {
+			t.Fatal(err)
+		}
+		pass(answers)
 	})
 }

@@ -70,14 +70,20 @@ type envoys struct {
 	left   *int // nodes that may still be started
 	// native has the plugin run ahead of time, as a dynamic module.
 	native bool
+	// drain is for how many seconds listeners that were replaced live on, a second if it is 0.
+	drain int
 }
 
 // kind tells processes apart that can't take each other's place.
 func (d envoys) kind() string {
+	kind := d.binary.Version
 	if d.native {
-		return d.binary.Version + " native"
+		kind += " native"
 	}
-	return d.binary.Version
+	if d.drain > 0 {
+		kind += fmt.Sprint(" drain ", d.drain)
+	}
+	return kind
 }
 
 // newEnvoys waits until so many processes may be used, until the test ends.
@@ -160,9 +166,9 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 		return nil, err
 	}
 	p.Envoy, err = envoytest.Start(ctx, envoytest.Options{
-		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers,
+		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers, DrainSeconds: d.drain,
 		// A connection of a listener that was replaced is told at its next response, and not cut in
-		// a request when the second is over. Access logs are written at once, and not every ten
+		// a request when the drain time is over. Access logs are written at once, and not every ten
 		// seconds.
 		Args: []string{"--drain-strategy", "immediate", "--file-flush-interval-msec", "10"},
 	})

@@ -15,7 +15,7 @@ import (
 var errLost = errors.New("something was lost; --lossy takes it nevertheless")
 
 const convertHelp = `
-It prints Weir's configuration. If that can't say something, the command prints FILE:LINE:COLUMN:
+It prints Weir's configuration. For each thing that no rule can say, it prints FILE:LINE:COLUMN:
 PROBLEM to standard error. Each source has its files, and - is standard input:
 
   nginx      a configuration's files, or the output of nginx -T, and Ingresses with the annotations of

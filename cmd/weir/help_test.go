@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write docs/commands.md")
 const commandsPage = "../../docs/commands.md"
 
 // pageIntroduction begins the page of all commands.
-const pageIntroduction = `# Commands
+const pageIntroduction = `# The weir command
 
 ` + "`make build` leaves the command in `dist/weir`." + ` The commands print this page of themselves with
 ` + "`--help`" + `. Flags may be written with one dash or two, and as ` + "`--flag value` or `--flag=value`" + `.

@@ -30,7 +30,7 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override list shop
   weir override unset shop per-user ann
 
-An override has a limit for each of the rule's, of the same windows, such as 1m or month: LIMIT/WINDOW,
+An override has a limit in place of each limit of the rule, with the same window, 1m or month: LIMIT/WINDOW,
 or LIMIT/WINDOW/BURST of a token bucket, or LIMIT/in_flight. Values are those of the rule's key, as
 requests have them: none for a rule with one counter. Counters stay as they are. Flags may come
 anywhere.

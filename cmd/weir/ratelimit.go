@@ -39,8 +39,8 @@ Environment:
       XDS_CLIENT_BACKOFF_INITIAL_INTERVAL (1s), XDS_CLIENT_BACKOFF_MAX_INTERVAL (60s)
   REDIS_URL, REDIS_TYPE (single or cluster), REDIS_AUTH, REDIS_TLS  say where the counters are kept,
       unless WEIR_STORE does, which is as weir serve's --store; with neither they are in memory
-  GRPC_HOST, GRPC_PORT (8081), GRPC_UDS, GRPC_MAX_CONNECTION_AGE, GRPC_MAX_CONNECTION_AGE_GRACE  are of
-      the gRPC server, and HOST, PORT (8080) of /json and /healthcheck
+  GRPC_HOST, GRPC_PORT (8081), GRPC_UDS, GRPC_MAX_CONNECTION_AGE, GRPC_MAX_CONNECTION_AGE_GRACE  set up
+      the gRPC server, and HOST, PORT (8080) that of /json and /healthcheck
   GRPC_SERVER_USE_TLS, GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY, GRPC_CLIENT_TLS_CACERT,
       GRPC_CLIENT_TLS_SAN  are files in PEM, read again when they change, and a client's name
   USE_PROMETHEUS, PROMETHEUS_ADDR (:9090), PROMETHEUS_PATH  serve metrics by descriptor, and USE_STATSD (false),

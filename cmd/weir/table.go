@@ -32,6 +32,7 @@ type table struct {
 	nodes    []*host.Process
 
 	mu      sync.Mutex
+	sampler live.Sampler
 	samples []live.Sample // of the last time, oldest first
 	drawn   int           // lines
 }
@@ -50,11 +51,11 @@ func (t *table) run(ctx context.Context) {
 	ticker := time.NewTicker(tableEvery)
 	defer ticker.Stop()
 	for {
-		t.draw(live.Take(time.Now(), t.nodes))
+		t.draw(t.sampler.Take(time.Now(), t.nodes))
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.draw(live.Take(time.Now(), t.nodes)) // it stays
+			t.draw(t.sampler.Take(time.Now(), t.nodes)) // it stays
 			return
 		}
 	}

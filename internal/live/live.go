@@ -48,25 +48,50 @@ type Sample struct {
 	Nodes []Node
 }
 
-// Take takes a sample of the processes of nodes. It may be called at any time.
-func Take(at time.Time, nodes []*host.Process) Sample {
-	s := Sample{At: at, Nodes: make([]Node, len(nodes))}
+// Sampler takes samples of nodes. It remembers what the names of metrics mean: all nodes have the
+// same names. The zero value is ready. It is not safe for concurrent use.
+type Sampler struct {
+	meanings map[string]*meaning // by a metric's name
+	rules    map[ruleID]int      // numbers, from 0
+	places   []int               // by a rule's number, its place in the node that is read, plus 1
+}
+
+// ruleID names a rule.
+type ruleID struct{ namespace, name string }
+
+// meaning tells of a metric of the plugin's how it counts.
+type meaning struct {
+	name             string // without labels
+	of               ruleID
+	rule             int // its number
+	shadow, rejected bool
+}
+
+// Take takes a sample of the processes of nodes.
+func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
+	sample := Sample{At: at, Nodes: make([]Node, len(nodes))}
 	for i, process := range nodes {
-		s.Nodes[i] = read(process.Metrics().Snapshot())
+		sample.Nodes[i] = s.read(process.Metrics().Snapshot())
 	}
-	return s
+	return sample
 }
 
 // read reads the plugin's metrics, whose names have labels in them: see package filter.
-func read(metrics map[string]host.Metric) (n Node) {
+func (s *Sampler) read(metrics map[string]host.Metric) (n Node) {
+	clear(s.places)
 	for full, metric := range metrics {
-		labels, name := split(full)
+		m := s.meaning(full)
 		value := metric.Value
-		switch name {
+		switch m.name {
 		case "requests_total":
-			n.count(labels, value)
+			rule := s.rule(&n, m)
+			if rule.Shadow = m.shadow; m.rejected {
+				rule.Rejected += value
+			} else {
+				rule.Allowed += value
+			}
 		case "overshoot_bound":
-			n.rule(labels).Overshoot = value
+			s.rule(&n, m).Overshoot = value
 		case "waited_requests_total":
 			n.Waited += value
 		case "late_requests_total":
@@ -79,32 +104,46 @@ func read(metrics map[string]host.Metric) (n Node) {
 			n.Failed += value
 		}
 	}
-	slices.SortFunc(n.Rules, func(a, b Rule) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(n.Rules, compare)
 	return n
 }
 
-// rule is the rule that labels name.
-func (n *Node) rule(labels map[string]string) *Rule {
-	rule := Rule{Namespace: labels["weir_namespace"], Name: labels["weir_rule"]}
-	i := slices.IndexFunc(n.Rules, rule.Same)
-	if i < 0 {
-		i = len(n.Rules)
-		n.Rules = append(n.Rules, rule)
-	}
-	return &n.Rules[i]
+// compare is the order of a node's rules.
+func compare(a, b Rule) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-func (n *Node) count(labels map[string]string, value int64) {
-	rule := n.rule(labels)
-	outcome, shadow := strings.CutPrefix(labels["weir_outcome"], "shadow_")
-	rule.Shadow = shadow
-	if outcome == "rejected" {
-		rule.Rejected += value
-	} else {
-		rule.Allowed += value
+// rule is the node's rule that a metric is of.
+func (s *Sampler) rule(n *Node, m *meaning) *Rule {
+	if s.places[m.rule] == 0 {
+		n.Rules = append(n.Rules, Rule{Namespace: m.of.namespace, Name: m.of.name})
+		s.places[m.rule] = len(n.Rules)
 	}
+	return &n.Rules[s.places[m.rule]-1]
+}
+
+// meaning returns the meaning of a metric by its name.
+func (s *Sampler) meaning(full string) *meaning {
+	if m := s.meanings[full]; m != nil {
+		return m
+	}
+	if s.meanings == nil {
+		s.meanings, s.rules = map[string]*meaning{}, map[ruleID]int{}
+	}
+	labels, name := split(full)
+	m := &meaning{name: name, of: ruleID{labels["weir_namespace"], labels["weir_rule"]}}
+	var outcome string
+	outcome, m.shadow = strings.CutPrefix(labels["weir_outcome"], "shadow_")
+	m.rejected = outcome == "rejected"
+	number, known := s.rules[m.of]
+	if !known {
+		number = len(s.places)
+		s.rules[m.of] = number
+		s.places = append(s.places, 0)
+	}
+	m.rule = number
+	s.meanings[full] = m
+	return m
 }
 
 // split takes the labels out of a metric's name.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -10,7 +11,8 @@ import (
 func TestRead(t *testing.T) {
 	t.Parallel()
 	const shop = "weir.weir_namespace=.=shop.eu;.;"
-	got := read(map[string]host.Metric{
+	var s Sampler
+	got := s.read(map[string]host.Metric{
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total":               {Value: 7},
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected;.;requests_total":              {Value: 2},
 		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_allowed;.;requests_total":             {Value: 5},
@@ -32,5 +34,21 @@ func TestRead(t *testing.T) {
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
+	}
+}
+
+// BenchmarkRead reads the metrics of a node with 256 rules.
+func BenchmarkRead(b *testing.B) {
+	metrics := map[string]host.Metric{}
+	for i := range 256 {
+		rule := fmt.Sprintf("weir.weir_namespace=.=shop;.;weir_rule=.=rule-%03d;.;", i)
+		for _, name := range []string{"weir_outcome=.=allowed;.;requests_total", "weir_outcome=.=rejected;.;requests_total", "overshoot_bound"} {
+			metrics[rule+name] = host.Metric{Value: 7}
+		}
+	}
+	b.ReportAllocs()
+	var s Sampler
+	for b.Loop() {
+		s.read(metrics)
 	}
 }

@@ -42,7 +42,7 @@ func (t *Tables) Look(s *Sample) (most [][]uint64) {
 	for i := range s.Nodes {
 		for j := range t.config.Rules {
 			known := Rule{Namespace: t.config.Namespace, Name: t.config.Rules[j].Name}
-			if at := slices.IndexFunc(s.Nodes[i].Rules, known.Same); at >= 0 && t.config.Rules[j].SyncRate > 0 {
+			if at, found := slices.BinarySearchFunc(s.Nodes[i].Rules, known, compare); found && t.config.Rules[j].SyncRate > 0 {
 				s.Nodes[i].Rules[at].Held = &looked.Held[i][j]
 			}
 		}

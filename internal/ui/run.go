@@ -38,6 +38,9 @@ const (
 	maxBody = 4 << 10
 	// maxLimit is the largest limit that can be set on the page.
 	maxLimit = 1_000_000
+	// fewEach is up to how many rules of all nodes together a page is told what each node has done, without
+	// asking. With more, moments of five minutes would fill the memory: 50 nodes of 256 rules have 12,800.
+	fewEach = 64
 )
 
 // Options say what a view is of.
@@ -64,12 +67,14 @@ type View struct {
 	traffic *traffic
 	backend *backend.Backend // nil if there is none
 	tables  *live.Tables     // those of nodes, for take
+	sampler live.Sampler     // for take
 	ended   chan struct{}
 
 	setting sync.Mutex // held while limits are set
 
 	mu      sync.Mutex
 	moments server.History[Moment]
+	newest  [][]live.Rule // what each node has done of each rule, at the newest moment
 	tick    chan struct{} // closed at the next moment
 	streams int
 	looked  Looked
@@ -81,10 +86,21 @@ type Moment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
 	// At is in milliseconds of Unix time.
-	At    int64  `json:"at"`
+	At int64 `json:"at"`
+	// Rules tell what all nodes have done of each rule of the configuration.
+	Rules []Sum `json:"rules"`
+	// Nodes have their rules if there are few, and at the newest moment those that a page has asked for.
 	Nodes []Node `json:"nodes"`
 	// Most is how many hits have passed that count, of each rule and limit of the configuration.
 	Most [][]uint64 `json:"most"`
+}
+
+// Sum tells what all nodes have done of a rule.
+type Sum struct {
+	Allowed  int64 `json:"allowed"`
+	Rejected int64 `json:"refused"`
+	// Overshoot is the largest of any node's: see [live.Rule].
+	Overshoot int64 `json:"overshoot"`
 }
 
 // Node tells what a node has done, and called.
@@ -127,6 +143,8 @@ type Setup struct {
 	Namespace string   `json:"namespace"`
 	Nodes     []string `json:"nodes"`
 	Rules     []Rule   `json:"rules"`
+	// Each says that moments tell each node's rules. If they do not, a page asks for some, by ?rule=NAME.
+	Each bool `json:"each"`
 	// Failure says how nodes decide without the backend, and TimeoutMS how long they wait for it.
 	Failure   string `json:"failure"`
 	TimeoutMS int64  `json:"timeout_ms"`
@@ -210,17 +228,53 @@ func (v *View) Run(ctx context.Context) error {
 }
 
 func (v *View) take() {
-	s := live.Take(v.o.Now(), v.o.Processes)
-	m := Moment{At: s.At.UnixMilli(), Most: v.tables.Look(&s)}
+	s := v.sampler.Take(v.o.Now(), v.o.Processes)
+	most := v.tables.Look(&s)
+	v.note(&s, most)
+}
+
+// note makes a sample the newest moment.
+func (v *View) note(s *live.Sample, most [][]uint64) {
+	m := Moment{At: s.At.UnixMilli(), Most: most, Rules: v.sum(s)}
+	newest := make([][]live.Rule, len(s.Nodes))
 	for i := range s.Nodes {
+		newest[i] = s.Nodes[i].Rules
+		if !v.each() {
+			s.Nodes[i].Rules = nil
+		}
 		m.Nodes = append(m.Nodes, Node{s.Nodes[i], v.o.Lines.Callouts(i)})
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.newest = newest
 	m.Number = v.moments.Next()
 	v.moments.Add(m)
 	close(v.tick)
 	v.tick = make(chan struct{})
+}
+
+// each reports whether moments keep what each node has done of each rule.
+func (v *View) each() bool { return len(v.o.Nodes)*len(v.o.Config.Rules) <= fewEach }
+
+// sum adds up what nodes have done, for each rule of the configuration.
+func (v *View) sum(s *live.Sample) []Sum {
+	c := v.o.Config
+	sums := make([]Sum, len(c.Rules))
+	number := make(map[string]int, len(c.Rules))
+	for i := range c.Rules {
+		number[c.Rules[i].Name] = i
+	}
+	for i := range s.Nodes {
+		for j := range s.Nodes[i].Rules {
+			r := &s.Nodes[i].Rules[j]
+			if at, known := number[r.Name]; known && r.Namespace == c.Namespace {
+				sums[at].Allowed += r.Allowed
+				sums[at].Rejected += r.Rejected
+				sums[at].Overshoot = max(sums[at].Overshoot, r.Overshoot)
+			}
+		}
+	}
+	return sums
 }
 
 // busy reports whether nodes have had requests in the moments that are kept.
@@ -232,10 +286,8 @@ func (v *View) busy() bool {
 		return false
 	}
 	requests := func(m *Moment) (n int64) {
-		for i := range m.Nodes {
-			for j := range m.Nodes[i].Rules {
-				n += m.Nodes[i].Rules[j].Allowed + m.Nodes[i].Rules[j].Rejected
-			}
+		for i := range m.Rules {
+			n += m.Rules[i].Allowed + m.Rules[i].Rejected
 		}
 		return n
 	}
@@ -390,7 +442,7 @@ func (v *View) state() State {
 }
 
 // events tells a page what nodes have done, as long as it reads. A page that was told before says up to
-// which moment in Last-Event-ID.
+// which moment in Last-Event-ID. It may ask for some rules of each node: see [Setup].
 func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	if v.streams >= maxStreams {
@@ -410,12 +462,15 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this connection can't be streamed to", http.StatusInternalServerError)
 		return
 	}
-	last := server.LastEvent(r)
+	last, asked := server.LastEvent(r), map[string]bool{}
+	for _, name := range r.URL.Query()["rule"] {
+		asked[name] = true
+	}
 	if stream.Send("setup", v.setup()) != nil {
 		return
 	}
 	for {
-		moments, tick := v.after(last)
+		moments, tick := v.after(last, asked)
 		for i := range moments {
 			if stream.Send("moment", &moments[i]) != nil {
 				return
@@ -435,17 +490,30 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// after are the moments after one, and what closes when there is another.
-func (v *View) after(last int64) ([]Moment, <-chan struct{}) {
+// after are the moments after one, and what closes when there is another. The newest has the asked rules of
+// each node.
+func (v *View) after(last int64, asked map[string]bool) ([]Moment, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.moments.After(last), v.tick
+	moments := v.moments.After(last)
+	if len(moments) > 0 && len(asked) > 0 && !v.each() {
+		newest := &moments[len(moments)-1]
+		newest.Nodes = slices.Clone(newest.Nodes)
+		for i, rules := range v.newest {
+			for j := range rules {
+				if asked[rules[j].Name] {
+					newest.Nodes[i].Rules = append(newest.Nodes[i].Rules, rules[j])
+				}
+			}
+		}
+	}
+	return moments, v.tick
 }
 
 func (v *View) setup() Setup {
 	c := v.o.Config
 	s := Setup{
-		Namespace: c.Namespace, Nodes: v.o.Nodes, Failure: c.OnBackendFailure.Name(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
+		Namespace: c.Namespace, Nodes: v.o.Nodes, Each: v.each(), Failure: c.OnBackendFailure.Name(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
 	for i := range c.Rules {
 		r := &c.Rules[i]

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/live"
+	"weir/window"
 )
 
 // Lines break for the nodes that they are said to, calls under way among them, and answers come late.
@@ -110,7 +112,7 @@ func TestSetup(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}}).setup()
-		want := Setup{Namespace: "shop", Nodes: []string{"127.0.0.1:1"}, Failure: failure, TimeoutMS: 200, Rules: []Rule{
+		want := Setup{Namespace: "shop", Nodes: []string{"127.0.0.1:1"}, Each: true, Failure: failure, TimeoutMS: 200, Rules: []Rule{
 			{Name: "r", Shadow: true, Shared: true, Limits: []Limit{
 				{Limit: 5, WindowMS: 10_000, Algorithm: "sliding_log"}, {Limit: 9, WindowMS: 60_000, Algorithm: "token_bucket"},
 			}},
@@ -131,18 +133,76 @@ func TestMoments(t *testing.T) {
 	}
 	v := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}})
 	for range kept + 10 {
-		_, tick := v.after(0)
+		_, tick := v.after(0, nil)
 		v.take()
 		<-tick
 	}
 	for last, want := range map[int64]int{0: kept, kept + 10: 0, kept + 7: 3, 5: kept, 1 << 40: kept, -1 << 63: kept} {
-		got, _ := v.after(last)
+		got, _ := v.after(last, nil)
 		if len(got) != want || want > 0 && got[want-1].Number != kept+10 {
 			t.Errorf("after %d come %d, want %d", last, len(got), want)
 		}
 	}
 	if err := v.setFaults(Faults{Away: true}); err == nil {
 		t.Error("a backend is stopped that there is not")
+	}
+}
+
+// A moment of many nodes with many rules keeps sums. The newest has the rules of each node that a page asks for.
+func TestMomentsOfMany(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		nodes, rules int
+		each         bool
+	}{{2, 32, true}, {2, 33, false}, {50, 256, false}} {
+		parsed := &config.Config{Namespace: "shop"}
+		names := make([]string, c.nodes)
+		for i := range c.rules {
+			parsed.Rules = append(parsed.Rules, config.Rule{Name: fmt.Sprint("rule-", i), Limits: []window.Limit{{Max: 1, Shape: window.Shape{Width: 1e9}}}})
+		}
+		v := New(Options{Config: parsed, Nodes: names, Lines: &Lines{}})
+		for n := range int64(3) {
+			s := live.Sample{At: time.Unix(n, 0), Nodes: make([]live.Node, c.nodes)}
+			for i := range s.Nodes {
+				s.Nodes[i].Rules = append(s.Nodes[i].Rules, live.Rule{Namespace: "other", Name: "rule-1", Allowed: 1000})
+				for j := range c.rules {
+					s.Nodes[i].Rules = append(s.Nodes[i].Rules, live.Rule{Namespace: "shop", Name: fmt.Sprint("rule-", j), Allowed: n * int64(j), Rejected: n, Overshoot: int64(i)})
+				}
+			}
+			v.note(&s, nil)
+		}
+		if each := v.setup().Each; each != c.each {
+			t.Errorf("%d nodes of %d rules: each is %v", c.nodes, c.rules, each)
+		}
+		told := func(asked ...string) (moments []Moment, rules []int) {
+			set := map[string]bool{}
+			for _, name := range asked {
+				set[name] = true
+			}
+			moments, _ = v.after(0, set)
+			for i := range moments {
+				rules = append(rules, len(moments[i].Nodes[c.nodes-1].Rules))
+			}
+			return moments, rules
+		}
+		all := c.rules + 1 // and another namespace's
+		none, some := []int{0, 0, 0}, []int{0, 0, 3}
+		if c.each {
+			none, some = []int{all, all, all}, []int{all, all, all}
+		}
+		if _, got := told("rule-1", "rule-5", "no-such"); !slices.Equal(got, some) {
+			t.Errorf("%d nodes of %d rules: asked for two, %v are told", c.nodes, c.rules, got)
+		}
+		moments, got := told()
+		if !slices.Equal(got, none) {
+			t.Errorf("%d nodes of %d rules: asked for none, %v are told", c.nodes, c.rules, got)
+		}
+		if got, want := moments[2].Rules[3], (Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1}); got != want {
+			t.Errorf("%d nodes of %d rules: all together have %+v, want %+v", c.nodes, c.rules, got, want)
+		}
+		if !v.busy() {
+			t.Error("nodes that have had requests are not busy")
+		}
 	}
 }
 

@@ -422,8 +422,12 @@ func TestWatch(t *testing.T) {
 	if got := p.text("#nodes b.refused"); got != "10 a second" {
 		t.Errorf("%s refused, want 10 a second", got)
 	}
-	p.until(curve("per-user: of the limit, used", "100 %"))
-	p.until(curve("quiet: of the limit, used", "no node has told a key"))
+	p.until(curve("per-user: share of the limit", "100 %"))
+	p.until(curve("quiet: share of the limit", "no node has told a key"))
+	// A key that is clicked tells what the store has of it, and by whom that was asked.
+	p.click("#tables tbody tr button")
+	p.until(`document.getElementById("why-told").textContent === "per-user, key " + ` + fmt.Sprintf("%q", key) + ` + ": 90 % of its nearest limit was used when a node saw it last."`)
+	p.until(`document.querySelector("#why-limits .hint").textContent === "No hit counts now."`)
 	// Figures that a backend does not know are not there.
 	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
 		t.Errorf("%d figures that no backend knows", n)
@@ -490,7 +494,7 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 		{"0", "25 %", "1"}, {"1", "no node reports", "0"}, {"2", "50 %", "1"},
 	} {
 		next <- i
-		p.until(curve("r: of the limit, used", want.curve))
+		p.until(curve("r: share of the limit", want.curve))
 		p.until(`document.querySelectorAll("#nodes .node:not([hidden])").length === ` + want.shown)
 		if last := <-told; last != want.last {
 			t.Errorf("stream %d: the page says that it was told %s, want %s", i, last, want.last)
@@ -500,6 +504,64 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	if n := value[int](p, points); n != 1 {
 		t.Errorf("%d points, want 1", n)
 	}
+}
+
+// TestWatchTellsWhy wants the page to tell what the store has of a key that is clicked: its windows, a
+// block, an override, and who holds places.
+func TestWatchTellsWhy(t *testing.T) {
+	t.Parallel()
+	files := http.FileServerFS(playground.Files())
+	asked := make(chan *http.Request, 100)
+	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/live.json":
+			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve"}`)}}, "live.json")
+		case "/v1/watch":
+			w.Header().Set("content-type", "text/event-stream")
+			fmt.Fprint(w, `event: watched
+data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [`+`{"hash": "ab", "values": [{"text": "ann"}], "hits_per_second": 1, "use": 1}, {"hash": "cd", "hits_per_second": 0.5, "use": 0.5}]}]}}
+
+`)
+			if http.NewResponseController(w).Flush() == nil {
+				<-r.Context().Done()
+			}
+		case "/v1/counter":
+			asked <- r
+			w.Header().Set("content-type", "application/json")
+			if r.URL.Query().Get("id") == "cd" {
+				fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "in_flight", "width_ms": 1, "used": 2}], "holders": [{"node": "07", "places": 2, "oldest_ms": 90000}]}`)
+				return
+			}
+			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "fixed_window", "width_ms": 60000, "used": 7, "reset_ms": 30000}, {"algorithm": "block", "width_ms": 1, "used": 1, "reset_ms": 120000}],
+				"override": {"limits": [{"limit": 7, "width_ms": 60000}]}}`)
+		default:
+			files.ServeHTTP(w, r)
+		}
+	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	p.run(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = "s3cret"`)
+	p.click("#ask button")
+	tells := func(id, text string) {
+		t.Helper()
+		p.until(says(id, text))
+	}
+	p.click("#tables tbody tr:nth-child(1) button")
+	tells("why-told", "r, key ann: the key is blocked, whatever room it has.")
+	tells("why-limits", "a limit in 1 minute (fixed window)7–")
+	tells("why-facts", "A block holds, and ends in 2 min.")
+	tells("why-facts", "An override holds: 7 in 1 minute, until somebody unsets it.")
+	if r := <-asked; r.URL.RawQuery != "namespace=shop&id=ab&rule=r&key=ann" || r.Header.Get("authorization") != "Bearer s3cret" {
+		t.Errorf("the page asks for %s, with %q", r.URL.RawQuery, r.Header.Get("authorization"))
+	}
+	for _, l := range []look{{width: 360, height: 900, theme: "light"}, {width: 1440, height: 900, theme: "dark"}} {
+		p.wear(l)
+		p.until("document.getAnimations().length === 0")
+		fits(p)
+		accessible(p, axe(t))
+	}
+	p.click("#tables tbody tr:nth-child(2) button")
+	tells("why-told", "r, key cd: 50 % of its nearest limit was used when a node saw it last.")
+	tells("why-facts", "An override is known by the key’s whole name")
+	tells("why-facts", "Node 07 holds 2, the oldest for 1 min 30 s.")
 }
 
 // send sends what has to be taken.

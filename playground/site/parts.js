@@ -158,7 +158,7 @@ export class Curve {
     const span = seconds >= 120 ? `${Math.round(seconds / 60)} minutes` : `${seconds} s`;
     say(this.part(".from"), end > 0 ? clock(begin) : "");
     say(this.part(".until"), end > 0 ? `${clock(end)}, now` : "");
-    say(this.part(".mean"), end > 0 ? `top ${count(top)}; mean of the last ${span}: ${count(average(this.used.points))}` : "");
+    say(this.part(".mean"), end > 0 ? `0 to ${count(top)}; mean of the last ${span}: ${count(average(this.used.points))}` : "");
   }
 
   // pointed tells the value where a pointer is, by its share of the picture's width.

@@ -25,7 +25,8 @@ export class Run {
 
   show(on) {
     if (on && !this.stream) {
-      this.stream = new Stream("live/events", {
+      this.asked = this.wanted();
+      this.stream = new Stream(`live/events${this.asked}`, {
         headers: () => ({ "last-event-id": `${this.last}` }),
         told: (name, data) => this[name](data),
         trouble: (reason) => this.notice(reason && `weir run does not answer: ${reason}. Trying again.`),
@@ -34,6 +35,20 @@ export class Run {
       this.stream.stop();
       this.stream = undefined;
     }
+  }
+
+  // wanted asks for the rules of each node that are drawn, if moments do not tell them all.
+  wanted() {
+    if (!this.fixed || this.fixed.each || byID("nodes").hidden) return "";
+    const names = this.many ? this.many.open : this.fixed.rules.map((rule) => rule.name);
+    return `?${new URLSearchParams([...names].map((name) => ["rule", name]))}`;
+  }
+
+  // again asks for other rules than before.
+  again() {
+    if (!this.stream || this.wanted() === this.asked) return;
+    this.show(false);
+    this.show(true);
   }
 
   notice(text) {
@@ -59,6 +74,15 @@ export class Run {
     this.many = setup.rules.length > fewRules ? new Rules(byID("rules"), (open) => this.choose(open)) : undefined;
     this.totals = setup.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
     this.eachNode(setup.nodes.length <= fewNodes && !this.many);
+    this.inSight = new Set(); // of many nodes, those that are drawn
+    this.sight?.disconnect();
+    this.sight = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (isIntersecting) this.inSight.add(target);
+        else this.inSight.delete(target);
+      }
+      if (this.stands) this.state(this.stands);
+    });
     this.nodes = setup.nodes.map((address, number) => this.node(address, number));
     const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, as nodes count alone" : "of the key with most";
     this.curves = setup.rules.map((rule) => rule.limits.map((limit) => new Curve(
@@ -77,6 +101,7 @@ export class Run {
     }));
     this.why.opened(open);
     if (this.stands) this.state(this.stands);
+    this.again();
   }
 
   // eachNode shows or hides what each node does. What is hidden is not kept.
@@ -86,7 +111,10 @@ export class Run {
     const button = byID("more-nodes").querySelector("button");
     say(button, on ? "Hide the nodes" : "Show each node");
     button.setAttribute("aria-expanded", on);
-    button.onclick = () => this.eachNode(byID("nodes").hidden);
+    button.onclick = () => {
+      this.eachNode(byID("nodes").hidden);
+      this.again();
+    };
   }
 
   node(address, number) {
@@ -94,6 +122,7 @@ export class Run {
     say(element.querySelector("h2"), `Node ${number}`);
     say(element.querySelector(".status"), address);
     byID("nodes").append(element);
+    this.sight.observe(element);
     byID("load-node").append(new Option(`node ${number}`, number));
     const cut = byID("cut").appendChild(document.createElement("button"));
     cut.type = "button";
@@ -120,17 +149,9 @@ export class Run {
     this.last = moment.n;
     this.now = moment;
     this.curves.forEach((limits, i) => limits.forEach((curve, j) => curve.used.add(moment.at, moment.most[i][j])));
-    const sums = new Map();
-    for (const node of moment.nodes) {
-      for (const rule of node.rules ?? []) {
-        const sum = sums.get(rule.name) ?? [0, 0];
-        sums.set(rule.name, [sum[0] + rule.allowed, sum[1] + rule.refused]);
-      }
-    }
     this.totals.forEach(({ allowed, refused }, i) => {
-      const [a, r] = sums.get(this.fixed.rules[i].name) ?? [0, 0];
-      allowed.add(moment.at, a);
-      refused.add(moment.at, r);
+      allowed.add(moment.at, moment.rules[i].allowed);
+      refused.add(moment.at, moment.rules[i].refused);
     });
     if (this.many) this.tabulate(moment);
     if (byID("nodes").hidden) return;
@@ -203,8 +224,8 @@ export class Run {
     say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
     byID("sent").classList.toggle("color-refused", sent.failed > 0);
     this.many?.show();
-    const seen = !byID("nodes").hidden;
-    this.nodes.forEach(({ rules, facts, series, cut }, i) => {
+    this.nodes.forEach(({ element, rules, facts, series, cut }, i) => {
+      const seen = !byID("nodes").hidden && (this.nodes.length <= fewNodes || this.inSight.has(element));
       for (const { view, allowed, refused, held } of seen ? rules.values() : []) {
         view.show(allowed.perSecond(), refused.perSecond(), { allowed: allowed.last, refused: refused.last }, held);
       }

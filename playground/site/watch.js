@@ -1,4 +1,5 @@
 import { Curve, Events, Rule, Series, Table, byID, card, duration, keyName, ruleName, say } from "./parts.js";
+import { Counted } from "./counted.js";
 import { Rules } from "./rules.js";
 import { Stream } from "./stream.js";
 
@@ -23,12 +24,20 @@ export class Watch {
       this.events = new Events();
       this.last = 0; // the number of the last moment
       this.rules = new Map();
+      this.choose();
       this.used = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Limit used"]);
       this.refused = new Table(byID("tables"), "Keys that are refused most", ["Key", "Rule", "Refused/s", "Limit used"]);
       this.overrides = new Table(byID("tables"), "Overrides in force", ["Key", "Rule", "Limits", "Until"]);
+      this.counted = new Counted(this.asked.namespace, this.headers());
       this.show(false);
       this.show(true);
     });
+  }
+
+  // headers are those that show who asks.
+  headers() {
+    const { token } = this.asked;
+    return token ? { authorization: `Bearer ${token}` } : {};
   }
 
   show(on) {
@@ -36,9 +45,9 @@ export class Watch {
       this.stream?.stop();
       this.stream = undefined;
     } else if (this.asked && !this.stream) {
-      const { namespace, token } = this.asked;
+      const { namespace } = this.asked;
       this.stream = new Stream(`v1/watch?namespace=${encodeURIComponent(namespace)}`, {
-        headers: () => ({ "last-event-id": `${this.last}`, ...(token && { authorization: `Bearer ${token}` }) }),
+        headers: () => ({ "last-event-id": `${this.last}`, ...this.headers() }),
         told: (name, data) => this[name](data),
         trouble: (reason, final) => {
           say(byID("live-notice"), reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`));
@@ -84,12 +93,15 @@ export class Watch {
     }
     say(byID("live-told"), `${top.nodes === 1 ? "1 node reports" : `${top.nodes} nodes report`} of ${this.asked.namespace}. ${store}`);
     for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at, this.events);
-    const keys = (of, rate) => top.rules.flatMap((rule) => rule[of].map((key) =>
-      [keyName(key), rule.rule, key[rate].toFixed(1), `${Math.round(100 * key.use)} %`]))
-      .sort((a, b) => b[2] - a[2]).slice(0, 10);
-    const none = "No node has reported any in the last half minute.";
-    this.used.show(keys("used", "hits_per_second"), none);
-    this.refused.show(keys("refused", "refused_per_second"), "None.");
+    const keys = (table, of, rate, none) => {
+      const most = top.rules.flatMap((rule) => rule[of].map((key) => ({ rule, key })))
+        .sort((a, b) => b.key[rate] - a.key[rate]).slice(0, 10);
+      const rows = most.map(({ rule, key }) => [keyName(key) || "(empty)", rule.rule, key[rate].toFixed(1), `${Math.round(100 * key.use)} %`]);
+      table.show(rows, none, (i) => this.counted.choose(most[i].rule, most[i].key));
+    };
+    keys(this.used, "used", "hits_per_second", "No node has reported any in the last half minute.");
+    keys(this.refused, "refused", "refused_per_second", "None.");
+    this.counted.again();
     this.overrides.show((overrides ?? []).slice(0, 50).map((o) => [
       o.key.join(" "), o.rule, o.limits.map((l) => `${l.limit} in ${duration(l.width_ms)}`).join(", "), o.until ? new Date(o.until).toLocaleString() : "–",
     ]), "None.");
@@ -114,7 +126,7 @@ class Watched {
     this.element.querySelector("dl").remove();
     byID("nodes").append(this.element);
     this.view = new Rule(this.element.querySelector(".rules"), "Requests");
-    this.curve = new Curve(byID("curves"), `${rule}: of the limit, used`,
+    this.curve = new Curve(byID("curves"), `${rule}: share of the limit`,
       "By the key that is nearest to a limit, when a node has seen it last. Nodes tell no more than 100\u00a0%, and leased hits of others are among it.");
     this.forget();
   }

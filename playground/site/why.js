@@ -140,7 +140,7 @@ export class Why {
 
 // title is a limit in words. The configuration's window goes before that of the backend, which knows no
 // calendars.
-function title(limit, configured) {
+export function title(limit, configured) {
   if (limit.algorithm === "in_flight") return `${most(limit)} in flight`;
   return `${most(limit)} in ${duration(configured?.window_ms ?? limit.width_ms)} (${limit.algorithm.replaceAll("_", " ")})`;
 }
@@ -148,7 +148,7 @@ function title(limit, configured) {
 const most = ({ limit, burst }) => (limit === undefined ? "a limit" : count(burst || limit));
 
 // room is when there is room for another hit than those that are left.
-function room(limit) {
+export function room(limit) {
   if (limit.left > 0) return "now";
   if (limit.algorithm === "in_flight") return "when a request ends";
   if (limit.left === undefined) return "–";
@@ -171,7 +171,7 @@ function verdict(rule, key, limits, block) {
 }
 
 // time is a span of time as people say it, in its two largest units.
-function time(milliseconds) {
+export function time(milliseconds) {
   if (milliseconds === undefined) return "–";
   let left = Math.ceil(milliseconds / 1000);
   if (left < 1) return "a moment";

@@ -4,7 +4,7 @@ const unbounded = 2 ** 53 - 1;
 const list = (numbers) => new Intl.ListFormat("en").format(numbers.map(String));
 
 // words says what happens to the nodes of weir run, and what that means.
-export function words({ nodes, failure, timeout_ms: timeout }, { backend, faults, watched }, moment) {
+export function words({ nodes, rules, failure, timeout_ms: timeout }, { backend, faults, watched }, moment) {
   const limit = watched.limit;
   const within = `in ${duration(watched.window_ms)}`;
   const each = nodes.length;
@@ -25,7 +25,7 @@ export function words({ nodes, failure, timeout_ms: timeout }, { backend, faults
     return `${what}, and together they may pass up to ${count(groups * limit)} of a key ${within}, which is ${groups} × ${count(limit)}. ` +
       "Nothing is lost: what they pass meanwhile is counted when the backend can be reached.";
   }
-  const overshoot = Math.max(0, ...(moment?.nodes ?? []).flatMap((n) => (n.rules ?? []).filter((r) => r.name === watched.rule).map((r) => r.overshoot)));
+  const overshoot = moment?.rules[rules.findIndex((rule) => rule.name === watched.rule)]?.overshoot ?? 0;
   if (overshoot > 0 && overshoot < unbounded) {
     return `The backend is there, and what was passed without it is counted. Hits that were passed alone still count: a key may be up to ${count(overshoot)} above its limit of ${count(limit)}, and gets nothing until they have worn off.`;
   }

@@ -21,7 +21,7 @@ SECTIONS = ["Guides", "Reference", "Promises", "Operations", "Inside"]
 # The landing page has these doors, before what the README says.
 DOORS = """
 <div class="doors">
-  <a href="{try}"><b>Try</b> See six algorithms decide about the same requests, in this browser.</a>
+  <a href="{try}"><b>Try</b> See eight ways to limit the same requests, in this browser.</a>
   <a href="docs/getting-started.html"><b>Deploy</b> A limit in front of your own service, in ten minutes.</a>
   <a href="docs/operations.html"><b>Operate</b> How much of what, what to watch, and what a failure does.</a>
 </div>
