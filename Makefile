@@ -195,7 +195,8 @@ release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, c
 	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm dist/libweir.so dist/native playground/site/engine.wasm
 	$(MAKE) --no-print-directory dist/weir.wasm playground/site/engine.wasm
 	mkdir -p dist/staged
-	cp dist/weir.wasm deploy/compose.yaml envoy/istio.yaml dist/staged
+	cp dist/weir.wasm deploy/compose.yaml envoy/envoy.yaml dist/staged
+	sed -E 's|(images\.example/weir[-a-z]*):1$$|\1:$(VERSION)|' envoy/istio.yaml >dist/staged/istio.yaml
 	sed 's|dist/weir.wasm|weir.wasm|' envoy/quickstart.yaml >dist/staged/quickstart.yaml
 	GOWORK=off go -C release run . -chart "$(CURDIR)/charts/weir" -tag $(VERSION) -files "$(CURDIR)/dist/staged"
 	@if [ "$$(wasm2c --version 2>/dev/null)" = 1.0.32 ]; then \

@@ -117,7 +117,7 @@ func (m *calendarLimits) settle(r logged, passed bool) {
 	}
 }
 
-// identifierOf is what Kong's limit_by makes of a request: its address where it has none of that.
+// identifierOf names a request as Kong's limit_by does: by its address where it has none of that.
 func identifierOf(by string, r logged) string {
 	path, _, _ := strings.Cut(r.uri, "?")
 	switch {
