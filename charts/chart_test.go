@@ -170,6 +170,7 @@ func TestRendered(t *testing.T) {
 		"backend.tls.clientCA=true":        "want backend.tls.secretName",
 		"istio.resource=Sidecar":           "resource",
 		"istio.enabled=true,istio.phase=x": "phase",
+		"envoyGateway.enabled=true,backend.tls.secretName=weir-tls,backend.tls.clientCA=true": "show no certificate",
 		// These are of another type, or out of bounds.
 		"backend.replicas=two":                                "/backend/replicas",
 		"backend.replicas=0":                                  "/backend/replicas",
