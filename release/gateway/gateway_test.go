@@ -163,7 +163,7 @@ func backendSpeaksTLS(t *testing.T, w *world) {
 	}
 }
 
-// certificate writes one that has signed itself, and its key.
+// certificate writes a certificate that has signed itself, and its key.
 func (w *world) certificate(t *testing.T, name, host string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
