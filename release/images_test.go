@@ -27,17 +27,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// real and tag are of a release that make release has made. The tests take small files in its place.
+// made and tag are of a release that make release has made. The tests take small files in its place.
 var (
-	real = flag.String("release", "", "`folder` of a release's files, to make images of")
+	made = flag.String("release", "", "`folder` of a release's files, to make images of")
 	tag  = flag.String("tag", "v0.1.0", "the release's `version`")
 )
 
 // released is a folder that has what images are made of.
 func released(t *testing.T) (files, authorities string) {
 	t.Helper()
-	if *real != "" {
-		return *real, "/etc/ssl/certs/ca-certificates.crt"
+	if *made != "" {
+		return *made, "/etc/ssl/certs/ca-certificates.crt"
 	}
 	files = t.TempDir()
 	write := func(name string, content []byte) {
@@ -131,7 +131,7 @@ func TestCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 			found[head.Name] = fmt.Sprintf("%o %x%s", head.Mode, sha256.Sum256(content), head.Linkname)
-			if *real != "" && head.Name == "usr/local/bin/weir" && platform.Architecture == runtime.GOARCH {
+			if *made != "" && head.Name == "usr/local/bin/weir" && platform.Architecture == runtime.GOARCH {
 				run(t, content)
 			}
 		}

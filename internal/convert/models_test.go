@@ -84,7 +84,6 @@ func trafficOf(seed uint64, n int, most time.Duration) (requests []logged) {
 // calendarLimits are Kong's rate-limiting: hits of each unit of the calendar, in UTC. A request passes if none of them is
 // used up, and counts in all of them then (kong/plugins/rate-limiting/handler.lua, policies/init.lua).
 type calendarLimits struct {
-	limits map[string]int
 	// of is the identifier that a request counts for, and the plugin that it passes.
 	of   func(r logged) (limits map[string]int, identifier string)
 	hits map[string]int
