@@ -1,5 +1,6 @@
 # Everything that is not pinned in go.mod is pinned here.
 golangci_lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
+actionlint := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 # 2.17 needs a module that not every Go module proxy serves.
 goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
@@ -134,11 +135,12 @@ test-fast: build ## what a change shows in two minutes: no Envoy, no browser, no
 	./scripts/test-dependencies
 	go test -p 4 -short $$(go list ./... | grep -vxF "$$(go list $(slow))")
 
-check: ## formats, vets, lints, and verifies the modules
+check: ## formats, vets, lints code and workflows, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
 	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./playground/engine ./bench/v8/empty
 	go run $(golangci_lint) run --allow-serial-runners $(packages)
+	go run $(actionlint) .github/workflows/*.yml
 	go mod verify
 	GOWORK=off go mod tidy -diff
 	GOWORK=off go -C bench mod tidy -diff
@@ -195,7 +197,8 @@ release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, c
 	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm dist/libweir.so dist/native playground/site/engine.wasm
 	$(MAKE) --no-print-directory dist/weir.wasm playground/site/engine.wasm
 	mkdir -p dist/staged
-	cp dist/weir.wasm deploy/compose.yaml envoy/istio.yaml dist/staged
+	cp dist/weir.wasm deploy/compose.yaml envoy/envoy.yaml dist/staged
+	sed -E 's|(images\.example/weir[-a-z]*):1$$|\1:$(VERSION)|' envoy/istio.yaml >dist/staged/istio.yaml
 	sed 's|dist/weir.wasm|weir.wasm|' envoy/quickstart.yaml >dist/staged/quickstart.yaml
 	GOWORK=off go -C release run . -chart "$(CURDIR)/charts/weir" -tag $(VERSION) -files "$(CURDIR)/dist/staged"
 	@if [ "$$(wasm2c --version 2>/dev/null)" = 1.0.32 ]; then \

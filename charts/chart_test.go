@@ -115,8 +115,8 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// TestRendered has Helm lint and render the chart by all values, and the resources' schemas and weir check read what
-// comes out.
+// TestRendered has Helm lint and render the chart by all values. The resources' schemas, kubeconform with the same ones, and weir
+// check read what comes out.
 func TestRendered(t *testing.T) {
 	t.Parallel()
 	if *helm == "" && !nightly.On() {
@@ -136,6 +136,7 @@ func TestRendered(t *testing.T) {
 		err := cmd.Run()
 		return out.String() + said.String(), err
 	}
+	conforms := kubeconform(t)
 	kinds := map[string]bool{}
 	for _, values := range valueFiles(t) {
 		if said, err := run("lint", "weir", "--strict", "-f", values); err != nil {
@@ -148,6 +149,9 @@ func TestRendered(t *testing.T) {
 		}
 		for _, kind := range holds(t, values, rendered) {
 			kinds[kind] = true
+		}
+		if said, err := conforms(rendered); err != nil {
+			t.Errorf("%s: kubeconform: %v\n%s", values, err, said)
 		}
 		if report := check.Found(values, []byte(rendered)); report.Refused() {
 			t.Errorf("%s: weir check: %+v", values, report.Findings)
@@ -170,6 +174,7 @@ func TestRendered(t *testing.T) {
 		"backend.tls.clientCA=true":        "want backend.tls.secretName",
 		"istio.resource=Sidecar":           "resource",
 		"istio.enabled=true,istio.phase=x": "phase",
+		"envoyGateway.enabled=true,backend.tls.secretName=weir-tls,backend.tls.clientCA=true": "show no certificate",
 		// These are of another type, or out of bounds.
 		"backend.replicas=two":                                "/backend/replicas",
 		"backend.replicas=0":                                  "/backend/replicas",
@@ -211,6 +216,57 @@ func TestRendered(t *testing.T) {
 	rendered, err := run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
 	if err != nil || !strings.Contains(rendered, `"images.example/weir@`+digest) || !strings.Contains(rendered, "oci://images.example/weir-plugin@"+digest) {
 		t.Errorf("by digest: %v\n%s", err, rendered)
+	}
+}
+
+// kubeconform returns what checks resources by that program, with the schemas of testdata under the names that it looks for. By day,
+// when it is not built, that checks nothing.
+func kubeconform(t *testing.T) (conforms func(resources string) (said string, err error)) {
+	t.Helper()
+	if !nightly.On() {
+		return func(string) (string, error) { return "", nil }
+	}
+	file, err := tools.Install("..", tools.Kubeconform)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(kind string, schema []byte) {
+		if err := os.WriteFile(filepath.Join(dir, strings.ToLower(kind)+".json"), schema, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	schemas, err := filepath.Glob("testdata/schemas/[A-Z]*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(schemas, "testdata/schemas/kubernetes.json") {
+		schema, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind := strings.TrimSuffix(filepath.Base(name), ".json"); kind != "kubernetes" {
+			write(kind, schema)
+			continue
+		}
+		for kind, name := range core {
+			var all map[string]any
+			if err := json.Unmarshal(schema, &all); err != nil {
+				t.Fatal(err)
+			}
+			all["$ref"] = "#/$defs/" + name
+			part, err := json.Marshal(all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(kind, part)
+		}
+	}
+	return func(resources string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), file, "-strict", "-schema-location", filepath.Join(dir, "{{.ResourceKind}}.json"))
+		cmd.Stdin = strings.NewReader(resources)
+		said, err := cmd.CombinedOutput()
+		return string(said), err
 	}
 }
 

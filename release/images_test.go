@@ -4,13 +4,17 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,9 +27,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// made and tag are of a release that make release has made. The tests take small files in its place.
+var (
+	made = flag.String("release", "", "`folder` of a release's files, to make images of")
+	tag  = flag.String("tag", "v0.1.0", "the release's `version`")
+)
+
 // released is a folder that has what images are made of.
 func released(t *testing.T) (files, authorities string) {
 	t.Helper()
+	if *made != "" {
+		return *made, "/etc/ssl/certs/ca-certificates.crt"
+	}
 	files = t.TempDir()
 	write := func(name string, content []byte) {
 		if err := os.WriteFile(filepath.Join(files, name), content, 0o600); err != nil {
@@ -48,7 +61,7 @@ func released(t *testing.T) (files, authorities string) {
 		write("weir_linux_"+platform.Architecture+".tar.gz", text.Bytes())
 	}
 	write("weir.wasm", []byte("\x00asm, and so on"))
-	if err := writeChart("../charts/weir", "v0.1.0", filepath.Join(files, "weir-0.1.0.tgz")); err != nil {
+	if err := writeChart("../charts/weir", *tag, filepath.Join(files, chartName(*tag))); err != nil {
 		t.Fatal(err)
 	}
 	write("authorities", []byte("authorities"))
@@ -62,7 +75,7 @@ func pushed(t *testing.T, image string) (names []string) {
 	t.Helper()
 	files, authorities := released(t)
 	var out bytes.Buffer
-	if err := push(&out, files, image, "v0.1.0", authorities); err != nil {
+	if err := push(&out, files, image, *tag, authorities); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Fields(out.String())
@@ -88,13 +101,15 @@ func pull(t *testing.T, image string, options ...remote.Option) v1.Image {
 	return pulled
 }
 
-// TestCommand pulls the command's image for each platform as a kubelet does.
+// TestCommand pulls the command's image for each platform as a kubelet does. It runs the command of a real release, for this
+// machine's platform, from where the image has it.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	at := startRegistry(t)
 	pushed(t, at+"/weir")
+	files, authorities := released(t)
 	for _, platform := range platforms {
-		image := pull(t, at+"/weir:v0.1.0", remote.WithPlatform(platform))
+		image := pull(t, at+"/weir:"+*tag, remote.WithPlatform(platform))
 		config, err := image.ConfigFile()
 		if err != nil {
 			t.Fatal(err)
@@ -115,14 +130,22 @@ func TestCommand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found[head.Name] = fmt.Sprintf("%o %s%s", head.Mode, content, head.Linkname)
+			found[head.Name] = fmt.Sprintf("%o %x%s", head.Mode, sha256.Sum256(content), head.Linkname)
+			if *made != "" && head.Name == "usr/local/bin/weir" && platform.Architecture == runtime.GOARCH {
+				run(t, content)
+			}
 		}
 		if err := unpacked.Close(); err != nil {
 			t.Error(err)
 		}
+		weir, err := fromArchive(filepath.Join(files, "weir_linux_"+platform.Architecture+".tar.gz"), "weir")
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := fmt.Sprintf("777 %x/usr/local/bin/weir", sha256.Sum256(nil))
 		want := map[string]string{
-			"usr/local/bin/weir": "555 weir for " + platform.Architecture, "bin/weir": "777 /usr/local/bin/weir", "bin/ratelimit": "777 /usr/local/bin/weir",
-			"etc/ssl/certs/ca-certificates.crt": "444 authorities",
+			"usr/local/bin/weir": fmt.Sprintf("555 %x", sha256.Sum256(weir)), "bin/weir": link, "bin/ratelimit": link,
+			"etc/ssl/certs/ca-certificates.crt": fmt.Sprintf("444 %x", sha256.Sum256(read(t, authorities))),
 		}
 		if fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Errorf("%v: %v, want %v", platform, found, want)
@@ -130,12 +153,38 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// run wants the command of an image to tell the release's version.
+func run(t *testing.T, weir []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "weir")
+	if err := os.WriteFile(file, weir, 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), file, "version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(said), "weir "+*tag+", commit ") {
+		t.Errorf("weir version: %v\n%s", err, said)
+	}
+	t.Logf("%s", said)
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
 // TestPlugin pulls both forms of the plugin by the rules that Istio's and Envoy Gateway's fetchers share.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	at := startRegistry(t)
 	pushed(t, at+"/weir")
-	for tag, read := range map[string]func(v1.Image) ([]byte, error){"v0.1.0": asCompat, "v0.1.0-wasm": asArtifact} {
+	files, _ := released(t)
+	want := read(t, filepath.Join(files, "weir.wasm"))
+	forms := map[string]func(v1.Image) ([]byte, error){*tag: asCompat, *tag + "-wasm": asArtifact}
+	for tag, form := range forms {
 		image := pull(t, at+"/weir-plugin:"+tag)
 		manifest, err := image.Manifest()
 		if err != nil {
@@ -144,13 +193,13 @@ func TestPlugin(t *testing.T) {
 		if manifest.MediaType != types.OCIManifestSchema1 {
 			t.Errorf("%s: a manifest of type %s", tag, manifest.MediaType)
 		}
-		if plugin, err := read(image); err != nil || string(plugin) != "\x00asm, and so on" {
-			t.Errorf("%s: %q, %v", tag, plugin, err)
+		if plugin, err := form(image); err != nil || !bytes.Equal(plugin, want) {
+			t.Errorf("%s: %d bytes, %v", tag, len(plugin), err)
 		}
 		// A reader that takes a form for the other reads nothing wrong.
-		for other, read := range map[string]func(v1.Image) ([]byte, error){"v0.1.0": asArtifact, "v0.1.0-wasm": asCompat} {
-			if plugin, err := read(image); other == tag && err == nil {
-				t.Errorf("%s is read as the other form, too: %q", tag, plugin)
+		for other, form := range forms {
+			if plugin, err := form(image); other != tag && err == nil {
+				t.Errorf("%s is read as %s, too: %d bytes", tag, other, len(plugin))
 			}
 		}
 	}

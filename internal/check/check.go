@@ -86,14 +86,16 @@ type checker struct {
 	found  bool
 	report Report
 	tokens []tokens // that resources of the file's verify
-	looked int      // how many values of filters were compared with what rules read
+	// gateways are the resources of Envoy Gateway's.
+	gateways *gateways
+	looked   int // how many values of filters were compared with what rules read
 }
 
 func (c *checker) json() {
 	if json.Valid(c.file) {
 		root := readJSON(c.file)
 		if !isConfiguration(root) {
-			c.tokens = readResources([]*node{root})
+			c.tokens, c.gateways = readResources([]*node{root}), readGateways([]*node{root})
 			c.outer(root, false)
 			return
 		}
@@ -108,7 +110,7 @@ func (c *checker) json() {
 
 func (c *checker) yaml() {
 	documents, err := readYAML(c.file, c.places)
-	c.tokens = readResources(documents)
+	c.tokens, c.gateways = readResources(documents), readGateways(documents)
 	for _, root := range documents {
 		switch {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
@@ -132,7 +134,7 @@ func (c *checker) yaml() {
 
 // outer checks a document that has configurations in it.
 func (c *checker) outer(root *node, yaml bool) {
-	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}}
+	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways}
 	f.walk(root)
 	c.report.Configurations += len(f.mistakes)
 	for _, m := range f.mistakes {
@@ -270,7 +272,9 @@ const (
 	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
 	bodiesUnknown = "needs " + bringsBodies + ", or else " + defaultTaken
 	bodiesKept    = defaultTaken + ": want " + bringsBodies
-	bodiesNever   = defaultTaken + ": it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
+	// bodiesUnpatched wants the place behind it.
+	bodiesUnpatched = defaultTaken + ": want an EnvoyPatchPolicy that adds allow_on_headers_stop_iteration: true for"
+	bodiesNever     = defaultTaken + ": it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
 )
 
 var unreadBody = [...]string{

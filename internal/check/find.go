@@ -35,6 +35,7 @@ type finder struct {
 	mistakes []mistake
 	// configMaps are the data of ConfigMaps.
 	configMaps []*node
+	gateways   *gateways
 }
 
 // outer are the fields that tell a document of Envoy from a configuration.
@@ -89,7 +90,7 @@ func (f *finder) walk(n *node) {
 		f.istio(n.get("spec"), n.get("spec", "wasm"), "wasm.")
 	case n.get("kind").string() == "EnvoyExtensionPolicy" && group == "gateway.envoyproxy.io":
 		for _, wasm := range n.get("spec", "wasm").elements() {
-			f.gateway(wasm)
+			f.gateway(n, wasm)
 		}
 		for _, module := range n.get("spec", "dynamicModule").elements() {
 			f.gatewayModule(module)
@@ -203,8 +204,8 @@ func (f *finder) istio(spec, wasm *node, path string) {
 }
 
 // gateway reads a Wasm extension of an EnvoyExtensionPolicy.
-func (f *finder) gateway(wasm *node) {
-	p := plugin{filters: f.filters, bodies: bodiesNever}
+func (f *finder) gateway(policy, wasm *node) {
+	p := plugin{filters: f.filters, bodies: f.gateways.bodies(policy, wasm)}
 	if open := wasm.get("failOpen"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "failOpen"
 	}

@@ -146,11 +146,7 @@ func texts(n *node) (all []string) {
 // readResources reads what resources of Istio and Envoy Gateway have verified. If a file has any,
 // they are taken to be for its plugins.
 func readResources(documents []*node) (all []tokens) {
-	var resources []*node
-	for _, n := range documents {
-		resources = append(append(resources, n), n.get("items").elements()...)
-	}
-	for _, n := range resources {
+	for _, n := range resourcesOf(documents) {
 		switch n.get("kind").string() {
 		case "RequestAuthentication":
 			t := tokens{optional: true}

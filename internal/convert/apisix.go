@@ -223,6 +223,12 @@ func (a *apisix) request(config value) (*limit, *delay) {
 
 // connections is a limit of requests in flight.
 func (a *apisix) connections(config value) *limit {
+	for _, name := range []string{"conn", "burst"} {
+		if v := config.get(name); strings.Contains(v.text(), "$") {
+			v.lose("%s: want a number", name)
+			return nil
+		}
+	}
 	conn, burst := config.get("conn").whole(0), config.get("burst").whole(0)
 	if conn <= 0 || burst < 0 {
 		config.lose("want a conn above 0, and a burst of 0 or more")
@@ -242,7 +248,7 @@ func (a *apisix) count(config value) *limit {
 	}
 	for _, name := range []string{"count", "time_window"} {
 		if v := config.get(name); strings.Contains(v.text(), "$") || !v.there() {
-			config.lose("%s: want a number", name)
+			v.lose("%s: want a number", name) // without it, where the plugin is
 			return nil
 		}
 	}

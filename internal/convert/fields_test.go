@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,7 +65,8 @@ func TestFieldsOfAPISIX(t *testing.T) {
 func fieldsMatter(t *testing.T, source, plugin, base string, fields []string) {
 	t.Helper()
 	said := func(config string) string {
-		result, err := convert.Convert(source, []convert.File{{Name: "file.yaml", Text: []byte(strings.Replace(plugin, "CONFIG", config, 1))}})
+		text := strings.Replace(plugin, "CONFIG", config, 1)
+		result, err := convert.Convert(source, []convert.File{{Name: "file.yaml", Text: []byte(text)}})
 		if err != nil {
 			return err.Error()
 		}
@@ -97,5 +99,26 @@ func fieldsMatter(t *testing.T, source, plugin, base string, fields []string) {
 		if with == without {
 			t.Errorf("%s: %s: has no effect, and is not told as lost:\n%s", source, field, with)
 		}
+		if lost := placed(source, strings.Replace(plugin, "CONFIG", kept+field, 1), field, without); lost != "" {
+			t.Error(lost)
+		}
 	}
+}
+
+// placed wants what a field alone loses to be told at the field: between its name and its end.
+func placed(source, text, field, without string) (problem string) {
+	result, err := convert.Convert(source, []convert.File{{Name: "file.yaml", Text: []byte(text)}})
+	if err != nil {
+		return ""
+	}
+	for _, l := range result.Lost {
+		if strings.Contains(without, l.Problem) {
+			continue
+		}
+		line := strings.Split(text, "\n")[l.Line-1]
+		if at := strings.Index(line, field); l.Column <= at || l.Column > at+len(field) {
+			problem = fmt.Sprintf("%s: %s: the loss is told elsewhere: %s", source, field, l)
+		}
+	}
+	return problem
 }

@@ -12,6 +12,7 @@ import (
 // Versions of what the tests run.
 const (
 	Helm         = "helm.sh/helm/v3/cmd/helm@v3.19.5"
+	Kubeconform  = "github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0"
 	EnvoyGateway = "github.com/envoyproxy/gateway/cmd/envoy-gateway@v1.9.1"
 )
 

@@ -1,0 +1,115 @@
+package check
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// gateways are the resources of a file that say which bodies Envoy Gateway has a plugin get.
+type gateways struct {
+	patches []bodyPatch
+	// listeners are the HTTP listeners of each Gateway of the file, routes the Gateways that its routes belong to.
+	listeners, routes map[string][]string
+}
+
+// bodyPatch is a patch of an EnvoyPatchPolicy that gives plugins of a listener the bodies of requests.
+type bodyPatch struct {
+	gateway  string // with its namespace
+	listener string // its name in Envoy: namespace/gateway/listener
+	filter   string // JSONPath that leads to the plugins
+}
+
+// resourcesOf are those of documents, and of lists among them.
+func resourcesOf(documents []*node) (resources []*node) {
+	for _, n := range documents {
+		resources = append(append(resources, n), n.get("items").elements()...)
+	}
+	return resources
+}
+
+// inNamespace names a resource of Kubernetes beside another, whose namespace is the default of its own.
+func inNamespace(n, beside *node) string {
+	namespace := cmp.Or(n.get("namespace").string(), beside.get("metadata", "namespace").string(), "default")
+	return namespace + "/" + n.get("name").string()
+}
+
+func readGateways(documents []*node) *gateways {
+	g := &gateways{listeners: map[string][]string{}, routes: map[string][]string{}}
+	for _, n := range resourcesOf(documents) {
+		spec, name := n.get("spec"), inNamespace(n.get("metadata"), n)
+		switch n.get("kind").string() {
+		case "Gateway":
+			for _, listener := range spec.get("listeners").elements() {
+				if protocol := listener.get("protocol").string(); protocol == "HTTP" || protocol == "HTTPS" {
+					g.listeners[name] = append(g.listeners[name], listener.get("name").string())
+				}
+			}
+		case "HTTPRoute", "GRPCRoute":
+			for _, parent := range spec.get("parentRefs").elements() {
+				g.routes[name] = append(g.routes[name], inNamespace(parent, n))
+			}
+		case "EnvoyPatchPolicy":
+			for _, patch := range spec.get("jsonPatches").elements() {
+				operation := patch.get("operation")
+				value := operation.get("value")
+				if typeOf(patch.get("type")) == "envoy.config.listener.v3.Listener" && value != nil && value.kind == kindScalar && value.text == "true" &&
+					slices.Contains([]string{"add", "replace"}, operation.get("op").string()) && strings.HasSuffix(operation.get("path").string(), "/allow_on_headers_stop_iteration") {
+					g.patches = append(g.patches, bodyPatch{inNamespace(spec.get("targetRef"), n), patch.get("name").string(), operation.get("jsonPath").string()})
+				}
+			}
+		}
+	}
+	return g
+}
+
+// bodies says why a plugin of an EnvoyExtensionPolicy does not get the bodies of requests; it is empty if it does, as far
+// as the file tells.
+func (g *gateways) bodies(policy, wasm *node) string {
+	if len(g.patches) == 0 {
+		return bodiesNever
+	}
+	targets := policy.get("spec", "targetRefs").elements()
+	if target := policy.get("spec", "targetRef"); target != nil {
+		targets = append(slices.Clone(targets), target)
+	}
+	for _, target := range targets {
+		name, section := inNamespace(target, policy), target.get("sectionName").string()
+		if target.get("kind").string() != "Gateway" {
+			for _, gateway := range g.routes[name] {
+				if lacking := g.lacks(gateway, "", wasm); lacking != "" {
+					return lacking
+				}
+			}
+		} else if lacking := g.lacks(name, section, wasm); lacking != "" {
+			return lacking
+		}
+	}
+	return ""
+}
+
+// filterName is the name of the filters that a JSONPath leads to, if it says one.
+var filterName = regexp.MustCompile(`\.name *== *["']([^"']+)["']`)
+
+// lacks says which listener of a Gateway has no patch for a plugin; of all of them if section is empty.
+func (g *gateways) lacks(gateway, section string, wasm *node) string {
+	var patched []string
+	for _, p := range g.patches {
+		if of := filterName.FindStringSubmatch(p.filter); of != nil && wasm.get("name") != nil && of[1] != wasm.get("name").string() {
+			continue
+		}
+		if p.gateway == gateway {
+			patched = append(patched, p.listener)
+		}
+	}
+	if len(patched) == 0 {
+		return bodiesUnpatched + " Gateway " + gateway
+	}
+	for _, listener := range g.listeners[gateway] {
+		if (section == "" || section == listener) && !slices.Contains(patched, gateway+"/"+listener) {
+			return bodiesUnpatched + " listener " + listener + " of Gateway " + gateway
+		}
+	}
+	return ""
+}

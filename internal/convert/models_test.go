@@ -1,0 +1,504 @@
+package convert_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/convert"
+	"weir/internal/host"
+	"weir/internal/nightly"
+)
+
+// Kong and APISIX do not run here. Models stand in for them, each written from what a plugin's source or its documentation
+// says, and from nothing of Weir's. The same traffic goes through a model and through what the plugin's configuration is
+// converted to.
+
+// model decides as a plugin does.
+type model interface {
+	// decide says whether a request passes, and whether it is one of those that documented differences are about: then it
+	// may pass or not.
+	decide(r logged) (passes, either bool)
+	// settle has the model count a request that has passed or not.
+	settle(r logged, passed bool)
+}
+
+// compareWithModel sends traffic through a model and through a converted configuration. Both have the same history: after a
+// request that either may decide, the model goes on from what Weir has decided. It returns how many those were.
+func compareWithModel(t *testing.T, source, text string, m model, requests []logged) (either int) {
+	t.Helper()
+	result, err := convert.Convert(source, []convert.File{{Name: "file.yaml", Text: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range result.Lost {
+		t.Errorf("lost: %s", l)
+	}
+	passed, refused := 0, 0
+	for i, status := range decide(t, result.Document, requests) {
+		want, free := m.decide(requests[i])
+		got := status == http.StatusOK
+		if got != want && !free {
+			t.Fatalf("request %d, %+v: the model lets it pass: %t, Weir: %t\n%s", i, requests[i], want, got, result.Document)
+		}
+		if got != want {
+			either++
+		}
+		m.settle(requests[i], got)
+		if got {
+			passed++
+		} else {
+			refused++
+		}
+	}
+	if least := len(requests) / 50; passed < least || refused < least {
+		t.Errorf("%d requests pass, and %d do not: want more of both", passed, refused)
+	}
+	t.Logf("%d requests pass, %d do not, %d are decided otherwise as documented", passed, refused, either)
+	return either
+}
+
+// trafficOf are requests of a few clients. They begin before a month ends, and come in bursts with pauses between, so that
+// each of a plugin's windows begins anew in their time. Times are in whole milliseconds.
+func trafficOf(seed uint64, n int, most time.Duration) (requests []logged) {
+	random := rand.New(rand.NewPCG(seed, 30))
+	of := func(texts ...string) string { return texts[random.IntN(len(texts))] }
+	at := time.Date(2026, time.January, 31, 23, 58, 0, 0, time.UTC)
+	for range n {
+		if random.IntN(24) == 0 {
+			at = at.Add(time.Duration(random.Int64N(most.Milliseconds())) * time.Millisecond)
+		}
+		requests = append(requests, logged{
+			at: at, method: of("GET", "POST"), host: "shop.example", uri: of("/", "/a", "/a/b", "/b", "/b/c"), source: of("10.0.0.1", "10.0.0.2", "2001:db8::1"),
+			who: of("ann", "ben", ""), status: http.StatusOK,
+		})
+	}
+	return requests
+}
+
+// calendarLimits are Kong's rate-limiting: hits of each unit of the calendar, in UTC. A request passes if none of them is
+// used up, and counts in all of them then (kong/plugins/rate-limiting/handler.lua, policies/init.lua).
+type calendarLimits struct {
+	// of is the identifier that a request counts for, and the plugin that it passes.
+	of   func(r logged) (limits map[string]int, identifier string)
+	hits map[string]int
+}
+
+// units are the calendar's units, as layouts that name them.
+var units = map[string]string{
+	"second": "2006-01-02T15:04:05", "minute": "2006-01-02T15:04", "hour": "2006-01-02T15", "day": "2006-01-02", "month": "2006-01",
+}
+
+func (m *calendarLimits) decide(r logged) (passes, either bool) {
+	limits, identifier := m.of(r)
+	for unit, limit := range limits {
+		if m.hits[unit+identifier+r.at.UTC().Format(units[unit])] >= limit {
+			return false, false
+		}
+	}
+	return true, false
+}
+
+func (m *calendarLimits) settle(r logged, passed bool) {
+	if m.hits == nil {
+		m.hits = map[string]int{}
+	}
+	limits, identifier := m.of(r)
+	for unit := range limits {
+		if passed {
+			m.hits[unit+identifier+r.at.UTC().Format(units[unit])]++
+		}
+	}
+}
+
+// identifierOf names a request as Kong's limit_by does: by its address where it has none of that.
+func identifierOf(by string, r logged) string {
+	path, _, _ := strings.Cut(r.uri, "?")
+	switch {
+	case by == "header" && r.who != "":
+		return "header " + r.who
+	case by == "path" && path == "/a":
+		return "path"
+	case by == "service":
+		return "service"
+	}
+	return "ip " + r.source
+}
+
+func TestKongModel(t *testing.T) {
+	t.Parallel()
+	limits := map[string]int{"second": 3, "minute": 11, "hour": 60, "day": 150, "month": 400}
+	const written = "second: 3, minute: 11, hour: 60, day: 150, month: 400"
+	for by, config := range map[string]string{
+		"ip": "limit_by: ip", "consumer": "limit_by: consumer", "header": "limit_by: header, header_name: X-User", "path": "limit_by: path, path: /a", "service": "limit_by: service",
+	} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			plugin := fmt.Sprintf("plugins: [{name: rate-limiting, config: {%s, policy: local, %s}}]\n", written, config)
+			text := "_format_version: '3.0'\nservices:\n- name: shop\n  routes: [{name: all, paths: [/]}]\n  " + plugin
+			m := &calendarLimits{of: func(r logged) (map[string]int, string) { return limits, identifierOf(by, r) }}
+			compareWithModel(t, "kong", text, m, trafficOf(1, nightly.Or(20_000, 3000), 40*time.Second))
+		})
+	}
+	// A request runs the plugin of its route, else that of its service, else that of all.
+	t.Run("nearest", func(t *testing.T) {
+		t.Parallel()
+		const text = `_format_version: '3.0'
+services:
+- name: shop
+  routes:
+  - {name: a, paths: [/a], plugins: [{name: rate-limiting, config: {minute: 4, policy: local, limit_by: ip}}]}
+  - {name: b, paths: [/b]}
+  plugins: [{name: rate-limiting, config: {minute: 7, policy: local, limit_by: ip}}]
+plugins: [{name: rate-limiting, config: {minute: 12, policy: local, limit_by: ip}}]
+`
+		m := &calendarLimits{of: func(r logged) (map[string]int, string) {
+			switch {
+			case strings.HasPrefix(r.uri, "/a"):
+				return map[string]int{"minute": 4}, "a " + r.source
+			case strings.HasPrefix(r.uri, "/b"):
+				return map[string]int{"minute": 7}, "b " + r.source
+			}
+			return map[string]int{"minute": 12}, r.source
+		}}
+		compareWithModel(t, "kong", text, m, trafficOf(2, nightly.Or(20_000, 3000), 40*time.Second))
+	})
+}
+
+// weighedLimits are Kong's rate-limiting-advanced: windows of the clock, of which the one before counts by how much of it
+// is still within a window's length, unless windows are fixed. A request passes if the hits with its own are up to the limit
+// in each. With the penalty, refused requests count, too (kong/tools/public/rate-limiting/init.lua, and the documentation of
+// disable_penalty). Kong weighs by whole seconds.
+type weighedLimits struct {
+	limits, sizes  []int // sizes are in seconds
+	fixed, penalty bool
+	of             func(r logged) string
+	hits           map[string]int
+}
+
+func (m *weighedLimits) key(i int, r logged, ago int64) string {
+	size := int64(m.sizes[i])
+	return fmt.Sprint(i, " ", r.at.Unix()/size-ago, " ", m.of(r))
+}
+
+func (m *weighedLimits) decide(r logged) (passes, either bool) {
+	passes, exactly := true, true
+	for i, limit := range m.limits {
+		size := int64(m.sizes[i]) * 1000
+		hits, before := float64(m.hits[m.key(i, r, 0)]+1), float64(m.hits[m.key(i, r, 1)])
+		if m.fixed {
+			before = 0
+		}
+		weight := func(millis int64) float64 { return before * float64(size-millis%size) / float64(size) }
+		passes = passes && hits+weight(r.at.UnixMilli()/1000*1000) <= float64(limit)
+		exactly = exactly && hits+weight(r.at.UnixMilli()) <= float64(limit)
+	}
+	return passes, passes != exactly
+}
+
+func (m *weighedLimits) settle(r logged, passed bool) {
+	if m.hits == nil {
+		m.hits = map[string]int{}
+	}
+	for i := range m.limits {
+		if passed || m.penalty {
+			m.hits[m.key(i, r, 0)]++
+		}
+	}
+}
+
+func TestKongAdvancedModel(t *testing.T) {
+	t.Parallel()
+	for _, fixed := range []bool{false, true} {
+		for _, penalty := range []bool{false, true} {
+			kind := map[bool]string{false: "sliding", true: "fixed"}[fixed]
+			t.Run(fmt.Sprintf("%s, penalty %t", kind, penalty), func(t *testing.T) {
+				t.Parallel()
+				text := fmt.Sprintf("_format_version: '3.0'\nplugins: [{name: rate-limiting-advanced, config: {limit: [10, 40], window_size: [20, 300], window_type: %s, "+
+					"disable_penalty: %t, identifier: header, header_name: x-user, sync_rate: -1}}]\n", kind, !penalty)
+				m := &weighedLimits{
+					limits: []int{10, 40}, sizes: []int{20, 300}, fixed: fixed, penalty: penalty, of: func(r logged) string { return identifierOf("header", r) },
+				}
+				requests := trafficOf(3, nightly.Or(20_000, 3000), 30*time.Second)
+				if either := compareWithModel(t, "kong", text, m, requests); either > len(requests)/50 || fixed && either > 0 {
+					t.Errorf("%d requests are decided otherwise", either)
+				}
+			})
+		}
+	}
+}
+
+// firstHitLimit is APISIX's limit-count: a window begins with a key's first request, and ends by itself, whatever is refused
+// in it (apisix/plugins/limit-count/limit-count-local.lua, resty/limit/count.lua).
+type firstHitLimit struct {
+	limit  int
+	window time.Duration
+	of     func(r logged) string
+	began  map[string]time.Time
+	hits   map[string]int
+}
+
+func (m *firstHitLimit) decide(r logged) (passes, either bool) {
+	began, found := m.began[m.of(r)]
+	return !found || r.at.Sub(began) >= m.window || m.hits[m.of(r)] < m.limit, false
+}
+
+func (m *firstHitLimit) settle(r logged, passed bool) {
+	if m.began == nil {
+		m.began, m.hits = map[string]time.Time{}, map[string]int{}
+	}
+	key := m.of(r)
+	if began, found := m.began[key]; !found || r.at.Sub(began) >= m.window {
+		m.began[key], m.hits[key] = r.at, 0
+	}
+	if passed {
+		m.hits[key]++
+	}
+}
+
+// estimatedLimit is the same plugin with window_type: sliding. It lets a request pass while its estimate of the hits before is
+// below the limit, so that the request itself may exceed the limit by less than a hit
+// (apisix/plugins/limit-count/sliding-window/sliding-window.lua).
+type estimatedLimit struct {
+	limit, size int // size in seconds
+	of          func(r logged) string
+	hits        map[string]int
+}
+
+func (m *estimatedLimit) key(r logged, ago int64) string {
+	return fmt.Sprint(m.of(r), " ", r.at.Unix()/int64(m.size)-ago)
+}
+
+func (m *estimatedLimit) decide(r logged) (passes, either bool) {
+	size := int64(m.size) * 1000
+	rate := float64(min(m.hits[m.key(r, 1)], m.limit)) / float64(size)
+	return rate*float64(size-r.at.UnixMilli()%size)+float64(m.hits[m.key(r, 0)]) < float64(m.limit), false
+}
+
+func (m *estimatedLimit) settle(r logged, passed bool) {
+	if m.hits == nil {
+		m.hits = map[string]int{}
+	}
+	if passed {
+		m.hits[m.key(r, 0)]++
+	}
+}
+
+// TestAPISIXModelOfSlidingWindows has the model and Weir decide each by its own history. In a window either lets a request more
+// of a key pass than the other at most.
+func TestAPISIXModelOfSlidingWindows(t *testing.T) {
+	t.Parallel()
+	for key, of := range keysOfAPISIX {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {limit-count: {count: 9, time_window: 47, window_type: sliding, %s}}}]\n", key)
+			result, err := convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(text)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range result.Lost {
+				t.Errorf("lost: %s", l)
+			}
+			requests := trafficOf(4, nightly.Or(20_000, 3000), 40*time.Second)
+			m, weir := &estimatedLimit{limit: 9, size: 47, of: of}, map[string]int{}
+			passed, same := 0, 0
+			for i, status := range decide(t, result.Document, requests) {
+				want, _ := m.decide(requests[i])
+				m.settle(requests[i], want)
+				if status == http.StatusOK {
+					weir[m.key(requests[i], 0)]++
+					passed++
+				}
+				if (status == http.StatusOK) == want {
+					same++
+				}
+			}
+			for window, hits := range m.hits {
+				if hits-weir[window] < -1 || hits-weir[window] > 1 {
+					t.Errorf("window %s: the model lets %d requests pass, Weir %d", window, hits, weir[window])
+				}
+			}
+			if least := len(requests) / 50; passed < least || len(requests)-passed < least || same < len(requests)*9/10 {
+				t.Errorf("%d of %d requests pass, %d are decided alike", passed, len(requests), same)
+			}
+			t.Logf("%d of %d requests pass, %d are decided alike", passed, len(requests), same)
+		})
+	}
+}
+
+// leakyLimit is APISIX's limit-req without waiting: in thousandths of a request and in milliseconds (resty/limit/req.lua).
+type leakyLimit struct {
+	rate, burst int
+	of          func(r logged) string
+	excess      map[string]int64
+	last        map[string]time.Time
+}
+
+func (m *leakyLimit) next(r logged) (excess int64) {
+	last, found := m.last[m.of(r)]
+	if !found {
+		return 0
+	}
+	return max(m.excess[m.of(r)]-int64(m.rate)*r.at.Sub(last).Milliseconds()+1000, 0)
+}
+
+func (m *leakyLimit) decide(r logged) (passes, either bool) {
+	return m.next(r) <= int64(m.burst)*1000, false
+}
+
+func (m *leakyLimit) settle(r logged, passed bool) {
+	if m.excess == nil {
+		m.excess, m.last = map[string]int64{}, map[string]time.Time{}
+	}
+	if passed {
+		m.excess[m.of(r)], m.last[m.of(r)] = m.next(r), r.at
+	}
+}
+
+// keysOfAPISIX are fields that say what a plugin counts by, and what that is of a request.
+var keysOfAPISIX = map[string]func(r logged) string{
+	"key: remote_addr":        func(r logged) string { return r.source },
+	"key: http_x_user":        func(r logged) string { return identifierOf("header", r) },
+	"key: uri, key_type: var": func(r logged) string { return r.uri },
+	"key: $remote_addr $request_method, key_type: var_combination": func(r logged) string { return r.source + " " + r.method },
+}
+
+func TestAPISIXModels(t *testing.T) {
+	t.Parallel()
+	for key, of := range keysOfAPISIX {
+		for plugin, m := range map[string]struct {
+			model
+			name, config string
+			most         time.Duration
+		}{
+			"limit-count": {&firstHitLimit{limit: 9, window: 47 * time.Second, of: of}, "limit-count", "count: 9, time_window: 47", 40 * time.Second},
+			"limit-req":   {&leakyLimit{rate: 3, burst: 5, of: of}, "limit-req", "rate: 3, burst: 5, nodelay: true", 3 * time.Second},
+		} {
+			t.Run(plugin+" by "+key, func(t *testing.T) {
+				t.Parallel()
+				text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {%s: {%s, %s}}}]\n", m.name, m.config, key)
+				requests := trafficOf(4, nightly.Or(20_000, 3000), m.most)
+				if either := compareWithModel(t, "apisix", text, m.model, requests); either > 0 {
+					t.Errorf("%d requests are decided otherwise", either)
+				}
+			})
+		}
+	}
+	t.Run("limit-count, constant", func(t *testing.T) {
+		t.Parallel()
+		m := &firstHitLimit{limit: 20, window: 13 * time.Second, of: func(logged) string { return "" }}
+		compareWithModel(t, "apisix", "routes: [{id: 1, uri: /*, plugins: {limit-count: {count: 20, time_window: 13, key: all, key_type: constant}}}]\n", m, trafficOf(5, 3000, 9*time.Second))
+	})
+}
+
+// TestAPISIXModelOfConnections opens and ends requests: up to conn and burst are under way for a key
+// (resty/limit/conn.lua). That APISIX has those above conn wait is told as lost.
+func TestAPISIXModelOfConnections(t *testing.T) {
+	t.Parallel()
+	result, err := convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(
+		"routes: [{id: 1, uri: /*, plugins: {limit-conn: {conn: 4, burst: 2, default_conn_delay: 0.1, key: remote_addr}}}]\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Lost) != 1 || !strings.Contains(result.Lost[0].String(), "file.yaml:1:66: limit-conn: APISIX has requests above conn wait") {
+		t.Errorf("lost: %v", result.Lost)
+	}
+	now := time.Date(2026, time.January, 31, 23, 58, 0, 0, time.UTC)
+	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now.UnixNano() }})
+	vm, err := process.NewVM(t.Context(), plugin(t), host.VMConfig{ID: "weir"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: result.Document})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(6, 30))
+	open, refused := map[string][]*host.Stream{}, 0
+	for i := range 3000 {
+		now = now.Add(time.Duration(random.Int64N(100)) * time.Millisecond)
+		source := []string{"10.0.0.1", "10.0.0.2"}[random.IntN(2)]
+		if under := open[source]; len(under) > 0 && random.IntN(9) < 4 {
+			i := random.IntN(len(under))
+			under[i].Close()
+			open[source] = slices.Delete(under, i, i+1)
+			continue
+		}
+		s, err := root.NewStream(host.StreamInfo{Source: net.JoinHostPort(source, "4711")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.RequestHeaders(host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example"), true); err != nil {
+			t.Fatal(err)
+		}
+		passes := s.LocalReply() == nil
+		if want := len(open[source]) < 4+2; passes != want {
+			t.Fatalf("event %d: with %d under way another passes: %t, want %t", i, len(open[source]), passes, want)
+		}
+		if passes {
+			open[source] = append(open[source], s)
+		} else {
+			refused++
+			s.Close()
+		}
+	}
+	if refused < 100 {
+		t.Errorf("%d requests are refused", refused)
+	}
+}
+
+// TestAPISIXModelOfDelays has requests of limit-req wait: each by its excess over the rate, and those beyond the burst not at all
+// (resty/limit/req.lua). Weir lets them go on at its next tick.
+func TestAPISIXModelOfDelays(t *testing.T) {
+	t.Parallel()
+	result, err := convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(
+		"routes: [{id: 1, uri: /*, plugins: {limit-req: {rate: 5, burst: 8, key: http_x_user}}}]\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range result.Lost {
+		t.Errorf("lost: %s", l)
+	}
+	random := rand.New(rand.NewPCG(7, 30))
+	at := time.Date(2026, time.January, 31, 23, 58, 0, 0, time.UTC).UnixMilli()
+	var requests []delayedRequest
+	for i := range 400 {
+		if random.IntN(6) == 0 {
+			at += random.Int64N(2500)
+		}
+		requests = append(requests, delayedRequest{user: random.IntN(2), number: i, at: at})
+	}
+	decided, order := replayDelays(t, result.Document, requests)
+	m := &leakyLimit{rate: 5, burst: 8, of: func(r logged) string { return r.who }}
+	passed, waited := 0, int64(0)
+	for i, r := range requests {
+		as := logged{who: fmt.Sprint(r.user), at: time.UnixMilli(r.at)}
+		excess := m.next(as)
+		want, _ := m.decide(as)
+		if decided[i].passed != want {
+			t.Fatalf("request %d, %+v: the model lets it pass: %t, Weir: %t", i, r, want, decided[i].passed)
+		}
+		if m.settle(as, want); !want {
+			continue
+		}
+		passed++
+		late := decided[i].waited - excess/5
+		if waited = max(waited, late); late < -1 {
+			t.Errorf("request %d, %+v: waits for %d ms, and in the model for %d ms", i, r, decided[i].waited, excess/5)
+		}
+	}
+	if passed < 50 || passed > len(requests)-50 {
+		t.Errorf("%d of %d requests pass", passed, len(requests))
+	}
+	for _, numbers := range order {
+		if !slices.IsSorted(numbers) {
+			t.Errorf("requests overtake others: %v", numbers)
+		}
+	}
+	t.Logf("%d of %d requests pass, and go on up to %d ms later than in the model", passed, len(requests), waited)
+}
