@@ -115,7 +115,7 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// TestRendered has Helm lint and render the chart by all values. The resources' schemas, kubeconform with the same ones, and weir
+// TestRendered has Helm lint and render the chart by all values. The resources' schemas, kubeconform with the same schemas, and weir
 // check read what comes out.
 func TestRendered(t *testing.T) {
 	t.Parallel()
