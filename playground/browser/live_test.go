@@ -123,6 +123,7 @@ func TestLive(t *testing.T) {
 		p.until(says("live-told", text))
 	}
 	told("All nodes count together, by one fixed_window of 10 in 1 hour for each key.")
+	p.until(`document.getElementById("idle").checkVisibility()`)
 
 	// 20 requests of one user, of which both nodes together let 10 pass. The shadow rule counts what is
 	// charged.

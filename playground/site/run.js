@@ -252,6 +252,7 @@ export class Run {
     byID("why").hidden = !state.backend || this.why.rules.length === 0;
     this.why.again(state);
     byID("do-backend").hidden = !state.backend;
+    byID("idle").hidden = !state.backend || byID("nodes").hidden;
     say(byID("away"), faults.away ? "Start the backend" : "Stop the backend");
     byID("away").setAttribute("aria-pressed", faults.away);
     this.limits.show(state.limits ?? {});
