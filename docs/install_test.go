@@ -306,31 +306,56 @@ func (s *shell) backend(t *testing.T) *exec.Cmd {
 	}
 }
 
-// TestUnit has systemd check the unit, and runs its command with its environment.
+// TestUnit types what install.md has root type, in a folder in the place of /. It has systemd check the installed unit, where
+// there is one, and runs the unit's command with its environment and with that of the file beside it. systemctl is not typed.
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	command, err := filepath.Abs("../dist/weir")
-	if err != nil {
-		t.Fatal(err)
+	root := filepath.Join(s.dir, "root")
+	in := strings.NewReplacer("/usr/local/", root+"/usr/local/", "/etc/", root+"/etc/", "/var/lib/weir", root+"/var/lib/weir")
+	for _, dir := range []string{"usr/local/bin", "etc/systemd/system", "var/lib/weir"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	unit := strings.ReplaceAll(read(t, "../deploy/weir.service"), "/usr/local/bin/weir", command)
-	file := filepath.Join(s.dir, "weir.service")
-	if err := os.WriteFile(file, []byte(unit), 0o600); err != nil {
-		t.Fatal(err)
+	for name, content := range map[string]string{"weir": read(t, "../dist/weir"), "weir.service": in.Replace(read(t, "../deploy/weir.service"))} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	typed := 0
+	for _, sample := range shellSamples(read(t, "install.md")) {
+		if !strings.HasPrefix(sample, "install ") {
+			continue
+		}
+		for command := range strings.Lines(sample) {
+			if strings.HasPrefix(command, "systemctl ") {
+				continue
+			}
+			if said, err := s.typed(t.Context(), in.Replace(command)).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", command, err, said)
+			}
+			typed++
+		}
+	}
+	settings := filepath.Join(root, "etc/weir/weir.env")
+	if info, err := os.Stat(settings); err != nil || info.Mode().Perm() != 0o600 || typed != 4 {
+		t.Fatalf("%d commands typed: %v, %v: want a file that its owner alone reads", typed, info, err)
+	}
+	file := filepath.Join(root, "etc/systemd/system/weir.service")
 	if verify, err := exec.LookPath("systemd-analyze"); err == nil {
 		if said, err := exec.CommandContext(t.Context(), verify, "verify", file).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, said)
 		}
 	}
+	unit := read(t, file)
 	start := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)
 	environment := regexp.MustCompile(`(?m)^Environment=(.*)$`).FindStringSubmatch(unit)
-	if start == nil || environment == nil {
-		t.Fatal("no command")
+	if start == nil || environment == nil || !strings.Contains(unit, "\nEnvironmentFile=-"+settings+"\n") {
+		t.Fatalf("no command, or not its settings:\n%s", unit)
 	}
-	settings := strings.NewReplacer("/var/lib/weir", s.dir, "127.0.0.1:9180", s.ready["weir serve"]).Replace(environment[1])
-	s.env = append(s.env, strings.Fields(settings)...)
+	s.env = append(s.env, strings.Fields(strings.ReplaceAll(environment[1], "127.0.0.1:9180", s.ready["weir serve"]))...)
+	s.env = append(s.env, strings.Fields(read(t, settings))...)
 	said := s.serve(t, start[1], s.ready["weir serve"])
 	// It listens before it opens its store.
 	response, err := http.Get("http://" + s.ready["weir serve"] + "/readyz")
@@ -340,7 +365,7 @@ func TestUnit(t *testing.T) {
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("ready: got %s, %v", response.Status, err)
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, "weir.db")); err != nil {
+	if _, err := os.Stat(filepath.Join(root, "var/lib/weir/weir.db")); err != nil || !strings.Contains(said(), "token_required=true") {
 		t.Errorf("%v\n%s", err, said())
 	}
 }

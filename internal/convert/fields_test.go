@@ -11,8 +11,8 @@ import (
 // The fields of the plugins' schemas, with values that are not the defaults: of kong/plugins/rate-limiting/schema.lua in
 // July 2026, of the documentation of rate-limiting-advanced, whose source is closed, and of apisix/plugins/limit-*.lua in
 // August 2026. Each of them changes the rules, or is told as lost; those are left out that say where counters are kept or
-// what a lone plugin shares them with, and how long APISIX has requests wait, which is lost with their waiting. Neither program runs here, so what it decides is
-// compared with nothing: this holds the fields alone.
+// what a lone plugin shares them with, and how long APISIX's limit-conn has requests wait, which is lost with their waiting.
+// models_test.go compares decisions.
 var (
 	kongPlugin = "_format_version: '3.0'\nplugins: [{name: NAME, config: {CONFIG}}]\n"
 	kongBasic  = []string{
