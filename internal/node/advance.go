@@ -251,7 +251,7 @@ func (a *advances) allow() {
 		}
 		allowance := uint64(wire.MaxAdvance)
 		for j := range r.Limits {
-			if !a.lists(r.near[j]) {
+			if !a.lists(wire.NearRule(r.near[j], r.tag)) {
 				allowance = 0
 			}
 			allowance = min(allowance, wire.MostAdvanced(r.Limits[j].Max, a.divisor))

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -29,7 +30,7 @@ type advancedHits struct {
 	out    int   // that pushes have
 	due    int64 // when those that are unsent are pushed, by the backend's time
 	spare  []*advanced
-	// lostTo is until when hits count that the backend has refused to count, by its time.
+	// lostTo is until when hits count that the backend may never count, by its time.
 	lostTo int64
 }
 
@@ -116,8 +117,8 @@ func (a *advancedHits) send() *advanced {
 	return h
 }
 
-// counted forgets hits that were pushed, as they are counted, or count no more. They may be of a worker
-// whose place this worker has taken.
+// counted forgets hits that were pushed, as they are counted. They may be of a worker whose place this
+// worker has taken.
 func (h *advanced) counted() {
 	a := h.of
 	for at := a.list(h.address); *at != nil; at = &(*at).next {
@@ -132,18 +133,20 @@ func (h *advanced) counted() {
 	}
 }
 
-// refused forgets hits that were pushed, and the backend will never count.
-func (h *advanced) refused(now int64) {
-	h.of.lostTo = max(h.of.lostTo, h.ends(now))
+// lost forgets hits that were pushed, and that the backend may never count.
+func (h *advanced) lost() {
+	h.of.lostTo = max(h.of.lostTo, h.ends())
 	h.counted()
 }
 
-// ends is the time from which hits that passed by now do not count.
-func (h *advanced) ends(now int64) (at int64) {
+// ends is the time from which the hits do not count. It goes by their windows, and by no clock: that may
+// have been set back since.
+func (h *advanced) ends() (at int64) {
 	for i := range h.rule.Limits {
-		at = max(at, now+2*h.rule.Limits[i].Width)
+		l := &h.rule.Limits[i]
+		at = max(at, (int64(h.numbers[i])+int64(l.Kind.Windows()))*l.Width)
 	}
-	return at
+	return at + wire.PartLife
 }
 
 // push makes the push of limit i.

@@ -115,7 +115,7 @@ func (p *pushes) retire() {
 // addAdvanced adds advanced hits to a batch.
 func (p *pushes) addAdvanced(b *batch, h *advanced) {
 	b.ahead++
-	ends := h.ends(p.link.now())
+	ends := h.ends()
 	for i := range h.rule.Limits {
 		h.push(i, &p.keys.push)
 		wanted := item(h.id, &h.rule.Limits[i], &p.keys.push)

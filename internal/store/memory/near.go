@@ -38,8 +38,8 @@ const (
 	staleAt   = uint64(3600e9)
 	// walkPlaces bounds the counters that a push looks at for a limit that is new.
 	walkPlaces = 256
-	// maxTags bounds the rules that are told apart of a limit.
-	maxTags = 16
+	// maxLimits bounds the limits whose keys are looked at when they are hit.
+	maxLimits = 32
 )
 
 // fleet has the senders of a namespace, and its near keys.
@@ -56,7 +56,7 @@ type fleet struct {
 	swept, looked  uint64
 }
 
-// nearEntry is a limit or a key that a version has added to the list.
+// nearEntry is a limit of a rule, or a key, that a version has added to the list.
 type nearEntry struct {
 	version, limit uint64
 	key            uint32
@@ -66,9 +66,10 @@ type nearEntry struct {
 type nearLimit struct {
 	shape wire.LimitCounter // without an identity
 	max   uint64
-	name  uint64 // in lists
-	tags  []uint16
-	any   bool // of all tags
+	name  uint64
+	// rules are in the list, each with the limit: nobody advances hits of another rule, and no other rule's
+	// hits are kept back.
+	rules []nearRule
 	// near has the keys that are, each with the version that has told of it.
 	near map[wire.ID]uint64
 	// listed says that the list has the limit. If not, the store walks through its counters, unless the
@@ -79,6 +80,13 @@ type nearLimit struct {
 	unlisted uint64
 	restsTo  uint64
 	asked    uint64
+}
+
+// nearRule is a rule whose senders advance hits.
+type nearRule struct {
+	tag uint16 // odd
+	// since is the version that has told of the rule first, 0 if none has.
+	since uint64
 }
 
 // part bounds the hits that a sender may have advanced: MostAdvanced of each limit, of keys that the list
@@ -188,26 +196,48 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 	if room.Tag&1 == 0 || !advances(&room.LimitCounter, room.Limit) {
 		return
 	}
+	var limit *nearLimit
+	rules := 0
 	for _, l := range f.limits {
-		if l.max == room.Limit && l.isOf(room.LimitCounter) {
-			if l.asked = now; !l.any && !l.has(room.Tag) {
-				l.tags = append(l.tags, room.Tag>>1)
-				l.any = len(l.tags) > maxTags
+		if rules += len(l.rules); l.max == room.Limit && l.isOf(room.LimitCounter) {
+			limit = l
+			if l.asked = now; l.rule(room.Tag) != nil {
+				return
 			}
-			return
 		}
 	}
-	if len(f.limits) >= wire.MaxNearLimits {
-		return
+	if rules >= wire.MaxNearLimits || limit == nil && len(f.limits) >= maxLimits {
+		return // the rule's requests wait
 	}
-	l := &nearLimit{shape: room.LimitCounter, max: room.Limit, asked: now, near: map[wire.ID]uint64{}, tags: []uint16{room.Tag >> 1}}
-	l.shape.ID = wire.ID{}
-	l.name = l.shape.NearLimit(l.max)
-	f.limits = append(f.limits, l)
+	if limit == nil {
+		limit = &nearLimit{shape: room.LimitCounter, max: room.Limit, asked: now, near: map[wire.ID]uint64{}}
+		limit.shape.ID = wire.ID{}
+		limit.name = limit.shape.NearLimit(limit.max)
+		f.limits = append(f.limits, limit)
+	}
+	if limit.rules = append(limit.rules, nearRule{tag: room.Tag}); limit.listed {
+		f.version++
+		f.listRule(limit, &limit.rules[len(limit.rules)-1])
+	}
 }
 
-// has reports whether a limit is of a rule, which is unknown if the tag is 0.
-func (l *nearLimit) has(tag uint16) bool { return tag == 0 || l.any || slices.Contains(l.tags, tag>>1) }
+// listRule lists a limit with a rule, by the newest version.
+func (f *fleet) listRule(l *nearLimit, r *nearRule) {
+	if r.since == 0 {
+		r.since = f.version
+	}
+	f.log = append(f.log, nearEntry{version: f.version, limit: wire.NearRule(l.name, r.tag)})
+}
+
+// rule is that of a tag, which may be even in some of its rooms; nil if the limit is of no such rule.
+func (l *nearLimit) rule(tag uint16) *nearRule {
+	for i := range l.rules {
+		if r := &l.rules[i]; r.tag == tag|1 {
+			return r
+		}
+	}
+	return nil
+}
 
 // keptBack is the number of hits that a room has to leave for those that senders may have advanced, and
 // how many of them silent senders may have: nobody gets those. used hits are counted, and the room may
@@ -215,10 +245,15 @@ func (l *nearLimit) has(tag uint16) bool { return tag == 0 || l.any || slices.Co
 func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent uint64) {
 	after := used + most
 	for _, l := range f.limits {
-		if after < wire.NearFrom(l.max) || !l.has(room.Tag) || !l.isOf(room.LimitCounter) {
+		if after < wire.NearFrom(l.max) || !l.isOf(room.LimitCounter) {
 			continue
 		}
 		version, near := l.near[room.ID]
+		// An old sender's room has no tag. A rule's key that is near for longer than the rule is listed is
+		// known to be near to all who know of the rule.
+		if r := l.rule(room.Tag); room.Tag != 0 && (r == nil || r.since == 0 || near && version < r.since) {
+			continue
+		}
 		switch {
 		case !l.listed:
 			version = l.unlisted
@@ -302,7 +337,9 @@ func (f *fleet) tell(p *wire.Push, now uint64) (n wire.Near) {
 		if !l.listed {
 			continue
 		}
-		n.AddLimit(l.name)
+		for _, r := range l.rules {
+			n.AddLimit(wire.NearRule(l.name, r.tag))
+		}
 		for id := range l.near {
 			n.AddKey(wire.NearKey(id, l.name))
 		}
@@ -382,6 +419,8 @@ func (s *Store) sweepFleet(namespace string, f *fleet, now uint64) {
 	for _, l := range f.limits {
 		if l.walks(now) {
 			s.walk(namespace, f, l, calendar)
+		} else {
+			l.walked = 0 // if the clock was set back, keys go unseen
 		}
 	}
 	if now >= f.swept && now-f.swept < sweepEvery {
@@ -415,9 +454,7 @@ func (f *fleet) forget(now uint64) {
 		if now < l.asked || now-l.asked < staleAt {
 			return false
 		}
-		if l.listed {
-			f.rest(l, now)
-		}
+		f.rest(l, now)
 		return f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) == 0
 	})
 }
@@ -471,7 +508,9 @@ func (s *Store) walk(namespace string, f *fleet, l *nearLimit, calendar store.Ca
 func (f *fleet) list(l *nearLimit) {
 	f.version++
 	l.listed = true
-	f.log = append(f.log, nearEntry{version: f.version, limit: l.name})
+	for i := range l.rules {
+		f.listRule(l, &l.rules[i])
+	}
 	for id := range l.near {
 		f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: wire.NearKey(id, l.name)})
 	}
