@@ -606,11 +606,13 @@ func (f *fleetStore) push(sender uint64, change func(p *wire.Push)) wire.Answer 
 // hit counts hits of keys.
 func (f *fleetStore) hit(hits int64, keys ...int) {
 	f.t.Helper()
-	f.push(2, func(p *wire.Push) {
-		for _, key := range keys {
-			p.Items = append(p.Items, wire.Item{LimitCounter: hourly(key), Newest: uint64(f.now.UnixMilli()) / 3600_000, Hits: []int64{hits}})
-		}
-	})
+	for some := range slices.Chunk(keys, wire.MaxItems) {
+		f.push(2, func(p *wire.Push) {
+			for _, key := range some {
+				p.Items = append(p.Items, wire.Item{LimitCounter: hourly(key), Newest: uint64(f.now.UnixMilli()) / 3600_000, Hits: []int64{hits}})
+			}
+		})
+	}
 }
 
 // take is how many of so many hits are granted of a key, for a rule: all or none.
@@ -704,7 +706,7 @@ func TestLimitsRestAgain(t *testing.T) {
 // A limit that nobody asks for any more is forgotten with its keys, which leave room for those of others.
 func TestStaleLimits(t *testing.T) {
 	f := newFleetStore(t, 7)
-	keys := make([]int, 500)
+	keys := make([]int, 10*walkPlaces)
 	for i := range keys {
 		keys[i] = i
 	}
