@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -11,12 +13,14 @@ const maxAdvanced = 1 << 12
 
 // advanced is hits of a key that the backend has yet to count. They are in the windows of numbers.
 type advanced struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	of      *advancedHits
 	rule    *Rule
 	address sharedata.Address
 	id      [16]byte
 	hits    uint64
-	numbers []uint64
+	numbers [maxLimits]uint64 // of as many limits as the rule has
 	sent    bool
 	next    *advanced // of those in a list of the index
 }
@@ -41,6 +45,8 @@ func (a *advancedHits) list(address sharedata.Address) **advanced {
 }
 
 // held is how many hits of a key are advanced and not counted.
+//
+//go:noinline
 func (a *advancedHits) held(address sharedata.Address) (hits uint64) {
 	if a.count() == 0 {
 		return 0
@@ -54,22 +60,15 @@ func (a *advancedHits) held(address sharedata.Address) (hits uint64) {
 }
 
 // find is where hits of a demand's key go that are of the same windows, if there is such a place.
+//
+//go:noinline
 func (a *advancedHits) find(d *Demand) *advanced {
 	for h := *a.list(d.address); h != nil; h = h.next {
-		if h.address == d.address && h.rule == d.Rule && !h.sent && sameNumbers(h.numbers, d.numbers) {
+		if h.address == d.address && h.rule == d.Rule && !h.sent && slices.Equal(h.numbers[:len(d.numbers)], d.numbers) {
 			return h
 		}
 	}
 	return nil
-}
-
-func sameNumbers(a, b []uint64) bool {
-	for i := range a {
-		if i >= len(b) || a[i] != b[i] {
-			return false
-		}
-	}
-	return len(a) == len(b)
 }
 
 // add adds a demand's hits, which has its identity and the numbers of its windows.
@@ -82,10 +81,12 @@ func (a *advancedHits) add(d *Demand, now int64) {
 		if last := len(a.spare) - 1; last >= 0 {
 			h, a.spare = a.spare[last], a.spare[:last]
 		} else {
-			h = new(advanced)
+			h = &advanced{of: a}
 		}
 		list := a.list(d.address)
-		*h = advanced{of: a, rule: d.Rule, address: d.address, id: d.id, numbers: append(h.numbers[:0], d.numbers...), next: *list}
+		h.rule, h.address, h.id, h.next = d.Rule, d.address, d.id, *list
+		h.hits, h.sent = 0, false
+		copy(h.numbers[:], d.numbers)
 		*list = h
 		if due := now + d.Rule.Interval; len(a.unsent) == 0 || due < a.due {
 			a.due = due
@@ -102,9 +103,10 @@ func (a *advancedHits) giveBack(d *Demand) {
 	}
 }
 
-// dueAt reports whether there are hits to push at a time. If the clock was set back, they are not held up.
-func (a *advancedHits) dueAt(now int64) bool {
-	return len(a.unsent) > 0 && (now >= a.due || a.due-now > window.MaxWidth)
+// dueAt reports whether there are hits to push at a time, or at any. If the clock was set back, they are not
+// held up.
+func (a *advancedHits) dueAt(now int64, any bool) bool {
+	return len(a.unsent) > 0 && (any || now >= a.due || a.due-now > window.MaxWidth)
 }
 
 // send takes the last of those that are to be pushed.
@@ -119,6 +121,8 @@ func (a *advancedHits) send() *advanced {
 
 // counted forgets hits that were pushed, as they are counted. They may be of a worker whose place this
 // worker has taken.
+//
+//go:noinline
 func (h *advanced) counted() {
 	a := h.of
 	for at := a.list(h.address); *at != nil; at = &(*at).next {
@@ -134,6 +138,8 @@ func (h *advanced) counted() {
 }
 
 // lost forgets hits that were pushed, and that the backend may never count.
+//
+//go:noinline
 func (h *advanced) lost() {
 	h.of.lostTo = max(h.of.lostTo, h.ends())
 	h.counted()

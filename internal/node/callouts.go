@@ -193,12 +193,7 @@ func (c *callouts) finish(b *batch) {
 		}
 	}
 	c.lookAway()
-	for i := range b.items {
-		if p := &b.items[i]; p.ahead != nil && p.limit == 0 {
-			p.ahead.lost()
-		}
-		b.items[i].ahead = nil
-	}
+	b.forgo()
 	for _, t := range b.asks {
 		c.waits.recycle(t)
 	}

@@ -73,19 +73,17 @@ func (n *Near) AddLimit(limit uint64) { n.Limits = binary.LittleEndian.AppendUin
 // AddKey adds a key to the list.
 func (n *Near) AddKey(key uint32) { n.Keys = binary.LittleEndian.AppendUint32(n.Keys, key) }
 
-// EachLimit calls visit for each of the limits.
-func (n *Near) EachLimit(visit func(limit uint64)) {
-	for b := n.Limits; len(b) >= nearLimitSize; b = b[nearLimitSize:] {
-		visit(binary.LittleEndian.Uint64(b))
-	}
-}
+// LimitCount is how many limits of rules there are.
+func (n *Near) LimitCount() int { return len(n.Limits) / nearLimitSize }
 
-// EachKey calls visit for each of the keys.
-func (n *Near) EachKey(visit func(key uint32)) {
-	for b := n.Keys; len(b) >= nearKeySize; b = b[nearKeySize:] {
-		visit(binary.LittleEndian.Uint32(b))
-	}
-}
+// KeyCount is how many keys there are.
+func (n *Near) KeyCount() int { return len(n.Keys) / nearKeySize }
+
+// Limit is the limit at index i.
+func (n *Near) Limit(i int) uint64 { return binary.LittleEndian.Uint64(n.Limits[i*nearLimitSize:]) }
+
+// Key is the key at index i.
+func (n *Near) Key(i int) uint32 { return binary.LittleEndian.Uint32(n.Keys[i*nearKeySize:]) }
 
 // NearLimit is a limit of so many hits, whatever rule it is of. The counter's identity does not matter.
 func (c *LimitCounter) NearLimit(limit uint64) uint64 {

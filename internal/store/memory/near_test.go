@@ -305,8 +305,12 @@ func (m *advanceModel) hear(comes bool) {
 		n.Epoch = s.epoch
 	}
 	s.epoch, s.version, s.until = n.Epoch, max(s.version, n.Version), int64(a.answer.NowNanos)+wire.PartLife
-	n.EachLimit(func(limit uint64) { s.limits[limit] = true })
-	n.EachKey(func(key uint32) { s.near[key] = true })
+	for i := range n.LimitCount() {
+		s.limits[n.Limit(i)] = true
+	}
+	for i := range n.KeyCount() {
+		s.near[n.Key(i)] = true
+	}
 	if s.divisor = max(s.divisor, n.Divisor); n.Divisor == 0 {
 		s.drop()
 	}
@@ -628,7 +632,9 @@ func TestRulesAreToldApart(t *testing.T) {
 	counter := hourly(0)
 	name := counter.NearLimit(1000)
 	told := func(n *wire.Near) (limits []uint64) {
-		n.EachLimit(func(limit uint64) { limits = append(limits, limit) })
+		for i := range n.LimitCount() {
+			limits = append(limits, n.Limit(i))
+		}
 		return limits
 	}
 	lists := func(want string, n *wire.Near, tags ...uint16) {
