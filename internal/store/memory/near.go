@@ -44,6 +44,8 @@ const (
 
 // fleet has the senders of a namespace, and its near keys.
 type fleet struct {
+	store          *Store
+	namespace      string
 	epoch, version uint64
 	base           uint64 // the version before the first of the log
 	log            []nearEntry
@@ -94,6 +96,9 @@ type nearRule struct {
 // answered is when the sender got the last answer, from which on its part lasts for wire.PartLife.
 type part struct {
 	sender, sequence, divisor, heard, answered uint64
+	// restored says that the part is of an earlier life of the store, whose list the sender may go by. It
+	// gets another once it has given this one back.
+	restored bool
 }
 
 // owes reports whether the hits of a silent sender may count in a limit's windows of now.
@@ -112,17 +117,18 @@ func unitsOf(divisor uint64) uint64 {
 	return (wholeUnits + divisor - 1) / divisor
 }
 
-func newFleet(now uint64) *fleet {
-	return &fleet{epoch: rand.Uint64() | 1, version: now / 1e6, base: now / 1e6, of: map[uint64]*part{}}
-}
-
 // fleet is that of a push's namespace; nil if it has none.
 func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 	f := s.fleets[p.Namespace]
-	if f == nil && p.Advance.Told && s.fleets != nil && len(s.fleets) < maxFleets {
-		f = newFleet(now)
-		s.fleets[p.Namespace] = f
+	if f == nil && p.Advance.Told && len(s.fleets) < maxFleets {
+		f = s.newFleet(p.Namespace, now)
 	}
+	return f
+}
+
+func (s *Store) newFleet(namespace string, now uint64) *fleet {
+	f := &fleet{store: s, namespace: namespace, epoch: rand.Uint64() | 1, version: now / 1e6, base: now / 1e6, of: map[uint64]*part{}}
+	s.fleets[namespace] = f
 	return f
 }
 
@@ -210,15 +216,20 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 		return // the rule's requests wait
 	}
 	if limit == nil {
-		limit = &nearLimit{shape: room.LimitCounter, max: room.Limit, asked: now, near: map[wire.ID]uint64{}}
-		limit.shape.ID = wire.ID{}
-		limit.name = limit.shape.NearLimit(limit.max)
-		f.limits = append(f.limits, limit)
+		limit = f.newLimit(room.LimitCounter, room.Limit, now)
 	}
-	if limit.rules = append(limit.rules, nearRule{tag: room.Tag}); limit.listed {
+	limit.rules = append(limit.rules, nearRule{tag: room.Tag})
+	if noteChange(f.store, f.keyOf(limit)); limit.listed {
 		f.version++
 		f.listRule(limit, &limit.rules[len(limit.rules)-1])
 	}
+}
+
+func (f *fleet) newLimit(shape wire.LimitCounter, most, now uint64) *nearLimit {
+	shape.ID = wire.ID{}
+	l := &nearLimit{shape: shape, max: most, name: shape.NearLimit(most), asked: now, near: map[wire.ID]uint64{}}
+	f.limits = append(f.limits, l)
+	return l
 }
 
 // listRule lists a limit with a rule, by the newest version.
@@ -300,18 +311,27 @@ func (f *fleet) unheard(limit, version uint64) (hits uint64) {
 func (f *fleet) hear(p *wire.Push) {
 	a := &p.Advance
 	own := f.of[p.Sender]
-	if own == nil || p.Sequence <= own.sequence {
+	if own == nil || p.Sequence <= own.sequence || own.restored && a.Divisor != 0 {
 		return
 	}
 	own.sequence = p.Sequence
 	if !a.Settled {
 		return
 	}
-	if a.Divisor == 0 || a.Divisor > own.divisor && own.divisor > 0 {
-		f.units += unitsOf(a.Divisor) - unitsOf(own.divisor)
-		own.divisor = a.Divisor
+	if own.restored = false; a.Divisor == 0 || a.Divisor > own.divisor && own.divisor > 0 {
+		f.setDivisor(own, a.Divisor)
 	}
 	own.heard = max(own.heard, min(a.Version, f.version))
+}
+
+// setDivisor has a part be larger or smaller, or none.
+func (f *fleet) setDivisor(p *part, divisor uint64) {
+	if p.divisor == divisor {
+		return
+	}
+	f.units += unitsOf(divisor) - unitsOf(p.divisor)
+	p.divisor = divisor
+	noteChange(f.store, partKey{f.namespace, p.sender})
 }
 
 // tell answers a push's word.
@@ -363,7 +383,7 @@ func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	}
 	want := f.fair()
 	switch {
-	case own == nil || want == 0:
+	case own == nil || want == 0 || own.restored:
 		return 0
 	case own.divisor > 4*want:
 		return 0 // it comes back for a larger part
@@ -372,8 +392,8 @@ func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	case !a.Wants || a.Divisor != 0 || !a.Settled || f.units+unitsOf(want) > wholeUnits || p.Sequence < own.sequence:
 		return 0
 	}
-	own.divisor, own.heard = want, f.version
-	f.units += unitsOf(want)
+	own.heard = f.version
+	f.setDivisor(own, want)
 	return want
 }
 
@@ -446,7 +466,7 @@ func (f *fleet) forget(now uint64) {
 		if now < p.answered || now-p.answered < graceOfParts || p.divisor > 0 && now-p.answered < 2*longest+graceOfParts {
 			return false
 		}
-		f.units -= unitsOf(p.divisor)
+		f.setDivisor(p, 0)
 		delete(f.of, p.sender)
 		return true
 	})
@@ -455,7 +475,11 @@ func (f *fleet) forget(now uint64) {
 			return false
 		}
 		f.rest(l, now)
-		return f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) == 0
+		if f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) > 0 {
+			return false
+		}
+		noteChange(f.store, f.keyOf(l))
+		return true
 	})
 }
 

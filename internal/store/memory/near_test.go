@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"flag"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -18,7 +19,8 @@ var advanceRuns = flag.Int("advance-runs", 1000, "random runs of TestAdvance")
 // TestAdvance has senders advance all hits that they may, of a few keys, while their pushes and the
 // answers to them are lost, doubled and late in any order, and senders die. Whatever happens, no more
 // passes than the limit: hits that were advanced, counted or not, and hits that were granted. If no sender
-// has died, all of the limit passes in the end.
+// has died, all of the limit passes in the end. In every other run the store's process is killed now and
+// then, before or after what a push has changed is kept, and another one restores what is.
 func TestAdvance(t *testing.T) {
 	advanced, full := 0, 0
 	for seed := range uint64(*advanceRuns) {
@@ -53,6 +55,8 @@ type advanceModel struct {
 	answers        []modelAnswer
 	died           bool
 	advanced, full int
+	// kept are the records of a store that outlives its process, nil if it does not.
+	kept map[string][]byte
 }
 
 type modelAnswer struct {
@@ -80,7 +84,10 @@ type modelPushed struct{ hits []uint64 }
 func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
 	r := rand.New(rand.NewPCG(seed, 33))
 	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_260, 0).Add(time.Duration(r.Int64N(int64(time.Minute))))}
-	m.store = New(Options{Now: func() time.Time { return m.now }})
+	if seed%2 == 1 {
+		m.kept = map[string][]byte{}
+	}
+	m.start()
 	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
 	kind := []window.Kind{window.FixedWindow, window.SlidingWindow}[r.IntN(2)]
 	width := uint64(24 * 3600 * 1000)
@@ -96,6 +103,29 @@ func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
 		m.begin()
 	}
 	return m
+}
+
+// start starts the store's process.
+func (m *advanceModel) start() {
+	m.store = New(Options{Now: func() time.Time { return m.now }, Tracked: m.kept != nil})
+	if err := m.store.Restore(func(yield func(key, value []byte) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m.kept)) {
+			if !yield([]byte(key), m.kept[key]) {
+				return
+			}
+		}
+	}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// keep keeps what has changed.
+func (m *advanceModel) keep() {
+	for _, r := range m.store.Changes() {
+		if m.kept[string(r.Key)] = r.Value; r.Value == nil {
+			delete(m.kept, string(r.Key))
+		}
+	}
 }
 
 func (m *advanceModel) begin() {
@@ -256,10 +286,21 @@ func (m *advanceModel) arrive(last bool) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if !out.Duplicate {
+	killed := m.kept != nil && m.r.IntN(100) == 0
+	if killed && m.r.IntN(2) == 0 {
+		m.start()
+		m.pushes = append(m.pushes, p)
+		return
+	}
+	if m.keep(); !out.Duplicate {
 		for i := range out.Answer.Grants {
 			m.pass(int(p.Takes[i].Rooms[0].ID[0])-1, out.Answer.Grants[i].Units) // whoever uses them
 		}
+	}
+	if killed {
+		m.start()
+		m.pushes = append(m.pushes, p)
+		return
 	}
 	for _, s := range m.senders {
 		if s.id == p.Sender {
