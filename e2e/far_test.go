@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -11,9 +12,13 @@ import (
 // near its limit gets all of it, and no more. Once all is quiet the backend has exactly what was admitted.
 func TestFarKeysWaitForNothing(t *testing.T) {
 	t.Parallel()
-	for _, store := range []string{"memory"} {
+	for _, store := range []string{"memory", "file"} {
 		t.Run(store, func(t *testing.T) {
-			onWazero(t, func(t *testing.T, d driver) { farKeysWaitForNothing(t, d, store) })
+			url := store
+			if store == "file" {
+				url += ":" + filepath.Join(t.TempDir(), "weir.db")
+			}
+			onWazero(t, func(t *testing.T, d driver) { farKeysWaitForNothing(t, d, url) })
 		})
 	}
 }

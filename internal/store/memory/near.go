@@ -38,6 +38,8 @@ const (
 	staleAt   = uint64(3600e9)
 	// walkPlaces bounds the counters that a push looks at for a limit that is new.
 	walkPlaces = 256
+	// reservedVersions is how many versions a store that outlives its process has written down ahead.
+	reservedVersions = 1 << 20
 	// maxLimits bounds the limits whose keys are looked at when they are hit.
 	maxLimits = 32
 )
@@ -47,6 +49,7 @@ type fleet struct {
 	store          *Store
 	namespace      string
 	epoch, version uint64
+	versions       uint64 // that a next life of the store begins with, and later than any told before
 	base           uint64 // the version before the first of the log
 	log            []nearEntry
 	limits         []*nearLimit
@@ -96,9 +99,6 @@ type nearRule struct {
 // answered is when the sender got the last answer, from which on its part lasts for wire.PartLife.
 type part struct {
 	sender, sequence, divisor, heard, answered uint64
-	// restored says that the part is of an earlier life of the store, whose list the sender may go by. It
-	// gets another once it has given this one back.
-	restored bool
 }
 
 // owes reports whether the hits of a silent sender may count in a limit's windows of now.
@@ -127,9 +127,24 @@ func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 }
 
 func (s *Store) newFleet(namespace string, now uint64) *fleet {
-	f := &fleet{store: s, namespace: namespace, epoch: rand.Uint64() | 1, version: now / 1e6, base: now / 1e6, of: map[uint64]*part{}}
+	f := &fleet{store: s, namespace: namespace, epoch: rand.Uint64() | 1, of: map[uint64]*part{}}
 	s.fleets[namespace] = f
+	f.reserve(now / 1e6)
+	f.base = f.version
 	return f
+}
+
+// next is the next version.
+func (f *fleet) next() {
+	if f.version++; f.version == f.versions {
+		f.reserve(f.version)
+	}
+}
+
+// reserve reserves versions, from one on.
+func (f *fleet) reserve(from uint64) {
+	f.version, f.versions = from, from+reservedVersions
+	noteChange(f.store, fleetKey(f.namespace))
 }
 
 // advances reports whether hits of a limit can be advanced. Others may come back singly, start their own
@@ -172,7 +187,7 @@ func (f *fleet) add(l *nearLimit, id wire.ID, now uint64) {
 		l.near[id] = l.unlisted // senders will hear of the limit and the key at once
 		return
 	}
-	f.version++
+	f.next()
 	l.near[id] = f.version
 	f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: wire.NearKey(id, l.name)})
 	if len(f.log) > 2*wire.MaxNearKeys {
@@ -185,7 +200,7 @@ func (f *fleet) rest(l *nearLimit, now uint64) {
 	f.keys -= len(l.near)
 	l.near, l.walked, l.restsTo = map[wire.ID]uint64{}, 0, now+restNanos
 	if l.listed {
-		f.version++
+		f.next()
 		l.listed, l.unlisted = false, f.version
 		f.begin()
 	}
@@ -220,7 +235,7 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 	}
 	limit.rules = append(limit.rules, nearRule{tag: room.Tag})
 	if noteChange(f.store, f.keyOf(limit)); limit.listed {
-		f.version++
+		f.next()
 		f.listRule(limit, &limit.rules[len(limit.rules)-1])
 	}
 }
@@ -311,14 +326,14 @@ func (f *fleet) unheard(limit, version uint64) (hits uint64) {
 func (f *fleet) hear(p *wire.Push) {
 	a := &p.Advance
 	own := f.of[p.Sender]
-	if own == nil || p.Sequence <= own.sequence || own.restored && a.Divisor != 0 {
+	if own == nil || p.Sequence <= own.sequence {
 		return
 	}
 	own.sequence = p.Sequence
 	if !a.Settled {
 		return
 	}
-	if own.restored = false; a.Divisor == 0 || a.Divisor > own.divisor && own.divisor > 0 {
+	if a.Divisor == 0 || a.Divisor > own.divisor && own.divisor > 0 {
 		f.setDivisor(own, a.Divisor)
 	}
 	own.heard = max(own.heard, min(a.Version, f.version))
@@ -383,7 +398,7 @@ func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	}
 	want := f.fair()
 	switch {
-	case own == nil || want == 0 || own.restored:
+	case own == nil || want == 0:
 		return 0
 	case own.divisor > 4*want:
 		return 0 // it comes back for a larger part
@@ -502,7 +517,7 @@ func (s *Store) review(namespace string, f *fleet, calendar store.Calendar) {
 		}
 	}
 	if f.gone > 64+f.keys/2 {
-		f.version++ // a list of the same version may be the last epoch's
+		f.next() // a list of the same version may be the last epoch's
 		f.begin()
 	}
 }
@@ -530,7 +545,7 @@ func (s *Store) walk(namespace string, f *fleet, l *nearLimit, calendar store.Ca
 
 // list lists a limit, with its near keys.
 func (f *fleet) list(l *nearLimit) {
-	f.version++
+	f.next()
 	l.listed = true
 	for i := range l.rules {
 		f.listRule(l, &l.rules[i])

@@ -53,7 +53,7 @@ type advanceModel struct {
 	senders        []*modelSender
 	pushes         []*wire.Push // on their way, or copies
 	answers        []modelAnswer
-	died           bool
+	died, ends     bool
 	advanced, full int
 	// kept are the records of a store that outlives its process, nil if it does not.
 	kept map[string][]byte
@@ -286,7 +286,7 @@ func (m *advanceModel) arrive(last bool) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	killed := m.kept != nil && m.r.IntN(100) == 0
+	killed := m.kept != nil && !m.ends && m.r.IntN(100) == 0
 	if killed && m.r.IntN(2) == 0 {
 		m.start()
 		m.pushes = append(m.pushes, p)
@@ -359,6 +359,7 @@ func (m *advanceModel) hear(comes bool) {
 
 // end has all arrive. Then all of each limit can be had, or all but what the dead may have advanced.
 func (m *advanceModel) end() {
+	m.ends = true
 	for range 6 {
 		for _, s := range m.senders {
 			for _, p := range s.all {
@@ -772,5 +773,50 @@ func TestStaleLimits(t *testing.T) {
 	}
 	if own := f.fleet(); len(own.limits) != 0 || own.keys != 0 {
 		t.Errorf("%d limits are kept, and %d keys", len(own.limits), own.keys)
+	}
+}
+
+// The list of a store's next life is later than each that was told before, even if the clock was set back
+// and many keys were near.
+func TestVersionsOfTheNextLife(t *testing.T) {
+	now := time.Unix(1_767_571_260, 0)
+	clock := func() time.Time { return now }
+	kept := map[string][]byte{}
+	last := uint64(0)
+	for life, keys := range []int{0, 3, reservedVersions + 3} {
+		s := New(Options{Now: clock, Tracked: true})
+		if err := s.Restore(func(yield func(key, value []byte) bool) {
+			for _, key := range slices.Sorted(maps.Keys(kept)) {
+				yield([]byte(key), kept[key])
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		out, err := s.Push(context.Background(), &push, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Answer.Near.Version; got <= last {
+			t.Errorf("life %d: version %d, and %d was told before", life, got, last)
+		}
+		f := s.fleets["default"]
+		for range keys {
+			f.next()
+		}
+		last = f.version
+		for _, r := range s.Changes() {
+			kept[string(r.Key)] = r.Value
+		}
+		now = now.Add(-time.Hour)
+	}
+	s := New(Options{Now: clock, Tracked: true})
+	for key, value := range kept {
+		if err := s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.fleets["default"].version; got < last {
+		t.Errorf("version %d, and %d was told before", got, last)
 	}
 }

@@ -8,22 +8,24 @@ import (
 )
 
 // A store that outlives its process remembers which senders have parts of the limits, and by which limits of
-// rules they advance hits. It does not remember which keys are near: these it finds again. Nor does it
-// remember what senders have heard. So it takes all that they may have advanced to be uncounted, until they
-// have given back their parts.
+// rules they advance hits. It does not remember which keys are near, nor what senders have heard. So its
+// next life begins as if it had taken all limits off the list: it keeps back what senders may have advanced,
+// until they have heard that, and lists the limits again once it has found the keys that are near.
 
 const (
+	fleetRecord = 'f'
 	partRecord  = 'p'
 	limitRecord = 'l'
-	// versionsAhead is by how much more than it remembers a list's version may have grown.
-	versionsAhead = 1 << 32
 )
 
 // IsFleet reports whether a record's key is of senders that advance hits. Versions of Weir that know no such
 // records can't read them.
-func IsFleet(key []byte) bool { return len(key) > 0 && (key[0] == partRecord || key[0] == limitRecord) }
+func IsFleet(key []byte) bool {
+	return len(key) > 0 && (key[0] == fleetRecord || key[0] == partRecord || key[0] == limitRecord)
+}
 
 type (
+	fleetKey string
 	partKey  owned
 	limitKey struct {
 		namespace string
@@ -34,6 +36,12 @@ type (
 
 func (f *fleet) keyOf(l *nearLimit) limitKey { return limitKey{f.namespace, l.shape, l.max} }
 
+func (k fleetKey) appendKey(b []byte) []byte { return appendNamespace(b, fleetRecord, string(k)) }
+
+func (k fleetKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	return binary.AppendUvarint(b, s.fleets[string(k)].versions), true
+}
+
 func (k partKey) appendKey(b []byte) []byte { return owned(k).append(b, partRecord) }
 
 func (k partKey) appendValue(b []byte, s *Store) ([]byte, bool) {
@@ -42,7 +50,7 @@ func (k partKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 		return nil, false
 	}
 	p := f.of[k.id]
-	return binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, p.divisor), p.sequence), f.version), true
+	return binary.AppendUvarint(binary.AppendUvarint(b, p.divisor), p.sequence), true
 }
 
 func (k limitKey) appendKey(b []byte) []byte {
@@ -75,12 +83,17 @@ func (r *restoring) fleet(namespace string) *fleet {
 	return r.newFleet(namespace, r.calendar.NowNanos)
 }
 
+// readFleet reads which versions of the list of near keys are told.
+func (r *restoring) readFleet(namespace string, v *reader) {
+	f := r.fleet(namespace)
+	f.reserve(max(f.version, v.number()))
+	f.base = f.version
+}
+
 // readPart reads the part of a sender, which had an answer just now, as far as is known.
 func (r *restoring) readPart(of owned, v *reader) {
 	f := r.fleet(of.namespace)
-	p := &part{sender: of.id, divisor: v.number(), sequence: v.number(), answered: r.calendar.NowNanos, restored: true}
-	f.version = max(f.version, v.number()+versionsAhead)
-	f.base = f.version
+	p := &part{sender: of.id, divisor: v.number(), sequence: v.number(), answered: r.calendar.NowNanos}
 	f.of[of.id] = p
 	f.live = append(f.live, p)
 	f.units += unitsOf(p.divisor)
@@ -106,8 +119,7 @@ func (r *restoring) readLimit(namespace string, k, v *reader) error {
 	return nil
 }
 
-// settleFleets has those who may go by limits of an earlier life be taken not to know that these are no
-// longer listed.
+// settleFleets takes the limits off the lists.
 func (r *restoring) settleFleets() {
 	for _, f := range r.fleets {
 		for _, l := range f.limits {

@@ -189,6 +189,8 @@ func (r *restoring) read(key, value []byte) error {
 		v.rest = nil
 	case senderRecord:
 		r.readSender(owned{namespace, k.fixed()}, &k, &v)
+	case fleetRecord:
+		r.readFleet(namespace, &v)
 	case partRecord:
 		r.readPart(owned{namespace, k.fixed()}, &v)
 	case limitRecord:
