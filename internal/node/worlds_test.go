@@ -14,7 +14,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/nightly"
 	"weir/internal/store"
-	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
