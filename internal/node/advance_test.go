@@ -258,8 +258,8 @@ func TestMayAdvance(t *testing.T) {
 	}
 }
 
-// Of two rules with the same limits the list may name one. Hits of the other are not advanced: a node whose
-// configuration has the backend decide that rule gets all of its limit.
+// Two rules have the same limits, and the list names the first. Hits of the second are not advanced: a node
+// whose configuration has the backend decide that rule gets all of its limit.
 func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)), users(fixed(1000)))
 	f := w.nodes[0]

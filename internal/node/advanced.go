@@ -20,7 +20,7 @@ type advanced struct {
 	address sharedata.Address
 	id      [16]byte
 	hits    uint64
-	numbers [maxLimits]uint64 // of as many limits as the rule has
+	numbers [maxLimits]uint64 // those of the rule's limits come first
 	sent    bool
 	next    *advanced // of those in a list of the index
 }

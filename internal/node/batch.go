@@ -14,8 +14,6 @@ const (
 	// bounds there is room for one more key.
 	batchBytes  = 64 << 10
 	answerBytes = wire.MaxAnswer / 2
-	// maxLimits bounds the limits of a rule.
-	maxLimits = 8
 )
 
 // batch is a push: what was sent, and what to do with the answer.

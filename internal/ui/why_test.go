@@ -147,8 +147,8 @@ func TestWhy(t *testing.T) {
 	want(url.Values{"rule": {"monthly"}}, "[]; 7 of 7, 0 left, next 371h30m0s, ends 371h30m0s")
 }
 
-// The page tells of the override that nodes go by: one that does not fit the rule is none, and if two name
-// the same key in other words, the first is in force.
+// The page tells of the override that nodes go by. They leave out overrides that do not fit the rule, and if
+// two name the same key in other words, the first is in force.
 func TestWhyAsNodesDecide(t *testing.T) {
 	t.Parallel()
 	s := see(t)
