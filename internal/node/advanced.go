@@ -103,10 +103,10 @@ func (a *advancedHits) giveBack(d *Demand) {
 	}
 }
 
-// dueAt reports whether there are hits to push at a time, or at any. If the clock was set back, they are not
+// dueAt reports whether there are hits to push at a time, or at all. If the clock was set back, they are not
 // held up.
-func (a *advancedHits) dueAt(now int64, any bool) bool {
-	return len(a.unsent) > 0 && (any || now >= a.due || a.due-now > window.MaxWidth)
+func (a *advancedHits) dueAt(now int64, all bool) bool {
+	return len(a.unsent) > 0 && (all || now >= a.due || a.due-now > window.MaxWidth)
 }
 
 // send takes the last of those that are to be pushed.
