@@ -336,6 +336,8 @@ type Stats struct {
 	// many waited already. CrowdedRequests are the latter of them. LateRequests are those that have
 	// waited: the backend's answer was late, or there was none.
 	DecidedAlone, CrowdedRequests, LateRequests uint64
+	// AdvancedHits are of keys far from their limits: their requests have waited for nothing.
+	AdvancedHits uint64
 	// PushedHits were sent to the backend.
 	PushedHits uint64
 	// FailedPushes were not taken by the backend, and are sent again.
@@ -355,6 +357,6 @@ func (n *Namespace) Stats() Stats {
 	return Stats{
 		Nodes: n.node.Nodes(), WaitedRequests: t.Waited,
 		DecidedAlone: t.Alone, CrowdedRequests: t.Crowded, LateRequests: t.Late,
-		PushedHits: t.Pushed, FailedPushes: t.Failed, LostHits: t.Lost, EvictedCounters: t.Evicted,
+		AdvancedHits: t.Advanced, PushedHits: t.Pushed, FailedPushes: t.Failed, LostHits: t.Lost, EvictedCounters: t.Evicted,
 	}
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -60,43 +62,29 @@ type nearKeys struct {
 	count int
 }
 
-func (s *nearKeys) has(key uint32) bool {
-	if s.count == 0 {
-		return false
-	}
+// find is the slot that has a key, or a free slot. At least half of the slots are free.
+func (s *nearKeys) find(key uint32) *uint32 {
 	for i := key; ; i++ {
-		switch s.slots[i&uint32(len(s.slots)-1)] {
-		case key:
-			return true
-		case 0:
-			return false
+		if at := &s.slots[i&uint32(len(s.slots)-1)]; *at == key || *at == 0 {
+			return at
 		}
 	}
 }
+
+func (s *nearKeys) has(key uint32) bool { return s.count != 0 && *s.find(key) == key }
 
 func (s *nearKeys) add(key uint32) {
-	if s.has(key) {
-		return
-	}
 	if 2*(s.count+1) > len(s.slots) {
 		old := s.slots
-		s.slots, s.count = make([]uint32, max(16, 2*len(old))), 0
+		s.slots = make([]uint32, max(16, 2*len(old)))
 		for _, key := range old {
-			if key != 0 {
-				s.put(key)
-			}
+			*s.find(key) = key
 		}
 	}
-	s.put(key)
-}
-
-func (s *nearKeys) put(key uint32) {
-	i := key
-	for s.slots[i&uint32(len(s.slots)-1)] != 0 {
-		i++
+	if at := s.find(key); *at == 0 {
+		*at = key
+		s.count++
 	}
-	s.slots[i&uint32(len(s.slots)-1)] = key
-	s.count++
 }
 
 func (s *nearKeys) clear() {
@@ -222,13 +210,21 @@ func (a *advances) hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64)
 }
 
 // learn adds to the list.
+//
+//go:noinline
 func (a *advances) learn(n *wire.Near) {
 	a.epoch, a.version = n.Epoch, max(a.version, n.Version)
-	n.EachLimit(func(limit uint64) { a.limits = append(a.limits, limit) })
-	n.EachKey(a.near.add)
+	for i := range n.LimitCount() {
+		a.limits = append(a.limits, n.Limit(i))
+	}
+	for i := range n.KeyCount() {
+		a.near.add(n.Key(i))
+	}
 }
 
 // drop ends the part, and forgets the list.
+//
+//go:noinline
 func (a *advances) drop() {
 	a.epoch, a.version, a.divisor, a.until = 0, 0, 0, 0
 	a.near.clear()
@@ -251,7 +247,7 @@ func (a *advances) allow() {
 		}
 		allowance := uint64(wire.MaxAdvance)
 		for j := range r.Limits {
-			if !a.lists(r.near[j]) {
+			if !a.lists(wire.NearRule(r.near[j], r.tag)) {
 				allowance = 0
 			}
 			allowance = min(allowance, wire.MostAdvanced(r.Limits[j].Max, a.divisor))
@@ -263,14 +259,7 @@ func (a *advances) allow() {
 // vary has no more hits of a rule advanced.
 func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
 
-func (a *advances) lists(limit uint64) bool {
-	for _, known := range a.limits {
-		if known == limit {
-			return true
-		}
-	}
-	return false
-}
+func (a *advances) lists(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
 // tick ends the part when its time is over, or the clock was set back, and reports whether the backend is
 // to be told, or asked, by a push of nothing.

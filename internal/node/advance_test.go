@@ -30,17 +30,46 @@ func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 	return w
 }
 
+// identity is the name that the backend knows a user by.
+func (f *fakeNode) identity(rule int, user string) [16]byte {
+	d := f.stored(rule, user)
+	d.Key = f.key(rule, user)
+	return f.keys.identity(d)
+}
+
+// takeAll has another sender ask for all hits of a user's limit, by a tag, and reports how many it gets: all
+// or none.
+func (w *world) takeAll(f *fakeNode, rule int, user string, tag uint16, most uint64) uint64 {
+	w.t.Helper()
+	r := &f.rules.list[rule]
+	w.takes++
+	_, outcome := pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
+		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
+		Takes: []wire.Take{{Least: most, Most: most, Rooms: []wire.Room{{
+			LimitCounter: counterOf(f.identity(rule, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
+		}}}},
+	}))
+	return outcome.Answer.Grants[0].Units
+}
+
 // ask has a user's request decided, and answers what it waits for.
 func (f *fakeNode) ask(t *testing.T, user string) (verdict counter.Verdict, waited bool) {
 	t.Helper()
+	return f.askOf(t, 0, user)
+}
+
+func (f *fakeNode) askOf(t *testing.T, rule int, user string) (verdict counter.Verdict, waited bool) {
+	t.Helper()
 	q := &askingUser{}
 	q.Request = q
-	d := []Demand{{Saved: Saved{Rule: &f.rules.list[0], Cost: 1}, Key: f.key(0, user)}}
-	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict == counter.Unsure {
-		f.deliver()
-		return q.verdict, true
+	d := []Demand{{Saved: Saved{Rule: &f.rules.list[rule], Cost: 1}, Key: f.key(rule, user)}}
+	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict != counter.Unsure {
+		return q.verdict, false
 	}
-	return q.verdict, false
+	for rounds := 0; q.verdict == counter.Unsure && rounds < 100; rounds++ {
+		f.deliver()
+	}
+	return q.verdict, true
 }
 
 type askingUser struct {
@@ -226,5 +255,89 @@ func TestMayAdvance(t *testing.T) {
 		if test.change(&r); r.mayAdvance() != test.want {
 			t.Errorf("%s: got %t", name, !test.want)
 		}
+	}
+}
+
+// Two rules have the same limits, and the list names the first. Hits of the second are not advanced: a node
+// whose configuration has the backend decide that rule gets all of its limit.
+func TestAdvanceOfRulesThatAreListed(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)), users(fixed(1000)))
+	f := w.nodes[0]
+	if got := w.takeAll(f, 1, "ann", f.rules.list[1].tag&^1, 999); got != 999 {
+		t.Fatalf("got %d hits", got)
+	}
+	for i, want := range []counter.Verdict{counter.Allowed, counter.Rejected} {
+		if verdict, waited := w.nodes[i].askOf(t, 1, "ann"); verdict != want || !waited {
+			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(1100 * time.Millisecond)
+	if verdict, waited := f.askOf(t, 1, "ben"); verdict != counter.Allowed || waited {
+		t.Errorf("once the list names the rule: got %d, waited: %t", verdict, waited)
+	}
+	if got := w.takeAll(f, 1, "ben", f.rules.list[1].tag&^1, 1000); got != 0 {
+		t.Errorf("got %d hits beside those that may be advanced", got)
+	}
+}
+
+// An answer that comes late gives no part that the backend has taken back since, and none with a list that
+// lacks keys.
+func TestLateAnswersGiveNoPart(t *testing.T) {
+	for name, hear := range map[string]func(a *advances, near *wire.Near, without uint64){
+		"the backend has taken the part back": func(a *advances, near *wire.Near, without uint64) {
+			a.drop()
+			near.Whole = true
+			a.hear(near, without-1, 0, monday+second)
+		},
+		"the list of another epoch": func(a *advances, near *wire.Near, without uint64) {
+			near.Epoch, near.Version = a.epoch+2, a.version+1
+			a.hear(near, without+100, 0, monday+second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 2, users(fixed(1000)))
+			a := &w.nodes[0].advances
+			near := &wire.Near{Told: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor}
+			near.AddLimit(a.limits[0])
+			if hear(a, near, a.without); a.divisor != 0 || a.rules.list[0].allowance != 0 {
+				t.Errorf("the worker has 1/%d of each limit", a.divisor)
+			}
+			if verdict, waited := w.nodes[0].ask(t, "ann"); !waited {
+				t.Errorf("got %d without a wait", verdict)
+			}
+		})
+	}
+}
+
+// A worker forgets a push whose windows are over. If only its clock said so, the hits count still, and the
+// worker says of no part that they are counted.
+func TestForgottenHitsCount(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	f := w.nodes[0]
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+		t.Fatalf("got %d, waited: %t", verdict, waited)
+	}
+	f.process.off = 3 * hour
+	f.tick()
+	for _, p := range f.taken() {
+		f.lose(p)
+	}
+	if f.tick(); f.advances.hits.out != 0 {
+		t.Fatal("the push is kept")
+	}
+	for _, p := range f.taken() {
+		f.lose(p)
+	}
+	f.process.off = 0
+	got := w.takeAll(f, 0, "ann", f.rules.list[0].tag, 600)
+	for range 60 {
+		for i, f := range w.nodes {
+			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	if got += w.takeAll(f, 0, "ann", f.rules.list[0].tag, 400); got != 600 {
+		t.Errorf("a hit has passed, and %d more", got)
 	}
 }

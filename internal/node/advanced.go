@@ -1,6 +1,9 @@
 package node
 
 import (
+	"slices"
+
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -10,12 +13,14 @@ const maxAdvanced = 1 << 12
 
 // advanced is hits of a key that the backend has yet to count. They are in the windows of numbers.
 type advanced struct {
+	_ [0]func() // or else Go makes a function that compares values
+
 	of      *advancedHits
 	rule    *Rule
 	address sharedata.Address
 	id      [16]byte
 	hits    uint64
-	numbers []uint64
+	numbers [maxLimits]uint64 // those of the rule's limits come first
 	sent    bool
 	next    *advanced // of those in a list of the index
 }
@@ -29,7 +34,7 @@ type advancedHits struct {
 	out    int   // that pushes have
 	due    int64 // when those that are unsent are pushed, by the backend's time
 	spare  []*advanced
-	// lostTo is until when hits count that the backend has refused to count, by its time.
+	// lostTo is until when hits count that the backend may never count, by its time.
 	lostTo int64
 }
 
@@ -40,6 +45,8 @@ func (a *advancedHits) list(address sharedata.Address) **advanced {
 }
 
 // held is how many hits of a key are advanced and not counted.
+//
+//go:noinline
 func (a *advancedHits) held(address sharedata.Address) (hits uint64) {
 	if a.count() == 0 {
 		return 0
@@ -53,22 +60,15 @@ func (a *advancedHits) held(address sharedata.Address) (hits uint64) {
 }
 
 // find is where hits of a demand's key go that are of the same windows, if there is such a place.
+//
+//go:noinline
 func (a *advancedHits) find(d *Demand) *advanced {
 	for h := *a.list(d.address); h != nil; h = h.next {
-		if h.address == d.address && h.rule == d.Rule && !h.sent && sameNumbers(h.numbers, d.numbers) {
+		if h.address == d.address && h.rule == d.Rule && !h.sent && slices.Equal(h.numbers[:len(d.numbers)], d.numbers) {
 			return h
 		}
 	}
 	return nil
-}
-
-func sameNumbers(a, b []uint64) bool {
-	for i := range a {
-		if i >= len(b) || a[i] != b[i] {
-			return false
-		}
-	}
-	return len(a) == len(b)
 }
 
 // add adds a demand's hits, which has its identity and the numbers of its windows.
@@ -81,10 +81,12 @@ func (a *advancedHits) add(d *Demand, now int64) {
 		if last := len(a.spare) - 1; last >= 0 {
 			h, a.spare = a.spare[last], a.spare[:last]
 		} else {
-			h = new(advanced)
+			h = &advanced{of: a}
 		}
 		list := a.list(d.address)
-		*h = advanced{of: a, rule: d.Rule, address: d.address, id: d.id, numbers: append(h.numbers[:0], d.numbers...), next: *list}
+		h.rule, h.address, h.id, h.next = d.Rule, d.address, d.id, *list
+		h.hits, h.sent = 0, false
+		copy(h.numbers[:], d.numbers)
 		*list = h
 		if due := now + d.Rule.Interval; len(a.unsent) == 0 || due < a.due {
 			a.due = due
@@ -101,9 +103,10 @@ func (a *advancedHits) giveBack(d *Demand) {
 	}
 }
 
-// dueAt reports whether there are hits to push at a time. If the clock was set back, they are not held up.
-func (a *advancedHits) dueAt(now int64) bool {
-	return len(a.unsent) > 0 && (now >= a.due || a.due-now > window.MaxWidth)
+// dueAt reports whether there are hits to push at a time, or at all. If the clock was set back, they are not
+// held up.
+func (a *advancedHits) dueAt(now int64, all bool) bool {
+	return len(a.unsent) > 0 && (all || now >= a.due || a.due-now > window.MaxWidth)
 }
 
 // send takes the last of those that are to be pushed.
@@ -116,8 +119,10 @@ func (a *advancedHits) send() *advanced {
 	return h
 }
 
-// counted forgets hits that were pushed, as they are counted, or count no more. They may be of a worker
-// whose place this worker has taken.
+// counted forgets hits that were pushed, as they are counted. They may be of a worker whose place this
+// worker has taken.
+//
+//go:noinline
 func (h *advanced) counted() {
 	a := h.of
 	for at := a.list(h.address); *at != nil; at = &(*at).next {
@@ -132,18 +137,22 @@ func (h *advanced) counted() {
 	}
 }
 
-// refused forgets hits that were pushed, and the backend will never count.
-func (h *advanced) refused(now int64) {
-	h.of.lostTo = max(h.of.lostTo, h.ends(now))
+// lost forgets hits that were pushed, and that the backend may never count.
+//
+//go:noinline
+func (h *advanced) lost() {
+	h.of.lostTo = max(h.of.lostTo, h.ends())
 	h.counted()
 }
 
-// ends is the time from which hits that passed by now do not count.
-func (h *advanced) ends(now int64) (at int64) {
+// ends is the time from which the hits do not count. It goes by their windows, and by no clock: that may
+// have been set back since.
+func (h *advanced) ends() (at int64) {
 	for i := range h.rule.Limits {
-		at = max(at, now+2*h.rule.Limits[i].Width)
+		l := &h.rule.Limits[i]
+		at = max(at, (int64(h.numbers[i])+int64(l.Kind.Windows()))*l.Width)
 	}
-	return at
+	return at + wire.PartLife
 }
 
 // push makes the push of limit i.

@@ -14,8 +14,6 @@ const (
 	// bounds there is room for one more key.
 	batchBytes  = 64 << 10
 	answerBytes = wire.MaxAnswer / 2
-	// maxLimits bounds the limits of a rule.
-	maxLimits = 8
 )
 
 // batch is a push: what was sent, and what to do with the answer.
@@ -83,6 +81,8 @@ type orphan struct {
 }
 
 // item is a push on the wire. It shares the push's memory.
+//
+//go:noinline
 func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 	return wire.Item{LimitCounter: counterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
 }
@@ -124,6 +124,19 @@ func (b *batch) full() bool {
 func (b *batch) fits(t *ask) bool {
 	return len(b.body) < batchBytes && b.answers < answerBytes &&
 		len(b.items)+b.rooms+2*t.rooms() <= wire.MaxItems && b.answers+2*t.answerSize() <= wire.MaxAnswer
+}
+
+// forgo forgets the advanced hits that no answer has told of.
+//
+//go:noinline
+func (b *batch) forgo() {
+	for i := range b.items {
+		p := &b.items[i]
+		if p.ahead != nil && p.limit == 0 {
+			p.ahead.lost()
+		}
+		p.ahead = nil
+	}
 }
 
 // close ends the filling of a batch.

@@ -175,12 +175,6 @@ func (c *callouts) ended(b *batch) {
 // giveUp forgets a batch that the backend will never take.
 func (c *callouts) giveUp(b *batch) {
 	c.tallies.Lost += b.hits
-	for i := range b.items {
-		if p := &b.items[i]; p.ahead != nil && p.limit == 0 {
-			p.ahead.refused(c.link.now())
-		}
-		b.items[i].ahead = nil
-	}
 	c.ended(b)
 	asks := b.asks
 	b.asks = nil
@@ -199,12 +193,7 @@ func (c *callouts) finish(b *batch) {
 		}
 	}
 	c.lookAway()
-	for i := range b.items {
-		if p := &b.items[i]; p.ahead != nil && p.limit == 0 {
-			p.ahead.counted()
-		}
-		b.items[i].ahead = nil
-	}
+	b.forgo()
 	for _, t := range b.asks {
 		c.waits.recycle(t)
 	}

@@ -97,6 +97,7 @@ type world struct {
 	// pushes were made, of which questions were of nothing else than what is new.
 	pushes, questions int
 	zombies           [][]byte // pushes whose senders gave up on them
+	takes             uint64   // of a sender that is no node
 	// holds has polls wait for a list, and cuts that they are lost.
 	holds, cuts bool
 }

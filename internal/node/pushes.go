@@ -41,21 +41,21 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	var b *batch
 	handled := 0
 	p.crowded = false
-	for ; p.nextOrphan(); handled++ {
+	for ; ; handled++ {
+		orphan := p.nextOrphan()
+		if !orphan && !p.advances.hits.dueAt(now, p.all) {
+			break
+		}
 		if b = p.room(b); b == nil || p.link.late(handled, deadline) {
 			p.callouts.send(b)
 			p.crowded = b == nil
 			return b == nil
 		}
-		p.addOrphan(b)
-	}
-	for ; p.advances.hits.dueAt(now) || p.all && len(p.advances.hits.unsent) > 0; handled++ {
-		if b = p.room(b); b == nil || p.link.late(handled, deadline) {
-			p.callouts.send(b)
-			p.crowded = b == nil
-			return b == nil
+		if orphan {
+			p.addOrphan(b)
+		} else {
+			p.addAdvanced(b)
 		}
-		p.addAdvanced(b, p.advances.hits.send())
 	}
 	keys := &p.dirty
 	for keys.more() {
@@ -104,7 +104,7 @@ func (p *pushes) retire() {
 	for owes := p.advances.owes && p.advances.knows; owes || len(p.advances.hits.unsent) > 0; owes = false {
 		b := p.callouts.newBatch()
 		for len(p.advances.hits.unsent) > 0 && !b.full() {
-			p.addAdvanced(b, p.advances.hits.send())
+			p.addAdvanced(b)
 		}
 		b.ends = max(b.ends, p.link.now()+longestPause)
 		p.callouts.seal(b)
@@ -112,10 +112,13 @@ func (p *pushes) retire() {
 	}
 }
 
-// addAdvanced adds advanced hits to a batch.
-func (p *pushes) addAdvanced(b *batch, h *advanced) {
+// addAdvanced adds the last of the advanced hits to a batch that are to be pushed.
+//
+//go:noinline
+func (p *pushes) addAdvanced(b *batch) {
+	h := p.advances.hits.send()
 	b.ahead++
-	ends := h.ends(p.link.now())
+	ends := h.ends()
 	for i := range h.rule.Limits {
 		h.push(i, &p.keys.push)
 		wanted := item(h.id, &h.rule.Limits[i], &p.keys.push)

@@ -8,6 +8,9 @@ import (
 	"weir/window"
 )
 
+// maxLimits bounds the limits of a rule.
+const maxLimits = 8
+
 // Rule is a rule as it counts.
 type Rule struct {
 	counter.Rule

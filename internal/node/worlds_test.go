@@ -14,7 +14,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/nightly"
 	"weir/internal/store"
-	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -64,9 +63,19 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// TestFarWorlds runs worlds whose keys are far from their limits until all at once they are not.
+// TestFarWorlds runs worlds whose keys are far from their limits until all at once they are not, on the
+// stores that tell nodes which keys are near.
 func TestFarWorlds(t *testing.T) {
+	for _, backend := range worldStores[:2] {
+		t.Run(backend.name, func(t *testing.T) { farWorlds(t, backend.name, backend.start(t)) })
+	}
+}
+
+func farWorlds(t *testing.T, name string, open openStore) {
 	worlds := nightly.Or(1000, 40)
+	if name != "memory" {
+		worlds = nightly.Or(100, 10)
+	}
 	if *worldsCount > 0 {
 		worlds = *worldsCount
 	}
@@ -74,13 +83,11 @@ func TestFarWorlds(t *testing.T) {
 	for i := range worlds {
 		seed := *worldsFrom + uint64(i)
 		if !t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			w := newRandomWorldOf(t, seed, true, func(_ testing.TB, now func() time.Time) store.Store {
-				return memory.New(memory.Options{Now: now})
-			})
+			w := newRandomWorldOf(t, seed, true, open)
 			defer func() {
 				if t.Failed() || w.running {
-					t.Logf("again: go test ./internal/node -run TestFarWorlds -worlds-from %d -worlds 1\n%s\n… %s",
-						seed, w.about(), strings.Join(w.trace, "\n… "))
+					t.Logf("again: go test ./internal/node -run TestFarWorlds/%s -worlds-from %d -worlds 1\n%s\n… %s",
+						name, seed, w.about(), strings.Join(w.trace, "\n… "))
 				}
 			}()
 			w.run()

@@ -104,6 +104,7 @@ func TestSetLimitsRefuses(t *testing.T) {
 		`{"rule": "per-user", "key": ["a", "b"], "limits": [1, 1]}`:                               "key: want 1 values for the key of per-user, got 2",
 		`{"rule": "login", "key": ["ann"], "limits": [1]}`:                                        `key: want an address for value 1 of the key of login, got "ann"`,
 		`{"rule": "per-user", "limits": [1, 1], "until": "never"}`:                                "json: unknown field",
+		`{"rule": "login", "limits": [1]} {"rule": "monthly"}`:                                    "want nothing behind the JSON value",
 		`{"rule": "monthly", "key": ["somebody"], "limits": [1]}`:                                 "key: want 0 values for the key of monthly, got 1",
 		`{"rule": "per-user", "limits": [18446744073709551616, 1]}`:                               "json: cannot unmarshal",
 		`{"rule": "per-user", "limits": [1, 1], "key": ["` + strings.Repeat("x", maxBody) + `"]}`: "http: request body too large",

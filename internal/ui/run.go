@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -375,6 +376,9 @@ func change[T any](set func(T) error) http.HandlerFunc {
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		d.DisallowUnknownFields()
 		err := d.Decode(&asked)
+		if err == nil && d.Decode(new(json.RawMessage)) != io.EOF {
+			err = errors.New("want nothing behind the JSON value")
+		}
 		if err == nil {
 			err = set(asked)
 		}

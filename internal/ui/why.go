@@ -13,6 +13,7 @@ import (
 	"weir/internal/backend"
 	"weir/internal/counter"
 	"weir/internal/named"
+	"weir/internal/node"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -111,14 +112,16 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 			asked.Key, asked.Listed, by.Limits = orElse(asked.Key, o.Key), true, o.Limits
 		}
 	}
-	by.Key = asked.Key
+	// As nodes do: an override that does not fit the rule is none, and of several the first is in force.
+	var inForce []wire.Override
 	for i := range overrides.List {
-		if o := &overrides.List[i]; o.Rule == rule.Name && is(o.Values) {
-			by.Key, asked.Key = o.Values, orElse(asked.Key, o.Values)
+		if o := overrides.List[i]; o.Rule == rule.Name && is(o.Values) && node.Fits(rule.Limits, o.Limits) {
+			by.Key, asked.Key, inForce = o.Values, orElse(asked.Key, o.Values), []wire.Override{o}
+			break
 		}
 	}
 	asked.Varies = len(rule.LimitFrom) > 0 || rule.Overrides.By != nil
-	asked.Counter = server.CounterOf(&found, overrides.List, &by)
+	asked.Counter = server.CounterOf(&found, inForce, &by)
 	asked.Date(by.Limits, int64(found.NowNanos))
 	return nil
 }

@@ -147,6 +147,33 @@ func TestWhy(t *testing.T) {
 	want(url.Values{"rule": {"monthly"}}, "[]; 7 of 7, 0 left, next 371h30m0s, ends 371h30m0s")
 }
 
+// The page tells of the override that nodes go by. They leave out overrides that do not fit the rule, and if
+// two name the same key in other words, the first is in force.
+func TestWhyAsNodesDecide(t *testing.T) {
+	t.Parallel()
+	s := see(t)
+	hour := func(hits uint64) wire.OverrideLimit { return wire.OverrideLimit{Max: hits, WidthMillis: 3_600_000} }
+	network := func(values string, hits uint64) wire.Override {
+		return wire.Override{Rule: "login", Values: []string{values}, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 60_000}}}
+	}
+	set := []wire.Override{
+		{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{hour(1)}}, // the rule has two limits
+		network("2001:db8::/64", 2), network("2001:db8::7", 4),
+	}
+	if _, err := s.view.backend.SetOverrides(t.Context(), "shop", set...); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"per-user ann":      "[ann]; 0 of 10, 10 left; 0 of 100, 100 left",
+		"login 2001:db8::9": "[2001:db8::9] overridden; 0 of 2, 2 left",
+	} {
+		rule, value, _ := strings.Cut(key, " ")
+		if got := s.told(url.Values{"rule": {rule}, "key": {value}}); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", key, got, want)
+		}
+	}
+}
+
 // A question that can't be answered says why, and no page of another site has an answer.
 func TestWhyRefuses(t *testing.T) {
 	t.Parallel()

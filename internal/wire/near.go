@@ -4,9 +4,9 @@ import "encoding/binary"
 
 // Bounds of what an answer tells of near keys.
 const (
-	// MaxNearKeys is the most keys of a list, and MaxNearLimits the most limits.
+	// MaxNearKeys is the most keys of a list, and MaxNearLimits the most limits of rules.
 	MaxNearKeys   = 4096
-	MaxNearLimits = 32
+	MaxNearLimits = 128
 	// MaxNear bounds, in bytes, what a list adds to an answer.
 	MaxNear = 64 + nearLimitSize*MaxNearLimits + nearKeySize*MaxNearKeys
 
@@ -62,36 +62,38 @@ type Near struct {
 	// Whole says that this is all of the list. If not, it is all that came after the version which the
 	// push named.
 	Whole bool
-	// Limits has, in eight bytes each, what [LimitCounter.NearLimit] says of the limits that the list is
-	// of. Keys has, in four bytes each, what [NearKey] says of near keys.
+	// Limits has, in eight bytes each, what [NearRule] says of the limits of rules that the list is of.
+	// Keys has, in four bytes each, what [NearKey] says of near keys.
 	Limits, Keys []byte
 }
 
-// AddLimit adds a limit to the list.
+// AddLimit adds a limit of a rule to the list.
 func (n *Near) AddLimit(limit uint64) { n.Limits = binary.LittleEndian.AppendUint64(n.Limits, limit) }
 
 // AddKey adds a key to the list.
 func (n *Near) AddKey(key uint32) { n.Keys = binary.LittleEndian.AppendUint32(n.Keys, key) }
 
-// EachLimit calls visit for each of the limits.
-func (n *Near) EachLimit(visit func(limit uint64)) {
-	for b := n.Limits; len(b) >= nearLimitSize; b = b[nearLimitSize:] {
-		visit(binary.LittleEndian.Uint64(b))
-	}
-}
+// LimitCount is how many limits of rules there are.
+func (n *Near) LimitCount() int { return len(n.Limits) / nearLimitSize }
 
-// EachKey calls visit for each of the keys.
-func (n *Near) EachKey(visit func(key uint32)) {
-	for b := n.Keys; len(b) >= nearKeySize; b = b[nearKeySize:] {
-		visit(binary.LittleEndian.Uint32(b))
-	}
-}
+// KeyCount is how many keys there are.
+func (n *Near) KeyCount() int { return len(n.Keys) / nearKeySize }
 
-// NearLimit is a limit of so many hits in lists of near keys. The counter's identity does not matter.
+// Limit is the limit at index i.
+func (n *Near) Limit(i int) uint64 { return binary.LittleEndian.Uint64(n.Limits[i*nearLimitSize:]) }
+
+// Key is the key at index i.
+func (n *Near) Key(i int) uint32 { return binary.LittleEndian.Uint32(n.Keys[i*nearKeySize:]) }
+
+// NearLimit is a limit of so many hits, whatever rule it is of. The counter's identity does not matter.
 func (c *LimitCounter) NearLimit(limit uint64) uint64 {
 	h := mixed(uint64(c.Kind)<<8 | uint64(c.Ordinal))
 	return mixed(mixed(mixed(h^c.WidthMillis)^c.Precision) ^ limit)
 }
+
+// NearRule is a limit of a rule in lists of near keys. The rule has the tag of its [Room]s, whether or not
+// that is odd.
+func NearRule(limit uint64, tag uint16) uint64 { return mixed(limit ^ uint64(tag|1)) }
 
 // NearKey is a key in the list of near keys of a limit, and not 0. Two keys may have the same: then one
 // is taken to be near because the other is.

@@ -118,6 +118,9 @@ func TestNearNames(t *testing.T) {
 		}
 	}
 	a, b := ID{1}, ID{2}
+	if NearRule(5, 7) == NearRule(5, 9) || NearRule(5, 7) == NearRule(6, 7) || NearRule(5, 6) != NearRule(5, 7) {
+		t.Error("rules are not told apart, or an even tag is another rule's")
+	}
 	if NearKey(a, 5) == NearKey(b, 5) || NearKey(a, 5) == NearKey(a, 6) {
 		t.Error("keys are not told apart")
 	}

@@ -214,8 +214,15 @@ func (p *page) pass(d time.Duration) {
 	p.run(fmt.Sprintf("playground.clock.step(%d)", d.Nanoseconds()))
 }
 
+// click clicks an element once it has stood where it is for some frames: what comes meanwhile may move it.
 func (p *page) click(selector string) {
 	p.t.Helper()
+	p.until(fmt.Sprintf(`(() => {
+		const box = document.querySelector(%q)?.getBoundingClientRect(), at = box && box.x + " " + box.y;
+		globalThis.stood = box && globalThis.stoodAt === at ? globalThis.stood + 1 : 0;
+		globalThis.stoodAt = at;
+		return globalThis.stood >= 3;
+	})()`, selector))
 	p.do(chromedp.Click(chromedp.CSS(selector)))
 }
 

@@ -104,7 +104,7 @@ func (s *Store) Close() error {
 
 // Push implements [store.Store].
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
-	if store.IsRead(p) {
+	if store.IsRead(p) && !p.Advance.Told {
 		return s.Store.Push(ctx, p, nodes)
 	}
 	err = s.change(ctx, "push", func() error {

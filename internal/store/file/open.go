@@ -23,11 +23,13 @@ import (
 
 // The file has a bucket about itself, with its format, and one of records. That has what package memory
 // makes of them, each behind its checksum: the engine has none for what is in its pages. Records of
-// what keys have used are in a bucket of their own, which older versions pass over.
+// what keys have used are in a bucket of their own, and so are those of nodes that advance hits: older
+// versions pass over these.
 var (
 	aboutBucket   = []byte("weir")
 	recordsBucket = []byte("records")
 	usedBucket    = []byte("used")
+	fleetBucket   = []byte("fleet")
 	formatKey     = []byte("format")
 )
 
@@ -147,7 +149,7 @@ func restore(db *bolt.DB, path string, into *memory.Store) (err error) {
 			return fmt.Errorf("it has format %d, of another version of Weir, and this one reads %d: start that version, or name another file", has, Format)
 		}
 		var damaged error
-		if err := into.Restore(checked(&damaged, records, tx.Bucket(usedBucket))); err != nil || damaged != nil {
+		if err := into.Restore(checked(&damaged, records, tx.Bucket(usedBucket), tx.Bucket(fleetBucket))); err != nil || damaged != nil {
 			return fmt.Errorf("%w (%w)", errDamaged, errors.Join(damaged, err))
 		}
 		return nil
@@ -172,8 +174,11 @@ type buckets struct{ tx *bolt.Tx }
 
 // of is the bucket of a record.
 func (b buckets) of(key []byte) (*bolt.Bucket, error) {
-	if memory.IsUsed(key) {
+	switch {
+	case memory.IsUsed(key):
 		return b.tx.CreateBucketIfNotExists(usedBucket)
+	case memory.IsFleet(key):
+		return b.tx.CreateBucketIfNotExists(fleetBucket)
 	}
 	return b.tx.Bucket(recordsBucket), nil
 }

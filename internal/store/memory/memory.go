@@ -50,9 +50,7 @@ type Store struct {
 	accounts  accounts
 	// changed are the records that have, nil if nobody asks.
 	changed map[recordKey]struct{}
-	// fleets are by namespace. It is nil if no sender may advance hits: a store that lasts longer than
-	// this would have to remember what they have advanced.
-	fleets map[string]*fleet
+	fleets  map[string]*fleet // by namespace
 }
 
 var _ store.Store = (*Store)(nil)
@@ -79,14 +77,13 @@ func New(o Options) *Store {
 		told:      newFair[store.Told](maxNodes),
 		reports:   newFair[[]byte](maxReportBytes),
 		accounts:  newAccounts(),
+		fleets:    map[string]*fleet{},
 		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
 	}
 	s.senders.spared = uint64(store.SenderLife)
 	s.senders.forgotten = func(_ owned, of *sender) { s.grants.forgetSender(of) }
 	if o.Tracked {
 		s.track()
-	} else {
-		s.fleets = map[string]*fleet{}
 	}
 	return s
 }

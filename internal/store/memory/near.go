@@ -38,13 +38,18 @@ const (
 	staleAt   = uint64(3600e9)
 	// walkPlaces bounds the counters that a push looks at for a limit that is new.
 	walkPlaces = 256
-	// maxTags bounds the rules that are told apart of a limit.
-	maxTags = 16
+	// reservedVersions is how many versions a store that outlives its process has written down ahead.
+	reservedVersions = 1 << 20
+	// maxLimits bounds the limits whose keys are looked at when they are hit.
+	maxLimits = 32
 )
 
 // fleet has the senders of a namespace, and its near keys.
 type fleet struct {
+	store          *Store
+	namespace      string
 	epoch, version uint64
+	versions       uint64 // that a next life of the store begins with, and later than any told before
 	base           uint64 // the version before the first of the log
 	log            []nearEntry
 	limits         []*nearLimit
@@ -56,7 +61,7 @@ type fleet struct {
 	swept, looked  uint64
 }
 
-// nearEntry is a limit or a key that a version has added to the list.
+// nearEntry is a limit of a rule, or a key, that a version has added to the list.
 type nearEntry struct {
 	version, limit uint64
 	key            uint32
@@ -66,9 +71,10 @@ type nearEntry struct {
 type nearLimit struct {
 	shape wire.LimitCounter // without an identity
 	max   uint64
-	name  uint64 // in lists
-	tags  []uint16
-	any   bool // of all tags
+	name  uint64
+	// rules are in the list, each with the limit: nobody advances hits of another rule, and no other rule's
+	// hits are kept back.
+	rules []nearRule
 	// near has the keys that are, each with the version that has told of it.
 	near map[wire.ID]uint64
 	// listed says that the list has the limit. If not, the store walks through its counters, unless the
@@ -79,6 +85,13 @@ type nearLimit struct {
 	unlisted uint64
 	restsTo  uint64
 	asked    uint64
+}
+
+// nearRule is a rule whose senders advance hits.
+type nearRule struct {
+	tag uint16 // odd
+	// since is the version that has told of the rule first, 0 if none has.
+	since uint64
 }
 
 // part bounds the hits that a sender may have advanced: MostAdvanced of each limit, of keys that the list
@@ -104,18 +117,34 @@ func unitsOf(divisor uint64) uint64 {
 	return (wholeUnits + divisor - 1) / divisor
 }
 
-func newFleet(now uint64) *fleet {
-	return &fleet{epoch: rand.Uint64() | 1, version: now / 1e6, base: now / 1e6, of: map[uint64]*part{}}
-}
-
 // fleet is that of a push's namespace; nil if it has none.
 func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 	f := s.fleets[p.Namespace]
-	if f == nil && p.Advance.Told && s.fleets != nil && len(s.fleets) < maxFleets {
-		f = newFleet(now)
-		s.fleets[p.Namespace] = f
+	if f == nil && p.Advance.Told && len(s.fleets) < maxFleets {
+		f = s.newFleet(p.Namespace, now)
 	}
 	return f
+}
+
+func (s *Store) newFleet(namespace string, now uint64) *fleet {
+	f := &fleet{store: s, namespace: namespace, epoch: rand.Uint64() | 1, of: map[uint64]*part{}}
+	s.fleets[namespace] = f
+	f.reserve(now / 1e6)
+	f.base = f.version
+	return f
+}
+
+// next is the next version.
+func (f *fleet) next() {
+	if f.version++; f.version == f.versions {
+		f.reserve(f.version)
+	}
+}
+
+// reserve reserves versions, from one on.
+func (f *fleet) reserve(from uint64) {
+	f.version, f.versions = from, from+reservedVersions
+	noteChange(f.store, fleetKey(f.namespace))
 }
 
 // advances reports whether hits of a limit can be advanced. Others may come back singly, start their own
@@ -158,7 +187,7 @@ func (f *fleet) add(l *nearLimit, id wire.ID, now uint64) {
 		l.near[id] = l.unlisted // senders will hear of the limit and the key at once
 		return
 	}
-	f.version++
+	f.next()
 	l.near[id] = f.version
 	f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: wire.NearKey(id, l.name)})
 	if len(f.log) > 2*wire.MaxNearKeys {
@@ -171,7 +200,7 @@ func (f *fleet) rest(l *nearLimit, now uint64) {
 	f.keys -= len(l.near)
 	l.near, l.walked, l.restsTo = map[wire.ID]uint64{}, 0, now+restNanos
 	if l.listed {
-		f.version++
+		f.next()
 		l.listed, l.unlisted = false, f.version
 		f.begin()
 	}
@@ -188,26 +217,53 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 	if room.Tag&1 == 0 || !advances(&room.LimitCounter, room.Limit) {
 		return
 	}
+	var limit *nearLimit
+	rules := 0
 	for _, l := range f.limits {
-		if l.max == room.Limit && l.isOf(room.LimitCounter) {
-			if l.asked = now; !l.any && !l.has(room.Tag) {
-				l.tags = append(l.tags, room.Tag>>1)
-				l.any = len(l.tags) > maxTags
+		if rules += len(l.rules); l.max == room.Limit && l.isOf(room.LimitCounter) {
+			limit = l
+			if l.asked = now; l.rule(room.Tag) != nil {
+				return
 			}
-			return
 		}
 	}
-	if len(f.limits) >= wire.MaxNearLimits {
-		return
+	if rules >= wire.MaxNearLimits || limit == nil && len(f.limits) >= maxLimits {
+		return // the rule's requests wait
 	}
-	l := &nearLimit{shape: room.LimitCounter, max: room.Limit, asked: now, near: map[wire.ID]uint64{}, tags: []uint16{room.Tag >> 1}}
-	l.shape.ID = wire.ID{}
-	l.name = l.shape.NearLimit(l.max)
-	f.limits = append(f.limits, l)
+	if limit == nil {
+		limit = f.newLimit(room.LimitCounter, room.Limit, now)
+	}
+	limit.rules = append(limit.rules, nearRule{tag: room.Tag})
+	if noteChange(f.store, f.keyOf(limit)); limit.listed {
+		f.next()
+		f.listRule(limit, &limit.rules[len(limit.rules)-1])
+	}
 }
 
-// has reports whether a limit is of a rule, which is unknown if the tag is 0.
-func (l *nearLimit) has(tag uint16) bool { return tag == 0 || l.any || slices.Contains(l.tags, tag>>1) }
+func (f *fleet) newLimit(shape wire.LimitCounter, most, now uint64) *nearLimit {
+	shape.ID = wire.ID{}
+	l := &nearLimit{shape: shape, max: most, name: shape.NearLimit(most), asked: now, near: map[wire.ID]uint64{}}
+	f.limits = append(f.limits, l)
+	return l
+}
+
+// listRule lists a limit with a rule, by the newest version.
+func (f *fleet) listRule(l *nearLimit, r *nearRule) {
+	if r.since == 0 {
+		r.since = f.version
+	}
+	f.log = append(f.log, nearEntry{version: f.version, limit: wire.NearRule(l.name, r.tag)})
+}
+
+// rule is that of a tag, which may be even in some of its rooms; nil if the limit is of no such rule.
+func (l *nearLimit) rule(tag uint16) *nearRule {
+	for i := range l.rules {
+		if r := &l.rules[i]; r.tag == tag|1 {
+			return r
+		}
+	}
+	return nil
+}
 
 // keptBack is the number of hits that a room has to leave for those that senders may have advanced, and
 // how many of them silent senders may have: nobody gets those. used hits are counted, and the room may
@@ -215,10 +271,15 @@ func (l *nearLimit) has(tag uint16) bool { return tag == 0 || l.any || slices.Co
 func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent uint64) {
 	after := used + most
 	for _, l := range f.limits {
-		if after < wire.NearFrom(l.max) || !l.has(room.Tag) || !l.isOf(room.LimitCounter) {
+		if after < wire.NearFrom(l.max) || !l.isOf(room.LimitCounter) {
 			continue
 		}
 		version, near := l.near[room.ID]
+		// An old sender's room has no tag. A rule's key that is near for longer than the rule is listed is
+		// known to be near to all who know of the rule.
+		if r := l.rule(room.Tag); room.Tag != 0 && (r == nil || r.since == 0 || near && version < r.since) {
+			continue
+		}
 		switch {
 		case !l.listed:
 			version = l.unlisted
@@ -273,10 +334,19 @@ func (f *fleet) hear(p *wire.Push) {
 		return
 	}
 	if a.Divisor == 0 || a.Divisor > own.divisor && own.divisor > 0 {
-		f.units += unitsOf(a.Divisor) - unitsOf(own.divisor)
-		own.divisor = a.Divisor
+		f.setDivisor(own, a.Divisor)
 	}
 	own.heard = max(own.heard, min(a.Version, f.version))
+}
+
+// setDivisor has a part be larger or smaller, or none.
+func (f *fleet) setDivisor(p *part, divisor uint64) {
+	if p.divisor == divisor {
+		return
+	}
+	f.units += unitsOf(divisor) - unitsOf(p.divisor)
+	p.divisor = divisor
+	noteChange(f.store, partKey{f.namespace, p.sender})
 }
 
 // tell answers a push's word.
@@ -302,7 +372,9 @@ func (f *fleet) tell(p *wire.Push, now uint64) (n wire.Near) {
 		if !l.listed {
 			continue
 		}
-		n.AddLimit(l.name)
+		for _, r := range l.rules {
+			n.AddLimit(wire.NearRule(l.name, r.tag))
+		}
 		for id := range l.near {
 			n.AddKey(wire.NearKey(id, l.name))
 		}
@@ -335,8 +407,8 @@ func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	case !a.Wants || a.Divisor != 0 || !a.Settled || f.units+unitsOf(want) > wholeUnits || p.Sequence < own.sequence:
 		return 0
 	}
-	own.divisor, own.heard = want, f.version
-	f.units += unitsOf(want)
+	own.heard = f.version
+	f.setDivisor(own, want)
 	return want
 }
 
@@ -382,6 +454,8 @@ func (s *Store) sweepFleet(namespace string, f *fleet, now uint64) {
 	for _, l := range f.limits {
 		if l.walks(now) {
 			s.walk(namespace, f, l, calendar)
+		} else {
+			l.walked = 0 // if the clock was set back, keys go unseen
 		}
 	}
 	if now >= f.swept && now-f.swept < sweepEvery {
@@ -407,7 +481,7 @@ func (f *fleet) forget(now uint64) {
 		if now < p.answered || now-p.answered < graceOfParts || p.divisor > 0 && now-p.answered < 2*longest+graceOfParts {
 			return false
 		}
-		f.units -= unitsOf(p.divisor)
+		f.setDivisor(p, 0)
 		delete(f.of, p.sender)
 		return true
 	})
@@ -415,10 +489,12 @@ func (f *fleet) forget(now uint64) {
 		if now < l.asked || now-l.asked < staleAt {
 			return false
 		}
-		if l.listed {
-			f.rest(l, now)
+		f.rest(l, now)
+		if f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) > 0 {
+			return false
 		}
-		return f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) == 0
+		noteChange(f.store, f.keyOf(l))
+		return true
 	})
 }
 
@@ -441,7 +517,7 @@ func (s *Store) review(namespace string, f *fleet, calendar store.Calendar) {
 		}
 	}
 	if f.gone > 64+f.keys/2 {
-		f.version++ // a list of the same version may be the last epoch's
+		f.next() // a list of the same version may be the last epoch's
 		f.begin()
 	}
 }
@@ -469,9 +545,11 @@ func (s *Store) walk(namespace string, f *fleet, l *nearLimit, calendar store.Ca
 
 // list lists a limit, with its near keys.
 func (f *fleet) list(l *nearLimit) {
-	f.version++
+	f.next()
 	l.listed = true
-	f.log = append(f.log, nearEntry{version: f.version, limit: l.name})
+	for i := range l.rules {
+		f.listRule(l, &l.rules[i])
+	}
 	for id := range l.near {
 		f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: wire.NearKey(id, l.name)})
 	}

@@ -3,7 +3,9 @@ package memory
 import (
 	"context"
 	"flag"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -17,7 +19,8 @@ var advanceRuns = flag.Int("advance-runs", 1000, "random runs of TestAdvance")
 // TestAdvance has senders advance all hits that they may, of a few keys, while their pushes and the
 // answers to them are lost, doubled and late in any order, and senders die. Whatever happens, no more
 // passes than the limit: hits that were advanced, counted or not, and hits that were granted. If no sender
-// has died, all of the limit passes in the end.
+// has died, all of the limit passes in the end. In every other run the store's process is killed now and
+// then, before or after what a push has changed is kept, and another one restores what is.
 func TestAdvance(t *testing.T) {
 	advanced, full := 0, 0
 	for seed := range uint64(*advanceRuns) {
@@ -34,6 +37,9 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
+// modelTag is of the model's rule.
+const modelTag = 7
+
 // advanceModel is senders, as simple as RATIONALE.md describes them, in front of a store.
 type advanceModel struct {
 	t              *testing.T
@@ -47,8 +53,10 @@ type advanceModel struct {
 	senders        []*modelSender
 	pushes         []*wire.Push // on their way, or copies
 	answers        []modelAnswer
-	died           bool
+	died, ends     bool
 	advanced, full int
+	// kept are the records of a store that outlives its process, nil if it does not.
+	kept map[string][]byte
 }
 
 type modelAnswer struct {
@@ -76,7 +84,10 @@ type modelPushed struct{ hits []uint64 }
 func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
 	r := rand.New(rand.NewPCG(seed, 33))
 	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_260, 0).Add(time.Duration(r.Int64N(int64(time.Minute))))}
-	m.store = New(Options{Now: func() time.Time { return m.now }})
+	if seed%2 == 1 {
+		m.kept = map[string][]byte{}
+	}
+	m.start()
 	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
 	kind := []window.Kind{window.FixedWindow, window.SlidingWindow}[r.IntN(2)]
 	width := uint64(24 * 3600 * 1000)
@@ -92,6 +103,29 @@ func newAdvanceModel(t *testing.T, seed uint64) *advanceModel {
 		m.begin()
 	}
 	return m
+}
+
+// start starts the store's process.
+func (m *advanceModel) start() {
+	m.store = New(Options{Now: func() time.Time { return m.now }, Tracked: m.kept != nil})
+	if err := m.store.Restore(func(yield func(key, value []byte) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m.kept)) {
+			if !yield([]byte(key), m.kept[key]) {
+				return
+			}
+		}
+	}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// keep keeps what has changed.
+func (m *advanceModel) keep() {
+	for _, r := range m.store.Changes() {
+		if m.kept[string(r.Key)] = r.Value; r.Value == nil {
+			delete(m.kept, string(r.Key))
+		}
+	}
 }
 
 func (m *advanceModel) begin() {
@@ -157,11 +191,12 @@ func (m *advanceModel) run() {
 func (m *advanceModel) advance(s *modelSender, key int) {
 	c := m.keys[key]
 	name := c.NearLimit(m.limit)
+	rule := wire.NearRule(name, modelTag)
 	if s.of != m.window && m.settles(s) {
 		s.of = m.window
 	}
 	for range 1 + m.r.IntN(8) {
-		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[name] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[rule] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
 			return
 		}
 		s.unsent[key]++
@@ -234,7 +269,7 @@ func (m *advanceModel) item(key int, number, hits uint64) wire.Item {
 }
 
 func (m *advanceModel) take(key int, most uint64) wire.Take {
-	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: 7}}}
+	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: modelTag}}}
 }
 
 // arrive has a push arrive that is on its way, or a copy of it.
@@ -251,10 +286,21 @@ func (m *advanceModel) arrive(last bool) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if !out.Duplicate {
+	killed := m.kept != nil && !m.ends && m.r.IntN(100) == 0
+	if killed && m.r.IntN(2) == 0 {
+		m.start()
+		m.pushes = append(m.pushes, p)
+		return
+	}
+	if m.keep(); !out.Duplicate {
 		for i := range out.Answer.Grants {
 			m.pass(int(p.Takes[i].Rooms[0].ID[0])-1, out.Answer.Grants[i].Units) // whoever uses them
 		}
+	}
+	if killed {
+		m.start()
+		m.pushes = append(m.pushes, p)
+		return
 	}
 	for _, s := range m.senders {
 		if s.id == p.Sender {
@@ -300,8 +346,12 @@ func (m *advanceModel) hear(comes bool) {
 		n.Epoch = s.epoch
 	}
 	s.epoch, s.version, s.until = n.Epoch, max(s.version, n.Version), int64(a.answer.NowNanos)+wire.PartLife
-	n.EachLimit(func(limit uint64) { s.limits[limit] = true })
-	n.EachKey(func(key uint32) { s.near[key] = true })
+	for i := range n.LimitCount() {
+		s.limits[n.Limit(i)] = true
+	}
+	for i := range n.KeyCount() {
+		s.near[n.Key(i)] = true
+	}
 	if s.divisor = max(s.divisor, n.Divisor); n.Divisor == 0 {
 		s.drop()
 	}
@@ -309,6 +359,7 @@ func (m *advanceModel) hear(comes bool) {
 
 // end has all arrive. Then all of each limit can be had, or all but what the dead may have advanced.
 func (m *advanceModel) end() {
+	m.ends = true
 	for range 6 {
 		for _, s := range m.senders {
 			for _, p := range s.all {
@@ -544,5 +595,228 @@ func TestSilentSendersOfTheWindowBefore(t *testing.T) {
 		if got := p.owes(&of, p.answered+uint64(test.after)); got != test.want {
 			t.Errorf("%v after %v: got %t", test.kind, test.after, got)
 		}
+	}
+}
+
+// fleetStore is a store whose clock a test sets, and a sender that has a part of the limits of a rule.
+type fleetStore struct {
+	*Store
+	t        *testing.T
+	now      time.Time
+	sequence uint64
+	word     wire.Advance
+}
+
+// hourly is a counter of a key, in windows of an hour.
+func hourly(key int) wire.LimitCounter {
+	return wire.LimitCounter{ID: wire.ID{byte(key), byte(key >> 8), 1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600_000}
+}
+
+// thousand asks for hits of a key whose limit is 1,000, for a rule.
+func thousand(key int, most uint64, tag uint16) wire.Take {
+	return wire.Take{Least: most, Most: most, Rooms: []wire.Room{{LimitCounter: hourly(key), Limit: 1000, Cost: 1, Tag: tag}}}
+}
+
+func newFleetStore(t *testing.T, tag uint16) *fleetStore {
+	t.Helper()
+	f := &fleetStore{t: t, now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
+	f.Store = New(Options{Now: func() time.Time { return f.now }})
+	for range 3 {
+		f.hear(f.push(1, func(p *wire.Push) { p.Advance, p.Takes = f.word, []wire.Take{thousand(9999, 1, tag)} }).Near)
+	}
+	if f.word.Divisor == 0 || !f.fleet().limits[0].listed {
+		t.Fatal("the sender has no part")
+	}
+	return f
+}
+
+func (f *fleetStore) fleet() *fleet { return f.fleets["default"] }
+
+// hear has the sender go by the newest list.
+func (f *fleetStore) hear(n wire.Near) {
+	f.word.Epoch, f.word.Version, f.word.Divisor = n.Epoch, n.Version, n.Divisor
+}
+
+func (f *fleetStore) push(sender uint64, change func(p *wire.Push)) wire.Answer {
+	f.t.Helper()
+	f.sequence++
+	p := &wire.Push{Namespace: "default", Sender: sender, Sequence: f.sequence, Floor: f.sequence}
+	change(p)
+	out, err := f.Push(context.Background(), p, 1)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return out.Answer
+}
+
+// hit counts hits of keys.
+func (f *fleetStore) hit(hits int64, keys ...int) {
+	f.t.Helper()
+	for some := range slices.Chunk(keys, wire.MaxItems) {
+		f.push(2, func(p *wire.Push) {
+			for _, key := range some {
+				p.Items = append(p.Items, wire.Item{LimitCounter: hourly(key), Newest: uint64(f.now.UnixMilli()) / 3600_000, Hits: []int64{hits}})
+			}
+		})
+	}
+}
+
+// take is how many of so many hits are granted of a key, for a rule: all or none.
+func (f *fleetStore) take(key int, most uint64, tag uint16) uint64 {
+	f.t.Helper()
+	return f.push(3, func(p *wire.Push) { p.Takes = []wire.Take{thousand(key, most, tag)} }).Grants[0].Units
+}
+
+// Two rules may have the same limit. Senders advance hits of those that the list names, and of these alone
+// hits are kept back, whatever else a node's configuration says of the rule.
+func TestRulesAreToldApart(t *testing.T) {
+	f := newFleetStore(t, 7)
+	counter := hourly(0)
+	name := counter.NearLimit(1000)
+	told := func(n *wire.Near) (limits []uint64) {
+		for i := range n.LimitCount() {
+			limits = append(limits, n.Limit(i))
+		}
+		return limits
+	}
+	lists := func(want string, n *wire.Near, tags ...uint16) {
+		t.Helper()
+		var names []uint64
+		for _, tag := range tags {
+			names = append(names, wire.NearRule(name, tag))
+		}
+		if got := told(n); !slices.Equal(got, names) {
+			t.Errorf("%s: the list has %v, want %v", want, got, names)
+		}
+	}
+	all := f.push(4, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} }).Near
+	lists("a rule that was asked of", &all, 7)
+	if got := f.take(1, 1000, 20); got != 1000 {
+		t.Errorf("got %d hits of a rule whose hits nobody advances", got)
+	}
+	f.take(2, 1, 21)
+	news := f.push(1, func(p *wire.Push) { p.Advance = f.word }).Near
+	lists("what is new", &news, 21)
+	if f.hear(news); news.Whole {
+		t.Error("the whole list is told")
+	}
+	all = f.push(4, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} }).Near
+	lists("both rules", &all, 7, 21)
+	for _, tag := range []uint16{20, 21, 7, 0} {
+		if got := f.take(3, 1000, tag); got != 0 {
+			t.Errorf("tag %d: got %d hits which the sender may have advanced", tag, got)
+		}
+	}
+}
+
+// The list names so many limits of rules, and no more. Hits of others are never kept back.
+func TestTooManyRules(t *testing.T) {
+	f := newFleetStore(t, 1)
+	for tag := uint16(3); tag < 4*wire.MaxNearLimits; tag += 2 {
+		f.take(1, 1, tag)
+	}
+	n := f.push(4, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} }).Near
+	if len(n.Limits) != 8*wire.MaxNearLimits {
+		t.Errorf("the list has %d bytes of limits", len(n.Limits))
+	}
+	if _, err := wire.DecodeAnswer(wire.AppendAnswer(nil, &wire.Answer{Near: n})); err != nil {
+		t.Error(err)
+	}
+	if got := f.take(2, 1000, 4*wire.MaxNearLimits-1); got != 1000 {
+		t.Errorf("got %d hits of a rule that is not on the list", got)
+	}
+}
+
+// While the store looks for near keys of a limit, its clock is set back to when the limit rests: keys that
+// come near then are found all the same.
+func TestLimitsRestAgain(t *testing.T) {
+	f := newFleetStore(t, 7)
+	keys := make([]int, 2*walkPlaces)
+	for i := range keys {
+		keys[i] = i
+	}
+	f.hit(1, keys...)
+	l := f.fleet().limits[0]
+	f.fleet().rest(l, uint64(f.now.UnixNano()))
+	f.now = f.now.Add(61 * time.Second)
+	f.hit(1, 5000) // it looks at the first places
+	f.now = f.now.Add(-30 * time.Second)
+	f.hit(900, 0)
+	f.now = f.now.Add(30 * time.Second)
+	for range 8 {
+		f.hit(1, 5000)
+	}
+	if _, near := l.near[hourly(0).ID]; !l.listed || !near {
+		t.Errorf("listed: %t, the key is near: %t", l.listed, near)
+	}
+}
+
+// A limit that nobody asks for any more is forgotten with its keys, which leave room for those of others.
+func TestStaleLimits(t *testing.T) {
+	f := newFleetStore(t, 7)
+	keys := make([]int, 10*walkPlaces)
+	for i := range keys {
+		keys[i] = i
+	}
+	f.hit(1, keys...)
+	f.hit(600, 1)
+	l := f.fleet().limits[0]
+	f.fleet().rest(l, uint64(f.now.UnixNano()))
+	f.now = f.now.Add(61 * time.Second)
+	for l.walked = 0; len(l.near) == 0; {
+		f.hit(1, 5000)
+	}
+	f.now = f.now.Add(2 * time.Hour)
+	for range 3 {
+		f.push(1, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Settled: true} })
+		f.now = f.now.Add(2 * time.Second)
+	}
+	if own := f.fleet(); len(own.limits) != 0 || own.keys != 0 {
+		t.Errorf("%d limits are kept, and %d keys", len(own.limits), own.keys)
+	}
+}
+
+// The list of a store's next life is later than each that was told before, even if the clock was set back
+// and many keys were near.
+func TestVersionsOfTheNextLife(t *testing.T) {
+	now := time.Unix(1_767_571_260, 0)
+	clock := func() time.Time { return now }
+	kept := map[string][]byte{}
+	last := uint64(0)
+	for life, keys := range []int{0, 3, reservedVersions + 3} {
+		s := New(Options{Now: clock, Tracked: true})
+		if err := s.Restore(func(yield func(key, value []byte) bool) {
+			for _, key := range slices.Sorted(maps.Keys(kept)) {
+				yield([]byte(key), kept[key])
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		out, err := s.Push(context.Background(), &push, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Answer.Near.Version; got <= last {
+			t.Errorf("life %d: version %d, and %d was told before", life, got, last)
+		}
+		f := s.fleets["default"]
+		for range keys {
+			f.next()
+		}
+		last = f.version
+		for _, r := range s.Changes() {
+			kept[string(r.Key)] = r.Value
+		}
+		now = now.Add(-time.Hour)
+	}
+	s := New(Options{Now: clock, Tracked: true})
+	for key, value := range kept {
+		if err := s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.fleets["default"].version; got < last {
+		t.Errorf("version %d, and %d was told before", got, last)
 	}
 }

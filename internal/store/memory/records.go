@@ -17,8 +17,9 @@ import (
 const RecordsFormat = 1
 
 // Record is a part of what a store knows, for something that keeps it. [Store.Restore] reads it.
-// There are records of counters, senders, grants, nodes, lists of overrides and what keys have used. Nodes tell some
-// things again by themselves within a minute, such as reports: these have no records.
+// There are records of counters, senders, grants, nodes, lists of overrides, what keys have used, and parts
+// of limits. Nodes tell some things again by themselves within a minute, such as reports: these have no
+// records.
 type Record struct {
 	Key []byte
 	// Value is nil if the store knows nothing of the key any more.
@@ -126,6 +127,7 @@ type restored[V any] struct {
 // to come is the first to make room. All senders find room, as a forgotten sender's push could
 // count twice.
 func (r *restoring) settle() {
+	r.settleFleets()
 	now, most := r.calendar.NowNanos, r.Store.senders.most
 	r.Store.senders.most = math.MaxInt
 	slices.SortStableFunc(r.senders, byTime)
@@ -187,6 +189,14 @@ func (r *restoring) read(key, value []byte) error {
 		v.rest = nil
 	case senderRecord:
 		r.readSender(owned{namespace, k.fixed()}, &k, &v)
+	case fleetRecord:
+		r.readFleet(namespace, &v)
+	case partRecord:
+		r.readPart(owned{namespace, k.fixed()}, &v)
+	case limitRecord:
+		if err := r.readLimit(namespace, &k, &v); err != nil {
+			return err
+		}
 	case usedRecord, accountantRecord:
 		r.readUsed(letter, namespace, &k, &v)
 	default:

@@ -1,0 +1,65 @@
+package file_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"weir/internal/store/file"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// A sender that advances hits has its part of a limit after the process was killed, too: the next process
+// grants nobody those hits before it has heard from the sender.
+func TestPartsOutliveTheProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.db")
+	s := &crashing{Store: openAt(t, path, file.Options{Now: atEpoch, NoSync: true}), t: t, path: path, now: atEpoch, pushes: -100}
+	defer func() { closed(t, s.Store) }()
+	sequence := uint64(0)
+	push := func(sender uint64, word wire.Advance, takes ...wire.Take) wire.Answer {
+		t.Helper()
+		sequence++
+		out, err := s.Store.Push(context.Background(), &wire.Push{
+			Namespace: "default", Sender: sender, Sequence: sequence, Floor: sequence, Advance: word, Takes: takes,
+		}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Answer
+	}
+	take := func(key byte, most uint64) wire.Take {
+		return wire.Take{Least: most, Most: most, Rooms: []wire.Room{{
+			LimitCounter: wire.LimitCounter{ID: wire.ID{key}, Kind: uint8(window.FixedWindow), WidthMillis: 3600_000}, Limit: 1000, Cost: 1, Tag: 7,
+		}}}
+	}
+	push(2, wire.Advance{}, take(1, 1))
+	word := wire.Advance{Told: true, Wants: true, Settled: true}
+	says := func() {
+		near := push(1, word).Near
+		word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
+	}
+	push(1, word, take(1, 1))
+	for range 3 {
+		says() // its last push is a read
+	}
+	if word.Divisor == 0 {
+		t.Fatal("the sender has no part")
+	}
+	s.crash()
+	if got := push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units; got != 0 {
+		t.Errorf("got %d hits of which the sender may have let some pass", got)
+	}
+	for range 3 {
+		says()
+	}
+	if word.Divisor == 0 {
+		t.Error("the sender has lost its part")
+	}
+	word = wire.Advance{Told: true, Settled: true}
+	says() // it gives the part back
+	s.crash()
+	if got := push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units; got != 1000 {
+		t.Errorf("got %d hits of 1,000 that nobody else has", got)
+	}
+}
