@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"weir/internal/store"
 	"weir/internal/store/file"
@@ -21,6 +22,8 @@ type Options struct {
 	MaxCounters int
 	// Granter is that of [memory.Options], for stores in memory and in a file. No other has it.
 	Granter store.Granter
+	// Now is the clock of stores in memory or in a file, time.Now if nil.
+	Now func() time.Time
 }
 
 // ErrUnbounded is the error for a MaxCounters of a store that has none.
@@ -39,7 +42,7 @@ func Formats() string {
 // [file.Error]. The caller closes the store. Errors do not repeat what may hold a password.
 func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if name == "memory" {
-		return memory.New(memory.Options{MaxCounters: o.MaxCounters, Granter: o.Granter}), io.NopCloser(nil), nil
+		return memory.New(memory.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now}), io.NopCloser(nil), nil
 	}
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
 		return inFile(path, o)
@@ -79,7 +82,7 @@ func inFile(path string, o Options) (store.Store, io.Closer, error) {
 	} else if isURL {
 		path = rest
 	}
-	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters, Granter: o.Granter})
+	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now})
 	if err != nil {
 		return nil, nil, err
 	}

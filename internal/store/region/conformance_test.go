@@ -1,0 +1,94 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+)
+
+// parentOf is a backend in the same process.
+type parentOf struct{ backend *backend.Backend }
+
+func (p parentOf) Push(ctx context.Context, message []byte) ([]byte, error) {
+	reply, err := p.backend.Push(ctx, message)
+	return reply.Body, err
+}
+
+// both is a region, and its parent for what a region's handler relays.
+type both struct {
+	*Store
+	parent store.Store
+}
+
+func (b *both) Overrides(ctx context.Context, namespace string, known uint64) ([]byte, uint64, error) {
+	return b.parent.Overrides(ctx, namespace, known)
+}
+
+func (b *both) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (uint64, error) {
+	return b.parent.SetOverrides(ctx, namespace, from, list)
+}
+
+func (b *both) Reports(ctx context.Context, namespace string) ([][]byte, error) {
+	return b.parent.Reports(ctx, namespace)
+}
+
+func (b *both) Report(ctx context.Context, namespace string, sender uint64, report []byte) error {
+	return b.parent.Report(ctx, namespace, sender, report)
+}
+
+func (b *both) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
+	return b.parent.Used(ctx, namespace, from, to, visit)
+}
+
+func (b *both) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
+	return b.parent.Account(ctx, u)
+}
+
+// Counters are those that the region counts, and the parent's of the kinds that a region relays.
+func (b *both) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
+	err := b.Own.Counters(ctx, namespace, widths, visit)
+	return errors.Join(err, b.parent.Counters(ctx, namespace, widths, func(c store.LimitCounter) error {
+		if Holds(&c.LimitCounter) {
+			return nil
+		}
+		return visit(c)
+	}))
+}
+
+func (b *both) CountersOf(ctx context.Context, namespace string, id wire.ID) ([]store.LimitCounter, error) {
+	own, err := b.Own.CountersOf(ctx, namespace, id)
+	relayed, errParent := b.parent.CountersOf(ctx, namespace, id)
+	relayed = slices.DeleteFunc(relayed, func(c store.LimitCounter) bool { return Holds(&c.LimitCounter) })
+	return append(own, relayed...), errors.Join(err, errParent)
+}
+
+// inMemory is a region with a parent, both in memory.
+func inMemory(t testing.TB, now func() time.Time) (*Store, *memory.Store) {
+	parent := memory.New(memory.Options{Now: now})
+	r := New(Options{Parent: parentOf{backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
+	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, parent
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t testing.TB, now func() time.Time) store.Store {
+		r, parent := inMemory(t, now)
+		return &both{r, parent}
+	})
+}
