@@ -106,16 +106,20 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 			whole, mine := f.difference(c, own, s.leaving)
 			b.push.Items = append(b.push.Items, whole, mine)
 			f.held = f.free(c, own)
-			if f.need > 0 {
-				b.push.Takes = append(b.push.Takes, f.take(f.need, false))
+			var answered chan struct{}
+			// The parent first has to hear of hits that it may not have: or it would grant the same again.
+			if f.known || len(own.Windows) == 0 {
+				if f.need > 0 {
+					b.push.Takes = append(b.push.Takes, f.take(f.need, false))
+				}
+				if f.wanted > f.held && !s.leaving && f.limit > 0 {
+					leases = append(leases, f.take(f.wanted-f.held, true))
+				}
+				f.need, f.answered, answered = 0, nil, f.answered
 			}
-			if f.wanted > f.held && !s.leaving && f.limit > 0 {
-				leases = append(leases, f.take(f.wanted-f.held, true))
-			}
-			f.need, f.busy, f.dirty, f.due = 0, true, false, false
+			f.busy, f.dirty, f.due = true, false, false
 			delete(s.due, f)
-			b.funds, b.answered = append(b.funds, f), append(b.answered, f.answered)
-			f.answered = nil
+			b.funds, b.answered = append(b.funds, f), append(b.answered, answered)
 		}
 		// What somebody waits for comes first.
 		b.push.Takes = append(b.push.Takes, leases...)
@@ -192,6 +196,9 @@ func (s *Store) attempt(ctx context.Context, message []byte, items, takes int) (
 // setClock corrects the region's clock if it is off by more than the way of an answer explains.
 func (s *Store) setClock(sent, came time.Time, parentNanos uint64) {
 	half := came.Sub(sent) / 2
+	if half < 0 {
+		return // the machine's clock was set back meanwhile
+	}
 	offset := time.Unix(0, int64(parentNanos)).Sub(sent.Add(half))
 	if known := time.Duration(s.offset.Load()); offset-known > half || known-offset > half {
 		s.offset.Store(int64(offset))
@@ -233,7 +240,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) {
 		first := !f.known
 		f.known, f.busy = true, false
 		emptied = append(emptied, f.emptied()...)
-		if first || f.due || f.need > 0 || s.leaving && f.dirty {
+		if first || f.due || f.answered != nil || s.leaving && f.dirty {
 			s.hasten(f)
 		}
 	}

@@ -103,22 +103,20 @@ func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *s
 		return merged
 	}
 	merged := &store.Contents{Limit: own.Limit, Windows: slices.Clone(own.Windows)}
-	add := func(number uint64, hits int64) {
+	add := func(number uint64) {
 		at := slices.IndexFunc(merged.Windows, func(w store.Window) bool { return w.Number == number })
 		if at < 0 {
 			at = len(merged.Windows)
 			merged.Windows = append(merged.Windows, store.Window{Number: number})
 		}
-		merged.Windows[at].Hits = store.Sum(merged.Windows[at].Hits, hits)
+		others := hits(&f.whole, number) - hits(&f.granted, number)
+		merged.Windows[at].Hits = max(0, store.Sum(hits(own, number), others))
 	}
 	for _, w := range f.whole.Windows {
-		add(w.Number, w.Hits)
+		add(w.Number)
 	}
 	for _, w := range f.granted.Windows {
-		add(w.Number, -w.Hits)
-	}
-	for i := range merged.Windows {
-		merged.Windows[i].Hits = max(0, merged.Windows[i].Hits)
+		add(w.Number)
 	}
 	return merged
 }

@@ -206,7 +206,7 @@ func patience(ctx context.Context) time.Duration {
 	return attemptTimeout
 }
 
-// wants is how many hits the takes of a push want at least, by funds. The lock is held.
+// wants is how many hits the takes of a push wait for, by funds. The lock is held.
 func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 	wants := map[*fund]uint64{}
 	for i := range p.Takes {
@@ -215,13 +215,16 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 			room := &take.Rooms[j]
 			f := s.fund(key{p.Namespace, room.LimitCounter})
 			f.hear(room)
-			wants[f] = min(wants[f]+times(take.Least, room.Cost), wire.MaxHits)
+			least, most := times(take.Least, room.Cost), times(take.Most, room.Cost)
 			if room.Cost > 0 {
 				f.wanted = max(f.wanted, standing)
 			}
 			if take.Lease {
-				f.wanted = max(f.wanted, times(take.Most, room.Cost))
+				f.wanted = max(f.wanted, most)
+			} else { // it gets all that is there
+				least = max(least, min(most, max(room.Limit, room.Burst)))
 			}
+			wants[f] = min(wants[f]+least, wire.MaxHits)
 		}
 	}
 	return wants
