@@ -235,8 +235,9 @@ func (s *Store) answered(b *batch, answer *wire.Answer) {
 	delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
 	for i, f := range b.funds {
 		f.whole = contents(&b.push.Items[2*i], &answer.Totals[2*i])
-		f.granted = contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
-		f.nodes = answer.Nodes
+		granted := contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
+		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // at most: the next look says
+		f.granted = granted
 		first := !f.known
 		f.known, f.busy = true, false
 		emptied = append(emptied, f.emptied()...)
@@ -244,14 +245,29 @@ func (s *Store) answered(b *batch, answer *wire.Answer) {
 			s.hasten(f)
 		}
 	}
+	most := s.reckon(answer.Nodes)
 	s.awake() // others may have waited for a push to end
 	s.mu.Unlock()
-	s.fix(b.push.Namespace, emptied)
+	s.fix(b.push.Namespace, emptied, most)
 	for _, answered := range b.answered {
 		if answered != nil {
 			close(answered)
 		}
 	}
+}
+
+// reckon notes how many nodes the parent has. It returns their number if there have never been as many, else
+// 0. The lock is held.
+func (s *Store) reckon(nodes uint64) (most uint64) {
+	now := s.o.Now()
+	switch {
+	case nodes > s.most:
+		s.most, s.mostAt = nodes, now
+		return nodes
+	case nodes == s.most || now.Sub(s.mostAt) > mostFor:
+		s.most, s.mostAt = nodes, now
+	}
+	return 0
 }
 
 // emptied returns items that take from the own store the hits that somebody has taken from the parent's
@@ -269,18 +285,27 @@ func (f *fund) emptied() (items []wire.Item) {
 	return items
 }
 
-// fix changes the own store. A store that can't be written is told of by those that push.
-func (s *Store) fix(namespace string, items []wire.Item) {
-	if len(items) == 0 {
+// fix changes the own store, and keeps how many nodes the parent has, if that is not 0. A store that can't
+// be written is told of by those that push.
+func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
+	if len(items) == 0 && most == 0 {
 		return
 	}
 	s.fixing.Lock()
 	defer s.fixing.Unlock()
 	ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 	defer cancel()
-	p := &wire.Push{Namespace: namespace, Sender: s.fixer.id, Items: items}
-	p.Sequence, p.Floor = s.fixer.next()
-	if _, err := s.Own.Push(ctx, p, 1); err != nil {
+	var err error
+	if most > 0 {
+		err = s.keep(ctx, most)
+	}
+	if len(items) > 0 {
+		p := &wire.Push{Namespace: namespace, Sender: s.fixer.id, Items: items}
+		p.Sequence, p.Floor = s.fixer.next()
+		_, errPush := s.Own.Push(ctx, p, 1)
+		err = errors.Join(err, errPush)
+	}
+	if err != nil {
 		s.o.Logger.Warn("the region's own store has not taken a correction", "error", err)
 	}
 }

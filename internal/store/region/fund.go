@@ -33,8 +33,6 @@ type fund struct {
 	// answer, less what the region has given back since. They are of nothing until it is known.
 	known          bool
 	whole, granted store.Contents
-	// nodes is how many nodes the parent has: regions, and others that ask it.
-	nodes uint64
 
 	// busy says that a push to the parent is under way with the counter: there is one at a time. dirty
 	// says that there is something to tell or to hear, and due that this can't wait for the next tick.
@@ -64,6 +62,14 @@ func hits(r *store.Contents, number uint64) int64 {
 		}
 	}
 	return 0
+}
+
+// sum is the hits of all windows.
+func sum(r *store.Contents) (hits int64) {
+	for _, w := range r.Windows {
+		hits = store.Sum(hits, w.Hits)
+	}
+	return hits
 }
 
 // backed is what the parent has granted in a window of the clock, as far as it still counts it: somebody

@@ -296,9 +296,9 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 		unreserved := free - min(free, f.reserved-min(f.reserved, a.reserved[f]))
 		units := max(unreserved, min(free, times(take.Least, room.Cost))) / room.Cost
 		if a.alone && units < take.Least {
-			units = max(units, s.byPolicy(c, room, had, f)/room.Cost)
+			units = max(units, s.byPolicy(c, room, had)/room.Cost)
 			if units >= take.Least && s.o.Policy != Deny {
-				s.exceed(c, namespace, room, f)
+				s.exceed(c, namespace, room)
 			}
 		}
 		most = min(most, units)
@@ -307,16 +307,16 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 }
 
 // byPolicy is how many hits of a room the region gives out that the parent has not granted.
-func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents, f *fund) uint64 {
+func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents) uint64 {
 	switch s.o.Policy {
 	case Local:
 		return wire.MaxHits // what all have is looked at besides
 	case Share:
-		if f.nodes == 0 {
+		if s.most == 0 {
 			return 0
 		}
 		part := *room
-		part.Limit, part.Burst, part.Cost = part.Limit/f.nodes, part.Burst/f.nodes, 1
+		part.Limit, part.Burst, part.Cost = part.Limit/s.most, part.Burst/s.most, 1
 		item := c.RoomItem(&part, 0)
 		return c.Units(&wire.Take{Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{part}}, []wire.Total{c.Total(own, &item)}, 1)
 	}
@@ -325,11 +325,11 @@ func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents,
 
 // exceed notes that a take got hits that the parent has not granted. The bound goes by the largest limit
 // since the parent was away.
-func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room, f *fund) {
+func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
 	quota := max(room.Limit, room.Burst)
-	bound := times(quota, max(1, f.nodes-min(1, f.nodes)))
+	bound := times(quota, max(1, s.most-min(1, s.most)))
 	if s.o.Policy == Share {
-		bound = quota - quota/max(1, f.nodes)
+		bound = quota - quota/max(1, s.most)
 	}
 	e := s.alone[namespace]
 	if e.untilNanos <= c.NowNanos {

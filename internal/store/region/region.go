@@ -85,9 +85,11 @@ type Store struct {
 	tasks  sync.WaitGroup
 	wake   chan struct{}
 
-	// fixing is held while the region changes its own store by itself, as the sender fixer.
-	fixing sync.Mutex
-	fixer  sender
+	// fixing is held while the region changes its own store by itself: its counters as the sender fixer, and
+	// what it keeps of itself, which has a version.
+	fixing  sync.Mutex
+	fixer   sender
+	version uint64
 
 	mu       sync.Mutex // of what follows; it is taken while the own store is locked, and not before
 	identity []byte
@@ -97,6 +99,10 @@ type Store struct {
 	senders  map[string]*sender
 	lists    map[string]*list
 	reports  int // under way
+	// most is how many nodes the parent has had at most in a day: regions, and others that ask it. mostAt is
+	// when it had as many last.
+	most   uint64
+	mostAt time.Time
 	// away is since when the parent does not answer, zero if it does. told is what was logged of that.
 	away time.Time
 	told string
@@ -142,6 +148,8 @@ const (
 	maxBatch  = 160
 	// maxFunds is how many counters a region keeps what it knows of the parent's.
 	maxFunds = 1 << 20
+	// mostFor is for how long a region is reckoned with that the parent does not hear of any more.
+	mostFor = 24 * time.Hour
 	// maxReports bounds the reports that are under way.
 	maxReports = 64
 	// leaveTimeout is how long Close waits for the parent.
@@ -149,7 +157,10 @@ const (
 )
 
 // identityNamespace is where the own store keeps the region's identity, in place of a list of overrides.
-const identityNamespace = "weir.region"
+const (
+	identityNamespace = "weir.region"
+	identityBytes     = sha256.Size
+)
 
 // errAtParent is for what only the parent has.
 var errAtParent = errors.New("ask the parent: it has that for all regions")
@@ -178,18 +189,22 @@ func (s *Store) Now() time.Time { return s.o.Now().Add(time.Duration(s.offset.Lo
 // A store that keeps its counters keeps the region's identity with them.
 func (s *Store) Start(ctx context.Context, own Own) error {
 	s.Own = own
-	identity, version, err := own.Overrides(ctx, identityNamespace, 0)
-	if err == nil && len(identity) != sha256.Size {
-		identity = make([]byte, 0, sha256.Size)
-		for len(identity) < sha256.Size {
-			identity = binary.LittleEndian.AppendUint64(identity, rand.Uint64())
-		}
-		_, err = own.SetOverrides(ctx, identityNamespace, version, identity)
-	}
+	kept, version, err := own.Overrides(ctx, identityNamespace, 0)
 	if err != nil {
 		return fmt.Errorf("the region's identity: %w", err)
 	}
-	s.identity, s.node = identity, binary.LittleEndian.Uint64(identity)|1
+	s.version = version
+	if len(kept) == identityBytes+8 {
+		s.identity, s.most = kept[:identityBytes:identityBytes], binary.LittleEndian.Uint64(kept[identityBytes:])
+	} else {
+		for len(s.identity) < identityBytes {
+			s.identity = binary.LittleEndian.AppendUint64(s.identity, rand.Uint64())
+		}
+		if err := s.keep(ctx, 0); err != nil {
+			return fmt.Errorf("the region's identity: %w", err)
+		}
+	}
+	s.node, s.mostAt = binary.LittleEndian.Uint64(s.identity)|1, s.o.Now()
 	for _, namespace := range own.Namespaces() {
 		if namespace == store.TrialNamespace {
 			continue
@@ -210,6 +225,14 @@ func (s *Store) Start(ctx context.Context, own Own) error {
 	}
 	s.tasks.Go(s.run)
 	return nil
+}
+
+// keep writes down the region's identity, and how many regions there are. Only Start and the holder of
+// fixing call it.
+func (s *Store) keep(ctx context.Context, most uint64) (err error) {
+	kept := binary.LittleEndian.AppendUint64(append([]byte(nil), s.identity...), most)
+	s.version, err = s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
+	return err
 }
 
 // fund is that of a counter. The lock is held.
