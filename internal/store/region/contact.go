@@ -297,6 +297,9 @@ func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
 	defer cancel()
 	var err error
 	if most > 0 {
+		s.mu.Lock()
+		most = s.most // another answer may have come meanwhile
+		s.mu.Unlock()
 		err = s.keep(ctx, most)
 	}
 	if len(items) > 0 {
