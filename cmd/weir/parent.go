@@ -91,8 +91,8 @@ func (c closers) Close() (err error) {
 	return err
 }
 
-// open opens the store, as the region's own if there is a parent. A parent that has a parent is refused;
-// one that is not there yet is not.
+// open opens the store, as the region's own if there is a parent. It refuses a parent that has a
+// parent, and does not wait for a parent to be there.
 func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) (openStore, http.Handler, error) {
 	if f.url == nil {
 		opened, err := s.open(nil)

@@ -131,7 +131,7 @@ func TestRegionRelays(t *testing.T) {
 		t.Errorf("a node hears %+v, status %d, %v", answer, status, err)
 	}
 
-	// What keys have used is at the parent, once.
+	// The parent has once what keys have used.
 	label := wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "per-user", ID: wire.ID{9}})
 	used := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 3, Sequence: 1, Rows: []wire.UsedRow{{Label: label, Day: uint32(time.Now().Unix() / 86400), Hits: 11}}})
 	for range 2 {

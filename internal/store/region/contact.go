@@ -90,7 +90,7 @@ func (s *Store) contact() {
 	s.leave()
 }
 
-// gather makes a push of funds. It is nil if as many are under way as may be.
+// gather makes a push of funds. It is nil while maxFlying pushes are under way.
 func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 	s.Look(namespace, func(c store.Calendar, contents func(wire.LimitCounter) *store.Contents) {
 		s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 			delete(s.due, f)
 			b.funds, b.answered = append(b.funds, f), append(b.answered, answered)
 		}
-		// What somebody waits for comes first.
+		// Needs come first: somebody waits for these.
 		b.push.Takes = append(b.push.Takes, leases...)
 		b.push.Sequence, b.push.Floor = from.next()
 		from.flying[b.push.Sequence] = struct{}{}
@@ -256,7 +256,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) {
 	}
 }
 
-// reckon notes how many nodes the parent has. It returns their number if there have never been as many, else
+// reckon notes how many nodes the parent has. It returns their number if it is the greatest so far, else
 // 0. The lock is held.
 func (s *Store) reckon(nodes uint64) (most uint64) {
 	now := s.o.Now()

@@ -21,7 +21,7 @@ type key struct {
 	of        wire.LimitCounter
 }
 
-// fund is what the region knows of a counter at the parent. The store's lock guards it.
+// fund has the region's knowledge of a counter at the parent. The store's lock guards it.
 type fund struct {
 	key key
 	// mine is the parent's counter of what it has granted to this region.
@@ -29,8 +29,8 @@ type fund struct {
 	// limit and burst are those of the last node that told them.
 	limit, burst uint64
 
-	// whole and granted are what the parent counts of the key, of all and of this region, as of its last
-	// answer, less what the region has given back since. They are of nothing until it is known.
+	// whole has the parent's count of the key, and granted its count of the hits that this region got: as of
+	// the last answer, less what the region has given back since. Both are of nothing until it is known.
 	known          bool
 	whole, granted store.Contents
 
@@ -72,8 +72,8 @@ func sum(r *store.Contents) (hits int64) {
 	return hits
 }
 
-// backed is what the parent has granted in a window of the clock, as far as it still counts it: somebody
-// may have emptied the key's counter.
+// backed is how many hits the parent has granted in a window of the clock, as far as it still counts them:
+// somebody may have emptied the key's counter.
 func (f *fund) backed(number uint64) int64 {
 	return min(hits(&f.granted, number), hits(&f.whole, number))
 }

@@ -124,7 +124,7 @@ func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer 
 	return all
 }
 
-// push has the own store apply a push, once there is what its takes ask for.
+// push asks the parent for the hits that a push's takes lack, and has the own store apply the push.
 func (s *Store) push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	a := s.ask(ctx, p)
 	out, err := s.Own.Push(context.WithValue(ctx, askingKey{}, a), p, nodes)

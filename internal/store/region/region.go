@@ -99,11 +99,11 @@ type Store struct {
 	senders  map[string]*sender
 	lists    map[string]*list
 	reports  int // under way
-	// most is how many nodes the parent has had at most in a day: regions, and others that ask it. mostAt is
-	// when it had as many last.
+	// most is the greatest number of nodes that the parent had in a day: regions, and others that ask it. At
+	// mostAt it had that number last.
 	most   uint64
 	mostAt time.Time
-	// away is since when the parent does not answer, zero if it does. told is what was logged of that.
+	// away is when the parent began not to answer, zero if it answers. told is the error that the log has.
 	away time.Time
 	told string
 	// leaving is set once by Close. left is closed when the parent has heard all.

@@ -69,7 +69,7 @@ func (c *client) push(items []wire.Item, takes ...wire.Take) *wire.Answer {
 	return &out.Answer
 }
 
-// counted is what a parent counts of a room's key in the window of now.
+// counted is how many hits a parent counts of a room's key in the window of now.
 func counted(t *testing.T, parent *memory.Store, room wire.Room) uint64 {
 	t.Helper()
 	item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)

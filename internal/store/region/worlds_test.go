@@ -38,7 +38,7 @@ const oneWay = 75 * time.Millisecond
 
 var errLost = errors.New("lost on the way")
 
-// fate is what happens to a message and its answer.
+// fate says how a message and its answer fare.
 func (o *ocean) fate() (lost, late, unheard bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +99,7 @@ type world struct {
 	nodes   sync.WaitGroup
 
 	mu sync.Mutex
-	// passed are the hits that nodes have used, by counter and window, and above how many of them the
-	// parent may not have granted.
+	// passed are the hits that nodes have used, by counter and window.
 	passed map[wire.LimitCounter]map[uint64]int64
 }
 
