@@ -44,7 +44,7 @@ type both struct {
 // Push adds what became of the part that was relayed.
 func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	out, err := b.Store.Push(ctx, p, nodes)
-	relayed, ok := b.Store.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
+	relayed, ok := b.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
 	if of, _ := relayed.(store.Outcome); ok {
 		out.Applied, out.Returned, out.Dropped = store.Sum(out.Applied, of.Applied), store.Sum(out.Returned, of.Returned), store.Sum(out.Dropped, of.Dropped)
 		out.Duplicate = out.Duplicate || of.Duplicate

@@ -88,7 +88,7 @@ func (s *Store) refresh(namespace string, l *list) {
 // fetch reads the parent's list in parts, unless it still has the known version. It tells the parent as of one node
 // what the region's nodes have.
 func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known uint64) (bytes []byte, version uint64, err error) {
-	told, err := s.Own.Told(ctx, namespace)
+	told, err := s.Told(ctx, namespace)
 	if err != nil {
 		return nil, 0, err
 	}
