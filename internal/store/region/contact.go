@@ -37,10 +37,11 @@ func (s *Store) tick() {
 	defer s.mu.Unlock()
 	for of, f := range s.funds {
 		f.wanted = max(2*f.given, f.wanted/2)
-		if f.idle++; f.idle > lingering {
+		if f.held > 0 || f.given > 0 {
+			f.wanted = max(f.wanted, f.standing)
+		}
+		if f.idle++; f.idle > lingering || f.standing == 0 {
 			f.wanted = 0
-		} else if f.held > 0 || f.given > 0 {
-			f.wanted = max(f.wanted, standing)
 		}
 		f.given = 0
 		switch {

@@ -42,8 +42,9 @@ type fund struct {
 	need, reserved uint64
 	answered       chan struct{}
 
-	// wanted is how many hits to hold ahead, and held how many were there when the region last looked.
-	wanted, held uint64
+	// wanted is how many hits to hold ahead, and held how many were there when the region last looked. At
+	// least standing are wanted of a key that nodes ask for: 0 of a small limit, of which nobody leases.
+	wanted, held, standing uint64
 	// given is how many hits nodes got since the last tick, and idle how many ticks ago a node was here.
 	given uint64
 	idle  int
@@ -51,7 +52,10 @@ type fund struct {
 
 // hear notes a room's limit.
 func (f *fund) hear(room *wire.Room) {
-	f.limit, f.burst, f.idle = room.Limit, room.Burst, 0
+	f.limit, f.burst, f.idle, f.standing = room.Limit, room.Burst, 0, standing
+	if limit := (window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}); limit.Parts(0) == 0 {
+		f.standing = 0
+	}
 }
 
 // hits are those of a window of the clock.
@@ -179,7 +183,7 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 			newest = max(newest, w.Number)
 		}
 	}
-	newest = min(newest, span.Oldest+wire.MaxWindows-1)
+	newest = min(newest, span.Oldest+maxWindows-1)
 	n := int(newest-span.Oldest) + 1
 	whole = wire.Item{LimitCounter: of, Newest: newest, Hits: make([]int64, n)}
 	mine = wire.Item{LimitCounter: f.mine, Newest: newest, Hits: make([]int64, n)}

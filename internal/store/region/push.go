@@ -217,12 +217,13 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 			f.hear(room)
 			least, most := times(take.Least, room.Cost), times(take.Most, room.Cost)
 			if room.Cost > 0 {
-				f.wanted = max(f.wanted, standing)
+				f.wanted = max(f.wanted, f.standing)
 			}
-			if take.Lease {
-				f.wanted = max(f.wanted, most)
-			} else { // it gets all that is there
+			switch {
+			case !take.Lease: // it gets all that is there
 				least = max(least, min(most, max(room.Limit, room.Burst)))
+			case f.standing > 0:
+				f.wanted = max(f.wanted, most)
 			}
 			wants[f] = min(wants[f]+least, wire.MaxHits)
 		}

@@ -146,6 +146,9 @@ const (
 	// maxFlying bounds the pushes of a namespace that have no answer yet, and maxBatch the counters in one.
 	maxFlying = 16
 	maxBatch  = 160
+	// maxWindows bounds the windows of a counter in a push: farther ahead are only hits of clocks that are off,
+	// and these are told when they come nearer.
+	maxWindows = 16
 	// maxFunds is how many counters a region keeps what it knows of the parent's.
 	maxFunds = 1 << 20
 	// mostFor is for how long a region is reckoned with that the parent does not hear of any more.

@@ -223,3 +223,50 @@ func TestRelayed(t *testing.T) {
 		}
 	})
 }
+
+// Hits of a small limit that a node gives back are there for other regions at once: nobody leases of these.
+func TestSmallLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent := backend.New(memory.New(memory.Options{}))
+		one, _ := across(t, parent, Share)
+		two, _ := across(t, parent, Share)
+		here, there := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}
+		room := hourly(1, window.FixedWindow, 100)
+		grant := here.take(room, 60, 60, false)
+		item := store.Calendar{NowNanos: grant.AtNanos}.RoomItem(&room, 0)
+		item.Hits[0] = -7
+		here.push([]wire.Item{item})
+		<-time.After(2 * time.Second)
+		if got := there.take(room, 1, 100, false).Units; got != 47 {
+			t.Errorf("%d units, want 47", got)
+		}
+		closed(t, one, two)
+	})
+}
+
+// The parent's store loses its memory, and hears again of what a region's nodes have used.
+func TestParentForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
+		c := &client{t: t, of: r, id: 1}
+		room := hourly(1, window.FixedWindow, 1000)
+		if got := c.take(room, 700, 700, false).Units; got != 700 {
+			t.Fatalf("%d units", got)
+		}
+		<-time.After(3 * time.Second)
+		empty := memory.New(memory.Options{})
+		sea.parent = backend.New(empty)
+		passed := uint64(700)
+		for range 6 {
+			passed += c.take(room, 1, 1000, false).Units
+			<-time.After(2 * time.Second)
+		}
+		if passed != 1000 {
+			t.Errorf("%d hits passed, want 1000", passed)
+		}
+		closed(t, r)
+		if got := counted(t, empty, room); got != 1000 {
+			t.Errorf("the parent counts %d hits, want 1000", got)
+		}
+	})
+}
