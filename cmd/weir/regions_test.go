@@ -143,6 +143,10 @@ func TestRegionRelays(t *testing.T) {
 		t.Errorf("usage: status %d: %s", status, text)
 	}
 
+	if status, text := ask(t, "GET", region.url("/metrics"), "", nil); status != http.StatusOK || !strings.Contains(text, "\nweir_region_parent_away 0\n") {
+		t.Errorf("metrics: status %d: %s", status, text)
+	}
+
 	var stderr bytes.Buffer
 	third := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
 	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--parent", region.url("")}, third)
