@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,6 +13,10 @@ import (
 	"weir/internal/backend"
 	"weir/internal/store"
 	"weir/internal/store/memory"
+	"weir/internal/store/postgres"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
 	"weir/internal/store/storetest"
 	"weir/internal/wire"
 )
@@ -94,9 +99,8 @@ func (b *both) CountersOf(ctx context.Context, namespace string, id wire.ID) ([]
 	return append(own, relayed...), errors.Join(err, errParent)
 }
 
-// inMemory is a region with a parent, both in memory.
-func inMemory(t testing.TB, now func() time.Time) (*Store, *memory.Store) {
-	parent := memory.New(memory.Options{Now: now})
+// inMemory is a region in memory, with a parent on a store.
+func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Store {
 	r := New(Options{Parent: &parentOf{backend: backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
 	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
 		t.Fatal(err)
@@ -106,25 +110,52 @@ func inMemory(t testing.TB, now func() time.Time) (*Store, *memory.Store) {
 			t.Error(err)
 		}
 	})
-	return r, parent
+	return &both{r, parent}
 }
 
+// A region does as any store, whatever its parent's store is, but for the tests that say why not.
 func TestStore(t *testing.T) {
 	const (
 		pools = "a region gives what it holds at once, which may be less than a store leases"
 		mixed = "a take of held and of relayed kinds is counted at the parent, of which the region hears later"
 	)
-	storetest.RunBut(t, func(t testing.TB, now func() time.Time) store.Store {
-		r, parent := inMemory(t, now)
-		return &both{r, parent}
-	}, map[string]string{
+	but := map[string]string{
 		"leases":                         pools,
 		"leases hammer":                  pools,
-		"extreme takes":                  "the parent counts a region as one node, and the test wants leases among many",
-		"token buckets of random limits": "what others have of a bucket is known in whole tokens of a limit",
 		"takes given back":               pools,
 		"takes and items":                mixed,
 		"large takes":                    mixed,
 		"counters of a key":              mixed,
-	})
+		"extreme takes":                  "the parent counts a region as one node, and the test wants leases among many",
+		"token buckets of random limits": "what others have of a bucket is known in whole tokens of a limit",
+	}
+	database := postgrestest.Start(t)
+	for name, open := range map[string]func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error){
+		"memory": func(_ testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
+			return memory.New(memory.Options{Now: now}), io.NopCloser(nil), nil
+		},
+		"Redis": func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
+			s, err := redis.Open(redistest.Start(t).URL(), redis.Options{Now: now})
+			return s, s, err
+		},
+		"PostgreSQL": func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
+			s, err := postgres.Open(database.Database(t), postgres.Options{Now: now})
+			return s, s, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.RunBut(t, func(t testing.TB, now func() time.Time) store.Store {
+				parent, closer, err := open(t, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := closer.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				return inMemory(t, now, parent)
+			}, but)
+		})
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"time"
 
 	"weir/internal/store"
@@ -35,7 +37,9 @@ func (s *Store) run() {
 func (s *Store) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	namespaces := map[string]bool{}
 	for of, f := range s.funds {
+		namespaces[of.namespace] = true
 		f.wanted = max(2*f.given, f.wanted/2)
 		if f.held > 0 || f.given > 0 {
 			f.wanted = max(f.wanted, f.standing)
@@ -55,6 +59,9 @@ func (s *Store) tick() {
 	for namespace, l := range s.lists {
 		s.refresh(namespace, l)
 	}
+	maps.DeleteFunc(s.senders, func(namespace string, from *sender) bool { return len(from.flying) == 0 && !namespaces[namespace] })
+	now := uint64(s.Now().UnixNano())
+	maps.DeleteFunc(s.alone, func(_ string, e excess) bool { return e.untilNanos <= now })
 }
 
 // batch is a push to the parent, with the funds that it is of.
@@ -136,7 +143,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 func (s *Store) sender(namespace string) *sender {
 	from := s.senders[namespace]
 	if from == nil {
-		from = &sender{id: s.fixer.id, flying: map[uint64]struct{}{}}
+		from = &sender{id: rand.Uint64(), flying: map[uint64]struct{}{}}
 		s.senders[namespace] = from
 	}
 	return from
