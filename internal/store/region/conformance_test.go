@@ -13,8 +13,6 @@ import (
 	"weir/internal/backend"
 	"weir/internal/store"
 	"weir/internal/store/memory"
-	"weir/internal/store/postgres"
-	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/store/storetest"
@@ -129,17 +127,12 @@ func TestStore(t *testing.T) {
 		"extreme takes":                  "the parent counts a region as one node, and the test wants leases among many",
 		"token buckets of random limits": "what others have of a bucket is known in whole tokens of a limit",
 	}
-	database := postgrestest.Start(t)
 	for name, open := range map[string]func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error){
 		"memory": func(_ testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
 			return memory.New(memory.Options{Now: now}), io.NopCloser(nil), nil
 		},
 		"Redis": func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
 			s, err := redis.Open(redistest.Start(t).URL(), redis.Options{Now: now})
-			return s, s, err
-		},
-		"PostgreSQL": func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
-			s, err := postgres.Open(database.Database(t), postgres.Options{Now: now})
 			return s, s, err
 		},
 	} {
