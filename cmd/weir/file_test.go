@@ -34,6 +34,7 @@ type served struct {
 	t       *testing.T
 	store   string
 	address string
+	more    []string // arguments
 	command *exec.Cmd
 	log     *bufio.Reader
 }
@@ -41,15 +42,25 @@ type served struct {
 // serveFile starts one, which the test ends.
 func serveFile(t *testing.T, path string) *served {
 	t.Helper()
-	s := &served{t: t, store: "file:" + path, address: "127.0.0.1:0"}
+	return serveStore(t, "file:"+path)
+}
+
+func serveStore(t *testing.T, store string, more ...string) *served {
+	t.Helper()
+	s := &served{t: t, store: store, address: "127.0.0.1:0", more: more}
 	s.start()
 	return s
 }
 
 func (s *served) start() {
 	s.t.Helper()
-	s.command, s.log = serveProcess(s.t, []string{"--listen", s.address, "--store", s.store}, nil)
-	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.line())[1]
+	s.command, s.log = serveProcess(s.t, append([]string{"--listen", s.address, "--store", s.store}, s.more...), nil)
+	listens := regexp.MustCompile(`address=(\S+)`)
+	line := s.line()
+	for !listens.MatchString(line) { // a region may tell first that its parent is not there
+		line = s.line()
+	}
+	address := listens.FindStringSubmatch(line)[1]
 	if s.address != address { // after the first start pushers read it
 		s.address = address
 	}

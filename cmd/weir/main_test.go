@@ -187,7 +187,7 @@ func (l *logBuffer) String() string {
 
 // The bound reaches the store.
 func TestMaxCounters(t *testing.T) {
-	counters, err := storeFlags{name: "memory", maxCounters: 2}.open()
+	counters, err := storeFlags{name: "memory", maxCounters: 2}.open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	r.server.TLS = config
-	opened, err := store.open()
+	opened, err := store.open(nil)
 	if err != nil {
 		return err
 	}

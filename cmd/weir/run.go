@@ -152,7 +152,7 @@ func (r *runner) run(ctx context.Context) error {
 				return errors.Join(fmt.Errorf("backend.token: %w", err), l.Close())
 			}
 		}
-		opened, err := r.flags.store.open()
+		opened, err := r.flags.store.open(nil)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -34,6 +35,8 @@ func serve(ctx context.Context, args []string, env environment) error {
 	var store storeFlags
 	store.define(flags)
 	store.boundFlag(flags)
+	var parent parentFlags
+	parent.define(flags)
 	var who trustFlags
 	who.define(flags)
 	var webhook secret
@@ -70,6 +73,9 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err := store.resolve(env); err != nil {
 		return err
 	}
+	if err := parent.read(env); err != nil {
+		return err
+	}
 	trusted, err := who.read(env, log)
 	if err != nil {
 		return err
@@ -99,14 +105,14 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if l = bound.Bound(l); onPage != nil {
 		onPage = bound.Bound(onPage)
 	}
-	opened, err := store.open()
+	opened, relay, err := parent.open(ctx, store, log)
 	if err != nil {
 		if onPage != nil {
 			err = errors.Join(err, onPage.Close())
 		}
 		return errors.Join(err, l.Close())
 	}
-	s := &service{listener: l, onPage: onPage, store: opened, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
+	s := &service{listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
 		if s.limits, err = descriptors.open(&trusted, env.getenv, log); err != nil {
 			if onPage != nil {
@@ -234,6 +240,7 @@ type service struct {
 	onPage   net.Listener // for the page; nil for none
 	limits   *rateLimits  // Envoy's rate limit service; nil for none
 	store    openStore
+	parent   http.Handler // answers what is of all regions; nil if this is no region
 	trusted  trusted
 	// webhook is the URL that hears of warnings, empty for none, and webhookSecret signs them, if it is not
 	// empty.
@@ -261,7 +268,7 @@ func (s *service) serve(ctx context.Context) error {
 	handler := &drain{Handler: server.Handler(store.Store, server.Options{
 		Backend: answers, Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Leaving: leaving, Ended: ctx.Done(),
-		Host: t.host(l),
+		Host: t.host(l), Parent: s.parent,
 	})}
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates)

@@ -14,6 +14,7 @@ import (
 	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/store/open"
+	"weir/internal/store/region"
 )
 
 // storeFlags say which store to open.
@@ -71,14 +72,21 @@ type openStore struct {
 
 // open opens the store, whose server need not be there yet. Errors wrap [errUsage], except those that
 // a file's state makes.
-func (f storeFlags) open() (openStore, error) {
-	s, closer, err := open.Store(f.name, open.Options{MaxCounters: f.maxCounters})
+// A granter is that of a region, nil if there is none.
+func (f storeFlags) open(granter *region.Store) (openStore, error) {
+	o := open.Options{MaxCounters: f.maxCounters}
+	if granter != nil {
+		o.Granter, o.Now = granter, granter.Now
+	}
+	s, closer, err := open.Store(f.name, o)
 	var unfit *file.Error
 	switch {
 	case errors.Is(err, open.ErrUnbounded):
 		return openStore{}, fmt.Errorf("%w: --max-counters: want it with --store memory or file:PATH only", errUsage)
 	case errors.As(err, &unfit):
 		return openStore{}, fmt.Errorf("--store: %w", err)
+	case errors.Is(err, open.ErrNoGranter):
+		return openStore{}, err
 	case err != nil:
 		return openStore{}, fmt.Errorf("%w: --store: %w", errUsage, err)
 	}

@@ -56,6 +56,9 @@ type Options struct {
 	Probe bool
 	// Leaving, once it is closed, has /readyz say that the backend is about to end; never if nil.
 	Leaving <-chan struct{}
+	// Parent answers in place of the handler what is of all regions, if the store is a region's: all of
+	// /v1 but pushes. Nil if the backend has no parent.
+	Parent http.Handler
 	// Ended ends streams when it is closed, which else go on for minutes; never if nil.
 	Ended <-chan struct{}
 }
@@ -92,6 +95,9 @@ type Options struct {
 //   - GET /livez is 200.
 //   - GET /metrics is for Prometheus.
 //
+// With Options.Parent all of /v1 but pushes is answered by the parent, 502 if that does not answer; and
+// a region is refused with 409.
+//
 // Paths under /v1 answer 401 without a token, 403 without a certificate, to a page of another site
 // or if the token is not for the namespace, 421 to another host than Options.Host has, and 415 to a
 // body of JSON that does not say so in its Content-Type. Reasons are JSON problem documents (RFC
@@ -106,6 +112,9 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if f, ok := counters.(store.OnDisk); ok {
 		o.Registry.MustRegister(fileSize{f})
 	}
+	if r, ok := counters.(regional); ok {
+		o.Registry.MustRegister(regionState{r})
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -115,7 +124,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Backend == nil {
 		o.Backend = backend.New(counters)
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent}
 	h.refused = refused{log: o.Logger, now: o.Now}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, mostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
@@ -126,19 +135,26 @@ func Handler(counters store.Store, o Options) http.Handler {
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
-	mux.Handle("GET /v1/counters", authorized(h.counters))
-	mux.Handle("GET /v1/window", authorized(h.window))
-	mux.Handle("GET "+CounterPath, authorized(h.counter))
-	mux.Handle("POST "+CounterPath, authorized(h.changeCounter))
-	mux.Handle("GET "+wire.OverridesPath, authorized(h.overrides))
-	mux.Handle("PUT "+wire.OverridesPath, authorized(h.setOverrides))
-	mux.Handle("DELETE "+wire.OverridesPath, authorized(h.unsetOverrides))
-	mux.Handle("GET "+wire.PricesPath, authorized(h.prices))
-	mux.Handle("PUT "+wire.PricesPath, authorized(h.setPrices))
-	mux.Handle("DELETE "+wire.PricesPath, authorized(h.unsetPrices))
-	mux.Handle("GET "+UsagePath, authorized(h.usage))
-	mux.Handle("GET "+TopPath, authorized(h.top))
-	mux.Handle("GET "+WatchPath, authorized(h.watch))
+	for pattern, answer := range map[string]http.HandlerFunc{
+		"GET /v1/counters":             h.counters,
+		"GET /v1/window":               h.window,
+		"GET " + CounterPath:           h.counter,
+		"POST " + CounterPath:          h.changeCounter,
+		"GET " + wire.OverridesPath:    h.overrides,
+		"PUT " + wire.OverridesPath:    h.setOverrides,
+		"DELETE " + wire.OverridesPath: h.unsetOverrides,
+		"GET " + wire.PricesPath:       h.prices,
+		"PUT " + wire.PricesPath:       h.setPrices,
+		"DELETE " + wire.PricesPath:    h.unsetPrices,
+		"GET " + UsagePath:             h.usage,
+		"GET " + TopPath:               h.top,
+		"GET " + WatchPath:             h.watch,
+	} {
+		if h.parent != nil {
+			answer = h.relay
+		}
+		mux.Handle(pattern, authorized(answer))
+	}
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /healthz", h.readyz)
@@ -157,6 +173,7 @@ type handler struct {
 	log     *slog.Logger
 	health  *health
 	backend *backend.Backend
+	parent  http.Handler // nil if there is none
 	host    string
 	refused refused
 	leaving <-chan struct{}
@@ -373,6 +390,12 @@ func (h *handler) write(w http.ResponseWriter, body []byte) {
 
 // problem answers with a problem document.
 func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
+	if err := problem(w, code, detail); err != nil {
+		h.log.Debug("answer not sent", "error", err)
+	}
+}
+
+func problem(w http.ResponseWriter, code int, detail string) error {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(code)
 	document := struct {
@@ -380,9 +403,7 @@ func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
 	}{http.StatusText(code), code, detail}
-	if err := json.NewEncoder(w).Encode(document); err != nil {
-		h.log.Debug("answer not sent", "error", err)
-	}
+	return json.NewEncoder(w).Encode(document)
 }
 
 // scopeKey is where a request's context has its scope.
@@ -422,6 +443,10 @@ func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, g
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.guard(w, r) {
+			return
+		}
+		if h.parent != nil && r.Header.Get(RegionHeader) != "" {
+			h.refuse(w, r, http.StatusConflict, tooDeep)
 			return
 		}
 		if certificates && !trust.HasCertificate(r.TLS) {

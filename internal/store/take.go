@@ -110,8 +110,16 @@ type Ledger interface {
 // Decide decides a take at the clock's time, and counts what it gets. Stores that do not compute in
 // Go do alike.
 func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
+	return c.DecideUpTo(take, take.Most, nodes, in)
+}
+
+// DecideUpTo is Decide of a take that gets so many units at most.
+func (c Calendar) DecideUpTo(take *wire.Take, most, nodes uint64, in Ledger) wire.Grant {
 	totals := c.roomTotals(take, in)
-	grant := wire.Grant{Units: c.Units(take, totals, nodes), AtNanos: c.NowNanos}
+	grant := wire.Grant{Units: min(most, c.Units(take, totals, nodes)), AtNanos: c.NowNanos}
+	if grant.Units < take.Least {
+		grant.Units = 0
+	}
 	for i := range take.Rooms {
 		room := &take.Rooms[i]
 		hits := grant.Units * room.Cost

@@ -212,6 +212,15 @@ func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
 	return wire.Total{Newest: item.Newest, Hits: []uint64{0}}
 }
 
+// Taken is how many tokens of a bucket with this limit are not back.
+func (c Calendar) Taken(of wire.LimitCounter, limit uint64, r *Contents) int64 {
+	w, ok := c.bucket(of, limit, r, 0)
+	if !ok || w.Hits <= 0 {
+		return 0
+	}
+	return w.Hits - int64(min(back(of, limit, less(c.NowNanos, w.Number)), uint64(w.Hits)))
+}
+
 // TokensExpireNanos is the time from which on nobody can read of a token bucket.
 func TokensExpireNanos(of wire.LimitCounter, limit uint64, bucket Window) uint64 {
 	return fullAt(of, limit, bucket) + graceNanos(of)

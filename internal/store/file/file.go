@@ -29,6 +29,8 @@ type Options struct {
 	MaxCounters int
 	// Now is the store's clock, time.Now if nil.
 	Now func() time.Time
+	// Granter is that of [memory.Options].
+	Granter store.Granter
 	// NoSync is for tests: the file outlives the process as ever, but not the machine's failure.
 	NoSync bool
 }
@@ -71,7 +73,7 @@ var errClosed = errors.New("the store is closed")
 // Open opens the store in a file, and makes the file if there is none. Nobody else has it open then,
 // until Close, or the process's end. An error is an [Error], and has left the file as it was.
 func Open(path string, o Options) (*Store, error) {
-	kept := memory.New(memory.Options{MaxCounters: o.MaxCounters, Now: o.Now, Tracked: true})
+	kept := memory.New(memory.Options{MaxCounters: o.MaxCounters, Now: o.Now, Tracked: true, Granter: o.Granter})
 	db, err := openFile(path, kept)
 	if err != nil {
 		return nil, &Error{path, err}

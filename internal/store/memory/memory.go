@@ -31,6 +31,9 @@ type Options struct {
 	Now func() time.Time
 	// Tracked has the store note what changes, for [Store.Changes].
 	Tracked bool
+	// Granter bounds what takes get, if it is not nil. Then no sender may advance hits: the store does
+	// not know all hits of a key.
+	Granter store.Granter
 }
 
 // Store is a [store.Store]. Use [New] to make one.
@@ -50,7 +53,8 @@ type Store struct {
 	accounts  accounts
 	// changed are the records that have, nil if nobody asks.
 	changed map[recordKey]struct{}
-	fleets  map[string]*fleet // by namespace
+	fleets    map[string]*fleet // by namespace
+	granter   store.Granter
 }
 
 var _ store.Store = (*Store)(nil)
@@ -70,6 +74,7 @@ func New(o Options) *Store {
 	}
 	s := &Store{
 		now:       o.Now,
+		granter:   o.Granter,
 		counters:  newCounters(max(1, o.MaxCounters)),
 		senders:   newFair[*sender](max(leastSenders, o.MaxCounters/16)),
 		nodes:     newNodes(maxNodes),
@@ -117,7 +122,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		if out.Duplicate = sender.note(p.Sequence, p.Floor, &s.grants); out.Duplicate {
 			s.again(p, sender, counters)
 		} else {
-			s.apply(p, sender, nodes, counters)
+			s.apply(ctx, p, sender, nodes, counters)
 		}
 		noteChange(s, senderKey{p.Namespace, p.Sender})
 	} else if counters.fleet != nil && p.Advance.Told {
@@ -154,7 +159,7 @@ func parts(p *wire.Push) int {
 }
 
 // apply applies a push, and remembers what its takes are granted.
-func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledger) {
+func (s *Store) apply(ctx context.Context, p *wire.Push, sender *sender, nodes uint64, counters *ledger) {
 	for i := range p.Items {
 		counters.Add(&p.Items[i])
 	}
@@ -167,7 +172,11 @@ func (s *Store) apply(p *wire.Push, sender *sender, nodes uint64, counters *ledg
 	granted := &pushGrants{sender: sender, sequence: p.Sequence, at: counters.calendar.NowNanos}
 	for i := range p.Takes {
 		counters.take, counters.room = &p.Takes[i], 0
-		g := counters.calendar.Decide(counters.takeFor(&p.Takes[i]), nodes, counters)
+		most := p.Takes[i].Most
+		if s.granter != nil {
+			most = s.granter.Most(ctx, counters.calendar, p.Namespace, &p.Takes[i], counters.contents)
+		}
+		g := counters.calendar.DecideUpTo(counters.takeFor(&p.Takes[i]), most, nodes, counters)
 		if counters.fleet != nil && g.Units == 0 {
 			counters.refuse(&p.Takes[i], &g)
 		}
@@ -206,11 +215,38 @@ type ledger struct {
 
 // Total implements [store.Ledger].
 func (l *ledger) Total(item *wire.Item) wire.Total {
-	contents := &store.Contents{}
-	if e := l.store.counters.rows[counterKey{l.namespace, item.LimitCounter}]; e != nil {
-		contents = &e.value.Contents
+	contents := l.contents(item.LimitCounter)
+	if l.store.granter != nil {
+		contents = l.store.granter.Whole(l.calendar, l.namespace, item, contents)
 	}
 	return l.calendar.Total(contents, item)
+}
+
+// contents are those of a counter, which are empty if there is none. They are not to be changed.
+func (l *ledger) contents(of wire.LimitCounter) *store.Contents {
+	if e := l.store.counters.rows[counterKey{l.namespace, of}]; e != nil {
+		return &e.value.Contents
+	}
+	return &store.Contents{}
+}
+
+// Look calls look while nothing changes: with the store's time, and with what reads the counters of a
+// namespace, which look neither keeps nor changes.
+func (s *Store) Look(namespace string, look func(c store.Calendar, contents func(wire.LimitCounter) *store.Contents)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &ledger{store: s, namespace: namespace}
+	look(store.Calendar{NowNanos: uint64(s.now().UnixNano())}, l.contents)
+}
+
+// Namespaces are those that have counters, in no order.
+func (s *Store) Namespaces() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.counters.shares.All() {
+		names = append(names, name)
+	}
+	return names
 }
 
 // Add implements [store.Ledger].

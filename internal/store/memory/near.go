@@ -119,6 +119,9 @@ func unitsOf(divisor uint64) uint64 {
 
 // fleet is that of a push's namespace; nil if it has none.
 func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
+	if s.granter != nil {
+		return nil
+	}
 	f := s.fleets[p.Namespace]
 	if f == nil && p.Advance.Told && len(s.fleets) < maxFleets {
 		f = s.newFleet(p.Namespace, now)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"weir/internal/store"
 	"weir/internal/store/file"
@@ -19,10 +20,17 @@ import (
 type Options struct {
 	// MaxCounters is that of [memory.Options], for stores in memory and in a file. No other has it.
 	MaxCounters int
+	// Granter is that of [memory.Options], for stores in memory and in a file. No other has it.
+	Granter store.Granter
+	// Now is the clock of stores in memory or in a file, time.Now if nil.
+	Now func() time.Time
 }
 
 // ErrUnbounded is the error for a MaxCounters of a store that has none.
 var ErrUnbounded = errors.New("only a store in memory or in a file has a most number of counters")
+
+// ErrNoGranter is the error for a Granter of a store that has none.
+var ErrNoGranter = errors.New("only a store in memory or in a file can have a parent")
 
 // Formats names the formats that stores keep. Backends on one store need the same.
 func Formats() string {
@@ -34,7 +42,7 @@ func Formats() string {
 // [file.Error]. The caller closes the store. Errors do not repeat what may hold a password.
 func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if name == "memory" {
-		return memory.New(memory.Options{MaxCounters: o.MaxCounters}), io.NopCloser(nil), nil
+		return memory.New(memory.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now}), io.NopCloser(nil), nil
 	}
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
 		return inFile(path, o)
@@ -43,6 +51,8 @@ func Store(name string, o Options) (store.Store, io.Closer, error) {
 	switch {
 	case isURL && o.MaxCounters != 0:
 		return nil, nil, ErrUnbounded
+	case isURL && o.Granter != nil:
+		return nil, nil, ErrNoGranter
 	case isURL && slices.Contains([]string{"redis", "rediss", "redis+cluster", "rediss+cluster"}, scheme):
 		store, err := redis.Open(name, redis.Options{})
 		if err != nil {
@@ -72,7 +82,7 @@ func inFile(path string, o Options) (store.Store, io.Closer, error) {
 	} else if isURL {
 		path = rest
 	}
-	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters})
+	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now})
 	if err != nil {
 		return nil, nil, err
 	}

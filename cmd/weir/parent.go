@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/open"
+	"weir/internal/store/region"
+	"weir/internal/wire"
+	"weir/ratelimit"
+)
+
+// parentFlags name the backend that a region asks.
+type parentFlags struct {
+	text, policy string
+	token        secret
+
+	url   *url.URL // nil if there is no parent
+	given string
+	then  region.Policy
+}
+
+func (f *parentFlags) define(flags *flag.FlagSet) {
+	flags.StringVar(&f.text, "parent", "",
+		"`URL` of another weir serve, which keeps the limits of several regions together: this backend is the region of its nodes, and asks there for hits ahead; with --store memory or file:PATH only")
+	f.token.define(flags, "parent-token", "bearer `token` that the parent asks for; better given as WEIR_PARENT_TOKEN or in a file", "`file` with the token, in one line")
+	flags.StringVar(&f.policy, "on-parent-failure", "",
+		"`POLICY` that holds while the parent does not answer, beside hits that the region holds ahead: share gives out the region's even part of each limit, local decides by what is known of the other regions, deny gives out nothing (default share)")
+}
+
+// read reads what the flags name. Errors wrap [errUsage].
+func (f *parentFlags) read(env environment) (err error) {
+	if f.text == "" {
+		if f.policy != "" || f.token.value != "" || f.token.file != "" {
+			return fmt.Errorf("%w: --on-parent-failure, --parent-token: want them with --parent only", errUsage)
+		}
+		return nil
+	}
+	u, err := url.Parse(f.text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+		return fmt.Errorf("%w: --parent: want a URL such as http://weir:9180, without a user or a query", errUsage)
+	}
+	f.url = u
+	if f.policy != "" {
+		if f.then, err = region.ParsePolicy(f.policy); err != nil {
+			return fmt.Errorf("%w: --on-parent-failure: %w", errUsage, err)
+		}
+	}
+	f.given, err = f.token.read(env)
+	return err
+}
+
+// tooDeep is the error of a parent that has a parent.
+type tooDeep struct{}
+
+func (tooDeep) Error() string {
+	return "--parent: it has a parent itself, and two levels are all there are: want that parent's URL"
+}
+
+// toParent has requests say that a region makes them.
+type toParent struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t toParent) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(server.RegionHeader, "1")
+	response, err := t.RoundTripper.RoundTrip(r)
+	if err == nil && response.StatusCode == http.StatusConflict && strings.HasSuffix(r.URL.Path, wire.PushPath) {
+		return nil, errors.Join(tooDeep{}, response.Body.Close())
+	}
+	return response, err
+}
+
+// closers are closed one after the other.
+type closers []io.Closer
+
+// Close implements io.Closer.
+func (c closers) Close() (err error) {
+	for _, closer := range c {
+		err = errors.Join(err, closer.Close())
+	}
+	return err
+}
+
+// open opens the store, as the region's own if there is a parent. It refuses a parent that has a
+// parent, and does not wait for a parent to be there.
+func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) (openStore, http.Handler, error) {
+	if f.url == nil {
+		opened, err := s.open(nil)
+		return opened, nil, err
+	}
+	transport := http.DefaultTransport
+	client, err := ratelimit.Dial(f.url.String(), ratelimit.DialOptions{Token: f.given, HTTPClient: &http.Client{Transport: toParent{transport}}})
+	if err != nil {
+		return openStore{}, nil, fmt.Errorf("%w: --parent: %w", errUsage, err)
+	}
+	r := region.New(region.Options{Parent: client, Policy: f.then, Logger: log})
+	own, err := s.open(r)
+	if errors.Is(err, open.ErrNoGranter) {
+		err = fmt.Errorf("%w: --parent: want it with --store memory or file:PATH only: a region's store is one weir serve's", errUsage)
+	}
+	if err != nil {
+		return openStore{}, nil, err
+	}
+	probing, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	if err := probe(probing, client); errors.As(err, &tooDeep{}) {
+		return openStore{}, nil, errors.Join(fmt.Errorf("%w: %w", errUsage, tooDeep{}), own.Close())
+	} else if err != nil {
+		log.Warn("the parent does not answer yet", "error", err)
+	}
+	if err := r.Start(ctx, own.Store.(region.Own)); err != nil {
+		return openStore{}, nil, errors.Join(err, own.Close())
+	}
+	relay := server.ToParent(f.url, f.given, transport, log)
+	regional := openStore{r, closers{r, own}}
+	if disk, ok := own.Store.(store.OnDisk); ok {
+		regional.Store = struct {
+			*region.Store
+			store.OnDisk
+		}{r, disk}
+	}
+	return regional, relay, nil
+}
+
+// probe asks a parent for nothing.
+func probe(ctx context.Context, parent *ratelimit.Client) error {
+	_, err := parent.Push(ctx, wire.AppendPush(nil, &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}))
+	return err
+}

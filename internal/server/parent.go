@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RegionHeader is in what a backend asks its parent.
+const RegionHeader = "X-Weir-Region"
+
+// tooDeep refuses a region of a backend that is a region itself.
+const tooDeep = "region: this backend has a parent itself, and two levels are all there are: want that parent's URL"
+
+// longestRelay is how long an answer of the parent may take in all.
+const longestRelay = watchLife + writeTimeout
+
+// ToParent relays requests to a parent, with its token, if that is not empty, in place of the client's.
+func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *slog.Logger) http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(parent)
+			for _, own := range []string{"Authorization", "Cookie", "Origin"} {
+				r.Out.Header.Del(own)
+			}
+			r.Out.Header.Set(RegionHeader, "1")
+			if token != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+token)
+			}
+		},
+		Transport: transport,
+		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			log.Debug("not relayed to the parent", "path", r.URL.Path, "error", err)
+			if err := problem(w, http.StatusBadGateway, "the parent does not answer"); err != nil {
+				log.Debug("answer not sent", "error", err)
+			}
+		},
+	}
+}
+
+// relay has the parent answer. It has the counters of all regions.
+func (h *handler) relay(w http.ResponseWriter, r *http.Request) {
+	if _, ok := h.namespace(w, r); !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), longestRelay)
+	defer cancel()
+	go func() {
+		select {
+		case <-h.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(longestRelay)); err != nil {
+		h.log.Debug("the write deadline stays", "error", err)
+	}
+	h.parent.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// regional is a store of a backend that has a parent.
+type regional interface {
+	Away() bool
+	Overshoot() map[string]uint64
+}
+
+// regionState collects how a region stands with its parent.
+type regionState struct{ store regional }
+
+var (
+	awayDesc      = prometheus.NewDesc("weir_region_parent_away", "1 while the region's parent does not answer.", nil, nil)
+	overshootDesc = prometheus.NewDesc("weir_region_overshoot_bound",
+		"Hits of a key that can have passed above a limit of the namespace, since regions decided without their parent.", []string{"weir_namespace"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (r regionState) Describe(ch chan<- *prometheus.Desc) {
+	ch <- awayDesc
+	ch <- overshootDesc
+}
+
+// Collect implements prometheus.Collector.
+func (r regionState) Collect(ch chan<- prometheus.Metric) {
+	away := 0.0
+	if r.store.Away() {
+		away = 1
+	}
+	ch <- prometheus.MustNewConstMetric(awayDesc, prometheus.GaugeValue, away)
+	for namespace, hits := range r.store.Overshoot() {
+		ch <- prometheus.MustNewConstMetric(overshootDesc, prometheus.GaugeValue, float64(hits), namespace)
+	}
+}

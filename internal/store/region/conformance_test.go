@@ -1,0 +1,154 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/store/storetest"
+	"weir/internal/wire"
+)
+
+// parentOf is a backend in the same process. It keeps what became of pushes, which no answer says.
+type parentOf struct {
+	backend  *backend.Backend
+	outcomes sync.Map // by pushName
+}
+
+type pushName struct {
+	namespace        string
+	sender, sequence uint64
+}
+
+func (p *parentOf) Push(ctx context.Context, message []byte) ([]byte, error) {
+	reply, err := p.backend.Push(ctx, message)
+	if push, errPush := wire.DecodePush(message); errPush == nil && err == nil {
+		p.outcomes.Store(pushName{push.Namespace, push.Sender, push.Sequence}, reply.Outcome)
+	}
+	return reply.Body, err
+}
+
+// both is a region, and its parent for what a region's handler relays.
+type both struct {
+	*Store
+	parent store.Store
+}
+
+// Push adds what became of the part that was relayed.
+func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	out, err := b.Store.Push(ctx, p, nodes)
+	relayed, ok := b.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
+	if of, _ := relayed.(store.Outcome); ok {
+		out.Applied, out.Returned, out.Dropped = store.Sum(out.Applied, of.Applied), store.Sum(out.Returned, of.Returned), store.Sum(out.Dropped, of.Dropped)
+		out.Duplicate = out.Duplicate || of.Duplicate
+	}
+	return out, err
+}
+
+func (b *both) Overrides(ctx context.Context, namespace string, known uint64) ([]byte, uint64, error) {
+	return b.parent.Overrides(ctx, namespace, known)
+}
+
+func (b *both) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (uint64, error) {
+	return b.parent.SetOverrides(ctx, namespace, from, list)
+}
+
+func (b *both) Reports(ctx context.Context, namespace string) ([][]byte, error) {
+	return b.parent.Reports(ctx, namespace)
+}
+
+func (b *both) Report(ctx context.Context, namespace string, sender uint64, report []byte) error {
+	return b.parent.Report(ctx, namespace, sender, report)
+}
+
+func (b *both) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
+	return b.parent.Used(ctx, namespace, from, to, visit)
+}
+
+func (b *both) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
+	return b.parent.Account(ctx, u)
+}
+
+// Counters are those that the region counts, and the parent's of the kinds that a region relays.
+func (b *both) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
+	err := b.Own.Counters(ctx, namespace, widths, visit)
+	return errors.Join(err, b.parent.Counters(ctx, namespace, widths, func(c store.LimitCounter) error {
+		if Holds(&c.LimitCounter) {
+			return nil
+		}
+		return visit(c)
+	}))
+}
+
+func (b *both) CountersOf(ctx context.Context, namespace string, id wire.ID) ([]store.LimitCounter, error) {
+	own, err := b.Own.CountersOf(ctx, namespace, id)
+	relayed, errParent := b.parent.CountersOf(ctx, namespace, id)
+	relayed = slices.DeleteFunc(relayed, func(c store.LimitCounter) bool { return Holds(&c.LimitCounter) })
+	return append(own, relayed...), errors.Join(err, errParent)
+}
+
+// inMemory is a region in memory, with a parent on a store.
+func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Store {
+	r := New(Options{Parent: &parentOf{backend: backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
+	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &both{r, parent}
+}
+
+// A region does as any store, whatever its parent's store is, but for the tests that say why not.
+func TestStore(t *testing.T) {
+	const (
+		pools = "a region gives what it holds at once, which may be less than a store leases"
+		mixed = "a take of held and of relayed kinds is counted at the parent, of which the region hears later"
+	)
+	but := map[string]string{
+		"leases":                         pools,
+		"leases hammer":                  pools,
+		"takes given back":               pools,
+		"takes and items":                mixed,
+		"large takes":                    mixed,
+		"counters of a key":              mixed,
+		"extreme takes":                  "the parent counts a region as one node, and the test wants leases among many",
+		"token buckets of random limits": "what others have of a bucket is known in whole tokens of a limit",
+	}
+	for name, open := range map[string]func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error){
+		"memory": func(_ testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
+			return memory.New(memory.Options{Now: now}), io.NopCloser(nil), nil
+		},
+		"Redis": func(t testing.TB, now func() time.Time) (store.Store, io.Closer, error) {
+			s, err := redis.Open(redistest.Start(t).URL(), redis.Options{Now: now})
+			return s, s, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.RunBut(t, func(t testing.TB, now func() time.Time) store.Store {
+				parent, closer, err := open(t, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := closer.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				return inMemory(t, now, parent)
+			}, but)
+		})
+	}
+}

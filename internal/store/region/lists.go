@@ -1,0 +1,119 @@
+package region
+
+import (
+	"context"
+	"errors"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// list holds what the region knows of a namespace's overrides, which the parent has.
+type list struct {
+	bytes   []byte
+	version uint64
+	known   bool
+	asking  bool
+	idle    int           // ticks since somebody has asked
+	changed chan struct{} // closed when the parent has answered for the first time
+}
+
+// Overrides implements [store.Overrides]: it is the parent's list, as of a tick ago.
+func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (bytes []byte, version uint64, err error) {
+	s.mu.Lock()
+	l := s.lists[namespace]
+	if l == nil {
+		if len(s.lists) >= store.MaxOverridden {
+			s.mu.Unlock()
+			return nil, 0, errors.New("too many namespaces have overrides")
+		}
+		l = &list{changed: make(chan struct{})}
+		s.lists[namespace] = l
+	}
+	l.idle = 0
+	if !l.known {
+		s.refresh(namespace, l)
+		away := !s.away.IsZero()
+		s.mu.Unlock()
+		if away {
+			return nil, 0, errors.New("the parent is away, and its overrides are not known")
+		}
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	if l.version == known {
+		return nil, known, nil
+	}
+	return l.bytes, l.version, nil
+}
+
+// SetOverrides implements [store.Overrides].
+func (s *Store) SetOverrides(context.Context, string, uint64, []byte) (uint64, error) {
+	return 0, errAtParent
+}
+
+// refresh asks the parent for a list, unless it was asked already, or nobody here has asked for long. The
+// lock is held.
+func (s *Store) refresh(namespace string, l *list) {
+	if l.idle++; l.idle > lingering && !l.asking {
+		delete(s.lists, namespace)
+	}
+	if l.asking || l.idle > lingering || s.leaving {
+		return
+	}
+	l.asking = true
+	had, known := l.bytes, l.version
+	s.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
+		defer cancel()
+		bytes, version, err := s.fetch(ctx, namespace, had, known)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l.asking = false; err != nil {
+			return // the next tick asks again
+		}
+		l.bytes, l.version = bytes, version
+		if !l.known {
+			l.known = true
+			close(l.changed)
+		}
+	})
+}
+
+// fetch reads the parent's list in parts, unless it still has the known version. It tells the parent as of one node
+// what the region's nodes have.
+func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known uint64) (bytes []byte, version uint64, err error) {
+	told, err := s.Told(ctx, namespace)
+	if err != nil {
+		return nil, 0, err
+	}
+	p := wire.Push{Namespace: namespace, Sender: s.fixer.id, Sequence: 1, Floor: 1, Node: s.node}
+	p.Known = wire.Known{Asks: true, Version: known} // nobody is told a list that it knows
+	for _, node := range told {
+		p.Known.Version = min(p.Known.Version, node.Version)
+		p.Known.Unfit += node.Unfit
+	}
+	for bytes, version = had, known; ; {
+		p.Known.Of, p.Known.From = version, uint64(len(bytes))
+		answer, err := s.attempt(ctx, wire.AppendPush(nil, &p), 0, 0)
+		if err != nil {
+			return nil, 0, err
+		}
+		o := &answer.Overrides
+		if !o.Told {
+			return nil, 0, errors.New("the parent does not know its overrides")
+		}
+		if o.Version != version || o.From == 0 && len(o.Part) > 0 {
+			bytes, version = nil, o.Version
+		}
+		bytes = append(bytes[:len(bytes):len(bytes)], o.Part...)
+		if len(o.Part) == 0 || uint64(len(bytes)) >= o.Size {
+			return bytes, version, nil
+		}
+	}
+}

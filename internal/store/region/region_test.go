@@ -1,0 +1,272 @@
+package region
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// across is a region in memory with an ocean to its parent. The bubble's end ends it.
+func across(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *ocean) {
+	t.Helper()
+	sea := &ocean{parent: parent, random: rand.New(rand.NewPCG(1, 2))}
+	r := New(Options{Parent: sea, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
+	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
+		t.Fatal(err)
+	}
+	return r, sea
+}
+
+// closed closes regions.
+func closed(t *testing.T, regions ...*Store) {
+	t.Helper()
+	for _, r := range regions {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func hourly(id byte, kind window.Kind, limit uint64) wire.Room {
+	r := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: 3600e3}, Limit: limit, Cost: 1}
+	if kind == window.TokenBucket {
+		r.Burst = limit
+	}
+	return r
+}
+
+// client asks a region as one sender.
+type client struct {
+	t        *testing.T
+	of       store.Store
+	id       uint64
+	sequence uint64
+}
+
+func (c *client) take(room wire.Room, least, most uint64, lease bool) wire.Grant {
+	c.t.Helper()
+	return c.push(nil, wire.Take{Least: least, Most: most, Lease: lease, Rooms: []wire.Room{room}}).Grants[0]
+}
+
+func (c *client) push(items []wire.Item, takes ...wire.Take) *wire.Answer {
+	c.t.Helper()
+	c.sequence++
+	p := &wire.Push{Namespace: "shop", Sender: c.id, Node: c.id, Sequence: c.sequence, Floor: c.sequence, Items: items, Takes: takes}
+	out, err := c.of.Push(context.Background(), p, 1)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return &out.Answer
+}
+
+// counted is how many hits a parent counts of a room's key in the window of now.
+func counted(t *testing.T, parent *memory.Store, room wire.Room) uint64 {
+	t.Helper()
+	item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
+	out, err := parent.Push(context.Background(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Answer.Totals[0].Hits[0]
+}
+
+// Requests far from their limit do not wait for the ocean, but the first of a key in a region.
+func TestFarFromTheLimit(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				parent := backend.New(memory.New(memory.Options{}))
+				regions := [2]*Store{}
+				for i := range regions {
+					regions[i], _ = across(t, parent, Share)
+				}
+				waits, asked := 0, 0
+				room := hourly(1, kind, 100_000)
+				clients := []*client{{t: t, of: regions[0], id: 1}, {t: t, of: regions[1], id: 2}}
+				for range 3000 {
+					for _, c := range clients {
+						began := time.Now()
+						if c.take(room, 1, 1, false).Units != 1 {
+							t.Fatal("refused far from the limit")
+						}
+						if asked++; time.Since(began) > 0 {
+							waits++
+						}
+					}
+					<-time.After(time.Duration(2+asked%9) * time.Millisecond)
+				}
+				if waits*200 > asked {
+					t.Errorf("%d of %d requests waited, want 5 of 1,000 at most", waits, asked)
+				}
+				t.Logf("%d of %d requests waited", waits, asked)
+				closed(t, regions[:]...)
+			})
+		})
+	}
+}
+
+// While the parent is away, each policy says what a region gives out, and its bound tells. Afterwards the
+// parent hears of all of it.
+func TestPolicies(t *testing.T) {
+	const limit = 1000
+	for policy, want := range map[Policy]struct{ passed, bound uint64 }{Share: {500, 500}, Local: {1000, 1000}, Deny: {8, 0}} {
+		t.Run(policy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := memory.New(memory.Options{})
+				parent := backend.New(shared)
+				one, _ := across(t, parent, policy)
+				two, sea := across(t, parent, policy)
+				room := hourly(1, window.FixedWindow, limit)
+				here, there := &client{t: t, of: two, id: 2}, &client{t: t, of: one, id: 1}
+				there.take(room, 1, 1, false)
+				here.take(room, 1, 1, false)
+				<-time.After(15 * time.Second)
+				here.take(room, 1, 1, false)
+				<-time.After(3 * time.Second)
+				sea.cut(10 * time.Minute)
+				passed := uint64(2)
+				for {
+					got := here.take(room, 1, 1, false).Units
+					if got == 0 && two.Away() {
+						break
+					}
+					passed += got
+				}
+				if slack := uint64(20); passed > want.passed+slack || passed+slack < want.passed {
+					t.Errorf("%d hits passed, want about %d", passed, want.passed)
+				}
+				if got := two.Overshoot()["shop"]; got != want.bound {
+					t.Errorf("a bound of %d, want %d", got, want.bound)
+				}
+				<-time.After(11 * time.Minute)
+				if two.Away() {
+					t.Error("the parent is away though the partition is over")
+				}
+				closed(t, one, two)
+				if got := counted(t, shared, room); got != passed+1 {
+					t.Errorf("the parent counts %d hits, want %d", got, passed+1)
+				}
+			})
+		})
+	}
+}
+
+// A key whose counter is emptied at the parent has all of its limit again, in each region, and no more.
+func TestEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New(memory.Options{})
+		r, _ := across(t, backend.New(shared), Share)
+		c := &client{t: t, of: r, id: 1}
+		room := hourly(1, window.FixedWindow, 500)
+		if got := c.take(room, 500, 500, false).Units; got != 500 {
+			t.Fatalf("%d units", got)
+		}
+		if got := c.take(room, 1, 1, false).Units; got != 0 {
+			t.Fatalf("%d units of a full key", got)
+		}
+		of := store.LimitCounter{LimitCounter: room.LimitCounter, Windows: []store.Window{{Number: store.NumberAt(room.LimitCounter, uint64(time.Now().UnixNano())), Hits: 500}}}
+		calendar := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
+		p := &wire.Push{Namespace: "shop", Sender: 77, Sequence: 1, Floor: 1, Items: calendar.GiveBack(&of, wire.MaxHits)}
+		if _, err := shared.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+		c.take(room, 1, 1, false) // has the region hear of it
+		<-time.After(3 * time.Second)
+		passed := uint64(0)
+		for range 3 {
+			passed += c.take(room, 1, 500, false).Units
+			<-time.After(2 * time.Second)
+		}
+		if passed < 499 || passed > 500 {
+			t.Errorf("%d hits passed after the counter was emptied, want 500, or 499 if the first passed", passed)
+		}
+		closed(t, r)
+	})
+}
+
+// Kinds that a region does not hold are the parent's to decide. An answer says so while it is away.
+func TestRelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New(memory.Options{})
+		r, sea := across(t, backend.New(shared), Share)
+		c := &client{t: t, of: r, id: 1}
+		log := hourly(1, window.SlidingBuckets, 10)
+		log.Precision = 1
+		first := hourly(2, window.FirstHitWindow, 10)
+		fixed := hourly(3, window.FixedWindow, 10)
+		takes := []wire.Take{{Least: 3, Most: 3, Rooms: []wire.Room{fixed}}, {Least: 2, Most: 2, Rooms: []wire.Room{log, fixed}}, {Least: 4, Most: 4, Rooms: []wire.Room{first}}}
+		answer := c.push(nil, takes...)
+		for i, want := range []uint64{3, 2, 4} {
+			if got := answer.Grants[i].Units; got != want {
+				t.Errorf("take %d: %d units, want %d", i, got, want)
+			}
+		}
+		sea.cut(time.Minute)
+		answer = c.push(nil, takes...)
+		if len(answer.Missing) != 3 || answer.Missing[0] != wire.Answered || answer.Missing[1] != wire.InDoubt || answer.Missing[2] != wire.InDoubt {
+			t.Errorf("missing %v", answer.Missing)
+		}
+		<-time.After(70 * time.Second)
+		closed(t, r)
+		if got := counted(t, shared, first); got != 4 {
+			t.Errorf("the parent counts %d hits, want 4", got)
+		}
+	})
+}
+
+// Hits of a small limit that a node gives back are there for other regions at once: nobody leases of these.
+func TestSmallLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent := backend.New(memory.New(memory.Options{}))
+		one, _ := across(t, parent, Share)
+		two, _ := across(t, parent, Share)
+		here, there := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}
+		room := hourly(1, window.FixedWindow, 100)
+		grant := here.take(room, 60, 60, false)
+		item := store.Calendar{NowNanos: grant.AtNanos}.RoomItem(&room, 0)
+		item.Hits[0] = -7
+		here.push([]wire.Item{item})
+		<-time.After(2 * time.Second)
+		if got := there.take(room, 1, 100, false).Units; got != 47 {
+			t.Errorf("%d units, want 47", got)
+		}
+		closed(t, one, two)
+	})
+}
+
+// The parent's store loses its memory, and hears again of what a region's nodes have used.
+func TestParentForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
+		c := &client{t: t, of: r, id: 1}
+		room := hourly(1, window.FixedWindow, 1000)
+		if got := c.take(room, 700, 700, false).Units; got != 700 {
+			t.Fatalf("%d units", got)
+		}
+		<-time.After(3 * time.Second)
+		empty := memory.New(memory.Options{})
+		sea.parent = backend.New(empty)
+		passed := uint64(700)
+		for range 6 {
+			passed += c.take(room, 1, 1000, false).Units
+			<-time.After(2 * time.Second)
+		}
+		if passed != 1000 {
+			t.Errorf("%d hits passed, want 1000", passed)
+		}
+		closed(t, r)
+		if got := counted(t, empty, room); got != 1000 {
+			t.Errorf("the parent counts %d hits, want 1000", got)
+		}
+	})
+}
