@@ -53,8 +53,8 @@ type Store struct {
 	accounts  accounts
 	// changed are the records that have, nil if nobody asks.
 	changed map[recordKey]struct{}
-	fleets    map[string]*fleet // by namespace
-	granter   store.Granter
+	fleets  map[string]*fleet // by namespace
+	granter store.Granter
 }
 
 var _ store.Store = (*Store)(nil)

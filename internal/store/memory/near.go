@@ -117,7 +117,7 @@ func unitsOf(divisor uint64) uint64 {
 	return (wholeUnits + divisor - 1) / divisor
 }
 
-// fleet is that of a push's namespace; nil if it has none.
+// fleet is that of a push's namespace; nil if it has none, or a granter knows of hits that this store does not.
 func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 	if s.granter != nil {
 		return nil
