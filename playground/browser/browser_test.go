@@ -214,16 +214,23 @@ func (p *page) pass(d time.Duration) {
 	p.run(fmt.Sprintf("playground.clock.step(%d)", d.Nanoseconds()))
 }
 
-// click clicks an element once it has stood where it is for some frames: what comes meanwhile may move it.
+// click clicks an element. What comes meanwhile may move it away from where the click goes: then it is clicked
+// again.
 func (p *page) click(selector string) {
 	p.t.Helper()
-	p.until(fmt.Sprintf(`(() => {
-		const box = document.querySelector(%q)?.getBoundingClientRect(), at = box && box.x + " " + box.y;
-		globalThis.stood = box && globalThis.stoodAt === at ? globalThis.stood + 1 : 0;
-		globalThis.stoodAt = at;
-		return globalThis.stood >= 3;
-	})()`, selector))
-	p.do(chromedp.Click(chromedp.CSS(selector)))
+	for range 10 {
+		p.until(fmt.Sprintf("document.querySelector(%q)", selector))
+		p.run(fmt.Sprintf(`{
+			globalThis.clicked = false;
+			document.querySelector(%q).addEventListener("click", () => { globalThis.clicked = true; }, { once: true, capture: true });
+		}`, selector))
+		p.do(chromedp.Click(chromedp.CSS(selector)))
+		// Two frames later its event has come, or it never will. Another page does not have the variable.
+		if value[bool](p, `new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(() => then(globalThis.clicked !== false))))`) {
+			return
+		}
+	}
+	p.t.Fatalf("%s: no click arrives", selector)
 }
 
 // slide sets a slider as a visitor's hand does: the page hears of it.
