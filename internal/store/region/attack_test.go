@@ -1,6 +1,7 @@
 package region
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -80,6 +81,37 @@ func TestHostileNode(t *testing.T) {
 				t.Fatalf("the parent seems away after %+v", p)
 			}
 			<-time.After(400 * time.Millisecond)
+		}
+		closed(t, one)
+	})
+}
+
+// Counters that nobody asks for any more make no region grow while the parent is away.
+func TestFundsAreBounded(t *testing.T) {
+	s := New(Options{})
+	for i := range uint64(maxFunds + 1000) {
+		id := wire.ID{}
+		id[0], id[1], id[2] = byte(i), byte(i>>8), byte(i>>16)
+		f := s.fund(key{"shop", wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: 1000}})
+		s.hasten(f) // as for a parent that does not answer
+	}
+	if len(s.funds) > maxFunds || len(s.due) > len(s.funds) {
+		t.Errorf("%d funds, %d of them due, want %d at most", len(s.funds), len(s.due), maxFunds)
+	}
+}
+
+// A correction that was not kept does not end all that come after it.
+func TestKeepAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+		<-time.After(2 * time.Second)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if one.keep(ended, 5) == nil {
+			t.Fatal("kept in spite of an ended context")
+		}
+		if err := one.keep(t.Context(), 6); err != nil {
+			t.Error(err)
 		}
 		closed(t, one)
 	})
