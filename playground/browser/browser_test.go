@@ -214,7 +214,7 @@ func (p *page) pass(d time.Duration) {
 	p.run(fmt.Sprintf("playground.clock.step(%d)", d.Nanoseconds()))
 }
 
-// click clicks an element. What comes meanwhile may move it away from where the click goes: then it is clicked
+// click clicks an element. If something comes meanwhile and moves it away from where the click goes, it is clicked
 // again.
 func (p *page) click(selector string) {
 	p.t.Helper()
