@@ -14,37 +14,6 @@ import (
 	"weir/window"
 )
 
-// A region that has not heard of others does not reckon that it is alone: they may come while it is away.
-func TestOthersComeMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit = 1000
-		parent := backend.New(memory.New(memory.Options{}))
-		one, sea := across(t, parent, Share)
-		room := hourly(1, window.FixedWindow, limit)
-		here := &client{t: t, of: one, id: 1}
-		passed := here.take(room, 1, 1, false).Units
-		<-time.After(3 * time.Second)
-		sea.cut(time.Hour)
-		two, _ := across(t, parent, Share)
-		there := &client{t: t, of: two, id: 2}
-		for _, c := range []*client{there, here} {
-			for refused := 0; refused < 3; {
-				got := c.take(room, 1, 1, false).Units
-				passed += got
-				if got == 0 {
-					refused++
-				}
-			}
-		}
-		if bound := one.Overshoot()["shop"]; passed > limit+bound || bound == 0 {
-			t.Errorf("%d hits of %d passed, and the bound is %d", passed, limit, bound)
-		}
-		sea.cut(0)
-		<-time.After(15 * time.Second)
-		closed(t, one, two)
-	})
-}
-
 // Items and rooms that a region's own store takes never make a push that the parent refuses: it would be
 // sent for ever, and the parent would seem away.
 func TestHostileNode(t *testing.T) {
