@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"weir/internal/backend"
-	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis"
@@ -114,9 +113,6 @@ func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Stor
 
 // A region does as any store, whatever its parent's store is, but for the tests that say why not.
 func TestStore(t *testing.T) {
-	if !nightly.On() {
-		t.Skip("not settled: on a busy machine cases of a region fail now and then")
-	}
 	const (
 		pools = "a region gives what it holds at once, which may be less than a store leases"
 		mixed = "a take of held and of relayed kinds is counted at the parent, of which the region hears later"

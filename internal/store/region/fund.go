@@ -76,6 +76,15 @@ func sum(r *store.Contents) (hits int64) {
 	return hits
 }
 
+// take adds to the hits of a window of the clock, if there are any.
+func take(r *store.Contents, number uint64, n int64) {
+	for i := range r.Windows {
+		if r.Windows[i].Number == number {
+			r.Windows[i].Hits += n
+		}
+	}
+}
+
 // backed is how many hits the parent has granted in a window of the clock, as far as it still counts them:
 // somebody may have emptied the key's counter.
 func (f *fund) backed(number uint64) int64 {
@@ -169,6 +178,7 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 				item := whole
 				item.Hits = []int64{d}
 				c.CountTokens(&item, &f.granted)
+				c.CountTokens(&item, &f.whole)
 			}
 			whole.Hits[0] = d
 		}
@@ -199,13 +209,8 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 		}
 		whole.Hits[age] = d
 		mine.Hits[age] = d - (granted - backed)
-		if back := min(0, d) - (granted - backed); back < 0 {
-			for i := range f.granted.Windows {
-				if f.granted.Windows[i].Number == number {
-					f.granted.Windows[i].Hits += back
-				}
-			}
-		}
+		take(&f.granted, number, min(0, d)-(granted-backed))
+		take(&f.whole, number, min(0, d))
 	}
 	return whole, mine
 }
