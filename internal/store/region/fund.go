@@ -38,7 +38,7 @@ type fund struct {
 	// says that there is something to tell or to hear, and due that this can't wait for the next tick.
 	busy, dirty, due bool
 	// need is how many hits takes lack that wait for the next push. reserved is how many hits all takes
-	// want that wait. answered is closed when the push that has the need is answered.
+	// want that the own store has yet to decide. answered is closed when the push that has the need is answered.
 	need, reserved uint64
 	answered       chan struct{}
 

@@ -139,14 +139,14 @@ type askingKey struct{}
 type asking struct {
 	// alone says that the parent has not answered in time.
 	alone bool
-	// reserved has what takes want of funds while they wait.
+	// reserved has what takes want of funds until the own store has decided.
 	reserved map[*fund]uint64
 	waits    []chan struct{}
 }
 
 // ask asks the parent for what a push's takes lack, and waits for the answers.
 func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
-	a := &asking{}
+	a := &asking{reserved: map[*fund]uint64{}}
 	if len(p.Takes) == 0 {
 		return a
 	}
@@ -156,7 +156,11 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 		for f, wants := range s.wants(p) {
 			free := f.free(c, contents(f.key.of))
 			f.held = free
-			if free -= min(free, f.reserved); f.known && wants <= free {
+			free -= min(free, f.reserved)
+			// Or else what is there could go back before the own store decides.
+			f.reserved += wants
+			a.reserved[f] = wants
+			if f.known && wants <= free {
 				if free-wants < f.wanted/2 {
 					s.hasten(f)
 				}
@@ -167,14 +171,9 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 				continue
 			}
 			f.need = min(f.need+wants-min(wants, free), wire.MaxHits)
-			f.reserved += wants
 			if f.answered == nil {
 				f.answered = make(chan struct{})
 			}
-			if a.reserved == nil {
-				a.reserved = map[*fund]uint64{}
-			}
-			a.reserved[f] = wants
 			a.waits = append(a.waits, f.answered)
 		}
 	})
