@@ -110,6 +110,12 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 		b = &batch{push: wire.Push{Namespace: namespace, Sender: from.id, Node: s.node}}
 		var leases []wire.Take
 		for _, f := range funds {
+			if is := s.funds[f.key]; is == nil {
+				s.funds[f.key] = f // makeRoom has forgotten it meanwhile
+			} else if is != f {
+				delete(s.due, f)
+				continue // two pushes of one counter would tell the same hits
+			}
 			own := contents(f.key.of)
 			whole, mine := f.difference(c, own, s.leaving)
 			b.push.Items = append(b.push.Items, whole, mine)

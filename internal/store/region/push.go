@@ -316,20 +316,24 @@ func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents)
 			return 0
 		}
 		part := *room
-		part.Limit, part.Burst, part.Cost = part.Limit/s.most, part.Burst/s.most, 1
+		part.Limit, part.Burst, part.Cost = part.Limit/s.sharers(), part.Burst/s.sharers(), 1
 		item := c.RoomItem(&part, 0)
 		return c.Units(&wire.Take{Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{part}}, []wire.Total{c.Total(own, &item)}, 1)
 	}
 	return 0
 }
 
+// sharers is how many regions a limit is reckoned to be for: at least two, as another may come while the
+// parent is away. The lock is held.
+func (s *Store) sharers() uint64 { return max(2, s.most) }
+
 // exceed notes that a take got hits that the parent has not granted. The bound goes by the largest limit
 // since the parent was away.
 func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
 	quota := max(room.Limit, room.Burst)
-	bound := times(quota, max(1, s.most-min(1, s.most)))
+	bound := times(quota, s.sharers()-1)
 	if s.o.Policy == Share {
-		bound = quota - quota/max(1, s.most)
+		bound = quota - quota/s.sharers()
 	}
 	e := s.alone[namespace]
 	if e.untilNanos <= c.NowNanos {

@@ -232,9 +232,12 @@ func (s *Store) Start(ctx context.Context, own Own) error {
 
 // keep writes down the region's identity, and how many regions there are. Only Start and the holder of
 // fixing call it.
-func (s *Store) keep(ctx context.Context, most uint64) (err error) {
+func (s *Store) keep(ctx context.Context, most uint64) error {
 	kept := binary.LittleEndian.AppendUint64(append([]byte(nil), s.identity...), most)
-	s.version, err = s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
+	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
+	if err == nil {
+		s.version = version
+	}
 	return err
 }
 
@@ -253,18 +256,25 @@ func (s *Store) fund(of key) *fund {
 	return f
 }
 
-// makeRoom forgets a fund that has least to tell: a counter that comes back is asked for anew. The lock is
-// held.
+// makeRoom forgets a fund that has least to tell: a counter that comes back is asked for anew, and then the
+// parent hears of its hits. The lock is held.
 func (s *Store) makeRoom() {
 	tried := 0
-	for of, f := range s.funds { // in no order
-		if !f.busy && !f.due && !f.dirty && f.reserved == 0 {
-			delete(s.funds, of)
-			return
+	var last *fund
+	for _, f := range s.funds { // in no order
+		if !f.busy && f.reserved == 0 {
+			last = f
+			if !f.due && !f.dirty {
+				break
+			}
 		}
 		if tried++; tried == 64 {
-			return
+			break
 		}
+	}
+	if last != nil {
+		delete(s.due, last)
+		delete(s.funds, last.key)
 	}
 }
 

@@ -1,0 +1,118 @@
+package region
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// A region that has not heard of others does not reckon that it is alone: they may come while it is away.
+func TestOthersComeMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 1000
+		parent := backend.New(memory.New(memory.Options{}))
+		one, sea := across(t, parent, Share)
+		room := hourly(1, window.FixedWindow, limit)
+		here := &client{t: t, of: one, id: 1}
+		passed := here.take(room, 1, 1, false).Units
+		<-time.After(3 * time.Second)
+		sea.cut(time.Hour)
+		two, _ := across(t, parent, Share)
+		there := &client{t: t, of: two, id: 2}
+		for _, c := range []*client{there, here} {
+			for refused := 0; refused < 3; {
+				got := c.take(room, 1, 1, false).Units
+				passed += got
+				if got == 0 {
+					refused++
+				}
+			}
+		}
+		if bound := one.Overshoot()["shop"]; passed > limit+bound || bound == 0 {
+			t.Errorf("%d hits of %d passed, and the bound is %d", passed, limit, bound)
+		}
+		sea.cut(0)
+		<-time.After(15 * time.Second)
+		closed(t, one, two)
+	})
+}
+
+// Items and rooms that a region's own store takes never make a push that the parent refuses: it would be
+// sent for ever, and the parent would seem away.
+func TestHostileNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(3, 4))
+		parent := backend.New(memory.New(memory.Options{}))
+		one, _ := across(t, parent, Share)
+		hostile := &client{t: t, of: one, id: 66}
+		sizes := []uint64{0, 1, 7, 150, 1 << 40, wire.MaxHits}
+		size := func() uint64 { return sizes[random.IntN(len(sizes))] }
+		for range 400 {
+			kind := []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}[random.IntN(3)]
+			room := hourly(byte(random.IntN(4)), kind, size())
+			if room.Burst = 0; kind == window.TokenBucket {
+				room.Limit, room.Burst = max(1, room.Limit), max(1, size())
+			}
+			room.Cost = max(1, size())
+			item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
+			item.Limit = room.Limit
+			for i := range item.Hits {
+				item.Hits[i] = int64(size()) * int64(1-2*random.IntN(2))
+			}
+			most := max(1, size())
+			take := wire.Take{Least: max(1, min(most, size())), Most: most, Lease: random.IntN(2) == 0, Rooms: []wire.Room{room}}
+			p := wire.Push{Namespace: "shop", Sender: 66, Sequence: 1, Floor: 1, Items: []wire.Item{item}, Takes: []wire.Take{take}}
+			if store.Check(&p) != nil {
+				p.Takes = nil
+				if store.Check(&p) != nil {
+					continue
+				}
+			}
+			hostile.push(p.Items, p.Takes...)
+			if one.Away() {
+				t.Fatalf("the parent seems away after %+v", p)
+			}
+			<-time.After(400 * time.Millisecond)
+		}
+		closed(t, one)
+	})
+}
+
+// Counters that nobody asks for any more make no region grow while the parent is away.
+func TestFundsAreBounded(t *testing.T) {
+	s := New(Options{})
+	for i := range uint64(maxFunds + 1000) {
+		id := wire.ID{}
+		id[0], id[1], id[2] = byte(i), byte(i>>8), byte(i>>16)
+		f := s.fund(key{"shop", wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: 1000}})
+		s.hasten(f) // as for a parent that does not answer
+	}
+	if len(s.funds) > maxFunds || len(s.due) > len(s.funds) {
+		t.Errorf("%d funds, %d of them due, want %d at most", len(s.funds), len(s.due), maxFunds)
+	}
+}
+
+// A correction that was not kept does not end all that come after it.
+func TestKeepAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+		<-time.After(2 * time.Second)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if one.keep(ended, 5) == nil {
+			t.Fatal("kept in spite of an ended context")
+		}
+		if err := one.keep(t.Context(), 6); err != nil {
+			t.Error(err)
+		}
+		closed(t, one)
+	})
+}
