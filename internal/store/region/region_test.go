@@ -270,3 +270,66 @@ func TestParentForgets(t *testing.T) {
 		}
 	})
 }
+
+// Hits that are on their way back to the parent count once, for nobody.
+func TestGivenBackOnTheWay(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := memory.New(memory.Options{})
+				one, _ := across(t, backend.New(shared), Share)
+				room := hourly(1, kind, 1000)
+				c := &client{t: t, of: one, id: 1}
+				granted := c.take(room, 1, 500, true).Units
+				item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
+				read := func(hits int64) uint64 {
+					item.Hits[0] = hits
+					return c.push([]wire.Item{item}).Totals[0].Hits[0]
+				}
+				if got := read(-int64(granted)); granted == 0 || got != 0 {
+					t.Errorf("%d are left of %d that were given back", got, granted)
+				}
+				for range 1000 {
+					<-time.After(10 * time.Millisecond)
+					if got := read(0); got != 0 {
+						t.Fatalf("%d hits are counted, and none was used", got)
+					}
+				}
+				closed(t, one)
+				if got := counted(t, shared, room); got != 0 {
+					t.Errorf("the parent counts %d", got)
+				}
+			})
+		})
+	}
+}
+
+// late is a store that takes its time for pushes with takes.
+type late struct{ Own }
+
+func (l *late) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if len(p.Takes) > 0 {
+		<-time.After(5 * time.Second)
+	}
+	return l.Own.Push(ctx, p, nodes)
+}
+
+// A take that has found room has it still when the own store comes to it: the region does not give back
+// meanwhile what nobody else wants.
+func TestRoomIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := New(Options{Parent: &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}, Logger: slog.New(slog.DiscardHandler)})
+		if err := one.Start(t.Context(), &late{memory.New(memory.Options{Now: one.Now, Granter: one})}); err != nil {
+			t.Fatal(err)
+		}
+		c := &client{t: t, of: one, id: 1}
+		room := hourly(1, window.FixedWindow, 100) // of which a region holds nothing ahead
+		if c.take(room, 101, 101, false).Units != 0 {
+			t.Error("101 of 100 pass")
+		}
+		if c.take(room, 1, 1, false).Units != 1 {
+			t.Error("the first is refused")
+		}
+		closed(t, one)
+	})
+}
