@@ -190,36 +190,55 @@ func add(sums, more map[wire.ID]int64) {
 	}
 }
 
+// senders push to backends, so many to each, until stop is called, which returns the hits that they have counted.
+// They ask for hits of a limit, and if leases is true, for some of them as leases.
+func senders(to []*served, each int, limit uint64, leases bool) (answered *atomic.Int64, stop func() (counted map[wire.ID]int64, failed int64)) {
+	answered = new(atomic.Int64)
+	var group sync.WaitGroup
+	over := make(chan struct{})
+	var all []*pusher
+	for i, backend := range to {
+		for j := range each {
+			p := newPusher(backend, uint64(1000*i+j+1))
+			all = append(all, p)
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(p.id, 3))
+				client := &http.Client{Transport: &http.Transport{}}
+				defer client.CloseIdleConnections()
+				for {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					room := wire.Room{LimitCounter: longCounter(wire.ID{1, byte(random.IntN(8))}), Limit: limit, Cost: 1}
+					p.push(client, p.next(
+						[]wire.Item{hits(wire.ID{0, byte(random.IntN(8))}, 1+random.Int64N(9))},
+						[]wire.Take{{Least: 1, Most: 1 + random.Uint64N(5), Rooms: []wire.Room{room}, Lease: leases && random.IntN(2) == 0}}))
+					answered.Add(1)
+				}
+			})
+		}
+	}
+	return answered, func() (map[wire.ID]int64, int64) {
+		close(over)
+		group.Wait()
+		counted, failed := map[wire.ID]int64{}, int64(0)
+		for _, p := range all {
+			add(counted, p.counted)
+			failed += p.failed
+		}
+		return counted, failed
+	}
+}
+
 // Senders push, and ask for hits of limits that are nearly used up, while weir serve is killed again and
 // again. It has exactly what was pushed, and what was granted, and no more than the limits.
 func TestServeFileKilled(t *testing.T) {
-	const senders, kills, limit = 8, 3, 300
+	const kills, limit = 3, 300
 	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
 	defer backend.end()
-	var answered atomic.Int64
-	var group sync.WaitGroup
-	over := make(chan struct{})
-	all := make([]*pusher, senders)
-	for i := range all {
-		all[i] = newPusher(backend, uint64(i+1))
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 3))
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			for {
-				select {
-				case <-over:
-					return
-				default:
-				}
-				room := wire.Room{LimitCounter: longCounter(wire.ID{1, byte(random.IntN(8))}), Limit: limit, Cost: 1}
-				all[i].push(client, all[i].next(
-					[]wire.Item{hits(wire.ID{0, byte(random.IntN(8))}, 1+random.Int64N(9))},
-					[]wire.Take{{Least: 1, Most: 1 + random.Uint64N(5), Rooms: []wire.Room{room}}}))
-				answered.Add(1)
-			}
-		})
-	}
+	answered, stop := senders([]*served{backend}, 8, limit, false)
 	for range kills {
 		for n := answered.Load(); answered.Load() < n+200; {
 			runtime.Gosched()
@@ -227,13 +246,7 @@ func TestServeFileKilled(t *testing.T) {
 		backend.kill()
 		backend.start()
 	}
-	close(over)
-	group.Wait()
-	want, failed := map[wire.ID]int64{}, int64(0)
-	for _, p := range all {
-		add(want, p.counted)
-		failed += p.failed
-	}
+	want, failed := stop()
 	if got := backend.counted(); !maps.Equal(got, want) {
 		t.Errorf("the backend has %v\nwant %v", got, want)
 	}

@@ -3,59 +3,15 @@ package main
 import (
 	"bytes"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"weir/internal/wire"
 )
-
-// senders push to backends until stop is called, which returns the hits that they have counted.
-func senders(to []*served, each int, limit uint64) (answered *atomic.Int64, stop func() (counted map[wire.ID]int64, failed int64)) {
-	answered = new(atomic.Int64)
-	var group sync.WaitGroup
-	over := make(chan struct{})
-	var all []*pusher
-	for i, backend := range to {
-		for j := range each {
-			p := newPusher(backend, uint64(1000*i+j+1))
-			all = append(all, p)
-			group.Go(func() {
-				random := rand.New(rand.NewPCG(p.id, 3))
-				client := &http.Client{Transport: &http.Transport{}}
-				defer client.CloseIdleConnections()
-				for {
-					select {
-					case <-over:
-						return
-					default:
-					}
-					room := wire.Room{LimitCounter: longCounter(wire.ID{1, byte(random.IntN(8))}), Limit: limit, Cost: 1}
-					p.push(client, p.next(
-						[]wire.Item{hits(wire.ID{0, byte(random.IntN(8))}, 1+random.Int64N(9))},
-						[]wire.Take{{Least: 1, Most: 1 + random.Uint64N(5), Rooms: []wire.Room{room}, Lease: random.IntN(2) == 0}}))
-					answered.Add(1)
-				}
-			})
-		}
-	}
-	return answered, func() (map[wire.ID]int64, int64) {
-		close(over)
-		group.Wait()
-		counted, failed := map[wire.ID]int64{}, int64(0)
-		for _, p := range all {
-			add(counted, p.counted)
-			failed += p.failed
-		}
-		return counted, failed
-	}
-}
 
 // Two regions share limits, while a region and the parent are killed again and again. The parent has in
 // the end exactly what was pushed, and what was granted, in both; and no more than the limits.
@@ -67,7 +23,7 @@ func TestRegionsKilled(t *testing.T) {
 	asks := []string{"--parent", parent.url(""), "--on-parent-failure", "deny"}
 	one := serveStore(t, "file:"+filepath.Join(dir, "one.db"), asks...)
 	two := serveStore(t, "memory", asks...)
-	answered, stop := senders([]*served{one, two}, 4, limit)
+	answered, stop := senders([]*served{one, two}, 4, limit, true)
 	for _, killed := range []*served{one, parent, one, parent} {
 		for n := answered.Load(); answered.Load() < n+400; {
 			runtime.Gosched()
