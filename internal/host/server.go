@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -130,6 +131,13 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		x.reply(w, r, err)
+		if x.ahead != nil && !x.ahead.ended.Load() {
+			// The server would wait for the rest of the body, which may never come, if it came to it before the
+			// read ahead does.
+			if err := http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)); err != nil {
+				x.proxy.config.Logger.Debug("end of a body", slog.Any("error", err))
+			}
+		}
 		return
 	}
 	if body != nil {
@@ -382,7 +390,8 @@ type ahead struct {
 	source io.ReadCloser
 	chunks chan chunk
 	done   chan struct{}
-	rest   chunk // of what Read has begun
+	rest   chunk       // of what Read has begun
+	ended  atomic.Bool // there is no more to read
 }
 
 func readAhead(source io.ReadCloser) *ahead {
@@ -393,6 +402,9 @@ func readAhead(source io.ReadCloser) *ahead {
 			var n int
 			n, c.err = source.Read(c.data)
 			c.data = c.data[:n]
+			if c.err != nil {
+				a.ended.Store(true)
+			}
 			select {
 			case a.chunks <- c:
 			case <-a.done:
