@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -131,13 +130,6 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		x.reply(w, r, err)
-		if x.ahead != nil && !x.ahead.ended.Load() {
-			// The server would wait for the rest of the body, which may never come, if it came to it before the
-			// read ahead does.
-			if err := http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)); err != nil {
-				x.proxy.config.Logger.Debug("end of a body", slog.Any("error", err))
-			}
-		}
 		return
 	}
 	if body != nil {
@@ -390,8 +382,7 @@ type ahead struct {
 	source io.ReadCloser
 	chunks chan chunk
 	done   chan struct{}
-	rest   chunk       // of what Read has begun
-	ended  atomic.Bool // there is no more to read
+	rest   chunk // of what Read has begun
 }
 
 func readAhead(source io.ReadCloser) *ahead {
@@ -402,9 +393,6 @@ func readAhead(source io.ReadCloser) *ahead {
 			var n int
 			n, c.err = source.Read(c.data)
 			c.data = c.data[:n]
-			if c.err != nil {
-				a.ended.Store(true)
-			}
 			select {
 			case a.chunks <- c:
 			case <-a.done:
