@@ -10,8 +10,9 @@ const limited = `{
   "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
-     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}, {"limit": 1000, "window": "1d", "algorithm": "fixed_window"}]},
-    {"name": "all", "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window"}]},
+     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"},
+       {"limit": 1000, "window": "1d", "algorithm": "fixed_window", "start": "first_hit"}]},
+    {"name": "all", "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
     {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h"}]}
   ]
 }`

@@ -64,12 +64,12 @@ func command(t *testing.T, lines int, pattern string, args ...string) []string {
 }
 
 // configuration has a rule of 10 an hour for each user, and a rule of two selectors, which shows
-// the keys as they are.
+// the keys as they are. Windows of the nodes' own clock begin with the first hit, so that none ends during a test.
 const configuration = `{
   "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
-     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]},
+     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
     {"name": "all", "mode": "shadow", "limits": [{"limit": 100, "window": "1m"}]}
   ]
 }`
@@ -122,7 +122,7 @@ func TestLive(t *testing.T) {
 		t.Helper()
 		p.until(says("live-told", text))
 	}
-	told("All nodes count together, by one fixed_window of 10 in 1 hour for each key.")
+	told("All nodes count together, by one first_hit_window of 10 in 1 hour for each key.")
 	p.until(`document.getElementById("idle").checkVisibility()`)
 
 	// 20 requests of one user, of which both nodes together let 10 pass. The shadow rule counts what is
@@ -135,7 +135,7 @@ func TestLive(t *testing.T) {
 	// A larger limit is in force without anything else.
 	p.run(`document.getElementById("new-limit").value = 25`)
 	p.click("#set-limit")
-	told("fixed_window of 25")
+	told("first_hit_window of 25")
 	p.slide("load-rate", 100)
 	p.until(curve("per-user: in 1 hour", "25 of 25"))
 	p.slide("load-rate", 0)
@@ -175,11 +175,12 @@ func TestLive(t *testing.T) {
 const leasing = `{
   "namespace": "shop", "backend": {"cluster": "weir"},
   "rules": [
-    {"name": "leased", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}]},
-    {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window"}]},
-    {"name": "both", "limits": [{"limit": 300, "window": "1h", "algorithm": "fixed_window"}, {"limit": 400, "window": "1d", "algorithm": "fixed_window"}]},
-    {"name": "own", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "1h", "algorithm": "fixed_window"}], "mode": "shadow",
-     "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 900, "window": "1h", "algorithm": "fixed_window"}]}]}}
+    {"name": "leased", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
+    {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
+    {"name": "both", "limits": [{"limit": 300, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"},
+       {"limit": 400, "window": "1d", "algorithm": "fixed_window", "start": "first_hit"}]},
+    {"name": "own", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}], "mode": "shadow",
+     "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 900, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}]}}
   ]
 }`
 
@@ -258,7 +259,7 @@ func TestLiveTellsFailures(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	p := visit(t, nodesOf(t, `{"rules": [{"name": "all", "limits": [{"limit": 30, "window": "1h", "algorithm": "fixed_window"}]}]}`, "--upstream", gone.URL), liveLook)
+	p := visit(t, nodesOf(t, `{"rules": [{"name": "all", "limits": [{"limit": 30, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}]}`, "--upstream", gone.URL), liveLook)
 	p.until(`document.querySelectorAll("#nodes .rule").length === 2`)
 	p.click("[data-burst='200']")
 	p.until(says("sent", "0 passed, 140 refused, 60 failed"))

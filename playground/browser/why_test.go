@@ -15,9 +15,9 @@ const refusing = `{
   "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
-     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]},
+     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
     {"name": "login", "key": ["client_ip"], "block": "10m", "match": {"path": {"exact": "/login"}},
-     "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]},
+     "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window", "start": "first_hit"}]},
     {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h"}]}
   ]
 }`
@@ -44,8 +44,8 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.until(hot)
 	p.run(hot + `.focus()`)
 	p.do(chromedp.KeyEvent(kb.Enter))
-	told("per-user, key user-1: the limit of 10 in 1 hour (fixed window) is used up, so a request is refused.")
-	row(`^10 in 1 hour \(fixed window\)\|10\|0\|in \d+ (min|s)( \d+ s)?\|\d+ (min|s)( \d+ s)?$`)
+	told("per-user, key user-1: the limit of 10 in 1 hour (first hit window) is used up, so a request is refused.")
+	row(`^10 in 1 hour \(first hit window\)\|10\|0\|in \d+ (min|s)( \d+ s)?\|\d+ (min|s)( \d+ s)?$`)
 	fact("No override holds: the limits are the rule’s.")
 	if !value[bool](p, `document.activeElement.id === "why-title" && document.querySelector("#why-key input").value === "user-1"`) {
 		t.Error("the answer does not have the focus, or the form lacks the key")
@@ -55,10 +55,10 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.run(`document.getElementById("new-limit").value = 25`)
 	p.click("#set-limit")
 	told("per-user, key user-1: all limits have room, so a request passes.")
-	row(`^25 in 1 hour \(fixed window\)\|10\|15\|now\|`)
+	row(`^25 in 1 hour \(first hit window\)\|10\|15\|now\|`)
 	fact("An override holds: 25 in 1 hour, until somebody unsets it.")
 	p.click("#unset-limit")
-	told("per-user, key user-1: the limit of 10 in 1 hour (fixed window) is used up, so a request is refused.")
+	told("per-user, key user-1: the limit of 10 in 1 hour (first hit window) is used up, so a request is refused.")
 	p.click("#away")
 	fact("These are the backend’s numbers. Nodes that do not reach it decide alone, by what they know.")
 	p.click("#away")
@@ -68,7 +68,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.run(fmt.Sprintf(`document.querySelector("#why-key input").value = %q`, name))
 	p.click("#why form button")
 	told("per-user, key " + name + ": all limits have room, so a request passes.")
-	row(`^10 in 1 hour \(fixed window\)\|0\|10\|now\|–$`)
+	row(`^10 in 1 hour \(first hit window\)\|0\|10\|now\|–$`)
 	if n := value[int](p, `document.images.length`); n != 0 {
 		t.Errorf("%d pictures are in the page", n)
 	}
