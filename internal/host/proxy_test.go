@@ -373,7 +373,14 @@ func TestProxyStreams(t *testing.T) {
 // A proxy that stops headers only reads the body meanwhile: the plugin may let it go on, or answer
 // a client that has not sent all of it, and perhaps never will.
 func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
-	for command, want := range map[string]result{"reply 503 busy": {status: 503, body: "busy"}, "continue 0": {status: 202, body: "wait for the rest"}} {
+	for _, test := range []struct {
+		command, header, part, rest string
+		want                        result
+	}{
+		{"reply 503 busy", "Transfer-Encoding: chunked", "9\nwait for \n", "", result{status: 503, body: "busy"}},
+		{"reply 503 busy", "Content-Length: 17", "wait for ", "", result{status: 503, body: "busy"}},
+		{"continue 0", "Transfer-Encoding: chunked", "9\nwait for \n", "8\nthe rest\n0\n\n", result{status: 202, body: "wait for the rest"}},
+	} {
 		var conn net.Conn
 		t.Cleanup(func() { // when the proxy is closed
 			if err := conn.Close(); err != nil {
@@ -391,7 +398,7 @@ func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		write("POST / HTTP/1.1\nHost: a\nX-Do: pause;wait %s\nTransfer-Encoding: chunked\n\n9\nwait for \n", command)
+		write("POST / HTTP/1.1\nHost: a\nX-Do: pause;wait %s\n%s\n\n%s", test.command, test.header, test.part)
 		until(func() (seen bool) {
 			p.Do(0, func(vm *VM, _ *Root) { seen = vm.Callbacks()["proxy_on_request_body"] > 0 })
 			return seen
@@ -399,16 +406,14 @@ func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
 		if err := p.Tick(); err != nil {
 			t.Fatal(err)
 		}
-		if want.status == 202 {
-			write("8\nthe rest\n0\n\n")
-		}
+		write("%s", test.rest)
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(answer.Body)
-		if err != nil || answer.StatusCode != want.status || string(body) != want.body {
-			t.Errorf("%s: got status %d, body %q, %v", command, answer.StatusCode, body, err)
+		if err != nil || answer.StatusCode != test.want.status || string(body) != test.want.body || answer.Close != (test.rest == "") {
+			t.Errorf("%s, %s: got status %d, body %q, close %v, %v", test.command, test.header, answer.StatusCode, body, answer.Close, err)
 		}
 	}
 }

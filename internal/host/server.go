@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -126,10 +127,17 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	forwarded := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	body, err := x.request(r)
 	if x.ahead != nil {
-		defer close(x.ahead.done) // the server ends a read that waits
+		defer x.ahead.stop() // the server ends a read that waits
 	}
 	if err != nil {
+		cut := x.ahead != nil && r.ProtoMajor == 1 && !x.ahead.ended.Load()
+		if cut {
+			w.Header().Set("Connection", "close") // as Envoy's
+		}
 		x.reply(w, r, err)
+		if cut {
+			x.ahead.cut(http.NewResponseController(w))
+		}
 		return
 	}
 	if body != nil {
@@ -379,20 +387,26 @@ type chunk struct {
 
 // ahead reads a body while something else may happen, a chunk ahead of whoever takes them.
 type ahead struct {
-	source io.ReadCloser
-	chunks chan chunk
-	done   chan struct{}
-	rest   chunk // of what Read has begun
+	source  io.ReadCloser
+	chunks  chan chunk
+	done    chan struct{}
+	stop    func() // closes done
+	stopped chan struct{}
+	ended   atomic.Bool // there is no more to read
+	rest    chunk       // of what Read has begun
 }
 
 func readAhead(source io.ReadCloser) *ahead {
-	a := &ahead{source: source, chunks: make(chan chunk), done: make(chan struct{})}
+	a := &ahead{source: source, chunks: make(chan chunk), done: make(chan struct{}), stopped: make(chan struct{})}
+	a.stop = sync.OnceFunc(func() { close(a.done) })
 	go func() {
+		defer close(a.stopped)
 		for {
 			c := chunk{data: make([]byte, 32<<10)}
 			var n int
 			n, c.err = source.Read(c.data)
 			c.data = c.data[:n]
+			a.ended.Store(c.err != nil)
 			select {
 			case a.chunks <- c:
 			case <-a.done:
@@ -404,6 +418,19 @@ func readAhead(source io.ReadCloser) *ahead {
 		}
 	}()
 	return a
+}
+
+// lastRead is how long a client that is answered already may go on to send: it would not see the answer
+// if the connection ended with bytes that nobody has read.
+const lastRead = 500 * time.Millisecond
+
+// cut has a body end soon after the answer, on a connection that ends with it. Else the server would wait for a
+// client that may never send the rest, and so would the proxy's end.
+func (a *ahead) cut(w *http.ResponseController) {
+	a.stop()
+	if w.Flush() == nil && w.SetReadDeadline(time.Now().Add(lastRead)) == nil {
+		<-a.stopped // the server would lift the deadline from a read that goes on
+	}
 }
 
 // Read implements io.Reader.

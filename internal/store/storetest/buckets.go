@@ -183,8 +183,9 @@ func testBucketsAhead(t *testing.T, b *bench) {
 		{"10 minutes and a bucket", minute, 15e9, 10*time.Minute + 15*time.Second, false},
 		{"two wide windows", day, day * 1e6 / 8, 48 * time.Hour, true},
 		{"two wide windows and a bucket", day, day * 1e6 / 8, 51 * time.Hour, false},
-		{"64 narrow windows", 1, 1e6 / 64, 64 * time.Millisecond, true},
-		{"64 narrow windows and a bucket", 1, 1e6 / 64, 64*time.Millisecond + 15625, false},
+		// Not so narrow that Redis, whose own time goes on, lets them expire before they are read.
+		{"64 narrow windows", 5000, 5e9 / 64, 320 * time.Second, true},
+		{"64 narrow windows and a bucket", 5000, 5e9 / 64, 320*time.Second + 5*time.Second/64, false},
 		{"a log, 10 minutes", minute, 1, 10 * time.Minute, true},
 		{"a log, more", minute, 1, 10*time.Minute + 1, false},
 		{"a century", minute, 1, 100 * 366 * 24 * time.Hour, false},
