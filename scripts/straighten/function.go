@@ -22,9 +22,16 @@ const (
 	opCallIndirect = 0x11
 	opLocalGet     = 0x20
 	opLocalSet     = 0x21
+	opLocalTee     = 0x22
+	opI32Load      = 0x28
+	opI32Store     = 0x36
 	opI32Const     = 0x41
 	opI64Const     = 0x42
 	opI32Eqz       = 0x45
+	opI32LtU       = 0x49
+	opI32Add       = 0x6a
+
+	typeI32 = 0x7f
 
 	// dropped stands for an instruction that is no more.
 	dropped = 0xff

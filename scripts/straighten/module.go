@@ -8,9 +8,14 @@ import (
 
 // Sections of a module, as the specification of WebAssembly numbers them.
 const (
-	customSection = 0
-	importSection = 2
-	codeSection   = 10
+	customSection   = 0
+	typeSection     = 1
+	importSection   = 2
+	functionSection = 3
+	startSection    = 8
+	elementSection  = 9
+	codeSection     = 10
+	dataSection     = 11
 )
 
 const (
@@ -27,7 +32,7 @@ const (
 
 var errMalformed = errors.New("malformed module")
 
-// straighten makes a module's jumps direct. A module without names is refused, as it takes them to
+// straighten makes a module's jumps direct, and packs its data. A module without names is refused, as it takes them to
 // know which functions recover from panics.
 func straighten(module []byte, names bool) ([]byte, error) {
 	if len(module) < len(magic) || string(module[:len(magic)]) != magic {
@@ -41,25 +46,56 @@ func straighten(module []byte, names bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	t, err := findTable(module)
+	if err != nil {
+		return nil, err
+	}
 	out := []byte(magic)
-	err = eachSection(module, func(id byte, body []byte) error {
-		switch id {
-		case customSection:
+	var functions, types uint32
+	started := !t.worthwhile()
+	err = eachSection(module, func(id byte, body []byte) (err error) {
+		if !started && id > startSection {
+			started = true
+			out = appendSection(out, startSection, binary.AppendUvarint(nil, uint64(imported+functions)))
+		}
+		switch {
+		case id == customSection:
 			if name := customName(body); !names && name == nameSection || name == hintSection {
 				return nil
 			}
-		case codeSection:
-			code, hints, err := straightenCode(body, imported, recovers)
-			if err != nil {
+		case id == typeSection && t.worthwhile():
+			types, body = added(body, "\x60\x00\x00") // of a function without parameters and results
+		case id == functionSection && t.worthwhile():
+			functions, body = added(body, string(binary.AppendUvarint(nil, uint64(types))))
+		case id == startSection && t.worthwhile():
+			return errors.New("the module has a function already that runs as it starts")
+		case id == codeSection:
+			var hints []byte
+			if body, hints, err = straightenCode(body, imported, recovers); err != nil {
 				return err
 			}
+			if t.worthwhile() {
+				code := t.unpack()
+				_, body = added(body, string(append(binary.AppendUvarint(nil, uint64(len(code))), code...)))
+			}
 			out = appendSection(out, customSection, hints)
-			body = code
+		case id == dataSection:
+			if body, err = pack(body, t); err != nil {
+				return err
+			}
 		}
 		out = appendSection(out, id, body)
 		return nil
 	})
 	return out, err
+}
+
+// added is a section with one more entry, and that entry's number.
+func added(section []byte, entry string) (number uint32, more []byte) {
+	r := reader{b: section}
+	number = r.u32()
+	more = binary.AppendUvarint(nil, uint64(number)+1)
+	return number, append(append(more, section[r.at:]...), entry...)
 }
 
 func appendSection(dst []byte, id byte, body []byte) []byte {
@@ -243,6 +279,13 @@ func (r *reader) signed() (v int64) {
 	}
 	r.bad = true
 	return 0
+}
+
+func appendSigned(dst []byte, v int64) []byte {
+	for ; v < -0x40 || v >= 0x40; v >>= 7 {
+		dst = append(dst, byte(v)|0x80)
+	}
+	return append(dst, byte(v)&0x7f)
 }
 
 func (r *reader) limits() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,6 +91,75 @@ func TestJumps(t *testing.T) {
 	}
 }
 
+// Memory begins with the same bytes, of far fewer segments.
+func TestData(t *testing.T) {
+	before := build(t, "-ldflags=-w")
+	after, err := straighten(before, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after) > len(before)*9/10 {
+		t.Errorf("got %d bytes of %d", len(after), len(before))
+	}
+	if !bytes.Equal(memory(t, after), memory(t, before)) {
+		t.Error("memory begins with other bytes")
+	}
+	if got, was := len(segments(t, after)), len(segments(t, before)); got > was/8 {
+		t.Errorf("got %d segments of %d", got, was)
+	}
+}
+
+// memory returns the memory of a new instance.
+func memory(t *testing.T, module []byte) []byte {
+	t.Helper()
+	ctx := t.Context()
+	runtime := wazero.NewRuntime(ctx)
+	defer runtime.Close(ctx)
+	wasi_snapshot_preview1.MustInstantiate(ctx, runtime)
+	instance, err := runtime.InstantiateWithConfig(ctx, module, wazero.NewModuleConfig().WithStartFunctions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := instance.Memory().Read(0, instance.Memory().Size())
+	return bytes.Clone(all)
+}
+
+func segments(t *testing.T, module []byte) (found []dataSegment) {
+	t.Helper()
+	if err := eachSection(module, func(id byte, body []byte) (err error) {
+		if id == dataSection {
+			found, err = dataSegments(body)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Segments keep their bytes wherever they lie, and those that Go's linker does not make are refused.
+func TestPack(t *testing.T) {
+	gap := strings.Repeat("\x00", widestGap)
+	for _, test := range []struct{ name, section, want string }{
+		{"none", "\x00", "\x00"},
+		{"zeros only", "\x01\x00\x41\x01\x0b\x02\x00\x00", "\x00"},
+		{"apart by the widest gap, in any order", "\x02\x00\x41\x12\x0b\x01b\x00\x41\x01\x0b\x01a", "\x01\x00\x41\x01\x0b\x12a" + gap + "b"},
+		{"further apart", "\x02\x00\x41\x01\x0b\x01a\x00\x41\x13\x0b\x01b", "\x02\x00\x41\x01\x0b\x01a\x00\x41\x13\x0b\x01b"},
+		{"at offsets of two bytes", "\x02\x00\x41\xc0\x00\x0b\x01a\x00\x41\xc1\x00\x0b\x01b", "\x01\x00\x41\xc0\x00\x0b\x02ab"},
+		{"with zeros before and behind", "\x01\x00\x41\x01\x0b\x03\x00a\x00", "\x01\x00\x41\x02\x0b\x01a"},
+		{"one over the other", "\x02\x00\x41\x01\x0b\x02aa\x00\x41\x02\x0b\x01b", "segments of data overlap"},
+		{"passive", "\x01\x01\x02ab", "has no constant offset"},
+		{"at a global's offset", "\x01\x00\x23\x00\x0b\x01a", "has no constant offset"},
+		{"cut off", "\x01\x00\x41\x01\x0b\x02a", "malformed module: section of data"},
+		{"too long", "\x00\x00", "malformed module: section of data"},
+	} {
+		got, err := pack([]byte(test.section), table{})
+		if err != nil && !strings.Contains(err.Error(), test.want) || err == nil && string(got) != test.want {
+			t.Errorf("%s: got %q, %v, want %q", test.name, got, err, test.want)
+		}
+	}
+}
+
 func eachFunction(t *testing.T, module []byte, visit func(*function)) {
 	t.Helper()
 	err := eachSection(module, func(id byte, body []byte) error {
@@ -121,6 +191,7 @@ func TestRefused(t *testing.T) {
 		{"empty", nil, "want a module of WebAssembly 1.0"},
 		{"text", []byte("(module)"), "want a module of WebAssembly 1.0"},
 		{"cut off", module[:len(module)/2], "malformed module: section 10"},
+		{"with a function to start with", slices.Concat(module, []byte{startSection, 1, 0}), "runs as it starts"},
 		{"without names", build(t, "-ldflags=-s"), "build the module without -ldflags=-s"},
 	} {
 		if _, err := straighten(test.module, false); err == nil || !strings.Contains(err.Error(), test.want) {
