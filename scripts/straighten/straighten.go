@@ -9,9 +9,6 @@
 // call may return to. It tells the engine which branches are seldom taken, so that cold code stands
 // apart from the rest. Functions compute the same as before.
 //
-// Segments of data that lie close to each other become one: Go's linker makes 40,000 of which most have a byte or
-// two.
-//
 // It also packs the module's data, of which one table takes most segments: see [findTable].
 //
 // Names are dropped from the module unless -names is set.
