@@ -47,7 +47,7 @@ func runTests(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	// Scenarios wait for ticks, leases and time-outs more than they work.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		return 1, err
 	}
 	code = m.Run()
