@@ -407,3 +407,42 @@ func TestPlacesThroughFaults(t *testing.T) {
 		}
 	}
 }
+
+// A request that passes though the backend can't be asked holds nothing, and the metrics tell of nothing that
+// it holds. Nor do they of a place that was taken for lost, though its request goes on.
+func TestNothingIsHeld(t *testing.T) {
+	w := newWorld(t, 1, 1, `{"backend": {"cluster": "weir"}, "on_backend_failure": "allow", "sync_rate": 0,
+		"rules": [{"name": "r", "limits": [{"limit": 2, "algorithm": "in_flight"}]}]}`)
+	v := w.vms[0]
+	w.away = true
+	for range 5 {
+		s := v.open()
+		for rounds := 0; s == nil && v.reply == nil && rounds < 100; rounds++ {
+			if w.advance(100 * time.Millisecond); v.resumed {
+				s = v.last
+			}
+		}
+		if s == nil {
+			t.Fatal("a request does not pass, though the backend is away")
+		}
+		v.respond(s, true)
+		v.reset(s)
+	}
+	w.advance(2 * time.Second)
+	w.advance(2 * time.Second)
+	if got := v.count("held_places"); got != 0 {
+		t.Errorf("%d places are held by nobody", got)
+	}
+
+	p := newProxy(t)
+	v = p.start(flightRule)
+	s := v.open("x-key", "ann")
+	for range 400 {
+		p.now += second
+		v.tick()
+	}
+	if got := [3]uint64{v.count("lost_places_total"), v.count("held_places"), v.count("longest_held_seconds")}; got != [3]uint64{1, 0, 0} {
+		t.Errorf("lost, held, and for how long: %d, want 1, 0 and 0", got)
+	}
+	v.reset(s)
+}
