@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/wire"
 )
 
 const flightRule = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 2, "algorithm": "in_flight", "hold": "5m"}]}]}`
@@ -445,4 +447,48 @@ func TestNothingIsHeld(t *testing.T) {
 		t.Errorf("lost, held, and for how long: %d, want 1, 0 and 0", got)
 	}
 	v.reset(s)
+}
+
+// Requests that began while an override had nodes lease places give them back after it is gone, beside one
+// that began before: the places are free for others at once, and not when they would be taken for lost.
+func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
+	w := newWorld(t, 2, 1, synced("0.5", `{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}`))
+	v, version := w.vms[0], uint64(0)
+	set := func(list ...wire.Override) {
+		t.Helper()
+		var err error
+		if version, err = w.store.SetOverrides(t.Context(), "default", version, wire.List(list)); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			w.advance(100 * time.Millisecond)
+		}
+	}
+	open := func() *stream {
+		t.Helper()
+		for s := v.pause(); s != nil && v.ended[s.id] == 0; {
+			w.advance(time.Millisecond)
+		}
+		if v.reply != nil {
+			t.Fatal("refused")
+		}
+		return v.last
+	}
+	before := open()
+	set(wire.Override{Rule: "all", Limits: []wire.OverrideLimit{{Max: 300, WidthMillis: 32_000}}})
+	var during []*stream
+	for range 10 {
+		during = append(during, open())
+	}
+	set()
+	for _, s := range append(during, before) {
+		v.respond(s, true)
+		v.reset(s)
+	}
+	for range 20 {
+		w.advance(250 * time.Millisecond)
+	}
+	if sum := w.sum(); sum != 0 {
+		t.Errorf("%d places are held by nobody", sum)
+	}
 }
