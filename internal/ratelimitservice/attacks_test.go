@@ -304,3 +304,26 @@ func TestHitsThatAreTooMany(t *testing.T) {
 		}
 	}
 }
+
+// Descriptors of the same counter are decided one after the other, however many others stand between them.
+func TestSameDescriptorsFarApart(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 10}}]", ServiceOptions{})
+	all := []string{"k=same"}
+	for i := range maxDescriptors - 2 {
+		all = append(all, fmt.Sprint("k=", i))
+	}
+	answer, err := s.ShouldRateLimit(t.Context(), request("d", append(all, "k=same")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, status := range answer.GetStatuses() {
+		want := uint32(9)
+		if i == maxDescriptors-1 {
+			want = 8
+		}
+		if status.GetCode() != pb.RateLimitResponse_OK || status.GetLimitRemaining() != want {
+			t.Errorf("descriptor %d: %v, want %d left", i, status, want)
+		}
+	}
+}
