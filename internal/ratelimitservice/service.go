@@ -101,9 +101,9 @@ func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *
 					path[j] = compose(e.GetKey(), e.GetValue())
 				}
 			}
-			series = s.options.Stats.of(nil, r.GetDomain(), path...)
+			series = s.options.Stats.asked(s.options.Stats.other, r.GetDomain(), path)
 		case a.limit.detailed || a.limit.named:
-			series = s.options.Stats.of(series, r.GetDomain(), d.labels(a.limit, entries)...)
+			series = s.options.Stats.asked(series, r.GetDomain(), d.labels(a.limit, entries))
 		}
 		series.count(a, answer.GetStatuses()[i].GetCode())
 	}

@@ -22,6 +22,9 @@ import (
 const (
 	// maxSeries bounds the descriptors that are told apart, as detailed_metric has clients name them.
 	maxSeries = 10_000
+	// maxPath bounds the keys and values of a descriptor that a client names, in bytes: a value may be of
+	// megabytes.
+	maxPath = 1 << 10
 	// nearLimit is the share of a limit beyond which hits are near it, as the rate limit service has it by
 	// default.
 	nearLimit = 0.8
@@ -99,6 +102,18 @@ func (s *Stats) of(otherwise *series, domain string, path ...string) *series {
 	made := &series{labels: of, name: statsdName(strings.Join(append([]string{domain}, path...), "."))}
 	s.series[of] = made
 	return made
+}
+
+// asked is [Stats.of] of a descriptor that a client names. If that is too long, it counts as otherwise.
+func (s *Stats) asked(otherwise *series, domain string, path []string) *series {
+	length := 0
+	for _, part := range path {
+		length += len(part)
+	}
+	if length > maxPath {
+		return otherwise
+	}
+	return s.of(otherwise, domain, path...)
 }
 
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)

@@ -158,3 +158,30 @@ func TestSeriesOfOneName(t *testing.T) {
 		}
 	}
 }
+
+// Descriptors that are long, which clients may make, are not kept for metrics: they count as those of the
+// configuration, or as other.
+func TestLongSeries(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{Stats: stats})
+	before := len(stats.all())
+	long := strings.Repeat("x", maxPath)
+	for i := range 5 {
+		r := request("d", fmt.Sprint("k=", long, i), fmt.Sprint("other=", long, i))
+		r.Descriptors[1].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: 2}
+		told(t, s, r)
+	}
+	if after := len(stats.all()); after != before {
+		t.Errorf("long descriptors have made %d series", after-before)
+	}
+	var out strings.Builder
+	if err := stats.flush(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"rate_limit.d.k.total_hits:5|c", "rate_limit.other.total_hits:5|c"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("want %s in %.500s", want, out.String())
+		}
+	}
+}
