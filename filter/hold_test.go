@@ -449,8 +449,8 @@ func TestNothingIsHeld(t *testing.T) {
 	v.reset(s)
 }
 
-// Requests that began while an override had nodes lease places give them back after it is gone, beside one
-// that began before: the places are free for others at once, and not when they would be taken for lost.
+// While an override is there, nodes lease places. Requests of that time end after it is gone, and so does a
+// request that began before. Their places are free soon, and not only when they would be taken for lost.
 func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 	w := newWorld(t, 2, 1, synced("0.5", `{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}`))
 	v, version := w.vms[0], uint64(0)
