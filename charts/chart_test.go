@@ -189,6 +189,7 @@ func TestRendered(t *testing.T) {
 		"istio.module.sha256=abc":                             "/istio/module/sha256",
 		"istio.enabled=true,istio.resource=EnvoyFilter":       "want istio.module.uri",
 		"istio.enabled=true,istio.selector=ingress":           "/istio/selector",
+		"istio.module.uri=http://files.example/weir.wasm":     "/istio/module/uri",
 		"monitoring.rules.labels=release":                     "/monitoring/rules/labels",
 		"backend.podDisruptionBudget.maxUnavailable=true":     "/backend/podDisruptionBudget/maxUnavailable",
 		"backend.autoscaling.enabled=yes":                     "/backend/autoscaling/enabled",
@@ -209,6 +210,13 @@ func TestRendered(t *testing.T) {
 				t.Errorf("%s in %s: %v\n%s", odd.release, odd.namespace, err, rendered)
 			}
 			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
+		}
+	}
+	// The proxy fetches the module at the port that its URL says.
+	for uri, port := range map[string]string{"https://files.example/weir.wasm": "443", "https://files.example:8443/weir.wasm": "8443"} {
+		rendered, err := run("template", "weir", "weir", "--set", "istio.enabled=true,istio.resource=EnvoyFilter,istio.module.uri="+uri+",istio.module.sha256="+strings.Repeat("0", 64))
+		if err != nil || !strings.Contains(rendered, `{address: "files.example", port_value: `+port+`}`) {
+			t.Errorf("%s: %v\n%s", uri, err, rendered)
 		}
 	}
 	// An image by its digest.

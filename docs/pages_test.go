@@ -53,6 +53,16 @@ func anchors(text string) (slugs []string) {
 	return slugs
 }
 
+// TestNoConflicts wants no page with what git leaves where it could not merge two versions.
+func TestNoConflicts(t *testing.T) {
+	markers := regexp.MustCompile(`(?m)^(?:<{7} .*|={7}|>{7} .*)$`)
+	for _, page := range pages(t) {
+		if found := markers.FindString(read(t, page)); found != "" {
+			t.Errorf("%s: %s", page, found)
+		}
+	}
+}
+
 // TestLinks wants what every relative link leads to, and its anchor, to be there.
 func TestLinks(t *testing.T) {
 	checked := 0

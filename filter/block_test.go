@@ -168,3 +168,40 @@ func TestCostsDoNotBlock(t *testing.T) {
 		w.advance(100 * time.Millisecond)
 	}
 }
+
+// A request that asks the backend for hits of several rules is refused if any of them has none. Where none
+// of them lacks room any more when the answer comes, nobody knows which it was, and none blocks its key.
+func TestRefusalsOfOthersDoNotBlock(t *testing.T) {
+	const short = `{"name": "short", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}`
+	blocks := func(limit string) string {
+		return `{"name": "r", "key": [{"header": "x-key"}], "block": "10m", "limits": [{"limit": ` + limit + `, "window": "1s", "algorithm": "fixed_window"}]}`
+	}
+	for _, test := range []struct {
+		name, rules string
+		blocked     bool
+	}{
+		{"another rule's", short + ", " + blocks("100"), false},
+		{"its own", blocks("1"), true},
+	} {
+		w := newWorld(t, 2, 1, synced("0", test.rules))
+		v := w.vms[0]
+		w.pass(900 * time.Millisecond)
+		if !w.vms[1].send("x-key", "ann") {
+			t.Fatalf("%s: refused within the limit", test.name)
+		}
+		if v.open("x-key", "ann") != nil || v.reply != nil {
+			t.Fatalf("%s: want a request that waits", test.name)
+		}
+		callouts := v.callouts
+		v.callouts = nil
+		answer := w.apply(callouts[0].body)
+		w.pass(150 * time.Millisecond) // a window has ended when it is there
+		if v.answer(callouts[0], 200, answer); v.reply == nil {
+			t.Fatalf("%s: want a refusal", test.name)
+		}
+		w.advance(time.Second)
+		if passed := v.send("x-key", "ann"); passed == test.blocked {
+			t.Errorf("%s: passed is %v after the window", test.name, passed)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/wire"
 )
 
 const flightRule = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 2, "algorithm": "in_flight", "hold": "5m"}]}]}`
@@ -405,5 +407,88 @@ func TestPlacesThroughFaults(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A request that passes though the backend can't be asked holds nothing, and the metrics tell of nothing that
+// it holds. Nor do they of a place that was taken for lost, though its request goes on.
+func TestNothingIsHeld(t *testing.T) {
+	w := newWorld(t, 1, 1, `{"backend": {"cluster": "weir"}, "on_backend_failure": "allow", "sync_rate": 0,
+		"rules": [{"name": "r", "limits": [{"limit": 2, "algorithm": "in_flight"}]}]}`)
+	v := w.vms[0]
+	w.away = true
+	for range 5 {
+		s := v.open()
+		for rounds := 0; s == nil && v.reply == nil && rounds < 100; rounds++ {
+			if w.advance(100 * time.Millisecond); v.resumed {
+				s = v.last
+			}
+		}
+		if s == nil {
+			t.Fatal("a request does not pass, though the backend is away")
+		}
+		v.respond(s, true)
+		v.reset(s)
+	}
+	w.advance(2 * time.Second)
+	w.advance(2 * time.Second)
+	if got := v.count("held_places"); got != 0 {
+		t.Errorf("%d places are held by nobody", got)
+	}
+
+	p := newProxy(t)
+	v = p.start(flightRule)
+	s := v.open("x-key", "ann")
+	for range 400 {
+		p.now += second
+		v.tick()
+	}
+	if got := [3]uint64{v.count("lost_places_total"), v.count("held_places"), v.count("longest_held_seconds")}; got != [3]uint64{1, 0, 0} {
+		t.Errorf("lost, held, and for how long: %d, want 1, 0 and 0", got)
+	}
+	v.reset(s)
+}
+
+// While an override is there, nodes lease places. Requests of that time end after it is gone, and so does a
+// request that began before. Their places are free soon, and not only when they would be taken for lost.
+func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
+	w := newWorld(t, 2, 1, synced("0.5", `{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}`))
+	v, version := w.vms[0], uint64(0)
+	set := func(list ...wire.Override) {
+		t.Helper()
+		var err error
+		if version, err = w.store.SetOverrides(t.Context(), "default", version, wire.List(list)); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			w.advance(100 * time.Millisecond)
+		}
+	}
+	open := func() *stream {
+		t.Helper()
+		for s := v.pause(); s != nil && v.ended[s.id] == 0; {
+			w.advance(time.Millisecond)
+		}
+		if v.reply != nil {
+			t.Fatal("refused")
+		}
+		return v.last
+	}
+	before := open()
+	set(wire.Override{Rule: "all", Limits: []wire.OverrideLimit{{Max: 300, WidthMillis: 32_000}}})
+	var during []*stream
+	for range 10 {
+		during = append(during, open())
+	}
+	set()
+	for _, s := range append(during, before) {
+		v.respond(s, true)
+		v.reset(s)
+	}
+	for range 20 {
+		w.advance(250 * time.Millisecond)
+	}
+	if sum := w.sum(); sum != 0 {
+		t.Errorf("%d places are held by nobody", sum)
 	}
 }

@@ -114,13 +114,11 @@ func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *m
 		added.Charge = c.responses.engine.node.Charge(d, now)
 	}
 	c.list = append(c.list, added)
-	if rule.hold != 0 && d.Cost != 0 {
+	if rule.hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
 		if c.holding.holders == nil {
 			c.holding.since = proxywasm.Now()
 		}
-		if undecided == nil {
-			c.responses.holders.places += d.Cost
-		}
+		c.responses.holders.places += added.Cost
 		c.holding.holder = c
 		c.responses.holders.add(&c.holding, now)
 	}
@@ -141,7 +139,19 @@ func (c *charges) renew(now int64) (lost uint64) {
 			c.drop(i)
 		}
 	}
+	c.stopHolding()
 	return lost
+}
+
+// stopHolding has a request be no holder any more that holds nothing, and will hold nothing: its places
+// were lost, or the shadow rules that might have held some have refused it.
+func (c *charges) stopHolding() {
+	for i := range c.list {
+		if c.list[i].rule.hold != 0 {
+			return
+		}
+	}
+	c.responses.holders.remove(&c.holding)
 }
 
 // held implements holder.
@@ -462,6 +472,7 @@ func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counte
 			}
 		} else {
 			c.drop(i)
+			c.stopHolding()
 		}
 		return
 	}

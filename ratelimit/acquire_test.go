@@ -79,6 +79,9 @@ func TestAcquire(t *testing.T) {
 	if _, err := ratelimit.Decide(t.Context(), flight.Demand(nil, 1)); err == nil {
 		t.Error("Decide takes a place that nobody gives back")
 	}
+	if err := flight.GiveBack(t.Context(), nil, 1); err == nil {
+		t.Error("GiveBack gives back a place that somebody may hold")
+	}
 	if err := n.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

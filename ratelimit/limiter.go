@@ -261,8 +261,12 @@ func (l *Limiter) wantsAcquire() error {
 // GiveBack takes hits of a key back that were counted in the present windows, by any node, as far
 // as they are: a reservation that was too large, for one. If a key is not known here, GiveBack asks
 // the backend for it and waits. Other nodes know after their next push. After [Namespace.Close] the
-// error wraps [ErrClosed]. If ctx ends meanwhile, it is the error of ctx.
+// error wraps [ErrClosed]. If ctx ends meanwhile, it is the error of ctx. Rules with [InFlight] refuse it: a
+// place is given back by who has acquired it.
 func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
+	if l.holds() {
+		return l.wantsAcquire()
+	}
 	n := l.namespace
 	return n.look(ctx, l.rule, key, func(d *node.Demand, now int64) {
 		d.Cost = hits

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -65,9 +66,10 @@ func check(c checker, name string) *Report {
 	trimmed := bytes.TrimLeft(content, " \t\r\n")
 	extension := strings.ToLower(filepath.Ext(name))
 	switch {
-	case c.found && !utf8.Valid(content):
+	case !utf8.Valid(content) && (c.found || content[0] != '\n'):
+		c.notText()
 	case !utf8.Valid(content), bytes.HasPrefix(content, []byte("\n")) && bytes.IndexByte(content, 0x12) >= 0:
-		// A Struct as the plugin gets it, or nothing that has lines.
+		// A Struct as the plugin gets it.
 		c.configuration(&document{text: content, from: func(int) int { return 0 }}, bodiesUnknown)
 	case len(trimmed) == 0, bytes.IndexByte([]byte("{["), trimmed[0]) >= 0 && extension != ".yaml" && extension != ".yml":
 		c.json()
@@ -89,6 +91,22 @@ type checker struct {
 	// gateways are the resources of Envoy Gateway's.
 	gateways *gateways
 	looked   int // how many values of filters were compared with what rules read
+}
+
+// notText tells of the first byte that is of no character. A file that nobody has named may be no text.
+func (c *checker) notText() {
+	if c.found && !meant(c.file) {
+		return
+	}
+	at := 0
+	for {
+		r, size := utf8.DecodeRune(c.file[at:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		at += size
+	}
+	c.add(mistake{at: at, problem: fmt.Sprintf("want UTF-8, got the byte %#02x", c.file[at])}, false)
 }
 
 func (c *checker) json() {

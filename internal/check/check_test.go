@@ -123,6 +123,18 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// A byte that is of no character is told at its place, also in a file that nobody has named, if that is meant
+// to have a configuration.
+func TestNotUTF8(t *testing.T) {
+	t.Parallel()
+	const text = "rules:\n- {name: \"é\xff\", limits: [{limit: 60, window: 1s}]}\n"
+	for _, report := range []*check.Report{check.File("a.yaml", []byte(text)), check.Found("a.yaml", []byte(text)), check.File("a.json", []byte(text))} {
+		if got := findings(report); got != "2:12: want UTF-8, got the byte 0xff\n0 configurations\n" || !report.Refused() {
+			t.Errorf("refused %t, got\n%s", report.Refused(), got)
+		}
+	}
+}
+
 // FuzzFile wants an answer to whatever is in a file, at places of the file.
 func FuzzFile(f *testing.F) {
 	files, err := filepath.Glob("testdata/*")

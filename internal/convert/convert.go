@@ -115,8 +115,7 @@ const maxRules = 256
 
 // add adds a rule. Its name is changed so that a rule may have it, and no other rule has it.
 func (c *converter) add(at place, r rule) {
-	if len(c.said.Rules) == maxRules {
-		c.lose(at, "a configuration has at most %d rules", maxRules)
+	if c.isFull(at) {
 		return
 	}
 	if len(r.Except) > maxExcept {
@@ -124,7 +123,33 @@ func (c *converter) add(at place, r rule) {
 		r.Except = r.Except[:maxExcept]
 	}
 	r.Name = c.name(r.Name)
+	if problem := mistakesOf(r); problem != "" {
+		c.lose(at, "the plugin would refuse this rule: %s", problem)
+		return
+	}
 	c.said.Rules = append(c.said.Rules, r)
+}
+
+// isFull reports whether there is room for no further rule, which is lost then.
+func (c *converter) isFull(at place) bool {
+	full := len(c.said.Rules) == maxRules
+	if full {
+		c.lose(at, "a configuration has at most %d rules", maxRules)
+	}
+	return full
+}
+
+// mistakesOf says in a line why the plugin would refuse a rule; it is empty if the plugin takes it. So a
+// source's mistake, such as a header's name that no header can have, costs that rule, and is told at its place.
+func mistakesOf(r rule) string {
+	document, err := plainJSON(configuration{Backend: &backend{backendCluster}, Rules: []rule{r}}, "")
+	if err == nil {
+		_, err = config.Parse(document)
+	}
+	if err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), "rules[0].", ""), "\n", "; ")
 }
 
 // shareCounters has proxies share the counters of rules whose rate says so. failure says what

@@ -44,8 +44,10 @@ func (t text) expression() string {
 	return t.value
 }
 
-// all reports whether each path that is a path fulfils the condition.
-func (t text) all() bool { return t == text{prefix, "/"} || t == text{regex, ".*"} }
+// all reports whether each path that is a path fulfils the condition, or each host.
+func (t text) all() bool {
+	return t == text{prefix, "/"} || t == text{regex, ".*"} || t.value == "" && (t.kind == prefix || t.kind == suffix)
+}
 
 // overlaps reports whether a text may fulfil both conditions.
 func (t text) overlaps(o text) bool {

@@ -388,6 +388,9 @@ func (c *converter) limitRequests(name string, scopes []*scope, limit func(d *di
 	}
 	status, dryRun := name+"_status", name+"_dry_run"
 	for _, d := range limits {
+		if c.isFull(d.at) {
+			continue
+		}
 		var own, others []*location
 		var first *scope
 		for _, s := range scopes {

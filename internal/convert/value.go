@@ -71,9 +71,27 @@ func (c *converter) weigh(file string, n *yaml.Node, depth int) {
 	if c.values++; c.values > maxValues || depth > maxDepth {
 		c.fail(place{file, max(1, n.Line), max(1, n.Column)}, "want at most %d values, each as often as aliases repeat it, and %d in each other", maxValues, maxDepth)
 	}
+	if n.Kind == yaml.MappingNode {
+		c.wantOnce(file, n)
+	}
 	c.weigh(file, n.Alias, depth+1)
 	for _, part := range n.Content {
 		c.weigh(file, part, depth+1)
+	}
+}
+
+// wantOnce refuses a mapping that has a field twice: sources disagree about which of them counts.
+func (c *converter) wantOnce(file string, n *yaml.Node) {
+	given := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode || isMerge(key) {
+			continue
+		}
+		if line, twice := given[key.Value]; twice {
+			c.fail(place{file, max(1, key.Line), max(1, key.Column)}, "want the field %.40q once; line %d has it too", key.Value, line)
+		}
+		given[key.Value] = key.Line
 	}
 }
 
@@ -104,25 +122,35 @@ type field struct {
 	value value
 }
 
+// fields are those of a mapping, and after them those of its merge keys that it has not itself.
 func (v value) fields() (all []field) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
 		return nil
 	}
+	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key := v.node.Content[i]
-		if key.ShortTag() == "!!merge" {
-			base := v.c.value(v.file, v.node.Content[i+1])
-			for _, b := range append([]value{base}, base.list()...) {
-				if b.node != v.node {
-					all = append(all, b.fields()...)
-				}
-			}
+		of := v.c.value(v.file, v.node.Content[i+1])
+		if isMerge(key) {
+			bases = append(append(bases, of), of.list()...)
 			continue
 		}
-		all = append(all, field{key.Value, place{v.file, key.Line, key.Column}, v.c.value(v.file, v.node.Content[i+1])})
+		all = append(all, field{key.Value, place{v.file, key.Line, key.Column}, of})
+	}
+	for _, b := range bases {
+		if b.node == v.node {
+			continue
+		}
+		for _, f := range b.fields() {
+			if !slices.ContainsFunc(all, func(o field) bool { return o.name == f.name }) {
+				all = append(all, f)
+			}
+		}
 	}
 	return all
 }
+
+func isMerge(key *yaml.Node) bool { return key.ShortTag() == "!!merge" }
 
 // get is the value that a path of names leads to.
 func (v value) get(path ...string) value {

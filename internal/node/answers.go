@@ -291,6 +291,8 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 			verdict = a.requests.takeRest(demands, t)
 		case counter.Unsure:
 			verdict = a.doubt(w.wait, demands, t)
+		case counter.Rejected:
+			t.granted = false // the backend does not know what leaves no room
 		}
 	}
 	for i := range t.parts {

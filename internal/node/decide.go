@@ -132,19 +132,20 @@ func (e *decider) countRejected(demands []Demand, now int64) {
 // refuse rejects a request that was unsure, as the backend did not give it hits. A request
 // that only lacks hits of rules that mark is decided without them.
 func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
-	refused := false
+	refused, unsure := false, 0
 	for i := range demands {
 		if d := &demands[i]; d.Verdict == counter.Unsure {
 			d.Verdict = counter.Rejected
 			refused = !d.passesOver() || refused
+			unsure++
 		}
 	}
 	if !refused {
 		return e.decide(demands, now)
 	}
 	e.countRejected(demands, now)
-	if e.blocks {
-		e.block(demands, now)
+	if e.blocks && unsure == 1 {
+		e.block(demands, now) // of several it is not known which has had no room
 	}
 	return counter.Rejected
 }

@@ -51,8 +51,12 @@ func (p *pushes) claimPending(b *batch, d *Demand) {
 		if p.keys.read(d, now); !d.slot.Found() || !d.Counter.Pending() || !d.Counter.Identified() || !d.Counter.Claim(now) {
 			return
 		}
+		again := d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
 		if p.keys.write(d, now) {
 			p.addClaimed(b, d)
+			if again {
+				p.enlist(d)
+			}
 			return
 		}
 	}

@@ -373,16 +373,23 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 			d.Verdict, full = counter.Rejected, true
 		}
 	}
-	for i := range demands {
-		if d := &demands[i]; d.by == byBackend && !full {
-			d.Verdict = counter.Rejected // which of them was full is not known here
+	known := full
+	if !full {
+		// Which of them was full is not known here, unless there is one.
+		asked := 0
+		for i := range demands {
+			if d := &demands[i]; d.by == byBackend {
+				d.Verdict = counter.Rejected
+				asked++
+			}
 		}
+		known = asked == 1
 	}
 	if q.rules.marks && q.leaveOut(demands, full) {
 		q.goOn(w, demands, q.decider.decide(demands, q.link.now()), false)
 		return
 	}
-	if q.rules.blocks {
+	if q.rules.blocks && known {
 		q.decider.block(demands, q.link.now())
 	}
 	q.finishWaiting(w, demands, counter.Rejected)

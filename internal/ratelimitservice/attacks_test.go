@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"strings"
@@ -283,6 +284,46 @@ func TestAsksWithoutHits(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: got %s, want %s", charge, got, want)
+		}
+	}
+}
+
+// Hits that are too many to add up are refused, however a domain charges.
+func TestHitsThatAreTooMany(t *testing.T) {
+	t.Parallel()
+	for _, charge := range []string{"all", "refusing", "all_or_none"} {
+		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]", ServiceOptions{Stats: NewStats()})
+		for _, hits := range []uint64{1 << 63, math.MaxUint64, math.MaxUint64/2 + 2} {
+			r := request("d", "k=v", "k=v")
+			for _, d := range r.Descriptors {
+				d.HitsAddend = wrapperspb.UInt64(hits)
+			}
+			if answer := told(t, s, r); !strings.HasPrefix(answer, "OVER_LIMIT") {
+				t.Errorf("%s: two descriptors of %d hits: %s", charge, hits, answer)
+			}
+		}
+	}
+}
+
+// Descriptors of the same counter are decided one after the other, however many others stand between them.
+func TestSameDescriptorsFarApart(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 10}}]", ServiceOptions{})
+	all := []string{"k=same"}
+	for i := range maxDescriptors - 2 {
+		all = append(all, fmt.Sprint("k=", i))
+	}
+	answer, err := s.ShouldRateLimit(t.Context(), request("d", append(all, "k=same")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, status := range answer.GetStatuses() {
+		want := uint32(9)
+		if i == maxDescriptors-1 {
+			want = 8
+		}
+		if status.GetCode() != pb.RateLimitResponse_OK || status.GetLimitRemaining() != want {
+			t.Errorf("descriptor %d: %v, want %d left", i, status, want)
 		}
 	}
 }

@@ -30,21 +30,21 @@ func decide(ctx context.Context, all []asked) {
 		}
 		return
 	}
-	var waiting sync.WaitGroup
-	var last *asked
+	// It is known who follows whom before the first of them is decided.
+	var firsts []*asked
 	for i := range all {
-		a := &all[i]
-		if !a.limited() || a.follow(all[:i]) {
-			continue
+		if a := &all[i]; a.limited() && !a.follow(all[:i]) {
+			firsts = append(firsts, a)
 		}
-		if before := last; before != nil {
-			waiting.Go(func() { before.decide(ctx) })
-		}
-		last = a
 	}
-	if last != nil {
-		last.decide(ctx)
+	if len(firsts) == 0 {
+		return
 	}
+	var waiting sync.WaitGroup
+	for _, a := range firsts[1:] {
+		waiting.Go(func() { a.decide(ctx) })
+	}
+	firsts[0].decide(ctx)
 	waiting.Wait()
 }
 

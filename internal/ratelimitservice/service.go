@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/fields"
 	"weir/ratelimit"
+	"weir/window"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -19,6 +20,9 @@ import (
 
 // maxDescriptors bounds the descriptors of a request, of which each is compared with those before it.
 const maxDescriptors = 1000
+
+// mostHits bounds the hits of a descriptor. It is above any limit.
+const mostHits = window.MaxHits
 
 // The errors of requests are the rate limit service's, but for the last.
 var (
@@ -97,9 +101,9 @@ func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *
 					path[j] = compose(e.GetKey(), e.GetValue())
 				}
 			}
-			series = s.options.Stats.of(nil, r.GetDomain(), path...)
+			series = s.options.Stats.asked(s.options.Stats.other, r.GetDomain(), path)
 		case a.limit.detailed || a.limit.named:
-			series = s.options.Stats.of(series, r.GetDomain(), d.labels(a.limit, entries)...)
+			series = s.options.Stats.asked(series, r.GetDomain(), d.labels(a.limit, entries))
 		}
 		series.count(a, answer.GetStatuses()[i].GetCode())
 	}
@@ -209,6 +213,7 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
 			a.hits = descriptor.GetHitsAddend().GetValue()
 		}
+		a.hits = min(a.hits, mostHits) // so that several are not too large to add up
 		a.refusals = s.refusals
 		if a.looks = a.hits == 0; descriptor.GetIsNegativeHits() {
 			a.hits, a.back = 0, a.hits

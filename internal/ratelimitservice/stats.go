@@ -22,6 +22,9 @@ import (
 const (
 	// maxSeries bounds the descriptors that are told apart, as detailed_metric has clients name them.
 	maxSeries = 10_000
+	// maxPath bounds the keys and values of a descriptor that a client names, in bytes: a value may be of
+	// megabytes.
+	maxPath = 1 << 10
 	// nearLimit is the share of a limit beyond which hits are near it, as the rate limit service has it by
 	// default.
 	nearLimit = 0.8
@@ -46,24 +49,29 @@ var counterNames = [numCounters]string{"total_hits", "over_limit", "near_limit",
 // configuration that they match, and at last as other.
 type Stats struct {
 	mu     sync.RWMutex
-	series map[string]*series
+	series map[labels]*series
 	other  *series
 
 	loads, loadErrors, serviceErrors atomic.Uint64
 	sent                             map[string]uint64 // by statsd's name
 }
 
+// labels are those of a series, for Prometheus, which takes no two series that have the same.
+type labels struct {
+	domain      string
+	first, rest string // of the descriptor's keys and values
+}
+
 // series has the counts of a descriptor.
 type series struct {
-	name        string // for statsd
-	domain      string
-	first, rest string // of its keys and values
-	counters    [numCounters]atomic.Uint64
+	labels
+	name     string // for statsd, where others may have it too
+	counters [numCounters]atomic.Uint64
 }
 
 // NewStats has counted nothing.
 func NewStats() *Stats {
-	s := &Stats{series: map[string]*series{}, sent: map[string]uint64{}}
+	s := &Stats{series: map[labels]*series{}, sent: map[string]uint64{}}
 	s.other = s.of(nil, "other")
 	return s
 }
@@ -71,29 +79,41 @@ func NewStats() *Stats {
 // of is the series of a domain's descriptor, whose keys and values are joined with dots; otherwise is for
 // when there are too many.
 func (s *Stats) of(otherwise *series, domain string, path ...string) *series {
-	name := strings.Join(append([]string{domain}, path...), ".")
+	of := labels{domain: domain}
+	if len(path) > 0 {
+		of.first, of.rest = path[0], strings.Join(path[1:], ".")
+	}
 	s.mu.RLock()
-	of := s.series[name]
+	known := s.series[of]
 	s.mu.RUnlock()
-	if of != nil {
-		return of
+	if known != nil {
+		return known
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch of := s.series[name]; {
-	case of != nil:
-		return of
+	switch known := s.series[of]; {
+	case known != nil:
+		return known
 	case len(s.series) >= maxSeries && otherwise != nil:
 		return otherwise
 	case len(s.series) >= maxSeries:
 		return s.other
 	}
-	of = &series{name: statsdName(name), domain: domain}
-	if len(path) > 0 {
-		of.first, of.rest = path[0], strings.Join(path[1:], ".")
+	made := &series{labels: of, name: statsdName(strings.Join(append([]string{domain}, path...), "."))}
+	s.series[of] = made
+	return made
+}
+
+// asked is [Stats.of] of a descriptor that a client names. If that is too long, it counts as otherwise.
+func (s *Stats) asked(otherwise *series, domain string, path []string) *series {
+	length := 0
+	for _, part := range path {
+		length += len(part)
 	}
-	s.series[name] = of
-	return of
+	if length > maxPath {
+		return otherwise
+	}
+	return s.of(otherwise, domain, path...)
 }
 
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
@@ -181,10 +201,19 @@ func (s *Stats) flush(to io.Writer) error {
 		}
 		sent[name] = n
 	}
-	for _, of := range s.all() {
-		for i := range of.counters {
-			line("rate_limit."+of.name+"."+counterNames[i], of.counters[i].Load())
+	all := s.all()
+	for first := 0; first < len(all); {
+		after := first
+		var sums [numCounters]uint64
+		for ; after < len(all) && all[after].name == all[first].name; after++ {
+			for i := range sums {
+				sums[i] += all[after].counters[i].Load()
+			}
 		}
+		for i := range sums {
+			line("rate_limit."+all[first].name+"."+counterNames[i], sums[i])
+		}
+		first = after
 	}
 	for i, name := range []string{"config_load_success", "config_load_error", "call.should_rate_limit.service_error"} {
 		line(name, s.service()[i].Load())

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -123,5 +124,64 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 	if n := stats.of(nil, "d", "detailed").counters[totalHits].Load(); n < 10 {
 		t.Errorf("%d hits are counted as the configuration's", n)
+	}
+}
+
+// Descriptors that Prometheus could not tell apart count together, and so do those that statsd can't, whoever
+// has named them.
+func TestSeriesOfOneName(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{Stats: stats})
+	for range 3 {
+		told(t, s, request("d", "k=a:b"))
+	}
+	told(t, s, request("d", "k=a_b"))
+	for _, entries := range [][]*common.RateLimitDescriptor_Entry{nil, {{}}, {{Key: "k"}}, {{Key: "k"}, {}}} {
+		r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: entries, Limit: &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: 2},
+		}}}
+		told(t, s, r)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(stats)
+	if _, err := registry.Gather(); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []int{1, 0} {
+		var out strings.Builder
+		if err := stats.flush(&out); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(out.String(), "k_a_b.total_hits:4|c\n"); got != want || strings.Count(out.String(), "k_a_b.total_hits") != want {
+			t.Errorf("flush %d: got %s", i, out.String())
+		}
+	}
+}
+
+// Descriptors that are long, which clients may make, are not kept for metrics: they count as those of the
+// configuration, or as other.
+func TestLongSeries(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{Stats: stats})
+	before := len(stats.all())
+	long := strings.Repeat("x", maxPath)
+	for i := range 5 {
+		r := request("d", fmt.Sprint("k=", long, i), fmt.Sprint("other=", long, i))
+		r.Descriptors[1].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: 2}
+		told(t, s, r)
+	}
+	if after := len(stats.all()); after != before {
+		t.Errorf("long descriptors have made %d series", after-before)
+	}
+	var out strings.Builder
+	if err := stats.flush(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"rate_limit.d.k.total_hits:5|c", "rate_limit.other.total_hits:5|c"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("want %s in %.500s", want, out.String())
+		}
 	}
 }
