@@ -304,7 +304,10 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 		sum.Add(own, r.rate(f))
 	}
 	hits, ok := sum.Whole()
-	return hits, found && ok
+	if !ok {
+		return 0, false
+	}
+	return hits, found
 }
 
 // Model is the list's entry for the model that the body has named, by which its tokens cost; empty if these cost
