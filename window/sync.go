@@ -17,9 +17,9 @@ type Push struct {
 	// Newest is the number of the newest window or bucket: [Limit.Number]. If tokens are given
 	// back, it is a time until which they can't have come back by themselves.
 	Newest uint64
-	// Hits are to be added to the backend's totals. Hits[i] are those of the window i before the
-	// newest, or where there are ages, of the bucket Ages[i] before it. They are negative where
-	// more was given back than counted.
+	// Hits are to be added to the backend's totals. Hits[i] belongs to the window i before the newest
+	// or, if there are ages, to the bucket Ages[i] before it. It is negative if more hits were given
+	// back than counted.
 	Hits []int64
 	// Ages exist for bucketed kinds only, in ascending order.
 	Ages []uint64
@@ -136,7 +136,7 @@ func (l *Limit) PushEnds(s *State) int64 {
 	return max(at, s.Newest+1)
 }
 
-// Settle takes in the backend's answer to a push. inFlight says whether this push is the one in
+// Settle takes in the backend's answer to a push. inFlight says whether this push is in
 // flight. newer says whether the answer is newer than all answers before. Totals of windows that s
 // has left are ignored.
 //
@@ -149,7 +149,7 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 			lands := l.IsLog() && !newer
 			s.each(func(h *Hits) {
 				if lands && h.InFlight < 0 {
-					// Answers of the same moment only raise totals, and this push has taken hits out.
+					// Answers of the same moment only raise totals, but this push took hits out.
 					h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
 				}
 				h.InFlight = 0 // the answer includes it

@@ -241,7 +241,7 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 
 // leaseTokens takes in a lease of tokens. Tokens that came back while the answer was on its way
 // wear off the lease, except those that requests wait for: these were decided at the time of the
-// grant. If all tokens have come back, the leased ones count as missing from now on.
+// grant. If all tokens have come back, leased tokens count as missing from now on.
 func (l *Limit) leaseTokens(s *State, g *Grant, total *Totals) {
 	h := &s.Hits[0]
 	spare := g.Hits - min(g.Wanted, g.Hits)
