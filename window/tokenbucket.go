@@ -11,7 +11,6 @@ import "math"
 // tokens are missing. Errors never add up, however long the bucket is not full. The generic cell
 // rate algorithm (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides the same, but
 // would have to round Width/Max.
-// have to round Width/Max.
 
 // returned is how many tokens have come back from Start to now, at most the number taken.
 func (l *Limit) returned(s *State, now int64) uint64 {

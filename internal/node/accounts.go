@@ -54,7 +54,7 @@ type accounts struct {
 
 // accountedRule has the parts of a rule that accounts need.
 type accountedRule struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	name string
 	// accounted says that it is to be told what its keys use.
@@ -77,7 +77,7 @@ type accountKey struct {
 }
 
 type account struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	accountKey
 	hits   int64

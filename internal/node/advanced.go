@@ -13,7 +13,7 @@ const maxAdvanced = 1 << 12
 
 // advanced is hits of a key that the backend has yet to count. They are in the windows of numbers.
 type advanced struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	of      *advancedHits
 	rule    *Rule

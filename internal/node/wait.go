@@ -143,7 +143,7 @@ func (q *queue) endsBy(then int64) bool { return q.first != nil && q.first.until
 // turn is one wait of a request, for what may outlast it. A request's memory is used again, so the
 // turn tells whether it still waits.
 type turn struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	wait *Wait
 	turn uint32

@@ -36,7 +36,7 @@ var ErrVersion error = &formatError{
 
 // formatError says what is wrong with a message and where.
 type formatError struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	offset int
 	reason string

@@ -155,7 +155,7 @@ type Take struct {
 
 // Room is the part of a take that asks one counter. Windows are those of the backend's time.
 type Room struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	LimitCounter
 	// Limit and Burst are the limit's that the sender has; Burst for kinds that burst only.
