@@ -152,7 +152,7 @@ func TestPushOfAnotherVersion(t *testing.T) {
 	old := wire.AppendPush(nil, examplePush())
 	old[0]--
 	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, old))
-	if answer.StatusCode != 415 || !strings.Contains(body, "versions that do not know each other") {
+	if answer.StatusCode != 415 || !strings.Contains(body, "version and that of weir serve don't fit each other") {
 		t.Errorf("status %d: %s", answer.StatusCode, body)
 	}
 }
