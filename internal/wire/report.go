@@ -89,7 +89,7 @@ type RuleReport struct {
 	// Recent is the part of these in the last RecentMillis; 0 if the sender does not say.
 	RecentMillis uint64
 	Recent       Amounts
-	// Every means that one in so many requests was recorded for Used and Refused, at random.
+	// Every means that a random 1 in Every requests was recorded for Used and Refused.
 	Every uint64
 	// Used are the keys that asked for most hits, and Refused the keys that were refused most.
 	Used, Refused KeyList
