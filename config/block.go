@@ -2,7 +2,7 @@ package config
 
 var blockFields = []field{{"for", required}, {"extend", optional}}
 
-// readBlock reads for how long a key stays refused.
+// readBlock reads how long a key stays refused after a refusal.
 func readBlock(v *value, rule *Rule) {
 	if v.kind != kindObject {
 		rule.Block = v.duration(Second, maxWindow)

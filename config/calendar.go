@@ -5,7 +5,7 @@ import (
 	"weir/window"
 )
 
-// dated has the fields of a limit whose windows are a calendar's.
+// dated has the fields of a limit with calendar windows.
 type dated struct {
 	period       calendar.Period
 	window       *value // nil if the window is a duration
@@ -40,7 +40,7 @@ func (d *dated) readAnchor(v *value) {
 	})
 }
 
-// apply gives the limit its calendar.
+// apply gives the limit its calendar, and checks the fields against each other.
 func (d *dated) apply(limit *window.Limit) {
 	if d.window == nil {
 		for _, v := range []*value{d.zone, d.anchor} {

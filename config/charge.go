@@ -1,12 +1,12 @@
 package config
 
-// Statuses are some of HTTP's.
+// Statuses is a set of HTTP statuses.
 type Statuses struct {
-	classes uint8 // bit 4 is that of 4xx
+	classes uint8 // bit 4 stands for 4xx
 	codes   []int
 }
 
-// Has reports whether a status is one of them. A nil *Statuses has all.
+// Has reports whether a status is in the set. A nil *Statuses has all statuses.
 func (s *Statuses) Has(status int) bool {
 	if s == nil || s.classes>>(status/100)&1 != 0 {
 		return true
@@ -32,7 +32,7 @@ func readChargeWhen(v *value) *Statuses {
 	return s
 }
 
-// read reads a status, or a class of them.
+// read reads a status such as "403", or a class such as "5xx".
 func (s *Statuses) read(v *value) {
 	if text := v.text; v.kind == kindString && len(text) == 3 && text[0] >= '1' && text[0] <= '5' {
 		if text[1:] == "xx" {

@@ -22,11 +22,11 @@ const (
 	likeUsage        = `{"response_json": "usage.total_tokens"}`
 )
 
-// boundFields are those that the selector of a cost has besides its own.
+// boundFields are the fields that the selector of a cost may have in addition to its own.
 var boundFields = []field{{"least", optional}, {"most", optional}}
 
-// readCost reads a number, or a selector of a cost with its bounds. A client may write what it
-// selects: unless the configuration says so, no request is free.
+// readCost reads a number, or a selector with bounds. A client may write the selected value, so no
+// request is free unless the configuration says so.
 func readCost(v *value, rule *Rule) {
 	if v.kind == kindNumber {
 		rule.Cost = uint64(v.integer(0, maxHits))
@@ -46,13 +46,13 @@ func readCost(v *value, rule *Rule) {
 	notAbove(least, rule.CostLeast, rule.CostMost)
 }
 
-// readReserve reads what takes the place of the cost until the response is known.
+// readReserve reads the cost that a request takes until its response is known.
 func readReserve(v, cost *value, rule *Rule) {
 	switch {
 	case cost.given():
 		v.fail("want either cost or reserve, got both")
 	case rule.CostOnResponse == nil && rule.Usage == nil:
-		v.fail("want cost_on_response beside it, which says what is really taken")
+		v.fail("want cost_on_response too, which says what the request really costs")
 	case v.has("request_json"):
 		rule.Reserve = true
 		readBodyCost(v, rule)
@@ -70,7 +70,7 @@ var (
 	unreads = []string{"default", "most", "refuse"}
 )
 
-// readBodyCost reads where a request's JSON has its cost.
+// readBodyCost reads where a request's JSON body has its cost.
 func readBodyCost(v *value, rule *Rule) {
 	rule.Cost, rule.CostFromBody = 0, &BodyCost{}
 	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
@@ -97,13 +97,13 @@ func readBodyCost(v *value, rule *Rule) {
 		}
 	})
 	if rule.CostFromBody.Unread == UnreadMost && rule.CostMost == math.MaxUint64 {
-		unread.fail("want most beside it, which is taken then")
+		unread.fail("want most too, which such a request takes")
 	}
 	notAbove(otherwise, rule.CostFromBody.Default, rule.CostMost)
 	notAbove(least, rule.CostLeast, rule.CostMost)
 }
 
-// readPaths reads a path, several, or those of a sum.
+// readPaths reads a path, a list of paths, or a sum.
 func (b *BodyCost) readPaths(v *value) {
 	one := func(v *value) { b.Paths = append(b.Paths, readPath(v, wantRequestPath)) }
 	switch v.kind {
@@ -117,15 +117,15 @@ func (b *BodyCost) readPaths(v *value) {
 	}
 }
 
-// notAbove refuses a number that is above most, unless that was refused itself.
+// notAbove reports a number above most, unless the number has an error already.
 func notAbove(v *value, n, most uint64) {
 	if most != 0 && n > most {
-		v.wrong("at most " + strconv.FormatUint(most, 10) + ", which is most")
+		v.wrong("at most " + strconv.FormatUint(most, 10) + ", the value of most")
 	}
 }
 
-// readMostPerRequest reads how much a request may reserve, which is no less than what it reserves without a
-// say.
+// readMostPerRequest reads the most that a request may reserve. It must allow what a request
+// reserves by default.
 func readMostPerRequest(v *value, rule *Rule) {
 	rule.MostPerRequest = uint64(v.integer(1, maxHits))
 	least := max(rule.Cost, rule.CostLeast)
@@ -134,10 +134,10 @@ func readMostPerRequest(v *value, rule *Rule) {
 	}
 	switch {
 	case !rule.Reserve:
-		v.fail("want reserve beside it, which it bounds")
-	case rule.Prices != nil: // which is in money, and the others in tokens
+		v.fail("want reserve too, which this field bounds")
+	case rule.Prices != nil: // the bound is in money, and the costs in tokens
 	case rule.MostPerRequest != 0 && rule.MostPerRequest < least:
-		v.wrong("at least " + strconv.FormatUint(least, 10) + ", which a request reserves that does not say more")
+		v.wrong("at least " + strconv.FormatUint(least, 10) + ", which a request reserves by default")
 	}
 }
 
@@ -146,7 +146,7 @@ var onFailures = []string{"give_back", "keep"}
 
 func readOnFailure(v *value, rule *Rule) {
 	if rule.KeepOnFailure = v.choice(onFailures) == 1; !rule.Reserve {
-		v.fail("want reserve beside it, which it is about")
+		v.fail("want reserve too, which this field is about")
 	}
 }
 
@@ -157,17 +157,17 @@ func readCut(v *value, rule *Rule) {
 		v.wrong(`true, false or "error"`)
 	}
 	if rule.Cut && (rule.Usage == nil || rule.Usage.Ending == usage.NoEnding && !rule.Usage.Auto) {
-		v.fail(`want cost_on_response "openai", "anthropic", "gemini" or "auto" beside it, whose streams have an event that ends them`)
+		v.fail(`want cost_on_response "openai", "anthropic", "gemini" or "auto" too: only their streams have an event that ends them`)
 	}
 }
 
-// readTokenHeaders has a rule tell of tokens as its provider does, if it counts any.
+// readTokenHeaders makes a rule that counts tokens send the token headers of its provider.
 func readTokenHeaders(v *value, rule *Rule) {
 	switch {
 	case rule.Usage == nil:
 		rule.Headers &^= fields.Tokens
 		if v.given() {
-			v.fail(`want "tokens" beside a cost_on_response that a body tells`)
+			v.fail(`want "tokens" only with a cost_on_response that is read from the body`)
 		}
 	case rule.Prices != nil:
 		rule.Headers ^= fields.Tokens | fields.Money
@@ -181,7 +181,7 @@ var (
 	sumVariants = [][]field{{{"response_json", optional}}, {{"sum", optional}}}
 )
 
-// readResponseCost reads what is counted when the response is there.
+// readResponseCost reads what to count when the response is there.
 func readResponseCost(v *value, rule *Rule) {
 	if v.kind == kindString {
 		for i := range usage.Presets {
@@ -203,7 +203,7 @@ func readResponseCost(v *value, rule *Rule) {
 	rule.CostOnResponse = &s
 }
 
-// readUsage reads which numbers of a body are the cost.
+// readUsage reads which numbers of a body make up the cost.
 func readUsage(v *value) *Usage {
 	var list []usage.Field
 	v.oneOf(likeUsage, sumVariants, nil, func(name string, v *value) {
@@ -229,7 +229,8 @@ func readUsage(v *value) *Usage {
 	return &Usage{Fields: usage.NewFields(list)}
 }
 
-// readRate reads the worth of a unit, in millionths, at least so many of these.
+// readRate reads the worth of a unit, and returns it in millionths. It is at least that many
+// millionths.
 func readRate(v *value, least int64) uint64 {
 	if v.kind == kindNumber {
 		if n, whole := parseDecimal(v.raw).scaled(6); whole && n >= least && n <= maxWeight*usage.Parts {
@@ -244,7 +245,7 @@ func readRate(v *value, least int64) uint64 {
 	return 0
 }
 
-// readPath returns a path, which is nil if it is wrong.
+// readPath returns a path, or nil after reporting an error.
 func readPath(v *value, want string) *jsonpath.Path {
 	if v.kind != kindString || v.text == "" {
 		v.wrong(want)
@@ -252,7 +253,7 @@ func readPath(v *value, want string) *jsonpath.Path {
 	}
 	path, err := jsonpath.Compile(v.text)
 	if err != nil {
-		v.fail("want " + want + ", got one with " + err.Error())
+		v.fail("want " + want + ", got a path with " + err.Error())
 		return nil
 	}
 	return path

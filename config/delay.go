@@ -18,14 +18,14 @@ func readDelay(v *value, rule *Rule) {
 	})
 }
 
-// checkDelay refuses what is for requests that are refused, where they wait.
+// checkDelay reports fields that only make sense for a rule that refuses at once.
 func checkDelay(v *value, rule *Rule) {
 	switch {
 	case rule.Block != 0:
-		v.fail("want no block beside it, as a request that waits is not refused")
+		v.fail("want no block with it, because a request that waits is not refused")
 	case rule.Marks:
-		v.fail(`want on_full "refuse" beside it, as a marked request does not wait`)
+		v.fail(`want on_full "refuse" with it, because a marked request does not wait`)
 	case rule.CountRejected:
-		v.fail("want no count_rejected beside it, as a request that waits is not refused")
+		v.fail("want no count_rejected with it, because a request that waits is not refused")
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// Duration is a time in nanoseconds, as time.Duration is. Package time would make the plugin a
-// tenth of a megabyte larger.
+// Duration is a time in nanoseconds, like time.Duration. Package time would make the plugin a tenth
+// of a megabyte larger.
 type Duration int64
 
-// Durations to count in.
+// Units of Duration.
 const (
 	Millisecond Duration = 1e6
 	Second               = 1000 * Millisecond
@@ -18,7 +18,7 @@ const (
 	day                  = 24 * Hour
 )
 
-// Milliseconds is the duration in whole milliseconds.
+// Milliseconds returns the duration in milliseconds, rounded toward 0.
 func (d Duration) Milliseconds() int64 { return int64(d / Millisecond) }
 
 // units are the units of durations in milliseconds, largest first.
@@ -34,8 +34,8 @@ var units = []struct {
 }
 
 // parseDuration reads one or more whole numbers with units, such as 1h30m. As in
-// time.ParseDuration, units may come in any order, and be repeated. It returns the sum in
-// milliseconds. If an int64 is too small for that, it returns the largest one.
+// time.ParseDuration, units may come in any order and may be repeated. It returns the sum in
+// milliseconds, or the largest int64 if the sum is larger.
 func parseDuration(text string) (millis int64, ok bool) {
 	for rest := text; rest != ""; {
 		digits := leading(rest, isDigit)
@@ -59,7 +59,7 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func isUnitByte(c byte) bool { return c == 'd' || c == 'h' || c == 'm' || c == 's' }
 
-// leading returns the bytes that are ok before the first that isn't.
+// leading returns the longest prefix whose bytes are all ok.
 func leading(text string, ok func(byte) bool) string {
 	n := 0
 	for n < len(text) && ok(text[n]) {
@@ -68,7 +68,7 @@ func leading(text string, ok func(byte) bool) string {
 	return text[:n]
 }
 
-// unitMillis returns a unit's milliseconds, or 0 if there is no such unit.
+// unitMillis returns the milliseconds of a unit, or 0 if the unit is unknown.
 func unitMillis(name string) int64 {
 	for _, u := range units {
 		if u.name == name {
@@ -78,7 +78,7 @@ func unitMillis(name string) int64 {
 	return 0
 }
 
-// formatDuration writes whole milliseconds as parseDuration reads them.
+// formatDuration writes a duration of whole milliseconds in the form that parseDuration reads.
 func formatDuration(d Duration) string {
 	var text string
 	millis := d.Milliseconds()
@@ -91,7 +91,7 @@ func formatDuration(d Duration) string {
 	return text
 }
 
-// duration reads a duration from least to most, or returns 0.
+// duration reads a duration from least to most. After an error it returns 0.
 func (v *value) duration(least, most Duration) Duration {
 	var millis int64
 	var ok bool

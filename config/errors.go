@@ -2,13 +2,14 @@ package config
 
 // Error is one mistake in a configuration.
 type Error struct {
-	// Path leads to the value, as in rules[2].limits[0].window; empty for the document as a whole.
+	// Path leads to the value, such as rules[2].limits[0].window. It is empty for the document as a
+	// whole.
 	Path string
 	// Problem says what would be right, and what was found.
 	Problem string
-	// At is the offset in the document of what the problem is with: a value, the name of a field
-	// that should not be there, or the object that lacks one. If the document is a serialized
-	// Struct, it is the offset in the JSON that was made of it.
+	// At is the offset in the document, in bytes, of the value, of the name of a wrong field, or of
+	// the object that lacks a field. If the document is a serialized Struct, it is the offset in
+	// the JSON that was made of it.
 	At int
 }
 
@@ -22,8 +23,8 @@ func (e Error) Error() string {
 	return e.Path + ": " + e.Problem
 }
 
-// Errors are all mistakes of a document, in its order; what is missing comes before what else is
-// wrong in the object that lacks it.
+// Errors are all mistakes of a document, in document order. A missing field comes before other
+// mistakes in the object that lacks it.
 type Errors []Error
 
 // Error returns one line for each mistake.
@@ -40,7 +41,7 @@ func (e Errors) Error() string {
 	return string(lines)
 }
 
-// maxErrors bounds what a hostile document can make of itself.
+// maxErrors bounds the list of mistakes in a hostile document.
 const maxErrors = 1000
 
 // report collects mistakes while a document is read.
@@ -58,8 +59,8 @@ func (r *report) add(at int, path, problem string) {
 	r.found = append(r.found, &Error{Path: path, Problem: problem, At: at})
 }
 
-// errors returns what was found in document order: checks that span several fields run after these
-// were read.
+// errors returns the mistakes in document order. They are found in another order, because checks
+// across several fields run after the fields were read.
 func (r *report) errors() Errors {
 	found := r.found
 	for i := range found {
@@ -72,7 +73,7 @@ func (r *report) errors() Errors {
 		errs = append(errs, *f)
 	}
 	if r.more {
-		errs = append(errs, Error{Problem: "too many errors, the rest is left out"})
+		errs = append(errs, Error{Problem: "too many errors, the rest are left out"})
 	}
 	return errs
 }

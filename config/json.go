@@ -17,7 +17,7 @@ const (
 	kindObject
 )
 
-// parse gives the value that the report's document is. checkSyntax has found nothing wrong with it.
+// parse returns the value of the report's document, which has passed checkSyntax.
 func parse(r *report) *value {
 	v := &value{report: r}
 	s := scanner{text: r.document}
@@ -25,7 +25,7 @@ func parse(r *report) *value {
 	return v
 }
 
-// read walks over the next value.
+// read scans the next value.
 func (s *scanner) read(v *value) {
 	s.space()
 	v.at = s.pos
@@ -47,16 +47,16 @@ func (s *scanner) read(v *value) {
 	}
 }
 
-// elements walks over an array's elements, or over an object's fields; there are none in another
-// value. A hostile document has half a million of them: only what is read becomes a value.
+// elements iterates over the elements of an array, or the fields of an object; any other value has
+// none. A hostile document has half a million of them, and only those that are read become values.
 type elements struct {
 	in      *value
 	scanner scanner
 	count   int
-	// rawName is the name of the field that the walk is at, as it is written, and nameAt its offset.
+	// rawName is the name of the present field as it is written, and nameAt its offset.
 	rawName string
 	nameAt  int
-	// ahead reports whether the scanner has yet to walk over that field's value, or the element.
+	// ahead says that the present value was not scanned yet.
 	ahead bool
 }
 
@@ -64,7 +64,7 @@ func (v *value) elements() elements {
 	return elements{in: v, scanner: scanner{text: v.report.document, pos: v.at + 1}}
 }
 
-// next walks to the next value, and reports whether there is any.
+// next moves to the next value, and reports whether there is one.
 func (e *elements) next() bool {
 	if !e.in.composite() {
 		return false
@@ -93,7 +93,7 @@ func (e *elements) next() bool {
 	return true
 }
 
-// read makes v the value that the walk is at. It is called once for each.
+// read makes v the present value. Call it once for each value.
 func (e *elements) read(v *value) {
 	*v = value{report: e.in.report, parent: e.in, index: e.count - 1, rawName: e.rawName}
 	if e.rawName != "" {
@@ -103,14 +103,14 @@ func (e *elements) read(v *value) {
 	e.ahead = false
 }
 
-// named reports whether the walk is at a field of this name, of at most 40 bytes.
+// named reports whether the present field has this name, which has at most 40 bytes.
 func (e *elements) named(name string) bool {
-	var memory [6 * 40]byte // of one byte an escape has six
+	var memory [6 * 40]byte // an escape takes up to six bytes for one
 	raw := e.rawName
 	return len(raw) <= len(memory)+2 && len(raw) >= len(name)+2 && string(memory[:unescape(memory[:], raw)]) == name
 }
 
-// unescaped returns the meaning of a string, which stands in its quotes.
+// unescaped returns the meaning of a string literal with its quotes.
 func unescaped(text string) string {
 	if strings.IndexByte(text, '\\') < 0 {
 		return text[1 : len(text)-1]
@@ -119,8 +119,8 @@ func unescaped(text string) string {
 	return string(b[:unescape(b, text)])
 }
 
-// unescape writes what a string means, which stands in its quotes, and returns how many bytes that
-// has. No escape means more bytes than it has.
+// unescape writes the meaning of a string literal to b, and returns its length in bytes. That is
+// never more than the literal has.
 func unescape(b []byte, text string) (n int) {
 	text = text[1 : len(text)-1]
 	for i := 0; i < len(text); n++ {

@@ -9,7 +9,7 @@ import (
 const (
 	// maxHits is the largest number of hits.
 	maxHits = window.MaxLimit
-	// usualHold is for how long a request may hold a place.
+	// usualHold is how long a request may hold a place by default.
 	usualHold = 10 * 60 * Second
 	minWindow = Duration(window.MinWidth)
 	maxWindow = Duration(window.MaxWidth)
@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// readLimit reads a limit that has these of limitFields. hold is for how long a request may hold a place;
-// 0 if the limit is of another algorithm than in_flight.
+// readLimit reads a limit with the given part of limitFields. hold is how long a request may hold a
+// place; 0 unless the algorithm is in_flight.
 func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom, hold Duration) {
 	var given struct {
 		algorithm                                         int
@@ -72,7 +72,7 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom, h
 	switch held := limit.Kind.Held(); {
 	case v.kind != kindObject:
 	case held && given.window.given():
-		given.window.fail(`want none beside algorithm "in_flight"`)
+		given.window.fail(`want no window with algorithm "in_flight"`)
 	case held:
 		limit.Width = window.NewInFlight(0).Width
 	case given.hold.given():
@@ -133,8 +133,8 @@ func readLimitFrom(v *value, from *LimitFrom) (most *value) {
 	return most
 }
 
-// belongs reports whether an option is given to an algorithm that has it, and refuses it with
-// another.
+// belongs reports whether an option was given, and reports an error if the algorithm does not have
+// it.
 func belongs(field *value, algorithm int, option window.Option) bool {
 	if !field.given() || algorithm < 0 {
 		return false

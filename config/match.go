@@ -16,7 +16,7 @@ const (
 	likeMatch       = `{"path": {"prefix": "/api/"}}`
 )
 
-// exceptionFields are those of a match, and then its own.
+// exceptionFields are the fields of a match, followed by its own.
 var (
 	exceptionFields = [...]field{{"path", optional}, {"host", optional}, {"headers", optional}, {"methods", optional}, {"request_json", optional}, {"client_ip", optional}}
 	matchFields     = exceptionFields[:5]
@@ -37,7 +37,7 @@ func (m *Match) read(name string, v *value) {
 	}
 }
 
-// readHeaderMatches reads an object from headers' names to string matches.
+// readHeaderMatches reads an object from header names to string matches.
 func readHeaderMatches(v *value) (matches []HeaderMatch) {
 	if !v.isObject(`{"x-plan": {"exact": "free"}}`) {
 		return nil
@@ -66,7 +66,7 @@ func readBodyMatches(v *value) (matches []BodyMatch) {
 	}
 	v.each("paths", 0, maxMatchBody, func(v *value) {
 		if _, err := jsonpath.Compile(v.name); err != nil {
-			v.fail("want " + wantTextPath + ", got one with " + err.Error())
+			v.fail("want " + wantTextPath + ", got a path with " + err.Error())
 			return
 		}
 		for i := range matches {
@@ -80,10 +80,10 @@ func readBodyMatches(v *value) (matches []BodyMatch) {
 	return matches
 }
 
-// part says whether a string can be what op compares with, and what would be.
+// part reports whether op can sensibly compare with a text, and what text would be right.
 type part func(op MatchOp, text string) (want string, ok bool)
 
-// isPathPart refuses what no path matches, and what all do.
+// isPathPart rejects texts that no path matches, or that all paths match.
 func isPathPart(op MatchOp, text string) (string, bool) {
 	const (
 		whole = `a path that begins with "/", without a query`
@@ -93,17 +93,17 @@ func isPathPart(op MatchOp, text string) (string, bool) {
 	if op == Suffix {
 		return end, ok && text != ""
 	}
-	// OPTIONS asks for * as well.
+	// an OPTIONS request may ask for *.
 	return whole, ok && (strings.HasPrefix(text, "/") || op == Exact && text == "*")
 }
 
-// isHostPart refuses what no host has, and what all have.
+// isHostPart rejects texts that no host matches, or that all hosts match.
 func isHostPart(op MatchOp, text string) (string, bool) {
 	const want = "a host in lower case without a port, or a part of one"
 	return want, made(text, 1, maxHeaderName, isVisible) && lower(text) == text && (strings.IndexByte(text, ':') < 0 || text[0] == '[')
 }
 
-// isHeaderPart refuses what all values match, and what can't stand in one.
+// isHeaderPart rejects texts that all values match, or that can't occur in a value.
 func isHeaderPart(op MatchOp, text string) (string, bool) {
 	if op == Exact {
 		return "a string of at most 4096 bytes without control characters", isMatchValue(text)
@@ -113,7 +113,7 @@ func isHeaderPart(op MatchOp, text string) (string, bool) {
 
 func isMatchValue(text string) bool { return made(text, 0, maxMatchValue, isFieldByte) }
 
-// variantsOfMatch are the ways to compare, in the order of MatchOp up to suffix.
+// variantsOfMatch are the comparisons, in the order of MatchOp up to Suffix.
 var variantsOfMatch = [][]field{
 	{{"exact", optional}}, {{"prefix", optional}}, {{"suffix", optional}}, {{"regex", optional}}, {{"present", optional}},
 }
@@ -167,7 +167,8 @@ func readMethods(v *value) (methods []string) {
 	return methods
 }
 
-// isMethod accepts tokens. Methods are case-sensitive, and a lower-case one would match nothing.
+// isMethod accepts tokens without lower-case letters. Methods are case-sensitive, and no method
+// that is in use has any.
 func isMethod(text string) bool { return isToken(text) && all(text, isNotLower) }
 
 func isNotLower(c byte) bool { return c < 'a' || 'z' < c }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// decimal is a JSON number without rounding: digits × 10^exponent. Its digits have no zeros at
-// either end; 0 has none.
+// decimal is a JSON number without rounding: digits × 10^exponent. Its digits neither begin nor end
+// with zeros; the number 0 has no digits.
 type decimal struct {
 	negative bool
 	digits   string
@@ -22,8 +22,8 @@ func parseDecimal(raw string) decimal {
 		if negative || exponent[0] == '+' {
 			exponent = exponent[1:]
 		}
-		// At most 32 bits: sums with the length of the digits don't overflow. Beyond them the sign
-		// alone matters.
+		// 32 bits at most, so that adding the length of the digits can't overflow. For larger
+		// exponents only the sign matters.
 		n, _ := natural(exponent, 10)
 		d.exponent = int(min(n, math.MaxInt32))
 		if negative {
@@ -46,7 +46,8 @@ func parseDecimal(raw string) decimal {
 	return d
 }
 
-// scaled returns d × 10^shift, if that is a whole number; beyond 18 digits the nearest int64.
+// scaled returns d × 10^shift, and whether that is a whole number. Beyond 18 digits it returns the
+// nearest int64.
 func (d decimal) scaled(shift int) (n int64, whole bool) {
 	zeros := d.exponent + shift
 	switch {
@@ -68,8 +69,8 @@ func (d decimal) scaled(shift int) (n int64, whole bool) {
 	return n, true
 }
 
-// natural reads one or more digits, and nothing else. If the number is too large, it is the largest
-// int64. strconv's functions, with their errors, would make the plugin some 30 KB larger.
+// natural reads one or more digits, and nothing else. It returns the largest int64 for larger
+// numbers. The functions of strconv, with their errors, would make the plugin some 30 KB larger.
 func natural(text string, base int64) (n int64, ok bool) {
 	for i := range len(text) {
 		digit := int64(text[i])

@@ -6,18 +6,18 @@ import (
 	"weir/window"
 )
 
-// maxOverrides bounds the values, and the keys, that a rule has other limits for.
+// maxOverrides bounds the values, and the keys, with other limits than a rule's.
 const maxOverrides = 1024
 
 var (
 	overridesFields   = []field{{"by", optional}, {"values", optional}, {"keys", optional}}
 	keyOverrideFields = []field{{"key", required}, {"limits", required}}
-	// An override's limits may repeat fields of the rule's limits, as long as they say the same.
+	// The limits of an override may repeat fields of the rule's limits with the same values.
 	overrideLimitFields = limitFields[:len(limitFields)-4]
 )
 
-// readOverrides reads a rule's overrides, once the rest of it was read. If its limits are not sound,
-// nothing is compared with them.
+// readOverrides reads a rule's overrides after all other fields. If the rule's limits have errors,
+// the overrides are not compared with them.
 func readOverrides(v *value, rule *Rule, sound bool) {
 	o := &rule.Overrides
 	var by, values *value
@@ -36,7 +36,7 @@ func readOverrides(v *value, rule *Rule, sound bool) {
 		}
 	})
 	if by.given() && !values.given() {
-		v.missing("values").wrong("the values that have other limits, as by says where to find them")
+		v.missing("values").wrong("the values with other limits, because by selects them")
 	}
 	if values.given() && !by.given() {
 		v.missing("by").wrong("the selector that values are for")
@@ -94,8 +94,8 @@ func sameKey(a, b []string) bool {
 	return true
 }
 
-// readOtherLimits reads limits in place of a rule's. Counters are those of the rule, so that only
-// how many hits there may be can differ.
+// readOtherLimits reads limits that replace a rule's. They share its counters, so they may only
+// differ in limit and burst.
 func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.Limit) {
 	v.array("limits", 1, maxLimits, func(v *value) {
 		limit, _, _ := readLimit(v, overrideLimitFields)
@@ -103,24 +103,24 @@ func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.
 			want := own[i].Shape
 			limit.Ordinal = want.Ordinal
 			if limit.Shape != want || (limit.Calendar != nil) != (own[i].Calendar != nil) {
-				v.fail("want the window and the algorithm of the rule's limits[" + strconv.Itoa(i) + "], as only limit and burst can differ")
+				v.fail("want the window and the algorithm of the rule's limits[" + strconv.Itoa(i) + "], because only limit and burst can differ")
 			}
 			limit.Calendar = own[i].Calendar
 		}
 		limits = append(limits, limit)
 	})
 	if n := v.length(); n > 0 && n != len(own) && sound {
-		v.fail("want a limit for each of the rule's, " + strconv.Itoa(len(own)) + " in all, got " + strconv.Itoa(n))
+		v.fail("want a limit for each limit of the rule, " + strconv.Itoa(len(own)) + " in all, got " + strconv.Itoa(n))
 	}
 	return limits
 }
 
-// Varies reports whether the limits are not the same for all requests and keys.
+// Varies reports whether some requests or keys have other limits.
 func (r *Rule) Varies() bool {
 	return len(r.LimitFrom) > 0 || r.Overrides.By != nil || len(r.Overrides.Keys) > 0
 }
 
-// Widest are the limits of a rule as large as a request may have any of them.
+// Widest returns the rule's limits, each as large as any request may have it.
 //
 //go:noinline
 func (r *Rule) Widest() []window.Limit {

@@ -8,7 +8,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Bounds that the configuration reference leaves open.
+// Bounds that the configuration reference does not fix.
 const (
 	maxDocument     = 1 << 20
 	maxCapacity     = 1 << 24
@@ -20,13 +20,13 @@ const (
 	maxSyncRate     = day
 )
 
-// like is a small configuration.
+// like is an example of a small configuration, for errors.
 const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 
-// Parse reads and checks a configuration as Envoy hands it to the plugin: a JSON document, or a
-// serialized google.protobuf.Struct, of at most 1 MiB, as JSON too. Its error, if any, is of type
-// [Errors] and has every mistake. If the document is neither, that is the only one. The caller may
-// reuse the document's bytes.
+// Parse reads and checks a configuration as Envoy passes it to the plugin: a JSON document, or a
+// serialized google.protobuf.Struct, of at most 1 MiB, also after conversion to JSON. Any error is
+// of type [Errors] and has every mistake. If the document is of neither form, that is the only
+// mistake. Parse does not keep the document's bytes.
 func Parse(document []byte) (*Config, error) {
 	r := report{document: string(document)}
 	var c *Config
@@ -41,8 +41,8 @@ func Parse(document []byte) (*Config, error) {
 	return c, nil
 }
 
-// checkDocument returns what is wrong with the document as a whole, or "", and where. It leaves
-// JSON.
+// checkDocument checks the form of the document as a whole, and converts it to JSON. It returns the
+// problem, or "", and its offset.
 func (r *report) checkDocument() (problem string, at int) {
 	if len(r.document) > maxDocument {
 		return "want at most " + strconv.Itoa(maxDocument) + " bytes, got " + strconv.Itoa(len(r.document)), 0
@@ -78,7 +78,8 @@ var (
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
 
-// Names of values, in the order of their constants; of a fields.Set's, of its bits.
+// Names of values, in the order of their constants. Those of a fields.Set are in the order of its
+// bits.
 var (
 	failures   = []string{"local", "allow", "deny"}
 	headerSets = []string{"ratelimit", "x-ratelimit", "retry-after", "tokens"}
@@ -104,7 +105,7 @@ func readConfig(v *value) *Config {
 		case "capacity":
 			c.Capacity = int(v.integer(1, maxCapacity))
 		case "rules":
-			rules = v // which are read when all is known that holds for each of them
+			rules = v // read last, because other fields give their defaults
 		case "response":
 			answer.read(v)
 		case "headers":
@@ -154,10 +155,10 @@ func (c *Config) synchronises() bool {
 	return false
 }
 
-// checkTake refuses rules that the backend can't be asked for at once: where it decides every
-// request, it is asked for all limits of all rules that match one, which may be all rules. It would
-// refuse each such question, and each proxy would decide alone. At intervals it is asked for one
-// rule at a time, which always fits.
+// checkTake reports rules that the backend can't decide with a single question. Where the backend
+// decides every request, the proxy asks for all limits of all matching rules together, which may be
+// all rules. The backend would refuse too large a question each time, and each proxy would decide
+// alone. At intervals, a question is about a single rule, which always fits.
 func checkTake(v *value, rules []Rule) {
 	limits, answer := 0, wire.GrantSize
 	for i := range rules {
@@ -170,19 +171,19 @@ func checkTake(v *value, rules []Rule) {
 			answer += wire.RoomSize(&widest[j])
 		}
 	}
-	const all = " where sync_rate is 0, as one request may match all rules, got "
+	const all = " where sync_rate is 0, because a request may match all rules, got "
 	switch {
 	case limits > wire.MaxItems:
 		v.fail("want at most " + strconv.Itoa(wire.MaxItems) + " limits of all rules together" + all + strconv.Itoa(limits))
 	case answer > wire.MaxAnswer:
-		v.fail("want fewer or smaller logs and sub-buckets, of which the backend's answer has at most " + strconv.Itoa(wire.MaxAnswer) +
+		v.fail("want fewer or smaller logs and sub-buckets: the backend's answer has at most " + strconv.Itoa(wire.MaxAnswer) +
 			" bytes" + all + "up to " + strconv.Itoa(answer))
 	}
 }
 
 func isNamespaceByte(c byte) bool { return isPlain(c) || c == '.' }
 
-// readSyncRate returns a negative rate for a wrong value: a negative rate asks for nothing else.
+// readSyncRate returns a negative rate after an error, because that requires no other field.
 func readSyncRate(v *value) Duration {
 	if v.kind == kindNumber {
 		d := parseDecimal(v.raw)
@@ -201,7 +202,8 @@ func readSyncRate(v *value) Duration {
 	return -Second
 }
 
-// readBackend returns the value of cluster, which only some configurations need.
+// readBackend reads the backend, and returns the value of cluster, which only some configurations
+// require.
 func readBackend(v *value, b *Backend) (cluster *value) {
 	b.Timeout = defaultTimeout
 	v.object(`{"cluster": "weir"}`, backendFields, func(name string, v *value) {
@@ -227,8 +229,8 @@ func readBackend(v *value, b *Backend) (cluster *value) {
 		}
 	})
 	if b.Authority == "" {
-		// Istio's names, such as outbound|9180||weir.default.svc.cluster.local, are no authority
-		// that a server accepts.
+		// Names of Istio's, such as outbound|9180||weir.default.svc.cluster.local, are not an
+		// authority that a server accepts.
 		b.Authority = b.Cluster[strings.LastIndexByte(b.Cluster, '|')+1:]
 	}
 	if b.Authority == "" {

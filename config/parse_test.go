@@ -396,7 +396,7 @@ func TestParseManyErrors(t *testing.T) {
 	document := "{" + strings.Repeat(`"a":1,`, 1<<20/6-10) + `"b":1}`
 	_, err := config.Parse([]byte(document))
 	var all config.Errors
-	if !errors.As(err, &all) || len(all) != 1001 || all[1000].Problem != "too many errors, the rest is left out" {
+	if !errors.As(err, &all) || len(all) != 1001 || all[1000].Problem != "too many errors, the rest are left out" {
 		t.Fatalf("got %T of %d errors, want 1000 and a note", err, len(all))
 	}
 }

@@ -9,13 +9,14 @@ const (
 	maxModels     = 1024
 )
 
-// Prices is a list of what the tokens of models cost.
+// Prices is a list of the prices of models' tokens.
 type Prices struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
-	// Name is unique: 1 to 64 of A-Za-z0-9_-. Unit is that of the prices, for people, as Name is made.
+	// Name is unique: 1 to 64 of A-Za-z0-9_-. Unit names the unit of the prices for people, in the
+	// same form.
 	Name, Unit string
-	// By selects the model. InPath says that the request's path goes first, if that has its name.
+	// By selects the model. InPath means that a model in the request's path takes precedence.
 	By     Selector
 	InPath bool
 	List   *usage.PriceList
@@ -35,7 +36,7 @@ const (
 	wantName   = "a name of 1 to 64 of A-Za-z0-9_-"
 )
 
-// readPrices reads lists of prices by their names.
+// readPrices reads lists of prices by name.
 func readPrices(v *value) (all []*Prices) {
 	if !v.isObject(likePrices) {
 		return nil
@@ -63,7 +64,7 @@ func readPrices(v *value) (all []*Prices) {
 	return all
 }
 
-// pricesOf is the list of a name, or nil.
+// pricesOf returns the list with a name, or nil.
 func pricesOf(all []*Prices, name string) *Prices {
 	for _, p := range all {
 		if p.Name == name {
@@ -73,7 +74,7 @@ func pricesOf(all []*Prices, name string) *Prices {
 	return nil
 }
 
-// readPriceList reads what models cost, by their names.
+// readPriceList reads the prices of models by name.
 func readPriceList(v *value) *usage.PriceList {
 	list := &usage.PriceList{}
 	if !v.isObject(`{"gpt-5": ` + likeRates + `}`) {
@@ -92,7 +93,7 @@ func readPriceList(v *value) *usage.PriceList {
 	return list
 }
 
-// readRates reads what the tokens of a model cost, and the kinds that it says, as bits.
+// readRates reads the prices of a model's tokens. set has a bit for each kind that has a price.
 func readRates(v *value) (rates usage.Rates, set int) {
 	v.object(likeRates, rateFields, func(name string, v *value) {
 		kind := usage.Kind(1 + index(usage.KindNames, name))
@@ -102,8 +103,9 @@ func readRates(v *value) (rates usage.Rates, set int) {
 	return rates, set
 }
 
-// ParsePrices reads what models cost, as "of" of a list of prices has it. It has for each model the
-// millionths of the kinds that the document names. Its error is as that of [Parse].
+// ParsePrices reads the field "of" of a list of prices. It returns the prices of each model, in
+// millionths, for the kinds that the document names. Its error is of the same form as that of
+// [Parse].
 func ParsePrices(document []byte) (models map[string]map[string]uint64, err error) {
 	r := report{document: string(document)}
 	models = map[string]map[string]uint64{}
@@ -130,7 +132,7 @@ func ParsePrices(document []byte) (models map[string]map[string]uint64, err erro
 	return models, nil
 }
 
-// readPrice has a rule count money, by a list of prices.
+// readPrice makes a rule count money by a list of prices.
 func readPrice(v *value, rule *Rule, all []*Prices, cost bool) {
 	rule.Prices = pricesOf(all, v.text)
 	switch {
@@ -140,12 +142,12 @@ func readPrice(v *value, rule *Rule, all []*Prices, cost bool) {
 			names[i] = "\"" + p.Name + "\""
 		}
 		if len(names) == 0 {
-			v.fail("want prices beside rules, which it is the name of a list of")
+			v.fail("want the top-level field prices, which has a list of this name")
 		} else {
-			v.wrong(list(names) + ", as prices has it")
+			v.wrong(list(names) + ", which prices has")
 		}
 	case rule.Usage == nil || rule.Usage.preset == nil:
-		v.fail(`want cost_on_response "auto" or another provider's beside it, whose answers tell what was of which kind`)
+		v.fail(`want cost_on_response "auto" or that of a provider too: its answers tell the tokens of each kind`)
 	default:
 		fields, err := rule.Usage.preset.Fields(true)
 		if err != nil {

@@ -5,17 +5,18 @@ import (
 	"strconv"
 )
 
-// Envoy hands a configuration of type google.protobuf.StringValue or BytesValue over as the bytes
-// in it. One of any other type it hands over as the bytes of its message. So a Struct arrives in
-// protobuf's wire format. It is made JSON, and then read as JSON is, so that both have the same
-// errors. This package does it, and not the plugin, so that whoever checks a configuration accepts
-// the same.
+// Envoy passes a configuration of type google.protobuf.StringValue or BytesValue to the plugin as
+// the bytes in it. Any other type it passes as the bytes of the message, so a Struct arrives in
+// protobuf's wire format. The Struct is converted to JSON and then read as JSON, so that both have
+// the same errors. This package converts it rather than the plugin, so that every program that
+// checks a configuration accepts the same documents.
 
-// kindOf says what a document looks like. The first byte of a Struct with a field is 0x0a. JSON may
-// begin with it too, as it is a line feed. But each field has a value, whose tag is the byte 0x12,
-// and JSON has no such byte. In its strings it must be escaped. Outside of them the only control
-// characters are tab, line feed and carriage return. Messages of other types may have both bytes
-// too. If a document begins as JSON does, it is JSON that lacks an escape.
+// kindOf recognises the form of a document. The first byte of a Struct with a field is 0x0a. JSON
+// may begin with it too, since it is a line feed. But each field of a Struct has a value with the
+// tag 0x12, and JSON never contains that byte: in strings it must be escaped, and outside of them
+// the only control characters are tab, line feed and carriage return. Messages of other types may
+// have both bytes. A document that begins like JSON but has the byte 0x12 is JSON that lacks an
+// escape.
 //
 //go:noinline
 func kindOf(document string) documentKind {
@@ -42,8 +43,8 @@ const (
 	documentStruct
 )
 
-// Tags of google/protobuf/struct.proto: a field's number, and in the last three bits how it is
-// written.
+// Tags of google/protobuf/struct.proto: the number of a field, and in the last three bits its
+// encoding.
 const (
 	tagPart = 1<<3 | 2 // of a Struct, a field's name and value; of a ListValue, a Value
 
@@ -58,18 +59,19 @@ const (
 	tagList   = 6<<3 | 2
 )
 
-// structJSON returns the JSON of a Struct, or what is wrong with that. Strings are not checked to
-// be UTF-8.
+// structJSON converts a Struct to JSON, or returns the problem with it. It does not check that
+// strings are UTF-8.
 func structJSON(document string) (text, problem string) {
 	r := structReader{in: document, out: make([]byte, 0, len(document))}
 	r.list(len(document), "{}")
 	return string(r.out), r.problem
 }
 
-// structReader walks over a Struct. Its methods take the end of what they read. After the first
-// mistake nothing more is read.
+// structReader reads a Struct. Its methods take the end of the part that they read. After the first
+// mistake they read nothing more.
 //
-// Few of them are inlined, and they are few: functions and calls of wasm are large.
+// Few of them are inlined, and there are few of them, because functions and calls of wasm take much
+// space.
 type structReader struct {
 	in      string
 	pos     int
@@ -97,7 +99,7 @@ func (r *structReader) put(text string) {
 //go:noinline
 func (r *structReader) more(end int) bool { return r.problem == "" && r.pos < end }
 
-// next is the next byte, or 0 and a mistake.
+// next returns the next byte, or reports a mistake and returns 0.
 //
 //go:noinline
 func (r *structReader) next(end int) byte {
@@ -122,7 +124,7 @@ func (r *structReader) varint(end int) (n uint64) {
 	return 0
 }
 
-// part returns where a string or message ends, of which the tag or the size is next.
+// part expects the tag or the size of a string or message, and returns its end.
 //
 //go:noinline
 func (r *structReader) part(tag uint64, end int) (partEnd int) {
@@ -137,7 +139,7 @@ func (r *structReader) part(tag uint64, end int) (partEnd int) {
 	return r.pos + int(n)
 }
 
-// list walks over a Struct or a ListValue, whose brackets in JSON say which of them it is.
+// list reads a Struct or a ListValue. The brackets say which, and are those of the JSON.
 func (r *structReader) list(end int, brackets string) {
 	if r.depth++; r.depth > maxDepth {
 		r.fail("has too many levels")
@@ -163,7 +165,7 @@ func (r *structReader) list(end int, brackets string) {
 	r.depth--
 }
 
-// value walks over a Value, which has one field. Its caller sees what is left of it.
+// value reads a Value, which has a single field. The caller notices bytes that are left over.
 func (r *structReader) value(end int) {
 	switch r.varint(end) {
 	case tagNull:
@@ -188,8 +190,7 @@ func (r *structReader) value(end int) {
 	}
 }
 
-// number walks over a double. Whole numbers come out as such, but for those that are much too
-// large.
+// number reads a double. It writes whole numbers without an exponent unless they are very large.
 func (r *structReader) number(end int) {
 	var bits uint64
 	for range 8 {
@@ -207,7 +208,7 @@ func (r *structReader) number(end int) {
 	r.out = strconv.AppendFloat(r.out, math.Float64frombits(bits), form, -1, 64)
 }
 
-// string walks over a text.
+// string reads a text.
 func (r *structReader) string(end int) {
 	r.put(`"`)
 	for r.more(end) {

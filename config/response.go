@@ -10,12 +10,12 @@ const (
 	maxBody            = 64 << 10
 	maxResponseHeaders = 32
 	maxHeaderValue     = 4096
-	// maxGRPCMessage bounds the bodies that gRPC clients get: they get them in a header.
+	// maxGRPCMessage bounds the body for gRPC clients in bytes: it is sent in a header.
 	maxGRPCMessage = 1024
 )
 
-// response is a response that is being read. body and contentType say that these fields were
-// written: other fields follow from that.
+// response is a response that is being read. body and contentType say that these fields were given,
+// since other defaults depend on them.
 type response struct {
 	Response
 	body, contentType bool
@@ -30,10 +30,10 @@ var responseFields = []field{
 	{"preset", optional},
 }
 
-// read reads a response over another, whose fields it has where it lacks its own.
+// read reads a response. Fields that it lacks keep the values of r.
 func (r *response) read(v *value) {
 	var body, preset *value
-	written := "" // the first field that a preset has its own of
+	written := "" // the first given field that a preset would replace
 	v.object(`{"status": 429}`, responseFields, func(name string, v *value) {
 		switch name {
 		case "status", "body", "content_type":
@@ -69,7 +69,7 @@ func (r *response) read(v *value) {
 
 func (r *response) bodiless() bool { return r.Status == 204 || r.Status == 205 || r.Status == 304 }
 
-// complete returns the response with the fields that nobody has written.
+// complete returns the response with defaults for the fields that were not given.
 func (r *response) complete() *Response {
 	c := r.Response
 	c.GRPCMessage = fields.Exceeded
@@ -90,8 +90,8 @@ func (r *response) complete() *Response {
 
 func isBody(text string) bool { return len(text) <= maxBody }
 
-// isMediaType accepts type/subtype, with parameters or without (RFC 9110, 8.3.1). It doesn't look
-// into the parameters.
+// isMediaType accepts type/subtype, with or without parameters (RFC 9110, 8.3.1). It doesn't check
+// the parameters.
 func isMediaType(text string) bool {
 	kind, subtype := split(essence(text), '/')
 	return isToken(kind) && isToken(subtype) && isFieldValue(text) && len(text) <= maxHeaderName
@@ -106,12 +106,12 @@ func essence(mediaType string) string {
 	return text
 }
 
-// isFieldValue accepts what a header may have, without outer spaces.
+// isFieldValue accepts the values that a header may have, without spaces around them.
 func isFieldValue(text string) bool {
 	return text == "" || made(text, 1, maxHeaderValue, isFieldByte) && text[0] != ' ' && text[len(text)-1] != ' '
 }
 
-// readHeaderNames reads other names for the fields that clients read of limits.
+// readHeaderNames reads other names for the headers about limits.
 func readHeaderNames(v *value) (names []fields.Name) {
 	if !v.isObject(`{"x-ratelimit-limit": "x-quota-limit"}`) {
 		return nil
@@ -131,7 +131,7 @@ func readHeaderNames(v *value) (names []fields.Name) {
 			if name.From == from {
 				v.givenTwice()
 			} else if name.To == to {
-				v.fail("want another name than " + name.From + " has")
+				v.fail("want a name that differs from that of " + name.From)
 			}
 		}
 		names = append(names, fields.Name{From: from, To: to})
@@ -139,13 +139,12 @@ func readHeaderNames(v *value) (names []fields.Name) {
 	return names
 }
 
-// isOtherName accepts names that nothing else of a response has.
+// isOtherName accepts names that no other header of a response has.
 func isOtherName(name string) bool {
 	return isToken(name) && lower(name) == name && len(name) <= maxHeaderName && index(ownHeaders, name) < 0 && index(fields.Names, name) < 0
 }
 
-// ownHeaders are those that a response's headers can't set: fields of their own do, or the proxy
-// does.
+// ownHeaders are headers that a response's headers can't set, because other fields or the proxy do.
 var ownHeaders = []string{
 	"connection", "content-length", "content-type", "grpc-status", "keep-alive", "proxy-connection", "te", "trailer",
 	"transfer-encoding", "upgrade",

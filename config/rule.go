@@ -13,8 +13,8 @@ const (
 	maxKey    = 16
 )
 
-// readRules reads the rules. A field that a rule lacks is as in general, and for its response as in
-// answer.
+// readRules reads the rules. Rules take missing fields from general, and missing fields of their
+// response from answer.
 func readRules(v *value, general *Rule, answer response, prices []*Prices) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v *value) {
 		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers, Response: general.Response})
@@ -35,7 +35,7 @@ var (
 	reveals = []string{"hash", "plain"}
 )
 
-// readRule reads the last of the rules. Answer is the response that its own one is read over.
+// readRule reads the last of the rules. answer is the response that supplies missing fields.
 func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	last := len(rules) - 1
 	rule := &rules[last]
@@ -134,10 +134,10 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		readOnFailure(onFailure, rule)
 	}
 	if rule.Marks && rule.CountRejected {
-		full.fail("want \"refuse\" beside count_rejected, as a marked request takes nothing")
+		full.fail("want \"refuse\" with count_rejected, because a marked request takes nothing")
 	}
 	if rule.Block != 0 && len(rule.Limits) == maxLimits {
-		block.fail("want at most " + strconv.Itoa(maxLimits-1) + " limits beside it")
+		block.fail("want at most " + strconv.Itoa(maxLimits-1) + " limits with a block")
 	}
 	if delay.given() {
 		checkDelay(delay, rule)
@@ -153,12 +153,12 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	}
 }
 
-// checkHold refuses what makes no sense where requests hold places: these go back as they came.
+// checkHold reports fields that make no sense for a rule of in_flight, whose places are given back.
 func checkHold(v *value, rule *Rule) {
 	var beside string
 	switch {
 	case len(rule.Limits) > 1:
-		beside = "other limits, which belong into a rule of their own"
+		beside = "other limits, which belong in a rule of their own"
 	case rule.CountRejected:
 		beside = "count_rejected"
 	case rule.ChargeWhen != nil:
@@ -168,10 +168,10 @@ func checkHold(v *value, rule *Rule) {
 	default:
 		return
 	}
-	v.fail(`want no "in_flight" beside ` + beside)
+	v.fail(`want no "in_flight" together with ` + beside)
 }
 
-// readShare reads a part of a whole, in thousandths, of at most so many.
+// readShare reads a share of a whole, and returns it in thousandths. It is at most that many.
 func readShare(v *value, most int64) uint16 {
 	if v.kind == kindNumber {
 		if n, whole := parseDecimal(v.raw).scaled(3); whole && n > 0 && n <= most {
@@ -186,7 +186,7 @@ func readShare(v *value, most int64) uint16 {
 	return 0
 }
 
-// maxWarnings is how many shares of a limit a rule warns at, at most.
+// maxWarnings is the most shares of a limit at which a rule warns.
 const maxWarnings = 8
 
 // readWarnAt reads the share of a limit at which a rule warns, or several.
@@ -194,7 +194,7 @@ func readWarnAt(v *value) (shares []uint16) {
 	add := func(v *value) {
 		share := readShare(v, 1000)
 		if n := len(shares); share != 0 && n > 0 && share <= shares[n-1] {
-			v.wrong("a greater share than the one before")
+			v.wrong("a share above the previous share")
 		} else if share != 0 {
 			shares = append(shares, share)
 		}
@@ -207,7 +207,7 @@ func readWarnAt(v *value) (shares []uint16) {
 	return shares
 }
 
-// readReveal reads how much of keys people may see.
+// readReveal reads how much of a key people may see.
 func readReveal(v *value) uint8 {
 	switch v.kind {
 	case kindString:
@@ -226,5 +226,5 @@ func readReveal(v *value) uint8 {
 	return 0
 }
 
-// maxReveal is the most characters of a value that a rule may reveal without all of them.
+// maxReveal is the most characters that a rule may reveal, unless it reveals all.
 const maxReveal = 64

@@ -11,20 +11,20 @@ const (
 	maxPathSegment   = 1000
 	maxPropertyParts = 32
 	maxNetworks      = 256
-	// usualText is the longest text of a body that a selector takes, unless it says otherwise.
+	// usualText is the longest text that a selector takes from a body by default, in bytes.
 	usualText    = 256
 	likeBodyText = `{"request_json": "model"}`
 	likeSelector = `{"header": "x-user"}`
 	wantSelector = `"method", "host", "path", "client_ip" or an object such as ` + likeSelector
 )
 
-// clientIP selects whole IPv4 addresses and the /64 of IPv6 addresses, which a provider gives to a
-// single subscriber.
+// clientIP selects whole IPv4 addresses, and the /64 of IPv6 addresses, the size that providers
+// assign to a subscriber.
 var clientIP = Selector{Kind: SelectClientIP, IPv4Prefix: 32, IPv6Prefix: 64}
 
-// variantsOfSelector are the selectors that are objects, with that of a response first and that of
-// a request's body last: the former is for costs of responses, and the latter for parts that tell
-// requests apart.
+// variantsOfSelector are the selectors in the form of objects. The first, of a response, is only
+// for costs of responses. The last, of a request's body, is only for parts that tell requests
+// apart.
 var variantsOfSelector = [...][]field{
 	{{"response_header", optional}},
 	{{"header", optional}},
@@ -32,7 +32,7 @@ var variantsOfSelector = [...][]field{
 	{{"cookie", optional}},
 	{{"path_segment", optional}},
 	{{"client_ip", optional}},
-	// After header, which is a part of it.
+	// After header, because that is a part of this selector.
 	{{"jwt_claim", optional}, {"header", optional}, {"metadata", optional}},
 	{{"property", optional}},
 	{{"in_cidr", optional}},
@@ -45,11 +45,11 @@ const (
 	bodySelectors     = 1
 )
 
-// limitSelectors are those that a filter before may have set.
+// limitSelectors are the selectors of values that an earlier filter may have set.
 var limitSelectors = [][]field{{{"header", optional}}, {{"property", optional}}}
 
-// readSelector reads what selects a part of a request; want says what else may stand in its place.
-// If it is an object, it may have further fields, which readFurther reads.
+// readSelector reads a selector; want says what else would be right in its place. An object may
+// have further fields, which readFurther reads.
 func readSelector(v *value, want string, further []field, readFurther func(name string, v *value)) (s Selector) {
 	if v.composite() {
 		v.oneOf(likeSelector, variantsOfSelector[responseSelectors:len(variantsOfSelector)-bodySelectors], further, func(name string, v *value) {
@@ -77,7 +77,7 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 	return s
 }
 
-// readBodySelector reads what selects a part of a request, or of its body.
+// readBodySelector reads a selector of a part of a request, its body included.
 func readBodySelector(v *value) (s Selector) {
 	if !v.composite() {
 		return readSelector(v, wantSelector, nil, nil)
@@ -90,7 +90,7 @@ func readBodySelector(v *value) (s Selector) {
 	return s
 }
 
-// readResponseSelector reads what selects a part of a request or of its response.
+// readResponseSelector reads a selector of a part of a request or of its response.
 func readResponseSelector(v *value) (s Selector) {
 	if !v.composite() {
 		return readSelector(v, `"openai", "anthropic", "gemini", "bedrock", "ollama", "auto", `+wantSelector+`, {"response_header": "x-tokens"} or `+likeUsage, nil, nil)
@@ -104,7 +104,7 @@ func readResponseSelector(v *value) (s Selector) {
 func (s *Selector) read(name string, v *value) {
 	switch name {
 	case "header":
-		s.Name = lower(v.string("the name of a header", isRequestHeader)) // a claim's, if the kind is set
+		s.Name = lower(v.string("the name of a header", isRequestHeader)) // a claim's header if the kind is set
 	case "query":
 		*s = Selector{Kind: SelectQuery, Name: v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)}
 	case "jwt_claim":
@@ -144,7 +144,7 @@ func (s *Selector) read(name string, v *value) {
 	}
 }
 
-// checkClaim settles where a claim is taken of, once all fields of the selector v were read.
+// checkClaim checks the fields of a claim's selector v against each other after all were read.
 func (s *Selector) checkClaim(v *value) {
 	switch {
 	case s.Kind != SelectClaim:
@@ -153,7 +153,7 @@ func (s *Selector) checkClaim(v *value) {
 	case s.Metadata != "" && s.Name != "":
 		v.fail("want either header or metadata, got both")
 	case s.Metadata != "" && strings.IndexByte(s.Claim, 0) >= 0:
-		v.fail("want a claim without NUL where it is read of metadata")
+		v.fail("want a claim without NUL, because it is read from metadata")
 	}
 }
 
@@ -178,7 +178,7 @@ func readClaim(v *value) (path string) {
 		return ""
 	}
 	if _, err := jsonpath.Compile(v.text); err != nil {
-		v.fail("want " + want + ", got one with " + err.Error())
+		v.fail("want " + want + ", got a path with " + err.Error())
 	}
 	return v.text
 }

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds the nesting of a document. The grammar needs 7.
+// maxDepth bounds the nesting of a document. The grammar uses 7 levels.
 const maxDepth = 64
 
-// checkSyntax returns why the text is not one JSON value (RFC 8259), or "", and the offset of the
-// mistake. Strings must be well-formed Unicode, escapes included, so that equal strings are equal
-// bytes.
+// checkSyntax checks that the text is one JSON value (RFC 8259). It returns the first problem, or
+// "", and its offset. Strings must be well-formed Unicode, including their escapes, so that equal
+// strings have equal bytes.
 func checkSyntax(text string) (problem string, at int) {
 	s := scanner{text: text}
 	if s.value() {
@@ -33,7 +33,7 @@ func checkSyntax(text string) (problem string, at int) {
 	return "not JSON at line " + strconv.Itoa(line) + ", column " + strconv.Itoa(column) + ": " + s.problem, s.pos
 }
 
-// scanner walks over JSON. Its methods return false at the first mistake, with pos on it and
+// scanner reads JSON. Its methods return false at the first mistake, with pos at the mistake and
 // problem set.
 type scanner struct {
 	text    string
@@ -59,7 +59,7 @@ func (s *scanner) want(what string) bool {
 	return s.fail("want " + what + ", got " + got)
 }
 
-// peek returns the next byte, or 0 at the end; a NUL is a mistake wherever it stands.
+// peek returns the next byte, or 0 at the end. A NUL in the text is a mistake anywhere.
 //
 //go:noinline
 func (s *scanner) peek() byte {
@@ -96,12 +96,12 @@ func (s *scanner) value() bool {
 	return s.want("a value")
 }
 
-// list walks over an object or array, of which the opening bracket is next.
+// list scans an object or array, whose opening bracket is the next byte.
 func (s *scanner) list(bracket byte) bool {
 	if s.depth == maxDepth {
 		return s.fail("nested more than " + strconv.Itoa(maxDepth) + " deep")
 	}
-	// ASCII has one letter between a bracket and the closing one, for both kinds.
+	// In ASCII both closing brackets are two places after the opening bracket.
 	end := bracket + 2
 	s.depth++
 	s.pos++
@@ -124,7 +124,7 @@ func (s *scanner) list(bracket byte) bool {
 	return true
 }
 
-// name walks over a field's name and the colon behind it.
+// name scans a field's name and the colon after it.
 func (s *scanner) name() bool {
 	if s.space(); s.peek() != '"' {
 		return s.want("a field's name in double quotes")
@@ -154,7 +154,7 @@ func (s *scanner) number() bool {
 	return true
 }
 
-// optional walks over one of two bytes, if it is next.
+// optional scans one of two bytes, if it is next.
 //
 //go:noinline
 func (s *scanner) optional(a, b byte) bool {
@@ -219,7 +219,7 @@ func (s *scanner) escape() bool {
 	return true
 }
 
-// codeUnit returns the UTF-16 code unit that the text begins with, written as \u and four
+// codeUnit returns the UTF-16 code unit of an escape at the beginning of text, \u and four
 // hexadecimal digits, or -1.
 func codeUnit(text string) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {

@@ -28,11 +28,11 @@ func TestRulesThatFitOneTake(t *testing.T) {
 		parts  = `{"limit": 5, "window": "1m", "precision": "1s"}`
 	)
 	tooMany := func(n int) string {
-		return fmt.Sprintf("rules: want at most 1024 limits of all rules together where sync_rate is 0, as one request may match all rules, got %d", n)
+		return fmt.Sprintf("rules: want at most 1024 limits of all rules together where sync_rate is 0, because a request may match all rules, got %d", n)
 	}
 	tooLarge := func(n int) string {
-		return fmt.Sprintf("rules: want fewer or smaller logs and sub-buckets, of which the backend's answer has at most 1048576 bytes "+
-			"where sync_rate is 0, as one request may match all rules, got up to %d", n)
+		return fmt.Sprintf("rules: want fewer or smaller logs and sub-buckets: the backend's answer has at most 1048576 bytes "+
+			"where sync_rate is 0, because a request may match all rules, got up to %d", n)
 	}
 	for _, test := range []struct {
 		rate  string

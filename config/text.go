@@ -6,17 +6,17 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// isTokenByte says whether a byte may stand in a token of HTTP (RFC 9110, 5.6.2), such as a field's
-// name.
+// isTokenByte reports whether a byte may occur in an HTTP token (RFC 9110, 5.6.2), such as a
+// header's name.
 func isTokenByte(c byte) bool {
 	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// isVisible says whether a byte is printable ASCII and no space.
+// isVisible reports whether a byte is printable ASCII other than a space.
 func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 
-// isFieldByte reports whether a byte may stand in a header's value. HTTP allows tabs; here they can
-// only be mistakes.
+// isFieldByte reports whether a byte may occur in a header's value. HTTP allows tabs, but in a
+// configuration they can only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }
 
 func all(text string, ok func(byte) bool) bool {
@@ -28,7 +28,7 @@ func all(text string, ok func(byte) bool) bool {
 	return true
 }
 
-// made says whether a text is of least to most bytes, all of which are ok.
+// made reports whether a text has least to most bytes, all of which are ok.
 //
 //go:noinline
 func made(text string, least, most int, ok func(byte) bool) bool {
@@ -41,8 +41,7 @@ const maxHeaderName = 256
 //go:noinline
 func isToken(text string) bool { return made(text, 1, maxHeaderName, isTokenByte) }
 
-// isRequestHeader accepts the names by which Envoy's filters read request headers: fields and
-// pseudo-headers.
+// isRequestHeader accepts the names of request headers in Envoy's filters, pseudo-headers included.
 //
 //go:noinline
 func isRequestHeader(name string) bool {
@@ -53,11 +52,11 @@ func isRequestHeader(name string) bool {
 	return isToken(name)
 }
 
-// These functions do for the ASCII of a configuration what the standard library does for all of
-// Unicode, and fast for long texts. The library's functions would make the plugin some 40 KB
+// These functions handle the ASCII of a configuration, where the standard library handles all of
+// Unicode and is optimised for long texts. The library's functions would make the plugin some 40 KB
 // larger.
 
-// lower is a text in lower case, if it is ASCII.
+// lower returns a text in lower case, if it is ASCII.
 //
 //go:noinline
 func lower(text string) string {
@@ -70,7 +69,7 @@ func lower(text string) string {
 	return string(b)
 }
 
-// split returns what a text has before and after the first separator.
+// split returns the parts of a text before and after the first separator.
 func split(text string, separator byte) (before, after string) {
 	i := strings.IndexByte(text, separator)
 	if i < 0 {

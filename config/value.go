@@ -8,24 +8,24 @@ import (
 	"weir/internal/spelling"
 )
 
-// value is a JSON value and the way that leads to it. Its methods read it as one type. If it isn't
-// of that type, they report what would be right and return the zero value. A nil value is a field
-// that nobody gave; its methods work too.
+// value is a JSON value and its path. Its methods read it as one type. If it has another type, they
+// report what would be right and return the zero value. A nil value is a field that was not given;
+// its methods work too.
 type value struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	report *report
-	// parent is the object or array that the value is in. In an object the value has a name, and
+	// parent is the object or array that contains the value. In an object the value has a name, and
 	// rawName is the name as it is written. In an array it has an index.
 	parent        *value
 	name, rawName string
 	index         int
 	kind          kind
-	// raw is the value as it is written, text what a string means.
+	// raw is the value as it is written, and text the meaning of a string.
 	raw, text string
-	// at is the offset in the document; of a missing field, its object's.
+	// at is the offset in the document. For a missing field it is the offset of the object.
 	at int
-	// secret values are not shown.
+	// secret values are not shown in errors.
 	secret bool
 }
 
@@ -39,16 +39,16 @@ type presence uint8
 
 const (
 	optional presence = iota
-	// A required field is read even if it is missing. Then its reader reports what should be there.
+	// A required field is read even if it is missing, so that its reader reports what it should be.
 	required
-	// A field is excluded by the object's first field.
+	// An excluded field can't be combined with the object's first field.
 	excluded
 )
 
-// given says whether the value is in the document.
+// given reports whether the value is in the document.
 func (v *value) given() bool { return v != nil && v.kind != kindMissing }
 
-// path leads to the value, as in rules[2].limits[0].window.
+// path returns the path of the value, such as rules[2].limits[0].window.
 func (v *value) path() string {
 	if v.parent == nil {
 		return ""
@@ -65,12 +65,12 @@ func (v *value) path() string {
 	return path + "." + v.name
 }
 
-// isPlain says whether a byte may stand in a name that can't be misread in a path.
+// isPlain reports whether a byte may occur in a name that can't be misread in a path.
 func isPlain(c byte) bool { return isAlphanumeric(c) || c == '_' || c == '-' }
 
 func (v *value) fail(problem string) { v.report.add(v.at, v.path(), problem) }
 
-// wrong reports what would be right.
+// wrong reports an error with the text of what would be right.
 func (v *value) wrong(want string) {
 	if v.given() {
 		v.fail("want " + want + ", got " + v.show())
@@ -81,10 +81,10 @@ func (v *value) wrong(want string) {
 
 func (v *value) givenTwice() { v.fail("given twice") }
 
-// maxShown is how many bytes of a value an error shows.
+// maxShown is how many bytes of a value an error may show.
 const maxShown = 40
 
-// show returns the value as it is written, if that is short and no secret.
+// show returns the value as it is written, unless it is long or secret.
 func (v *value) show() string {
 	switch {
 	case v.kind == kindObject:
@@ -108,12 +108,12 @@ func cut(text string) string {
 	return text[:end] + "…"
 }
 
-// missing returns the value of a field that isn't there.
+// missing returns a value for a field that isn't there, to report errors with.
 func (v *value) missing(name string) *value {
 	return &value{report: v.report, parent: v, name: name, rawName: name, at: v.at}
 }
 
-// object reads an object that has these fields, each by its name.
+// object reads an object with these fields, and calls read for each that is given or required.
 func (v *value) object(like string, fields []field, read func(name string, v *value)) {
 	if !v.isObject(like) {
 		return
@@ -180,9 +180,9 @@ func find(fields []field, name string) int {
 	return -1
 }
 
-// oneOf reads an object that is one of several variants. Their first fields tell them apart. If
-// several fit, the last is taken: a variant may have an earlier one's first field as well. All
-// variants have the further fields besides.
+// oneOf reads an object of one of several variants. Each variant is recognised by its first field.
+// If several match, the last is taken, since a variant may contain an earlier variant's first
+// field. All variants may have the further fields.
 func (v *value) oneOf(like string, variants [][]field, further []field, read func(name string, v *value)) {
 	last, others := -1, 0
 	e := v.elements()
@@ -221,7 +221,7 @@ func (v *value) wantOneOf(variants [][]field, others bool) {
 	}
 	got := ", got an empty object"
 	if others {
-		got = ", got none of them"
+		got = ", got none of these"
 	}
 	v.fail("want one of " + list(tags) + got)
 }
@@ -235,7 +235,7 @@ func (v *value) array(what string, least, most int, each func(element *value)) {
 	v.each(what, least, most, each)
 }
 
-// each reads up to most elements, or fields whose names are the user's, and counts all of them. An
+// each reads up to most elements, or fields with arbitrary names, and counts all of them. An
 // element is valid until each returns.
 func (v *value) each(what string, least, most int, each func(element *value)) {
 	e := v.elements()
@@ -257,7 +257,8 @@ func span(least, most int) string {
 	return strconv.Itoa(least) + " to " + strconv.Itoa(most)
 }
 
-// length returns how many elements or fields an array or object has, and -1 for another value.
+// length returns the number of elements of an array or fields of an object, and -1 for any other
+// value.
 func (v *value) length() int {
 	if !v.composite() {
 		return -1
@@ -269,7 +270,7 @@ func (v *value) length() int {
 	return e.count
 }
 
-// string reads a string that ok accepts.
+// string reads a string that ok accepts. After an error it returns "".
 func (v *value) string(want string, ok func(string) bool) string {
 	if v.kind != kindString || !ok(v.text) {
 		v.wrong(want)
@@ -287,7 +288,7 @@ func (v *value) bytes(want string, most int, ok func(byte) bool) string {
 	return v.text
 }
 
-// choice reads one of several strings and returns its index, or -1.
+// choice reads one of several strings and returns its index, or -1 after an error.
 func (v *value) choice(names []string) int {
 	if v.kind == kindString {
 		if i := index(names, v.text); i >= 0 {
@@ -302,8 +303,7 @@ func (v *value) choice(names []string) int {
 	return -1
 }
 
-// integer reads a number without a fraction, however it is written: 100, 100.0 and 1e+02 are the
-// same.
+// integer reads a number without a fraction, in any notation: 100, 100.0 and 1e+02 are the same.
 func (v *value) integer(least, most int64) int64 {
 	if v.kind == kindNumber {
 		n, whole := parseDecimal(v.raw).scaled(0)
@@ -322,12 +322,12 @@ func (v *value) boolean() bool {
 	return v.raw == "true"
 }
 
-// composite reports whether the value has others in it.
+// composite reports whether the value can contain other values.
 func (v *value) composite() bool { return v.kind == kindArray || v.kind == kindObject }
 
-// suggest says which name was meant, or which there are.
+// suggest returns the name that was probably meant, or else all names.
 func suggest(name string, fields []field) string {
-	// Spelling of another house: maxRetries, Max-Retries.
+	// Names in the style of other projects: maxRetries, Max-Retries.
 	b := []byte(lower(name))
 	for i := range b {
 		if b[i] == '-' {
@@ -371,7 +371,7 @@ func list(names []string) string {
 	return text
 }
 
-// index returns where a list has a text, or -1.
+// index returns the position of a text in a list, or -1.
 //
 //go:noinline
 func index(list []string, text string) int {

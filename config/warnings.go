@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// smallSliding is the limit of a sliding window below which weir check hints at a sliding log.
+	// smallSliding is the limit below which weir check recommends a sliding log over a sliding
+	// window.
 	smallSliding = 20
-	// littleCapacity is a capacity that clients fill by chance: each of their values takes a counter.
+	// littleCapacity is a capacity that clients can fill by chance, when each of their values takes
+	// a counter.
 	littleCapacity = 4096
 )
 
-// Warnings tell of settings that the grammar allows, and that hardly work as their author expects.
-// Paths are those of errors; there are no offsets.
+// Warnings reports settings that the grammar allows but that hardly work as intended. Paths are
+// those of errors; there are no offsets.
 func Warnings(c *Config) (warnings Errors) {
 	add := func(path, problem string) {
 		if problem != "" {
@@ -34,7 +36,7 @@ func Warnings(c *Config) (warnings Errors) {
 			costlyMatches(path+".except["+strconv.Itoa(j)+"]", &rule.Except[j].Match, add)
 		}
 		for j := range rule.Key {
-			// A header gets its warning once.
+			// Each header gets its warning once.
 			if s := &rule.Key[j]; s.Kind == SelectHeader && !forgeable[s.Name] {
 				forgeable[s.Name] = true
 				add(path+".key["+strconv.Itoa(j)+"]", forgeableHeader(s.Name))
@@ -51,7 +53,7 @@ func Warnings(c *Config) (warnings Errors) {
 	return warnings
 }
 
-// understated says that a client can choose to reserve less than most.
+// understated warns if a client can choose to reserve less than most.
 func understated(rule *Rule) string {
 	b := rule.CostFromBody
 	if b == nil || b.Chosen || rule.CostMost == math.MaxUint64 || b.Default >= rule.CostMost {
@@ -61,17 +63,17 @@ func understated(rule *Rule) string {
 		strconv.FormatUint(rule.CostMost, 10) + `: "unread" says whether it takes "default", "most" or is to "refuse"`
 }
 
-// longestText is about as long as a proxy lets a request's path or header be.
+// longestText is about the longest path or header that a proxy accepts, in bytes.
 const longestText = 60_000
 
-// costlyMatches adds what expressions cost that have more states than are kept.
+// costlyMatches warns about expressions with more states than are kept.
 func costlyMatches(path string, m *Match, add func(path, problem string)) {
 	costly := func(name string, s *StringMatch) {
 		if s == nil || s.Op != Regex {
 			return
 		}
 		if p, err := pattern.Compile(s.Value); err == nil && !p.Fits() {
-			add(path+"."+name+".regex", "has too many states to keep: a value of "+strconv.Itoa(longestText/1000)+" kB that is made for it takes up to "+
+			add(path+"."+name+".regex", "has too many states to keep: a hostile value of "+strconv.Itoa(longestText/1000)+" kB takes up to "+
 				strconv.FormatFloat(float64(p.Steps(longestText))/1e6, 'f', 1, 64)+
 				" million steps, each 10 to 50 ns of a worker's time; counts of repetitions make states, and several rules have fewer")
 		}
@@ -90,55 +92,55 @@ func smallSlidingWindow(l *window.Limit) string {
 	if l.Kind != window.SlidingWindow || l.Max == 0 || l.Max >= smallSliding {
 		return ""
 	}
-	return "a sliding_window of " + strconv.FormatUint(l.Max, 10) + " passes " + strconv.FormatFloat(l.Steady(), 'f', 2, 64) +
-		" of it of a client that never stops asking; a sliding_log passes all"
+	return "a sliding_window of " + strconv.FormatUint(l.Max, 10) + " lets through " + strconv.FormatFloat(l.Steady(), 'f', 2, 64) +
+		" of it for a client that never stops asking; a sliding_log lets through all of it"
 }
 
 func shortWindow(rule *Rule, l *window.Limit) string {
 	if l.Kind.Held() || rule.SyncRate <= 0 || l.Width >= int64(rule.SyncRate) {
 		return ""
 	}
-	return "a window of " + formatDuration(Duration(l.Width)) + " ends before proxies synchronise, which they do every " +
-		formatDuration(rule.SyncRate) + " (sync_rate): what one has left unused comes too late for the others"
+	return "a window of " + formatDuration(Duration(l.Width)) + " ends before proxies synchronise every " +
+		formatDuration(rule.SyncRate) + " (sync_rate): hits that one proxy leaves unused come too late for the others"
 }
 
-// hiddenLimit says that another limit of the rule refuses whatever this one would.
+// hiddenLimit warns if another limit of the rule always refuses first.
 func hiddenLimit(rule *Rule, index int) string {
 	if rule.CountRejected || rule.CostOnResponse != nil || len(rule.LimitFrom) > 0 {
-		// Limits then count hits that they have not admitted, or requests say what they are.
+		// Then limits also count hits that they have not admitted, or requests set them.
 		return ""
 	}
 	this := &rule.Limits[index]
 	for i := range rule.Limits {
 		other := &rule.Limits[i]
-		// If two limits hide each other, because they are equal for example, the first decides.
+		// Two equal limits hide each other. The first of them decides.
 		if i != index && hides(other, this) && (i < index || !hides(this, other)) {
-			return "never decides, as limits[" + strconv.Itoa(i) + "] refuses before: " + strconv.FormatUint(other.Max, 10) + " in " +
+			return "never decides, because limits[" + strconv.Itoa(i) + "] refuses first: " + strconv.FormatUint(other.Max, 10) + " in " +
 				formatDuration(Duration(other.Width))
 		}
 	}
 	return ""
 }
 
-// hides reports whether b has room for whatever a admits.
+// hides reports whether b has room for everything that a admits.
 func hides(a, b *window.Limit) bool {
 	if a.Kind == b.Kind && a.Width == b.Width && a.Precision == b.Precision {
 		return a.Max <= b.Max && a.Burst <= b.Burst
 	}
-	// In a time t, however it lies, a admits at most ahead + rate·t hits.
+	// In any span of time t, a admits at most ahead + rate·t hits.
 	rate := float64(a.Max) / float64(a.Width)
 	ahead := float64(a.Max)
 	switch a.Kind {
 	case window.TokenBucket:
 		ahead = float64(a.Burst) + 1
 	case window.SlidingBuckets:
-		// The time has parts of buckets at both ends.
+		// The span may touch parts of buckets at both ends.
 		ahead += rate * float64(a.Precision)
 	default:
-		// The time has parts of windows at both ends.
+		// The span may touch parts of windows at both ends.
 		ahead *= 2
 	}
-	// b counts at most these hits of that.
+	// b counts at most this many of those hits.
 	room, counted := float64(b.Max), ahead+rate*float64(b.Width)
 	switch b.Kind {
 	case window.TokenBucket:
@@ -146,16 +148,16 @@ func hides(a, b *window.Limit) bool {
 			return false
 		}
 	case window.SlidingWindow:
-		// A part of the window before counts too.
+		// A share of the previous window counts too.
 		counted += ahead
 	}
 	return counted <= math.Nextafter(room, 0)
 }
 
-// identities are words in the names of headers that say who a client is.
+// identities are words in names of headers that identify a client.
 var identities = []string{"user", "account", "tenant", "customer", "consumer", "client-id", "org", "subscriber", "session", "device", "member"}
 
-// forgeableHeader says that clients can send what a key has.
+// forgeableHeader warns if clients can choose the value of a header in a key.
 func forgeableHeader(name string) string {
 	switch name {
 	case "x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "forwarded", "x-original-forwarded-for":
@@ -163,7 +165,7 @@ func forgeableHeader(name string) string {
 	}
 	for _, word := range identities {
 		if strings.HasPrefix(name, "x-") && strings.Contains(name, word) {
-			return "a client may send any " + name + ", and so choose its counter, unless a filter before sets or removes it"
+			return "a client may send any " + name + ", and so choose its counter, unless an earlier filter sets or removes it"
 		}
 	}
 	return ""
@@ -184,8 +186,8 @@ func fewCounters(c *Config) string {
 	return ""
 }
 
-// unbounded names the part of a request that is selected if it may have any number of values, and
-// is "" otherwise.
+// unbounded names the selected part of a request if it may have any number of values, and otherwise
+// returns "".
 func (s *Selector) unbounded() string {
 	switch s.Kind {
 	case SelectHeader:

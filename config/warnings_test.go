@@ -15,9 +15,9 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	rule := func(rest string) string { return `{"rules": [{"name": "a", ` + rest + `}]}` }
 	limits := func(limits string) string { return rule(`"limits": [` + limits + `]`) }
-	const hidden = "rules[0].limits[1]: never decides, as limits[0] refuses before: 100 in 1m"
+	const hidden = "rules[0].limits[1]: never decides, because limits[0] refuses first: 100 in 1m"
 	states := func(millions string) string {
-		return ": has too many states to keep: a value of 60 kB that is made for it takes up to " + millions +
+		return ": has too many states to keep: a hostile value of 60 kB takes up to " + millions +
 			" million steps, each 10 to 50 ns of a worker's time; counts of repetitions make states, and several rules have fewer"
 	}
 	for _, test := range []struct {
@@ -25,13 +25,13 @@ func TestWarnings(t *testing.T) {
 		want     []string
 	}{
 		{limits(`{"limit": 20, "window": "1m"}, {"limit": 0, "window": "1m", "algorithm": "fixed_window"}`), []string{
-			"rules[0].limits[0]: never decides, as limits[1] refuses before: 0 in 1m"}},
+			"rules[0].limits[0]: never decides, because limits[1] refuses first: 0 in 1m"}},
 		{`{"rules": [{"name": "a", "limits": [{"limit": 5, "window": "1m", "algorithm": "sliding_log"}]},
 			{"name": "b", "limits": [{"limit": 5, "window": "1m", "precision": "10s"}, {"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`, nil},
 		{`{"rules": [{"name": "a", "limits": [{"limit": 20, "window": "1m"}, {"limit": 19, "window": "1h"}]},
 			{"name": "b", "limits": [{"limit": 1, "window": "1s", "algorithm": "sliding_window"}]}]}`, []string{
-			"rules[0].limits[1]: a sliding_window of 19 passes 0.95 of it of a client that never stops asking; a sliding_log passes all",
-			"rules[1].limits[0]: a sliding_window of 1 passes 0.50 of it of a client that never stops asking; a sliding_log passes all",
+			"rules[0].limits[1]: a sliding_window of 19 lets through 0.95 of it for a client that never stops asking; a sliding_log lets through all of it",
+			"rules[1].limits[0]: a sliding_window of 1 lets through 0.50 of it for a client that never stops asking; a sliding_log lets through all of it",
 		}},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9}`), []string{
 			`rules[0].reserve: a client that compresses its body, or pads it, reserves 5 and may cost 9: "unread" says whether it takes "default", "most" or is to "refuse"`}},
@@ -42,7 +42,7 @@ func TestWarnings(t *testing.T) {
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 1000, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{
-			"rules[0].limits[0]: never decides, as limits[1] refuses before: 100 in 1m"}},
+			"rules[0].limits[0]: never decides, because limits[1] refuses first: 100 in 1m"}},
 		// A bucket may be larger and slower.
 		{limits(`{"limit": 100, "window": "1m", "algorithm": "token_bucket"}, {"limit": 200, "window": "1m", "algorithm": "token_bucket", "burst": 50}`), nil},
 		// 100 in each minute are 6,000 an hour, and up to 6,400 of what a sliding window counts.
@@ -56,7 +56,7 @@ func TestWarnings(t *testing.T) {
 		{rule(`"cost_on_response": {"response_header": "x"}, "limits": [{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}]`), nil},
 
 		{`{"sync_rate": 5, "backend": {"cluster": "weir"}, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "4999ms"}, {"limit": 400, "window": 5}]}]}`, []string{
-			"rules[0].limits[0]: a window of 4s999ms ends before proxies synchronise, which they do every 5s (sync_rate): what one has left unused comes too late for the others"}},
+			"rules[0].limits[0]: a window of 4s999ms ends before proxies synchronise every 5s (sync_rate): hits that one proxy leaves unused come too late for the others"}},
 		{`{"sync_rate": 0, "backend": {"cluster": "weir"}, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "1ms"}]}]}`, nil},
 		{`{"sync_rate": -5, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "1ms"}]}]}`, nil},
 
@@ -67,7 +67,7 @@ func TestWarnings(t *testing.T) {
 
 		{`{"rules": [{"name": "a", "key": ["path", {"header": "X-User"}], "limits": [{"limit": 100, "window": 1}]},
 			{"name": "b", "key": [{"header": "x-user"}, {"header": "x-forwarded-for"}, {"header": "authorization"}], "limits": [{"limit": 100, "window": 1}]}]}`, []string{
-			"rules[0].key[1]: a client may send any x-user, and so choose its counter, unless a filter before sets or removes it",
+			"rules[0].key[1]: a client may send any x-user, and so choose its counter, unless an earlier filter sets or removes it",
 			"rules[1].key[1]: a client may send any x-forwarded-for, and so choose its counter; client_ip is the address that Envoy trusts",
 		}},
 

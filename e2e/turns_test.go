@@ -42,7 +42,7 @@ func turnsAreLogged(t *testing.T, d driver) {
 	if err := n.configure(configuration("turns-none", "none", "allow")); err != nil {
 		t.Fatal(err)
 	}
-	wantSaid(t, n, "namespace turns-none: pushes to cluster none can't be sent: want a cluster of this name"+until+
+	wantSaid(t, n, "namespace turns-none: pushes to cluster none can't be sent: want a cluster with this name"+until+
 		"requests pass uncounted (on_backend_failure: allow)")
 	wrong := d.node(t, nodeConfig{
 		configuration: configuration("turns-refused", "weir", "deny"), workers: 4,

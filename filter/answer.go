@@ -11,32 +11,33 @@ import (
 	"weir/window"
 )
 
-// answer writes what clients see: response headers, and the reply to what was rejected.
+// answer writes everything that clients see: response headers, and replies to rejected requests.
 type answer struct {
 	unit      fields.ResetUnit
 	names     []fields.Name
-	jitter    uint16 // of Retry-After
-	describes bool   // whether allowed requests get any headers
-	warns     bool   // whether these may be warnings
+	jitter    uint16 // the largest share, in thousandths, that lengthens Retry-After
+	describes bool   // allowed requests get headers
+	warns     bool   // they may include warnings
 	rules     []ruleAnswer
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
-	over      []byte      // what overHeader has
-	written   refusalBody // for a provider's clients
+	over      []byte      // the value of overHeader
+	written   refusalBody // the body of a provider's refusal
 }
 
-// ruleAnswer has all that clients see of a rule, or of one of its variants: the parts of its header
-// fields that never change, which fields these are, and the reply if it is the first one to reject.
+// ruleAnswer has everything that clients see of a rule or of one of its variants: the parts of its
+// header fields that never change, which fields to send, and the reply if the rule is the first
+// that rejects.
 type ruleAnswer struct {
 	name     string
 	fields   fields.Rule
 	headers  fields.Set
-	details  string // what logs say
+	details  string // the reason in access logs
 	response *config.Response
-	tokens   bool // whether it counts what answers of a model cost
+	tokens   bool // it counts the costs of a model's answers
 }
 
-// with is the answer of the rule with other limits.
+// with returns the answer of the rule with other limits.
 func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
 	other := *r
 	other.fields = fields.NewRule(r.name, limits)
@@ -44,10 +45,10 @@ func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
 	return &other
 }
 
-// answerOf finds the answer of a rule that the node has.
+// answerOf returns the answer of a rule of the node.
 func answerOf(rule *node.Rule) *ruleAnswer { return rule.Tag.(*ruleAnswer) }
 
-// details, with the rule's name behind it, is the reason of a rejection in the proxy's access log.
+// details, followed by the rule's name, is the reason of a rejection in the proxy's access log.
 const details = "weir_rate_limited:"
 
 func (a *answer) compile(c *config.Config) {
@@ -65,7 +66,7 @@ func (a *answer) compile(c *config.Config) {
 	a.reply = proxywasm.LocalResponse{Headers: &a.pairs}
 }
 
-// describe writes the headers of a decided request.
+// describe writes the headers for a decided request.
 func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	h.Begin(a.unit, now)
 	h.Rename(a.names)
@@ -86,7 +87,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	}
 }
 
-// warn writes which limits are near their ends.
+// warn writes which limits are nearly used up.
 //
 //go:noinline
 func warn(demands []node.Demand, h *fields.List) {
@@ -99,8 +100,8 @@ func warn(demands []node.Demand, h *fields.List) {
 	h.EndWarnings()
 }
 
-// reject answers a request that was rejected, and reports whether the proxy took the answer. The
-// stream's response phase follows, and has nothing to add.
+// reject answers a rejected request, and reports whether the proxy accepted the answer. The
+// stream's response phase follows, and adds nothing.
 func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	rule := rejecting(demands)
@@ -123,14 +124,14 @@ func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent 
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// send answers as a provider of models does, whose clients understand that.
+// send answers in the form of a model provider, for its clients.
 //
 //go:noinline
 func (a *answer) send(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
 	p := response.Preset
 	if p == fields.AnyProvider {
 		if p = providerOf(); p == fields.NoProvider {
-			p = fields.OpenAI // which most others speak too
+			p = fields.OpenAI // most other providers accept its form
 		}
 	}
 	a.begin(h, "", a.written.write(p, r), "application/json")
@@ -142,14 +143,15 @@ func (a *answer) send(response *config.Response, r *fields.Refusal, h *fields.Li
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// addHeaders adds those of the configuration to a reply.
+// addHeaders adds the configured headers to a reply.
 func (a *answer) addHeaders(response *config.Response) {
 	for i := range response.Headers {
 		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)
 	}
 }
 
-// begin begins a reply with the headers that were written, and a body, or gRPC's message in its place.
+// begin starts a reply with the headers written so far, and a body, or a message for gRPC in its
+// place.
 func (a *answer) begin(h *fields.List, message, body, contentType string) {
 	a.pairs.Reset()
 	list := h.Fields()
@@ -170,9 +172,9 @@ const (
 	invalidArgument = 3 // of gRPC
 )
 
-// refuseInvalid answers a request that the rule of one of its demands refuses whatever room there is, and
-// reports whether the proxy took the answer. It would be no other at another time, so that nothing says when
-// to come again.
+// refuseInvalid answers a request that a rule refuses whatever room there is, and reports whether
+// the proxy accepted the answer. The answer would be the same at any other time, so it has no
+// Retry-After. refusing is the index of the rule's demand.
 func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	rule := answerOf(demands[refusing].Rule)
@@ -188,7 +190,7 @@ func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// rejecting is the first rule that has rejected a request.
+// rejecting returns the answer of the first rule that rejected the request.
 func rejecting(demands []node.Demand) *ruleAnswer {
 	for i := range demands {
 		if demands[i].Verdict == counter.Rejected && !demands[i].Over {
@@ -198,8 +200,8 @@ func rejecting(demands []node.Demand) *ruleAnswer {
 	return answerOf(demands[0].Rule)
 }
 
-// isGRPC reports whether the proxy answers the current request as gRPC wants it. Then the reply's
-// body goes into the header grpc-message.
+// isGRPC reports whether the proxy answers the current request in gRPC's form, with the body of a
+// reply in the header grpc-message.
 func isGRPC() bool {
 	const grpc = "application/grpc"
 	contentType, _ := proxywasm.RequestHeader("content-type")

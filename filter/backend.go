@@ -9,7 +9,7 @@ import (
 	"weir/internal/wire"
 )
 
-// backend carries a node's pushes to the counter backend in the proxy's callouts. It is the node's
+// backend sends a node's pushes to the counter backend by the proxy's callouts. It is the node's
 // host.
 type backend struct {
 	context uint32 // the plugin context that makes the callouts
@@ -17,14 +17,14 @@ type backend struct {
 	node    *node.Node
 	metrics *metrics
 	headers proxywasm.Pairs
-	// namespace and failure are for the log: what pushes are of, and what decides without them.
+	// namespace and failure are for log messages.
 	namespace string
 	failure   config.FailureMode
-	// answered is called when an answer has been taken.
+	// answered is called after each answer was processed.
 	answered func()
 }
 
-// backends are those of a VM's plugin contexts that synchronise.
+// backends are the backends of a VM's plugin contexts that synchronise.
 type backends struct{ list []*backend }
 
 func (l *backends) add(b *backend) { l.list = append(l.list, b) }
@@ -38,7 +38,7 @@ func (l *backends) remove(b *backend) {
 	}
 }
 
-// heir is another backend that can push the hits that b has counted.
+// heir returns another backend that can push the hits that b has counted.
 func (l *backends) heir(b *backend) *backend {
 	for _, other := range l.list {
 		if other != b && other.namespace == b.namespace && other.config.Cluster == b.config.Cluster {
@@ -84,7 +84,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 	})
 }
 
-// received returns what the answer that is being delivered says.
+// received returns the outcome and the body of the present callout's answer.
 func received() (outcome node.Outcome, answer []byte) {
 	header, found := proxywasm.CalloutHeader(":status")
 	if !found || len(header) != 3 {
@@ -109,14 +109,14 @@ func received() (outcome node.Outcome, answer []byte) {
 	return node.PushAnswered, answer
 }
 
-// refusedByBackend reports whether a refusal is the backend's own, for what the push says. Somebody
-// on the way may refuse a push for how it was sent.
+// refusedByBackend reports whether the backend itself refused a push for its content. A proxy on
+// the way may refuse it for other reasons.
 func refusedByBackend() bool {
 	contentType, _ := proxywasm.CalloutHeader("content-type")
 	return string(contentType) == "application/problem+json"
 }
 
-// turned logs what pushes come to from now on, and what decides until they are answered.
+// turned logs a change in how pushes end, and how requests are decided meanwhile.
 func (b *backend) turned(why node.Outcome) {
 	said := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
 	switch why {
@@ -124,14 +124,14 @@ func (b *backend) turned(why node.Outcome) {
 		proxywasm.Log(proxywasm.LogWarn, said+" are answered again")
 		return
 	case node.PushRefused:
-		proxywasm.Log(proxywasm.LogWarn, said+" are refused for good, and their hits lost: want a backend that is no older than the plugin")
+		proxywasm.Log(proxywasm.LogWarn, said+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
 		return
 	case node.PushUnsent:
-		said += " can't be sent: want a cluster of this name"
+		said += " can't be sent: want a cluster with this name"
 	case node.PushLost:
 		said += " get no answer"
 	case node.PushGarbled:
-		said += " get answers that are not a backend's"
+		said += " get answers that don't come from a Weir backend"
 	case 401:
 		said += " are refused with 401: want a token that the backend knows"
 	case 403:

@@ -9,24 +9,25 @@ import (
 	"weir/internal/usage"
 )
 
-// A request's body may say its cost, or which rules apply to it, and with which key. Then the request
-// is decided when the body has told, or can't: its headers are paused, and its body comes to the
-// stream's callbacks. That needs an Envoy with allow_on_headers_stop_iteration, which no plugin can
-// see; other Envoys keep the body until the headers go on. So a plugin waits until it knows which of
-// them it has.
+// A request's body may hold its cost, decide which rules apply, or be part of a key. Such a request
+// is decided once the body has told, or can't: its headers are paused, and the stream's callbacks
+// get the body. That requires an Envoy with allow_on_headers_stop_iteration, which a plugin can't
+// detect; without it, Envoy holds the body back until the headers continue. So the plugin first
+// finds out how its Envoy behaves.
 
 const (
-	// maxRequestBody is how much of a body is looked at. It is the buffer that Envoy's guide has at
-	// its edge (per_connection_buffer_limit_bytes): of a request that is paused, no more might come.
+	// maxRequestBody is how many bytes of a body are read. Envoy's guide for edge proxies has the
+	// same buffer (per_connection_buffer_limit_bytes), and a paused request may not receive more.
 	maxRequestBody = 32 << 10
 	// bodyWait is how long a request waits for its body, in nanoseconds.
 	bodyWait = int64(5e9)
-	// keptAfter is how old a request is at least, in nanoseconds, whose body has come to the proxy and
-	// not here, if the proxy keeps bodies: another filter may hold one back for a moment.
+	// keptAfter is how old a request must be, in nanoseconds, before a body that has reached the
+	// proxy but not the plugin shows that the proxy holds bodies back. Another filter may delay one
+	// for a moment.
 	keptAfter = int64(2e8)
 )
 
-// bringing says whether the proxy brings the bodies of requests whose headers are paused.
+// bringing says whether the proxy delivers the bodies of paused requests.
 type bringing uint8
 
 const (
@@ -35,13 +36,13 @@ const (
 	keeps
 )
 
-// bodies are those of requests that wait for them.
+// bodies manages the requests that wait for their bodies.
 type bodies struct {
 	bringing bringing
 	idle     []*told // to be used again
 }
 
-// begin returns what a request's body has to tell the rules that ask it, nil if none does.
+// begin returns what to read from a request's body for its rules, or nil for nothing.
 func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
@@ -56,8 +57,8 @@ func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *tol
 	return t
 }
 
-// comes reports whether the current request has to wait for its body. A body that can't be read has
-// told nothing.
+// comes reports whether the current request has to wait for its body. If not, the body counts as
+// unread.
 func (b *bodies) comes(t *told) bool {
 	if b.bringing == keeps || !bodyComes() {
 		return false
@@ -74,8 +75,8 @@ func (b *bodies) end(t *told) {
 	keep(&b.idle, t, maxIdleReaders)
 }
 
-// read reads a piece of the current request's body, and reports whether the request need not wait for
-// more.
+// read reads a piece of the current request's body, and reports whether the request need not wait
+// for more.
 //
 //go:noinline
 func (b *bodies) read(t *told, size int, end bool) (done bool) {
@@ -97,11 +98,11 @@ func (b *bodies) read(t *told, size int, end bool) (done bool) {
 
 // late reports whether a request has waited long enough for its body.
 func (t *told) late(now int64) bool {
-	left := t.until - now // a clock may have been set back
+	left := t.until - now // the clock may have been set back
 	return left <= 0 || left > bodyWait
 }
 
-// isKept reports whether the proxy has something of the current request's body, and keeps it.
+// isKept reports whether the proxy holds back a part of the current request's body.
 func (t *told) isKept(now int64) bool {
 	if !t.sized {
 		return now >= t.until
@@ -113,7 +114,7 @@ func (t *told) isKept(now int64) bool {
 	return !ok || size > t.headers
 }
 
-// add adds what the rules of some demands want to know.
+// add adds everything that the rules of some demands read.
 func (t *told) add(rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
@@ -149,8 +150,8 @@ func (t *told) addText(name string, path *jsonpath.Path) {
 	n.reader.ResetOnly(path)
 }
 
-// bodyComes reports whether the current request's body can be read, and comes without an answer
-// before. Its type does not matter but for the charset: what is no JSON is known for that when it is read.
+// bodyComes reports whether the current request's body is readable and comes before any answer. The
+// body's type matters only for the charset: a body that isn't JSON is recognised while it is read.
 func bodyComes() bool {
 	if mediaType, ok := proxywasm.RequestHeader("content-type"); ok && !usage.IsUTF8(mediaType) {
 		return false
@@ -161,11 +162,12 @@ func bodyComes() bool {
 	if _, upgrades := proxywasm.RequestHeader("upgrade"); upgrades {
 		return false
 	}
-	_, expects := proxywasm.RequestHeader("expect") // which a proxy that answers it has removed
+	_, expects := proxywasm.RequestHeader("expect") // a proxy that answers it removes it
 	return !expects && !isGRPC()
 }
 
-// requestSize is the size of the current request's headers, and of what the proxy has of its body.
+// requestSize is the size of the current request's headers, plus that of the part of its body that
+// the proxy has.
 func requestSize() (bytes uint64, ok bool) {
 	value, ok := proxywasm.Property("request\x00total_size")
 	if !ok || len(value) != 8 {

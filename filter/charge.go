@@ -5,30 +5,30 @@ import (
 	"weir/internal/usage"
 )
 
-// charge has the hits that a request has taken of a rule, until its response has told the cost.
+// charge is a request's charge by one rule, until its response has told the cost.
 type charge struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	node.Charge
 	rule *requestRule
-	// taken is how many hits the request took at first: those that it costs besides, or if the rule
-	// reserves, those that it costs if nothing else is known.
+	// taken is how many hits the request took at first. If the rule reserves, they stand for an
+	// unknown cost of the response; otherwise the response's cost is added.
 	taken  uint64
-	reader *usage.Reader // of the body; nil if that is not read
-	ending usage.Ending  // of the body, if that is a stream
-	// measure is that of a shadow rule that has not decided yet: then nothing was taken, and due is
-	// the response's cost, if it has told.
+	reader *usage.Reader // of the body; nil if it is not read
+	ending usage.Ending  // how to end the body, if it is a stream
+	// measure is set while a shadow rule has not decided yet. Then nothing was taken, and due is
+	// the response's cost, once told is set.
 	measure *measure
 	due     uint64
 	told    bool
-	// since is when the request began to hold what it has taken.
+	// since is when the request began to hold its hits.
 	since int64
-	// spent says that the response has cost more than was reserved, and than is left.
+	// spent means that the response cost more than was reserved, and more than is left.
 	spent bool
 }
 
-// soFar is the least that the response has cost, as far as it has come. A stream that is cut when
-// it has cost too much may tell only at its end: until then an event stands for one token.
+// soFar is the least that the response has cost so far. A stream that may be cut often tells its
+// tokens only at its end: until then each event counts as one token.
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
 	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
@@ -37,7 +37,7 @@ func (c *charge) soFar() (cost uint64, found bool) {
 	return cost, found
 }
 
-// exceeds returns the cost of the response so far, and reports whether that is more than was taken.
+// exceeds returns the cost of the response so far, and reports whether it is above the hits taken.
 func (c *charge) exceeds() (cost uint64, exceeds bool) {
 	if c.reader == nil {
 		return 0, false
@@ -48,7 +48,7 @@ func (c *charge) exceeds() (cost uint64, exceeds bool) {
 
 func (c *charge) isMore(cost uint64) bool { return !c.rule.reserves || cost > c.taken }
 
-// finish has it cost what the response has told.
+// finish charges the cost of the whole response.
 func (c *charge) finish(e *engine, cost uint64, now int64) {
 	if !c.rule.reserves {
 		cost += c.taken
@@ -56,7 +56,7 @@ func (c *charge) finish(e *engine, cost uint64, now int64) {
 	c.costs(e, min(cost, usage.Most), now)
 }
 
-// costs has the request cost so much, whatever it has taken.
+// costs sets the total charge of the request.
 func (c *charge) costs(e *engine, cost uint64, now int64) {
 	if c.measure != nil {
 		c.due, c.told = cost, true
@@ -65,7 +65,7 @@ func (c *charge) costs(e *engine, cost uint64, now int64) {
 	e.revise(&c.Charge, cost, now)
 }
 
-// release gives back what a request has held.
+// release gives back the places that a request has held.
 func (c *charge) release(e *engine, h *holders, now int64) {
 	if c.measure != nil {
 		c.due, c.told = 0, true
@@ -75,8 +75,8 @@ func (c *charge) release(e *engine, h *holders, now int64) {
 	e.node.Release(&c.Charge, now)
 }
 
-// settle has the rule take what the response has turned out to cost, and no more than that. It reports
-// whether a response is at fault that has not told.
+// settle charges the final cost of a response. unread reports whether a complete, successful
+// response did not tell its cost.
 func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread bool) {
 	if c.rule.hold != 0 {
 		c.release(e, h, now)
@@ -108,10 +108,10 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 	return false
 }
 
-// course is how a response goes.
+// course says how a response proceeds.
 type course struct {
-	failed bool // by its status
-	ended  bool // whole
-	cuts   bool // it can be ended if it costs too much
-	cut    bool // its client gets no more
+	failed bool // its status is an error
+	ended  bool // it came to its end
+	cuts   bool // it may be ended early if it costs too much
+	cut    bool // it was ended for the client
 }

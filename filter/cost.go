@@ -9,22 +9,23 @@ import (
 	"weir/internal/usage"
 )
 
-// cost is where the number of hits comes from that a request, or its response, takes.
+// cost says where the cost of a request or of its response comes from.
 type cost struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	fixed uint64
-	// selected takes the number from a property of the request, or if body is not nil, from its body. A
-	// request's cost is within least and most. A body that does not say it costs fixed.
+	// selected takes the cost from a property of the request or, if body is not nil, from its body.
+	// A request's cost lies within least and most. A body that does not say it costs fixed.
 	selected    bool
 	property    int
 	body        *config.BodyCost
 	least, most uint64
-	// responseHeader takes it from a header of the response.
+	// responseHeader takes the cost from a header of the response.
 	responseHeader string
 }
 
-// cost returns how many hits the current request takes. A value that is no number counts as 1.
+// cost returns the number of hits that the current request takes. A value that is not a number
+// counts as 1.
 func (r *request) cost(c *cost) uint64 {
 	if !c.selected {
 		return c.fixed
@@ -43,15 +44,15 @@ func (r *request) cost(c *cost) uint64 {
 	return min(max(hits, c.least), c.most)
 }
 
-// refusedCost is that of a request that is refused for what its body hides. None that a body says is as
-// large.
+// refusedCost is the cost of a request that is refused because its body hides its cost. It is above
+// any cost in a body.
 const refusedCost = math.MaxUint64
 
-// tooLargeCost is that of a request that takes more than its rule allows any. No limit has room for it.
+// tooLargeCost is the cost of a request above its rule's bound. No limit has room for it.
 const tooLargeCost = refusedCost - 1
 
-// bodyCost returns the cost that the current request's body says, or its cost if the body says
-// nothing. The client has written the body: where its upstream may read it otherwise, the most
+// bodyCost returns the cost in the current request's body, or the cost for bodies without one.
+// Clients write the body, so if the upstream might read it differently, the highest possible cost
 // counts.
 //
 //go:noinline
@@ -83,20 +84,21 @@ func (r *request) bodyCost(c *cost) (hits uint64) {
 	return refusedCost - 1
 }
 
-// selectedCost returns the cost that a property of the current request says.
+// selectedCost returns the cost in a property of the current request.
 func (r *request) selectedCost(c *cost, most uint64) (hits uint64, ok bool) {
 	value, there := r.value(c.property)
 	return r.number(value, there, most)
 }
 
-// responseCost returns the cost that a header of the response says.
+// responseCost returns the cost in a header of the response.
 func (r *request) responseCost(header string) (hits uint64, ok bool) {
 	value, there := proxywasm.ResponseHeader(header)
 	return r.number(value, there, usage.Most)
 }
 
-// number reads a number that is there. One above most is not believed: as the cost of a response, which is
-// taken whether or not there is room, it would use up a limit for as long as it counts.
+// number reads a number if there is one, and rejects numbers above most. The cost of a response is
+// charged whether or not there is room, so too large a number would use up the limit for as long as
+// it counts.
 func (r *request) number(value []byte, there bool, most uint64) (hits uint64, ok bool) {
 	if !there {
 		r.absentCosts++
@@ -109,8 +111,8 @@ func (r *request) number(value []byte, there bool, most uint64) (hits uint64, ok
 	return hits, true
 }
 
-// parseHits reads ASCII digits. If a number is too large to represent, any other that is above
-// every limit does as well.
+// parseHits reads ASCII digits. For a number too large to represent it returns another number that
+// is above every limit.
 func parseHits(digits []byte) (hits uint64, ok bool) {
 	for _, d := range digits {
 		switch d -= '0'; {
@@ -125,7 +127,7 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 	return hits, len(digits) > 0
 }
 
-// promptTokens estimates how many tokens the current request's body has, by its length.
+// promptTokens estimates the number of tokens in the current request's body from its length.
 func (r *request) promptTokens(bytesPerToken uint64) uint64 {
 	if bytesPerToken == 0 || r.told == nil {
 		return 0

@@ -5,22 +5,22 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// engine is the node that decides, and who hears of what responses have cost.
+// engine is the node that decides, and the observer of costs.
 type engine struct {
 	node     *node.Node // nil if the plugin has not started
 	observed *observed
 }
 
-// now is the time by the backend's clock, as far as that is known.
+// now is the time by the backend's clock if that is known, in nanoseconds.
 func (e *engine) now() int64 { return e.node.Time(proxywasm.Now()) }
 
-// force counts what a response costs.
+// force charges a response's cost whether or not there is room.
 func (e *engine) force(s *node.Saved, now int64) {
 	e.node.ForceSaved(s, now)
 	tellCharged(e.observed, s.Rule.Index, int64(s.Cost))
 }
 
-// revise has a charge cost what the response has told, in the place of what was taken.
+// revise replaces the hits of a charge by the response's cost.
 func (e *engine) revise(c *node.Charge, cost uint64, now int64) {
 	if cost != c.Cost {
 		tellCharged(e.observed, c.Rule.Index, int64(cost-c.Cost))

@@ -8,41 +8,40 @@ import (
 )
 
 const (
-	// tellHeld is how often a worker tells what its requests hold, in nanoseconds, and heldGone
-	// after how long the others take one for gone that tells nothing any more.
+	// tellHeld is how often a worker publishes the number of its places in shared data, in
+	// nanoseconds. A worker that has not done so for heldGone counts as gone.
 	tellHeld = int64(1e9)
 	heldGone = int64(15e9)
-	// agedPerTell bounds the requests of a worker whose age is looked at.
+	// agedPerTell bounds how many requests of a worker are checked for their age at a time.
 	agedPerTell = 4096
 	heldSize    = 4 * 8
-	// maxHeldTellers is more than a proxy has workers, and configurations that still drain.
+	// maxHeldTellers is more than the workers of a proxy and its draining configurations.
 	maxHeldTellers = 1024
 )
 
-// heldShare counts the places that requests of all workers of the process hold, for its metrics.
-// Each worker tells its part in shared data, as a gauge is one for all of them, and none can add to
-// it.
+// heldShare sums up the places that requests hold in all workers of the process, for its metrics. A
+// gauge has one value for the whole proxy, and no worker can add to it. So each worker publishes
+// its part in shared data.
 type heldShare struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	data   sharedata.Data
 	key    []byte
 	worker uint64
 	toldAt int64
-	told   bool // that something is held
-	// places are held by all, and since is when the first of these was taken, by the host's clock;
-	// 0 if nothing is held.
+	told   bool // this worker has told of places
+	// places is how many all workers hold. since is when the oldest of them was taken, by the
+	// host's clock; 0 for none.
 	places uint64
 	since  int64
 }
 
-// newHeldShare is that of a namespace. Another format needs another name.
+// newHeldShare returns that of a namespace. A change of the format requires another key.
 func newHeldShare(data sharedata.Data, namespace string, worker uint64) heldShare {
 	return heldShare{data: data, key: []byte("weir:" + namespace + ":held"), worker: worker}
 }
 
-// tell tells what a worker's requests hold, and takes in what others have told, if it is time for
-// that.
+// tell publishes this worker's places and reads those of the others, if it is time to.
 func (s *heldShare) tell(h *holders, now int64) {
 	if since := now - s.toldAt; since < tellHeld && since >= 0 {
 		return
@@ -83,7 +82,7 @@ func (s *heldShare) tell(h *holders, now int64) {
 	}
 }
 
-// seconds is for how long the place is held that was taken first.
+// seconds is how long the oldest place has been held.
 func (s *heldShare) seconds(now int64) uint64 {
 	if s.since == 0 {
 		return 0
@@ -91,7 +90,7 @@ func (s *heldShare) seconds(now int64) uint64 {
 	return uint64(max(0, now-s.since)) / 1e9
 }
 
-// since is when the first of the places was taken, by the host's clock; 0 if there is none.
+// since is when the oldest place was taken, by the host's clock; 0 for none.
 func (h *holders) since() (since int64) {
 	at := h.first
 	for range agedPerTell {
@@ -106,7 +105,7 @@ func (h *holders) since() (since int64) {
 	return since
 }
 
-// publish has the proxy's metrics say what is held.
+// publish sets the proxy's gauges.
 func (s *heldShare) publish(m *metrics, h *holders) {
 	if s.data == nil {
 		return

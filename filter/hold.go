@@ -5,48 +5,49 @@ import (
 	"weir/window"
 )
 
-// renewedPerTick bounds the requests whose places are renewed in a tick.
+// renewedPerTick bounds the requests whose places are renewed in one tick.
 const renewedPerTick = 4096
 
-// holder is a request that holds something.
+// holder is a request that holds places.
 type holder interface {
-	// renew has the places that it holds count on, and returns how many it has held for too long. These
-	// are given back.
+	// renew keeps its places counted. It gives back those that were held for too long, and returns
+	// their number.
 	renew(now int64) (lost uint64)
-	// held calls visit with each charge that it holds, as long as that wants more.
+	// held calls visit with each charge that holds places, until visit returns false.
 	held(visit func(c *node.Charge, since int64) (more bool)) (more bool)
 }
 
-// holding is the place of a holder among those of its plugin context. It is part of the holder's own
+// holding is a holder's element in the list of its plugin context. It lives in the holder's own
 // memory.
 type holding struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	holder        holder
-	holders       *holders // nil if it holds nothing
+	holders       *holders // nil while it holds nothing
 	before, after *holding
 	renewed       int64
-	since         int64 // when it was added first, by the host's clock
+	since         int64 // when it was first added, by the host's clock
 }
 
-// holders are the requests of a plugin context that hold places, those first that were renewed longest ago.
+// holders are the requests of a plugin context that hold places, in the order of their last
+// renewal.
 type holders struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	first, last *holding
-	// lost are places that were held for too long, and are taken for lost.
+	// lost counts the places that were held for too long and given back.
 	lost uint64
-	// places are held now.
+	// places is how many are held now.
 	places uint64
 }
 
-// each calls visit with what the requests hold, as long as that wants more.
+// each calls visit with each charge that holds places, until visit returns false.
 func (h *holders) each(visit func(c *node.Charge, since int64) (more bool)) {
 	for at := h.first; at != nil && at.holder.held(visit); at = at.after {
 	}
 }
 
-// add adds a request that holds something from now on, or once more.
+// add adds a request that holds places, or adds it again.
 func (h *holders) add(added *holding, now int64) {
 	h.remove(added)
 	added.holders, added.renewed, added.before, added.after = h, now, h.last, nil
@@ -58,7 +59,7 @@ func (h *holders) add(added *holding, now int64) {
 	h.last = added
 }
 
-// remove removes a request, if it is there.
+// remove removes a request, if it is in the list.
 func (h *holders) remove(gone *holding) {
 	if gone.holders == nil {
 		return
@@ -76,7 +77,7 @@ func (h *holders) remove(gone *holding) {
 	gone.holders, gone.before, gone.after = nil, nil, nil
 }
 
-// renew renews what is due, and reports whether that was anything.
+// renew renews the places that are due, and reports whether there were any.
 func (h *holders) renew(now int64) (renewed bool) {
 	for range renewedPerTick {
 		first := h.first

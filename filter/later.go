@@ -5,19 +5,19 @@ import (
 	"weir/internal/node"
 )
 
-// laterCosts are the demands of a request whose costs are counted when the response is there.
+// laterCosts are the demands of a request whose costs are charged when the response is there.
 type laterCosts struct{ list []later }
 
-// later is a rule that counts what a request's response costs.
+// later is a demand on a rule that charges the cost of the response.
 type later struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	node.Saved
 	measure *measure // of a shadow rule that has not decided yet
 }
 
-// note notes the rules that count what the response costs. The request's own part of that cost is
-// read now.
+// note records the rules that charge the response's cost. The part of the cost that the request
+// tells is read now.
 func (l *laterCosts) note(r *rules, n *node.Node, demands []node.Demand) {
 	for i := range demands {
 		if d := &demands[i]; r.of(d).costsLater {
@@ -26,7 +26,7 @@ func (l *laterCosts) note(r *rules, n *node.Node, demands []node.Demand) {
 	}
 }
 
-// add notes one rule, which may be a shadow rule that is undecided.
+// add records a rule, which may be an undecided shadow rule.
 //
 //go:noinline
 func (l *laterCosts) add(n *node.Node, d *node.Demand, cost uint64, undecided *measure) {
@@ -35,7 +35,7 @@ func (l *laterCosts) add(n *node.Node, d *node.Demand, cost uint64, undecided *m
 	l.list = append(l.list, noted)
 }
 
-// leaveOut forgets the rules of a request that have had no room, and let it pass with a mark.
+// leaveOut drops the rules that had no room for a request that passes with a mark.
 //
 //go:noinline
 func (l *laterCosts) leaveOut(demands []node.Demand) {
@@ -52,7 +52,7 @@ func (l *laterCosts) leaveOut(demands []node.Demand) {
 // forget forgets a request.
 func (l *laterCosts) forget() { l.list = l.list[:0] }
 
-// count counts what the response costs, whether or not there is room.
+// count charges the cost of the response, whether or not there is room.
 func (l *laterCosts) count(r *rules, e *engine) {
 	now := e.now()
 	for i := range l.list {

@@ -5,19 +5,19 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// overHeader names the rules that have had no room for a request that passes.
+// overHeader lists the rules that had no room for a request that passes nevertheless.
 const overHeader = "x-weir-over"
 
-// clearMark takes the header away that clients may have sent.
+// clearMark removes the header, which clients may have sent.
 func clearMark() {
 	if _, sent := proxywasm.RequestHeader(overHeader); sent {
 		proxywasm.RemoveRequestHeader(overHeader)
-		proxywasm.ClearRouteCache() // it may have been chosen by what the client has sent
+		proxywasm.ClearRouteCache() // the client's header may have chosen the route
 	}
 }
 
-// mark names to the upstream, and to the choice of the route, the rules that have had no room for a
-// request.
+// mark adds the header with the rules that had no room for a request. The route is chosen anew by
+// it.
 //
 //go:noinline
 func (a *answer) mark(demands []node.Demand) {

@@ -5,13 +5,13 @@ import (
 	"weir/internal/node"
 )
 
-// measures are the verdicts of shadow rules on requests, each rule for itself. No request waits for
-// that, so that its stream may be gone when a rule has decided.
+// measures are the verdicts of shadow rules. No request waits for them, so a stream may end before
+// its shadow rules have decided.
 type measures struct {
 	engine *engine
 	rules  []ruleMetrics
 	idle   []*measure // to be used again, maxIdle at most
-	// owed has the costs of responses that had ended before their rules decided.
+	// owed has the costs of responses that ended before their shadow rules decided.
 	owed []owed
 }
 
@@ -20,22 +20,21 @@ type measure struct {
 	measures *measures
 	rule     int
 	wait     node.Wait
-	// debtor has what the rule is to be charged, until the response has told what that is. Then owed
-	// has it.
+	// debtor knows what to charge, until the response has told its cost. Then owed has it.
 	debtor debtor
 	owed   owed
 }
 
-// debtor has what shadow rules are to be charged for a request.
+// debtor knows what a request is to be charged by shadow rules.
 type debtor interface {
-	// measured charges a shadow rule that has decided at last, or lets it go. Another request may
-	// be here by now, if the stream of the first has ended without a response.
+	// measured charges a shadow rule that has decided at last, or drops its charge. The debtor may
+	// already serve another request if the first ended without a response.
 	measured(m *measure, d *node.Demand, now int64, verdict counter.Verdict)
 }
 
-// owed is the cost of a response that had ended before a shadow rule decided.
+// owed is the cost of a response that ended before a shadow rule decided.
 type owed struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	node.Charge
 	rule *requestRule
@@ -67,10 +66,10 @@ func (m *measure) Decided(demands []node.Demand, now int64, verdict counter.Verd
 	m.end(verdict)
 }
 
-// owe keeps what a response has cost until the rule has decided about the request.
+// owe keeps the cost of a response until the rule has decided about its request.
 func (m *measure) owe(cost owed) { m.debtor, m.owed = nil, cost }
 
-// end counts what the rule would have done, unless that is not known yet.
+// end counts the verdict in the rule's metrics, once it is known.
 func (m *measure) end(verdict counter.Verdict) {
 	if verdict == counter.Unsure {
 		return
@@ -80,7 +79,7 @@ func (m *measure) end(verdict counter.Verdict) {
 	keep(&m.measures.idle, m, maxIdle)
 }
 
-// settleOwed charges shadow rules for responses that had ended before the rules decided.
+// settleOwed charges shadow rules for responses that ended before the rules decided.
 //
 //go:noinline
 func (s *measures) settleOwed() {

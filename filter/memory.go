@@ -1,19 +1,19 @@
 package filter
 
-// Bounds of the memory that is kept.
+// Bounds of reused memory.
 const (
-	// maxIdle bounds the streams, and what else is of one request, that are kept to be used again.
+	// maxIdle bounds the streams, and other values of one request each, that are kept for reuse.
 	maxIdle = 1024
-	// maxIdleReaders bounds the readers of bodies that are kept for later streams.
+	// maxIdleReaders bounds the body readers that are kept for reuse.
 	maxIdleReaders = 256
-	// maxIdleKeys bounds the bytes that are kept for the keys of the next request: those of four rules, if
-	// a client sends as long a header as Envoy takes by default.
+	// maxIdleKeys bounds the bytes that are kept for keys. It is enough for four rules if a client
+	// sends the longest header that Envoy accepts by default.
 	maxIdleKeys = 256 << 10
-	// bodyPiece is how much of a body is read at once: a VM keeps the memory.
+	// bodyPiece is how much of a body is read at once, in bytes. A VM never returns memory.
 	bodyPiece = 16 << 10
 )
 
-// reuse takes something that is kept to be used again, if anything is.
+// reuse takes a kept value from the list, if there is any.
 //
 //go:noinline
 func reuse[P any](idle *[]P) (kept P, ok bool) {
@@ -25,7 +25,7 @@ func reuse[P any](idle *[]P) (kept P, ok bool) {
 	return kept, true
 }
 
-// keep keeps something to be used again, unless there is enough of it.
+// keep puts a value on the list for reuse, unless the list has most values.
 //
 //go:noinline
 func keep[P any](idle *[]P, used P, most int) {
@@ -34,7 +34,7 @@ func keep[P any](idle *[]P, used P, most int) {
 	}
 }
 
-// leave takes something out of a list. The last one gets its place, and is returned.
+// leave removes a value from a list. The list's last value moves to its place, and is returned.
 //
 //go:noinline
 func leave[P any](list *[]P, at int) (moved P) {

@@ -7,14 +7,14 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// tally counts in the VM, and is added to the proxy's metric when it is published. A host call for
-// each count would cost more than the decision that it counts.
+// tally is a counter in the VM. Publishing adds it to the proxy's metric. A host call for each
+// count would cost more than the decision itself.
 type tally struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	metric  proxywasm.Metric
 	defined bool
-	// published is how much of the count the metric has.
+	// published is the part of count that the metric has already.
 	count, published uint64
 }
 
@@ -29,28 +29,28 @@ func (t *tally) publish() {
 	}
 }
 
-// metrics are those of a plugin context. Their names have the labels in them, as Istio's have. The
-// text between weir_rule=.= and ;.; is the rule, whatever dots the namespace has. Envoy cuts the
-// labels out of the name if it has stats_tags, or Istio's extraStatTags.
+// metrics are the metrics of a plugin context. Their names contain labels, as Istio's do: the text
+// between weir_rule=.= and ;.; is the rule, even if the namespace has dots. Envoy's stats_tags, or
+// Istio's extraStatTags, extract the labels from the name.
 type metrics struct {
 	rules []ruleMetrics
-	// namespace are those that are not of a rule, in the order of metricNames.
+	// namespace are the metrics without a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
-	// overrides counts those that are applied, and unfit those that can't be.
+	// overrides is how many are applied, and unfit how many don't fit their rules.
 	overrides, unfit gauge
-	// places are held by requests of the process, longest for so many seconds.
+	// places is how many requests of the process hold; longest is for how many seconds.
 	places, longest gauge
 }
 
 type ruleMetrics struct {
 	allowed, rejected tally
-	marked            tally // passed though the rule had no room
+	marked            tally // passed although the rule had no room
 	warnings          tally
-	// overshoot is the most hits above a limit that nodes can admit together as things stand.
+	// overshoot is the most hits above a limit that all nodes together can admit now.
 	overshoot gauge
 }
 
-// count counts a request that the rule lets pass, or not.
+// count counts a verdict of the rule.
 func (r *ruleMetrics) count(verdict counter.Verdict) {
 	if verdict == counter.Allowed {
 		r.allowed.count++
@@ -59,13 +59,13 @@ func (r *ruleMetrics) count(verdict counter.Verdict) {
 	}
 }
 
-// gauge is a number of the proxy.
+// gauge is a gauge of the proxy.
 type gauge struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	metric  proxywasm.Metric
 	defined bool
-	value   uint64 // that was set last
+	value   uint64 // the last value set
 }
 
 func (g *gauge) define(name string) { g.metric, g.defined = proxywasm.DefineGauge(name), true }
@@ -77,13 +77,13 @@ func (g *gauge) set(n uint64) {
 	}
 }
 
-// define defines the metrics of a configuration, and of its rules as they count.
+// define defines the metrics of a configuration and of its rules.
 func (m *metrics) define(c *config.Config, rules []node.Rule) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
 	m.rules = make([]ruleMetrics, len(c.Rules))
 	for i := range c.Rules {
 		prefix := namespace + label("weir_rule", c.Rules[i].Name)
-		// Nobody is rejected by a shadow rule, so that it must not look like it.
+		// A shadow rule rejects nobody, so its counters must not look like rejections.
 		allowed, rejected := "allowed", "rejected"
 		if c.Rules[i].Shadow {
 			allowed, rejected = "shadow_allowed", "shadow_rejected"
@@ -117,7 +117,7 @@ func (m *metrics) define(c *config.Config, rules []node.Rule) {
 
 func label(name, value string) string { return name + "=.=" + value + ";.;" }
 
-// metricNames are in the order in which publish counts.
+// metricNames are in the order in which publish sets them.
 var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
 	"waited_requests", "decided_alone", "crowded_requests", "late_requests",
@@ -125,8 +125,8 @@ var metricNames = [...]string{
 	"advanced_hits",
 }
 
-// bound has the proxy's metrics say by how much the nodes that share the limits can exceed them, and
-// which limits have moved.
+// bound publishes by how much the nodes that share the limits can exceed them, and how many
+// overrides apply.
 func (m *metrics) bound(n *node.Node) {
 	applied, unfit := n.Overrides()
 	m.overrides.set(uint64(applied))
@@ -136,7 +136,7 @@ func (m *metrics) bound(n *node.Node) {
 	}
 }
 
-// publish has the proxy's metrics say what was counted, by the engine and of requests.
+// publish publishes the counts of the engine and of the requests.
 func (m *metrics) publish(n *node.Node, r *request, h *holders) {
 	for i := range m.rules {
 		m.rules[i].allowed.publish()

@@ -7,21 +7,21 @@ import (
 	"weir/internal/node"
 )
 
-// Observer learns what a plugin decides. There are observers only where the plugin runs as plain
-// Go: the module has no code for them.
+// Observer is told what a plugin decides. Only the plugin as plain Go has observers: the wasm
+// module has no code for them.
 type Observer interface {
-	// Decided has the rules that a request matches, in the configuration's order, and what has
-	// become of it. The demands are valid until Decided returns.
+	// Decided has the rules that match a request, in the order of the configuration, and the
+	// verdict. The demands are valid until Decided returns.
 	Decided(demands []node.Demand, verdict counter.Verdict)
-	// Measured has what a shadow rule has made of a request that has passed the others, a list of one.
-	// It comes after the request's Decided.
+	// Measured has the decision of a shadow rule about a request that has passed the other rules,
+	// as a list of one demand. It comes after Decided.
 	Measured(demand []node.Demand)
-	// Charged has hits that a response has cost. If they are negative, they go back. It comes after the
-	// request's Decided.
+	// Charged has the hits that a response was charged by a rule; negative if hits went back. It
+	// comes after Decided.
 	Charged(rule int, hits int64)
 }
 
-// observed is the part of a VM that tells an observer.
+// observed is the part of a VM that calls an observer.
 type observed struct {
 	// Observer may be nil.
 	Observer Observer

@@ -12,17 +12,17 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// part is a piece of a value that the host has.
+// part is a piece of a value of the host.
 type part struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	kind     partKind
-	name     string // of a parameter, a cookie or a claim; of a body's text its path
-	segment  int    // of a path; of a body's text how long it may be
+	name     string // of a parameter, a cookie or a claim; for a body's text its path
+	segment  int    // number of a path's segment; for a body's text its most bytes
 	networks []clientip.Prefix
-	literal  []byte         // or what a body's text is by default
-	claim    *jsonpath.Path // or a body's text
-	// schemeless reports whether a claim's token may have no scheme before it.
+	literal  []byte         // for a body's text its default
+	claim    *jsonpath.Path // path of a claim or of a body's text
+	// schemeless means that a claim's token may stand without a scheme.
 	schemeless bool
 }
 
@@ -30,10 +30,10 @@ type partKind uint8
 
 const (
 	wholeValue partKind = iota
-	// barePath is a path without its query, and pathSegment what lies between two of its slashes.
+	// barePath is a path without its query, and pathSegment the part between two of its slashes.
 	barePath
 	pathSegment
-	// queryParameter is the first of a name, and cookie too.
+	// queryParameter is the first parameter with the name, and cookie the first cookie.
 	queryParameter
 	cookie
 	// bareHost is a host in lower case, without its port.
@@ -41,15 +41,15 @@ const (
 	// claim is a claim of a JSON Web Token, and verified is a claim that Envoy has read.
 	claim
 	verified
-	// inNetworks is whether an address is in some networks.
+	// inNetworks is whether an address is in one of the networks.
 	inNetworks
-	// literal is the same for all requests, and a part of nothing.
+	// literal is the same for all requests.
 	literal
-	// bodyText is a text of the body, which is none of the host's values.
+	// bodyText is a text of the body, which is not one of the host's values.
 	bodyText
 )
 
-// scratch is memory for parts that the host's bytes don't have as they count.
+// scratch is memory for parts that have to be decoded or converted.
 type scratch struct {
 	decoded []byte
 	network [16]byte
@@ -70,8 +70,7 @@ func (p *part) equal(other *part) bool {
 	return true
 }
 
-// of takes the part of a value. The part is valid as long as the value, and until the next part is
-// taken.
+// of returns the part of a value. The part is valid while the value is, and until the next call.
 func (p *part) of(value []byte, s *scratch) (taken []byte, ok bool) {
 	switch p.kind {
 	case barePath:
@@ -106,7 +105,7 @@ func withoutQuery(path []byte) []byte {
 	return path
 }
 
-// segmentOf returns the part of a path behind its slash of a number, from 1.
+// segmentOf returns the segment of a path with a number, from 1.
 func segmentOf(path []byte, number int) (segment []byte, ok bool) {
 	for ; number > 0; number-- {
 		slash := bytes.IndexByte(path, '/')
@@ -121,7 +120,7 @@ func segmentOf(path []byte, number int) (segment []byte, ok bool) {
 	return path, true
 }
 
-// next cuts a list at its first separator.
+// next splits a list at its first separator.
 func next(list []byte, separator byte) (first, rest []byte) {
 	if i := bytes.IndexByte(list, separator); i >= 0 {
 		return list[:i], list[i+1:]
@@ -129,8 +128,8 @@ func next(list []byte, separator byte) (first, rest []byte) {
 	return list, nil
 }
 
-// parameter is the first one of a name in the query of a path, decoded as forms are: a plus is a
-// space.
+// parameter returns the first parameter with a name in a path's query, decoded as in forms: a plus
+// is a space.
 func (s *scratch) parameter(path []byte, name string) (value []byte, ok bool) {
 	_, query := next(path, '?')
 	query, _ = next(query, '#')
@@ -155,7 +154,7 @@ func (s *scratch) parameter(path []byte, name string) (value []byte, ok bool) {
 	return nil, false
 }
 
-// decodesTo reports whether encoded bytes are a text.
+// decodesTo reports whether encoded bytes stand for a text.
 func decodesTo(encoded []byte, text string) bool {
 	at := 0
 	for ; len(encoded) > 0; at++ {
@@ -167,8 +166,8 @@ func decodesTo(encoded []byte, text string) bool {
 	return at == len(text)
 }
 
-// decoded is the first byte of what is encoded, and the rest. A percent sign before anything but two
-// hexadecimal digits is itself.
+// decoded returns the first decoded byte, and the rest. A percent sign that does not precede two
+// hexadecimal digits stands for itself.
 func decoded(encoded []byte) (b byte, rest []byte) {
 	b = encoded[0]
 	if b == '+' {
@@ -181,7 +180,7 @@ func decoded(encoded []byte) (b byte, rest []byte) {
 	return b, encoded[1:]
 }
 
-// cookieOf is the first cookie of a name, without quotes around it.
+// cookieOf returns the first cookie with a name, without quotes around it.
 func cookieOf(cookies []byte, name string) (value []byte, ok bool) {
 	for len(cookies) > 0 {
 		var pair []byte
@@ -198,7 +197,7 @@ func cookieOf(cookies []byte, name string) (value []byte, ok bool) {
 	return nil, false
 }
 
-// trim is a value without the spaces and tabs around it.
+// trim removes the spaces and tabs around a value.
 func trim(value []byte) []byte {
 	for len(value) > 0 && (value[0] == ' ' || value[0] == '\t') {
 		value = value[1:]
@@ -209,8 +208,8 @@ func trim(value []byte) []byte {
 	return value
 }
 
-// bareHost is a host without its port and the dot of its root, in lower case, so that no client
-// gets another counter by writing it in another way.
+// bareHost returns a host in lower case, without its port and its final dot. Otherwise clients
+// could get another counter by writing the host differently.
 func (s *scratch) bareHost(host []byte) []byte {
 	if i := bytes.LastIndexByte(host, ':'); i > 0 && (host[i-1] == ']' || bytes.IndexByte(host, ':') == i) {
 		host = host[:i]
@@ -234,12 +233,11 @@ func (s *scratch) bareHost(host []byte) []byte {
 
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
-// claim returns the value that a JSON Web Token has under a path. A claim that is null is not
-// there.
+// claim returns the value at a path in a JSON Web Token. A claim that is null counts as absent.
 //
-// Envoy's jwt_authn finds a token in almost anything: behind other words, in lists, in one of
-// several lines. A value that is not exactly the scheme and one token may be another token than
-// Envoy has verified, and has no claims.
+// Envoy's jwt_authn finds a token in almost any value: after other words, in lists, in one of
+// several header lines. If the value is not exactly the scheme and one token, Envoy may have
+// verified another token, so its claims count as absent.
 func (s *scratch) claim(value []byte, p *part) (claim []byte, ok bool) {
 	const scheme = "Bearer "
 	token, found := bytes.CutPrefix(value, []byte(scheme))
@@ -270,14 +268,13 @@ func (s *scratch) claim(value []byte, p *part) (claim []byte, ok bool) {
 	return nil, false
 }
 
-// A token is decoded in blocks: so many bytes of its text, which are a multiple of four, give so
-// many bytes.
+// A token is decoded in blocks: that many characters, a multiple of four, give that many bytes.
 const (
 	encodedBlock = 1024
 	decodedBlock = encodedBlock / 4 * 3
 )
 
-// payloadOf is the second of a token's three parts, which are of the letters of base64url.
+// payloadOf returns the second of a token's three parts. All parts are base64url.
 func payloadOf(token []byte) (payload []byte, ok bool) {
 	part, start := 0, 0
 	for i, c := range token {
@@ -298,9 +295,9 @@ func isBase64URL(c byte) bool {
 	return 'a' <= c && c <= 'z' || isUpper(c) || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// verified is a claim as it is written, of how Envoy hands it over: a text, a number in eight bytes, or
-// a byte that is 0 or 1. Objects and arrays, in which there are zeros, come in another order each time,
-// and are not there.
+// verified returns the text of a claim from Envoy's form of it: a text, eight bytes of a number, or
+// a byte that is 0 or 1. Objects and arrays, which contain zero bytes, have a different order each
+// time and count as absent.
 func (s *scratch) verified(value []byte) (claim []byte, ok bool) {
 	switch {
 	case len(value) == 1 && value[0] <= 1:
@@ -317,7 +314,7 @@ func (s *scratch) verified(value []byte) (claim []byte, ok bool) {
 	return value, true
 }
 
-// isText reports whether bytes are characters that a claim may have.
+// isText reports whether all bytes are characters that a claim may have.
 func isText(value []byte) bool {
 	for _, c := range value {
 		if c < ' ' {

@@ -11,7 +11,7 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// plugin is a plugin context: one configuration, and the streams that it is for.
+// plugin is a plugin context: one configuration, and its streams.
 type plugin struct {
 	types.DefaultPluginContext
 	id       uint32
@@ -19,11 +19,11 @@ type plugin struct {
 	streams  streams
 	backend  backend
 	backends *backends // of all plugin contexts
-	held     heldShare // of a configuration with requests in flight
-	leaving  bool      // the proxy wants the plugin context no more, and waits until it is done
+	held     heldShare // for rules with requests in flight
+	leaving  bool      // the proxy has closed the plugin context, and waits until it is done
 }
 
-// idleTickMillis is how often metrics are published if there is no backend to synchronise with.
+// idleTickMillis is how often metrics are published without a backend, in milliseconds.
 const idleTickMillis = 1000
 
 // OnPluginStart implements types.PluginContext. It refuses a configuration with mistakes, and logs
@@ -53,7 +53,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	table := n.Table()
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
-			": the changed capacity takes full effect when the proxy has restarted")
+			": the changed capacity takes full effect after a restart of the proxy")
 	}
 	all.metrics.define(parsed, all.rules.limits)
 	if all.metrics.places.defined {
@@ -74,7 +74,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-// options are those of the node that counts what the configuration says.
+// options returns the options of the node for this configuration.
 func (p *plugin) options() *node.Options {
 	c := p.config
 	options := &node.Options{
@@ -113,8 +113,8 @@ func (p *plugin) OnTick() {
 	}
 }
 
-// OnPluginDone implements types.PluginContext. The plugin context stays until nobody waits or holds
-// anything any more, and until it has left.
+// OnPluginDone implements types.PluginContext. The plugin context stays until no request waits or
+// holds places, and its node has left.
 func (p *plugin) OnPluginDone() bool {
 	all := &p.streams
 	n := all.engine.node
@@ -129,13 +129,13 @@ func (p *plugin) OnPluginDone() bool {
 	return !p.leaving
 }
 
-// left reports whether nothing keeps a plugin context that is not wanted any more. Hits that the
-// backend does not know yet go to the plugin context that has replaced this context. If there is
-// none, this one stays for a while to push it.
+// left reports whether a closed plugin context can go. Hits that the backend does not know yet go
+// to the plugin context that has replaced this context. Without a replacement, this context stays
+// for a while to push them.
 func (p *plugin) left() bool {
 	n := p.streams.engine.node
 	if p.streams.responses.holders.first != nil {
-		return false // nobody else can give back what they hold
+		return false // only this context can give back their places
 	}
 	if n.Waits() {
 		return false

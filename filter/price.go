@@ -9,26 +9,27 @@ import (
 	"weir/internal/usage"
 )
 
-// pricing tells what the tokens of a rule's requests cost.
+// pricing returns the prices of the tokens of a rule's requests.
 type pricing struct {
 	list *usage.PriceList
-	// configured is the list of the configuration, and building what the backend has of it besides while
-	// that comes. name is the list's.
+	// configured is the configuration's list. building is the list from the backend while it
+	// arrives. name is the list's name.
 	configured, building *usage.PriceList
 	name                 string
-	// by is the property that names the model, -1 if its body does: at textPath, which is text, in no more
-	// than longest bytes, or else otherwise is the name. inPath says that the request's path may have it.
+	// by is the property that names the model, or -1 if the body does so: at textPath, which is
+	// text in compiled form, with at most longest bytes. otherwise is the name for bodies without
+	// one. inPath means that the request's path may name it.
 	by        int
 	text      string
 	textPath  *jsonpath.Path
 	longest   int
 	otherwise []byte
 	inPath    bool
-	// rates are those of the current request. sure says that its model is known for certain, and unknown
-	// that it is none of the list.
+	// rates are the prices of the current request. sure means that its model is known for certain,
+	// and unknown that the list lacks it.
 	rates         *usage.Rates
 	sure, unknown bool
-	// model is the list's entry that these are of; empty if the answer is to tell.
+	// model is the entry of the list with these rates; empty if the answer will tell.
 	model string
 }
 
@@ -58,8 +59,8 @@ func (p *pricing) readsBody() bool {
 	return true
 }
 
-// find finds what the current request's tokens cost. Where nobody can tell its model for certain, they cost
-// the highest prices until the answer has told.
+// find finds the prices of the current request's tokens. If its model is not certain, the highest
+// prices apply until the answer has told.
 //
 //go:noinline
 func (p *pricing) find(r *request) {
@@ -89,7 +90,7 @@ func (p *pricing) find(r *request) {
 	p.rates, p.model, p.unknown = rates, entry, !known && found
 }
 
-// inUnits is the cost of so many tokens of an answer, and of a prompt.
+// inUnits returns the cost of a number of tokens of an answer, and of a prompt.
 func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 	var sum usage.Sum
 	sum.Add(answer, p.rates.Answer())
@@ -97,11 +98,11 @@ func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 	if units, ok := sum.Whole(); ok {
 		return units
 	}
-	return refusedCost - 1 // which no limit has room for
+	return refusedCost - 1 // no limit has room for it
 }
 
-// modelIn is the name of a model in a path, nil if it has none: Gemini has it behind models and before a
-// colon, Bedrock behind model, and Azure the name of a deployment.
+// modelIn returns the name of the model in a path, nil for none: for Gemini the part after models
+// and before a colon, for Bedrock that after model, for Azure the name of a deployment.
 func modelIn(path []byte) []byte {
 	for i := range modelsIn {
 		m := &modelsIn[i]
@@ -125,7 +126,7 @@ var modelsIn = [...]struct {
 	colon  bool
 }{{[]byte("/models/"), true}, {[]byte("/model/"), false}, {[]byte("/deployments/"), false}}
 
-// unescape decodes a part of a path.
+// unescape decodes percent escapes in a part of a path.
 func (s *scratch) unescape(encoded []byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 {
 		return encoded

@@ -6,7 +6,7 @@ import (
 	"weir/internal/usage"
 )
 
-// providerOf is the provider whose API the current request speaks, as far as its path and its headers tell.
+// providerOf returns the provider whose API the current request uses, judged by path and headers.
 func providerOf() fields.Provider {
 	path, _ := proxywasm.RequestHeader(":path")
 	if p := fields.ProviderOf(withoutQuery(path)); p != fields.NoProvider {
@@ -21,7 +21,7 @@ func providerOf() fields.Provider {
 	return fields.NoProvider
 }
 
-// endingOf is how a provider's event streams can be ended.
+// endingOf returns how to end an event stream of a provider.
 func endingOf(p fields.Provider) usage.Ending {
 	switch p {
 	case fields.OpenAI:
@@ -34,14 +34,14 @@ func endingOf(p fields.Provider) usage.Ending {
 	return usage.NoEnding
 }
 
-// refusalBody is the memory for the bodies that providers' clients read.
+// refusalBody is reused memory for the refusals that providers' clients understand.
 type refusalBody struct {
 	bytes []byte
-	// text is the last refusal: those of a second are often the same.
+	// text is the last refusal: refusals within a second are often the same.
 	text string
 }
 
-// write writes a refusal as a provider does.
+// write returns a refusal in a provider's form.
 func (b *refusalBody) write(p fields.Provider, r *fields.Refusal) string {
 	if b.bytes = p.AppendBody(b.bytes[:0], r); string(b.bytes) != b.text {
 		b.text = string(b.bytes)

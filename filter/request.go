@@ -5,54 +5,55 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// request reads what the rules ask of a request, each part once.
+// request reads the parts of a request that rules ask for, each part once.
 type request struct {
 	properties []property
-	shared     bool   // whether any of them is
+	shared     bool   // some property is shared
 	values     []byte // of the properties read so far
-	badCosts   uint64 // costs that were no numbers, or none to believe
-	// absentCosts are those that were not there.
+	badCosts   uint64 // costs that were not numbers, or were too large
+	// absentCosts are costs that were missing.
 	absentCosts uint64
-	// unreadCosts are of responses that have not told what they cost.
+	// unreadCosts are costs that responses did not tell.
 	unreadCosts uint64
-	// told is the body's word on a request that has waited for it; unreadBodies are those that
-	// could not tell. awaited reports whether a body may follow, so that its conditions are open.
+	// told has the values in the body of a request that waited. unreadBodies counts bodies that
+	// could not tell. awaited means that a body may follow, so conditions on it are open.
 	told         *told
 	awaited      bool
 	unreadBodies uint64
 	cutStreams   uint64
-	// unknownModels are requests for models that a price list lacks.
+	// unknownModels counts requests for models that a price list lacks.
 	unknownModels uint64
 	scratch       scratch
 }
 
-// property is one thing that the host is asked for, a header or a property, or a part of one.
+// property is one thing to ask the host for: a header, an attribute, or a part of one.
 type property struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	header string // or empty
-	lines  lines  // of the header that count
-	path   string // of an Envoy attribute, with zero bytes between its parts
-	// part, unless it is the whole, is the part that is taken of another property, which is at of.
+	lines  lines  // which lines of the header count
+	path   string // path of an Envoy attribute, with zero bytes between its parts
+	// part, unless it is the whole, is taken from another property, with the index of.
 	part   part
 	of     int
-	shared bool // more than one place asks for it
+	shared bool // several rules ask for it
 
 	state      readState
-	start, end int // of the value, in request.values
+	start, end int // position of the value in request.values
 }
 
-// lines are those of a header that count if it comes in several. Filters and services disagree:
+// lines says which lines count of a header that comes several times. Filters and services disagree:
 // they take the first line, the last line, or all.
 type lines uint8
 
 const (
-	// firstLine is taken by Envoy's own rate limits and its filter for API keys.
+	// firstLine is also the choice of Envoy's own rate limits and of its API key filter.
 	firstLine lines = iota
-	// onlyLine passes over a header of several lines, as if it were absent: a client may have sent
-	// the first line, and a filter may have added another.
+	// onlyLine treats a header of several lines as absent: a client may have sent the first line,
+	// and a filter may have added another.
 	onlyLine
-	// joinedLines are all with commas, as Envoy's matchers have them, and cookieLines with semicolons.
+	// joinedLines joins all lines with commas, as Envoy's matchers do; cookieLines joins with
+	// semicolons.
 	joinedLines
 	cookieLines
 )
@@ -72,7 +73,7 @@ var (
 	sourceProperty = property{path: "source\x00address"}
 )
 
-// use gives a property its place. Rules that ask for the same share it.
+// use returns the index of a property. Rules that ask for the same property share it.
 //
 //go:noinline
 func (r *request) use(wanted property) int {
@@ -86,7 +87,7 @@ func (r *request) use(wanted property) int {
 	return len(r.properties) - 1
 }
 
-// usePart is use of a part of another property.
+// usePart is use for a part of another property.
 //
 //go:noinline
 func (r *request) usePart(of property, p part) int {
@@ -97,7 +98,7 @@ func (r *request) usePart(of property, p part) int {
 	return r.use(property{of: whole, part: p})
 }
 
-// useBody is use of a text of the body.
+// useBody is use for a text of the body.
 //
 //go:noinline
 func (r *request) useBody(path, otherwise string, longest int) int {
@@ -105,7 +106,7 @@ func (r *request) useBody(path, otherwise string, longest int) int {
 	return r.use(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
 }
 
-// begin forgets the request before.
+// begin drops the values of the previous request.
 func (r *request) begin() {
 	if !r.shared {
 		return // nothing was kept
@@ -116,8 +117,8 @@ func (r *request) begin() {
 	}
 }
 
-// value is a property of the current request. It is valid until the next call of this, or of the
-// host.
+// value returns a property of the current request. It is valid until the next call of value or of
+// the host.
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
 	if !p.shared {
@@ -154,7 +155,7 @@ func headerOf(name string, counts lines) (value []byte, ok bool) {
 	return value, true
 }
 
-// readPart takes a part of a property.
+// readPart reads a part of a property.
 //
 //go:noinline
 func (r *request) readPart(p *property) (value []byte, ok bool) {
@@ -166,14 +167,14 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 	}
 	whole, ok := r.value(p.of)
 	if !ok && p.part.kind == inNetworks {
-		whole = nil // which is in none
+		whole = nil // the address is in no network
 	} else if !ok {
 		return nil, false
 	}
 	return p.part.of(whole, &r.scratch)
 }
 
-// bodyText returns the current request body's value, or the value for bodies that don't say it.
+// bodyText returns the text in the current request's body, or the default if there is none.
 //
 //go:noinline
 func (r *request) bodyText(p *part) (text []byte, ok bool) {
@@ -193,7 +194,7 @@ func (r *request) bodyText(p *part) (text []byte, ok bool) {
 	return text, ok
 }
 
-// keep reads a property that is asked for again.
+// keep reads a property and keeps it, because others will ask for it.
 func (r *request) keep(p *property) {
 	value, ok := r.read(p)
 	p.state = absent

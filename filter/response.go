@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// cutPiece is how much is read at once of a stream that may be cut, which ends within it.
+	// cutPiece is how many bytes of a stream that may be cut are read at once: the cut lies in such
+	// a piece.
 	cutPiece = 1 << 10
-	// settledPerTick bounds the responses that are looked at in a tick.
+	// settledPerTick bounds the responses that are checked in a tick.
 	settledPerTick = 256
 )
 
-// responses are those of a plugin context that tell what they cost.
+// responses are the responses of a plugin context that tell their cost.
 type responses struct {
 	rules  *rules
 	engine *engine
-	// open are those whose bodies tell it.
+	// open are the responses whose bodies are being read.
 	open     []*charges
 	nextOpen int
-	// piece is sent in the place of another piece of a body.
+	// piece replaces a piece of a body.
 	piece   []byte
 	readers []*usage.Reader // to be used again
-	// holders are the requests that hold something.
+	// holders are the requests that hold places.
 	holders holders
 }
 
-// settleOpen has the rules take what the responses that are under way have told so far, if that is
-// more than was taken.
+// settleOpen charges responses under way for their cost so far, if that is above the hits taken.
 //
 //go:noinline
 func (r *responses) settleOpen() {
@@ -52,7 +52,7 @@ func (r *responses) settleOpen() {
 	}
 }
 
-// renewHeld has what requests hold count on.
+// renewHeld renews the places that requests hold.
 //
 //go:noinline
 func (r *responses) renewHeld() {
@@ -61,34 +61,35 @@ func (r *responses) renewHeld() {
 	}
 }
 
-// charges are the hits that a request has taken until its response tells its cost.
+// charges are the charges of a request, until its response tells the cost.
 type charges struct {
 	responses *responses
 	list      []charge
-	// said are costs of the response that the request tells itself: they are read while it can be.
+	// said are costs of the response that the request itself tells, read while the request is
+	// there.
 	said    []said
 	course  course
 	holding holding
-	at      int32 // 1 + the place among the responses whose bodies are read
+	at      int32 // 1 + the index in responses.open
 }
 
-// said has a request's own word on its response's cost.
+// said has a request's own word on the cost of its response.
 type said struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	rule *requestRule
-	// cost is the cost itself, if it says that.
+	// cost is the cost itself, if the request tells it.
 	cost uint64
 	ok   bool
-	// ending is how the provider that it is for ends its event streams.
+	// ending is how the request's provider ends its event streams.
 	ending usage.Ending
-	// rates are the prices of its tokens, or else list has those of the model that the answer
-	// names.
+	// rates are the prices of the tokens. If they are nil, list has the prices of the model that
+	// the answer names.
 	rates *usage.Rates
 	list  *usage.PriceList
 }
 
-// forget forgets a request: whatever its response has not told by now, it never will.
+// forget drops a request: a cost that its response has not told by now stays unknown.
 func (c *charges) forget() {
 	if len(c.list) > 0 || c.at != 0 || c.holding.holders != nil {
 		c.settle()
@@ -96,7 +97,7 @@ func (c *charges) forget() {
 	c.said, c.course = c.said[:0], course{}
 }
 
-// note notes what demands have taken that were allowed.
+// note records what allowed demands have taken.
 //
 //go:noinline
 func (c *charges) note(demands []node.Demand, now int64) {
@@ -107,7 +108,7 @@ func (c *charges) note(demands []node.Demand, now int64) {
 	}
 }
 
-// add notes what a demand has taken, or will have if a shadow rule is undecided.
+// add records what a demand has taken, or will take if a shadow rule is undecided.
 func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
@@ -165,7 +166,7 @@ func (c *charges) held(visit func(c *node.Charge, since int64) (more bool)) (mor
 	return true
 }
 
-// say reads what the current request says of its response's cost.
+// say reads what the current request tells about the cost of its response.
 //
 //go:noinline
 func (c *charges) say(demands []node.Demand) {
@@ -193,7 +194,7 @@ func (c *charges) say(demands []node.Demand) {
 	}
 }
 
-// saidFor returns the request's word for a rule, or nothing.
+// saidFor returns what the request told for a rule, or an empty value.
 func (c *charges) saidFor(rule *requestRule) *said {
 	for i := range c.said {
 		if c.said[i].rule == rule {
@@ -205,7 +206,7 @@ func (c *charges) saidFor(rule *requestRule) *said {
 
 var nothing said
 
-// drop forgets a charge.
+// drop removes a charge.
 func (c *charges) drop(i int) {
 	dropped := &c.list[i]
 	if dropped.reader != nil {
@@ -220,7 +221,7 @@ func (c *charges) drop(i int) {
 	c.list = c.list[:last]
 }
 
-// open looks at a response's headers: at what they tell themselves, and whether the body can be read.
+// open processes a response's headers: costs that they tell, and whether the body can be read.
 //
 //go:noinline
 func (c *charges) open(end bool) {
@@ -275,7 +276,7 @@ func (c *charges) open(end bool) {
 	}
 }
 
-// tellsByHeaders reports whether a response's headers settle a charge.
+// tellsByHeaders charges by a response's headers if they suffice, and reports whether they did.
 func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
 	if status != 0 && !charge.rule.when.Has(status) {
 		charge.costs(c.responses.engine, 0, now)
@@ -288,7 +289,7 @@ func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
 	return told
 }
 
-// responseStatus is the current response's, 0 if it has none.
+// responseStatus returns the current response's status, 0 if there is none.
 func responseStatus() (status int) {
 	value, ok := proxywasm.ResponseHeader(":status")
 	if !ok || len(value) != 3 {
@@ -300,7 +301,7 @@ func responseStatus() (status int) {
 	return status
 }
 
-// told is the cost that the headers of a response tell, or that the request has said.
+// told returns the cost that the response's headers or the request have told.
 func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	r := &c.responses.rules.request
 	switch {
@@ -308,9 +309,9 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	case rule.onResponse.responseHeader != "":
 		return r.responseCost(rule.onResponse.responseHeader)
 	case !rule.onResponse.selected:
-		return 0, true // nothing is added to what was taken
+		return 0, true // nothing is added to the hits taken
 	case !rule.says:
-		value, there := r.read(&r.properties[rule.onResponse.property]) // which may have changed by now
+		value, there := r.read(&r.properties[rule.onResponse.property]) // its value may have changed by now
 		return r.number(value, there, usage.Most)
 	default:
 		said := c.saidFor(rule)
@@ -342,7 +343,7 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	return cost, told
 }
 
-// responseFormat is the form of the response's body, as far as it can be read as it is.
+// responseFormat returns the format of the response's body; compressed bodies are unreadable.
 func responseFormat() usage.Format {
 	if encoding, ok := proxywasm.ResponseHeader("content-encoding"); ok && string(encoding) != "identity" {
 		return usage.Unreadable
@@ -387,9 +388,9 @@ func (c *charges) read(size int, end bool) {
 	}
 }
 
-// mayCut ends what the client gets of a stream, behind the last whole event of what was read of the
-// body's piece, if that has cost more than was reserved, and more than is left. The upstream goes on, as
-// a plugin can't end a response: what it still sends is read for what it tells, and dropped.
+// mayCut ends a stream for the client after the last whole event read so far, if it has cost more
+// than was reserved and more than is left. A plugin can't end a response, so the upstream goes on:
+// the rest is read for its cost, and dropped.
 func (c *charges) mayCut(read int) {
 	r := c.responses
 	for i := range c.list {
@@ -416,7 +417,7 @@ func (c *charges) mayCut(read int) {
 	}
 }
 
-// appendBody appends the first bytes of the piece of a body that has come.
+// appendBody appends the first bytes of the current piece of a body.
 func appendBody(dst []byte, size int) []byte {
 	for start := 0; start < size; {
 		piece, ok := proxywasm.ResponseBody(start, min(bodyPiece, size-start))
@@ -429,16 +430,16 @@ func appendBody(dst []byte, size int) []byte {
 	return dst
 }
 
-// end settles a response that has come to its end.
+// end charges for a complete response.
 func (c *charges) end() {
 	c.course.ended = true
 	c.settle()
 }
 
-// settle has every rule take what the stream has turned out to cost, and no more than that. A
-// response that has come to its end tells. The part that was seen of any other is the least that it
-// may have cost. A request that fails costs nothing, unless the rule says so; one whose client has
-// gone before there was an answer may cost its upstream as much as others.
+// settle charges every rule for the stream's final cost. A complete response has told it. For any
+// other the least cost of the part seen so far counts. A failed request costs nothing, unless the
+// rule says otherwise. If the client left before an answer, the hits stay, since the upstream may
+// have done the work.
 //
 //go:noinline
 func (c *charges) settle() {

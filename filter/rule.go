@@ -8,59 +8,59 @@ import (
 	"weir/internal/pattern"
 )
 
-// requestRule is a rule as requests need it: whether it matches, and what it counts for which key.
+// requestRule is a rule in the form that requests need: which requests it matches, with which key.
 type requestRule struct {
 	always bool // it applies to all requests
 	match  matcher
 	except []matcher
-	// keyPrefix begins the rule's keys: its name with its length before it.
+	// keyPrefix begins the rule's keys: its name, preceded by the name's length.
 	keyPrefix []byte
 	key       []keyPart
 	cost      cost
-	most      uint64 // that a request may take; 0 if it may take whatever has room
-	// texts are those of the request's body that the rule reads, for its match, its key or its
+	most      uint64 // the most hits that a request may take; 0 for no bound
+	// texts are the texts of the request's body that the rule reads for its match, its key or its
 	// limits.
 	texts []*part
-	// onResponse is counted when the response is there, if costsLater says so.
+	// onResponse is charged when the response is there, if costsLater is set.
 	costsLater bool
 	onResponse cost
-	// charges says that what a request takes is put right when the response has told its cost:
-	// reserves, that it takes the place of what was taken. usage is nil if the body does not tell it.
+	// charges means that a request's hits are corrected when the response has told its cost. With
+	// reserves, the cost replaces the hits; otherwise it is added. usage is nil if the body does
+	// not tell the cost.
 	charges, reserves, keeps bool
-	// says reports whether that is a part of the request, and none of Envoy's attributes, which a filter may
-	// set until the response is there. notes reports whether that, or anything else of the request, has to
-	// be known when its response is there.
+	// says means that the cost is told by the request, and not by an attribute of Envoy's that a
+	// filter may set until the response is there. notes means that this, or anything else of the
+	// request, must be remembered until then.
 	says, notes bool
-	// cuts says that streams are ended that cost too much, and guesses, that the events of streams are
-	// charged until these tell: a shadow rule charges as the rule would that it may become.
+	// cuts means that streams are ended if they cost too much. guesses means that a stream's events
+	// are charged until it tells its cost: a shadow rule does so too if the real rule would.
 	cuts, guesses bool
-	// fails says that such a stream ends with an error.
+	// fails means that a stream that is cut ends with an error.
 	fails bool
-	// hold is for how many nanoseconds a request may hold what it has taken; 0 if it does not give that
-	// back when it ends.
+	// hold is how long a request may hold its places, in nanoseconds; 0 if it holds none.
 	hold int64
-	// when are the statuses of the responses that are charged; nil for all.
+	// when are the response statuses to charge for; nil for all.
 	when   *config.Statuses
 	usage  *config.Usage
-	prices *pricing // of the tokens; nil if these are counted themselves
+	prices *pricing // of the tokens; nil if the rule counts tokens
 	shadow bool
 	// variants are nil if the limits are the same for all requests.
 	variants *variants
 }
 
-// matcher decides whether a rule applies to a request, or an exception from it.
+// matcher decides whether a request matches a rule, or an exception from it.
 type matcher struct {
-	all        bool // requests match
+	all        bool // all requests match
 	conditions []condition
 	methods    []string
 	methodsAt  int
-	// body are conditions about the request's body.
+	// body are conditions on the request's body.
 	body []condition
 }
 
-// condition is about one property: how it compares, or the networks that it has to be in.
+// condition compares one property, or checks that it is in some networks.
 type condition struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	at       int
 	op       config.MatchOp
@@ -103,7 +103,7 @@ func (r *request) matches(m *matcher) bool {
 	return r.awaited || len(m.body) == 0 || r.saysAll(m.body)
 }
 
-// saysAll reports whether all conditions about the current request's body hold.
+// saysAll reports whether all conditions on the current request's body hold.
 //
 //go:noinline
 func (r *request) saysAll(conditions []condition) bool {
@@ -125,7 +125,7 @@ func oneOf(wanted []string, value []byte) bool {
 	return false
 }
 
-// holds reports whether a value, if there is one, is as the condition wants it.
+// holds reports whether a value, or its absence, meets the condition.
 func (c *condition) holds(value []byte, ok bool) bool {
 	switch n := len(c.value); c.op {
 	case config.Exact:
@@ -143,7 +143,7 @@ func (c *condition) holds(value []byte, ok bool) bool {
 	}
 }
 
-// compile resolves what a rule asks of requests.
+// compile resolves everything that a rule reads from requests.
 func (r *request) compile(c *config.Rule) requestRule {
 	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name), shadow: c.Shadow}
 	compiled.cost, compiled.most = cost{fixed: c.Cost}, c.MostPerRequest
@@ -195,21 +195,21 @@ func (r *request) compile(c *config.Rule) requestRule {
 	return compiled
 }
 
-// readTexts notes the texts of the body that conditions are about.
+// readTexts records the texts of the body that conditions read.
 func (rule *requestRule) readTexts(r *request, conditions []condition) {
 	for i := range conditions {
 		rule.readText(r, conditions[i].at)
 	}
 }
 
-// readText notes a property that is a text of the body.
+// readText records a property if it is a text of the body.
 func (rule *requestRule) readText(r *request, property int) {
 	if p := r.properties[property].part; p.kind == bodyText {
 		rule.texts = append(rule.texts, &p)
 	}
 }
 
-// readsBody reports whether the rule wants to know anything of a request's body.
+// readsBody reports whether the rule reads anything from a request's body.
 func (rule *requestRule) readsBody() bool {
 	return rule.cost.body != nil || len(rule.texts) > 0 || rule.prices != nil && rule.prices.textPath != nil
 }
@@ -242,8 +242,8 @@ func compare(at int, m *config.StringMatch) condition {
 	return c
 }
 
-// appendKey appends the key of a rule for the current request. Each value's length comes before it,
-// so that no two lists of values give the same key.
+// appendKey appends the rule's key for the current request. Each value is preceded by its length,
+// so that different lists of values give different keys.
 func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
 	dst = append(dst, rule.keyPrefix...)
 	for i := range rule.key {

@@ -10,29 +10,28 @@ import (
 
 var _ node.Owner = (*rules)(nil)
 
-// rules are those of a configuration, and the memory in which requests meet them one after the other.
+// rules are the rules of a configuration, and memory that their requests use in turn.
 type rules struct {
 	request request
-	list    []requestRule // what they match, and whom they count
+	list    []requestRule // matches and keys
 	limits  []node.Rule
 	demands []node.Demand // of the request being decided
-	keys    []byte        // of these demands, one after the other
-	// costsLater reports whether any rule counts what the response costs.
+	keys    []byte        // the keys of these demands, concatenated
+	// costsLater means that some rule charges the response's cost later.
 	costsLater bool
-	// charges reports whether any rule puts right what a request has taken when its response has
-	// told what it costs.
+	// charges means that some rule corrects a request's hits when its response has told the cost.
 	charges bool
-	notes   bool // any of them by what the request says
-	// bounds reports whether any rule bounds what a request may take.
+	notes   bool // some of them needs the request's words then
+	// bounds means that some rule bounds the hits of a request.
 	bounds bool
-	// marks reports whether any rule marks requests that it has no room for, or would if it were no
-	// shadow: the routes may be there already.
+	// marks means that some rule marks requests without room, or would if it were not a shadow
+	// rule: routes for marked requests may exist already.
 	marks bool
-	// readsBodies reports whether any rule wants to know what a request's body says.
+	// readsBodies means that some rule reads a request's body.
 	readsBodies bool
 }
 
-// compile makes what requests need from the configuration, with the answers of its rules.
+// compile makes the rules from the configuration, with their answers.
 func (r *rules) compile(c *config.Config, a *answer) {
 	r.list, r.limits, r.demands = make([]requestRule, len(c.Rules)), make([]node.Rule, len(c.Rules)), make([]node.Demand, len(c.Rules))
 	for i := range c.Rules {
@@ -63,7 +62,7 @@ func (r *rules) compile(c *config.Config, a *answer) {
 	}
 }
 
-// makeVariants makes the rules' variants, now that there is a node that knows the rules.
+// makeVariants makes the rules' variants once there is a node that knows the rules.
 func (r *rules) makeVariants(c *config.Config) {
 	for i := range r.list {
 		if rule := &r.list[i]; rule.variants != nil {
@@ -72,8 +71,8 @@ func (r *rules) makeVariants(c *config.Config) {
 	}
 }
 
-// find finds the rules that apply to the current request, and the keys that it has for them. Those
-// that only measure are apart.
+// find returns demands on the rules that apply to the current request, with its keys. Those of
+// shadow rules are separate.
 func (r *rules) find() (demands, shadows []node.Demand) {
 	r.request.begin()
 	keys := r.keys[:0]
@@ -115,7 +114,7 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 	return r.demands[:n], r.demands[end:]
 }
 
-// forgetKeys gives back the memory of keys that are longer together than is kept.
+// forgetKeys frees the memory of keys if it is above the bound.
 //
 //go:noinline
 func (r *rules) forgetKeys() {
@@ -124,9 +123,9 @@ func (r *rules) forgetKeys() {
 	}
 }
 
-// findAwaiting finds the rules that may apply to the current request, whose body is yet to come,
-// and what that has to tell them: nil if no rule wants to know. Then the demands are those of the
-// request.
+// findAwaiting returns demands on the rules that may apply to the current request, whose body is
+// yet to come, and what to read from the body. If t is nil, no rule reads it and the demands are
+// final.
 //
 //go:noinline
 func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told) {
@@ -136,13 +135,12 @@ func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told
 	demands, shadows = r.find()
 	q.awaited = false
 	if t = b.begin(r.list, demands, shadows); t != nil {
-		q.badCosts, q.absentCosts = bad, absent // findByBody counts them
+		q.badCosts, q.absentCosts = bad, absent // findByBody counts them again
 	}
 	return demands, shadows, t
 }
 
-// findByBody finds the rules that apply to a request whose body has told what they want to know, or
-// has not.
+// findByBody returns the demands of a request whose body has told what it can.
 func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
 	q := &r.request
 	q.told = b
@@ -154,7 +152,7 @@ func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
 	return demands, shadows
 }
 
-// tooLarge is the first of the demands whose rule allows no request that takes as much, or -1.
+// tooLarge returns the index of the first demand above its rule's bound, or -1.
 func (r *rules) tooLarge(demands []node.Demand) int {
 	for i := range demands {
 		if d := &demands[i]; d.Cost == tooLargeCost && r.of(d).most != 0 {
@@ -164,10 +162,10 @@ func (r *rules) tooLarge(demands []node.Demand) int {
 	return -1
 }
 
-// of is the rule of a demand.
+// of returns the rule of a demand.
 func (r *rules) of(d *node.Demand) *requestRule { return &r.list[d.Rule.Index] }
 
-// laterCost returns the cost of the response, as the current request says it.
+// laterCost returns the response's cost if the current request tells it.
 func (r *rules) laterCost(d *node.Demand) uint64 {
 	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
 		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
@@ -176,8 +174,8 @@ func (r *rules) laterCost(d *node.Demand) uint64 {
 	return 0
 }
 
-// AppendKey implements node.Owner: the key is the same that [request.appendKey] has for a request
-// with these values.
+// AppendKey implements node.Owner: it appends the key that [request.appendKey] makes for these
+// values.
 func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	parts := r.list[rule].key
 	if len(values) != len(parts) {
@@ -190,12 +188,12 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 	return key, true
 }
 
-// Tag implements node.Owner: it has all that clients see of a rule with these limits.
+// Tag implements node.Owner: it returns what clients see of a rule with these limits.
 func (r *rules) Tag(rule int, limits []window.Limit) any {
 	return answerOf(&r.limits[rule]).with(limits)
 }
 
-// costOf returns how many hits the current request takes of a rule that has prices.
+// costOf returns the number of hits that the current request takes from a rule with prices.
 //
 //go:noinline
 func (r *request) costOf(rule *requestRule) uint64 {

@@ -8,15 +8,15 @@ import (
 
 // keyPart is one selector of a key.
 type keyPart struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	property int
-	// prefix4 and prefix6 are the bits of an address that count, if the part is one.
+	// prefix4 and prefix6 are how many bits of an address count, if the part is one.
 	address          bool
 	prefix4, prefix6 int
 }
 
-// counted returns the part of a value that is in a key.
+// counted returns the part of a value that belongs in a key.
 func (k *keyPart) counted(value []byte, network *[16]byte) []byte {
 	if k.address {
 		return clientip.Network(value, k.prefix4, k.prefix6, network)
@@ -24,10 +24,10 @@ func (k *keyPart) counted(value []byte, network *[16]byte) []byte {
 	return value
 }
 
-// verifiedPath leads to what Envoy's jwt_authn has verified.
+// verifiedPath is the path of the claims that Envoy's jwt_authn has verified.
 const verifiedPath = "metadata\x00filter_metadata\x00envoy.filters.http.jwt_authn\x00"
 
-// selected resolves a selector.
+// selected resolves a selector for a key.
 func (r *request) selected(s *config.Selector) (k keyPart) {
 	switch s.Kind {
 	case config.SelectHeader:
@@ -66,7 +66,7 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 	return k
 }
 
-// said resolves a selector of what decides for a key: its cost, or its limits.
+// said resolves a selector for a cost or for limits.
 func (r *request) said(s *config.Selector) (at int) {
 	if s.Kind == config.SelectHeader {
 		return r.use(property{header: s.Name, lines: onlyLine})

@@ -5,24 +5,23 @@ import (
 	"weir/internal/node"
 )
 
-// shadows has the shadow rules decide about requests that have passed the others.
+// shadows decides shadow rules for requests that have passed the other rules.
 type shadows struct {
 	rules    *rules
 	engine   *engine
 	measures measures
 }
 
-// shadow is a demand of a shadow rule, of a request that waits for the others.
+// shadow is a demand on a shadow rule by a request that waits for the other rules.
 type shadow struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	node.Saved
-	// later is the cost of the response, as the request says it.
+	// later is the response's cost, if the request tells it.
 	later uint64
 }
 
-// decide has shadow rules decide about a request that has passed the others. Their charges go to
-// the charges of the request.
+// decide decides shadow rules for a request that has passed the other rules. Charges go to charges.
 //
 //go:noinline
 func (s *shadows) decide(demands []node.Demand, now int64, later *laterCosts, charges *charges) {
@@ -38,7 +37,7 @@ func (s *shadows) decide(demands []node.Demand, now int64, later *laterCosts, ch
 	}
 }
 
-// keep appends what it takes to decide about a request that has to wait first.
+// keep appends everything needed to decide about a request that has to wait first.
 //
 //go:noinline
 func (s *shadows) keep(kept []shadow, demands []node.Demand, now int64) []shadow {
@@ -60,8 +59,8 @@ func (s *shadows) decideKept(kept []shadow, now int64, later *laterCosts, charge
 	}
 }
 
-// decided has the request's rule charged as others are, unless the rule would reject the request. If
-// it can't tell yet, the charge waits for it.
+// decided records the charge of a shadow rule, unless the rule would reject the request. If the
+// rule has not decided yet, the charge waits for its verdict.
 func (s *shadows) decided(m *measure, d *node.Demand, cost uint64, now int64, verdict counter.Verdict, later *laterCosts, charges *charges) {
 	rule, undecided := &s.rules.list[m.rule], m
 	if verdict == counter.Allowed {

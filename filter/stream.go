@@ -9,7 +9,7 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// streams are those of a plugin context, and the memory that they share one after the other.
+// streams are the streams of a plugin context, and memory that they use in turn.
 type streams struct {
 	context   uint32 // the plugin context's id
 	engine    engine
@@ -17,7 +17,7 @@ type streams struct {
 	answer    answer
 	metrics   metrics
 	bodies    bodies
-	waiting   []*stream // for their requests' bodies
+	waiting   []*stream // streams that wait for their requests' bodies
 	responses responses
 	shadows   shadows
 	idle      []*stream // to be used again, maxIdle at most
@@ -28,30 +28,30 @@ type stream struct {
 	types.DefaultHttpContext
 	all *streams
 	id  uint32
-	// decorate reports whether the response gets the headers that the request phase has written. A
-	// local reply has them already.
+	// decorate means that the response gets the headers written in the request phase. A local reply
+	// has them already.
 	decorate bool
-	// answered says whether the proxy has taken a reply in the upstream's place.
+	// answered means that the proxy accepted a reply in place of the upstream's.
 	answered bool
 	headers  fields.List
 	later    laterCosts
 	charges  charges
-	// shadows are demands of shadow rules, of a request that waits for the others.
+	// shadows are demands on shadow rules while the request waits for the other rules.
 	shadows []shadow
-	// told has the costs that the body has told of a request that waits for it; nil of any other.
+	// told has the values in the body while the request waits for it; otherwise nil.
 	told *told
-	// wait is the request's place among those that are paused until the backend has been asked.
+	// wait is the request's place among those that wait for the backend.
 	wait node.Wait
 }
 
-// start has a node decide.
+// start sets the node that decides.
 func (all *streams) start(n *node.Node) {
 	all.engine.node = n
 	all.responses = responses{rules: &all.rules, engine: &all.engine}
 	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine, rules: all.metrics.rules}}
 }
 
-// begin gives a stream to the proxy. Streams are used again, so that a stream allocates nothing.
+// begin returns a stream for a request. Streams are reused, so that a request allocates nothing.
 func (all *streams) begin(id uint32) *stream {
 	s, ok := reuse(&all.idle)
 	if !ok {
@@ -100,7 +100,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	return s.decide(demands, shadows)
 }
 
-// awaitBody decides a request that a body may follow, or has it wait for that.
+// awaitBody decides a request that may have a body, or makes it wait for the body.
 //
 //go:noinline
 func (s *stream) awaitBody() types.Action {
@@ -116,11 +116,11 @@ func (s *stream) awaitBody() types.Action {
 	}
 	told.at, s.told = len(all.waiting), told
 	all.waiting = append(all.waiting, s)
-	return types.ActionPause // until its body has come
+	return types.ActionPause // until the body has come
 }
 
-// OnHttpRequestBody implements types.HttpContext. If the proxy stops headers only, the body of a
-// request that is not decided yet comes here. When the body goes on, the headers go on too.
+// OnHttpRequestBody implements types.HttpContext. If the proxy stops only the headers, it delivers
+// the body of an undecided request here. When the body continues, so do the headers.
 func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	if s.told == nil {
 		return s.rest()
@@ -140,7 +140,7 @@ func (s *stream) OnHttpRequestTrailers(int) types.Action {
 	return s.decideByBody(s.takeTold())
 }
 
-// rest says what becomes of what follows a request's headers.
+// rest returns the action for everything that follows a request's headers.
 func (s *stream) rest() types.Action {
 	if s.wait.Waiting() || s.answered {
 		return types.ActionPause
@@ -158,8 +158,8 @@ func (s *stream) takeTold() *told {
 	return t
 }
 
-// decideWaiting decides the requests that have waited too long for their bodies, and all of them if
-// the proxy keeps bodies, which is found once for a configuration.
+// decideWaiting decides the requests that have waited too long for their bodies. If the proxy holds
+// bodies back, which is found out once per configuration, it decides all of them.
 //
 //go:noinline
 func (all *streams) decideWaiting(every bool) {
@@ -187,7 +187,7 @@ func (all *streams) decideWaiting(every bool) {
 	proxywasm.SetContext(all.context)
 }
 
-// decideByBody decides a request that has waited for its body, by what has come of it.
+// decideByBody decides a request that has waited for its body, by the part that has come.
 //
 //go:noinline
 func (s *stream) decideByBody(t *told) types.Action {
@@ -205,7 +205,7 @@ func (s *stream) decideByBody(t *told) types.Action {
 	return s.decide(demands, shadows)
 }
 
-// refuseInvalid answers a request that a rule refuses whatever room there is. It takes nothing of
+// refuseInvalid answers a request that a rule refuses whatever room there is. Nothing is taken from
 // any rule.
 func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause) types.Action {
 	all := s.all
@@ -218,7 +218,7 @@ func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields
 	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
 }
 
-// decide decides a request, or has it wait for the backend.
+// decide decides a request, or makes it wait for the backend.
 func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	all := s.all
 	if all.rules.bounds {
@@ -251,7 +251,7 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	return action
 }
 
-// Decided implements node.Request: it ends the pause of a request.
+// Decided implements node.Request: it continues a paused request.
 func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
 	if s.conclude(demands, now, verdict) == types.ActionContinue {
@@ -264,7 +264,7 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 	s.shadows = s.shadows[:0]
 }
 
-// conclude does what a verdict asks for.
+// conclude acts on a verdict.
 func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	all := s.all
 	tellDecided(all.engine.observed, demands, verdict)
@@ -298,13 +298,13 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	return types.ActionContinue
 }
 
-// refused says how a refused request has ended: sent reports whether the proxy has taken the reply.
+// refused ends a refused request. sent reports whether the proxy accepted the reply.
 func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 	for i := range demands {
 		s.all.metrics.rules[demands[i].Rule.Index].rejected.count++
 	}
 	if s.answered = sent; !sent {
-		// A proxy that takes no reply would leave the client waiting for ever.
+		// Pausing would leave the client waiting for ever.
 		return types.ActionContinue
 	}
 	return types.ActionPause
@@ -335,7 +335,7 @@ func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	return types.ActionContinue
 }
 
-// OnHttpResponseTrailers implements types.HttpContext. A body that they follow has no piece that ends it.
+// OnHttpResponseTrailers implements types.HttpContext. A body before trailers has no final piece.
 func (s *stream) OnHttpResponseTrailers(int) types.Action {
 	if len(s.charges.list) > 0 {
 		s.charges.end()

@@ -7,27 +7,28 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// told has what a request's body tells.
+// told has the values that the rules read from a request's body.
 type told struct {
-	// parts has what the applying rules read of the body. missing of them are still of use to read.
+	// parts read the body, each for one value of the rules. missing is how many of them still need
+	// more of it.
 	parts   []bodyPart
 	missing int
-	size    int  // of what has come
-	whole   bool // that is all
-	// unread is set if a rule has not got its part of a body that may have it.
+	size    int  // bytes read so far
+	whole   bool // the whole body was read
+	// unread is set if a rule did not get its part of a body that may have it.
 	unread bool
-	// at is the request's place among those that wait, until then.
+	// at is the request's place in the list of those that wait, until the time until.
 	at    int
 	until int64
-	// headers is the size of the request while nothing of its body has come to the proxy, if that is
-	// known.
+	// headers is the size of the request before any of its body reached the proxy; sized says that
+	// it is known.
 	headers uint64
 	sized   bool
 }
 
-// bodyPart reads the numbers of a rule, or a text that any number of rules read.
+// bodyPart reads the numbers for a rule, or a text for any number of rules.
 type bodyPart struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	reader jsonpath.Reader
 	path   *jsonpath.Path
@@ -35,7 +36,7 @@ type bodyPart struct {
 	broken bool   // the body can't be read on
 }
 
-// another is a further part.
+// another returns a further part, reusing memory.
 func (b *told) another() *bodyPart {
 	if len(b.parts) == cap(b.parts) {
 		b.parts = append(b.parts, bodyPart{})
@@ -57,8 +58,8 @@ func (b *told) feed(piece []byte) {
 	}
 }
 
-// findAll returns what the body says that the request may cost: the largest of the numbers that its paths
-// lead to, or their sum.
+// findAll returns the cost that the body tells: the largest of the numbers at its paths, or their
+// sum.
 func (b *told) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
 	all.Lacking, all.Sound = true, true
 	for _, path := range from.Paths {
@@ -77,7 +78,7 @@ func (b *told) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
 	return all
 }
 
-// find returns the numbers that the body has at a path. A request that has none says nothing.
+// find returns the numbers at a path of the body. A request without a body has none.
 func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 	none := jsonpath.Numbers{Lacking: true, Sound: true}
 	if b == nil {
@@ -93,7 +94,7 @@ func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 	return none
 }
 
-// textAt is where the text of a path is among the parts, or -1.
+// textAt returns the index of the part with the text at a path, or -1.
 func (b *told) textAt(path string) int {
 	for i := range b.parts {
 		if b.parts[i].text == path {
@@ -103,8 +104,8 @@ func (b *told) textAt(path string) int {
 	return -1
 }
 
-// text returns what the body has at a path, if it has anything, and whether no parser can find
-// anything else.
+// text returns the body's text at a path. sound reports whether no parser could find another value
+// there.
 func (b *told) text(path string) (text []byte, found, sound bool) {
 	i := b.textAt(path)
 	if i < 0 {

@@ -10,19 +10,19 @@ import (
 	"weir/window"
 )
 
-// variants are the limits that requests of a rule may have in place of its own.
+// variants are the limits that a rule has for some requests in place of its own.
 type variants struct {
-	// keys have the limits of single keys, sorted by key. values are those of the property at by,
-	// sorted too, if there are any.
+	// keys have the limits of single keys, sorted by key. values have those of values of the
+	// property by, sorted too.
 	keys   []variant
 	by     int
 	values []variant
-	// from are the limits whose hits requests say. said keeps the rules of their last values.
+	// from are the limits that requests set. said caches the rules with the values set last.
 	from []limitFrom
 	said [32]*node.Rule
 }
 
-// variant is a rule with the limits that a key, or a value, has.
+// variant is a rule with the limits for a key or a value.
 type variant struct {
 	of   []byte
 	rule *node.Rule
@@ -35,8 +35,8 @@ type limitFrom struct {
 	bursts   bool
 }
 
-// compileVariants resolves what a rule asks of requests to know their limits. The rules themselves
-// are made when there is a node.
+// compileVariants resolves the parts of requests that choose limits. The variants themselves need a
+// node, and are made later.
 func (r *request) compileVariants(c *config.Rule) *variants {
 	if !c.Varies() {
 		return nil
@@ -52,7 +52,7 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 	return v
 }
 
-// make makes the rules of the overrides.
+// make makes the variants of the overrides.
 func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 	for i := range c.Overrides.Values {
 		o := &c.Overrides.Values[i]
@@ -64,7 +64,7 @@ func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
 	}
 }
 
-// blocking adds a limit that blocks to others.
+// blocking appends a block to a rule's limits.
 func blocking(limits []window.Limit, block window.Limit) []window.Limit {
 	return append(append([]window.Limit(nil), limits...), block)
 }
@@ -76,8 +76,7 @@ func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
 	return rule.Variant(limits, answerOf(rule).with(limits))
 }
 
-// keyOf is the key that a rule has for requests with such values. Addresses are written as people
-// write them.
+// keyOf returns the key of requests with these values. Addresses are written as people write them.
 func keyOf(prefix []byte, parts []keyPart, values []string) (key []byte) {
 	var network [16]byte
 	key = append(key, prefix...)
@@ -90,7 +89,7 @@ func keyOf(prefix []byte, parts []keyPart, values []string) (key []byte) {
 	return key
 }
 
-// insert keeps a list sorted. Package slices would do it with 23 KB of code.
+// insert inserts into a sorted list. Package slices would take 23 KB of code for it.
 func insert(list []variant, added variant) []variant {
 	at, _ := search(list, added.of)
 	list = append(list, variant{})
@@ -99,7 +98,7 @@ func insert(list []variant, added variant) []variant {
 	return list
 }
 
-// search is where a key or a value is in a sorted list, or would be.
+// search returns the place of a key or a value in a sorted list, and whether it is there.
 func search(list []variant, of []byte) (at int, found bool) {
 	low, high := 0, len(list)
 	for low < high {
@@ -116,7 +115,7 @@ func search(list []variant, of []byte) (at int, found bool) {
 	return low, false
 }
 
-// limitsOf is the rule with the limits that the current request has, whose key is known.
+// limitsOf returns the rule with the limits for the current request and its key.
 //
 //go:noinline
 func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule {
@@ -135,7 +134,7 @@ func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule 
 	return rule
 }
 
-// saidLimits is the rule with the limits that the current request says.
+// saidLimits returns the rule with the limits that the current request sets.
 func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
 	var hits [maxLimits]uint64
 	same, place := true, uint64(0)
@@ -161,7 +160,7 @@ func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
 	return *said
 }
 
-// maxLimits is how many limits a rule has at most.
+// maxLimits is the most limits of a rule.
 const maxLimits = 8
 
 func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
@@ -173,7 +172,7 @@ func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
 	return true
 }
 
-// limits are others with so many hits.
+// limits returns limits with other numbers of hits.
 func (v *variants) limits(own []window.Limit, hits *[maxLimits]uint64) []window.Limit {
 	limits := append([]window.Limit(nil), own...)
 	for i := range v.from {

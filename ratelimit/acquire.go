@@ -13,31 +13,31 @@ import (
 // usualHold is the Hold of a rule that has none.
 const usualHold = 10 * time.Minute
 
-// place holds for a call what it has taken of rules with InFlight, until it is released.
+// place is the set of hits that one allowed call of Acquire holds until it is released.
 type place struct {
 	namespace *Namespace
 	charges   []node.Charge
-	hold      int64 // the longest of its rules', in nanoseconds
+	hold      int64 // nanoseconds: the longest Hold among its rules
 	since     int64
 	renewed   int64
-	at        *list.Element // of its namespace's places; nil if it was given back
+	at        *list.Element // its element of Namespace.places; nil after giveBack
 }
 
-// Acquire is [Limiter.Allow] of a rule with [InFlight]: it reports whether one more request of a key has
-// room, which then holds its place until release is called. release is never nil, and may be called more
-// than once, and after [Namespace.Close].
+// Acquire is [Limiter.Allow] for a rule with [InFlight]. If one more request of the key has room,
+// acquired is true and the request holds a place until release is called. release is never nil. It
+// may be called more than once, and after [Namespace.Close].
 func (l *Limiter) Acquire(ctx context.Context, key ...string) (release func(), acquired bool, err error) {
 	release, d, err := Acquire(ctx, l.Demand(key, 1))
 	return release, d.Allowed, err
 }
 
-// Acquire is [Decide] of demands some of which are of rules with [InFlight]. If the request is allowed, it
-// holds the places of these until release is called, or for as long as their Hold says. Hits of other rules
-// are taken as always.
+// Acquire is [Decide] for demands of which some are on rules with [InFlight]. An allowed request
+// holds its places in those rules until release is called, and at most for the longest Hold of
+// these rules. Other rules take their hits as usual.
 //
-// Places of a program that dies come back after half a minute. A place is released by the program that
-// holds it, and by nobody else. release is never nil, and may be called more than once, and after
-// [Namespace.Close], which releases nothing.
+// If a program dies, its places come back after half a minute. Only the program that holds a place
+// can release it. release is never nil. It may be called more than once, and after
+// [Namespace.Close], when it does nothing.
 func Acquire(ctx context.Context, demands ...Demand) (release func(), decision Decision, err error) {
 	var held *place
 	decision, err = decideAll(ctx, demands, &held)
@@ -47,7 +47,8 @@ func Acquire(ctx context.Context, demands ...Demand) (release func(), decision D
 	return held.release, decision, err
 }
 
-// take notes what an allowed call holds. The lock is held.
+// take records the places that an allowed call holds, or returns nil if it holds none. The caller
+// holds the lock.
 func (n *Namespace) take(demands []node.Demand, limiters []*Limiter, now int64) *place {
 	p := &place{namespace: n, since: now, renewed: now}
 	for i := range demands {
@@ -63,7 +64,8 @@ func (n *Namespace) take(demands []node.Demand, limiters []*Limiter, now int64) 
 	return p
 }
 
-// holds reports whether the rule is one of [Acquire]'s.
+// holds reports whether the rule counts requests in flight, so that only [Acquire] may take from
+// it.
 func (l *Limiter) holds() bool { return l.rule.Limits[0].Kind.Held() }
 
 func (p *place) release() {
@@ -74,7 +76,7 @@ func (p *place) release() {
 	n.node.PushCharges()
 }
 
-// giveBack gives back what is still held. The lock is held.
+// giveBack returns the places of p unless that was done before. The caller holds the lock.
 func (n *Namespace) giveBack(p *place) {
 	if p.at == nil {
 		return
@@ -87,8 +89,8 @@ func (n *Namespace) giveBack(p *place) {
 	}
 }
 
-// renew has what is held count on. It is called before whatever could see that it does not. The lock is
-// held.
+// renew keeps held places counted, and gives back those that have outlived their Hold. Everything
+// that reads the counters calls it first. The caller holds the lock.
 func (n *Namespace) renew() {
 	if n.places.Len() == 0 {
 		return
@@ -111,7 +113,8 @@ func (n *Namespace) renew() {
 	}
 }
 
-// held calls visit with what callers of Acquire hold, as long as that wants more. The lock is held.
+// held calls visit with each charge that a caller of Acquire holds, until visit returns false. The
+// caller holds the lock.
 func (n *Namespace) held(visit func(c *node.Charge, since int64) (more bool)) {
 	for at := n.places.Front(); at != nil; at = at.Next() {
 		p := at.Value.(*place)
@@ -123,7 +126,7 @@ func (n *Namespace) held(visit func(c *node.Charge, since int64) (more bool)) {
 	}
 }
 
-// hold notes what a call holds, if it is allowed and asks for that.
+// hold records the places of an allowed call of Acquire.
 func (c *call) hold(demands []node.Demand, now int64, verdict counter.Verdict) {
 	if c.held != nil && verdict == counter.Allowed {
 		*c.held = c.namespace.take(demands, c.limiters, now)

@@ -5,18 +5,18 @@ import (
 	"errors"
 )
 
-// Backend is where nodes bring their counts together: weir serve, by [Dial], or a database, by Open
-// of package stores.
+// Backend keeps the totals of all nodes. Its implementations are [Client], which asks weir serve, and
+// Store of package stores, which uses a database.
 type Backend interface {
-	// Push brings a push to where the counts are, and returns the answer. Both are in the plugin's
-	// wire format. The push is the caller's again once Push has returned. If the backend will never
-	// take the push, the error wraps [ErrPushRefused]. After any other error the push may have
-	// arrived, and is sent again.
+	// Push delivers a push, and returns the backend's answer. Both have the plugin's wire format.
+	// Push does not keep the slice after it returns. If the backend will never accept this push,
+	// the error wraps [ErrPushRefused]. After any other error the push may or may not have arrived,
+	// and the namespace sends it again.
 	//
-	// Push may be called from any number of goroutines.
+	// Push must be safe for concurrent use.
 	Push(ctx context.Context, push []byte) (answer []byte, err error)
 }
 
-// ErrPushRefused is wrapped by the error of a push that a backend will never take. It happens only
-// if the backend disagrees about the form of a push.
+// ErrPushRefused is wrapped by the error of a push that the backend will never accept, because the
+// two sides disagree about the format.
 var ErrPushRefused = errors.New("push refused")

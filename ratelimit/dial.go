@@ -18,39 +18,40 @@ import (
 	"weir/internal/wire"
 )
 
-// DialOptions has what a [Client] can be told. The zero value is good.
+// DialOptions configure a [Client]. The zero value is ready to use.
 type DialOptions struct {
-	// Token is the --token of weir serve; empty if it has none.
+	// Token is the --token of weir serve. Leave it empty if the server has none.
 	Token string
-	// TLS is for a URL of https: RootCAs has who may have signed the server's certificate, and
-	// Certificates, or GetClientCertificate, what it asks the program for. Without it the system's
-	// roots count.
+	// TLS configures an https connection: RootCAs for the server's certificate, and Certificates or
+	// GetClientCertificate if the server asks for a client certificate. If it is nil, the system's
+	// roots are trusted.
 	TLS *tls.Config
-	// HTTPClient makes the requests, if it is not nil. TLS is its transport's to say then.
+	// HTTPClient sends the requests if it is not nil. Its transport then configures TLS.
 	HTTPClient *http.Client
 }
 
-// Client is a [Backend] that asks weir serve, so that a program needs no access to the database. It
-// may be used by any number of goroutines, and namespaces.
+// Client is a [Backend] that sends pushes to weir serve, so that the program needs no access to the
+// database. It is safe for concurrent use, and several namespaces may share it.
 type Client struct {
 	push  string
 	token string
 	http  *http.Client
-	own   *http.Transport // nil if the program has the client
+	own   *http.Transport // nil with DialOptions.HTTPClient
 }
 
-// longestPush bounds a push whose context has no end, as weir serve bounds its store.
+// longestPush bounds a push whose context has no deadline. It is the timeout that weir serve sets
+// for its store.
 const longestPush = 5 * time.Second
 
-// Dial makes a backend of weir serve's base URL, such as http://weir:9180. It does not wait for the
-// server to be there.
+// Dial returns a backend for weir serve at a base URL such as http://weir:9180. It does not connect
+// yet, so the server may start later.
 func Dial(base string, o DialOptions) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
 		return nil, errors.New("ratelimit: backend: want a URL such as http://weir:9180, without a user or a query")
 	}
 	if o.TLS != nil && (u.Scheme != "https" || o.HTTPClient != nil) {
-		return nil, errors.New("ratelimit: backend: want TLS with a URL of https only, and not beside an HTTPClient, which has its own")
+		return nil, errors.New("ratelimit: backend: want TLS only with an https URL and without HTTPClient, whose transport has its own")
 	}
 	c := &Client{push: u.JoinPath(wire.PushPath).String(), token: o.Token, http: o.HTTPClient}
 	if c.http == nil {
@@ -60,7 +61,8 @@ func Dial(base string, o DialOptions) (*Client, error) {
 	return c, nil
 }
 
-// newTransport is like the default transport, which a program may have replaced by another type.
+// newTransport copies the settings of http.DefaultTransport, which a program may have replaced by
+// another type.
 func newTransport(config *tls.Config) *http.Transport {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
 	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
@@ -93,7 +95,7 @@ func (c *Client) Push(ctx context.Context, push []byte) (answer []byte, err erro
 	}
 	request.Header.Set("Content-Type", wire.ContentType)
 	if until, bounded := ctx.Deadline(); bounded {
-		// As Envoy does: the backend answers in time what it can.
+		// The same header that Envoy sends: the backend answers before this time is over.
 		request.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", strconv.FormatInt(time.Until(until).Milliseconds(), 10))
 	}
 	if c.token != "" {
@@ -111,12 +113,12 @@ func (c *Client) Push(ctx context.Context, push []byte) (answer []byte, err erro
 		return nil, err
 	}
 	if len(answer) > wire.MaxAnswer+wire.MaxNear {
-		return nil, fmt.Errorf("the backend's answer: want at most %d bytes", wire.MaxAnswer+wire.MaxNear)
+		return nil, fmt.Errorf("the backend's answer: want at most %d bytes, got more", wire.MaxAnswer+wire.MaxNear)
 	}
 	return answer, nil
 }
 
-// refusal says why the backend has not taken a push.
+// refusal makes an error of an answer whose status is not 200.
 func refusal(response *http.Response) error {
 	var problem struct {
 		Detail string `json:"detail"`

@@ -113,12 +113,12 @@ func TestDialFails(t *testing.T) {
 	}{
 		{"token", genuine.ServeHTTP, "401 Unauthorized"},
 		{"away", away.ServeHTTP, "EOF"},
-		{"no answer of Weir's", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }, "want the push's answer"},
+		{"no answer of Weir's", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }, "want the answer to a push"},
 		{"another one's answer", func(w http.ResponseWriter, _ *http.Request) {
 			if _, err := w.Write(wire.AppendAnswer(nil, &wire.Answer{NowNanos: 1})); err != nil {
 				t.Error(err)
 			}
-		}, "want the push's answer"},
+		}, "want the answer to a push"},
 		{"a long answer", func(w http.ResponseWriter, _ *http.Request) {
 			if _, err := w.Write(make([]byte, wire.MaxAnswer+wire.MaxNear+1)); err != nil {
 				t.Error(err)
@@ -240,7 +240,7 @@ func TestDialTLS(t *testing.T) {
 		"http://weir:9180":  {TLS: &tls.Config{}},
 		"https://weir:9180": {TLS: &tls.Config{}, HTTPClient: &http.Client{}},
 	} {
-		if _, err := Dial(url, o); err == nil || !strings.Contains(err.Error(), "want TLS with a URL of https only") {
+		if _, err := Dial(url, o); err == nil || !strings.Contains(err.Error(), "want TLS only with an https URL") {
 			t.Errorf("%s: error %v", url, err)
 		}
 	}

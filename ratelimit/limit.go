@@ -9,21 +9,21 @@ import (
 	"weir/window"
 )
 
-// Limit is how many hits may pass in a window, and the algorithm that decides it. [SlidingWindow]
-// and its like make one. They check nothing: [NewLimiter] and [NewNamespace] refuse a limit that
-// can't be, such as the zero value, and say why.
+// Limit is the number of hits that may pass in a window, and the algorithm that counts them.
+// [SlidingWindow] and similar functions make one. They don't check their arguments: [NewLimiter]
+// and [NewNamespace] return an error for an invalid limit, such as the zero value.
 type Limit struct {
 	limit window.Limit
-	fault error // of a limit that window.Limit can't be
+	fault error // why window.Limit can't express the limit
 }
 
-// Quota is the most hits that pass at once: the limit, or the burst of a token bucket. Header
-// fields have it as q, and X-RateLimit-Limit.
+// Quota is the most hits that pass at once: the limit, or the burst of a token bucket. Clients read
+// it as q in RateLimit-Policy, and in X-RateLimit-Limit.
 func (l Limit) Quota() uint64 { return l.limit.Quota() }
 
-// Window is the time that the quota is for: the window, or the time that fills a token bucket.
-// Header fields have it as w. It is 0 where windows differ, as those of a calendar do, for a limit
-// of 0, and for a bucket that no whole number of nanoseconds fills.
+// Window is the time that the quota is for: the window, or the time that fills an empty token
+// bucket. Clients read it as w in RateLimit-Policy. It is 0 for calendar windows, whose lengths
+// differ, for a limit of 0, and for a bucket that does not fill in a whole number of nanoseconds.
 func (l Limit) Window() time.Duration {
 	span, whole := l.limit.Span()
 	if !whole {
@@ -32,56 +32,58 @@ func (l Limit) Window() time.Duration {
 	return time.Duration(span)
 }
 
-// algorithm is a limit of a kind that needs no more.
+// algorithm makes a limit whose algorithm has no options.
 func algorithm(kind window.Kind, limit uint64, per time.Duration) Limit {
 	return Limit{limit: window.Limit{Shape: window.Shape{Kind: kind, Width: int64(per)}, Max: limit}}
 }
 
-// SlidingWindow is a limit of so many hits in each window. The previous window's hits count too, by
-// the share of it that a window ending now still covers. Configurations call it sliding_window.
+// SlidingWindow allows limit hits in each window. It adds the hits of the previous fixed window,
+// weighted by the share of it that the sliding window still covers: with 40 previous hits, 15
+// seconds into a minute, 30 of them count. Configurations call it sliding_window.
 func SlidingWindow(limit uint64, per time.Duration) Limit {
 	return algorithm(window.SlidingWindow, limit, per)
 }
 
-// SlidingBuckets is a sliding window of whole sub-buckets of a precision, which must divide the
-// window into 2 to 64 of them. Configurations call it sliding_window with a precision.
+// SlidingBuckets is a sliding window that counts in sub-buckets of the given precision, and forgets
+// each as a whole. The precision must divide the window into 2 to 64 of them. Configurations call
+// it sliding_window with a precision.
 func SlidingBuckets(limit uint64, per, precision time.Duration) Limit {
 	l := algorithm(window.SlidingBuckets, limit, per)
 	l.limit.Precision = int64(precision)
 	return l
 }
 
-// SlidingLog is a limit on the hits of exactly the last window, each with its own time.
+// SlidingLog limits the hits of exactly the last window, and remembers the time of each hit.
 // Configurations call it sliding_log.
 func SlidingLog(limit uint64, per time.Duration) Limit {
 	return SlidingBuckets(limit, per, time.Duration(window.LogPrecision))
 }
 
-// FixedWindow is a limit in windows that start at multiples of their length since the Unix epoch.
-// Configurations call it fixed_window.
+// FixedWindow limits the hits in windows that start at multiples of their length since the Unix
+// epoch. Configurations call it fixed_window.
 func FixedWindow(limit uint64, per time.Duration) Limit {
 	return algorithm(window.FixedWindow, limit, per)
 }
 
-// FirstHitWindow is a limit in windows that start with the first hit after the last one ended.
-// Configurations call it fixed_window with the start first_hit.
+// FirstHitWindow limits the hits in windows that start with the first hit after the last window
+// ended. Configurations call it fixed_window with "start": "first_hit".
 func FirstHitWindow(limit uint64, per time.Duration) Limit {
 	return algorithm(window.FirstHitWindow, limit, per)
 }
 
-// TokenBucket is a bucket of burst tokens, at least 1, that gets limit tokens back in each window,
-// one at a time. Configurations call it token_bucket.
+// TokenBucket is a bucket of burst tokens, at least 1, which gets limit tokens back per window, one
+// at a time. Configurations call it token_bucket.
 func TokenBucket(limit uint64, per time.Duration, burst uint64) Limit {
 	l := algorithm(window.TokenBucket, limit, per)
 	l.limit.Burst = burst
 	return l
 }
 
-// InFlight is a limit of requests at the same time, which [Acquire] counts. A rule with it has no other
-// limit. Configurations call it in_flight.
+// InFlight limits the number of requests at the same time. [Acquire] counts them. A rule with this
+// limit can have no other. Configurations call it in_flight.
 func InFlight(limit uint64) Limit { return Limit{limit: window.NewInFlight(limit)} }
 
-// Period is a window of a calendar.
+// Period is the length of a calendar window.
 type Period uint8
 
 const (
@@ -93,15 +95,15 @@ const (
 	Month Period = Period(calendar.Month)
 )
 
-// Anchor is when windows of a calendar begin: on a Day of the month, from 1 to 31, or of the week,
-// from 1, Monday, to 7, at an Hour of the clock. A Day of 0 stands for 1; windows of a day have no
-// other. A month that has no such day begins with its last day.
+// Anchor is the moment when calendar windows begin. Day is a day of the month, 1 to 31, or of the
+// week, 1 (Monday) to 7; 0 means 1, and windows of a Day must have 0. Hour is 0 to 23 by the clock
+// of the time zone. A month without such a day begins on its last day.
 type Anchor struct{ Day, Hour int }
 
-// CalendarWindow is a limit in windows of a calendar, by the clock of a time zone, which has an IANA
-// name such as "Europe/Berlin". Where the clock is changed, a day has 23 or 25 hours. Programs and
-// proxies share counters if they agree on all of it. Zones are those of the Go that Weir was built
-// with, whatever the machine has, by their rules from 2024 on. Configurations call it fixed_window
+// CalendarWindow limits the hits in calendar windows, by the clock of a time zone with an IANA name
+// such as "Europe/Berlin". When the clock changes, a day has 23 or 25 hours. Programs and proxies
+// share counters only if period, zone and anchor are the same. The time zones are compiled in, with
+// their rules from 2024 on, and the machine's own are not read. Configurations call it fixed_window
 // with the window day, week or month.
 func CalendarWindow(limit uint64, per Period, zone string, anchor Anchor) Limit {
 	if int(per) >= len(calendar.Periods) {
@@ -117,7 +119,7 @@ func CalendarWindow(limit uint64, per Period, zone string, anchor Anchor) Limit 
 	case calendar.WrongHour:
 		return Limit{fault: fmt.Errorf("anchor: want an hour from 0 to 23, got %d", anchor.Hour)}
 	case calendar.WrongDay:
-		return Limit{fault: fmt.Errorf("anchor: want no day for a Day, 1 to 7 for a Week, 1 to 31 for a Month, got %d", anchor.Day)}
+		return Limit{fault: fmt.Errorf("anchor: want day 0 for windows of a Day, 1 to 7 of a Week, 1 to 31 of a Month, got %d", anchor.Day)}
 	}
 	return Limit{fault: fmt.Errorf("zone: want the IANA name of a time zone such as Europe/Berlin, got %.80q", zone)}
 }
@@ -125,8 +127,8 @@ func CalendarWindow(limit uint64, per Period, zone string, anchor Anchor) Limit 
 // maxLimits is the most limits of a rule.
 const maxLimits = 8
 
-// compile checks the limits of a rule, and returns them as the engine has them. An error begins
-// with the limit's index.
+// compile checks the limits of a rule, and returns them in the engine's form. An error begins with
+// the limit's index.
 func compile(limits []Limit) ([]window.Limit, error) {
 	if len(limits) == 0 || len(limits) > maxLimits {
 		return nil, fmt.Errorf("limits: want 1 to %d, got %d", maxLimits, len(limits))
@@ -138,21 +140,21 @@ func compile(limits []Limit) ([]window.Limit, error) {
 			return nil, fmt.Errorf("limits[%d].%w", i, err)
 		}
 		if compiled[i].Kind.Held() && len(limits) > 1 {
-			return nil, fmt.Errorf("limits[%d]: want InFlight in a rule of its own", i)
+			return nil, fmt.Errorf("limits[%d]: want InFlight to be the only limit of its rule", i)
 		}
 	}
 	window.SetOrdinals(compiled)
 	return compiled, nil
 }
 
-// check tells what is wrong with a limit.
+// check returns an error that says why a limit is invalid.
 func (l Limit) check() error {
 	of := &l.limit
 	switch {
 	case l.fault != nil:
 		return l.fault
 	case of.Kind == 0:
-		return errors.New("limit: want one made by SlidingWindow or its like")
+		return errors.New("limit: want a limit made by SlidingWindow or a similar function, got the zero value")
 	}
 	width, precision := time.Duration(of.Width), time.Duration(of.Precision)
 	switch of.Fault() {
@@ -170,5 +172,5 @@ func (l Limit) check() error {
 	case window.WrongBurst:
 		return fmt.Errorf("burst: want 1 to %d, got %d", uint64(window.MaxLimit), of.Burst)
 	}
-	return fmt.Errorf("limit: want no option that algorithm %d lacks", of.Kind) // no constructor makes such
+	return fmt.Errorf("limit: want no option that algorithm %d lacks", of.Kind) // no constructor makes such a limit
 }

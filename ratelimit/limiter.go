@@ -20,25 +20,25 @@ type Rule struct {
 	Name string
 	// Limits are 1 to 8, made by [SlidingWindow] and its like.
 	Limits []Limit
-	// CountRejected says that what the rule rejects takes its hits too. A window may then go over
-	// its limit.
+	// CountRejected makes rejected requests take their hits too. A window may then hold more hits
+	// than its limit.
 	CountRejected bool
-	// Hold is for how long a request may hold what it has acquired of a rule with [InFlight]: then its
-	// place is taken for lost. It is ten minutes if it is 0.
+	// Hold is how long a request may keep a place that it has acquired from a rule with [InFlight].
+	// After that, the place counts as lost and becomes free. 0 means ten minutes.
 	Hold time.Duration
-	// Delay is for how long a request may wait for room by [Limiter.Wait], five minutes at most,
-	// and as much if it is 0. Queue is how many of a key may wait in the namespace at the same
-	// time, 10,000 if it is 0.
+	// Delay is the longest time that [Limiter.Wait] may wait for room. 0 means five minutes, the
+	// most. Queue is how many calls for one key may wait in the namespace at the same time. 0 means
+	// 10,000, the most.
 	Delay time.Duration
 	Queue int
-	// Reveal is how many characters of each part of a key the backend may know: up to 64, RevealPlain
-	// for all of them, and none if it is 0. weir top then names the keys, and weir usage tells what they
-	// have used. It takes a backend.
+	// Reveal is how many characters of each part of a key the backend may see: up to 64,
+	// RevealPlain for all, 0 for none. weir top then shows the keys by name, and weir usage shows
+	// how much each has used. It requires a backend.
 	Reveal int
 }
 
 const (
-	// RevealPlain is the Rule.Reveal of keys that are told as they are.
+	// RevealPlain is the Rule.Reveal that shows keys unchanged.
 	RevealPlain = 255
 
 	maxReveal = 64
@@ -57,9 +57,9 @@ func validRule(name string) bool {
 	return name != "" && len(name) <= maxRuleName
 }
 
-// Key says whose hits are counted: the parts have the values of the key's selectors in a plugin's
-// configuration, in their order. Different lists of parts are different keys. A rule with one
-// counter for all has the key of no parts, nil.
+// Key names the counter to use. Its parts are the values of the key's selectors in a plugin's
+// configuration, in their order. Different lists of parts are different keys: ("a", "bc") and
+// ("ab", "c") don't share a counter. A rule with a single counter uses nil.
 type Key []string
 
 func (k Key) append(to []byte) []byte {
@@ -78,12 +78,12 @@ type Limiter struct {
 	rule      *node.Rule
 }
 
-// NewLimiter is a limiter of a rule with the name "default", which counts in this process alone. It
-// has the counters of all keys: a program makes one for a rule, and not one for each key. It has no
-// goroutines, and needs no Close. [NewNamespace] is for all else: rules that are decided together,
-// and a backend, by which programs and proxies keep to one limit.
+// NewLimiter makes a limiter for a rule named "default" that counts in this process alone. It holds
+// the counters of all keys, so make a single limiter per rule, not one per key. It runs no
+// goroutines, and needs no Close. Use [NewNamespace] to decide several rules together, or to share
+// limits through a backend.
 //
-// The error says which limit can't be, and why.
+// The error says which limit is invalid, and why.
 func NewLimiter(limits ...Limit) (*Limiter, error) {
 	if _, err := compile(limits); err != nil {
 		return nil, fmt.Errorf("ratelimit: %w", err)
@@ -96,8 +96,8 @@ func NewLimiter(limits ...Limit) (*Limiter, error) {
 	return n.Limiter(name)
 }
 
-// Limiter is the limiter of a rule. The error wraps [ErrNotDefined] if the namespace has no rule of
-// that name.
+// Limiter returns the limiter of a rule. The error wraps [ErrNotDefined] if the namespace has no
+// rule of that name.
 func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 	l := n.limiters[rule]
 	if l == nil {
@@ -106,14 +106,14 @@ func (n *Namespace) Limiter(rule string) (*Limiter, error) {
 	return l, nil
 }
 
-// sameCalendar reports whether windows of two limits begin at the same times.
+// sameCalendar reports whether the windows of two limits begin at the same times.
 func sameCalendar(a, b window.Calendar) bool {
 	of, is := a.(*calendar.Calendar)
 	other, are := b.(*calendar.Calendar)
 	return is == are && (!is || of.Equal(other))
 }
 
-// told are limits as programs have them.
+// told converts the engine's limits to those of this package.
 func told(compiled []window.Limit) []Limit {
 	limits := make([]Limit, len(compiled))
 	for i := range compiled {
@@ -122,16 +122,18 @@ func told(compiled []window.Limit) []Limit {
 	return limits
 }
 
-// Name is the rule's.
+// Name returns the name of the rule.
 func (l *Limiter) Name() string { return l.name }
 
-// Limits are the rule's. An override may have moved them for some keys: see [Standing].
+// Limits returns a copy of the rule's limits. An override may have changed them for some keys: see
+// [Standing].
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
-// WithLimits is a limiter of the same rule for keys that have other limits, such as those of a
-// plan. Their number is the rule's, as are their algorithms, windows and order: only the limits and
-// bursts differ, and no log is larger than the rule's. A key's counter stays as it is when its
-// limits change, and an override goes before them.
+// WithLimits returns a limiter of the same rule for keys with other limits, such as those of a
+// plan. The limits must have the number, order, algorithms and windows of the rule's: only the
+// limits and bursts may differ, and no sliding log may be larger than the rule's. A key keeps its
+// counter when its limits change. Overrides that were set at run time take precedence. The error
+// says which limit does not fit.
 func (l *Limiter) WithLimits(limits ...Limit) (*Limiter, error) {
 	other, err := l.withLimits(limits)
 	if err != nil {
@@ -152,96 +154,95 @@ func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
 		of := &l.rule.Limits[i]
 		switch {
 		case compiled[i].Shape != of.Shape || !sameCalendar(compiled[i].Calendar, of.Calendar):
-			return nil, fmt.Errorf("limits[%d]: want the algorithm and the window of the rule's", i)
+			return nil, fmt.Errorf("limits[%d]: want the algorithm and window of the rule's own limit", i)
 		case of.IsLog() && compiled[i].Max > of.Max:
-			return nil, fmt.Errorf("limits[%d]: want at most the rule's %d for a log, got %d", i, of.Max, compiled[i].Max)
+			return nil, fmt.Errorf("limits[%d]: want a sliding log of at most the rule's %d, got %d", i, of.Max, compiled[i].Max)
 		}
 	}
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
-	// Hits of a key are not advanced by one limit where another counts them, too.
+	// Once a key may be decided by two sets of limits, no hits are allowed in advance of the backend.
 	l.namespace.node.Vary(l.rule.Index)
 	other := *l
 	other.limits, other.rule = told(compiled), l.rule.Variant(compiled, nil)
 	return &other, nil
 }
 
-// OvershootBound is the most hits above a limit of the rule that all nodes can admit together as
-// things stand, or have admitted in windows that still count: what [Options.OnBackendFailure] lets
-// the other nodes admit while the backend can't be reached. It is none while it can, and no hit
-// counts that this process has passed without it. More than 2^53-1 is told as that.
+// OvershootBound returns the most hits above a limit of the rule that all nodes together can admit
+// now, or have admitted in windows that still count. The other nodes admit such hits by
+// [Options.OnBackendFailure] while they can't reach the backend. It is 0 while this node can reach it, once
+// no hit counts that this node admitted without it. It is at most 2^53-1.
 func (l *Limiter) OvershootBound() uint64 {
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
 	return l.namespace.node.Overshoot(l.rule.Index)
 }
 
-// Demand asks room of one rule for a request. [Limiter.Demand] makes one.
+// Demand asks a rule for hits of a key. [Limiter.Demand] makes one.
 type Demand struct {
 	limiter *Limiter
 	key     Key
 	cost    uint64
 }
 
-// Demand asks for cost hits of a key, as [Limiter.Decide] does, for the function [Decide] to
-// decide.
+// Demand returns a demand for cost hits of a key, to pass to the function [Decide]. A cost of 0
+// asks without taking.
 func (l *Limiter) Demand(key Key, cost uint64) Demand { return Demand{l, key, cost} }
 
-// Never is a [Decision.RetryAfter] that no waiting reaches: the cost is above a limit, or a limit
-// is 0.
+// Never is the [Decision.RetryAfter] of a request that no waiting helps, because its cost is above
+// a limit or a limit is 0.
 const Never = time.Duration(math.MaxInt64)
 
 // Decision is the answer to a request, and how its limits stand after it.
 type Decision struct {
-	// Allowed reports whether every limit had room. Then hits were taken from all of them, else
-	// from none.
+	// Allowed reports whether every limit had room. If so, the request took its hits from all of
+	// them, otherwise from none.
 	Allowed bool
-	// RetryAfter is 0 if the request was allowed. Otherwise the same request passes after this
-	// time, and not before, if nothing else comes. If no waiting helps, it is [Never].
+	// RetryAfter is 0 if the request was allowed. Otherwise the same request would pass after this
+	// time, and no sooner, if no other hits come. It is [Never] if no waiting helps.
 	RetryAfter time.Duration
-	// At is when the request was decided, by the backend's clock as far as that is known.
+	// At is the time of the decision, by the backend's clock if that is known.
 	At time.Time
-	// Standing is that of the tightest limit, which has the least remaining. Among equals it is the
-	// limit that takes longest, in whole seconds, until one more hit has room, and then the first.
+	// Standing is how the tightest limit stands: the limit with the least remaining. Among equals
+	// it is the limit with the longest RoomAfter, in whole seconds, and then the first.
 	Standing
-	// Standings are those of all limits of all demands, in their order. [Limiter.Decide] leaves
-	// them out.
+	// Standings has all limits of all demands, in their order. [Limiter.Decide] leaves it empty.
 	Standings []Standing
 }
 
 // Standing is how a limit stands after a decision.
 type Standing struct {
-	// Limiter is the rule's, and Index that of the limit among [Limiter.Limits].
+	// Limiter is that of the rule, and Index says which of [Limiter.Limits] this is.
 	Limiter *Limiter
 	Index   int
-	// Limit is the limit by which the key was decided: an override may have moved it.
+	// Limit is the limit that decided. An override may have changed it for this key.
 	Limit Limit
 	// Remaining is how many hits the limit would still take now.
 	Remaining uint64
-	// RoomAfter is the time until one more hit has room; 0 while nothing is used.
+	// RoomAfter is the time until one more hit has room. It is 0 while nothing is used.
 	RoomAfter time.Duration
-	// ResetAfter is the time until the limit's window ends, its newest hit has left it, or its
-	// bucket is full. It is 0 if nothing runs.
+	// ResetAfter is the time until the window ends, or the newest hit has left it, or the bucket is
+	// full. It is 0 if the limit has no hits and no window of the clock.
 	ResetAfter time.Duration
 }
 
-// Allow reports whether one more hit of a key has room, and then counts it. It is false where there
-// is an error, which is as [Decide] says.
+// Allow counts one hit of a key if it has room, and reports whether it did. With an error it
+// returns false; see [Decide] for the errors.
 func (l *Limiter) Allow(ctx context.Context, key ...string) (bool, error) {
 	return l.AllowN(ctx, key, 1)
 }
 
-// AllowN reports whether cost hits of a key have room, and then counts them. It is [Limiter.Allow]
-// of more hits than one.
+// AllowN counts cost hits of a key if all of them have room, and reports whether it did. With an
+// error it returns false; see [Decide] for the errors.
 func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error) {
 	d, err := l.Decide(ctx, key, cost)
 	return d.Allowed, err
 }
 
-// Decide asks for cost hits of a key, and counts them if every limit of the rule has room. A cost
-// of 0 asks whether the limits are kept as they stand, and takes nothing.
+// Decide counts cost hits of a key if every limit of the rule has room. A cost of 0 asks whether
+// the limits are kept, and takes nothing.
 //
-// It is the function [Decide] of one demand, without the Standings. Unless it waits, it allocates
+// It is the function [Decide] for one demand, without the Standings. Unless it waits, it allocates
 // nothing.
 func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, error) {
 	if cost > 0 && l.holds() {
@@ -255,14 +256,14 @@ func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, e
 }
 
 func (l *Limiter) wantsAcquire() error {
-	return fmt.Errorf("ratelimit: namespace %q: rule %q: want Acquire, as requests give back what they hold", l.namespace.name, l.name)
+	return fmt.Errorf("ratelimit: namespace %q: rule %q: want Acquire for a rule with InFlight, whose places are given back", l.namespace.name, l.name)
 }
 
-// GiveBack takes hits of a key back that were counted in the present windows, by any node, as far
-// as they are: a reservation that was too large, for one. If a key is not known here, GiveBack asks
-// the backend for it and waits. Other nodes know after their next push. After [Namespace.Close] the
-// error wraps [ErrClosed]. If ctx ends meanwhile, it is the error of ctx. Rules with [InFlight] refuse it: a
-// place is given back by who has acquired it.
+// GiveBack returns hits of a key that any node has counted in the present windows, such as a
+// reservation that was too large. It never returns more than were counted. If this node does not
+// know the key, GiveBack asks the backend and waits. Other nodes see the change after their next
+// push. The error is that of ctx if ctx ends first, and wraps [ErrClosed] after [Namespace.Close].
+// A rule with [InFlight] has an error: whoever acquired a place returns it by [Held].
 func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 	if l.holds() {
 		return l.wantsAcquire()
@@ -275,24 +276,25 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 	})
 }
 
-// Decide counts the hits of all demands if every limit of every rule has room, and otherwise of
-// none. The demands are of rules of one namespace, and of different keys where they are of the same
-// rule. A request without demands is allowed.
+// Decide counts the hits of all demands if every limit of every rule has room, and otherwise none.
+// All demands must be on rules of one namespace, and demands on the same rule must have different
+// keys. A request without demands is allowed.
 //
-// A request that only the backend can allow waits for it, for [Options.Timeout] at most. If ctx
-// ends meanwhile, the error wraps ctx's, and the request's hits are given back; a request that does
-// not wait is decided whatever ctx says. After [Namespace.Close] the error wraps [ErrClosed], and
-// so it does if Close is cut short while the request waits. The only other errors are of demands
-// that can't be decided together, or of more than the backend can be asked for at once where it
-// decides every request. A backend that is away is no error: [Options.OnBackendFailure] decides.
-// With an error the request is not allowed.
+// A request waits only if the backend alone can allow it, and at most for [Options.Timeout]. If ctx
+// ends meanwhile, the hits are given back and the error wraps that of ctx; a request that does not
+// wait is decided even if ctx has ended. The error wraps [ErrClosed] after [Namespace.Close], and
+// if Close is cut short while the request waits. All other errors are about the demands: they can't
+// be decided together, or with [Options.Exact] they are more than one push can ask for. A backend
+// that can't be reached is no error: [Options.OnBackendFailure] decides. With an error the request
+// is not allowed.
 //
-// Rules with [InFlight] are for [Acquire]: of them Decide only takes demands that cost nothing.
+// Demands that cost something on a rule with [InFlight] need [Acquire].
 func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	return decideAll(ctx, demands, nil)
 }
 
-// decideAll is Decide, or if held is not nil Acquire, which sets it to what the request holds.
+// decideAll is Decide if held is nil, and otherwise Acquire: it sets held to what the request
+// holds.
 func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, error) {
 	if len(demands) == 0 {
 		return Decision{Allowed: true}, nil
@@ -301,7 +303,7 @@ func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, e
 	for i := range demands {
 		l := demands[i].limiter
 		if l == nil {
-			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want one of a limiter", i)
+			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want a demand made by Limiter.Demand", i)
 		}
 		if i == 0 {
 			n = l.namespace
@@ -313,7 +315,7 @@ func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, e
 			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want rules of one namespace, got one of %q and one of %q", i, n.name, l.namespace.name)
 		}
 		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter.name == l.name && slices.Equal(d.key, demands[i].key) }) {
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want one demand of rule %q for a key", n.name, i, l.name)
+			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a single demand of rule %q for each key", n.name, i, l.name)
 		}
 	}
 	if n.exact {
@@ -330,8 +332,8 @@ func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, e
 	return n.decide(ctx, c)
 }
 
-// fitTake refuses demands that the backend can't be asked for at once: it would refuse the question,
-// and each node would decide alone.
+// fitTake returns an error if the demands are more than one push can ask for. The backend would
+// refuse the question, and each node would decide alone.
 func fitTake(demands []Demand) error {
 	limits, answer := 0, wire.GrantSize
 	for i := range demands {
@@ -343,29 +345,30 @@ func fitTake(demands []Demand) error {
 	}
 	switch {
 	case limits > wire.MaxItems:
-		return fmt.Errorf("want at most %d limits of all of them where the backend decides every request, got %d", wire.MaxItems, limits)
+		return fmt.Errorf("want at most %d limits in all where the backend decides every request, got %d", wire.MaxItems, limits)
 	case answer > wire.MaxAnswer:
-		return fmt.Errorf("want fewer or smaller logs and sub-buckets, of which the backend's answer has at most %d bytes "+
+		return fmt.Errorf("want fewer or smaller logs and sub-buckets: the backend's answer has at most %d bytes "+
 			"where it decides every request, got up to %d", wire.MaxAnswer, answer)
 	}
 	return nil
 }
 
-// call is one call of a namespace's, which may have to wait. Its memory serves one after the other.
+// call is one call of a namespace's methods, which may have to wait. Calls are reused.
 type call struct {
 	namespace *Namespace
 	demands   []node.Demand
 	limiters  []*Limiter // of the demands
-	all       bool       // whether the decision has all limits
-	asking    bool       // whether nothing is to be decided, and totals are waited for
+	all       bool       // whether the decision needs the Standings
+	asking    bool       // whether it decides nothing and only waits for totals
 	wait      node.Wait
 	told      chan struct{}
 	decision  Decision
-	held      **place // where what the call holds is to be told; nil if it holds nothing
+	held      **place // where to put the places of a call of Acquire; otherwise nil
 	patient   bool    // whether the call waits for room
 }
 
-// call is a call to use. The lock is held, as it is to release it.
+// call returns a call from the free list, or a new one. The caller of call and of release holds the
+// lock.
 func (n *Namespace) call() (c *call) {
 	if last := len(n.calls) - 1; last >= 0 {
 		c, n.calls = n.calls[last], n.calls[:last]
@@ -392,8 +395,8 @@ func (c *call) add(l *Limiter, key Key, cost uint64) {
 	c.limiters = append(c.limiters, l)
 }
 
-// demand adds a demand of no hits for what keys of a rule begin with. The memory of the demands
-// before serves again.
+// demand adds a demand without hits, whose key begins with the rule's prefix. It reuses the memory
+// of earlier demands.
 func (c *call) demand(r *node.Rule) *node.Demand {
 	if len(c.demands) < cap(c.demands) {
 		c.demands = c.demands[:len(c.demands)+1]
@@ -405,7 +408,7 @@ func (c *call) demand(r *node.Rule) *node.Demand {
 	return d
 }
 
-// decide decides a call, and releases it. The lock is held before, and not after.
+// decide decides a call, and releases it. The caller holds the lock; decide unlocks it.
 func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err error) {
 	defer n.mu.Unlock()
 	defer n.release(c)
@@ -436,8 +439,8 @@ func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict
 	c.told <- struct{}{}
 }
 
-// await waits until Decided was called. The error is that of ctx, if this ends before, or
-// [ErrClosed], if the namespace waits for nothing more. The lock is held before and after.
+// await waits until Decided was called. The error is that of ctx if ctx ends first, and [ErrClosed]
+// if Close ends the wait. The caller holds the lock before and after.
 func (c *call) await(ctx context.Context) error {
 	n := c.namespace
 	var shut <-chan struct{}
@@ -455,7 +458,7 @@ func (c *call) await(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	if !c.wait.Waiting() {
-		<-c.told // by who held the lock
+		<-c.told // Decided was called while this goroutine waited for the lock
 		return nil
 	}
 	c.wait.Leave()
@@ -470,7 +473,7 @@ func (c *call) await(ctx context.Context) error {
 	return fmt.Errorf("ratelimit: namespace %q: wait for %s: %w", n.name, what, err)
 }
 
-// conclude describes what was decided.
+// conclude fills in the decision.
 func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdict) {
 	c.hold(demands, now, verdict)
 	d := &c.decision
@@ -498,7 +501,8 @@ func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdic
 	}
 }
 
-// tighter reports whether s is to be told of rather than other, which comes before it.
+// tighter reports whether s is the tighter limit of the two. other comes first in the
+// configuration.
 func (s *Standing) tighter(other *Standing) bool {
 	seconds := func(d time.Duration) time.Duration { return (d + time.Second - 1) / time.Second }
 	return s.Remaining < other.Remaining || s.Remaining == other.Remaining && seconds(s.RoomAfter) > seconds(other.RoomAfter)

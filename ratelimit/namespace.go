@@ -15,10 +15,10 @@ import (
 	"weir/window"
 )
 
-// Namespace is a set of counters: those of rules, and those of keys whose rates are told. Use
-// [NewNamespace] to make one.
+// Namespace has the counters of its rules, and of the windows whose rates it returns.
+// [NewNamespace] makes one. All methods are safe for concurrent use.
 type Namespace struct {
-	instance *Instance // nil if it is in none
+	instance *Instance // nil if NewNamespace made it
 	clock    func() time.Time
 	name     string
 	rules    []node.Rule
@@ -30,28 +30,29 @@ type Namespace struct {
 	timeout     time.Duration
 	onPushError func(error)
 	ticker      *time.Ticker
-	running     context.Context // of the ticks and the pushes, until stop is called
+	running     context.Context // for ticks and pushes; stop ends it
 	stop        context.CancelFunc
 	stopped     chan struct{} // closed when there are no more ticks
 
-	// mu is held while the node works. Nothing is waited for meanwhile.
+	// mu is held while the node works, and never while something waits.
 	mu   sync.Mutex
 	data sharedata.Map
 	node *node.Node
-	// closed says that no call is taken any more. The node leaves when those that were have ended.
-	// gone is closed after that, and closing is the error of Close.
+	// closed says that no new call is accepted. The node leaves when the last call has ended. gone
+	// is closed after that, and closing is the error of Close.
 	closed  bool
 	gone    chan struct{}
 	shut    chan struct{} // closed with closed: nobody waits for room any more
 	alarm   alarm         // of a namespace without a backend
 	closing error
 	calls   []*call // to be used again
-	// places are held by callers of Acquire, those first that were renewed longest ago.
+	// places are those that callers of Acquire hold, in the order of their last renewal, oldest
+	// first.
 	places list.List
 	taken  int // calls that have not ended
-	// pushes are out, by number. sent is how many there were in all. When one ends, pushed is
-	// closed and made anew. failed counts those that have failed, and failure is the error of the
-	// last.
+	// pushes are the numbers of the pushes without an answer yet. sent is the number of all pushes,
+	// failed of those that failed, and failure is the last error. When a push ends, pushed is
+	// closed and replaced.
 	pushes  map[uint64]struct{}
 	sent    uint64
 	pushed  chan struct{}
@@ -94,7 +95,8 @@ func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
 	return true
 }
 
-// AppendKey implements node.Owner. Nobody but the program knows how many parts its keys have.
+// AppendKey implements node.Owner. It knows no key, because the number of parts is up to the
+// program.
 func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	key = append(key, h.namespace.rules[rule].Prefix...)
 	for _, part := range values {
@@ -106,10 +108,11 @@ func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 // Tag implements node.Owner.
 func (*host) Tag(int, []window.Limit) any { return nil }
 
-// pollNumber is that of a poll, of which a namespace has one at most. Nobody waits for it but Close.
+// pollNumber is the number of the only poll that a namespace has at a time. Only Close waits for
+// it.
 const pollNumber = math.MaxUint64
 
-// push brings a push to the backend, and its answer back.
+// push sends a push to the backend, and gives its answer to the node.
 func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(n.running, timeout)
 	answer, err := n.backend.Push(ctx, push)
@@ -123,17 +126,17 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout
 	}
 	n.mu.Lock()
 	failures := n.node.Tallies.Failed
-	// If Close has ended a push, the node hears nothing of it: it would decide calls that wait
-	// alone.
+	// Close has cut the push off. The node does not hear of it: it would let calls that wait be
+	// decided without the backend.
 	cut := err != nil && n.running.Err() != nil
 	if !cut {
 		n.node.Answered(ticket, outcome, answer)
 	}
 	if err == nil && n.node.Tallies.Failed != failures {
-		err = errors.New("want the push's answer, got something else")
+		err = errors.New("want the answer to a push, got other bytes")
 	}
 	if ticket == (node.Ticket{}) || number == pollNumber {
-		err = nil // it was a report, which nobody misses, or a poll, which is followed by a push if it fails
+		err = nil // a lost report does no harm, and a push follows a failed poll
 	}
 	if err != nil {
 		err = fmt.Errorf("ratelimit: namespace %q: push: %w", n.name, err)
@@ -151,7 +154,7 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout
 	}
 }
 
-// start has the node tick.
+// start starts the ticks of the node.
 func (n *Namespace) start() {
 	n.running, n.stop = context.WithCancel(context.Background())
 	n.pushes, n.stopped = map[uint64]struct{}{}, make(chan struct{})
@@ -170,7 +173,7 @@ func (n *Namespace) start() {
 	}()
 }
 
-// tick does what is due, and reports whether the node has left.
+// tick does the work that is due, and reports whether the node has left.
 func (n *Namespace) tick() (left bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,8 +182,8 @@ func (n *Namespace) tick() (left bool) {
 	return n.leave() && n.node.Left()
 }
 
-// leave has the node leave as soon as the namespace is closed and no call needs it. It reports whether
-// that is so. The lock is held.
+// leave makes the node leave if the namespace is closed and no call needs it. It reports whether
+// the node leaves. The caller holds the lock.
 func (n *Namespace) leave() (leaves bool) {
 	if leaves = n.closed && n.backend != nil && n.taken == 0; leaves {
 		n.node.Leave()
@@ -188,17 +191,17 @@ func (n *Namespace) leave() (leaves bool) {
 	return leaves
 }
 
-// now is the time by the backend's clock, as far as that is known, in nanoseconds. Call it with the
-// lock held.
+// now returns the time by the backend's clock if that is known, in nanoseconds. The caller holds
+// the lock.
 func (n *Namespace) now() int64 { return n.node.Time(n.clock().UnixNano()) }
 
-// Sync pushes what was counted before, whether or not it is due, and waits for the answers. Then
-// the backend has all of it, and the totals of what was pushed are those of all nodes. No program
-// needs Sync: a namespace pushes by itself.
+// Sync pushes all hits that were counted before, and waits for the answers. Then the backend has
+// all of them, and this namespace has the totals of all nodes for their keys. Programs rarely need
+// it: a namespace pushes by itself.
 //
-// The error is that of a push that has failed meanwhile, or of ctx. Nothing is lost: the hits go on to
-// count here, and are pushed again. If [Namespace.Close] has ended before all was pushed, the error is
-// [ErrClosed]. Without a backend, Sync does nothing.
+// If a push fails meanwhile, Sync returns its error. Nothing is lost: the hits still count here,
+// and are pushed again. The error is that of ctx if ctx ends first, and [ErrClosed] if
+// [Namespace.Close] ended before all was pushed. Without a backend, Sync does nothing.
 func (n *Namespace) Sync(ctx context.Context) error {
 	if n.backend == nil {
 		return nil
@@ -206,7 +209,7 @@ func (n *Namespace) Sync(ctx context.Context) error {
 	n.mu.Lock()
 	failed := n.failed
 	n.mu.Unlock()
-	// While hits of a key are on their way, its later hits can't be pushed.
+	// The later hits of a key can't be pushed before its earlier push is answered.
 	if err := n.wait(ctx, failed); err != nil {
 		return err
 	}
@@ -221,7 +224,8 @@ func (n *Namespace) Sync(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until the pushes that are out have ended. It fails if more have failed than so many.
+// wait waits until the pushes that are under way have ended. It fails if more pushes have failed
+// than the number given.
 func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -237,8 +241,8 @@ func (n *Namespace) wait(ctx context.Context, failed uint64) error {
 	return nil
 }
 
-// drain waits until the pushes up to last that are out have ended, or ctx has. The lock is held before
-// and after.
+// drain waits until all pushes with numbers up to last have ended, or ctx has. The caller holds the
+// lock before and after.
 func (n *Namespace) drain(ctx context.Context, last uint64) error {
 	for n.out(last) {
 		pushed := n.pushed
@@ -255,7 +259,7 @@ func (n *Namespace) drain(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// out reports whether any of the pushes up to last is out.
+// out reports whether a push with a number up to last is under way.
 func (n *Namespace) out(last uint64) bool {
 	for number := range n.pushes {
 		if number <= last {
@@ -265,16 +269,17 @@ func (n *Namespace) out(last uint64) bool {
 	return false
 }
 
-// Close pushes what was counted, gives back what was leased, and ends the namespace's goroutines.
+// Close pushes the remaining hits, gives back leases, and ends the namespace's goroutines.
 //
-// From now on calls fail with [ErrClosed], and so do those that wait for room. Those that wait for
-// the backend get its answer first, or are decided when their time is over: Options.Timeout bounds
-// that. Then Close waits until the backend has all, for five seconds at most. It fails if the
-// backend can't be reached, or if ctx ends before. In the latter case calls that still wait fail
-// with ErrClosed, too: a program that ends lets nobody pass whom the backend has not. After Close
-// an [Instance] has the name free again.
+// New calls fail with [ErrClosed] at once, and so do calls that wait for room. Calls that wait for
+// the backend still get their answer, or are decided when Options.Timeout is over. Close then waits
+// until the backend has all hits, for five seconds at most. It returns an error if the backend
+// can't be reached, or if ctx ends first. If ctx ends, calls that still wait fail with ErrClosed: a
+// program that ends admits no request that the backend has not counted. After Close, an [Instance]
+// can define the name again.
 //
-// Only the first Close does anything. Others wait for it, and return its error or that of their ctx.
+// Only the first call does this. Later calls wait for it, and return its error or that of their own
+// ctx.
 func (n *Namespace) Close(ctx context.Context) error {
 	n.mu.Lock()
 	again := n.closed
@@ -303,7 +308,7 @@ func (n *Namespace) Close(ctx context.Context) error {
 
 // end waits until the node has left, and ends the goroutines.
 func (n *Namespace) end(ctx context.Context) (err error) {
-	// The node's five seconds are by a clock that may stand still.
+	// The node measures its five seconds by a clock that may stand still.
 	ctx, cancel := context.WithTimeout(ctx, n.timeout+longestLeaving)
 	defer cancel()
 	select {
@@ -321,35 +326,37 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 	return err
 }
 
-// longestLeaving is how long Close waits for a node that leaves, and that leaves time for nothing
-// else: the node itself gives up a second before.
+// longestLeaving is how long Close waits for a node to leave, on top of the timeout of a push. The
+// node itself gives up a second earlier.
 const longestLeaving = 6 * time.Second
 
-// Stats count the doings of a namespace since it was defined. They are named as the plugin's
-// metrics are.
+// Stats are a namespace's counts of its own work since it was made. The plugin has metrics of the
+// same names.
 type Stats struct {
-	// Nodes is how many nodes share the limits, as the backend has it; 0 if that is not known.
+	// Nodes is how many nodes share the limits, as the backend last said; 0 if that is not known.
 	Nodes uint64
-	// WaitedRequests have waited for the backend.
+	// WaitedRequests is how many requests have waited for the backend.
 	WaitedRequests uint64
-	// DecidedAlone are requests that were decided without the backend, as it was away, or as too
-	// many waited already. CrowdedRequests are the latter of them. LateRequests are those that have
-	// waited: the backend's answer was late, or there was none.
+	// DecidedAlone is how many requests were decided without the backend because it was away or
+	// slow, or because too many requests were waiting already. CrowdedRequests is the part of them
+	// for the last reason. LateRequests is the part that waited for an answer that came late or not
+	// at all.
 	DecidedAlone, CrowdedRequests, LateRequests uint64
-	// AdvancedHits are of keys far from their limits: their requests have waited for nothing.
+	// AdvancedHits is how many hits were allowed without waiting because their keys were far from
+	// their limits.
 	AdvancedHits uint64
-	// PushedHits were sent to the backend.
+	// PushedHits is how many hits were sent to the backend.
 	PushedHits uint64
-	// FailedPushes were not taken by the backend, and are sent again.
+	// FailedPushes is how many pushes the backend did not accept. They are sent again.
 	FailedPushes uint64
-	// LostHits will never reach the backend. There were more evicted counters than can wait to be
-	// pushed, or the backend has refused pushes for good.
+	// LostHits is how many hits the backend will never count: too many evicted counters had hits to
+	// push, or the backend refused a push for good.
 	LostHits uint64
-	// EvictedCounters had to make room before they expired.
+	// EvictedCounters is how many counters were removed for others before they expired.
 	EvictedCounters uint64
 }
 
-// Stats says what the namespace has counted of its own doings.
+// Stats returns a snapshot of the counts.
 func (n *Namespace) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -532,8 +532,8 @@ func TestABackendThatDisagrees(t *testing.T) {
 		"refused": {func([]byte) ([]byte, error) { return nil, fmt.Errorf("%w: too odd", ErrPushRefused) }, 3, "push refused: too odd"},
 		"another answer": {func([]byte) ([]byte, error) {
 			return wire.AppendAnswer(nil, &wire.Answer{}), nil
-		}, 0, "want the push's answer, got something else"},
-		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the push's answer, got something else"},
+		}, 0, "want the answer to a push, got other bytes"},
+		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the answer to a push, got other bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -614,9 +614,9 @@ func TestExactFitsOneQuestion(t *testing.T) {
 		want  string
 	}{
 		{true, 128, fixed, ""},
-		{true, 129, fixed, "demands: want at most 1024 limits of all of them where the backend decides every request, got 1032"},
+		{true, 129, fixed, "demands: want at most 1024 limits in all where the backend decides every request, got 1032"},
 		{true, 12, log, ""},
-		{true, 13, log, "demands: want fewer or smaller logs and sub-buckets, of which the backend's answer has at most 1048576 bytes " +
+		{true, 13, log, "demands: want fewer or smaller logs and sub-buckets: the backend's answer has at most 1048576 bytes " +
 			"where it decides every request, got up to 1053954"},
 		{false, 129, fixed, ""},
 		{false, 13, log, ""},

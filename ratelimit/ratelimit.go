@@ -20,79 +20,84 @@ import (
 )
 
 var (
-	// ErrDefined is wrapped by the error of a second definition of a namespace in an [Instance].
+	// ErrDefined is wrapped by the error of defining a namespace twice in an [Instance].
 	ErrDefined = errors.New("already defined")
-	// ErrNotDefined is wrapped by errors of windows and rules that a namespace was not defined
-	// with.
+	// ErrNotDefined is wrapped by the error of naming a window or a rule that the namespace does
+	// not have.
 	ErrNotDefined = errors.New("not defined")
-	// ErrClosed is wrapped by the error of a decision or a count after [Namespace.Close].
+	// ErrClosed is wrapped by the error of any decision or count after [Namespace.Close].
 	ErrClosed = errors.New("closed")
-	// ErrNoRoom is wrapped by the error of a [Limiter.Wait] that would wait for longer than it may,
-	// or behind too many others.
+	// ErrNoRoom is wrapped by the error of a [Limiter.Wait] that would have to wait too long, or
+	// behind too many others.
 	ErrNoRoom = errors.New("no room in time")
 )
 
-// Instance is a set of namespaces that have different names. The zero value is an empty one.
-// Programs need none unless several parts of them define namespaces, and must not define one twice.
+// Instance is a set of namespaces with different names. The zero value is empty and ready to use. A
+// program needs one only if several of its parts define namespaces that must not have the same
+// name.
 type Instance struct {
 	mu      sync.Mutex
 	defined map[string]bool
 }
 
-// FailureMode says how requests fare while the backend can't be reached.
+// FailureMode says how requests are decided while the backend can't be reached.
 type FailureMode uint8
 
 const (
-	// FailLocal decides from what is known here, and pushes the hits later.
+	// FailLocal decides by the counters of this process, and pushes the hits later.
 	FailLocal FailureMode = iota
-	// FailAllow lets every request pass, uncounted.
+	// FailAllow admits every request without counting it.
 	FailAllow
-	// FailDeny lets none pass.
+	// FailDeny rejects every request.
 	FailDeny
 )
 
-// Options define a namespace. All but the name have defaults.
+// Options define a namespace. All fields but Name have defaults.
 type Options struct {
 	// Name isolates the namespace's counters, in the backend and in an [Instance]: 1 to 64 of
 	// A-Za-z0-9._-.
 	Name string
-	// Rules are the rules of [Namespace.Limiter].
+	// Rules are the rules that [Namespace.Limiter] finds by name.
 	Rules []Rule
-	// Windows are those of [Namespace.Increment] and [Namespace.Rate]. There are at most 256 rules
-	// and windows.
+	// Windows are the windows that [Namespace.Increment] and [Namespace.Rate] accept. There may be
+	// at most 256 rules and windows together.
 	Windows []time.Duration
-	// Capacity is how many counters (keys of a rule, or of a window) the namespace is made for,
-	// 65,536 if 0. It takes about 96 bytes for each that there is, 48 more for each further limit
-	// of the rule with most, and more for logs and sub-buckets. If there are more, the rule or
-	// window that has most of a page of them makes room: those with the least share of their limit
-	// are forgotten, but their hits are not lost. A counter without a limit ranks as if it had one
-	// of 1,000.
+	// Capacity is how many counters (a rule or window, and a key) the namespace has space for; 0
+	// means 65,536. A counter in use takes about 96 bytes, 48 more for each further limit of the
+	// rule that has most, and more for logs and sub-buckets. If there are too many counters, the
+	// rule or window with the largest share of a page evicts those that have used the least share
+	// of their limit. Their hits are still pushed. A counter without a limit ranks as if its limit
+	// were 1,000.
 	Capacity int
-	// Now is the clock, time.Now if nil. Windows follow Unix time.
+	// Now is the clock; nil means time.Now. Windows follow Unix time.
 	Now func() time.Time
 
-	// Backend has the totals of all nodes. Without one the namespace counts in this process only,
-	// and the fields that follow are left out. Close it after the namespace, which does not.
+	// Backend has the totals of all nodes. Without it the namespace counts in this process only,
+	// and the fields below must be left out. Closing the namespace does not close it: close it
+	// afterwards.
 	Backend Backend
-	// SyncRate is the interval between two pushes of a key, a millisecond or more; 1 s if 0.
+	// SyncRate is the interval between two pushes of a key, at least 1 ms; 0 means 1 s.
 	SyncRate time.Duration
-	// Exact has the backend decide every request, at once for all of its demands: the sync_rate of
-	// 0 of a plugin's configuration. The demands may have 1,024 limits, and fewer of large logs.
-	// SyncRate is to be left out then.
+	// Exact lets the backend decide every request, with a single question for all of its demands.
+	// It is the plugin's sync_rate of 0. The demands of a request may have 1,024 limits in all,
+	// fewer with large logs. SyncRate must be 0.
 	Exact bool
-	// Timeout is how long a push may take, and so a request that waits for it, a millisecond or
-	// more; 200 ms if 0.
+	// Timeout bounds a push, and so the wait of a request for it. It is at least 1 ms; 0 means 200
+	// ms.
 	Timeout time.Duration
-	// Collect is how long calls that wait for the backend are collected after a push with others: at
-	// thousands a second they wait for half of it longer, and cost less. None are if it is 0.
+	// Collect is how long calls that have to ask the backend are collected after a push, so that
+	// one push asks for all. At thousands a second they wait half of it longer on average, and cost
+	// less. 0 collects none.
 	Collect time.Duration
-	// OnBackendFailure says how requests fare while the backend can't be reached.
+	// OnBackendFailure says how requests are decided while the backend can't be reached.
 	OnBackendFailure FailureMode
-	// KeySecret keys the hashes by which the backend knows keys: 16 bytes or more, none if empty.
-	// Only nodes of the same secret share counters: proxies have it as backend.key_secret.
+	// KeySecret keys the hashes that name keys in the backend. It has at least 16 bytes; empty
+	// means none. Only nodes with the same secret share counters. Proxies configure it as
+	// backend.key_secret.
 	KeySecret string
-	// If OnPushError is not nil, it is told why a push has failed. Nothing needs to be done: the
-	// hits are pushed again. Goroutines of the namespace call it.
+	// OnPushError is called with the error of each failed push, if it is not nil. There is nothing
+	// to do: the hits are pushed again. Goroutines of the namespace call it, possibly at the same
+	// time.
 	OnPushError func(error)
 }
 
@@ -100,18 +105,18 @@ const (
 	defaultCapacity = 1 << 16
 	defaultSyncRate = time.Second
 	defaultTimeout  = 200 * time.Millisecond
-	// minKeySecret is as in the plugin's configuration.
+	// minKeySecret is the same as in the plugin's configuration.
 	minKeySecret = 16
-	// maxQueue is as in the plugin's configuration.
+	// maxQueue is the same as in the plugin's configuration.
 	maxQueue = 10_000
-	// rankedLimit stands in for the limit of counters that have none.
+	// rankedLimit is the limit that ranks counters without a limit.
 	rankedLimit = 1000
 	// maxRules bounds a namespace's rules, as in the plugin's configuration.
 	maxRules = 256
 )
 
-// NewNamespace makes a namespace. Errors name the option and the value. A namespace with a backend
-// is to be closed.
+// NewNamespace makes a namespace. An error names the option and its value. A namespace with a
+// backend must be closed.
 func NewNamespace(o Options) (*Namespace, error) {
 	n, err := newNamespace(o)
 	if err != nil {
@@ -120,8 +125,8 @@ func NewNamespace(o Options) (*Namespace, error) {
 	return n, nil
 }
 
-// NewNamespace is the function [NewNamespace], and defines a name once, until the namespace is
-// closed: the error of a second definition wraps [ErrDefined], and leaves the first one as it is.
+// NewNamespace is the function [NewNamespace], but defines each name only once: until the first
+// namespace of a name is closed, the error of a second definition wraps [ErrDefined].
 func (in *Instance) NewNamespace(o Options) (*Namespace, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -139,7 +144,7 @@ func (in *Instance) NewNamespace(o Options) (*Namespace, error) {
 	return n, nil
 }
 
-// forget lets a name be defined again.
+// forget frees a name.
 func (in *Instance) forget(name string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -176,7 +181,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	return n, nil
 }
 
-// complete checks the options, and puts the defaults in.
+// complete checks the options, and fills in the defaults.
 func (o *Options) complete() error {
 	switch {
 	case !store.ValidNamespace(o.Name):
@@ -194,9 +199,9 @@ func (o *Options) complete() error {
 	case o.KeySecret != "" && len(o.KeySecret) < minKeySecret:
 		return fmt.Errorf("key secret: want %d bytes or more", minKeySecret)
 	case o.Backend == nil && (o.KeySecret != "" || o.SyncRate != 0 || o.Exact || o.Timeout != 0 || o.OnBackendFailure != FailLocal):
-		return errors.New("backend: want one, as options say how it is used")
+		return errors.New("backend: want a backend, because options for it are set")
 	case len(o.Rules)+len(o.Windows) > maxRules:
-		return fmt.Errorf("rules: want at most %d with the windows, got %d", maxRules, len(o.Rules)+len(o.Windows))
+		return fmt.Errorf("rules: want at most %d rules and windows, got %d", maxRules, len(o.Rules)+len(o.Windows))
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -226,7 +231,7 @@ func (n *Namespace) compile(o *Options) error {
 			return fmt.Errorf("rules[%d].name: want 1 to %d of A-Za-z0-9_-, got %.80q", i, maxRuleName, r.Name)
 		}
 		if n.limiters[r.Name] != nil {
-			return fmt.Errorf("rules[%d].name: want unique names, got %q again", i, r.Name)
+			return fmt.Errorf("rules[%d].name: want unique names, got %q twice", i, r.Name)
 		}
 		limits, err := compile(r.Limits)
 		if err != nil {
@@ -236,19 +241,19 @@ func (n *Namespace) compile(o *Options) error {
 			return fmt.Errorf("rules[%d].hold: want 0 or more, got %v", i, r.Hold)
 		}
 		if r.Delay < 0 || r.Delay > time.Duration(node.MaxDelay) {
-			return fmt.Errorf("rules[%d].delay: want up to %v, or 0 for that, got %v", i, time.Duration(node.MaxDelay), r.Delay)
+			return fmt.Errorf("rules[%d].delay: want 0 (for the most) to %v, got %v", i, time.Duration(node.MaxDelay), r.Delay)
 		}
 		if r.Queue < 0 || r.Queue > maxQueue {
-			return fmt.Errorf("rules[%d].queue: want up to %d, or 0 for that, got %d", i, maxQueue, r.Queue)
+			return fmt.Errorf("rules[%d].queue: want 0 (for the most) to %d, got %d", i, maxQueue, r.Queue)
 		}
 		if (r.Reveal < 0 || r.Reveal > maxReveal) && r.Reveal != RevealPlain {
-			return fmt.Errorf("rules[%d].reveal: want up to %d, or RevealPlain, got %d", i, maxReveal, r.Reveal)
+			return fmt.Errorf("rules[%d].reveal: want 0 to %d, or RevealPlain, got %d", i, maxReveal, r.Reveal)
 		}
 		if r.Reveal != 0 && o.Backend == nil {
-			return fmt.Errorf("rules[%d].reveal: want a backend, which is who is told", i)
+			return fmt.Errorf("rules[%d].reveal: want a backend, because only it sees keys", i)
 		}
 		if limits[0].Kind.Held() && r.CountRejected {
-			return fmt.Errorf("rules[%d].count_rejected: want none beside InFlight", i)
+			return fmt.Errorf("rules[%d].count_rejected: want false with InFlight", i)
 		}
 		n.limiters[r.Name] = &Limiter{
 			namespace: n, name: r.Name, limits: told(limits), hold: cmp.Or(r.Hold, usualHold),
@@ -260,14 +265,13 @@ func (n *Namespace) compile(o *Options) error {
 	}
 	for i, width := range o.Windows {
 		if slices.Contains(o.Windows[:i], width) {
-			return fmt.Errorf("windows[%d]: want unique windows, got %v again", i, width)
+			return fmt.Errorf("windows[%d]: want unique windows, got %v twice", i, width)
 		}
 		limit := SlidingWindow(rankedLimit, width)
 		if err := limit.check(); err != nil {
 			return fmt.Errorf("windows[%d]: %w", i, err)
 		}
-		// A rule's name has a byte at least, so that the counters without a rule have keys of their
-		// own.
+		// A rule's name is never empty, so these keys differ from those of all rules.
 		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(width), 10))
 		n.windows = append(n.windows, rated{
 			width: width,
@@ -277,7 +281,7 @@ func (n *Namespace) compile(o *Options) error {
 	return nil
 }
 
-// add gives the node a rule. There is room for all.
+// add gives the node a rule. n.rules has the capacity for all.
 func (n *Namespace) add(r node.Rule) *node.Rule {
 	n.rules = append(n.rules, r)
 	return &n.rules[len(n.rules)-1]

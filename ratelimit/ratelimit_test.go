@@ -129,18 +129,18 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"timeout", func(o *Options) { o.Timeout = 1 }, "timeout: want 1ms to 1h0m0s, or 0 for 200ms, got 1ns"},
 		{"exact, at intervals", func(o *Options) { o.Exact, o.SyncRate = true, time.Second }, "sync rate: want none where the backend decides"},
 		{"failure mode", func(o *Options) { o.OnBackendFailure = 3 }, "on backend failure: want FailLocal, FailAllow or FailDeny, got 3"},
-		{"sync rate alone", func(o *Options) { o.SyncRate = time.Second }, "backend: want one"},
-		{"exact alone", func(o *Options) { o.Exact = true }, "backend: want one"},
-		{"many rules", func(o *Options) { o.Windows = make([]time.Duration, 257) }, "rules: want at most 256 with the windows, got 257"},
+		{"sync rate alone", func(o *Options) { o.SyncRate = time.Second }, "backend: want a backend"},
+		{"exact alone", func(o *Options) { o.Exact = true }, "backend: want a backend"},
+		{"many rules", func(o *Options) { o.Windows = make([]time.Duration, 257) }, "rules: want at most 256 rules and windows, got 257"},
 		{"two windows alike", func(o *Options) {
 			o.Windows = []time.Duration{time.Second, time.Second}
-		}, "windows[1]: want unique windows, got 1s again"},
+		}, "windows[1]: want unique windows, got 1s twice"},
 		{"no window", func(o *Options) { o.Windows = []time.Duration{0} }, "windows[0]: window: want 1ms to 366 days"},
 		{"rule name", func(o *Options) { o.Rules = []Rule{{Name: "a.b"}} }, `rules[0].name: want 1 to 64 of A-Za-z0-9_-, got "a.b"`},
 		{"rule twice", func(o *Options) {
 			r := Rule{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}
 			o.Rules = []Rule{r, r}
-		}, `rules[1].name: want unique names, got "r" again`},
+		}, `rules[1].name: want unique names, got "r" twice`},
 		{"no limits", rule(), "rules[0].limits: want 1 to 8, got 0"},
 		{"window in microseconds", rule(FixedWindow(1, 1500*time.Microsecond)), "rules[0].limits[0].window: want 1ms to 366 days in whole"},
 		{"long window", rule(FixedWindow(1, 367*24*time.Hour)), "window: want"},
@@ -150,11 +150,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"precision of a whole window", rule(SlidingBuckets(1, time.Minute, time.Minute)), "into 2 to 64"},
 		{"no burst", rule(TokenBucket(1, time.Second, 0)), "burst: want 1 to 999999999999999, got 0"},
 		{"large log", rule(SlidingLog(100_000, time.Hour)), "limit: want at most "},
-		{"no algorithm", rule(Limit{}), "rules[0].limits[0].limit: want one made by SlidingWindow or its like"},
+		{"no algorithm", rule(Limit{}), "rules[0].limits[0].limit: want a limit made by SlidingWindow or a similar function, got the zero value"},
 		{"period", rule(CalendarWindow(1, 9, "UTC", Anchor{})), "rules[0].limits[0].period: want Day, Week or Month, got 9"},
 		{"zone", rule(CalendarWindow(1, Day, "Local", Anchor{})), `zone: want the IANA name of a time zone such as Europe/Berlin, got "Local"`},
 		{"hour", rule(CalendarWindow(1, Day, "UTC", Anchor{Hour: 24})), "anchor: want an hour from 0 to 23, got 24"},
-		{"day of a day", rule(CalendarWindow(1, Day, "UTC", Anchor{Day: 1})), "anchor: want no day for a Day"},
+		{"day of a day", rule(CalendarWindow(1, Day, "UTC", Anchor{Day: 1})), "anchor: want day 0 for windows of a Day"},
 		{"limit of a calendar", rule(CalendarWindow(1e15, Day, "UTC", Anchor{})), "limit: want 0 to 999999999999999"},
 	} {
 		o := Options{Name: "test"}
@@ -401,8 +401,8 @@ func TestDecideTogether(t *testing.T) {
 	other := limiter(t, define(t, newFakeClock(), Options{Name: "other", Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}}}), "r")
 	for name, demands := range map[string][]Demand{
 		`demands[1]: want rules of one namespace, got one of "test" and one of "other"`: {all.Demand(nil, 1), other.Demand(nil, 1)},
-		"demands[0]: want one of a limiter":                                             {{}},
-		`demands[1]: want one demand of rule "all"`:                                     {all.Demand(nil, 1), all.Demand(nil, 1)},
+		"demands[0]: want a demand made by Limiter.Demand":                              {{}},
+		`demands[1]: want a single demand of rule "all"`:                                {all.Demand(nil, 1), all.Demand(nil, 1)},
 	} {
 		if _, err := Decide(t.Context(), demands...); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error with %q", err, name)
@@ -547,7 +547,7 @@ func TestNewLimiter(t *testing.T) {
 	})
 	for want, limits := range map[string][]Limit{
 		"ratelimit: limits: want 1 to 8, got 0":                      nil,
-		"ratelimit: limits[1].limit: want one made":                  {FixedWindow(1, time.Second), {}},
+		"ratelimit: limits[1].limit: want a limit made":              {FixedWindow(1, time.Second), {}},
 		"ratelimit: limits[0].window: want 1ms to 366 days in whole": {FixedWindow(1, 0)},
 	} {
 		if l, err := NewLimiter(limits...); err == nil || l != nil || !strings.HasPrefix(err.Error(), want) {

@@ -9,20 +9,22 @@ import (
 	"weir/window"
 )
 
-// rated is one of the windows that a namespace tells rates of.
+// rated is one of the windows whose rates a namespace returns.
 type rated struct {
 	width time.Duration
 	rule  *node.Rule
 }
 
-// Increment counts hits of a key in one of [Options.Windows], and returns the key's rate after
-// them. The rate is the window's hits, plus those of the window before by the share of it that a
-// window ending now still covers. Windows start at multiples of their length since the Unix epoch.
+// Increment counts hits of a key in one of [Options.Windows], and returns the key's rate
+// afterwards. The rate is the hits of the window, plus those of the window before, weighted by the
+// share of it that a window ending now still covers. Windows start at multiples of their length
+// since the Unix epoch.
 //
-// With a backend the rate is that of all nodes, as of the last push. If a key is not known here,
-// Increment asks for it and waits. If the backend can't be reached, the rate is that of this node.
-// If the namespace has no such window, the error wraps [ErrNotDefined]. After [Namespace.Close] it
-// wraps [ErrClosed]. If ctx ends meanwhile, it is the error of ctx. Then nothing is counted.
+// With a backend the rate counts the hits of all nodes, as of the last push. If this node does not
+// know the key, Increment asks the backend and waits; if the backend can't be reached, the rate is
+// that of this node. The error wraps [ErrNotDefined] if the namespace has no such window, and
+// [ErrClosed] after [Namespace.Close]. It is the error of ctx if ctx ends first. With an error
+// nothing is counted.
 func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration, hits uint64) (rate float64, err error) {
 	return n.rate(ctx, key, window, func(d *node.Demand, now int64) {
 		if d.Cost = hits; hits > 0 {
@@ -31,14 +33,13 @@ func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration
 	})
 }
 
-// Rate is the rate of a key in one of [Options.Windows], as [Namespace.Increment] tells it, without
-// a hit.
+// Rate returns what [Namespace.Increment] would return for 0 hits.
 func (n *Namespace) Rate(ctx context.Context, key Key, window time.Duration) (rate float64, err error) {
 	return n.rate(ctx, key, window, func(*node.Demand, int64) {})
 }
 
-// RateWith returns the [Namespace.Rate] that would hold if so many hits of the current window were
-// pending: not pushed yet. Without a backend all are.
+// RateWith returns the [Namespace.Rate] as it would be if exactly pending hits of the current
+// window were not pushed yet. Without a backend all hits are.
 func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration, pending uint64) (rate float64, err error) {
 	return n.rate(ctx, key, window, func(d *node.Demand, _ int64) {
 		current := &d.Counter.States[0].Hits[0]
@@ -49,10 +50,10 @@ func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration,
 	})
 }
 
-// maxHits is package window's, which a parameter hides.
+// maxHits is window.MaxHits, for functions with a parameter named window.
 const maxHits = window.MaxHits
 
-// rate reads what a key has in a window, changes it, and tells its rate.
+// rate loads the counter of a key in a window, calls change, and returns the rate.
 func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, change func(d *node.Demand, now int64)) (rate float64, err error) {
 	w, err := n.find(width)
 	if err != nil {
@@ -65,7 +66,8 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 	return rate, err
 }
 
-// look reads what a key has, of the backend if it is not known here, and changes it.
+// look loads the counter of a key, asking the backend if this node does not know it, and calls
+// change.
 func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, change func(d *node.Demand, now int64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +90,7 @@ func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, change func
 	return nil
 }
 
-// find is the window of a width.
+// find returns the window of a width.
 func (n *Namespace) find(width time.Duration) (*rated, error) {
 	for i := range n.windows {
 		if n.windows[i].width == width {

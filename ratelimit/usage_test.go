@@ -95,8 +95,8 @@ func TestRevealOptions(t *testing.T) {
 		backend Backend
 		want    string
 	}{
-		{-1, newWorld(), "rules[0].reveal: want up to 64, or RevealPlain, got -1"},
-		{65, newWorld(), "rules[0].reveal: want up to 64, or RevealPlain, got 65"},
+		{-1, newWorld(), "rules[0].reveal: want 0 to 64, or RevealPlain, got -1"},
+		{65, newWorld(), "rules[0].reveal: want 0 to 64, or RevealPlain, got 65"},
 		{RevealPlain, nil, "rules[0].reveal: want a backend"},
 	} {
 		_, err := NewNamespace(Options{Name: "test", Backend: c.backend, Rules: []Rule{{Name: "a", Limits: []Limit{FixedWindow(1, time.Second)}, Reveal: c.reveal}}})

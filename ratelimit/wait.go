@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// Wait waits until one more hit of a key has room, and counts it. It is [Limiter.WaitN] of one hit.
+// Wait waits until one more hit of a key has room, and counts it. It is [Limiter.WaitN] with a cost
+// of 1.
 func (l *Limiter) Wait(ctx context.Context, key ...string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN waits until cost hits of a key have room, and counts them, which the other methods do at
-// once or not at all. Calls of a key have room in the order in which they began to wait, and while
-// any waits, no other call of the key overtakes it: [Limiter.Allow] is false then. Over several
-// programs and proxies there is no such order.
+// WaitN waits until cost hits of a key have room, and counts them. Calls for the same key get room
+// in the order in which they began to wait. While any of them waits, no other call overtakes it:
+// [Limiter.Allow] returns false. Different programs and proxies have no common order.
 //
-// The error wraps [ErrNoRoom], at once, if room comes later than ctx ends or Rule.Delay allows, or
-// if Rule.Queue calls of the key wait already. It wraps ctx's error if ctx ends meanwhile, and
-// [ErrClosed] after [Namespace.Close], which nobody waits beyond. With an error nothing was
-// counted, and others that wait move up. Rules with [InFlight] are for [Acquire].
+// The error wraps [ErrNoRoom] immediately if room would come later than ctx or Rule.Delay allows,
+// or if Rule.Queue calls for the key are waiting already. It wraps ctx's error if ctx ends while
+// waiting, and [ErrClosed] after [Namespace.Close], which ends all waiting. With an error nothing
+// is counted, and the calls behind move up. A cost above 0 on a rule with [InFlight] needs
+// [Acquire].
 func (l *Limiter) WaitN(ctx context.Context, key Key, cost uint64) error {
 	if cost > 0 && l.holds() {
 		return l.wantsAcquire()
@@ -50,8 +51,8 @@ func (l *Limiter) WaitN(ctx context.Context, key Key, cost uint64) error {
 	return nil
 }
 
-// alarm ticks the node of a namespace without a backend while calls wait for room. The namespace's
-// lock is held for all of it.
+// alarm ticks the node of a namespace without a backend while calls wait for room. The caller of
+// its methods holds the namespace's lock.
 type alarm struct {
 	namespace *Namespace
 	timer     *time.Timer
@@ -59,14 +60,14 @@ type alarm struct {
 	armed     bool
 }
 
-// set has ticks come every so often.
+// set changes the interval between ticks.
 func (a *alarm) set(every time.Duration) {
 	if a.every = every; a.armed {
 		a.timer.Reset(every)
 	}
 }
 
-// arm has ticks come, if they don't yet.
+// arm starts the ticks unless they run already.
 func (a *alarm) arm() {
 	if a.armed {
 		return
@@ -82,7 +83,7 @@ func (a *alarm) arm() {
 	}
 }
 
-// ring is a tick.
+// ring makes one tick.
 func (a *alarm) ring() {
 	n := a.namespace
 	n.mu.Lock()

@@ -50,19 +50,19 @@ func TestWithOtherShapes(t *testing.T) {
 		"fixed": {
 			{nil, "limits: want 1 to 8"},
 			{[]Limit{FixedWindow(2, time.Minute), FixedWindow(2, time.Hour)}, "limits: want 1, got 2"},
-			{[]Limit{FixedWindow(2, time.Hour)}, "limits[0]: want the algorithm and the window"},
-			{[]Limit{SlidingWindow(2, time.Minute)}, "limits[0]: want the algorithm and the window"},
+			{[]Limit{FixedWindow(2, time.Hour)}, "limits[0]: want the algorithm and window of the rule's own limit"},
+			{[]Limit{SlidingWindow(2, time.Minute)}, "limits[0]: want the algorithm and window of the rule's own limit"},
 			{[]Limit{FixedWindow(1<<60, time.Minute)}, "limits[0].limit: want 0 to"},
 			{[]Limit{FixedWindow(0, time.Minute)}, ""},
 		},
 		"log": {
-			{[]Limit{SlidingLog(11, time.Minute)}, "limits[0]: want at most the rule's 10"},
+			{[]Limit{SlidingLog(11, time.Minute)}, "limits[0]: want a sliding log of at most the rule's 10"},
 			{[]Limit{SlidingLog(9, time.Minute)}, ""},
 		},
 		"calendar": {
 			{[]Limit{berlin(20)}, ""},
-			{[]Limit{CalendarWindow(20, Month, "Europe/Berlin", Anchor{})}, "limits[0]: want the algorithm and the window"},
-			{[]Limit{CalendarWindow(20, Month, "America/New_York", Anchor{Day: 15})}, "limits[0]: want the algorithm and the window"},
+			{[]Limit{CalendarWindow(20, Month, "Europe/Berlin", Anchor{})}, "limits[0]: want the algorithm and window of the rule's own limit"},
+			{[]Limit{CalendarWindow(20, Month, "America/New_York", Anchor{Day: 15})}, "limits[0]: want the algorithm and window of the rule's own limit"},
 		},
 	} {
 		for _, c := range cases {

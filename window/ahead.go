@@ -1,13 +1,13 @@
 package window
 
-// smallQuota is the largest quota of which nothing is leased ahead. Few requests come for a key of
-// such a limit, and each answer matters: a hit is granted when it is asked for.
+// smallQuota is the largest quota from which nothing is leased ahead. A key with so small a limit
+// has few requests, and each answer matters: hits are granted when they are asked for.
 const smallQuota = 100
 
-// Ahead is the most hits that a node leases for requests to come, of those that are left of a limit
-// which so many nodes keep; of an unknown number, which is 0, as of two. It is half of a node's even
-// part: leases are used up when the limit is. Where there are less than two hits for each node,
-// nothing is leased.
+// Ahead is the most hits that a node leases for requests to come. left is how many hits the limit
+// has left, and nodes how many nodes share it; 0, an unknown number, counts as two. The result is
+// half of the node's even part, so leases run out only when the limit does. It is 0 if fewer than
+// two hits are left per node.
 func (l *Limit) Ahead(left, nodes uint64) uint64 {
 	if parts := l.Parts(nodes); parts > 0 {
 		return left / parts
@@ -15,8 +15,8 @@ func (l *Limit) Ahead(left, nodes uint64) uint64 {
 	return 0
 }
 
-// Parts is the divisor of [Limit.Ahead]; 0 if nothing is leased ahead. A node that seems to be
-// alone may just be the first.
+// Parts is the divisor that [Limit.Ahead] applies to the hits left; 0 if nothing is leased ahead. A
+// single node counts as two, since it may just be the first.
 func (l *Limit) Parts(nodes uint64) uint64 {
 	if l.Quota() <= smallQuota {
 		return 0
@@ -25,17 +25,16 @@ func (l *Limit) Parts(nodes uint64) uint64 {
 }
 
 const (
-	// slowReturn is in how many nanoseconds a hit comes back at least where each can be asked for by
-	// itself: so long that answers are not late, and that backends have little to do.
+	// slowReturn is the least time between two returning hits, in nanoseconds, at which a node can
+	// ask for each by itself: the answers are not late, and backends have little to do.
 	slowReturn = int64(50e6)
-	// quantumShare is the part of a limit that is worth a question where hits come back faster, as a
-	// divisor.
+	// quantumShare is the divisor of a limit that gives the quantum if hits come back faster.
 	quantumShare = 64
 )
 
-// Quantum is how many hits are worth asking for at once while a limit is full. It is 1 where they
-// come back together, or so slowly that each can be asked for when it is back. Where they come back
-// one by one and faster, there would be a question for each request, and its answer would be late.
+// Quantum is how many hits are worth asking for at once while a limit is full. It is 1 if hits come
+// back together, or so slowly that each can be asked for when it is back. If they come back one by
+// one and faster, asking for each would cost a question per request, and the answers would be late.
 func (l *Limit) Quantum() uint64 {
 	each := l.Return()
 	if each == 0 || each >= slowReturn {
@@ -44,8 +43,8 @@ func (l *Limit) Quantum() uint64 {
 	return max(1, l.Quota()/quantumShare)
 }
 
-// Return is how many nanoseconds lie between two hits that come back, while a limit is full. It is 0
-// if they don't come back one by one.
+// Return is the time between two returning hits while a limit is full, in nanoseconds. It is 0 if
+// hits don't come back one by one.
 func (l *Limit) Return() int64 {
 	if l.Kind.AtOnce() || l.Kind.Blocks() || l.Kind.Bucketed() && !l.IsLog() || l.Max == 0 {
 		return 0

@@ -1,31 +1,32 @@
 package window
 
-// Block is a limit beside those of a rule, which no request takes anything of. It has room until a request
-// of its key was refused, and then none for a while: so long the key stays refused, whatever room the
-// others have. That is a hit in a bucket, which the backend tells to all nodes as it does with any other.
+// Block is a limit beside those of a rule, from which no request takes hits. It has room until a
+// request of its key is refused, and then none for a while. For that time the key stays refused,
+// whatever room the other limits have. A block is a hit in a bucket, which the backend distributes
+// as it does any other.
 
 const (
-	// blockParts is in how many buckets a block is counted: it lasts for up to one of them more than was
-	// asked for.
+	// blockParts is how many buckets make up the time of a block. A block lasts longer than asked
+	// for by up to one bucket.
 	blockParts = 32
-	// blockQuota is above what a request may cost.
+	// blockQuota is above the largest cost of a request.
 	blockQuota = MaxLimit
 )
 
-// NewBlock is a limit that blocks for so many nanoseconds, in whole milliseconds.
+// NewBlock returns a limit that blocks for nanos nanoseconds, a whole number of milliseconds.
 func NewBlock(nanos int64) Limit {
 	precision := (nanos + blockParts*MinWidth - 1) / (blockParts * MinWidth) * MinWidth
 	return Limit{Shape: Shape{Kind: Block, Width: precision * (blockParts + 1), Precision: precision}, Max: blockQuota}
 }
 
-// Blocks reports whether the limit blocks a key that was refused.
+// Blocks reports whether limits of the kind are blocks.
 func (k Kind) Blocks() bool { return k == Block }
 
-// Blocked reports whether a limit that blocks does so at the time of s.
+// Blocked reports whether the limit is a block that is active at the time of s.
 func (l *Limit) Blocked(s *State) bool { return l.Kind.Blocks() && sumBuckets(s) > 0 }
 
-// Block has a limit that blocks do so from the time of s on. It reports whether that changes anything: a
-// limit that blocks already goes on only if it is extended.
+// Block activates a block from the time of s on, and reports whether that changed s. An active
+// block is prolonged only if extend is set. A limit of another kind stays as it is.
 func (l *Limit) Block(s *State, extend bool) (changed bool) {
 	if !l.Kind.Blocks() {
 		return false

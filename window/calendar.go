@@ -1,22 +1,23 @@
 package window
 
-// Calendar says where the windows of a calendar begin and end: they are not all of one length. Several
-// goroutines may use it.
+// Calendar says where calendar windows begin and end; their lengths differ. Implementations are
+// safe for concurrent use.
 type Calendar interface {
-	// At is the window that a time is in.
+	// At returns the window that contains a time.
 	At(nanos int64) Span
-	// Of returns the window of a number.
+	// Of returns the window with a number.
 	Of(number uint64) Span
-	// Day is the day that a time is in by the calendar's zone, counted from 1 January 1970.
+	// Day returns the day that contains a time, in the calendar's zone, counted from 1 January
+	// 1970.
 	Day(nanos int64) int64
 }
 
-// Span is a window of a calendar, from Start until before End.
+// Span is a calendar window, from Start to before End, in nanoseconds.
 //
-// Neither shared data nor stores know calendars. They keep the hits of the window as those of a
-// FixedWindow of another width, which ends a little later and begins earlier, so that nothing of
-// the window is outside: Number·Width ≤ Start, and End ≤ (Number+1)·Width. Consecutive windows have
-// consecutive numbers, and no two have the same width and number.
+// Shared data and stores don't know calendars. They keep the window's hits as a window of a
+// FixedWindow with another width, which begins no later and ends no earlier, so that it covers the
+// whole of it: Number·Width ≤ Start, and End ≤ (Number+1)·Width. Consecutive windows have
+// consecutive numbers, and no two windows have the same width and number.
 type Span struct {
 	Start, End int64
 	Number     uint64
@@ -24,8 +25,8 @@ type Span struct {
 	Width int64
 }
 
-// WidthOf is how wide the window of a number is, as shared data and stores know it. For other kinds
-// than those of a calendar it is always the same.
+// WidthOf returns the width by which shared data and stores know the window with a number. Only
+// calendar windows differ in width.
 func (l *Limit) WidthOf(number uint64) int64 {
 	if l.Calendar == nil {
 		return l.Width
@@ -33,7 +34,7 @@ func (l *Limit) WidthOf(number uint64) int64 {
 	return l.Calendar.Of(number).Width
 }
 
-// WidthAt is how wide the window that a time is in is there.
+// WidthAt returns the width by which shared data and stores know the window that contains a time.
 func (l *Limit) WidthAt(at int64) int64 {
 	if l.Calendar == nil {
 		return l.Width
@@ -41,7 +42,7 @@ func (l *Limit) WidthAt(at int64) int64 {
 	return l.Calendar.At(at).Width
 }
 
-// Reads reports whether b begins with a state of the limit's shape, whatever its number.
+// Reads reports whether b begins with a state of the limit's shape, with any window's number.
 func (l *Limit) Reads(b []byte) bool {
 	var stored Limit
 	at := stored.decodeHead(b)

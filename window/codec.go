@@ -35,7 +35,7 @@ const (
 	maxBuckets = 1 << 13
 )
 
-// MaxStateSize is the most bytes that an encoded state of the limit takes.
+// MaxStateSize is the most bytes that an encoded state of the limit can take.
 func (l *Limit) MaxStateSize(synced bool) int {
 	if !l.Kind.Bucketed() {
 		return maxHeadSize + l.Kind.Windows()*maxHitsSize
@@ -47,33 +47,32 @@ func (l *Limit) MaxStateSize(synced bool) int {
 	if !l.IsLog() {
 		return maxHeadSize + 1 + int(l.covered())*(2+hits)
 	}
-	// The ages of a log's buckets sum to the window, so that they take the most bytes if they are
-	// even. At a limit below a hundred or so one hit is worth several; then the sum of hits bounds
-	// the bytes for them.
+	// The ages of a log's buckets sum to the window, so the worst case is even ages. At a limit
+	// below about a hundred, a single hit may stand for several; then the sum of hits bounds their
+	// bytes.
 	count := int64(min(l.Max, maxBuckets)) + 1
 	age := 1
 	for each := 2 * (l.Width/count + 1); each >= 0x80; each >>= 7 {
 		age++
 	}
-	// One hit for each is the worst case, as two together save an age.
+	// The worst case is a bucket for each hit, since two hits in a bucket save an age.
 	if hits = 0; synced {
 		hits = 3
 	}
-	// An uneven log can take a byte more for each age, if the ages lie just above the numbers that
-	// take one byte less.
+	// If ages lie just above a power of 128, uneven ages can take a byte more each.
 	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint
 }
 
 const (
-	// MaxLogSize bounds the log of one key. Every request that finds it gets and sets it, and
-	// decodes it.
+	// MaxLogSize bounds the encoded log of one key, in bytes. Every request for that key gets,
+	// decodes and sets it.
 	MaxLogSize = 4096
-	// mostLogged is above the limit of every log, as each hit takes 5 bytes. A log with this limit
-	// forgets no hits.
+	// mostLogged is above the limit of every possible log, since each hit takes 5 bytes. A log with
+	// this limit forgets no hits.
 	mostLogged = MaxLogSize / 5
 )
 
-// LargestLog is the largest limit whose log, of the window of l, keeps to MaxLogSize.
+// LargestLog is the largest limit whose log fits MaxLogSize with the window of l.
 func (l Limit) LargestLog() (most uint64) {
 	for l.Max = 1; l.Max <= MaxLogSize; l.Max++ {
 		if l.MaxStateSize(true) <= MaxLogSize {
@@ -83,7 +82,7 @@ func (l Limit) LargestLog() (most uint64) {
 	return most
 }
 
-// AppendState appends s in the form of shared data. Unless synced is set, only the sums are kept.
+// AppendState appends s in the form of shared data. Without synced it keeps only the sums of hits.
 func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
 	if l.Calendar != nil {
 		return l.appendCalendar(dst, s, synced)
@@ -91,14 +90,14 @@ func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
 	return l.appendBody(l.appendHead(dst, synced), s, synced)
 }
 
-// appendCalendar appends a state of a calendar's window as that of a window with a width of its own.
+// appendCalendar appends a state of a calendar window as that of a fixed window with its own width.
 func (l *Limit) appendCalendar(dst []byte, s *State, synced bool) []byte {
 	of := Limit{Shape: l.Shape}
 	of.Width = l.Calendar.At(s.Newest).Width
 	return of.appendBody(of.appendHead(dst, synced), s, synced)
 }
 
-// appendHead appends what states of the limit have in common.
+// appendHead appends the part that all states of the limit have in common.
 func (l *Limit) appendHead(dst []byte, synced bool) []byte {
 	head := byte(l.Kind)&kindMask | l.Ordinal<<ordinalShift
 	if synced {
@@ -133,7 +132,7 @@ func (l *Limit) appendBody(dst []byte, s *State, synced bool) []byte {
 	return dst
 }
 
-// appendUvarint is binary.AppendUvarint, but faster for what most states have.
+// appendUvarint is binary.AppendUvarint with a fast path for small values, which most are.
 func appendUvarint(dst []byte, v uint64) []byte {
 	if v < 1<<7 {
 		return append(dst, byte(v))
@@ -161,11 +160,11 @@ func (h *Hits) append(dst []byte, synced bool) []byte {
 
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 
-// Readers of states return where they are. wrong is where they are after bytes that can't be right.
-// A reader that begins there ends there.
+// Readers of states return the next position, or wrong for bytes that can't be valid. A reader that
+// starts at wrong returns wrong, so only the last result needs a check.
 const wrong = -1
 
-// uvarint reads a number of at most most. Where it is wrong, the number means nothing.
+// uvarint reads a number up to most. If next is wrong, v means nothing.
 func uvarint(b []byte, at int, most uint64) (v uint64, next int) {
 	if uint(at) >= uint(len(b)) {
 		return v, wrong
@@ -182,7 +181,7 @@ func uvarint(b []byte, at int, most uint64) (v uint64, next int) {
 	return v, at + n
 }
 
-// sum reads the sum of a window's hits.
+// sum reads the hits of a window from a state that is not synced.
 func sum(b []byte, at int) (hits uint64, next int) {
 	if uint(at) < uint(len(b)) && b[at] < 1<<7 {
 		return uint64(b[at]), at + 1
@@ -218,15 +217,15 @@ func (h *Hits) decode(b []byte, at int, synced bool) (next int) {
 	return at
 }
 
-// DecodeLimit reads what the state at the beginning of b says of its limit: the shape, and what it
-// takes to push the state and to know when it can be forgotten. ok is false if b does not begin
-// with a valid state.
+// DecodeLimit reads the limit's part of the state at the beginning of b: the shape, and everything
+// needed to push the state and to know when it expires. ok is false if b does not begin with a
+// valid state.
 func DecodeLimit(b []byte) (l Limit, ok bool) {
 	at := l.decodeHead(b)
 	return l, at != wrong
 }
 
-// decodeHead reads what comes before the body.
+// decodeHead reads everything before the hits.
 func (l *Limit) decodeHead(b []byte) (next int) {
 	if len(b) == 0 {
 		return wrong
@@ -255,8 +254,8 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 	return at
 }
 
-// DecodeState reads the state at the beginning of b into s, and returns its length. If b does not
-// begin with a valid state, the length is 0 and s has seen no hit.
+// DecodeState reads the state at the beginning of b into s, and returns its length in bytes. If b
+// does not begin with a valid state, it returns 0 and resets s.
 func DecodeState(b []byte, s *State) (length int) {
 	var l Limit
 	at := l.decodeHead(b)
@@ -270,7 +269,7 @@ func DecodeState(b []byte, s *State) (length int) {
 	return at
 }
 
-// decodeBody reads what follows the head.
+// decodeBody reads everything after the head.
 func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 	if at+8 > len(b) {
 		return wrong
@@ -297,21 +296,21 @@ func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 	return at
 }
 
-// Codec reads and writes states of one limit, whose head it knows. It may be used by several
-// goroutines.
+// Codec reads and writes the states of one limit, whose head it has encoded in advance. It is safe
+// for concurrent use.
 type Codec struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	limit  *Limit
 	head   [2]uint64 // little endian
-	mask   [2]uint64 // of the bytes of head that count
+	mask   [2]uint64 // selects the bytes of head that are in use
 	length int
 	synced bool
-	plain  bool // states are a time and the sum of each window's hits
+	plain  bool // states are a time and each window's sum of hits
 	two    bool // there are two windows
 }
 
-// Codec makes a codec of states that are synced, or not. The limit may not change from then on.
+// Codec returns a codec for states of the limit, which must not change afterwards.
 func (l *Limit) Codec(synced bool) Codec {
 	c := Codec{limit: l, synced: synced, two: l.Kind.looksBack()}
 	var head [16]byte
@@ -324,7 +323,7 @@ func (l *Limit) Codec(synced bool) Codec {
 	return c
 }
 
-// Append is [Limit.AppendState].
+// Append does what [Limit.AppendState] does.
 func (c *Codec) Append(dst []byte, s *State) []byte {
 	if c.limit.Calendar != nil {
 		return c.limit.appendCalendar(dst, s, c.synced)
@@ -345,8 +344,8 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 	return dst
 }
 
-// Decode is [DecodeState] of a state of the limit. If b begins with anything else, the length is 0
-// and s is of no use.
+// Decode does what [DecodeState] does for states of this limit. If b begins with anything else, it
+// returns 0 and the content of s is undefined.
 func (c *Codec) Decode(b []byte, s *State) (length int) {
 	if c.limit.Calendar != nil {
 		if len(b) == 0 || c.synced != (b[0]&syncedBit != 0) || !c.limit.Reads(b) {
@@ -354,7 +353,7 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 		}
 		return DecodeState(b, s)
 	}
-	// The body has more than eight bytes.
+	// The newest time alone has eight bytes.
 	if len(b) < c.length+8 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 ||
 		c.length > 8 && (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] != 0 {
 		return 0
@@ -375,12 +374,12 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	return max(length, 0)
 }
 
-// CountInPlace counts cost hits in the state at the beginning of b, in place. It does so if the
-// state is a plain window of the clock that goes on at now, and the hits have room and take no more
-// bytes. Nearly every request finds such a state. Then b is as [Codec.Decode], [Limit.Advance],
-// [Limit.Count] and [Codec.Append] would have made it, and s has the same state. It returns the
-// state's length. In all other cases it returns 0, b is as it was, and s is of no use. If last is
-// set, the state must end the payload.
+// CountInPlace counts cost hits in the encoded state at the beginning of b without decoding all of
+// it. It works if the state is a plain window of the clock that still runs at now, and the hits
+// have room and take no more bytes: nearly every request finds such a state. Then b and s are as
+// [Codec.Decode], [Limit.Advance], [Limit.Count] and [Codec.Append] would leave them, and the
+// result is the state's length. In all other cases the result is 0, b is unchanged, and the content
+// of s is undefined. If last is set, the state must end the payload.
 func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
 	if !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
 		return 0

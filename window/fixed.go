@@ -5,7 +5,7 @@ package window
 // windows. FirstHitWindow's start with the first hit after the last window ended, so that no two
 // keys need to have the same windows. SlidingWindow counts in windows of the clock too.
 
-// end is the end of the window that s is in.
+// end is the end of the window that contains Newest.
 func (l *Limit) end(s *State) int64 {
 	if s.ends != 0 {
 		return s.ends
@@ -33,10 +33,10 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	case start == s.Start:
 		h.settle(newest, hits)
 	case start > s.Start || s.Start-start >= l.Width:
-		// The backend speaks of another window.
+		// The backend's window is another.
 	case s.Newest-start >= l.Width:
-		// Other nodes had the window's first hit, and it has ended by now. Hits that were taken
-		// here since start the next window.
+		// Another node had the window's first hit, and the window has ended by now. Hits that were
+		// counted here since then start the next window.
 		s.Start, h.Total, h.Lease = s.Newest, 0, 0
 	default:
 		s.Start = start
@@ -44,8 +44,8 @@ func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) 
 	}
 }
 
-// turn forgets all windows of the clock but the current window, and for SlidingWindow the window
-// before.
+// turn drops all windows of the clock except the current window and, for SlidingWindow, the
+// previous window.
 func (l *Limit) turn(s *State, now int64) {
 	switch turned := l.numberAt(now) - l.numberAt(s.Newest); {
 	case turned == 0:
@@ -57,7 +57,7 @@ func (l *Limit) turn(s *State, now int64) {
 	}
 }
 
-// expire forgets a FirstHitWindow that has ended by now.
+// expire drops a FirstHitWindow that has ended by now.
 func (l *Limit) expire(s *State, now int64) {
 	if now-s.Start >= l.Width {
 		s.Start, s.Hits = 0, [2]Hits{}

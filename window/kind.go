@@ -1,12 +1,10 @@
 package window
 
-// This file is the one place that says what kinds of limits there are: what users write and read,
-// what a kind has in common with others, what is a fault of a limit, and in the end what each
-// algorithm decides for itself. An algorithm has a file of its own. Nothing but these files tells
-// one kind from another.
+// Only this file tells the kinds of limits apart: their names, their traits, the faults of a limit,
+// and the functions that each algorithm implements in a file of its own.
 
-// Kind names an algorithm. Its numbers are part of the formats of shared data and of the wire; they
-// are never reused.
+// Kind identifies an algorithm. The numbers are part of the formats of shared data and of the wire,
+// so a number is never reused.
 type Kind uint8
 
 const (
@@ -14,45 +12,45 @@ const (
 	FixedWindow Kind = 1
 	// FirstHitWindow counts in windows that start with the first hit after the last one ended.
 	FirstHitWindow Kind = 2
-	// SlidingWindow weighs the previous window's hits by the share of it that a window ending now
-	// still covers.
+	// SlidingWindow adds the previous window's hits, weighted by the share of it that a window
+	// ending now still covers.
 	SlidingWindow Kind = 3
-	// SlidingBuckets counts in buckets of a precision, and looks at those that a window ending now
-	// covers. With a precision of one nanosecond that is a sliding log: each hit has its own time,
-	// and hits of the same nanosecond are counted together.
+	// SlidingBuckets counts in buckets of a precision, and adds up those that a window ending now
+	// covers. A precision of one nanosecond makes it a sliding log: each hit has its own time, and
+	// only hits of the same nanosecond share a bucket.
 	SlidingBuckets Kind = 4
-	// TokenBucket starts full, and gets its tokens back one at a time from the moment that it is
-	// taken from.
+	// TokenBucket starts full. From the moment that a token is taken, tokens come back one at a
+	// time.
 	TokenBucket Kind = 5
 	// InFlight counts requests at the same time. See inflight.go.
 	InFlight Kind = 6
-	// Block keeps that a key was refused. See block.go.
+	// Block records that a key was refused. See block.go.
 	Block Kind = 7
 )
 
-// Algorithm names an algorithm that a configuration may give a limit.
+// Algorithm describes an algorithm that a configuration may choose for a limit.
 type Algorithm struct {
 	Name string
-	// Kind and Precision are the limit's if it has no option.
+	// Kind and Precision are those of a limit without options.
 	Kind      Kind
 	Precision int64
-	// With is the kind that each option makes of it; 0 if it does not have that.
+	// With is the kind of a limit with each option; 0 if the algorithm does not have that option.
 	With [3]Kind
 }
 
-// Option is a field of a limit's configuration that some algorithms have.
+// Option is a field in the configuration of a limit that only some algorithms have.
 type Option uint8
 
 const (
-	// Start says that windows start with a hit.
+	// Start makes windows start with a hit.
 	Start Option = iota
-	// Precision gives the width of buckets.
+	// Precision sets the width of buckets.
 	Precision
-	// Burst gives the quota.
+	// Burst sets the quota.
 	Burst
 )
 
-// Algorithms are written by users. The first is the default.
+// Algorithms are the algorithms that a configuration may name. The first is the default.
 var Algorithms = []Algorithm{
 	{Name: "sliding_window", Kind: SlidingWindow, With: [3]Kind{Precision: SlidingBuckets}},
 	{Name: "fixed_window", Kind: FixedWindow, With: [3]Kind{Start: FirstHitWindow}},
@@ -61,7 +59,7 @@ var Algorithms = []Algorithm{
 	{Name: "in_flight", Kind: InFlight, Precision: inFlightPrecision},
 }
 
-// names are read by users: the backend lists counters by them.
+// names are the names of kinds that users see, such as in the backend's lists of counters.
 var names = [...]string{
 	FixedWindow:    "fixed_window",
 	FirstHitWindow: "first_hit_window",
@@ -72,34 +70,35 @@ var names = [...]string{
 	Block:          "block",
 }
 
-// LastKind is the last of the table. Numbers begin with 1, and none is left out.
+// LastKind is the highest kind. Kinds are numbered from 1 without gaps.
 const LastKind = Kind(len(names) - 1)
 
 // logName is the name of SlidingBuckets with LogPrecision.
 const logName = "sliding_log"
 
-// Known reports whether there is such a kind.
+// Known reports whether the kind exists.
 func (k Kind) Known() bool { return k != 0 && k <= LastKind }
 
-// Clocked reports whether windows are those of the clock, which start at multiples of their width
-// since the Unix epoch. A window is named by its start divided by the width.
+// Clocked reports whether windows start at multiples of their width since the Unix epoch. Such a
+// window's number is its start divided by its width.
 func (k Kind) Clocked() bool { return k == FixedWindow || k == SlidingWindow }
 
-// Started reports whether there is one window, which a hit starts. It is named by that start.
+// Started reports whether there is a single window, which starts with a hit. Its number is its
+// start.
 func (k Kind) Started() bool { return k == FirstHitWindow || k == TokenBucket }
 
-// Bucketed reports whether hits are counted in buckets of a precision. A bucket is named by its
+// Bucketed reports whether hits are counted in buckets of a precision. A bucket's number is its
 // start divided by the precision.
 func (k Kind) Bucketed() bool { return uint32(bucketed)>>(k&31)&1 != 0 }
 
-// bucketed has a bit for each bucketed kind.
+// bucketed has the bit 1<<kind of each bucketed kind.
 const bucketed = 1<<SlidingBuckets | 1<<InFlight | 1<<Block
 
-// Held reports whether requests hold their hits, and give them back when they have ended.
+// Held reports whether requests hold their hits, and give them back when they end.
 func (k Kind) Held() bool { return k == InFlight }
 
-// Windows is how many windows of a counter count at a time. It is 0 for a bucketed kind, where the
-// precision says it, and for an unknown one.
+// Windows is how many windows count at the same time. It is 0 for a bucketed kind, whose buckets
+// follow from the precision, and for an unknown kind.
 func (k Kind) Windows() int {
 	switch {
 	case k.looksBack():
@@ -110,20 +109,20 @@ func (k Kind) Windows() int {
 	return 1
 }
 
-// looksBack reports whether the window of the clock before counts too.
+// looksBack reports whether the previous window of the clock counts too.
 func (k Kind) looksBack() bool { return k == SlidingWindow }
 
-// AtOnce reports whether all hits of a window come back at once: when it ends.
+// AtOnce reports whether all hits of a window come back together, when the window ends.
 func (k Kind) AtOnce() bool { return k == FixedWindow || k == FirstHitWindow }
 
-// Refills reports whether hits come back one at a time, by the rate of the limit. That is why
-// states and pushes of such a kind have the limit with them.
+// Refills reports whether hits come back one at a time, at the rate of the limit. States and pushes
+// of such a kind therefore carry the limit.
 func (k Kind) Refills() bool { return k == TokenBucket }
 
-// Bursts reports whether the quota of a limit is its burst.
+// Bursts reports whether the quota is the limit's burst.
 func (k Kind) Bursts() bool { return k == TokenBucket }
 
-// Name is the name of the shape's kind, for users; "" if it is unknown.
+// Name is the name of the algorithm that users see; "" if the kind is unknown.
 func (s Shape) Name() string {
 	switch {
 	case !s.Kind.Known():
@@ -134,7 +133,7 @@ func (s Shape) Name() string {
 	return names[s.Kind]
 }
 
-// Named is the kind that users know by this name, 0 if there is none.
+// Named returns the kind with a name that users see; 0 if there is none.
 func Named(name string) Kind {
 	if name == logName {
 		return SlidingBuckets
@@ -150,37 +149,38 @@ func Named(name string) Kind {
 // IsLog reports whether the shape is that of a sliding log.
 func (s Shape) IsLog() bool { return s.Precision == LogPrecision }
 
-// Fault says why a limit is wrong. A reader of limits says it in its own words.
+// Fault says why a limit is invalid. Each reader of limits has its own text for it.
 type Fault uint8
 
 const (
-	// Sound is of a limit that has no fault.
+	// Sound means that the limit has no fault.
 	Sound Fault = iota
-	// WrongWidth is not in whole milliseconds from MinWidth to MaxWidth.
+	// WrongWidth means a width that is not in whole milliseconds from MinWidth to MaxWidth.
 	WrongWidth
-	// UnknownKind is none of the table.
+	// UnknownKind means a kind that does not exist.
 	UnknownKind
-	// NeedlessPrecision is of a kind that has none.
+	// NeedlessPrecision means a precision for a kind that has none.
 	NeedlessPrecision
-	// WrongPrecision is not LogPrecision, and does not divide the width into so many buckets.
+	// WrongPrecision means a precision that neither is LogPrecision nor divides the width into an
+	// allowed number of buckets.
 	WrongPrecision
-	// WrongMax is above MaxLimit.
+	// WrongMax means a limit above MaxLimit.
 	WrongMax
-	// LargeLog is of a log with a limit above [Limit.LargestLog].
+	// LargeLog means a log with a limit above [Limit.LargestLog].
 	LargeLog
-	// NeedlessBurst is of a kind that has none.
+	// NeedlessBurst means a burst for a kind that has none.
 	NeedlessBurst
-	// WrongBurst is not from 1 to MaxLimit.
+	// WrongBurst means a burst that is not from 1 to MaxLimit.
 	WrongBurst
-	// NeedlessCalendar is of another kind than FixedWindow.
+	// NeedlessCalendar means a calendar for another kind than FixedWindow.
 	NeedlessCalendar
 )
 
-// Fault is the first fault of a shape. Stores count in a single bucket too, which nobody
-// configures; and ordinals are as large as there is room for.
+// Fault returns the first fault of a shape. A store may also count in a single bucket, which nobody
+// can configure, and ordinals may be as large as their encoding allows.
 func (s Shape) Fault() Fault { return s.fault(1) }
 
-// fault wants at least so many buckets, if the shape is bucketed and not a log.
+// fault requires at least that number of buckets from a bucketed shape that is not a log.
 func (s *Shape) fault(least uint64) Fault {
 	width, precision := uint64(s.Width), uint64(s.Precision)
 	switch {
@@ -202,7 +202,7 @@ func (s *Shape) fault(least uint64) Fault {
 	return Sound
 }
 
-// Fault is the first fault of a limit that somebody configures.
+// Fault returns the first fault of a limit in a configuration.
 func (l *Limit) Fault() Fault {
 	switch fault := l.fault(MinSubBuckets); {
 	case fault != Sound:
@@ -223,9 +223,9 @@ func (l *Limit) Fault() Fault {
 	return Sound
 }
 
-// Algorithms decide the following for themselves. All else is made of it, and of traits.
+// Each algorithm implements the following functions. All others use them, and the traits above.
 
-// advance brings s to the present: it forgets what does not count any more.
+// advance brings s to the present, and drops hits that no longer count.
 func (l *Limit) advance(s *State, now int64) {
 	now = l.present(s, now)
 	switch l.Kind {
@@ -241,7 +241,7 @@ func (l *Limit) advance(s *State, now int64) {
 	s.Newest = now
 }
 
-// used is how many of the quota's hits are taken, rounded up.
+// used is how many hits of the quota are in use, rounded up.
 func (l *Limit) used(s *State) uint64 {
 	used := s.Hits[0].Sum()
 	switch l.Kind {
@@ -255,7 +255,7 @@ func (l *Limit) used(s *State) uint64 {
 	return used
 }
 
-// moreAt is FitsAt of a cost that does not fit now, but can.
+// moreAt is FitsAt for a cost that does not fit now, but will.
 func (l *Limit) moreAt(s *State, cost uint64) int64 {
 	switch l.Kind {
 	case SlidingWindow:
@@ -272,9 +272,8 @@ func (l *Limit) moreAt(s *State, cost uint64) int64 {
 	return l.end(s)
 }
 
-// ResetAt is the time when the window of s ends, the newest hit has left a sliding log, or the
-// bucket is full. It is false if nothing runs: there were no hits, and it isn't a window of the
-// clock.
+// ResetAt returns the time when the window of s ends, the newest hit has left the log or the
+// sub-buckets, or the bucket is full. ok is false if there are no hits and no window of the clock.
 func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	switch l.Kind {
 	case FixedWindow, SlidingWindow:
@@ -284,8 +283,8 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 			return s.Newest, false
 		}
 		return s.Newest + inFlightPause, true
-	case TokenBucket: // what is leased is there
-		if l.Max == 0 { // none ever comes back
+	case TokenBucket: // leased tokens count as present
+		if l.Max == 0 { // no token ever comes back
 			return s.Newest, false
 		}
 		at = l.returnedAt(s, s.Hits[0].Sum())
@@ -295,8 +294,8 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	return max(at, s.Newest), at > s.Newest
 }
 
-// Lasts is how long a hit can count at most, in nanoseconds: until its window has ended, or its token
-// has come back to a bucket that was empty.
+// Lasts is the longest time that a hit can count, in nanoseconds: until its window ends, or until
+// its token is back in a bucket that was empty.
 func (l *Limit) Lasts() int64 {
 	switch l.Kind {
 	case SlidingWindow:
@@ -315,10 +314,11 @@ func (l *Limit) Lasts() int64 {
 	return l.Width
 }
 
-// calendarSlack is by how much a window of a calendar may be longer than is usual, as clocks are changed.
+// calendarSlack is how much longer than usual a calendar window can be when clocks change, in
+// nanoseconds.
 const calendarSlack = int64(25 * 3600 * 1e9)
 
-// ForgetAt is the time from which s tells no more than a state that has seen no hit.
+// ForgetAt is the time from which s says no more than a state without hits.
 func (l *Limit) ForgetAt(s *State) int64 {
 	switch {
 	case l.Kind.Bucketed():

@@ -2,23 +2,23 @@ package window
 
 import "math"
 
-// A lease is hits that the backend has granted to this node and counted already. The node may use
-// them without asking. A lease is kept in the window, or bucket, that the backend counted it in,
-// and ends with it. Hits that are used from a lease need no push. Buckets are the exception: there
-// a hit moves to the bucket of its own time, or it would leave the window too early. The backend has
-// to hear of that before the bucket of the grant leaves the window, or it would grant the hit again.
-// So buckets that are about to leave lend nothing.
+// A lease is a number of hits that the backend has granted to this node and has counted already.
+// The node may use them without asking. A lease lives in the window or bucket that the backend
+// counted it in, and ends with it. Using leased hits leaves nothing to push, except with buckets:
+// there a hit moves to the bucket of its own time, or it would leave the window too early. The
+// backend must hear of the move before the bucket of the grant leaves the window, or it would grant
+// the hit again. So buckets that are about to leave lend nothing.
 
 const (
-	// movePart is the part of a window, in eighths, that is left for a hit's move to reach the backend.
+	// movePart is the part of a window, in eighths, that a hit's move needs to reach the backend.
 	movePart = 3
 	// agingWidth is the least width of windows whose leases age. In a shorter window a request
-	// might never get to use the hits that it has asked for.
+	// might never get to use its lease.
 	agingWidth = int64(2e9)
 )
 
-// PushWithin is the longest time between two pushes with which moves of hits reach the backend in
-// time, in nanoseconds; the largest time for kinds whose hits do not move.
+// PushWithin is the longest time between two pushes, in nanoseconds, that brings moved hits to the
+// backend in time. It is the largest int64 for kinds whose hits don't move.
 func (l *Limit) PushWithin() int64 {
 	if !l.Kind.Bucketed() {
 		return math.MaxInt64
@@ -26,13 +26,13 @@ func (l *Limit) PushWithin() int64 {
 	return l.Width / 4
 }
 
-// lends reports whether hits that were leased in a bucket may be used at the time of s.
+// lends reports whether the leased hits of a bucket may be used at the time of s.
 func (l *Limit) lends(s *State, b *Bucket) bool {
 	leaves := (b.Number + l.covered()) * l.Precision
 	return l.Width < agingWidth || leaves-s.Newest >= l.Width/8*movePart || b.Number == s.Newest/l.Precision
 }
 
-// Leased is how many hits may be used without asking.
+// Leased is how many hits the node may use without asking.
 func (l *Limit) Leased(s *State) (hits uint64) {
 	if l.Kind.Blocks() {
 		return MaxHits
@@ -48,7 +48,7 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 	return hits
 }
 
-// MovesLease reports whether hits that are used from the lease move to another bucket, which leaves
+// MovesLease reports whether using leased hits moves them to another bucket, and so leaves
 // something to push.
 func (l *Limit) MovesLease(s *State) bool {
 	for i := range s.Buckets {
@@ -59,7 +59,7 @@ func (l *Limit) MovesLease(s *State) bool {
 	return false
 }
 
-// CountLeased counts cost hits at the time of s, out of its lease. The lease must have them.
+// CountLeased counts cost hits at the time of s out of the lease, which must have them.
 func (l *Limit) CountLeased(s *State, cost uint64) {
 	if !l.Kind.Bucketed() {
 		s.Hits[0].Lease -= min(cost, s.Hits[0].Lease)
@@ -78,7 +78,8 @@ func (l *Limit) CountLeased(s *State, cost uint64) {
 	l.Count(s, cost)
 }
 
-// ReturnLease gives back what is leased above keep. Once that is pushed, other nodes may have it.
+// ReturnLease gives back the leased hits above keep. Once they are pushed, other nodes may have
+// them.
 func (l *Limit) ReturnLease(s *State, keep uint64) {
 	if !l.Kind.Bucketed() {
 		s.Hits[0].returnLease(keep)
@@ -91,7 +92,7 @@ func (l *Limit) ReturnLease(s *State, keep uint64) {
 	}
 }
 
-// DropLease forgets what is leased, as the backend does not count it any more. Nobody gives it back.
+// DropLease forgets the lease, because the backend no longer counts it. Nothing is given back.
 func (l *Limit) DropLease(s *State) {
 	s.Hits[0].Lease = 0
 	for i := range s.Buckets {
@@ -106,38 +107,38 @@ func (h *Hits) returnLease(keep uint64) {
 	}
 }
 
-// giveUp gives back hits that the backend has counted and nobody has used.
+// giveUp gives back hits that the backend has counted and no request has used.
 func (h *Hits) giveUp(hits uint64) { h.Pending = max(h.Pending-int64(min(hits, MaxHits)), -MaxHits) }
 
-// Grant is hits that the backend has counted for this node.
+// Grant is a number of hits that the backend has counted for this node.
 type Grant struct {
 	Hits uint64
-	// Wanted are those of them that requests wait for. They are used at once.
+	// Wanted is the part of Hits that requests wait for, and use at once.
 	Wanted uint64
-	// At is the time when they were counted, and Answered that of the answer's totals, both of the
-	// backend's clock. They are the same unless the push was sent again.
+	// At is the time when the backend counted the hits, and Answered that of the totals in its
+	// answer, both by its clock. They differ only if the push was sent again.
 	At, Answered int64
-	// Newer is as in [Limit.Settle].
+	// Newer has the meaning of newer in [Limit.Settle].
 	Newer bool
-	// Nodes is how many keep the limit together, 0 for an unknown number.
+	// Nodes is how many nodes share the limit; 0 if that is unknown.
 	Nodes uint64
 }
 
-// Lease takes in a grant. total holds the backend's totals after it. If s has left the window that
-// the hits were counted in, they are given back, as long as that window counts. kept is false if
-// nothing of s can give them back. Then the caller does, in the window that [Limit.LeaseNumber]
-// names.
+// Lease takes in a grant and the totals that the backend had after it. If s has left the window
+// that the hits were counted in, it gives them back, as long as that window counts. If no window of
+// s can give them back, kept is false, and the caller must give them back in the window that
+// [Limit.LeaseNumber] returns.
 func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 	hits, at := g.Hits, g.At
 	number := l.numberAt(at)
 	if l.Calendar != nil && total.Newest != number {
-		return false // it was asked for in the window before
+		return false // the question was for the previous window
 	}
 	if at > s.Newest && number != l.numberAt(s.Newest) {
 		if at-s.Newest > maxBack {
 			return false
 		}
-		l.Advance(s, at) // the backend's clock is a little ahead
+		l.Advance(s, at) // the backend's clock is slightly ahead
 	}
 	if l.Kind.Blocks() {
 		l.Learn(s, g.Newer, total)
@@ -167,8 +168,8 @@ func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
 	return true
 }
 
-// leaseBucket is Lease of buckets. The totals tell of the grant, so a log is trimmed only when what
-// they tell is known to be leased: else the grant would push out hits that count.
+// leaseBucket is Lease for buckets. The totals include the grant, so the log is trimmed only after
+// the grant is marked as leased. Otherwise the grant would push out hits that count.
 func (l *Limit) leaseBucket(s *State, g *Grant, total *Totals) (kept bool) {
 	l.settleBuckets(s, g.Newer, total)
 	number := l.numberAt(g.At)
@@ -182,16 +183,15 @@ func (l *Limit) leaseBucket(s *State, g *Grant, total *Totals) (kept bool) {
 	return kept
 }
 
-// lease adds to the lease. A total that does not know of all of it yet comes from an answer that is
-// older.
+// lease adds to the lease. A total below the lease comes from an older answer, and is raised.
 func (h *Hits) lease(hits uint64) {
 	h.Lease = clamp(int64(h.Lease) + int64(min(hits, MaxHits)))
 	h.Total = max(h.Total, h.Lease)
 }
 
-// LeaseNumber names the window or bucket that the backend has counted a lease in, where a push gives
-// it back. It does not count if the totals are of another window that starts with a hit, or of none:
-// the lease's own has ended.
+// LeaseNumber returns the number of the window or bucket in which the backend has counted a lease,
+// for a push that gives it back. counts is false if the totals belong to another first-hit window,
+// or to none: then the lease has ended with its own window.
 func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
 	switch {
 	case l.Kind.Blocks():
@@ -206,8 +206,8 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool
 	return l.numberAt(at), true
 }
 
-// Without takes hits out of totals that tell of them, as they were counted at a time and are on
-// their way back.
+// Without subtracts from totals the hits that were counted at a time and are on their way back. The
+// totals still include them.
 func (l *Limit) Without(total *Totals, at int64, hits uint64) {
 	number, counts := l.LeaseNumber(at, total)
 	if !counts {
@@ -217,7 +217,7 @@ func (l *Limit) Without(total *Totals, at int64, hits uint64) {
 		of := total.Newest - uint64(i)
 		if l.Kind.Bucketed() {
 			if i >= len(total.Ages) {
-				return // no backend tells that
+				return // no backend sends this
 			}
 			of = total.Newest - total.Ages[i]
 		}
@@ -227,8 +227,8 @@ func (l *Limit) Without(total *Totals, at int64, hits uint64) {
 	}
 }
 
-// numberAt is the number of the window of the clock, or bucket, that a time is in; 0 for kinds that
-// have none.
+// numberAt is the number of the window of the clock, or of the bucket, that contains a time; 0 for
+// other kinds.
 //
 //go:noinline
 func (l *Limit) numberAt(at int64) uint64 {
@@ -244,8 +244,8 @@ func (l *Limit) numberAt(at int64) uint64 {
 	return uint64(at / l.Width)
 }
 
-// Unheard is how many hits were counted here without a lease, and are not known to be counted in
-// the backend.
+// Unheard is how many hits were counted here without a lease and may not be counted in the backend
+// yet.
 func (s *State) Unheard() uint64 {
 	sum := int64(0)
 	s.each(func(h *Hits) { sum += h.Pending + max(h.InFlight, 0) })

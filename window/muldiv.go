@@ -2,8 +2,8 @@ package window
 
 import "math/bits"
 
-// muldiv is a·b/c and the remainder. ok is false if the quotient exceeds 64 bits, or c is 0. It is
-// true if a or b is at most c, and c is not 0.
+// muldiv returns a·b/c and the remainder. ok is false if c is 0 or the quotient exceeds 64 bits. It
+// is true if c is not 0 and a or b is at most c.
 func muldiv(a, b, c uint64) (quotient, remainder uint64, ok bool) {
 	hi, lo := bits.Mul64(a, b)
 	if hi != 0 || c == 0 {

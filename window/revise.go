@@ -1,10 +1,10 @@
 package window
 
-// A request may take hits before it is known what it costs. When the cost is known, it is put right
-// where the hits were counted.
+// A request may take hits before its cost is known. Later, the difference is counted or given back
+// in the window that the hits were counted in.
 
-// NumberAt names the window or bucket that hits of a time were counted in, as [Limit.Number] does.
-// s is the state that was written with them.
+// NumberAt is [Limit.Number] for hits that were counted at an earlier time. s is the state that was
+// written with them.
 func (l *Limit) NumberAt(s *State, at int64) uint64 {
 	if l.Kind.Started() {
 		return uint64(s.Start)
@@ -12,8 +12,8 @@ func (l *Limit) NumberAt(s *State, at int64) uint64 {
 	return l.numberAt(at)
 }
 
-// CountIn counts cost hits beside others that are in the window of a number. If that has gone, there
-// is nothing to count. Tokens are taken now: their bucket has no windows.
+// CountIn counts cost more hits in the window with a number. If that window has gone, it counts
+// nothing. Tokens are taken now, because a bucket has no windows.
 func (l *Limit) CountIn(s *State, number, cost uint64) {
 	switch {
 	case l.Kind.Blocks():
@@ -36,8 +36,8 @@ func (l *Limit) CountIn(s *State, number, cost uint64) {
 	}
 }
 
-// Returnable is how many of so many hits that were taken at a time can still be given back: of
-// tokens, those that can't have come back since.
+// Returnable is how many of the hits that were taken at a time can still be given back. For tokens
+// these are the hits that can't have come back since.
 func (l *Limit) Returnable(hits uint64, at, now int64) uint64 {
 	if l.Kind.Refills() {
 		return hits - min(hits, l.tokens(at, now))

@@ -6,17 +6,17 @@ package window
 //	rate = current + previous·(Width − elapsed)/Width
 //
 // as Cloudflare (https://blog.cloudflare.com/counting-things-a-lot-of-different-things/) and Kong
-// do it. Decisions are in integers: what counts of the previous window is rounded up. That decides
-// alike, as the limit and the cost are whole.
+// do. Decisions use integers, with the previous window's share rounded up. Since the limit and the
+// cost are whole numbers, the rounding changes no decision.
 
-// Rate is the rate of a sliding window at the time of s, in hits per window. It is for people:
-// decisions are made in integers.
+// Rate is the rate of a sliding window at the time of s, in hits per window. It is meant for
+// people: decisions use integers.
 func (l *Limit) Rate(s *State) float64 {
 	covered := l.Width - s.Newest%l.Width
 	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
 }
 
-// weighed is how many of the previous window's hits count at the time of s, rounded up.
+// weighed is the previous window's share at the time of s, in hits, rounded up.
 func (l *Limit) weighed(s *State) uint64 {
 	previous := s.Hits[1].Sum()
 	if previous == 0 {
@@ -29,19 +29,19 @@ func (l *Limit) weighed(s *State) uint64 {
 	return weighed
 }
 
-// fitsSlidingAt is for 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
+// fitsSlidingAt expects 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
 func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
 	current := s.Hits[0].Sum()
 	start := l.end(s) - l.Width
 	if current <= l.Max-cost {
 		return start + l.elapsedWhenFits(s.Hits[1].Sum(), l.Max-cost-current)
 	}
-	// The current window alone leaves no room: it has to become the previous one, and wear off.
+	// The current window alone is too full: it has to become the previous window, and wear off.
 	return start + l.Width + l.elapsedWhenFits(current, l.Max-cost)
 }
 
-// elapsedWhenFits is how far into a window previous hits of the window before have worn off to
-// room: the least elapsed with previous·(Width − elapsed) ≤ room·Width.
+// elapsedWhenFits is how far into a window the previous window's hits have worn off to room: the
+// least elapsed with previous·(Width − elapsed) ≤ room·Width.
 func (l *Limit) elapsedWhenFits(previous, room uint64) int64 {
 	if previous <= room {
 		return 0

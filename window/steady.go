@@ -1,10 +1,11 @@
 package window
 
-// steadyWindows is how many windows [Limit.Steady] looks at. It lets the same number pass before.
+// steadyWindows is how many windows [Limit.Steady] measures, after skipping the same number.
 const steadyWindows = 100
 
-// Steady is the share of the limit that passes of a client which never stops asking: 1 if that is
-// the limit in each window. It decides some hundred windows, a hit at a time.
+// Steady is the share of the limit that a client gets if it never stops asking: 1 if it gets the
+// full limit in each window. Steady decides hit by hit for about two hundred windows, so it is
+// slow.
 func (l *Limit) Steady() float64 {
 	if l.Max == 0 {
 		return 0

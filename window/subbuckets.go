@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// SlidingBuckets keeps the hits of each bucket that has any. It looks at the Width/Precision newest
-// buckets, up to the bucket of the present. With a precision of one nanosecond these are the hits
-// of (now − Width, now]. That is the sliding log, which Redis's users keep in a sorted set
+// SlidingBuckets keeps the hits of each bucket that has any. It adds up the Width/Precision newest
+// buckets, including the present bucket. With a precision of one nanosecond these are the hits of
+// (now − Width, now]. That is the sliding log, which Redis users keep in a sorted set
 // (https://redis.io/glossary/rate-limiting/), and which `limits` calls a moving window.
 
-// covered is the number of buckets that a window covers.
+// covered is how many buckets a window covers.
 func (l *Limit) covered() int64 { return l.Width / l.Precision }
 
-// dropBuckets forgets the buckets that a window ending at now does not cover.
+// dropBuckets drops the buckets that a window ending at now does not cover.
 func (l *Limit) dropBuckets(s *State, now int64) {
 	oldest := now/l.Precision - l.covered() + 1
 	gone := 0
@@ -25,8 +25,9 @@ func (l *Limit) dropBuckets(s *State, now int64) {
 	}
 }
 
-// sumBuckets is the hits of all buckets. A hit that is in flight from one bucket to another, such
-// as a hit of a lease, counts once: the backend counts it once, before the push and after it.
+// sumBuckets is the sum of all buckets. A hit in flight from one bucket to another, such as a
+// leased hit that was used, counts once: the backend too counts it once, before the push and after
+// it.
 func sumBuckets(s *State) (sum uint64) {
 	var added, taken uint64
 	for i := range s.Buckets {
@@ -41,8 +42,7 @@ func sumBuckets(s *State) (sum uint64) {
 	return sum - min(sum, added, taken)
 }
 
-// bucketsLeaveAt is the time when the oldest buckets with at least so many hits are no longer
-// covered.
+// bucketsLeaveAt is the time when at least that number of hits, the oldest, have left the window.
 func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	if hits == 0 {
 		return s.Newest
@@ -52,7 +52,7 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 		b := &s.Buckets[i]
 		leaving := b.Sum()
 		if b.InFlight < 0 {
-			leaving -= min(leaving, uint64(-b.InFlight)) // they are in another bucket, or on their way to none
+			leaving -= min(leaving, uint64(-b.InFlight)) // they are in another bucket too, or on their way back
 		}
 		if left += leaving; left >= hits {
 			return (s.Buckets[i].Number + l.covered()) * l.Precision
@@ -61,7 +61,7 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 	return s.Newest
 }
 
-// lastLeavesAt is the time when no bucket with anything in it is covered any more.
+// lastLeavesAt is the time when the last bucket that holds anything leaves the window.
 func (l *Limit) lastLeavesAt(s *State) int64 {
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		if !s.Buckets[i].idle() {
@@ -71,8 +71,8 @@ func (l *Limit) lastLeavesAt(s *State) int64 {
 	return s.Newest
 }
 
-// countBucket counts hits in the present's bucket. A log is bounded: hits above the limit push out
-// the oldest. Only rejected requests, costs of responses and other nodes bring such hits.
+// countBucket counts hits in the present bucket. A log is bounded: hits above the limit push out
+// the oldest hits. Only rejected requests, costs of responses and other nodes bring such hits.
 func (l *Limit) countBucket(s *State, cost uint64) {
 	number := s.Newest / l.Precision
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
@@ -82,13 +82,13 @@ func (l *Limit) countBucket(s *State, cost uint64) {
 	l.trimLog(s)
 }
 
-// trimLog forgets a log's oldest hits while what remains is above the limit.
+// trimLog drops a log's oldest hits while the rest is still above the limit.
 func (l *Limit) trimLog(s *State) {
 	if !l.IsLog() || len(s.Buckets) == 0 {
 		return
 	}
 	sum, gone := sumBuckets(s), 0
-	// That ends with the newest: without it nothing remains.
+	// The loop ends with the newest bucket at the latest: without it no hits remain.
 	for sum > l.Max+s.Buckets[gone].Sum() {
 		sum -= s.Buckets[gone].Sum()
 		gone++
@@ -102,7 +102,7 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
 	known := len(s.Buckets)
 	at := known - 1
-	// unsaid sets the totals of buckets, newer than after, that the answer does not have.
+	// unsaid updates the buckets newer than after that the answer does not mention.
 	unsaid := func(after int64) {
 		for ; at >= 0 && s.Buckets[at].Number > after; at-- {
 			if newest {
@@ -115,7 +115,7 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 		if number < oldest || number > (s.Newest+l.Width)/l.Precision || total.Hits[i] == 0 {
 			continue
 		}
-		// Ages ascend, so numbers descend: one way through both lists is enough.
+		// Ages ascend, so numbers descend, and a single pass through both lists is enough.
 		unsaid(number)
 		hits := min(total.Hits[i], MaxHits)
 		if at >= 0 && s.Buckets[at].Number == number {
@@ -131,13 +131,13 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 	}
 	sortBuckets(s.Buckets, known)
 	if last := s.Buckets[len(s.Buckets)-1].Number; last > s.Newest/l.Precision {
-		// Another node's clock is ahead: its hit is the newest.
+		// Another node's clock is ahead, and the newest hit is its.
 		s.Newest = last * l.Precision
 	}
 }
 
-// sortBuckets sorts buckets of which the first are sorted, and the others descend. It turns the others
-// round, and moves each past those that are newer.
+// sortBuckets sorts buckets. The first sorted of them ascend, and the rest descend. It reverses the
+// rest, and moves each past newer buckets.
 func sortBuckets(buckets []Bucket, sorted int) {
 	for i, j := sorted, len(buckets)-1; i < j; i, j = i+1, j-1 {
 		buckets[i], buckets[j] = buckets[j], buckets[i]
@@ -176,7 +176,7 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 }
 
 func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
-	// Each bucket takes a byte at least. So the length of b bounds what is allocated.
+	// Each bucket takes at least a byte, so the length of b bounds the allocation.
 	count, at := uvarint(b, at, maxBuckets)
 	number := s.Newest / l.Precision
 	for i := range count {

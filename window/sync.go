@@ -1,6 +1,6 @@
 package window
 
-// The hits of several nodes merge to those that a single node would have counted:
+// Merging the hits of several nodes gives the hits that a single node would have counted:
 //
 //   - windows of the clock, and buckets of a precision, merge to the sum of each, whatever the
 //     order;
@@ -9,23 +9,23 @@ package window
 //   - token buckets merge to the sum of the tokens taken since the bucket was full, by the clock of
 //     the node that was first.
 //
-// A node moves what it has counted in flight ([Limit.Claim]), pushes it ([Limit.Outgoing]), and
-// takes in the totals that come back ([Limit.Settle]).
+// A node moves its new hits in flight ([Limit.Claim]), pushes them ([Limit.Outgoing]), and takes in
+// the totals that the backend answers with ([Limit.Settle]).
 
-// Push has the part of a state that the backend does not know yet. Its memory is reused.
+// Push has the part of a state that the backend does not know yet. Callers reuse its memory.
 type Push struct {
-	// Newest names the newest window, as [Limit.Number] does. If tokens are given back, it is a
-	// time until which they can't have come back.
+	// Newest is the number of the newest window or bucket: [Limit.Number]. If tokens are given
+	// back, it is a time until which they can't have come back by themselves.
 	Newest uint64
-	// Hits are to be added to the backend's totals. Hits[i] are those of the window i before the
-	// newest, or where there are ages, of the bucket Ages[i] before it. They are negative where
-	// more was given back than counted.
+	// Hits are to be added to the backend's totals. Hits[i] belongs to the window i before the newest
+	// or, if there are ages, to the bucket Ages[i] before it. It is negative if more hits were given
+	// back than counted.
 	Hits []int64
-	// Ages are there for bucketed kinds only, ascending.
+	// Ages exist for bucketed kinds only, in ascending order.
 	Ages []uint64
 }
 
-// Added is how many hits a push adds: 0 if it gives back more.
+// Added is how many hits a push adds in sum; 0 if it gives back more.
 func (p *Push) Added() uint64 {
 	sum := int64(0)
 	for _, h := range p.Hits {
@@ -34,16 +34,16 @@ func (p *Push) Added() uint64 {
 	return uint64(max(sum, 0))
 }
 
-// Totals are the backend's answer. Their memory is reused.
+// Totals are the backend's answer. Callers reuse their memory.
 type Totals struct {
-	// Newest is as in a push. It may be another start, or a newer bucket, that the backend knows.
+	// Newest is as in a Push. The backend may know a window with another start, or a newer bucket.
 	Newest uint64
-	// Hits are the backend's, named as in a Push.
+	// Hits are the backend's totals, indexed as in a Push.
 	Hits []uint64
 	Ages []uint64
 }
 
-// each calls f with the hits of all windows of s.
+// each calls f with the hits of all windows and buckets of s.
 func (s *State) each(f func(h *Hits)) {
 	for i := range s.Hits {
 		f(&s.Hits[i])
@@ -53,7 +53,7 @@ func (s *State) each(f func(h *Hits)) {
 	}
 }
 
-// Pending reports whether s has hits that were not pushed yet.
+// Pending reports whether s has hits that were not pushed yet, or hits to give back.
 //
 //go:noinline
 func (s *State) Pending() (pending bool) {
@@ -61,7 +61,7 @@ func (s *State) Pending() (pending bool) {
 	return pending
 }
 
-// InFlight reports whether s has hits that were pushed and not answered yet.
+// InFlight reports whether s has hits that were pushed, but not answered yet.
 //
 //go:noinline
 func (s *State) InFlight() (flying bool) {
@@ -69,45 +69,43 @@ func (s *State) InFlight() (flying bool) {
 	return flying
 }
 
-// Owes reports whether s has hits to give back that the backend may not know of.
+// Owes reports whether s has hits to give back that the backend may not know of yet.
 func (s *State) Owes() (owes bool) {
 	s.each(func(h *Hits) { owes = owes || h.Pending < 0 || h.InFlight < 0 })
 	return owes
 }
 
-// Doubt leaves out of s what the backend may have counted or given back already, so that it has too
-// few hits and not too many. It is for a question, and not to be written.
+// Doubt removes from s everything that the backend may have counted or given back already, so that
+// s has too few hits rather than too many. Use the result for a question, and never write it.
 func (s *State) Doubt() {
 	s.each(func(h *Hits) { h.Pending, h.InFlight = h.Pending+min(h.InFlight, 0), 0 })
 }
 
-// Presume is Doubt the other way: the backend has heard of nothing that is in flight, so that s has too
-// many hits and not too few.
+// Presume is the opposite of Doubt: it assumes that the backend has heard of nothing in flight, so
+// that s has too many hits rather than too few.
 func (s *State) Presume() {
 	s.each(func(h *Hits) { h.Pending, h.InFlight = h.Pending+max(h.InFlight, 0), 0 })
 }
 
-// EndFlight adds the hits in flight to the totals: they were answered, or nobody waits for their
-// answer any more. Hits that were given back are not subtracted: only the backend's answer does
-// that.
+// EndFlight adds the hits in flight to the totals, after their answer or when nobody waits for it
+// any more. It does not subtract hits that were given back: only the backend's answer does that.
 //
 //go:noinline
 func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.InFlight = clamp(int64(h.Total)+max(h.InFlight, 0)), 0 })
 }
 
-// Owe has all hits of s pushed: they were counted while there was no backend.
+// Owe marks all hits of s as not pushed yet. They were counted while there was no backend.
 func (s *State) Owe() {
 	s.each(func(h *Hits) { h.Total, h.Pending = 0, h.Pending+int64(h.Total) })
 }
 
-// Claim moves hits that were not pushed yet in flight. Call it only while nothing is in flight.
+// Claim moves pending hits in flight. Call it only while nothing is in flight.
 func (l *Limit) Claim(s *State) {
 	s.each(func(h *Hits) { h.Pending, h.InFlight = 0, h.InFlight+h.Pending })
 }
 
-// Outgoing describes what is in flight, for the backend. nodes is how many keep the limit together, 0
-// for an unknown number.
+// Outgoing fills p with the hits in flight. nodes is how many nodes share the limit; 0 if unknown.
 func (l *Limit) Outgoing(s *State, nodes uint64, p *Push) {
 	p.Newest, p.Hits, p.Ages = l.Number(s), p.Hits[:0], p.Ages[:0]
 	if !l.Kind.Bucketed() {
@@ -127,8 +125,8 @@ func (l *Limit) Outgoing(s *State, nodes uint64, p *Push) {
 	}
 }
 
-// PushEnds is the time from which the backend needs no hits of s any more, as none of its windows
-// counts there. A token bucket that is full here may lack all of its tokens in the backend.
+// PushEnds is the time from which no hit of s counts in the backend, so that a push is pointless. A
+// bucket that is full here may still be empty in the backend.
 func (l *Limit) PushEnds(s *State) int64 {
 	at := l.ForgetAt(s)
 	if h := &s.Hits[0]; l.Kind.Refills() && (h.Pending != 0 || h.InFlight != 0) {
@@ -138,23 +136,23 @@ func (l *Limit) PushEnds(s *State) int64 {
 	return max(at, s.Newest+1)
 }
 
-// Settle takes in the backend's answer to a push. inFlight says that this push is in flight. newer
-// says that no newer answer was taken in. If s has left a window since, what the answer says of
-// that is not used.
+// Settle takes in the backend's answer to a push. inFlight says whether this push is in
+// flight. newer says whether the answer is newer than all answers before. Totals of windows that s
+// has left are ignored.
 //
 // The answer's totals replace those of s, as other nodes may have given hits back. If inFlight or
-// newer is false, they only raise them. Those of buckets replace those of s if newer is true: what is in
-// flight is no part of them there.
+// newer is false, they only raise them. The totals of buckets replace those of s whenever newer is
+// true, because hits in flight are not part of them.
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 	if l.Kind.Bucketed() {
 		if inFlight {
 			lands := l.IsLog() && !newer
 			s.each(func(h *Hits) {
 				if lands && h.InFlight < 0 {
-					// Answers of the same moment only raise totals, and this push has taken hits out.
+					// Answers of the same moment only raise totals, but this push took hits out.
 					h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
 				}
-				h.InFlight = 0 // the answer has it
+				h.InFlight = 0 // the answer includes it
 			})
 		}
 		l.settle(s, newer, false, total)
@@ -167,7 +165,7 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 	l.settle(s, inFlight && newer, gaveBack, total)
 }
 
-// Learn takes in totals of the backend that answer no push.
+// Learn takes in totals that the backend sent without a push of this state.
 func (l *Limit) Learn(s *State, newer bool, total *Totals) {
 	l.settle(s, newer && (l.Kind.Bucketed() || !s.InFlight()), false, total)
 }
@@ -187,8 +185,8 @@ func (l *Limit) settle(s *State, newest, gaveBack bool, total *Totals) {
 		}
 	default:
 		for i, hits := range total.Hits {
-			// If the window is newer than s, this wraps, and is out of range as it is for a window
-			// that is too old.
+			// For a window newer than s this wraps around, and is out of range as for a window that
+			// is too old.
 			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.Windows()) {
 				s.Hits[at].settle(newest, min(hits, MaxHits))
 			}
@@ -196,8 +194,8 @@ func (l *Limit) settle(s *State, newest, gaveBack bool, total *Totals) {
 	}
 }
 
-// settle sets or raises the total. A total below the lease comes from an answer that is older than
-// the lease.
+// settle replaces the total if newest is set, and otherwise only raises it. A total below the lease
+// comes from an answer older than the lease.
 func (h *Hits) settle(newest bool, total uint64) {
 	if newest || total > h.Total {
 		h.Total = max(total, h.Lease)

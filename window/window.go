@@ -1,9 +1,10 @@
 // Package window decides whether hits fit a limit.
 //
-// It holds the algorithms alone: values in, values out. Time is an argument, in nanoseconds since
-// the Unix epoch. Nothing here reads a clock, does I/O or allocates. A [Limit] is configuration, a
-// [State] has all that a limit knows of one key. Arithmetic is in integers and exact. A product
-// that can exceed 64 bits is taken in 128.
+// It has only the algorithms: values in, values out. Time is an argument, in nanoseconds since the
+// Unix epoch. Nothing here reads a clock, does I/O or allocates. A [Limit] is configuration; a
+// [State] is everything that a limit remembers of one key. Arithmetic is exact, in integers, with
+// 128-bit products. Callers synchronise: nothing here may be used concurrently with a change of the
+// same State.
 //
 // The use is always the same. [Limit.Advance] brings a state to the present. Then [Limit.Allows],
 // [Limit.Remaining], [Limit.FitsAt] and [Limit.ResetAt] answer for that moment, and [Limit.Count]
@@ -13,47 +14,47 @@ package window
 import "math"
 
 const (
-	// MaxHits is the most hits that one window counts. If there are more, it counts this many. It
-	// is far above the greatest limit, and the greatest integer that a double holds exactly, so
+	// MaxHits is the most hits that a window counts; further hits are dropped from the count. It is
+	// far above the largest limit, and the largest integer that a double represents exactly, so
 	// that every store can keep it.
 	MaxHits = 1<<53 - 1
 	// MinWidth is the shortest window, 1 ms in nanoseconds.
 	MinWidth = int64(1e6)
 	// MaxWidth is the longest window, 366 days in nanoseconds.
 	MaxWidth = int64(366 * 24 * 3600 * 1e9)
-	// MaxLimit is the largest limit, and burst, that can be configured: the largest integer of a
+	// MaxLimit is the largest limit and burst of a configuration: the largest integer of a
 	// structured field (RFC 9651, 3.3.1).
 	MaxLimit = 999_999_999_999_999
-	// MinSubBuckets is the fewest buckets of a window with a precision above a nanosecond.
+	// MinSubBuckets is the fewest buckets of a window that is not a log.
 	MinSubBuckets = 2
-	// MaxSubBuckets is the most buckets of a window with a precision above a nanosecond.
+	// MaxSubBuckets is the most buckets of a window that is not a log.
 	MaxSubBuckets = 64
 	// LogPrecision makes SlidingBuckets a sliding log.
 	LogPrecision = int64(1)
-	// maxTime bounds the clock. It is in the year 2259, so that the end of the window after the
-	// next always fits an int64.
+	// maxTime bounds the clock. It lies in the year 2259, so the end of the window after the next
+	// always fits an int64.
 	maxTime = math.MaxInt64 - 3*MaxWidth
-	// maxBack is how far the clock may go back; or one window, if that is longer. Until the clock
-	// has caught up, the state waits. If a state is farther ahead, it comes from a clock that was
-	// wrong. It is forgotten, as it would lock its key out.
+	// maxBack is how far the clock may go back, in nanoseconds; a longer window allows more. The
+	// state waits until the clock has caught up. A state farther ahead comes from a clock that was
+	// wrong: it is dropped, since it would lock its key out.
 	maxBack = int64(10e9)
 )
 
 // Shape says what a limit counts and for how long, but not how much it allows. Limits of the same
-// shape read each other's states. So a state outlives a change of its limit's number.
+// shape read each other's states, so a state survives a change of the limit's number.
 type Shape struct {
 	Kind Kind
-	// Ordinal tells limits of one rule apart that would have the same shape otherwise: 0 for the
-	// first, at most 7.
+	// Ordinal distinguishes limits of a rule that otherwise have the same shape: 0 for the first,
+	// at most 7.
 	Ordinal uint8
 	// Width is the window in nanoseconds, in whole milliseconds, from MinWidth to MaxWidth.
 	Width int64
-	// Precision is the width of a bucketed kind's buckets in nanoseconds: LogPrecision, or Width
-	// divided by MinSubBuckets to MaxSubBuckets.
+	// Precision is the width of a bucket in nanoseconds, for bucketed kinds only: LogPrecision, or
+	// Width divided by MinSubBuckets to MaxSubBuckets.
 	Precision int64
 }
 
-// SetOrdinals sets the ordinals of one rule's limits, so that no two have the same shape.
+// SetOrdinals sets the ordinals of one rule's limits so that no two have the same shape.
 func SetOrdinals(limits []Limit) {
 	for i := range limits {
 		limits[i].Ordinal = 0
@@ -65,7 +66,7 @@ func SetOrdinals(limits []Limit) {
 	}
 }
 
-// Alike reports whether the shapes are the same but for their ordinals.
+// Alike reports whether two shapes differ at most in their ordinals.
 func (s Shape) Alike(other Shape) bool {
 	s.Ordinal = other.Ordinal
 	return s == other
@@ -74,13 +75,13 @@ func (s Shape) Alike(other Shape) bool {
 // Limit is one limit of a rule.
 type Limit struct {
 	Shape
-	// Max is the most hits that a window may hold, or the tokens that come back in one; 0 rejects
+	// Max is the most hits in a window, or the tokens that come back per window; 0 rejects
 	// everything.
 	Max uint64
-	// Burst is how many tokens a full bucket has, at least 1. It is 0 for a kind that has no burst.
+	// Burst is the number of tokens in a full bucket, at least 1; 0 for kinds without a burst.
 	Burst uint64
-	// Calendar, if it is not nil, says where the windows of a FixedWindow are. Then Width is the
-	// usual width.
+	// Calendar, if it is not nil, says where the windows of a FixedWindow begin and end. Width is
+	// then their usual width.
 	Calendar Calendar
 }
 
@@ -92,8 +93,9 @@ func (l *Limit) Quota() uint64 {
 	return l.Max
 }
 
-// Span is the time that the quota is for: the window, or the time that fills the bucket. whole is
-// false if that is no whole number of nanoseconds, the limit is 0, or windows differ.
+// Span is the time that the quota is for: the window, or the time in which an empty bucket fills.
+// whole is false if that is no whole number of nanoseconds, the limit is 0, or window lengths
+// differ.
 func (l *Limit) Span() (nanos int64, whole bool) {
 	switch {
 	case l.Max == 0 || l.Calendar != nil || l.Kind.Held():
@@ -104,68 +106,69 @@ func (l *Limit) Span() (nanos int64, whole bool) {
 	return l.Width, true
 }
 
-// State holds all that a limit knows of one key. The zero value has seen no hit.
+// State is everything that a limit remembers of one key. The zero value has seen no hit.
 type State struct {
-	// Newest is the time of the newest hit. After [Limit.Advance] it is the present.
+	// Newest is the time of the newest hit, in nanoseconds. After [Limit.Advance] it is the
+	// present.
 	Newest int64
-	// Start is for kinds that start with a hit. A FirstHitWindow with hits began then. A
-	// TokenBucket that is not full was full until then; its start moves on by whole windows, as
-	// hits that have worn off are forgotten.
+	// Start is for kinds that start with a hit: the start of a FirstHitWindow with hits, or the
+	// time when a TokenBucket was last full. A bucket's start moves on by whole windows as returned
+	// tokens are dropped.
 	Start int64
-	// Hits are those of the window that Newest is in, and for SlidingWindow those of the window
+	// Hits are those of the window that contains Newest and, for SlidingWindow, of the window
 	// before.
 	Hits [2]Hits
-	// Buckets are SlidingBuckets' buckets that have hits, oldest first.
+	// Buckets are the non-empty buckets of a bucketed kind, oldest first.
 	Buckets []Bucket
 
-	// ends is the end of the window of the clock that Newest is in. It is 0 until Advance has
-	// worked it out. It is kept because divisions are slow.
+	// ends is the end of the window of the clock that contains Newest; 0 until Advance computes it.
+	// It is cached because divisions are slow.
 	ends int64
 }
 
-// Bucket is a bucket of SlidingBuckets.
+// Bucket is a bucket of a bucketed kind.
 type Bucket struct {
 	// Number is the bucket's start divided by the precision.
 	Number int64
 	Hits
 }
 
-// Hits are the hits of one window, in parts: by how much of them the backend knows. A decision
-// looks at the sum.
+// Hits are the hits of one window, split by how much of them the backend knows. Decisions use the
+// Sum.
 type Hits struct {
-	// Total has the backend's hits, of all nodes, as far as they are known. Without a backend it is
+	// Total is the hits of all nodes, as the backend last told this node. Without a backend it is
 	// all hits.
 	Total uint64
-	// Pending has the hits that were counted here and not pushed yet. If more was given back than
-	// counted since the last push, it is negative.
+	// Pending is the hits that were counted here and not pushed yet. It is negative if more was
+	// given back than counted since the last push.
 	Pending int64
-	// InFlight has the hits that were pushed and not answered yet, with a sign like Pending's.
+	// InFlight is the hits that were pushed and not answered yet, signed like Pending.
 	InFlight int64
-	// Lease is the part of Total that was granted to this node and is not used yet.
+	// Lease is the part of Total that was granted to this node and not used yet.
 	Lease uint64
 }
 
-// Sum is the hits of the window as far as this node knows. In doubt it is too many. So hits that
-// are on their way back to the backend count until it has answered: its total may be without them
-// already. Leased hits are not used yet, and are not in the sum.
+// Sum is the hits of the window as far as this node knows, rather too many than too few. Hits on
+// their way back count until the backend has answered, because its total may lack them already.
+// Leased hits are not used yet, and don't count.
 func (h *Hits) Sum() uint64 {
 	return uint64(max(int64(h.Total)+h.Pending+max(h.InFlight, 0)-int64(h.Lease), 0))
 }
 
-// idle reports whether all parts are 0. Hits that were given back make a part negative until the
-// backend knows of them.
+// idle reports whether all parts are 0. A part that gives hits back stays negative until the
+// backend has heard of it.
 func (h *Hits) idle() bool { return h.Total|uint64(h.Pending|h.InFlight)|h.Lease == 0 }
 
 func (h *Hits) count(cost uint64) { h.Pending = min(h.Pending+int64(min(cost, MaxHits)), MaxHits) }
 
 func (h *Hits) giveBack(cost uint64) { h.giveUp(min(cost, h.Sum())) }
 
-// Reset makes s a state that has seen no hit, and keeps its memory.
+// Reset makes s a state without hits, and keeps its memory.
 func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 
-// Advance brings s to the present, and turns the windows that have ended. A state never goes back:
-// if now is before its newest hit, the time of that hit counts as the present. If now is before it
-// by more than the window and more than 10 seconds, the state is forgotten.
+// Advance brings s to the time now, and drops windows that have ended. A state never goes back: if
+// now is before its newest hit, the time of that hit is the present. If now is before it by more
+// than the window and more than 10 seconds, the state is reset.
 func (l *Limit) Advance(s *State, now int64) {
 	if l.Kind.Clocked() && s.Newest <= now && now <= maxTime {
 		if ends := l.end(s); now < ends {
@@ -176,7 +179,7 @@ func (l *Limit) Advance(s *State, now int64) {
 	l.advance(s, now)
 }
 
-// present is the time that s is to be brought to. A state from a clock that was wrong is reset.
+// present is the time that Advance brings s to. It resets a state from a clock that was wrong.
 func (l *Limit) present(s *State, now int64) int64 {
 	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
@@ -186,11 +189,11 @@ func (l *Limit) present(s *State, now int64) int64 {
 	return max(s.Newest, now)
 }
 
-// Allows reports whether cost hits fit at the time of s. Cost 0 asks whether the limit is kept as
-// it stands.
+// Allows reports whether cost hits fit at the time of s. A cost of 0 asks whether the limit is kept
+// at present.
 func (l *Limit) Allows(s *State, cost uint64) bool {
-	// This sum leaves out what has worn off of the window before, and what has come back to a
-	// bucket. With that there is only more room.
+	// This sum ignores that hits of the previous window wear off and that tokens come back, which
+	// only makes more room.
 	if all := s.Hits[0].Sum() + s.Hits[1].Sum(); !l.Kind.Bucketed() && l.Max != 0 && cost <= MaxHits && all+cost <= l.Quota() {
 		return true
 	}
@@ -205,7 +208,7 @@ func (l *Limit) allows(s *State, cost uint64) bool {
 	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
 }
 
-// Share is the part of the quota that is used. It only serves to compare.
+// Share is the used part of the quota. It serves only for comparisons.
 func (l *Limit) Share(s *State) float32 {
 	var used uint64
 	if l.Blocked(s) {
@@ -219,7 +222,7 @@ func (l *Limit) Share(s *State) float32 {
 	return float32(used) / float32(max(l.Quota(), 1))
 }
 
-// Remaining is the most hits that would still pass at the time of s.
+// Remaining is the most hits that still fit at the time of s.
 func (l *Limit) Remaining(s *State) uint64 {
 	if l.Blocked(s) {
 		return 0
@@ -230,14 +233,14 @@ func (l *Limit) Remaining(s *State) uint64 {
 	return 0
 }
 
-// Excess is how many hits are above the quota at the time of s.
+// Excess is how many hits the quota is exceeded by at the time of s.
 func (l *Limit) Excess(s *State) uint64 {
 	used := l.used(s)
 	return used - min(used, l.Quota())
 }
 
-// FitsAt is the time from which cost hits fit if no others come. It is not before the time of s. ok
-// is false if no waiting helps: the cost is above the quota, or the limit is 0.
+// FitsAt is the time from which cost hits fit if no other hits come, never before the time of s. ok
+// is false if no waiting helps, because the cost is above the quota or the limit is 0.
 func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	if l.Max == 0 || cost > l.Quota() {
 		return 0, false
@@ -248,22 +251,22 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	return l.moreAt(s, cost), true
 }
 
-// Standing holds all that a client is told of a limit at the time of s.
+// Standing is everything that a client learns about a limit.
 type Standing struct {
-	// Remaining is as [Limit.Remaining] says.
+	// Remaining is [Limit.Remaining].
 	Remaining uint64
-	// Next is in how many nanoseconds one more hit has room. It is 0 while nothing is used.
+	// Next is the time until one more hit has room, in nanoseconds. It is 0 while nothing is used.
 	Next int64
-	// Reset is in how many nanoseconds [Limit.ResetAt] is. It is negative if nothing runs.
+	// Reset is the time until [Limit.ResetAt], in nanoseconds. It is negative if there is none.
 	Reset int64
 }
 
-// Standing sums up how the limit stands, for a clock that is at now.
+// Standing returns how the limit stands at the time of s. Times in it count from now.
 func (l *Limit) Standing(s *State, now int64) Standing {
 	out := Standing{Remaining: l.Remaining(s), Reset: -1}
 	if l.Kind.Clocked() {
 		out.Reset = l.end(s) - now
-		// If everything remains, one more is above the limit and never fits.
+		// If everything remains, one more hit is above the limit and never fits.
 		if out.Remaining < l.Max {
 			out.Next = l.moreAt(s, out.Remaining+1) - now
 		}
@@ -278,7 +281,7 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 	return out
 }
 
-// Worth is ForgetAt and Share of s.
+// Worth returns ForgetAt and Share of s.
 func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 	if current := s.Hits[0].Sum(); l.Kind.Clocked() && current != 0 {
 		if forgetAt = l.end(s); l.Kind.looksBack() {
@@ -289,8 +292,8 @@ func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 	return l.ForgetAt(s), l.Share(s)
 }
 
-// Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing,
-// and starts no window.
+// Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing and
+// starts no window.
 func (l *Limit) Count(s *State, cost uint64) {
 	if l.Kind.Clocked() {
 		s.Hits[0].count(cost)
@@ -315,8 +318,8 @@ func (l *Limit) countUnclocked(s *State, cost uint64) {
 // CountRejected counts the hits of a request that was rejected.
 func (l *Limit) CountRejected(s *State, cost uint64) { l.Count(s, l.Rejected(s, cost)) }
 
-// Rejected is how many of a rejected request's hits are counted. A window may exceed its limit by
-// that. A token bucket stops at empty.
+// Rejected is how many hits of a rejected request are counted. A window may exceed its limit; a
+// token bucket stops at empty.
 func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 	if l.Kind.Refills() {
 		return min(cost, l.Remaining(s))
@@ -324,12 +327,11 @@ func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 	return cost
 }
 
-// GiveBack takes cost hits back out of the window that they were counted in. number is the
-// [Limit.Number] from after they were counted. If the window has gone, there is nothing to give
-// back.
+// GiveBack returns cost hits to the window that they were counted in. number is the [Limit.Number]
+// from after counting them. If the window has gone, nothing happens.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
 	switch {
-	case l.Kind.Blocks(): // nobody takes anything
+	case l.Kind.Blocks(): // requests take nothing from a block
 	case l.Kind.Bucketed():
 		for i := range s.Buckets {
 			if uint64(s.Buckets[i].Number) == number {
@@ -337,20 +339,21 @@ func (l *Limit) GiveBack(s *State, number, cost uint64) {
 			}
 		}
 	case l.Kind.Started():
-		// An answer may have told since that another node had the window's first hit. Then the
-		// window starts earlier. A token bucket lacks these tokens, whatever start it has by now.
+		// An answer may have revealed an earlier first hit on another node, which moves the
+		// window's start back. A token bucket gets tokens back whatever its start is by now.
 		if within := number - uint64(s.Start); within < uint64(l.Width) || l.Kind.Refills() {
 			s.Hits[0].giveBack(cost)
 		}
 	default:
-		// If the window is newer than s, turned wraps, and is out of range too.
+		// For a window newer than s, turned wraps around and is out of range too.
 		if turned := l.Number(s) - number; turned < uint64(len(s.Hits)) {
 			s.Hits[turned].giveBack(cost)
 		}
 	}
 }
 
-// Number names the window or bucket that s is in. For kinds that start with a hit it is the start.
+// Number is the number of the window or bucket that s is in. For kinds that start with a hit it is
+// the start.
 func (l *Limit) Number(s *State) uint64 {
 	switch {
 	case l.Kind.Started():

@@ -28,7 +28,7 @@ func TestCheckFiles(t *testing.T) {
 		warn = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}]}`
 		bad  = "{\"rules\": [{\"name\": \"é\",\n \"limits\": [{\"limit\": 60, \"window\": \"1 second\"}]}]}"
 	)
-	const hidden = "rules[0].limits[1]: never decides, as limits[0] refuses before: 60 in 1s"
+	const hidden = "rules[0].limits[1]: never decides, because limits[0] refuses first: 60 in 1s"
 	const noName = `rules[0].name: want a string of 1 to 64 of A-Za-z0-9_-, got "é"`
 	const noWindow = `rules[0].limits[0].window: want a duration such as "30s" or "1m", got "1 second", did you mean "1s"?`
 	secret := file("kubernetes.yaml", "apiVersion: v1\nkind: Secret\n")

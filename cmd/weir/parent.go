@@ -63,7 +63,7 @@ func (f *parentFlags) read(env environment) (err error) {
 type tooDeep struct{}
 
 func (tooDeep) Error() string {
-	return "--parent: it has a parent itself, and two levels are all there are: want that parent's URL"
+	return "--parent: it has a parent itself, and there are only two levels: want that parent's URL"
 }
 
 // toParent has requests say that a region makes them.

@@ -106,7 +106,7 @@ func TestRegionRelays(t *testing.T) {
 	var stderr bytes.Buffer
 	third := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
 	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--parent", region.url("")}, third)
-	if code != 2 || !strings.Contains(stderr.String(), "--parent: it has a parent itself, and two levels are all there are: want that parent's URL") {
+	if code != 2 || !strings.Contains(stderr.String(), "--parent: it has a parent itself, and there are only two levels: want that parent's URL") {
 		t.Errorf("code %d: %s", code, &stderr)
 	}
 }

@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 		{"usage", 2, "", "want a namespace, and a rule or none"},
 		{"usage shop a b", 2, "", "want a namespace, and a rule or none"},
 		{"usage shop --csv --json", 2, "", "want --csv or --json"},
-		{"usage shop --month november", 1, "", `month: want one such as 2026-11`},
+		{"usage shop --month november", 1, "", `month: want a month such as 2026-11`},
 		{"usage shop --by hour", 1, "", `by: want key, model, day, month, got "hour"`},
 	} {
 		var out, errs bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"weir/internal/wire"
 )
 
-// account counts what keys have used.
+// account counts a usage message.
 func (b *Backend) account(ctx context.Context, body []byte) (Reply, error) {
 	u, err := wire.DecodeUsed(body)
 	if err != nil {
@@ -31,20 +31,20 @@ func (b *Backend) account(ctx context.Context, body []byte) (Reply, error) {
 	return reply, nil
 }
 
-// UsageQuery says what is to be told of what keys have used.
+// UsageQuery says which usage to sum up, and how.
 type UsageQuery struct {
 	Rule string // all if empty
-	// From and To are the first day and the last.
+	// From and To are the first and the last day.
 	From, To uint32
-	// Key, Model, Day and Month say by which of these hits are told apart, besides by rule.
+	// Key, Model, Day and Month say by which of these to group, in addition to the rule.
 	Key, Model, Day, Month bool
 }
 
-// Usage has the hits that something has used.
+// Usage is the sum of hits of one group.
 type Usage struct {
 	Rule string
-	// ID and Name are those of a key, if usage is by key. Others says that it is of all keys that found no
-	// room.
+	// ID and Name are those of the key, if grouped by key. Others means that it sums up keys
+	// without a row of their own.
 	ID     wire.ID
 	Name   []byte
 	Others bool
@@ -52,15 +52,15 @@ type Usage struct {
 	// Period is the day, or the first day of the month.
 	Period uint32
 	Hits   int64
-	// Budget is the last that was told of a key, if usage is by key; its end is 0 if there is none.
+	// Budget is the key's last known budget, if grouped by key; its end is 0 if there is none.
 	Budget wire.Budget
 }
 
-// MaxUsage is the most rows that are told at once.
+// MaxUsage is the most rows of a result.
 const MaxUsage = 50_000
 
-// ErrTooMuch is the error of a query that has too many rows.
-var ErrTooMuch = errors.New("too much to tell at once")
+// ErrTooMuch is the error of a query with more rows than MaxUsage.
+var ErrTooMuch = errors.New("too many rows")
 
 type usageKey struct {
 	rule, model string
@@ -68,7 +68,7 @@ type usageKey struct {
 	period      uint32
 }
 
-// Usage tells what keys of a namespace have used, by rule, period, and with most hits first.
+// Usage sums up the usage of a namespace's keys, ordered by rule, period, and descending hits.
 func (b *Backend) Usage(ctx context.Context, namespace string, q *UsageQuery) ([]Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -122,7 +122,7 @@ func (b *Backend) Usage(ctx context.Context, namespace string, q *UsageQuery) ([
 	return all, nil
 }
 
-// keep keeps the name of a key, and its newest budget.
+// keep records the name of a key, and its newest budget.
 func keep(known map[usageKey]*Usage, key usageKey, label *wire.UsedLabel, budget []byte) {
 	of := known[key]
 	if of == nil {

@@ -1,6 +1,6 @@
-// Package backend answers the pushes of nodes from a store. It counts the nodes, which no push
-// tells. It serves nothing: package server puts it behind HTTP, and programs that open a store of
-// their own call it.
+// Package backend answers the pushes of nodes from a store. It also counts the nodes. It serves
+// nothing: package server puts it behind HTTP, and programs that open a store of their own call it
+// directly.
 package backend
 
 import (
@@ -15,8 +15,8 @@ import (
 // Timeout bounds a call of a store. Nodes give up sooner, and push again.
 const Timeout = 5 * time.Second
 
-// patience is how long a call of the store may take: less than whoever asked waits, so that an answer
-// to a part is still heard.
+// patience is how long a call of the store may take: less than the caller waits, so that an
+// incomplete answer still arrives.
 func patience(ctx context.Context) time.Duration {
 	if until, bounded := ctx.Deadline(); bounded {
 		return min(Timeout, time.Until(until)*3/4)
@@ -24,7 +24,7 @@ func patience(ctx context.Context) time.Duration {
 	return Timeout
 }
 
-// Backend answers pushes. Make it with New. It may be used by any number of goroutines.
+// Backend answers pushes. Make it with New. It is safe for concurrent use.
 type Backend struct {
 	store     store.Store
 	warned    func(namespace string, warnings []wire.Warning)
@@ -32,11 +32,11 @@ type Backend struct {
 	overrides overrides
 }
 
-// OnWarnings has a function take the warnings of reports. It must not wait, and may be called by any
-// number of goroutines. Call OnWarnings before the backend is used.
+// OnWarnings sets the function that receives the warnings in reports. take must not block, and may
+// be called concurrently. Call OnWarnings before the backend is used.
 func (b *Backend) OnWarnings(take func(namespace string, warnings []wire.Warning)) { b.warned = take }
 
-// New makes a backend of a store.
+// New makes a backend for a store.
 func New(counters store.Store) *Backend {
 	return &Backend{
 		store: counters, nodes: membership{now: time.Now},
@@ -44,26 +44,27 @@ func New(counters store.Store) *Backend {
 	}
 }
 
-// Reply tells what became of a push.
+// Reply is the result of a push.
 type Reply struct {
 	store.Outcome
-	// Body is the answer on the wire, and Items how many totals it has.
+	// Body is the encoded answer, and Items how many totals it has.
 	Body  []byte
 	Items int
-	// Written says that the store had to write: the push was no read, and not applied before.
+	// Written means that the store had to write: the push was not a read, and was not applied
+	// before.
 	Written bool
-	// Used is not nil if the push told of usage that was counted. Folded is how many of its rows were counted
-	// together with others.
+	// Used is the usage message that was counted; nil for anything else. Folded is how many of its
+	// rows were counted together with others.
 	Used   *wire.Used
 	Folded int
 }
 
-// Push applies a push on the wire, once, however often it comes. If the bytes are no push, or none
-// that the store will ever take, the error wraps [store.ErrInvalid], and nothing has changed. After
-// any other error the push may have been applied: it is to be sent again.
+// Push applies an encoded push, once, however often it arrives. If the bytes are not a push, or the
+// store will never accept it, the error wraps [store.ErrInvalid] and nothing has changed. After any
+// other error the push may have been applied, and should be sent again.
 //
-// A report comes in the same way, and is kept. Its answer is empty. So does what keys have used, which is
-// counted once.
+// Push also accepts reports, which it keeps and answers with an empty body, and usage messages,
+// which are counted once.
 func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	if wire.IsReport(body) {
 		return Reply{}, b.report(ctx, body)
@@ -89,7 +90,7 @@ func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	}, nil
 }
 
-// apply counts a push's node, and has the store apply the push.
+// apply counts a push's node, and applies the push.
 func (b *Backend) apply(ctx context.Context, p *wire.Push) (store.Outcome, error) {
 	nodes, err := b.nodes.count(ctx, b.store, p)
 	if err != nil {

@@ -14,30 +14,30 @@ import (
 	"weir/window"
 )
 
-// noticeLife is for how long nodes that come back hear of a counter that was changed. Without it they
-// find out when their windows end, at the latest.
+// noticeLife is how long nodes that come back hear of a changed counter. Without it they find out
+// when their windows end at the latest.
 const noticeLife = time.Hour
 
-// Counter holds all that a store has of one key.
+// Counter has everything that a store keeps of one key.
 type Counter struct {
 	// NowNanos is the store's time.
 	NowNanos uint64
-	// Limits are in the order of their widths, those that nobody has hit left out. Known says that the
-	// store has any, though all their hits may have been given back.
+	// Limits are ordered by width, without those that have no hits. Known means that the store has
+	// a counter, even if all its hits were given back.
 	Limits []store.LimitCounter
 	Known  bool
-	// Holders are the nodes whose requests hold places of the key, as they have told lately, those
-	// first that hold most.
+	// Holders are the nodes whose requests hold places of the key, by their recent reports, in
+	// descending order of places.
 	Holders []Holder
 }
 
-// Holder is a node whose requests hold places of a key: the oldest since a time of the store's
-// clock.
+// Holder is a node whose requests hold places of a key, the oldest of them since a time of the
+// store's clock.
 type Holder struct {
 	Node, Places, SinceNanos uint64
 }
 
-// Counter is that of a key, as the store has it now.
+// Counter returns the counter of a key as the store has it now.
 func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c 
 	return c, err
 }
 
-// holders are the nodes that have told of places of a key.
+// holders returns the nodes that have reported places of a key.
 func (b *Backend) holders(ctx context.Context, namespace string, id wire.ID, now uint64) ([]Holder, error) {
 	reports, err := b.reports(ctx, namespace, now)
 	if err != nil {
@@ -87,7 +87,7 @@ func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c 
 	c.Limits = slices.DeleteFunc(c.Limits, func(l store.LimitCounter) bool {
 		return !slices.ContainsFunc(l.Windows, func(w store.Window) bool { return w.Hits > 0 })
 	})
-	// A push of nothing is a read, here of the time.
+	// A push without hits is a read, used here for the time.
 	out, err := b.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1}, 1)
 	if err != nil {
 		return c, err
@@ -100,25 +100,24 @@ func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c 
 	return c, nil
 }
 
-// Change asks for a change of a key's counter.
+// Change is a change of a key's counter.
 type Change struct {
-	// ID is the key's. Rule and Values tell nodes which key it is.
+	// ID is the key's. Rule and Values name the key for nodes.
 	ID     wire.ID
 	Rule   string
 	Values []string
-	// Grant gives so many hits back in each of the limits, as far as they are counted. If it is 0,
-	// the counter is emptied.
+	// Grant gives back this number of hits in each limit, if that many are counted. 0 empties the
+	// counter.
 	Grant uint64
 }
 
-// ErrUntold is wrapped by the error of a change that was made, but of which nodes were not told.
+// ErrUntold is wrapped by the error of a change that was made without nodes being told.
 var ErrUntold = errors.New("the counter was changed, but nodes were not told")
 
-// ChangeCounter takes hits out of a key's counter, once, and tells all nodes to forget what they
-// have of it. Hits that are counted meanwhile stay counted. It returns how many hits were given
-// back, of all limits together, and the version of the list by which nodes know. If the change is
-// none, the error wraps [store.ErrInvalid]. After any other error but [ErrUntold], the change may
-// have been made or not.
+// ChangeCounter removes hits from a key's counter, once, and tells all nodes to drop their state of
+// it. Hits that are counted meanwhile stay. It returns how many hits were given back in all limits
+// together, and the version of the list with the notice. If the change is invalid, the error wraps
+// [store.ErrInvalid]. After any other error except [ErrUntold], the change may have been made.
 func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
 	notice := wire.Override{Rule: change.Rule, Values: change.Values}
 	if err := checkKey(&notice); err != nil {
@@ -150,7 +149,7 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 		}
 		returned, now = uint64(out.Returned), out.Answer.NowNanos
 	}
-	// Rounded up: what was leased within this millisecond may be older.
+	// Rounded up: a lease within this millisecond may be older.
 	millis := now/1e6 + 1
 	if notice.Until = uint64(b.overrides.now().Add(noticeLife).UnixMilli()); change.Grant == 0 {
 		notice.Notice.Reset = millis
@@ -175,7 +174,7 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 	return returned, version, nil
 }
 
-// pushTwice pushes again if it fails, which changes nothing if it did not.
+// pushTwice repeats a push that fails. That is safe, since a push is applied once.
 func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, error) {
 	out, err := b.store.Push(ctx, p, 1)
 	if err == nil || errors.Is(err, store.ErrInvalid) {
@@ -183,7 +182,7 @@ func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, e
 	}
 	again, err := b.store.Push(ctx, p, 1)
 	if err == nil && again.Duplicate {
-		// The first push was applied, and its outcome was lost: it returned at most the requested
+		// The first push was applied, but its outcome was lost. It returned at most the requested
 		// hits.
 		for i := range p.Items {
 			for _, hits := range p.Items[i].Hits {

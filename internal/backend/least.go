@@ -9,22 +9,22 @@ import (
 	"weir/internal/wire"
 )
 
-// asked tells how many hits a key asked for in a window.
+// asked is how many hits a key asked for in a window.
 type asked struct {
 	least, most uint64
-	// sampled says that it stands for others, too.
+	// sampled means that it stands for other keys too.
 	sampled bool
-	// floors are those of the reports that have it among their busy keys.
+	// floors is the sum of the floors of the reports with the key among their busy keys.
 	floors uint64
 }
 
-// measureLimit looks at the windows of a limit that all reports know in full.
+// measureLimit measures the windows of a limit that all reports cover in full.
 func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) MeasuredLimit {
 	m := MeasuredLimit{Limit: l.Max, WidthMillis: l.WidthMillis, Bounded: true}
 	all = slices.DeleteFunc(slices.Clone(all), func(s seen) bool { return at >= len(s.Limits) || s.Limits[at].WidthMillis != l.WidthMillis })
 	width := l.WidthMillis * 1e6
-	// A report has the newest windows of a key: older than these they may be missing. Windows that have
-	// not ended when it was made go on.
+	// A report has the newest windows of a key, and may lack older windows. Windows that had not
+	// ended when it was made still run.
 	first, end := uint64(0), uint64(math.MaxUint64)
 	for _, s := range all {
 		now := s.at / width
@@ -63,7 +63,7 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 			left -= float64(k.least)
 			worst = append(worst, keysAlike{k.most, 1})
 			switch {
-			case m.Bounded && k.least > w.floor: // each of these was seen
+			case m.Bounded && k.least > w.floor: // every such key was seen
 				likely = append(likely, keysAlike{k.least, 1})
 			case k.sampled:
 				likely = append(likely, keysAlike{k.least, every})
@@ -81,7 +81,7 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 	return m
 }
 
-// demand is of so many keys in a window.
+// demand is the hits that keys asked for in a window.
 type demand []keysAlike
 
 type keysAlike struct {
@@ -89,7 +89,7 @@ type keysAlike struct {
 	keys float64
 }
 
-// least is the least limit of a window that refuses so many hits at most.
+// least returns the lowest limit for a window that refuses at most spare hits.
 func (d demand) least(spare float64) uint64 {
 	most := uint64(0)
 	for _, s := range d {
@@ -104,13 +104,14 @@ func (d demand) least(spare float64) uint64 {
 	}))
 }
 
-// keysOfWindow are the keys that were seen in a window. All keys had hits, and none that was not seen more than floor.
+// keysOfWindow are the keys seen in a window. All keys together had hits, and no unseen key more
+// than floor.
 type keysOfWindow struct {
 	keys        []asked
 	hits, floor uint64
 }
 
-// windowOf adds up what reports tell of a window.
+// windowOf sums up the reports about a window.
 func windowOf(all []seen, at int, number, threshold uint64, bounded bool) (w keysOfWindow) {
 	keys := map[uint64]*asked{}
 	of := func(hash uint64) *asked {
@@ -121,7 +122,8 @@ func windowOf(all []seen, at int, number, threshold uint64, bounded bool) (w key
 		}
 		return k
 	}
-	// If a key above a report's threshold is not among its busy keys, only a floor is known of it.
+	// If a key above a report's threshold is not among its busy keys, the report's floor bounds its
+	// hits.
 	floors := map[uint64]uint64{} // by threshold
 	for i := range all {
 		s := &all[i].Sample

@@ -6,8 +6,8 @@ import (
 	"weir/internal/share"
 )
 
-// maxMembers bounds the nodes that a backend keeps something of. Beyond it the namespace that has most
-// makes room, whose pushes then ask the store.
+// maxMembers bounds the nodes that a backend remembers. Beyond it, the namespace with most nodes
+// makes room, and its pushes then ask the store.
 const maxMembers = 1 << 16
 
 type member struct {
@@ -15,7 +15,7 @@ type member struct {
 	node      uint64
 }
 
-// members has something of each of at most so many nodes, maxMembers if most is 0.
+// members has a value for each of at most most nodes; 0 means maxMembers.
 type members[V any] struct {
 	most, count int
 	shares      share.Shares[string, map[uint64]V]
@@ -55,7 +55,7 @@ func (m *members[V]) delete(of member) {
 	}
 }
 
-// sweep forgets those of which something is old.
+// sweep removes old values.
 func (m *members[V]) sweep(old func(V) bool) {
 	for namespace, own := range m.shares.All() {
 		for node, v := range own.Of {

@@ -9,8 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// joinEvery is how often a node that pushes joins its namespace in the store, and how often a node
-// that only reads has the nodes counted. In between a handler knows by itself.
+// joinEvery is how often a node that pushes joins its namespace in the store, and how often the
+// nodes are counted for a node that only reads.
 const joinEvery = time.Second
 
 // membership counts the nodes of namespaces, without asking the store each time.
@@ -25,13 +25,13 @@ type membership struct {
 type joining struct {
 	at    time.Time
 	nodes uint64
-	// counted says that the node has joined, and not only read.
+	// counted means that the node has joined, rather than only read.
 	counted bool
 }
 
-// count is how many nodes are active in the namespace of a push, its own included. A node that only
-// reads, such as a node that has just started, is none of them yet: leases of others need not
-// shrink for it.
+// count returns how many nodes are active in the namespace of a push, including its own. A node
+// that only reads, such as one just started, is not counted yet, so that the leases of others need
+// not shrink for it.
 func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Push) (nodes uint64, err error) {
 	key, now := member{p.Namespace, p.Node}, m.now()
 	m.mu.Lock()
@@ -42,14 +42,14 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 		return known.nodes, nil
 	}
 	if store.Check(p) != nil {
-		return 0, nil // nothing may change; the store says what is wrong
+		return 0, nil // nothing may change, and the store will say what is wrong
 	}
 	ask := counters.Nodes
 	if joins {
 		ask = counters.Join
 	}
-	// Where the nodes are noted may be away, and the counters not. So they have a part of the time only,
-	// and what was known lasts.
+	// The nodes may be recorded on a server that is away while the counters are not. So this may
+	// only take part of the time, and if it fails, the known number lasts.
 	asking, cancel := context.WithTimeout(ctx, patience(ctx)/2)
 	defer cancel()
 	if nodes, err = ask(asking, p.Namespace, p.Node); err != nil {

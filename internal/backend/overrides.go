@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// lookEvery is how long a backend relies on what it knows of a namespace's overrides, which
-	// another one may have changed.
+	// lookEvery is how long a backend relies on its copy of a namespace's overrides, which another
+	// backend may have changed.
 	lookEvery = 100 * time.Millisecond
-	// tellEvery is how often the store hears from a node that says what it has said before.
+	// tellEvery is how often the store hears the same report of a node again.
 	tellEvery = store.HeardLife / 3
-	// keepLists is for how long a list is kept that nobody asks for.
+	// keepLists is how long an unused list is kept.
 	keepLists = 10 * time.Second
-	// maxLists bounds the lists that are kept. Beyond it each push asks the store.
+	// maxLists bounds the lists that are kept. Beyond it, each push asks the store.
 	maxLists = 1 << 14
 )
 
-// overrides has the lists of namespaces, without asking the store each time, and tells the store
-// which of them nodes have.
+// overrides keeps the lists of namespaces, so that not every push asks the store, and records in
+// the store which list each node has.
 type overrides struct {
 	now   func() time.Time
 	store store.Store
@@ -37,25 +37,25 @@ type overrides struct {
 	swept time.Time
 }
 
-// list holds what is known of a namespace's list.
+// list is the known state of a namespace's list.
 type list struct {
 	bytes   []byte
 	version uint64
-	// known says that it was read, at a time. reading says that somebody is about to. lost says that the
-	// store failed the last time.
+	// known means that it was read, at the time readAt. reading means that a read is under way.
+	// lost means that the last call of the store failed.
 	known   bool
 	at      time.Time
 	reading bool
 	lost    bool
-	// polls wait for another version. renewed is closed when there is one. watched says that somebody
-	// looks for it, each within.
+	// polls is how many polls wait for another version. renewed is closed when there is one.
+	// watched means that a goroutine looks for it.
 	polls   int
 	watched bool
 	renewed chan struct{}
 	within  time.Duration
 }
 
-// set takes over a list that was read or changed, of a time. The lock is held.
+// set stores a list that was read or changed. The caller holds the lock.
 func (l *list) set(bytes []byte, version uint64, at time.Time) {
 	if l.renewed != nil && (!l.known || l.version != version) {
 		close(l.renewed)
@@ -69,10 +69,10 @@ type telling struct {
 	at   time.Time
 }
 
-// look makes sure that what is known of the list of a push's namespace is new enough, and that the
-// store knows what its node has told. It does so while the push is applied: call done to wait for it.
-// If the store fails, what was known goes on to count, and nobody waits until it is back: where the
-// list is may be away, and the counters not.
+// look makes sure that the known list of a push's namespace is recent, and that the store has its
+// node's report. It works while the push is applied; call done to wait for it. If the store fails,
+// the known list stays in use, and no push waits until the store is back: the list may be on a
+// server that is away while the counters are not.
 func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	now := o.now()
 	o.mu.Lock()
@@ -119,7 +119,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	return func() {}
 }
 
-// of returns what is known of a namespace's list. The lock is held.
+// of returns the list of a namespace. The caller holds the lock.
 func (o *overrides) of(namespace string) *list {
 	l := o.lists[namespace]
 	if l == nil {
@@ -144,7 +144,7 @@ func (o *overrides) sweep(now time.Time) {
 	o.told.sweep(func(t telling) bool { return now.Sub(t.at) >= store.HeardLife })
 }
 
-// read reads a namespace's list if that has changed.
+// read reads a namespace's list if it has changed.
 func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	o.mu.Lock()
 	known := l.version
@@ -158,7 +158,7 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	defer o.mu.Unlock()
 	l.lost = err != nil
 	if l.reading = false; err != nil || l.known && l.at.After(at) {
-		return // or somebody has changed it here meanwhile
+		return // or it was changed here meanwhile
 	}
 	if version == known {
 		bytes = l.bytes
@@ -166,7 +166,7 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	l.set(bytes, version, at)
 }
 
-// answer is the part of a push's answer that tells its sender of the list.
+// answer returns the part of a push's answer about the list.
 func (o *overrides) answer(p *wire.Push) wire.Overrides {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -177,19 +177,20 @@ func (o *overrides) answer(p *wire.Push) wire.Overrides {
 	return wire.Tell(p, l.bytes, l.version)
 }
 
-// Overrides are those of a namespace, and who knows of them.
+// Overrides are the overrides of a namespace, and which nodes know them.
 type Overrides struct {
-	// Version is that of the list, which has those that count, in the order of rules and values.
+	// Version is that of the list, which has the overrides in force, in the order of rules and
+	// values.
 	Version uint64
 	List    []wire.Override
-	// Nodes have told of the namespace lately what they know. Knowing counts those that go by this
-	// list, and Unfitting those that can't apply some of it.
+	// Nodes is how many nodes have reported recently. Knowing is how many of them decide by this
+	// list, and Unfitting how many of these can't apply all of it.
 	Nodes, Knowing, Unfitting int
-	// Unfit is how many overrides nodes can't apply, all together, whichever list they have.
+	// Unfit is how many overrides nodes can't apply in total, whichever list they have.
 	Unfit uint64
 }
 
-// Overrides are those of a namespace, as the store has them now.
+// Overrides returns the overrides of a namespace as the store has them now.
 func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides, err error) {
 	o, err = b.overridden(ctx, namespace)
 	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool {
@@ -199,7 +200,7 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	return o, err
 }
 
-// overridden returns the part of the list of overrides that is in force.
+// overridden returns the part of the list that is in force.
 func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -208,7 +209,7 @@ func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides
 		return o, err
 	}
 	if o.List, err = wire.DecodeList(bytes); err != nil {
-		return o, fmt.Errorf("the list of overrides: %w", err)
+		return o, fmt.Errorf("read the list of overrides: %w", err)
 	}
 	o.Version, o.List = version, inForce(o.List, b.overrides.now())
 	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool { return o.IsNotice() })
@@ -229,14 +230,14 @@ func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides
 	return o, nil
 }
 
-// inForce removes what counts no more, in place.
+// inForce removes overrides that have ended, in place.
 func inForce(list []wire.Override, now time.Time) []wire.Override {
 	millis := uint64(max(0, now.UnixMilli()))
 	return slices.DeleteFunc(list, func(o wire.Override) bool { return o.Until != 0 && o.Until <= millis })
 }
 
-// SetOverrides adds overrides to those of a namespace, in the place of those of the same keys. It
-// returns the list's version then. If they are none, or too many, the error wraps
+// SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
+// version of the list. If an override is invalid, or there are too many, the error wraps
 // [store.ErrInvalid].
 func (b *Backend) SetOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
 	for i := range set {
@@ -257,8 +258,8 @@ func (b *Backend) SetOverrides(ctx context.Context, namespace string, set ...wir
 	return version, err
 }
 
-// UnsetOverrides removes the overrides of a namespace, or of its rules of a name, or of one key of
-// such a rule. It returns how many there were, and the list's version then.
+// UnsetOverrides removes the overrides of a namespace, of one of its rules, or of one key of a
+// rule. It returns how many there were, and the new version of the list.
 func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, values []string) (removed int, version uint64, err error) {
 	version, removed, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
 		before := len(list)
@@ -275,8 +276,8 @@ func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, va
 
 func compareTo(o wire.Override, other *wire.Override) int { return o.Compare(other) }
 
-// changeOverrides changes a namespace's list, which change may do in place. It says how many
-// overrides it has changed: if none, the list stays as it is.
+// changeOverrides changes a namespace's list. change may do so in place, and returns how many
+// overrides it has changed: if none, the list stays.
 func (b *Backend) changeOverrides(ctx context.Context, namespace string, change func([]wire.Override) ([]wire.Override, int)) (version uint64, changed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -287,7 +288,7 @@ func (b *Backend) changeOverrides(ctx context.Context, namespace string, change 
 		}
 		decoded, err := wire.DecodeList(bytes)
 		if err != nil {
-			return 0, 0, fmt.Errorf("the list of overrides: %w", err)
+			return 0, 0, fmt.Errorf("read the list of overrides: %w", err)
 		}
 		now := b.overrides.now()
 		next, changed := change(inForce(decoded, now))
@@ -310,18 +311,18 @@ func (b *Backend) changeOverrides(ctx context.Context, namespace string, change 
 	}
 }
 
-// changed notes a list that was set here.
+// changed records a list that was set here.
 func (o *overrides) changed(namespace string, version uint64, bytes []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l := o.of(namespace)
 	if l.known && l.version >= version {
-		return // another change was faster
+		return // another change is newer
 	}
 	l.set(bytes, version, o.now())
 }
 
-// checkOverride tells what is wrong with an override, but for what only those know who have the rule.
+// checkOverride checks an override, except for the fit to its rule, which only nodes know.
 func checkOverride(o *wire.Override) error {
 	if err := checkKey(o); err != nil {
 		return err
@@ -345,7 +346,7 @@ func checkOverride(o *wire.Override) error {
 	return nil
 }
 
-// checkKey tells what is wrong with the key that an override, or a notice, is for.
+// checkKey checks the key of an override or a notice.
 func checkKey(o *wire.Override) error {
 	if !validRule(o.Rule) {
 		return fmt.Errorf("rule: want 1 to 64 of A-Za-z0-9_-, got %.80q", o.Rule)

@@ -8,11 +8,12 @@ import (
 	"weir/internal/wire"
 )
 
-// Poll waits until there is another list of overrides than the sender of a push on the wire has, if
-// that asks for it ([wire.Known.Within]); or until ctx ends, or ended is closed. Then push it: its
-// answer tells. The version that the sender knows is noted at once.
+// Poll waits until there is another list of overrides than the sender of an encoded push has, if
+// the push asks for that ([wire.Known.Within]). It also returns when ctx ends or ended is closed.
+// Then call Push, whose answer has the news. The version that the sender knows is recorded at once.
 //
-// Not all return at the same time, which would have all nodes of a namespace ask for the list together.
+// Polls return at different times, so that the nodes of a namespace do not all ask for the list
+// together.
 func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) {
 	p, err := wire.DecodePush(body)
 	if err != nil || p.Known.Within == 0 {
@@ -31,10 +32,10 @@ func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) 
 	}
 }
 
-// longestWithin bounds what a sender asks for, in milliseconds.
+// longestWithin bounds Within, in milliseconds.
 const longestWithin = uint64(wire.LongestPoll / 1e6)
 
-// poll reports whether the list has become another one than that of a version.
+// poll waits until the version of the list differs from of, and reports whether it does.
 func (o *overrides) poll(ctx context.Context, ended <-chan struct{}, namespace string, within time.Duration, of uint64) (other bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +66,7 @@ func (o *overrides) poll(ctx context.Context, ended <-chan struct{}, namespace s
 	return true
 }
 
-// watch looks whether another backend has changed a list, for as long as polls wait for that.
+// watch checks whether another backend has changed a list, as long as polls wait for that.
 func (o *overrides) watch(namespace string, l *list) {
 	for {
 		o.mu.Lock()

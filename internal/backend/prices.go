@@ -10,14 +10,14 @@ import (
 	"weir/internal/wire"
 )
 
-// Price has the prices of a model's tokens, by a list.
+// Price has the prices of a model's tokens in a list.
 type Price struct {
 	List, Model string
 	Kinds       []wire.PriceOfKind
 }
 
-// Prices are those of a namespace that were set at run time, by list and model, and how far the list that
-// has them has got.
+// Prices returns the prices of a namespace that were set at run time, by list and model, and which
+// nodes know the list that contains them.
 func (b *Backend) Prices(ctx context.Context, namespace string) (prices []Price, reach Overrides, err error) {
 	reach, err = b.overridden(ctx, namespace)
 	for i := range reach.List {
@@ -29,8 +29,8 @@ func (b *Backend) Prices(ctx context.Context, namespace string) (prices []Price,
 	return prices, reach, err
 }
 
-// SetPrices sets prices of models, and with instead leaves none of the list's others. It returns the version
-// of the list of overrides then. If they are none, the error wraps [store.ErrInvalid].
+// SetPrices sets prices of models; with instead it removes all others of the list. It returns the
+// new version of the list of overrides. If a price is invalid, the error wraps [store.ErrInvalid].
 func (b *Backend) SetPrices(ctx context.Context, namespace, list string, prices []Price, instead bool) (version uint64, err error) {
 	if err := checkPrices(list, prices); err != nil {
 		return 0, fmt.Errorf("%w: %w", store.ErrInvalid, err)
@@ -55,8 +55,8 @@ func (b *Backend) SetPrices(ctx context.Context, namespace, list string, prices 
 	return version, err
 }
 
-// UnsetPrices removes the prices of a model from a list, or all of the list if model is empty: then those of
-// the configuration count again. It returns how many models there were.
+// UnsetPrices removes the prices of a model from a list, or of all models if model is empty, so
+// that those of the configuration apply again. It returns how many models had prices.
 func (b *Backend) UnsetPrices(ctx context.Context, namespace, list, model string) (removed int, version uint64, err error) {
 	version, removed, err = b.changeOverrides(ctx, namespace, func(all []wire.Override) ([]wire.Override, int) {
 		before := len(all)

@@ -26,74 +26,74 @@ func (b *Backend) report(ctx context.Context, body []byte) error {
 	return b.store.Report(ctx, r.Namespace, r.Sender, body)
 }
 
-// Top tells what the nodes of a namespace have seen of its keys lately.
+// Top sums up the recent reports of a namespace's nodes about its keys.
 type Top struct {
-	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report was made at
-	// OldestNanos of Unix time, 0 if there is none.
+	// Nodes have reported, through Senders: each worker of a proxy is a sender. OldestNanos is when
+	// the oldest report was made, in Unix time; 0 for none.
 	Nodes, Senders int
 	OldestNanos    uint64
 	Rules          []TopRule
 }
 
-// TopRule tells what they have seen of a rule. Rates are per second. Those of requests and hits are
-// exact.
+// TopRule sums up the reports about a rule. Rates are per second, and those of requests and hits
+// are exact.
 type TopRule struct {
 	Name   string
 	Shadow bool
 	Nodes  int
-	// Seconds is the longest time that a report speaks of.
+	// Seconds is the longest time that a report covers.
 	Seconds                                      float64
 	Requests, Hits, RefusedRequests, RefusedHits float64
-	// Recent are those of the last RecentSeconds, which no more than some ten are: 0 if nobody tells.
+	// Recent covers the last RecentSeconds, at most about ten; 0 if no node reports it.
 	RecentSeconds float64
 	Recent        Rates
-	// Asked requests were counted in that time, of which Rejected were refused. ShareRefused is their
+	// Asked requests were counted in that time, and Rejected of them refused. ShareRefused is their
 	// share.
 	Asked, Rejected uint64
 	ShareRefused    float64
-	// Used are the keys with most hits, and Refused those that were refused most.
+	// Used are the keys with most hits, and Refused the keys that were refused most.
 	Used, Refused []TopKey
-	// Others is the most hits of a key that is in neither list, and OthersRefused the most that were
-	// refused of one.
+	// Others is the most hits of a key in neither list, and OthersRefused the most hits that such a
+	// key was refused.
 	Others, OthersRefused float64
-	// Measured is there for shadow rules.
+	// Measured is set for shadow rules only.
 	Measured *Measured
 }
 
 // Rates are per second.
 type Rates struct{ Requests, Hits, RefusedRequests, RefusedHits float64 }
 
-// TopKey is a key. Rates are per second.
+// TopKey has the figures of a key. Rates are per second.
 type TopKey struct {
 	ID wire.ID
-	// Name is as [wire.AppendValue] makes it, empty if the rule does not reveal it.
+	// Name is as made by [wire.AppendValue]; empty unless the rule reveals it.
 	Name []byte
-	// Hits and Refused are the key's, to all that is known: they may be MoreHits and MoreRefused
-	// more. Figures of hits that were drawn at random may be off by Margin and MarginRefused
-	// besides, twice the standard error.
+	// Hits and Refused are known hits of the key. The true figures may be up to MoreHits and
+	// MoreRefused higher. Sampled figures may also be off by Margin and MarginRefused, twice the
+	// standard error.
 	Hits, MoreHits, Margin              float64
 	Refused, MoreRefused, MarginRefused float64
-	// RecentHits and RecentRefused are those of the rule's RecentSeconds, as far as is known.
+	// RecentHits and RecentRefused cover the rule's RecentSeconds, as far as is known.
 	RecentHits, RecentRefused float64
-	// Use is the greatest share of its limits that a node has found.
+	// Use is the greatest used share of its limits that a node has seen.
 	Use   float64
 	Nodes int
 }
 
-// Measured tells what a shadow rule would do to keys.
+// Measured says what a shadow rule would do to keys.
 type Measured struct {
-	// Keys were looked at, of which Refused would have been refused lately. They are one in Every of all
-	// keys, chosen by their hashes.
+	// Keys is how many keys were measured, and Refused how many of them would recently have been
+	// refused. They are one in Every of all keys, chosen by their hashes.
 	Keys, Refused int
 	Every         float64
 	Limits        []MeasuredLimit
 }
 
-// MeasuredLimit tells how high a limit would have to be.
+// MeasuredLimit says how high a limit would have to be.
 type MeasuredLimit struct {
 	Limit, WidthMillis uint64
-	// Windows were looked at, in which all keys asked for Hits. The window that runs is among them only
-	// if none has ended yet: then Running is true.
+	// Windows is how many windows were measured, in which all keys asked for Hits. The running
+	// window is included only if none has ended yet; then Running is true.
 	Windows int
 	Running bool
 	Hits    uint64

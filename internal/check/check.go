@@ -18,12 +18,12 @@ import (
 
 // Finding is a mistake or a warning.
 type Finding struct {
-	// Line and Column count from 1, columns in characters. They are 0 where there is no place.
+	// Line and Column count from 1; columns count characters. They are 0 if there is no place.
 	Line, Column int
-	// Warning reports whether the plugin accepts it.
+	// Warning means that the plugin accepts the configuration all the same.
 	Warning bool
-	// Path leads to the value in the plugin's configuration, as in rules[2].limits[0].window. It is
-	// empty for the configuration as a whole, and for the document around it.
+	// Path leads to the value in the plugin's configuration, such as rules[2].limits[0].window. It
+	// is empty for the configuration as a whole, and for the document around it.
 	Path string
 	// Problem says what would be right, and what was found.
 	Problem string
@@ -31,9 +31,9 @@ type Finding struct {
 	at int
 }
 
-// Report tells what a file has.
+// Report has the findings about a file.
 type Report struct {
-	// Configurations is how many there are.
+	// Configurations is how many configurations of Weir the file has.
 	Configurations int
 	// Findings are in the order of the file.
 	Findings []Finding
@@ -47,7 +47,7 @@ type Configuration struct {
 	Line, Column int
 	// Document is the JSON that the plugin gets.
 	Document []byte
-	// Config is its meaning.
+	// Config is the parsed document.
 	Config *config.Config
 }
 
@@ -56,7 +56,7 @@ func (r *Report) Refused() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
 }
 
-// File checks a file. If the file begins as JSON does, its name says whether it is YAML.
+// File checks a file. The name says whether a file that begins like JSON is YAML.
 func File(name string, content []byte) *Report {
 	return check(checker{file: content, places: placesOf(content)}, name)
 }
@@ -69,7 +69,7 @@ func check(c checker, name string) *Report {
 	case !utf8.Valid(content) && (c.found || content[0] != '\n'):
 		c.notText()
 	case !utf8.Valid(content), bytes.HasPrefix(content, []byte("\n")) && bytes.IndexByte(content, 0x12) >= 0:
-		// A Struct as the plugin gets it.
+		// A Struct in protobuf's wire format.
 		c.configuration(&document{text: content, from: func(int) int { return 0 }}, bodiesUnknown)
 	case len(trimmed) == 0, bytes.IndexByte([]byte("{["), trimmed[0]) >= 0 && extension != ".yaml" && extension != ".yml":
 		c.json()
@@ -84,13 +84,13 @@ func check(c checker, name string) *Report {
 type checker struct {
 	file   []byte
 	places *places
-	// found says that nobody has named the file: it may be another program's.
+	// found means that nobody named the file: it may belong to another program.
 	found  bool
 	report Report
-	tokens []tokens // that resources of the file's verify
-	// gateways are the resources of Envoy Gateway's.
+	tokens []tokens // tokens that resources in the file verify
+	// gateways are the resources of Envoy Gateway in the file.
 	gateways *gateways
-	looked   int // how many values of filters were compared with what rules read
+	looked   int // how many values of filters were compared with the rules' selectors
 }
 
 // notText tells of the first byte that is of no character. A file that nobody has named may be no text.
@@ -150,7 +150,7 @@ func (c *checker) yaml() {
 	}
 }
 
-// outer checks a document that has configurations in it.
+// outer checks a document that contains configurations.
 func (c *checker) outer(root *node, yaml bool) {
 	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways}
 	f.walk(root)
@@ -187,14 +187,14 @@ func (c *checker) outer(root *node, yaml bool) {
 	c.machines(parsed)
 }
 
-// machine is a configuration and the node that says its virtual machine.
+// machine is a configuration, and the node that names its virtual machine.
 type machine struct {
 	config *config.Config
 	vm     *node
 }
 
-// machines warns of plugins that count the same, but each for itself: shared data, in which counters
-// are, belongs to a vm_id.
+// machines warns about plugins that count the same rule separately. Counters are in shared data,
+// which belongs to a vm_id.
 func (c *checker) machines(all []machine) {
 	first := map[[2]string]machine{} // by namespace and rule
 	for _, this := range all {
@@ -206,15 +206,15 @@ func (c *checker) machines(all []machine) {
 			} else if this.vm.string() != before.vm.string() {
 				line, _ := c.places.position(before.vm.at)
 				c.add(mistake{this.vm.at, "vm_id", "counts rule " + rule[1] + " of namespace " + rule[0] + " apart from line " +
-					strconv.Itoa(line) + ", which has another vm_id: it needs the same one to share counters in a proxy"}, true)
+					strconv.Itoa(line) + ", which has another vm_id: to share counters within a proxy, both need the same vm_id"}, true)
 				break
 			}
 		}
 	}
 }
 
-// configuration checks one, and returns nil if it has mistakes. bodies says why the plugin may not get
-// the bodies that it wants; it is empty if it does.
+// configuration checks a configuration, and returns nil if it has mistakes. bodies says why the
+// plugin might not get the bodies that its rules read; it is empty if it does.
 func (c *checker) configuration(d *document, bodies string) *config.Config {
 	c.report.Configurations++
 	known := map[int]*mistake{}
@@ -227,7 +227,7 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 	for _, e := range mistakes {
 		at := d.from(e.At)
 		if m := known[at]; m != nil {
-			// A value that JSON does not have stands there as null; of an alias, more than once.
+			// A value that JSON lacks is written as null; with aliases, more than once.
 			m.path = cmp.Or(m.path, e.Path)
 			continue
 		}
@@ -259,8 +259,8 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 	return parsed
 }
 
-// ofBodies calls found with each path in a rule that reads a request's body, and with what happens
-// to requests whose body can't be read.
+// ofBodies calls found with each path in a rule that reads a request's body, and with the effect on
+// requests whose body can't be read.
 func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if b := rule.CostFromBody; b != nil {
 		found(path+".reserve.request_json", unreadBody[b.Unread])
@@ -283,14 +283,14 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	}
 }
 
-// Why the default of a request_json may be taken, or what else the rule does with what it can't read.
+// Effects of a body that can't be read, and the reasons.
 const (
 	defaultTaken  = "the default is taken"
 	nothingFound  = "nothing is found"
 	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
 	bodiesUnknown = "needs " + bringsBodies + ", or else " + defaultTaken
 	bodiesKept    = defaultTaken + ": want " + bringsBodies
-	// bodiesUnpatched wants the place behind it.
+	// bodiesUnpatched is followed by the listener or Gateway.
 	bodiesUnpatched = defaultTaken + ": want an EnvoyPatchPolicy that adds allow_on_headers_stop_iteration: true for"
 	bodiesNever     = defaultTaken + ": it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
 )
@@ -299,7 +299,7 @@ var unreadBody = [...]string{
 	config.UnreadDefault: defaultTaken, config.UnreadMost: "each request with a body takes most", config.UnreadRefuse: "each request with a body is refused",
 }
 
-// word returns the scalar without quotes that is at an offset of the file.
+// word returns the unquoted scalar at an offset of the file.
 func (c *checker) word(at int) string {
 	rest := c.file[at:]
 	if end := bytes.IndexAny(rest, " \t\r\n,]}"); end >= 0 {
@@ -315,8 +315,8 @@ func (c *checker) add(m mistake, warning bool) {
 	})
 }
 
-// withoutPlace returns a problem without the line and column that it begins with: these are places
-// in a document that may be a part of another document.
+// withoutPlace removes the line and column from a problem: they are places in a document that may
+// be part of another document.
 func withoutPlace(problem string) string {
 	const head = "not JSON"
 	if rest, ok := strings.CutPrefix(problem, head+" at line "); ok {
@@ -327,8 +327,7 @@ func withoutPlace(problem string) string {
 	return problem
 }
 
-// locate returns the offset of the value that a path leads to, or of the last one on the way that
-// is there.
+// locate returns the offset of the value at a path, or of the last value on the way that exists.
 func locate(n *node, path string) int {
 	for path != "" {
 		var next *node

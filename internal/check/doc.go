@@ -1,11 +1,11 @@
-// Package check finds the configurations of Weir in files that people deploy, and says what is wrong
-// with them and where.
+// Package check finds Weir's configurations in files for deployment, and reports mistakes in them
+// with their places.
 //
 // A file is JSON or YAML. It is a configuration, or a document of Envoy, Istio, Envoy Gateway or
-// Kubernetes (a ConfigMap) with some in it. [File] turns each configuration into the JSON that the plugin would get, has
-// [config.Parse] read it, and leads each mistake back to its place in the file. Nothing of this is
-// part of the plugin.
+// Kubernetes (a ConfigMap) that contains some. [File] converts each configuration to the JSON that
+// the plugin would get, parses it by [config.Parse], and traces each mistake back to its place in
+// the file. The plugin contains none of this.
 //
-// The package trusts no file: what aliases make of a small document is bounded by what the plugin
-// reads, and a value that leads back to itself ends at the depth that it may have.
+// The package trusts no file. It expands aliases only as far as the plugin would read, and follows
+// a value that contains itself only to the permitted depth.
 package check

@@ -8,48 +8,49 @@ import (
 )
 
 const (
-	// maxDocument is where writing ends: the plugin reads a mebibyte.
+	// maxDocument is where writing stops, in bytes: the plugin reads one mebibyte.
 	maxDocument = 1<<20 + 1
-	// maxDepth is more than the plugin reads.
+	// maxDepth is deeper than the plugin reads.
 	maxDepth = 100
-	// maxMistakes is how many values that JSON does not have are told of.
+	// maxMistakes bounds the reports of values that JSON lacks.
 	maxMistakes = 100
 )
 
-// document is the JSON that the plugin would get, and where in the file it comes from.
+// document is the JSON that the plugin would get, with its origin in the file.
 type document struct {
 	text []byte
-	// from returns the offset in the file that an offset in the text comes from.
+	// from returns the offset in the file of an offset in the text.
 	from func(offset int) int
-	// mistakes are values that JSON does not have.
+	// mistakes are values that JSON lacks.
 	mistakes []mistake
-	// envoys are the places in the file of scalars that Envoy makes something else of.
+	// envoys are the offsets in the file of scalars that Envoy reads differently.
 	envoys map[int]bool
 }
 
-// mistake tells what is wrong at an offset of the file.
+// mistake is a problem at an offset of the file.
 type mistake struct {
 	at            int
 	path, problem string
 }
 
-// asFile returns a document that is a part of the file as it stands.
+// asFile returns the document that is a part of the file.
 func asFile(file []byte, start, end int) *document {
 	return &document{text: file[start:end], from: func(offset int) int { return start + offset }}
 }
 
-// asString returns a document that a string of the file has.
+// asString returns the document in a string of the file.
 func asString(file []byte, n *node) *document {
 	places := align(file, n)
 	return &document{text: []byte(n.text), from: func(offset int) int { return places[min(offset, len(places)-1)] }}
 }
 
-// asText returns a document that somebody has made of a string of the file.
+// asText returns a document that was decoded from a string of the file.
 func asText(text []byte, n *node) *document {
 	return &document{text: text, from: func(int) int { return n.at }}
 }
 
-// asJSON returns a document that is written from a value, as Envoy reads its YAML or as others do.
+// asJSON returns a document that is a value of the file in JSON. If envoy is set, scalars are as
+// Envoy reads YAML.
 func asJSON(n *node, envoy bool) *document {
 	w := writer{document: &document{envoys: map[int]bool{}}, envoy: envoy}
 	w.write(n, 0)
@@ -64,8 +65,8 @@ func asJSON(n *node, envoy bool) *document {
 type writer struct {
 	*document
 	envoy bool
-	// origins lead from offsets in the text, in their order, to offsets in the file. Text between
-	// two origins comes from the first.
+	// origins map offsets in the text, ascending, to offsets in the file. Text between two origins
+	// comes from the first.
 	origins []origin
 }
 
@@ -77,7 +78,7 @@ func (w *writer) write(n *node, depth int) {
 		w.mistake(n.at, n.problem)
 	}
 	if n.merge > 0 && w.envoy {
-		w.mistake(n.merge-len(mergeKey), "want no merge key, which Envoy takes for a field of the name "+mergeKey)
+		w.mistake(n.merge-len(mergeKey), "want no merge key, because Envoy treats it as a field named "+mergeKey)
 	}
 	switch {
 	case len(w.text) > maxDocument || depth > maxDepth:
@@ -96,7 +97,7 @@ func (w *writer) write(n *node, depth int) {
 	}
 }
 
-// mistake adds what is wrong at a place, once.
+// mistake adds a problem, once for each place.
 func (w *writer) mistake(at int, problem string) {
 	if len(w.mistakes) < maxMistakes && !slices.ContainsFunc(w.mistakes, func(m mistake) bool { return m.at == at }) {
 		w.mistakes = append(w.mistakes, mistake{at: at, problem: problem})
@@ -105,7 +106,8 @@ func (w *writer) mistake(at int, problem string) {
 
 func (w *writer) origin(from int) { w.origins = append(w.origins, origin{len(w.text), from}) }
 
-// list writes an array or object. ASCII has one letter between a bracket and the closing one.
+// list writes an array or object. In ASCII both closing brackets are two places after the opening
+// bracket.
 func (w *writer) list(bracket byte, n *node, depth int) {
 	w.text = append(w.text, bracket)
 	for i, child := range n.children {

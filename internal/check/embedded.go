@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// align returns where in the file each byte of a string is written. If the string and the file
-// don't fit, which only unusual YAML does, all of it is where the string begins.
+// align returns the offset in the file of each byte of a string. If string and file don't match, as
+// in unusual YAML, all offsets are that of the beginning.
 //
-// White space may be folded, indented or escaped. So only the rest is compared, and white space is
-// where the next other character is.
+// White space may be folded, indented or escaped. So only the other characters are compared, and
+// white space gets the offset of the next of them.
 func align(file []byte, n *node) []int {
 	places := make([]int, len(n.text)+1)
 	a := aligner{file: file, pos: n.at, writing: n.writing}
@@ -44,14 +44,15 @@ func align(file []byte, n *node) []int {
 
 func white(r rune) bool { return strings.ContainsRune(" \t\r\n\u0085\u2028\u2029\ufeff", r) }
 
-// aligner walks over a string as a file has it.
+// aligner reads a string as the file writes it.
 type aligner struct {
 	file    []byte
 	pos     int
 	writing writing
 }
 
-// begin walks to the first character: over a tag and an anchor, and the quote or the head of a block.
+// begin moves to the first character, past a tag, an anchor, and the opening quote or the head of a
+// block.
 func (a *aligner) begin() {
 	rest := a.file[min(a.pos, len(a.file)):]
 	skip := -1
@@ -68,7 +69,7 @@ func (a *aligner) begin() {
 	a.pos += skip + 1
 }
 
-// find walks over white space to the next character, which should be want, and over it.
+// find skips white space, and then the next character, which should be want.
 func (a *aligner) find(want rune) (at int, found bool) {
 	for a.pos < len(a.file) {
 		at = a.pos
@@ -92,7 +93,7 @@ func (a *aligner) find(want rune) (at int, found bool) {
 // lineBreak stands for an escaped line break, which means nothing.
 const lineBreak = '\n'
 
-// escaped walks over an escape, of which the backslash is behind it, and returns what it means.
+// escaped reads an escape after its backslash, and returns its meaning.
 func (a *aligner) escaped() rune {
 	r, size := utf8.DecodeRune(a.file[a.pos:])
 	a.pos += size

@@ -8,22 +8,21 @@ import (
 	"weir/config"
 )
 
-// filters are those of a connection manager, as the plugin at an index of them meets them. They are
-// unknown if there are none.
+// filters are the filters of a connection manager, with the plugin at an index among them. None
+// means that they are unknown.
 type filters struct {
 	manager *node
 	all     []*node
 	at      int
-	// tokens are those that resources of Kubernetes have verified before the plugin, unless it is
-	// early: then they do after it.
+	// tokens are tokens that Kubernetes resources verify, before the plugin unless it is early.
 	tokens []tokens
 	early  bool
 }
 
-// before returns the configurations of all filters of a type that requests pass before the plugin.
+// before returns the configurations of all filters of a type before the plugin.
 func (f *filters) before(kind string) []*node { return filtersOf(f.all[:f.at], kind) }
 
-// after returns those that requests pass after it, and responses before it.
+// after returns those after the plugin, which responses pass before it.
 func (f *filters) after(kind string) []*node {
 	return filtersOf(f.all[min(f.at+1, len(f.all)):], kind)
 }
@@ -42,19 +41,19 @@ func filtersOf(some []*node, kind string) (configurations []*node) {
 	return configurations
 }
 
-// opaque are filters that may verify whatever they like.
+// opaque are filters that may verify anything.
 var opaque = []string{"ext_authz", "ext_proc", "lua", "wasm", "golang", "dynamic_modules", "oauth2"}
 
-// elsewhere reports whether there may be verifying filters that the document does not tell of.
+// elsewhere reports whether the document may lack filters that verify.
 func (f *filters) elsewhere() bool {
 	return len(f.all) == 0 || slices.ContainsFunc(f.all[:f.at], func(filter *node) bool { return filter.get("typed_config") == nil })
 }
 
-// readDifferently warns of parts of a request that a filter before the plugin verifies or sets, and
-// that the plugin may read differently, and of bodies that it can't read.
+// readDifferently warns about parts of a request that an earlier filter verifies or sets but that
+// the plugin may read differently, and about bodies that it can't read.
 func (c *checker) readDifferently(f *filters, read *config.Config, warn func(path, problem string)) {
 	if c.looked = min(c.looked+f.values()*selectors(read), maxLooked); c.looked == maxLooked {
-		warn("", "the filters around it have too much in them to be compared with what its rules read")
+		warn("", "the filters around it are too large to be compared with its rules")
 		return
 	}
 	verified := f.verified()
@@ -103,28 +102,28 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 		}
 		if rule.Usage != nil && f.decompresses("response", f.before) && !f.decompresses("response", f.after) {
 			warn(path+".cost_on_response", "a compressed response can't be read, and costs what was reserved: "+
-				"the decompressor has to come after this filter, as responses pass filters from the last to the first")
+				"the decompressor has to come after this filter, because responses pass filters from the last to the first")
 		}
 		if f.decompresses("request", f.after) && !f.decompresses("request", f.before) {
 			ofBodies(path, rule, func(path, unread string) {
 				if unread != nothingFound {
 					unread = defaultTaken
 				}
-				warn(path, unread+" of a compressed request: the decompressor has to come before this filter")
+				warn(path, unread+" for a compressed request: the decompressor has to come before this filter")
 			})
 		}
 	}
 }
 
 const (
-	// maxLooked bounds the values of filters that are looked at, once for each selector: with aliases there
-	// may be more than a file has bytes.
+	// maxLooked bounds the values of filters that are compared, counted once per selector. With
+	// aliases there may be more values than a file has bytes.
 	maxLooked = 1 << 24
-	// deepest is how deep anything is in a filter that is looked at, but for requirements in others.
+	// deepest is the greatest depth of any value of interest, nested requirements excepted.
 	deepest = 12
 )
 
-// values is how many values the filters have in them, up to maxLooked.
+// values counts the values in all filters, up to maxLooked.
 func (f *filters) values() int {
 	all, sizes := 0, map[sized]int{}
 	for _, filter := range f.all {
@@ -133,7 +132,7 @@ func (f *filters) values() int {
 	return all
 }
 
-// selectors is how many there are at most in a configuration.
+// selectors counts the selectors of a configuration, rather too many than too few.
 func selectors(read *config.Config) (all int) {
 	for i := range read.Rules {
 		rule := &read.Rules[i]
@@ -142,18 +141,18 @@ func selectors(read *config.Config) (all int) {
 	return all
 }
 
-// address says that clients may choose their address: Envoy has it from what they send, unless the
-// connection manager says otherwise.
+// address warns if clients may choose their address. Envoy takes it from a header that they send,
+// unless the connection manager says otherwise.
 func (f *filters) address() string {
 	trusts := f.manager.get("use_remote_address")
 	if !strings.HasSuffix(typeOf(f.manager.get("@type")), ".HttpConnectionManager") || trusts != nil && trusts.text == "true" ||
 		f.manager.get("original_ip_detection_extensions") != nil {
 		return ""
 	}
-	return "a client that connects to this Envoy chooses its address by x-forwarded-for: want use_remote_address: true, unless only proxies connect that set it"
+	return "a client that connects to this Envoy chooses its address by x-forwarded-for: want use_remote_address: true, unless only proxies that set the header connect"
 }
 
-// decompresses reports whether any of some filters decompresses a direction.
+// decompresses reports whether one of some filters decompresses a direction.
 func (f *filters) decompresses(direction string, some func(kind string) []*node) bool {
 	return slices.ContainsFunc(some("decompressor"), func(n *node) bool {
 		enabled := n.get(direction+"_direction_config", "common_config", "enabled", "default_value")
@@ -161,7 +160,7 @@ func (f *filters) decompresses(direction string, some func(kind string) []*node)
 	})
 }
 
-// header says why a client may choose a header that a filter before sets.
+// header says how a client may choose a header that an earlier filter sets.
 func (f *filters) header(verified []tokens, name string, rule *config.Rule) string {
 	for _, mutation := range f.before("header_mutation") {
 		for _, m := range mutation.get("mutations", "request_mutations").elements() {
@@ -176,25 +175,25 @@ func (f *filters) header(verified []tokens, name string, rule *config.Rule) stri
 	}
 	for _, t := range verified {
 		if rule.Match.Path == nil && t.open && slices.Contains(t.claims(), name) {
-			return "a client may send any " + name + " where jwt_authn wants no token, as Envoy up to 1.36 leaves it there"
+			return "a client may send any " + name + " where jwt_authn requires no token, because Envoy up to 1.36 does not remove it"
 		}
 	}
 	return ""
 }
 
-// apiKey says that a client has several counters with one key, if a filter before takes it of a part of
-// the request.
+// apiKey warns if an earlier filter takes the API key from a part of the request: a client then has
+// several counters for one key.
 func (f *filters) apiKey(kind, name string) string {
 	for _, auth := range f.before("api_key_auth") {
 		for _, source := range auth.get("key_sources").elements() {
 			if !strings.EqualFold(source.get(kind).string(), name) {
 				continue
 			}
-			want := "a header that its forwarding sets"
+			want := "a header that it sets by its forwarding"
 			if set := auth.get("forwarding", "header").string(); set != "" {
-				want = `{"header": ` + strconv.Quote(strings.ToLower(set)) + "}, which its forwarding sets"
+				want = `{"header": ` + strconv.Quote(strings.ToLower(set)) + "}, which it sets by its forwarding"
 			}
-			return "api_key_auth takes a key in several forms, and a client has a counter for each: want " + want
+			return "api_key_auth accepts a key in several forms, each with a counter of its own: want " + want
 		}
 	}
 	return ""

@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// plugin is a place at which a document configures Weir.
+// plugin is a place where a document configures Weir.
 type plugin struct {
 	document *document
-	// vm says which virtual machine the plugin runs in; nil if the document does not say.
+	// vm names the plugin's virtual machine; nil if the document does not.
 	vm *node
-	// unlimited says in the document's words that requests pass if the plugin fails; nil if they don't.
+	// unlimited is the value by which requests pass if the plugin fails; nil if they don't pass.
 	unlimited     *node
 	unlimitedPath string
-	// bodies says why the plugin does not get the bodies of requests that it pauses; it is empty if it
+	// bodies says why the plugin does not get the bodies of paused requests. It is empty if it
 	// does.
 	bodies  string
 	filters filters
 }
 
-// finder looks for plugins. They are Weir's if the name of their module has "weir" in it, or if their
+// finder finds plugins. A plugin is Weir's if its module has "weir" in its name, or its
 // configuration has rules with limits.
 type finder struct {
 	file []byte
 	yaml bool
-	// seen are objects and arrays that need no second look: of an alias, or of themselves.
+	// seen are objects and arrays that were searched already, because of aliases.
 	seen     map[*node]bool
-	filters  filters // where walk is
+	filters  filters // those around the place that walk has reached
 	plugins  []plugin
 	mistakes []mistake
 	// configMaps are the data of ConfigMaps.
@@ -38,14 +38,14 @@ type finder struct {
 	gateways   *gateways
 }
 
-// outer are the fields that tell a document of Envoy from a configuration.
+// outer are fields that distinguish a document of Envoy from a configuration.
 var outer = []string{
 	"@type", "static_resources", "dynamic_resources", "admin", "node", "layered_runtime", "stats_config", "resources", "configs",
 	"listeners", "filter_chains", "http_filters", "virtual_hosts", "typed_config", "typed_per_filter_config", "vm_config",
 }
 
-// isConfiguration reports whether a document is a configuration itself, and no other document or a
-// list of some.
+// isConfiguration reports whether a document is itself a configuration, and neither another
+// document nor a list of documents.
 func isConfiguration(n *node) bool {
 	for _, n := range append([]*node{n}, n.elements()...) {
 		if slices.ContainsFunc(outer, func(field string) bool { return n.get(field) != nil }) {
@@ -148,7 +148,8 @@ func (f *finder) envoy(n, filter *node) {
 	f.any(p, module, n, "configuration")
 }
 
-// module reads a dynamic module's filter. Its name has the vm_id, and the failure policy behind it.
+// module reads a dynamic module's filter. Its name contains the vm_id, followed by the failure
+// policy.
 func (f *finder) module(n *node) {
 	library := n.get("dynamic_module_config")
 	module := library.get("module", "local", "filename").string()
@@ -158,7 +159,7 @@ func (f *finder) module(n *node) {
 	f.any(f.native(n, "filter_name"), module, n, "filter_config")
 }
 
-// native is the plugin ahead of time, of a filter whose name is in a field.
+// native returns the plugin of a native filter whose name is in a field.
 func (f *finder) native(n *node, field string) plugin {
 	p := plugin{vm: n.get(field), filters: f.filters}
 	if _, policy, _ := strings.Cut(p.vm.string(), "?"); policy == "failure_policy=FAIL_OPEN" {
@@ -167,7 +168,7 @@ func (f *finder) native(n *node, field string) plugin {
 	return p
 }
 
-// any reads what Envoy has in a field of type Any, and gives the plugin the text of.
+// any reads a field of type Any, and converts it to the text that Envoy passes to the plugin.
 func (f *finder) any(p plugin, module string, in *node, field string) {
 	configuration, problem := in.get(field), ""
 	value := configuration.get("value")
@@ -190,7 +191,7 @@ func (f *finder) any(p plugin, module string, in *node, field string) {
 	f.add(p, module, configuration, problem)
 }
 
-// istio reads the spec of a WasmPlugin, or of a TrafficExtension, which has the plugin in a field of its own.
+// istio reads the spec of a WasmPlugin, or of a TrafficExtension, which has the plugin in a field.
 func (f *finder) istio(spec, wasm *node, path string) {
 	if wasm == nil {
 		return
@@ -216,13 +217,13 @@ func (f *finder) gateway(policy, wasm *node) {
 	f.kubernetes(p, module, wasm, "config")
 }
 
-// gatewayModule reads a dynamic module of an EnvoyExtensionPolicy, by its name in the EnvoyProxy's list. It
-// reads bodies without being told.
+// gatewayModule reads a dynamic module of an EnvoyExtensionPolicy, by its name in the list of the
+// EnvoyProxy. Dynamic modules always get bodies.
 func (f *finder) gatewayModule(n *node) {
 	f.kubernetes(f.native(n, "filterName"), n.get("name").string(), n, "config")
 }
 
-// kubernetes reads what Istio and Envoy Gateway make a StringValue of: any object, as JSON.
+// kubernetes reads an object that Istio or Envoy Gateway converts to a StringValue of JSON.
 func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 	n := in.get(field)
 	if n == nil {
@@ -233,7 +234,7 @@ func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 	f.add(p, module, n, "")
 }
 
-// object returns the document that a value of the file is.
+// object returns the document for a value of the file.
 func (f *finder) object(n *node, envoy bool) *document {
 	if f.yaml {
 		return asJSON(n, envoy)
@@ -252,7 +253,7 @@ func (f *finder) add(p plugin, module string, n *node, problem string) {
 	}
 }
 
-// limits reports whether the configuration has rules with limits, or would have if it were JSON.
+// limits reports whether the configuration has rules with limits, even if it is not valid JSON.
 func (p *plugin) limits() bool {
 	switch {
 	case p.document == nil:
@@ -268,7 +269,7 @@ func (p *plugin) limits() bool {
 	return false
 }
 
-// clusters returns the names of all clusters that an Envoy of this bootstrap has. It is nil if
+// clusters returns the names of all clusters that an Envoy with this bootstrap has. It is nil if
 // there may be others.
 func clusters(bootstrap *node) map[string]bool {
 	static := bootstrap.get("static_resources")

@@ -5,25 +5,26 @@ import (
 	"slices"
 )
 
-// Found checks a file that somebody has come upon, as in a folder: what has no rules with limits, and
-// loads no module of Weir's, is another program's. Nothing is said of it, nor of templates of documents.
+// Found checks a file that was found in a folder. A file without rules with limits, and without a
+// module of Weir's, belongs to another program: Found reports nothing about it, nor about templates
+// of documents.
 func Found(name string, content []byte) *Report {
 	return check(checker{file: content, places: placesOf(content), found: true}, name)
 }
 
-// evident reports whether a document is a configuration of Weir's, and no other program's.
+// evident reports whether a document is certainly a configuration of Weir's.
 func evident(n *node) bool {
 	return n.get("sync_rate") != nil || n.get("on_backend_failure") != nil ||
 		slices.ContainsFunc(n.get("rules").elements(), func(rule *node) bool { return rule.get("limits") != nil })
 }
 
-// meant reports whether a text that can't be read was to have a configuration.
+// meant reports whether an unreadable text was meant to contain a configuration.
 func meant(text []byte) bool {
 	has := func(word string) bool { return bytes.Contains(text, []byte(word)) }
 	return !has("{{") && (has("weir") || has("rules") && has("limits"))
 }
 
-// configMap checks what a ConfigMap's data has: each value as a file of the name of its key.
+// configMap checks the values in a ConfigMap's data, each as a file named by its key.
 func (c *checker) configMap(data *node) {
 	for i, value := range data.children {
 		if value.kind != kindString {

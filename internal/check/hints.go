@@ -10,8 +10,8 @@ import (
 	"weir/config"
 )
 
-// hint says what a wrong value or an unknown field was probably meant to be, or nothing. The plugin
-// itself names fields of a similar spelling; hints are for fields of other names.
+// hint suggests the probable meaning of a wrong value or unknown field, or "". The plugin itself
+// suggests fields of similar spelling; hints are for fields with other names.
 func hint(e config.Error, text []byte) string {
 	if e.Path == "" || e.At >= len(text) || text[e.At] != '"' {
 		return ""
@@ -32,7 +32,7 @@ func hint(e config.Error, text []byte) string {
 	return `, did you mean "` + meant + `"?`
 }
 
-// meantField returns which of the known fields has this name in another limiter, or "".
+// meantField returns the known field that another limiter calls by this name, or "".
 func meantField(name string, known []string) string {
 	for _, field := range known {
 		if slices.Contains(otherNames[field], letters(name)) {
@@ -71,7 +71,7 @@ var otherNames = map[string][]string{
 	"window":             {"period", "interval", "per", "unit", "duration", "fillinterval", "timewindow", "seconds"},
 }
 
-// meantValue returns what a field's value says in other words, or "".
+// meantValue returns the value that was probably meant, or "".
 func meantValue(field, value string) string {
 	switch field, _, _ = strings.Cut(field, "["); field {
 	case "window", "precision", "timeout":
@@ -82,8 +82,8 @@ func meantValue(field, value string) string {
 	return meanings[field][letters(value)]
 }
 
-// letters returns a word as all spellings have it: sliding-window, slidingWindow and Sliding Window
-// are one.
+// letters returns a word without case and separators, so that sliding-window, slidingWindow and
+// Sliding Window are equal.
 func letters(text string) string {
 	return strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
@@ -93,8 +93,7 @@ func letters(text string) string {
 	}, strings.ToLower(text))
 }
 
-// meanings are by field what values are called elsewhere. A configuration has them as they are on
-// the right.
+// meanings are, for each field, other names of its values. The first word of a line is Weir's name.
 var meanings = words(map[string]string{
 	"algorithm": `sliding_window sliding rolling rolling_window sliding_window_counter
 		fixed_window fixed window fixed_window_counter
@@ -108,7 +107,7 @@ var meanings = words(map[string]string{
 	"key":                "client_ip ip remote_ip remote_addr remote_address source_ip source_address ip_address\n method http_method\n path url uri\n host authority hostname",
 })
 
-// words reads lines. The first word of a line is the meaning of its other words.
+// words parses lines. The first word of a line is the meaning of the others.
 func words(fields map[string]string) map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for field, lines := range fields {
@@ -142,7 +141,7 @@ var (
 	}()
 )
 
-// duration returns a duration that is written in another way, as 1 minute, or "".
+// duration converts a duration in another form, such as "1 minute", or returns "".
 func duration(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text != "" && strings.Trim(text, "0123456789") == "" {

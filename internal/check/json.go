@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// readJSON returns the value that the text is, which is valid JSON. Offsets are those in the text.
+// readJSON parses valid JSON. Offsets are those in the text.
 func readJSON(text []byte) *node {
 	r := jsonReader{text: text, decoder: json.NewDecoder(bytes.NewReader(text))}
 	r.decoder.UseNumber()

@@ -2,24 +2,24 @@ package check
 
 import "strings"
 
-// node is a value of a JSON or YAML document. With YAML's aliases, a node may be in several others,
-// and even in itself.
+// node is a value of a JSON or YAML document. With YAML's aliases, a node may be part of several
+// others, and even of itself.
 type node struct {
 	kind kind
-	// at is the offset in the file at which the value begins, end the one behind a value of JSON.
+	// at is the offset in the file where the value begins; end is where a JSON value ends.
 	at, end int
-	// text is the meaning of a string; for another scalar it is JSON's writing of it.
+	// text is the meaning of a string, and for any other scalar its form in JSON.
 	text string
-	// writing is how the file has a string.
+	// writing is the form in which the file has a string.
 	writing writing
-	// envoys is Envoy's reading of a scalar of YAML, as JSON; empty if that is the same.
+	// envoys is the scalar as Envoy reads it, in JSON; empty if that is the same.
 	envoys string
-	// merge is the offset behind a merge key of YAML; 0 for none. Its fields are among names.
+	// merge is the offset after a merge key of YAML; 0 for none. Its fields are among names.
 	merge int
-	// problem says why JSON has no such value; empty if it has. The node is null then.
+	// problem says why JSON has no such value; the node is null then. It is empty otherwise.
 	problem string
-	// names are those of an object's fields, in the order of the file and as often as they are there.
-	// children are their values, or an array's elements.
+	// names are the field names of an object, in the order of the file, duplicates included.
+	// children are their values, or the elements of an array.
 	names    []name
 	children []*node
 }
@@ -42,14 +42,14 @@ const (
 type writing uint8
 
 const (
-	plain        writing = iota // as it is, but for line breaks and indentation
-	singleQuoted                // in ', which is written twice
-	doubleQuoted                // in ", with escapes
-	block                       // below a line that ends in | or >
+	plain        writing = iota // without quotes; line breaks and indentation are folded
+	singleQuoted                // between ', with '' for a quote
+	doubleQuoted                // between ", with escapes
+	block                       // on lines after | or >
 )
 
-// get returns the value of an object's last field of this name, in the spelling of protobuf's JSON
-// too: of vm_config also vmConfig. It is nil if there is none, or n is no object.
+// get returns the value of an object's last field with this name, or with its spelling in
+// protobuf's JSON: vmConfig for vm_config. It is nil if there is none, or if n is not an object.
 func (n *node) get(path ...string) *node {
 	for _, field := range path {
 		if n == nil {
@@ -67,7 +67,7 @@ func (n *node) get(path ...string) *node {
 	return n
 }
 
-// string returns what a string means, and "" of other values.
+// string returns the meaning of a string, and "" for other values.
 func (n *node) string() string {
 	if n == nil || n.kind != kindString {
 		return ""
@@ -75,7 +75,7 @@ func (n *node) string() string {
 	return n.text
 }
 
-// elements returns those of an array, and none of other values.
+// elements returns the elements of an array, and nil for other values.
 func (n *node) elements() []*node {
 	if n == nil || n.kind != kindArray {
 		return nil
@@ -83,14 +83,14 @@ func (n *node) elements() []*node {
 	return n.children
 }
 
-// sized is a value and how deep is looked into it.
+// sized is a value, and the depth to which it was counted.
 type sized struct {
 	n    *node
 	deep int
 }
 
-// size is how many values a value has in it so deep, itself among them, up to most. An alias counts wherever
-// it is. sizes are those that are known.
+// size counts the values in a value down to a depth, itself included, up to most. An alias counts
+// each time. sizes caches known sizes.
 func (n *node) size(deep, most int, sizes map[sized]int) int {
 	all, known := sizes[sized{n, deep}]
 	if known {

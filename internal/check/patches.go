@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// gateways are the resources of a file that say which bodies Envoy Gateway has a plugin get.
+// gateways are the resources in a file that say which plugins of Envoy Gateway get bodies.
 type gateways struct {
 	patches []bodyPatch
-	// listeners are the HTTP listeners of each Gateway of the file, routes the Gateways that its routes belong to.
+	// listeners are the HTTP listeners of each Gateway; routes are the Gateways of each route.
 	listeners, routes map[string][]string
 }
 
-// bodyPatch is a patch of an EnvoyPatchPolicy that gives plugins of a listener the bodies of requests.
+// bodyPatch is a patch of an EnvoyPatchPolicy that gives request bodies to plugins of a listener.
 type bodyPatch struct {
 	gateway  string // with its namespace
 	listener string // its name in Envoy: namespace/gateway/listener
 	filter   string // JSONPath that leads to the plugins
 }
 
-// resourcesOf are those of documents, and of lists among them.
+// resourcesOf returns the resources in documents, and in their lists.
 func resourcesOf(documents []*node) (resources []*node) {
 	for _, n := range documents {
 		resources = append(append(resources, n), n.get("items").elements()...)
@@ -29,7 +29,8 @@ func resourcesOf(documents []*node) (resources []*node) {
 	return resources
 }
 
-// inNamespace names a resource of Kubernetes beside another, whose namespace is the default of its own.
+// inNamespace names a resource of Kubernetes that another refers to, whose namespace is the
+// default.
 func inNamespace(n, beside *node) string {
 	namespace := cmp.Or(n.get("namespace").string(), beside.get("metadata", "namespace").string(), "default")
 	return namespace + "/" + n.get("name").string()
@@ -64,8 +65,8 @@ func readGateways(documents []*node) *gateways {
 	return g
 }
 
-// bodies says why a plugin of an EnvoyExtensionPolicy does not get the bodies of requests; it is empty if it does, as far
-// as the file tells.
+// bodies says why a plugin of an EnvoyExtensionPolicy does not get request bodies. It is empty if
+// the plugin does, as far as the file tells.
 func (g *gateways) bodies(policy, wasm *node) string {
 	if len(g.patches) == 0 {
 		return bodiesNever
@@ -89,10 +90,11 @@ func (g *gateways) bodies(policy, wasm *node) string {
 	return ""
 }
 
-// filterName is the name of the filters that a JSONPath leads to, if it says one.
+// filterName finds the name of the filters in a JSONPath.
 var filterName = regexp.MustCompile(`\.name *== *["']([^"']+)["']`)
 
-// lacks says which listener of a Gateway has no patch for a plugin; of all of them if section is empty.
+// lacks says which listener of a Gateway has no patch for a plugin. An empty section means all of
+// them.
 func (g *gateways) lacks(gateway, section string, wasm *node) string {
 	var patched []string
 	for _, p := range g.patches {

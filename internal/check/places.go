@@ -5,12 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// places knows the lines of a text. Lines and columns are counted from 1, columns in characters.
+// places converts offsets of a text to lines and columns. Both count from 1; columns count
+// characters.
 type places struct {
 	text  []byte
-	lines []int // where they begin
-	// columns are by line where its characters begin, in the line; nil if each is one byte. A line may
-	// be as long as the text, and have all values in it: each is found at once.
+	lines []int // offsets of their beginnings
+	// columns caches, for each line, where its characters begin; nil if each is one byte. A line
+	// may be as long as the text and contain every value, and finding each must be fast.
 	columns map[int][]int
 }
 
@@ -24,7 +25,7 @@ func placesOf(text []byte) *places {
 	return p
 }
 
-// line returns a line that is counted from 0, where it begins, and where its characters do.
+// line returns a line, counted from 0, with its offset and the offsets of its characters.
 func (p *places) line(i int) (line []byte, start int, columns []int) {
 	start, end := p.lines[i], len(p.text)
 	if i+1 < len(p.lines) {
@@ -46,7 +47,7 @@ func (p *places) line(i int) (line []byte, start int, columns []int) {
 	return line, start, columns
 }
 
-// position returns the place of an offset.
+// position returns the line and column of an offset.
 func (p *places) position(offset int) (line, column int) {
 	offset = max(0, min(offset, len(p.text)))
 	line = sort.SearchInts(p.lines, offset+1)
@@ -57,8 +58,7 @@ func (p *places) position(offset int) (line, column int) {
 	return line, sort.SearchInts(columns, offset-start) + 1
 }
 
-// offset returns the offset of a place. If the place is outside of the text, it is the nearest in
-// it.
+// offset returns the offset of a line and column, or the nearest if the text has no such place.
 func (p *places) offset(line, column int) int {
 	text, start, columns := p.line(max(0, min(line, len(p.lines))-1))
 	column = max(0, column-1)

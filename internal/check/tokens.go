@@ -9,16 +9,16 @@ import (
 	"weir/config"
 )
 
-// tokens are the JSON Web Tokens that a filter verifies.
+// tokens describe the JSON Web Tokens that a filter verifies.
 type tokens struct {
 	providers []provider
-	// optional reports whether requests without a token pass, failed whether those with an invalid
-	// token do, extracted whether such a token is taken for valid, and open whether there are
-	// requests that no rule wants a token of.
+	// optional means that requests without a token pass, and failed that those with an invalid
+	// token do. extracted means that an invalid token is treated as valid. open means that some
+	// requests need no token by any rule.
 	optional, failed, extracted, open bool
 }
 
-// provider says where the tokens of an issuer are, and what is left of them.
+// provider says where the tokens of an issuer are, and where their claims go.
 type provider struct {
 	name            string
 	headers         []place
@@ -27,7 +27,7 @@ type provider struct {
 	claims          []string
 }
 
-// place is a header, and what is before a token in it.
+// place is a header, and the text before a token in it.
 type place struct{ header, prefix string }
 
 const unknownPayload = "\x00"
@@ -68,7 +68,7 @@ func readAuthentication(n *node) (t tokens) {
 			t.open = t.open || !closed
 			continue
 		}
-		// The first rule that matches counts.
+		// The first matching rule decides.
 		if match := rule.get("match"); match.get("prefix").string() == "/" && len(match.names) == 1 {
 			closed = true
 		}
@@ -78,9 +78,9 @@ func readAuthentication(n *node) (t tokens) {
 	return t
 }
 
-// require notes what a JwtRequirement lets pass.
+// require records what a JwtRequirement allows.
 func (t *tokens) require(n *node) {
-	seen := map[*node]bool{} // an alias may lead back
+	seen := map[*node]bool{} // an alias may contain itself
 	for rest := []*node{n}; len(rest) > 0; rest = rest[1:] {
 		n := rest[0]
 		if seen[n] {
@@ -99,7 +99,7 @@ func (t *tokens) require(n *node) {
 	}
 }
 
-// providerFields are the names that an API has for a provider's fields.
+// providerFields are an API's names for the fields of a provider.
 type providerFields struct {
 	headers, prefix, params, cookies []string
 	claims, claimHeader              string
@@ -127,7 +127,7 @@ func readProvider(name string, n *node, fields providerFields) provider {
 	}
 	p.params, p.cookies = texts(n.get(fields.params...)), texts(n.get(fields.cookies...))
 	if len(p.headers)+len(p.params)+len(p.cookies) == 0 {
-		// Envoy's own places.
+		// Envoy's defaults.
 		p.headers, p.params = []place{{"authorization", "Bearer "}}, []string{"access_token"}
 	}
 	for _, claim := range n.get(fields.claims).elements() {
@@ -143,8 +143,8 @@ func texts(n *node) (all []string) {
 	return all
 }
 
-// readResources reads what resources of Istio and Envoy Gateway have verified. If a file has any,
-// they are taken to be for its plugins.
+// readResources reads the tokens that resources of Istio and Envoy Gateway verify. Any such
+// resource in a file is assumed to apply to its plugins.
 func readResources(documents []*node) (all []tokens) {
 	for _, n := range resourcesOf(documents) {
 		switch n.get("kind").string() {
@@ -175,29 +175,29 @@ func readResources(documents []*node) (all []tokens) {
 	return all
 }
 
-// claim says why a claim may be that of another token than was verified, or of none.
+// claim says why a claim may come from another token than the verified token, or from none.
 func (f *filters) claim(verified []tokens, s *config.Selector, rule *config.Rule) string {
 	switch {
 	case len(verified) > 0 && s.Metadata != "":
 		return claimOfMetadata(verified, s.Metadata)
 	case len(verified) > 0:
 		if problem := claimOfHeader(verified, s.Name, rule); problem != "" {
-			return "jwt_authn " + problem + ": want " + safer(verified, s) + ", which it has verified"
+			return "jwt_authn " + problem + ": want " + safer(verified, s) + ", which reads the verified token"
 		}
 	case f.early && len(f.tokens) > 0:
-		return "nobody has verified a token yet, as plugins of phase AUTHN come first"
+		return "no filter has verified a token yet, because plugins of phase AUTHN come first"
 	case f.elsewhere():
 	case s.Metadata != "":
-		return "is always absent: no jwt_authn before this filter leaves a payload"
+		return "is always absent: no jwt_authn before this filter provides a payload"
 	case len(f.after("jwt_authn")) > 0:
-		return "a client may send any token: jwt_authn verifies it after this filter, and has to come before"
+		return "a client may send any token: jwt_authn verifies it after this filter, and has to come before it"
 	case !slices.ContainsFunc(opaque, func(kind string) bool { return len(f.before(kind)) > 0 }):
 		return "a client may send any token: no jwt_authn before this filter verifies it"
 	}
 	return ""
 }
 
-// safer is the selector that reads what was verified.
+// safer returns the selector of the verified token.
 func safer(verified []tokens, s *config.Selector) string {
 	payload := ""
 	for _, t := range verified {
@@ -208,19 +208,20 @@ func safer(verified []tokens, s *config.Selector) string {
 		}
 	}
 	if payload == "" {
-		return `the claim of "metadata", with a payload_in_metadata,`
+		return `"metadata" in place of a header, and a payload_in_metadata`
 	}
 	return `{"jwt_claim": ` + strconv.Quote(s.Claim) + `, "metadata": ` + strconv.Quote(payload) + "}"
 }
 
-// claimOfHeader says how jwt_authn may have verified another token than the header's, or none.
+// claimOfHeader says why jwt_authn may have verified another token than that in the header, or
+// none.
 func claimOfHeader(verified []tokens, name string, rule *config.Rule) string {
 	for _, t := range verified {
 		switch {
 		case t.failed, t.extracted:
-			return "lets requests pass whose token is not valid"
+			return "lets requests with an invalid token pass"
 		case t.open && rule.Match.Path == nil:
-			return "verifies no token where no rule of it wants one"
+			return "lets requests without a token pass where none of its rules requires a token"
 		}
 		for i := range t.providers {
 			if problem := t.providers[i].differs(name, t.optional); problem != "" {
@@ -231,35 +232,35 @@ func claimOfHeader(verified []tokens, name string, rule *config.Rule) string {
 	return ""
 }
 
-// differs says how a provider's token may not be the token that is read from a header.
+// differs says why a provider's token may not be the token in a header.
 func (p *provider) differs(header string, optional bool) string {
-	const unread = ", which is not read here"
+	const unread = ", which this rule does not read"
 	for _, h := range p.headers {
 		switch {
 		case h.header != header:
-			return "takes a token of header " + h.header + unread
+			return "takes a token from header " + h.header + unread
 		case h.prefix == "Bearer " && (header == "authorization" || !optional), h.prefix == "" && header != "authorization":
 		case h.prefix == "Bearer ":
-			return `lets requests pass that have no "Bearer " before the token, which is read here`
+			return `accepts a token without "Bearer " before it, which this rule requires`
 		default:
-			return "takes a token behind " + strconv.Quote(h.prefix) + unread
+			return "takes a token after " + strconv.Quote(h.prefix) + unread
 		}
 	}
 	for _, param := range p.params {
-		return "takes a token of parameter " + param + unread
+		return "takes a token from parameter " + param + unread
 	}
 	for _, cookie := range p.cookies {
-		return "takes a token of cookie " + cookie + unread
+		return "takes a token from cookie " + cookie + unread
 	}
 	return ""
 }
 
-// claimOfMetadata says why the payload of a name may not be there, or not be a verified one.
+// claimOfMetadata says why a payload may be absent, or not verified.
 func claimOfMetadata(verified []tokens, payload string) string {
 	var names, without []string
 	for _, t := range verified {
 		if t.extracted {
-			return "may be of a token that jwt_authn has not verified, by extract_only_without_validation"
+			return "may come from a token that jwt_authn has not verified, because of extract_only_without_validation"
 		}
 		for i := range t.providers {
 			p := &t.providers[i]
@@ -278,7 +279,7 @@ func claimOfMetadata(verified []tokens, payload string) string {
 	case !slices.Contains(names, payload):
 		return "is always absent: want the payload_in_metadata of a provider of jwt_authn, which has " + list(names) + ", got " + strconv.Quote(payload)
 	case len(without) > 0:
-		return "is absent where a token is of provider " + list(without) + ", which has another payload_in_metadata"
+		return "is absent for a token of provider " + list(without) + ", which has another payload_in_metadata"
 	}
 	return ""
 }

@@ -1,8 +1,10 @@
-// Package counter holds what a rule has counted for one key: the states of all its limits, which
-// are decided together, and what synchronisation needs. It has the form that shared data keeps.
+// Package counter has the hits that a rule has counted for one key: the states of all its limits,
+// which are decided together, and the data for synchronisation. It defines their form in shared
+// data.
 //
 // All limits live in one entry, so that one compare-and-set takes from all of them or from none. A
-// [Counter] is the decoded entry. Its memory is reused from key to key.
+// [Counter] is the decoded entry. Its memory is reused for many keys. It is not safe for concurrent
+// use.
 package counter
 
 import (
@@ -12,27 +14,27 @@ import (
 	"weir/window"
 )
 
-// Rule has all that a counter needs to know of a rule.
+// Rule is the part of a rule that its counters need.
 type Rule struct {
-	// Limits are all of the rule's.
+	// Limits are all limits of the rule.
 	Limits []window.Limit
-	// Interval is the time between two pushes of a key in nanoseconds. It is 0 if the rule's
-	// counters stay in this proxy.
+	// Interval is the time between two pushes of a key, in nanoseconds. It is 0 if the rule counts
+	// in this process only.
 	Interval int64
 
 	kin    *kin
-	codecs []window.Codec // of the limits, once the rule is compiled
+	codecs []window.Codec // of the limits, set by Compile
 }
 
-// kin has what a rule and its variants share.
+// kin is shared by a rule and its variants.
 type kin struct {
 	nodes uint64
-	quota uint64 // the largest of any limit
-	lasts int64  // the longest that a hit counts
+	quota uint64 // the largest quota of any limit
+	lasts int64  // the longest time that a hit counts, in nanoseconds
 }
 
-// Compile works out what makes reading and writing the rule's counters faster. Limits and Interval
-// may not change from then on.
+// Compile prepares the rule for fast reading and writing. Limits and Interval must not change
+// afterwards.
 func (r *Rule) Compile() {
 	if r.kin == nil {
 		r.kin = &kin{}
@@ -44,19 +46,19 @@ func (r *Rule) Compile() {
 	r.Admit(r.Limits)
 }
 
-// Variant is a compiled rule with other limits: the same number, of the same shapes, in the same
-// order. Its counters are the rule's, so that the limits of a key may change from one request to
-// the next. Share tells all of them when it tells any.
+// Variant returns a compiled rule with other limits, in the same number, order and shapes. It uses
+// the same counters, so the limits of a key may change from one request to the next. Share on any
+// of them informs all.
 func (r *Rule) Variant(limits []window.Limit) Rule {
 	v := Rule{Limits: limits, Interval: r.Interval, kin: r.kin}
 	v.Compile()
 	return v
 }
 
-// Akin reports whether one of two compiled rules is a variant of the other, or both of a third.
+// Akin reports whether two compiled rules are variants of each other or of the same rule.
 func (r *Rule) Akin(other *Rule) bool { return r.kin == other.kin }
 
-// Admit notes that the rule may have a variant with these limits.
+// Admit announces that the rule may get a variant with these limits.
 func (r *Rule) Admit(limits []window.Limit) {
 	for i := range limits {
 		if limits[i].Kind.Blocks() {
@@ -67,17 +69,16 @@ func (r *Rule) Admit(limits []window.Limit) {
 	}
 }
 
-// Quota is the largest of any limit of the rule, and of those variants of it that there have been or
-// may be.
+// Quota is the largest quota of any limit of the rule and its present or announced variants.
 func (r *Rule) Quota() uint64 { return r.kin.quota }
 
-// Lasts is how long a hit counts at most, in nanoseconds, by whichever limit [Rule.Quota] speaks of.
+// Lasts is the longest time that a hit counts by any limit that Quota includes, in nanoseconds.
 func (r *Rule) Lasts() int64 { return r.kin.lasts }
 
-// nodes is the number that Share has told.
+// nodes is the number of nodes given to Share.
 func (r *Rule) nodes() uint64 {
 	if r.kin == nil {
-		return 0 // it is not compiled
+		return 0 // the rule is not compiled
 	}
 	return r.kin.nodes
 }
@@ -85,10 +86,10 @@ func (r *Rule) nodes() uint64 {
 // Synced reports whether the rule's counters are pushed to a backend.
 func (r *Rule) Synced() bool { return r.Interval > 0 }
 
-// Counter is the decoded entry of one key: a state for each of the rule's limits.
+// Counter is the decoded entry of one key: a state for each limit of the rule.
 //
-// Call Load with what shared data has, then Advance. Then ask, Count, and write what Append gives.
-// The zero Counter is ready for Load.
+// Call Load with the bytes in shared data, then Advance. Then ask, call Count, and write the result
+// of Append. The zero Counter is ready for Load.
 type Counter struct {
 	rule *Rule
 	// States are in the order of the rule's limits.
@@ -97,35 +98,34 @@ type Counter struct {
 	lease     Lease
 	synced    bool
 	revocable bool
-	// others are the encoded states of limits that this rule does not have. They are those of
-	// another filter's rule of the same name, or of an older configuration's.
+	// others are the encoded states of limits that this rule lacks. They belong to another filter's
+	// rule of the same name, or to an older configuration.
 	others []byte
-	// claimed are the others as they were before Claim.
+	// claimed are the others before Claim.
 	claimed []byte
 	before  []byte       // a payload before Count
 	other   window.State // scratch
 }
 
-// The first byte of an entry says what it is.
+// The first byte of an entry has these flags.
 const (
-	// syncedFlag: what synchronisation needs comes before the states.
+	// syncedFlag: the data for synchronisation precede the states.
 	syncedFlag = 1 << iota
-	// revocableFlag: hits were counted for requests that another rule could still refuse.
+	// revocableFlag: hits were counted for requests that another rule may still refuse.
 	revocableFlag
-	// leaseFlag: what there is to know of leases comes before the states, and after what syncedFlag
-	// stands for.
+	// leaseFlag: the data about leases precede the states, after those for syncedFlag.
 	leaseFlag
 	knownFlags = syncedFlag | revocableFlag | leaseFlag
 )
 
-// Load decodes an entry of shared data for a rule. If an entry makes no sense, valid is false, and
-// the counter is that of a key that was never seen. A nil payload is such a key, and valid.
+// Load decodes an entry of shared data for a rule. If the entry is malformed, valid is false and
+// the counter is that of a new key. A nil payload is a new key, and valid.
 func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 	return c.loadOwn(rule, payload) || c.loadAny(rule, payload)
 }
 
-// loadOwn is Load of an entry that has the limits of the counter's rule, in its order, and nothing
-// else. Nearly all entries are such. If loaded is false, the counter is of no use yet.
+// loadOwn is Load for an entry with exactly the limits of the counter's rule, in their order, as
+// nearly all entries are. If loaded is false, the counter's content is undefined.
 func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 	if len(payload) == 0 || c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || payload[0]&^knownFlags != 0 {
 		return false
@@ -151,11 +151,11 @@ func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 	return len(rest) == 0
 }
 
-// CountInPlace counts cost hits in the payload, in place, and reports whether it did. It does if
-// the rule does not synchronise, and all states are as simple as [window.Codec.CountInPlace] wants
-// them. Then the counter is as after Load, Advance and Count, or CountRevocable if the hits are
-// revocable, and the payload has the bytes that Append would have written. Otherwise the payload is
-// as it was, and the counter is of no use.
+// CountInPlace counts cost hits directly in the payload, and reports whether it did. It works if
+// the rule does not synchronise, and all states suit [window.Codec.CountInPlace]. Then the counter
+// is as after Load, Advance and Count, or CountRevocable if revocable is set, and the payload has
+// the bytes that Append would have written. Otherwise the payload is unchanged, and the counter's
+// content undefined.
 func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable bool) (counted bool) {
 	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
 		return false
@@ -175,7 +175,7 @@ func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint6
 	return counted
 }
 
-// countAll is CountInPlace for several limits: it counts in all of them or in none.
+// countAll is CountInPlace for several limits: it counts in all of them, or in none.
 func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool) {
 	c.before = append(c.before[:0], payload...)
 	at, last := 1, len(c.rule.codecs)-1
@@ -190,8 +190,8 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 	return true
 }
 
-// turn makes the counter, whatever it has, that of another variant of its rule. It reports false if
-// rule is none.
+// turn makes the counter, with its content, that of another variant of its rule. It returns false
+// if rule is not a variant.
 //
 //go:noinline
 func (c *Counter) turn(rule *Rule) bool {
@@ -202,8 +202,8 @@ func (c *Counter) turn(rule *Rule) bool {
 	return true
 }
 
-// loadSync decodes what comes before the states of a synced entry. It is not ok if that makes no
-// sense.
+// loadSync decodes the data that precede the states of a synced entry. ok is false if they are
+// malformed.
 func (c *Counter) loadSync(payload []byte) (states []byte, ok bool) {
 	if len(payload) < 1+syncSize {
 		return nil, false
@@ -236,7 +236,7 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 	}
 	c.revocable = c.revocable || payload[0]&revocableFlag != 0
 	leased := uint64(window.MaxHits)
-	// Usually the states are the rule's, in its order.
+	// Usually these are the states of the rule, in its order.
 	for next := 0; len(rest) > 0; next++ {
 		stored, ok := window.DecodeLimit(rest)
 		state, i := &c.other, next
@@ -264,8 +264,7 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 			c.States[i].Owe()
 		}
 	}
-	// A lease may change by another limit, and not by use or demand: that doesn't count for the
-	// pace.
+	// Another limit can change a lease without use or demand; that doesn't count for the pace.
 	if c.lease.Granted != 0 {
 		c.lease.Granted = min(sub(c.lease.Granted+min(c.Leased(), window.MaxHits), leased), window.MaxHits)
 	}
@@ -282,7 +281,7 @@ func (c *Counter) reset(rule *Rule) {
 	c.others = c.others[:0]
 }
 
-// find is the limit that a state at the beginning of b is of, -1 if it is of none.
+// find returns the index of the limit that the state at the beginning of b belongs to; -1 for none.
 func (r *Rule) find(b []byte) int {
 	for i := range r.Limits {
 		if r.Limits[i].Reads(b) {
@@ -292,8 +291,8 @@ func (r *Rule) find(b []byte) int {
 	return -1
 }
 
-// Revocable reports whether hits of the counter may be given back: CountRevocable was called since
-// it told nothing.
+// Revocable reports whether hits of the counter may still be given back, because CountRevocable was
+// called.
 func (c *Counter) Revocable() bool { return c.revocable }
 
 // Advance brings all states to the present.
@@ -321,7 +320,7 @@ func (c *Counter) advanceLeased(now int64) {
 	if from < to {
 		c.lease.Worn = DueAt(to)
 	}
-	// Leased hits whose window has ended were not used: they don't count for the pace.
+	// Leased hits whose window has ended were not used, and don't count for the pace.
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
 }
 
@@ -335,7 +334,7 @@ func (c *Counter) Allows(cost uint64) bool {
 	return true
 }
 
-// Possible reports whether cost hits would fit every limit of a key that has none.
+// Possible reports whether cost hits would fit every limit of a new key.
 func (c *Counter) Possible(cost uint64) bool {
 	for i := range c.rule.Limits {
 		if cost > c.rule.Limits[i].Quota() {
@@ -345,7 +344,7 @@ func (c *Counter) Possible(cost uint64) bool {
 	return true
 }
 
-// Count counts cost hits in every limit. They come out of the lease if that has them.
+// Count counts cost hits in every limit. They come from the lease if it has enough.
 func (c *Counter) Count(cost uint64) {
 	if c.synced && c.Leased() >= cost {
 		c.countLeased(cost)
@@ -356,7 +355,7 @@ func (c *Counter) Count(cost uint64) {
 	}
 }
 
-// CountRevocable is Count of hits that GiveBack may take back.
+// CountRevocable is Count for hits that GiveBack may take back.
 func (c *Counter) CountRevocable(cost uint64) {
 	c.revocable = true
 	c.Count(cost)
@@ -369,7 +368,7 @@ func (c *Counter) countLeased(cost uint64) {
 	}
 }
 
-// Numbers appends the numbers of the windows that the counter is in, for GiveBack.
+// Numbers appends the numbers of the counter's present windows, for GiveBack.
 func (c *Counter) Numbers(dst []uint64) []uint64 {
 	for i := range c.States {
 		dst = append(dst, c.rule.Limits[i].Number(&c.States[i]))
@@ -377,22 +376,22 @@ func (c *Counter) Numbers(dst []uint64) []uint64 {
 	return dst
 }
 
-// GiveBack takes cost hits back out of the windows of those numbers.
+// GiveBack takes cost hits back from the windows with these numbers.
 func (c *Counter) GiveBack(numbers []uint64, cost uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].GiveBack(&c.States[i], numbers[i], cost)
 	}
 }
 
-// CountRejected counts cost hits of a request that was rejected.
+// CountRejected counts cost hits of a rejected request.
 func (c *Counter) CountRejected(cost uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].CountRejected(&c.States[i], cost)
 	}
 }
 
-// Append encodes the counter in the form that Load reads. It carries states of other limits along,
-// unless they mean nothing any more at now.
+// Append encodes the counter for Load. It includes states of other limits that still mean something
+// at now.
 func (c *Counter) Append(dst []byte, now int64) []byte {
 	flags := byte(0)
 	if c.revocable {
@@ -414,7 +413,7 @@ func (c *Counter) Append(dst []byte, now int64) []byte {
 	return dst
 }
 
-// appendSync completes the flags, which dst ends with.
+// appendSync appends the data for synchronisation, and completes the flags at the end of dst.
 //
 //go:noinline
 func (c *Counter) appendSync(dst []byte) []byte {
@@ -426,8 +425,8 @@ func (c *Counter) appendSync(dst []byte) []byte {
 	return c.lease.append(c.sync.append(dst))
 }
 
-// appendStates writes the states of a rule that is not compiled, or as another configuration wants
-// them.
+// appendStates appends the states of a rule that is not compiled, or that has another
+// configuration's options.
 //
 //go:noinline
 func (c *Counter) appendStates(dst []byte) []byte {
@@ -451,10 +450,10 @@ func (c *Counter) appendOthers(dst []byte, now int64) []byte {
 	return dst
 }
 
-// maxOthers bounds how many states of other limits an entry carries along.
+// maxOthers bounds the states of other limits in an entry.
 const maxOthers = 8
 
-// forgetOther is the time from which the first of the other limits' states tells nothing, and its
+// forgetOther returns the time from which the first of the other states means nothing, and its
 // length.
 func (c *Counter) forgetOther(states []byte) (at int64, length int) {
 	limit, _ := window.DecodeLimit(states)
@@ -462,16 +461,15 @@ func (c *Counter) forgetOther(states []byte) (at int64, length int) {
 	return limit.ForgetAt(&c.other), length
 }
 
-// ForgetAt is the time from which the counter means no more than a key that was never seen.
+// ForgetAt is the time from which the counter means no more than that of a new key.
 func (c *Counter) ForgetAt() int64 {
 	at, _ := c.Worth()
 	return at
 }
 
-// Worth is ForgetAt, and how near the counter is to a limit: the upper half of the float32 of its
-// greatest share, which compares as the share does. A counter above its limit is as near as a
-// counter at it: otherwise rejected hits that count would make a key worth more. It only serves to
-// choose what to evict.
+// Worth returns ForgetAt, and how near the counter is to a limit: the upper half of the float32 of
+// its greatest share, which compares as the share does. A share above 1 counts as 1, so that
+// rejected hits that count do not make a key worth more. It only helps to choose entries to evict.
 func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	var most uint32
 	for i := range c.States {
@@ -499,7 +497,7 @@ func (c *Counter) wantedUntil() (at int64) {
 	return at
 }
 
-// Leased is how many hits may be taken without asking.
+// Leased is how many hits may be taken without asking the backend.
 //
 //go:noinline
 func (c *Counter) Leased() uint64 {

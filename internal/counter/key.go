@@ -6,8 +6,8 @@ import (
 	"golang.org/x/crypto/blake2s"
 )
 
-// AppendPart appends a part of a key: the rule's name, then the value of each selector. The part's
-// length comes before it, so that no two lists of parts give the same key.
+// AppendPart appends a part to a key: the rule's name, or the value of a selector. It is preceded
+// by its length, so that different lists of parts give different keys.
 func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
 	if len(part) < 1<<7 {
 		key = append(key, byte(len(part)))
@@ -20,15 +20,15 @@ func AppendPart[P ~string | ~[]byte](key []byte, part P) []byte {
 //go:noinline
 func appendLength(key []byte, length int) []byte { return binary.AppendUvarint(key, uint64(length)) }
 
-// Identities are the names of keys in the backend: the same in every process that has the same
-// secret. Without a secret, anybody who sees a name can check a guess of its key; with a secret,
-// only its holders can. The zero value has none.
+// Identities are the names of keys in the backend: the same in every process with the same secret.
+// Without a secret, anyone who sees a name can check a guess of its key; with a secret, only its
+// holders can. The zero value has no secret.
 type Identities struct {
 	keyed  bool
 	secret [blake2s.Size]byte // its hash
 }
 
-// NewIdentities makes those of a secret of any length, none if it is empty.
+// NewIdentities returns the identities for a secret of any length; empty for none.
 func NewIdentities(secret string) (i Identities) {
 	if secret != "" {
 		i.keyed, i.secret = true, blake2s.Sum256([]byte(secret))
@@ -36,9 +36,9 @@ func NewIdentities(secret string) (i Identities) {
 	return i
 }
 
-// Of returns a key's name: half of its hash, or with a secret half of the hash of both hashes. That
-// makes one block of BLAKE2s. Its own keyed mode, which takes keys of any length, would make the
-// plugin 11 KB larger.
+// Of returns a key's name: half of its hash or, with a secret, half of the hash of both hashes,
+// which is one block of BLAKE2s. BLAKE2s has a keyed mode, which takes keys of any length, but it
+// would make the plugin 11 KB larger.
 func (i *Identities) Of(key []byte) (id [16]byte) {
 	sum := blake2s.Sum256(key)
 	if i.keyed {
@@ -51,8 +51,8 @@ func (i *Identities) Of(key []byte) (id [16]byte) {
 	return id
 }
 
-// Salt tells apart in a table what has other names in the backend: entries keep theirs. It is 0
-// without a secret.
+// Salt separates in a table the keys that have other names in the backend, because entries keep
+// their names. It is 0 without a secret.
 func (i *Identities) Salt() (salt [2]uint64) {
 	if i.keyed {
 		id := i.Of(nil)
@@ -61,12 +61,11 @@ func (i *Identities) Salt() (salt [2]uint64) {
 	return salt
 }
 
-// bytesPerLimit is how much each further limit of a rule adds to the memory that a counter may
-// take.
+// bytesPerLimit is the memory that each further limit of a rule adds to a counter, in bytes.
 const bytesPerLimit = 48
 
-// ExtraBytes is the memory that a table should have for each counter of the rule beyond the usual:
-// for further limits, and for logs and sub-buckets in full.
+// ExtraBytes is the memory per counter that a table should reserve for the rule beyond the usual:
+// for further limits, and for full logs and sub-buckets.
 func (r *Rule) ExtraBytes() int {
 	size := (len(r.Limits) - 1) * bytesPerLimit
 	for i := range r.Limits {

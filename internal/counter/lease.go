@@ -6,48 +6,47 @@ import (
 	"weir/window"
 )
 
-// Verdict is a counter's answer to a cost.
+// Verdict is a counter's answer to a request for hits.
 type Verdict uint8
 
 const (
-	// Rejected hits have no room.
+	// Rejected means that the hits have no room.
 	Rejected Verdict = iota
-	// Allowed hits have room, and may be taken.
+	// Allowed means that the hits have room, and may be taken.
 	Allowed
-	// Unsure says that only the backend knows whether the hits have room.
+	// Unsure means that only the backend knows whether the hits have room.
 	Unsure
 )
 
-// Lease holds what an entry knows of its dealings with the backend, beyond its hits.
+// Lease is an entry's record of its dealings with the backend, apart from hits.
 type Lease struct {
-	// Dry is until when the backend is not asked for more, as it had no more.
+	// Dry is until when the backend is not asked for more, because it had none.
 	Dry Due
-	// Since is when the lease was as large as Granted, but for what has gone back since, unused.
+	// Since is when the lease had Granted hits, less those that went back unused since.
 	Since   Due
 	Granted uint64
-	// Pace is how many hits this node has used in a horizon of late.
+	// Pace is how many hits this node has recently used per horizon.
 	Pace uint64
-	// Worn is until when a lease of tokens has worn, by what has come back.
+	// Worn is until when the wear of leased tokens was applied.
 	Worn Due
-	// Refused is how often in a row the backend had less than requests have asked for.
+	// Refused is how often in a row the backend had fewer hits than requests asked for.
 	Refused uint8
 }
 
-// none reports whether nothing is known.
+// none reports whether there is nothing to record.
 func (l *Lease) none() bool {
 	return l.Dry|l.Since|l.Worn == 0 && l.Granted|l.Pace == 0 && l.Refused == 0
 }
 
 const (
-	// maxRefused bounds Refused: pauses double that often at most.
+	// maxRefused bounds Refused: pauses double at most that often.
 	maxRefused = 5
-	// doubtful is how many refusals in a row may be due to hits that others have leased and not used.
-	// After these and their pauses they have given them back.
+	// doubtful is how many refusals in a row may be due to unused leases of others. After these and
+	// their pauses the others have given the leases back.
 	doubtful = 3
 )
 
-// Share tells the rule how many nodes keep its limits together, 0 for an unknown number. Rules
-// start with 0.
+// Share sets how many nodes share the rule's limits; 0 if unknown. Rules start with 0.
 func (r *Rule) Share(nodes uint64) {
 	if r.kin == nil {
 		r.kin = &kin{}
@@ -55,9 +54,9 @@ func (r *Rule) Share(nodes uint64) {
 	r.kin.nodes = nodes
 }
 
-// Verdict says whether cost hits may be taken at the time that the counter was brought to. They come
-// out of the lease. Else the backend has to be asked, unless it has just refused: then it is asked
-// again when hits have come back, or after a pause where they come back too fast for that.
+// Verdict decides whether cost hits may be taken at the counter's time. They come from the lease.
+// Otherwise the backend must be asked, unless it has just refused: then it is asked again when hits
+// have come back, or after a pause if they come back too fast for that.
 func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
@@ -69,7 +68,7 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	return Unsure
 }
 
-// dryFor is for how many nanoseconds the backend is not to be asked.
+// dryFor is how long the backend is not to be asked, in nanoseconds.
 //
 //go:noinline
 func (c *Counter) dryFor(now int64) int64 {
@@ -79,11 +78,11 @@ func (c *Counter) dryFor(now int64) int64 {
 	if in := c.lease.Dry.In(now); in > 0 && in <= 2*c.rule.longest() {
 		return in
 	}
-	return 0 // it has passed, or comes from a clock that was wrong
+	return 0 // the time has passed, or is from a wrong clock
 }
 
-// DryUntil is the time until which a cost that the limits would allow is refused, as the backend
-// had no more to give. It is now if there is no such time.
+// DryUntil is the time until which hits within the limits are refused because the backend had no
+// more; now if there is no such time.
 func (c *Counter) DryUntil(now int64) int64 { return now + c.dryFor(now) }
 
 // Silent reports whether taking cost hits leaves nothing to push.
@@ -102,7 +101,7 @@ func (c *Counter) Silent(cost uint64) bool {
 // sub is a − b, or 0.
 func sub(a, b uint64) uint64 { return a - min(a, b) }
 
-// unheard is how many hits the backend has not heard of, in the limit with the most.
+// unheard is how many hits the backend has not heard of, by the limit with most.
 func (c *Counter) unheard() (hits uint64) {
 	for i := range c.States {
 		hits = max(hits, c.States[i].Unheard())
@@ -110,17 +109,18 @@ func (c *Counter) unheard() (hits uint64) {
 	return hits
 }
 
-// Grant takes in a grant for limit i; see [window.Limit.Lease]. The fields that the counter knows
-// itself, Newer and Nodes, need not be set. After the last limit call Granted and Heard.
+// Grant takes in a grant for limit i: see [window.Limit.Lease]. g need not have Newer and Nodes,
+// which the counter knows. After the last limit, call Granted and Heard.
 func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool) {
 	g.Newer, g.Nodes = c.newer(g.Answered), c.rule.nodes()
 	return c.rule.Limits[i].Lease(&c.States[i], &g, total)
 }
 
-// Granted ends the taking in of a grant of units where most were asked for, ahead of requests or by
-// them. spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
+// Granted completes the grants of units, where most were asked for. ahead says whether they are for
+// requests to come. spread, from 0 to 1, keeps nodes from asking all at once if there is less than
+// they want.
 func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread float64) {
-	// The lease was as large as this before the grant.
+	// The lease before the grant.
 	leased := c.Leased()
 	if !c.rule.Leases() {
 		c.trimLease(leased)
@@ -143,14 +143,14 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 	if most := c.most(); ahead {
 		leased = min(leased, most)
 	} else {
-		leased -= before - min(before, most) // requests wait for the rest
+		leased -= before - min(before, most) // requests wait for these
 	}
 	c.trimLease(leased)
 	c.lease.Since, c.lease.Worn, c.lease.Granted = DueAt(now), DueAt(now)+1, leased
 	c.lease.Pace = uint64(min(math.Ceil(pace), window.MaxHits))
 	switch {
 	case ahead:
-	case units < most && c.dryFor(now) > 0: // another worker has asked at the same time
+	case units < most && c.dryFor(now) > 0: // another worker asked at the same time
 	case units < most:
 		c.lease.Refused = min(c.lease.Refused+1, maxRefused)
 		c.dry(now, spread)
@@ -166,7 +166,7 @@ func (c *Counter) trimLease(keep uint64) {
 	}
 }
 
-// RunDry has nobody ask for more of a key that is known to be full.
+// RunDry records that a key is known to be full, so that no worker asks for more.
 func (c *Counter) RunDry(now int64, spread float64) {
 	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease.none() {
 		return
@@ -179,17 +179,16 @@ func (c *Counter) RunDry(now int64, spread float64) {
 	}
 }
 
-// Doubtful reports whether others may still give back what they have leased of a key that is full.
+// Doubtful reports whether others may still give back leases of a full key.
 func (c *Counter) Doubtful(now int64) bool {
 	return c.rule.Leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
 }
 
-// Review looks whether the lease is still of use, and gives back what isn't: by halves, but for the
-// few hits that stand for a key which is hit seldom. It reports whether there is a lease to review
-// again.
+// Review gives back the part of the lease that is no longer of use: by halves, except for the few
+// hits that stay for a key that is hit seldom. It reports whether a lease is left to review again.
 func (c *Counter) Review(now int64) (again bool) {
 	leased := c.Leased()
-	c.trimLease(leased) // what one limit has leased, and others not, is of no use
+	c.trimLease(leased) // hits that not all limits have leased are of no use
 	if leased == 0 {
 		return false
 	}
@@ -197,12 +196,12 @@ func (c *Counter) Review(now int64) (again bool) {
 		return true
 	}
 	age := -c.lease.Since.In(now)
-	looked := age // the key was claimed when it was reviewed last
+	looked := age // the key was claimed at its last review
 	if ago := -c.sync.Claimed.In(now); c.sync.Claimed != 0 && ago >= 0 {
 		looked = min(age, ago)
 	}
 	if looked >= 0 && looked < max(dueUnit, c.reviewIn(now)>>dueShift<<dueShift) {
-		c.sync.Due = DueAt(now + c.reviewIn(now)) // the key is due for its hits, and the lease has only come
+		c.sync.Due = DueAt(now + c.reviewIn(now)) // the key is due because of its hits, and the lease is new
 		return true
 	}
 	used, stands := max(c.lease.Granted, leased)-leased, c.standing()
@@ -216,16 +215,17 @@ func (c *Counter) Review(now int64) (again bool) {
 	}
 	if keep < leased {
 		c.trimLease(keep)
-		c.lease.Dry = 0 // there is something to have again
+		c.lease.Dry = 0 // the backend has hits again
 	}
 	if c.lease.Granted = keep; used > 0 {
-		c.lease.Since = DueAt(now) // a lease that nobody uses stands for as long however large it was
+		c.lease.Since = DueAt(now) // an unused lease stays equally long, whatever its size
 	}
 	c.sync.Due = DueAt(now + c.reviewIn(now))
 	return keep > 0
 }
 
-// Trim gives back what is more than this node's part of what is left, by totals that have just come.
+// Trim gives back leased hits above this node's part of the hits left, by totals that have just
+// arrived.
 func (c *Counter) Trim(now int64) {
 	leased := c.Leased()
 	c.lease.Worn = DueAt(now) + 1
@@ -235,11 +235,12 @@ func (c *Counter) Trim(now int64) {
 	}
 }
 
-// ReturnLeases gives back all that is leased.
+// ReturnLeases gives back all leases.
 func (c *Counter) ReturnLeases() { c.trimLease(0) }
 
-// Own reports whether the worker that has changed the counter is to come back to it: to push what it
-// has given back, if nothing was pending before and so nobody else does, or to review the lease.
+// Own reports whether the worker that changed the counter must come back to it: to push hits that
+// it has given back, if nothing was pending before and so no other worker pushes them, or to review
+// the lease.
 func (c *Counter) Own(wasPending bool, now int64) bool {
 	switch {
 	case wasPending:
@@ -254,8 +255,8 @@ func (c *Counter) Own(wasPending bool, now int64) bool {
 	return true
 }
 
-// Learn takes in totals of the backend for limit i that come with no push, answered at a time of
-// its clock.
+// Learn takes in totals for limit i that came without a push. answered is their time, by the
+// backend's clock.
 func (c *Counter) Learn(i int, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
 }

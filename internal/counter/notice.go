@@ -1,16 +1,16 @@
 package counter
 
-// Reopen takes in that somebody has changed the counter at the backend, which may have hits again:
-// it is asked with the next request. It reports whether anything has changed.
+// Reopen takes in that someone changed the counter at the backend, which may have hits again: the
+// next request asks it. It reports whether that changed anything.
 func (c *Counter) Reopen() (changed bool) {
 	changed = c.lease.Dry != 0 || c.lease.Refused != 0
 	c.lease.Dry, c.lease.Refused = 0, 0
 	return changed
 }
 
-// Emptied ends the counter's lease, as it was emptied at the backend at a time. If the lease is as
-// old, the backend does not count its hits any more, and they are gone. Some of a younger one may be
-// counted: then all go back. It reports whether there was a lease.
+// Emptied ends the counter's lease because the counter was emptied at the backend at a time. The
+// backend no longer counts the hits of a lease as old as that, and they are dropped. Some hits of a
+// newer lease may be counted, so all of them go back. It reports whether there was a lease.
 func (c *Counter) Emptied(at int64) (changed bool) {
 	if !c.hasLease() {
 		return false

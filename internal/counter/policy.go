@@ -6,47 +6,47 @@ import (
 	"weir/window"
 )
 
-// A lease's policy: how many hits a node asks for, when, and for how long it keeps them. A backend gives
-// at most what [window.Limit.Ahead] says, which both know. The numbers stand where the study of
-// bench/overshoot finds few false refusals at few callouts: ten nodes and a thousand, limits of 1,000 in
-// 5 and in 60 seconds, offered once to ten times, in even, skewed, moving and bursting traffic.
-// RATIONALE.md says why there are leases at all.
+// The lease policy: how many hits a node asks for, when, and for how long it keeps them. A backend
+// gives at most [window.Limit.Ahead], which both sides know. The numbers are those for which the
+// study in bench/overshoot finds few false refusals at few callouts: ten and a thousand nodes,
+// limits of 1,000 in 5 and in 60 seconds, demand of one to ten times the limit, in even, skewed,
+// moving and bursting traffic. RATIONALE.md says why there are leases at all.
 
 const (
-	// horizonShare is the part of the shortest window that a lease is to last for, as a divisor: it is
-	// used up, or has gone back, before the window ends.
+	// horizonShare is the divisor of the shortest window that gives the time a lease should last:
+	// it is used up, or returned, before the window ends.
 	horizonShare = 4
-	// longestHorizon bounds that in intervals. With four there were 5 % fewer callouts than with two, and
-	// 6.1 false refusals of 1,000 instead of 3.6, at five times a limit of 1,000 on ten nodes.
+	// longestHorizon bounds that time, in intervals. Four intervals would make 5 % fewer callouts
+	// than two, but 6.1 false refusals per 1,000 instead of 3.6, at five times a limit of 1,000 on
+	// ten nodes.
 	longestHorizon = 2
-	// tokenHorizon bounds it for token buckets, as tokens that come back while others are leased
+	// tokenHorizon bounds it for token buckets, because tokens that return while others are leased
 	// are lost. When ten nodes emptied a bucket of 1,000, they lost 6 % with two intervals, 4 %
-	// with one interval and 1 % with half an interval. The shorter the horizon is, the more
-	// requests wait.
+	// with one and 1 % with half an interval. A shorter horizon makes more requests wait.
 	tokenHorizon = 1
-	// leastHorizon is the part of a horizon that a lease lasts for at least, as a divisor, near the end
-	// of a window.
+	// leastHorizon is the divisor of a horizon that gives the least time of a lease near the end of
+	// a window.
 	leastHorizon = 8
 
-	// lowShare is the part of a lease at which more is asked for, as a divisor: the answer is there before
-	// the rest is used up.
+	// lowShare is the divisor of a lease at which more is asked for: the answer arrives before the
+	// rest is used up.
 	lowShare = 4
-	// leastPace is the part of an interval that a pace is measured for at least, as a divisor: two hits may
-	// come at once by chance.
+	// leastPace is the divisor of an interval that gives the least time for measuring a pace: two
+	// hits may come at once by chance.
 	leastPace = 4
 
-	// mostStanding bounds a lease that stands for a key which is hit seldom, and standingShare is the
-	// part of the largest lease that it has at most, as a divisor: a key that is hit each few seconds
-	// would ask for each hit.
+	// mostStanding bounds the lease that stays for a key that is hit seldom, and standingShare is
+	// the divisor of the largest lease that bounds it too. Otherwise a key that is hit every few
+	// seconds would ask for each hit.
 	mostStanding  = 8
 	standingShare = 4
-	// After standsFor times standingPause, or standsFor intervals if an interval is longer, such a
-	// lease goes back if nobody has used it.
+	// An unused lease of this kind goes back after standsFor times standingPause, or after
+	// standsFor intervals if an interval is longer.
 	standsFor     = 4
 	standingPause = int64(4e9)
 
-	// longestPauses is how many horizons the longest pause between questions for a full key has. Pauses
-	// double up to it, as others have less and less to give back.
+	// longestPauses is the longest pause between questions for a full key, in horizons. Pauses
+	// double up to it, because others have less and less to give back.
 	longestPauses = 4
 )
 
@@ -64,11 +64,11 @@ func (r *Rule) horizon() int64 {
 	return max(dueUnit, min(shortest/horizonShare, intervals*r.Interval))
 }
 
-// longest is how long nobody asks for more of a key that stays full, in nanoseconds.
+// longest is the longest pause between questions for a key that stays full, in nanoseconds.
 func (r *Rule) longest() int64 { return longestPauses * r.horizon() }
 
 // Leases reports whether hits of the rule's keys are leased ahead of the requests that take them.
-// Else each is granted when it is asked for.
+// Otherwise each is granted when it is asked for.
 //
 //go:noinline
 func (r *Rule) Leases() bool {
@@ -80,9 +80,9 @@ func (r *Rule) Leases() bool {
 	return true
 }
 
-// Ahead is how many hits are worth leasing for requests to come, beyond those of the lease: those of
-// the next horizon at the rate of late, or a few of a key that is hit seldom, but no more than a
-// node's part of what is left. It is 0 for a key that nothing is known of.
+// Ahead is how many hits are worth leasing for requests to come, beyond the present lease: those of
+// the next horizon at the recent rate, or a few for a key that is hit seldom, but at most a node's
+// part of the hits left. It is 0 for a new key.
 func (c *Counter) Ahead(now int64) uint64 {
 	used, from := c.used()
 	if used == 0 && from == 0 {
@@ -95,7 +95,7 @@ func (c *Counter) Ahead(now int64) uint64 {
 	return sub(min(want, c.most()), c.Leased())
 }
 
-// used is how many hits were taken from a time on, as far as is known.
+// used is how many hits were taken since a time, as far as is known.
 func (c *Counter) used() (hits uint64, from Due) {
 	if c.lease.Since != 0 {
 		return c.unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
@@ -103,8 +103,8 @@ func (c *Counter) used() (hits uint64, from Due) {
 	return c.unheard(), c.sync.Claimed
 }
 
-// pace is how many hits a horizon has at the rate of those since a time; or within an interval, if
-// that is unknown.
+// pace is the number of hits per horizon at the rate since a time, or since an interval ago if that
+// is unknown.
 func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.Interval
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
@@ -113,8 +113,8 @@ func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 	return float64(hits) * float64(c.rule.horizon()) / float64(since)
 }
 
-// standing is how many hits a lease may have that is kept for a key which is hit seldom. It is 0 if
-// tokens would come back meanwhile, which makes leases worthless.
+// standing is the most hits of a lease that stays for a key that is hit seldom. It is 0 if tokens
+// would return meanwhile, which makes leases worthless.
 func (c *Counter) standing() uint64 {
 	for i := range c.rule.Limits {
 		if c.rule.Limits[i].Kind.Refills() {
@@ -124,7 +124,7 @@ func (c *Counter) standing() uint64 {
 	return min(mostStanding, c.most()/standingShare)
 }
 
-// most is the most hits that a lease should have. Those that it has are left of the limits, too.
+// most is the most hits that a lease should have. Its present hits count as left in the limits.
 func (c *Counter) most() (hits uint64) {
 	hits = math.MaxUint64
 	for i := range c.States {
@@ -134,7 +134,7 @@ func (c *Counter) most() (hits uint64) {
 	return hits
 }
 
-// endsIn is for how many nanoseconds leases can be used, but no more than in.
+// endsIn is how long leases can be used, in nanoseconds, but at most in.
 func (c *Counter) endsIn(now, in int64) int64 {
 	for i := range c.States {
 		l := &c.rule.Limits[i]
@@ -149,21 +149,21 @@ func (c *Counter) endsIn(now, in int64) int64 {
 	return in
 }
 
-// reviewIn is when a lease that is used is to be reviewed: in an interval, or when it has ended.
+// reviewIn is the time until a lease in use is reviewed: an interval, or until it ends.
 func (c *Counter) reviewIn(now int64) int64 { return c.endsIn(now, c.rule.Interval-dueUnit) + dueUnit }
 
-// Low reports whether taking cost hits has brought the lease below the part of it at which more is
-// asked for, so that nobody has to wait.
+// Low reports whether taking cost hits has brought the lease down to the level at which more is
+// asked for, so that no request has to wait.
 func (c *Counter) Low(cost uint64) bool {
 	leased, low := c.Leased(), c.lease.Granted/lowShare
 	if low == 0 && (c.lease.Granted > 1 || c.lease.Pace > 0) {
-		low = 1 // the key is hit again and again
+		low = 1 // the key is in steady use
 	}
 	return leased < low && leased+cost >= low
 }
 
-// Asks is how many hits a request of cost hits asks for. It is more than that where hits of a full
-// limit come back too fast to ask for each.
+// Asks is how many hits a request of cost hits asks for: more than cost if hits of a full limit
+// come back too fast to ask for each.
 func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
 // quantum is how many hits are worth asking for at once while the limits are full.
@@ -174,9 +174,9 @@ func (c *Counter) quantum() (hits uint64) {
 	return hits
 }
 
-// dry decides when to ask again: when a hit comes back, or when others may have given back what they
-// leased, which is the less likely the longer the key is full. Where hits come back too fast to ask
-// for each, all nodes together ask as often as a quantum comes back.
+// dry sets when to ask again: when a hit comes back, or when others may have given back leases,
+// which is the less likely the longer the key has been full. If hits come back too fast to ask for
+// each, all nodes together ask once per quantum.
 func (c *Counter) dry(now int64, spread float64) {
 	doubts := min(c.rule.Interval<<max(c.lease.Refused, 1)>>1, c.rule.longest())
 	longest := float64(doubts) * (0.5 + spread)

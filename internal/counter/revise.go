@@ -1,6 +1,6 @@
 package counter
 
-// NumbersAt appends the numbers of the windows that hits of a time are in, which the counter has.
+// NumbersAt appends the numbers of the counter's windows that contain hits of a time.
 func (c *Counter) NumbersAt(dst []uint64, at int64) []uint64 {
 	for i := range c.States {
 		dst = append(dst, c.rule.Limits[i].NumberAt(&c.States[i], at))
@@ -8,9 +8,9 @@ func (c *Counter) NumbersAt(dst []uint64, at int64) []uint64 {
 	return dst
 }
 
-// Revise makes hits that were counted at a time, in windows of these numbers, more or fewer. More
-// come out of the lease if that has them, and if none of the windows has passed. Where there were
-// none, they are counted now.
+// Revise changes the number of hits that were counted at a time, in windows with these numbers,
+// from from to to. Additional hits come from the lease if it has them, and if none of the windows
+// has passed. If there were none before, they are counted now.
 func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64) {
 	if from == 0 || to > from && c.isIn(numbers) {
 		c.Count(to - from)
@@ -26,8 +26,8 @@ func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64)
 	}
 }
 
-// Renew moves cost hits that requests hold, and that were counted in windows of these numbers, to the
-// present. It changes the numbers to those of now.
+// Renew moves cost held hits from the windows with these numbers to the present, and updates the
+// numbers.
 func (c *Counter) Renew(numbers []uint64, cost uint64) {
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
@@ -46,7 +46,7 @@ func (c *Counter) Blocked() bool {
 	return false
 }
 
-// Block has the limits that block do so from now on. It reports whether that changes anything.
+// Block activates the limits that block, and reports whether that changed anything.
 func (c *Counter) Block(extend bool) (changed bool) {
 	for i := range c.States {
 		changed = c.rule.Limits[i].Block(&c.States[i], extend) || changed
@@ -54,8 +54,7 @@ func (c *Counter) Block(extend bool) (changed bool) {
 	return changed
 }
 
-// Relend has cost hits that requests have held, and that were counted in windows of these numbers, leased
-// again.
+// Relend turns cost held hits in windows with these numbers back into leased hits.
 func (c *Counter) Relend(numbers []uint64, cost uint64) {
 	for i := range c.States {
 		c.rule.Limits[i].Relend(&c.States[i], numbers[i], cost)
@@ -71,8 +70,8 @@ func (c *Counter) isIn(numbers []uint64) bool {
 	return true
 }
 
-// Excess is by how many hits the counter is above a limit, the most of all, and the time from which they
-// count no more.
+// Excess is the most hits by which the counter exceeds a limit, and the time from which they no
+// longer count.
 func (c *Counter) Excess() (hits uint64, until int64) {
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]

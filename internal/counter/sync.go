@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// adoptAfter is how long a key's push is overdue before the next worker that hits the key
-	// adopts it: the worker that has the key in its list seems to be gone.
+	// adoptAfter is how long a key's push must be overdue before another worker that hits the key
+	// adopts it: the worker with the key in its list seems to be gone.
 	adoptAfter = int64(5e9)
-	// abandonAfter is how long hits are in flight without an answer before more of the key are
-	// pushed: the worker that pushed them seems to be gone. If it isn't, nothing is lost: its
-	// answer is taken in all the same.
+	// abandonAfter is how long hits are in flight without an answer before more hits of the key are
+	// pushed: the worker that pushed them seems to be gone. If it isn't, nothing is lost, and its
+	// answer is still taken in.
 	abandonAfter = int64(59e9)
 	// longestPause bounds how far ahead the next push of a key can be due.
 	longestPause = int64(60e9)
 )
 
-// Due is when a key's next push is due. It also says whose push that is: that of the worker whose
-// list has the key with the entry's due time. It counts units of 2^20 ns (1.05 ms) and wraps every
-// 52 days, so that it takes four bytes. A time too far ahead comes from a clock that was wrong, or
-// from long ago, and is overdue.
+// Due is when a key's next push is due. It also says which worker pushes it: the worker whose list
+// has the key with the due time in the entry. It counts units of 2^20 ns (1.05 ms) and wraps around
+// every 52 days, so it takes four bytes. A time too far ahead comes from a wrong clock, or from
+// long ago, and is overdue.
 type Due uint32
 
 const (
@@ -29,10 +29,10 @@ const (
 	dueUnit  = int64(1) << dueShift
 )
 
-// DueAt is the due time that lies at, or a little before, a Unix time in nanoseconds.
+// DueAt returns the due time at, or slightly before, a Unix time in nanoseconds.
 func DueAt(nanos int64) Due { return Due(nanos >> dueShift) }
 
-// In is how many nanoseconds lie between now and d; negative if d has passed.
+// In returns the time from now to d, in nanoseconds; negative if d has passed.
 func (d Due) In(now int64) int64 { return int64(int32(d-DueAt(now))) << dueShift }
 
 // Passed reports whether a push is due, for a rule with this interval.
@@ -41,12 +41,12 @@ func (d Due) Passed(now, rate int64) bool {
 	return in <= 0 || in > max(rate, longestPause)
 }
 
-// Sync holds what an entry knows of its synchronisation.
+// Sync is an entry's record of its synchronisation.
 type Sync struct {
 	// ID is the counter's identity in the backend.
 	ID  [16]byte
 	Due Due
-	// Claimed names the last claim: its time.
+	// Claimed is the time of the last claim, which identifies it.
 	Claimed Due
 	// Heard is when the backend gave the newest answer that was taken in.
 	Heard Due
@@ -61,7 +61,7 @@ func (s *Sync) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(s.Heard))
 }
 
-// decode wants syncSize bytes.
+// decode requires syncSize bytes.
 func (s *Sync) decode(b []byte) {
 	copy(s.ID[:], b)
 	s.Due = Due(binary.LittleEndian.Uint32(b[16:]))
@@ -77,7 +77,7 @@ func (l *Lease) append(dst []byte) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace)
 }
 
-// decode returns the length of what it has read; 0 if that makes no sense.
+// decode returns the number of bytes read; 0 if they are malformed.
 func (l *Lease) decode(b []byte) (length int) {
 	const fixed = 3*4 + 1
 	if len(b) < fixed || b[12] > maxRefused {
@@ -98,14 +98,14 @@ func (l *Lease) decode(b []byte) (length int) {
 	return fixed + n + m
 }
 
-// Identify gives a counter that has none yet its identity in the backend.
+// Identify sets the identity in the backend of a counter without one.
 func (c *Counter) Identify(id [16]byte) { c.sync.ID = id }
 
-// Identified reports whether the counter needs no Identify: it has an identity, or its rule isn't
+// Identified reports whether the counter has an identity, or needs none because its rule isn't
 // synced.
 func (c *Counter) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
 
-// Sync returns what the counter knows of its synchronisation.
+// Sync returns the record of the counter's synchronisation.
 func (c *Counter) Sync() Sync { return c.sync }
 
 // Pending reports whether there are hits that were not pushed yet.
@@ -124,8 +124,8 @@ func (c *Counter) Pending() bool {
 	return false
 }
 
-// Settled reports whether an answer of a time, of the backend's clock, knows of all that was counted
-// here: nothing is pending or in flight, and no answer as new was taken in.
+// Settled reports whether an answer given at a time of the backend's clock knows of all hits
+// counted here: none is pending or in flight, and no answer as new was taken in.
 func (c *Counter) Settled(answered int64) bool {
 	if !c.newer(answered) {
 		return false
@@ -138,7 +138,7 @@ func (c *Counter) Settled(answered int64) bool {
 	return true
 }
 
-// Owes reports whether hits are on their way back to the backend, or about to be.
+// Owes reports whether hits are on their way back to the backend, or will be.
 func (c *Counter) Owes() (owes bool) {
 	for i := range c.States {
 		owes = owes || c.States[i].Owes()
@@ -146,10 +146,10 @@ func (c *Counter) Owes() (owes bool) {
 	return owes
 }
 
-// Adopt reports whether the worker that is about to count hits has to list the key and push it. It
-// has to if nothing is pending, or the key was never synchronised, as no other worker has it then. It
-// also has to if the push is long overdue though the backend can be reached. Call Adopt before Count,
-// with the hits' time.
+// Adopt reports whether the worker that is about to count hits must list the key and push it. It
+// must if nothing is pending or the key was never synchronised, since then no other worker has it.
+// It also must if the push is long overdue although the backend can be reached. Call Adopt before
+// Count, with the time of the hits.
 func (c *Counter) Adopt(now int64, reachable bool) bool {
 	if !c.synced || !c.rule.Synced() {
 		return false
@@ -161,15 +161,14 @@ func (c *Counter) Adopt(now int64, reachable bool) bool {
 		}
 	}
 	if passed || in > c.rule.Interval+dueUnit {
-		// If a key was not synchronised for an interval, it is due at once.
+		// A key that was not synchronised for an interval is due at once.
 		c.sync.Due = DueAt(now)
 	}
 	return true
 }
 
-// Claim moves what is pending in flight, and reports whether it may. It may not while an earlier
-// push is out. If the caller wins the race to write the counter, it pushes what [Counter.Outgoing]
-// says.
+// Claim moves pending hits in flight, and reports whether it may. It may not while an earlier push
+// is unanswered. If the caller wins the race to write the counter, it pushes [Counter.Outgoing].
 func (c *Counter) Claim(now int64) (claimed bool) {
 	for i := range c.States {
 		if !c.States[i].InFlight() {
@@ -191,24 +190,25 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 	return true
 }
 
-// Abandon has the next Claim not wait for an earlier push: whoever would take in its answer is leaving.
+// Abandon lets the next Claim ignore an earlier push, because the worker that would take in its
+// answer is leaving.
 func (c *Counter) Abandon() {
 	for i := range c.States {
 		c.States[i].EndFlight()
 	}
 }
 
-// Outgoing describes what limit i has in flight.
+// Outgoing fills p with the hits in flight of limit i.
 func (c *Counter) Outgoing(i int, p *window.Push) {
 	c.rule.Limits[i].Outgoing(&c.States[i], c.rule.nodes(), p)
 }
 
-// PushEnds is the time from which nobody wants what limit i has in flight any more.
+// PushEnds is the time from which the hits in flight of limit i no longer matter.
 func (c *Counter) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
 
-// Settle takes in the backend's answer for limit i to a push with this claim. answered is the
-// answer's time, of the backend's clock. If the counter was claimed again since, or made anew,
-// nothing in flight is answered: then totals are only raised. After the last limit call Heard.
+// Settle takes in the backend's answer for limit i to the push with this claim. answered is the
+// answer's time, by the backend's clock. If the counter was claimed again since, or made anew,
+// nothing in flight is answered, and totals are only raised. After the last limit, call Heard.
 func (c *Counter) Settle(i int, claim Due, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
@@ -218,17 +218,16 @@ func (c *Counter) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
 
-// Heard notes when the backend gave an answer that was taken in.
+// Heard records when the backend gave an answer that was taken in.
 func (c *Counter) Heard(answered int64) {
 	if c.newer(answered) {
 		c.sync.Heard = DueAt(answered)
 	}
 }
 
-// Orphans calls visit with what an entry that leaves the table has for the backend. It calls it for
-// each limit with pending hits, with the counter's identity, what to push, and the time until which
-// the backend needs it. The limit that visit gets has only its shape and a token bucket's rate. The
-// push is valid during the call.
+// Orphans calls visit with everything that an entry has for the backend when it leaves the table:
+// for each limit with pending hits, the counter's identity, the push, and the time until which the
+// backend needs it. l has only the shape and a token bucket's rate. push is valid during the call.
 func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(payload) < 1+syncSize || payload[0]&syncedFlag == 0 {
 		return
@@ -241,8 +240,8 @@ func Orphans(payload []byte, visit func(id [16]byte, l *window.Limit, push *wind
 	orphans([16]byte(payload[1:]), states, visit)
 }
 
-// claimOthers makes the pending hits of limits that the rule doesn't have part of their totals.
-// ClaimedOthers tells what they were, so that they are pushed.
+// claimOthers moves the pending hits of limits that the rule lacks to their totals. ClaimedOthers
+// returns them for pushing.
 func (c *Counter) claimOthers() {
 	c.claimed = append(c.claimed[:0], c.others...)
 	c.others = c.others[:0]
@@ -256,8 +255,8 @@ func (c *Counter) claimOthers() {
 	}
 }
 
-// ClaimedOthers calls visit as Orphans does, with what the last Claim found pending of limits that
-// the rule doesn't have.
+// ClaimedOthers calls visit as Orphans does, with the hits that the last Claim found pending for
+// limits that the rule lacks.
 func (c *Counter) ClaimedOthers(visit func(id [16]byte, l *window.Limit, push *window.Push, ends int64)) {
 	if len(c.claimed) > 0 {
 		orphans(c.sync.ID, c.claimed, visit)
@@ -271,10 +270,10 @@ func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit
 		limit, _ := window.DecodeLimit(rest)
 		length := window.DecodeState(rest, &state)
 		if length == 0 {
-			return // at the end, or where nothing makes sense
+			return // the end, or malformed bytes
 		}
 		if limit.ReturnLease(&state, 0); state.Pending() {
-			state.EndFlight() // what is in flight is somebody else's
+			state.EndFlight() // another worker has the hits in flight
 			limit.Claim(&state)
 			limit.Outgoing(&state, 0, &push)
 			visit(id, &limit, &push, limit.PushEnds(&state))

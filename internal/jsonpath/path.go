@@ -17,7 +17,7 @@ const MaxPath = 1024
 
 // Path leads to a value. It is not changed once compiled, and may be used by several readers.
 type Path struct {
-	_     [0]func() // or else Go makes a function that compares values
+	_     [0]func() // keeps Go from generating an equality function
 	names []name
 }
 

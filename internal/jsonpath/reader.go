@@ -76,7 +76,7 @@ type level struct {
 // is the value's, up to MaxValue bytes, and some for each name of the path; it is kept for the next
 // text. A Reader must be Reset before it is used, and not be used by several goroutines at once.
 type Reader struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	path   *Path
 	levels []level // one for each of the path's names

@@ -8,45 +8,47 @@ import (
 )
 
 const (
-	// accountEvery is the time between two messages of what keys have used.
+	// accountEvery is the time between two messages about usage, in nanoseconds.
 	accountEvery = int64(1e9)
-	// maxAccounts is the most keys, by models and days, that a worker has to tell of, beside those that
-	// count together. While the backend is away there may come many.
+	// maxAccounts is the most keys, by model and day, that a worker keeps for the backend, besides
+	// the rest that it sums up. Many may gather while the backend is away.
 	maxAccounts = 4096
-	// accountsFor is for how long a message is sent that has no answer: less than a backend remembers
-	// its sender.
+	// accountsFor is how long a message without an answer is repeated: for less time than a backend
+	// remembers its sender.
 	accountsFor = int64(24 * 3600e9)
 	// quarter is the shortest time in which no zone changes its day or its clock.
 	quarter = int64(900e9)
-	// largestRow is more than a row of a message takes.
+	// largestRow is above the size of any row in a message, in bytes.
 	largestRow = 1024
-	// namedKeys is how many keys a worker knows the names of, for charges that are put right: a charge has none.
+	// namedKeys is how many keys a worker remembers the names of, for corrections of charges, which
+	// have no name.
 	namedKeys = 1024
 )
 
-// accounts have the hits of keys that the backend has yet to hear of as used: of rules that reveal names. They
-// are by the day of a request, whose reservation is put right on that day. A message without an answer is
-// sent again. A single message is on its way at a time, so that a backend knows by its number whether it
-// has counted it.
+// accounts have hits that keys have used and the backend has not heard of, for rules that reveal
+// names. Hits belong to the day of their request, and so do later corrections of its reservation. A
+// message without an answer is sent again. Only one message is on its way at a time, so the backend
+// knows by its number whether it has counted it.
 type accounts struct {
 	tallies  *Tallies
 	link     *link
 	keys     *keys
 	callouts *callouts
 
-	// on says that rules reveal names. rules has what is known of the rules of the node, and behind these the names
-	// of inherited rules.
+	// on means that some rule reveals names. rules describes the rules of the node, and after them
+	// the names of inherited rules.
 	on    bool
 	rules []accountedRule
 	at    map[accountKey]int32
 	list  []account
 
 	sender, sequence uint64
-	// sent are messages without an answer: one of this sender, and those that were inherited.
+	// sent are messages without an answer: at most one of this sender, and inherited messages.
 	sent   []*usedMessage
 	idle   *usedMessage
 	nextAt int64 // by the host's clock
-	// names are those of keys, each in its place of namedKeys, which it may have to leave to another.
+	// names are the last names of keys, each at its place of namedKeys, where another key may
+	// replace it.
 	names []accountName
 	// label and budget are encoded parts of a row.
 	label, budget []byte
@@ -54,21 +56,22 @@ type accounts struct {
 
 // accountedRule has the parts of a rule that accounts need.
 type accountedRule struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	name string
-	// accounted says that it is to be told what its keys use.
+	// accounted means that the usage of the rule's keys is reported.
 	accounted bool
-	// calendar says when days begin; nil for those of UTC. limit is the place of the limit that is the budget, -1
-	// if none is.
+	// calendar says when days begin; nil means UTC. limit is the index of the limit that is the
+	// budget, -1 for none.
 	calendar window.Calendar
 	limit    int
-	// quarter and day are those of the last time that was asked for.
+	// quarter and day are the latest time asked for, and its day.
 	quarter int64
 	day     uint32
 }
 
-// accountKey names an account. The id is zero for all keys that found no room.
+// accountKey names an account. The id is zero for the sum of all keys without an account of their
+// own.
 type accountKey struct {
 	rule  uint16
 	day   uint32
@@ -77,7 +80,7 @@ type accountKey struct {
 }
 
 type account struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	accountKey
 	hits   int64
@@ -85,14 +88,15 @@ type account struct {
 	accountName
 }
 
-// accountName is the name of a key, empty if it is not known: a backend has it from another message then.
+// accountName is the name of a key, empty if unknown: the backend then has it from an earlier
+// message.
 type accountName struct {
 	of   [16]byte
 	size uint8
 	text [sketch.MaxName]byte
 }
 
-// open prepares accounts of a node that has a backend.
+// open prepares the accounts of a node with a backend.
 func (a *accounts) open(rules []Rule) {
 	a.on, a.names = true, make([]accountName, namedKeys)
 	a.rules = make([]accountedRule, len(rules))
@@ -113,10 +117,10 @@ func (a *accounts) open(rules []Rule) {
 	}
 }
 
-// of reports whether it is to be told what keys of a rule use.
+// of reports whether the usage of a rule's keys is reported.
 func (a *accounts) of(r *Rule) bool { return a.on && a.rules[r.Index].accounted }
 
-// dayAt is the day of a rule's zone that a time is in.
+// dayAt is the day that contains a time in the rule's zone.
 func (r *accountedRule) dayAt(at int64) uint32 {
 	at = max(at, 0)
 	if q := at / quarter; q != r.quarter {
@@ -130,7 +134,7 @@ func (r *accountedRule) dayAt(at int64) uint32 {
 	return r.day
 }
 
-// take accounts for a request that has passed.
+// take records the usage of an allowed request.
 //
 //go:noinline
 func (a *accounts) take(demands []Demand, verdict counter.Verdict, now int64) {
@@ -143,13 +147,13 @@ func (a *accounts) take(demands []Demand, verdict counter.Verdict, now int64) {
 		case d.Over || !a.of(d.Rule):
 		case d.grantedAt != 0:
 			a.add(d, int64(d.Cost), d.Model, d.grantedAt)
-		case d.by != byBackend: // or it was let pass without being counted
+		case d.by != byBackend: // other demands byBackend passed without being counted
 			a.add(d, int64(d.Cost), d.Model, now)
 		}
 	}
 }
 
-// add accounts for hits of a demand whose counter was read, at a time by the backend's clock.
+// add records hits of a demand whose counter was read, at a time of the backend's clock.
 //
 //go:noinline
 func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
@@ -170,7 +174,8 @@ func (a *accounts) add(d *Demand, hits int64, model string, at int64) {
 	}
 }
 
-// within has a sum be within the bounds of a message: a backend refuses all of it for a row beyond.
+// within limits a sum to the bounds of a message: the backend would refuse a message with any row
+// beyond.
 func within(sum int64) int64 { return max(-wire.MaxHits, min(sum, wire.MaxHits)) }
 
 // nameOf is the name of a demand's key.
@@ -189,7 +194,7 @@ func (a *accounts) nameOf(d *Demand, id [16]byte) *accountName {
 	return name
 }
 
-// account is that of a key, or of all that find no room.
+// account returns the account of a key, or the common account if there are too many.
 func (a *accounts) account(key accountKey) (of *account, isNew bool) {
 	if a.at == nil {
 		a.at = map[accountKey]int32{}
@@ -207,7 +212,7 @@ func (a *accounts) account(key accountKey) (of *account, isNew bool) {
 	return &a.list[i], !there
 }
 
-// budgetOf is how a key stands in the window of a limit that the time is in.
+// budgetOf is the state of a key in the window of a limit at a time.
 func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
 	end := windowEnd(l, s)
 	start := end - l.Width
@@ -224,7 +229,7 @@ func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
 	}
 }
 
-// tell sends what there is to tell, if it is time or all is due, and again what nobody has answered.
+// tell sends usage if it is due, or if all is set, and repeats messages without an answer.
 func (a *accounts) tell(all bool) {
 	now := a.link.hostNow()
 	if a.link.open() {
@@ -256,7 +261,7 @@ func (a *accounts) tell(all bool) {
 	}
 }
 
-// next makes a message of as much as it can have; nil if there is nothing to tell.
+// next makes a message of the accounts, up to its bounds; nil if there is nothing to report.
 func (a *accounts) next() *usedMessage {
 	m := a.idle
 	if a.idle = nil; m == nil {
@@ -310,15 +315,15 @@ func (a *accounts) post(m *usedMessage) {
 	}
 }
 
-// fail has a message sent again after a pause. A backend that does not know such messages may be
-// replaced by another.
+// fail makes a message wait before it is repeated. A backend that does not know such messages may
+// be replaced by another that does.
 func (a *accounts) fail(m *usedMessage) {
 	pause := min(shortestPause<<min(m.failures, 10), longestPause)
 	m.failures++
 	m.onWay, m.retryAt = false, a.link.hostNow()+a.link.random.around(pause)
 }
 
-// answered takes in what became of a message, and reports whether the backend has counted it.
+// answered takes in the outcome of a message, and reports whether the backend has counted it.
 func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) (counted bool) {
 	m := t.used
 	for i := range a.sent {
@@ -337,18 +342,18 @@ func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) (counted b
 	return false
 }
 
-// drop forgets a message.
+// drop drops a message.
 func (a *accounts) drop(i int) {
 	a.idle = a.sent[i]
 	a.sent[i] = a.sent[len(a.sent)-1]
 	a.sent = a.sent[:len(a.sent)-1]
 }
 
-// unfinished reports whether there is anything that the backend has yet to hear of.
+// unfinished reports whether there is usage that the backend has not heard of.
 func (a *accounts) unfinished() bool { return len(a.list)+len(a.sent) > 0 }
 
-// inherit takes over what another node has yet to tell. Its callouts may never be answered, so its
-// messages are sent again, as they are.
+// inherit takes over the usage that another node has not reported. The answers to its messages may
+// never arrive, so they are repeated unchanged.
 func (a *accounts) inherit(from *accounts) {
 	for _, m := range from.sent {
 		m.onWay, m.retryAt = false, 0
@@ -366,7 +371,7 @@ func (a *accounts) inherit(from *accounts) {
 	from.sent, from.list, from.at = nil, nil, nil
 }
 
-// ruleOf is the place of a rule, which the node may not have any more.
+// ruleOf returns the index of a rule, which the node may no longer have.
 func (a *accounts) ruleOf(name string) uint16 {
 	for i := range a.rules {
 		if a.rules[i].name == name {

@@ -7,62 +7,64 @@ import (
 	"weir/window"
 )
 
-// Hits of a key that is far from its limit pass before the backend has counted them: they are advanced. The
-// worker keeps them by itself, outside of the table, until an answer says that they are counted. So it
-// knows how many of them there are, whatever happens to the key's entry.
+// Hits of a key that is far from its limit may pass before the backend has counted them: they are
+// advanced. The worker keeps them outside of the table until the backend has counted them, so it
+// knows their number whatever happens to the key's entry.
 
 const (
-	// leastFleet is the least number of nodes that advance hits: each of a few nodes sees a key again and
-	// again, and leases its hits.
+	// leastFleet is the least number of nodes for advancing hits. In a smaller fleet, each node
+	// sees a key often enough to lease hits for it.
 	leastFleet = 8
-	// wishLife is for how long a worker that has no use for a part wants one.
+	// wishLife is how long a worker that could use a part goes on asking for it, in nanoseconds.
 	wishLife = int64(10e9)
-	// shortestWindow is how many intervals a window has at least: within two or three of them all workers
-	// have heard that a key is near.
+	// shortestWindow is the least width of a window in intervals: within two or three of them, all
+	// workers have heard which keys are near their limits.
 	shortestWindow = 20
-	// askAgain is how long after a backend that knows of no near keys the next is asked for them.
+	// askAgain is the time until a backend without lists of near keys is asked again, in
+	// nanoseconds.
 	askAgain = int64(60e9)
 )
 
-// advances are the hits that a worker has advanced, and what it knows of near keys.
+// advances has the worker's part of the advanced hits, and the keys that are near their limits.
 type advances struct {
 	rules *ruleset
 	link  *link
 	keys  *keys
-	least uint64 // nodes
+	least uint64 // the least number of nodes
 
-	// knows says that the backend knows of near keys, and unknownTo until when it is not asked, as it
-	// does not.
+	// knows means that the backend keeps lists of near keys. If it does not, it is not asked again
+	// before unknownTo.
 	knows     bool
 	unknownTo int64
-	// wishedAt is when a request would have had a use for a part.
+	// wishedAt is when a request last could have used a part.
 	wishedAt int64
-	// ended says that the worker is no longer wanted.
+	// ended means that the worker is no longer wanted.
 	ended bool
 
 	epoch, version, divisor uint64
-	until                   int64  // when the part ends, by the backend's time: no hits of a later window are advanced
-	sender                  uint64 // whose part it is
-	// without is the last push that has told of no part. Answers to those before it give none.
+	until                   int64  // when the part ends, by the backend's clock: no hits of a later window are advanced
+	sender                  uint64 // the sender that has the part
+	// without is the last push that said the worker has no part. Answers to earlier pushes give
+	// none.
 	without uint64
-	askedAt int64 // when that was, until it is answered
-	// owes says that the backend has yet to hear that the worker has no part any more.
+	askedAt int64 // when the part was asked for; 0 once answered
+	// owes means that the backend has not heard yet that the worker has no part any more.
 	owes   bool
 	tellAt int64
-	seenAt int64 // the host's time as it was seen last
+	seenAt int64 // the latest time of the host's clock
 
 	near   nearKeys
 	limits []uint64
 	hits   advancedHits
 }
 
-// nearKeys is a set of keys, as [wire.NearKey] names them: a table with open addressing.
+// nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
 type nearKeys struct {
 	slots []uint32
 	count int
 }
 
-// find is the slot that has a key, or a free slot. At least half of the slots are free.
+// find returns the slot of a key, or a free slot. At least half of the slots are free.
 func (s *nearKeys) find(key uint32) *uint32 {
 	for i := key; ; i++ {
 		if at := &s.slots[i&uint32(len(s.slots)-1)]; *at == key || *at == 0 {
@@ -92,7 +94,7 @@ func (s *nearKeys) clear() {
 	s.count = 0
 }
 
-// wishes notes that a request has to wait which a part would spare that.
+// wishes records that a request has to wait that a part would have let pass.
 //
 //go:noinline
 func (a *advances) wishes(r *Rule, now int64) {
@@ -101,13 +103,13 @@ func (a *advances) wishes(r *Rule, now int64) {
 	}
 }
 
-// wants reports whether the worker has a use for a part.
+// wants reports whether the worker can use a part.
 func (a *advances) wants(now int64) bool {
 	ago := now - a.wishedAt
 	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
 }
 
-// takes reports whether a demand's hits are advanced, as the key is far from its limits and the worker
+// takes reports whether a demand's hits are advanced: the key is far from its limits and the worker
 // has not advanced too many. The demand was read.
 //
 //go:noinline
@@ -134,8 +136,8 @@ func (a *advances) takes(d *Demand, now int64) bool {
 	return true
 }
 
-// take advances a demand's hits. The demand's counter is the key's with all that is advanced of it; it
-// is not written. many reports whether the worker should have a lease of the key.
+// take advances a demand's hits. The demand's counter includes everything advanced for its key, and
+// is not written. many reports whether the worker should lease hits for the key.
 func (a *advances) take(d *Demand, now int64) (many bool) {
 	d.hits = ahead
 	d.numbers = d.Counter.Numbers(d.numbers[:0])
@@ -146,8 +148,8 @@ func (a *advances) take(d *Demand, now int64) (many bool) {
 	return held > 0 && 2*(held+d.Cost) > d.Rule.allowance
 }
 
-// says is the word of a push that is sent now. A push of nothing may find out whether the backend knows
-// of near keys.
+// says returns the part of a push about advanced hits. A push without hits may find out whether the
+// backend keeps lists of near keys.
 func (a *advances) says(sender, sequence uint64, empty bool) (s wire.Advance) {
 	now := a.link.hostNow()
 	wants := a.wants(now)
@@ -167,13 +169,12 @@ func (a *advances) says(sender, sequence uint64, empty bool) (s wire.Advance) {
 	return wire.Advance{Told: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
 }
 
-// settles reports whether a push that has so many advanced hits leaves none to be counted.
+// settles reports whether a push with that number of advanced hits leaves none to be counted.
 func (a *advances) settles(own int) bool {
 	return len(a.hits.unsent) == 0 && a.hits.out == own && a.hits.lostTo <= a.link.now()
 }
 
-// hear takes in the answer to a push that has told of advanced hits, was sent at sentAt, and was answered
-// at answeredAt by the backend's time.
+// hear takes in the answer to a push about advanced hits. answeredAt is by the backend's clock.
 func (a *advances) hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
 	if !n.Told {
 		a.knows, a.unknownTo = false, a.link.hostNow()+askAgain
@@ -196,7 +197,7 @@ func (a *advances) hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64)
 		a.learn(n)
 	}
 	if a.version < n.Version || n.Divisor == 0 {
-		a.drop() // it has not heard of all keys that are near by now
+		a.drop() // the list may lack keys that are near by now
 		return
 	}
 	if a.divisor < n.Divisor {
@@ -222,7 +223,7 @@ func (a *advances) learn(n *wire.Near) {
 	}
 }
 
-// drop ends the part, and forgets the list.
+// drop ends the part, and drops the list.
 //
 //go:noinline
 func (a *advances) drop() {
@@ -238,7 +239,7 @@ func (a *advances) end() {
 	a.drop()
 }
 
-// allow tells rules how many hits of a key may be advanced.
+// allow sets how many hits of a key each rule may advance.
 func (a *advances) allow() {
 	for i := range a.rules.list {
 		r := &a.rules.list[i]
@@ -256,13 +257,13 @@ func (a *advances) allow() {
 	}
 }
 
-// vary has no more hits of a rule advanced.
+// vary stops advancing hits of a rule.
 func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
 
 func (a *advances) lists(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
-// tick ends the part when its time is over, or the clock was set back, and reports whether the backend is
-// to be told, or asked, by a push of nothing.
+// tick ends the part when its time is over or the clock was set back. It reports whether a push
+// without hits should inform or ask the backend.
 func (a *advances) tick() (tells bool) {
 	now := a.link.hostNow()
 	if a.divisor != 0 && (a.link.now() >= a.until || now < a.seenAt) {
@@ -281,7 +282,7 @@ func (a *advances) tick() (tells bool) {
 	return true
 }
 
-// told notes that the backend has heard that the worker has no part.
+// told records that the backend knows that the worker has no part.
 func (a *advances) told(sequence uint64) {
 	if a.divisor == 0 && sequence >= a.without {
 		a.owes = false
@@ -306,8 +307,9 @@ func nearOf(r *Rule) {
 	}
 }
 
-// mayAdvance reports whether hits of the rule's keys may be advanced: it only ever takes what a request
-// costs, and all of its limits are windows of the clock, which nothing moves but overrides.
+// mayAdvance reports whether hits of the rule's keys may be advanced. The rule must only take the
+// cost of requests, and all of its limits must be windows of the clock, changed by nothing but
+// overrides.
 func (r *Rule) mayAdvance() bool {
 	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || r.Widest != nil || r.delays() || !r.Leases() {
 		return false

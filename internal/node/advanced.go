@@ -8,33 +8,33 @@ import (
 	"weir/window"
 )
 
-// maxAdvanced bounds the keys whose hits are advanced and not counted.
+// maxAdvanced bounds the keys with advanced hits that are not counted yet.
 const maxAdvanced = 1 << 12
 
-// advanced is hits of a key that the backend has yet to count. They are in the windows of numbers.
+// advanced are hits of a key in certain windows that the backend has not counted yet.
 type advanced struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	of      *advancedHits
 	rule    *Rule
 	address sharedata.Address
 	id      [16]byte
 	hits    uint64
-	numbers [maxLimits]uint64 // those of the rule's limits come first
+	numbers [maxLimits]uint64 // of the windows, in the order of the rule's limits
 	sent    bool
-	next    *advanced // of those in a list of the index
+	next    *advanced // next in the list of the same slot of the index
 }
 
-// advancedHits are those that a worker has advanced, and the backend has yet to count. They are not in
-// the table: so the worker knows of them whatever becomes of their keys' entries, and nobody else pushes
-// them.
+// advancedHits are a worker's advanced hits that the backend has not counted yet. They are not in
+// the table, so the worker knows of them whatever happens to their keys' entries, and only it
+// pushes them.
 type advancedHits struct {
 	index  *[256]*advanced
 	unsent []*advanced
-	out    int   // that pushes have
-	due    int64 // when those that are unsent are pushed, by the backend's time
+	out    int   // how many are in pushes
+	due    int64 // when to push the others, by the backend's clock
 	spare  []*advanced
-	// lostTo is until when hits count that the backend may never count, by its time.
+	// lostTo is until when hits count that the backend may never count, by the backend's clock.
 	lostTo int64
 }
 
@@ -59,7 +59,7 @@ func (a *advancedHits) held(address sharedata.Address) (hits uint64) {
 	return hits
 }
 
-// find is where hits of a demand's key go that are of the same windows, if there is such a place.
+// find returns the hits of a demand's key in the same windows, or nil.
 //
 //go:noinline
 func (a *advancedHits) find(d *Demand) *advanced {
@@ -71,7 +71,7 @@ func (a *advancedHits) find(d *Demand) *advanced {
 	return nil
 }
 
-// add adds a demand's hits, which has its identity and the numbers of its windows.
+// add adds a demand's hits. The demand has its identity and the numbers of its windows.
 func (a *advancedHits) add(d *Demand, now int64) {
 	if a.index == nil {
 		a.index = new([256]*advanced)
@@ -96,20 +96,20 @@ func (a *advancedHits) add(d *Demand, now int64) {
 	h.hits += d.Cost
 }
 
-// giveBack takes back what a demand has just taken.
+// giveBack takes back the hits that a demand has just added.
 func (a *advancedHits) giveBack(d *Demand) {
 	if h := a.find(d); h != nil {
-		h.hits -= min(h.hits, d.Cost) // nothing is pushed of it if there are none
+		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
 	}
 }
 
-// dueAt reports whether there are hits to push at a time, or at all. If the clock was set back, they are not
-// held up.
+// dueAt reports whether hits are due at a time, or with all, whether there are any. A clock that
+// was set back delays none.
 func (a *advancedHits) dueAt(now int64, all bool) bool {
 	return len(a.unsent) > 0 && (all || now >= a.due || a.due-now > window.MaxWidth)
 }
 
-// send takes the last of those that are to be pushed.
+// send returns the last of the hits that are to be pushed.
 func (a *advancedHits) send() *advanced {
 	last := len(a.unsent) - 1
 	h := a.unsent[last]
@@ -119,8 +119,7 @@ func (a *advancedHits) send() *advanced {
 	return h
 }
 
-// counted forgets hits that were pushed, as they are counted. They may be of a worker whose place this
-// worker has taken.
+// counted drops hits that the backend has counted. The push may be inherited from another worker.
 //
 //go:noinline
 func (h *advanced) counted() {
@@ -137,7 +136,7 @@ func (h *advanced) counted() {
 	}
 }
 
-// lost forgets hits that were pushed, and that the backend may never count.
+// lost drops hits that were pushed and that the backend may never count.
 //
 //go:noinline
 func (h *advanced) lost() {
@@ -145,8 +144,8 @@ func (h *advanced) lost() {
 	h.counted()
 }
 
-// ends is the time from which the hits do not count. It goes by their windows, and by no clock: that may
-// have been set back since.
+// ends is the time from which the hits no longer count. It follows from their windows, because the
+// clock may have been set back.
 func (h *advanced) ends() (at int64) {
 	for i := range h.rule.Limits {
 		l := &h.rule.Limits[i]
@@ -155,11 +154,11 @@ func (h *advanced) ends() (at int64) {
 	return at + wire.PartLife
 }
 
-// push makes the push of limit i.
+// push fills in the push for limit i.
 func (h *advanced) push(i int, p *window.Push) {
 	p.Newest = h.numbers[i]
 	p.Hits, p.Ages = append(p.Hits[:0], int64(h.hits)), p.Ages[:0]
 	if h.rule.Limits[i].Kind == window.SlidingWindow {
-		p.Hits = append(p.Hits, 0) // the total of the window before is wanted, too
+		p.Hits = append(p.Hits, 0) // asks for the total of the previous window too
 	}
 }

@@ -1,16 +1,16 @@
 package node
 
-// alarms are times that something is due at, with the earliest at hand: a heap.
+// alarms is a heap of times at which something is due, the earliest first.
 type alarms[T any] struct{ list []*alarm[T] }
 
-// alarm is when something is due. It is set if it is among alarms.
+// alarm is a time at which something is due. It is set while it is among alarms.
 type alarm[T any] struct {
 	of    T
 	at    int64
-	index int // in the list, plus 1
+	index int // in the list, plus 1; 0 if not set
 }
 
-// earliest is the alarm that is due first; nil if there is none.
+// earliest returns the alarm that is due first; nil if there is none.
 func (h *alarms[T]) earliest() *alarm[T] {
 	if len(h.list) == 0 {
 		return nil
@@ -18,7 +18,7 @@ func (h *alarms[T]) earliest() *alarm[T] {
 	return h.list[0]
 }
 
-// set has an alarm due at a time, whether or not it was set.
+// set sets or moves an alarm.
 func (h *alarms[T]) set(a *alarm[T], at int64) {
 	if a.at = at; a.index == 0 {
 		h.list = append(h.list, a)
@@ -27,7 +27,7 @@ func (h *alarms[T]) set(a *alarm[T], at int64) {
 	h.settle(a.index - 1)
 }
 
-// stop has an alarm not be due any more.
+// stop removes an alarm, if it is set.
 func (h *alarms[T]) stop(a *alarm[T]) {
 	if a.index == 0 {
 		return
@@ -46,7 +46,7 @@ func (h *alarms[T]) put(i int, a *alarm[T]) {
 	a.index = i + 1
 }
 
-// settle moves the alarm at i to its place. All others are in order.
+// settle moves the alarm at i to its place in the heap, which is otherwise in order.
 func (h *alarms[T]) settle(i int) {
 	a := h.list[i]
 	for i > 0 && a.at < h.list[(i-1)/2].at {

@@ -6,7 +6,7 @@ import (
 	"weir/window"
 )
 
-// answers of the backend are taken into the table.
+// answers takes the backend's answers into the table.
 type answers struct {
 	tallies   *Tallies
 	link      *link
@@ -23,7 +23,7 @@ type answers struct {
 	totals [maxLimits]window.Totals
 }
 
-// takeIn keeps the answer to a batch, and reports whether it was one.
+// takeIn keeps the answer to a batch, and reports whether the batch was answered.
 func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == PushRefused:
@@ -55,7 +55,7 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 	return true
 }
 
-// takePoll takes in what became of a poll.
+// takePoll takes in the outcome of a poll.
 func (a *answers) takePoll(b *batch, outcome Outcome, answer []byte) {
 	answered := outcome == PushAnswered && b.accept(answer, &a.total)
 	if a.overrides.pollEnded(answered); !answered {
@@ -69,7 +69,7 @@ func (a *answers) takePoll(b *batch, outcome Outcome, answer []byte) {
 	a.overrides.hear(b)
 }
 
-// settle takes answers into the table. It reports false if there is more.
+// settle takes answers into the table until the deadline. It returns false if there is more.
 func (a *answers) settle(deadline int64) (done bool) {
 	handled := 0
 	for i := 0; i < len(a.callouts.batches); {
@@ -194,7 +194,7 @@ func (a *answers) settleTotals(b *batch, first int) {
 	a.tallies.GivenUp++
 }
 
-// keepTotal keeps the total that was read last as that of limit i.
+// keepTotal keeps the total that was read last for limit i.
 //
 //go:noinline
 func (a *answers) keepTotal(i int) {
@@ -204,8 +204,8 @@ func (a *answers) keepTotal(i int) {
 	t.Ages = append(t.Ages[:0], a.total.Ages...)
 }
 
-// settleAsk takes in the grant of a batch's next ask, or lets the next of the requests go on that
-// wait for it: there may be many. It reports whether that was all.
+// settleAsk takes in the grant for a batch's next ask, or continues the next of the requests that
+// wait for it, of which there may be many. It reports whether that was all.
 func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 	missing := b.reader.Missing(len(b.items) + b.settledAsks)
 	switch {
@@ -231,7 +231,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		if !w.waits() {
 			continue
 		}
-		// A request of several rules goes on when it has heard of all, or one had no hits.
+		// A request of several rules continues once all were answered, or one was refused.
 		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
 			a.requests.retry(w, t.granted)
 			break
@@ -241,7 +241,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 	return t.done
 }
 
-// skipGrant passes over the grant of a batch's next ask.
+// skipGrant skips the grant for a batch's next ask.
 //
 //go:noinline
 func (a *answers) skipGrant(b *batch) {
@@ -251,7 +251,7 @@ func (a *answers) skipGrant(b *batch) {
 	}
 }
 
-// takeGrant takes in the grant of a batch's next ask.
+// takeGrant takes in the grant for a batch's next ask.
 func (a *answers) takeGrant(b *batch, t *ask) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
@@ -264,7 +264,7 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
 }
 
-// readRooms reads what an answer has of a rule's limits.
+// readRooms reads the answer's totals for a rule's limits.
 //
 //go:noinline
 func (a *answers) readRooms(b *batch, r *Rule) {
@@ -274,10 +274,9 @@ func (a *answers) readRooms(b *batch, r *Rule) {
 	}
 }
 
-// settleRequest takes in a grant for a single request, and decides that. The hits that it needs
-// beside the grant are taken now. If there is no room for that, or the request is gone or was
-// decided without the backend, or has no room beside what that has yet to hear of, the grant goes
-// back.
+// settleRequest takes in a grant for a single request, and decides the request. Hits that it needs
+// besides are taken now. The grant goes back if those have no room, if the request is gone or was
+// decided without the backend, or if there is no room for hits that the backend has not heard of.
 func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	var demands []Demand
 	verdict := counter.Rejected
@@ -312,9 +311,9 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 }
 
 // judge decides a request by the answer to its ask, and by the hits that the backend may not have
-// known when it gave that: charges and hits that passed here without it, and that are pending or on
-// their way. Unsure says that the decision depends on which of these the backend has known. It
-// reads ahead of the batch's reader.
+// known then: hits and charges that passed here without it, and that are pending or in flight.
+// Unsure means that the decision depends on which of these it has known. judge reads ahead of the
+// batch's reader.
 //
 //go:noinline
 func (a *answers) judge(b *batch, t *ask) counter.Verdict {
@@ -331,7 +330,7 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 		}
 		answered, cost := int64(reader.NowNanos), part.Cost
 		if t.granted {
-			cost = 0 // the totals have it
+			cost = 0 // the totals include it
 		}
 		owes = owes || d.Counter.Owes() && !part.Rule.CountRejected
 		if t.granted && d.Counter.Settled(answered) || a.fits(d, (*window.State).Presume, answered, cost) {
@@ -351,7 +350,8 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 	return counter.Rejected
 }
 
-// fits reports whether a cost has room beside an answer's totals and what is supposed of each state.
+// fits reports whether a cost has room next to an answer's totals and the assumed part of each
+// state.
 func (a *answers) fits(d *Demand, suppose func(s *window.State), answered int64, cost uint64) bool {
 	for i := range d.Counter.States {
 		suppose(&d.Counter.States[i])
@@ -360,8 +360,8 @@ func (a *answers) fits(d *Demand, suppose func(s *window.State), answered int64,
 	return d.Counter.Allows(cost)
 }
 
-// doubt has a request ask again whose answer may not know of what is on its way, if that is of use: by
-// then the backend will have heard. A request asks so often at most.
+// doubt makes a request ask again if hits in flight decide, and asking may help because the backend
+// will have heard of them. The number of rounds is bounded.
 func (a *answers) doubt(w *Wait, demands []Demand, t *ask) counter.Verdict {
 	if w.rounds >= maxRounds || a.link.hostNow() >= w.until {
 		return counter.Rejected
@@ -381,7 +381,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
 	if units > 0 {
-		a.refusals.forget(part.address) // as after answers that are read before it
+		a.refusals.forget(part.address) // the entry is about to change
 	}
 	for i := range part.Rule.Limits {
 		if part.Rule.Limits[i].Kind.Refills() {
@@ -424,13 +424,13 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	}
 }
 
-// stray reports whether an answer has no place in a demand's entry, which was read: the rule does not
-// synchronise any more, and nor does the entry, which is newer. Its hits would be taken for some that
-// the backend has yet to hear of.
+// stray reports whether an answer has no place in a demand's entry, which was read: the rule no
+// longer synchronises, and the entry is newer and does not either. Its hits would seem to be
+// unknown to the backend.
 func (a *answers) stray(d *Demand) bool { return a.pushes.dismissed(d.Rule) && !d.Counter.Identified() }
 
-// returnGrant pushes hits that were granted for limit i, and have no place here, back to where they
-// were counted.
+// returnGrant gives back hits that were granted for limit i and have no place here, in the window
+// where they were counted.
 func (a *answers) returnGrant(part *Saved, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
@@ -447,10 +447,10 @@ func (a *answers) returnGrant(part *Saved, i int, hits uint64, at int64) {
 		push.Ages = append(push.Ages, 0)
 	}
 	a.pushes.hasty = a.pushes.hasty || part.Rule.exact()
-	a.keys.keepOrphan(part.id, l, push, a.link.now()+2*l.Width) // if there is no room, the hits stay unused until their window ends
+	a.keys.keepOrphan(part.id, l, push, a.link.now()+2*l.Width) // without room, the hits stay unused until their window ends
 }
 
-// learn keeps the totals of an answer in a key's entry, for the headers, and for the time when the
+// learn keeps an answer's totals in a key's entry, for the headers and for the time when the
 // backend is away.
 func (a *answers) learn(part *Saved, answered int64) {
 	d := a.keys.at(part.Rule, part.address)
@@ -480,7 +480,7 @@ func (a *answers) learn(part *Saved, answered int64) {
 	a.tallies.GivenUp++
 }
 
-// nothing reports whether the first totals have no hits.
+// nothing reports whether the first totals are all 0.
 func (a *answers) nothing(limits int) bool {
 	for i := range limits {
 		for _, hits := range a.totals[i].Hits {

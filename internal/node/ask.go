@@ -6,19 +6,20 @@ import (
 	"weir/window"
 )
 
-// ask is a question for hits of a key, or of all keys of one request.
+// ask is a question for hits, for a key's entry or for one request.
 type ask struct {
 	parts []Saved
 	least uint64
 	most  uint64
-	// lease says that the hits are for the key's entry.
+	// lease means that the hits go to the key's entry.
 	lease bool
-	// ahead says that they are for requests to come, and not for those that wait.
+	// ahead means that they are for requests to come, and not for waiting requests.
 	ahead bool
 	next  *ask // in a list of leaseAsks
 	turns []turn
-	// The answer's: whether it was taken in, with hits, and how many of those that wait have been told. done
-	// says that all of that was in an answer that lacked others.
+	// settled means that the answer was taken in, and granted that it gave hits. The counts are of
+	// the waiting requests that were told. done means that the answer had this part and lacked
+	// others.
 	settled   bool
 	done      bool
 	granted   bool
@@ -26,7 +27,7 @@ type ask struct {
 	told      int
 }
 
-// pass has those of a request's demands pass that the ask is for: it was granted.
+// pass lets those demands pass that the ask was granted for.
 func (t *ask) pass(demands []Demand) {
 	parts := t.parts // in the order of the demands
 	for i := range demands {
@@ -55,8 +56,8 @@ func (t *ask) answerSize() int {
 	return size
 }
 
-// join has a request, if there is one, wait for an ask. Requests that have gone leave their room to
-// it. So there is room for at most twice the requests that wait, however long the ask is not sent.
+// join makes a request, if there is one, wait for an ask. It reuses the places of requests that
+// have left, so the places are at most twice the waiting requests.
 //
 //go:noinline
 func (t *ask) join(w turn) {
@@ -79,8 +80,7 @@ func (t *ask) join(w turn) {
 	t.turns = append(t.turns, w)
 }
 
-// wanted reports whether an ask that was not sent yet is still of use: it was not made for
-// requests that have all gone.
+// wanted reports whether an unsent ask is still of use, that is, not all of its requests have left.
 func (t *ask) wanted() bool {
 	for _, w := range t.turns {
 		if w.waits() {
@@ -90,7 +90,7 @@ func (t *ask) wanted() bool {
 	return len(t.turns) == 0
 }
 
-// needs is how many hits the requests cost that wait for a lease.
+// needs is the total cost of the requests that wait for a lease.
 //
 //go:noinline
 func (t *ask) needs() (hits uint64) {
@@ -104,17 +104,18 @@ func (t *ask) needs() (hits uint64) {
 	return hits
 }
 
-// leaseAsks finds the asks for leases by the addresses of their keys, in short lists: there may be
-// one for each request that waits. No other type of the plugin is a map of Go's, whose code would
-// make the module 15 KB larger.
+// leaseAsks finds asks for leases by the addresses of their keys, in short lists: there may be one
+// for each waiting request. A Go map would make the module 15 KB larger, since the plugin has no
+// other.
 type leaseAsks [1024]*ask
 
-// list is where the list for an address begins.
+// list returns the head of the list for an address.
 func (w *leaseAsks) list(address sharedata.Address) **ask {
 	return &w[address.Hash()%uint64(len(w))]
 }
 
-// find is nil if there is no ask for a demand's key, ahead of requests or by them.
+// find returns the ask for a demand's key, either ahead of requests or by them; nil if there is
+// none.
 func (w *leaseAsks) find(d *Demand, ahead bool) *ask {
 	for t := *w.list(d.address); t != nil; t = t.next {
 		if part := &t.parts[0]; part.address == d.address && part.Rule == d.Rule && t.ahead == ahead {

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// maxAsking bounds the callouts that requests wait for; more asks join the next callout.
+	// maxAsking bounds the callouts that requests wait for. Further asks join the next callout.
 	maxAsking = 4
-	// maxCollected bounds the asks that are collected before a callout takes them along.
+	// maxCollected bounds the asks that are collected for one callout.
 	maxCollected = 256
-	// maxUnsent bounds the asks that are made before a lease is used up: of so many keys at once
-	// some wait.
+	// maxUnsent bounds the asks made before a lease is used up: if there are more keys, some
+	// requests wait.
 	maxUnsent = 4096
-	// leastUnsent is how many unsent asks are kept without looking for those that nobody wants any more.
+	// leastUnsent is how many unsent asks may gather before those without requests are dropped.
 	leastUnsent = 64
-	// askNanos is how long asks may be sent after pushes: if these left them no time,
-	// requests would wait for them.
+	// askNanos is how long sending asks may take in a tick after pushes have used up their time, so
+	// that requests do not wait for pushes.
 	askNanos = tickNanos / 2
 )
 
@@ -29,16 +29,16 @@ type asks struct {
 	callouts *callouts
 	pushes   *pushes
 
-	unsent    []*ask // that no callout has taken along yet
+	unsent    []*ask // not yet in a callout
 	collect   int64  // [Options.Collect]
-	sentAt    int64  // when a callout has last taken some along, by the host's time
+	sentAt    int64  // when a callout last took some, by the host's clock
 	leases    *leaseAsks
-	crowd     int    // from so many asks on, those are looked for that nobody wants
-	openBatch *batch // that asks go into, and isn't sent before it is full or there are no more
+	crowd     int    // number of asks at which unwanted asks are dropped
+	openBatch *batch // being filled with asks
 	rooms     []wire.Room
 }
 
-// ofRequest is an ask for one request: for the hits of all its demands of a sort, or none.
+// ofRequest makes an ask for one request: for the hits of all its demands that of selects, or none.
 func (a *asks) ofRequest(w turn, demands []Demand, of func(*Demand) bool) *ask {
 	t := a.waits.newAsk(1, 1)
 	t.turns = append(t.turns, w)
@@ -50,7 +50,7 @@ func (a *asks) ofRequest(w turn, demands []Demand, of func(*Demand) bool) *ask {
 	return t
 }
 
-// prefetch asks for more before the lease is used up.
+// prefetch asks for more hits before the lease is used up.
 func (a *asks) prefetch(d *Demand, now int64) {
 	if len(a.unsent) < maxUnsent && a.link.connectedAt(now) && (a.callouts.away == 0 || !a.callouts.lost(a.keys.named(d).id)) {
 		a.leaseAhead(d)
@@ -58,7 +58,7 @@ func (a *asks) prefetch(d *Demand, now int64) {
 	}
 }
 
-// lease asks for the hits of a request that waits, and for more ahead of others.
+// lease asks for the hits of a waiting request, and for more ahead of others.
 func (a *asks) lease(d *Demand, w turn) {
 	t := a.leases.find(d, false)
 	if t != nil {
@@ -71,16 +71,16 @@ func (a *asks) lease(d *Demand, w turn) {
 		a.add(t)
 		a.leaseAhead(d)
 	case !t.wanted():
-		// Those who have gone need nothing.
+		// all of its requests have left.
 		t.turns, t.least, t.most = t.turns[:0], d.Cost, d.Cost
 	default:
-		// Each of those that wait needs its hits.
+		// each waiting request needs its hits.
 		t.least, t.most = min(t.least, d.Cost), min(t.most+d.Cost, window.MaxHits)
 	}
 	t.join(w)
 }
 
-// wishAhead asks for a lease for requests to come, if the key is worth it.
+// leaseAhead asks for a lease for requests to come, if the key is worth it.
 func (a *asks) leaseAhead(d *Demand) {
 	if most := d.Counter.Ahead(a.link.now()); most > 0 && a.leases.find(d, true) == nil {
 		t := a.newLease(d, 1, most)
@@ -90,8 +90,8 @@ func (a *asks) leaseAhead(d *Demand) {
 	}
 }
 
-// add keeps an ask until it can be sent. Where that takes long, nobody may wait for some asks any
-// more. These are looked for whenever the asks have doubled since the last look.
+// add keeps an ask until it can be sent. If that takes long, the requests of some asks leave. Such
+// asks are dropped whenever the number of asks has doubled since the last time.
 func (a *asks) add(t *ask) {
 	if len(a.unsent) >= max(a.crowd, leastUnsent) {
 		a.dropUnwanted()
@@ -100,7 +100,7 @@ func (a *asks) add(t *ask) {
 	a.unsent = append(a.unsent, t)
 }
 
-// dropUnwanted forgets the asks that nobody waits for any more.
+// dropUnwanted drops asks whose requests have all left.
 func (a *asks) dropUnwanted() {
 	kept := a.unsent[:0]
 	for _, t := range a.unsent {
@@ -115,7 +115,7 @@ func (a *asks) dropUnwanted() {
 	a.unsent = kept
 }
 
-// forget notes that an ask is not to be sent any more.
+// forget unlinks an ask that will not be sent.
 //
 //go:noinline
 func (a *asks) forget(t *ask) {
@@ -124,10 +124,10 @@ func (a *asks) forget(t *ask) {
 	}
 }
 
-// sendAll has callouts take the asks along, if not too many are out that somebody waits for, for as
-// long as that may take. A callout that isn't full waits for the asks that there was no time for:
-// only a few callouts may be out, so a small one would make all other asks wait. It decides no
-// request, as one may be being decided: the ticks to come do so if a callout fails at once.
+// sendAll sends the asks in callouts, within the limits on time and on open callouts. A callout
+// that isn't full waits for the asks that there was no time for: only a few callouts may be open,
+// so a small one would delay all other asks. It decides no request, since it may be called while
+// another is being decided: if a callout fails at once, the next ticks decide.
 func (a *asks) sendAll() {
 	if len(a.unsent) > 0 {
 		start := a.link.hostNow()
@@ -163,14 +163,13 @@ func (a *asks) sendAll() {
 	a.ticks.hurry(a.ticks.hurried || len(a.unsent)+len(a.waits.released) > 0)
 }
 
-// collects reports whether asks that have yet to be sent wait for more of them to come. The next tick
-// sends them.
+// collects reports whether unsent asks wait for more asks. The next tick sends them.
 func (a *asks) collects(now int64) bool {
 	ago := now - a.sentAt
 	return a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected
 }
 
-// fill has the open batch take an ask along. It reports false if that has no room for it.
+// fill adds an ask to the open batch. It returns false if the ask does not fit.
 func (a *asks) fill(t *ask, now int64) bool {
 	b := a.openBatch
 	if b == nil {
@@ -178,7 +177,7 @@ func (a *asks) fill(t *ask, now int64) bool {
 		a.openBatch = b
 	}
 	for a.pushes.hasty && b.fits(t) && a.pushes.nextOrphan() {
-		a.pushes.addOrphan(b) // a request may ask again for what it gives back
+		a.pushes.addOrphan(b) // a request may ask again for hits that the orphan gives back
 	}
 	if len(b.asks) > 0 && !b.fits(t) {
 		return false
@@ -189,8 +188,8 @@ func (a *asks) fill(t *ask, now int64) bool {
 	return true
 }
 
-// claimAlong adds what an ask's key has pending to its batch, so that the backend decides with it,
-// and no push of its own is needed.
+// claimAlong adds the pending hits of an ask's key to its batch, so that the backend decides with
+// them and they need no push of their own.
 func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 	if !t.lease {
 		return
@@ -203,7 +202,7 @@ func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 		d.Counter.Identify(t.parts[0].id)
 	}
 	if !d.Counter.Claim(now) || !a.keys.write(d, now) {
-		return // then another worker has it, or it is pushed later
+		return // another worker has the key, or it is pushed later
 	}
 	a.pushes.addClaimed(b, d)
 }
@@ -219,7 +218,8 @@ func (a *asks) send() {
 	}
 }
 
-// putOff closes the open batch, if there is one, without sending it. Nobody waits for it any more.
+// putOff closes the open batch, if there is one, without sending it. No request waits for it any
+// more.
 func (a *asks) putOff() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
@@ -231,7 +231,7 @@ func (a *asks) putOff() {
 	}
 }
 
-// drop drops all asks, as the backend can't be asked, or nobody wants them any more.
+// drop drops all asks, because the backend can't be reached or the node ends.
 func (a *asks) drop() {
 	if a.keys.local {
 		return
@@ -281,7 +281,7 @@ func (a *asks) encode(b *batch, t *ask, now int64) {
 	b.asks = append(b.asks, t)
 }
 
-// lost reports whether the partition of any of an ask's keys is away.
+// lost reports whether the partition of any key of an ask is away.
 func (a *asks) lost(t *ask) bool {
 	for i := range t.parts {
 		if a.callouts.lost(t.parts[i].id) {
@@ -291,8 +291,7 @@ func (a *asks) lost(t *ask) bool {
 	return false
 }
 
-// lostAny reports whether the partition of any of these demands is away, of those that the backend is to
-// be asked for.
+// lostAny reports whether the partition of any demand that of selects is away.
 //
 //go:noinline
 func (a *asks) lostAny(demands []Demand, of func(*Demand) bool) bool {

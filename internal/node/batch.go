@@ -10,59 +10,60 @@ import (
 )
 
 const (
-	// A batch is full when it has batchBytes, or its answer may take answerBytes. Below wire's
-	// bounds there is room for one more key.
+	// A batch is full at batchBytes, or if its answer may take answerBytes. One more key still fits
+	// within wire's bounds.
 	batchBytes  = 64 << 10
 	answerBytes = wire.MaxAnswer / 2
 )
 
-// batch is a push: what was sent, and what to do with the answer.
+// batch is a push: the bytes sent, and what to do with the answer.
 type batch struct {
 	sender   uint64
 	sequence uint64
-	body     []byte // and once it is answered, the answer
-	push     []byte // the body, while it holds an answer that lacks some
+	body     []byte // the push; once answered, the answer
+	push     []byte // the push, while body has an incomplete answer
 	head     int    // length of the body's header
 	items    []pushed
 	asks     []*ask
 	rooms    int
 	hits     uint64
-	answers  int // bytes that the answer takes at most
+	answers  int // the most bytes of the answer
 	state    batchState
 	sentAt   int64
-	// ends is the time from which no window of the batch counts any more.
+	// ends is the time from which no window in the batch counts.
 	ends int64
 	// failures in a row, and when to send it again.
 	failures int
 	retryAt  int64
-	asking   bool // somebody waits for it
-	// advance tells of advanced hits, and ahead is the number of keys whose advanced hits it has.
+	asking   bool // requests wait for it
+	// advance is the batch's part about advanced hits, and ahead how many keys' advanced hits it
+	// has.
 	advance  wire.Advance
 	ahead    int
-	inquires bool // for overrides, and has nothing else
-	// patience is for how long the host waits for the answer, 0 for the usual time.
+	inquires bool // asks for overrides, and has nothing else
+	// patience is how long the host waits for the answer, in nanoseconds; 0 for the usual timeout.
 	patience int64
-	// partly batches were answered but for some of their items and asks, for which they are sent
-	// again. lacks are the partitions of those.
+	// partly means that the answer lacked some items or asks, for which the batch is sent again.
+	// lacks are their partitions.
 	partly      bool
 	lacks       partitions
 	reader      wire.AnswerReader
-	settled     int // items
-	settledAsks int // asks whose grants were taken in
+	settled     int // number of items settled
+	settledAsks int // number of asks settled
 }
 
-// pushed is where the answer to an item goes.
+// pushed says where the answer to an item goes.
 type pushed struct {
 	address sharedata.Address
-	rule    *Rule // nil for an orphan, whose counter is no longer in the table
+	rule    *Rule // nil for an orphan, whose counter has left the table
 	limit   int32 // or done
 	claim   counter.Due
 	begins  int32 // in the body
 	ends    int32
-	ahead   *advanced // nil if it is no item of advanced hits
+	ahead   *advanced // set for advanced hits
 }
 
-// done is in place of an item's limit when the item was settled, and others of its batch were not.
+// done replaces the limit of an item that was settled while others of its batch were not.
 const done = -1
 
 type batchState uint8
@@ -74,28 +75,28 @@ const (
 	answered
 )
 
-// orphan holds the hits that an evicted counter had for the backend.
+// orphan has the hits of an evicted counter that the backend has not heard of.
 type orphan struct {
 	item wire.Item
 	ends int64
 }
 
-// item is a push on the wire. It shares the push's memory.
+// item makes an item of the wire from a push, whose memory it shares.
 //
 //go:noinline
 func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 	return wire.Item{LimitCounter: counterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
 }
 
-// counterOf is the backend's counter of a limit, for windows of a width.
+// counterOf returns the backend's name of a limit's counter, for windows of a width.
 func counterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 	return wire.LimitCounter{
 		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(width / window.MinWidth), Precision: uint64(l.Precision),
 	}
 }
 
-// reserve makes room for a usual item or ask: by doubling, which leaves less to the garbage
-// collector than append does.
+// reserve makes room for a usual item or ask. It doubles the memory, which leaves the garbage
+// collector less than append does.
 //
 //go:noinline
 func (b *batch) reserve() {
@@ -114,19 +115,19 @@ func (b *batch) add(item *wire.Item, p pushed, ends int64) {
 	b.ends = max(b.ends, ends)
 }
 
-// full reports whether a batch has no room for one more key.
+// full reports whether a batch has no room for another key.
 func (b *batch) full() bool {
 	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*maxLimits
 }
 
-// fits reports whether a batch that has asks has room for one more, and for what its key has
-// pending. The first one always fits: who configures rules sees to that.
+// fits reports whether a batch of asks has room for another, and for the pending hits of its key.
+// The first always fits: the checks of configurations ensure that.
 func (b *batch) fits(t *ask) bool {
 	return len(b.body) < batchBytes && b.answers < answerBytes &&
 		len(b.items)+b.rooms+2*t.rooms() <= wire.MaxItems && b.answers+2*t.answerSize() <= wire.MaxAnswer
 }
 
-// forgo forgets the advanced hits that no answer has told of.
+// forgo drops the advanced hits that no answer has mentioned.
 //
 //go:noinline
 func (b *batch) forgo() {
@@ -139,11 +140,10 @@ func (b *batch) forgo() {
 	}
 }
 
-// close ends the filling of a batch.
+// close completes the header of a batch.
 func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.asks)) }
 
-// accept checks a whole answer before anything of it is believed, and keeps it in place of the
-// push.
+// accept validates a whole answer before any of it is used, and keeps it in place of the push.
 func (b *batch) accept(body []byte, total *wire.Total) bool {
 	reader, err := wire.NewAnswerReader(body)
 	if err != nil || !reader.Fits(len(b.items), len(b.asks)) {
@@ -183,22 +183,22 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 // id is the key's.
 func (p *pushed) id(b *batch) wire.ID { return wire.ItemID(b.push[p.begins:p.ends]) }
 
-// sameKey reports whether two items of a batch, the one after the other, are of limits of one key.
+// sameKey reports whether two consecutive items of a batch are limits of the same key.
 func (p *pushed) sameKey(of *pushed) bool {
 	return p.address == of.address && p.rule == of.rule && p.ahead == of.ahead
 }
 
-// Ticket names a push that was sent.
+// Ticket identifies a push that was sent.
 type Ticket struct {
 	batch *batch
-	// used is the message of what keys have used, if it is one.
+	// used is the message, if the push is one about usage.
 	used *usedMessage
-	// A batch's memory is used again, and it may be sent again before its callout ends.
+	// A batch's memory is reused, and the batch may be sent again before its callout ends.
 	sender, sequence uint64
 }
 
-// Patience is for how many nanoseconds the host is to wait for a push's answer, where that may come
-// late; 0 for the usual timeout.
+// Patience is how long the host should wait for the answer, in nanoseconds, if it may come late; 0
+// means the usual timeout.
 func (t Ticket) Patience() int64 {
 	if t.batch == nil {
 		return 0
@@ -206,19 +206,19 @@ func (t Ticket) Patience() int64 {
 	return t.batch.patience
 }
 
-// Outcome tells what became of a push. From 100 on it is the status that came in the place of an
-// answer: such a push may or may not have arrived, as a lost one.
+// Outcome says how a push ended. Values from 100 on are the status of a response that was not an
+// answer: the push may or may not have arrived.
 type Outcome uint16
 
 const (
-	// PushLost pushes may or may not have arrived.
+	// PushLost means that there was no response: the push may or may not have arrived.
 	PushLost Outcome = iota
-	// PushRefused pushes are such as the backend will never take.
+	// PushRefused means that the backend will never accept the push.
 	PushRefused
-	// PushAnswered pushes have an answer.
+	// PushAnswered means that the push was answered.
 	PushAnswered
-	// PushUnsent pushes could not be sent. Nodes find out: no host says so.
+	// PushUnsent means that the push was not sent. Only nodes use it, never hosts.
 	PushUnsent
-	// PushGarbled pushes have an answer that is none, as nodes find out.
+	// PushGarbled means that the answer was malformed. Only nodes use it, never hosts.
 	PushGarbled
 )

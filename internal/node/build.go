@@ -6,7 +6,7 @@ import (
 	"weir/internal/counter"
 )
 
-// build begins to make a table of a list.
+// build begins to make a table from a list.
 func (v *overrides) build(version uint64, list []byte) *building {
 	b := &building{overrideTable: overrideTable{version: version, list: list}, emptied: v.news.shared.emptied}
 	count := 0
@@ -26,8 +26,8 @@ func (v *overrides) build(version uint64, list []byte) *building {
 	return b
 }
 
-// next puts the next override of the list into the table, and reports whether there was one. If
-// something is malformed, all that follows is left out.
+// next adds the next override of the list to the table, and reports whether there was one.
+// Everything after a malformed part is ignored.
 func (v *overrides) next(b *building) bool {
 	at := b.reader.At()
 	if !b.reader.Next() {
@@ -36,7 +36,7 @@ func (v *overrides) next(b *building) bool {
 		}
 		return false
 	}
-	// A list has the overrides of a rule side by side.
+	// A list groups the overrides of a rule.
 	b.name = counter.AppendPart(b.name[:0], b.reader.Rule)
 	if !bytes.Equal(b.name, v.rules.list[b.rule].Prefix) {
 		i := 0
@@ -47,7 +47,7 @@ func (v *overrides) next(b *building) bool {
 			if b.listener != nil {
 				b.listener.Listed(&b.reader)
 			}
-			return true // another node's rule
+			return true // a rule that only other nodes have
 		}
 		b.rule = i
 	}
@@ -68,11 +68,11 @@ func (v *overrides) next(b *building) bool {
 	address := v.keys.table.Address(r.group, b.key)
 	p := b.find(address)
 	if p.at != 0 {
-		return true // another spelling of the same key
+		return true // the same key in another form
 	}
 	*p = place{address: address, at: uint32(at) + 1, index: int32(b.rule), until: int64(b.reader.Until) * 1e6}
 	if old := v.variants; old.places != nil {
-		// Requests have wanted it before: it need not be made again.
+		// Requests have used it before, so its variant can be kept.
 		if q := old.find(p.address); q.rule != nil && bytes.HasPrefix(old.list[q.at-1:], b.list[at:b.reader.At()]) {
 			p.rule = q.rule
 		}
@@ -81,10 +81,10 @@ func (v *overrides) next(b *building) bool {
 	return true
 }
 
-// apply has a table that was built decide from now on.
+// apply puts a finished table into force.
 func (v *overrides) apply(b *building) {
 	if b.count == 0 {
-		b.places = nil // decisions need not look
+		b.places = nil // decisions can skip the search
 	}
 	v.variants.overrideTable = b.overrideTable
 	if b.listener != nil {

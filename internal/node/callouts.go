@@ -5,22 +5,21 @@ import (
 )
 
 const (
-	// maxBatches bounds the pushes that have no answer yet. While the backend is away hits pile up
-	// in the table instead, where there is one number for all hits of a key.
+	// maxBatches bounds the pushes without an answer. While the backend is away hits gather in the
+	// table instead, where all hits of a key are one number.
 	maxBatches = 8
-	// maxUnanswered bounds the batches that are not done, those that failed among them: with so
-	// many nobody waits.
+	// maxUnanswered bounds the batches that are not done, failed batches included. At that number
+	// no request waits.
 	maxUnanswered = 64
-	// maxBehind is how many later pushes may be answered before a push that the backend refuses is
-	// given up: a backend remembers so many of a sender's sequences, and more. If the backend has
-	// answered the push but for a part, the push stays, and later pushes are those of another
-	// sender.
+	// maxBehind is how many later pushes may be answered before a refused push is given up. A
+	// backend remembers at least that many of a sender's sequences. If the backend has answered the
+	// push in part, the push stays, and later pushes have another sender.
 	maxBehind = 2048
-	// partlyFailures bounds the pauses before a batch is sent again that lacks a part of its answer. Until
-	// that is there, nothing else is sent to the partitions concerned.
+	// partlyFailures bounds the pauses of a batch whose answer is incomplete: until it is complete,
+	// nothing else is sent to the partitions concerned.
 	partlyFailures = 3
-	// usualBytes and usualItems are the size of a batch that a tick fills. The runtime keeps a word
-	// for itself in front of items, and they should fill a size class all the same.
+	// usualBytes and usualItems are the size of a batch that a tick fills. Together with the
+	// runtime's word in front of them, the items fill a size class.
 	usualBytes = 16 << 10
 	usualItems = 511
 )
@@ -35,21 +34,21 @@ type callouts struct {
 	advances *advances
 
 	namespace string
-	id        uint64 // of the table, and so of the process
-	worker    uint64 // in reports
-	sender    uint64 // of pushes from now on
+	id        uint64 // of the table, and thus of the process
+	worker    uint64 // the worker's name in reports
+	sender    uint64 // of further pushes
 	sequence  uint64
-	batches   []*batch // that aren't done, in the order of their sequence
+	batches   []*batch // not done, in the order of their sequence
 	idle      []*batch
-	away      partitions // that answers lacked of batches that are to be sent again
-	asking    int        // callouts that somebody waits for
-	leaving   bool       // whether the node is about to go
+	away      partitions // partitions that incomplete answers lacked
+	asking    int        // callouts that requests wait for
+	leaving   bool       // the node is leaving
 }
 
 // newBatch begins a batch.
 func (c *callouts) newBatch() *batch { return c.newBatchOf(false) }
 
-// newBatchOf begins a batch. If asks is true, the batch asks for overrides and has nothing else.
+// newBatchOf begins a batch. With asks it asks for overrides, and has nothing else.
 func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.sequence >= maxBehind {
 		if oldest.partly {
@@ -79,11 +78,11 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	return b
 }
 
-// nextSender returns another sender's name, as random as sender: a step of Knuth's generator MMIX.
+// nextSender returns another name for the sender, as random as the first: a step of Knuth's MMIX
+// generator.
 func nextSender(sender uint64) uint64 { return sender*6364136223846793005 + 1442695040888963407 }
 
-// oldest is the first of this sender's batches that aren't done. There may be others, which were
-// inherited.
+// oldest returns this sender's first batch that isn't done. There may also be inherited batches.
 func (c *callouts) oldest() *batch {
 	for _, b := range c.batches {
 		if b.sender == c.sender {
@@ -93,7 +92,7 @@ func (c *callouts) oldest() *batch {
 	return nil
 }
 
-// send sends a batch, or forgets it if it has stayed empty.
+// send sends a batch, or drops it if it is empty.
 func (c *callouts) send(b *batch) {
 	switch {
 	case b == nil || b.state != filling:
@@ -104,7 +103,7 @@ func (c *callouts) send(b *batch) {
 	}
 }
 
-// post makes a callout of a batch. Its answer, or the lack of one, arrives later.
+// post makes a callout of a batch. Its end is reported later.
 func (c *callouts) post(b *batch) {
 	if b.state == filling {
 		c.seal(b)
@@ -124,14 +123,14 @@ func (c *callouts) seal(b *batch) {
 	}
 }
 
-// postEmpty sends a batch of nothing, for what every answer tells, and for overrides.
+// postEmpty sends an empty batch, for the news in every answer, and for overrides.
 func (c *callouts) postEmpty() {
 	b := c.newBatchOf(true)
 	b.ends = c.link.now() + longestPause
 	c.post(b)
 }
 
-// fail has a batch sent again after a pause. Nobody waits for it any more.
+// fail schedules a batch to be sent again. No request waits for it any more.
 func (c *callouts) fail(b *batch, why Outcome) {
 	c.tallies.Failed++
 	c.ended(b)
@@ -145,15 +144,15 @@ func (c *callouts) fail(b *batch, why Outcome) {
 	}
 }
 
-// pause says when a batch is sent again.
+// pause sets when a batch is sent again.
 func (c *callouts) pause(b *batch) {
 	pause := min(shortestPause<<min(b.failures, 10), longestPause)
 	b.failures++
 	b.retryAt = c.link.now() + c.link.random.around(pause)
 }
 
-// crammed reports whether too many batches have no answer. Those that lack a part of it are sent
-// again rarely, and hold up no others as long as there are not too many of any sort.
+// crammed reports whether too many batches lack an answer. Those with an incomplete answer are sent
+// again rarely, and delay no others unless there are too many in all.
 func (c *callouts) crammed() bool {
 	open := 0
 	for _, b := range c.batches {
@@ -164,7 +163,7 @@ func (c *callouts) crammed() bool {
 	return open >= maxBatches || len(c.batches) >= maxUnanswered
 }
 
-// ended notes that a batch's callout has ended.
+// ended records that a batch's callout has ended.
 func (c *callouts) ended(b *batch) {
 	if b.asking {
 		b.asking = false
@@ -172,7 +171,7 @@ func (c *callouts) ended(b *batch) {
 	}
 }
 
-// giveUp forgets a batch that the backend will never take.
+// giveUp drops a batch that the backend will never accept.
 func (c *callouts) giveUp(b *batch) {
 	c.tallies.Lost += b.hits
 	c.ended(b)
@@ -201,9 +200,9 @@ func (c *callouts) finish(b *batch) {
 	c.idle = append(c.idle, b)
 }
 
-// resend sends failed batches again once their pause is over, and forgets those that nobody can
-// want any more. While the breaker is open one batch reports whether the backend is back. A callout
-// that has not ended long after its timeout has failed.
+// resend sends failed batches again after their pause, and drops those whose hits count no more.
+// While the breaker is open, one batch tests whether the backend is back. A callout that has not
+// ended long after its timeout counts as failed.
 func (c *callouts) resend(now int64) {
 	clock := c.link.hostNow()
 	for _, b := range c.batches {
@@ -217,7 +216,7 @@ func (c *callouts) resend(now int64) {
 		}
 	}
 	for i := range c.batches {
-		// Another one each time, in case it is the batch that is at fault.
+		// Choose another batch each time, in case the batch itself causes the failure.
 		b := c.batches[(i+int(c.link.shared.failures))%len(c.batches)]
 		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*longestPause {
 			continue
@@ -229,7 +228,7 @@ func (c *callouts) resend(now int64) {
 	}
 }
 
-// known returns what a push tells of overrides. A push that asks for them has nothing else.
+// known returns the part of a push about overrides. A push that asks for them has nothing else.
 func (c *callouts) known(asks bool) (k wire.Known) {
 	w := c.news
 	if age := c.link.hostNow() - w.shared.since; c.variants.version == w.shared.version && (age >= spread || age < 0) {
@@ -244,7 +243,7 @@ func (c *callouts) known(asks bool) (k wire.Known) {
 	return k
 }
 
-// lookAway notes which partitions are away, when that may have changed.
+// lookAway updates the set of partitions that are away.
 func (c *callouts) lookAway() {
 	c.away = 0
 	for _, b := range c.batches {

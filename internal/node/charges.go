@@ -1,6 +1,6 @@
 package node
 
-// charges have rules take the final cost of requests that have passed.
+// charges applies the final cost of requests that have passed.
 type charges struct {
 	tallies  *Tallies
 	link     *link
@@ -11,9 +11,9 @@ type charges struct {
 	decider  *decider
 }
 
-// Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
-// back, where the hits were counted. It does that once for each change of the cost, whatever other
-// workers do. Call it outside of [Request.Decided].
+// revise changes a charge to cost hits: it takes more, whether or not they have room, or gives some
+// back, in the windows where they were counted. Each change is applied once, whatever other workers
+// do. Call it outside of [Request.Decided].
 func (h *charges) revise(c *Charge, cost uint64, now int64) {
 	before, at := c.Cost, c.at
 	if before == 0 {
@@ -25,14 +25,14 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 	}
 }
 
-// account accounts for what a charge costs now, which has cost so much before. The day is that of the
-// request.
+// account records the change in usage of a charge whose cost was before. It belongs to the day of
+// the request.
 //
 //go:noinline
 func (h *charges) account(c *Charge, before uint64, at int64) {
 	d := &h.keys.demands[0]
 	h.keys.restore(d, &c.Saved)
-	h.keys.read(d, h.link.now()) // for the budget
+	h.keys.read(d, h.link.now()) // the budget needs the counter
 	if c.counted == c.Model {
 		h.accounts.add(d, int64(c.Cost-before), c.Model, at)
 		return
@@ -42,14 +42,14 @@ func (h *charges) account(c *Charge, before uint64, at int64) {
 	c.counted = c.Model
 }
 
-// accountFor accounts for the hits that were forced of a demand.
+// accountFor records the usage of hits that were forced.
 func (h *charges) accountFor(d *Demand, now int64) {
 	if h.accounts.of(d.Rule) {
 		h.accounts.add(d, int64(d.Cost), d.Model, now)
 	}
 }
 
-// change has a charge cost so many hits.
+// change changes the hits of a charge.
 func (h *charges) change(c *Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
@@ -86,14 +86,14 @@ func (h *charges) change(c *Charge, cost uint64, now int64) {
 	}
 	if cost > c.Cost {
 		d.Cost = cost - c.Cost
-		h.decider.hold(d) // they count from when they are written
+		h.decider.hold(d) // they count once they are written
 	} else {
-		h.tallies.GivenUp++ // they stay counted
+		h.tallies.GivenUp++ // the hits stay counted
 	}
 	c.Cost = cost
 }
 
-// renew moves the hits that a request holds to the present, so that they go on to count.
+// renew moves the hits that a request holds to the present bucket, so that they stay counted.
 func (h *charges) renew(c *Charge, now int64) {
 	if c.Cost == 0 {
 		return
@@ -115,12 +115,12 @@ func (h *charges) renew(c *Charge, now int64) {
 			return
 		}
 	}
-	h.tallies.GivenUp++ // the next renewal is in time
+	h.tallies.GivenUp++ // the next renewal is early enough
 }
 
-// release gives back the hits that a request has held. If nodes lease ahead of the rule, the next
-// request of this process gets them without asking for them. Else the backend hears of them at once:
-// a client that sends one request after the other to several nodes would be refused by each that
+// release gives back the hits that a request has held. If nodes lease ahead for the rule, the next
+// request of this process gets them without asking. Otherwise the backend hears of them at once: a
+// client that sends its requests one by one to several nodes would be refused by every node that
 // does not have its place.
 func (h *charges) release(c *Charge, now int64) {
 	if c.Cost == 0 {
@@ -148,14 +148,14 @@ func (h *charges) release(c *Charge, now int64) {
 			return
 		}
 	}
-	h.tallies.GivenUp++ // they come back by themselves
+	h.tallies.GivenUp++ // the places expire by themselves
 	c.Cost = 0
 }
 
-// Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
-// its way to the backend or back is left out; and with a backend, the last time that Spent was called and
-// now, a push and its answer apart, as others may have leased hits that they are about to give back, and
-// a grant may be on its way here. Call it outside of [Request.Decided].
+// spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
+// backend or back don't count. With a backend, the counter must also have been above at an earlier
+// call, at least a push and its answer ago: others may be about to give back leases, and a grant
+// may be on its way here. Call it outside of [Request.Decided].
 func (h *charges) spent(c *Charge, now int64) bool {
 	d := &h.keys.demands[0]
 	h.keys.restore(d, &c.Saved)
@@ -175,13 +175,13 @@ func (h *charges) spent(c *Charge, now int64) bool {
 	return now-c.aboveFrom >= d.Rule.Interval+h.link.timeout
 }
 
-// reviseElsewhere pushes what a charge has changed by, as the table has not kept its counter.
+// reviseElsewhere pushes a charge's change when the table has lost its counter.
 func (h *charges) reviseElsewhere(c *Charge, cost uint64, now int64) {
 	for i := range c.Rule.Limits {
 		l := &c.Rule.Limits[i]
 		hits := int64(cost) - int64(c.Cost)
 		if l.Kind.Blocks() {
-			continue // nobody takes anything of it
+			continue // requests take nothing from a block
 		}
 		if hits < 0 {
 			hits = -int64(l.Returnable(uint64(-hits), c.at, now))

@@ -5,7 +5,7 @@ import (
 	"weir/window"
 )
 
-// decider decides what is asked of keys, and takes it.
+// decider decides demands, and takes their hits.
 type decider struct {
 	tallies  *Tallies
 	keys     *keys
@@ -14,20 +14,20 @@ type decider struct {
 	watch    *watch
 	refusals *refusals
 	advances *advances
-	blocks   bool // whether any rule blocks
-	marks    bool // whether any rule marks
+	blocks   bool // some rule blocks
+	marks    bool // some rule marks
 
 	held []Saved // hits that lost every race to be written
 }
 
-// decide counts a request's hits in all limits of all the rules that match it, or in none. After it
-// the counters of the demands are those after the decision. The verdict is unsure if no rule has
-// refused, but one has to ask the backend. Then nothing was counted.
+// decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
+// demands' counters are as they stand after the decision. The verdict is unsure if no rule refuses
+// but some rule has to ask the backend; then nothing was counted.
 //
-// First all entries are read: most refusals are found without a write. Then the entries are written
-// one after the other, each by a compare-and-set against what was decided on. If another worker was
-// faster, the entry is decided again. If it has no room any more, the entries written before get
-// their hits back.
+// First all entries are read, since most refusals need no write. Then they are written one by one,
+// each by a compare-and-set against the state that was decided on. If another worker was faster,
+// the entry is decided again. If it has no room any more, the entries written before get their hits
+// back.
 func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 	verdict := e.loadAll(demands, now, e.keys.recalls)
 	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
@@ -61,7 +61,7 @@ func (e *decider) decide(demands []Demand, now int64) counter.Verdict {
 	return verdict
 }
 
-// block has the rules that have refused a request, or marked it, block its key, if they do that.
+// block blocks the keys of rules that refused or marked the request, if these rules block.
 //
 //go:noinline
 func (e *decider) block(demands []Demand, now int64) {
@@ -93,8 +93,8 @@ func (e *decider) block(demands []Demand, now int64) {
 	}
 }
 
-// loadAll reads what the keys have, and says what becomes of the request. A recalled page is for
-// nothing but a write, so it is read after all if there will be no write.
+// loadAll reads the counters of all keys, and returns the verdict. A recalled page only serves to
+// be written, so it is read after all if there will be no write.
 func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verdict {
 	verdict, recalled := counter.Allowed, false
 	for i := range demands {
@@ -117,20 +117,19 @@ func (e *decider) loadAll(demands []Demand, now int64, recall bool) counter.Verd
 	return verdict
 }
 
-// countRejected counts the hits of a rejected request where the rule that has rejected it wants
-// that.
+// countRejected counts the hits of a rejected request for the rules that count them.
 func (e *decider) countRejected(demands []Demand, now int64) {
 	for i := range demands {
-		// A cost above the limit never passes: counted, it would only keep others of the key from
-		// passing.
+		// A cost above the limit never passes. Counting it would only keep other requests of the
+		// key from passing.
 		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
 			e.debit(d, now, rejected)
 		}
 	}
 }
 
-// refuse rejects a request that was unsure, as the backend did not give it hits. A request
-// that only lacks hits of rules that mark is decided without them.
+// refuse rejects an unsure request that the backend gave no hits. If it lacks hits only from rules
+// that mark, it is decided without them.
 func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
 	refused, unsure := false, 0
 	for i := range demands {
@@ -150,7 +149,7 @@ func (e *decider) refuse(demands []Demand, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
-// worse is the verdict on a request that two rules have a say in.
+// worse returns the verdict on a request that two rules decide.
 func worse(a, b counter.Verdict) counter.Verdict {
 	switch {
 	case a == counter.Rejected || b == counter.Rejected:
@@ -161,7 +160,7 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict asks a demand's counter, at the time of now, about a cost.
+// verdict decides a cost by a demand's counter.
 func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 	switch {
 	case !d.Rule.Synced() || d.by == byWhatIsKnown:
@@ -180,7 +179,7 @@ func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 	return d.Counter.Verdict(cost, now)
 }
 
-// load reads what a demand's key has, and reports whether there is room. A refusal that the node
+// load reads the counter of a demand's key, and returns the verdict. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
 func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
 	d.hits = untaken
@@ -217,8 +216,8 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 	return verdict
 }
 
-// countInSlot counts a demand's hits in the slot, where nearly every request finds a state that is as
-// simple as that takes.
+// countInSlot counts a demand's hits directly in the slot, if the state there is simple enough.
+// Nearly every request finds such a state.
 func countInSlot(d *Demand, now int64, how debiting) (counted bool) {
 	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.slot.Payload(), now, d.Cost, how == revocable)
 	if counted {
@@ -227,8 +226,8 @@ func countInSlot(d *Demand, now int64, how debiting) (counted bool) {
 	return counted
 }
 
-// rememberRefusal remembers that a demand was refused, if its entry stays as it is while it has no
-// room: requests add nothing to it then, and none gives hits back.
+// rememberRefusal remembers a refusal if the entry will stay unchanged while it has no room: then
+// requests add nothing to it, and give nothing back.
 func (e *decider) rememberRefusal(d *Demand, now int64) {
 	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.verdict(1, now) != counter.Rejected {
 		return
@@ -241,21 +240,21 @@ func (e *decider) rememberRefusal(d *Demand, now int64) {
 	e.refusals.add(d.address, d.Rule.Index, e.keys.payload, now, hold)
 }
 
-// debiting says what becomes of hits that have no room.
+// debiting says how to treat hits without room.
 type debiting uint8
 
 const (
-	// counted hits are those of a request that passes only if they have room.
+	// counted hits belong to a request that passes only if they have room.
 	counted debiting = iota
 	// revocable hits are counted hits of a request that a later demand may still refuse.
 	revocable
-	// forced hits are those of a request that has passed.
+	// forced hits belong to a request that has passed.
 	forced
-	// rejected hits are those of a request that doesn't pass, and are counted all the same.
+	// rejected hits belong to a request that doesn't pass, and are counted nevertheless.
 	rejected
 )
 
-// howOf says how a request takes the hits of one of its demands.
+// howOf returns how a request takes the hits of one of its demands.
 func howOf(i int, demands []Demand) debiting {
 	if i+1 < len(demands) {
 		return revocable
@@ -263,7 +262,7 @@ func howOf(i int, demands []Demand) debiting {
 	return counted
 }
 
-// debit takes the hits of a demand that was read, unless they have no room any more, and need it.
+// debit takes the hits of a demand that was read, unless they need room and have it no longer.
 func (e *decider) debit(d *Demand, now int64, how debiting) counter.Verdict {
 	if d.by == byDistance {
 		e.tallies.Advanced += d.Cost
@@ -278,7 +277,7 @@ func (e *decider) debit(d *Demand, now int64, how debiting) counter.Verdict {
 	return e.debitAgain(d, now, how)
 }
 
-// tryDebit tries to write a demand's counter with its hits.
+// tryDebit tries once to write a demand's counter with its hits.
 func (e *decider) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	synced, adopted := d.Rule.Synced(), false
 	if synced {
@@ -308,7 +307,7 @@ func (e *decider) tryDebit(d *Demand, now int64, how debiting) (taken bool) {
 	return true
 }
 
-// debitAgain goes on where another worker was faster.
+// debitAgain continues after another worker was faster.
 //
 //go:noinline
 func (e *decider) debitAgain(d *Demand, now int64, how debiting) counter.Verdict {
@@ -320,7 +319,7 @@ func (e *decider) debitAgain(d *Demand, now int64, how debiting) counter.Verdict
 			}
 		}
 		if attempt == e.keys.table.Attempts() {
-			// The decision stands; the hits are added as soon as shared data lets them.
+			// The decision stands. The hits are added as soon as a write succeeds.
 			e.hold(d)
 			d.Counter.Count(d.Cost)
 			return counter.Allowed
@@ -331,8 +330,8 @@ func (e *decider) debitAgain(d *Demand, now int64, how debiting) counter.Verdict
 	}
 }
 
-// prepare gets a counter ready for its demand's hits, and reports whether this worker is to push
-// them. Rejected hits come out of no lease, so they are to be pushed whatever is leased.
+// prepare prepares a counter for its demand's hits, and reports whether this worker is to push
+// them. Rejected hits never use a lease, so they must be pushed.
 //
 //go:noinline
 func (e *decider) prepare(d *Demand, now int64, how debiting) (adopted bool) {
@@ -343,7 +342,7 @@ func (e *decider) prepare(d *Demand, now int64, how debiting) (adopted bool) {
 	return adopted
 }
 
-// afterDebit does what is to be done for hits that were taken.
+// afterDebit does everything that follows from hits that were taken.
 //
 //go:noinline
 func (e *decider) afterDebit(d *Demand, now int64, adopted bool) {
@@ -358,7 +357,7 @@ func (e *decider) afterDebit(d *Demand, now int64, adopted bool) {
 // giveBack returns a demand's hits to the windows that they were taken from.
 func (e *decider) giveBack(d *Demand, now int64) {
 	if d.hits == held {
-		// The last entry of held is this request's.
+		// The last entry of held belongs to this request.
 		d.hits = untaken
 		e.held = e.held[:len(e.held)-1]
 	}
@@ -387,7 +386,7 @@ func (e *decider) giveBack(d *Demand, now int64) {
 	e.tallies.GivenUp++
 }
 
-// ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
+// forceSaved is force for a saved demand. Call it outside of [Request.Decided].
 func (e *decider) forceSaved(s *Saved, now int64) {
 	d := &e.keys.demands[0]
 	e.keys.restore(d, s)
@@ -403,7 +402,7 @@ func (e *decider) force(d *Demand, now int64) {
 	e.pushes.hasten(d)
 }
 
-// maxHeld bounds how many held hits a node keeps.
+// maxHeld bounds the held hits that a node keeps.
 const maxHeld = 1024
 
 func (e *decider) hold(d *Demand) {
@@ -416,7 +415,7 @@ func (e *decider) hold(d *Demand) {
 	e.held = append(e.held, e.keys.save(d))
 }
 
-// AddHeld tries again to write the hits that lost their races. They count from now on.
+// addHeld tries again to write hits that lost every race. They count from now on.
 func (e *decider) addHeld(now int64) {
 	if len(e.held) == 0 {
 		return

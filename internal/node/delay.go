@@ -2,8 +2,8 @@ package node
 
 import "weir/internal/counter"
 
-// letGo decides the requests that are due to have room, those of a key in the order of their coming, for
-// as long as that may take.
+// letGo decides waiting requests that should have room by now, those of each key in the order of
+// their coming, as long as the tick has time.
 func (q *requests) letGo() {
 	now := q.link.hostNow()
 	due, deadline := &q.lines.due, now+tickNanos
@@ -22,8 +22,8 @@ func (q *requests) letGo() {
 	}
 }
 
-// tryFirst decides the first request of a line, if that is due. While requests of other workers are before
-// it, it waits, but no longer than it may. While it asks the backend, nobody decides it.
+// tryFirst decides the first request of a line if it is due. It waits behind requests of other
+// workers, until its own time is over. While it asks the backend, it is not decided.
 func (q *requests) tryFirst(l *keyLine) {
 	w, hostNow := l.first, q.link.hostNow()
 	if w.queue != nil {
@@ -41,7 +41,7 @@ func (q *requests) tryFirst(l *keyLine) {
 		at := q.roomAt(w, demands, now)
 		if verdict = q.decideAtOnce(demands, at, w); at < now {
 			for i := range demands {
-				demands[i].Counter.Advance(now) // for what the request is told
+				demands[i].Counter.Advance(now) // for the standings of the answer
 			}
 		}
 	} else {
@@ -58,15 +58,16 @@ func (q *requests) tryFirst(l *keyLine) {
 	}
 }
 
-// roomAt is the time to decide a waiting request at: when it has got room, and now if it has none yet. A tick
-// may come late, when several requests have got room one after the other. No request gets room after its time.
+// roomAt is the time at which to decide a waiting request: the time when it got room, or now if it
+// has none yet. A tick may come so late that several requests have got room one after the other. No
+// request gets room after its time is over.
 func (q *requests) roomAt(w *Wait, demands []Demand, now int64) int64 {
 	for i := range demands {
 		if r := demands[i].Rule; r.Synced() || r.CostsLater {
-			return now // the backend's bucket has moved on, or room does not come by itself
+			return now // the backend's bucket has changed, or room does not come by itself
 		}
 	}
-	// A counter goes back by little only, and is at the time of the last request that had room.
+	// A counter goes back only a little, and its time is that of the last request that had room.
 	ahead := now - q.link.hostNow()
 	from := w.room.since + ahead
 	for i := range demands {

@@ -6,63 +6,64 @@ import (
 	"weir/window"
 )
 
-// Demand is a request's demand on one rule: so many hits for a key. Its memory serves one request
-// after the other.
+// Demand is a request's demand for hits of a key from one rule. Its memory is reused for later
+// requests.
 type Demand struct {
-	// Saved outlasts the request's decision. Its rule and its cost are the request's.
+	// Saved is the part that outlasts the decision.
 	Saved
-	// Key has the rule's name and what the request is counted for: see [counter.AppendPart]. A demand
-	// that was saved has none.
+	// Key is the rule's name and the values of the key: see [counter.AppendPart]. A saved demand
+	// has none.
 	Key []byte
-	// Counter is the key's counter after the decision, and Verdict the rule's part in that.
+	// Counter is the key's counter after the decision, and Verdict the rule's own verdict.
 	Counter counter.Counter
 	Verdict counter.Verdict
-	// Warned are the limits that have reached the rule's WarnAt after the decision: limit i is bit i.
-	// It is set of rules that have one.
+	// Warned has bit i set if limit i has reached a step of the rule's WarnAt. Only rules with
+	// WarnAt set it.
 	Warned uint8
 
 	by   arbiter
 	hits progress
-	// grantedAt is when the backend has counted the hits for this request, 0 if it has not.
+	// grantedAt is when the backend counted the hits for this request; 0 if it did not.
 	grantedAt int64
-	unheard   uint64 // hits of the key that are advanced, where the backend can't be asked
+	unheard   uint64 // advanced hits of the key, if the backend can't be asked
 	slot      sharedata.Slot
-	numbers   []uint64 // of the windows that were debited
+	numbers   []uint64 // of the windows that the hits were taken from
 }
 
-// Saved has all that it takes to decide or count a demand later. It is of the same size however
-// long the key is, which may be as long as a client likes.
+// Saved is everything needed to decide or count a demand later. Its size does not depend on the
+// key's length, which clients choose.
 type Saved struct {
-	// Rule and Cost are the demand's. The cost may be changed.
+	// Rule and Cost are those of the demand. The cost may be changed.
 	Rule *Rule
 	Cost uint64
-	// Over says that the rule marks, and has had no room for the request. That passes if the others have
-	// room.
+	// Over means that a rule that marks had no room for the request. The request passes if the
+	// other rules have room.
 	Over bool
-	// Model names the entry of a price list that the hits are for. The backend is told of it with the key's
-	// usage. It may be empty.
+	// Model is the entry of a price list that the hits are for; may be empty. The backend records
+	// it with the key's usage.
 	Model string
 
 	address sharedata.Address
-	id      [16]byte // see keys.identity; 0 if it is not known
+	id      [16]byte // see keys.identity; 0 if unknown
 }
 
 // arbiter says who decides a demand.
 type arbiter uint8
 
 const (
-	// byRule has the rule say so: what is known here decides, or what is leased, or the backend.
+	// byRule leaves the decision to the rule: known totals, a lease, or the backend decide.
 	byRule arbiter = iota
-	// byWhatIsKnown decides without the backend, which can't be asked.
+	// byWhatIsKnown decides by known totals, because the backend can't be asked.
 	byWhatIsKnown
-	// byBackend demands have room, and take nothing here: the backend has counted their hits, or can't
-	// be asked and is not needed.
+	// byBackend means that the demand has room and takes nothing here: the backend has counted its
+	// hits, or can't be asked and is not needed.
 	byBackend
-	// byDistance demands have room, as the key is far from its limits: the backend will hear of them.
+	// byDistance means that the demand has room because its key is far from its limits. The backend
+	// hears of the hits later.
 	byDistance
 )
 
-// progress says what has become of a demand's hits.
+// progress says where a demand's hits are.
 type progress uint8
 
 const (
@@ -76,26 +77,26 @@ const (
 	ahead
 )
 
-// passesOver reports whether the request goes on without the rule, which marks, and has no room.
+// passesOver reports whether the request continues without this rule, which marks and has no room.
 func (d *Demand) passesOver() bool {
 	d.Over = d.Over || d.Rule.Marks && d.Verdict == counter.Rejected
 	return d.Over
 }
 
-// unsure reports whether only the backend knows what becomes of a demand.
+// unsure reports whether only the backend can decide the demand.
 func (d *Demand) unsure() bool { return d.Verdict == counter.Unsure }
 
-// leases reports whether a demand's key needs a lease to decide it.
+// leases reports whether the demand's key needs a lease for the decision.
 func (d *Demand) leases() bool { return d.unsure() && !d.Rule.exact() }
 
 // synced reports whether a demand's rule needs the backend.
 func (d *Demand) synced() bool { return d.Rule.Synced() }
 
-// Withheld reports whether a demand was refused though its limits have room as far as is known
-// here. Then the backend had no more for this node, or it decides everything and can't be reached.
+// Withheld reports whether a demand was refused although its limits have room as far as this node
+// knows: the backend had no more hits for it, or decides every request and can't be reached.
 func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
 
-// Standing is how limit i of a decided demand stands, for the time of the decision.
+// Standing returns how limit i of a decided demand stands at the time of the decision.
 func (d *Demand) Standing(i int, now int64) window.Standing {
 	s := d.Rule.Limits[i].Standing(&d.Counter.States[i], now)
 	if d.Withheld() {
@@ -104,8 +105,8 @@ func (d *Demand) Standing(i int, now int64) window.Standing {
 	return s
 }
 
-// RetryAt is the time at which refused demands fit, if nothing else comes: at the latest, as others
-// may give back before what they have leased. It is false if no waiting helps.
+// RetryAt is the time when refused demands will fit at the latest if no other hits come; other
+// nodes may give back leases before. ok is false if no waiting helps.
 func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	at = now
 	for i := range demands {
@@ -121,7 +122,7 @@ func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	return at, true
 }
 
-// fitsAt is RetryAt of one demand.
+// fitsAt is RetryAt for one demand.
 func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	at = now
 	full := false
@@ -139,15 +140,15 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	switch dry := d.Counter.DryUntil(now); {
 	case d.Verdict != counter.Rejected:
 	case !full:
-		at = dry // withheld
+		at = dry // the backend withholds hits
 	case d.Counter.Doubtful(now) && !d.Counter.Blocked():
 		at = min(at, dry)
 	}
 	return at, true
 }
 
-// fitsAfter is the time before which a demand of a counter that was read does not fit if so many hits come
-// before it, each at the least. It is false if no waiting helps.
+// fitsAfter is a time before which a demand, whose counter was read, can't fit if that number of
+// hits comes before it. ok is false if no waiting helps.
 func (d *Demand) fitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 	at = now
 	for i := range d.Counter.States {
@@ -167,16 +168,16 @@ func (d *Demand) fitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 	return at, true
 }
 
-// uncount takes hits back that are in the slot only. The slot still has them, so it has to be read
-// again before it is written.
+// uncount takes back hits that are in the slot only. The slot must be read again before it is
+// written.
 func (d *Demand) uncount() {
 	d.hits = untaken
 	d.numbers = d.Counter.Numbers(d.numbers[:0])
 	d.Counter.GiveBack(d.numbers, d.Cost)
 }
 
-// noteExcess notes by how much a counter of a rule that charges later is above a limit. The rule may
-// be one of a configuration that came before.
+// noteExcess records by how much a counter of a rule that charges later is above a limit. The rule
+// may belong to an earlier configuration.
 //
 //go:noinline
 func (d *Demand) noteExcess(now int64) {

@@ -5,51 +5,51 @@ import (
 	"weir/sharedata"
 )
 
-// dirtyKeys are the keys of which a node has hits to push, or leases to review, in the order in
-// which they were added.
+// dirtyKeys are a node's keys with hits to push or leases to review, in the order of their
+// addition.
 //
-// There may be very many, in memory that never shrinks, on the thread that serves requests. So they
-// are in blocks without pointers, which are used again. A block knows until when nobody needs to
-// look at it.
+// There may be very many of them, in memory that never shrinks, on the thread that serves requests.
+// So they are kept in reusable blocks without pointers, and a block knows until when none of its
+// keys is due.
 type dirtyKeys struct {
 	blocks []dirtyBlock
 	idle   []*[dirtyBlockKeys]dirtyKey
-	rules  []*Rule // of the keys
-	// full is how many rules there may be before those are looked for that no key has any more. A
-	// rule has a variant for each set of other limits that somebody asks for.
+	rules  []*Rule // rules of the keys
+	// full is the number of rules at which those without keys are dropped. A rule has a variant for
+	// each set of other limits.
 	full  int
 	count int
 
-	// A visit of all keys goes on from at in blocks[block], and ends before blocks[end]. Keys that
-	// come meanwhile are for the next visit: otherwise kept keys would never be visited again while
-	// others come as fast as they are pushed. Keys that were visited and kept are before kept in
-	// blocks[block], and before keptBlocks in the list of blocks.
+	// A visit of all keys continues at index at of blocks[block], and ends before blocks[end]. Keys
+	// that come meanwhile are for the next visit; otherwise a flood of new keys would keep kept
+	// keys from ever being visited. Kept keys of this visit are before index kept in blocks[block],
+	// and in the blocks before keptBlocks.
 	block, keptBlocks, end int
 	at, kept               int
 }
 
-// dirtyBlockKeys fill one of the runtime's size classes.
+// dirtyBlockKeys fills one of the runtime's size classes.
 const dirtyBlockKeys = 256
 
-// maxDirty bounds the keys that a list remembers. A key that finds no place is adopted by a later
-// hit.
+// maxDirty bounds the keys in the list. A key beyond is adopted again by a later hit.
 const maxDirty = 1 << 17
 
-// leastRules are more than a configuration has.
+// leastRules is above the number of rules in a configuration.
 const leastRules = 1 << 10
 
-// dirtyKey is a key with hits to push, or to ask for.
+// dirtyKey is a key with hits to push or a lease to review.
 type dirtyKey struct {
 	address sharedata.Address
-	// notBefore is when to try again, if the key could not be claimed when it was due.
+	// notBefore is when to try again, if the key was due but could not be claimed.
 	notBefore int64
-	// due is the entry's: if the entry has another time, another worker has taken the key over.
+	// due is the due time in the entry. If the entry has another, another worker has adopted the
+	// key.
 	due  counter.Due
 	rule uint32 // in dirtyKeys.rules
 }
 
-// hastyKey is a key of a rule that the backend decides, with hits that it should know of before the next
-// request.
+// hastyKey is a key of a rule that the backend decides, with hits that the backend should hear of
+// before the next request.
 type hastyKey struct {
 	address sharedata.Address
 	rule    *Rule
@@ -58,14 +58,14 @@ type hastyKey struct {
 type dirtyBlock struct {
 	keys   *[dirtyBlockKeys]dirtyKey
 	length int
-	// From calmFrom on, and before calmUntil, no key of the block is due.
+	// From calmFrom until before calmUntil, no key of the block is due.
 	calmFrom, calmUntil int64
 }
 
-// dueSlack is more than what a due time is rounded by.
+// dueSlack is above the rounding of due times, in nanoseconds.
 const dueSlack = int64(1) << 21
 
-// add adds a key, unless there are too many.
+// add adds a key, unless the list is full.
 func (k *dirtyKeys) add(address sharedata.Address, r *Rule, due counter.Due) {
 	if k.count >= maxDirty {
 		return
@@ -92,7 +92,7 @@ func (k *dirtyKeys) append(d dirtyKey) {
 	k.count++
 }
 
-// number is a rule's place in the list of rules.
+// number returns the index of a rule in the list of rules.
 //
 //go:noinline
 func (k *dirtyKeys) number(r *Rule) uint32 {
@@ -103,7 +103,7 @@ func (k *dirtyKeys) number(r *Rule) uint32 {
 	return r.number
 }
 
-// more reports whether there is a block to visit. It begins the next visit if only that has one.
+// more reports whether this visit has another block. If not, it prepares the next visit.
 func (k *dirtyKeys) more() bool {
 	if k.block >= k.end && k.block < len(k.blocks) {
 		k.rewind()
@@ -111,8 +111,7 @@ func (k *dirtyKeys) more() bool {
 	return k.block < len(k.blocks)
 }
 
-// next is the key to visit next, if the visit has not come to the end of its block. Call keep with
-// it, or forget.
+// next returns the next key to visit, until the end of its block. Call keep or forget with each.
 func (k *dirtyKeys) next() (d *dirtyKey, ok bool) {
 	if k.block == len(k.blocks) || k.at == k.blocks[k.block].length {
 		return nil, false
@@ -120,8 +119,7 @@ func (k *dirtyKeys) next() (d *dirtyKey, ok bool) {
 	return &k.blocks[k.block].keys[k.at], true
 }
 
-// keep keeps a key, and has the visit go on behind it. The reason to keep it holds until the time
-// wake, seen from now.
+// keep keeps a key, and moves on. There is no reason to visit it again before wake.
 func (k *dirtyKeys) keep(d dirtyKey, now, wake int64) {
 	b := &k.blocks[k.block]
 	if k.kept == 0 {
@@ -134,19 +132,19 @@ func (k *dirtyKeys) keep(d dirtyKey, now, wake int64) {
 	k.at++
 }
 
-// forget has the visit go on behind a key, which is dropped.
+// forget drops a key, and moves on.
 func (k *dirtyKeys) forget() {
 	k.at++
 	k.count--
 }
 
-// calm reports whether the visit is at the start of a block that has no key that is due.
+// calm reports whether the visit is at the start of a block without due keys.
 func (k *dirtyKeys) calm(now int64) bool {
 	b := &k.blocks[k.block]
 	return k.at == 0 && b.calmFrom <= now && now < b.calmUntil
 }
 
-// skip has all the rest of a block stay, and the visit go on behind it.
+// skip keeps the rest of a block, and moves on.
 func (k *dirtyKeys) skip() {
 	b := &k.blocks[k.block]
 	if k.at != k.kept {
@@ -169,11 +167,11 @@ func (k *dirtyKeys) skip() {
 	k.keptBlocks++
 }
 
-// rewind ends a visit, and keeps the keys that it has not come to. They are all for the next visit.
+// rewind ends a visit. Keys that it has not reached stay for the next.
 func (k *dirtyKeys) rewind() {
 	for k.block < len(k.blocks) {
 		if k.at > 0 {
-			k.blocks[k.block].calmUntil = 0 // not all of it was looked at
+			k.blocks[k.block].calmUntil = 0 // the visit did not see all of the block
 		}
 		k.skip()
 	}
@@ -188,7 +186,7 @@ func (k *dirtyKeys) rewind() {
 	}
 }
 
-// dropRules forgets the rules that no key has any more. No visit is under way.
+// dropRules drops rules without keys. No visit may be under way.
 func (k *dirtyKeys) dropRules() {
 	before := k.rules
 	k.rules = make([]*Rule, 0, len(before))
@@ -201,8 +199,8 @@ func (k *dirtyKeys) dropRules() {
 	k.full = 2 * len(k.rules)
 }
 
-// inherit moves all keys of another list behind those of this list. It does so even if that makes
-// more than maxDirty: nobody else has them.
+// inherit moves all keys of another list to the end of this list, even beyond maxDirty: no other
+// worker knows of them.
 func (k *dirtyKeys) inherit(from *dirtyKeys) {
 	k.rewind()
 	from.rewind()
@@ -211,7 +209,7 @@ func (k *dirtyKeys) inherit(from *dirtyKeys) {
 		for j := range b.keys[:b.length] {
 			b.keys[j].rule = k.number(from.rules[b.keys[j].rule])
 		}
-		b.calmUntil = 0 // by another clock
+		b.calmUntil = 0 // its time is by another clock
 	}
 	k.blocks = append(k.blocks, from.blocks...)
 	k.count += from.count

@@ -1,10 +1,10 @@
-// Package node is the engine of a process that keeps limits together with others. It decides
-// requests from counters in shared data, asks the backend for what only that can allow, and pushes
-// what was counted. It knows no HTTP and no proxy.
+// Package node is the engine of a process that shares limits with others. It decides requests by
+// counters in shared data, asks the backend for hits that only the backend can allow, and pushes
+// hits that were counted. It knows neither HTTP nor a proxy.
 //
-// A [Node] is one worker's. A process may have several, of one namespace or of many. They have
-// nothing in common but the shared data that they are given. A node is not safe for concurrent use:
-// all calls come one after the other, its host's too.
+// A [Node] belongs to one worker. A process may have several, for one namespace or many, which
+// share nothing but shared data. A node is not safe for concurrent use: its owner and its host make
+// all calls one after the other.
 //
 // A node consists of rooms. Each has its own fields, and pointers to rooms above it in this list:
 //
@@ -25,5 +25,5 @@
 //	overrides  other limits, as the backend tells them
 //	answers    what the backend has answered
 //
-// The files are layers in the same way. Look is for who only looks, beside all nodes.
+// The files are layers in the same way. [Look] stands apart: it only reads.
 package node

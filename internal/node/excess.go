@@ -6,16 +6,16 @@ import (
 	"weir/sharedata"
 )
 
-// excess is by how much keys of a rule are above a limit, as responses have cost more than there was.
-// All workers of a process share it, whatever configuration they have: any of them may tell it last.
+// excess is by how much keys of a rule are above a limit because responses cost more than there was
+// room for. All workers of a process share it, across configurations.
 type excess struct {
 	data sharedata.Data
 	key  []byte
-	// most counts until its window ends, and then later, if that ends later.
+	// most counts until its window ends. later counts until then too, if its window ends later.
 	most, later above
 }
 
-// above is hits above a limit, and the time from which they count no more.
+// above is a number of hits above a limit, and the time from which they no longer count.
 type above struct {
 	hits  uint64
 	until int64
@@ -23,14 +23,14 @@ type above struct {
 
 const excessSize = 4 * 8
 
-// newExcess returns what a process knows of a rule of a namespace. Another format needs another
-// name.
+// newExcess returns the excess of a rule in a namespace, for this process. A change of the format
+// requires another key.
 func newExcess(data sharedata.Data, namespace string, rule []byte) *excess {
 	key := append(append([]byte("weir:"), namespace...), ":excess:"...)
 	return &excess{data: data, key: append(key, rule...)}
 }
 
-// read takes what other workers have left.
+// read loads the state that other workers have written.
 func (x *excess) read() (cas uint32) {
 	value, cas, found := x.data.Get(x.key, nil)
 	if !found {
@@ -43,7 +43,7 @@ func (x *excess) read() (cas uint32) {
 	return cas
 }
 
-// note notes hits of a key.
+// note records hits above a limit.
 func (x *excess) note(a above, now int64) {
 	if x.covers(a) {
 		return
@@ -65,12 +65,12 @@ func (x *excess) note(a above, now int64) {
 	}
 }
 
-// covers reports whether at is never too low by some hits.
+// covers reports whether at is already high enough for some hits at all times.
 func (x *excess) covers(a above) bool {
 	return a.hits <= x.most.hits && a.until <= x.most.until || a.hits <= min(x.most.hits, x.later.hits) && a.until <= x.later.until
 }
 
-// add adds hits, so that at is never too low by them, and no hits are kept longer than some count.
+// add adds hits so that at is never too low, and keeps no hits longer than some count.
 func (x *excess) add(a above, now int64) {
 	if x.most.until <= now {
 		x.most, x.later = x.later, above{}
@@ -86,7 +86,7 @@ func (x *excess) add(a above, now int64) {
 	}
 }
 
-// at is by how many hits a key may be above a limit at a time.
+// at is an upper bound of the hits by which a key exceeds a limit at a time.
 func (x *excess) at(now int64) uint64 {
 	switch {
 	case x == nil:

@@ -1,10 +1,10 @@
 package node
 
-// maxHasty bounds the keys that the backend is to hear of at once. The others wait until they are due.
+// maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
 const maxHasty = 1 << 10
 
-// hasten has [Node.PushCharges] push what a demand's key has pending, if the backend decides its
-// rule, or is asked for each place of it. Others count what is pending with their leases.
+// hasten makes [Node.PushCharges] push the pending hits of a demand's key, if the backend decides
+// its rule or is asked for each of its places. For other rules, leases account for pending hits.
 //
 //go:noinline
 func (p *pushes) hasten(d *Demand) {
@@ -13,9 +13,8 @@ func (p *pushes) hasten(d *Demand) {
 	}
 }
 
-// PushCharges has the backend hear at once of what responses have cost, where it decides each request,
-// and of grants that have gone back. Keys with a push that is not answered yet follow when it is. Ticks
-// do so too.
+// pushCharges pushes the costs of responses for rules where the backend decides each request, and
+// grants that go back. Keys with an unanswered push follow after its answer. Ticks call it too.
 func (p *pushes) pushCharges() {
 	if len(p.hastyKeys) == 0 && !p.hasty {
 		return
@@ -43,8 +42,8 @@ func (p *pushes) pushCharges() {
 	p.callouts.send(b)
 }
 
-// claimPending adds what a demand's key has pending to a batch, unless a push of it is out, or another
-// worker is always faster.
+// claimPending adds the pending hits of a demand's key to a batch, unless its last push has no
+// answer yet or other workers win every race.
 func (p *pushes) claimPending(b *batch, d *Demand) {
 	for range p.keys.table.Attempts() {
 		now := p.link.now()

@@ -1,6 +1,6 @@
 package node
 
-// hear takes in what the answer to a batch tells of overrides.
+// hear takes in the part of a batch's answer about overrides.
 func (v *overrides) hear(b *batch) {
 	w, o, at := &v.news, &b.reader.Overrides, int64(b.reader.NowNanos)
 	if !o.Told || v.variants.owner == nil {
@@ -27,7 +27,7 @@ func (v *overrides) hear(b *batch) {
 	}
 }
 
-// confirm notes that the backend has told the version that is known already.
+// confirm records that the backend still has the known version.
 func (v *overrides) confirm(sentAt, at int64) {
 	news := func(r *sharedNews) bool {
 		return at-r.confirmed >= stale/4 || r.confirmed-at >= patience || sentAt-r.asked >= v.asksEvery()/4 || r.asked > v.link.hostNow()

@@ -1,7 +1,7 @@
 package node
 
-// adoptOverrides takes in the overrides that this process has heard of. It reports false if there
-// was not time for all of them.
+// adoptOverrides takes in the overrides that this process has received. It returns false if time
+// ran out.
 func (v *overrides) adoptOverrides(deadline int64) (done bool) {
 	w := &v.news
 	w.read()
@@ -9,7 +9,7 @@ func (v *overrides) adoptOverrides(deadline int64) (done bool) {
 		if list, found := w.list(); found {
 			w.building = v.build(w.shared.version, list)
 		} else if !w.wants {
-			w.want(w.shared.version) // another worker has left an older list in its place
+			w.want(w.shared.version) // another worker has replaced it by an older list
 		}
 	}
 	if w.building == nil {
@@ -25,8 +25,9 @@ func (v *overrides) adoptOverrides(deadline int64) (done bool) {
 	return true
 }
 
-// inquire asks the backend for the list of overrides that is wanted, or if nobody in this process has
-// heard from it for a while, for whatever is new: the number of nodes, and its time, too.
+// inquire asks the backend for the list of overrides that is wanted. If no worker of this process
+// has heard from the backend for a while, it asks for news, including the number of nodes and the
+// time.
 func (v *overrides) inquire() {
 	for _, b := range v.callouts.batches {
 		if b.inquires {
@@ -37,7 +38,7 @@ func (v *overrides) inquire() {
 		every := v.asksEvery()
 		polls := v.polling.out(now) && !v.link.open()
 		if polls {
-			every /= 2 // the others hear that the worker which polls is alive
+			every /= 2 // the other workers see that the polling worker is alive
 		}
 		due := func(r *sharedNews) bool { return now-r.asked >= every || r.asked > now }
 		if !due(&w.shared) || !w.update(func(r *sharedNews) bool {
@@ -55,7 +56,7 @@ func (v *overrides) inquire() {
 		}
 	}
 	if now := v.link.hostNow(); !v.callouts.crammed() && (!v.news.wants || now >= v.news.asksAt) && v.link.enter(now) {
-		v.news.asksAt = now + int64(v.ticks.millis)*1e6 // unless the answer brings something
+		v.news.asksAt = now + int64(v.ticks.millis)*1e6 // unless the answer has news
 		v.callouts.postEmpty()
 	}
 }

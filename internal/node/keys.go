@@ -6,33 +6,33 @@ import (
 	"weir/window"
 )
 
-// keys are a process's keys: their counters, in the table, and their names.
+// keys has the counters of a process's keys, in the table, and their names.
 type keys struct {
 	tallies  *Tallies
 	link     *link
 	variants *variants
 	table    *sharedata.Table
-	// recalls says that the worker remembers pages that it has written, which are recent.
+	// recalls means that the worker remembers pages that it wrote recently.
 	recalls bool
 	recent  sharedata.Recent
 	payload []byte // an encoded counter
-	// local says that the counters of all rules stay in this process. Then there is no backend, and
-	// identities, the names of keys there, are of no use.
+	// local means that all rules count in this process only. Then there is no backend, and
+	// identities, the names of keys there, are not used.
 	local      bool
 	identities counter.Identities
-	names      *names // of keys whose requests wait; nil if no rule reveals any
-	// demands are those of a request that has waited, or of hits that were held; a push or an
-	// answer reads into scratch, and writes push.
+	names      *names // names of keys whose requests wait; nil if no rule reveals names
+	// demands belong to a request that has waited, or to held hits. A push or an answer reads into
+	// scratch, and writes push.
 	demands []Demand
 	scratch Demand
 	push    window.Push
-	orphans []orphan // pending hits of counters that had to make room
+	orphans []orphan // pending hits of evicted counters
 }
 
 // maxOrphans bounds the hits of evicted counters that wait to be pushed.
 const maxOrphans = 1 << 12
 
-// locate finds out where the counter of a demand is that has a key.
+// locate finds the address of a demand's counter from its key.
 func (k *keys) locate(d *Demand) {
 	d.address, d.id = k.table.Address(d.Rule.group, d.Key), [16]byte{}
 	d.by, d.grantedAt, d.Over = byRule, 0, false
@@ -44,8 +44,8 @@ func (k *keys) locate(d *Demand) {
 	}
 }
 
-// identity is the key's name in the backend. The demand's counter has been read: it has the name,
-// unless its rule does not synchronise.
+// identity returns the key's name in the backend. The demand's counter, which was read, has the
+// name unless the rule does not synchronise.
 //
 //go:noinline
 func (k *keys) identity(d *Demand) [16]byte {
@@ -57,7 +57,7 @@ func (k *keys) identity(d *Demand) [16]byte {
 	return d.id
 }
 
-// at is a demand of a rule at an address, for nobody's request, by the limits that are in force now. It
+// at returns a demand on a rule at an address without a request, with the limits that apply now. It
 // is valid until the next call.
 //
 //go:noinline
@@ -69,7 +69,7 @@ func (k *keys) at(r *Rule, a sharedata.Address) *Demand {
 	return &k.scratch
 }
 
-// Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
+// save saves a demand that was decided, or looked at, for [Node.ForceSaved].
 func (k *keys) save(d *Demand) Saved {
 	if !k.local {
 		k.identity(d)
@@ -81,13 +81,13 @@ func (k *keys) save(d *Demand) Saved {
 	return d.Saved
 }
 
-// named returns the saved part of a demand on a rule that needs the backend.
+// named is save with the identity of a demand on a rule that needs the backend.
 func (k *keys) named(d *Demand) Saved {
 	k.identity(d)
 	return d.Saved
 }
 
-// restore makes a demand of what was saved of it.
+// restore makes a demand from its saved part.
 //
 //go:noinline
 func (k *keys) restore(d *Demand, s *Saved) {
@@ -95,13 +95,13 @@ func (k *keys) restore(d *Demand, s *Saved) {
 	d.Verdict, d.by, d.hits, d.grantedAt = counter.Allowed, byRule, untaken, 0
 }
 
-// read gets a demand's counter as it was written last, and brings it to the present.
+// read loads a demand's counter, and advances it to now.
 func (k *keys) read(d *Demand, now int64) {
 	k.fetch(d)
 	d.Counter.Advance(now)
 }
 
-// fetch gets a demand's counter as it was written last.
+// fetch loads a demand's counter.
 func (k *keys) fetch(d *Demand) { k.decode(d, k.table.Read(&d.slot, d.address)) }
 
 func (k *keys) decode(d *Demand, found bool) {
@@ -138,8 +138,7 @@ func (k *keys) write(d *Demand, now int64) (written bool) {
 	return true
 }
 
-// rescueEvicted keeps what an entry that had to make room has for the backend: its hits would be
-// lost otherwise.
+// rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
 func (k *keys) rescueEvicted(payload []byte) {
 	k.tallies.Evicted++
 	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
@@ -149,8 +148,8 @@ func (k *keys) rescueEvicted(payload []byte) {
 	})
 }
 
-// keepOrphan takes pending hits of a counter that left the table, and reports whether there was
-// room for them.
+// keepOrphan keeps pending hits of a counter that left the table, and reports whether there was
+// room.
 func (k *keys) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
 	if len(k.orphans) == maxOrphans {
 		return false
@@ -162,13 +161,12 @@ func (k *keys) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends 
 	return true
 }
 
-// adopt reports whether this worker is to push what a demand's counter is about to take or give
-// back.
+// adopt reports whether this worker becomes the worker that pushes a demand's counter.
 func (k *keys) adopt(d *Demand, now int64) bool {
 	return d.Counter.Adopt(now, !k.link.open())
 }
 
-// reject has the demand at an address find no room, and no other demand.
+// reject rejects the demand at an address, and no other.
 func (k *keys) reject(demands []Demand, a sharedata.Address) {
 	for i := range demands {
 		if d := &demands[i]; d.address == a {

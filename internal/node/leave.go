@@ -1,8 +1,7 @@
 package node
 
-// Leave has everything pushed, whether or not it is due. Call it when nobody waits any more. It
-// begins now; what is not possible at once is pushed at the ticks to come, until the node has left.
-// Another call does nothing.
+// Leave pushes everything, whether or not it is due. Call it once no request waits. It begins now,
+// and the following ticks push the rest, until Left returns true. Further calls do nothing.
 func (n *Node) Leave() {
 	if n.callouts.leaving {
 		return
@@ -14,23 +13,24 @@ func (n *Node) Leave() {
 	n.accounts.tell(true)
 }
 
-// Left reports whether a node that leaves has nothing left to push, or has waited long enough for
-// the backend.
+// Left reports whether a leaving node has pushed everything, or has waited long enough for the
+// backend.
 func (n *Node) Left() bool {
 	left := n.leaveBy - n.link.hostNow()
 	return !n.Unfinished() || left < 0 || left > leaveNanos
 }
 
-// Inherit takes over what a node of the same namespace and backend leaves, once nobody waits for
-// that any more. Its callouts may never be answered, so its batches are sent again, as they are.
-// For rules that do not synchronise here, counted hits are pushed, and leases go back.
+// Inherit takes over everything that another node of the same namespace and backend has not
+// finished. No request may wait for that node any more. The answers to its callouts may never come,
+// so its batches are sent again unchanged. For rules that do not synchronise here, its hits are
+// pushed and its leases go back.
 func (n *Node) Inherit(from *Node) {
 	from.asks.drop()
 	for i := range from.rules.list {
 		n.rules.succeed(&from.rules.list[i])
 		n.rules.dismiss(&from.rules.list[i])
 	}
-	// Others were inherited, too.
+	// The other node may itself have inherited rules.
 	for _, r := range from.pushes.dirty.rules {
 		n.rules.dismiss(r)
 	}

@@ -5,35 +5,36 @@ import (
 )
 
 const (
-	// leastDelay is the least time between two decisions of a request that waits for room.
+	// leastDelay is the least time between two decisions of a request that waits for room, in
+	// nanoseconds.
 	leastDelay = int64(1e6)
-	// lineGrace is for how much longer than its requests wait a line keeps its entry. Its worker gives the
-	// entry back, unless it has died.
+	// lineGrace is how much longer than its requests a line keeps its entry, in nanoseconds. Only
+	// an entry of a dead worker lasts that long.
 	lineGrace = int64(200e6)
 )
 
-// lines are the requests that wait for room, those of each key in a line of their own.
+// lines are the requests that wait for room, with a line for each key.
 type lines struct {
 	link    *link
 	ticks   *ticks
 	of      map[sharedata.Address]*keyLine
-	due     alarms[*keyLine] // when there is something to do for a line
+	due     alarms[*keyLine] // when a line has something to do
 	order   order
 	waiting int
 	ticked  int64 // the host's time at the last tick
 }
 
-// keyLine has the requests of a key that wait for room, in the order of their coming. Only the first is
-// decided. The order over all workers is in shared data.
+// keyLine is the line of a key's requests that wait for room, in the order of their coming. Only
+// the first is decided. The order across workers is in shared data.
 type keyLine struct {
 	alarm       alarm[*keyLine] // at dueAt, or when the entry is to be renewed
 	all         *lines
 	address     sharedata.Address
 	first, last *Wait
 	waiting     int
-	dueAt       int64 // when the first is to be decided again
-	ends        int64 // when the last of all that have joined waits no more
-	// renewAt is when the line's entry in the order is to be renewed.
+	dueAt       int64 // when to decide the first again
+	ends        int64 // when the wait of the last to join ends
+	// renewAt is when to renew the line's entry in the order.
 	renewAt int64
 }
 
@@ -46,7 +47,8 @@ func (s *lines) waitingFor(a sharedata.Address) (n int) {
 	return seen.waiting + n
 }
 
-// occupied is the first demand of a request for whose room others wait; nil if there is none.
+// occupied returns the first demand of a request that others wait for already; nil if there is
+// none.
 func (s *lines) occupied(demands []Demand) *Demand {
 	for i := range demands {
 		if d := &demands[i]; d.Rule.delays() && s.waitingFor(d.address) > 0 {
@@ -56,7 +58,7 @@ func (s *lines) occupied(demands []Demand) *Demand {
 	return nil
 }
 
-// add has a request wait from now until some time, unless there are most before it.
+// add makes a request wait from now until a time, unless most requests are before it.
 func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (added bool) {
 	if s.waiting >= maxWaiting {
 		return false
@@ -91,7 +93,7 @@ func (s *lines) add(w *Wait, a sharedata.Address, now, until int64, most int) (a
 	return true
 }
 
-// at takes in the host's time at a tick. If its clock has gone back, all lines are due.
+// at takes in the host's time at a tick. If the clock has gone back, all lines are due.
 func (s *lines) at(now int64) {
 	if now < s.ticked {
 		for _, a := range s.due.list {
@@ -104,7 +106,7 @@ func (s *lines) at(now int64) {
 	s.ticked = now
 }
 
-// remove takes a request out, which need not be the first. The next one may have room too.
+// remove removes a request from any place in the line. The next request may have room too.
 func (l *keyLine) remove(w *Wait) {
 	s := l.all
 	now := s.link.hostNow()
@@ -119,7 +121,7 @@ func (l *keyLine) remove(w *Wait) {
 	if r.ahead != nil {
 		r.ahead.room.behind = r.behind
 	} else if l.first = r.behind; l.first != nil {
-		s.ticks.within(leastDelay) // an answer may have let the one before go
+		s.ticks.within(leastDelay) // an answer may have admitted the previous request
 		l.dueAt = now
 	}
 	l.tell(now)
@@ -133,7 +135,7 @@ func (l *keyLine) remove(w *Wait) {
 	r.delayed = max(now-r.since, 1)
 }
 
-// entry is the line's entry in the order, if the last of its requests ends then.
+// entry is the line's entry in the order, given when the wait of its last request ends.
 func (l *keyLine) entry(now, ends int64) entry {
 	p := entry{waiting: l.waiting, until: min(ends+lineGrace, now+entryHolds)}
 	if l.first != nil {
@@ -142,14 +144,15 @@ func (l *keyLine) entry(now, ends int64) entry {
 	return p
 }
 
-// keptUntil notes until when the line has its entry.
+// keptUntil records until when the line has its entry.
 func (l *keyLine) keptUntil(until int64) {
 	if l.renewAt = until; until <= l.ends {
 		l.renewAt -= entryRenews
 	}
 }
 
-// tell has other workers know of the line. If they are always faster, the line tells again when it wakes.
+// tell writes the line's entry for other workers. If they win every race, the line tries again when
+// it wakes.
 func (l *keyLine) tell(now int64) {
 	p := l.entry(now, l.ends)
 	if l.keptUntil(p.until); !l.all.order.tell(l.address, p, now) {
@@ -160,7 +163,8 @@ func (l *keyLine) tell(now int64) {
 // wake sets the line's alarm.
 func (l *keyLine) wake() { l.all.due.set(&l.alarm, min(l.dueAt, l.renewAt)) }
 
-// goesFirst reports whether the line's first request is the first of all workers. It renews the line's entry.
+// goesFirst reports whether the line's first request is first among all workers. It also renews the
+// entry.
 func (l *keyLine) goesFirst(now int64) bool {
 	seen, _ := l.all.order.read(l.address, now)
 	if !seen.told || now >= l.renewAt {
@@ -169,7 +173,7 @@ func (l *keyLine) goesFirst(now int64) bool {
 	return l.first.room.ticket < seen.first
 }
 
-// lineOf is the line that a request waits in, nil if it is in none.
+// lineOf returns the line in which a request waits; nil if it is in none.
 func lineOf(w *Wait) *keyLine {
 	if !w.waitsForRoom() {
 		return nil

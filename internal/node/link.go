@@ -6,38 +6,39 @@ import (
 	"weir/sharedata"
 )
 
-// link is a node's way out: its host, which has the time and sends callouts, and what the process knows
-// of its backend: its time, how many nodes it serves, and whether it can be reached. Workers share that in shared data. If they disagreed about the time, each would
-// take the other's counters for out of date. To find that the backend is away should cost one
-// worker's timeout, and not one for each.
+// link is a node's connection to the outside: its host, which has the time and sends callouts, and
+// the process's knowledge of its backend: the backend's time, the number of nodes, and whether it
+// can be reached. Workers share it in shared data. If they disagreed about the time, each would
+// treat the other's counters as outdated. And if the backend is away, only one worker should have
+// to wait for a timeout to find out.
 type link struct {
 	offset int64 // what to add to the host's time
-	trip   int64 // round trip of the answer that the offset is from
-	seen   int64 // when that came; 0 if none has
+	trip   int64 // round trip of the answer that gave the offset
+	seen   int64 // when that answer came; 0 for none
 	data   sharedata.Data
 	key    []byte
-	told   []byte // the key of what the host was told last
+	told   []byte // the key in shared data of the last outcome that the host was told
 	random Random
-	shared sharedLink // as it was read or written last
+	shared sharedLink // as last read or written
 
 	host    Host
-	timeout int64             // of a callout
+	timeout int64             // of a callout, in nanoseconds
 	turned  func(why Outcome) // may be nil
 }
 
-// sharedLink is the part of a link in shared data. Times are the host's.
+// sharedLink is the part of a link in shared data. Times are by the host's clock.
 type sharedLink struct {
 	offset int64
-	nodes  uint32 // 0 if that is not known yet
-	// failures counts callouts that failed since one has succeeded. From breakAfter on the breaker
-	// is open: nobody waits for the backend, and until retryAt nobody calls it.
+	nodes  uint32 // 0 if not known yet
+	// failures counts failed callouts since the last success. From breakAfter on the breaker is
+	// open: no request waits for the backend, and nobody calls it until retryAt.
 	failures uint32
 	retryAt  int64
-	// countedAt is when the last failure was counted, or the last try began. While the breaker is
+	// countedAt is when the last failure was counted or the last try began. While the breaker is
 	// open, callouts that were sent before then don't count.
 	countedAt int64
-	// aloneAt is when a request has last passed without the backend, or nearly, by the backend's
-	// clock; 0 if none has. peak is the most nodes known of while such hits counted.
+	// aloneAt is when a request last passed without the backend, or slightly earlier, by the
+	// backend's clock; 0 for never. peak is the most nodes known of while such hits counted.
 	aloneAt int64
 	peak    uint32
 }
@@ -45,8 +46,8 @@ type sharedLink struct {
 const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 
 func newLink(o *Options) link {
-	// No page of the table has a name of this length. Versions of the plugin beside each other share
-	// it, whatever the formats of their tables: another format of this needs another name.
+	// No page of the table has a name of this length. Different versions of the plugin share this,
+	// whatever the formats of their tables, so a change of its format requires another name.
 	of := append([]byte("weir:"), o.Namespace...)
 	return link{
 		data: o.Data, key: append(of[:len(of):len(of)], ":link"...), told: append(of[:len(of):len(of)], ":told"...),
@@ -55,20 +56,19 @@ func newLink(o *Options) link {
 }
 
 const (
-	// clockDrift is by how much an offset has to differ from that in shared data to be written
-	// there.
+	// clockDrift is the least change of the offset that is written to shared data, in nanoseconds.
 	clockDrift = int64(10e6)
-	// patience is for how long an answer with a short round trip is believed more than one with a
-	// longer.
+	// patience is how long an answer with a short round trip outranks answers with longer round
+	// trips.
 	patience = int64(60e9)
 	// breakAfter is how many callouts fail in a row before the breaker opens.
 	breakAfter = 3
-	// A backend that fails is left alone for pauses that double up to longestPause.
+	// A failing backend is left alone for pauses that double up to longestPause.
 	shortestPause = int64(50e6)
 	longestPause  = int64(5e9)
 )
 
-// read takes what other workers have left.
+// read loads the state that other workers have written.
 func (l *link) read() (cas uint32) {
 	value, cas, found := l.data.Get(l.key, nil)
 	if !found || len(value) != linkSize {
@@ -92,10 +92,10 @@ func (l *link) read() (cas uint32) {
 	return cas
 }
 
-// update changes what workers share, and reports whether change has changed anything and this
-// worker wrote it.
+// update changes the shared state, and reports whether change made a change and this worker wrote
+// it.
 func (l *link) update(change func(r *sharedLink) bool) bool {
-	const attempts = 8 // another worker's news is as good
+	const attempts = 8 // if all fail, other workers have fresh news
 	for range attempts {
 		cas := l.read()
 		next := l.shared
@@ -118,21 +118,21 @@ func (l *link) update(change func(r *sharedLink) bool) bool {
 	return false
 }
 
-// open reports whether the breaker is.
+// open reports whether the breaker is open.
 func (l *link) open() bool { return l.shared.failures >= breakAfter }
 
-// connected reports whether the backend can be reached, as far as is known: callouts are worth
-// waiting for.
+// connected reports whether the backend can be reached as far as is known, so that a callout is
+// worth waiting for.
 func (l *link) connected(now int64) bool { return !l.open() || l.retryable(now) }
 
-// retryable reports whether the last pause is over, or comes from a clock that was wrong.
+// retryable reports whether the last pause is over, or its end comes from a wrong clock.
 func (l *link) retryable(now int64) bool {
 	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*longestPause
 }
 
-// enter reports whether a callout may be made now. While the breaker is open, one callout is made
-// after each pause, to see whether the backend is back. It ends within the timeout, and no other is
-// made meanwhile.
+// enter reports whether a callout may be made now. While the breaker is open, a single callout is
+// made after each pause, to test whether the backend is back. It ends within the timeout, and no
+// other is made meanwhile.
 func (l *link) enter(now int64) bool {
 	if l.read(); !l.open() {
 		return true
@@ -146,8 +146,7 @@ func (l *link) enter(now int64) bool {
 	})
 }
 
-// failed counts a callout that has failed, and reports whether it did while the breaker is open, or has
-// opened it.
+// failed counts a failed callout. open reports whether the breaker was open, or opened now.
 func (l *link) failed(now, sentAt int64) (open bool) {
 	return l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && sentAt < r.countedAt {
@@ -162,14 +161,14 @@ func (l *link) failed(now, sentAt int64) (open bool) {
 	}) && l.open()
 }
 
-// answered takes in an answer: its time, how many nodes there are, and that the backend is there. It
-// reports whether this has closed the breaker.
+// answered takes in an answer: the backend's time, the number of nodes, and that the backend is
+// there. closed reports whether this closed the breaker.
 func (l *link) answered(sent, received, backend int64, nodes uint64) (closed bool) {
 	l.see(sent, received, backend)
 	return l.reached(nodes)
 }
 
-// reached is answered of an answer whose time was taken in.
+// reached is answered for an answer whose time was taken in before.
 func (l *link) reached(nodes uint64) (closed bool) {
 	count := uint32(max(1, min(nodes, 1<<31)))
 	drift := l.offset - l.shared.offset
@@ -187,11 +186,11 @@ func (l *link) reached(nodes uint64) (closed bool) {
 	}) && closed
 }
 
-// aloneSlack is by how much [sharedLink.aloneAt] may be too early, so that it is seldom written.
+// aloneSlack is by how much [sharedLink.aloneAt] may be too early, which saves writes.
 const aloneSlack = int64(1e9)
 
-// passedAlone notes that a request has passed without the backend, whose hits count for lasts at
-// most.
+// passedAlone records that a request has passed without the backend. Its hits count for at most
+// lasts.
 func (l *link) passedAlone(now, lasts int64) {
 	if age := now - l.shared.aloneAt; l.shared.aloneAt != 0 && age < aloneSlack && -age < lasts {
 		return
@@ -205,15 +204,15 @@ func (l *link) passedAlone(now, lasts int64) {
 	})
 }
 
-// countsAlone reports whether there may be hits that passed without the backend, and count still:
-// each does for lasts at most. If the clock went back, they are ahead.
+// countsAlone reports whether hits that passed without the backend may still count: each counts for
+// at most lasts. If the clock went back, their time lies ahead.
 func (r *sharedLink) countsAlone(now, lasts int64) bool {
 	age := now - r.aloneAt
 	return r.aloneAt != 0 && -lasts < age && age-aloneSlack < lasts
 }
 
-// see takes in an answer's time. The backend read it at some moment of the round trip. So an offset
-// of less than half of the trip says nothing.
+// see takes in the time in an answer. The backend read its clock at some moment of the round trip,
+// so an offset below half of the round trip says nothing.
 func (l *link) see(sent, received, backend int64) {
 	trip := received - sent
 	if trip < 0 || trip > l.trip && l.seen != 0 && received-l.seen < patience && received >= l.seen {
@@ -225,8 +224,8 @@ func (l *link) see(sent, received, backend int64) {
 	}
 }
 
-// seeLate takes in the time of an answer that the backend has kept back, if it did. It only tells
-// whether a clock was set meanwhile: then whatever comes next is believed.
+// seeLate takes in the time in an answer that the backend may have delayed. It only shows whether a
+// clock was set meanwhile; if so, the next answer is believed in any case.
 func (l *link) seeLate(sent, received, backend int64) {
 	if received-sent <= l.timeout {
 		l.see(sent, received, backend)
@@ -235,7 +234,7 @@ func (l *link) seeLate(sent, received, backend int64) {
 	}
 }
 
-// now is the time by the backend's clock, as far as that is known.
+// now is the time by the backend's clock if that is known, in nanoseconds.
 //
 //go:noinline
 func (l *link) now() int64 { return l.hostNow() + l.offset }
@@ -245,33 +244,34 @@ func (l *link) now() int64 { return l.hostNow() + l.offset }
 //go:noinline
 func (l *link) hostNow() int64 { return l.host.Now() }
 
-// connected reports whether the backend can be reached, as far as is known.
+// connectedAt is connected for a time of the backend's clock.
 func (l *link) connectedAt(now int64) bool { return l.connected(now - l.offset) }
 
-// late reports whether a tick's time is over, looking at the clock for some keys only.
+// late reports whether a tick's time is over. It checks the clock only once for some keys.
 //
 //go:noinline
 func (l *link) late(handled int, deadline int64) bool {
 	return handled%tickKeys == tickKeys-1 && l.hostNow() >= deadline
 }
 
-// turnsApart is the least time between two turns for the worse that a host is told of. A backend that
-// comes and goes would fill its log.
+// turnsApart is the least time between two bad outcomes that a host is told of, in nanoseconds. A
+// backend that comes and goes would fill its log.
 const turnsApart = int64(10e9)
 
-// turn tells the host what pushes come to since a failure or an answer, if no node of the process has.
+// turn tells the host how pushes end after a failure or an answer, unless another node of the
+// process has.
 func (l *link) turn(why Outcome) {
 	if l.turned != nil && l.tell(why, l.hostNow()) {
 		l.turned(why)
 	}
 }
 
-// toldSize is that of an outcome, and of the time at which a host was told.
+// toldSize is the size of an outcome and of the time when the host was told, in bytes.
 const toldSize = 2 + 8
 
-// tell reports whether the process's host is to be told of an outcome, and notes that it was.
+// tell reports whether this process's host is to be told of an outcome, and records that it was.
 func (l *link) tell(why Outcome, now int64) bool {
-	// A backend that is away is refused connections and misses answers in turns.
+	// A backend that is away refuses connections at one time and misses answers at another.
 	if why >= 500 {
 		why = PushLost
 	}

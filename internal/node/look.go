@@ -6,28 +6,27 @@ import (
 	"weir/window"
 )
 
-// Held tells what keys of a rule have leased in a process: so many Leases, with Free hits that no
-// request has taken yet.
+// Held has the leases of a rule's keys in a process: their number, and the hits that no request has
+// used yet.
 type Held struct {
 	Leases int    `json:"leases"`
 	Free   uint64 `json:"free"`
 }
 
-// Looked tells what processes with the same rules have in shared data.
+// Looked sums up the shared data of processes with the same rules.
 type Looked struct {
-	// Held are those of each process and rule.
+	// Held is indexed by process and rule.
 	Held [][]Held
-	// Most is how many hits have passed, of those that count, of each rule and limit, in all
-	// processes together, of the key that has most of them. If a rule does not synchronise, nobody
-	// knows which keys are the same: then it is the sum, over the processes, of the hits of each
-	// process's busiest key.
+	// Most is indexed by rule and limit. It is the number of hits that count and have passed in all
+	// processes together, for the key that has most. For a rule that does not synchronise, keys
+	// can't be matched across processes: then it is the sum of each process's busiest key.
 	Most [][]uint64
 }
 
-// Look looks at the shared data of processes, and changes nothing there: workers may go on. It uses
-// only the options Namespace, Data, Rules and the host's time. Keys with limits of their own are
-// seen by those of their rules. While pushes are lost, hits may count twice that the backend has
-// and that are to be sent again.
+// Look reads the shared data of processes, without changing it, so workers may go on meanwhile. It
+// uses only the options Namespace, Data, Rules and the host's time. Keys with other limits count
+// for their rules. While pushes are lost, hits that the backend has and that will be sent again may
+// count twice.
 func Look(processes []Options) Looked {
 	var seen Looked
 	type place struct {
@@ -81,11 +80,12 @@ func Look(processes []Options) Looked {
 	return seen
 }
 
-// visit calls visit with each counter that counts, brought to the present. It is valid during the call.
+// visit calls visit with each counter that still counts, advanced to the present. It is valid
+// during the call.
 func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
 	table, found := sharedata.Find(o.Data, o.Namespace)
 	if !found {
-		return // no worker has come so far
+		return // no worker has made the table yet
 	}
 	link := newLink(o)
 	link.read()
@@ -106,18 +106,17 @@ func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
 	})
 }
 
-// sightOf holds what processes have of a key.
+// sightOf has a key's hits in several processes.
 type sightOf struct {
-	heard  counter.Due // the newest answer that any process has taken in; 0 for none
+	heard  counter.Due // the newest answer that a process has taken in; 0 for none
 	limits []sightOfLimit
 }
 
-// sightOfLimit counts their hits of a limit: known has those of the backend, by the process that
-// has heard the newest answer, and unknown those of all processes that the backend does not know
-// of.
+// sightOfLimit counts the hits of a limit: known are the backend's, by the process with the newest
+// answer, and unknown are those of all processes that the backend does not know of.
 type sightOfLimit struct{ known, unknown int64 }
 
-// passed is how many hits have passed, in all processes together.
+// passed is how many hits have passed in all processes together.
 func (s *sightOfLimit) passed() uint64 { return uint64(max(s.known+s.unknown, 0)) }
 
 func (s *sightOf) add(r *Rule, c *counter.Counter) {
@@ -139,8 +138,9 @@ func (s *sightOf) add(r *Rule, c *counter.Counter) {
 // used is how many hits count.
 func used(l *window.Limit, s *window.State) uint64 { return l.Quota() - l.Remaining(s) + l.Excess(s) }
 
-// unknown is how many hits have passed that the backend is not known to have, less those that it has and
-// that have not passed: they are leased, or on their way back. These are doubtful, and count as used.
+// unknown is how many hits have passed without the backend being known to have them, less those
+// that it has counted and that have not passed: leased hits, and hits on their way back. Doubtful
+// hits count as used.
 func unknown(s *window.State) (hits, doubtful int64) {
 	add := func(h *window.Hits) {
 		hits += h.Pending + h.InFlight - int64(h.Lease)
@@ -149,7 +149,7 @@ func unknown(s *window.State) (hits, doubtful int64) {
 		add(&s.Hits[i])
 		doubtful -= min(s.Hits[i].InFlight, 0)
 	}
-	moved := int64(0) // from one bucket to another it is no more and no less
+	moved := int64(0) // moves between buckets, which cancel out
 	for i := range s.Buckets {
 		add(&s.Buckets[i].Hits)
 		moved += s.Buckets[i].InFlight

@@ -7,61 +7,62 @@ import (
 	"weir/sharedata"
 )
 
-// news is how a process hears of overrides. Each answer of the backend tells the version of the
-// list. A worker that hears of another one asks for the list, part by part, and leaves it in shared
-// data, where all workers find it at their next ticks. While nothing comes from the backend, one
-// worker of the process asks.
+// news is how a process hears of overrides. Each answer of the backend names the version of the
+// list. A worker that hears of another version asks for the list, part by part, and writes it to
+// shared data, where all workers find it at their next tick. If the backend has not been heard
+// from, one worker of the process asks.
 type news struct {
 	data    sharedata.Data
 	key     []byte
 	listKey []byte
-	shared  sharedNews // as it was read or written last
+	shared  sharedNews // as last read or written
 	value   []byte
 
-	// wants says that this worker asks for the list of the version wanted, of which it has parts. It
-	// does so at once if asksAt is 0, and not before that time of the host's otherwise.
+	// wants means that this worker asks for the list of the version wanted, of which it has parts.
+	// It asks at once if asksAt is 0, and otherwise not before asksAt by the host's clock.
 	wants  bool
 	wanted uint64
 	parts  []byte
 	asksAt int64
-	// told is the version that the worker tells.
+	// told is the version that this worker reports to the backend.
 	told     uint64
 	building *building
 }
 
 // sharedNews is the part of news in shared data.
 type sharedNews struct {
-	// version is that of the list in shared data, which was left there at since by the host's clock.
+	// version is that of the list in shared data, written at since by the host's clock.
 	version uint64
 	since   int64
-	// confirmed is the backend's time of the last answer that told this version, or nearly.
+	// confirmed is the backend's time of the last answer with this version, approximately.
 	confirmed int64
-	// asked is when the process has asked the backend for something last, by the host's clock, or
-	// nearly. If it is 0, it never has.
+	// asked is when the process last asked the backend for anything, by the host's clock,
+	// approximately; 0 for never.
 	asked int64
-	// emptied is the time in milliseconds of the newest notice of an emptied counter whose lease a
-	// worker of the process has ended. Other workers leave those alone that came afterwards.
+	// emptied is the time, in milliseconds, of the newest notice of an emptied counter that a
+	// worker of the process has applied. Other workers leave newer leases alone.
 	emptied uint64
 }
 
 const (
 	newsSize = 5 * 8
-	// stale is for how long a version that was told is believed more than a lower one. One backend
-	// of several knows of a change a little later than others. A store that has lost its memory goes
-	// on telling the lower one.
+	// stale is how long a version outranks a lower version, in nanoseconds. One of several backends
+	// may hear of a change a little later than the others. A store that has lost its memory keeps
+	// reporting the lower version.
 	stale = int64(1e9)
-	// spread is how long a version has to be in shared data until every worker decides by it: each
-	// has ticked, with time to spare.
+	// spread is how long a version must be in shared data until every worker decides by it: by then
+	// each has had a tick.
 	spread = stale / 4
 )
 
 func newNews(data sharedata.Data, namespace string) news {
-	// As with that of link, another format needs other names: versions of the plugin share them.
+	// As with link, different versions of the plugin share this, so another format requires other
+	// names.
 	key := append(append([]byte("weir:"), namespace...), ":news"...)
 	return news{data: data, key: key, listKey: append(key[:len(key):len(key)], ":list"...)}
 }
 
-// read takes what other workers have left.
+// read loads the state that other workers have written.
 func (w *news) read() (cas uint32) {
 	value, cas, found := w.data.Get(w.key, nil)
 	if !found {
@@ -79,8 +80,8 @@ func (w *news) read() (cas uint32) {
 	return cas
 }
 
-// update changes what workers share, and reports whether change has changed anything and this
-// worker wrote it.
+// update changes the shared state, and reports whether change made a change and this worker wrote
+// it.
 func (w *news) update(change func(r *sharedNews) bool) bool {
 	const attempts = 8
 	for range attempts {
@@ -102,22 +103,22 @@ func (w *news) update(change func(r *sharedNews) bool) bool {
 	return false
 }
 
-// old reports whether a version that was told at a time of the backend's is less new than the one
-// known. If the times are far apart, the backend's clock was set.
+// old reports whether a version that was reported at a backend's time is older than the known
+// version. If the times are far apart, the backend's clock was set.
 func (r *sharedNews) old(version uint64, at int64) bool {
 	return version < r.version && at-r.confirmed < stale && r.confirmed-at < patience
 }
 
-// want has this worker ask for a list.
+// want makes this worker ask for a list.
 func (w *news) want(version uint64) { w.wants, w.wanted, w.parts, w.asksAt = true, version, nil, 0 }
 
 // hurries reports whether there is something to ask for at once.
 func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }
 
-// got ends that.
+// got ends the asking.
 func (w *news) got() { w.wants, w.parts = false, nil }
 
-// leave leaves a list to other workers, unless they know of a newer list.
+// leave writes a list to shared data, unless a newer list is there.
 func (w *news) leave(version uint64, list []byte, at, now int64) {
 	if w.read(); w.shared.old(version, at) {
 		return
@@ -133,7 +134,7 @@ func (w *news) leave(version uint64, list []byte, at, now int64) {
 			break
 		}
 	}
-	w.value = nil // it may be large
+	w.value = nil // frees it, because it may be large
 	w.update(func(r *sharedNews) bool {
 		if r.old(version, at) {
 			return false
@@ -143,7 +144,7 @@ func (w *news) leave(version uint64, list []byte, at, now int64) {
 	})
 }
 
-// list returns the list in shared data, if it is of the version that is told there.
+// list returns the list in shared data, if it has the version named there.
 func (w *news) list() (list []byte, found bool) {
 	value, _, found := w.data.Get(w.listKey, nil)
 	if !found || len(value) < 8 || binary.LittleEndian.Uint64(value) != w.shared.version {
@@ -152,14 +153,14 @@ func (w *news) list() (list []byte, found bool) {
 	return append([]byte(nil), value[8:]...), true
 }
 
-// building is a list on its way into a table.
+// building is a table in the making from a list.
 type building struct {
 	overrideTable
 	reader   wire.OverrideReader
-	listener Listener // nil if the owner is none
-	rule     int      // that the last override was of
-	// name is that of a rule, and key that of an override, as keys have them.
+	listener Listener // nil if the owner is not a Listener
+	rule     int      // rule of the last override
+	// name is the encoded name of a rule, and key that of an override.
 	name, key []byte
-	// emptied is sharedNews.emptied when the building began, and newest what it is to be.
+	// emptied is sharedNews.emptied at the beginning, and newest its next value.
 	emptied, newest uint64
 }

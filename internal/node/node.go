@@ -8,10 +8,10 @@ import (
 	"weir/window"
 )
 
-// Node is the engine of one worker. Make it with New. It consists of rooms, each of which knows some of
-// those before it, and none behind it.
+// Node is the engine of one worker. Make it with New. It is not safe for concurrent use. It
+// consists of rooms, each of which knows only rooms before it.
 type Node struct {
-	// Tallies count the node's own doings.
+	// Tallies count the node's own work.
 	Tallies Tallies
 
 	rules     ruleset
@@ -32,11 +32,11 @@ type Node struct {
 	overrides overrides
 	answers   answers
 
-	leaveBy int64 // when a node that leaves has waited long enough, by the host's clock
+	leaveBy int64 // when a leaving node gives up, by the host's clock
 }
 
-// New makes a node. If it has a backend, its host ticks it every [Node.TickMillis] from now on,
-// until it hears otherwise. The error is [sharedata.ErrUnavailable].
+// New makes a node. If the node has a backend, its host must call Tick every [Node.TickMillis] from
+// now on, until TickEvery changes that. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
 	n := &Node{rules: newRuleset(o.Rules), link: newLink(o), ticks: ticks{host: o.Host}}
 	n.furnish(o)
@@ -69,7 +69,7 @@ func New(o *Options) (*Node, error) {
 	return n, nil
 }
 
-// furnish makes a node's rooms known to those behind them.
+// furnish gives the node's rooms the rooms that they use.
 func (n *Node) furnish(o *Options) {
 	tallies, rules, link, ticks, refusals := &n.Tallies, &n.rules, &n.link, &n.ticks, new(refusals)
 	n.variants = variants{rules: rules, link: link, owner: o.Owner}
@@ -116,9 +116,8 @@ func (n *Node) connect(o *Options) {
 			r.excess.read()
 		}
 	}
-	// The shortest interval has ten ticks, so that a new key needn't wait long, and there is one in the
-	// time that a request may wait. They are spread, so that the workers of all processes don't tick at
-	// once.
+	// The shortest interval has ten ticks, so that a new key does not wait long, and a request's
+	// timeout has at least one. The ticks of different workers and processes are spread.
 	tick := max(1, min(n.rules.interval/1e6/10, 100, o.Timeout/1e6*4/5))
 	tick += o.Random.below(tick/4 + 1)
 	n.ticks.millis = uint32(tick)
@@ -139,7 +138,7 @@ func (n *Node) connect(o *Options) {
 	}
 }
 
-// bytesPerCounter is how much memory a counter of the largest rule takes.
+// bytesPerCounter is the memory for a counter of the largest rule, in bytes.
 func bytesPerCounter(rules []Rule) int {
 	extra := 0
 	for i := range rules {
@@ -148,37 +147,38 @@ func bytesPerCounter(rules []Rule) int {
 	return sharedata.BytesPerCounter + extra
 }
 
-// Table is where the node's counters are.
+// Table returns the table with the node's counters.
 func (n *Node) Table() *sharedata.Table { return n.keys.table }
 
-// Synchronises reports whether the node has a backend: the counters of a rule are those of other
-// processes too.
+// Synchronises reports whether the node has a backend, because some rule shares its counters with
+// other processes.
 func (n *Node) Synchronises() bool { return !n.keys.local }
 
-// TickMillis is the time between two ticks while there is no more to do than usual.
+// TickMillis is the usual time between two ticks, in milliseconds. Under load the node asks for
+// more.
 func (n *Node) TickMillis() uint32 { return n.ticks.millis }
 
-// Nodes is how many processes share the limits, 0 if that is not known.
+// Nodes is how many processes share the limits; 0 if unknown.
 func (n *Node) Nodes() uint64 { return n.rules.nodes }
 
-// Time is the time by the backend's clock, as far as that is known, when the host's is hostNow.
+// Time converts a time of the host's clock to the backend's, as far as that is known, in
+// nanoseconds.
 func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
 
-// HoldsHits reports whether there are hits to add with AddHeld.
+// HoldsHits reports whether AddHeld has hits to add.
 func (n *Node) HoldsHits() bool { return len(n.decider.held) > 0 }
 
-// Backlog counts what a node has yet to do.
+// Backlog counts the unfinished work of a node.
 type Backlog struct {
-	// Keys have hits to push, or a lease to review; Evicted are hits of counters that had to make
-	// room.
+	// Keys have hits to push or a lease to review. Evicted counts hits of evicted counters.
 	Keys, Evicted int
-	// Pushes are not done, of which requests wait for Awaited.
+	// Pushes are not done; requests wait for Awaited of them.
 	Pushes, Awaited int
-	// Unsent are questions that no push has taken along yet. Waiting requests are paused.
+	// Unsent are questions that are in no push yet. Waiting requests are paused.
 	Unsent, Waiting int
 }
 
-// Backlog says what the node has yet to do.
+// Backlog returns the node's unfinished work.
 func (n *Node) Backlog() Backlog {
 	return Backlog{
 		Keys: n.pushes.dirty.count, Evicted: len(n.keys.orphans), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
@@ -186,11 +186,11 @@ func (n *Node) Backlog() Backlog {
 	}
 }
 
-// Overshoot is the most hits above a rule's limits that its nodes can admit together as things
-// stand, or have admitted in windows that count still: none if the rule needs no backend, or while
-// the backend can be reached and no hit counts that passed without it. As the gauge is the
-// process's, a hit counts whichever of its rules it was for. Hits that responses have charged above
-// a limit come on top, as far as they have been heard of.
+// Overshoot is the most hits above a rule's limits that its nodes together can admit now, or have
+// admitted in windows that still count. It is 0 if the rule needs no backend, or while the backend
+// can be reached and no hit counts that passed without it. The gauge is shared by the process, so
+// such a hit counts for all of its rules. Hits that responses charged above a limit are added, as
+// far as they are known.
 //
 //go:noinline
 func (n *Node) Overshoot(rule int) (hits uint64) {
@@ -201,7 +201,7 @@ func (n *Node) Overshoot(rule int) (hits uint64) {
 	return min(n.admittedAlone(r, now)+r.excess.at(now), window.MaxHits)
 }
 
-// admittedAlone is how many hits nodes that can't ask may admit above a rule's limits.
+// admittedAlone is how many hits nodes without the backend may admit above a rule's limits.
 func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	if n.requests.failure == FailDeny {
 		return 0
@@ -209,7 +209,7 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	link := &n.link.shared
 	nodes, hits := n.rules.nodes, r.Quota()
 	if r.advances && nodes >= n.advances.least {
-		hits += hits / 2 // those that are advanced, of all nodes together
+		hits += hits / 2 // the advanced hits of all nodes
 	}
 	switch counts := link.countsAlone(now, r.Lasts()); {
 	case counts:
@@ -218,45 +218,45 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 		return 0
 	}
 	if n.requests.failure == FailAllow || nodes == 0 {
-		return window.MaxHits // nobody has said how many nodes there are
+		return window.MaxHits // the number of nodes is unknown
 	}
 	if !r.forgets() {
-		nodes-- // this node is within the limit
+		nodes-- // this node keeps to the limit
 	}
 	return min(hits*nodes, window.MaxHits)
 }
 
-// Warnings is how often decisions, and charges since, have left a key of a rule at WarnAt or above.
+// Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
 func (n *Node) Warnings(rule int) uint64 { return n.rules.list[rule].warnings }
 
-// Overrides are how many overrides that came at run time are in force here, and how many could not
-// be applied, as they do not fit their rules.
+// Overrides returns how many overrides are in force here, and how many are not because they do not
+// fit their rules.
 func (n *Node) Overrides() (applied, unfit int) { return n.variants.count, n.variants.unfit }
 
-// CatchUp takes in the overrides that other workers of the process have heard of, as long as that
-// takes. Ticks do it little by little: call it before the first request.
+// CatchUp takes in the overrides that other workers of the process know, however long that takes.
+// Ticks do so little by little, so call it before the first request.
 func (n *Node) CatchUp() {
 	if !n.keys.local {
 		n.overrides.adoptOverrides(1<<63 - 1)
 	}
 }
 
-// Charge notes what a demand has taken that was allowed, for [Node.Revise]. Call it before the demand
-// is used again.
+// Charge records what an allowed demand has taken, for [Node.Revise]. Call it before the demand is
+// used again.
 func (n *Node) Charge(d *Demand, now int64) Charge {
 	c := Charge{Saved: n.keys.save(d)}
 	switch {
 	case d.grantedAt != 0:
 		now = d.grantedAt
 	case d.by == byBackend:
-		c.Cost = 0 // it was let pass without being counted: there is nothing to give back
+		c.Cost = 0 // the request passed uncounted, so there is nothing to give back
 	}
 	c.note(d, now)
 	return c
 }
 
-// Waits reports whether requests wait. A node that is no longer wanted stays until none does: at the
-// ticks to come each gets its answer, or is decided as its time is over.
+// Waits reports whether requests wait. A node that is no longer wanted must stay until none does:
+// at the next ticks each request gets its answer, or is decided when its time is over.
 func (n *Node) Waits() bool { return n.waits.queue.first != nil || n.Delayed() > 0 }
 
 // Delayed is how many requests wait for room.
@@ -267,12 +267,12 @@ func (n *Node) Delayed() int {
 	return n.requests.lines.waiting
 }
 
-// Vary notes that keys of a rule are going to be decided by other limits, too.
+// Vary announces that keys of a rule will also be decided by other limits.
 func (n *Node) Vary(rule int) { n.advances.vary(&n.rules.list[rule]) }
 
-// Decide takes a request's hits from all limits of all the rules that match it, or from none. now
-// is of [Node.Time]. It returns [counter.Unsure] if the request has to wait: then the request is
-// told, unless it calls [Wait.Leave] before. The demands are of different rules.
+// Decide takes a request's hits from all limits of all matching rules, or from none. now is from
+// [Node.Time]. If the request has to wait, Decide returns [counter.Unsure], and w.Request is told
+// the verdict later unless it calls [Wait.Leave] before. The demands must be on different rules.
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	for i := range demands {
 		n.keys.locate(&demands[i])
@@ -280,7 +280,8 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	return n.requests.decideLocated(demands, now, w)
 }
 
-// Look reads what a demand's key has, and reports whether anything is known of it.
+// Look loads the counter of a demand's key, and reports whether this node knows anything of the
+// key.
 func (n *Node) Look(d *Demand, now int64) (known bool) {
 	n.keys.locate(d)
 	known = n.keys.table.Read(&d.slot, d.address)
@@ -297,57 +298,57 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.charges.accountFor(d, now)
 }
 
-// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
-// no use for its demands any more.
+// DecideSaved is Decide for a saved demand, which it returns. Do not call it while a
+// [Request.Decided] still uses its demands.
 func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
 	return n.requests.decideSaved(s, now, w)
 }
 
-// Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
-// different rules. It reports whether the request waits for them: it is told as soon as they
-// are known here, or can't be had.
+// Ask asks the backend for the totals of demands that were looked at and cost nothing, on different
+// rules. It reports whether the request has to wait. If so, the request is told once the totals are
+// known here, or can't be had.
 func (n *Node) Ask(demands []Demand, w *Wait) bool { return n.requests.ask(demands, w) }
 
-// Save saves a demand that was decided, or looked at, for [Node.ForceSaved].
+// Save returns the part of a demand, decided or looked at, that [Node.ForceSaved] needs.
 func (n *Node) Save(d *Demand) Saved { return n.keys.save(d) }
 
-// ForceSaved is Force of a demand that was saved. Call it outside of [Request.Decided].
+// ForceSaved is Force for a saved demand. Do not call it in [Request.Decided].
 func (n *Node) ForceSaved(s *Saved, now int64) {
 	n.decider.forceSaved(s, now)
 	n.charges.accountFor(&n.keys.demands[0], now)
 }
 
-// AddHeld tries again to write the hits that lost their races. They count from now on.
+// AddHeld tries again to write hits that lost every race. They count from now on.
 func (n *Node) AddHeld(now int64) { n.decider.addHeld(now) }
 
-// Revise has a charge cost so many hits: it takes more, whether or not they have room, or gives some
-// back, where the hits were counted. It does that once for each change of the cost, whatever other
-// workers do. Call it outside of [Request.Decided].
+// Revise changes the cost of a charge: it takes more hits, whether or not they have room, or gives
+// some back, in the windows where they were counted. Each change is applied once, whatever other
+// workers do. Do not call it in [Request.Decided].
 func (n *Node) Revise(c *Charge, cost uint64, now int64) { n.charges.revise(c, cost, now) }
 
-// Renew has the hits that a request holds count on. Call it every [window.RenewEvery].
+// Renew keeps the hits that a request holds counted. Call it every [window.RenewEvery].
 func (n *Node) Renew(c *Charge, now int64) { n.charges.renew(c, now) }
 
-// Release gives back the hits that a request has held, once. Call it outside of [Request.Decided].
+// Release gives back the hits that a request has held. Call it once, and not in [Request.Decided].
 func (n *Node) Release(c *Charge, now int64) { n.charges.release(c, now) }
 
-// Spent reports whether more has been taken of a charge's counter than a limit has, for sure: what is on
-// its way to the backend or back is left out; and with a backend, the last time that Spent was called and
-// now, a push and its answer apart, as others may have leased hits that they are about to give back, and
-// a grant may be on its way here. Call it outside of [Request.Decided].
+// Spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
+// backend or back don't count. With a backend, the counter must also have been above at an earlier
+// call, at least a push and its answer ago: others may be about to give back leases, and a grant
+// may be on its way here. Do not call it in [Request.Decided].
 func (n *Node) Spent(c *Charge, now int64) bool { return n.charges.spent(c, now) }
 
-// PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
-// without a pause. It reports false if there is more, for which pushes have to be answered first.
+// PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
+// It returns false if some hits have to wait for answers to earlier pushes.
 func (n *Node) PushAll() (done bool) {
 	n.accounts.tell(true)
 	return n.pushes.pushAll()
 }
 
-// PushCharges has the backend hear at once of what responses have cost, where it decides each request,
-// and of grants that have gone back. Keys with a push that is not answered yet follow when it is. Ticks
-// do so too.
+// PushCharges pushes the costs of responses at once for rules where the backend decides each
+// request, and grants that go back. Keys with an unanswered push follow after its answer. Ticks do
+// the same.
 func (n *Node) PushCharges() { n.pushes.pushCharges() }
 
-// Unfinished reports whether there is anything that the backend has yet to hear of.
+// Unfinished reports whether the backend has yet to hear of anything.
 func (n *Node) Unfinished() bool { return n.pushes.unfinished() || n.accounts.unfinished() }

@@ -1,16 +1,16 @@
 package node
 
-// noticeDelay is longer than it takes from a change of a counter until the list has the notice of it,
-// in milliseconds.
+// noticeDelay is above the time from a change of a counter until the list has the notice of it, in
+// milliseconds.
 const noticeDelay = 10_000
 
-// notice takes in that somebody has changed a key's counter at the backend: what this node has of it
-// is out of date.
+// notice takes in that someone changed a key's counter at the backend, so that this node's state of
+// it is outdated.
 func (v *overrides) notice(b *building, r *Rule) {
 	o := &b.reader
 	now := v.link.now()
 	if !r.Synced() || (o.Notice.Newest()+noticeDelay)*1000 < v.variants.version || o.Until != 0 && uint64(now) >= o.Until*1e6 {
-		return // it is known, or there is nobody left who would have to know
+		return // it is known, or too old to matter
 	}
 	key, fits := v.variants.owner.AppendKey(b.key[:0], b.rule, o.Values)
 	if b.key = key; !fits {

@@ -7,54 +7,56 @@ import (
 	"weir/sharedata"
 )
 
-// order is the order in which requests of a key wait for room, whatever worker of the process has them. A
-// request that begins to wait draws a ticket, and the lowest ticket of a key goes first.
+// order is the order in which requests for a key wait for room, across the workers of the process.
+// A request draws a ticket when it begins to wait, and the lowest ticket of a key goes first.
 //
-// Each worker knows its own requests. Shared data has an entry of each worker for each key: how many requests
-// wait, and the first one's ticket. So it costs the same to join or to leave, however many wait. An entry
-// holds for a while, and its worker renews it: the entries of a worker that has died end.
+// Each worker knows its own requests. Shared data has an entry per worker and key: how many
+// requests wait, and the ticket of the first. So joining and leaving cost the same, however many
+// wait. An entry expires unless its worker renews it, so the entries of a dead worker end.
 //
-// Keys are spread over pages, as shared data never forgets a key. A page has the next ticket of its keys, and
-// their entries. Places that have ended go when anybody writes the page.
+// Keys are spread over pages, because shared data never forgets a key. A page has the next ticket
+// of its keys, and their entries. Any write of the page drops expired entries.
 type order struct {
 	data   sharedata.Data
-	key    []byte // of the page, whose number is its last byte
+	key    []byte // of the page, which is numbered by its last byte
 	worker uint32
-	page   []byte // that was read last, without the worker's own entry for the key that was asked for
+	page   []byte // last read, without the worker's own entry for the key asked for
 }
 
-// entry tells other workers of a worker's requests that wait for a key.
+// entry describes a worker's waiting requests for a key to other workers.
 type entry struct {
 	waiting int
-	first   uint64 // the first one's ticket
+	first   uint64 // the ticket of the first request
 	until   int64  // when the entry ends unless it is renewed
 }
 
 const (
 	orderHead  = 8
 	orderEntry = 8 + 4 + 4 + 8 + 8
-	// entryHolds is for how long an entry holds, and entryRenews how long before its end it is renewed. A
-	// worker whose ticks come too late finds its entry gone, and takes it again by the old tickets.
+	// entryHolds is how long an entry is valid, and entryRenews how long before its end it is
+	// renewed, in nanoseconds. If a worker's ticks come too late, its entry is gone, and it adds it
+	// again with the old tickets.
 	entryHolds  = int64(10e9)
 	entryRenews = int64(6e9)
-	// entryAhead is how much later an entry may end than it holds: a worker may have read the clock before
-	// another has, which writes the page first. An entry that ends even later is of a clock that has gone back.
+	// entryAhead is how much later than entryHolds an entry may end: its worker may have read the
+	// clock before another worker that writes the page first. An entry that ends even later is from
+	// a clock that has gone back.
 	entryAhead = int64(1e9)
-	// orderAttempts is how often a page is tried to be written, while others write it.
+	// orderAttempts is how often a write of a page is tried while others write it.
 	orderAttempts = 64
 )
 
-// newOrder is that of a namespace. Another format needs another name.
+// newOrder returns that of a namespace. A change of the format requires another key.
 func newOrder(o *Options) order {
 	key := append(append([]byte("weir:"), o.Namespace...), ":order2:"...)
 	return order{data: o.Data, key: append(key, 0), worker: uint32(o.Random())}
 }
 
-// others are the requests that wait for a key at other workers.
+// others are the requests for a key that wait at other workers.
 type others struct {
 	waiting int
 	first   uint64 // the lowest of their tickets
-	// told says that the worker has an entry of its own.
+	// told means that the worker has an entry of its own.
 	told bool
 }
 
@@ -89,7 +91,8 @@ func (o *order) read(a sharedata.Address, now int64) (seen others, cas uint32) {
 	return seen, cas
 }
 
-// write writes the page of a key that was read, with the worker's entry for it, unless nobody waits there.
+// write writes the page of a key after read, with the worker's entry for it, if it has requests
+// there.
 func (o *order) write(a sharedata.Address, p entry, cas uint32) (written bool) {
 	if p.waiting > 0 {
 		o.page = binary.LittleEndian.AppendUint64(o.page, a.Hash())
@@ -101,8 +104,8 @@ func (o *order) write(a sharedata.Address, p entry, cas uint32) (written bool) {
 	return o.data.Set(o.key, o.page, cas)
 }
 
-// join draws a ticket for one more request of the worker's, unless most wait already. The entry is that of
-// the others.
+// join draws a ticket for one more request of the worker, unless most wait already. The entry is
+// the worker's so far.
 func (o *order) join(a sharedata.Address, p entry, now int64, most int) (ticket uint64, joined bool) {
 	for range orderAttempts {
 		seen, cas := o.read(a, now)
@@ -121,7 +124,7 @@ func (o *order) join(a sharedata.Address, p entry, now int64, most int) (ticket 
 	return 0, false
 }
 
-// tell has others know of the worker's entry.
+// tell writes the worker's entry for other workers.
 func (o *order) tell(a sharedata.Address, p entry, now int64) (told bool) {
 	for range orderAttempts {
 		if _, cas := o.read(a, now); o.write(a, p, cas) {

@@ -1,6 +1,6 @@
 package node
 
-// overrides come from the backend, and change limits here.
+// overrides takes in the overrides from the backend, which change limits here.
 type overrides struct {
 	tallies  *Tallies
 	link     *link
@@ -15,6 +15,6 @@ type overrides struct {
 	polling  polling
 }
 
-// asksEvery is how long a process that hears nothing waits before it asks. With a tick to notice that,
-// and one for other workers to hear of what has come, that makes an interval.
+// asksEvery is how long a process that hears nothing waits before it asks. Together with a tick to
+// notice that and a tick for the other workers, this makes an interval.
 func (v *overrides) asksEvery() int64 { return v.rules.interval * 3 / 4 }

@@ -2,12 +2,12 @@ package node
 
 import "weir/internal/wire"
 
-// partitions are a set of those that a store may divide a namespace into: a bit for each.
+// partitions is a set of the partitions that a store may divide a namespace into: a bit for each.
 //
-// While one fails, the batches stay that have anything for it, as they must be sent again unchanged. So
-// that they stay few, nothing else is sent there until they are answered: hits of its keys pile up in the
-// table, and requests are decided without the backend.
+// While a partition fails, batches with anything for it stay, because they must be repeated
+// unchanged. To keep them few, nothing else is sent to the partition until they are answered: its
+// keys' hits gather in the table, and requests are decided without the backend.
 type partitions uint32
 
-// partitionOf is the set of the partition that a key is in.
+// partitionOf returns the set with the partition of a key.
 func partitionOf(id wire.ID) partitions { return 1 << id.Partition() }

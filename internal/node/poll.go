@@ -2,13 +2,13 @@ package node
 
 import "weir/internal/wire"
 
-// A process that hears nothing from the backend polls: a worker asks what is new, and the backend answers
-// when there is something, or after half a minute. The poll is no push: it has no place among those that
-// wait for their answers, and its failure says nothing of the backend. Gateways on the way may end what
-// takes long. So a question that is answered at once follows.
+// A process that hears nothing from the backend polls: a worker asks for news, and the backend
+// answers when there are any, or after half a minute. A poll does not count as a push: no push
+// waits for it, and its failure says nothing about the backend. A gateway on the way may cut off a
+// long wait, so after a failure the worker asks a question that is answered at once.
 
-// polls reports whether the worker may poll in place of asking: it has nothing for the backend. If the
-// process ends, what it had would go by the connection that the poll takes.
+// polls reports whether the worker may poll: it must have nothing for the backend. If the process
+// ended, its last hits would need the connection that the poll occupies.
 func (v *overrides) polls(now int64) bool {
 	p := &v.polling
 	paused := now < p.notBefore && p.notBefore-now <= longestPlain
@@ -19,7 +19,7 @@ func (v *overrides) polls(now int64) bool {
 func (v *overrides) poll(now int64) {
 	known := v.callouts.known(true)
 	if known.Version != v.news.shared.version {
-		v.callouts.postEmpty() // which is answered at once, so that the next one tells soon that all workers know
+		v.callouts.postEmpty() // answered at once, so that the next push soon says that all workers know
 		return
 	}
 	b := &v.polling.batch
@@ -36,7 +36,7 @@ func (v *overrides) poll(now int64) {
 	}
 }
 
-// pollEnded notes that the poll was answered, or was not.
+// pollEnded records the end of the poll.
 func (v *overrides) pollEnded(answered bool) {
 	p := &v.polling
 	if p.batch.state = filling; answered {

@@ -4,7 +4,7 @@ import (
 	"weir/window"
 )
 
-// pushes bring what was counted to the backend.
+// pushes sends counted hits to the backend.
 type pushes struct {
 	tallies  *Tallies
 	link     *link
@@ -14,29 +14,28 @@ type pushes struct {
 	advances *advances
 
 	dirty dirtyKeys
-	// hastyKeys are for [Node.PushCharges], and so are the orphans if hasty is set.
+	// hastyKeys are for [Node.PushCharges], as are the orphans if hasty is set.
 	hastyKeys []hastyKey
 	hasty     bool
-	crowded   bool // whether keys that are due wait for an answer, as too many batches are out
-	all       bool // whether everything is due
+	crowded   bool // due keys wait because too many batches are unanswered
+	all       bool // everything is due
 }
 
-// enlist has a key pushed when it is due.
+// enlist adds a demand's key to the dirty keys.
 //
 //go:noinline
 func (p *pushes) enlist(d *Demand) { p.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
 
-// probe looks whether the backend is back, if there is something for it, and no batch to be sent
-// again that would tell.
+// probe tests whether the backend is back, if there is something for it and no failed batch will
+// test it.
 func (p *pushes) probe() {
 	if len(p.callouts.batches) == 0 && p.dirty.count+len(p.keys.orphans) > 0 && p.link.enter(p.link.hostNow()) {
 		p.callouts.postEmpty()
 	}
 }
 
-// pushDue claims the keys that are due and sends them. It reports false if there are more; not if
-// they have to wait because too many batches are out, as there is nothing to hurry for until one of
-// them is answered.
+// pushDue claims the keys that are due, and sends them. It returns false if time ran out. It
+// returns true if they have to wait for answers, since hurrying would not help.
 func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	var b *batch
 	handled := 0
@@ -91,14 +90,15 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	return true
 }
 
-// addOrphan adds the orphan to a batch that nextOrphan has found.
+// addOrphan adds to a batch the orphan that nextOrphan has found.
 func (p *pushes) addOrphan(b *batch) {
 	last := &p.keys.orphans[len(p.keys.orphans)-1]
 	b.add(&last.item, pushed{}, last.ends)
 	p.keys.orphans = p.keys.orphans[:len(p.keys.orphans)-1]
 }
 
-// retire leaves the advanced hits, and the word that there will be no more, in pushes that were not sent.
+// retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
+// any more.
 func (p *pushes) retire() {
 	p.advances.end()
 	for owes := p.advances.owes && p.advances.knows; owes || len(p.advances.hits.unsent) > 0; owes = false {
@@ -112,7 +112,7 @@ func (p *pushes) retire() {
 	}
 }
 
-// addAdvanced adds the last of the advanced hits to a batch that are to be pushed.
+// addAdvanced adds the last of the unsent advanced hits to a batch.
 //
 //go:noinline
 func (p *pushes) addAdvanced(b *batch) {
@@ -128,8 +128,7 @@ func (p *pushes) addAdvanced(b *batch) {
 	}
 }
 
-// PushAll pushes what was counted, whether or not it is due, and sends again what has failed,
-// without a pause. It reports false if there is more, for which pushes have to be answered first.
+// pushAll is [Node.PushAll].
 func (p *pushes) pushAll() (done bool) {
 	for _, b := range p.callouts.batches {
 		if b.state == failed {
@@ -144,7 +143,7 @@ func (p *pushes) pushAll() (done bool) {
 	return !p.crowded && len(p.keys.orphans)+len(p.advances.hits.unsent) == 0
 }
 
-// notDue reports whether a key is not due yet, and since when it may be.
+// notDue reports whether a key is not due yet, and from when on it may be.
 func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 	if p.all {
 		return 0, false
@@ -156,7 +155,7 @@ func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 	return key.notBefore, key.notBefore > now && key.notBefore-now <= r.Interval
 }
 
-// pushKey claims the key that is being visited, and keeps it if there is more to do for it later.
+// pushKey claims the key that is being visited, and keeps it if there will be more to do.
 func (p *pushes) pushKey(b *batch, key dirtyKey, now int64) {
 	switch r := p.dirty.rules[key.rule]; p.claim(b, &key, r, now) {
 	case claimLater:
@@ -169,8 +168,8 @@ func (p *pushes) pushKey(b *batch, key dirtyKey, now int64) {
 	}
 }
 
-// room returns a batch with room for one more key: b, or if that is full a new batch, after sending
-// b. It is nil if too many batches are out.
+// room returns a batch with room for another key: b, or a new batch after sending a full b. It is
+// nil if too many batches are unanswered.
 func (p *pushes) room(b *batch) *batch {
 	if b != nil && !b.full() {
 		return b
@@ -182,34 +181,33 @@ func (p *pushes) room(b *batch) *batch {
 	return p.callouts.newBatch()
 }
 
-// claiming says what becomes of a key that was due.
+// claiming says what becomes of a due key.
 type claiming uint8
 
 const (
-	// claimDone keys are forgotten.
+	// claimDone drops the key.
 	claimDone claiming = iota
-	// claimReview keys are looked at again at their new due time: they have a lease, or are
-	// watched.
+	// claimReview keeps the key until its new due time: it has a lease, or is watched.
 	claimReview
-	// claimLater keys can't be claimed yet.
+	// claimLater keeps the key because it can't be claimed yet.
 	claimLater
 )
 
-// claim moves a key's pending hits in flight and adds them to a batch. The part of a lease that is
-// of no use any more is given back. If a lease stays, the backend is asked for the key's totals, as
-// the hits of others may make it too large.
+// claim moves a key's pending hits in flight, and adds them to a batch. It gives back the part of a
+// lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
+// of others may make the lease too large.
 func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	d := p.keys.at(r, key.address)
 	for range p.keys.table.Attempts() {
 		p.keys.fetch(d)
 		if !d.slot.Found() || d.Counter.Sync().Due != key.due {
-			return claimDone // evicted, and its hits rescued; or another worker has it
+			return claimDone // evicted with its hits rescued, or adopted by another worker
 		}
 		if p.callouts.lost(d.Counter.Sync().ID) {
 			return claimLater
 		}
 		d.Counter.Advance(now)
-		changed := d.Counter.Pending() // a lease that goes back may be as large as what is pending
+		changed := d.Counter.Pending() // read before a returned lease can cancel out pending hits
 		dismissed := p.dismissed(r)
 		leases := d.Counter.Review(now) && !dismissed
 		if dismissed {
@@ -242,16 +240,16 @@ func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	return claimLater
 }
 
-// dismissed reports whether what a rule has is to be pushed for the last time, and its leases go back.
+// dismissed reports whether a rule's hits are pushed for the last time, and its leases go back.
 func (p *pushes) dismissed(r *Rule) bool { return p.callouts.leaving || r.dismissed }
 
-// addClaimed adds what a claimed key has in flight to a batch.
+// addClaimed adds a claimed key's hits in flight to a batch.
 func (p *pushes) addClaimed(b *batch, d *Demand) {
 	for i := range d.Counter.States {
 		d.Counter.Outgoing(i, &p.keys.push)
 		l := &d.Rule.Limits[i]
 		if !l.Kind.Bucketed() && p.keys.push.Newest < uint64(len(p.keys.push.Hits)-1) {
-			continue // a time that no clock had: the backend would refuse the batch
+			continue // an impossible time: the backend would refuse the batch
 		}
 		wanted := item(d.Counter.Sync().ID, l, &p.keys.push)
 		b.add(&wanted, pushed{address: d.address, rule: d.Rule, limit: int32(i), claim: d.Counter.Sync().Claimed}, d.Counter.PushEnds(i))
@@ -265,15 +263,17 @@ func (p *pushes) addClaimed(b *batch, d *Demand) {
 	})
 }
 
-// Unfinished reports whether there is anything that the backend has yet to hear of.
+// unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
 	return p.dirty.count+len(p.keys.orphans)+len(p.callouts.batches)+len(p.advances.hits.unsent) > 0
 }
 
-// leaveNanos is how long a node that is no longer wanted waits for the backend's answers.
+// leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in
+// nanoseconds.
 const leaveNanos = int64(5e9)
 
-// nextOrphan brings an orphan to the end that can be pushed now. It reports false if there is none.
+// nextOrphan moves an orphan that can be pushed now to the end of the list. It returns false if
+// there is none.
 func (p *pushes) nextOrphan() bool {
 	last := len(p.keys.orphans) - 1
 	for i := last; i >= 0; i-- {

@@ -2,20 +2,19 @@ package node
 
 import "math/bits"
 
-// Random gives 64 random bits with each call.
+// Random returns 64 random bits at each call.
 type Random func() uint64
 
-// below is a random number from 0 to n-1. n is so far below 2^64 that all of them are as good as
-// equally likely.
+// below returns a random number from 0 to n-1. n is so far below 2^64 that the bias is negligible.
 func (r Random) below(n int64) int64 {
 	below, _ := bits.Mul64(r(), uint64(n))
 	return int64(below)
 }
 
-// around is a random time that is as long as the one given on average, and at least half as long.
+// around returns a random time, half to one and a half times as long as the given.
 //
 //go:noinline
 func (r Random) around(nanos int64) int64 { return nanos/2 + r.below(nanos) }
 
-// fraction is a random number from 0 up to, but not, 1.
+// fraction returns a random number of [0, 1).
 func (r Random) fraction() float64 { return float64(r()<<11>>11) / (1 << 53) }

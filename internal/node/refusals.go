@@ -5,26 +5,26 @@ import (
 )
 
 const (
-	// refusalHold is how long a node relies on a refusal that it remembers.
+	// refusalHold is how long a node relies on a remembered refusal, in nanoseconds.
 	refusalHold = int64(1e9)
-	// syncedHold is the same of a rule that synchronises. Another worker may have had an answer of
-	// the backend's meanwhile: it is as if that had taken so much longer.
+	// syncedHold is the same for a rule that synchronises. An answer of the backend may have made
+	// room meanwhile; the effect is that of an answer which came this much later.
 	syncedHold = refusalHold / 100
 
 	refusalPlaces = 512 // a power of two
 	refusalSize   = 192 // bytes; longer entries are not remembered
 )
 
-// refusals remembers payloads that have no room for a single hit. A client that goes on asking is
-// refused from here, at no cost to shared data and the table's other users. The decision, and all
-// that clients are told, is that of shared data: the algorithm makes it from the payload.
+// refusals remembers payloads without room for a single hit. A client that keeps asking is refused
+// from here, at no cost to shared data and its other users. The decision, and everything that
+// clients are told, is the same as by shared data, because the algorithm uses the same payload.
 //
-// For that the payload has to be what shared data has. Nothing is taken from an entry while not
-// even one hit has room, and time makes room only where the payload tells so too. Payloads that
-// change otherwise are not remembered: see [Node.rememberRefusal]. There are three exceptions,
-// which refusalHold bounds. A configuration of the same namespace may have other limits, or count
-// what it rejects, or what responses cost. Hits that lost every race may be added to a full entry.
-// And an entry may be evicted, which loses what the payload still tells.
+// The payload must equal that in shared data. Nothing is taken from an entry while not even one hit
+// has room, and the passing of time makes room as the payload says. Payloads that change otherwise
+// are not remembered: see decider.rememberRefusal. There are three exceptions, bounded by
+// refusalHold. Another configuration of the namespace may have other limits, or count rejected
+// requests or costs of responses. Hits that lost every race may be added to a full entry. And an
+// entry may be evicted, which loses the state that the payload still has.
 type refusals struct {
 	places [refusalPlaces]refusal
 }
@@ -38,8 +38,7 @@ type refusal struct {
 	payload [refusalSize]byte
 }
 
-// find is the payload that is remembered for an address. It is nil if there is none, or it is too
-// old.
+// find returns the remembered payload for an address; nil if there is none, or it is too old.
 func (r *refusals) find(a sharedata.Address, rule int, now int64) []byte {
 	p := &r.places[a.Hash()%refusalPlaces]
 	if p.length == 0 || p.address != a || int(p.rule) != rule || now < p.at || now-p.at > p.hold {
@@ -57,7 +56,7 @@ func (r *refusals) add(a sharedata.Address, rule int, payload []byte, now, hold 
 	copy(p.payload[:], payload)
 }
 
-// forget forgets what is remembered for an address: there is something to have again.
+// forget drops the payload for an address, because it may have room again.
 func (r *refusals) forget(a sharedata.Address) {
 	if p := &r.places[a.Hash()%refusalPlaces]; p.address == a {
 		p.length = 0

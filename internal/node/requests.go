@@ -7,14 +7,16 @@ import (
 )
 
 const (
-	// maxRounds is how often a request asks for leases. Others may use up what it was waiting for.
+	// maxRounds is how often a request asks for leases. Others may use up the hits that it waited
+	// for.
 	maxRounds = 3
 )
 
-// settlesWithin is how often a request looks for room that responses leave by what they have cost.
+// settlesWithin is how often a waiting request checks for room that costs of responses may leave,
+// in nanoseconds.
 const settlesWithin = int64(20e6)
 
-// requests are decided at once, or wait for the backend.
+// requests decides requests, at once or after a wait.
 type requests struct {
 	tallies  *Tallies
 	link     *link
@@ -31,8 +33,7 @@ type requests struct {
 	failure  FailureMode
 }
 
-// DecideSaved is Decide of a demand that was saved, which it returns. Call it when [Request.Decided] has
-// no use for its demands any more.
+// decideSaved is [Node.DecideSaved].
 func (q *requests) decideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
 	q.keys.restore(&q.keys.demands[0], s)
 	return &q.keys.demands[0], q.decideLocated(q.keys.demands[:1], now, w)
@@ -52,7 +53,7 @@ func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.V
 	return verdict
 }
 
-// decideNow decides a request, or has it wait.
+// decideNow decides a request, or makes it wait.
 func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
 	if q.lines != nil && (w.Patience >= 0 || q.lines.waiting > 0) {
 		if d := q.lines.occupied(demands); d != nil {
@@ -68,7 +69,7 @@ func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdi
 	return verdict
 }
 
-// decideAtOnce decides a request, or has it wait for the backend.
+// decideAtOnce decides a request, or makes it wait for the backend.
 func (q *requests) decideAtOnce(demands []Demand, now int64, w *Wait) counter.Verdict {
 	if !q.keys.local && !q.link.connectedAt(now) && needsBackend(demands) {
 		return q.decideAlone(demands, now)
@@ -89,9 +90,9 @@ func needsBackend(demands []Demand) bool {
 	return false
 }
 
-// lacking are the demands that a request is to ask the backend for as a whole: those that it is unsure
-// of, if there is nothing to lease for any of them. Before, it asks for leases, and lacking is nil: hits
-// that were granted to it would have to go back.
+// lacking selects the demands that a request has to ask the backend for as a whole: the unsure
+// demands, if none of them needs a lease. Otherwise the request first asks for leases, and lacking
+// is nil: hits granted to the request itself would have to go back.
 func lacking(demands []Demand) (of func(*Demand) bool) {
 	for i := range demands {
 		if d := &demands[i]; d.leases() {
@@ -101,15 +102,14 @@ func lacking(demands []Demand) (of func(*Demand) bool) {
 	return (*Demand).unsure
 }
 
-// Ask has the backend asked for the totals of demands that were looked at and cost nothing, of
-// different rules. It reports whether the request waits for them: it is told as soon as they
-// are known here, or can't be had.
+// ask is [Node.Ask].
 func (q *requests) ask(demands []Demand, w *Wait) bool {
 	return needsBackend(demands) && q.wait(w, demands, (*Demand).synced)
 }
 
-// wait has a request wait until the backend has been asked for the demands of whole, which decides it; or
-// if whole is nil, for leases. It reports false if that can't be: then what is known here has to do.
+// wait makes a request wait for the backend's answer about the demands that whole selects, which
+// decides it, or for leases if whole is nil. It returns false if waiting is impossible, so that
+// known totals must decide.
 func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) bool {
 	now := q.link.hostNow()
 	if len(q.callouts.batches) >= maxUnanswered {
@@ -131,11 +131,11 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 			return false
 		}
 		if !q.link.connected(now) || q.link.shared.failures >= breakAfter && len(q.callouts.batches) > 0 || !q.link.enter(now) {
-			return false // a push that has failed tells whether the backend is back
+			return false // a failed push will test whether the backend is back
 		}
 		q.waits.queue.add(r, now+q.link.timeout)
-		// A push that the host does not take fails at once, before the caller knows that the
-		// request waits.
+		// A push that the host refuses fails at once, before the caller knows that the request
+		// waits.
 		r.entering = true
 		q.tallies.Waited++
 	}
@@ -151,7 +151,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 		}
 	}
 	if first {
-		q.keep(r, demands) // an ask may know a key's identity
+		q.keep(r, demands) // an ask may have found a key's identity
 	}
 	q.asks.sendAll()
 	waits := r.queue != nil || !r.entering
@@ -159,7 +159,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 	return waits
 }
 
-// keep saves what it takes to decide a request later.
+// keep saves everything needed to decide a request later.
 func (q *requests) keep(w *Wait, demands []Demand) {
 	w.kept = slices.Grow(w.kept[:0], len(demands))[:len(demands)]
 	for i := range demands {
@@ -167,8 +167,9 @@ func (q *requests) keep(w *Wait, demands []Demand) {
 	}
 }
 
-// delaying is the demand that a rejected request is to wait for; nil if it is to be refused: a rule that
-// delays nothing has no room, or nothing decides as the backend is away.
+// delaying returns the demand whose room a rejected request should wait for. It is nil if the
+// request is to be refused: a rule that does not delay has no room, or the backend is away and no
+// rule can decide.
 func (q *requests) delaying(demands []Demand, now int64) (first *Demand) {
 	if q.failure == FailDeny && needsBackend(demands) && !q.link.connectedAt(now) {
 		return nil
@@ -188,8 +189,8 @@ func (q *requests) delaying(demands []Demand, now int64) (first *Demand) {
 	return first
 }
 
-// lineUp has a request wait for the room of a demand, behind those that wait already. It is refused if they
-// are too many, or it is known that room comes too late.
+// lineUp makes a request wait for the room of a demand, behind those that wait already. It refuses
+// the request if too many wait, or if room will certainly come too late.
 func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) counter.Verdict {
 	for i := range demands {
 		d := &demands[i]
@@ -228,8 +229,8 @@ func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) coun
 	return counter.Unsure
 }
 
-// setDue has the first of a line be decided again when it has room, as far as that is known: its demands were
-// read. Charges that are settled leave room before.
+// setDue sets when to decide the first request of a line again, once it should have room. Its
+// demands were read. Settled charges may make room earlier.
 func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 	at, ok := RetryAt(demands, now)
 	if !ok {
@@ -242,15 +243,15 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 	}
 	hostNow := q.link.hostNow()
 	r := l.first.room
-	r.rewind(hostNow) // if its line had no alarm as the clock went back
+	r.rewind(hostNow) // if its line had no alarm when the clock went back
 	at = min(max(hostNow+at-now, hostNow+leastDelay), r.leaves)
 	l.dueAt = at
 	l.wake()
-	// The host begins the time between ticks anew, which must not put off what is due before.
+	// The host restarts the time between ticks, which must not delay earlier alarms.
 	q.ticks.within(l.all.due.earliest().at - hostNow)
 }
 
-// waitsOn reports whether a request that has asked the backend waits for room from now on, or goes on to.
+// waitsOn reports whether a request that has asked the backend now waits for room, or continues to.
 func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter.Verdict) bool {
 	if verdict == counter.Rejected {
 		switch d := q.delaying(demands, now); {
@@ -270,7 +271,7 @@ func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter
 	return false
 }
 
-// takeUp gives the demands of a request that was kept.
+// takeUp returns the demands of a kept request.
 func (q *requests) takeUp(w *Wait) []Demand {
 	for i := range w.kept {
 		q.keys.restore(&q.keys.demands[i], &w.kept[i])
@@ -278,8 +279,7 @@ func (q *requests) takeUp(w *Wait) []Demand {
 	return q.keys.demands[:len(w.kept)]
 }
 
-// decideAlone decides a request without the backend, which can't be reached, as the configuration
-// says.
+// decideAlone decides a request by the configuration, because the backend can't be reached.
 func (q *requests) decideAlone(demands []Demand, now int64) counter.Verdict {
 	q.tallies.Alone++
 	verdict := q.fallBack(demands, now)
@@ -289,7 +289,7 @@ func (q *requests) decideAlone(demands []Demand, now int64) counter.Verdict {
 	return verdict
 }
 
-// fallBack is decideAlone of what the configuration says.
+// fallBack is decideAlone without the counting.
 func (q *requests) fallBack(demands []Demand, now int64) counter.Verdict {
 	switch q.failure {
 	case FailAllow:
@@ -311,8 +311,8 @@ func (q *requests) fallBack(demands []Demand, now int64) counter.Verdict {
 	return q.decider.decide(demands, now)
 }
 
-// overAlone reports whether a request that must not pass without the backend needs it for rules that
-// mark, and for no others. Then it goes on without these.
+// overAlone reports whether a request that may not pass without the backend needs it only for rules
+// that mark. Then the request continues without them.
 func overAlone(demands []Demand) bool {
 	for i := range demands {
 		if d := &demands[i]; d.Rule.Synced() && !d.Rule.Marks {
@@ -327,11 +327,12 @@ func overAlone(demands []Demand) bool {
 	return true
 }
 
-// rejectAlone rejects a request, as rules of it need the backend. Others may have no room besides.
+// rejectAlone rejects a request because some of its rules need the backend. Other rules may have no
+// room either.
 func (q *requests) rejectAlone(demands []Demand, now int64) counter.Verdict {
 	for i := range demands {
 		d := &demands[i]
-		// Nobody may have looked for the entry yet, which the headers tell of.
+		// The headers need the entry, which may not have been read yet.
 		q.keys.read(d, now)
 		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
 			d.Verdict = counter.Rejected
@@ -346,20 +347,20 @@ func (q *requests) rejectAlone(demands []Demand, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
-// takeRest takes the hits of a waiting request that an ask of its own had no part in, once that was
-// granted: all of them, or none.
+// takeRest takes the hits of a waiting request that its granted ask did not include: all of them,
+// or none.
 func (q *requests) takeRest(demands []Demand, t *ask) counter.Verdict {
 	t.pass(demands)
 	return q.decider.decide(demands, q.link.now())
 }
 
-// decideBy decides a waiting request as the backend has: if its hits were granted, rest is the
-// verdict of what else it needs. If that is unsure, the request asks again.
+// decideBy decides a waiting request by the backend's answer. If the ask was granted, rest is the
+// verdict on the other hits. If the verdict is unsure, the request asks again.
 func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdict) {
 	if t.granted || rest == counter.Unsure {
 		for i := range demands {
 			if d := &demands[i]; d.by == byBackend {
-				q.keys.read(d, q.link.now()) // for what the answer has told
+				q.keys.read(d, q.link.now()) // with the totals of the answer
 			}
 		}
 		q.goOn(w, demands, rest, t.granted)
@@ -375,7 +376,7 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 	}
 	known := full
 	if !full {
-		// Which of them was full is not known here, unless there is one.
+		// It is not known which of them was full, unless there is one only.
 		asked := 0
 		for i := range demands {
 			if d := &demands[i]; d.by == byBackend {
@@ -395,9 +396,9 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 	q.finishWaiting(w, demands, counter.Rejected)
 }
 
-// leaveOut lets a request that the backend has refused go on without the rules that mark and had no
-// room. known says that it is known which rules had none. It reports false if no such rule is left, or
-// another rule refuses the request.
+// leaveOut continues a request that the backend has refused without the rules that mark and had no
+// room. known says whether it is known which rules had none. It returns false if there is no such
+// rule, or another rule refuses the request.
 func (q *requests) leaveOut(demands []Demand, known bool) (left bool) {
 	for i := range demands {
 		d := &demands[i]
@@ -420,14 +421,13 @@ func (q *requests) leaveOut(demands []Demand, known bool) (left bool) {
 	return true
 }
 
-// retry decides a waiting request again, with what has been granted by now.
+// retry decides a waiting request again, with the hits granted by now.
 func (q *requests) retry(w turn, granted bool) {
 	demands := q.takeUp(w.wait)
 	q.goOn(w, demands, q.decider.decide(demands, q.link.now()), granted)
 }
 
-// goOn ends the waiting of a request that was decided. A request that is unsure asks again, if that
-// is of use.
+// goOn ends the wait of a decided request. An unsure request asks again, if that may help.
 func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
@@ -437,10 +437,10 @@ func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, grant
 		case again && q.link.hostNow() < w.wait.until && q.wait(w.wait, demands, whole):
 			return
 		case whole != nil:
-			verdict = q.decideLate(demands) // the backend has said nothing of its part
+			verdict = q.decideLate(demands) // the answer lacked its part
 		default:
 			if verdict = q.decider.refuse(demands, q.link.now()); verdict == counter.Unsure {
-				q.goOn(w, demands, verdict, false) // without the rules that have marked it
+				q.goOn(w, demands, verdict, false) // without the rules that marked it
 				return
 			}
 		}
@@ -448,8 +448,8 @@ func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, grant
 	q.finishWaiting(w, demands, verdict)
 }
 
-// hasRoom reports whether what is unsure has room, as far as is known: a window has ended while the
-// backend was asked.
+// hasRoom reports whether the unsure demands have room as far as is known, because a window ended
+// while the backend was asked.
 func (q *requests) hasRoom(demands []Demand) bool {
 	for i := range demands {
 		if d := &demands[i]; d.leases() && !d.Counter.Allows(d.Cost) {
@@ -459,7 +459,7 @@ func (q *requests) hasRoom(demands []Demand) bool {
 	return true
 }
 
-// finishWaiting ends a request's waiting.
+// finishWaiting ends a request's wait, unless its turn is over.
 func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdict) {
 	w.wait.stopAsking()
 	now := q.link.now()
@@ -469,7 +469,7 @@ func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdi
 	q.tell(w.wait, demands, now, verdict)
 }
 
-// tell ends all waiting of a request.
+// tell ends a request's wait, and reports the verdict to it.
 func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Verdict) {
 	if q.watch.sightings != nil && (verdict == counter.Rejected || q.rules.marks) {
 		q.watch.seeRefused(demands, now, w.weight)
@@ -489,13 +489,13 @@ func (q *requests) giveUpOn(w turn) {
 	q.finishWaiting(w, demands, q.decideLate(demands))
 }
 
-// decideLate decides a request alone whose wait was in vain.
+// decideLate decides a request without the backend after a wait in vain.
 func (q *requests) decideLate(demands []Demand) counter.Verdict {
 	q.tallies.Late++
 	return q.decideAlone(demands, q.link.now())
 }
 
-// giveUpWaiting decides, without the backend, the requests that have waited long enough. It reports
+// giveUpWaiting decides requests that have waited long enough, without the backend. It returns
 // false if there are more.
 func (q *requests) giveUpWaiting(deadline int64) (done bool) {
 	now := q.link.hostNow()
@@ -511,8 +511,8 @@ func (q *requests) giveUpWaiting(deadline int64) (done bool) {
 	}
 }
 
-// decideReleased decides, without the backend, the requests whose callouts have failed, for as long
-// as that may take. Call it outside of a request's callbacks.
+// decideReleased decides requests whose callouts have failed, without the backend, while there is
+// time. Do not call it in a request's callback.
 func (q *requests) decideReleased(deadline int64) {
 	for handled := 0; len(q.waits.released) > 0 && !q.link.late(handled, deadline); handled++ {
 		w := q.waits.released[0]

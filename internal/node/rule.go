@@ -11,92 +11,93 @@ import (
 // maxLimits bounds the limits of a rule.
 const maxLimits = 8
 
-// Rule is a rule as it counts.
+// Rule is a rule as the engine sees it.
 type Rule struct {
 	counter.Rule
-	// SyncRate is the interval between two pushes of a key in nanoseconds. If it is 0, the backend
-	// decides each request. If it is negative, the rule's counters stay in this process, and what
-	// is said of the backend does not concern it.
+	// SyncRate is the interval between two pushes of a key, in nanoseconds. If it is 0, the backend
+	// decides each request. If it is negative, the rule counts in this process only, and nothing
+	// about the backend applies.
 	SyncRate int64
-	// Prefix begins the keys of the rule, and no others. While the table is full, the counters of
-	// the rule that has most of them make room.
+	// Prefix begins the keys of this rule, and of no other. While the table is full, the rule with
+	// most counters evicts its own.
 	Prefix []byte
-	// CountRejected says that what the rule rejects takes its hits too.
+	// CountRejected makes rejected requests take their hits too.
 	CountRejected bool
-	// Marks says that a request passes though the rule has no room for it, and takes nothing of it: see
+	// Marks means that a request without room passes, and takes nothing from the rule: see
 	// [Saved.Over].
 	Marks bool
-	// Blocks says that the last limit blocks a key that the rule has refused, and Extends that further
-	// refusals prolong that.
+	// Blocks means that the last limit blocks a key that the rule has refused. Extends means that
+	// further refusals prolong the block.
 	Blocks, Extends bool
-	// CostsLater says that requests which have passed take more hits with [Node.Force], whether or
+	// CostsLater means that requests that have passed take more hits by [Node.Force], whether or
 	// not they have room.
 	CostsLater bool
-	// Watched keys are counted, and never decided: nothing is leased for them. The backend is asked
-	// for their totals at every interval for as long as they have a window that counts.
+	// Watched keys are counted, and never decided. Nothing is leased for them. The node asks for
+	// their totals at every interval, as long as a window of theirs counts.
 	Watched bool
-	// Widest are the largest limits that variants of the rule may have, if there are to be any: the
-	// table is made for them.
+	// Widest are the largest limits of the variants that may be made of the rule; nil for none. The
+	// table is sized for them.
 	Widest []window.Limit
-	// WarnAt are the shares of a limit, in thousandths and ascending, from which on a key is warned of.
+	// WarnAt are the shares of a limit from which on the rule warns, in thousandths and ascending.
 	WarnAt []uint16
-	// Shadow rules refuse nothing, and more is told of what they would refuse. Reveal is how many
-	// characters of a key's values people may see, of which sketch.MaxName bytes fit; 0 for its hash
-	// alone.
+	// Shadow rules refuse nothing, and reports say more about what they would refuse. Reveal is how
+	// many characters of a key's values people may see, up to sketch.MaxName bytes in all; 0 for
+	// only its hash.
 	Shadow bool
 	Reveal uint8
-	// Delay is how requests wait that the rule has no room for.
+	// Delay says how requests without room wait.
 	Delay Delay
-	// Tag is whatever the owner of the node knows the rule by, or this variant of it.
+	// Tag is a value of the owner's for the rule, or for this variant of it.
 	Tag any
-	// Index is the rule's place among the node's. New sets it, and the Interval of counter.Rule.
+	// Index is the rule's index in the node. New sets it, and the Interval of counter.Rule.
 	Index int
 
-	// warnings are counted of the rule and its variants where the rule is the node's own.
+	// warnings counts for the rule and its variants, in the node's own rule.
 	warnings uint64
-	// excess is by how much charges have brought a key above a limit; nil if the rule has none, or no
-	// backend.
+	// excess is by how much charges have brought a key above a limit; nil without such charges or
+	// without a backend.
 	excess *excess
-	// before is the largest limit of the configurations that this configuration has replaced.
+	// before is the largest limit of earlier configurations whose hits may still count.
 	before uint64
 	group  sharedata.Group
-	number uint32 // see dirtyKeys
-	// dismissed says that a configuration that came later does not synchronise the rule. Its leases
-	// go back.
+	number uint32 // the index in dirtyKeys.rules
+	// dismissed means that a later configuration does not synchronise the rule, so its leases go
+	// back.
 	dismissed bool
-	// advances says that hits of the rule's keys may be advanced, and allowance how many of a key are at
-	// most. near names the limits in lists of near keys, and tag the rule.
+	// advances means that the rule's hits may be advanced, and allowance is the most for a key.
+	// near names the limits in lists of near keys, and tag the rule.
 	advances  bool
 	allowance uint64
 	near      []uint64
 	tag       uint16
-	varies    bool // it is a variant
-	// overridden says that keys of the rule have overrides, and override that it is the variant of one.
+	varies    bool // the rule is a variant
+	// overridden means that some keys have overrides, and override that this is the variant of an
+	// override.
 	overridden, override bool
 }
 
-// Delay is how requests of a key wait for room: for at most so many nanoseconds, up to MaxDelay, and at most
-// so many of them in a process. If they are 0, none waits.
+// Delay says how requests for a key wait for room: at most Most nanoseconds, up to MaxDelay, and at
+// most Queue of them in a process. If both are 0, they don't wait.
 type Delay struct {
 	Most  int64
 	Queue int
 }
 
-// delays reports whether requests wait that the rule has no room for.
+// delays reports whether requests without room wait.
 func (r *Rule) delays() bool { return r.Delay.Queue > 0 && !r.Shadow }
 
-// MaxDelay is the longest delay, five minutes. Delays times the requests that wait fit an int64.
+// MaxDelay is the longest delay: five minutes, in nanoseconds. MaxDelay times the largest queue
+// fits an int64.
 const MaxDelay = int64(300e9)
 
-// exactInterval is the interval of rules whose requests the backend decides. They have pushes too:
-// of hits that were counted while it was away. The costs of responses do not wait for the interval.
+// exactInterval is the interval of rules whose requests the backend decides. They push hits that
+// were counted while the backend was away. Costs of responses don't wait for the interval.
 const exactInterval = int64(1e9)
 
-// leastInterval is the shortest interval that a rule gets for its windows' sake, and not by its
-// rate.
+// leastInterval is the shortest interval that short windows give a rule. Its rate may be shorter.
 const leastInterval = int64(1e8)
 
-// compile completes a rule that has its place.
+// compile completes a rule at its index.
 func (r *Rule) compile(index int) {
 	r.Index = index
 	switch {
@@ -114,17 +115,17 @@ func (r *Rule) compile(index int) {
 // exact reports whether the backend decides each request.
 func (r *Rule) exact() bool { return r.SyncRate == 0 }
 
-// hasty reports whether the backend is to hear at once of hits that go back.
+// hasty reports whether hits that go back are pushed at once.
 func (r *Rule) hasty() bool { return r.exact() || r.Limits[0].Kind.Held() && r.Synced() && !r.Leases() }
 
-// forgets reports whether a limit is a log, which keeps no more hits than that. Those that pass without
-// the backend push others out of it, and grants that go back after leave room again.
+// forgets reports whether a limit is a log, which keeps no more hits than its limit. Hits that pass
+// without the backend push others out of it, and grants that go back afterwards make room again.
 func (r *Rule) forgets() bool {
 	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
 }
 
-// roomTag is the tag of what is asked for. That of a variant is even: the store needs no list of keys
-// that are near its limits.
+// roomTag is the rule's tag in asks. The tag of a variant is even, which tells the store to make no
+// list of near keys.
 func (r *Rule) roomTag() uint16 {
 	if r.varies {
 		return r.tag &^ 1
@@ -132,7 +133,7 @@ func (r *Rule) roomTag() uint16 {
 	return r.tag
 }
 
-// Own are the limits that a rule was given, without the last if that blocks.
+// Own returns the limits that the rule was given, without a block.
 func (r *Rule) Own() []window.Limit {
 	own := len(r.Limits)
 	if r.Blocks {
@@ -141,15 +142,16 @@ func (r *Rule) Own() []window.Limit {
 	return r.Limits[:own]
 }
 
-// Variant is a rule of a node with other limits: the same number, of the same shapes, in the same
-// order. It serves in a [Demand] for the same keys, whose counters stay as they are.
+// Variant returns the rule with other limits, in the same number, order and shapes. A [Demand] may
+// use it for the same keys, and they keep their counters.
 func (r *Rule) Variant(limits []window.Limit, tag any) *Rule {
 	v := *r
 	v.Rule, v.Tag, v.varies = r.Rule.Variant(limits), tag, true
 	return &v
 }
 
-// extraBytes is how much memory a counter of the rule, or of a variant, takes beyond the usual.
+// extraBytes is the memory that a counter of the rule or of a variant takes beyond the usual, in
+// bytes.
 func (r *Rule) extraBytes() int {
 	if r.Widest == nil {
 		return r.ExtraBytes()
@@ -158,7 +160,7 @@ func (r *Rule) extraBytes() int {
 	return max(r.ExtraBytes(), widest.ExtraBytes())
 }
 
-// nameOf is the name that a rule's keys begin with.
+// nameOf returns the name at the beginning of a rule's keys.
 func nameOf(r *Rule) []byte {
 	if len(r.Prefix) < 1 || int(r.Prefix[0]) != len(r.Prefix)-1 {
 		return nil

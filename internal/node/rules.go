@@ -5,21 +5,20 @@ import (
 	"weir/window"
 )
 
-// ruleset has a node's rules, and what holds of all of them.
+// ruleset has a node's rules, and properties of all of them.
 type ruleset struct {
 	list  []Rule
-	nodes uint64 // that share the limits, 0 if that is not known
-	// interval is the shortest between two pushes of a key, and lasts for how long a hit can count, of
-	// the rules that need the backend.
+	nodes uint64 // how many share the limits; 0 if unknown
+	// interval is the shortest interval between pushes of a key, and lasts the longest time that a
+	// hit counts, over the rules that need the backend.
 	interval, lasts int64
-	// synced says that any rule needs the backend, warns that any warns, marks that any marks, blocks that
-	// any blocks, and delays that requests wait for room of any.
+	// These are set if any rule needs the backend, warns, marks, blocks, or delays.
 	synced, warns, marks, blocks, delays bool
-	// reveals says that the names of keys are told of any, and with these what keys use.
+	// reveals is set if any rule reveals names, and therefore reports usage.
 	reveals bool
 }
 
-// newRuleset completes rules.
+// newRuleset completes the rules.
 func newRuleset(list []Rule) ruleset {
 	r := ruleset{list: list, interval: window.MaxWidth}
 	for i := range list {
@@ -37,7 +36,7 @@ func newRuleset(list []Rule) ruleset {
 	return r
 }
 
-// share tells the rules how many nodes share their limits.
+// share sets how many nodes share the limits.
 func (r *ruleset) share(nodes uint64) {
 	if r.nodes == nodes {
 		return
@@ -48,7 +47,7 @@ func (r *ruleset) share(nodes uint64) {
 	}
 }
 
-// readExcess takes what other workers have noted.
+// readExcess reads the excess that other workers have recorded.
 func (r *ruleset) readExcess() {
 	for i := range r.list {
 		if x := r.list[i].excess; x != nil {
@@ -57,7 +56,7 @@ func (r *ruleset) readExcess() {
 	}
 }
 
-// succeed takes over what a rule's limits were, which hits may have passed by that still count.
+// succeed takes over the limits of an earlier configuration's rule, whose hits may still count.
 func (r *ruleset) succeed(old *Rule) {
 	for i := range r.list {
 		if own := &r.list[i]; bytes.Equal(own.Prefix, old.Prefix) {
@@ -66,7 +65,7 @@ func (r *ruleset) succeed(old *Rule) {
 	}
 }
 
-// dismiss dismisses a rule that this node does not synchronise.
+// dismiss takes over a rule that this node does not synchronise.
 func (r *ruleset) dismiss(old *Rule) {
 	if old == nil || old.dismissed {
 		return

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// reportEvery is the time between two reports. A new generation of figures begins after
-	// generation: a report speaks of the last generation or the last two.
+	// reportEvery is the time between two reports, in nanoseconds. Figures are collected in
+	// generations, and a report covers the last generation or the last two.
 	reportEvery = int64(5e9)
 	generation  = int64(60e9)
-	// exactEvery is how many requests a second are looked at for the keys that they have. Beyond
-	// these one request in sampled is looked at, at random.
+	// exactEvery is how many requests a second are recorded with their keys. Beyond that, one
+	// request in sampled is recorded, at random.
 	exactEvery = 1000
 	sampled    = 8
 )
 
-// Kept sightings fit a report, or this does not compile.
+// The kept sightings fit a report, or this does not compile.
 const (
 	_ = uint(wire.MaxReportKeys - sketch.Keys)
 	_ = uint(wire.MaxReportName - sketch.MaxName)
@@ -30,30 +30,30 @@ const (
 	_ = uint(wire.MaxBusyWindows - sketch.BusyWindows)
 )
 
-// sightings hold what a worker has seen of its rules' keys, for people to look at. Nothing is
-// decided by them.
+// sightings have what a worker has seen of its rules' keys, for people to read. Decisions don't
+// depend on them.
 type sightings struct {
 	rules  []seen
-	exact  int    // requests that are looked at before some are left out
-	skip   uint64 // requests until the next is looked at
+	exact  int    // requests that are recorded before sampling begins
+	skip   uint64 // requests to skip
 	random uint64
-	// skipped says that requests of the generation were left out, and skippedBefore those of the one
-	// before it.
+	// skipped means that requests of this generation were left out, and skippedBefore those of the
+	// previous generation.
 	skipped, skippedBefore bool
 
-	since    int64 // when exact was set, by the host's clock, as the others
-	began    int64 // the generation
-	before   int64 // the one before it
+	since    int64 // when exact was set, by the host's clock like the next three
+	began    int64 // beginning of this generation
+	before   int64 // beginning of the previous generation
 	reportAt int64
-	idle     bool // whether the last report had nothing to tell
-	// marked is when the last two reports were made.
+	idle     bool // the last report was empty
+	// marked are the times of the last two reports.
 	marked [2]int64
 	body   []byte
-	// names are those of keys of requests that wait; nil if no rule reveals any.
+	// names are the names of keys whose requests wait; nil if no rule reveals names.
 	names *names
 }
 
-// names has the names of the newest keys that were saved. A demand that was saved has none.
+// names has the names of the keys that were saved last. A saved demand has no name.
 type names struct {
 	ids   [nameSlots][16]byte
 	sizes [nameSlots]uint8
@@ -74,12 +74,12 @@ func (n *names) of(id [16]byte) []byte {
 	return nil
 }
 
-// seen holds what was seen of one rule.
+// seen has the figures of one rule.
 type seen struct {
 	now, past tally
-	sample    *sketch.Sample // of shadow rules
-	// gone are the amounts of generations that were forgotten, and marks what all were together at the
-	// last two reports.
+	sample    *sketch.Sample // for shadow rules only
+	// gone are the amounts of past generations, and marks the amounts of all at the last two
+	// reports.
 	gone  amounts
 	marks [2]amounts
 }
@@ -90,10 +90,10 @@ func (a amounts) plus(b amounts) amounts {
 	return amounts{a.requests + b.requests, a.hits + b.hits, a.refusedRequests + b.refusedRequests, a.refusedHits + b.refusedHits}
 }
 
-// all returns the amounts since the start.
+// all returns the amounts since the beginning.
 func (s *seen) all() amounts { return s.gone.plus(s.now.amounts).plus(s.past.amounts) }
 
-// mark begins another time for what is recent: from the last call but one on.
+// mark moves the beginning of the recent time to the last call but one.
 func (s *seen) mark() {
 	s.marks = [2]amounts{s.all(), s.marks[0]}
 	for _, h := range [...]*sketch.Heavy{&s.now.used, &s.now.refused, &s.past.used, &s.past.refused} {
@@ -101,7 +101,7 @@ func (s *seen) mark() {
 	}
 }
 
-// tally is a generation of a rule.
+// tally is one generation of a rule.
 type tally struct {
 	amounts
 	used, refused sketch.Heavy
@@ -140,7 +140,7 @@ func newSightings(rules []Rule, now, hostNow int64, random Random) *sightings {
 	return s
 }
 
-// weigh is how many requests the next one stands for: 0 if it is not looked at.
+// weigh returns how many requests the next request stands for; 0 if it is not recorded.
 func (s *sightings) weigh() uint64 {
 	if s.exact > 0 {
 		s.exact--
@@ -151,7 +151,8 @@ func (s *sightings) weigh() uint64 {
 		s.skip--
 		return 0
 	}
-	// Xorshift, of Marsaglia: gaps of sampled on average, so that no rhythm of clients is in step with them.
+	// Marsaglia's xorshift makes gaps of sampled on average, so that no rhythm of clients is in
+	// step with them.
 	s.random ^= s.random << 13
 	s.random ^= s.random >> 7
 	s.random ^= s.random << 17
@@ -159,7 +160,7 @@ func (s *sightings) weigh() uint64 {
 	return sampled
 }
 
-// turn begins a new generation if it is time, and has more requests looked at.
+// turn begins a new generation if it is time, and refills exact.
 func (s *sightings) turn(now, hostNow int64) {
 	if hostNow-s.since >= 1e9 || hostNow < s.since {
 		s.exact, s.since = exactEvery, hostNow
@@ -183,11 +184,11 @@ func (s *sightings) turn(now, hostNow int64) {
 	s.skippedBefore, s.skipped = s.skipped, false
 }
 
-// hashOf orders keys in samples.
+// hashOf returns the hash by which samples choose keys.
 func hashOf(id [16]byte) uint64 { return binary.LittleEndian.Uint64(id[8:]) }
 
-// appendName appends a key's values as its rule reveals them: so many characters of each. A name of
-// more than fits is cut.
+// appendName appends a key's values as far as its rule reveals them: a number of characters of
+// each. A name that is too long is cut.
 func appendName(dst, key []byte, reveal uint8) []byte {
 	start := len(dst)
 	for values := 0; len(key) > 0 && values < wire.MaxReportValues; values++ {
@@ -198,7 +199,7 @@ func appendName(dst, key []byte, reveal uint8) []byte {
 		value := key[n : n+int(length)]
 		key = key[n+int(length):]
 		shown := value[:characters(value, int(reveal))]
-		// A length takes two bytes at most, and those that follow need one each.
+		// A length takes at most two bytes, and later values need at least one each.
 		if room := sketch.MaxName - (len(dst) - start) - 2 - wire.MaxReportValues; len(shown) > max(room, 0) {
 			shown = shown[:max(room, 0)]
 		}
@@ -207,7 +208,7 @@ func appendName(dst, key []byte, reveal uint8) []byte {
 	return dst
 }
 
-// characters is how many bytes the first characters of a value have.
+// characters returns the bytes of a value's first characters.
 func characters(value []byte, count int) (size int) {
 	for ; count > 0 && size < len(value); count-- {
 		_, n := utf8.DecodeRune(value[size:])
@@ -216,12 +217,12 @@ func characters(value []byte, count int) (size int) {
 	return size
 }
 
-// thousandths is a share that [counter.Counter.Worth] tells.
+// thousandths converts the share in [counter.Counter.Worth].
 func thousandths(use uint16) uint16 {
 	return uint16(max(0, min(1000, 1000*math.Float32frombits(uint32(use)<<16))))
 }
 
-// report makes what a report tells of a rule, in at most so many bytes if that can be.
+// report appends a report on a rule, in at most most bytes if possible.
 func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most int) []byte {
 	of := &s.rules[r.Index]
 	a, b := &of.now, &of.past
@@ -251,7 +252,7 @@ func (s *sightings) report(dst []byte, r *Rule, name string, hostNow int64, most
 	for {
 		if of.sample != nil {
 			p.Sample = sampleOf(of.sample, len(own), threshold)
-			// They are left out last.
+			// Busy keys are left out last.
 			if threshold < math.MaxUint64 && len(p.Used.Keys)+len(p.Refused.Keys)+len(p.Sample.Keys) > 0 {
 				p.Sample.Busy = busyOf(of.sample, len(own), threshold)
 			}
@@ -280,7 +281,7 @@ func keyList(keys []sketch.Key, floor uint64) (l wire.KeyList) {
 	return l
 }
 
-// halve leaves out the keys with fewest hits.
+// halve drops the keys with fewest hits.
 func halve(l *wire.KeyList) {
 	if n := len(l.Keys); n > 0 {
 		l.Floor = max(l.Floor, l.Keys[n/2].Hits)
@@ -301,8 +302,8 @@ func sampleOf(s *sketch.Sample, limits int, threshold uint64) (w wire.Sample) {
 	return w
 }
 
-// busyOf returns what a sample knows of keys above a threshold, in the newest windows: as far back
-// as the keys are few enough for a report.
+// busyOf returns the keys above a threshold in the newest windows of a sample, as far back as they
+// fit a report.
 func busyOf(s *sketch.Sample, limits int, threshold uint64) []wire.BusyWindows {
 	for windows, most := sketch.BusyWindows, sketch.BusyKeys; most > 0; {
 		busy := make([]wire.BusyWindows, limits)
@@ -326,7 +327,7 @@ func busyOf(s *sketch.Sample, limits int, threshold uint64) []wire.BusyWindows {
 	return nil
 }
 
-// busyWindow has the first keys of a window above a threshold, and adds those that were not seen.
+// busyWindow returns the first keys of a window above a threshold, and adds new keys to seen.
 func busyWindow(b *sketch.Busy, threshold uint64, most int, seen *[]uint64) wire.BusyWindow {
 	w := wire.BusyWindow{Hits: b.Hits, Floor: b.Floor}
 	for _, k := range b.Keys {

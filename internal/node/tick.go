@@ -1,9 +1,10 @@
 package node
 
-// leastNanos is the part of a tick that asking, and letting requests go, have in any case.
+// leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
 const leastNanos = tickNanos / 4
 
-// Tick does what is due, for as long as a tick may take.
+// Tick does the work that is due, for at most the time of a tick. The host calls it at the interval
+// of TickEvery.
 func (n *Node) Tick() {
 	n.decider.addHeld(n.link.now())
 	n.keys.recent.Forget()
@@ -15,7 +16,7 @@ func (n *Node) Tick() {
 	}
 }
 
-// synchronise is Tick of a node that has a backend.
+// synchronise is Tick for a node with a backend.
 func (n *Node) synchronise() {
 	n.link.read()
 	n.rules.readExcess()
@@ -26,8 +27,8 @@ func (n *Node) synchronise() {
 	done := n.answers.settle(deadline)
 	adopted := n.overrides.adoptOverrides(deadline)
 	n.callouts.resend(start + n.link.offset)
-	// Requests that wait for nothing come before pushes, which could take all the time for as long
-	// as they like.
+	// Requests that wait for nothing come before pushes, which could use up all the time again and
+	// again.
 	n.ticks.until = max(deadline, n.link.hostNow()+leastNanos)
 	done = n.requests.giveUpWaiting(n.ticks.until) && done
 	n.requests.decideReleased(n.ticks.until)
@@ -55,19 +56,20 @@ func (n *Node) synchronise() {
 	n.ticks.hurry(!done || !adopted || n.overrides.news.hurries() || len(n.asks.unsent)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
 }
 
-// Answered takes in the end of a push: an answer or a failure. An answer is kept, and settled as
-// far as there is time.
+// Answered reports the end of a push: an answer or a failure. The node keeps the answer, and
+// processes it as time permits.
 func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	b := t.batch
 	if t.used != nil {
-		// After a failure the next tick tells again: a backend that fails at once would be asked without end.
+		// After a failure the next tick sends again. Otherwise a backend that fails at once would
+		// be called without end.
 		if n.accounts.answered(t, outcome, answer) && n.callouts.leaving {
 			n.accounts.tell(true)
 		}
 		return
 	}
 	if b == nil {
-		return // it was a report
+		return // the push was a report
 	}
 	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
 		return

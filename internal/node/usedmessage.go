@@ -1,14 +1,14 @@
 package node
 
-// usedMessage is a message of what keys have used, until it was answered. It is sent again unchanged,
-// and so counts once.
+// usedMessage is a message about usage, until it is answered. It is repeated unchanged, so it
+// counts once.
 type usedMessage struct {
 	sender, sequence uint64
 	body             []byte
 	hits             uint64
-	// onWay says that nobody has said yet how it ended.
+	// onWay means that its end is not known yet.
 	onWay bool
-	// sentAt is when it was sent last, and since when it was for the first time, by the host's clock.
+	// sentAt is when it was last sent, and since when it was first sent, by the host's clock.
 	sentAt, since int64
 	failures      int
 	retryAt       int64

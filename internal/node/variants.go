@@ -6,30 +6,30 @@ import (
 	"weir/window"
 )
 
-// overrideTable has other limits for some keys, as the backend has told. They are found by the addresses
-// of their keys. A key's counter stays as it is.
+// overrideTable has the backend's overrides, indexed by the addresses of their keys. The keys keep
+// their counters.
 type overrideTable struct {
-	// version is that of the list, 0 if there has been none; list its bytes.
+	// version is that of the list; 0 if there has been none. list is its encoded form.
 	version uint64
 	list    []byte
-	// places is an open table of a power of two, never more than three quarters full, or nil if
-	// there is nothing in it. The first place of an address counts.
+	// places is an open hash table with a power of two as its size, at most three quarters full;
+	// nil if empty. The first place of an address counts.
 	places []place
-	// count are in the table. unfit are of rules that they don't fit.
+	// count is how many are in the table, and unfit how many do not fit their rules.
 	count, unfit int
 }
 
-// place is an override's.
+// place is an override in the table.
 type place struct {
 	address sharedata.Address
-	until   int64  // Unix time in nanoseconds, 0 for ever
-	rule    *Rule  // the variant, once a request has wanted it
-	at      uint32 // 1 + the override's place in the list, 0 if there is none
-	index   int32  // of the rule
+	until   int64  // Unix time in nanoseconds; 0 for no end
+	rule    *Rule  // the variant, once a request has used it
+	at      uint32 // 1 + the override's offset in the list; 0 for an empty place
+	index   int32  // index of the rule
 }
 
-// find is the place of an address: that of its override, or the one where it would be. There has to
-// be a table.
+// find returns the place of an address: that of its override, or a free place. The table must not
+// be nil.
 func (o *overrideTable) find(a sharedata.Address) *place {
 	for i := a.Hash(); ; i++ {
 		p := &o.places[i&uint64(len(o.places)-1)]
@@ -39,15 +39,15 @@ func (o *overrideTable) find(a sharedata.Address) *place {
 	}
 }
 
-// Fits reports whether an override's limits can be those of a rule.
+// Fits reports whether a rule can have an override's limits.
 func Fits(of []window.Limit, by []wire.OverrideLimit) bool {
 	_, fits := fit(of, by)
 	return fits
 }
 
-// fit gives a rule's limits what an override says of them. An override has a limit for each of the
-// rule's. Each is for the first limit of its window that has none yet. A burst that it does not
-// tell is its limit.
+// fit applies an override to a rule's limits. An override has a limit for each of them, and each
+// goes to the first limit with its window that has none yet. Without a burst, the burst is the
+// limit.
 func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fits bool) {
 	last := len(of) - 1
 	blocks := last >= 0 && of[last].Kind.Blocks()
@@ -76,13 +76,13 @@ func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fit
 	return limits, true
 }
 
-// inForce is the variant of a rule that decides a key: that of an override, if there is one, or else
-// the one given, unless it is an override's that counts no more.
+// inForce returns the variant of a rule that decides a key: that of its override if there is one,
+// and otherwise r, unless r belongs to an override that is over.
 //
 //go:noinline
 func (v *variants) inForce(r *Rule, a sharedata.Address) *Rule {
 	if r.Index >= len(v.rules.list) || !v.rules.list[r.Index].Akin(&r.Rule) {
-		return r // of a node whose keys were inherited here
+		return r // a rule of an inherited node
 	}
 	base := &v.rules.list[r.Index]
 	if base.overridden {
@@ -100,7 +100,7 @@ func (v *variants) inForce(r *Rule, a sharedata.Address) *Rule {
 	return r
 }
 
-// vary makes the variant of an override.
+// vary makes the variant for an override.
 func (v *variants) vary(p *place) {
 	var o wire.OverrideReader
 	o.Reset(v.list, int(p.at-1))
@@ -111,10 +111,10 @@ func (v *variants) vary(p *place) {
 	p.rule.override = true
 }
 
-// variants are a node's rules as overrides have them.
+// variants has the variants of rules for overrides.
 type variants struct {
 	overrideTable
 	rules *ruleset
 	link  *link
-	owner Owner // nil if overrides do nothing here
+	owner Owner // nil if overrides have no effect here
 }

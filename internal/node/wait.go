@@ -4,27 +4,27 @@ import (
 	"weir/internal/counter"
 )
 
-// maxWaiting bounds the requests that wait, and with them memory. Further requests are decided as if the
-// backend were away, and wait for no room.
+// maxWaiting bounds the waiting requests, and so their memory. Further requests are decided as if
+// the backend were away, and don't wait for room.
 const maxWaiting = 1 << 14
 
-// line is where requests wait for room.
+// line is a line of requests that wait for room.
 type line interface{ remove(w *Wait) }
 
-// roomWait is a wait for room. Few requests have one, so that it is memory of its own, which serves the
-// request's successors too.
+// roomWait is the state of a wait for room. Few requests need it, so it has its own memory, which
+// is reused.
 type roomWait struct {
-	// line has the request while it waits, between those that come before and after it, from a time until
-	// another, by the host's clock.
+	// line has the request while it waits, between the requests before and after it. since and
+	// leaves are by the host's clock.
 	line          line
 	ahead, behind *Wait
 	since, leaves int64
-	ticket        uint64 // its place in the order of all workers
-	// delayed is for how long it has waited.
+	ticket        uint64 // its ticket in the order of all workers
+	// delayed is how long it has waited.
 	delayed int64
 }
 
-// rewind has the request wait as if it had begun now, if it seems to have begun later: the clock has gone back.
+// rewind makes a wait that seems to begin in the future begin now: the clock has gone back.
 func (r *roomWait) rewind(now int64) {
 	if r.since > now {
 		r.since, r.leaves = now, r.leaves-(r.since-now)
@@ -34,41 +34,42 @@ func (r *roomWait) rewind(now int64) {
 // waitsForRoom reports whether the request waits for room.
 func (w *Wait) waitsForRoom() bool { return w.room != nil && w.room.line != nil }
 
-// Request is a request that may have to wait for the backend.
+// Request is a request that may have to wait.
 type Request interface {
-	// Decided ends a wait. It is called once, unless the request has left before. The demands are
-	// those that the request waited with, after the decision. They are valid during the call.
+	// Decided ends a wait with the verdict. It is called once, unless the request has left before.
+	// The demands are those that the request waited with, after the decision, and are valid during
+	// the call.
 	Decided(demands []Demand, now int64, verdict counter.Verdict)
 }
 
-// Wait holds all that a node keeps of a request while it waits. It is a part of the request's own
-// memory, which may serve one request after the other. Set Request before anything else.
+// Wait is the state that a node keeps of a request while it waits. It is part of the request's own
+// memory, which may serve later requests. Set Request before anything else.
 type Wait struct {
 	Request Request
-	// Patience is for how many nanoseconds the request waits for room at most, where its rules
-	// delay requests: 0 for as long as they say, and less for not at all.
+	// Patience is the longest time that the request waits for room, in nanoseconds, if its rules
+	// delay requests. 0 leaves it to the rules, and a negative value means no wait.
 	Patience int64
 
-	// queue has it while it waits, between the requests that began before and after.
+	// queue has the request while it waits, between those that began before and after it.
 	queue         *queue
 	before, after *Wait
-	// entering is set while the caller doesn't know yet that the request waits.
+	// entering is set while the caller does not know yet that the request waits.
 	entering bool
 	turn     uint32 // counts the waits
-	until    int64  // by the host's clock
-	rounds   int    // questions for leases
-	asked    int    // leases that it waits for
-	weight   uint64 // of the request for sightings
+	until    int64  // when the wait ends, by the host's clock
+	rounds   int    // how often it asked for leases
+	asked    int    // how many leases it waits for
+	weight   uint64 // how many requests it stands for in sightings
 	kept     []Saved
 
-	// room is where it waits for room; nil of a request that never has.
+	// room is the state of a wait for room; nil if the request never had to.
 	room *roomWait
 }
 
 // Waiting reports whether the request waits.
 func (w *Wait) Waiting() bool { return w.queue != nil || w.waitsForRoom() }
 
-// Delayed is for how many nanoseconds the request has waited for room; 0 if it has not.
+// Delayed is how long the request has waited for room, in nanoseconds; 0 if it has not.
 func (w *Wait) Delayed() int64 {
 	if w.room == nil {
 		return 0
@@ -76,7 +77,7 @@ func (w *Wait) Delayed() int64 {
 	return w.room.delayed
 }
 
-// Leave has a request that has gone wait no more. It is not told.
+// Leave ends the wait of a request that has gone. Its Decided is not called.
 func (w *Wait) Leave() {
 	w.stopAsking()
 	if w.room == nil {
@@ -88,22 +89,22 @@ func (w *Wait) Leave() {
 	w.room.delayed = 0
 }
 
-// stopAsking has a request wait for the backend no more.
+// stopAsking ends the request's wait for the backend.
 func (w *Wait) stopAsking() {
 	if w.queue != nil {
 		w.queue.remove(w)
 	}
 }
 
-// queue has the requests that wait, in the order in which they began, and no others: each has its
-// place in its own memory, and leaves it when it waits no more. The memory may serve the next
-// request at once.
+// queue has the waiting requests in the order in which they began. Its links are in the requests'
+// own memory, and a request unlinks itself when its wait ends, so that its memory can be reused at
+// once.
 type queue struct {
 	first, last *Wait
 	length      int
 }
 
-// add has a request wait until some time.
+// add makes a request wait until a time.
 func (q *queue) add(w *Wait, until int64) {
 	w.turn++
 	w.until, w.rounds, w.asked = until, 0, 0
@@ -133,17 +134,16 @@ func (q *queue) remove(w *Wait) {
 	q.length--
 }
 
-// current is the present turn of a request.
+// current returns the present turn of a request.
 func (w *Wait) current() turn { return turn{wait: w, turn: w.turn} }
 
-// endsBy reports whether the time of a request that waits is over by then. All of them wait for
-// equally long.
+// endsBy reports whether the wait of some request ends by then. All of them wait equally long.
 func (q *queue) endsBy(then int64) bool { return q.first != nil && q.first.until <= then }
 
-// turn is one wait of a request, for what may outlast it. A request's memory is used again, so the
-// turn tells whether it still waits.
+// turn is one wait of a request, for structures that may outlast it. A request's memory is reused,
+// so the turn shows whether the wait still goes on.
 type turn struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	wait *Wait
 	turn uint32

@@ -1,20 +1,20 @@
 package node
 
 const (
-	// maxIdleAsks bounds the asks that are kept to be used again, and maxIdleParts the keys and
-	// requests that each keeps room for.
+	// maxIdleAsks bounds the asks kept for reuse, and maxIdleParts the capacity for keys and
+	// requests that each keeps.
 	maxIdleAsks  = 2048
 	maxIdleParts = 16
 )
 
-// waits are the requests that wait for the backend.
+// waits has the requests that wait for the backend.
 type waits struct {
 	queue    queue
-	released []turn // that wait for nothing any more, and are to be decided without the backend
+	released []turn // whose asks are gone, to be decided without the backend
 	spare    []*ask
 }
 
-// newAsk makes an ask for nothing yet.
+// newAsk returns an empty ask.
 func (s *waits) newAsk(least, most uint64) *ask {
 	last := len(s.spare) - 1
 	if last < 0 {
@@ -26,14 +26,14 @@ func (s *waits) newAsk(least, most uint64) *ask {
 	return t
 }
 
-// recycle has an ask used again that nothing refers to any more.
+// recycle keeps an ask for reuse that nothing refers to.
 //
 //go:noinline
 func (s *waits) recycle(t *ask) {
 	if len(s.spare) < maxIdleAsks {
 		clear(t.parts)
 		clear(t.turns)
-		// A key that many wait for would leave its room to each of them in turn.
+		// Otherwise a key with many waiting requests would grow every kept ask in turn.
 		if cap(t.turns) > maxIdleParts {
 			t.turns = nil
 		}
@@ -44,14 +44,14 @@ func (s *waits) recycle(t *ask) {
 	}
 }
 
-// release has the requests that wait for an ask decided without the backend. Not at once, as
-// another may be being decided: when released are.
+// release has the requests of an ask decided without the backend. It only puts them on the list of
+// released requests, because another request may be under decision now.
 func (s *waits) release(t *ask) {
 	for _, w := range t.turns {
 		switch {
 		case !w.waits():
 		case w.wait.entering:
-			w.wait.stopAsking() // who makes it wait decides it
+			w.wait.stopAsking() // the caller that makes it wait decides it
 		default:
 			s.released = append(s.released, w)
 		}

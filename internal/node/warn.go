@@ -1,6 +1,6 @@
 package node
 
-// warn notes which limits decided demands have brought near their ends.
+// warn records which limits decided demands have nearly used up.
 //
 //go:noinline
 func (w *watch) warn(demands []Demand, now int64) {
@@ -9,7 +9,7 @@ func (w *watch) warn(demands []Demand, now int64) {
 	}
 }
 
-// warnOf is warn of one demand, whose counter is as it was written.
+// warnOf is warn for one demand, whose counter is as written.
 func (w *watch) warnOf(d *Demand, now int64) {
 	if d.Warned = 0; len(d.Rule.WarnAt) == 0 {
 		return
@@ -27,8 +27,8 @@ func (w *watch) warnOf(d *Demand, now int64) {
 	}
 }
 
-// near is how many steps of WarnAt limit i has been used as far as, or further. A limit of 0 has reached none:
-// there is nothing to use.
+// near is how many steps of WarnAt the use of limit i has reached. A limit of 0 reaches none: it
+// can't be used.
 func (d *Demand) near(i int) (steps int) {
 	l := &d.Rule.Limits[i]
 	quota, remaining := l.Quota(), l.Remaining(&d.Counter.States[i])
@@ -41,9 +41,9 @@ func (d *Demand) near(i int) (steps int) {
 	return steps
 }
 
-// keepWarning has the backend hear of a key, once for each step in the limit's window. A step that is
-// passed before it was told makes room for the next. If there are too many warnings, those that come
-// later are not told.
+// keepWarning records a warning for the backend, once per step in the limit's window. A step that
+// was passed before it was reported gives its place to the next step. If there are too many
+// warnings, later warnings are dropped.
 func (w *watch) keepWarning(d *Demand, i, step int, now int64) {
 	l, id := &d.Rule.Limits[i], w.keys.identity(d)
 	end := windowEnd(l, &d.Counter.States[i])
@@ -57,7 +57,7 @@ func (w *watch) keepWarning(d *Demand, i, step int, now int64) {
 			place = k
 			break
 		}
-		// The told warning whose window ends first makes room.
+		// The reported warning whose window ends first is replaced.
 		if k.untold == 0 && (place == nil || k.until < place.until) {
 			place = k
 		}

@@ -7,33 +7,32 @@ import (
 )
 
 const (
-	// maxWarnings bounds the warnings that a worker remembers, and tellWarnings is in how many reports
-	// each of them is: one may be lost.
+	// maxWarnings bounds the warnings that a worker remembers. tellWarnings is in how many reports
+	// each of them is, because a report may be lost.
 	maxWarnings  = wire.MaxReportWarnings
 	tellWarnings = 2
 )
 
-// warnings are those that a worker has to tell the backend, and that it has told in windows which still
-// run.
+// warnings are the warnings to report, and those reported in windows that still run.
 type warnings struct {
 	kept [maxWarnings]warning
-	list []wire.Warning // of a report
+	list []wire.Warning // for a report
 }
 
-// warning is of a key near a limit. The zero value is none.
+// warning is a key near a limit. The zero value means none.
 type warning struct {
 	id          [16]byte
 	rule, limit int
-	end         int64 // of the window, 0 if it has none
-	until       int64 // from when on the key is warned of again
+	end         int64 // end of the window; 0 if it has none
+	until       int64 // when the key may cause another warning
 	used, quota uint64
-	step        int   // of its rule's WarnAt, from 1
-	untold      uint8 // the reports that it is still to be in
+	step        int   // number of the step of WarnAt, from 1
+	untold      uint8 // number of reports that it must still be in
 	nameSize    uint8
 	name        [sketch.MaxName]byte
 }
 
-// tell are the warnings that are to be in a report. They are valid until the next call.
+// tell returns the warnings for a report. They are valid until the next call.
 func (w *warnings) tell(rules []Rule) []wire.Warning {
 	w.list = w.list[:0]
 	for i := range w.kept {
@@ -56,7 +55,7 @@ func (w *warnings) tell(rules []Rule) []wire.Warning {
 	return w.list
 }
 
-// windowEnd is when the window ends that a limit counts in. It is 0 if hits leave one after the other.
+// windowEnd is the end of the window that a limit counts in; 0 if hits leave one by one.
 func windowEnd(l *window.Limit, s *window.State) int64 {
 	if !l.Kind.Clocked() && l.Kind != window.FirstHitWindow {
 		return 0

@@ -6,27 +6,27 @@ import (
 	"weir/internal/wire"
 )
 
-// watch notes what people look at.
+// watch records figures for people.
 type watch struct {
 	link     *link
 	rules    *ruleset
 	keys     *keys
 	callouts *callouts
 
-	// warnings are for the backend; nil if there is none, or no rule warns.
+	// warnings are for the backend; nil without a backend, or if no rule warns.
 	warnings *warnings
-	// sightings are nil if the node is local.
+	// sightings are nil if the node has no backend.
 	sightings *sightings
-	// visit is Options.Held, and held what it has told last.
+	// visit is Options.Held, and held its last result.
 	visit func(visit func(c *Charge, since int64) (more bool))
 	held  []wire.HeldKey
 }
 
-// visitedPerReport bounds the requests that are asked what they hold.
+// visitedPerReport bounds the requests that are asked for held places per report.
 const visitedPerReport = 1024
 
-// heldKeys are keys that requests hold places of, for a report: those that are found first. They
-// are valid until the next call.
+// heldKeys returns the first keys found whose places requests hold, for a report. They are valid
+// until the next call.
 func (w *watch) heldKeys() []wire.HeldKey {
 	w.held = w.held[:0]
 	visited := 0
@@ -51,7 +51,7 @@ func (w *watch) heldKeys() []wire.HeldKey {
 	return w.held
 }
 
-// see notes what a request asks for, and unless it waits what became of it.
+// see records what a request asks for and, unless it waits, its verdict.
 //
 //go:noinline
 func (w *watch) see(demands []Demand, now int64, verdict counter.Verdict) (weight uint64) {
@@ -71,7 +71,7 @@ func (w *watch) see(demands []Demand, now int64, verdict counter.Verdict) (weigh
 	return weight
 }
 
-// seeKey notes which key asks.
+// seeKey records the key of a request.
 func (w *watch) seeKey(s *seen, d *Demand, now int64, weight uint64) {
 	id := w.keys.identity(d)
 	if s.sample != nil {
@@ -83,7 +83,7 @@ func (w *watch) seeKey(s *seen, d *Demand, now int64, weight uint64) {
 	w.lookAt(&s.now.used, d, id, weight)
 }
 
-// lookAt adds a demand to the keys that have most.
+// lookAt adds a demand to the keys with most hits.
 func (w *watch) lookAt(h *sketch.Heavy, d *Demand, id [16]byte, weight uint64) {
 	e := h.Add(id, clamp(d.Cost)*weight)
 	_, use := d.Counter.Worth()
@@ -99,7 +99,7 @@ func (w *watch) lookAt(h *sketch.Heavy, d *Demand, id [16]byte, weight uint64) {
 	}
 }
 
-// seeRefused notes what was refused of a request that stands for so many.
+// seeRefused records the refused demands of a request that stands for weight requests.
 //
 //go:noinline
 func (w *watch) seeRefused(demands []Demand, now int64, weight uint64) {
@@ -121,7 +121,7 @@ func (w *watch) seeRefused(demands []Demand, now int64, weight uint64) {
 	}
 }
 
-// tellSightings sends a report if one is due. If it is lost, the next one tells the same.
+// tellSightings sends a report if it is due. If a report is lost, the next has the same figures.
 func (w *watch) tellSightings() {
 	s, now := w.sightings, w.link.hostNow()
 	s.turn(now+w.link.offset, now)
@@ -142,7 +142,7 @@ func (w *watch) tellSightings() {
 	if w.visit != nil {
 		head.Held = w.heldKeys()
 	}
-	// The backend forgets what nothing takes the place of. So an idle node tells once that it is.
+	// The backend keeps a report until another replaces it, so an idle node sends one empty report.
 	empty := rules+len(head.Warnings)+len(head.Held) == 0
 	if empty && s.idle {
 		return
@@ -162,8 +162,8 @@ func (w *watch) tellSightings() {
 	}
 }
 
-// reports reports whether there is anything to tell of a rule. The windows of package ratelimit have
-// no name.
+// reports reports whether a rule has anything to report. The windows of package ratelimit have no
+// name, and are left out.
 func (w *watch) reports(r *Rule) bool {
 	s := &w.sightings.rules[r.Index]
 	return s.now.requests+s.past.requests > 0 && len(nameOf(r)) > 0

@@ -15,7 +15,7 @@ type columns struct {
 
 // part is the characters from its start up to the start of the next part.
 type part struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	start  rune
 	column uint8

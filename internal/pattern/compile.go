@@ -8,7 +8,7 @@ import (
 
 // mistake says why an expression is wrong: "a ) at byte 3 that closes nothing".
 type mistake struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	what string
 	at   int // the first byte is 0; -1 if it is the expression as a whole

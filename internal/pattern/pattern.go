@@ -33,7 +33,7 @@ const (
 // Pattern is a compiled expression. It has the memory that matching takes, so that matching
 // allocates nothing, and must not be used by several goroutines at once.
 type Pattern struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	prefix  string // each match begins with it
 	start   uint16 // where the program goes on after the prefix
@@ -69,7 +69,7 @@ const (
 // the next instruction, and places are relative to its own, so that code can be copied. Later it
 // goes on at y, and all places are absolute.
 type instruction struct {
-	_  [0]func() // or else Go makes a function that compares values
+	_  [0]func() // keeps Go from generating an equality function
 	op operation
 	y  uint16
 	x  int32

@@ -21,7 +21,7 @@ const (
 
 // LocalResponse is an answer that the proxy gives in the upstream's place.
 type LocalResponse struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	Status uint32
 	// Details go to the access log as response code details.

@@ -15,49 +15,50 @@ import (
 )
 
 const (
-	// DefaultConnections is how many connections an address may have unless it is told otherwise. A
-	// node has one for each callout that is under way, and many nodes may be behind one address.
+	// DefaultConnections is the most connections of an address by default. A node has one per
+	// callout under way, and many nodes may share an address.
 	DefaultConnections = 4096
-	// closedEvery is how often the log tells of connections that were closed for others.
+	// closedEvery is how often the log mentions connections that were closed to make room.
 	closedEvery = time.Minute
-	// unknownFiles is how many files a process is taken to have where the system does not tell.
+	// unknownFiles is the assumed number of files of a process if the system does not tell.
 	unknownFiles = 1 << 14
 )
 
-// Connections bounds the connections of an address, and those of all: there are files left for the
-// store, and for the next to come. If an address has too many, its connection is closed that has
-// been without a request for longest, whether it has had a request or has yet to send its first
-// header. If all its others have requests, the new connection is closed. If there are too many of
-// all, the address that has most makes room, or the new connection's address if all connections of
-// the other have requests. Make it with [NewConnections]. It may be used by any number of
-// goroutines.
+// Connections bounds the connections of each address, and of all addresses together, so that files
+// are left for the store and for new connections. If an address has too many, Connections closes
+// that connection which has been without a request for longest, including those that have sent no
+// request yet. If all others have requests, it closes the new connection. If all addresses together
+// have too many, it does so for the address with most connections, or for that of the new
+// connection if all others have requests. [NewConnections] makes one. It is safe for concurrent
+// use.
 type Connections struct {
 	ofAddress, ofAll int
 	log              *slog.Logger
 
 	mu sync.Mutex
-	// shares have the connections of each address that wait for a request, those first that have for
-	// longest.
+	// shares are each address's connections without a request, in the order in which they became
+	// idle.
 	shares share.Shares[netip.Prefix, list.List]
 	count  int
-	// closed are those that the log was not told of; told is when it was last.
+	// closed counts connections that the log has not mentioned; told is when it last mentioned any.
 	closed int
 	told   time.Time
 }
 
-// NewConnections bounds those of an address to so many, or to DefaultConnections if that is 0, and to
-// half of those that the process has files for.
+// NewConnections bounds the connections of an address to ofAddress, or DefaultConnections if that
+// is 0, and all connections to half of the files that the process may open.
 func NewConnections(ofAddress int, log *slog.Logger) *Connections {
 	if ofAddress == 0 {
 		ofAddress = DefaultConnections
 	}
 	files := mostFiles()
-	// A quarter of a small number, but no more than stores and logs need.
+	// If the process may open few files, a quarter of them is left for stores and logs.
 	all := max(files/2, files-max(64, min(files/4, 1024)))
 	return &Connections{ofAddress: max(1, min(ofAddress, all/2)), ofAll: all, log: log}
 }
 
-// Bound is a listener whose connections are among them. It is for [Serve], with TLS around it or not.
+// Bound returns a listener whose connections count. It is for [Serve], with or without TLS around
+// it.
 func (c *Connections) Bound(l net.Listener) net.Listener { return bounded{l, c} }
 
 type bounded struct {
@@ -74,7 +75,7 @@ func (b bounded) Accept() (net.Conn, error) {
 	return &connection{Conn: conn, by: b.by, from: network(conn.RemoteAddr())}, nil
 }
 
-// connection is one of an address. All else is guarded by the lock of its Connections.
+// connection belongs to an address. The lock of its Connections guards all other fields.
 type connection struct {
 	net.Conn
 	by   *Connections
@@ -84,8 +85,8 @@ type connection struct {
 	waits   *list.Element // nil while it has a request
 }
 
-// network is whose connections are counted together: an IPv4 address, or the IPv6 addresses that a
-// machine can choose from.
+// network groups addresses whose connections count together: an IPv4 address, or the IPv6 addresses
+// that a machine can choose from.
 func network(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -96,7 +97,7 @@ func network(a net.Addr) netip.Prefix {
 	if address.Is4() {
 		bits = 32
 	}
-	// The zone is no part of a prefix.
+	// A prefix has no zone.
 	prefix, err := address.WithZone("").Prefix(bits)
 	if err != nil {
 		return netip.Prefix{}
@@ -104,7 +105,7 @@ func network(a net.Addr) netip.Prefix {
 	return prefix
 }
 
-// connectionOf returns the connection that is among those of an address, nil if it is not.
+// connectionOf returns the counted connection; nil if it does not count.
 func connectionOf(of net.Conn) *connection {
 	if outer, ok := of.(*tls.Conn); ok {
 		of = outer.NetConn()
@@ -120,12 +121,13 @@ func noteState(of net.Conn, state http.ConnState) {
 		return
 	}
 	if surplus := c.by.note(c, state); surplus != nil {
-		// Below TLS, which would wait to say so. The connection's server finds out by itself.
+		// Close it below TLS, which would wait for its farewell. The connection's own goroutine
+		// notices.
 		_ = surplus.Close()
 	}
 }
 
-// connectionKey is where the context of a request has its connection.
+// connectionKey is the key of a request's connection in its context.
 type connectionKey struct{}
 
 // noteConnection is http.Server's ConnContext.
@@ -133,8 +135,9 @@ func noteConnection(ctx context.Context, of net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, connectionOf(of))
 }
 
-// yields has a request's connection make room for others like one without a request, until its state
-// changes or stays is called. Other requests may share a connection of HTTP/2, which makes no room.
+// yields lets a request's connection be closed to make room, as if it had no request, until its
+// state changes or stays is called. A connection of HTTP/2 may have other requests, so it is not
+// affected.
 func yields(r *http.Request) (stays func()) {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	if c == nil || r.ProtoMajor != 1 {
@@ -144,8 +147,7 @@ func yields(r *http.Request) (stays func()) {
 	return func() { c.by.note(c, http.StateActive) }
 }
 
-// note notes what a connection does, and returns the connection that is to be closed for it, if
-// any.
+// note records a connection's state, and returns the connection to close for it, if any.
 func (c *Connections) note(of *connection, state http.ConnState) (surplus *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +166,7 @@ func (c *Connections) note(of *connection, state http.ConnState) (surplus *conne
 	return surplus
 }
 
-// settle has a connection wait no more.
+// settle removes a connection from the idle connections.
 func (c *Connections) settle(of *connection) {
 	if of.waits != nil {
 		c.shares.Of(of.from).Of.Remove(of.waits)
@@ -180,7 +182,7 @@ func (c *Connections) remove(of *connection) {
 	}
 }
 
-// add counts a new connection, and returns the connection that makes room for it.
+// add counts a new connection, and returns the connection to close for it, if any.
 func (c *Connections) add(of *connection) (surplus *connection) {
 	own := c.shares.Grow(of.from, 1)
 	c.count++
@@ -194,14 +196,14 @@ func (c *Connections) add(of *connection) (surplus *connection) {
 	}
 	c.tell(from.Owner, from.Size()-1)
 	if from.Of.Len() == 0 {
-		from = own // which has the new one at least
+		from = own // which has at least the new connection
 	}
 	surplus = from.Of.Front().Value.(*connection)
 	c.remove(surplus)
 	return surplus
 }
 
-// tell tells the log that an address with so many connections had to make room.
+// tell logs that an address with that number of connections had to make room.
 func (c *Connections) tell(address netip.Prefix, has int) {
 	c.closed++
 	if now := time.Now(); c.told.IsZero() || now.Sub(c.told) >= closedEvery {

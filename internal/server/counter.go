@@ -15,19 +15,19 @@ import (
 	"weir/window"
 )
 
-// CounterPath is where a single key's counter is read and changed.
+// CounterPath is the path at which one key's counter is read and changed.
 const CounterPath = "/v1/counter"
 
-// Counter tells what all nodes have counted for one key.
+// Counter is the answer about one key: the hits that all nodes have counted.
 type Counter struct {
-	// Limits are those that were hit, or that were asked for. If there are none, nobody has hit the
-	// key in any window that counts.
+	// Limits are those that were hit, or that the request named. It is empty if the key has no hits
+	// in any window that counts.
 	Limits []CounterLimit `json:"limits"`
-	// Known says that the backend has a counter of the key, though all its hits may have been given back.
+	// Known means that the backend has a counter of the key, even if all its hits were given back.
 	Known bool `json:"known"`
-	// Override is in force for the key. It is nil if there is none.
+	// Override is the override in force for the key; nil for none.
 	Override *Override `json:"override,omitempty"`
-	// Holders are the nodes whose requests hold places of the key, as they have told lately.
+	// Holders are the nodes whose requests hold places of the key, by their recent reports.
 	Holders []CounterHolder `json:"holders,omitempty"`
 }
 
@@ -36,51 +36,51 @@ type CounterHolder struct {
 	// Node is the node's number, in hexadecimal digits.
 	Node   string `json:"node"`
 	Places uint64 `json:"places"`
-	// OldestMS is for how many milliseconds the oldest of them has been held.
+	// OldestMS is how long the oldest place has been held, in milliseconds.
 	OldestMS uint64 `json:"oldest_ms"`
 }
 
-// CounterLimit is one limit's part.
+// CounterLimit is one limit of a Counter.
 type CounterLimit struct {
 	Algorithm string `json:"algorithm"`
 	WidthMS   uint64 `json:"width_ms"`
-	// PrecisionNS is the width of sub-buckets, where there are some.
+	// PrecisionNS is the width of sub-buckets in nanoseconds, if there are any.
 	PrecisionNS uint64 `json:"precision_ns,omitempty"`
 	Ordinal     uint8  `json:"ordinal"`
-	// Used is how many hits count now, with those that nodes have leased and not used yet.
+	// Used is how many hits count now, including unused leases of nodes.
 	Used uint64 `json:"used"`
-	// Limit and Left are left out if nobody has told the limit.
+	// Limit and Left are left out if the limit is unknown.
 	Limit *uint64 `json:"limit,omitempty"`
 	Burst uint64  `json:"burst,omitempty"`
 	Left  *uint64 `json:"left,omitempty"`
-	// NextMS is in how many milliseconds there is room for another hit than those that are left, if
-	// nobody asks meanwhile. It is left out where nobody has told the limit, and where no waiting helps.
+	// NextMS is the time until one more hit than Left has room if no other hits come, in
+	// milliseconds. It is left out if the limit is unknown or no waiting helps.
 	NextMS *int64 `json:"next_ms,omitempty"`
-	// ResetMS is in how many milliseconds the window ends, the last hit has left, or the bucket is
-	// full. It is left out where nothing runs.
+	// ResetMS is the time until the window ends, the last hit has left, or the bucket is full, in
+	// milliseconds. It is left out if there is no such time.
 	ResetMS *int64 `json:"reset_ms,omitempty"`
 }
 
-// CounterChange asks for a change of a key's counter: either Reset or Grant.
+// CounterChange is a request to change a key's counter, either by Reset or by Grant.
 type CounterChange struct {
 	ID string `json:"id"`
-	// Rule and Key tell nodes which counter it is, as in an [Override].
+	// Rule and Key name the counter for nodes, as in an [Override].
 	Rule string   `json:"rule"`
 	Key  []string `json:"key"`
-	// Reset empties it; Grant gives so many hits back, as far as they are counted.
+	// Reset empties the counter. Grant gives back this number of hits, if that many are counted.
 	Reset bool   `json:"reset,omitempty"`
 	Grant uint64 `json:"grant,omitempty"`
 }
 
-// CounterChanged tells what a change of a counter has done.
+// CounterChanged is the answer to a CounterChange.
 type CounterChanged struct {
-	// Returned is how many hits were given back, of all limits together.
+	// Returned is how many hits were given back, summed over all limits.
 	Returned uint64 `json:"returned"`
-	// Version is that of the list of overrides that tells nodes of it.
+	// Version is that of the list of overrides with the notice for nodes.
 	Version uint64 `json:"version"`
 }
 
-// counterID reads an identity.
+// counterID parses an identity.
 func counterID(text string) (id wire.ID, problem string) {
 	bytes, err := hex.DecodeString(text)
 	if copy(id[:], bytes); err != nil || len(bytes) != len(id) {
@@ -117,18 +117,18 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 	h.json(w, CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: query.Get("rule"), Key: query["key"], Limits: limits}))
 }
 
-// CounterAsked says of which counter somebody wants to know.
+// CounterAsked says which counter CounterOf should describe.
 type CounterAsked struct {
 	ID wire.ID
-	// Rule and Key tell which override is the key's: see [Override]. Without a rule it has none.
+	// Rule and Key name the key's override: see [Override]. Without a rule there is none.
 	Rule string
 	Key  []string
-	// Limits are the key's, as far as they are known. An override goes before them.
+	// Limits are the key's limits, as far as known. An override takes precedence.
 	Limits []window.Limit
 }
 
-// CounterOf tells how a counter stands that a backend has found. Overrides are those of its namespace. The
-// limits that were asked for come first, in their order.
+// CounterOf describes a counter that a backend has found. overrides are those of its namespace. The
+// limits in by come first, in their order.
 func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsked) Counter {
 	counter := Counter{Limits: []CounterLimit{}, Known: found.Known}
 	for _, of := range found.Holders {
@@ -158,7 +158,8 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 	calendar := store.Calendar{NowNanos: found.NowNanos}
 	for i := range asked {
 		a := &asked[i]
-		// As nodes fit an override: its limits are for the first of the window that has none yet.
+		// Overrides are matched as by nodes: each limit goes to the first with its window that has
+		// none yet.
 		if at := slices.IndexFunc(override, func(l wire.OverrideLimit) bool { return l.WidthMillis == a.of.WidthMillis }); at >= 0 {
 			a.limit, a.burst, a.known = override[at].Max, override[at].Burst, true
 			if a.burst == 0 {
@@ -171,21 +172,21 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 	return counter
 }
 
-// counterOf is the counter of a key's limit at a time.
+// counterOf returns the counter of a key's limit at a time.
 func counterOf(id wire.ID, l *window.Limit, now int64) wire.LimitCounter {
 	return wire.LimitCounter{ID: id, Kind: uint8(l.Kind), WidthMillis: uint64(l.WidthAt(now) / window.MinWidth), Precision: uint64(l.Precision), Ordinal: l.Ordinal}
 }
 
-// CalendarAt returns the index of the limit of a calendar that the answer tells of, -1 if there is none.
-// The backend knows no calendars: it has the hits of a month in a window of a width of its own.
+// CalendarAt returns the index of the calendar limit that this limit is; -1 for none. The backend
+// knows no calendars: it has a month's hits in a window with a width of its own.
 func (l *CounterLimit) CalendarAt(limits []window.Limit, now int64) int {
 	return slices.IndexFunc(limits, func(of window.Limit) bool {
 		return of.Calendar != nil && of.Ordinal == l.Ordinal && uint64(of.WidthAt(now)/window.MinWidth) == l.WidthMS
 	})
 }
 
-// Date tells of limits of a calendar when their windows end, and what the override makes of them: the
-// backend does not know. The limits are those that were asked for.
+// Date fills in, for calendar limits, when their windows end, and the limits of the override, which
+// the backend does not know. limits are those of the request.
 func (c *Counter) Date(limits []window.Limit, now int64) {
 	for i := range c.Limits {
 		l := &c.Limits[i]
@@ -209,7 +210,7 @@ func (c *Counter) Date(limits []window.Limit, now int64) {
 	}
 }
 
-// askedLimit is a limit of a counter, as far as it is known.
+// askedLimit is a limit of a counter, as far as known.
 type askedLimit struct {
 	of           store.LimitCounter
 	limit, burst uint64
@@ -230,7 +231,7 @@ func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
 	}
 	kind := window.Kind(a.of.Kind)
 	if kind.Blocks() {
-		l.Used = min(l.Used, 1) // nothing is used of a block
+		l.Used = min(l.Used, 1) // a block has no hits to count
 	}
 	if a.known {
 		if l.Limit, l.Left = &a.limit, &standing.Remaining; kind.Bursts() {
@@ -244,7 +245,7 @@ func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
 	return l
 }
 
-// limitsAsked reads limits as ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST.
+// limitsAsked parses limits in the form ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST.
 func limitsAsked(texts []string) (asked []window.Limit, problem string) {
 	const form = "limit: want ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST"
 	if len(texts) > wire.MaxOverrideLimits {
@@ -274,10 +275,10 @@ func limitsAsked(texts []string) (asked []window.Limit, problem string) {
 	return asked, ""
 }
 
-// maxCounterBody bounds a change of a counter.
+// maxCounterBody bounds the body of a CounterChange, in bytes.
 const maxCounterBody = 128 << 10
 
-// changeCounter empties a key's counter, or gives hits of it back.
+// changeCounter empties a key's counter, or gives hits back.
 func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request) {
 	namespace, ok := h.namespace(w, r)
 	if !ok {

@@ -12,22 +12,23 @@ import (
 	"weir/internal/store"
 )
 
-// evictsEvery is how often a store is asked whether it evicts: people change that while it runs.
+// evictsEvery is how often a store is asked whether it evicts, since that can be changed while it
+// runs.
 const evictsEvery = 15 * time.Second
 
-// Evictions tells the log and the metrics whether a store's server removes counters that count. Then
-// more passes than the limits, and nothing else says so. Make it with [NewEvictions], and have
-// [Evictions.Run] run it.
+// Evictions reports in the log and the metrics whether a store's server evicts counters that count.
+// Then more hits pass than the limits allow, and nothing else shows it. [NewEvictions] makes one,
+// and [Evictions.Run] runs it.
 type Evictions struct {
-	store  store.Evictor // nil if it has no such server
+	store  store.Evictor // nil if the store has no such server
 	log    *slog.Logger
 	evicts *prometheus.GaugeVec
 	known  bool
 	policy string
-	untold bool // and the log says so
+	untold bool // the log says that it is not known
 }
 
-// NewEvictions makes one of a store. The metric has no value while nothing is known.
+// NewEvictions makes the Evictions of a store. The metric has no value until the answer is known.
 func NewEvictions(counters store.Store, r prometheus.Registerer, log *slog.Logger) *Evictions {
 	e := &Evictions{log: log, evicts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_store_evicts", Help: "1 if the store's server removes counters that count when its memory is full, else 0.",
@@ -40,7 +41,7 @@ func NewEvictions(counters store.Store, r prometheus.Registerer, log *slog.Logge
 	return e
 }
 
-// Run asks again and again until ctx ends.
+// Run asks repeatedly until ctx ends.
 func (e *Evictions) Run(ctx context.Context) {
 	if e.store == nil {
 		return
@@ -57,7 +58,7 @@ func (e *Evictions) Run(ctx context.Context) {
 	}
 }
 
-// Look asks once. While the store can't be reached, what it said last is taken to be so.
+// Look asks once. While the store can't be reached, its last answer counts.
 func (e *Evictions) Look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)
 	defer cancel()
@@ -67,7 +68,7 @@ func (e *Evictions) Look(ctx context.Context) {
 		if e.known = false; !e.untold {
 			e.untold = true
 			e.evicts.Reset()
-			e.log.Warn("it is not known whether the store evicts counters: see to it that its maxmemory-policy is noeviction", "error", err)
+			e.log.Warn("the store does not tell whether it evicts counters: make sure that its maxmemory-policy is noeviction", "error", err)
 		}
 		return
 	case err != nil:
@@ -77,10 +78,10 @@ func (e *Evictions) Look(ctx context.Context) {
 	e.policy, e.known, e.untold = policy, true, false
 	switch {
 	case policy != "" && (!known || policy != before):
-		e.log.Warn("the store evicts counters when its memory is full, and lets more pass than limits then: set its maxmemory-policy to noeviction",
+		e.log.Warn("the store evicts counters when its memory is full, which lets more hits pass than the limits: set its maxmemory-policy to noeviction",
 			"maxmemory_policy", policy)
 	case policy == "" && known && before != "":
-		e.log.Info("the store evicts no counters any more")
+		e.log.Info("the store no longer evicts counters")
 	}
 	if policy == "" {
 		e.evicts.WithLabelValues().Set(0)

@@ -37,10 +37,10 @@ func TestEvictions(t *testing.T) {
 		metric, logged string
 	}{
 		{func() {}, "1", "maxmemory_policy=allkeys-lru"},
-		{policy("noeviction"), "0", "evicts no counters any more"},
+		{policy("noeviction"), "0", "no longer evicts counters"},
 		{policy("volatile-ttl"), "1", "maxmemory_policy=volatile-ttl"},
 		{policy("volatile-ttl"), "1", ""},
-		{info("-info"), "", "not known"},
+		{info("-info"), "", "does not tell whether it evicts"},
 		{info("-info"), "", ""},
 		{info("+info"), "1", "maxmemory_policy=volatile-ttl"},
 		{redis.Stop, "1", ""},

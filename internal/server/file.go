@@ -11,7 +11,7 @@ type fileSize struct{ store store.OnDisk }
 
 var (
 	fileDesc = prometheus.NewDesc("weir_store_file_bytes", "Size of the store's file.", nil, nil)
-	freeDesc = prometheus.NewDesc("weir_store_file_free_bytes", "Bytes of the store's file that are free for what comes.", nil, nil)
+	freeDesc = prometheus.NewDesc("weir_store_file_free_bytes", "Bytes of the store's file that are free for new data.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

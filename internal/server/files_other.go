@@ -2,5 +2,5 @@
 
 package server
 
-// mostFiles is how many files the process may have open.
+// mostFiles is the most files that the process may have open.
 func mostFiles() int { return unknownFiles }

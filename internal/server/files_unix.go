@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// mostFiles is how many files the process may have open.
+// mostFiles is the most files that the process may have open.
 func mostFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

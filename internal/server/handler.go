@@ -1,5 +1,5 @@
-// Package server is the counter backend. It puts a store behind HTTP, for proxies that push and for
-// people who look.
+// Package server is the counter backend. It serves a store by HTTP to proxies that push, and to
+// people.
 //
 // [Handler] answers requests, [Serve] runs it until its context ends.
 package server
@@ -30,12 +30,11 @@ import (
 	"weir/window"
 )
 
-// Options has what a handler can be told. The zero value is good.
+// Options configure a Handler. The zero value is ready to use.
 type Options struct {
-	// Tokens are those that pushes and reads must carry one of, as Authorization: Bearer; none if
-	// nil.
+	// Tokens are the accepted bearer tokens of pushes and reads; nil means that none is required.
 	Tokens *trust.Tokens
-	// Certificates has them come over TLS from clients with a certificate that was verified.
+	// Certificates requires a verified client certificate, over TLS.
 	Certificates bool
 	// Host is the address at which the handler is served, if requests under /v1 have to name it or a
 	// loopback one as their host: what nodes push may name any. If it is empty, all may.
@@ -46,20 +45,20 @@ type Options struct {
 	// Logger is told when the store begins to fail, and when it is back, of clients that give up
 	// before it answers, and of those that are refused. slog.Default if nil.
 	Logger *slog.Logger
-	// Warned takes the warnings of a namespace's nodes; nobody if nil. It must not wait.
+	// Warned receives the warnings of a namespace's nodes; nil ignores them. It must not block.
 	Warned func(namespace string, warnings []wire.Warning)
-	// Backend answers from the store, if others ask it, too; a new one if nil.
+	// Backend answers from the store, if others use it too; nil means a new one.
 	Backend *backend.Backend
-	// Now tells how long ago that was, time.Now if nil.
+	// Now is the clock for that; nil means time.Now.
 	Now func() time.Time
-	// Probe has the store probed at once, so that the log says from the start if it is not there.
+	// Probe probes the store at once, so that the log says from the start if it can't be reached.
 	Probe bool
-	// Leaving, once it is closed, has /readyz say that the backend is about to end; never if nil.
+	// Leaving, once closed, makes /readyz say that the backend is about to end; nil for never.
 	Leaving <-chan struct{}
-	// Parent answers in place of the handler what is of all regions, if the store is a region's: all of
-	// /v1 but pushes. Nil if the backend has no parent.
+	// Parent answers requests about all regions in place of the handler, if the store is a
+	// region's: all of /v1 except pushes. It is nil without a parent.
 	Parent http.Handler
-	// Ended ends streams when it is closed, which else go on for minutes; never if nil.
+	// Ended, once closed, ends streams, which otherwise last for minutes; nil for never.
 	Ended <-chan struct{}
 }
 
@@ -161,7 +160,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &statusWriter{ResponseWriter: w, code: http.StatusOK}
-		// Counted even if a handler aborts the connection.
+		// Count the request even if a handler aborts the connection.
 		defer func() { h.metrics.request(endpoint(r.Pattern), s.code) }()
 		mux.ServeHTTP(s, r)
 	})
@@ -173,16 +172,16 @@ type handler struct {
 	log     *slog.Logger
 	health  *health
 	backend *backend.Backend
-	parent  http.Handler // nil if there is none
+	parent  http.Handler // nil without a parent
 	host    string
 	refused refused
 	leaving <-chan struct{}
-	// watchers are the streams under way, watched what they have told, and ended is closed when they are
-	// to end.
+	// watchers are the open streams, watched what they show, and ended is closed when they should
+	// end.
 	watchers share.Room[string]
-	// lookers are the looks under way at what nodes have seen.
+	// lookers are the requests that are reading reports.
 	lookers share.Room[string]
-	// polls are the pushes whose answers wait for another list of overrides.
+	// polls are the pushes whose answers wait for a new list of overrides.
 	polls   share.Room[string]
 	watched watchedNamespaces
 	ended   <-chan struct{}
@@ -202,7 +201,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: it ends too early")
 		return
 	}
-	// A body that is no push names nothing, and is refused as such.
+	// A body that is not a push has no namespace, and is refused below.
 	namespace, ok := wire.PushNamespace(body)
 	if ok && !h.permits(w, r, namespace) {
 		return
@@ -219,7 +218,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	h.log.LogAttrs(ctx, slog.LevelDebug, "push", slog.String("namespace", namespace), slog.Duration("took", took), slog.Any("error", err))
 	switch {
 	case errors.Is(err, wire.ErrVersion):
-		// Its sender is to keep what it has: another backend may read it.
+		// The sender should keep the push: another backend may be able to read it.
 		h.problem(w, http.StatusUnsupportedMediaType, "body: "+err.Error())
 		return
 	case errors.Is(err, store.ErrInvalid):
@@ -242,13 +241,14 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	h.write(w, reply.Body)
 }
 
-// timeoutHeader is how long the sender waits for an answer, in milliseconds. Envoy adds it by itself.
+// timeoutHeader is how long the sender waits for an answer, in milliseconds. Envoy adds it.
 const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
 
-// leastTimeout is believed at least: nobody is to make the store seem slow.
+// leastTimeout is the least timeout that is respected, so that no sender can make the store seem
+// slow.
 const leastTimeout = 20
 
-// awaited is a request's context, which ends when its sender waits no longer.
+// awaited returns the context of a request, ended when its sender stops waiting.
 func awaited(r *http.Request) (context.Context, context.CancelFunc) {
 	millis, err := strconv.ParseUint(r.Header.Get(timeoutHeader), 10, 32)
 	if err != nil {
@@ -299,10 +299,11 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxWidths bounds the widths that a request may name.
+// maxWidths bounds the widths in a request.
 const maxWidths = 64
 
-// namespace is the request's. If that is wrong, or not for its sender, the request was answered.
+// namespace returns the namespace of a request. If it is invalid, or not for the sender, it has
+// answered the request.
 func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace string, ok bool) {
 	namespace = r.URL.Query().Get("namespace")
 	if ok = store.ValidNamespace(namespace); !ok {
@@ -341,7 +342,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// clocked are the names of the kinds with windows of the clock.
+// clocked returns the names of the kinds with windows of the clock.
 func clocked() (names []string) {
 	for k := window.Kind(1); k <= window.LastKind; k++ {
 		if k.Clocked() {
@@ -351,7 +352,7 @@ func clocked() (names []string) {
 	return names
 }
 
-// windowAsked reads the query of GET /v1/window.
+// windowAsked parses the query of GET /v1/window.
 func windowAsked(query url.Values) (item wire.Item, problem string) {
 	id, err := hex.DecodeString(query.Get("id"))
 	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
@@ -381,7 +382,8 @@ func windowAsked(query url.Values) (item wire.Item, problem string) {
 	return item, ""
 }
 
-// write sends a body. If that fails, the client is gone, and asks again if it still wants to know.
+// write sends a body. If that fails, the client has gone, and will ask again if it still needs the
+// answer.
 func (h *handler) write(w http.ResponseWriter, body []byte) {
 	if _, err := w.Write(body); err != nil {
 		h.log.Debug("answer not sent", "error", err)
@@ -406,11 +408,12 @@ func problem(w http.ResponseWriter, code int, detail string) error {
 	return json.NewEncoder(w).Encode(document)
 }
 
-// scopeKey is where a request's context has its scope.
+// scopeKey is the key of a request's scope in its context.
 type scopeKey struct{}
 
-// isOf reports whether a request's body is of a media type. No page of another site can send one of
-// those that are asked for, as it can send text and forms. If it is not, the request was answered.
+// isOf reports whether a request's body has a media type. A page of another site can send only text
+// and forms, and none of the types that are required. If the type is wrong, isOf has answered the
+// request.
 func (h *handler) isOf(w http.ResponseWriter, r *http.Request, media string) bool {
 	given, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && given == media {
@@ -421,8 +424,8 @@ func (h *handler) isOf(w http.ResponseWriter, r *http.Request, media string) boo
 	return false
 }
 
-// readJSON reads a body of JSON into given. The error says that it is none. If read is false, the body
-// was another thing or too long, and the request was answered.
+// readJSON reads a JSON body into given. err says that it is not valid JSON. If read is false, the
+// body had another type or was too long, and the request was answered.
 func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, given any) (read bool, err error) {
 	if !h.isOf(w, r, "application/json") {
 		return false, nil
@@ -438,8 +441,8 @@ func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, g
 	return true, err
 }
 
-// authorize lets requests pass that come with a certificate and a token, if these are wanted. The
-// namespaces of the token go with them.
+// authorize lets requests pass that have a certificate and a token, if these are required. It
+// stores the namespaces of the token in their context.
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.guard(w, r) {
@@ -467,14 +470,14 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 	})
 }
 
-// refuse answers a request whose sender is not to be believed, and has the log say so.
+// refuse refuses a request whose sender is not trusted, and logs that.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, code int, reason string) {
 	h.refused.tell(r, code, reason)
 	h.problem(w, code, reason)
 }
 
-// permits reports whether a request's sender may see and change a namespace. If not, the request was
-// answered.
+// permits reports whether a request's sender may read and change a namespace. If not, it has
+// answered the request.
 func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace string) bool {
 	scope, _ := r.Context().Value(scopeKey{}).(trust.Scope)
 	if !scope.Allows(namespace) {
@@ -484,7 +487,7 @@ func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace stri
 	return true
 }
 
-// endpoint is a metric's label for a route's pattern.
+// endpoint returns a metric's label for a route's pattern.
 func endpoint(pattern string) string {
 	if _, path, ok := strings.Cut(pattern, " "); ok {
 		return path
@@ -492,7 +495,7 @@ func endpoint(pattern string) string {
 	return "other"
 }
 
-// statusWriter keeps an answer's status.
+// statusWriter remembers an answer's status.
 type statusWriter struct {
 	http.ResponseWriter
 	code int

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// probeEvery is how often the store is probed at most, however many ask.
+	// probeEvery is the least time between two probes of the store, whoever asks.
 	probeEvery = time.Second
-	// quietFor is how long the store must not have failed before it is said to be back. A store that
-	// fails and takes hits in turns would fill the log otherwise.
+	// quietFor is how long the store must work before it counts as back. Otherwise a store that
+	// fails every other call would fill the log.
 	quietFor = time.Second
-	// givenUpEvery is how often the log tells of clients that gave up, and fullEvery how often of
-	// pushes that the store could not note.
+	// givenUpEvery is how often the log mentions clients that gave up, and fullEvery how often
+	// pushes that the store could not record.
 	givenUpEvery = time.Minute
 	fullEvery    = time.Minute
 )
 
-// health knows how the store does, and tells the log and the metrics. It may be used by any number
-// of goroutines.
+// health knows the state of the store, and reports it in the log and the metrics. It is safe for
+// concurrent use.
 type health struct {
 	store   store.Store
 	metrics *metrics
@@ -33,29 +33,30 @@ type health struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// failing is from the first failure on until hits are taken again.
+	// failing is set from the first failure until hits are accepted again.
 	failing  bool
 	failedAt time.Time
-	// lacking is while the store takes some hits and not others.
+	// lacking is set while the store accepts hits for some keys only.
 	lacking bool
-	// givenUp are those that the log was not told of; told is when it was last.
+	// givenUp counts clients that the log has not mentioned; told is when it last mentioned any.
 	givenUp int
 	told    time.Time
-	// full are pushes that the store could not note, and toldFull is when the log was told last.
+	// full counts pushes that the store could not record; toldFull is when the log last mentioned
+	// any.
 	full     int
 	toldFull time.Time
 	probed   *probe
 }
 
-// probe is one of the store's, which is ready or not as it ends.
+// probe is a probe of the store.
 type probe struct {
 	at   time.Time
 	done chan struct{}
 	err  error // once it is done
 }
 
-// succeeded reports whether a call of the store succeeded that was made for a client's request.
-// written says that the store had to write for it.
+// succeeded reports whether a call of the store for a client's request succeeded. written says that
+// the store had to write.
 func (h *health) succeeded(client context.Context, err error, written bool) bool {
 	switch {
 	case err == nil:
@@ -70,13 +71,13 @@ func (h *health) succeeded(client context.Context, err error, written bool) bool
 	return err == nil
 }
 
-// isLate reports whether an error says only that the client does not wait for so long.
+// isLate reports whether an error only means that the client does not wait long enough.
 func isLate(client context.Context, err error) bool {
 	_, bounded := client.Deadline()
 	return bounded && errors.Is(err, context.DeadlineExceeded)
 }
 
-// lack notes that the store takes some hits and not others, and has it tried until it takes all.
+// lack records that the store accepts hits for some keys only, and probes it until it accepts all.
 func (h *health) lack(err error) {
 	h.metrics.storeErrors.Inc()
 	h.metrics.partly.Set(1)
@@ -84,24 +85,24 @@ func (h *health) lack(err error) {
 	defer h.mu.Unlock()
 	if !h.lacking {
 		h.lacking = true
-		h.log.Error("the store takes the hits of some keys only, and /readyz says so until it takes all", "error", err)
+		h.log.Error("the store accepts hits of some keys only, and /readyz says so until it accepts all", "error", err)
 	}
 	h.probe()
 }
 
-// complete notes that the store takes all hits.
+// complete records that the store accepts all hits.
 func (h *health) complete() {
 	h.metrics.partly.Set(0)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lacking {
 		h.lacking = false
-		h.log.Info("the store takes all hits again")
+		h.log.Info("the store accepts all hits again")
 	}
 }
 
-// work notes that the store has worked. If it had failed, and did not write now, a probe has to tell
-// whether it only lets itself be read.
+// work records that the store has worked. If it had failed and did not write now, a probe must find
+// out whether it is only readable.
 func (h *health) work(written bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +116,7 @@ func (h *health) work(written bool) {
 	}
 }
 
-// fail counts a failure, and logs the first one.
+// fail counts a failure, and logs the first.
 func (h *health) fail(err error) {
 	h.metrics.storeErrors.Inc()
 	h.mu.Lock()
@@ -127,8 +128,8 @@ func (h *health) fail(err error) {
 	}
 }
 
-// leave notes that a client has gone while the store worked for it. A store that hangs is found out
-// by a probe, for which nobody gives up.
+// leave records that a client left while the store worked for it. A probe, which nobody cuts short,
+// finds out whether the store hangs.
 func (h *health) leave() {
 	h.metrics.storeGivenUp.Inc()
 	h.mu.Lock()
@@ -141,7 +142,7 @@ func (h *health) leave() {
 	h.probe()
 }
 
-// refuse notes a push that the store could not note. It takes others.
+// refuse records a push that the store could not record. The store accepts others.
 func (h *health) refuse(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,7 +153,8 @@ func (h *health) refuse(err error) {
 	}
 }
 
-// probe is the last probe, or a new one if that has ended and is old. The caller holds the lock.
+// probe returns the last probe, or starts another if that has ended and is old. The caller holds
+// the lock.
 func (h *health) probe() *probe {
 	now := h.now()
 	if p := h.probed; p != nil {
@@ -169,7 +171,7 @@ func (h *health) probe() *probe {
 	h.probed = p
 	go func() {
 		defer close(p.done)
-		// The asker may have gone; the answer is for others, too.
+		// The requester may leave, but others need the result too.
 		ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
 		defer cancel()
 		p.err = h.store.Ping(ctx)
@@ -187,14 +189,14 @@ func (h *health) probe() *probe {
 	return p
 }
 
-// look has the log say at once if the store is not there.
+// look makes the log say at once if the store can't be reached.
 func (h *health) look() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.probe()
 }
 
-// ready is the error of a probe of the last second, or of ctx if that ends before.
+// ready returns the error of a probe within the last second, or of ctx if that ends first.
 func (h *health) ready(ctx context.Context) error {
 	h.mu.Lock()
 	p := h.probe()
@@ -216,7 +218,7 @@ func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	err := h.health.ready(r.Context())
 	if errors.Is(err, store.ErrPartly) {
-		// Most keys have this backend, and would have none without it.
+		// Most keys can use this backend, and would have none without it.
 		h.text(w, "ok, but "+store.ErrPartly.Error()+"\n")
 		return
 	}

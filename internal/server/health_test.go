@@ -165,7 +165,7 @@ func TestPartly(t *testing.T) {
 	if got := ask("GET", "/metrics", nil); !strings.Contains(got, "weir_store_partly 0\n") {
 		t.Errorf("weir_store_partly once all is back:\n%s", got)
 	}
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "10.0.0.1") || !strings.Contains(got, "takes all hits again") {
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "10.0.0.1") || !strings.Contains(got, "accepts all hits again") {
 		t.Errorf("log, want a line of the loss and one of its end:\n%s", got)
 	}
 }

@@ -6,17 +6,17 @@ import (
 	"strconv"
 )
 
-// History keeps the newest events of a stream for those who come later. Events are numbered from 1. It
-// is not safe for concurrent use.
+// History keeps the newest events of a stream for late clients. Events are numbered from 1. It is
+// not safe for concurrent use.
 type History[T any] struct {
-	// Keep is how many are kept.
+	// Keep is the number of events to keep.
 	Keep int
 
 	events []T // oldest first
 	last   int64
 }
 
-// Next is the number that the next event will have.
+// Next returns the number of the next event.
 func (h *History[T]) Next() int64 { return h.last + 1 }
 
 // Add adds the next event.
@@ -28,8 +28,8 @@ func (h *History[T]) Add(event T) {
 	}
 }
 
-// After are the events behind one, as far as they are kept. The number of an event that is yet to come
-// is of a server that has ended: then it is all.
+// After returns the kept events after a number. A number in the future comes from a server that has
+// ended; then it returns all.
 func (h *History[T]) After(number int64) []T {
 	if number > h.last || number < 0 {
 		number = 0
@@ -37,7 +37,7 @@ func (h *History[T]) After(number int64) []T {
 	return slices.Clone(h.events[max(0, len(h.events)-int(h.last-number)):])
 }
 
-// LastEvent is the number of the last event that a client says it was told, 0 for none.
+// LastEvent returns the number of the last event that a client says it has; 0 for none.
 func LastEvent(r *http.Request) int64 {
 	number, err := strconv.ParseInt(r.Header.Get("last-event-id"), 10, 64)
 	if err != nil {

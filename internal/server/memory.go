@@ -6,10 +6,10 @@ import (
 	"weir/internal/store/memory"
 )
 
-// inMemory is a store in memory, whether or not a file has it, too.
+// inMemory is a store that keeps its counters in memory, perhaps in a file too.
 type inMemory interface{ Size() memory.Size }
 
-// memorySize collects how much a store in memory keeps.
+// memorySize collects the size of a store in memory.
 type memorySize struct{ store inMemory }
 
 var (
@@ -17,9 +17,9 @@ var (
 	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
 	grantsDesc   = prometheus.NewDesc("weir_memory_grant_bytes", "Memory of grants, for pushes that come again.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
-		"Records that made room for others before they expired.", []string{"record"}, nil)
+		"Records evicted for others before they expired.", []string{"record"}, nil)
 	refusedDesc = prometheus.NewDesc("weir_memory_refused_total",
-		"Records that found no room: pushes of new senders that were not taken.", []string{"record"}, nil)
+		"Records without room: pushes of new senders that were refused.", []string{"record"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -10,8 +10,8 @@ import (
 	"weir/internal/wire"
 )
 
-// metrics are the handler's. Only labels of namespaces and rules have values that come from requests: their
-// number is bounded.
+// metrics are the handler's metrics. Only labels of namespaces and rules have values from requests,
+// and their number is bounded.
 type metrics struct {
 	requests     *prometheus.CounterVec
 	duration     prometheus.Histogram

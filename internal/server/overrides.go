@@ -10,14 +10,14 @@ import (
 	"weir/internal/wire"
 )
 
-// Overrides are those of a namespace, and how far they have got.
+// Overrides are the overrides of a namespace, and how many nodes know them.
 type Overrides struct {
-	// Version is that of the list, 0 if there has never been one. It is left out where overrides
+	// Version is that of the list; 0 if there has never been one. It is left out where overrides
 	// are set.
 	Version uint64 `json:"version,omitempty"`
-	// Nodes have told in the last minute what they know. Knowing of them decide by this list, and
-	// Unfitting of these could not apply some of it. Unfit is how many overrides nodes can't apply,
-	// all together, whichever list they have.
+	// Nodes is how many nodes have reported in the last minute. Knowing is how many of them decide
+	// by this list, and Unfitting how many of these could not apply all of it. Unfit is how many
+	// overrides nodes can't apply in total, whichever list they have.
 	Nodes     int        `json:"nodes"`
 	Knowing   int        `json:"knowing"`
 	Unfitting int        `json:"unfitting"`
@@ -25,32 +25,32 @@ type Overrides struct {
 	Overrides []Override `json:"overrides"`
 }
 
-// Override is other limits for one key of a rule.
+// Override gives one key of a rule other limits.
 type Override struct {
 	Rule string `json:"rule"`
-	// Key has the values of the rule's selectors, as people write them.
+	// Key has the values of the rule's selectors, in the form in which people write them.
 	Key    []string        `json:"key"`
 	Limits []OverrideLimit `json:"limits"`
-	// Until is when the override ends, if it does.
+	// Until is when the override ends; nil for never.
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// OverrideLimit takes the place of the rule's limit of the same window.
+// OverrideLimit replaces the rule's limit with the same window.
 type OverrideLimit struct {
 	Limit   uint64 `json:"limit"`
 	WidthMS uint64 `json:"width_ms"`
-	// Burst is that of a token bucket, the limit if 0.
+	// Burst is the burst of a token bucket; 0 means the limit.
 	Burst uint64 `json:"burst,omitempty"`
 }
 
-// Changed tells what a change of overrides has done.
+// Changed is the answer to a change of overrides.
 type Changed struct {
-	// Version is that of the list after it, and Changed how many overrides were set or removed.
+	// Version is that of the new list, and Changed is how many overrides were set or removed.
 	Version uint64 `json:"version"`
 	Changed int    `json:"changed"`
 }
 
-// maxOverridesBody bounds a list as JSON.
+// maxOverridesBody bounds a list in JSON, in bytes.
 const maxOverridesBody = 8 * wire.MaxOverridesSize
 
 // overrides answers with a namespace's overrides, or those of a rule.
@@ -111,10 +111,10 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request) {
 	values, all := query["key"], query.Has("all")
 	switch {
 	case query.Get("rule") == "":
-		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override is to go")
+		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override to remove")
 		return
 	case all && len(values) > 0:
-		h.problem(w, http.StatusBadRequest, "all: want it without key")
+		h.problem(w, http.StatusBadRequest, "all: want either all or key, got both")
 		return
 	case !all && values == nil:
 		values = []string{}
@@ -123,7 +123,7 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request) {
 	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
 }
 
-// changed answers to a change.
+// changed answers a change.
 func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err error) {
 	if errors.Is(err, store.ErrInvalid) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
@@ -143,7 +143,7 @@ func (h *handler) json(w http.ResponseWriter, body any) {
 	}
 }
 
-// wire is the override as messages have it.
+// wire converts the override to the form of messages.
 func (o *Override) wire() wire.Override {
 	of := wire.Override{Rule: o.Rule, Values: o.Key, Limits: o.WireLimits()}
 	if o.Until != nil {
@@ -152,7 +152,7 @@ func (o *Override) wire() wire.Override {
 	return of
 }
 
-// WireLimits are the override's limits as messages have them.
+// WireLimits converts the override's limits to the form of messages.
 func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
 	for _, l := range o.Limits {
 		limits = append(limits, wire.OverrideLimit{Max: l.Limit, Burst: l.Burst, WidthMillis: l.WidthMS})
@@ -160,7 +160,7 @@ func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
 	return limits
 }
 
-// told is an override as people see it.
+// told converts an override to the form of JSON.
 func told(of *wire.Override) Override {
 	o := Override{Rule: of.Rule, Key: append([]string{}, of.Values...)}
 	for _, l := range of.Limits {

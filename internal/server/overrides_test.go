@@ -133,7 +133,7 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=shop", all(many), "want at most 10000 in a namespace, got 10001"},
 		{"PUT", "namespace=shop", all(long), "want a list of at most 1048576 bytes"},
 		{"DELETE", "namespace=shop", "", "rule: want the rule"},
-		{"DELETE", "namespace=shop&rule=r&all&key=ann", "", "all: want it without key"},
+		{"DELETE", "namespace=shop&rule=r&all&key=ann", "", "all: want either all or key, got both"},
 	} {
 		answer, body := do(t, s.Client(), request(t, test.method, s.URL+"/v1/overrides?"+test.query, []byte(test.body)))
 		if answer.StatusCode != 400 || !strings.Contains(body, test.want) {
@@ -152,7 +152,7 @@ func TestPushOfAnotherVersion(t *testing.T) {
 	old := wire.AppendPush(nil, examplePush())
 	old[0]--
 	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, old))
-	if answer.StatusCode != 415 || !strings.Contains(body, "versions that do not know each other") {
+	if answer.StatusCode != 415 || !strings.Contains(body, "version and that of weir serve don't fit each other") {
 		t.Errorf("status %d: %s", answer.StatusCode, body)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RegionHeader is in what a backend asks its parent.
+// RegionHeader marks the requests of a region to its parent.
 const RegionHeader = "X-Weir-Region"
 
-// tooDeep refuses a region of a backend that is a region itself.
-const tooDeep = "region: this backend has a parent itself, and two levels are all there are: want that parent's URL"
+// tooDeep is the refusal of a region whose parent is a region itself.
+const tooDeep = "region: this backend has a parent itself, and there are only two levels: want that parent's URL"
 
-// longestRelay is how long an answer of the parent may take in all.
+// longestRelay is the longest time for the parent's whole answer.
 const longestRelay = watchLife + writeTimeout
 
-// ToParent relays requests to a parent, with its token, if that is not empty, in place of the client's.
+// ToParent relays requests to a parent. Unless token is empty, it replaces the client's.
 func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *slog.Logger) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -44,7 +44,7 @@ func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *s
 	}
 }
 
-// relay has the parent answer. It has the counters of all regions.
+// relay relays a request to the parent, which has the counters of all regions.
 func (h *handler) relay(w http.ResponseWriter, r *http.Request) {
 	if _, ok := h.namespace(w, r); !ok {
 		return
@@ -64,13 +64,13 @@ func (h *handler) relay(w http.ResponseWriter, r *http.Request) {
 	h.parent.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// regional is a store of a backend that has a parent.
+// regional is the store of a backend with a parent.
 type regional interface {
 	Away() bool
 	Overshoot() map[string]uint64
 }
 
-// regionState collects how a region stands with its parent.
+// regionState collects a region's state towards its parent.
 type regionState struct{ store regional }
 
 var (

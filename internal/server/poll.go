@@ -8,19 +8,19 @@ import (
 	"weir/internal/wire"
 )
 
-// maxPolls bounds the answers that wait. A namespace has half of them at most, and there are files left
-// for who asks for hits. Beyond it answers come at once, and nodes ask again within their interval.
+// maxPolls bounds the delayed answers. A namespace has at most half of them, so that files are left
+// for other pushes. Beyond it, answers come at once, and nodes ask again within their interval.
 const maxPolls = 1 << 16
 
-// poll waits until a push is to be answered that waits for another list of overrides. It reports false
-// if nobody waits for the answer any more.
+// poll delays a push that waits for a new list of overrides. It returns false if the client no
+// longer waits for the answer.
 func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string, body []byte) (answer bool) {
 	longest := time.Duration(wire.LongestPoll)
 	if !h.polls.Enter(namespace) {
 		return true
 	}
 	defer h.polls.Leave(namespace)
-	// The server's deadlines are of answers that come at once.
+	// The server's deadlines are for answers that come at once.
 	out, until := http.NewResponseController(w), time.Now().Add(longest+writeTimeout)
 	if out.SetReadDeadline(until) != nil || out.SetWriteDeadline(until) != nil {
 		return true

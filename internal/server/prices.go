@@ -9,10 +9,10 @@ import (
 	"weir/internal/wire"
 )
 
-// Prices are those of a namespace that were set at run time.
+// Prices are the prices of a namespace that were set at run time.
 type Prices struct {
-	// Version is that of the list of overrides, which has them. Nodes have told in the last minute what they
-	// know. Knowing of them count by these prices.
+	// Version is that of the list of overrides that contains them. Nodes is how many nodes have
+	// reported in the last minute, and Knowing how many of them charge by these prices.
 	Version uint64       `json:"version,omitempty"`
 	Nodes   int          `json:"nodes"`
 	Knowing int          `json:"knowing"`
@@ -23,16 +23,16 @@ type Prices struct {
 type ModelPrice struct {
 	List  string `json:"list"`
 	Model string `json:"model"`
-	// Millionths of the list's unit are the price of a token of each kind.
+	// Millionths are the prices of a token by kind, in millionths of the list's unit.
 	Millionths map[string]uint64 `json:"millionths"`
 }
 
-// SetPrices are prices of models of one list.
+// SetPrices sets prices of models in one list.
 type SetPrices struct {
 	List string `json:"list"`
-	// Models have the millionths of each kind, by their names.
+	// Models are prices in millionths, by model and kind.
 	Models map[string]map[string]uint64 `json:"models"`
-	// Instead has them take the place of all others of the list that were set.
+	// Instead removes all other prices of the list that were set.
 	Instead bool `json:"instead,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func (h *handler) setPrices(w http.ResponseWriter, r *http.Request) {
 		}
 		for name := range kinds {
 			if !slices.Contains(usage.KindNames, name) {
-				h.problem(w, http.StatusBadRequest, "body: models."+model+": there is no kind of tokens "+name)
+				h.problem(w, http.StatusBadRequest, "body: models."+model+": want a known kind of tokens, got "+name)
 				return
 			}
 		}
@@ -107,7 +107,7 @@ func (h *handler) unsetPrices(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	if query.Get("list") == "" {
-		h.problem(w, http.StatusBadRequest, "list: want the list whose prices are to go")
+		h.problem(w, http.StatusBadRequest, "list: want the list whose prices to remove")
 		return
 	}
 	removed, version, err := h.backend.UnsetPrices(r.Context(), namespace, query.Get("list"), query.Get("model"))

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// refusedEvery is how often the log tells of what one source is refused.
+	// refusedEvery is how often the log mentions the refusals of a source.
 	refusedEvery = time.Minute
-	// maxRefused bounds the sources that are told apart in that time. The others are one.
+	// maxRefused bounds the sources that are counted separately in that time. The rest count
+	// together.
 	maxRefused = 256
 )
 
-// refused tells the log who is refused for lack of a token or a certificate: once a minute of each
-// source, with how often since it was told last. It may be used by any number of goroutines.
+// refused logs requests that are refused for lack of a token or a certificate: once a minute for
+// each source, with their number. It is safe for concurrent use.
 type refused struct {
 	log *slog.Logger
 	now func() time.Time
@@ -25,20 +26,20 @@ type refused struct {
 	sources map[refusal]*refusals
 }
 
-// refusal is a source, and the status that it is refused with. The source is an address without its
-// port, or empty for all that are not told apart.
+// refusal is a source and a status. The source is an address without its port, or empty for the
+// rest.
 type refusal struct {
 	source string
 	status int
 }
 
-// refusals are those of a source since the log was told of it, at a time.
+// refusals are a source's refusals since the log last mentioned it.
 type refusals struct {
 	count int
 	told  time.Time
 }
 
-// tell counts the refusal of a request, and logs it if it is time.
+// tell counts a refusal, and logs it if it is time.
 func (f *refused) tell(r *http.Request, status int, reason string) {
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// headerTimeout is how long a request's header may take, from its first byte on, or from the
-	// connection's beginning.
+	// headerTimeout is how long a request's header may take, from its first byte or from the
+	// beginning of the connection.
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = 5 * time.Minute
-	// shutdownTimeout is the time that requests get to finish in.
+	// shutdownTimeout is how long requests may take to finish after ctx has ended.
 	shutdownTimeout = 10 * time.Second
 )
 
-// Serve serves HTTP/1.1 and HTTP/2 on a listener until ctx ends: without TLS, unless the listener
-// has it. Then it lets requests finish for up to 10 seconds. [Connections] bounds the listener's
-// connections. It closes the listener, which others may close as soon as ctx has ended. The error is
-// nil if ctx has ended, and no request was cut off.
+// Serve serves HTTP/1.1 and HTTP/2 on a listener until ctx ends. It uses no TLS unless the listener
+// does. Afterwards it lets requests finish for up to 10 seconds. [Connections] bounds the
+// connections of the listener. Serve closes the listener; others may close it too once ctx has
+// ended. It returns nil if ctx has ended and no request was cut off.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -45,7 +45,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	select {
 	case <-ctx.Done():
 	case err := <-served:
-		// A listener that was closed as ctx ended is no reason to leave requests behind.
+		// If the listener was closed because ctx ended, requests still get to finish.
 		if ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)
 		}

@@ -13,10 +13,10 @@ type Stream struct {
 	out *http.ResponseController
 }
 
-// NewStream begins an answer that goes on for as long as its request does.
+// NewStream begins a stream, which lasts as long as its request.
 func NewStream(w http.ResponseWriter) (*Stream, error) {
 	s := &Stream{w: w, out: http.NewResponseController(w)}
-	// The server's deadline for reading a request would end it.
+	// The server's deadline for reading the request would end the stream.
 	if err := s.out.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func NewStream(w http.ResponseWriter) (*Stream, error) {
 	return s, nil
 }
 
-// Send sends an event. Its data is JSON, which has no line breaks.
+// Send sends an event with data as JSON, which has no line breaks.
 func (s *Stream) Send(event string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -39,5 +39,5 @@ func (s *Stream) Send(event string, data any) error {
 	return err
 }
 
-// Flush sends what is there.
+// Flush sends buffered events.
 func (s *Stream) Flush() error { return s.out.Flush() }

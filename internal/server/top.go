@@ -9,32 +9,32 @@ import (
 	"weir/internal/backend"
 )
 
-// TopPath is where is told what nodes have seen of a namespace's keys.
+// TopPath is the path of the nodes' figures about a namespace's keys.
 const TopPath = "/v1/top"
 
-// maxLookers bounds the looks at a time: reports are long, and pushes are not to wait for them. A
-// namespace has half of them at most.
+// maxLookers bounds the concurrent requests that read reports: reports are long, and pushes should
+// not wait for them. A namespace has at most half of them.
 const maxLookers = 4
 
-// Top tells what the nodes of a namespace have seen of its keys in the last minute or two.
+// Top has the figures of a namespace's nodes about its keys in the last minute or two.
 type Top struct {
-	// Nodes have reported, by Senders: each worker of a proxy is one. The oldest report is of so many
-	// seconds ago.
+	// Nodes have reported, through Senders: each worker of a proxy is a sender. OldestSeconds is
+	// the age of the oldest report.
 	Nodes         int       `json:"nodes"`
 	Senders       int       `json:"senders"`
 	OldestSeconds float64   `json:"oldest_seconds"`
 	Rules         []TopRule `json:"rules"`
 }
 
-// TopRule tells what they have seen of a rule.
+// TopRule has the figures about a rule.
 type TopRule struct {
 	Rule   string `json:"rule"`
 	Shadow bool   `json:"shadow"`
 	Nodes  int    `json:"nodes"`
-	// Seconds is the longest time that a report speaks of. The rates and the share of requests that were
-	// refused are exact.
+	// Seconds is the longest time that a report covers. The rates and the share of refused requests
+	// are exact.
 	Seconds float64 `json:"seconds"`
-	// Requests were counted in that time, of which RefusedRequests were refused.
+	// Requests were counted in that time, and RefusedRequests of them were refused.
 	Requests                 uint64  `json:"requests"`
 	RefusedRequests          uint64  `json:"refused_requests"`
 	RequestsPerSecond        float64 `json:"requests_per_second"`
@@ -42,17 +42,17 @@ type TopRule struct {
 	RefusedRequestsPerSecond float64 `json:"refused_requests_per_second"`
 	RefusedHitsPerSecond     float64 `json:"refused_hits_per_second"`
 	ShareRefused             float64 `json:"share_refused"`
-	// Recent is of the last RecentSeconds, ten or so. It is left out if no node tells.
+	// Recent covers the last RecentSeconds, about ten. It is left out if no node reports it.
 	RecentSeconds float64 `json:"recent_seconds,omitempty"`
 	Recent        *Rates  `json:"recent,omitempty"`
-	// Used are the keys that asked for most hits, and Refused those that were refused most.
+	// Used are the keys that asked for most hits, and Refused the keys that were refused most.
 	Used    []TopKey `json:"used"`
 	Refused []TopKey `json:"refused"`
-	// Others is the most hits a second that a key in no list has asked for, and OthersRefused the
-	// most that such a key was refused.
+	// Others is the most hits a second that a key in no list can have asked for, and OthersRefused
+	// the most that such a key can have been refused.
 	Others        float64 `json:"others_hits_per_second"`
 	OthersRefused float64 `json:"others_refused_per_second"`
-	// Measured tells what a shadow rule would do to keys.
+	// Measured says what a shadow rule would do.
 	Measured *Measured `json:"measured,omitempty"`
 }
 
@@ -64,61 +64,62 @@ type Rates struct {
 	RefusedHits     float64 `json:"refused_hits_per_second"`
 }
 
-// TopKey is a key, and what it has asked for and was refused, in hits a second.
+// TopKey has the figures of a key, in hits a second.
 type TopKey struct {
-	// Hash is the key's as the backend knows it. Values are those of the rule's selectors, if it reveals
-	// them.
+	// Hash is the key's identity in the backend. Values are those of the rule's selectors, if the
+	// rule reveals them.
 	Hash   string  `json:"hash"`
 	Values []Value `json:"values,omitempty"`
-	// A rate may be More larger, as a node knows no more of keys that are not among its first. It may be
-	// off by Margin besides, twice the standard error of a random sample.
+	// A rate may be up to More higher, because nodes track only their first keys. It may also be
+	// off by Margin, twice the standard error of a random sample.
 	HitsPerSecond    float64 `json:"hits_per_second"`
 	HitsMore         float64 `json:"hits_more"`
 	HitsMargin       float64 `json:"hits_margin"`
 	RefusedPerSecond float64 `json:"refused_per_second"`
 	RefusedMore      float64 `json:"refused_more"`
 	RefusedMargin    float64 `json:"refused_margin"`
-	// Those of the rule's RecentSeconds, as far as nodes know.
+	// These cover the rule's RecentSeconds, as far as nodes know.
 	RecentHitsPerSecond    float64 `json:"recent_hits_per_second"`
 	RecentRefusedPerSecond float64 `json:"recent_refused_per_second"`
-	// Use is the share of its nearest limit that the key had used when it was seen last.
+	// Use is the used share of the key's tightest limit when it was last seen.
 	Use   float64 `json:"use"`
 	Nodes int     `json:"nodes"`
 }
 
-// Value is one of a key. Cut says that Text is only its beginning. Bytes that are not UTF-8 are shown
-// as U+FFFD.
+// Value is one value of a key. Cut means that Text is only its beginning. Bytes that are not UTF-8
+// are shown as U+FFFD.
 type Value struct {
 	Text string `json:"text"`
 	Cut  bool   `json:"cut,omitempty"`
 }
 
-// Measured tells what a shadow rule would do to keys.
+// Measured says what a shadow rule would do to keys.
 type Measured struct {
-	// Keys were looked at, of which Refused would have been refused. They are one in Every of all, chosen
-	// by their hashes.
+	// Keys is how many keys were measured, and Refused how many of them would have been refused.
+	// They are one in Every of all keys, chosen by their hashes.
 	Keys    int             `json:"keys"`
 	Refused int             `json:"refused"`
 	Every   float64         `json:"every"`
 	Limits  []MeasuredLimit `json:"limits"`
 }
 
-// MeasuredLimit tells how high a limit would have to be. Windows are those of the clock, whatever
+// MeasuredLimit says how high a limit would have to be. Windows are those of the clock, whatever
 // the algorithm.
 type MeasuredLimit struct {
 	Limit   uint64 `json:"limit"`
 	WidthMS uint64 `json:"width_ms"`
-	// In so many Windows the keys asked for Hits. Running says that no window has ended yet that
-	// all nodes have seen, and that these hits are of a window that goes on.
+	// Windows is how many windows were measured, in which the keys asked for Hits. Running means
+	// that no window has ended yet that all nodes have seen, so the hits are of a window that still
+	// runs.
 	Windows int    `json:"windows"`
 	Running bool   `json:"running"`
 	Hits    uint64 `json:"hits"`
-	// Least is the least limit that would have refused at most 0.1 % of these hits, as far as the keys with
-	// most hits and the sample of others tell, and Most what one key asked for in a window.
+	// Least is the lowest limit that would have refused at most 0.1 % of these hits, as far as the
+	// keys with most hits and the sample show. Most is the most hits of a key in a window.
 	Least uint64 `json:"least"`
 	Most  uint64 `json:"most"`
-	// Sure would have refused at most 0.1 % whatever other keys asked for, none of which had more than
-	// Unseen hits in a window. Both are left out unless all nodes tell of their keys with most hits.
+	// Sure is a limit that would have refused at most 0.1 % in any case: no other key had more than
+	// Unseen hits in a window. Both are left out unless all nodes report their keys with most hits.
 	Sure   *uint64 `json:"sure,omitempty"`
 	Unseen *uint64 `json:"unseen,omitempty"`
 }
@@ -130,7 +131,7 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many look at what nodes have seen: ask again")
+		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading reports: try again")
 		return
 	}
 	defer h.lookers.Leave(namespace)
@@ -142,7 +143,7 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	h.json(w, TopOf(&found, h.health.now()))
 }
 
-// TopOf returns what a backend has found, as it is told at a moment.
+// TopOf converts what a backend has found, for a moment.
 func TopOf(found *backend.Top, now time.Time) Top {
 	t := Top{Nodes: found.Nodes, Senders: found.Senders, Rules: []TopRule{}}
 	if found.OldestNanos != 0 {
@@ -194,5 +195,5 @@ func topKeys(found []backend.TopKey) []TopKey {
 	return keys
 }
 
-// rounded is a number to three places.
+// rounded rounds a number to three places.
 func rounded(n float64) float64 { return math.Round(n*1000) / 1000 }

@@ -16,42 +16,43 @@ import (
 	"weir/internal/wire"
 )
 
-// UsagePath is where is told what keys have used.
+// UsagePath is the path of the usage of keys.
 const UsagePath = "/v1/usage"
 
-// Usage tells what keys of a namespace have used from the day From to the day To.
+// Usage is the usage of a namespace's keys from the day From to the day To.
 type Usage struct {
 	From string     `json:"from"`
 	To   string     `json:"to"`
 	Rows []UsageRow `json:"rows"`
 }
 
-// UsageRow has the hits that something has used.
+// UsageRow is the usage of one key or group.
 type UsageRow struct {
-	// Month and Day are there if usage is by these. Days are those of the rule's time zone.
+	// Month and Day are set if usage is grouped by them. Days are those of the rule's time zone.
 	Month string `json:"month,omitempty"`
 	Day   string `json:"day,omitempty"`
 	Rule  string `json:"rule"`
-	// Hash is a key's as the backend knows it, and Values are those of the rule's selectors, as far as it
-	// reveals them. Others says that the row is of all keys that found no room.
+	// Hash is the key's identity in the backend, and Values are those of the rule's selectors as
+	// far as it reveals them. Others means that the row sums up keys without a row of their own.
 	Hash   string  `json:"hash,omitempty"`
 	Values []Value `json:"values,omitempty"`
 	Others bool    `json:"others,omitempty"`
 	Model  string  `json:"model,omitempty"`
 	Hits   int64   `json:"hits"`
-	// Budget is how the key stood when it was told of last, in the longest window that the rule has.
+	// Budget is the key's last known state in the longest window of the rule.
 	Budget *UsageBudget `json:"budget,omitempty"`
 }
 
-// UsageBudget is how a key stands in a window of a limit.
+// UsageBudget is the state of a key in a window of a limit.
 type UsageBudget struct {
 	At    time.Time `json:"at"`
 	Used  uint64    `json:"used"`
 	Quota uint64    `json:"quota"`
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
-	// EndsAt is when the budget is used up at the pace of the window so far, if it is before the window
-	// ends, and AtEnd what is used then at that pace. Both are left out once the window has ended.
+	// EndsAt is when the budget will be used up at the window's pace so far, if that is before the
+	// window ends, and AtEnd what will be used by then. Both are left out once the window has
+	// ended.
 	EndsAt *time.Time `json:"ends_at,omitempty"`
 	AtEnd  *uint64    `json:"at_end,omitempty"`
 }
@@ -69,13 +70,13 @@ func (h *handler) usage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many look at what keys have used: ask again")
+		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading usage: try again")
 		return
 	}
 	defer h.lookers.Leave(namespace)
 	found, err := h.backend.Usage(r.Context(), namespace, &query)
 	if errors.Is(err, backend.ErrTooMuch) {
-		h.problem(w, http.StatusBadRequest, fmt.Sprintf("by: want at most %d rows: ask for a rule, for fewer months, or by less", backend.MaxUsage))
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("by: want at most %d rows: ask for one rule, for fewer months, or group by fewer parts", backend.MaxUsage))
 		return
 	}
 	if !h.health.succeeded(r.Context(), err, false) {
@@ -85,26 +86,26 @@ func (h *handler) usage(w http.ResponseWriter, r *http.Request) {
 	h.json(w, usageOf(&query, found, now))
 }
 
-// dateLayout is that of days, and monthLayout that of months.
+// dateLayout is the layout of days, and monthLayout that of months.
 const (
 	dateLayout  = "2006-01-02"
 	monthLayout = "2006-01"
 )
 
-// dimensions tell rows of usage apart.
+// dimensions are the parts by which usage can be grouped.
 var dimensions = []string{"key", "model", "day", "month"}
 
-// maxMonths is more than are kept.
+// maxMonths is above the number of months that are kept.
 const maxMonths = 24
 
-// usageAsked reads the query of GET /v1/usage.
+// usageAsked parses the query of GET /v1/usage.
 func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem string) {
 	for name := range query {
 		if !slices.Contains([]string{"namespace", "rule", "month", "by"}, name) {
 			return q, fmt.Sprintf("want namespace, rule, month or by, got %.80q", name)
 		}
 		if len(query[name]) > 1 {
-			return q, name + ": want it once"
+			return q, name + ": want it only once"
 		}
 	}
 	q.Rule = query.Get("rule")
@@ -119,7 +120,7 @@ func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem 
 	from, errFrom := time.Parse(monthLayout, first)
 	to, errTo := time.Parse(monthLayout, last)
 	if errFrom != nil || errTo != nil || from.Year() < 1970 || to.Year() > 2399 || to.Before(from) || to.After(from.AddDate(0, maxMonths, 0)) {
-		return q, fmt.Sprintf("month: want one such as 2026-11, or up to %d as in 2026-01..2026-11, got %.80q", maxMonths, months)
+		return q, fmt.Sprintf("month: want a month such as 2026-11, or up to %d months such as 2026-01..2026-11, got %.80q", maxMonths, months)
 	}
 	q.From, q.To = dayOf(from), dayOf(to.AddDate(0, 1, -1))
 	by := query.Get("by")
@@ -136,7 +137,7 @@ func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem 
 			q.Day = true
 		case "month":
 			q.Month = true
-		case "rule", "": // it is by rule in any case
+		case "rule", "": // rows are always by rule
 		default:
 			return q, fmt.Sprintf("by: want %s, got %.80q", strings.Join(dimensions, ", "), name)
 		}
@@ -148,7 +149,7 @@ func dayOf(t time.Time) uint32 { return uint32(t.Unix() / 86400) }
 
 func dateOf(day uint32) time.Time { return time.Unix(int64(day)*86400, 0).UTC() }
 
-// usageOf returns what a backend has found, as it is told at a moment.
+// usageOf converts what a backend has found, for a moment.
 func usageOf(q *backend.UsageQuery, found []backend.Usage, now time.Time) Usage {
 	u := Usage{From: dateOf(q.From).Format(dateLayout), To: dateOf(q.To).Format(dateLayout), Rows: make([]UsageRow, len(found))}
 	for i := range found {
@@ -171,7 +172,7 @@ func usageOf(q *backend.UsageQuery, found []backend.Usage, now time.Time) Usage 
 	return u
 }
 
-// valuesOf are the values of a key's name.
+// valuesOf returns the values in a key's name.
 func valuesOf(name []byte) (values []Value) {
 	for len(name) > 0 {
 		value, cut, rest, ok := wire.NextValue(name)
@@ -184,7 +185,8 @@ func valuesOf(name []byte) (values []Value) {
 	return values
 }
 
-// budgetOf tells a budget, and where it goes at its pace. A key that has not told since has used no more.
+// budgetOf describes a budget, and where it ends at its pace. A key without later reports has used
+// no more.
 func budgetOf(b *wire.Budget, now time.Time) *UsageBudget {
 	unix := func(seconds uint64) time.Time { return time.Unix(int64(seconds), 0).UTC() }
 	of := &UsageBudget{At: unix(b.AtSeconds), Used: b.Used, Quota: b.Quota, Start: unix(b.StartSeconds), End: unix(b.EndSeconds)}
@@ -205,7 +207,8 @@ func budgetOf(b *wire.Budget, now time.Time) *UsageBudget {
 	return of
 }
 
-// usedRules are the rules that the metrics of what keys have used tell apart. A namespace leaves room for others.
+// usedRules bounds the rules that the usage metrics count separately, so that a namespace leaves
+// room for others.
 type usedRules struct {
 	mu    sync.Mutex
 	known map[usedRule]bool
@@ -216,7 +219,7 @@ type usedRule struct{ namespace, rule string }
 
 const maxUsedRules = 512
 
-// of is a rule, or the empty one if there are too many.
+// of returns a rule, or the empty rule if there are too many.
 func (u *usedRules) of(r usedRule) usedRule {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -229,7 +232,7 @@ func (u *usedRules) of(r usedRule) usedRule {
 	return r
 }
 
-// account counts what keys have used.
+// account counts usage in the metrics.
 func (m *metrics) account(out *backend.Reply) {
 	m.usedFolded.Add(float64(out.Folded))
 	for i := range out.Used.Rows {

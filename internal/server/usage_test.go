@@ -145,15 +145,15 @@ weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
 	}
 	for query, want := range map[string]string{
 		"namespace=shop&by=hour":                 "by: want key, model, day, month",
-		"namespace=shop&month=11":                "month: want one such as 2026-11",
-		"namespace=shop&month=2026-12..2026-11":  "month: want one such as",
-		"namespace=shop&month=1999-01..2026-11":  "month: want one such as",
-		"namespace=shop&month=2026-13":           "month: want one such as",
+		"namespace=shop&month=11":                "month: want a month such as 2026-11",
+		"namespace=shop&month=2026-12..2026-11":  "month: want a month such as",
+		"namespace=shop&month=1999-01..2026-11":  "month: want a month such as",
+		"namespace=shop&month=2026-13":           "month: want a month such as",
 		"namespace=shop&days=1":                  `want namespace, rule, month or by, got`,
-		"namespace=shop&by=key&by=day":           "by: want it once",
+		"namespace=shop&by=key&by=day":           "by: want it only once",
 		"namespace=%20":                          "namespace: want 1 to 64",
-		"namespace=shop&month=2026-11-01..2026":  "month: want one such as",
-		"namespace=shop&rule=a&rule=b&month=1-1": ": want it once",
+		"namespace=shop&month=2026-11-01..2026":  "month: want a month such as",
+		"namespace=shop&rule=a&rule=b&month=1-1": ": want it only once",
 	} {
 		if _, code, body := usageAt(t, handler, query); code != http.StatusBadRequest || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", query, code, body)

@@ -9,34 +9,35 @@ import (
 	"weir/internal/backend"
 )
 
-// WatchPath is where a page watches a namespace.
+// WatchPath is the path at which a page watches a namespace.
 const WatchPath = "/v1/watch"
 
 const (
-	// watchEvery is the time between two looks at the store for a page.
+	// watchEvery is the time between two reads of the store for a page.
 	watchEvery = 2 * time.Second
-	// watchLife is for how long a stream goes on. Then its client has to show its token again.
+	// watchLife is how long a stream lasts. Afterwards its client has to send its token again.
 	watchLife = 10 * time.Minute
-	// maxWatchers bounds the streams at a time. A namespace has half of them at most.
+	// maxWatchers bounds the concurrent streams. A namespace has at most half of them.
 	maxWatchers = 64
-	// maxWatched bounds the namespaces of which moments are kept: those of five minutes, which are
-	// leastApart at least, however many streams there are.
+	// maxWatched bounds the namespaces whose moments are kept: those of five minutes, at least
+	// leastApart apart, however many streams there are.
 	maxWatched  = 64
 	leastApart  = 1500 * time.Millisecond
 	keptMoments = int(5*time.Minute/leastApart) + 1
 )
 
-// Watched is how a namespace stands at a moment.
+// Watched is the state of a namespace at a moment.
 type Watched struct {
 	// At is in milliseconds of Unix time.
 	At int64 `json:"at"`
-	// Ready says that the store takes hits. The others are left out if it could not be read.
+	// Ready means that the store accepts hits. The other fields are left out if it could not be
+	// read.
 	Ready     bool       `json:"ready"`
 	Top       *Top       `json:"top,omitempty"`
 	Overrides []Override `json:"overrides,omitempty"`
 }
 
-// WatchedMoment has the nodes' reports of a namespace at a moment, to be drawn over time.
+// WatchedMoment has the figures of a namespace at one moment, for a page to draw.
 type WatchedMoment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
@@ -45,19 +46,19 @@ type WatchedMoment struct {
 	Rules []WatchedMomentRule `json:"rules"`
 }
 
-// WatchedMomentRule has their reports of a rule.
+// WatchedMomentRule has the figures of a rule at that moment.
 type WatchedMomentRule struct {
 	Rule string `json:"rule"`
 	// Passed and Refused are requests a second.
 	Passed  float64 `json:"passed"`
 	Refused float64 `json:"refused"`
-	// Use is the largest share of a limit that a key had used when it was seen last, at most 1. It is left
-	// out if no key is told.
+	// Use is the largest share of a limit that a key had used when it was last seen, at most 1. It
+	// is left out if no key is known.
 	Use *float64 `json:"use,omitempty"`
 }
 
-// watchedNamespaces are those that somebody has watched lately. Streams of one share its moments, and
-// the looks at the store.
+// watchedNamespaces are the namespaces that pages have watched recently. The streams of a namespace
+// share its moments, and the reads of the store.
 type watchedNamespaces struct {
 	mu     sync.Mutex
 	byName map[string]*watchedNamespace
@@ -72,8 +73,8 @@ type watchedNamespace struct {
 	moments History[WatchedMoment]
 }
 
-// of is a namespace that somebody watches now. If there are too many, it takes the place of the
-// namespace that was watched the longest time ago.
+// of returns a namespace that is watched now. If there are too many, it replaces the namespace that
+// was watched longest ago.
 func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,8 +99,8 @@ func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 	return found
 }
 
-// look is how a namespace stands, and its moments after a number. If another stream has just
-// looked, it returns that stream's findings.
+// look returns the state of a namespace, and its moments after a number. If another stream has just
+// read the store, it returns that result.
 func (h *handler) look(ctx context.Context, namespace string, after int64) (Watched, []WatchedMoment) {
 	now := h.health.now()
 	w := h.watched.of(namespace, now)
@@ -108,7 +109,7 @@ func (h *handler) look(ctx context.Context, namespace string, after int64) (Watc
 	if ago := now.Sub(w.looked); w.looked.IsZero() || ago < 0 || ago >= leastApart {
 		stands := h.stands(ctx, namespace)
 		if ctx.Err() != nil {
-			return stands, nil // nobody waits for it any more
+			return stands, nil // the client has gone
 		}
 		w.stands, w.looked = stands, now
 		if stands.Top != nil {
@@ -135,20 +136,20 @@ func momentOf(number, at int64, top *Top) WatchedMoment {
 	return m
 }
 
-// watch tells how a namespace stands, again and again.
+// watch streams the state of a namespace.
 func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
 	namespace, ok := h.namespace(w, r)
 	if !ok {
 		return
 	}
 	if !h.watchers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many pages look: close some")
+		h.problem(w, http.StatusServiceUnavailable, "too many pages are watching: close some")
 		return
 	}
 	defer h.watchers.Leave(namespace)
 	stream, err := NewStream(w)
 	if err != nil {
-		h.problem(w, http.StatusInternalServerError, "this connection can't be streamed to")
+		h.problem(w, http.StatusInternalServerError, "this connection does not support streaming")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), watchLife)

@@ -92,7 +92,7 @@ func TestWatch(t *testing.T) {
 	if answer.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("status %d of one too many", answer.StatusCode)
 	}
-	wantProblem(t, answer, body, "too many pages look: close some")
+	wantProblem(t, answer, body, "too many pages are watching: close some")
 	close(ended)
 	for _, answer := range streams {
 		if _, err := io.Copy(io.Discard, answer.Body); err != nil {

@@ -8,73 +8,73 @@ import (
 	"weir/internal/wire"
 )
 
-// Accounts is where a store keeps what keys have used, day by day. It does not look into labels and
-// budgets.
+// Accounts is the part of a store that keeps the usage of keys, day by day. It does not interpret
+// labels and budgets.
 type Accounts interface {
-	// Account adds what a sender tells that keys have used, all of it or nothing, and once: the atomic
-	// step that adds it also notes its sequence. If a sequence of the sender was noted that is not
-	// lower, nothing is added. Days are those that [Calendar.UsedDay] says. A sum stays within
-	// wire.MaxHits of zero. If a namespace has MaxUsed labels on a day, hits of others go to the label
-	// that [OthersLabel] returns. The budget of a label is that of the row that came last with one.
+	// Account adds a sender's usage message, as a whole or not at all, and only once: the same
+	// atomic step also records its sequence. A message is ignored if the recorded sequence of its
+	// sender is not lower. Days are converted by [Calendar.UsedDay]. A sum stays within
+	// wire.MaxHits of zero. If a namespace has MaxUsed labels on a day, hits of further labels go
+	// to the label of [OthersLabel]. The budget of a label is that of the latest row that has one.
 	//
-	// If the message breaks what [CheckUsed] asks for, the error wraps [ErrInvalid], and nothing has
-	// changed. After any other error it may have been added: send it again, unchanged, for less than
-	// UsedSenderLife.
+	// If the message violates [CheckUsed], the error wraps [ErrInvalid] and nothing has changed.
+	// After any other error it may have been added: send it again unchanged, within UsedSenderLife.
 	Account(ctx context.Context, u *wire.Used) (Accounted, error)
 
-	// Used calls visit for each label of a namespace's days from from to to, in no order, on the caller's
-	// goroutine. It stops at the first error of visit, and returns it.
+	// Used calls visit for each label of a namespace on the days from from to to, in no order, on
+	// the caller's goroutine. If visit returns an error, Used stops and returns it.
 	Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error
 }
 
-// Accounted tells what became of a message.
+// Accounted is the result of a usage message.
 type Accounted struct {
-	// Duplicate says that it was added before.
+	// Duplicate means that the message was added before.
 	Duplicate bool
-	// Folded is how many of its rows went to other labels than their own.
+	// Folded is how many of its rows went to a label of others.
 	Folded int
 }
 
 const (
-	// UsedDays is for how many days after a day its hits are kept: 13 months.
+	// UsedDays is how many days after a day its hits are kept: 13 months.
 	UsedDays = 400
-	// UsedSenderLife is how long it is known at least what a sender has sent last.
+	// UsedSenderLife is how long a sender's last sequence is remembered at least.
 	UsedSenderLife = 48 * time.Hour
-	// MaxUsed is the most labels that a namespace has on a day, beside those of others. Several senders
-	// at once may pass it by some rows.
+	// MaxUsed is the most labels of a namespace on a day, besides those of others. Senders at the
+	// same time may exceed it by a few rows.
 	MaxUsed = 10_000
-	// MaxUsedOthers is the most labels of others that a namespace has on a day. If there are more
-	// rules, their hits go to the label of no rule.
+	// MaxUsedOthers is the most labels of others in a namespace on a day. Hits of further rules go
+	// to the label of no rule.
 	MaxUsedOthers = 256
 )
 
-// noRule is in place of a rule's name where there is no room for that.
+// noRule stands for a rule's name if there is no room for its own label of others.
 const noRule = "-"
 
-// OthersLabel is the label for hits of a label that finds no room, or if that finds none either, the
-// label for all of these.
+// OthersLabel returns the labels for hits of a label without room: that of its rule and, if this
+// has no room either, that of all rules.
 func OthersLabel(label []byte) (ofRule, ofAll []byte) {
 	l, _ := wire.DecodeUsedLabel(label)
 	return wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: l.Rule}), wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: noRule})
 }
 
-// dayNanos is a day of UTC.
+// dayNanos is a day in nanoseconds.
 const dayNanos = uint64(24 * time.Hour)
 
-// Day is the day of UTC at the clock's time, counted from 1 January 1970.
+// Day returns the day at the clock's time, in UTC, counted from 1 January 1970.
 func (c Calendar) Day() uint32 { return uint32(c.NowNanos / dayNanos) }
 
-// UsedDay is the day on which hits count that are told for a day: that day, unless it lies further
-// ahead than any time zone has it, or is not kept any more. Then it is the nearest day that is.
+// UsedDay returns the day that hits for a day are added to. It is the same day, unless that is
+// further ahead than in any time zone, or is no longer kept. Then it is the nearest day that is
+// valid.
 func (c Calendar) UsedDay(day uint32) uint32 {
 	today := c.Day()
 	return min(max(day, today-min(today, UsedDays)), today+1)
 }
 
-// UsedUntil is when a day's hits are forgotten, in nanoseconds of Unix time.
+// UsedUntil returns when a day's hits are dropped, in nanoseconds of Unix time.
 func UsedUntil(day uint32) uint64 { return (uint64(day) + UsedDays + 1) * dayNanos }
 
-// CheckUsed tells what is wrong with a message of what keys have used. The error wraps [ErrInvalid].
+// CheckUsed returns an error that wraps [ErrInvalid] if a usage message is invalid.
 func CheckUsed(u *wire.Used) error {
 	switch {
 	case !ValidNamespace(u.Namespace):

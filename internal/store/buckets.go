@@ -7,22 +7,22 @@ import (
 	"weir/internal/wire"
 )
 
-// subBuckets is the algorithm of buckets of a precision. They count, and end, as windows of the
-// clock do.
+// subBuckets is the algorithm of buckets of a precision. They count and end as windows of the clock
+// do.
 type subBuckets struct{ clockWindows }
 
-// spareBuckets is for hits of a log that are negative, as they were given back before they came. They
-// count for nothing, and must not keep out those that do.
+// spareBuckets is room for negative buckets of a log, whose hits were given back before they
+// arrived. They count for nothing, and must not displace buckets that count.
 const spareBuckets = 64
 
-// MostBuckets is how many buckets of a log are kept, and looked at, at most for a sender with this
-// limit; of those ahead, and of the others.
+// MostBuckets is the most buckets of a log that are kept and read for a sender with this limit.
+// Buckets ahead have the same bound of their own.
 func MostBuckets(limit uint64) int { return int(min(limit+1+spareBuckets, wire.MaxBuckets)) }
 
-// KeptBuckets is which of a counter's buckets, newest first, are kept for a sender with this limit.
-// Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets, until
-// their hits exceed the limit: older buckets can't change what a log of that limit decides. It
-// keeps [MostBuckets] at most. The hits that it forgets were applied, not dropped.
+// KeptBuckets returns the buckets of a counter, newest first, that are kept for a sender with this
+// limit. Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets,
+// until their hits exceed the limit, since older buckets can't change a decision, and at most
+// [MostBuckets]. Hits that it drops were applied, and don't count as dropped.
 func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
 	if !of.Shape().IsLog() {
 		return buckets
@@ -33,14 +33,14 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 		if sum > limit {
 			return buckets[:i]
 		}
-		// No limit is above MaxHits; the sum needs no more to exceed it.
+		// No limit is above MaxHits, so the sum may stop just above it.
 		sum = min(sum+uint64(b.Hits), wire.MaxHits+1)
 	}
 	return buckets
 }
 
-// keptOfLog is which buckets of a log are kept: of those ahead and of the others what [KeptBuckets]
-// says, so that those ahead push no others out.
+// keptOfLog returns the buckets of a log to keep. [KeptBuckets] applies separately to those ahead,
+// so that they displace no others.
 func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	current := NumberAt(item.LimitCounter, c.NowNanos)
 	today, _ := slices.BinarySearchFunc(buckets, current, newerFirst)
@@ -52,18 +52,17 @@ func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	return slices.Concat(ahead, others)
 }
 
-// newerFirst is the order in which buckets are kept.
+// newerFirst is the order in which buckets are stored.
 func newerFirst(b Window, number uint64) int { return cmp.Compare(number, b.Number) }
 
-// BucketTotal answers an item of sliding buckets from all buckets of its counter, newest first. The
-// answer has the buckets that have hits, can be read, and are not too old for a window that ends
-// with the item's newest. No hit can come after now: those of buckets ahead are answered as hits of
-// the bucket that now is in. The answer's Newest is the item's, or the number of a bucket that is
-// newer.
+// BucketTotal answers an item of buckets from all buckets of its counter, newest first. The answer
+// has the buckets with hits that can be read and that a window ending with the item's newest bucket
+// covers. No hit can be later than now, so hits of buckets ahead are answered as hits of the
+// present bucket. The answer's Newest is the item's, or the number of a newer bucket.
 //
-// The answer has no more buckets than wire.Item.AnswerSize has room for. A log's are the newest, as
-// [KeptBuckets] says. There are more sub-buckets only if the asker's clock is behind. Then the
-// newest are left out, which the asker does not count yet.
+// The answer has at most the number of buckets that wire.Item.AnswerSize allows for. For a log
+// these are the newest, by [KeptBuckets]. There can be more sub-buckets only if the asker's clock
+// is behind. Then the newest, which the asker does not count yet, are left out.
 func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
@@ -100,16 +99,15 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 	return t
 }
 
-// Pushed hits of a bucket ahead are counted in one of two ways. Up to a window ahead they are
-// counted where they are, so that those who give some back find them. Farther ahead the sender's
-// clock is wrong. Its hits are counted now, and leave when those of now do: by the time that their
-// number would come, they are gone.
+// Hits that are pushed for a bucket ahead are counted in one of two ways. Up to one window ahead
+// they are counted in their own bucket, so that they can be given back. Farther ahead the sender's
+// clock is wrong: they are counted in the present bucket and leave with it, since by the time of
+// their number they no longer matter.
 //
-// Hits that are given back are taken from their bucket. If that has too few, the hits were counted
-// in the bucket of a now, more than a window before their own. Nobody knows which bucket that was.
-// So they are taken from the oldest hits that may be theirs: those that stay are not gone too soon.
-// If they are a window old by their sender's clock, they have left. Hits that are not there are
-// dropped.
+// Hits that are given back are taken from their own bucket. If it has too few, the hits were
+// counted as hits of the present, more than a window before their own time, in an unknown bucket.
+// They are taken from the oldest hits that may be theirs, so that no hits leave too early. If they
+// are a window old by their sender's clock, they have left. Hits that don't exist are dropped.
 func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (expires uint64, changed bool) {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
@@ -162,7 +160,7 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 	return max(expires, c.NowNanos), true
 }
 
-// among is the part of buckets, newest first, that can be read. It shares their memory.
+// among returns the part of buckets, newest first, that can be read. It shares their memory.
 func (s Span) among(buckets []Window) []Window {
 	for len(buckets) > 0 && buckets[0].Number > s.Newest {
 		buckets = buckets[1:]
@@ -173,8 +171,8 @@ func (s Span) among(buckets []Window) []Window {
 	return buckets
 }
 
-// takeBack takes the hits of w, which are given back, from their bucket, and then from others in
-// [oldest, end), the oldest first. It returns what is left of them.
+// takeBack takes the hits of w from their bucket and then from others in [oldest, end), the oldest
+// first. It returns the hits that it could not take.
 func takeBack(buckets []Window, w Window, oldest, end uint64) (left int64) {
 	left = w.Hits
 	from := func(b *Window) {
@@ -194,8 +192,7 @@ func takeBack(buckets []Window, w Window, oldest, end uint64) (left int64) {
 	return left
 }
 
-// mergeBuckets adds the hits of two lists of buckets, newest first, and leaves out buckets without
-// any.
+// mergeBuckets adds two lists of buckets, newest first, and drops buckets without hits.
 func mergeBuckets(a, b []Window) []Window {
 	merged := make([]Window, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {

@@ -9,18 +9,17 @@ import (
 // clockWindows is the algorithm of windows of the clock.
 type clockWindows struct{}
 
-// Span is the numbers of the windows of the clock, or of the buckets of a precision, that matter
-// now. Hits are counted in [Oldest, Newest]. Totals can be read in [Kept, Newest]. Stores drop
-// others.
+// Span is the range of window or bucket numbers that matter now. Hits are counted in [Oldest,
+// Newest], and totals can be read in [Kept, Newest]. Stores drop all others.
 type Span struct{ Kept, Oldest, Newest uint64 }
 
-// Span is for counters with windows of the clock, or with buckets of a precision.
+// Span returns the range for counters with windows of the clock, or with buckets of a precision.
 //
-// A fixed window counts until its end, and a sliding one until the next one's end. A bucket counts
-// until the window's width after its start. A proxy whose clock is ahead sends hits of windows that
-// begin later than now. They are accepted up to 10 minutes and 64 widths ahead, but two widths
-// always. Hits that lie farther matter to nobody, and nobody shall make a store keep them. Those of
-// buckets that are accepted count at once, as hits of now.
+// A fixed window counts until its end, and a sliding window until the end of the next. A bucket
+// counts until one window after its start. A proxy whose clock is ahead sends hits for windows that
+// begin later. They are accepted up to 10 minutes and 64 widths ahead, but always up to two widths.
+// Hits farther ahead are of no use to anybody, and must not fill a store. Accepted hits of buckets
+// ahead count at once, as hits of the present.
 func (c Calendar) Span(of wire.LimitCounter) Span {
 	length, counting := numbering(of)
 	current := c.NowNanos / length
@@ -47,7 +46,7 @@ func (clockWindows) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) 
 		}
 		expires = max(expires, ExpiresNanos(item.LimitCounter, number))
 		if !changed {
-			// They do not come back if the clock is set back.
+			// Dropped windows do not come back if the clock is set back.
 			r.Windows, changed = span.readable(r.Windows), true
 			at = slices.IndexFunc(r.Windows, named)
 		}

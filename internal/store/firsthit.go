@@ -5,13 +5,12 @@ import "weir/internal/wire"
 // firstHit is the algorithm of a window that starts with its first hit.
 type firstHit struct{}
 
-// FirstHit is the start of the first-hit window that a proxy saw start at start. It reports false
-// if that window has ended, or starts so far ahead that it can't be believed: by more than 10
-// minutes and two widths.
+// FirstHit returns the start of the first-hit window that a proxy saw begin at start. It returns
+// false if that window has ended, or begins more than 10 minutes and two widths ahead, which can't
+// be right.
 //
-// No hit can come after now. So a window that seems to start after now starts now. Two windows that
-// live then overlap, and become a single window that starts with the earlier of their hits. A
-// single node would have seen the same.
+// No hit can be later than now, so a window that seems to begin later begins now. Two windows that
+// overlap become one, from the earlier of their starts. A single node would have seen the same.
 func (c Calendar) FirstHit(of wire.LimitCounter, start uint64) (uint64, bool) {
 	if c.tooFar(of, start) {
 		return 0, false
@@ -35,14 +34,14 @@ func (firstHit) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (exp
 	switch {
 	case !lives:
 		live.Number = start
-	case hits > 0: // what is given back moves no start
+	case hits > 0: // hits that go back move no start
 		live.Number = min(start, live.Number)
 	}
 	r.Windows = append(r.Windows[:0], Window{Number: live.Number, Hits: out.Add(live.Hits, hits)})
 	return expires, true
 }
 
-// firstHit is the window among a counter's that lives.
+// firstHit returns the counter's window that has not ended.
 func (c Calendar) firstHit(windows []Window, of wire.LimitCounter) (Window, bool) {
 	if len(windows) == 0 {
 		return Window{}, false

@@ -6,14 +6,14 @@ import (
 	"weir/internal/wire"
 )
 
-// Granter has a word on the takes of a store in whose place another store keeps the limits. The store
-// calls it while it is locked, so a Granter neither waits nor calls the store.
+// Granter limits the takes of a store that keeps a region's part of the limits of another store.
+// The store calls it while it is locked, so a Granter must neither wait nor call the store.
 type Granter interface {
-	// Whole is the counter of an item with the hits of all stores, if own has those of this store. It
-	// may return own, and does not change it.
+	// Whole returns the counter of an item with the hits of all stores. own has the hits of this
+	// store. Whole may return own, and does not change it.
 	Whole(c Calendar, namespace string, item *wire.Item, own *Contents) *Contents
 
-	// Most is the most units that a take may get. own has the hits that this store counts of a counter.
-	// ctx is that of the push.
+	// Most returns the most units that a take may get. own returns the hits that this store counts
+	// for a counter. ctx is that of the push.
 	Most(ctx context.Context, c Calendar, namespace string, take *wire.Take, own func(wire.LimitCounter) *Contents) uint64
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CounterLine is a counter as GET /v1/counters lists it: one JSON object a line.
+// CounterLine is a counter in the JSON of GET /v1/counters, which has one object per line.
 type CounterLine struct {
 	ID          string       `json:"id"`
 	Kind        string       `json:"kind"`
@@ -16,13 +16,13 @@ type CounterLine struct {
 	Windows     []WindowLine `json:"windows"`
 }
 
-// WindowLine is one of its windows. A token bucket's start is when it was full.
+// WindowLine is one of its windows. The start of a token bucket is when it was last full.
 type WindowLine struct {
 	Start time.Time `json:"start"`
 	Hits  int64     `json:"hits"`
 }
 
-// Line is the counter's.
+// Line returns the counter's line.
 func (c *LimitCounter) Line() CounterLine {
 	line := CounterLine{
 		ID: hex.EncodeToString(c.ID[:]), Kind: c.Shape().Name(), Ordinal: c.Ordinal, WidthMillis: c.WidthMillis,

@@ -8,9 +8,9 @@ import (
 	"weir/window"
 )
 
-// Standing is how a counter stands at the clock's time, by a limit of so many hits, with a burst for
-// kinds that burst. If the limit is unknown, any above all that can be counted does: then what is
-// used is right, and what remains is not.
+// Standing returns how a counter stands at the clock's time, by a limit with this number of hits
+// and a burst for kinds that burst. If the limit is unknown, pass a number above all counts: then
+// used is right, and the remaining hits are not.
 func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, standing window.Standing) {
 	contents := Contents{Limit: of.Limit, Windows: slices.Clone(of.Windows)}
 	slices.SortFunc(contents.Windows, func(a, b Window) int { return newerFirst(a, b.Number) })
@@ -19,18 +19,19 @@ func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, 
 	total := c.Total(&contents, &item)
 	l, state := c.state(&room, &total)
 	standing = l.Standing(&state, int64(c.NowNanos))
-	// Hits above the limit, after that was lowered, are used, too.
+	// If the limit was lowered, hits above it are used too.
 	above := l
 	above.Max, above.Burst = window.MaxLimit, window.MaxLimit
 	if l.Kind.Refills() {
-		above.Max = l.Max // it says when tokens come back
+		above.Max = l.Max // it determines when tokens come back
 	}
 	return above.Quota() - above.Remaining(&state), standing
 }
 
-// GiveBack returns the items to push so that a counter has room for that many more hits at the
-// clock's time. They take the newest hits first, or all, if hits is wire.MaxHits. Hits that are
-// counted since stay. A block goes only with all. There are no items if nothing is counted.
+// GiveBack returns the items to push so that a counter has room for that number of further hits at
+// the clock's time. They take back the newest hits first, or all hits if hits is wire.MaxHits. Hits
+// that are counted afterwards stay. A block is only lifted together with all hits. Without counted
+// hits there are no items.
 func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 	kind := window.Kind(of.Kind)
 	if kind.Blocks() && hits < wire.MaxHits {
@@ -41,7 +42,7 @@ func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 		item := wire.Item{LimitCounter: of.LimitCounter, Limit: of.Limit, Newest: number, Hits: []int64{-hits}}
 		if kind.Bucketed() {
 			item.Ages = []uint64{0}
-			// A log of a lower limit would be cut to it.
+			// With a lower limit, a log would be cut down to it.
 			item.Limit = wire.MaxHits
 			if last := len(items) - 1; last >= 0 && len(items[last].Hits) < wire.MaxBuckets {
 				items[last].Hits = append(items[last].Hits, -hits)
@@ -66,8 +67,8 @@ func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 		}
 		given := min(left, uint64(w.Hits))
 		if kind == window.SlidingWindow && w.Number < current && hits != wire.MaxHits {
-			// Only a part of the window before counts. Hits that are given back there count by the
-			// same part.
+			// Only a share of the previous window counts, so hits that are given back there count
+			// by the same share.
 			width := widthNanos(of.LimitCounter)
 			weight := width - c.NowNanos%width
 			high, low := bits.Mul64(left, width)

@@ -8,14 +8,14 @@ import (
 	"weir/internal/wire"
 )
 
-// Reports is where a store keeps for a while what senders have seen of their keys. It does not look
-// into reports.
+// Reports is the part of a store that briefly keeps the senders' reports about their keys. It does
+// not interpret them.
 type Reports interface {
-	// Report keeps a sender's report, in the place of the one before, until another comes, and for
-	// ReportLife. If a namespace has MaxReports, those of others are not kept.
+	// Report keeps a sender's report until its next report, and for ReportLife. If a namespace has
+	// MaxReports, reports of further senders are dropped.
 	Report(ctx context.Context, namespace string, sender uint64, report []byte) error
 
-	// Reports are a namespace's, in no order. Nobody changes their bytes.
+	// Reports returns the reports of a namespace, in no order. Nobody may change their bytes.
 	Reports(ctx context.Context, namespace string) ([][]byte, error)
 }
 
@@ -26,8 +26,8 @@ const (
 	MaxReports = 512
 )
 
-// CheckReport tells what is wrong with a report, as far as a store looks. The error wraps
-// [ErrInvalid].
+// CheckReport returns an error that wraps [ErrInvalid] if a report is invalid, as far as a store
+// can tell.
 func CheckReport(namespace string, report []byte) error {
 	switch {
 	case !ValidNamespace(namespace):

@@ -1,9 +1,9 @@
-// Package store is the contract of what keeps the counters. The plugins of many proxies push their
-// hits to it, and read totals from it.
+// Package store defines the contract of the stores that keep counters. The plugins of many proxies
+// push their hits to a store, and read totals from it.
 //
-// A [Store] keeps them. Packages memory, file, redis and postgres have one each. Package storetest is
-// a test suite that says what every store does. A [Calendar] has the arithmetic that they share.
-// Package server puts a store behind HTTP.
+// Packages memory, file, redis, postgres and region implement [Store], and package storetest tests
+// what every store must do. A [Calendar] has the arithmetic that they share. Package server puts a
+// store behind HTTP.
 package store
 
 import (
@@ -17,154 +17,154 @@ import (
 	"weir/window"
 )
 
-// Store keeps counters. Its methods may be called from any number of goroutines.
+// Store keeps counters. Its methods are safe for concurrent use.
 type Store interface {
 	Overrides
 	Reports
 	Accounts
 
-	// Push applies what a sender has counted, and answers with the totals after it of the windows
-	// that the push names. For buckets of a precision these are all that [Calendar.BucketTotal]
-	// names. For token buckets they are the totals that [Calendar.TokenTotal] returns. A token
-	// bucket of another limit than an item's, or a room's, is converted to that: it is full at the
-	// same time.
+	// Push applies a sender's hits, and answers with the totals afterwards of the windows that the
+	// push names. For buckets these are all that [Calendar.BucketTotal] returns, and for token
+	// buckets those of [Calendar.TokenTotal]. A token bucket with another limit than that of an
+	// item or a room is converted: it becomes full at the same time.
 	//
-	// Then it decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
+	// Push then decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
 	// hits in all of its rooms or in none. Rooms are those at the store's time. Hits that seem to
-	// lie after that time count as if they were now: hits of buckets do so in answers too, and
-	// where a log is bounded. Granted hits are counted as pushed hits are.
+	// lie later count as if they were now: for buckets also in answers, and where a log is bounded.
+	// Granted hits are counted as pushed hits are.
 	//
-	// A push is applied whole or not at all, and once. Its namespace, sender and sequence name it. A
-	// store may take one apart that asks for much, but no take, so that it holds up nobody for long:
-	// then others may see a part of it, and after an error a part of it may have been applied.
-	// If a store keeps counters on several servers, and cannot reach some of them, the answer says what
-	// it lacks for that ([wire.Answer.Missing]), and the outcome's Lacking why. Then what is there was
-	// applied once, and the rest is as after an error.
-	// The atomic step that applies it also notes it, with what it was granted. If it is noted
-	// already, it is not applied, but answered with the grants of the first time and the totals of
-	// now. If its sequence is below the greatest floor of the sender's pushes, it is not applied
-	// either, and its grants are of nothing. A store may bound what it remembers of grants: a push
-	// whose grants are forgotten is not applied again, and its grants are of nothing. Pushes of a sender may come in any order. [Calendar]
-	// says, at the store's own time, which windows take hits and how long a counter lives. The hits
-	// of other windows are dropped, and reported as such. A push without hits and takes is a read:
-	// it changes nothing, and is not noted.
+	// A push is applied as a whole or not at all, and once. Its namespace, sender and sequence
+	// identify it. A large push without takes may be divided, so that it does not delay others for
+	// long: then others may see a part of it, and after an error a part may have been applied. If a
+	// store has counters on several servers and can't reach some, the answer says which parts it
+	// lacks ([wire.Answer.Missing]), and the outcome's Lacking says why. Then the rest was applied
+	// once, and the missing parts are as after an error.
 	//
-	// Totals stay from zero to wire.MaxHits. Hits that are given back are taken from what is counted,
-	// and what is more is dropped: no push makes more room than the limit. So if they overtake the
-	// hits that they give back, these stay counted. If the push breaks what [Check] asks for, the
-	// error wraps [ErrInvalid], and nothing has changed. After any other error the push may have
-	// been applied: send it again.
+	// The atomic step that applies a push also records it, with its grants. A push that is recorded
+	// already is not applied, but answered with its first grants and the present totals. A push
+	// below the greatest floor of its sender is not applied either, and gets no grants. A store may
+	// bound the grants that it remembers: a push whose grants are forgotten is not applied again,
+	// and gets no grants. The pushes of a sender may come in any order. [Calendar] says, by the
+	// store's own clock, which windows take hits and how long a counter lives. Hits of other
+	// windows are dropped, and counted as such. A push without hits and takes is a read: it changes
+	// nothing, and is not recorded.
 	//
-	// nodes is how many nodes share the namespace's limits, 0 for an unknown number. The size of
-	// leases depends on it; see [window.Limit.Ahead].
+	// Totals stay from zero to wire.MaxHits. Hits that are given back are taken from the counted
+	// hits, and any excess is dropped, so no push makes more room than the limit. Hits that are
+	// given back before they arrive therefore stay counted. If the push violates [Check], the error
+	// wraps [ErrInvalid] and nothing has changed. After any other error the push may have been
+	// applied: send it again.
+	//
+	// nodes is how many nodes share the namespace's limits; 0 if unknown. The size of leases
+	// depends on it: see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
-	// Join notes that a node is active in a namespace: for Newcomer, or if it is known to be active,
-	// for NodeLife. So an identity that somebody makes up and does not use again is soon forgotten.
-	// If a namespace has MaxNodes, others are not noted. Join returns how many are active.
+	// Join records that a node is active in a namespace: for Newcomer, or for NodeLife if it is
+	// active already. An invented identity that is not used again is so soon forgotten. If a
+	// namespace has MaxNodes, further nodes are not recorded. Join returns how many nodes are
+	// active.
 	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
-	// Nodes is how many nodes are active in a namespace. A node that is not is counted too. Nothing
-	// is noted.
+	// Nodes returns how many nodes are active in a namespace, counting node in any case. It records
+	// nothing.
 	Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
-	// Counters calls visit for each counter of a namespace that has a window which counts, in no
-	// order, on the caller's goroutine. If there are widths, in milliseconds, it visits only
-	// counters of these. It is no snapshot: pushes go on meanwhile. Each counter is shown as it was
-	// at some moment of the reading, and none twice. Those that were there all the time are all
-	// shown, unless a cluster moves them. It stops at the first error of visit, and returns it.
+	// Counters calls visit for each counter of a namespace with a window that counts, in no order,
+	// on the caller's goroutine. If widths are given, in milliseconds, it visits only counters with
+	// these. The result is not a snapshot, since pushes go on meanwhile: each counter is visited at
+	// most once, with its state at some moment. Counters that exist all the time are visited,
+	// unless a cluster moves them. If visit returns an error, Counters stops and returns it.
 	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
 
-	// CountersOf are the counters of one key of a namespace that have a window which counts, in no
-	// order: one for each limit.
+	// CountersOf returns the counters of one key of a namespace that have a window that counts, one
+	// for each limit, in no order.
 	CountersOf(ctx context.Context, namespace string, id wire.ID) ([]LimitCounter, error)
 
-	// Ping reports whether the store takes hits. It pushes one of a [Trial], as a store that can be
-	// reached may still be out of memory, or only let itself be read. If it takes the hits of some keys
-	// only, the error wraps [ErrPartly].
+	// Ping reports whether the store accepts hits. It pushes one of a [Trial], because a store that
+	// can be reached may still be out of memory or read-only. If the store accepts hits for some
+	// keys only, the error wraps [ErrPartly].
 	Ping(ctx context.Context) error
 }
 
-// Evictor is a store whose server may have to make room by itself.
+// Evictor is a store whose server may evict counters by itself.
 type Evictor interface {
-	// Evicts is the policy by which the server removes counters that count when it has no memory
-	// left, empty if it takes no hits then. If the server does not tell, the error wraps
-	// [ErrUntold].
+	// Evicts returns the server's policy for removing counters when its memory is full; empty if it
+	// refuses hits then. If the server does not say, the error wraps [ErrUntold].
 	Evicts(ctx context.Context) (policy string, err error)
 }
 
-// OnDisk is a store in a file of this process.
+// OnDisk is a store that this process keeps in a file.
 type OnDisk interface {
-	// DiskBytes is the file's size, and how much of it is free for what comes.
+	// DiskBytes returns the file's size, and how much of it is free for new data, in bytes.
 	DiskBytes() (size, free int64)
 }
 
-// ErrUntold is wrapped by the error of a server that does not tell what it was asked.
+// ErrUntold is wrapped by the error of a server that does not answer a question about itself.
 var ErrUntold = errors.New("the server does not tell")
 
-// Outcome tells what became of a push.
+// Outcome is the result of a push.
 type Outcome struct {
 	Answer wire.Answer
-	// Duplicate says that the push was not applied because it had been before, or is below its
+	// Duplicate means that the push was not applied, because it had been before or is below its
 	// sender's floor.
 	Duplicate bool
-	// Applied and Returned are the hits added to totals and subtracted from them. Dropped are the
-	// hits of both sorts for windows that no longer count or lie too far ahead, tokens that are
-	// back, and what is given back beyond what is counted. None is negative, and each stops at
-	// wire.MaxHits. Applied includes the hits that takes were granted.
+	// Applied and Returned are the hits added to totals and subtracted from them. Dropped are hits
+	// of both sorts for windows that no longer count or lie too far ahead, tokens that have
+	// returned, and hits given back beyond the count. None is negative, and each stops at
+	// wire.MaxHits. Applied includes the hits granted to takes.
 	Applied, Returned, Dropped int64
-	// Repaired is the number of records that the store could not read and began anew.
+	// Repaired is how many records the store could not read, and restarted.
 	Repaired int64
-	// Lacking says why the answer lacks some, if it does.
+	// Lacking says why the answer lacks parts; nil if it is complete.
 	Lacking error
 }
 
-// ErrPartly is wrapped by the error of a ping if the store takes some hits and not others: the
-// counters of some keys can't be reached.
+// ErrPartly is wrapped by the error of a ping if the store accepts hits only for some keys, because
+// the counters of others can't be reached.
 var ErrPartly = errors.New("only a part of the counters can be reached")
 
 // LimitCounter is a counter with its windows that count.
 type LimitCounter struct {
 	wire.LimitCounter
-	// Limit is how many tokens come back to a token bucket in a window. It is that of the last
-	// sender that took tokens.
+	// Limit is how many tokens return to a token bucket per window, from the last sender that took
+	// tokens.
 	Limit uint64
 	// Windows has at least one, in no order.
 	Windows []Window
 }
 
-// Window is a window, a bucket of a precision, or a token bucket, and the hits of all senders in
+// Window is a window, a bucket of a precision, or a token bucket, with the hits of all senders in
 // it.
 type Window struct {
-	// Number is the window's or bucket's number. For kinds that start with a hit it is the start in
-	// nanoseconds of Unix time: a token bucket's is when it was full.
+	// Number is the window's or bucket's number. For kinds that start with a hit it is the start,
+	// in nanoseconds of Unix time; a token bucket starts when it was last full.
 	Number uint64
 	// Hits is not negative.
 	Hits int64
 }
 
 const (
-	// NodeLife is how long a node counts as active after it has joined, unless it is new.
+	// NodeLife is how long a node counts as active after it has joined again.
 	NodeLife = 2 * time.Minute
-	// Newcomer is how long a node is active after it has joined for the first time.
+	// Newcomer is how long a node counts as active after it has joined for the first time.
 	Newcomer = 10 * time.Second
-	// MaxNodes is the most nodes of a namespace that are active.
+	// MaxNodes is the most active nodes of a namespace.
 	MaxNodes = 4096
 )
 
-// MaxAhead bounds what a store remembers of a sender: a push's sequence is less than MaxAhead above
+// MaxAhead bounds what a store remembers of a sender: a sequence must be less than MaxAhead above
 // its floor.
 const MaxAhead = 4096
 
-// ErrInvalid is wrapped by the error of a push that no store takes.
+// ErrInvalid is wrapped by the error of a push that no store accepts.
 var ErrInvalid = errors.New("invalid push")
 
-// ErrFull is wrapped by the error of a push that a store does not take because it can't note it.
-// Nothing has changed: its sender is to send it again later.
+// ErrFull is wrapped by the error of a push that a store can't record. Nothing has changed, and the
+// sender should send the push again later.
 var ErrFull = errors.New("no room for another sender's record")
 
-// Check tells what is wrong with a push. It includes what wire.DecodePush looks at: a push made by
-// hand is as safe as a decoded one. The error wraps [ErrInvalid].
+// Check returns an error that wraps [ErrInvalid] if a push is invalid. It includes all checks of
+// wire.DecodePush, so a push made by hand is as safe as a decoded push.
 func Check(p *wire.Push) error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
@@ -201,7 +201,7 @@ func Check(p *wire.Push) error {
 	return nil
 }
 
-// ValidCounter reports whether a push may have items of a counter.
+// ValidCounter reports whether a push may have items for a counter.
 func ValidCounter(c wire.LimitCounter) bool { return checkCounter(c) == "" }
 
 func checkCounter(c wire.LimitCounter) string {
@@ -273,14 +273,14 @@ func checkTake(t *wire.Take) string {
 			return fmt.Sprintf("rooms[%d]: want a limit, a burst and a cost of at most 2^53-1, got %d, %d and %d", i, r.Limit, r.Burst, r.Cost)
 		}
 		if t.Lease && r.Cost == 0 {
-			return fmt.Sprintf("rooms[%d].cost: want at least 1 of a lease", i)
+			return fmt.Sprintf("rooms[%d].cost: want at least 1 for a lease", i)
 		}
 	}
 	return checkTwice(t.Rooms)
 }
 
-// checkTwice wants each counter once. All rooms of a take are looked at before any of them gives:
-// two of one counter would both find the room that only one of them has.
+// checkTwice requires different counters. All rooms of a take are read before any gives hits, so
+// two rooms of one counter would both count on the same hits.
 func checkTwice(rooms []wire.Room) string {
 	if len(rooms) == 1 {
 		return ""
@@ -288,7 +288,7 @@ func checkTwice(rooms []wire.Room) string {
 	first := make(map[wire.LimitCounter]int, len(rooms))
 	for i := range rooms {
 		if j, twice := first[rooms[i].LimitCounter]; twice {
-			return fmt.Sprintf("rooms[%d]: want each counter once in a take, got that of rooms[%d] again", i, j)
+			return fmt.Sprintf("rooms[%d]: want each counter once in a take, got the counter of rooms[%d] again", i, j)
 		}
 		first[rooms[i].LimitCounter] = i
 	}
@@ -322,10 +322,10 @@ func IsRead(p *wire.Push) bool {
 	return true
 }
 
-// Sum is a + b, but within wire.MaxHits of zero, as a and b must be.
+// Sum is a + b, limited to wire.MaxHits on both sides of zero, as a and b are.
 func Sum(a, b int64) int64 { return max(-wire.MaxHits, min(a+b, wire.MaxHits)) }
 
-// Count adds hits to what has been applied or returned, or to what was dropped.
+// Count adds hits to Applied or Returned, or to Dropped if applied is false.
 func (o *Outcome) Count(hits int64, applied bool) {
 	switch {
 	case !applied:
@@ -337,8 +337,8 @@ func (o *Outcome) Count(hits int64, applied bool) {
 	}
 }
 
-// Add returns how many hits a window of had hits has after hits were added to it. It counts them.
-// No more are given back than the window has.
+// Add returns how many hits a window with had hits has after hits were added, and counts them. It
+// gives back no more than the window has.
 func (o *Outcome) Add(had, hits int64) int64 {
 	counted := max(hits, -had)
 	o.Count(counted, true)
@@ -346,36 +346,35 @@ func (o *Outcome) Add(had, hits int64) int64 {
 	return Sum(had, counted)
 }
 
-// Calendar says, at a store's time, which windows of a counter matter. It is the one definition
-// that all stores share. If a store can't compute in Go, it computes alike.
+// Calendar says which windows of a counter matter at a store's time. It is the only definition for
+// all stores. A store that can't compute in Go must compute the same.
 type Calendar struct{ NowNanos uint64 }
 
 const (
-	// Grace is how long totals can still be read after their window has stopped counting, by
-	// proxies whose clock is behind. It is at most the window's width.
+	// Grace is how long totals can be read after their window has stopped counting, for proxies
+	// whose clock is behind. It is at most the window's width.
 	Grace = 5 * time.Second
-	// Ahead is how far a proxy's clock may be ahead, see [Calendar.Span].
+	// Ahead is how far a proxy's clock may be ahead: see [Calendar.Span].
 	Ahead = 10 * time.Minute
-	// WindowsAhead bounds Ahead for narrow windows, and with it the windows that a counter can
-	// have.
+	// WindowsAhead bounds Ahead for narrow windows, and so the number of windows of a counter.
 	WindowsAhead = 64
 	// SenderLife is the least time that a sender's record outlives its last push.
 	SenderLife = 10 * time.Minute
 )
 
-// tooFar reports whether a start lies too far ahead to believe it.
+// tooFar reports whether a start is too far ahead to be right.
 func (c Calendar) tooFar(of wire.LimitCounter, start uint64) bool {
 	return start > c.NowNanos+max(uint64(Ahead), 2*widthNanos(of))
 }
 
-// Counting removes the windows of a counter that do not count, in place, and returns the others.
+// Counting removes the windows of a counter that do not count, in place, and returns the rest.
 func (c Calendar) Counting(of LimitCounter) []Window {
 	kind := algorithmOf(of.Kind)
 	return slices.DeleteFunc(of.Windows, func(w Window) bool { return !kind.counts(c, &of, w) })
 }
 
-// ExpiresNanos is the time from which nobody can read the window or bucket number, or the first-hit
-// window that starts at number. [Calendar.Span] or [Calendar.FirstHit] must have accepted it.
+// ExpiresNanos is the time from which the window or bucket with a number, or the first-hit window
+// that starts at it, can't be read. [Calendar.Span] or [Calendar.FirstHit] must have accepted it.
 func ExpiresNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, counting := numbering(of)
 	return (number+counting)*length + graceNanos(of)
@@ -385,10 +384,9 @@ func ExpiresNanos(of wire.LimitCounter, number uint64) uint64 {
 // must keep the sender's record until then.
 func (c Calendar) Settled(item *wire.Item) uint64 { return algorithmOf(item.Kind).settled(c, item) }
 
-// NotedUntil is the time until which a sender's record of a push is kept at least. The record
-// outlives every window that takes the push's hits. So a copy that comes when the record is gone
-// finds no window that counts. If the push has takes, the record outlives the time for which it may
-// be sent again, by SenderLife.
+// NotedUntil is the time until which a sender's record of a push must be kept. The record outlives
+// every window that takes the push's hits, so a later copy finds no window that counts. If the push
+// has takes, the record also outlives by SenderLife the time in which the push may be sent again.
 func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
 	until = c.NowNanos + uint64(SenderLife) + p.AgainNanos()
 	for i := range p.Items {
@@ -399,8 +397,8 @@ func (c Calendar) NotedUntil(p *wire.Push) (until uint64) {
 	return until
 }
 
-// numbering is the nanoseconds by which Unix time is divided to number a counter's windows, and for
-// how many numbers a window counts.
+// numbering returns the divisor of Unix time, in nanoseconds, that numbers a counter's windows, and
+// for how many numbers a window counts.
 func numbering(of wire.LimitCounter) (length, counting uint64) {
 	switch kind := window.Kind(of.Kind); {
 	case kind.Started():
@@ -412,15 +410,15 @@ func numbering(of wire.LimitCounter) (length, counting uint64) {
 	}
 }
 
-// NumberAt is the number of the window, or bucket, that a time in nanoseconds since the Unix epoch
-// is in.
+// NumberAt returns the number of the window or bucket that contains a time, in nanoseconds since
+// the Unix epoch.
 func NumberAt(of wire.LimitCounter, nanos uint64) uint64 {
 	length, _ := numbering(of)
 	return nanos / length
 }
 
-// StartNanos is the start of a counter's window, or bucket, of that number in nanoseconds since the
-// Unix epoch.
+// StartNanos returns the start of a counter's window or bucket with a number, in nanoseconds since
+// the Unix epoch.
 func StartNanos(of wire.LimitCounter, number uint64) uint64 {
 	length, _ := numbering(of)
 	return number * length
@@ -430,5 +428,5 @@ func widthNanos(of wire.LimitCounter) uint64 { return of.WidthMillis * 1e6 }
 
 func graceNanos(of wire.LimitCounter) uint64 { return min(widthNanos(of), uint64(Grace)) }
 
-// less is a - b, but not below zero.
+// less is a - b, or 0 if b is larger.
 func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -5,7 +5,7 @@ import (
 	"weir/window"
 )
 
-// RoomItem is an item that counts hits of a room at the clock's time.
+// RoomItem returns an item that counts hits in a room at the clock's time.
 func (c Calendar) RoomItem(room *wire.Room, hits uint64) wire.Item {
 	kind := window.Kind(room.Kind)
 	item := wire.Item{LimitCounter: room.LimitCounter, Limit: room.Limit, Hits: make([]int64, max(1, kind.Windows()))}
@@ -17,8 +17,8 @@ func (c Calendar) RoomItem(room *wire.Room, hits uint64) wire.Item {
 	return item
 }
 
-// Units is how many units of a take its rooms have, as their totals stand at the clock's time: what
-// RoomItem's items of no hits are answered with. It is 0, or from take.Least to take.Most.
+// Units returns how many units of a take fit its rooms at the clock's time: 0, or from take.Least
+// to take.Most. totals are the answers to RoomItem's items of no hits.
 func (c Calendar) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint64 {
 	units := take.Most
 	for i := range take.Rooms {
@@ -27,7 +27,7 @@ func (c Calendar) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint
 	return units
 }
 
-// unitsOf is how many units a room has: 0, or take.Least at least.
+// unitsOf returns how many units one room has: 0, or at least take.Least.
 func (c Calendar) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
 	limit, state := c.state(room, total)
 	least, overflows := product(take.Least, room.Cost)
@@ -48,8 +48,8 @@ func (c Calendar) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, n
 	return units
 }
 
-// Spare is how many more hits a room could have had for the take to get all that it has got. total is
-// the room's after the take, which has got its most.
+// Spare returns how many more hits a room could have had without giving the take less. total is the
+// room's after the take, which has got its most.
 func (c Calendar) Spare(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
 	limit, state := c.state(room, total)
 	left := limit.Remaining(&state)
@@ -64,7 +64,7 @@ func (c Calendar) Spare(take *wire.Take, room *wire.Room, total *wire.Total, nod
 	return less(left+hits, needs)
 }
 
-// product is a·b, or if that is above wire.MaxHits, that.
+// product is a·b, limited to wire.MaxHits.
 func product(a, b uint64) (hits uint64, overflows bool) {
 	if a != 0 && b > wire.MaxHits/a {
 		return wire.MaxHits, true
@@ -72,7 +72,7 @@ func product(a, b uint64) (hits uint64, overflows bool) {
 	return a * b, false
 }
 
-// Rejected is how many hits a room counts of a take that was not granted.
+// Rejected returns how many hits a room counts for a take that was not granted.
 func (c Calendar) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uint64 {
 	hits, overflows := product(take.Least, room.Cost)
 	if !room.CountRejected || overflows {
@@ -88,7 +88,7 @@ func (c Calendar) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) 
 	return limit.Rejected(&state, hits)
 }
 
-// state is a room as package window decides it.
+// state converts a room to the types of package window.
 func (c Calendar) state(room *wire.Room, total *wire.Total) (window.Limit, window.State) {
 	limit := window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}
 	state := window.State{Newest: int64(c.NowNanos)}
@@ -99,21 +99,21 @@ func (c Calendar) state(room *wire.Room, total *wire.Total) (window.Limit, windo
 	return limit, state
 }
 
-// Ledger is where Decide finds what rooms have, and counts what they give.
+// Ledger gives Decide access to the counters of rooms.
 type Ledger interface {
-	// Total answers an item from what is counted by now.
+	// Total answers an item from the hits counted so far.
 	Total(item *wire.Item) wire.Total
 	// Add counts an item's hits.
 	Add(item *wire.Item)
 }
 
-// Decide decides a take at the clock's time, and counts what it gets. Stores that do not compute in
-// Go do alike.
+// Decide decides a take at the clock's time, and counts the granted hits. Stores that do not
+// compute in Go must do the same.
 func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 	return c.DecideUpTo(take, take.Most, nodes, in)
 }
 
-// DecideUpTo is Decide of a take that gets so many units at most.
+// DecideUpTo is Decide for a take that may get at most this number of units.
 func (c Calendar) DecideUpTo(take *wire.Take, most, nodes uint64, in Ledger) wire.Grant {
 	totals := c.roomTotals(take, in)
 	grant := wire.Grant{Units: min(most, c.Units(take, totals, nodes)), AtNanos: c.NowNanos}
@@ -135,7 +135,8 @@ func (c Calendar) DecideUpTo(take *wire.Take, most, nodes uint64, in Ledger) wir
 	return grant
 }
 
-// Refuse counts what rooms count of a take that others have refused.
+// Refuse counts the hits of rooms that count rejected requests, for a take that was refused
+// elsewhere.
 func (c Calendar) Refuse(take *wire.Take, in Ledger) wire.Grant {
 	totals := c.roomTotals(take, in)
 	for i := range take.Rooms {
@@ -147,7 +148,7 @@ func (c Calendar) Refuse(take *wire.Take, in Ledger) wire.Grant {
 	return c.Again(take, 0, c.NowNanos, in)
 }
 
-// Again is the answer to a take that was decided before.
+// Again answers a take that was decided before.
 func (c Calendar) Again(take *wire.Take, units, atNanos uint64, in Ledger) wire.Grant {
 	then := Calendar{NowNanos: atNanos}
 	grant := wire.Grant{Units: units, AtNanos: atNanos, Totals: make([]wire.Total, len(take.Rooms))}

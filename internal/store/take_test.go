@@ -29,8 +29,8 @@ func TestCheckTakes(t *testing.T) {
 		{func(p *wire.Push) { p.Takes[0].Rooms[1].Limit = 1 << 53 }, "takes[0].rooms[1]: want a limit, a burst and a cost of at most 2^53-1"},
 		{func(p *wire.Push) { p.Takes[1].Rooms[0].Burst = 1 << 53 }, "takes[1].rooms[0]: want a limit, a burst and a cost of at most 2^53-1"},
 		{func(p *wire.Push) { p.Takes[0].Rooms[1].Cost = 1 << 53 }, "takes[0].rooms[1]: want a limit, a burst and a cost of at most 2^53-1"},
-		{func(p *wire.Push) { p.Takes[1].Rooms[0].Cost = 0 }, "takes[1].rooms[0].cost: want at least 1 of a lease"},
-		{func(p *wire.Push) { p.Takes[0].Rooms[1] = p.Takes[0].Rooms[0] }, "takes[0].rooms[1]: want each counter once in a take, got that of rooms[0] again"},
+		{func(p *wire.Push) { p.Takes[1].Rooms[0].Cost = 0 }, "takes[1].rooms[0].cost: want at least 1 for a lease"},
+		{func(p *wire.Push) { p.Takes[0].Rooms[1] = p.Takes[0].Rooms[0] }, "takes[0].rooms[1]: want each counter once in a take, got the counter of rooms[0] again"},
 		{func(p *wire.Push) {
 			p.Takes = append(p.Takes, slices.Repeat(p.Takes[1:2], wire.MaxItems-3)...)
 		}, "items: want at most 1024 with the rooms of takes, got 1025"},

@@ -7,22 +7,22 @@ import (
 	"weir/internal/wire"
 )
 
-// A token bucket is kept as in package window: its start, when it was full, and how many tokens
-// were taken since. Stores only ask when those will be back. Several nodes may have taken from a
-// bucket. Their tokens add up from the earliest start, unless the bucket was full again before the
-// next start, as in a bucket that a single node saw.
+// A token bucket is kept as in package window: its start, when it was last full, and the tokens
+// taken since. Stores only need to know when these will be back. If several nodes have taken from a
+// bucket, their tokens add up from the earliest start, unless the bucket was full again before the
+// next start, as for a single node.
 //
-// Nodes may come with another limit than the bucket was counted for. Then it is read, and added to,
-// as a bucket of their limit that is full at the same time.
+// A node may have another limit than the bucket was counted for. The bucket is then converted to a
+// bucket with that limit that becomes full at the same time.
 
 // tokenBucket is the algorithm of kinds that refill.
 type tokenBucket struct{}
 
-// neverFull is later than any clock, and leaves room for what is added to it.
+// neverFull is later than any clock, with room for additions.
 const neverFull = math.MaxInt64
 
-// fullAt is the time from which all tokens are back. With a limit of 0 tokens don't come back:
-// then, and if more were given back than taken, it is a window after the start.
+// fullAt is the time when all tokens are back. If the limit is 0, or more tokens were given back
+// than taken, it is a window after the start.
 func fullAt(of wire.LimitCounter, limit uint64, w Window) uint64 {
 	after := widthNanos(of)
 	if w.Hits > 0 && limit > 0 {
@@ -34,7 +34,7 @@ func fullAt(of wire.LimitCounter, limit uint64, w Window) uint64 {
 	return w.Number + after
 }
 
-// roundedUp is a·b/c, but at most most. c is not 0.
+// roundedUp is a·b/c rounded up, at most most. c is not 0.
 func roundedUp(a, b, c, most uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	if hi >= c {
@@ -50,18 +50,17 @@ func roundedUp(a, b, c, most uint64) uint64 {
 	return quotient
 }
 
-// converted is a bucket of one limit as one of another that is full at the same time, to the
-// nanosecond. So however often nodes with both limits take turns, the bucket neither loses tokens
-// nor gets them back sooner. Its start is the same, or earlier by less than a token takes to come
-// back.
+// converted converts a bucket of one limit to a bucket of another that becomes full at the same
+// nanosecond. However often nodes with both limits take turns, the bucket neither loses tokens nor
+// gets them back sooner. Its start is the same, or earlier by less than the time in which a token
+// returns.
 //
-// A bucket that is to be written has early set: it starts a token earlier. Nodes push what they have
-// taken with the start that they have read. The time at which the bucket is full may have moved
-// since by less than a token, and the start with it. It may not be later than theirs even so, or
-// their tokens would seem to be those of an older bucket.
+// For a bucket that will be written, early makes it start a token earlier. Nodes push their tokens
+// with the start that they have read. Since then the time at which the bucket is full may have
+// moved by less than a token, and the start with it. The start must still not be later than theirs,
+// or their tokens would seem to belong to an older bucket.
 //
-// With a limit of 0 nothing comes back, so that tokens have no time: the same number is missing as
-// before.
+// With a limit of 0 nothing returns and tokens have no time, so the same number stays missing.
 func (c Calendar) converted(of wire.LimitCounter, from, to uint64, w Window, early uint64) Window {
 	switch {
 	case from == to || w.Hits <= 0:
@@ -81,11 +80,11 @@ func (c Calendar) converted(of wire.LimitCounter, from, to uint64, w Window, ear
 	}
 	taken := min(roundedUp(full-w.Number, to, widthNanos(of), wire.MaxHits)+early, wire.MaxHits)
 	start := less(full, roundedUp(taken, widthNanos(of), to, neverFull))
-	// A bucket that would lack more than can be counted is full sooner.
+	// A bucket that would lack more than can be counted becomes full sooner.
 	return Window{Number: min(start, max(w.Number, c.NowNanos)), Hits: int64(taken)}
 }
 
-// back is how many tokens come back in so many nanoseconds, rounded down.
+// back returns how many tokens return in a time, rounded down.
 func back(of wire.LimitCounter, limit, nanos uint64) uint64 {
 	hi, lo := bits.Mul64(nanos, limit)
 	if hi >= widthNanos(of) {
@@ -95,8 +94,8 @@ func back(of wire.LimitCounter, limit, nanos uint64) uint64 {
 	return tokens
 }
 
-// later is the same bucket with a start that is later by whole windows, as near to a time as can
-// be. The tokens that came back in them are not counted as taken any more.
+// later returns the same bucket with a start later by whole windows, as near to a time as possible.
+// Tokens that returned in them no longer count as taken.
 func later(of wire.LimitCounter, limit uint64, w Window, millis uint64) Window {
 	if w.Hits <= 0 || limit == 0 {
 		return w
@@ -105,26 +104,26 @@ func later(of wire.LimitCounter, limit uint64, w Window, millis uint64) Window {
 	return Window{Number: w.Number + windows*widthNanos(of), Hits: w.Hits - int64(windows*limit)}
 }
 
-// rewritten is the time in milliseconds before which a bucket's start is written later, to keep
-// numbers small. It is so long ago that hardly a push comes with an older start. If one does, it
-// may find a start that was written later.
+// rewritten is the time in milliseconds before which a bucket's start is moved later, to keep
+// numbers small. It is so long ago that hardly any push has an older start. Such a push may find a
+// start that was moved.
 func (c Calendar) rewritten(of wire.LimitCounter) uint64 {
 	return less(c.NowNanos/1e6, 2*of.WidthMillis+uint64(Ahead.Milliseconds()))
 }
 
-// missing reports whether a bucket misses tokens, or did a while ago.
+// missing reports whether a bucket lacks tokens, or did so a while ago.
 func (c Calendar) missing(of wire.LimitCounter, limit uint64, w Window, ago uint64) bool {
 	return !c.tooFar(of, w.Number) && fullAt(of, limit, w)+ago > c.NowNanos
 }
 
-// kept reports whether a bucket is not full, or was not full a grace ago: tokens that were taken
-// before it was full may be on their way.
+// kept reports whether a bucket is not full, or was not a grace ago: tokens taken before it was
+// full may still be on their way.
 func (c Calendar) kept(of wire.LimitCounter, limit uint64, w Window) bool {
 	return c.missing(of, limit, w, graceNanos(of))
 }
 
-// bucket is the token bucket of a counter's contents as one of a limit; see converted. It is false if
-// there is none that can be believed.
+// bucket returns the token bucket in a counter's contents, converted to a limit. It returns false
+// if there is none, or it can't be right.
 func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early uint64) (w Window, ok bool) {
 	if len(r.Windows) == 0 || c.tooFar(of, r.Windows[0].Number) {
 		return Window{}, false
@@ -132,14 +131,14 @@ func (c Calendar) bucket(of wire.LimitCounter, limit uint64, r *Contents, early 
 	return c.converted(of, r.Limit, limit, r.Windows[0], early), true
 }
 
-// CountTokens takes an item's tokens from the token bucket of a counter's contents, or gives them
-// back, and returns how many. There is at most one window, before and after; a full bucket has
-// none. Tokens that were taken are dropped if their start lies too far ahead to believe it (see
-// [Calendar.FirstHit]), or if they are back, by now or by the bucket's start. Tokens that are given
-// back are dropped if they have come back since, or are not missing.
+// CountTokens takes an item's tokens from the token bucket in a counter's contents, or gives them
+// back, and returns how many. Before and after, there is at most one window; a full bucket has
+// none. Tokens taken are dropped if their start is too far ahead (see [Calendar.FirstHit]), or if
+// they are back by now or by the bucket's start. Tokens given back are dropped if they have
+// returned since, or are not missing.
 //
-// If a start seems to lie after now, it is now. It may be the item's, or after the clock was set
-// back the bucket's.
+// A start after now counts as now. It may be the item's or, after the clock was set back, the
+// bucket's.
 func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted int64) {
 	of, limit, hits := item.LimitCounter, item.Limit, item.Hits[0]
 	if c.Settled(item) <= c.NowNanos {
@@ -168,8 +167,8 @@ func (c Calendar) CountTokens(item *wire.Item, r *Contents) (counted int64) {
 	return pushed.Hits
 }
 
-// taken is a bucket, if there is one, from which tokens were taken that another one lacks. It is
-// false if those are back.
+// taken returns a bucket after tokens were taken from it by a push. It returns false if they are
+// back already.
 func (c Calendar) taken(of wire.LimitCounter, limit uint64, had, pushed Window) (is Window, ok bool) {
 	switch {
 	case had.Hits == 0:
@@ -179,8 +178,7 @@ func (c Calendar) taken(of wire.LimitCounter, limit uint64, had, pushed Window) 
 			return had, false
 		}
 		is = Window{Number: pushed.Number, Hits: Sum(had.Hits, pushed.Hits)}
-		// A start that is so long ago may have been written later, by more than the pushed one lies
-		// before it.
+		// An old start may have been moved later, past the pushed start.
 		if had.Number/1e6 <= c.rewritten(of) {
 			is.Number = had.Number
 		}
@@ -191,8 +189,8 @@ func (c Calendar) taken(of wire.LimitCounter, limit uint64, had, pushed Window) 
 	return pushed, true
 }
 
-// backSince is how many tokens have come back to a bucket since a time. They come back at times that its
-// start tells, unless it was full then.
+// backSince returns how many tokens have returned to a bucket since a time, at the moments that
+// follow from its start, unless it was full then.
 func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, since uint64) uint64 {
 	if had.Number > since {
 		return back(of, limit, c.NowNanos-since)
@@ -200,9 +198,9 @@ func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, sinc
 	return back(of, limit, c.NowNanos-had.Number) - back(of, limit, since-had.Number)
 }
 
-// TokenTotal answers an item of a token bucket. If the bucket is full, the answer has the item's
-// start and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0. A
-// start that lies after now, because the clock was set back, is now.
+// TokenTotal answers an item for a token bucket. For a full bucket the answer has the item's start
+// and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0. A start
+// after now, possible after the clock was set back, becomes now.
 func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
 	if w, ok := c.bucket(item.LimitCounter, item.Limit, r, 0); ok && w.Hits > 0 && c.missing(item.LimitCounter, item.Limit, w, 0) {
 		w.Number = min(w.Number, c.NowNanos)
@@ -212,7 +210,7 @@ func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
 	return wire.Total{Newest: item.Newest, Hits: []uint64{0}}
 }
 
-// Taken is how many tokens of a bucket with this limit are not back.
+// Taken returns how many tokens of a bucket with this limit are not back.
 func (c Calendar) Taken(of wire.LimitCounter, limit uint64, r *Contents) int64 {
 	w, ok := c.bucket(of, limit, r, 0)
 	if !ok || w.Hits <= 0 {
@@ -221,13 +219,13 @@ func (c Calendar) Taken(of wire.LimitCounter, limit uint64, r *Contents) int64 {
 	return w.Hits - int64(min(back(of, limit, less(c.NowNanos, w.Number)), uint64(w.Hits)))
 }
 
-// TokensExpireNanos is the time from which on nobody can read of a token bucket.
+// TokensExpireNanos is the time from which a token bucket can't be read.
 func TokensExpireNanos(of wire.LimitCounter, limit uint64, bucket Window) uint64 {
 	return fullAt(of, limit, bucket) + graceNanos(of)
 }
 
-// A sender's bucket may lack a window's tokens besides those that it pushes. A push may be late, or
-// a clock behind. If the tokens would be back even so, the push is a copy.
+// A sender's bucket may lack a window's tokens besides those that it pushes, and the push may be
+// late or a clock behind. If the tokens would be back even so, the push is a copy.
 func (tokenBucket) settled(c Calendar, item *wire.Item) uint64 {
 	if c.tooFar(item.LimitCounter, item.Newest) {
 		return c.NowNanos
@@ -258,7 +256,7 @@ func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	return c.TokenTotal(item, r)
 }
 
-// used leaves out the tokens that are back. An exact division is for decisions.
+// used ignores tokens that are back. Only decisions need an exact division.
 func (tokenBucket) used(c Calendar, r *Contents, of wire.LimitCounter) uint64 {
 	if len(r.Windows) == 0 {
 		return 0
@@ -272,7 +270,8 @@ func (tokenBucket) counts(c Calendar, of *LimitCounter, w Window) bool {
 	return c.missing(of.LimitCounter, of.Limit, w, 0)
 }
 
-// A start is written later by milliseconds, see later, so it may lie ahead by less than one.
+// Starts are moved later by whole milliseconds (see later), so a start may lie ahead by less than
+// one millisecond.
 func (tokenBucket) present(c Calendar, room *wire.Room, total *wire.Total) wire.Total {
 	if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
 		return wire.Total{Newest: total.Newest - widthNanos(room.LimitCounter), Hits: []uint64{total.Hits[0] + room.Limit}}

@@ -9,25 +9,24 @@ import (
 	"weir/window"
 )
 
-// TrialNamespace is where stores count the hits of [Trial].
+// TrialNamespace is the namespace of [Trial].
 const TrialNamespace = "weir.trial"
 
-// trialCounters is how many counters trials take turns with. In a Redis Cluster each of them is in
-// a partition of its own.
+// trialCounters is how many counters trials use in turn. In a Redis Cluster each is in a partition
+// of its own.
 const trialCounters = 32
 
-// Trial makes pushes for [Store.Ping]. Use [NewTrial] to make one. It may be used by any number of
-// goroutines.
+// Trial makes the pushes of [Store.Ping]. [NewTrial] makes one. It is safe for concurrent use.
 type Trial struct {
 	sender   uint64
 	sequence atomic.Uint64
 }
 
-// NewTrial returns a sender of trials.
+// NewTrial returns a Trial with a sender of its own.
 func NewTrial() *Trial { return &Trial{sender: rand.Uint64()} }
 
-// Next is a push of one hit that no other has, of a window of a second. So a store has to write, and
-// what it has written is soon gone.
+// Next returns a push of one hit in a window of a second, different from all others. The store has
+// to write for it, and can soon drop it.
 func (t *Trial) Next() *wire.Push {
 	p := t.Everywhere()
 	at := p.Sequence % trialCounters
@@ -35,7 +34,7 @@ func (t *Trial) Next() *wire.Push {
 	return p
 }
 
-// Everywhere is a push of a hit to each of the counters.
+// Everywhere returns a push of a hit to each of the counters.
 func (t *Trial) Everywhere() *wire.Push {
 	sequence := t.sequence.Add(1)
 	p := &wire.Push{Namespace: TrialNamespace, Sender: t.sender, Sequence: sequence, Floor: sequence}

@@ -451,7 +451,7 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	if v.streams >= maxStreams {
 		v.mu.Unlock()
-		http.Error(w, "too many pages look: close some", http.StatusServiceUnavailable)
+		http.Error(w, "too many pages are watching: close some", http.StatusServiceUnavailable)
 		return
 	}
 	v.streams++

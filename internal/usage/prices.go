@@ -5,7 +5,7 @@ import "weir/internal/jsonpath"
 // PriceList has the prices of models. It is not changed once it is used, and may be read
 // concurrently.
 type PriceList struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	models []model // those with a whole name sorted by it, before those with a beginning, the longest first
 	whole  int     // of models with a whole name

@@ -16,7 +16,7 @@ const Most = 999_999_999_999_999
 
 // Field is a number that is part of a cost.
 type Field struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	// Paths lead to the same number in several shapes of answers. If a body has several, the last
 	// counts; if one text has several, the last of Paths counts.
@@ -31,7 +31,7 @@ type Field struct {
 
 // source is a path that leads to the number of a field, or to an object that has some below.
 type source struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	path  *jsonpath.Path
 	field int
@@ -41,7 +41,7 @@ type source struct {
 // Fields are the numbers whose sum is a cost. They are not changed once made, and may be used by
 // several readers.
 type Fields struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	list    []Field
 	sources []source
@@ -200,7 +200,7 @@ func same(text []byte, lower string) bool {
 // Reader reads one body after the other. It keeps its memory, which is bounded by the fields, for
 // the next body. It must be Reset before it is used, and not be used by several goroutines at once.
 type Reader struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	fields *Fields
 	rates  *Rates
@@ -230,7 +230,7 @@ type Reader struct {
 
 // text reads one source.
 type text struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	reader jsonpath.Reader
 	source *source

@@ -12,34 +12,34 @@ const (
 	// MaxBusyWindows is the most windows of a limit.
 	MaxBusyWindows = MaxReportWindows / 2
 
-	// wholeWindows is the hash in whose place a sample tells of windows as a whole.
+	// wholeWindows is the hash that stands for a window as a whole in a sample.
 	wholeWindows = math.MaxUint64
 )
 
-// BusyWindows are windows of the clock: Windows[i] is window Newest-i. Windows beyond these have no
-// hits.
+// BusyWindows are consecutive windows of the clock: Windows[i] is window Newest-i. Older windows
+// have no hits.
 type BusyWindows struct {
 	Newest  uint64
 	Windows []BusyWindow
 }
 
-// BusyWindow has the keys with most hits of a window.
+// BusyWindow has the keys with most hits in a window.
 type BusyWindow struct {
-	// Hits are those of all keys, of the sample too. Floor is the most of a key that is neither in Keys nor
-	// in the sample.
+	// Hits are those of all keys, including the sample. Floor is the most hits of a key that is
+	// neither in Keys nor in the sample.
 	Hits, Floor uint32
 	Keys        []BusyKey
 }
 
-// BusyKey is a key that asked for Hits in a window, and for up to More besides.
+// BusyKey is a key that asked for Hits in a window, and for at most More in addition.
 type BusyKey struct {
 	Hash       uint64
 	Hits, More uint32
 }
 
-// pack is a sample's keys as they are sent: those that are busy are among them, with two numbers for
-// each window. Their hashes are above the threshold, where a backend that does not know of them passes
-// them over.
+// pack returns a sample's keys as they are sent: busy keys are among them, with two numbers for
+// each window. Their hashes are above the threshold, where a backend that does not know of them
+// ignores them.
 func (s *Sample) pack() []SampledKey {
 	if len(s.Busy) == 0 || s.Threshold == wholeWindows {
 		return s.Keys
@@ -59,14 +59,14 @@ func (s *Sample) pack() []SampledKey {
 	return p.keys
 }
 
-// packed are a sample's keys, and from a place on those that are busy, in the order of their hashes.
-// They are few: a map, and a sort that is fast for many, would make the plugin larger than all of this.
+// packed has a sample's keys and, from an index on, the busy keys in the order of their hashes.
+// They are few: a map, or a sort for many, would add more code to the plugin than all of this.
 type packed struct {
 	keys         []SampledKey
 	from, limits int
 }
 
-// of are the windows of a limit in which a key is busy.
+// of returns the windows of a limit in which a key is busy.
 //
 //go:noinline
 func (p *packed) of(hash uint64, limit int, newest uint64) *AskedWindows {
@@ -96,7 +96,7 @@ func (p *packed) set(hash uint64, limit int, newest uint64, age int, first, seco
 	}
 }
 
-// unpack takes what pack has added out of the keys.
+// unpack removes from the keys what pack has added.
 func (s *Sample) unpack(limits int) {
 	whole := slices.IndexFunc(s.Keys, func(k SampledKey) bool { return k.Hash == wholeWindows })
 	if whole < 0 || s.Threshold == wholeWindows || limits == 0 {
@@ -120,8 +120,8 @@ func (s *Sample) unpack(limits int) {
 	s.Keys = slices.DeleteFunc(s.Keys, func(k SampledKey) bool { return k.Hash > s.Threshold })
 }
 
-// add adds what a key asked for in each window. Keys are in the order of their hashes, and each is there
-// once.
+// add adds the hits that a key asked for in each window. Call it once for each key, in the order of
+// their hashes.
 func (b *BusyWindows) add(hash uint64, hits []uint32) {
 	for i := range b.Windows {
 		if len(hits) < 2 {

@@ -6,22 +6,22 @@ import (
 	"strconv"
 )
 
-// The first byte of a message says what it is and in which version; a change of the format takes
-// new numbers.
+// The first byte of a message has its type and version. Any change of the format takes new numbers.
 const (
-	pushVersion   = 0x51 // 0x50, 'P', did not tell of overrides, nor did
+	pushVersion   = 0x51 // 0x50, 'P', had no overrides, nor had
 	answerVersion = 0x42 // 0x41, 'A'
-	// partVersion is of an answer that lacks some. To senders that don't know it, it is no answer: they
-	// send the whole push again.
+	// partVersion is an incomplete answer. A sender that doesn't know it sees no answer, and sends
+	// the whole push again.
 	partVersion = 0x43
-	// advanceVersion is of a push that tells of advanced hits, and nearVersion of its answer.
+	// advanceVersion is a push with a part about advanced hits, and nearVersion its answer.
 	advanceVersion = 0x52
 	nearVersion    = 0x44
 )
 
-// Formats names the formats of pushes, answers and reports: those who push and a backend need the same.
+// Formats names the formats of pushes, answers and reports. Senders and backends need the same
+// formats.
 func Formats() string {
-	const last = 15 // the number is in the last four bits, and what it is of in the others
+	const last = 15 // the last four bits are the number, and the others the type
 	digit := func(version byte) string { return string('0' + rune(version&last)) }
 	return "push " + digit(advanceVersion) + ", answer " + digit(nearVersion) + ", report " + digit(steppedVersion) + ", usage " + digit(usedVersion)
 }
@@ -29,14 +29,14 @@ func Formats() string {
 // ErrMalformed is wrapped by every error of the decoders.
 var ErrMalformed = errors.New("malformed message")
 
-// ErrVersion is the error of a push in another version of the format. It wraps ErrMalformed.
+// ErrVersion is the error of a push in another version of the format. It wraps [ErrMalformed].
 var ErrVersion error = &formatError{
-	offset: 1, reason: "not a push of a known version: those who push, and weir serve, are of versions that do not know each other",
+	offset: 1, reason: "not a push of a known version: the sender's version and that of weir serve don't fit each other",
 }
 
-// formatError says what is wrong with a message and where.
+// formatError says what is wrong with a message, and at which byte.
 type formatError struct {
-	_ [0]func() // or else Go makes a function that compares values
+	_ [0]func() // keeps Go from generating an equality function
 
 	offset int
 	reason string
@@ -48,7 +48,7 @@ func (e *formatError) Error() string {
 
 func (e *formatError) Unwrap() error { return ErrMalformed }
 
-// Items and takes follow a push's header, each behind a byte that says which it is.
+// Items and takes follow a push's header, each after a byte that says which it is.
 const (
 	isItem  = 0
 	isTake  = 1
@@ -61,9 +61,9 @@ const (
 	tagged
 )
 
-// AppendPushHeader appends the part of a push that comes before its items and takes, and none of
-// these. The caller appends count of them with [AppendItem] and [AppendTake], in any order. Together they make a
-// message that [DecodePush] reads.
+// AppendPushHeader appends the part of a push before its items and takes. The caller then appends
+// count of these with [AppendItem] and [AppendTake], in any order. Together they make a message for
+// [DecodePush].
 func AppendPushHeader(dst []byte, p *Push, count int) []byte {
 	version := byte(pushVersion)
 	if p.Advance.Told {
@@ -79,12 +79,11 @@ func AppendPushHeader(dst []byte, p *Push, count int) []byte {
 	if p.Advance.Told {
 		dst = appendAdvance(dst, &p.Advance)
 	}
-	// Two fixed bytes, so that a sender can write the count when it knows it.
+	// Two fixed bytes, so that a sender can set the count afterwards.
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
 }
 
-// SetCount corrects the number of items and takes in a push. Its header begins the message and is
-// head bytes long.
+// SetCount sets the number of items and takes in a push, whose header has head bytes.
 func SetCount(message []byte, head, count int) {
 	binary.LittleEndian.PutUint16(message[head-2:], uint16(count))
 }
@@ -106,16 +105,17 @@ func AppendItem(dst []byte, item *Item) []byte {
 	return dst
 }
 
-// ItemID is the identity in what AppendItem has appended.
+// ItemID returns the identity in an item's bytes from AppendItem.
 func ItemID(item []byte) (id ID) {
 	copy(id[:], item[min(1, len(item)):])
 	return id
 }
 
-// hasLimit reports whether the limit is sent with an item.
+// hasLimit reports whether an item is sent with its limit.
 func (i *Item) hasLimit() bool { return i.kind().Bucketed() || i.kind().Refills() }
 
-// appendUvarint is binary.AppendUvarint, out of line: inlined, it would be most of the package.
+// appendUvarint is binary.AppendUvarint out of line: inlined, it would be most of the package's
+// code.
 //
 //go:noinline
 func appendUvarint(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
@@ -162,7 +162,7 @@ func AppendTake(dst []byte, t *Take) []byte {
 	return dst
 }
 
-// appendWindows begins a list of windows: their number times two, plus one if they have ages.
+// appendWindows begins a list of windows with twice their number, plus one if they have ages.
 func appendWindows(dst []byte, newest uint64, count int, aged bool) []byte {
 	dst = appendUvarint(dst, newest)
 	head := uint64(count) << 1
@@ -235,7 +235,8 @@ func appendTotal(dst []byte, t *Total) []byte {
 	return dst
 }
 
-// PushNamespace is the namespace of an encoded push or report; ok is false of what is none.
+// PushNamespace returns the namespace of an encoded push or report. ok is false for any other
+// message.
 func PushNamespace(b []byte) (namespace string, ok bool) {
 	r := reader{data: b}
 	if head := r.byte(); head != pushVersion && head != advanceVersion && head != usedVersion && !beginsReport(head) {
@@ -245,9 +246,9 @@ func PushNamespace(b []byte) (namespace string, ok bool) {
 	return namespace, r.err == nil
 }
 
-// Polls is how often, in milliseconds, a backend is to look for a new list of overrides, which the
-// answer to an encoded push waits for, and the version of the list that the sender has. It is 0 if the
-// answer need not wait.
+// Polls returns how often, in milliseconds, a backend must look for the new list of overrides that
+// an encoded push waits for, and the version that the sender has. within is 0 if the push does not
+// wait.
 func Polls(b []byte) (within, of uint64) {
 	r := reader{data: b}
 	if r.byte() != pushVersion {
@@ -260,8 +261,8 @@ func Polls(b []byte) (within, of uint64) {
 	return p.Known.Within, p.Known.Of
 }
 
-// DecodePush reads a push and checks it against the package's bounds. The result shares no memory
-// with b.
+// DecodePush reads a push, and checks the bounds of this package. The result shares no memory with
+// b. Any error wraps [ErrMalformed].
 func DecodePush(b []byte) (*Push, error) {
 	r := reader{data: b}
 	head := r.byte()
@@ -286,7 +287,7 @@ func DecodePush(b []byte) (*Push, error) {
 		r.fail("want a sequence from 1 and a floor not above it")
 	}
 	if r.err == nil {
-		// The smallest item has 23 bytes, so the allocation is bounded by the message.
+		// The smallest item has 23 bytes, so the message's length bounds the allocation.
 		p.Items = make([]Item, 0, min(count, len(r.data)/23))
 	}
 	parts := count
@@ -315,7 +316,8 @@ func DecodePush(b []byte) (*Push, error) {
 	return p, nil
 }
 
-// DecodeAnswer reads a whole answer. The result shares no memory with b.
+// DecodeAnswer reads a whole answer. The result shares no memory with b. Any error wraps
+// [ErrMalformed].
 func DecodeAnswer(b []byte) (*Answer, error) {
 	r, err := NewAnswerReader(b)
 	if err != nil {
@@ -357,33 +359,32 @@ func (t *Total) clone() Total {
 	return Total{Newest: t.Newest, Hits: append([]uint64(nil), t.Hits...), Ages: append([]uint64(nil), t.Ages...)}
 }
 
-// AnswerReader reads an answer without allocating: its totals with Next, then its grants with
-// NextGrant, each followed by the totals of its rooms with NextRoom. Read a message to its end, and
-// see what [AnswerReader.Err] says, before acting on any of it.
+// AnswerReader reads an answer without allocating: totals with Next, then grants with NextGrant,
+// each followed by the totals of its rooms with NextRoom. Read a message to its end and check
+// [AnswerReader.Err] before acting on any of it.
 type AnswerReader struct {
 	// NowNanos is the backend's time.
 	NowNanos uint64
 	// Nodes is how many nodes are active.
 	Nodes uint64
-	// Overrides has the answer's word on the namespace's overrides. Its part is of the message's
-	// memory.
+	// Overrides is the answer's part about overrides. It shares the message's memory.
 	Overrides Overrides
-	// Near has the answer's word on near keys, in the message's memory.
+	// Near is the answer's part about near keys. It shares the message's memory.
 	Near Near
 	// Count is the number of totals.
 	Count int
-	// Grants is the number of grants, once all totals were read.
+	// Grants is the number of grants, set once all totals were read.
 	Grants int
 
 	r       reader
 	missing []byte
-	left    int // totals
-	grants  int // that are left, once Grants is known
+	left    int // number of totals left
+	grants  int // number of grants left, once Grants is known
 	known   bool
-	rooms   int // that are left of the current grant
+	rooms   int // number of rooms left in the current grant
 }
 
-// NewAnswerReader checks an answer's head. The reader keeps b, but does not modify it.
+// NewAnswerReader checks the head of an answer. The reader keeps b, and does not modify it.
 func NewAnswerReader(b []byte) (AnswerReader, error) {
 	a := AnswerReader{r: reader{data: b}}
 	version := a.r.byte()
@@ -404,15 +405,15 @@ func NewAnswerReader(b []byte) (AnswerReader, error) {
 	return a, a.r.err
 }
 
-// Fits reports whether the answer may be that of a push of so many items and takes.
+// Fits reports whether the answer can be that to a push with this number of items and takes.
 func (a *AnswerReader) Fits(items, takes int) bool {
 	return a.Count == items && (a.Whole() || len(a.missing) == items+takes)
 }
 
-// Whole reports whether the answer lacks nothing.
+// Whole reports whether the answer is complete.
 func (a *AnswerReader) Whole() bool { return len(a.missing) == 0 }
 
-// Missing says what the answer tells of part i: of items, and then of takes.
+// Missing returns whether the answer lacks part i, counting items first and then takes.
 func (a *AnswerReader) Missing(i int) Missing {
 	if i >= len(a.missing) {
 		return Answered
@@ -420,7 +421,8 @@ func (a *AnswerReader) Missing(i int) Missing {
 	return Missing(a.missing[i])
 }
 
-// Next reads the next item's total into t, reusing its memory, and reports whether there was one.
+// Next reads the total of the next item into t, reusing its memory, and reports whether there was
+// one.
 func (a *AnswerReader) Next(t *Total) bool {
 	if a.left == 0 || a.r.err != nil {
 		return false
@@ -430,11 +432,11 @@ func (a *AnswerReader) Next(t *Total) bool {
 }
 
 // NextGrant reads the next grant into g, without its totals. It reports whether there was one, and
-// how many rooms follow. All totals of items, and of the grant before, must have been read. If not,
-// there is no grant, and Err says so.
+// how many rooms follow. All totals of items, and of the previous grant, must have been read;
+// otherwise it returns no grant, and Err says so.
 func (a *AnswerReader) NextGrant(g *Grant) (rooms int, ok bool) {
 	if a.left > 0 || a.rooms > 0 {
-		a.r.fail("totals were left out by the reader")
+		a.r.fail("not all totals were read before the grants")
 	}
 	if !a.known && a.r.err == nil {
 		a.known = true
@@ -451,7 +453,7 @@ func (a *AnswerReader) NextGrant(g *Grant) (rooms int, ok bool) {
 	return a.rooms, a.r.err == nil
 }
 
-// NextRoom reads the total of the current grant's next room into t, as Next does.
+// NextRoom reads the total of the next room of the current grant into t, as Next does.
 func (a *AnswerReader) NextRoom(t *Total) bool {
 	if a.rooms == 0 || a.r.err != nil {
 		return false
@@ -460,10 +462,10 @@ func (a *AnswerReader) NextRoom(t *Total) bool {
 	return a.r.total(t)
 }
 
-// Err tells what was wrong with the message, once all of it was read.
+// Err returns what was wrong with the message, once all of it was read.
 func (a *AnswerReader) Err() error { return a.r.end() }
 
-// reader takes a message apart. After the first error it returns zeros.
+// reader decodes a message. After the first error it returns zeros.
 type reader struct {
 	data []byte
 	pos  int
@@ -527,16 +529,16 @@ func (r *reader) count() int {
 	return n
 }
 
-// missing returns what an answer lacks, in the message's memory.
+// missing returns which parts an answer lacks, in the message's memory.
 func (r *reader) missing() []byte {
 	missing := r.bytes(r.count())
 	for _, m := range missing {
 		if m > byte(InDoubt) {
-			r.fail("want to know what is missing, and why")
+			r.fail("want a list of missing parts")
 		}
 	}
 	if r.err == nil && len(missing) == 0 {
-		r.fail("want something that may be missing")
+		r.fail("want missing parts that the push has")
 	}
 	return missing
 }
@@ -588,7 +590,7 @@ func (r *reader) counter() (c LimitCounter) {
 	return c
 }
 
-// limit is a number of hits that a limit allows.
+// limit reads the number of hits that a limit allows.
 func (r *reader) limit() uint64 {
 	limit := r.uvarint()
 	if limit > MaxHits {
@@ -600,7 +602,7 @@ func (r *reader) limit() uint64 {
 func (r *reader) take() (t Take) {
 	t.Least, t.Most = r.uvarint(), r.uvarint()
 	if r.err == nil && (t.Least == 0 || t.Most < t.Least || t.Most > MaxHits) {
-		r.fail("want at least one unit, and no more at least than at most")
+		r.fail("want at least one unit, and a least that is not above most")
 	}
 	rooms := r.count()
 	if r.err == nil && rooms == 0 {
@@ -641,13 +643,13 @@ func (r *reader) item() (item Item) {
 	item.Newest = r.uvarint()
 	count, aged := r.windows()
 	if r.err == nil && aged != item.kind().Bucketed() {
-		r.fail("want ages of a kind with a precision, and of no other")
+		r.fail("want ages if the kind has a precision, and none otherwise")
 	}
 	if r.err == nil && count == 0 && !aged {
 		r.fail("want at least one window")
 	}
 	if r.err == nil && count > 0 {
-		// A window has a byte or more, so the allocation is bounded by the message.
+		// A window has at least a byte, so the message's length bounds the allocation.
 		item.Hits = make([]int64, 0, min(count, len(r.data)-r.pos))
 	}
 	for range count {
@@ -662,7 +664,7 @@ func (r *reader) item() (item Item) {
 	return item
 }
 
-// windows reads the head of a list of windows.
+// windows reads the beginning of a list of windows.
 func (r *reader) windows() (count int, aged bool) {
 	head := r.uvarint()
 	most := uint64(MaxWindows)
@@ -676,7 +678,7 @@ func (r *reader) windows() (count int, aged bool) {
 	return int(head >> 1), aged
 }
 
-// age reads the age of a bucket behind others.
+// age reads the age of a bucket after the ages before it.
 func (r *reader) age(before []uint64) uint64 {
 	age := r.uvarint()
 	if n := len(before); n > 0 && age <= before[n-1] {
@@ -698,7 +700,7 @@ func (r *reader) hits() int64 {
 	return h
 }
 
-// end wants nothing left.
+// end reports bytes that are left, or the first error.
 func (r *reader) end() error {
 	if r.err == nil && r.pos != len(r.data) {
 		r.fail("bytes after the end of the message")

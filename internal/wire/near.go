@@ -2,32 +2,31 @@ package wire
 
 import "encoding/binary"
 
-// Bounds of what an answer tells of near keys.
+// Bounds of the part of an answer about near keys.
 const (
-	// MaxNearKeys is the most keys of a list, and MaxNearLimits the most limits of rules.
+	// MaxNearKeys is the most keys in a list, and MaxNearLimits the most limits of rules.
 	MaxNearKeys   = 4096
 	MaxNearLimits = 128
-	// MaxNear bounds, in bytes, what a list adds to an answer.
+	// MaxNear bounds the bytes that a list adds to an answer.
 	MaxNear = 64 + nearLimitSize*MaxNearLimits + nearKeySize*MaxNearKeys
 
 	nearLimitSize = 8
 	nearKeySize   = 4
 )
 
-// MaxAdvance bounds the hits of a key that a sender advances, whatever the limit is.
+// MaxAdvance bounds the hits of a key that a sender may advance, however large the limit.
 const MaxAdvance = 8
 
-// PartLife is for how many nanoseconds a sender's part lasts after an answer, by the backend's time: the
-// sender advances no hits of windows that begin later.
+// PartLife is how long a sender's part lasts after an answer, in nanoseconds, by the backend's
+// clock. The sender advances no hits for windows that begin later.
 const PartLife = int64(10e9)
 
-// NearFrom is how many hits a key of a limit has from which on it is near the limit. Nobody advances
-// hits of a near key.
+// NearFrom returns how many hits make a key near a limit. Nodes advance no hits of a near key.
 func NearFrom(limit uint64) uint64 { return limit - limit/2 }
 
-// MostAdvanced is how many hits of a key a sender may have let pass that the backend has not counted.
-// The parts of all senders together are at most the whole, so all their hits fit beside a key that is
-// not near.
+// MostAdvanced returns how many hits of a key a sender may admit before the backend has counted
+// them. The parts of all senders add up to at most the whole, so all of their hits fit the limit of
+// a key that is not near.
 func MostAdvanced(limit, divisor uint64) uint64 {
 	if divisor == 0 || limit < 4 {
 		return 0
@@ -35,35 +34,36 @@ func MostAdvanced(limit, divisor uint64) uint64 {
 	return min(MaxAdvance, (limit/2-1)/divisor)
 }
 
-// Advance is a sender's word on the hits that it lets pass before the backend has counted them.
+// Advance is a sender's part of a push about hits that it admits before the backend has counted
+// them.
 type Advance struct {
-	// Told is false in pushes of a format that has none of this.
+	// Told is false for pushes in a format without this part.
 	Told bool
-	// Epoch and Version name the list of near keys that the sender goes by, 0 if it has none.
+	// Epoch and Version name the sender's list of near keys; 0 if it has none.
 	Epoch, Version uint64
-	// Divisor is of the sender's part of each limit, see [MostAdvanced]. It is 0 if the sender advances
-	// nothing.
+	// Divisor gives the sender's part of each limit: see [MostAdvanced]. It is 0 if the sender
+	// advances nothing.
 	Divisor uint64
-	// Wants says that the sender has a use for a part.
+	// Wants means that the sender can use a part.
 	Wants bool
-	// Settled says that once this push is applied, all hits are counted that the sender had advanced
-	// when it sent the push for the first time.
+	// Settled means that this push, once applied, completes the counting of all hits that the
+	// sender had advanced when it first sent the push.
 	Settled bool
 }
 
-// Near is the backend's word on near keys.
+// Near is the backend's part of an answer about near keys.
 type Near struct {
-	// Told is false if the store knows of no near keys.
+	// Told is false if the store keeps no list of near keys.
 	Told bool
-	// Epoch and Version name the list. A later list has a greater version.
+	// Epoch and Version name the list. Later lists have greater versions.
 	Epoch, Version uint64
-	// Divisor is of the sender's part of each limit from now on, or 0 if it has none.
+	// Divisor gives the sender's part of each limit from now on; 0 for none.
 	Divisor uint64
-	// Whole says that this is all of the list. If not, it is all that came after the version which the
-	// push named.
+	// Whole means that this is the whole list. Otherwise it is the part after the version in the
+	// push.
 	Whole bool
-	// Limits has, in eight bytes each, what [NearRule] says of the limits of rules that the list is of.
-	// Keys has, in four bytes each, what [NearKey] says of near keys.
+	// Limits has eight bytes for each limit of a rule that the list covers, in the form of
+	// [NearRule]. Keys has four bytes for each near key, in the form of [NearKey].
 	Limits, Keys []byte
 }
 
@@ -73,35 +73,36 @@ func (n *Near) AddLimit(limit uint64) { n.Limits = binary.LittleEndian.AppendUin
 // AddKey adds a key to the list.
 func (n *Near) AddKey(key uint32) { n.Keys = binary.LittleEndian.AppendUint32(n.Keys, key) }
 
-// LimitCount is how many limits of rules there are.
+// LimitCount returns the number of limits.
 func (n *Near) LimitCount() int { return len(n.Limits) / nearLimitSize }
 
-// KeyCount is how many keys there are.
+// KeyCount returns the number of keys.
 func (n *Near) KeyCount() int { return len(n.Keys) / nearKeySize }
 
-// Limit is the limit at index i.
+// Limit returns the limit at index i.
 func (n *Near) Limit(i int) uint64 { return binary.LittleEndian.Uint64(n.Limits[i*nearLimitSize:]) }
 
-// Key is the key at index i.
+// Key returns the key at index i.
 func (n *Near) Key(i int) uint32 { return binary.LittleEndian.Uint32(n.Keys[i*nearKeySize:]) }
 
-// NearLimit is a limit of so many hits, whatever rule it is of. The counter's identity does not matter.
+// NearLimit returns a hash of the counter's shape and of a limit, whatever the rule. The counter's
+// identity does not matter.
 func (c *LimitCounter) NearLimit(limit uint64) uint64 {
 	h := mixed(uint64(c.Kind)<<8 | uint64(c.Ordinal))
 	return mixed(mixed(mixed(h^c.WidthMillis)^c.Precision) ^ limit)
 }
 
-// NearRule is a limit of a rule in lists of near keys. The rule has the tag of its [Room]s, whether or not
-// that is odd.
+// NearRule returns the form of a rule's limit in lists of near keys. tag is that of the rule's
+// [Room]s; its lowest bit does not matter.
 func NearRule(limit uint64, tag uint16) uint64 { return mixed(limit ^ uint64(tag|1)) }
 
-// NearKey is a key in the list of near keys of a limit, and not 0. Two keys may have the same: then one
-// is taken to be near because the other is.
+// NearKey returns the form of a key in the list of near keys of a limit. It is not 0. Two keys may
+// have the same form: then a key may be treated as near because the other is.
 func NearKey(id ID, limit uint64) uint32 {
 	return max(1, uint32(mixed(binary.LittleEndian.Uint64(id[:])^limit)>>32))
 }
 
-// mixed is the finalizer of SplitMix64, after the golden ratio's step.
+// mixed is the finalizer of SplitMix64, after its step by the golden ratio.
 //
 //go:noinline
 func mixed(x uint64) uint64 {
@@ -131,8 +132,8 @@ func appendAdvance(dst []byte, a *Advance) []byte {
 	return append(dst, flags)
 }
 
-// SetSettled says that a push settles what its sender has advanced. Its header, which has a word on
-// that, begins the message and is head bytes long.
+// SetSettled marks a push as settling everything that its sender has advanced. Its header has head
+// bytes, and a part about advanced hits.
 func SetSettled(message []byte, head int) { message[head-3] |= advanceSettled }
 
 func (r *reader) advance() Advance {
@@ -145,7 +146,7 @@ func (r *reader) advance() Advance {
 	return a
 }
 
-// Words of an answer on near keys.
+// Values of an answer's byte about near keys.
 const (
 	nearUnknown = iota
 	nearPart
@@ -170,14 +171,14 @@ func appendNear(dst []byte, n *Near) []byte {
 	return append(dst, n.Keys...)
 }
 
-// near shares the message's memory.
+// near reads an answer's part about near keys. It shares the message's memory.
 func (r *reader) near() (n Near) {
 	what := r.byte()
 	switch {
 	case r.err != nil || what == nearUnknown:
 		return Near{}
 	case what > nearWhole:
-		r.fail("want a known word on near keys")
+		r.fail("want a known value for near keys")
 		return Near{}
 	}
 	n = Near{Told: true, Whole: what == nearWhole, Epoch: r.uint64(), Version: r.uvarint(), Divisor: r.uvarint()}
@@ -186,11 +187,11 @@ func (r *reader) near() (n Near) {
 	return n
 }
 
-// list reads a list of at most so many elements of a size.
+// list reads a list of at most most elements.
 func (r *reader) list(size, most int) []byte {
 	count := r.uvarint()
 	if count > uint64(most) {
-		r.fail("want a shorter list")
+		r.fail("want a list within its bounds")
 		return nil
 	}
 	return r.bytes(int(count) * size)

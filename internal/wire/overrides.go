@@ -4,98 +4,101 @@ import (
 	"strconv"
 )
 
-// OverridesPath is where overrides are read and changed.
+// OverridesPath is the path at which overrides are read and changed.
 const OverridesPath = "/v1/overrides"
 
 // Bounds of the overrides of a namespace.
 const (
-	// MaxOverrides is the most overrides, and MaxOverridesSize the most bytes of their list.
+	// MaxOverrides is the most overrides of a namespace, and MaxOverridesSize the most bytes of
+	// their list.
 	MaxOverrides     = 10_000
 	MaxOverridesSize = 1 << 20
-	// MaxOverrideValue is the most bytes of a value of an override's key, and MaxOverrideValues the
+	// MaxOverrideValue is the most bytes of a value in an override's key, and MaxOverrideValues the
 	// most values.
 	MaxOverrideValue  = 1024
 	MaxOverrideValues = 16
-	// MaxOverrideLimits is the most limits of an override, as of a rule.
+	// MaxOverrideLimits is the most limits of an override, the same as of a rule.
 	MaxOverrideLimits = 8
 	// maxOverrideRule is the length of the longest rule's name.
 	maxOverrideRule = 64
-	// MaxPart bounds the part of a list that an answer has.
+	// MaxPart bounds the part of a list in an answer, in bytes.
 	MaxPart = 64 << 10
 )
 
-// Known tells what a sender knows of its namespace's overrides.
+// Known is the part of a push about the overrides of the namespace.
 type Known struct {
-	// Version is that of the list by which the sender's node decides, 0 if it has none.
+	// Version is that of the list by which the sender's node decides; 0 if it has none.
 	Version uint64
-	// Unfit is how many of the list's overrides the node could not apply, as they do not fit its
-	// rules.
+	// Unfit is how many of the list's overrides the node could not apply, because they do not fit
+	// its rules.
 	Unfit uint64
-	// Asks has the answer to a push of nothing bring a part of the list, if that has another
-	// version: from byte From on if it has the version Of, else from its beginning.
+	// Asks requests a part of the list in the answer to a push without items and takes, if the list
+	// has another version than Version: from byte From on if it has the version Of, and otherwise
+	// from its beginning.
 	Asks bool
 	Of   uint64
 	From uint64
-	// Within, if it is not 0, has the answer to a push of nothing that asks wait for a list of another
-	// version than Of: the backend looks for it each Within milliseconds at least, and answers after
-	// [LongestPoll]. From is MaxOverridesSize then. A backend that does not know of it answers at once.
+	// Within, if it is not 0, makes the answer to such a push wait for a list with another version
+	// than Of. The backend looks for it at least every Within milliseconds, and answers after
+	// [LongestPoll] at the latest. From must be MaxOverridesSize. A backend that does not know this
+	// field answers at once.
 	Within uint64
 }
 
-// LongestPoll is for how many nanoseconds a backend keeps back an answer that is to tell of a new list.
+// LongestPoll is the longest time that a backend delays an answer that waits for a new list, in
+// nanoseconds.
 const LongestPoll = int64(30e9)
 
-// Overrides has an answer's word on its namespace's list of overrides.
+// Overrides is an answer's part about the namespace's list of overrides.
 type Overrides struct {
-	// Told is false if the backend could not find out. Then the sender goes on by what it knows.
+	// Told is false if the backend could not read the list. The sender then keeps its own.
 	Told bool
-	// Version names the list: a later one has a greater number, unless the store has lost its
-	// memory. It is 0 if there has never been one.
+	// Version names the list. Later lists have greater numbers, unless the store has lost its
+	// memory. It is 0 if there has never been a list.
 	Version uint64
-	// Size is the list's length in bytes. Part has those from byte From on, or is empty if they were
+	// Size is the list's length in bytes. Part has the bytes from From on; it is empty if they were
 	// not asked for.
 	Size, From uint64
 	Part       []byte
 }
 
-// Override is other limits for one key of a rule, or if it has no limits, a notice of what has
-// become of the key's counter. A list has them encoded, one behind the other, in the order of
-// [Override.Compare].
+// Override gives one key of a rule other limits. Without limits it is a notice about the key's
+// counter. A list has encoded overrides, one after the other, in the order of [Override.Compare].
 type Override struct {
 	Rule string
-	// Values are those of the selectors of the rule's key, as people write them.
+	// Values are the values of the rule's key, in the form in which people write them.
 	Values []string
 	Limits []OverrideLimit
-	// Notice is there if there are no limits.
+	// Notice is used if there are no limits.
 	Notice Notice
-	// Until is the time from which the override counts no more, in milliseconds of Unix time; 0 for
-	// never.
+	// Until is the time from which the override no longer applies, in milliseconds of Unix time; 0
+	// for never.
 	Until uint64
 }
 
-// Notice says when somebody has changed a key's counter at the backend, in milliseconds of its Unix
-// time, so that nodes forget what they have of the counter. At least one of the times is not 0.
+// Notice says when someone changed a key's counter at the backend, in milliseconds of the backend's
+// Unix time, so that nodes drop their state of it. At least one of the times is not 0.
 type Notice struct {
-	// Reset is when the counter was emptied last: leases that are as old are of no counted hits any
-	// more. Granted is when hits were given back last.
+	// Reset is when the counter was last emptied: leases as old as that have no counted hits any
+	// more. Granted is when hits were last given back.
 	Reset, Granted uint64
 }
 
-// Newest is the later of the times.
+// Newest returns the later of the two times.
 func (n *Notice) Newest() uint64 { return max(n.Reset, n.Granted) }
 
-// IsNotice reports whether it is one, in the place of limits.
+// IsNotice reports whether the override has a notice in place of limits.
 func (o *Override) IsNotice() bool { return len(o.Limits) == 0 }
 
-// OverrideLimit takes the place of the rule's limit of the same window.
+// OverrideLimit replaces the rule's limit with the same window.
 type OverrideLimit struct {
 	Max uint64
-	// Burst is 0 if it is Max where there is one.
+	// Burst is 0 if it equals Max, or the kind has none.
 	Burst       uint64
 	WidthMillis uint64
 }
 
-// AppendOverride appends an override of a list.
+// AppendOverride appends an override to a list.
 func AppendOverride(dst []byte, o *Override) []byte {
 	dst = appendUvarint(dst, uint64(len(o.Rule)))
 	dst = append(dst, o.Rule...)
@@ -117,8 +120,8 @@ func AppendOverride(dst []byte, o *Override) []byte {
 	return appendUvarint(dst, o.Until)
 }
 
-// OverrideReader reads a list of overrides without allocating. Its fields are those of the override
-// that was read last, and are valid until the next is read. Their bytes are the list's.
+// OverrideReader reads a list of overrides without allocating. Its fields are those of the last
+// override read. They are valid until the next, and share the list's memory.
 type OverrideReader struct {
 	Rule   []byte
 	Values [][]byte
@@ -131,10 +134,10 @@ type OverrideReader struct {
 	limits [MaxOverrideLimits]OverrideLimit
 }
 
-// Reset has the reader read a list from a byte on, where an override begins.
+// Reset starts reading a list at the byte at, where an override begins.
 func (o *OverrideReader) Reset(list []byte, at int) { o.r = reader{data: list, pos: at} }
 
-// At is the place in the list of what is read next.
+// At returns the offset of the next override in the list.
 func (o *OverrideReader) At() int { return o.r.pos }
 
 // Next reads the next override, and reports whether there was one.
@@ -170,14 +173,14 @@ func (o *OverrideReader) Next() bool {
 	return r.err == nil
 }
 
-// Err tells what is wrong with the list, as far as it was read.
+// Err returns what was wrong with the list as far as it was read.
 func (o *OverrideReader) Err() error { return o.r.err }
 
-// number is a small one.
+// number reads a small number.
 func (o *OverrideReader) number(most int) int {
 	n := o.r.uvarint()
 	if n > uint64(most) {
-		o.r.fail("want at most " + strconv.Itoa(most) + " of a part of an override")
+		o.r.fail("want at most " + strconv.Itoa(most) + " in this part of an override")
 		return 0
 	}
 	return int(n)
@@ -185,7 +188,7 @@ func (o *OverrideReader) number(most int) int {
 
 func (o *OverrideReader) text(most int) []byte { return o.r.bytes(o.number(most)) }
 
-// An answer's head says one of these of overrides.
+// Values of an answer's byte about overrides.
 const (
 	overridesUnknown = iota
 	overridesVersion
@@ -213,7 +216,7 @@ func (r *reader) known() (k Known) {
 			k.From, k.Within = MaxOverridesSize, k.From-MaxOverridesSize
 		}
 	default:
-		r.fail("want to know whether overrides are asked for")
+		r.fail("want a flag that asks for overrides or does not")
 	}
 	return k
 }
@@ -234,7 +237,7 @@ func appendOverrides(dst []byte, o *Overrides) []byte {
 	return append(dst, o.Part...)
 }
 
-// overrides shares the message's memory.
+// overrides reads an answer's part about overrides. It shares the message's memory.
 func (r *reader) overrides() (o Overrides) {
 	what := r.byte()
 	if r.err != nil || what == overridesUnknown {
@@ -252,13 +255,13 @@ func (r *reader) overrides() (o Overrides) {
 		}
 		o.Part = r.bytes(int(length))
 	default:
-		r.fail("want a known word on overrides")
+		r.fail("want a known value for overrides")
 	}
 	return o
 }
 
-// Tell returns what the answer to a push tells of a list and its version. Only pushes of nothing
-// get a part of it, as their answers have room for one.
+// Tell returns an answer's part about a list and its version. Only pushes without items and takes
+// get a part of the list, because only their answers have room for it.
 func Tell(p *Push, list []byte, version uint64) (o Overrides) {
 	o.Told, o.Version = true, version
 	k := &p.Known
@@ -272,7 +275,7 @@ func Tell(p *Push, list []byte, version uint64) (o Overrides) {
 	return o
 }
 
-// List encodes overrides, which are in the order of [Override.Compare].
+// List encodes overrides, which must be in the order of [Override.Compare].
 func List(overrides []Override) (list []byte) {
 	for i := range overrides {
 		list = AppendOverride(list, &overrides[i])
@@ -280,7 +283,7 @@ func List(overrides []Override) (list []byte) {
 	return list
 }
 
-// DecodeList reads a whole list.
+// DecodeList reads a whole list. The error wraps [ErrMalformed].
 func DecodeList(list []byte) (overrides []Override, err error) {
 	var r OverrideReader
 	for r.Reset(list, 0); r.Next(); {
@@ -293,8 +296,8 @@ func DecodeList(list []byte) (overrides []Override, err error) {
 	return overrides, r.Err()
 }
 
-// Compare orders overrides by their rules and values, and has limits before notices: it is 0 if they
-// are of the same key, and both have limits or are notices.
+// Compare orders overrides by rule and values, and puts limits before notices. It returns 0 for two
+// overrides of the same key if both have limits or both are notices.
 func (o *Override) Compare(other *Override) int {
 	if c := compare(o.Rule, other.Rule); c != 0 {
 		return c

@@ -1,13 +1,13 @@
 package wire
 
-// PricesPath is where prices are read and changed.
+// PricesPath is the path at which prices are read and changed.
 const PricesPath = "/v1/prices"
 
-// pricesMark begins the names of lists of prices among the rules of overrides, which have no such name. So
-// nodes that know of no prices take them for those of other nodes' rules.
+// pricesMark begins the names of price lists among the rules of overrides; no rule has such a name.
+// Nodes that know no prices take them for rules of other nodes.
 const pricesMark = '$'
 
-// PriceOf is an override that tells the prices of a model, by their kinds. Prices are in millionths.
+// PriceOf returns the override with the prices of a model, in millionths, by kind of token.
 func PriceOf(list, model string, kinds []PriceOfKind) Override {
 	o := Override{Rule: string(pricesMark) + list, Values: []string{model}}
 	for _, k := range kinds {
@@ -16,13 +16,13 @@ func PriceOf(list, model string, kinds []PriceOfKind) Override {
 	return o
 }
 
-// PriceOfKind is the price of a token of a kind, which is 1 or more.
+// PriceOfKind is the price of a token of one kind, at least 1.
 type PriceOfKind struct {
 	Kind       int
 	Millionths uint64
 }
 
-// Price has an override's prices of a model, if it has any.
+// Price returns the prices of a model if the override has any; otherwise ok is false.
 func (o *Override) Price() (list, model string, kinds []PriceOfKind, ok bool) {
 	if o.IsNotice() || o.Rule == "" || o.Rule[0] != pricesMark || len(o.Values) != 1 {
 		return "", "", nil, false
@@ -33,8 +33,8 @@ func (o *Override) Price() (list, model string, kinds []PriceOfKind, ok bool) {
 	return o.Rule[1:], o.Values[0], kinds, true
 }
 
-// Price is the list of prices that the override last read is of, and the model, if it tells prices. They
-// are its Limits: their windows, in milliseconds, are the kinds.
+// Price returns the price list and the model of the last override read, if it has prices. The
+// prices are its Limits, and the windows of these, in milliseconds, are the kinds.
 func (o *OverrideReader) Price() (list, model []byte, ok bool) {
 	if len(o.Rule) == 0 || o.Rule[0] != pricesMark || len(o.Values) != 1 || len(o.Limits) == 0 {
 		return nil, nil, false
@@ -42,5 +42,5 @@ func (o *OverrideReader) Price() (list, model []byte, ok bool) {
 	return o.Rule[1:], o.Values[0], true
 }
 
-// MaxPriceList is the length of the longest name of a list.
+// MaxPriceList is the length of the longest name of a price list.
 const MaxPriceList = maxOverrideRule - 1

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// steppedVersion begins a report whose warnings tell of steps, heldVersion one of a sender whose requests
-// hold places, and recentVersion any other. Older reports begin with oldVersion, or with warningVersion if they warn. Neither tells what is
-// recent, and the former has no warnings.
+// steppedVersion begins a report whose warnings have steps, heldVersion a report of held places,
+// and recentVersion any other. Older reports begin with oldVersion, or with warningVersion if they
+// have warnings. Both lack recent figures.
 const (
 	oldVersion     = 0x71
 	warningVersion = 0x72
@@ -21,134 +21,135 @@ const (
 const (
 	// MaxReport bounds its size in bytes.
 	MaxReport = 64 << 10
-	// MaxReportRules, MaxReportKeys and MaxReportSample bound the rules, the keys of one list, and those of
-	// a sample.
+	// MaxReportRules, MaxReportKeys and MaxReportSample bound the rules, the keys of one list, and
+	// the keys of a sample.
 	MaxReportRules  = 256
 	MaxReportKeys   = 64
 	MaxReportSample = 256
-	// MaxReportWarnings is the most warnings of a report.
+	// MaxReportWarnings is the most warnings in a report.
 	MaxReportWarnings = 64
-	// MaxReportHeld is the most keys of which a report tells that requests hold places.
+	// MaxReportHeld is the most keys with held places in a report.
 	MaxReportHeld = 64
-	// MaxReportWindows is of how many windows a sample tells what a key asked for.
+	// MaxReportWindows is the most windows of a sample for each key.
 	MaxReportWindows = 16
-	// MaxReportValues is the most values of a name, and MaxReportName its most bytes.
+	// MaxReportValues is the most values of a name, and MaxReportName the most bytes of a name.
 	MaxReportValues = 16
 	MaxReportName   = 128
 )
 
-// Report tells what one sender has seen of the keys of its rules. It is posted as pushes are. A
-// lost report does no harm: the next tells the same again.
+// Report has a sender's figures about the keys of its rules. It is posted like a push. A lost
+// report does no harm, since the next report has the same figures.
 type Report struct {
 	Namespace string
 	// Node and Sender are those of pushes.
 	Node, Sender uint64
-	// AtNanos is when it was made, by the backend's clock as far as the sender knows it.
+	// AtNanos is when it was made, by the backend's clock if the sender knows it.
 	AtNanos uint64
-	// Warnings are of keys that have neared a limit since the last report or the one before it.
+	// Warnings are about keys that have neared a limit since the last report but one.
 	Warnings []Warning
-	// Held are keys of which the sender's requests hold places.
+	// Held are keys with places that the sender's requests hold.
 	Held  []HeldKey
 	Rules []RuleReport
 }
 
-// HeldKey says that requests of a key hold so many places, the first since a time of the backend's
-// clock.
+// HeldKey says how many places of a key requests hold, and since when the oldest is held, by the
+// backend's clock.
 type HeldKey struct {
 	ID                 ID
 	Places, SinceNanos uint64
 }
 
-// Warning is of a key that has used so much of a limit that its rule warns.
+// Warning is about a key that has used so much of a limit that its rule warns.
 type Warning struct {
 	Rule string
 	ID   ID
-	// Limit is the limit's place among the rule's, from 0, and WidthMillis its window.
+	// Limit is the limit's index in the rule, and WidthMillis its window.
 	Limit       uint8
 	WidthMillis uint64
-	// EndMillis is when the window ends in which the key was found so near, in Unix time. It is 0 if
-	// hits leave the limit one after the other.
+	// EndMillis is the end of the window in which the key was near the limit, in Unix time. It is 0
+	// if hits leave the limit one by one.
 	EndMillis uint64
-	// Used is how much of Quota the key had used when it was found.
+	// Used is how much of Quota the key had used.
 	Used, Quota uint64
-	// At is the share of Quota, in thousandths, that its rule warns at and the key has reached, if the rule
-	// warns at several.
+	// At is the share of Quota, in thousandths, that the key has reached, if the rule warns at
+	// several shares.
 	At uint64
-	// Name is that of a ReportKey.
+	// Name is as in a ReportKey.
 	Name []byte
 }
 
-// RuleReport tells what was seen of a rule in the last SpanMillis.
+// RuleReport has the figures of a rule for the last SpanMillis.
 type RuleReport struct {
 	Name       string
 	Shadow     bool
 	SpanMillis uint64
-	// Requests and Hits were asked for, and these refused. They are exact.
+	// Requests and Hits were asked for; RefusedRequests and RefusedHits of them were refused. All
+	// are exact.
 	Requests, Hits, RefusedRequests, RefusedHits uint64
-	// Recent is the part of these that came in the last RecentMillis, which is 0 if the sender does
-	// not tell.
+	// Recent is the part of these in the last RecentMillis; 0 if the sender does not say.
 	RecentMillis uint64
 	Recent       Amounts
-	// Every says that of so many requests one was looked at for Used and Refused, at random.
+	// Every means that a random 1 in Every requests was recorded for Used and Refused.
 	Every uint64
-	// Used are the keys that asked for most hits, and Refused those that were refused most.
+	// Used are the keys that asked for most hits, and Refused the keys that were refused most.
 	Used, Refused KeyList
-	// Limits are the rule's, and Sample is of its keys; none unless it is a shadow rule.
+	// Limits are the rule's limits, and Sample is of its keys. Both are empty unless it is a shadow
+	// rule.
 	Limits []ReportLimit
 	Sample Sample
 }
 
-// Amounts are how many requests, and hits, were asked for, and how many of these refused.
+// Amounts are the requests and hits that were asked for, and those of them that were refused.
 type Amounts struct{ Requests, Hits, RefusedRequests, RefusedHits uint64 }
 
-// KeyList has keys, those with most hits first.
+// KeyList is a list of keys, by descending hits.
 type KeyList struct {
-	// Floor is the most hits of a key that is not in it.
+	// Floor is the most hits of a key that is not in the list.
 	Floor uint64
 	Keys  []ReportKey
 }
 
-// ReportKey is a key of a list.
+// ReportKey is a key in a list.
 type ReportKey struct {
 	ID ID
 	// Hits are at least the key's, and at most Error more.
 	Hits, Error uint64
-	// Recent are those of its Hits, as far as is known, that came in the last RecentMillis of the rule.
+	// Recent is the part of Hits, as far as known, in the last RecentMillis of the rule.
 	Recent uint64
-	// Use is how near the key is to its limits, in thousandths.
+	// Use is the used share of the key's tightest limit, in thousandths.
 	Use uint64
-	// Name is empty unless the rule reveals it: the list of values that [AppendValue] makes.
+	// Name is empty unless the rule reveals it: a list of values made by [AppendValue].
 	Name []byte
 }
 
 // ReportLimit is a limit of a shadow rule.
 type ReportLimit struct{ Max, WidthMillis uint64 }
 
-// Sample has all keys whose hashes are at most Threshold, that have come lately.
+// Sample has all recent keys whose hashes are at most Threshold.
 type Sample struct {
-	// SinceNanos is the time from which all is known of what they asked for.
+	// SinceNanos is the time from which on their hits are completely known.
 	Threshold, SinceNanos uint64
 	Keys                  []SampledKey
-	// Busy are the keys with most hits among those with greater hashes, for each of the rule's limits. It
-	// is empty if there are none, or the sender's version does not tell.
+	// Busy are, for each of the rule's limits, the keys with most hits among those with greater
+	// hashes. It is empty if there are none, or if the sender's version does not report them.
 	Busy []BusyWindows
 }
 
-// SampledKey is a key of a sample.
+// SampledKey is a key in a sample.
 type SampledKey struct {
 	Hash    uint64
 	Refused bool
-	// Asked has what it asked for in the windows of each of the rule's limits.
+	// Asked has the hits that it asked for in the windows of each of the rule's limits.
 	Asked []AskedWindows
 }
 
-// AskedWindows are windows of the clock: Hits[i] were asked for in window Newest-i.
+// AskedWindows are consecutive windows of the clock: Hits[i] were asked for in window Newest-i.
 type AskedWindows struct {
 	Newest uint64
 	Hits   []uint32
 }
 
-// AppendValue appends a value to a name. cut says that it is only the beginning of one.
+// AppendValue appends a value to a name. cut marks a value that is only a beginning.
 func AppendValue(name []byte, value []byte, cut bool) []byte {
 	head := uint64(len(value)) << 1
 	if cut {
@@ -157,7 +158,7 @@ func AppendValue(name []byte, value []byte, cut bool) []byte {
 	return append(appendUvarint(name, head), value...)
 }
 
-// NextValue is the first value of a name, and the rest.
+// NextValue returns the first value of a name, and the rest.
 func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 	r := reader{data: name}
 	head := r.uvarint()
@@ -168,12 +169,12 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 	return value, head&1 != 0, name[r.pos:], r.err == nil
 }
 
-// IsReport reports whether a message is a report, and no push.
+// IsReport reports whether a message is a report.
 func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
 
 func beginsReport(head byte) bool { return oldVersion <= head && head <= steppedVersion }
 
-// AppendReportHeader appends the part of a report before its rules, of which there are count.
+// AppendReportHeader appends the part of a report before its count rules.
 func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 	version := byte(recentVersion)
 	if len(r.Held) > 0 {
@@ -275,7 +276,8 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 	return dst
 }
 
-// DecodeReport reads a report and checks it against the bounds. The result shares memory with b.
+// DecodeReport reads a report, and checks its bounds. The result shares memory with b. Any error
+// wraps [ErrMalformed].
 func DecodeReport(b []byte) (*Report, error) {
 	r := reader{data: b}
 	version := r.byte()
@@ -283,7 +285,7 @@ func DecodeReport(b []byte) (*Report, error) {
 		r.fail("not a report")
 	}
 	if len(b) > MaxReport {
-		r.fail("want a report that is not as long")
+		r.fail("want a report of at most 64 KiB")
 	}
 	p := &Report{Namespace: r.namespace()}
 	p.Node, p.Sender, p.AtNanos = r.uint64(), r.uint64(), r.uint64()
@@ -324,16 +326,16 @@ func DecodeReport(b []byte) (*Report, error) {
 	return p, nil
 }
 
-// most is a number of things, unless there are too many.
+// most reads a count of at most most.
 func (r *reader) most(count, most int) int {
 	if count > most {
-		r.fail("too many of a part of a report")
+		r.fail("too many elements in a part of a report")
 		return 0
 	}
 	return count
 }
 
-// amount is a number of hits, requests or milliseconds.
+// amount reads a number of hits, requests or milliseconds.
 func (r *reader) amount() uint64 {
 	n := r.uvarint()
 	if n > MaxHits {
@@ -369,7 +371,7 @@ func (r *reader) ruleName() string {
 	return name
 }
 
-// isNotPlain reports whether a character is in no rule's name. People read these on terminals.
+// isNotPlain reports whether a character can't be in a rule's name. People read these on terminals.
 func isNotPlain(c rune) bool {
 	switch {
 	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
@@ -378,7 +380,7 @@ func isNotPlain(c rune) bool {
 	return true
 }
 
-// ruleReport reads one rule of a report, which tells what is recent, or does not.
+// ruleReport reads one rule of a report, with or without recent figures.
 func (r *reader) ruleReport(recent bool) (p RuleReport) {
 	p.Name = r.ruleName()
 	for _, n := range [...]*uint64{&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every} {
@@ -395,7 +397,7 @@ func (r *reader) ruleReport(recent bool) (p RuleReport) {
 	case 1:
 		p.Shadow = true
 	default:
-		r.fail("want to know whether a rule is a shadow")
+		r.fail("want a flag for shadow rules")
 	}
 	for range r.most(int(r.byte()), MaxOverrideLimits) {
 		l := ReportLimit{Max: r.amount(), WidthMillis: r.amount()}
@@ -447,14 +449,14 @@ func (r *reader) keyList(recent bool) (l KeyList) {
 		k.Use = r.amount()
 		k.Name = r.name()
 		if r.err == nil && k.Error > k.Hits {
-			r.fail("want an error of at most the hits")
+			r.fail("want an Error that is not above Hits")
 		}
 		l.Keys = append(l.Keys, k)
 	}
 	return l
 }
 
-// name is a list of values.
+// name reads a list of values.
 func (r *reader) name() []byte {
 	size := r.amount()
 	if size > MaxReportName {

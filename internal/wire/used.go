@@ -2,70 +2,71 @@ package wire
 
 import "encoding/binary"
 
-// usedVersion begins a message of what keys have used, and usedAnswerVersion its answer. A backend that
-// knows neither refuses the message, and its sender keeps it.
+// usedVersion begins a usage message, and usedAnswerVersion its answer. A backend that knows
+// neither refuses the message, and its sender keeps it.
 const (
 	usedVersion       = 0x61
 	usedAnswerVersion = 0x62
 )
 
-// Bounds of a message of what keys have used.
+// Bounds of a usage message.
 const (
-	// MaxUsedRows is the most rows of a message, and MaxUsed its most bytes.
+	// MaxUsedRows is the most rows of a message, and MaxUsed the most bytes.
 	MaxUsedRows = MaxItems
 	MaxUsed     = 64 << 10
-	// MaxUsedModel is the length of a model's longest name.
+	// MaxUsedModel is the length of the longest name of a model.
 	MaxUsedModel = 256
-	// MaxUsedDay is the last day that anybody can name, in the year 2400.
+	// MaxUsedDay is the last valid day, in the year 2400.
 	MaxUsedDay = 157_000
-	// maxBudgetSeconds is more than a window that people count by has, with the switches of a zone's clock.
+	// maxBudgetSeconds is above the longest window, with changes of the clock.
 	maxBudgetSeconds = MaxWidthMillis/1000 + 24*3600
 	// lastSecond is the end of MaxUsedDay.
 	lastSecond = (MaxUsedDay + 1) * 24 * 3600
 )
 
-// Used tells what keys of a namespace have used since the sender's last message. It is posted as
-// pushes are, and counts once, however often it comes: Sender and Sequence name it. A sender's
-// messages come one after the other. None is sent before the one before it was answered.
+// Used is a sender's message about the usage of keys in a namespace since its previous message. It
+// is posted like a push, and counts once, however often it arrives: Sender and Sequence name it. A
+// sender sends no message before the previous message was answered.
 type Used struct {
 	Namespace string
-	// Sender is a random number that nobody else has. Sequence numbers its messages, from 1.
+	// Sender is a random number. Sequence numbers its messages, from 1.
 	Sender, Sequence uint64
 	Rows             []UsedRow
 }
 
 // UsedRow has the hits that a key has used on a day. They are negative if more was given back than
-// taken since the last message.
+// taken since the previous message.
 type UsedRow struct {
 	// Label is an encoded [UsedLabel]. A store adds up the hits of equal labels.
 	Label []byte
 	// Day counts from 1 January 1970, in the rule's time zone.
 	Day  uint32
 	Hits int64
-	// Budget is an encoded [Budget], empty if the sender knows none.
+	// Budget is an encoded [Budget]; empty if unknown.
 	Budget []byte
 }
 
-// UsedLabel names what has used hits.
+// UsedLabel says which key used the hits.
 type UsedLabel struct {
 	Rule string
-	// ID is zero for all keys that found no row of their own.
+	// ID is zero for the sum of all keys without a row of their own.
 	ID ID
-	// Model is the entry of the rule's price list, empty if the rule has none.
+	// Model is the entry of the rule's price list; empty without one.
 	Model string
-	// Name is that of a [ReportKey].
+	// Name is as in a [ReportKey].
 	Name []byte
 }
 
-// Budget is how a key stands in a window of a limit.
+// Budget is the state of a key in a window of a limit.
 type Budget struct {
-	// AtSeconds is when it stood so, and StartSeconds and EndSeconds are those of the window, in Unix time.
+	// AtSeconds is the time of this state. StartSeconds and EndSeconds bound the window. All are
+	// Unix time.
 	AtSeconds, StartSeconds, EndSeconds uint64
 	// Used is how much the key has used of Quota.
 	Used, Quota uint64
 }
 
-// AppendUsedHeader appends the part of a message before its rows, of which there are count.
+// AppendUsedHeader appends the part of a message before its count rows.
 func AppendUsedHeader(dst []byte, u *Used, count int) []byte {
 	dst = appendText(append(dst, usedVersion), u.Namespace) // its length takes a byte
 	dst = binary.LittleEndian.AppendUint64(dst, u.Sender)
@@ -94,14 +95,15 @@ func AppendUsedLabel(dst []byte, l *UsedLabel) []byte {
 	return appendCounted(appendText(dst, l.Model), l.Name)
 }
 
-// appendCounted appends bytes behind their length, out of line: inlined, it would be most of these functions.
+// appendCounted appends bytes after their length, out of line: inlined, it would be most of these
+// functions.
 //
 //go:noinline
 func appendCounted(dst, bytes []byte) []byte {
 	return append(appendUvarint(dst, uint64(len(bytes))), bytes...)
 }
 
-// appendText is appendCounted of a text.
+// appendText is appendCounted for a string.
 //
 //go:noinline
 func appendText(dst []byte, text string) []byte {
@@ -116,18 +118,18 @@ func AppendBudget(dst []byte, b *Budget) []byte {
 	return dst
 }
 
-// IsUsed reports whether a message tells what keys have used.
+// IsUsed reports whether a message is about usage.
 func IsUsed(b []byte) bool { return len(b) > 0 && b[0] == usedVersion }
 
-// DecodeUsed reads a message of what keys have used, and checks it against the bounds. The result
-// shares memory with b.
+// DecodeUsed reads a usage message, and checks its bounds. The result shares memory with b. Any
+// error wraps [ErrMalformed].
 func DecodeUsed(b []byte) (*Used, error) {
 	r := reader{data: b}
 	if r.byte() != usedVersion {
-		r.fail("not a message of what keys have used")
+		r.fail("not a usage message")
 	}
 	if len(b) > MaxUsed {
-		r.fail("want a message that is not as long")
+		r.fail("want a message within its bound of bytes")
 	}
 	u := &Used{Namespace: r.namespace(), Sender: r.uint64(), Sequence: r.uint64()}
 	if r.err == nil && (u.Sequence == 0 || u.Sequence > MaxHits) {
@@ -165,7 +167,7 @@ func (r *reader) usedRow() (row UsedRow) {
 	return row
 }
 
-// DecodeUsedLabel reads a label, unless it is none. Its name shares memory with b.
+// DecodeUsedLabel reads a label; ok is false if it is malformed. Its name shares memory with b.
 func DecodeUsedLabel(b []byte) (l UsedLabel, ok bool) {
 	r := reader{data: b}
 	l.Rule = r.ruleName()
@@ -178,7 +180,7 @@ func DecodeUsedLabel(b []byte) (l UsedLabel, ok bool) {
 	return l, r.end() == nil
 }
 
-// DecodeBudget reads a budget, unless it is none.
+// DecodeBudget reads a budget; ok is false if it is malformed.
 func DecodeBudget(b []byte) (budget Budget, ok bool) {
 	r := reader{data: b}
 	for _, n := range [...]*uint64{&budget.AtSeconds, &budget.StartSeconds, &budget.EndSeconds, &budget.Used, &budget.Quota} {
@@ -198,7 +200,7 @@ func AppendUsedAnswer(dst []byte, sequence uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, usedAnswerVersion), sequence)
 }
 
-// AnswersUsed reports whether a body is the answer to a message.
+// AnswersUsed reports whether a body is the answer to the message with a sequence.
 func AnswersUsed(b []byte, sequence uint64) bool {
 	return len(b) == 9 && b[0] == usedAnswerVersion && binary.LittleEndian.Uint64(b[1:]) == sequence
 }

@@ -71,7 +71,7 @@ func TestAgesOfTheWrongKind(t *testing.T) {
 		{4, 0, 60, 1, 9, 5, 1 << 1, 2},
 	} {
 		message := append(append(head[:len(head):len(head)], make([]byte, 17)...), item...)
-		if _, err := DecodePush(message); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "ages of a kind with a precision") {
+		if _, err := DecodePush(message); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "want ages if the kind has a precision") {
 			t.Errorf("%v: got %v", item, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestBounds(t *testing.T) {
 		{"too many takes", func(p *Push) { p.Takes = make([]Take, MaxItems+1) }, "at most 1024 items"},
 		{"no rooms", func(p *Push) { p.Takes[0].Rooms = nil }, "at least one room"},
 		{"least 0", func(p *Push) { p.Takes[0].Least = 0 }, "at least one unit"},
-		{"most below least", func(p *Push) { p.Takes[0].Least = 2 }, "no more at least than at most"},
+		{"most below least", func(p *Push) { p.Takes[0].Least = 2 }, "a least that is not above most"},
 		{"most", func(p *Push) { p.Takes[1].Most = MaxHits + 1 }, "at least one unit"},
 		{"room without width", func(p *Push) { p.Takes[1].Rooms[0].WidthMillis = 0 }, "1 ms to 366 days"},
 		{"room's precision", func(p *Push) { p.Takes[0].Rooms[1].Precision = 7 }, "divides the window"},

@@ -1,8 +1,8 @@
-// Package limitgrpc limits the calls of a gRPC server by package ratelimit. Clients read the fields
-// that Weir's plugin sends from the calls' header metadata, and the same refusals.
+// Package limitgrpc limits the calls to a gRPC server by package ratelimit. Clients get the same
+// fields, in the header metadata, and the same refusals as from Weir's plugin.
 //
-// [UnaryServerInterceptor] and [StreamServerInterceptor] let a handler serve what limits
-// allow. A function of the program says which rules a call is for, by which key, and what it costs.
+// [UnaryServerInterceptor] and [StreamServerInterceptor] pass the allowed calls to a handler. A
+// function of the program says which rules apply to a call, its keys, and its costs.
 package limitgrpc
 
 import (
@@ -29,9 +29,10 @@ type Headers uint8
 const (
 	// RateLimit stands for ratelimit-policy and ratelimit, which list every limit.
 	RateLimit Headers = Headers(fields.RateLimit)
-	// XRateLimit stands for x-ratelimit-limit, -remaining and -reset, of the tightest limit.
+	// XRateLimit stands for x-ratelimit-limit, -remaining and -reset, which describe the tightest
+	// limit.
 	XRateLimit Headers = Headers(fields.XRateLimit)
-	// RetryAfter stands for retry-after, on refusals.
+	// RetryAfter stands for retry-after, which only refusals have.
 	RetryAfter Headers = Headers(fields.RetryAfter)
 )
 
@@ -47,29 +48,29 @@ const (
 	Milliseconds ResetUnit = ResetUnit(fields.Milliseconds)
 )
 
-// Demands says what a call of a method, such as /shop.Orders/Place, asks of which rules. A call
-// that asks nothing of any is served as if there was no interceptor.
+// Demands returns what a call of a method, such as /shop.Orders/Place, takes from which rules. A
+// call without demands passes as if there were no interceptor.
 type Demands func(ctx context.Context, method string) []ratelimit.Demand
 
-// Options change how an interceptor works. The zero value does as the plugin does by default.
+// Options configure an interceptor. The zero value has the plugin's defaults.
 type Options struct {
-	// Omit are headers not to send. A refusal has x-envoy-ratelimited all the same.
+	// Omit are headers not to send. Refusals have x-envoy-ratelimited all the same.
 	Omit Headers
 	// Reset is the unit of x-ratelimit-reset.
 	Reset ResetUnit
 }
 
-// UnaryServerInterceptor returns an interceptor that has calls served that limits allow.
+// UnaryServerInterceptor returns an interceptor that passes only allowed calls to the handler.
 //
-// A call that is refused fails with RESOURCE_EXHAUSTED, and with a google.rpc.RetryInfo if waiting
-// helps. A call that could not be decided fails as its context does, or with UNAVAILABLE.
+// A refused call fails with RESOURCE_EXHAUSTED, and with a google.rpc.RetryInfo if waiting helps. A
+// call that could not be decided fails with the status of its context, or with UNAVAILABLE.
 func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerInterceptor {
 	i := newInterceptor(demands, o)
 	return func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		release, md, err := i.decide(ctx, call.FullMethod)
 		defer release()
 		if md != nil {
-			_ = grpc.SetHeader(ctx, md) // fails if they are sent already, which is not the call's fault
+			_ = grpc.SetHeader(ctx, md) // fails only if the headers were sent before
 		}
 		if err != nil {
 			return nil, err
@@ -78,15 +79,15 @@ func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerIntercep
 	}
 }
 
-// StreamServerInterceptor is [UnaryServerInterceptor] for streams. A stream is decided once, when
-// it begins.
+// StreamServerInterceptor is [UnaryServerInterceptor] for streams. It decides a stream once, when
+// the stream begins.
 func StreamServerInterceptor(demands Demands, o Options) grpc.StreamServerInterceptor {
 	i := newInterceptor(demands, o)
 	return func(server any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		release, md, err := i.decide(stream.Context(), call.FullMethod)
 		defer release()
 		if md != nil {
-			_ = stream.SetHeader(md) // fails if they are sent already, which is not the call's fault
+			_ = stream.SetHeader(md) // fails only if the headers were sent before
 		}
 		if err != nil {
 			return err
@@ -104,8 +105,8 @@ func newInterceptor(demands Demands, o Options) *interceptor {
 	return &interceptor{demands, answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 }
 
-// decide returns the metadata of the answer to a call, and an error unless it is to be served. It
-// holds its places until release is called.
+// decide returns the metadata of the answer to a call, and an error if the call is not to be
+// served. An allowed call holds its places until release is called.
 func (i *interceptor) decide(ctx context.Context, method string) (release func(), md metadata.MD, err error) {
 	demands := i.demands(ctx, method)
 	if len(demands) == 0 {
@@ -126,7 +127,7 @@ func (i *interceptor) decide(ctx context.Context, method string) (release func()
 	return release, md, err
 }
 
-// refusal is the status of a call that was refused.
+// refusal returns the status of a refused call.
 func refusal(d *ratelimit.Decision) error {
 	s := status.New(codes.ResourceExhausted, fields.Exceeded)
 	if d.RetryAfter == ratelimit.Never {
@@ -139,9 +140,9 @@ func refusal(d *ratelimit.Decision) error {
 	return detailed.Err()
 }
 
-// ClientIP returns a part of a key: the network of the peer's address, as the selector client_ip of
-// the plugin's configuration gives it, with so many bits of an IPv4 or of an IPv6 address. 32 and
-// 64 are usual. The part is the bytes of an address, and no text.
+// ClientIP returns a part of a key: the network of the peer's address, as the plugin's selector
+// client_ip gives it. The prefixes say how many bits of an IPv4 and of an IPv6 address to keep; 32
+// and 64 are usual. The part has the raw bytes of the address, not text.
 func ClientIP(ctx context.Context, ipv4Prefix, ipv6Prefix int) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -1,8 +1,8 @@
-// Package limithttp limits requests to a net/http server by package ratelimit. Clients read the
-// same header fields, and the same refusals, as from Weir's plugin.
+// Package limithttp limits the requests to a net/http server by package ratelimit. Clients get the
+// same header fields and refusals as from Weir's plugin.
 //
-// [Middleware] has a handler serve what limits allow. A function of the program says which
-// rules a request is for, by which key, and what it costs.
+// [Middleware] passes the allowed requests to a handler. A function of the program says which rules
+// apply to a request, its keys, and its costs.
 package limithttp
 
 import (
@@ -23,9 +23,10 @@ type Headers uint8
 const (
 	// RateLimit stands for RateLimit-Policy and RateLimit, which list every limit.
 	RateLimit Headers = Headers(fields.RateLimit)
-	// XRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset, of the tightest limit.
+	// XRateLimit stands for X-RateLimit-Limit, -Remaining and -Reset, which describe the tightest
+	// limit.
 	XRateLimit Headers = Headers(fields.XRateLimit)
-	// RetryAfter stands for Retry-After, on refusals.
+	// RetryAfter stands for Retry-After, which only refusals have.
 	RetryAfter Headers = Headers(fields.RetryAfter)
 )
 
@@ -41,28 +42,28 @@ const (
 	Milliseconds ResetUnit = ResetUnit(fields.Milliseconds)
 )
 
-// Demands says what a request asks of which rules. A request that asks nothing of any is served as
-// if there was no middleware.
+// Demands returns what a request takes from which rules. A request without demands passes as if
+// there were no middleware.
 type Demands func(*http.Request) []ratelimit.Demand
 
-// Options change how a middleware works. The zero value does as the plugin does by default.
+// Options configure a middleware. The zero value has the plugin's defaults.
 type Options struct {
-	// Omit are headers not to send. A refusal has x-envoy-ratelimited all the same.
+	// Omit are headers not to send. Refusals have x-envoy-ratelimited all the same.
 	Omit Headers
 	// Reset is the unit of X-RateLimit-Reset.
 	Reset ResetUnit
-	// Refused answers requests that were refused; if it is nil, a problem document of status 429
-	// does. The headers are there already.
+	// Refused answers refused requests; nil means a problem document with status 429. The headers
+	// of the decision are set before.
 	Refused http.Handler
-	// Failed answers requests that could not be decided, as [ratelimit.Decide] says: the
-	// namespace is closed, or the client did not wait for the backend. If it is nil, status 503
-	// does.
+	// Failed answers requests that [ratelimit.Decide] returned an error for: the namespace is
+	// closed, the client left while the request waited for the backend, or the demands are invalid.
+	// nil means status 503.
 	Failed func(http.ResponseWriter, *http.Request, error)
 }
 
-// Middleware returns a function that wraps a handler so that it serves what limits allow.
+// Middleware returns a function that wraps a handler and passes only allowed requests to it.
 //
-// Headers of the decision replace those of the same names that the handler sets. A handler that
+// The decision's headers replace headers of the same names that the handler sets. A handler that
 // hijacks the connection finds them in the response writer's Header.
 func Middleware(demands Demands, o Options) func(http.Handler) http.Handler {
 	m := &middleware{demands: demands, refused: o.Refused, failed: o.Failed, writer: answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
@@ -101,7 +102,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	if !d.Allowed {
 		next = m.refused
 	}
-	// Early: whoever sends the header past the hooks does so with the fields.
+	// Set before the handler runs, for writers that send the header past the hooks.
 	h.set()
 	next.ServeHTTP(h.hook(w), r)
 	h.final()
@@ -117,16 +118,16 @@ func unavailable(w http.ResponseWriter, _ *http.Request, _ error) {
 	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }
 
-// headers replace those that the response's handler sets.
+// headers are the decision's, which replace those that the handler sets.
 type headers struct {
 	to   http.Header
 	list []header
-	sent bool // with all that the response has
+	sent bool // whether they are final
 }
 
 type header struct {
 	name  string   // canonical
-	value []string // one, without room for another
+	value []string // one element, with no capacity for a second
 }
 
 func (h *headers) add(name string, value []byte) {
@@ -139,7 +140,7 @@ func (h *headers) set() {
 	}
 }
 
-// final sets the headers if the response's are about to be sent.
+// final sets the headers just before the response's are sent.
 func (h *headers) final() {
 	if !h.sent {
 		h.sent = true
@@ -147,12 +148,12 @@ func (h *headers) final() {
 	}
 }
 
-// hook has headers set last, by whatever call they are sent.
+// hook returns a writer that sets the headers last, whatever call sends them.
 func (h *headers) hook(w http.ResponseWriter) http.ResponseWriter {
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(send httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
-				// The others of 1xx only come before the response.
+				// Other 1xx statuses only precede the response.
 				if status >= 200 || status == http.StatusSwitchingProtocols {
 					h.final()
 				}
@@ -177,12 +178,12 @@ func (h *headers) hook(w http.ResponseWriter) http.ResponseWriter {
 	})
 }
 
-// ClientIP returns a part of a key: the network of the client's address, as the selector client_ip
-// of the plugin's configuration gives it, with so many bits of an IPv4 or of an IPv6 address. 32
-// and 64 are usual. The part is the bytes of an address, and no text.
+// ClientIP returns a part of a key: the network of the client's address, as the plugin's selector
+// client_ip gives it. The prefixes say how many bits of an IPv4 and of an IPv6 address to keep; 32
+// and 64 are usual. The part has the raw bytes of the address, not text.
 //
-// The address is the request's RemoteAddr. Behind a proxy that is the proxy's, unless something
-// before has set it to the address that a trusted header tells.
+// The address is the request's RemoteAddr. Behind a proxy that is the proxy's address, unless an
+// earlier handler has replaced it by that of a trusted header.
 func ClientIP(r *http.Request, ipv4Prefix, ipv6Prefix int) string {
 	var memory [16]byte
 	return string(clientip.Network([]byte(r.RemoteAddr), ipv4Prefix, ipv6Prefix, &memory))

@@ -1,6 +1,6 @@
-// Package stores opens the databases that programs of package ratelimit may keep their totals in.
-// It is apart, as it brings their clients along. A program that asks weir serve by ratelimit.Dial
-// needs none of them.
+// Package stores opens a database that keeps the totals of programs with package ratelimit. It is
+// separate because it links the databases' clients. A program that uses ratelimit.Dial links none
+// of them.
 package stores
 
 import (
@@ -15,8 +15,8 @@ import (
 	"weir/ratelimit"
 )
 
-// Store is a [ratelimit.Backend] in a database. It may be used by any number of goroutines, and
-// namespaces.
+// Store is a [ratelimit.Backend] in a database. It is safe for concurrent use, and several
+// namespaces may share it.
 type Store struct {
 	backend *backend.Backend
 	closer  io.Closer
@@ -24,9 +24,10 @@ type Store struct {
 
 var _ ratelimit.Backend = (*Store)(nil)
 
-// Open opens the store of a name, as weir serve --store has them: memory, which is this process's
-// own, file:PATH, which one process has at a time, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…. It does not
-// wait for a database to be there. A file that can't be opened is an error at once. Errors do not repeat what may hold a password.
+// Open opens a store by its name, as weir serve --store does: memory (of this process), file:PATH
+// (for one process at a time), redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or
+// postgres://…. It does not wait for a database to be reachable. A file that can't be opened is an
+// error at once. Errors don't repeat parts of the name that may hold a password.
 func Open(name string) (*Store, error) {
 	s, closer, err := open.Store(name, open.Options{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package answer says of a program's decisions what the plugin says of a proxy's: the same header
-// fields, whatever protocol they are sent by.
+// Package answer gives clients of a program the same header fields about a decision as the plugin
+// gives clients of a proxy, whatever protocol carries them.
 package answer
 
 import (
@@ -10,7 +10,7 @@ import (
 	"weir/window"
 )
 
-// Writer writes the fields of answers. It may be used concurrently.
+// Writer writes the fields of answers. It is safe for concurrent use.
 type Writer struct {
 	set   fields.Set
 	unit  fields.ResetUnit
@@ -18,13 +18,13 @@ type Writer struct {
 	lists sync.Pool // of *fields.List
 }
 
-// NewWriter returns a writer of all fields but those of omit.
+// NewWriter returns a writer of all fields except those in omit.
 func NewWriter(omit fields.Set, unit fields.ResetUnit) *Writer {
 	return &Writer{set: fields.All &^ omit, unit: unit, lists: sync.Pool{New: func() any { return new(fields.List) }}}
 }
 
 // Write calls add with each field of the answer to a decision of [ratelimit.Decide], in the order
-// in which they are sent. Names are in lower case. The value's memory is the writer's.
+// in which they are sent. Names are in lower case. value is valid only during the call of add.
 func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte)) {
 	l := w.lists.Get().(*fields.List)
 	defer w.lists.Put(l)
@@ -48,8 +48,8 @@ func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte
 	}
 }
 
-// rule has what never changes of the rule of the first standings, whose limits an override may have
-// moved.
+// rule returns the fields that never change for the rule that the first standings belong to. An
+// override may have changed its limits.
 func (w *Writer) rule(standings []ratelimit.Standing) *fields.Rule {
 	of := standings[0].Limiter
 	if r, ok := w.rules.Load(of); ok {
@@ -71,8 +71,8 @@ func (w *Writer) rule(standings []ratelimit.Standing) *fields.Rule {
 	return &moved
 }
 
-// fieldsOf is a rule whose limits are told as fixed windows of their quotas. A window that can't be
-// told has one nanosecond, as no field has less than a second.
+// fieldsOf describes a rule as fixed windows of its quotas. A window of unknown length gets one
+// nanosecond, which no field can express, so that the fields leave it out.
 func fieldsOf(name string, limits []ratelimit.Limit) fields.Rule {
 	told := make([]window.Limit, len(limits))
 	for i, l := range limits {
@@ -81,13 +81,13 @@ func fieldsOf(name string, limits []ratelimit.Limit) fields.Rule {
 	return fields.NewRule(name, told)
 }
 
-// rule is one whose limits were not moved.
+// rule is a rule with the limits of its definition.
 type rule struct {
 	limits []ratelimit.Limit
 	fields fields.Rule
 }
 
-// decided reports whether the first standings are of the rule's own limits.
+// decided reports whether the first standings are those of the rule's own limits.
 func (r *rule) decided(standings []ratelimit.Standing) bool {
 	for i := range r.limits {
 		if standings[i].Limit != r.limits[i] {
