@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -66,18 +68,53 @@ func (tooDeep) Error() string {
 	return "--parent: it has a parent itself, and two levels are all there are: want that parent's URL"
 }
 
-// toParent has requests say that a region makes them.
+// toParent has pushes say that a region makes them. Answers of the parent that it has a parent, or does not
+// take this push, are errors.
 type toParent struct{ http.RoundTripper }
+
+// longestRefusal is how many bytes of a refusal are read.
+const longestRefusal = 1 << 12
 
 // RoundTrip implements http.RoundTripper.
 func (t toParent) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(server.RegionHeader, "1")
 	response, err := t.RoundTripper.RoundTrip(r)
-	if err == nil && response.StatusCode == http.StatusConflict && strings.HasSuffix(r.URL.Path, wire.PushPath) {
+	switch {
+	case err != nil || response.StatusCode == http.StatusOK:
+		return response, err
+	case response.StatusCode == http.StatusConflict:
 		return nil, errors.Join(tooDeep{}, response.Body.Close())
 	}
-	return response, err
+	body, err := io.ReadAll(io.LimitReader(response.Body, longestRefusal))
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return nil, err
+	}
+	if detail := refusedAlone(response, body); detail != "" {
+		return nil, fmt.Errorf("%w: %s", region.ErrRefused, detail)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+// refusedAlone is why the parent refuses a push, and would take others. It is empty if the parent takes none, or
+// somebody else has answered in its place.
+func refusedAlone(response *http.Response, body []byte) string {
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if response.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(body, &problem) != nil {
+		return ""
+	}
+	of := map[int]string{
+		http.StatusBadRequest: "body: ", http.StatusRequestEntityTooLarge: "body: ", http.StatusUnsupportedMediaType: "body: ",
+		http.StatusForbidden:          server.ForeignNamespace,
+		http.StatusServiceUnavailable: store.ErrFull.Error(),
+	}
+	if begins := of[response.StatusCode]; begins == "" || !strings.HasPrefix(problem.Detail, begins) {
+		return ""
+	}
+	return problem.Detail
 }
 
 // closers are closed one after the other.
@@ -115,7 +152,7 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 	defer cancel()
 	if err := probe(probing, client); errors.As(err, &tooDeep{}) {
 		return openStore{}, nil, errors.Join(fmt.Errorf("%w: %w", errUsage, tooDeep{}), own.Close())
-	} else if err != nil {
+	} else if err != nil && !errors.Is(err, region.ErrRefused) {
 		log.Warn("the parent does not answer yet", "error", err)
 	}
 	if err := r.Start(ctx, own.Store.(region.Own)); err != nil {

@@ -2,15 +2,24 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/region"
 	"weir/internal/wire"
+	"weir/ratelimit"
+	"weir/window"
 )
 
 // Two regions share limits, while a region and the parent are killed again and again. The parent has in
@@ -126,5 +135,83 @@ func TestRegionFlags(t *testing.T) {
 		if code != 2 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: code %d: %s\nwant %q", arguments, code, &stderr, want)
 		}
+	}
+}
+
+// A namespace that the region's token is not for is no reason to go without the parent in others.
+func TestRegionOfSomeNamespaces(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parent := serveStore(t, "memory", "--token-file", tokens)
+	defer parent.end()
+	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
+	defer region.kill() // it can't tell its hits of private
+	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
+	for i, namespace := range []string{"shop", "private", "shop"} {
+		room.ID[0] = byte(i)
+		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: uint64(i + 1), Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+		r, err := http.NewRequestWithContext(t.Context(), "POST", region.url(wire.PushPath), bytes.NewReader(wire.AppendPush(nil, p)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", wire.ContentType)
+		if namespace == "private" {
+			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		if response.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := wire.DecodeAnswer(body)
+		if err != nil || namespace == "shop" && answer.Grants[0].Units != 1 {
+			t.Errorf("%s: status %d, %+v, %v", namespace, response.StatusCode, answer, err)
+		}
+		if _, text := ask(t, "GET", region.url("/metrics"), "", nil); !strings.Contains(text, "\nweir_region_parent_away 0\n") {
+			t.Errorf("%s: the parent seems away", namespace)
+		}
+	}
+}
+
+// A refusal is one if the parent would take other pushes. Other answers are of a parent that is away.
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct {
+		status  int
+		of      string
+		detail  string
+		refusal bool
+	}{
+		{503, "application/problem+json", store.ErrFull.Error() + ": 16384 are kept", true},
+		{503, "application/problem+json", "the store failed", false},
+		{503, "text/plain", store.ErrFull.Error(), false},
+		{403, "application/problem+json", server.ForeignNamespace, true},
+		{403, "application/problem+json", "want a client certificate", false},
+		{401, "application/problem+json", "authorization: want the bearer token", false},
+		{400, "application/problem+json", "body: it ends too early", true},
+		{413, "application/problem+json", "body: want at most 1 byte", true},
+		{415, "application/problem+json", "body: a version of its own", true},
+		{415, "application/problem+json", "content-type: want another", false},
+		{502, "text/html", "body: bad gateway", false},
+	} {
+		parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", test.of)
+			w.WriteHeader(test.status)
+			if err := json.NewEncoder(w).Encode(map[string]string{"detail": test.detail}); err != nil {
+				t.Error(err)
+			}
+		}))
+		client, err := ratelimit.Dial(parent.URL, ratelimit.DialOptions{HTTPClient: &http.Client{Transport: toParent{http.DefaultTransport}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Push(t.Context(), nil); errors.Is(err, region.ErrRefused) != test.refusal {
+			t.Errorf("%d %q: %v, want a refusal: %v", test.status, test.detail, err, test.refusal)
+		}
+		parent.Close()
 	}
 }

@@ -59,17 +59,32 @@ func (s *Store) tick() {
 	for namespace, l := range s.lists {
 		s.refresh(namespace, l)
 	}
+	s.ping()
 	maps.DeleteFunc(s.senders, func(namespace string, from *sender) bool { return len(from.flying) == 0 && !namespaces[namespace] })
 	now := uint64(s.Now().UnixNano())
 	maps.DeleteFunc(s.alone, func(_ string, e excess) bool { return e.untilNanos <= now })
 }
 
-// batch is a push to the parent, with the funds that it is of.
+// batch is a push to the parent, with the funds that it is of: nil in place of those that the parent has
+// answered. Items 2i and 2i+1 are of fund i.
 type batch struct {
 	message  []byte
 	push     wire.Push
 	funds    []*fund
 	answered []chan struct{}
+}
+
+// lacking are the counters of which an answer lacks something.
+func (b *batch) lacking(answer *wire.Answer) map[wire.LimitCounter]bool {
+	lacks := map[wire.LimitCounter]bool{}
+	for i, m := range answer.Missing {
+		if items := len(b.push.Items); m != wire.Answered && i < items {
+			lacks[b.push.Items[i&^1].LimitCounter] = true
+		} else if m != wire.Answered {
+			lacks[b.push.Takes[i-items].Rooms[0].LimitCounter] = true
+		}
+	}
+	return lacks
 }
 
 // contact sends pushes with the funds that are due, and not under way already.
@@ -165,16 +180,19 @@ func (f *fund) take(hits uint64, lease bool) wire.Take {
 	return wire.Take{Least: 1, Most: min(hits, wire.MaxHits), Lease: lease, Rooms: []wire.Room{whole, mine}}
 }
 
-// send sends a push until the parent answers, or the region ends.
+// errPartly says that the parent has answered a part of a push.
+var errPartly = errors.New("the parent lacks a part of its counters")
+
+// send sends a push until the parent has answered all of it, or the region ends.
 func (s *Store) send(b *batch) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		answer, err := s.attempt(ctx, b.message, len(b.push.Items), len(b.push.Takes))
 		cancel()
-		if err == nil {
-			s.answered(b, answer)
+		if err == nil && s.answered(b, answer) {
 			return
 		}
+		s.unanswered(b)
 		timer := time.NewTimer(pause)
 		select {
 		case <-s.ended.Done():
@@ -185,26 +203,40 @@ func (s *Store) send(b *batch) {
 	}
 }
 
-// attempt sends a push once, and notes whether the parent has answered, and its time.
+// attempt sends a push once, and notes whether the parent has answered, and its time. The answer may lack
+// parts.
 func (s *Store) attempt(ctx context.Context, message []byte, items, takes int) (*wire.Answer, error) {
-	sent := s.o.Now()
+	sent, before := s.o.Now(), s.answers.Load()
+	s.asks.Add(1)
 	body, err := s.o.Parent.Push(ctx, message)
+	s.asks.Add(-1)
 	var answer *wire.Answer
 	if err == nil {
 		answer, err = wire.DecodeAnswer(body)
 	}
-	if err == nil && (len(answer.Totals) != items || len(answer.Grants) != takes) {
+	if err == nil && (len(answer.Totals) != items || len(answer.Grants) != takes || len(answer.Missing) > 0 && len(answer.Missing) != items+takes) {
 		err = fmt.Errorf("the parent's answer: want %d totals and %d grants, got %d and %d", items, takes, len(answer.Totals), len(answer.Grants))
 	}
-	if err == nil && len(answer.Missing) > 0 {
-		err = errors.New("the parent lacks a part of its counters")
-	}
-	s.heard(err)
 	if err != nil {
+		s.unheard(before, err)
 		return nil, err
 	}
+	var lacks error
+	if answer.Missing != nil {
+		lacks = errPartly
+	}
+	s.heard(lacks)
 	s.setClock(sent, s.o.Now(), answer.NowNanos)
 	return answer, nil
+}
+
+// whole is attempt for a push whose answer is of use only if it lacks nothing.
+func (s *Store) whole(ctx context.Context, message []byte, items, takes int) (*wire.Answer, error) {
+	answer, err := s.attempt(ctx, message, items, takes)
+	if err == nil && answer.Missing != nil {
+		err = errPartly
+	}
+	return answer, err
 }
 
 // setClock corrects the region's clock if it is off by more than the way of an answer explains.
@@ -219,55 +251,120 @@ func (s *Store) setClock(sent, came time.Time, parentNanos uint64) {
 	}
 }
 
-// heard notes whether the parent answers.
+// heard notes that the parent has answered. Its answer may be an error for what it was asked.
 func (s *Store) heard(err error) {
-	if err != nil && s.ended.Err() != nil {
+	s.answers.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.away.IsZero() {
+		s.o.Logger.Info("the parent is back", "after", s.o.Now().Sub(s.away))
+		s.away, s.told = time.Time{}, ""
+		s.awake()
+	}
+	if err != nil {
+		s.tell("the parent does not take a push", err)
+	}
+}
+
+// unheard notes that a push got no answer. The parent is away, unless it has answered another since: before
+// is how many answers there were as the push was sent.
+func (s *Store) unheard(before uint64, err error) {
+	switch {
+	case s.ended.Err() != nil:
+		return
+	case errors.Is(err, ErrRefused):
+		s.heard(err)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case err == nil && !s.away.IsZero():
-		s.o.Logger.Info("the parent is back", "after", s.o.Now().Sub(s.away))
-		s.away, s.told = time.Time{}, ""
-		s.awake()
-	case err != nil:
-		if s.away.IsZero() {
-			s.away = s.o.Now()
+	if s.answers.Load() != before {
+		s.tell("the parent does not answer a push", err)
+		return
+	}
+	if s.away.IsZero() {
+		s.away = s.o.Now()
+	}
+	s.tell("the parent does not answer", err)
+}
+
+// tell has the log say how the parent fails, each error once a minute at most. The lock is held.
+func (s *Store) tell(message string, err error) {
+	now := s.o.Now()
+	if ago := now.Sub(s.toldAt); s.told == err.Error() && ago >= 0 && ago < toldFor {
+		return
+	}
+	s.told, s.toldAt = err.Error(), now
+	s.o.Logger.Warn(message, "error", err, "on_parent_failure", s.o.Policy.String())
+}
+
+// ping asks the parent for nothing while it is away, or owes an answer: so a push that fails alone is told from
+// a parent that is away. The lock is held.
+func (s *Store) ping() {
+	if s.pinging || s.away.IsZero() && s.asks.Load() == 0 {
+		return
+	}
+	s.pinging = true
+	s.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
+		defer cancel()
+		p := &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}
+		if _, err := s.attempt(ctx, wire.AppendPush(nil, p), 0, 0); err != nil {
+			s.o.Logger.Debug("the parent does not answer a push of nothing", "error", err)
 		}
-		if s.told != err.Error() {
-			s.told = err.Error()
-			s.o.Logger.Warn("the parent does not answer", "error", err, "on_parent_failure", s.o.Policy.String())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pinging = false
+	})
+}
+
+// unanswered notes the counters that the parent was asked for and has not answered.
+func (s *Store) unanswered(b *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range b.funds {
+		if f != nil {
+			f.unanswered = true
 		}
 	}
 }
 
-// answered takes over what the parent has answered.
-func (s *Store) answered(b *batch, answer *wire.Answer) {
+// answered takes over what the parent has answered, and reports whether that is all.
+func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	var emptied []wire.Item
+	var heard []chan struct{}
+	lacks := b.lacking(answer)
 	s.mu.Lock()
-	delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
+	if len(lacks) == 0 {
+		delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
+	}
 	for i, f := range b.funds {
+		if f == nil || lacks[f.key.of] {
+			continue
+		}
+		b.funds[i] = nil // it may be in another push when the rest of this is answered
 		f.whole = contents(&b.push.Items[2*i], &answer.Totals[2*i])
 		granted := contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
 		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // at most: the next look says
 		f.granted = granted
 		first := !f.known
-		f.known, f.busy = true, false
+		f.known, f.busy, f.unanswered = true, false, false
 		emptied = append(emptied, f.emptied()...)
 		if first || f.due || f.answered != nil || s.leaving && f.dirty {
 			s.hasten(f)
+		}
+		if b.answered[i] != nil {
+			heard = append(heard, b.answered[i])
 		}
 	}
 	most := s.reckon(answer.Nodes)
 	s.awake() // others may have waited for a push to end
 	s.mu.Unlock()
 	s.fix(b.push.Namespace, emptied, most)
-	for _, answered := range b.answered {
-		if answered != nil {
-			close(answered)
-		}
+	for _, answered := range heard {
+		close(answered)
 	}
+	return len(lacks) == 0
 }
 
 // reckon notes how many nodes the parent has. It returns their number if it is the greatest so far, else

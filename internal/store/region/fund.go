@@ -37,6 +37,8 @@ type fund struct {
 	// busy says that a push to the parent is under way with the counter: there is one at a time. dirty
 	// says that there is something to tell or to hear, and due that this can't wait for the next tick.
 	busy, dirty, due bool
+	// unanswered says that the parent has not answered the push in time, or not this part of it.
+	unanswered bool
 	// need is how many hits takes lack that wait for the next push. reserved is how many hits all takes
 	// want that the own store has yet to decide. answered is closed when the push that has the need is answered.
 	need, reserved uint64

@@ -100,7 +100,7 @@ func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known u
 	}
 	for bytes, version = had, known; ; {
 		p.Known.Of, p.Known.From = version, uint64(len(bytes))
-		answer, err := s.attempt(ctx, wire.AppendPush(nil, &p), 0, 0)
+		answer, err := s.whole(ctx, wire.AppendPush(nil, &p), 0, 0)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"weir/internal/store"
@@ -91,7 +92,11 @@ func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 	p.Node = s.node
 	ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 	defer cancel()
-	return s.attempt(ctx, wire.AppendPush(nil, p), len(p.Items), len(p.Takes))
+	answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), len(p.Takes))
+	if errors.Is(err, ErrRefused) {
+		err = fmt.Errorf("%w: %w", store.ErrFull, err) // it is this sender's, and not a failure of the store
+	}
+	return answer, err
 }
 
 // join puts together the answers to the parts of a push. A part that the parent did not answer is in
@@ -137,16 +142,22 @@ type askingKey struct{}
 
 // asking is a push that asks for hits.
 type asking struct {
-	// alone says that the parent has not answered in time.
-	alone bool
+	// alone are those that the parent has not answered in time.
+	alone map[*fund]bool
 	// reserved has what takes want of funds until the own store has decided.
 	reserved map[*fund]uint64
-	waits    []chan struct{}
+	waits    []wait
+}
+
+// wait is for what a push lacks of a fund.
+type wait struct {
+	fund     *fund
+	answered chan struct{}
 }
 
 // ask asks the parent for what a push's takes lack, and waits for the answers.
 func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
-	a := &asking{reserved: map[*fund]uint64{}}
+	a := &asking{reserved: map[*fund]uint64{}, alone: map[*fund]bool{}}
 	if len(p.Takes) == 0 {
 		return a
 	}
@@ -167,30 +178,32 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 				continue
 			}
 			s.hasten(f)
-			if a.alone = a.alone || !s.away.IsZero(); a.alone {
+			if f.unanswered || !s.away.IsZero() {
+				a.alone[f] = true
 				continue
 			}
 			f.need = min(f.need+wants-min(wants, free), wire.MaxHits)
 			if f.answered == nil {
 				f.answered = make(chan struct{})
 			}
-			a.waits = append(a.waits, f.answered)
+			a.waits = append(a.waits, wait{f, f.answered})
 		}
 	})
 	if len(a.waits) == 0 {
 		return a
 	}
-	timer := time.NewTimer(patience(ctx))
-	defer timer.Stop()
-	for _, answered := range a.waits {
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	for _, w := range a.waits {
 		select {
-		case <-answered:
-		case <-timer.C:
-			a.alone = true
-			return a
+		case <-w.answered:
+			continue
 		case <-ctx.Done():
-			a.alone = true
-			return a
+		}
+		select {
+		case <-w.answered: // while another was waited for
+		default:
+			a.alone[w.fund] = true
 		}
 	}
 	return a
@@ -295,7 +308,7 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 		// Others that wait come first with what goes beyond the least.
 		unreserved := free - min(free, f.reserved-min(f.reserved, a.reserved[f]))
 		units := max(unreserved, min(free, times(take.Least, room.Cost))) / room.Cost
-		if a.alone && units < take.Least {
+		if a.alone[f] && units < take.Least {
 			units = max(units, s.byPolicy(c, room, had)/room.Cost)
 			if units >= take.Least && s.o.Policy != Deny {
 				s.exceed(c, namespace, room)

@@ -19,9 +19,14 @@ import (
 
 // Parent is a backend. It is asked from any number of goroutines.
 type Parent interface {
-	// Push brings a message to the parent, and returns its answer. After an error it may have arrived.
+	// Push brings a message to the parent, and returns its answer. If the parent is there and does not take
+	// this message, the error wraps [ErrRefused]. After any other error the message may have arrived.
 	Push(ctx context.Context, message []byte) (answer []byte, err error)
 }
+
+// ErrRefused is wrapped by the error of a message that the parent has answered without taking it, while it
+// may take others. Nothing has changed there.
+var ErrRefused = errors.New("the parent refuses it")
 
 // Policy says what holds for takes while the parent does not answer.
 type Policy uint8
@@ -78,12 +83,14 @@ type Options struct {
 // here, or sets overrides: these methods return an error.
 type Store struct {
 	Own
-	o      Options
-	offset atomic.Int64 // of the parent's clock, in nanoseconds
-	ended  context.Context
-	end    context.CancelFunc
-	tasks  sync.WaitGroup
-	wake   chan struct{}
+	o       Options
+	offset  atomic.Int64  // of the parent's clock, in nanoseconds
+	answers atomic.Uint64 // that the parent has given
+	asks    atomic.Int64  // that are under way
+	ended   context.Context
+	end     context.CancelFunc
+	tasks   sync.WaitGroup
+	wake    chan struct{}
 
 	// fixing is held while the region changes its own store by itself: its counters as the sender fixer, and
 	// what it keeps of itself, which has a version.
@@ -103,9 +110,12 @@ type Store struct {
 	// mostAt it had that number last.
 	most   uint64
 	mostAt time.Time
-	// away is when the parent began not to answer, zero if it answers. told is the error that the log has.
-	away time.Time
-	told string
+	// away is when the parent began not to answer anything, zero if it answers. pinging says that it is being
+	// asked for nothing. told is the error that the log has, since toldAt.
+	away    time.Time
+	pinging bool
+	told    string
+	toldAt  time.Time
 	// leaving is set once by Close. left is closed when the parent has heard all.
 	leaving bool
 	left    chan struct{}
@@ -143,6 +153,8 @@ const (
 	attemptTimeout = 2 * time.Second
 	firstPause     = 250 * time.Millisecond
 	lastPause      = 5 * time.Second
+	// toldFor is for how long the log is not told of the same error again.
+	toldFor = time.Minute
 	// maxFlying bounds the pushes of a namespace that have no answer yet, and maxBatch the counters in one.
 	maxFlying = 16
 	maxBatch  = 160
