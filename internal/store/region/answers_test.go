@@ -25,11 +25,19 @@ type moody struct {
 	refuses func(p *wire.Push) error
 	apart   func(of wire.LimitCounter) bool
 	down    bool
+	// unheard has the answers of all pushes be lost.
+	unheard bool
 }
 
 func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
 	p, err := wire.DecodePush(message)
 	switch {
+	case m.unheard:
+		if _, err := m.sea.Push(ctx, message); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, errLost
 	case err != nil:
 		return m.sea.Push(ctx, message) // no push, but a report
 	case m.deaf != nil && m.deaf(p):

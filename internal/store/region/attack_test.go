@@ -107,10 +107,10 @@ func TestKeepAfterAnError(t *testing.T) {
 		<-time.After(2 * time.Second)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if one.keep(ended, 5) == nil {
+		if one.keep(ended, one.record) == nil {
 			t.Fatal("kept in spite of an ended context")
 		}
-		if err := one.keep(t.Context(), 6); err != nil {
+		if err := one.keep(t.Context(), one.record); err != nil {
 			t.Error(err)
 		}
 		closed(t, one)

@@ -87,8 +87,27 @@ func (b *batch) lacking(answer *wire.Answer) map[wire.LimitCounter]bool {
 	return lacks
 }
 
+// known reports whether the parent may be told anything: it knows this process, and of no other that has the
+// same identity.
+func (s *Store) known() bool {
+	s.mu.Lock()
+	claimed, ousted := s.claimed, s.ousted
+	s.mu.Unlock()
+	if claimed || ousted != nil {
+		return ousted == nil
+	}
+	err := s.claim(s.ended)
+	if errors.Is(err, ErrCopied) {
+		s.oust()
+	}
+	return err == nil
+}
+
 // contact sends pushes with the funds that are due, and not under way already.
 func (s *Store) contact() {
+	if !s.known() {
+		return
+	}
 	s.mu.Lock()
 	by := map[string][]*fund{}
 	for f := range s.due {
@@ -299,18 +318,27 @@ func (s *Store) tell(message string, err error) {
 }
 
 // ping asks the parent for nothing while it is away, or owes an answer: so a push that fails alone is told from
-// a parent that is away. The lock is held.
+// a parent that is away. It also looks whether another process has taken over. The lock is held.
 func (s *Store) ping() {
-	if s.pinging || s.away.IsZero() && s.asks.Load() == 0 {
+	s.ticks++
+	looks := s.onDisk && s.claimed && s.ousted == nil
+	if s.pinging || s.away.IsZero() && s.asks.Load() == 0 && !(looks && s.ticks%lookTicks == 0) {
 		return
+	}
+	p := &wire.Push{Namespace: identityNamespace, Sequence: 1, Floor: 1}
+	if looks {
+		of := s.counterOf(s.record.incarnation)
+		p.Items = []wire.Item{{LimitCounter: of, Newest: store.NumberAt(of, uint64(s.Now().UnixNano())), Hits: []int64{0}}}
 	}
 	s.pinging = true
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		defer cancel()
-		p := &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}
-		if _, err := s.attempt(ctx, wire.AppendPush(nil, p), 0, 0); err != nil {
+		answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), 0)
+		if err != nil {
 			s.o.Logger.Debug("the parent does not answer a push of nothing", "error", err)
+		} else if looks && sum(new(contents(&p.Items[0], &answer.Totals[0]))) > 0 {
+			s.oust()
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -409,9 +437,10 @@ func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
 	var err error
 	if most > 0 {
 		s.mu.Lock()
-		most = s.most // another answer may have come meanwhile
+		r := s.record
+		r.most = s.most // another answer may have come meanwhile
 		s.mu.Unlock()
-		err = s.keep(ctx, most)
+		err = s.keep(ctx, r)
 	}
 	if len(items) > 0 {
 		p := &wire.Push{Namespace: namespace, Sender: s.fixer.id, Items: items}

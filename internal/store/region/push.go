@@ -17,6 +17,9 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	if err := store.Check(p); err != nil {
 		return store.Outcome{}, err
 	}
+	if err := s.usable(); err != nil {
+		return store.Outcome{}, err
+	}
 	here, there := split(p)
 	if there == nil {
 		return s.push(ctx, p, nodes)
@@ -132,6 +135,7 @@ func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer 
 // push asks the parent for the hits that a push's takes lack, and has the own store apply the push.
 func (s *Store) push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	a := s.ask(ctx, p)
+	s.foresee(ctx, p, a)
 	out, err := s.Own.Push(context.WithValue(ctx, askingKey{}, a), p, nodes)
 	s.pushed(p, &out, a)
 	return out, err
@@ -343,17 +347,19 @@ func (s *Store) sharers() uint64 { return max(2, s.most) }
 // exceed notes that a take got hits that the parent has not granted. The bound goes by the largest limit
 // since the parent was away.
 func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
+	e := s.alone[namespace]
+	if e.untilNanos <= c.NowNanos {
+		e = excess{}
+	}
+	s.alone[namespace] = larger(e, s.exceeding(c.NowNanos, room))
+}
+
+// exceeding bounds the hits that pass above a room's limit, if the policy decides a take at a time.
+func (s *Store) exceeding(atNanos uint64, room *wire.Room) excess {
 	quota := max(room.Limit, room.Burst)
 	bound := times(quota, s.sharers()-1)
 	if s.o.Policy == Share {
 		bound = quota - quota/s.sharers()
 	}
-	e := s.alone[namespace]
-	if e.untilNanos <= c.NowNanos {
-		e = excess{}
-	}
-	s.alone[namespace] = excess{
-		hits:       max(e.hits, bound),
-		untilNanos: max(e.untilNanos, c.NowNanos+2*room.WidthMillis*1e6),
-	}
+	return excess{hits: bound, untilNanos: atNanos + 2*room.WidthMillis*1e6}
 }

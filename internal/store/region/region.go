@@ -1,9 +1,9 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -98,16 +98,23 @@ type Store struct {
 	fixer   sender
 	version uint64
 
-	mu       sync.Mutex // of what follows; it is taken while the own store is locked, and not before
-	identity []byte
-	node     uint64
-	funds    map[key]*fund
-	due      map[*fund]struct{}
-	senders  map[string]*sender
-	lists    map[string]*list
-	reports  int // under way
-	// most is the greatest number of nodes that the parent had in a day: regions, and others that ask it. At
-	// mostAt it had that number last.
+	onDisk bool // the own store is, and can be copied
+
+	mu sync.Mutex // of what follows; it is taken while the own store is locked, and not before
+	// record has all that the own store keeps of the region. claimed says that the parent knows of this
+	// incarnation, and ousted is why the region answers nobody.
+	record  record
+	claimed bool
+	ousted  error
+	ticks   uint64
+	node    uint64
+	funds   map[key]*fund
+	due     map[*fund]struct{}
+	senders map[string]*sender
+	lists   map[string]*list
+	reports int // under way
+	// most is the record's, or what is to be: regions, and others that ask the parent. At mostAt it had that
+	// number last.
 	most   uint64
 	mostAt time.Time
 	// away is when the parent began not to answer anything, zero if it answers. pinging says that it is being
@@ -171,12 +178,6 @@ const (
 	leaveTimeout = 3 * time.Second
 )
 
-// identityNamespace is where the own store keeps the region's identity, in place of a list of overrides.
-const (
-	identityNamespace = "weir.region"
-	identityBytes     = sha256.Size
-)
-
 // errAtParent is for what only the parent has.
 var errAtParent = errors.New("ask the parent: it has that for all regions")
 
@@ -201,27 +202,21 @@ func New(o Options) *Store {
 func (s *Store) Now() time.Time { return s.o.Now().Add(time.Duration(s.offset.Load())) }
 
 // Start gives the region its own store. If that has counters, the region compares them with the parent's.
-// A store that keeps its counters keeps the region's identity with them.
+// A store that keeps its counters keeps the region's identity with them. If the parent knows of a process that
+// has gone on with a copy of the store, the error is [ErrCopied].
 func (s *Store) Start(ctx context.Context, own Own) error {
 	s.Own = own
-	kept, version, err := own.Overrides(ctx, identityNamespace, 0)
-	if err != nil {
+	if err := s.be(ctx); err != nil {
 		return fmt.Errorf("the region's identity: %w", err)
 	}
-	s.version = version
-	if len(kept) == identityBytes+8 {
-		s.identity, s.most = kept[:identityBytes:identityBytes], binary.LittleEndian.Uint64(kept[identityBytes:])
-	} else {
-		for len(s.identity) < identityBytes {
-			s.identity = binary.LittleEndian.AppendUint64(s.identity, rand.Uint64())
-		}
-		if err := s.keep(ctx, 0); err != nil {
-			return fmt.Errorf("the region's identity: %w", err)
+	s.most, s.mostAt = s.record.most, s.o.Now()
+	if !s.claimed {
+		if err := s.claim(ctx); errors.Is(err, ErrCopied) || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
 		}
 	}
-	s.node, s.mostAt = binary.LittleEndian.Uint64(s.identity)|1, s.o.Now()
 	for _, namespace := range own.Namespaces() {
-		if namespace == store.TrialNamespace {
+		if namespace == store.TrialNamespace || namespace == identityNamespace {
 			continue
 		}
 		err := own.Counters(ctx, namespace, nil, func(c store.LimitCounter) error {
@@ -242,17 +237,6 @@ func (s *Store) Start(ctx context.Context, own Own) error {
 	return nil
 }
 
-// keep writes down the region's identity, and how many regions there are. Only Start and the holder of
-// fixing call it.
-func (s *Store) keep(ctx context.Context, most uint64) error {
-	kept := binary.LittleEndian.AppendUint64(append([]byte(nil), s.identity...), most)
-	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
-	if err == nil {
-		s.version = version
-	}
-	return err
-}
-
 // fund is that of a counter. The lock is held.
 func (s *Store) fund(of key) *fund {
 	f := s.funds[of]
@@ -261,7 +245,7 @@ func (s *Store) fund(of key) *fund {
 			s.makeRoom()
 		}
 		f = &fund{key: of, mine: of.of}
-		sum := sha256.Sum256(append(append([]byte(nil), s.identity...), of.of.ID[:]...))
+		sum := sha256.Sum256(append(append([]byte(nil), s.record.identity...), of.of.ID[:]...))
 		copy(f.mine.ID[:], sum[:])
 		s.funds[of] = f
 	}
@@ -307,6 +291,11 @@ func (s *Store) awake() {
 // Close tells the parent what it has not heard, gives back what the region holds, and ends. It waits for
 // the parent for 3 seconds at most. The own store is the caller's to close.
 func (s *Store) Close() error {
+	if s.usable() != nil {
+		s.end()
+		s.tasks.Wait()
+		return nil // what it has to tell is the other's, too
+	}
 	s.mu.Lock()
 	s.leaving = true
 	for _, f := range s.funds {
@@ -350,6 +339,9 @@ func (s *Store) Away() bool {
 	defer s.mu.Unlock()
 	return !s.away.IsZero()
 }
+
+// Ping implements [store.Store].
+func (s *Store) Ping(ctx context.Context) error { return cmp.Or(s.usable(), s.Own.Ping(ctx)) }
 
 // Account implements [store.Accounts]: the parent counts what keys have used.
 func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
