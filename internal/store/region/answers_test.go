@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,12 @@ import (
 // moody is a parent across an ocean that treats some pushes in its own way.
 type moody struct {
 	sea *ocean
+	mu  sync.Mutex
+	is  mood
+}
+
+// mood says how a parent is.
+type mood struct {
 	// deaf says which pushes get no answer, refuses which get an error, and apart which counters are on a
 	// server of their own, which may be down. None if nil.
 	deaf    func(p *wire.Push) bool
@@ -29,10 +36,19 @@ type moody struct {
 	unheard bool
 }
 
+func (m *moody) set(to mood) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.is = to
+}
+
 func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
+	m.mu.Lock()
+	is := m.is
+	m.mu.Unlock()
 	p, err := wire.DecodePush(message)
 	switch {
-	case m.unheard:
+	case is.unheard:
 		if _, err := m.sea.Push(ctx, message); err != nil {
 			return nil, err
 		}
@@ -40,22 +56,22 @@ func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
 		return nil, errLost
 	case err != nil:
 		return m.sea.Push(ctx, message) // no push, but a report
-	case m.deaf != nil && m.deaf(p):
+	case is.deaf != nil && is.deaf(p):
 		<-ctx.Done()
 		return nil, errLost
-	case m.refuses != nil && m.refuses(p) != nil:
+	case is.refuses != nil && is.refuses(p) != nil:
 		if !pass(ctx, 2*oneWay) {
 			return nil, errLost
 		}
-		return nil, m.refuses(p)
-	case m.apart != nil:
-		return m.severally(ctx, p)
+		return nil, is.refuses(p)
+	case is.apart != nil:
+		return m.severally(ctx, p, is)
 	}
 	return m.sea.Push(ctx, message)
 }
 
 // severally answers as a store of two servers does: each notes its part of a push.
-func (m *moody) severally(ctx context.Context, p *wire.Push) ([]byte, error) {
+func (m *moody) severally(ctx context.Context, p *wire.Push, is mood) ([]byte, error) {
 	all := wire.Answer{Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)), Missing: make([]wire.Missing, len(p.Items)+len(p.Takes))}
 	missing := false
 	for server, apart := range []bool{true, false} { // in this order all totals are those after the takes
@@ -63,16 +79,16 @@ func (m *moody) severally(ctx context.Context, p *wire.Push) ([]byte, error) {
 		part.Sender, part.Items, part.Takes = p.Sender^uint64(server), nil, nil
 		var items, takes []int
 		for i := range p.Items {
-			if m.apart(p.Items[i].LimitCounter) == apart {
+			if is.apart(p.Items[i].LimitCounter) == apart {
 				part.Items, items = append(part.Items, p.Items[i]), append(items, i)
 			}
 		}
 		for i := range p.Takes {
-			if m.apart(p.Takes[i].Rooms[0].LimitCounter) == apart {
+			if is.apart(p.Takes[i].Rooms[0].LimitCounter) == apart {
 				part.Takes, takes = append(part.Takes, p.Takes[i]), append(takes, i)
 			}
 		}
-		if m.down && apart {
+		if is.down && apart {
 			for _, i := range items {
 				all.Missing[i], missing = wire.NotApplied, true
 			}
@@ -134,7 +150,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 		here.take(full, 1, 1, false)
 		there.take(full, limit-1, limit-1, false)
 		<-time.After(3 * time.Second)
-		m.deaf = func(p *wire.Push) bool { return names(p, stuck) }
+		m.set(mood{deaf: func(p *wire.Push) bool { return names(p, stuck) }})
 		if here.take(stuck, 1, 1, false).Units != 1 { // of this counter alone
 			t.Error("refused by the policy, though the parent does not answer")
 		}
@@ -164,7 +180,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 		if got := two.Overshoot()["shop"]; got != limit/2 {
 			t.Errorf("a bound of %d, want %d", got, limit/2)
 		}
-		m.deaf = nil
+		m.set(mood{})
 		<-time.After(10 * time.Second)
 		closed(t, one, two)
 		if got := counted(t, shared, stuck); got != 9 {
@@ -180,12 +196,12 @@ func TestRefusedPush(t *testing.T) {
 		two, m := below(t, parent, Local)
 		here := &client{t: t, of: two, id: 2}
 		log := hourly(1, window.FirstHitWindow, 10)
-		m.refuses = func(p *wire.Push) error {
+		m.set(mood{refuses: func(p *wire.Push) error {
 			if p.Sender == here.id || p.Namespace == "private" {
 				return fmt.Errorf("%w: not of yours", ErrRefused)
 			}
 			return nil
-		}
+		}})
 		asks := func(namespace string, room wire.Room) error {
 			here.sequence++
 			p := &wire.Push{Namespace: namespace, Sender: here.id, Node: 1, Sequence: here.sequence, Floor: here.sequence,
@@ -208,7 +224,7 @@ func TestRefusedPush(t *testing.T) {
 		if len(two.Overshoot()) != 1 || two.Overshoot()["private"] != 10 {
 			t.Errorf("bounds %v, want 10 in the namespace that the parent refuses", two.Overshoot())
 		}
-		m.refuses = nil
+		m.set(mood{})
 		<-time.After(10 * time.Second)
 		closed(t, two)
 	})
@@ -221,7 +237,8 @@ func TestPartOfTheParent(t *testing.T) {
 		two, m := below(t, backend.New(shared), Deny)
 		here := &client{t: t, of: two, id: 2}
 		lost, there := hourly(1, window.FixedWindow, 1000), hourly(2, window.FixedWindow, 1000)
-		m.apart, m.down = func(of wire.LimitCounter) bool { return of == lost.LimitCounter }, true
+		apart := func(of wire.LimitCounter) bool { return of == lost.LimitCounter }
+		m.set(mood{apart: apart, down: true})
 		takes := []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{lost}}, {Least: 1, Most: 1, Rooms: []wire.Room{there}}}
 		for i := range 20 {
 			began := time.Now()
@@ -234,7 +251,7 @@ func TestPartOfTheParent(t *testing.T) {
 			}
 			<-time.After(300 * time.Millisecond)
 		}
-		m.down = false
+		m.set(mood{apart: apart})
 		<-time.After(10 * time.Second)
 		if got := here.take(lost, 1, 1, false).Units; got != 1 {
 			t.Error("refused though the parent has all of its counters again")
@@ -245,5 +262,28 @@ func TestPartOfTheParent(t *testing.T) {
 				t.Errorf("the parent counts %d hits, want %d", got, want)
 			}
 		}
+	})
+}
+
+// A bucket that is decided alone for an hour has the tokens that come back meanwhile above its limit, too.
+func TestBoundOfABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
+		c := &client{t: t, of: r, id: 1}
+		room := hourly(1, window.TokenBucket, 1000)
+		passed := c.take(room, 1, 1, false).Units
+		<-time.After(3 * time.Second)
+		sea.cut(2 * time.Hour)
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			got := c.take(room, 1, 1, false).Units
+			if passed += got; got == 0 {
+				<-time.After(10 * time.Second)
+			}
+		}
+		if bound := r.Overshoot()["shop"]; passed > bound || passed < 900 {
+			t.Errorf("%d hits passed beside those of other regions, and the bound is %d", passed, bound)
+		}
+		<-time.After(2 * time.Hour)
+		closed(t, r)
 	})
 }

@@ -376,7 +376,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // at most: the next look says
 		f.granted = granted
 		first := !f.known
-		f.known, f.busy, f.unanswered = true, false, false
+		f.known, f.busy, f.unanswered, f.part = true, false, false, nil
 		emptied = append(emptied, f.emptied()...)
 		if first || f.due || f.answered != nil || s.leaving && f.dirty {
 			s.hasten(f)

@@ -201,7 +201,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &moody{sea: &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}}
 		for i := range 6 {
-			m.unheard = i%2 == 1
+			m.set(mood{unheard: i%2 == 1})
 			r, err := onFile(t, m, Share, path)
 			if err != nil {
 				t.Fatalf("start %d: %v", i, err)

@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // Push implements [store.Store]. It waits for the parent only if a take lacks hits, or asks for counters
@@ -150,7 +151,9 @@ type asking struct {
 	alone map[*fund]bool
 	// reserved has what takes want of funds until the own store has decided.
 	reserved map[*fund]uint64
-	waits    []wait
+	// apart is what takes may get of funds' parts, likewise.
+	apart map[*fund]uint64
+	waits []wait
 }
 
 // wait is for what a push lacks of a fund.
@@ -161,7 +164,7 @@ type wait struct {
 
 // ask asks the parent for what a push's takes lack, and waits for the answers.
 func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
-	a := &asking{reserved: map[*fund]uint64{}, alone: map[*fund]bool{}}
+	a := &asking{reserved: map[*fund]uint64{}, alone: map[*fund]bool{}, apart: map[*fund]uint64{}}
 	if len(p.Takes) == 0 {
 		return a
 	}
@@ -262,9 +265,16 @@ func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 	for f, wants := range a.reserved {
 		f.reserved -= wants
 	}
+	for f, may := range a.apart {
+		f.apart -= may
+	}
+	c := store.Calendar{NowNanos: out.Answer.NowNanos}
 	for i := range p.Items {
 		f := s.fund(key{p.Namespace, p.Items[i].LimitCounter})
 		f.dirty, f.idle = true, 0
+		if f.part != nil && p.Items[i].Hits[0] < 0 && !out.Duplicate {
+			f.count(c, f.part.Limit, p.Items[i].Hits[0])
+		}
 		if limit := p.Items[i].Limit; limit != 0 {
 			f.limit = limit
 		}
@@ -274,8 +284,11 @@ func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 			room := &p.Takes[i].Rooms[j]
 			f := s.fund(key{p.Namespace, room.LimitCounter})
 			f.dirty = true
-			if !out.Duplicate {
-				f.given = min(f.given+times(out.Answer.Grants[i].Units, room.Cost), wire.MaxHits)
+			if got := times(out.Answer.Grants[i].Units, room.Cost); !out.Duplicate {
+				f.given = min(f.given+got, wire.MaxHits)
+				if f.part != nil {
+					f.count(c, f.part.Limit, int64(got))
+				}
 			}
 		}
 	}
@@ -313,7 +326,11 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 		unreserved := free - min(free, f.reserved-min(f.reserved, a.reserved[f]))
 		units := max(unreserved, min(free, times(take.Least, room.Cost))) / room.Cost
 		if a.alone[f] && units < take.Least {
-			units = max(units, s.byPolicy(c, room, had)/room.Cost)
+			units = max(units, s.byPolicy(c, f, room, had)/room.Cost)
+			if f.part != nil {
+				may := times(min(units, most), room.Cost)
+				f.apart, a.apart[f] = f.apart+may, a.apart[f]+may
+			}
 			if units >= take.Least && s.o.Policy != Deny {
 				s.exceed(c, namespace, room)
 			}
@@ -324,7 +341,7 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 }
 
 // byPolicy is how many hits of a room the region gives out that the parent has not granted.
-func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents) uint64 {
+func (s *Store) byPolicy(c store.Calendar, f *fund, room *wire.Room, own *store.Contents) uint64 {
 	switch s.o.Policy {
 	case Local:
 		return wire.MaxHits // what all have is looked at besides
@@ -334,6 +351,9 @@ func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents)
 		}
 		part := *room
 		part.Limit, part.Burst, part.Cost = part.Limit/s.sharers(), part.Burst/s.sharers(), 1
+		if window.Kind(room.Kind).Refills() {
+			return f.unparted(c, &part, room, own)
+		}
 		item := c.RoomItem(&part, 0)
 		return c.Units(&wire.Take{Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{part}}, []wire.Total{c.Total(own, &item)}, 1)
 	}
@@ -356,7 +376,10 @@ func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
 
 // exceeding bounds the hits that pass above a room's limit, if the policy decides a take at a time.
 func (s *Store) exceeding(atNanos uint64, room *wire.Room) excess {
-	quota := max(room.Limit, room.Burst)
+	quota := room.Limit
+	if window.Kind(room.Kind).Refills() {
+		quota = min(room.Limit+room.Burst, wire.MaxHits) // in the time of a window
+	}
 	bound := times(quota, s.sharers()-1)
 	if s.o.Policy == Share {
 		bound = quota - quota/s.sharers()
