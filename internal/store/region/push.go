@@ -151,7 +151,7 @@ type asking struct {
 	alone map[*fund]bool
 	// reserved has what takes want of funds until the own store has decided.
 	reserved map[*fund]uint64
-	// apart is what takes may get of funds' parts, likewise.
+	// apart are tokens that takes may get of funds' parts, likewise.
 	apart map[*fund]uint64
 	waits []wait
 }
