@@ -17,6 +17,7 @@ import (
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/region"
+	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
 	"weir/ratelimit"
 	"weir/window"
@@ -127,6 +128,10 @@ func TestRegionFlags(t *testing.T) {
 		"--parent http://127.0.0.1:9 --store redis://127.0.0.1:9":            "--parent: want it with --store memory or file:PATH only",
 		"--parent http://127.0.0.1:9 --on-parent-failure allow":              `--on-parent-failure: want share, local or deny, got "allow"`,
 		"--on-parent-failure deny":                                           "want them with --parent only",
+		"--parent-ca ca.pem":                                                 "want them with --parent only",
+		"--parent http://127.0.0.1:9 --parent-ca ca.pem":                     "--parent-ca: want it with a --parent of https only",
+		"--parent https://127.0.0.1:9 --parent-ca /nowhere/ca.pem":           "--parent-ca: open /nowhere/ca.pem: no such file",
+		"--parent https://127.0.0.1:9 --parent-ca regions_test.go":           "--parent-ca: regions_test.go: want a certificate in PEM",
 		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want it, or --parent-token-file, not both",
 	} {
 		var stderr bytes.Buffer
@@ -214,4 +219,53 @@ func TestRefusals(t *testing.T) {
 		}
 		parent.Close()
 	}
+}
+
+// The certificate of a parent is its authority's, which the flag or the environment names.
+func TestRegionOfTLS(t *testing.T) {
+	authority, stranger := trusttest.New(t), trusttest.New(t)
+	certificate, key := authority.Issue(t, "parent")
+	parent := serveStore(t, "memory", "--tls-cert", certificate, "--tls-key", key)
+	defer parent.end()
+	url := "https://" + parent.address
+	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
+	message := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}})
+
+	right := serveStore(t, "memory", "--parent", url, "--parent-ca", authority.File)
+	status, text := ask(t, "POST", right.url(wire.PushPath), "", message)
+	if answer, err := wire.DecodeAnswer([]byte(text)); err != nil || status != http.StatusOK || answer.Grants[0].Units != 1 {
+		t.Errorf("right authority: status %d, %+v, %v", status, answer, err)
+	}
+	if status, text = ask(t, "GET", right.url(wire.OverridesPath+"?namespace=shop"), "", nil); status != http.StatusOK {
+		t.Errorf("right authority: relayed with status %d: %s", status, text)
+	}
+	right.end()
+
+	for name, more := range map[string][]string{"wrong authority": {"--parent-ca", stranger.File}, "the system's authorities": nil} {
+		wrong := serveStore(t, "memory", append([]string{"--parent", url, "--on-parent-failure", "deny"}, more...)...)
+		status, text = ask(t, "POST", wrong.url(wire.PushPath), "", message)
+		if answer, err := wire.DecodeAnswer([]byte(text)); err != nil || status != http.StatusOK || answer.Grants[0].Units != 0 {
+			t.Errorf("%s: status %d, %+v, %v", name, status, answer, err)
+		}
+		if _, text = ask(t, "GET", wrong.url("/metrics"), "", nil); !strings.Contains(text, "\nweir_region_parent_away 1\n") {
+			t.Errorf("%s: the parent is not away", name)
+		}
+		if status, text = ask(t, "GET", wrong.url(wire.OverridesPath+"?namespace=shop"), "", nil); status != http.StatusBadGateway {
+			t.Errorf("%s: relayed with status %d: %s", name, status, text)
+		}
+		wrong.kill()
+	}
+
+	f := parentFlags{text: url}
+	if err := f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}); err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: f.transport}).Get(url + "/livez")
+	if err != nil {
+		t.Fatalf("the authority of the environment: %v", err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	f.transport.(*http.Transport).CloseIdleConnections()
 }

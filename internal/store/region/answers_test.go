@@ -60,7 +60,7 @@ func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, errLost
 	case is.refuses != nil && is.refuses(p) != nil:
-		if !pass(ctx, 2*oneWay) {
+		if !pause(ctx, 2*oneWay) {
 			return nil, errLost
 		}
 		return nil, is.refuses(p)

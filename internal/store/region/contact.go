@@ -204,21 +204,28 @@ var errPartly = errors.New("the parent lacks a part of its counters")
 
 // send sends a push until the parent has answered all of it, or the region ends.
 func (s *Store) send(b *batch) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		answer, err := s.attempt(ctx, b.message, len(b.push.Items), len(b.push.Takes))
 		cancel()
 		if err == nil && s.answered(b, answer) {
 			return
 		}
-		s.unanswered(b)
-		timer := time.NewTimer(pause)
-		select {
-		case <-s.ended.Done():
-			timer.Stop()
+		if s.unanswered(b); !pause(s.ended, wait) {
 			return
-		case <-timer.C:
 		}
+	}
+}
+
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, long time.Duration) bool {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -160,6 +160,8 @@ const (
 	attemptTimeout = 2 * time.Second
 	firstPause     = 250 * time.Millisecond
 	lastPause      = 5 * time.Second
+	// lookAgain is after how long a parent is asked again that has not read its overrides yet.
+	lookAgain = 20 * time.Millisecond
 	// toldFor is for how long the log is not told of the same error again.
 	toldFor = time.Minute
 	// maxFlying bounds the pushes of a namespace that have no answer yet, and maxBatch the counters in one.

@@ -59,7 +59,7 @@ func (o *ocean) Push(ctx context.Context, message []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, errLost
 	}
-	if !pass(ctx, oneWay) {
+	if !pause(ctx, oneWay) {
 		return nil, errLost
 	}
 	reply, err := o.parent.Push(context.WithoutCancel(ctx), message)
@@ -81,20 +81,10 @@ func (o *ocean) Push(ctx context.Context, message []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, errLost
 	}
-	if !pass(ctx, oneWay) {
+	if !pause(ctx, oneWay) {
 		return nil, errLost
 	}
 	return reply.Body, err
-}
-
-// pass reports whether a time has passed before ctx ends.
-func pass(ctx context.Context, long time.Duration) bool {
-	select {
-	case <-time.After(long):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // world has two regions of a parent, and nodes that ask them.
