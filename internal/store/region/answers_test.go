@@ -1,11 +1,13 @@
 package region
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -286,4 +288,44 @@ func TestBoundOfABucket(t *testing.T) {
 		<-time.After(2 * time.Hour)
 		closed(t, r)
 	})
+}
+
+// Nodes that wait for less long than the parent's answers take are told of, once a minute. Others are not, nor
+// is a parent that is away.
+func TestNodesThatDoNotWait(t *testing.T) {
+	for timeout, want := range map[time.Duration]int{100 * time.Millisecond: 2, 400 * time.Millisecond: 0} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
+				r := New(Options{Parent: sea, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
+					t.Fatal(err)
+				}
+				c := &client{t: t, of: r, id: 1}
+				c.take(hourly(0, window.FixedWindow, 1000), 1, 1, false) // waits for as long as it takes
+				for i := range byte(80) {
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					c.sequence++
+					room := hourly(i+1, window.FixedWindow, 1000)
+					p := &wire.Push{Namespace: "shop", Sender: 1, Sequence: c.sequence, Floor: c.sequence, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+					if _, err := r.Push(ctx, p, 1); err != nil {
+						t.Error(err)
+					}
+					cancel()
+					<-time.After(time.Second)
+				}
+				sea.cut(2 * time.Minute)
+				for range 80 {
+					c.take(hourly(200, window.FixedWindow, 1000), 1, 1, false)
+					<-time.After(time.Second)
+				}
+				<-time.After(time.Minute)
+				closed(t, r)
+				if got := strings.Count(log.String(), "set their backend.timeout to twice what these take\" answers_take=150ms"); got != want {
+					t.Errorf("told %d times, want %d:\n%s", got, want, &log)
+				}
+			})
+		})
+	}
 }

@@ -271,6 +271,7 @@ func (s *Store) setClock(sent, came time.Time, parentNanos uint64) {
 	if half < 0 {
 		return // the machine's clock was set back meanwhile
 	}
+	s.trip.Store(int64(came.Sub(sent)))
 	offset := time.Unix(0, int64(parentNanos)).Sub(sent.Add(half))
 	if known := time.Duration(s.offset.Load()); offset-known > half || known-offset > half {
 		s.offset.Store(int64(offset))
@@ -322,6 +323,23 @@ func (s *Store) tell(message string, err error) {
 	}
 	s.told, s.toldAt = err.Error(), now
 	s.o.Logger.Warn(message, "error", err, "on_parent_failure", s.o.Policy.String())
+}
+
+// hurried has the log say that nodes wait for less long than the parent's answers take, once a minute at most.
+func (s *Store) hurried(waited time.Duration) {
+	trip := time.Duration(s.trip.Load())
+	if trip <= waited {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.Now()
+	if ago := now.Sub(s.hurriedAt); ago >= 0 && ago < toldFor {
+		return
+	}
+	s.hurriedAt = now
+	s.o.Logger.Warn("nodes do not wait for the parent's answers: set their backend.timeout to twice what these take",
+		"answers_take", trip, "waited", waited, "on_parent_failure", s.o.Policy.String())
 }
 
 // ping asks the parent for nothing while it is away, or owes an answer: so a push that fails alone is told from

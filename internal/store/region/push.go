@@ -199,8 +199,10 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 	if len(a.waits) == 0 {
 		return a
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	waits := patience(ctx)
+	ctx, cancel := context.WithTimeout(ctx, waits)
 	defer cancel()
+	late := false
 	for _, w := range a.waits {
 		select {
 		case <-w.answered:
@@ -210,8 +212,11 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 		select {
 		case <-w.answered: // while another was waited for
 		default:
-			a.alone[w.fund] = true
+			a.alone[w.fund], late = true, true
 		}
+	}
+	if late {
+		s.hurried(waits)
 	}
 	return a
 }

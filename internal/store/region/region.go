@@ -87,6 +87,7 @@ type Store struct {
 	offset  atomic.Int64  // of the parent's clock, in nanoseconds
 	answers atomic.Uint64 // that the parent has given
 	asks    atomic.Int64  // that are under way
+	trip    atomic.Int64  // how long the last answer took, in nanoseconds
 	ended   context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
@@ -123,6 +124,8 @@ type Store struct {
 	pinging bool
 	told    string
 	toldAt  time.Time
+	// hurriedAt is when the log was told last that nodes wait for too short.
+	hurriedAt time.Time
 	// leaving is set once by Close. left is closed when the parent has heard all.
 	leaving bool
 	left    chan struct{}
