@@ -118,6 +118,15 @@ func TestKeepAfterAnError(t *testing.T) {
 		if err := one.keep(t.Context(), one.record); err != nil {
 			t.Error(err)
 		}
+		// As after a write that its caller did not wait for.
+		if _, err := one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := one.keep(t.Context(), one.record); err != nil {
+				t.Error(err)
+			}
+		}
 		closed(t, one)
 	})
 }

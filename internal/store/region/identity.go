@@ -112,7 +112,13 @@ func (s *Store) be(ctx context.Context) error {
 
 // keep writes down what the region is from now on. Only Start and the holder of fixing call it.
 func (s *Store) keep(ctx context.Context, r record) error {
-	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, r.append(nil))
+	kept := r.append(nil)
+	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
+	if errors.Is(err, store.ErrChanged) { // by a call that was not waited for
+		if _, s.version, err = s.Own.Overrides(ctx, identityNamespace, 0); err == nil {
+			version, err = s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -206,7 +212,7 @@ func (s *Store) foresee(ctx context.Context, p *wire.Push, a *asking) {
 	if !lacks {
 		return // another push had the same
 	}
-	if err := s.keep(ctx, r); err != nil {
+	if err := s.keep(ctx, r); err != nil && ctx.Err() == nil { // else the own store takes no push, either
 		s.o.Logger.Warn("a restart would forget the bound of what passes above limits", "error", err)
 	}
 }
