@@ -167,6 +167,10 @@ func TestRendered(t *testing.T) {
 			t.Errorf("no values have a %s", kind)
 		}
 	}
+	const (
+		region = "backend.store.kind=memory,backend.replicas=1,backend.parent.url=http://hub:9180"
+		both   = ",backend.parent.ca.configMapRef.name=b"
+	)
 	for wrong, want := range map[string]string{
 		"backend.store.kind=file":          "want backend.replicas 1",
 		"backend.token.secretRef.name=":    "want backend.token.secretRef",
@@ -175,6 +179,12 @@ func TestRendered(t *testing.T) {
 		"istio.resource=Sidecar":           "resource",
 		"istio.enabled=true,istio.phase=x": "phase",
 		"envoyGateway.enabled=true,backend.tls.secretName=weir-tls,backend.tls.clientCA=true": "show no certificate",
+		"backend.parent.url=https://hub:9180":                                                 "want backend.store.kind file or memory",
+		"backend.parent.token.secretRef.name=weir-parent":                                     "want its url",
+		"backend.parent.url=hub:9180":                                                         "/backend/parent/url",
+		"backend.parent.onFailure=allow":                                                      "/backend/parent/onFailure",
+		region + ",backend.parent.ca.secretRef.name=a":                                        "https only",
+		region + ",backend.parent.ca.secretRef.name=a" + both:                                 "not both",
 		// These are of another type, or out of bounds.
 		"backend.replicas=two":                                "/backend/replicas",
 		"backend.replicas=0":                                  "/backend/replicas",
@@ -219,9 +229,26 @@ func TestRendered(t *testing.T) {
 			t.Errorf("%s: %v\n%s", uri, err, rendered)
 		}
 	}
+	// A region's parent: by a Secret's authority, and without any.
+	rendered, err := run("template", "weir", "weir", "-f", "values/region.yaml", "--set", "backend.parent.ca.configMapRef.name=,backend.parent.ca.secretRef.name=hub-ca")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, rendered)
+	}
+	for _, want := range []string{
+		`"--parent=https://weir.hub.example:9180"`, `"--on-parent-failure=deny"`, "--parent-ca=/etc/weir/parent/ca.crt", "mountPath: /etc/weir/parent, readOnly: true",
+		`{name: parent, secret: {secretName: "hub-ca", items: [{key: "ca.crt", path: ca.crt}]}}`, "name: WEIR_PARENT_TOKEN", `{secretKeyRef: {"key":"token","name":"weir-parent"}}`,
+	} {
+		if !strings.Contains(rendered, want) {
+			t.Errorf("a region lacks %s:\n%s", want, rendered)
+		}
+	}
+	rendered, err = run("template", "weir", "weir", "--set", region)
+	if err != nil || !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
+		t.Errorf("a region without a token: %v\n%s", err, rendered)
+	}
 	// An image by its digest.
 	digest := "sha256:" + strings.Repeat("0", 64)
-	rendered, err := run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
+	rendered, err = run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
 	if err != nil || !strings.Contains(rendered, `"images.example/weir@`+digest) || !strings.Contains(rendered, "oci://images.example/weir-plugin@"+digest) {
 		t.Errorf("by digest: %v\n%s", err, rendered)
 	}

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,24 +19,28 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/open"
 	"weir/internal/store/region"
+	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/ratelimit"
 )
 
 // parentFlags name the backend that a region asks.
 type parentFlags struct {
-	text, policy string
-	token        secret
+	text, policy, ca string
+	token            secret
 
-	url   *url.URL // nil if there is no parent
-	given string
-	then  region.Policy
+	url       *url.URL // nil if there is no parent
+	given     string
+	then      region.Policy
+	transport http.RoundTripper
 }
 
 func (f *parentFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.text, "parent", "",
 		"`URL` of another weir serve, which keeps the limits of several regions together: this backend is the region of its nodes, and asks there for hits ahead; with --store memory or file:PATH only")
 	f.token.define(flags, "parent-token", "bearer `token` that the parent asks for; better given as WEIR_PARENT_TOKEN or in a file", "`file` with the token, in one line")
+	flags.StringVar(&f.ca, "parent-ca", "",
+		"`file` with the certificates that sign the parent's certificate, in PEM, WEIR_PARENT_CA if empty, else the system's authorities count; it is read at the start")
 	flags.StringVar(&f.policy, "on-parent-failure", "",
 		"`POLICY` that holds while the parent does not answer, beside hits that the region holds ahead: share gives out the region's even part of each limit, local decides by what is known of the other regions, deny gives out nothing (default share)")
 }
@@ -40,8 +48,8 @@ func (f *parentFlags) define(flags *flag.FlagSet) {
 // read reads what the flags name. Errors wrap [errUsage].
 func (f *parentFlags) read(env environment) (err error) {
 	if f.text == "" {
-		if f.policy != "" || f.token.value != "" || f.token.file != "" {
-			return fmt.Errorf("%w: --on-parent-failure, --parent-token: want them with --parent only", errUsage)
+		if f.policy != "" || f.ca != "" || f.token.value != "" || f.token.file != "" {
+			return fmt.Errorf("%w: --on-parent-failure, --parent-ca, --parent-token: want them with --parent only", errUsage)
 		}
 		return nil
 	}
@@ -55,8 +63,29 @@ func (f *parentFlags) read(env environment) (err error) {
 			return fmt.Errorf("%w: --on-parent-failure: %w", errUsage, err)
 		}
 	}
+	if f.transport, err = f.dialling(env); err != nil {
+		return fmt.Errorf("%w: --parent-ca: %w", errUsage, err)
+	}
 	f.given, err = f.token.read(env)
 	return err
+}
+
+// dialling is how the parent is reached, by whose authorities.
+func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
+	path := cmp.Or(f.ca, env.getenv("WEIR_PARENT_CA"))
+	if path == "" {
+		return http.DefaultTransport, nil
+	}
+	if f.url.Scheme != "https" {
+		return nil, errors.New("want it with a --parent of https only")
+	}
+	roots, err := trust.Authorities(path)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return transport, nil
 }
 
 // tooDeep is the error of a parent that has a parent.
@@ -66,18 +95,53 @@ func (tooDeep) Error() string {
 	return "--parent: it has a parent itself, and there are only two levels: want that parent's URL"
 }
 
-// toParent has requests say that a region makes them.
+// toParent has pushes say that a region makes them. Answers of the parent that it has a parent, or does not
+// take this push, are errors.
 type toParent struct{ http.RoundTripper }
+
+// longestRefusal is how many bytes of a refusal are read.
+const longestRefusal = 1 << 12
 
 // RoundTrip implements http.RoundTripper.
 func (t toParent) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(server.RegionHeader, "1")
 	response, err := t.RoundTripper.RoundTrip(r)
-	if err == nil && response.StatusCode == http.StatusConflict && strings.HasSuffix(r.URL.Path, wire.PushPath) {
+	switch {
+	case err != nil || response.StatusCode == http.StatusOK:
+		return response, err
+	case response.StatusCode == http.StatusConflict:
 		return nil, errors.Join(tooDeep{}, response.Body.Close())
 	}
-	return response, err
+	body, err := io.ReadAll(io.LimitReader(response.Body, longestRefusal))
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return nil, err
+	}
+	if detail := refusedAlone(response, body); detail != "" {
+		return nil, fmt.Errorf("%w: %s", region.ErrRefused, detail)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+// refusedAlone is why the parent refuses a push, and would take others. It is empty if the parent takes none, or
+// somebody else has answered in its place.
+func refusedAlone(response *http.Response, body []byte) string {
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if response.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(body, &problem) != nil {
+		return ""
+	}
+	of := map[int]string{
+		http.StatusBadRequest: "body: ", http.StatusRequestEntityTooLarge: "body: ", http.StatusUnsupportedMediaType: "body: ",
+		http.StatusForbidden:          server.ForeignNamespace,
+		http.StatusServiceUnavailable: store.ErrFull.Error(),
+	}
+	if begins := of[response.StatusCode]; begins == "" || !strings.HasPrefix(problem.Detail, begins) {
+		return ""
+	}
+	return problem.Detail
 }
 
 // closers are closed one after the other.
@@ -98,8 +162,7 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 		opened, err := s.open(nil)
 		return opened, nil, err
 	}
-	transport := http.DefaultTransport
-	client, err := ratelimit.Dial(f.url.String(), ratelimit.DialOptions{Token: f.given, HTTPClient: &http.Client{Transport: toParent{transport}}})
+	client, err := ratelimit.Dial(f.url.String(), ratelimit.DialOptions{Token: f.given, HTTPClient: &http.Client{Transport: toParent{f.transport}}})
 	if err != nil {
 		return openStore{}, nil, fmt.Errorf("%w: --parent: %w", errUsage, err)
 	}
@@ -115,13 +178,13 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 	defer cancel()
 	if err := probe(probing, client); errors.As(err, &tooDeep{}) {
 		return openStore{}, nil, errors.Join(fmt.Errorf("%w: %w", errUsage, tooDeep{}), own.Close())
-	} else if err != nil {
+	} else if err != nil && !errors.Is(err, region.ErrRefused) {
 		log.Warn("the parent does not answer yet", "error", err)
 	}
 	if err := r.Start(ctx, own.Store.(region.Own)); err != nil {
 		return openStore{}, nil, errors.Join(err, own.Close())
 	}
-	relay := server.ToParent(f.url, f.given, transport, log)
+	relay := server.ToParent(f.url, f.given, f.transport, log)
 	regional := openStore{r, closers{r, own}}
 	if disk, ok := own.Store.(store.OnDisk); ok {
 		regional.Store = struct {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -242,8 +241,8 @@ func (v *variables) xds(log *slog.Logger) *ratelimitservice.XDS {
 	}
 	x.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: v.getenv("CONFIG_GRPC_XDS_SERVER_TLS_SAN")}
 	if file := v.getenv("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"); file != "" {
-		signers, err := trust.ReadFile(file)
-		if x.TLS.RootCAs = x509.NewCertPool(); err != nil || !x.TLS.RootCAs.AppendCertsFromPEM(signers) {
+		var err error
+		if x.TLS.RootCAs, err = trust.Authorities(file); err != nil {
 			v.fail("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "a file with certificates in PEM")
 		}
 	}

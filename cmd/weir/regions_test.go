@@ -2,15 +2,25 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/region"
+	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
+	"weir/ratelimit"
+	"weir/window"
 )
 
 // Two regions share limits, while a region and the parent are killed again and again. The parent has in
@@ -118,6 +128,10 @@ func TestRegionFlags(t *testing.T) {
 		"--parent http://127.0.0.1:9 --store redis://127.0.0.1:9":            "--parent: want it with --store memory or file:PATH only",
 		"--parent http://127.0.0.1:9 --on-parent-failure allow":              `--on-parent-failure: want share, local or deny, got "allow"`,
 		"--on-parent-failure deny":                                           "want them with --parent only",
+		"--parent-ca ca.pem":                                                 "want them with --parent only",
+		"--parent http://127.0.0.1:9 --parent-ca ca.pem":                     "--parent-ca: want it with a --parent of https only",
+		"--parent https://127.0.0.1:9 --parent-ca /nowhere/ca.pem":           "--parent-ca: open /nowhere/ca.pem: no such file",
+		"--parent https://127.0.0.1:9 --parent-ca regions_test.go":           "--parent-ca: regions_test.go: want a certificate in PEM",
 		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want it, or --parent-token-file, not both",
 	} {
 		var stderr bytes.Buffer
@@ -127,4 +141,131 @@ func TestRegionFlags(t *testing.T) {
 			t.Errorf("%s: code %d: %s\nwant %q", arguments, code, &stderr, want)
 		}
 	}
+}
+
+// A namespace that the region's token is not for is no reason to go without the parent in others.
+func TestRegionOfSomeNamespaces(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parent := serveStore(t, "memory", "--token-file", tokens)
+	defer parent.end()
+	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
+	defer region.kill() // it can't tell its hits of private
+	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
+	for i, namespace := range []string{"shop", "private", "shop"} {
+		room.ID[0] = byte(i)
+		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: uint64(i + 1), Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+		r, err := http.NewRequestWithContext(t.Context(), "POST", region.url(wire.PushPath), bytes.NewReader(wire.AppendPush(nil, p)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", wire.ContentType)
+		if namespace == "private" {
+			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		if response.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := wire.DecodeAnswer(body)
+		if err != nil || namespace == "shop" && answer.Grants[0].Units != 1 {
+			t.Errorf("%s: status %d, %+v, %v", namespace, response.StatusCode, answer, err)
+		}
+		if _, text := ask(t, "GET", region.url("/metrics"), "", nil); !strings.Contains(text, "\nweir_region_parent_away 0\n") {
+			t.Errorf("%s: the parent seems away", namespace)
+		}
+	}
+}
+
+// A refusal is one if the parent would take other pushes. Other answers are of a parent that is away.
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct {
+		status  int
+		of      string
+		detail  string
+		refusal bool
+	}{
+		{503, "application/problem+json", store.ErrFull.Error() + ": 16384 are kept", true},
+		{503, "application/problem+json", "the store failed", false},
+		{503, "text/plain", store.ErrFull.Error(), false},
+		{403, "application/problem+json", server.ForeignNamespace, true},
+		{403, "application/problem+json", "want a client certificate", false},
+		{401, "application/problem+json", "authorization: want the bearer token", false},
+		{400, "application/problem+json", "body: it ends too early", true},
+		{413, "application/problem+json", "body: want at most 1 byte", true},
+		{415, "application/problem+json", "body: a version of its own", true},
+		{415, "application/problem+json", "content-type: want another", false},
+		{502, "text/html", "body: bad gateway", false},
+	} {
+		parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", test.of)
+			w.WriteHeader(test.status)
+			if err := json.NewEncoder(w).Encode(map[string]string{"detail": test.detail}); err != nil {
+				t.Error(err)
+			}
+		}))
+		client, err := ratelimit.Dial(parent.URL, ratelimit.DialOptions{HTTPClient: &http.Client{Transport: toParent{http.DefaultTransport}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Push(t.Context(), nil); errors.Is(err, region.ErrRefused) != test.refusal {
+			t.Errorf("%d %q: %v, want a refusal: %v", test.status, test.detail, err, test.refusal)
+		}
+		parent.Close()
+	}
+}
+
+// The certificate of a parent is its authority's, which the flag or the environment names.
+func TestRegionOfTLS(t *testing.T) {
+	authority, stranger := trusttest.New(t), trusttest.New(t)
+	certificate, key := authority.Issue(t, "parent")
+	parent := serveStore(t, "memory", "--tls-cert", certificate, "--tls-key", key)
+	defer parent.end()
+	url := "https://" + parent.address
+	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
+	message := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}})
+
+	right := serveStore(t, "memory", "--parent", url, "--parent-ca", authority.File)
+	status, text := ask(t, "POST", right.url(wire.PushPath), "", message)
+	if answer, err := wire.DecodeAnswer([]byte(text)); err != nil || status != http.StatusOK || answer.Grants[0].Units != 1 {
+		t.Errorf("right authority: status %d, %+v, %v", status, answer, err)
+	}
+	if status, text = ask(t, "GET", right.url(wire.OverridesPath+"?namespace=shop"), "", nil); status != http.StatusOK {
+		t.Errorf("right authority: relayed with status %d: %s", status, text)
+	}
+	right.end()
+
+	for name, more := range map[string][]string{"wrong authority": {"--parent-ca", stranger.File}, "the system's authorities": nil} {
+		wrong := serveStore(t, "memory", append([]string{"--parent", url, "--on-parent-failure", "deny"}, more...)...)
+		status, text = ask(t, "POST", wrong.url(wire.PushPath), "", message)
+		if answer, err := wire.DecodeAnswer([]byte(text)); err != nil || status != http.StatusOK || answer.Grants[0].Units != 0 {
+			t.Errorf("%s: status %d, %+v, %v", name, status, answer, err)
+		}
+		if _, text = ask(t, "GET", wrong.url("/metrics"), "", nil); !strings.Contains(text, "\nweir_region_parent_away 1\n") {
+			t.Errorf("%s: the parent is not away", name)
+		}
+		if status, text = ask(t, "GET", wrong.url(wire.OverridesPath+"?namespace=shop"), "", nil); status != http.StatusBadGateway {
+			t.Errorf("%s: relayed with status %d: %s", name, status, text)
+		}
+		wrong.kill()
+	}
+
+	f := parentFlags{text: url}
+	if err := f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}); err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: f.transport}).Get(url + "/livez")
+	if err != nil {
+		t.Fatalf("the authority of the environment: %v", err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	f.transport.(*http.Transport).CloseIdleConnections()
 }

@@ -476,12 +476,15 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, code int, reaso
 	h.problem(w, code, reason)
 }
 
+// ForeignNamespace is the reason for which a request is refused whose token is for other namespaces.
+const ForeignNamespace = "authorization: the token is not for this namespace"
+
 // permits reports whether a request's sender may read and change a namespace. If not, it has
 // answered the request.
 func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace string) bool {
 	scope, _ := r.Context().Value(scopeKey{}).(trust.Scope)
 	if !scope.Allows(namespace) {
-		h.refuse(w, r, http.StatusForbidden, "authorization: the token is not for this namespace")
+		h.refuse(w, r, http.StatusForbidden, ForeignNamespace)
 		return false
 	}
 	return true

@@ -43,9 +43,9 @@ func Certificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*
 			NextProtos:   []string{"h2", "http/1.1"},
 		}
 		if f.ClientCA != "" {
-			config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
-			if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
-				return nil, fmt.Errorf("%s: want a certificate in PEM", f.ClientCA)
+			config.ClientAuth = tls.VerifyClientCertIfGiven
+			if config.ClientCAs, err = authorities(f.ClientCA, contents[2]); err != nil {
+				return nil, err
 			}
 		}
 		return config, nil
@@ -56,6 +56,23 @@ func Certificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*
 	config := file.get().Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return file.get(), nil }
 	return config, nil
+}
+
+// Authorities reads a file with the certificates of those who sign servers' certificates, in PEM.
+func Authorities(path string) (*x509.CertPool, error) {
+	content, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return authorities(path, content)
+}
+
+func authorities(path string, content []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%s: want a certificate in PEM", path)
+	}
+	return pool, nil
 }
 
 // HasCertificate reports whether a connection's client has shown a certificate that was verified. A

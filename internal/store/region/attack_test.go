@@ -51,19 +51,24 @@ func TestHostileNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
 		parent := backend.New(memory.New(memory.Options{}))
-		one, _ := across(t, parent, Share)
+		one, sea := across(t, parent, Share)
 		hostile := &client{t: t, of: one, id: 66}
 		sizes := []uint64{0, 1, 7, 150, 1 << 40, wire.MaxHits}
 		size := func() uint64 { return sizes[random.IntN(len(sizes))] }
 		for range 400 {
 			kind := []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}[random.IntN(3)]
 			room := hourly(byte(random.IntN(4)), kind, size())
+			room.WidthMillis = 1000 // so that hits may be of many windows ahead
 			if room.Burst = 0; kind == window.TokenBucket {
 				room.Limit, room.Burst = max(1, room.Limit), max(1, size())
 			}
 			room.Cost = max(1, size())
 			item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
 			item.Limit = room.Limit
+			if kind != window.TokenBucket { // in windows to come, and in several
+				item.Newest += uint64(random.IntN(store.WindowsAhead + 2))
+				item.Hits = make([]int64, 1+random.IntN(4))
+			}
 			for i := range item.Hits {
 				item.Hits[i] = int64(size()) * int64(1-2*random.IntN(2))
 			}
@@ -77,8 +82,8 @@ func TestHostileNode(t *testing.T) {
 				}
 			}
 			hostile.push(p.Items, p.Takes...)
-			if one.Away() {
-				t.Fatalf("the parent seems away after %+v", p)
+			if err := sea.refusal(); err != nil || one.Away() {
+				t.Fatalf("the parent refuses a push with %v after %+v", err, p)
 			}
 			<-time.After(400 * time.Millisecond)
 		}
@@ -107,11 +112,59 @@ func TestKeepAfterAnError(t *testing.T) {
 		<-time.After(2 * time.Second)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if one.keep(ended, 5) == nil {
+		if one.keep(ended, one.record) == nil {
 			t.Fatal("kept in spite of an ended context")
 		}
-		if err := one.keep(t.Context(), 6); err != nil {
+		if err := one.keep(t.Context(), one.record); err != nil {
 			t.Error(err)
+		}
+		// As after a write that its caller did not wait for.
+		if _, err := one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := one.keep(t.Context(), one.record); err != nil {
+				t.Error(err)
+			}
+		}
+		closed(t, one)
+	})
+}
+
+// A counter that was forgotten between the tick that had it due and its push is told of once, though a node
+// may have asked for it meanwhile.
+func TestForgottenWhileDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+		of := func(id byte) key { return key{"shop", hourly(id, window.FixedWindow, 1000).LimitCounter} }
+		due := func(k key) *fund {
+			one.mu.Lock()
+			defer one.mu.Unlock()
+			f := one.fund(k)
+			f.due, f.dirty = true, true
+			one.due[f] = struct{}{}
+			return f
+		}
+		forget := func(f *fund) {
+			one.mu.Lock()
+			defer one.mu.Unlock()
+			delete(one.due, f)
+			delete(one.funds, f.key)
+		}
+		gone, twice := due(of(1)), due(of(2))
+		forget(gone)
+		forget(twice)
+		again := due(of(2))
+		b := one.gather("shop", []*fund{gone, twice, again})
+		if len(b.funds) != 2 || b.funds[0] != gone || b.funds[1] != again || len(b.push.Items) != 4 {
+			t.Errorf("the push is of %d counters, want the forgotten one, and the one that is asked for anew", len(b.funds))
+		}
+		if one.funds[gone.key] != gone || one.funds[again.key] != again || len(one.due) != 0 {
+			t.Errorf("%d funds, %d of them due, want those of the push, and none due", len(one.funds), len(one.due))
+		}
+		one.send(b)
+		if !gone.known || gone.busy || !again.known || again.busy {
+			t.Error("the parent's answer is of no fund")
 		}
 		closed(t, one)
 	})

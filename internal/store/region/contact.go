@@ -59,12 +59,14 @@ func (s *Store) tick() {
 	for namespace, l := range s.lists {
 		s.refresh(namespace, l)
 	}
+	s.ping()
 	maps.DeleteFunc(s.senders, func(namespace string, from *sender) bool { return len(from.flying) == 0 && !namespaces[namespace] })
 	now := uint64(s.Now().UnixNano())
 	maps.DeleteFunc(s.alone, func(_ string, e excess) bool { return e.untilNanos <= now })
 }
 
-// batch is a push to the parent, with the funds that it is of.
+// batch is a push to the parent, with the funds that it is of: nil in place of those that the parent has
+// answered. Items 2i and 2i+1 are of fund i.
 type batch struct {
 	message  []byte
 	push     wire.Push
@@ -72,8 +74,40 @@ type batch struct {
 	answered []chan struct{}
 }
 
+// lacking are the counters of which an answer lacks something.
+func (b *batch) lacking(answer *wire.Answer) map[wire.LimitCounter]bool {
+	lacks := map[wire.LimitCounter]bool{}
+	for i, m := range answer.Missing {
+		if items := len(b.push.Items); m != wire.Answered && i < items {
+			lacks[b.push.Items[i&^1].LimitCounter] = true
+		} else if m != wire.Answered {
+			lacks[b.push.Takes[i-items].Rooms[0].LimitCounter] = true
+		}
+	}
+	return lacks
+}
+
+// known reports whether the parent may be told anything: it knows this process, and of no other that has the
+// same identity.
+func (s *Store) known() bool {
+	s.mu.Lock()
+	claimed, ousted := s.claimed, s.ousted
+	s.mu.Unlock()
+	if claimed || ousted != nil {
+		return ousted == nil
+	}
+	err := s.claim(s.ended)
+	if errors.Is(err, ErrCopied) {
+		s.oust()
+	}
+	return err == nil
+}
+
 // contact sends pushes with the funds that are due, and not under way already.
 func (s *Store) contact() {
+	if !s.known() {
+		return
+	}
 	s.mu.Lock()
 	by := map[string][]*fund{}
 	for f := range s.due {
@@ -165,46 +199,70 @@ func (f *fund) take(hits uint64, lease bool) wire.Take {
 	return wire.Take{Least: 1, Most: min(hits, wire.MaxHits), Lease: lease, Rooms: []wire.Room{whole, mine}}
 }
 
-// send sends a push until the parent answers, or the region ends.
+// errPartly says that the parent has answered a part of a push.
+var errPartly = errors.New("the parent lacks a part of its counters")
+
+// send sends a push until the parent has answered all of it, or the region ends.
 func (s *Store) send(b *batch) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		answer, err := s.attempt(ctx, b.message, len(b.push.Items), len(b.push.Takes))
 		cancel()
-		if err == nil {
-			s.answered(b, answer)
+		if err == nil && s.answered(b, answer) {
 			return
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-s.ended.Done():
-			timer.Stop()
+		if s.unanswered(b); !pause(s.ended, wait) {
 			return
-		case <-timer.C:
 		}
 	}
 }
 
-// attempt sends a push once, and notes whether the parent has answered, and its time.
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, long time.Duration) bool {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// attempt sends a push once, and notes whether the parent has answered, and its time. The answer may lack
+// parts.
 func (s *Store) attempt(ctx context.Context, message []byte, items, takes int) (*wire.Answer, error) {
-	sent := s.o.Now()
+	sent, before := s.o.Now(), s.answers.Load()
+	s.asks.Add(1)
 	body, err := s.o.Parent.Push(ctx, message)
+	s.asks.Add(-1)
 	var answer *wire.Answer
 	if err == nil {
 		answer, err = wire.DecodeAnswer(body)
 	}
-	if err == nil && (len(answer.Totals) != items || len(answer.Grants) != takes) {
+	if err == nil && (len(answer.Totals) != items || len(answer.Grants) != takes || len(answer.Missing) > 0 && len(answer.Missing) != items+takes) {
 		err = fmt.Errorf("the parent's answer: want %d totals and %d grants, got %d and %d", items, takes, len(answer.Totals), len(answer.Grants))
 	}
-	if err == nil && len(answer.Missing) > 0 {
-		err = errors.New("the parent lacks a part of its counters")
-	}
-	s.heard(err)
 	if err != nil {
+		s.unheard(before, err)
 		return nil, err
 	}
+	var lacks error
+	if answer.Missing != nil {
+		lacks = errPartly
+	}
+	s.heard(lacks)
 	s.setClock(sent, s.o.Now(), answer.NowNanos)
 	return answer, nil
+}
+
+// whole is attempt for a push whose answer is of use only if it lacks nothing.
+func (s *Store) whole(ctx context.Context, message []byte, items, takes int) (*wire.Answer, error) {
+	answer, err := s.attempt(ctx, message, items, takes)
+	if err == nil && answer.Missing != nil {
+		err = errPartly
+	}
+	return answer, err
 }
 
 // setClock corrects the region's clock if it is off by more than the way of an answer explains.
@@ -213,61 +271,153 @@ func (s *Store) setClock(sent, came time.Time, parentNanos uint64) {
 	if half < 0 {
 		return // the machine's clock was set back meanwhile
 	}
+	s.trip.Store(int64(came.Sub(sent)))
 	offset := time.Unix(0, int64(parentNanos)).Sub(sent.Add(half))
 	if known := time.Duration(s.offset.Load()); offset-known > half || known-offset > half {
 		s.offset.Store(int64(offset))
 	}
 }
 
-// heard notes whether the parent answers.
+// heard notes that the parent has answered. Its answer may be an error for what it was asked.
 func (s *Store) heard(err error) {
-	if err != nil && s.ended.Err() != nil {
+	s.answers.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.away.IsZero() {
+		s.o.Logger.Info("the parent is back", "after", s.o.Now().Sub(s.away))
+		s.away, s.told = time.Time{}, ""
+		s.awake()
+	}
+	if err != nil {
+		s.tell("the parent does not take a push", err)
+	}
+}
+
+// unheard notes that a push got no answer. The parent is away, unless it has answered another since: before
+// is how many answers there were as the push was sent.
+func (s *Store) unheard(before uint64, err error) {
+	switch {
+	case s.ended.Err() != nil:
+		return
+	case errors.Is(err, ErrRefused):
+		s.heard(err)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case err == nil && !s.away.IsZero():
-		s.o.Logger.Info("the parent is back", "after", s.o.Now().Sub(s.away))
-		s.away, s.told = time.Time{}, ""
-		s.awake()
-	case err != nil:
-		if s.away.IsZero() {
-			s.away = s.o.Now()
+	if s.answers.Load() != before {
+		s.tell("the parent does not answer a push", err)
+		return
+	}
+	if s.away.IsZero() {
+		s.away = s.o.Now()
+	}
+	s.tell("the parent does not answer", err)
+}
+
+// tell has the log say how the parent fails, each error once a minute at most. The lock is held.
+func (s *Store) tell(message string, err error) {
+	now := s.o.Now()
+	if ago := now.Sub(s.toldAt); s.told == err.Error() && ago >= 0 && ago < toldFor {
+		return
+	}
+	s.told, s.toldAt = err.Error(), now
+	s.o.Logger.Warn(message, "error", err, "on_parent_failure", s.o.Policy.String())
+}
+
+// hurried has the log say that nodes wait for less long than the parent's answers take, once a minute at most.
+func (s *Store) hurried(waited time.Duration) {
+	trip := time.Duration(s.trip.Load())
+	if trip <= waited {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.Now()
+	if ago := now.Sub(s.hurriedAt); ago >= 0 && ago < toldFor {
+		return
+	}
+	s.hurriedAt = now
+	s.o.Logger.Warn("nodes do not wait for the parent's answers: set their backend.timeout to twice what these take",
+		"answers_take", trip, "waited", waited, "on_parent_failure", s.o.Policy.String())
+}
+
+// ping asks the parent for nothing while it is away, or owes an answer: so a push that fails alone is told from
+// a parent that is away. It also looks whether another process has taken over. The lock is held.
+func (s *Store) ping() {
+	s.ticks++
+	looks := s.onDisk && s.claimed && s.ousted == nil
+	if s.pinging || s.away.IsZero() && s.asks.Load() == 0 && !(looks && s.ticks%lookTicks == 0) {
+		return
+	}
+	p := &wire.Push{Namespace: identityNamespace, Sequence: 1, Floor: 1}
+	if looks {
+		of := s.counterOf(s.record.incarnation)
+		p.Items = []wire.Item{{LimitCounter: of, Newest: store.NumberAt(of, uint64(s.Now().UnixNano())), Hits: []int64{0}}}
+	}
+	s.pinging = true
+	s.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
+		defer cancel()
+		answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), 0)
+		if err != nil {
+			s.o.Logger.Debug("the parent does not answer a push of nothing", "error", err)
+		} else if looks && sum(new(contents(&p.Items[0], &answer.Totals[0]))) > 0 {
+			s.oust()
 		}
-		if s.told != err.Error() {
-			s.told = err.Error()
-			s.o.Logger.Warn("the parent does not answer", "error", err, "on_parent_failure", s.o.Policy.String())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pinging = false
+	})
+}
+
+// unanswered notes the counters that the parent was asked for and has not answered.
+func (s *Store) unanswered(b *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range b.funds {
+		if f != nil {
+			f.unanswered = true
 		}
 	}
 }
 
-// answered takes over what the parent has answered.
-func (s *Store) answered(b *batch, answer *wire.Answer) {
+// answered takes over what the parent has answered, and reports whether that is all.
+func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	var emptied []wire.Item
+	var heard []chan struct{}
+	lacks := b.lacking(answer)
 	s.mu.Lock()
-	delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
+	if len(lacks) == 0 {
+		delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
+	}
 	for i, f := range b.funds {
+		if f == nil || lacks[f.key.of] {
+			continue
+		}
+		b.funds[i] = nil // it may be in another push when the rest of this is answered
 		f.whole = contents(&b.push.Items[2*i], &answer.Totals[2*i])
 		granted := contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
 		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // at most: the next look says
 		f.granted = granted
 		first := !f.known
-		f.known, f.busy = true, false
+		f.known, f.busy, f.unanswered, f.part = true, false, false, nil
 		emptied = append(emptied, f.emptied()...)
 		if first || f.due || f.answered != nil || s.leaving && f.dirty {
 			s.hasten(f)
+		}
+		if b.answered[i] != nil {
+			heard = append(heard, b.answered[i])
 		}
 	}
 	most := s.reckon(answer.Nodes)
 	s.awake() // others may have waited for a push to end
 	s.mu.Unlock()
 	s.fix(b.push.Namespace, emptied, most)
-	for _, answered := range b.answered {
-		if answered != nil {
-			close(answered)
-		}
+	for _, answered := range heard {
+		close(answered)
 	}
+	return len(lacks) == 0
 }
 
 // reckon notes how many nodes the parent has. It returns their number if it is the greatest so far, else
@@ -312,9 +462,10 @@ func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
 	var err error
 	if most > 0 {
 		s.mu.Lock()
-		most = s.most // another answer may have come meanwhile
+		r := s.record
+		r.most = s.most // another answer may have come meanwhile
 		s.mu.Unlock()
-		err = s.keep(ctx, most)
+		err = s.keep(ctx, r)
 	}
 	if len(items) > 0 {
 		p := &wire.Push{Namespace: namespace, Sender: s.fixer.id, Items: items}

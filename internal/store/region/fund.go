@@ -37,10 +37,18 @@ type fund struct {
 	// busy says that a push to the parent is under way with the counter: there is one at a time. dirty
 	// says that there is something to tell or to hear, and due that this can't wait for the next tick.
 	busy, dirty, due bool
+	// unanswered says that the parent has not answered the push in time, or not this part of it.
+	unanswered bool
 	// need is how many hits takes lack that wait for the next push. reserved is how many hits all takes
 	// want that the own store has yet to decide. answered is closed when the push that has the need is answered.
 	need, reserved uint64
 	answered       chan struct{}
+
+	// part is a token bucket of the region's even part of the limit, from when the region first gave out tokens
+	// by that, until the parent answers. It has those that own had then. apart are tokens that takes may be
+	// getting by it.
+	part  *store.Contents
+	apart uint64
 
 	// wanted is how many hits to hold ahead, and held how many were there when the region last looked. At
 	// least standing are wanted of a key that nodes ask for: 0 of a small limit, of which nobody leases.
@@ -213,4 +221,24 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 		take(&f.whole, number, min(0, d))
 	}
 	return whole, mine
+}
+
+// unparted is how many tokens of the region's even part of a room are left, if its nodes lack those of own.
+func (f *fund) unparted(c store.Calendar, part, room *wire.Room, own *store.Contents) uint64 {
+	if part.Limit == 0 {
+		return 0
+	}
+	if f.part == nil {
+		f.part = &store.Contents{Limit: part.Limit}
+		f.count(c, part.Limit, c.Taken(f.key.of, room.Limit, own))
+	}
+	taken := uint64(c.Taken(f.key.of, part.Limit, f.part)) + f.apart
+	return part.Burst - min(part.Burst, taken)
+}
+
+// count adds tokens to those that the region's part lacks, if that is in use. They may be fewer than none.
+func (f *fund) count(c store.Calendar, limit uint64, tokens int64) {
+	if f.part != nil && tokens != 0 {
+		c.CountTokens(&wire.Item{LimitCounter: f.key.of, Limit: limit, Newest: c.NowNanos, Hits: []int64{tokens}}, f.part)
+	}
 }

@@ -15,8 +15,11 @@ type list struct {
 	known   bool
 	asking  bool
 	idle    int           // ticks since somebody has asked
-	changed chan struct{} // closed when the parent has answered for the first time
+	asked   chan struct{} // closed when the parent has been asked, answered or not
 }
+
+// errUnlisted says that the parent has not told its overrides.
+var errUnlisted = errors.New("the parent's overrides are not known")
 
 // Overrides implements [store.Overrides]: it is the parent's list, as of a tick ago.
 func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (bytes []byte, version uint64, err error) {
@@ -27,25 +30,28 @@ func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (
 			s.mu.Unlock()
 			return nil, 0, errors.New("too many namespaces have overrides")
 		}
-		l = &list{changed: make(chan struct{})}
+		l = &list{}
 		s.lists[namespace] = l
 	}
 	l.idle = 0
 	if !l.known {
 		s.refresh(namespace, l)
-		away := !s.away.IsZero()
+		away, asked := !s.away.IsZero(), l.asked
 		s.mu.Unlock()
-		if away {
-			return nil, 0, errors.New("the parent is away, and its overrides are not known")
+		if away || asked == nil { // or leaving
+			return nil, 0, errUnlisted
 		}
 		select {
-		case <-l.changed:
+		case <-asked:
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
 		}
 		s.mu.Lock()
 	}
 	defer s.mu.Unlock()
+	if !l.known {
+		return nil, 0, errUnlisted
+	}
 	if l.version == known {
 		return nil, known, nil
 	}
@@ -66,7 +72,7 @@ func (s *Store) refresh(namespace string, l *list) {
 	if l.asking || l.idle > lingering || s.leaving {
 		return
 	}
-	l.asking = true
+	l.asking, l.asked = true, make(chan struct{})
 	had, known := l.bytes, l.version
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
@@ -74,13 +80,10 @@ func (s *Store) refresh(namespace string, l *list) {
 		bytes, version, err := s.fetch(ctx, namespace, had, known)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if l.asking = false; err != nil {
-			return // the next tick asks again
-		}
-		l.bytes, l.version = bytes, version
-		if !l.known {
-			l.known = true
-			close(l.changed)
+		l.asking = false
+		close(l.asked)
+		if err == nil { // else the next tick asks again
+			l.bytes, l.version, l.known = bytes, version, true
 		}
 	})
 }
@@ -100,13 +103,16 @@ func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known u
 	}
 	for bytes, version = had, known; ; {
 		p.Known.Of, p.Known.From = version, uint64(len(bytes))
-		answer, err := s.attempt(ctx, wire.AppendPush(nil, &p), 0, 0)
+		answer, err := s.whole(ctx, wire.AppendPush(nil, &p), 0, 0)
 		if err != nil {
 			return nil, 0, err
 		}
 		o := &answer.Overrides
-		if !o.Told {
-			return nil, 0, errors.New("the parent does not know its overrides")
+		if !o.Told { // the parent is about to read them, for another push
+			if !pause(ctx, lookAgain) {
+				return nil, 0, errUnlisted
+			}
+			continue
 		}
 		if o.Version != version || o.From == 0 && len(o.Part) > 0 {
 			bytes, version = nil, o.Version

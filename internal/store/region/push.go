@@ -3,10 +3,12 @@ package region
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"weir/internal/store"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // Push implements [store.Store]. It waits for the parent only if a take lacks hits, or asks for counters
@@ -14,6 +16,9 @@ import (
 // the second.
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	if err := store.Check(p); err != nil {
+		return store.Outcome{}, err
+	}
+	if err := s.usable(); err != nil {
 		return store.Outcome{}, err
 	}
 	here, there := split(p)
@@ -91,7 +96,11 @@ func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 	p.Node = s.node
 	ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 	defer cancel()
-	return s.attempt(ctx, wire.AppendPush(nil, p), len(p.Items), len(p.Takes))
+	answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), len(p.Takes))
+	if errors.Is(err, ErrRefused) {
+		err = fmt.Errorf("%w: %w", store.ErrFull, err) // it is this sender's, and not a failure of the store
+	}
+	return answer, err
 }
 
 // join puts together the answers to the parts of a push. A part that the parent did not answer is in
@@ -127,6 +136,7 @@ func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer 
 // push asks the parent for the hits that a push's takes lack, and has the own store apply the push.
 func (s *Store) push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	a := s.ask(ctx, p)
+	s.foresee(ctx, p, a)
 	out, err := s.Own.Push(context.WithValue(ctx, askingKey{}, a), p, nodes)
 	s.pushed(p, &out, a)
 	return out, err
@@ -137,16 +147,24 @@ type askingKey struct{}
 
 // asking is a push that asks for hits.
 type asking struct {
-	// alone says that the parent has not answered in time.
-	alone bool
+	// alone are those that the parent has not answered in time.
+	alone map[*fund]bool
 	// reserved has what takes want of funds until the own store has decided.
 	reserved map[*fund]uint64
-	waits    []chan struct{}
+	// apart are tokens that takes may get of funds' parts, likewise.
+	apart map[*fund]uint64
+	waits []wait
+}
+
+// wait is for what a push lacks of a fund.
+type wait struct {
+	fund     *fund
+	answered chan struct{}
 }
 
 // ask asks the parent for what a push's takes lack, and waits for the answers.
 func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
-	a := &asking{reserved: map[*fund]uint64{}}
+	a := &asking{reserved: map[*fund]uint64{}, alone: map[*fund]bool{}, apart: map[*fund]uint64{}}
 	if len(p.Takes) == 0 {
 		return a
 	}
@@ -167,31 +185,38 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 				continue
 			}
 			s.hasten(f)
-			if a.alone = a.alone || !s.away.IsZero(); a.alone {
+			if f.unanswered || !s.away.IsZero() {
+				a.alone[f] = true
 				continue
 			}
 			f.need = min(f.need+wants-min(wants, free), wire.MaxHits)
 			if f.answered == nil {
 				f.answered = make(chan struct{})
 			}
-			a.waits = append(a.waits, f.answered)
+			a.waits = append(a.waits, wait{f, f.answered})
 		}
 	})
 	if len(a.waits) == 0 {
 		return a
 	}
-	timer := time.NewTimer(patience(ctx))
-	defer timer.Stop()
-	for _, answered := range a.waits {
+	waits := patience(ctx)
+	ctx, cancel := context.WithTimeout(ctx, waits)
+	defer cancel()
+	late := false
+	for _, w := range a.waits {
 		select {
-		case <-answered:
-		case <-timer.C:
-			a.alone = true
-			return a
+		case <-w.answered:
+			continue
 		case <-ctx.Done():
-			a.alone = true
-			return a
 		}
+		select {
+		case <-w.answered: // while another was waited for
+		default:
+			a.alone[w.fund], late = true, true
+		}
+	}
+	if late {
+		s.hurried(waits)
 	}
 	return a
 }
@@ -245,9 +270,16 @@ func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 	for f, wants := range a.reserved {
 		f.reserved -= wants
 	}
+	for f, may := range a.apart {
+		f.apart -= may
+	}
+	c := store.Calendar{NowNanos: out.Answer.NowNanos}
 	for i := range p.Items {
 		f := s.fund(key{p.Namespace, p.Items[i].LimitCounter})
 		f.dirty, f.idle = true, 0
+		if f.part != nil && p.Items[i].Hits[0] < 0 && !out.Duplicate {
+			f.count(c, f.part.Limit, p.Items[i].Hits[0])
+		}
 		if limit := p.Items[i].Limit; limit != 0 {
 			f.limit = limit
 		}
@@ -257,8 +289,11 @@ func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 			room := &p.Takes[i].Rooms[j]
 			f := s.fund(key{p.Namespace, room.LimitCounter})
 			f.dirty = true
-			if !out.Duplicate {
-				f.given = min(f.given+times(out.Answer.Grants[i].Units, room.Cost), wire.MaxHits)
+			if got := times(out.Answer.Grants[i].Units, room.Cost); !out.Duplicate {
+				f.given = min(f.given+got, wire.MaxHits)
+				if f.part != nil {
+					f.count(c, f.part.Limit, int64(got))
+				}
 			}
 		}
 	}
@@ -295,8 +330,12 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 		// Others that wait come first with what goes beyond the least.
 		unreserved := free - min(free, f.reserved-min(f.reserved, a.reserved[f]))
 		units := max(unreserved, min(free, times(take.Least, room.Cost))) / room.Cost
-		if a.alone && units < take.Least {
-			units = max(units, s.byPolicy(c, room, had)/room.Cost)
+		if a.alone[f] && units < take.Least {
+			units = max(units, s.byPolicy(c, f, room, had)/room.Cost)
+			if f.part != nil {
+				may := times(min(units, most), room.Cost)
+				f.apart, a.apart[f] = f.apart+may, a.apart[f]+may
+			}
 			if units >= take.Least && s.o.Policy != Deny {
 				s.exceed(c, namespace, room)
 			}
@@ -307,7 +346,7 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 }
 
 // byPolicy is how many hits of a room the region gives out that the parent has not granted.
-func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents) uint64 {
+func (s *Store) byPolicy(c store.Calendar, f *fund, room *wire.Room, own *store.Contents) uint64 {
 	switch s.o.Policy {
 	case Local:
 		return wire.MaxHits // what all have is looked at besides
@@ -317,6 +356,9 @@ func (s *Store) byPolicy(c store.Calendar, room *wire.Room, own *store.Contents)
 		}
 		part := *room
 		part.Limit, part.Burst, part.Cost = part.Limit/s.sharers(), part.Burst/s.sharers(), 1
+		if window.Kind(room.Kind).Refills() {
+			return f.unparted(c, &part, room, own)
+		}
 		item := c.RoomItem(&part, 0)
 		return c.Units(&wire.Take{Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{part}}, []wire.Total{c.Total(own, &item)}, 1)
 	}
@@ -330,17 +372,22 @@ func (s *Store) sharers() uint64 { return max(2, s.most) }
 // exceed notes that a take got hits that the parent has not granted. The bound goes by the largest limit
 // since the parent was away.
 func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
-	quota := max(room.Limit, room.Burst)
-	bound := times(quota, s.sharers()-1)
-	if s.o.Policy == Share {
-		bound = quota - quota/s.sharers()
-	}
 	e := s.alone[namespace]
 	if e.untilNanos <= c.NowNanos {
 		e = excess{}
 	}
-	s.alone[namespace] = excess{
-		hits:       max(e.hits, bound),
-		untilNanos: max(e.untilNanos, c.NowNanos+2*room.WidthMillis*1e6),
+	s.alone[namespace] = larger(e, s.exceeding(c.NowNanos, room))
+}
+
+// exceeding bounds the hits that pass above a room's limit, if the policy decides a take at a time.
+func (s *Store) exceeding(atNanos uint64, room *wire.Room) excess {
+	quota := room.Limit
+	if window.Kind(room.Kind).Refills() {
+		quota = min(room.Limit+room.Burst, wire.MaxHits) // in the time of a window
 	}
+	bound := times(quota, s.sharers()-1)
+	if s.o.Policy == Share {
+		bound = quota - quota/s.sharers()
+	}
+	return excess{hits: bound, untilNanos: atNanos + 2*room.WidthMillis*1e6}
 }

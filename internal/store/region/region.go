@@ -1,9 +1,9 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,9 +19,14 @@ import (
 
 // Parent is a backend. It is asked from any number of goroutines.
 type Parent interface {
-	// Push brings a message to the parent, and returns its answer. After an error it may have arrived.
+	// Push brings a message to the parent, and returns its answer. If the parent is there and does not take
+	// this message, the error wraps [ErrRefused]. After any other error the message may have arrived.
 	Push(ctx context.Context, message []byte) (answer []byte, err error)
 }
+
+// ErrRefused is wrapped by the error of a message that the parent has answered without taking it, while it
+// may take others. Nothing has changed there.
+var ErrRefused = errors.New("the parent refuses it")
 
 // Policy says what holds for takes while the parent does not answer.
 type Policy uint8
@@ -78,12 +83,15 @@ type Options struct {
 // here, or sets overrides: these methods return an error.
 type Store struct {
 	Own
-	o      Options
-	offset atomic.Int64 // of the parent's clock, in nanoseconds
-	ended  context.Context
-	end    context.CancelFunc
-	tasks  sync.WaitGroup
-	wake   chan struct{}
+	o       Options
+	offset  atomic.Int64  // of the parent's clock, in nanoseconds
+	answers atomic.Uint64 // that the parent has given
+	asks    atomic.Int64  // that are under way
+	trip    atomic.Int64  // how long the last answer took, in nanoseconds
+	ended   context.Context
+	end     context.CancelFunc
+	tasks   sync.WaitGroup
+	wake    chan struct{}
 
 	// fixing is held while the region changes its own store by itself: its counters as the sender fixer, and
 	// what it keeps of itself, which has a version.
@@ -91,21 +99,33 @@ type Store struct {
 	fixer   sender
 	version uint64
 
-	mu       sync.Mutex // of what follows; it is taken while the own store is locked, and not before
-	identity []byte
-	node     uint64
-	funds    map[key]*fund
-	due      map[*fund]struct{}
-	senders  map[string]*sender
-	lists    map[string]*list
-	reports  int // under way
-	// most is the greatest number of nodes that the parent had in a day: regions, and others that ask it. At
-	// mostAt it had that number last.
+	onDisk bool // the own store is, and can be copied
+
+	mu sync.Mutex // of what follows; it is taken while the own store is locked, and not before
+	// record has all that the own store keeps of the region. claimed says that the parent knows of this
+	// incarnation, and ousted is why the region answers nobody.
+	record  record
+	claimed bool
+	ousted  error
+	ticks   uint64
+	node    uint64
+	funds   map[key]*fund
+	due     map[*fund]struct{}
+	senders map[string]*sender
+	lists   map[string]*list
+	reports int // under way
+	// most is the record's, or what is to be: regions, and others that ask the parent. At mostAt it had that
+	// number last.
 	most   uint64
 	mostAt time.Time
-	// away is when the parent began not to answer, zero if it answers. told is the error that the log has.
-	away time.Time
-	told string
+	// away is when the parent began not to answer anything, zero if it answers. pinging says that it is being
+	// asked for nothing. told is the error that the log has, since toldAt.
+	away    time.Time
+	pinging bool
+	told    string
+	toldAt  time.Time
+	// hurriedAt is when the log was told last that nodes wait for too short.
+	hurriedAt time.Time
 	// leaving is set once by Close. left is closed when the parent has heard all.
 	leaving bool
 	left    chan struct{}
@@ -143,6 +163,10 @@ const (
 	attemptTimeout = 2 * time.Second
 	firstPause     = 250 * time.Millisecond
 	lastPause      = 5 * time.Second
+	// lookAgain is after how long a parent is asked again that has not read its overrides yet.
+	lookAgain = 20 * time.Millisecond
+	// toldFor is for how long the log is not told of the same error again.
+	toldFor = time.Minute
 	// maxFlying bounds the pushes of a namespace that have no answer yet, and maxBatch the counters in one.
 	maxFlying = 16
 	maxBatch  = 160
@@ -157,12 +181,6 @@ const (
 	maxReports = 64
 	// leaveTimeout is how long Close waits for the parent.
 	leaveTimeout = 3 * time.Second
-)
-
-// identityNamespace is where the own store keeps the region's identity, in place of a list of overrides.
-const (
-	identityNamespace = "weir.region"
-	identityBytes     = sha256.Size
 )
 
 // errAtParent is for what only the parent has.
@@ -189,27 +207,21 @@ func New(o Options) *Store {
 func (s *Store) Now() time.Time { return s.o.Now().Add(time.Duration(s.offset.Load())) }
 
 // Start gives the region its own store. If that has counters, the region compares them with the parent's.
-// A store that keeps its counters keeps the region's identity with them.
+// A store that keeps its counters keeps the region's identity with them. If the parent knows of a process that
+// has gone on with a copy of the store, the error is [ErrCopied].
 func (s *Store) Start(ctx context.Context, own Own) error {
 	s.Own = own
-	kept, version, err := own.Overrides(ctx, identityNamespace, 0)
-	if err != nil {
+	if err := s.be(ctx); err != nil {
 		return fmt.Errorf("the region's identity: %w", err)
 	}
-	s.version = version
-	if len(kept) == identityBytes+8 {
-		s.identity, s.most = kept[:identityBytes:identityBytes], binary.LittleEndian.Uint64(kept[identityBytes:])
-	} else {
-		for len(s.identity) < identityBytes {
-			s.identity = binary.LittleEndian.AppendUint64(s.identity, rand.Uint64())
-		}
-		if err := s.keep(ctx, 0); err != nil {
-			return fmt.Errorf("the region's identity: %w", err)
+	s.most, s.mostAt = s.record.most, s.o.Now()
+	if !s.claimed {
+		if err := s.claim(ctx); errors.Is(err, ErrCopied) || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
 		}
 	}
-	s.node, s.mostAt = binary.LittleEndian.Uint64(s.identity)|1, s.o.Now()
 	for _, namespace := range own.Namespaces() {
-		if namespace == store.TrialNamespace {
+		if namespace == store.TrialNamespace || namespace == identityNamespace {
 			continue
 		}
 		err := own.Counters(ctx, namespace, nil, func(c store.LimitCounter) error {
@@ -230,17 +242,6 @@ func (s *Store) Start(ctx context.Context, own Own) error {
 	return nil
 }
 
-// keep writes down the region's identity, and how many regions there are. Only Start and the holder of
-// fixing call it.
-func (s *Store) keep(ctx context.Context, most uint64) error {
-	kept := binary.LittleEndian.AppendUint64(append([]byte(nil), s.identity...), most)
-	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
-	if err == nil {
-		s.version = version
-	}
-	return err
-}
-
 // fund is that of a counter. The lock is held.
 func (s *Store) fund(of key) *fund {
 	f := s.funds[of]
@@ -249,7 +250,7 @@ func (s *Store) fund(of key) *fund {
 			s.makeRoom()
 		}
 		f = &fund{key: of, mine: of.of}
-		sum := sha256.Sum256(append(append([]byte(nil), s.identity...), of.of.ID[:]...))
+		sum := sha256.Sum256(append(append([]byte(nil), s.record.identity...), of.of.ID[:]...))
 		copy(f.mine.ID[:], sum[:])
 		s.funds[of] = f
 	}
@@ -295,6 +296,11 @@ func (s *Store) awake() {
 // Close tells the parent what it has not heard, gives back what the region holds, and ends. It waits for
 // the parent for 3 seconds at most. The own store is the caller's to close.
 func (s *Store) Close() error {
+	if s.usable() != nil {
+		s.end()
+		s.tasks.Wait()
+		return nil // what it has to tell is the other's, too
+	}
 	s.mu.Lock()
 	s.leaving = true
 	for _, f := range s.funds {
@@ -338,6 +344,9 @@ func (s *Store) Away() bool {
 	defer s.mu.Unlock()
 	return !s.away.IsZero()
 }
+
+// Ping implements [store.Store].
+func (s *Store) Ping(ctx context.Context) error { return cmp.Or(s.usable(), s.Own.Ping(ctx)) }
 
 // Account implements [store.Accounts]: the parent counts what keys have used.
 func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,6 +34,8 @@ type ocean struct {
 	until  time.Time
 	lossy  float64
 	trips  int
+	// refused is the last error of the parent.
+	refused error
 }
 
 const oneWay = 75 * time.Millisecond
@@ -55,10 +59,15 @@ func (o *ocean) Push(ctx context.Context, message []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, errLost
 	}
-	if !pass(ctx, oneWay) {
+	if !pause(ctx, oneWay) {
 		return nil, errLost
 	}
 	reply, err := o.parent.Push(context.WithoutCancel(ctx), message)
+	if err != nil {
+		o.mu.Lock()
+		o.refused = err
+		o.mu.Unlock()
+	}
 	if late { // and it comes again, long after
 		again := append([]byte(nil), message...)
 		go func() {
@@ -72,20 +81,10 @@ func (o *ocean) Push(ctx context.Context, message []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, errLost
 	}
-	if !pass(ctx, oneWay) {
+	if !pause(ctx, oneWay) {
 		return nil, errLost
 	}
 	return reply.Body, err
-}
-
-// pass reports whether a time has passed before ctx ends.
-func pass(ctx context.Context, long time.Duration) bool {
-	select {
-	case <-time.After(long):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // world has two regions of a parent, and nodes that ask them.
@@ -99,8 +98,15 @@ type world struct {
 	nodes   sync.WaitGroup
 
 	mu sync.Mutex
-	// passed are the hits that nodes have used, by counter and window.
+	// passed are the hits that nodes have used, by counter and window. uses are those of token buckets.
 	passed map[wire.LimitCounter]map[uint64]int64
+	uses   map[wire.LimitCounter][]use
+}
+
+// use is of some tokens, which were granted at a time.
+type use struct {
+	atNanos uint64
+	tokens  int64
 }
 
 // place is a region, which may be killed.
@@ -182,10 +188,14 @@ func (w *world) node(p *place, id uint64, seed uint64) {
 		number := store.NumberAt(room.LimitCounter, grant.AtNanos)
 		used := 1 + random.Uint64N(grant.Units)
 		w.mu.Lock()
-		if w.passed[room.LimitCounter] == nil {
+		if window.Kind(room.Kind).Refills() {
+			w.uses[room.LimitCounter] = append(w.uses[room.LimitCounter], use{grant.AtNanos, int64(used)})
+		} else if w.passed[room.LimitCounter] == nil {
 			w.passed[room.LimitCounter] = map[uint64]int64{}
 		}
-		w.passed[room.LimitCounter][number] += int64(used)
+		if !window.Kind(room.Kind).Refills() {
+			w.passed[room.LimitCounter][number] += int64(used)
+		}
 		w.mu.Unlock()
 		if back := grant.Units - used; back > 0 {
 			item := store.Calendar{NowNanos: grant.AtNanos}.RoomItem(&room, 0)
@@ -200,13 +210,10 @@ func (w *world) run(seed uint64, policy Policy, dir string) {
 	w.random = rand.New(rand.NewPCG(seed, 1))
 	w.parent = memory.New(memory.Options{})
 	w.over = make(chan struct{})
-	w.passed = map[wire.LimitCounter]map[uint64]int64{}
-	kinds := []window.Kind{window.FixedWindow, window.SlidingWindow}
-	for i := range 6 {
-		w.rooms = append(w.rooms, wire.Room{
-			LimitCounter: wire.LimitCounter{ID: wire.ID{byte(i)}, Kind: uint8(kinds[i%2]), WidthMillis: uint64(3600e3)},
-			Limit:        []uint64{40, 300, 2000}[i/2], Cost: 1,
-		})
+	w.passed, w.uses = map[wire.LimitCounter]map[uint64]int64{}, map[wire.LimitCounter][]use{}
+	for i := range 9 {
+		kind := []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}[i%3]
+		w.rooms = append(w.rooms, hourly(byte(i), kind, []uint64{40, 300, 2000}[i/3]))
 	}
 	// A window begins soon.
 	<-time.After(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Duration(w.random.IntN(600))*time.Second)
@@ -248,6 +255,13 @@ func (o *ocean) cut(long time.Duration) {
 	o.until = time.Now().Add(long)
 }
 
+// refusal is the last error of the parent, nil if there was none.
+func (o *ocean) refusal() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refused
+}
+
 func (o *ocean) calm() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -274,6 +288,10 @@ func TestWorlds(t *testing.T) {
 func (w *world) check(policy Policy) {
 	full := 0
 	for _, room := range w.rooms {
+		if window.Kind(room.Kind).Refills() {
+			full += w.checkBucket(policy, room)
+			continue
+		}
 		bound := map[Policy]uint64{Share: room.Limit / 2, Local: room.Limit}[policy]
 		for number, passed := range w.passed[room.LimitCounter] {
 			if uint64(passed) > room.Limit+bound {
@@ -303,4 +321,44 @@ func (w *world) check(policy Policy) {
 	if full == 0 {
 		w.t.Error("no limit was reached")
 	}
+}
+
+// wholeTokens is how many tokens two regions may be off. There are six counts in whole tokens: what each region's
+// nodes use, what the parent has granted to each, what it counts of all, and the test's own.
+const wholeTokens = 6
+
+// checkBucket has a bucket of one place that all tokens were taken from. It never lacks more than the burst, but
+// for the bound, and the parent's lacks no fewer in the end. It returns whether the bucket was empty once.
+func (w *world) checkBucket(policy Policy, room wire.Room) (empty int) {
+	bound := map[Policy]uint64{Share: (room.Burst + room.Limit) / 2, Local: room.Burst + room.Limit}[policy]
+	uses := w.uses[room.LimitCounter]
+	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.atNanos, b.atNanos) })
+	one, most := store.Contents{}, int64(0)
+	for _, u := range uses {
+		c := store.Calendar{NowNanos: u.atNanos}
+		c.CountTokens(&wire.Item{LimitCounter: room.LimitCounter, Limit: room.Limit, Newest: u.atNanos, Hits: []int64{u.tokens}}, &one)
+		most = max(most, c.Taken(room.LimitCounter, room.Limit, &one))
+	}
+	if uint64(most) > room.Burst+bound+wholeTokens {
+		w.t.Errorf("burst %d: %d tokens were lacking at once, want %d at most above it", room.Burst, most, bound)
+	}
+	now := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
+	want, got := now.Taken(room.LimitCounter, room.Limit, &one), int64(0)
+	err := w.parent.Counters(context.Background(), "shop", nil, func(c store.LimitCounter) error {
+		if c.LimitCounter == room.LimitCounter {
+			got = now.Taken(room.LimitCounter, room.Limit, &store.Contents{Limit: c.Limit, Windows: c.Windows})
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+	// While a region is cut off, its tokens come back beside those of the others.
+	if lost := want - got; lost > wholeTokens && (policy == Deny || lost > int64(room.Limit)/6+wholeTokens) {
+		w.t.Errorf("burst %d: the parent lacks %d tokens, want %d", room.Burst, got, want)
+	}
+	if uint64(most) >= room.Burst {
+		return 1
+	}
+	return 0
 }

@@ -1,0 +1,331 @@
+package region
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// moody is a parent across an ocean that treats some pushes in its own way.
+type moody struct {
+	sea *ocean
+	mu  sync.Mutex
+	is  mood
+}
+
+// mood says how a parent is.
+type mood struct {
+	// deaf says which pushes get no answer, refuses which get an error, and apart which counters are on a
+	// server of their own, which may be down. None if nil.
+	deaf    func(p *wire.Push) bool
+	refuses func(p *wire.Push) error
+	apart   func(of wire.LimitCounter) bool
+	down    bool
+	// unheard has the answers of all pushes be lost.
+	unheard bool
+}
+
+func (m *moody) set(to mood) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.is = to
+}
+
+func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
+	m.mu.Lock()
+	is := m.is
+	m.mu.Unlock()
+	p, err := wire.DecodePush(message)
+	switch {
+	case is.unheard:
+		if _, err := m.sea.Push(ctx, message); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, errLost
+	case err != nil:
+		return m.sea.Push(ctx, message) // no push, but a report
+	case is.deaf != nil && is.deaf(p):
+		<-ctx.Done()
+		return nil, errLost
+	case is.refuses != nil && is.refuses(p) != nil:
+		if !pause(ctx, 2*oneWay) {
+			return nil, errLost
+		}
+		return nil, is.refuses(p)
+	case is.apart != nil:
+		return m.severally(ctx, p, is)
+	}
+	return m.sea.Push(ctx, message)
+}
+
+// severally answers as a store of two servers does: each notes its part of a push.
+func (m *moody) severally(ctx context.Context, p *wire.Push, is mood) ([]byte, error) {
+	all := wire.Answer{Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)), Missing: make([]wire.Missing, len(p.Items)+len(p.Takes))}
+	missing := false
+	for server, apart := range []bool{true, false} { // in this order all totals are those after the takes
+		part := *p
+		part.Sender, part.Items, part.Takes = p.Sender^uint64(server), nil, nil
+		var items, takes []int
+		for i := range p.Items {
+			if is.apart(p.Items[i].LimitCounter) == apart {
+				part.Items, items = append(part.Items, p.Items[i]), append(items, i)
+			}
+		}
+		for i := range p.Takes {
+			if is.apart(p.Takes[i].Rooms[0].LimitCounter) == apart {
+				part.Takes, takes = append(part.Takes, p.Takes[i]), append(takes, i)
+			}
+		}
+		if is.down && apart {
+			for _, i := range items {
+				all.Missing[i], missing = wire.NotApplied, true
+			}
+			for _, i := range takes {
+				all.Missing[len(p.Items)+i], missing = wire.NotApplied, true
+			}
+			continue
+		}
+		body, err := m.sea.Push(ctx, wire.AppendPush(nil, &part))
+		if err != nil {
+			return nil, err
+		}
+		answer, err := wire.DecodeAnswer(body)
+		if err != nil {
+			return nil, err
+		}
+		all.NowNanos, all.Nodes = answer.NowNanos, answer.Nodes
+		for n, i := range items {
+			all.Totals[i] = answer.Totals[n]
+		}
+		for n, i := range takes {
+			all.Grants[i] = answer.Grants[n]
+		}
+	}
+	if !missing {
+		all.Missing = nil
+	}
+	return wire.AppendAnswer(nil, &all), nil
+}
+
+// below is a region in memory of such a parent.
+func below(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *moody) {
+	t.Helper()
+	m := &moody{sea: &ocean{parent: parent, random: rand.New(rand.NewPCG(1, 2))}}
+	r := New(Options{Parent: m, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
+	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
+		t.Fatal(err)
+	}
+	return r, m
+}
+
+// names reports whether a push has an item of a room's counter.
+func names(p *wire.Push, room wire.Room) bool {
+	return slices.ContainsFunc(p.Items, func(item wire.Item) bool { return item.LimitCounter == room.LimitCounter })
+}
+
+// A counter that the parent does not answer for is decided by the policy alone. The same push's other counters
+// are not, and the parent is not away.
+func TestCounterWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100
+		shared := memory.New(memory.Options{})
+		parent := backend.New(shared)
+		one, _ := across(t, parent, Share)
+		two, m := below(t, parent, Share)
+		there, here := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}
+		stuck, full := hourly(1, window.FixedWindow, limit), hourly(2, window.FixedWindow, limit)
+		here.take(stuck, 1, 1, false)
+		here.take(full, 1, 1, false)
+		there.take(full, limit-1, limit-1, false)
+		<-time.After(3 * time.Second)
+		m.set(mood{deaf: func(p *wire.Push) bool { return names(p, stuck) }})
+		if here.take(stuck, 1, 1, false).Units != 1 { // of this counter alone
+			t.Error("refused by the policy, though the parent does not answer")
+		}
+		<-time.After(attemptTimeout)
+		if two.Away() {
+			t.Error("the parent seems away, which has no answer for one counter")
+		}
+		for i, want := range []uint64{1, 1, 5} {
+			room := stuck
+			room.Cost = want
+			answer := here.push(nil, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{room}}, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{full}})
+			if answer.Grants[0].Units != 1 {
+				t.Errorf("push %d: refused by the policy, though the parent does not answer for it", i)
+			}
+			if answer.Grants[1].Units != 0 {
+				t.Errorf("push %d: passed above a limit that the parent says is used up", i)
+			}
+			<-time.After(1700 * time.Millisecond)
+			if two.Away() {
+				t.Errorf("push %d: the parent seems away", i)
+			}
+		}
+		began := time.Now()
+		if here.take(hourly(3, window.FixedWindow, limit), 1, 1, false).Units != 1 || time.Since(began) < 2*oneWay {
+			t.Error("a counter that the parent answers for is not asked for")
+		}
+		if got := two.Overshoot()["shop"]; got != limit/2 {
+			t.Errorf("a bound of %d, want %d", got, limit/2)
+		}
+		m.set(mood{})
+		<-time.After(10 * time.Second)
+		closed(t, one, two)
+		if got := counted(t, shared, stuck); got != 9 {
+			t.Errorf("the parent counts %d hits, want 9", got)
+		}
+	})
+}
+
+// A push that the parent refuses, of a node or of a namespace, says nothing of others.
+func TestRefusedPush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent := backend.New(memory.New(memory.Options{}))
+		two, m := below(t, parent, Local)
+		here := &client{t: t, of: two, id: 2}
+		log := hourly(1, window.FirstHitWindow, 10)
+		m.set(mood{refuses: func(p *wire.Push) error {
+			if p.Sender == here.id || p.Namespace == "private" {
+				return fmt.Errorf("%w: not of yours", ErrRefused)
+			}
+			return nil
+		}})
+		asks := func(namespace string, room wire.Room) error {
+			here.sequence++
+			p := &wire.Push{Namespace: namespace, Sender: here.id, Node: 1, Sequence: here.sequence, Floor: here.sequence,
+				Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+			_, err := two.Push(t.Context(), p, 1)
+			if two.Away() {
+				t.Errorf("%s: the parent seems away", namespace)
+			}
+			return err
+		}
+		for range 5 {
+			if err := asks("shop", log); err == nil {
+				t.Error("a push that the parent refuses is answered")
+			}
+			if err := asks("private", hourly(2, window.FixedWindow, 10)); err != nil {
+				t.Error(err)
+			}
+			<-time.After(time.Second)
+		}
+		if len(two.Overshoot()) != 1 || two.Overshoot()["private"] != 10 {
+			t.Errorf("bounds %v, want 10 in the namespace that the parent refuses", two.Overshoot())
+		}
+		m.set(mood{})
+		<-time.After(10 * time.Second)
+		closed(t, two)
+	})
+}
+
+// A parent whose store has lost some of its servers answers for the others.
+func TestPartOfTheParent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New(memory.Options{})
+		two, m := below(t, backend.New(shared), Deny)
+		here := &client{t: t, of: two, id: 2}
+		lost, there := hourly(1, window.FixedWindow, 1000), hourly(2, window.FixedWindow, 1000)
+		apart := func(of wire.LimitCounter) bool { return of == lost.LimitCounter }
+		m.set(mood{apart: apart, down: true})
+		takes := []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{lost}}, {Least: 1, Most: 1, Rooms: []wire.Room{there}}}
+		for i := range 20 {
+			began := time.Now()
+			answer := here.push(nil, takes...)
+			if answer.Grants[0].Units != 0 || answer.Grants[1].Units != 1 || two.Away() {
+				t.Errorf("push %d: %d and %d units, away %v, want 0 and 1, and not away", i, answer.Grants[0].Units, answer.Grants[1].Units, two.Away())
+			}
+			if took := time.Since(began); i > 1 && took > 0 {
+				t.Errorf("push %d waited %v for what the parent has said that it lacks", i, took)
+			}
+			<-time.After(300 * time.Millisecond)
+		}
+		m.set(mood{apart: apart})
+		<-time.After(10 * time.Second)
+		if got := here.take(lost, 1, 1, false).Units; got != 1 {
+			t.Error("refused though the parent has all of its counters again")
+		}
+		closed(t, two)
+		for room, want := range map[*wire.Room]uint64{&lost: 1, &there: 20} {
+			if got := counted(t, shared, *room); got != want {
+				t.Errorf("the parent counts %d hits, want %d", got, want)
+			}
+		}
+	})
+}
+
+// A bucket that is decided alone for an hour has the tokens that come back meanwhile above its limit, too.
+func TestBoundOfABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
+		c := &client{t: t, of: r, id: 1}
+		room := hourly(1, window.TokenBucket, 1000)
+		passed := c.take(room, 1, 1, false).Units
+		<-time.After(3 * time.Second)
+		sea.cut(2 * time.Hour)
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			got := c.take(room, 1, 1, false).Units
+			if passed += got; got == 0 {
+				<-time.After(10 * time.Second)
+			}
+		}
+		if bound := r.Overshoot()["shop"]; passed > bound || passed < 900 {
+			t.Errorf("%d hits passed beside those of other regions, and the bound is %d", passed, bound)
+		}
+		<-time.After(2 * time.Hour)
+		closed(t, r)
+	})
+}
+
+// Nodes that wait for less long than the parent's answers take are told of, once a minute. Others are not, nor
+// is a parent that is away.
+func TestNodesThatDoNotWait(t *testing.T) {
+	for timeout, want := range map[time.Duration]int{100 * time.Millisecond: 2, 400 * time.Millisecond: 0} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
+				r := New(Options{Parent: sea, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
+					t.Fatal(err)
+				}
+				c := &client{t: t, of: r, id: 1}
+				c.take(hourly(0, window.FixedWindow, 1000), 1, 1, false) // waits for as long as it takes
+				for i := range byte(80) {
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					c.sequence++
+					room := hourly(i+1, window.FixedWindow, 1000)
+					p := &wire.Push{Namespace: "shop", Sender: 1, Sequence: c.sequence, Floor: c.sequence, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+					if _, err := r.Push(ctx, p, 1); err != nil {
+						t.Error(err)
+					}
+					cancel()
+					<-time.After(time.Second)
+				}
+				sea.cut(2 * time.Minute)
+				for range 80 {
+					c.take(hourly(200, window.FixedWindow, 1000), 1, 1, false)
+					<-time.After(time.Second)
+				}
+				<-time.After(time.Minute)
+				closed(t, r)
+				if got := strings.Count(log.String(), "set their backend.timeout to twice what these take\" answers_take=150ms"); got != want {
+					t.Errorf("told %d times, want %d:\n%s", got, want, &log)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,243 @@
+package region
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/backend"
+	"weir/internal/store/file"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// filed is a region on a file.
+type filed struct {
+	*Store
+	own *file.Store
+}
+
+// onFile starts a region on a file.
+func onFile(t *testing.T, parent Parent, policy Policy, path string) (filed, error) {
+	t.Helper()
+	r := New(Options{Parent: parent, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
+	own, err := file.Open(path, file.Options{Now: r.Now, Granter: r, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(t.Context(), own); err != nil {
+		r.end()
+		return filed{}, errors.Join(err, own.Close())
+	}
+	return filed{r, own}, nil
+}
+
+// kill ends a region as a machine's end does: it tells nobody.
+func (f filed) kill(t *testing.T) {
+	t.Helper()
+	f.end()
+	f.tasks.Wait()
+	if err := f.own.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// copied copies a file.
+func copied(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The bound of what may have passed above limits outlives a kill, and ends when the windows concerned have
+// ended, or soon after.
+func TestBoundOutlivesAKill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "region.db")
+	synctest.Test(t, func(t *testing.T) {
+		sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
+		start := func() filed {
+			r, err := onFile(t, sea, Local, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		r := start()
+		c := &client{t: t, of: r, id: 1}
+		room := hourly(1, window.FixedWindow, 1000)
+		c.take(room, 1, 1, false)
+		sea.cut(10 * time.Hour)
+		for range 100 { // all that it holds, and beyond
+			c.take(room, 1, 1, false)
+		}
+		want := r.Overshoot()["shop"]
+		for i := range 2 {
+			r.kill(t)
+			r = start()
+			if got := r.Overshoot()["shop"]; got != want || want == 0 {
+				t.Errorf("start %d: a bound of %d, want %d", i, got, want)
+			}
+		}
+		c = &client{t: t, of: r, id: 2}
+		larger := hourly(2, window.FixedWindow, 5000)
+		c.take(larger, 1, 1, false)
+		<-time.After(time.Hour)
+		r.kill(t)
+		r = start()
+		if got := r.Overshoot()["shop"]; got != 5000 {
+			t.Errorf("a bound of %d, want 5000", got)
+		}
+		<-time.After(90 * time.Minute)
+		if got := r.Overshoot(); len(got) != 0 {
+			t.Errorf("bounds %v after all windows have ended", got)
+		}
+		r.kill(t)
+		r = start()
+		if got := r.Overshoot(); len(got) != 0 {
+			t.Errorf("bounds %v after all windows have ended", got)
+		}
+		r.kill(t)
+	})
+}
+
+// Two regions start from copies of a file, and the second is refused.
+func TestCopiesOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	path, second, third := filepath.Join(dir, "region.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "late.db")
+	synctest.Test(t, func(t *testing.T) {
+		sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
+		r, err := onFile(t, sea, Share, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&client{t: t, of: r, id: 1}).take(hourly(1, window.FixedWindow, 1000), 1, 1, false)
+		r.kill(t)
+		copied(t, path, second)
+		copied(t, path, third)
+		if r, err = onFile(t, sea, Share, path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = onFile(t, sea, Share, second); !errors.Is(err, ErrCopied) {
+			t.Errorf("error %v, want %v", err, ErrCopied)
+		}
+		// While the parent is away nobody knows. Then the region answers no more.
+		sea.cut(time.Minute)
+		late, err := onFile(t, sea, Share, third)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * time.Minute)
+		if err := late.Ping(t.Context()); !errors.Is(err, ErrCopied) {
+			t.Errorf("error %v, want %v", err, ErrCopied)
+		}
+		if err := r.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(late.Close(), late.own.Close(), r.Close(), r.own.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A region whose file was copied while it ran answers no more, soon after the copy has begun.
+func TestCopyOfARunningRegion(t *testing.T) {
+	const limit = 1000
+	dir := t.TempDir()
+	path, second := filepath.Join(dir, "region.db"), filepath.Join(dir, "copy.db")
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New(memory.Options{})
+		sea := &ocean{parent: backend.New(shared), random: rand.New(rand.NewPCG(1, 2))}
+		r, err := onFile(t, sea, Share, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		room := hourly(1, window.FixedWindow, limit)
+		(&client{t: t, of: r, id: 1}).take(room, 1, 1, false)
+		<-time.After(3 * time.Second)
+		copied(t, path, second)
+		next, err := onFile(t, sea, Share, second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After((lookTicks + 1) * every)
+		if err := r.Ping(t.Context()); !errors.Is(err, ErrCopied) {
+			t.Errorf("error %v, want %v", err, ErrCopied)
+		}
+		if _, err := r.Push(t.Context(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1}, 1); !errors.Is(err, ErrCopied) {
+			t.Errorf("error %v, want %v", err, ErrCopied)
+		}
+		passed := uint64(1)
+		c := &client{t: t, of: next, id: 1, sequence: 100}
+		for range 3 {
+			passed += c.take(room, 1, limit, false).Units
+			<-time.After(2 * time.Second)
+		}
+		if passed != limit {
+			t.Errorf("%d hits passed, want %d", passed, limit)
+		}
+		if err := errors.Join(r.Close(), r.own.Close(), next.Close(), next.own.Close()); err != nil {
+			t.Error(err)
+		}
+		if got := counted(t, shared, room); got != limit {
+			t.Errorf("the parent counts %d hits, want %d", got, limit)
+		}
+	})
+}
+
+// A region that has not heard that the parent knows of it begins again as itself.
+func TestClaimWithoutAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "region.db")
+	synctest.Test(t, func(t *testing.T) {
+		m := &moody{sea: &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}}
+		for i := range 6 {
+			m.set(mood{unheard: i%2 == 1})
+			r, err := onFile(t, m, Share, path)
+			if err != nil {
+				t.Fatalf("start %d: %v", i, err)
+			}
+			<-time.After(time.Duration(i) * time.Second)
+			if err := r.Ping(t.Context()); err != nil {
+				t.Errorf("start %d: %v", i, err)
+			}
+			r.kill(t)
+		}
+	})
+}
+
+// A record that is damaged makes no new region, which would tell all its hits again.
+func TestDamagedRecord(t *testing.T) {
+	whole := record{identity: make([]byte, identityBytes), most: 1, incarnation: 2, successor: 3, bounds: map[string]excess{"shop": {4, 5}, "a": {6, 7}}}
+	kept := whole.append(nil)
+	if got, err := parseRecord(kept); err != nil || got.most != 1 || got.incarnation != 2 || got.successor != 3 || len(got.bounds) != 2 || got.bounds["a"] != (excess{6, 7}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	whole.bounds = nil
+	for n := range kept {
+		got, err := parseRecord(kept[:n])
+		if err == nil && n != len(whole.append(nil)) && len(got.bounds) != 1 {
+			t.Errorf("%d bytes of %d are taken for a record: %+v", n, len(kept), got)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		own := memory.New(memory.Options{})
+		if _, err := own.SetOverrides(t.Context(), identityNamespace, 0, kept[:identityBytes]); err != nil {
+			t.Fatal(err)
+		}
+		r := New(Options{Parent: &ocean{}, Logger: slog.New(slog.DiscardHandler)})
+		if err := r.Start(t.Context(), own); !errors.Is(err, errRecord) {
+			t.Errorf("error %v, want %v", err, errRecord)
+		}
+		r.end()
+	})
+}
