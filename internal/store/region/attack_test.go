@@ -119,7 +119,7 @@ func TestKeepAfterAnError(t *testing.T) {
 			t.Error(err)
 		}
 		// As after a write that its caller did not wait for.
-		if _, err := one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.append(nil)); err != nil {
+		if _, err := one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.encode()); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

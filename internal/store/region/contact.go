@@ -347,7 +347,8 @@ func (s *Store) hurried(waited time.Duration) {
 func (s *Store) ping() {
 	s.ticks++
 	looks := s.onDisk && s.claimed && s.ousted == nil
-	if s.pinging || s.away.IsZero() && s.asks.Load() == 0 && !(looks && s.ticks%lookTicks == 0) {
+	due := !s.away.IsZero() || s.asks.Load() > 0 || looks && s.ticks%lookTicks == 0
+	if s.pinging || !due {
 		return
 	}
 	p := &wire.Push{Namespace: identityNamespace, Sequence: 1, Floor: 1}
@@ -362,8 +363,10 @@ func (s *Store) ping() {
 		answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), 0)
 		if err != nil {
 			s.o.Logger.Debug("the parent does not answer a push of nothing", "error", err)
-		} else if looks && sum(new(contents(&p.Items[0], &answer.Totals[0]))) > 0 {
-			s.oust()
+		} else if looks {
+			if successors := contents(&p.Items[0], &answer.Totals[0]); sum(&successors) > 0 {
+				s.oust()
+			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

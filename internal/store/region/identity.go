@@ -46,8 +46,8 @@ type record struct {
 	bounds map[string]excess
 }
 
-// append adds the record's bytes.
-func (r *record) append(dst []byte) []byte {
+// encode returns the record's bytes.
+func (r *record) encode() (dst []byte) {
 	dst = append(dst, r.identity...)
 	for _, n := range []uint64{r.most, r.incarnation, r.successor} {
 		dst = binary.LittleEndian.AppendUint64(dst, n)
@@ -62,7 +62,7 @@ func (r *record) append(dst []byte) []byte {
 
 var errRecord = errors.New("the record of it is damaged")
 
-// parseRecord reads what append has written.
+// parseRecord reads what encode has written.
 func parseRecord(kept []byte) (r record, err error) {
 	if len(kept) < leastRecord {
 		return r, errRecord
@@ -112,7 +112,7 @@ func (s *Store) be(ctx context.Context) error {
 
 // keep writes down what the region is from now on. Only Start and the holder of fixing call it.
 func (s *Store) keep(ctx context.Context, r record) error {
-	kept := r.append(nil)
+	kept := r.encode()
 	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
 	if errors.Is(err, store.ErrChanged) { // by a call that was not waited for
 		if _, s.version, err = s.Own.Overrides(ctx, identityNamespace, 0); err == nil {

@@ -218,14 +218,14 @@ func TestClaimWithoutAnswer(t *testing.T) {
 // A record that is damaged makes no new region, which would tell all its hits again.
 func TestDamagedRecord(t *testing.T) {
 	whole := record{identity: make([]byte, identityBytes), most: 1, incarnation: 2, successor: 3, bounds: map[string]excess{"shop": {4, 5}, "a": {6, 7}}}
-	kept := whole.append(nil)
+	kept := whole.encode()
 	if got, err := parseRecord(kept); err != nil || got.most != 1 || got.incarnation != 2 || got.successor != 3 || len(got.bounds) != 2 || got.bounds["a"] != (excess{6, 7}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	whole.bounds = nil
 	for n := range kept {
 		got, err := parseRecord(kept[:n])
-		if err == nil && n != len(whole.append(nil)) && len(got.bounds) != 1 {
+		if err == nil && n != len(whole.encode()) && len(got.bounds) != 1 {
 			t.Errorf("%d bytes of %d are taken for a record: %+v", n, len(kept), got)
 		}
 	}
