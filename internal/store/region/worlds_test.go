@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/store/memory"
@@ -23,7 +24,7 @@ import (
 	"weir/window"
 )
 
-var worlds = flag.Int("worlds", 6, "how many worlds of regions are tried")
+var worlds = flag.Int("worlds", nightly.Or(60, 3), "how many worlds of regions are tried")
 
 // ocean is a way to the parent, of 75 ms each. Messages are lost, come twice, or come late.
 type ocean struct {
