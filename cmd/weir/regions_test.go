@@ -118,7 +118,7 @@ func TestRegionFlags(t *testing.T) {
 		"--parent http://127.0.0.1:9 --store redis://127.0.0.1:9":            "--parent: want it with --store memory or file:PATH only",
 		"--parent http://127.0.0.1:9 --on-parent-failure allow":              `--on-parent-failure: want share, local or deny, got "allow"`,
 		"--on-parent-failure deny":                                           "want them with --parent only",
-		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want it, or --parent-token-file, not both",
+		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want either this or --parent-token-file, not both",
 	} {
 		var stderr bytes.Buffer
 		e := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
