@@ -149,7 +149,7 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 			return before, err
 		}
 		if !node.Fits(rule.Limits, o.WireLimits()) {
-			return before, fmt.Errorf("%w: want a limit for each of the rule's, of its windows and bursts such as%s, got%s", errUsage,
+			return before, fmt.Errorf("%w: want a limit for each limit of the rule, with its windows and bursts such as%s, got%s", errUsage,
 				describeLimits(limitsOf(rule)), describeLimits(o.Limits))
 		}
 	}
