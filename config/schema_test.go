@@ -119,7 +119,7 @@ var beyond = []string{
 	"want a duration that divides the window",
 	", the value of most",
 	"which a request reserves by default",
-	"want another name than",
+	"want a name that differs from",
 	"because a marked request takes nothing",
 	`want no "in_flight" together with`,
 	"want at most 7 limits with a block",

@@ -1,10 +1,11 @@
 package sharedata
 
-// Map is shared data within one process, by Envoy's rules of compare-and-set. An empty Map is ready
-// to use. It allocates nothing to get or set a key that it has. It is not safe for concurrent use.
+// Map is shared data within one process, with Envoy's rules of compare-and-set. The zero Map is
+// empty and ready to use. Get and Set allocate nothing for existing keys. It is not safe for
+// concurrent use.
 type Map struct {
-	// Numbers is where the map's writes get their numbers from. Several maps may have the same
-	// Numbers, as those of one Envoy do. If it is nil, the map makes its own.
+	// Numbers is where the map's writes get their numbers. Several maps may share Numbers, as those
+	// of one Envoy do. If it is nil, the map makes its own.
 	Numbers *Numbers
 
 	values map[string]*versioned
@@ -16,12 +17,11 @@ type versioned struct {
 	cas   uint32
 }
 
-// Numbers is the last number that a write was given. The next write gets the next number. After the
-// greatest they start again. Nobody sees that, unless there are 2^32 writes between a get and its
-// set.
+// Numbers is the last number given to a write. The next write gets the next number, and after the
+// greatest they start again. Nobody notices, unless 2^32 writes come between a get and its set.
 type Numbers uint32
 
-// next leaves out 0, which would overwrite, and CreateOnly, which Envoy does not know.
+// next skips 0, which would overwrite, and CreateOnly, which Envoy does not know.
 func (n *Numbers) next() uint32 {
 	*n++
 	if *n == 0 || *n == CreateOnly {
@@ -40,7 +40,7 @@ func (m *Map) Get(key, buffer []byte) (value []byte, cas uint32, found bool) {
 }
 
 // Set implements Data. A cas of 0 always writes. Any other cas must be the number of the key's last
-// write. If the key is missing, it is created whatever the cas. The map keeps a copy of the value.
+// write. A missing key is created with any cas. The map keeps a copy of the value.
 func (m *Map) Set(key, value []byte, cas uint32) (written bool) {
 	v := m.values[string(key)]
 	switch {
@@ -68,8 +68,8 @@ func (m *Map) add(key []byte) *versioned {
 	return v
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (m *Map) Len() int { return len(m.values) }
 
-// Bytes is the sum of the lengths of all keys and values.
+// Bytes returns the sum of the lengths of all keys and values.
 func (m *Map) Bytes() int { return m.bytes }

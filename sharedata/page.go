@@ -20,35 +20,35 @@ const (
 	fingerprintAt = 8
 	groupAt       = fingerprintAt + 8
 	payloadAt     = 24
-	// usualPage is the memory that a slot begins with, in bytes.
+	// usualPage is the initial memory of a slot, in bytes.
 	usualPage = 512
-	// maxEntry is the largest length that an entry's head can tell.
+	// maxEntry is the largest length that an entry's head can hold.
 	maxEntry = 1<<16 - 1
-	// MaxPayload is the longest payload that Write takes.
+	// MaxPayload is the longest payload that Write accepts, in bytes.
 	MaxPayload = maxEntry - payloadAt
 )
 
-// Meta tells the table all that it needs to choose which entry makes room.
+// Meta is everything that the table needs to choose entries to evict.
 type Meta struct {
-	// ExpiresNanos is the Unix time from which the entry is worth nothing.
+	// ExpiresNanos is the Unix time from which the entry is worthless.
 	ExpiresNanos int64
-	// Use ranks the entries of a group that haven't expired: the least is lost first, and of equals
-	// the newest.
+	// Use ranks the unexpired entries of a group: the lowest is evicted first, and among equals the
+	// newest.
 	Use uint16
 }
 
-// Slot is a place to read an entry to, decide, and write it from. Its memory is reused from key to
-// key.
+// Slot holds an entry while its worker reads it, decides, and writes it. Its memory is reused for
+// many keys. It is not safe for concurrent use.
 type Slot struct {
-	// Recent has the pages that the slot's worker has written last; nil to remember nothing.
+	// Recent has the pages that the slot's worker wrote last; nil to remember none.
 	Recent *Recent
 
-	table   *Table // that name is of
+	table   *Table // the table that name belongs to
 	address Address
 	name    []byte
 	page    []byte
 	cas     uint32
-	// recalled says that the page was not read, but remembered.
+	// recalled means that the page was remembered, not read.
 	recalled bool
 	at       int // of the entry in page; 0 if there is none
 	evicted  []byte
@@ -59,17 +59,17 @@ type Slot struct {
 // share is the part of a page that the entries of a group take.
 type share struct {
 	group Group
-	// bytes are those of all its entries, the slot's own among them. Others says how many there are
-	// beside that.
+	// bytes is the size of all its entries, including the slot's own. others is the number of
+	// entries besides that.
 	bytes, others int
 }
 
-// Read gets the page of an address, and reports whether it has an entry for it.
+// Read loads the page of an address, and reports whether it has an entry for it.
 func (t *Table) Read(s *Slot, a Address) (found bool) {
 	s.locate(t, a)
 	s.recalled = false
 	if s.page == nil {
-		s.page = make([]byte, 0, usualPage) // what Get returns without a buffer is not the slot's
+		s.page = make([]byte, 0, usualPage) // without a buffer, Get's result would not belong to the slot
 	}
 	if page, cas, exists := t.data.Get(s.name, s.page); exists {
 		s.page, s.cas = page, cas
@@ -82,7 +82,7 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	return s.find()
 }
 
-// locate names the page of an address.
+// locate sets the name of an address's page.
 func (s *Slot) locate(t *Table, a Address) {
 	s.address = a
 	if s.table != t {
@@ -92,13 +92,13 @@ func (s *Slot) locate(t *Table, a Address) {
 	s.evicted = s.evicted[:0]
 }
 
-// putNumber puts a page's number at the end of its name.
+// putNumber writes a page's number to the end of its name.
 func putNumber(name []byte, number uint32) {
 	digits := (*[numberSize]byte)(name[len(name)-numberSize:])
 	digits[0], digits[1], digits[2] = byte(number>>16), byte(number>>8), byte(number)
 }
 
-// find looks for the slot's entry and checks the page's form as far as it comes.
+// find searches the slot's entry, and checks the page's form as far as it gets.
 func (s *Slot) find() bool {
 	s.at, s.corrupt = 0, false
 	page := s.page
@@ -133,14 +133,14 @@ func (s *Slot) find() bool {
 // Corrupt reports whether the page that was read had a form that no table writes.
 func (s *Slot) Corrupt() bool { return s.corrupt }
 
-// Recalled reports whether the slot has what was remembered of a page, which nobody has read.
+// Recalled reports whether the slot's page was remembered rather than read.
 func (s *Slot) Recalled() bool { return s.recalled }
 
 // Found reports whether Read found an entry, or a write has made one since.
 func (s *Slot) Found() bool { return s.at != 0 }
 
-// Payload is the payload of the entry that Read found, nil if it found none. It is valid until the
-// slot is written. It may be changed in place: see [Table.Rewrite].
+// Payload returns the payload of the entry that Read found; nil if there was none. It is valid
+// until the slot is written. It may be changed in place: see [Table.Rewrite].
 func (s *Slot) Payload() []byte {
 	if s.at == 0 {
 		return nil
@@ -151,10 +151,10 @@ func (s *Slot) Payload() []byte {
 func (s *Slot) length(at int) int { return int(binary.LittleEndian.Uint16(s.page[at:])) }
 
 // Write replaces the entry that was read, or adds one. If the page was written since it was read,
-// it reports false: then the caller reads and decides again. After a write [Slot.Evicted] has the
-// payloads of unexpired entries that had to go.
+// Write returns false; then the caller reads and decides again. After a write, [Slot.Evicted] has
+// the payloads of unexpired entries that were removed.
 //
-// A payload longer than MaxPayload is not written, and reported as a lost race.
+// A payload longer than MaxPayload is never written: Write returns false.
 func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bool) {
 	length := payloadAt + len(payload)
 	if length > maxEntry {
@@ -177,7 +177,7 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 	return s.set()
 }
 
-// Rewrite is Write of the slot's own payload, which the caller has changed in its place.
+// Rewrite is Write for the slot's own payload, which the caller has changed in place.
 func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
 	if len(s.page) > t.pageBytes {
 		return t.Write(s, append([]byte(nil), s.Payload()...), meta, now)
@@ -205,10 +205,12 @@ func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
 	s.place(old, length)
 }
 
-// expiry is a time in the unit of pages. From the year 2106 on everything expires at the same time.
+// expiry converts a time to the unit of pages. From the year 2106 on, everything expires at the
+// same time.
 func expiry(nanos int64) uint32 { return uint32(min(max(nanos, 0)>>30, 1<<32-2)) }
 
-// place makes the slot's entry, old bytes long or 0 if it is yet to be added, length bytes long.
+// place resizes the slot's entry from old bytes to length bytes. old is 0 if the entry is yet to be
+// added.
 func (s *Slot) place(old, length int) {
 	if old == 0 {
 		s.at = len(s.page)
@@ -226,7 +228,7 @@ func (s *Slot) place(old, length int) {
 	copy(s.page[s.at+length:], tail)
 }
 
-// trim cuts the page where its form stops making sense. Read did not look behind the entry that it
+// trim cuts off the part of the page that is malformed. Read did not look beyond the entry that it
 // found.
 func (s *Slot) trim() {
 	for at := max(1, s.at); ; at += s.length(at) {
@@ -254,7 +256,8 @@ func (s *Slot) dropExpired(now int64) {
 	s.page = s.page[:kept]
 }
 
-// weigh finds out what each group takes of the page, if the slot's own entry is length bytes long.
+// weigh computes how much of the page each group takes, if the slot's own entry is length bytes
+// long.
 func (s *Slot) weigh(length int) {
 	s.shares = append(s.shares[:0], share{group: s.address.group(), bytes: length})
 	for at := 1; at < len(s.page); at += s.length(at) {
@@ -278,9 +281,9 @@ func (s *Slot) share(g Group) *share {
 	return &s.shares[len(s.shares)-1]
 }
 
-// evict removes the victim: in the group that takes the most of the page, the entry that is least
-// worth keeping, other than the slot's own. If several groups take the same, and the slot's is
-// among them, the victim is in the slot's. It reports whether there was a victim.
+// evict removes the victim: the least useful entry, except the slot's own, in the group that takes
+// most of the page. If several groups take the same, and the slot's is among them, the victim is in
+// that group. It reports whether there was a victim.
 func (s *Slot) evict() bool {
 	var most *share
 	for i := range s.shares {
@@ -321,8 +324,7 @@ func (s *Slot) remove(at int) {
 // Crowded reports whether the last write removed entries that had not expired.
 func (s *Slot) Crowded() bool { return len(s.evicted) > 0 }
 
-// Evicted calls visit with the payload of each entry that the last write removed though it had not
-// expired.
+// Evicted calls visit with the payload of each unexpired entry that the last write removed.
 func (s *Slot) Evicted(visit func(payload []byte)) {
 	for rest := s.evicted; len(rest) > 0; {
 		end := 2 + int(binary.LittleEndian.Uint16(rest))

@@ -2,48 +2,48 @@ package sharedata
 
 import "encoding/binary"
 
-// Recent has the pages that one worker has written last, and the numbers that shared data is taken
-// to have given them. Shared data numbers its writes, one after the other, whatever their key. So a
-// worker that knows a number, and its own writes since, knows the next number, as long as nobody
-// else writes: then it need not read a page before it writes that again.
+// Recent has the pages that one worker wrote last, and the numbers that shared data probably gave
+// them. Shared data numbers its writes consecutively, whatever their key. So a worker that knows
+// one number, and its own writes since, knows the next number as long as nobody else writes: then
+// it can write a page again without reading it.
 //
-// Nobody has to be sure of that. If another worker has written anything since, the number is wrong,
-// and the compare-and-set of [Table.Rewrite] fails as after any lost race. If it succeeds, the
-// number was right and the page is as it was remembered, as no number is given twice. That is so
-// for 2^32 writes: call Forget more often than these can come.
+// It need not be sure. If another worker has written anything since, the number is wrong and the
+// compare-and-set of [Table.Rewrite] fails, as after any lost race. If it succeeds, the number was
+// right and the page is as remembered, because no number is given twice within 2^32 writes: call
+// Forget more often than that many can come.
 //
-// The zero Recent remembers nothing yet. It is not safe for concurrent use.
+// The zero Recent remembers nothing. It is not safe for concurrent use.
 type Recent struct {
 	pages [recentPages]recentPage
-	next  uint32 // the number of the next write, as far as is known
-	// rest is how many recalls are left out, as others write.
+	next  uint32 // the number of the next write, as far as known
+	// rest is how many recalls to skip, because others write.
 	rest int
 }
 
 type recentPage struct {
 	number uint32
-	cas    uint32 // 0 if there is none
+	cas    uint32 // 0 for none
 	page   []byte
 }
 
 const (
-	// recentPages is how many pages are remembered, those of a few keys that make most requests.
+	// recentPages is how many pages are remembered: those of a few keys with most requests.
 	recentPages = 16
-	// restAfterWrong is how many recalls are left out after a wrong recall, which costs a second
-	// set. So others who write cost next to nothing.
+	// restAfterWrong is how many recalls to skip after a wrong recall, which costs a second set. So
+	// workers that share keys lose next to nothing.
 	restAfterWrong = 256
 )
 
-// Forget forgets all pages.
+// Forget drops all pages.
 func (r *Recent) Forget() {
 	for i := range r.pages {
 		r.pages[i].cas = 0
 	}
 }
 
-// Recall is [Table.Read] of a page as the slot's worker has written it, without asking shared data.
-// It reports false if the page or the entry is not remembered: then read it. Use the result for
-// nothing but a Rewrite, as somebody else may have written the page.
+// Recall is [Table.Read] for a page as the slot's worker last wrote it, without a get. It returns
+// false if the page or the entry is not remembered; then read it. Use the result only for a
+// Rewrite, because another worker may have written the page.
 func (t *Table) Recall(s *Slot, a Address) (found bool) {
 	r := s.Recent
 	if r == nil {
@@ -64,7 +64,7 @@ func (t *Table) Recall(s *Slot, a Address) (found bool) {
 	return s.find()
 }
 
-// saw notes the number of a write that the slot has read.
+// saw records the number of a write that the slot has read.
 func (r *Recent) saw(cas uint32) {
 	if int32(cas+1-r.next) > 0 {
 		r.next = cas + 1
@@ -84,7 +84,7 @@ func (s *Slot) set() (written bool) {
 		}
 		return false
 	}
-	cas := r.next // 0, which no write gets, stands for none
+	cas := r.next // no write gets 0, which stands for none
 	r.next++
 	number := s.name[len(s.name)-numberSize:]
 	n := uint32(number[0])<<16 | uint32(binary.BigEndian.Uint16(number[1:]))

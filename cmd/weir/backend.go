@@ -19,7 +19,7 @@ import (
 	"weir/internal/wire"
 )
 
-// backendFlags name weir serve.
+// backendFlags are the flags that name weir serve.
 type backendFlags struct {
 	url   string
 	token secret
@@ -31,7 +31,7 @@ func (f *backendFlags) define(flags *flag.FlagSet) {
 	f.token.define(flags, "token", "bearer `token` that weir serve asks for; better given as WEIR_TOKEN or in a file", "`file` with the token")
 }
 
-// resolve looks where the backend is.
+// resolve finds the backend's URL and token.
 func (f *backendFlags) resolve(env environment) (err error) {
 	if f.url == "" {
 		f.url = env.getenv("WEIR_BACKEND")
@@ -49,7 +49,7 @@ func (f *backendFlags) resolve(env environment) (err error) {
 // callTimeout bounds a call of the backend.
 const callTimeout = 10 * time.Second
 
-// refusal is an answer of the backend that asking again does not change.
+// refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }
 
 // call makes a request of the backend, and reads the answer into result.
@@ -77,7 +77,7 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	if response.StatusCode != http.StatusOK {
 		var problem struct{ Detail string }
 		if answer.Decode(&problem) != nil {
-			problem.Detail = "no reason that weir serve would give"
+			problem.Detail = "no reason given; is this weir serve?"
 		}
 		err := fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
 		if response.StatusCode < 500 {
@@ -88,8 +88,8 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	return answer.Decode(result)
 }
 
-// tell says how many nodes know of a version of the list of overrides, and waits for the others if it
-// is to. If all is true, it is a mistake that some do not know by then.
+// tell prints how many nodes know a version of the list of overrides. With a wait it waits for the
+// other nodes. With all it returns an error if some still do not know it then.
 func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration, all bool) (found server.Overrides, err error) {
 	const pause = 50 * time.Millisecond
 	deadline := time.Now().Add(wait)
@@ -102,7 +102,7 @@ func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string
 		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
 			fmt.Fprintln(out, reach(&found))
 			if waits && all {
-				return found, fmt.Errorf("some nodes do not know of it after %v", wait)
+				return found, fmt.Errorf("some nodes do not know the change after %v", wait)
 			}
 			return found, nil
 		}
@@ -114,25 +114,25 @@ func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string
 	}
 }
 
-// reach says how far a list has got.
+// reach describes how many nodes know a list.
 func reach(o *server.Overrides) string {
 	switch {
 	case o.Version == 0:
 		return "there has never been an override"
 	case o.Nodes == 0:
-		return "no node has told what it knows in the last minute"
+		return "no node has reported in the last minute"
 	}
 	text := fmt.Sprintf("known to %d of %d nodes", o.Knowing, o.Nodes)
 	if o.Knowing < o.Nodes {
 		text += ", and to the others within their sync_rate"
 	}
 	if o.Unfitting > 0 {
-		text += fmt.Sprintf("; %d of them can't apply all of them, as their rules have other limits or keys", o.Unfitting)
+		text += fmt.Sprintf("; %d of them can't apply all overrides, because their rules have other limits or keys", o.Unfitting)
 	}
 	return text
 }
 
-// values are those of a flag that may be given several times.
+// values are the values of a repeated flag.
 type values []string
 
 func (v *values) String() string { return strings.Join(*v, " ") }
@@ -143,11 +143,11 @@ func (v *values) Set(text string) error {
 	return nil
 }
 
-// or are the values of a key: those of the flag, or else the operands.
+// or returns the values of a key: those of the flag or, without any, the operands.
 func (v values) or(operands []string) ([]string, error) {
 	if len(v) > 0 {
 		if len(operands) > 0 {
-			return nil, fmt.Errorf("%w: --key: want all values as such, or none", errUsage)
+			return nil, fmt.Errorf("%w: --key: want all values of the key as --key, or none", errUsage)
 		}
 		operands = v
 	}
@@ -159,7 +159,7 @@ func (v values) or(operands []string) ([]string, error) {
 	return operands, nil
 }
 
-// word is a value of a key, quoted if that is needed to see what it is.
+// word returns a value of a key, quoted if that makes it clearer.
 func word(value string) string {
 	if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
 		return strconv.Quote(value)

@@ -17,7 +17,7 @@ import (
 	"weir/internal/ratelimitservice"
 )
 
-// errRefused says that a configuration has mistakes, which have been printed.
+// errRefused means that a configuration has mistakes, which were printed.
 var errRefused = errors.New("configuration refused")
 
 const checkHelp = `
@@ -46,7 +46,7 @@ be read, if no file has a configuration and --allow-none is not given, or with -
 warning; 2 if the command line is wrong.
 `
 
-// checkFiles is weir check.
+// checkFiles runs weir check.
 func checkFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	format := flags.String("format", "text", "print as `text`, json or github")
@@ -102,14 +102,14 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	return nil
 }
 
-// filesIn returns the JSON and YAML files in a folder and in those below it, in the order of their
-// names. Hidden files and node_modules are left out. A folder that can't be listed is among them,
-// for its error.
+// filesIn returns the JSON and YAML files in a folder and its subfolders, ordered by name. It
+// leaves out hidden files and node_modules. A folder that can't be listed is included, so that
+// reading it returns the error.
 func filesIn(name string) (files []string, isFolder bool) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return nil, false
 	}
-	// It has no error that is not told by reading what it is of.
+	// Reading the files will return the same errors.
 	_ = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
 		hidden := path != name && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules")
 		switch extension := strings.ToLower(filepath.Ext(path)); {
@@ -126,7 +126,7 @@ func filesIn(name string) (files []string, isFolder bool) {
 	return files, true
 }
 
-// descriptorsOr checks files of the rate limit service as that reads them, and others otherwise.
+// descriptorsOr checks files of the rate limit service, and passes other files to otherwise.
 func descriptorsOr(otherwise func(name string, content []byte) *check.Report) func(name string, content []byte) *check.Report {
 	return func(name string, content []byte) *check.Report {
 		if !ratelimitservice.IsConfiguration(content) {
@@ -163,7 +163,7 @@ func readFile(name string, env environment) ([]byte, error) {
 	return content, err
 }
 
-// findings prints what files have.
+// findings prints the findings in files.
 type findings interface {
 	file(name string, report *check.Report)
 	end() error
@@ -175,7 +175,7 @@ var newFindings = map[string]func(env environment) findings{
 	"github": func(env environment) findings { return githubFindings{env.stdout} },
 }
 
-// message is a finding without its place. There is no place in a file that can't be read.
+// message returns a finding without its place. A file that can't be read has no place.
 func message(f *check.Finding) string {
 	if f.Path == "" {
 		return f.Problem
@@ -183,7 +183,7 @@ func message(f *check.Finding) string {
 	return f.Path + ": " + f.Problem
 }
 
-// place is where a finding is, as it stands behind the file's name.
+// place returns the place of a finding in the form that follows the file's name.
 func place(f *check.Finding) string {
 	if f.Line == 0 {
 		return ""
@@ -258,7 +258,7 @@ func severity(f *check.Finding) string {
 
 type githubFindings struct{ w io.Writer }
 
-// Characters that would end a workflow command, or a property of it, are escaped.
+// Characters that would end a workflow command, or one of its properties, are escaped.
 var (
 	escapeMessage  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	escapeProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

@@ -19,10 +19,10 @@ Prints a script by which a shell completes commands and flags.
   weir completion fish >~/.config/fish/completions/weir.fish
 `
 
-// shells write a completion of all commands.
+// shells write the completion of all commands, by shell.
 var shells = map[string]func(w io.Writer, all []completed){"bash": completeBash, "zsh": completeZsh, "fish": completeFish}
 
-// completed has the flags of a command.
+// completed is a command to complete.
 type completed struct {
 	name, summary string
 	flags         []completedFlag
@@ -30,12 +30,12 @@ type completed struct {
 
 type completedFlag struct {
 	name string
-	// argument says that a value follows, and values which, if they are few.
+	// argument means that a value follows; values are its possible values, if there are few.
 	argument bool
 	values   []string
 }
 
-// printCompletion is weir completion.
+// printCompletion runs weir completion.
 func printCompletion(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("completion", flag.ContinueOnError)
 	operands, err := parseMixed(flags, args, env, "SHELL")
@@ -57,12 +57,12 @@ func printCompletion(_ context.Context, args []string, env environment) error {
 
 var (
 	flagLine = regexp.MustCompile(`(?m)^  --([a-z0-9-]+)( \S+)?\n((?:        .*\n)+)`)
-	// listed are the values that a flag's text lists, as in: log lines as text or json.
+	// listed finds the values that a flag's help lists, as in: log lines as text or json.
 	listed = regexp.MustCompile(`(?:from this level on: debug, info, warn or error|log lines as text or json|print as text, json or github)`)
 	choice = regexp.MustCompile(`\b(?:debug|info|warn|error|text|json|github)\b`)
 )
 
-// completions are all commands, by what they say of themselves.
+// completions returns all commands, from their help texts.
 func completions() (all []completed, err error) {
 	for _, c := range commands() {
 		var help bytes.Buffer
@@ -127,7 +127,7 @@ complete -o filenames -F _weir weir
 `)
 }
 
-// inZsh is a text between single quotes, where colons and brackets have no meaning.
+// inZsh returns a text between single quotes, with colons and brackets escaped.
 func inZsh(text string) string {
 	return strings.NewReplacer("'", `'\''`, ":", `\:`, "[", `\[`, "]", `\]`).Replace(text)
 }
@@ -160,7 +160,7 @@ func completeZsh(w io.Writer, all []completed) {
 		}
 		fmt.Fprint(w, "\n\t\t;;\n")
 	}
-	// In a file of fpath the function is called by its file, and by compdef otherwise.
+	// From a file in fpath the function is called by its file, and otherwise by compdef.
 	fmt.Fprint(w, "\tesac\n}\n\nif [ \"$funcstack[1]\" = _weir ]; then\n\t_weir \"$@\"\nelse\n\tcompdef _weir weir\nfi\n")
 }
 

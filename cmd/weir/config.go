@@ -12,16 +12,16 @@ import (
 	"weir/internal/check"
 )
 
-// configUsage is of --config.
+// configUsage is the help of --config.
 const configUsage = "`file` with the plugin's configuration, or a document of Envoy, Istio or Envoy Gateway that has one, in JSON or YAML; " +
 	"- is standard input; FILE:LINE, or FILE:LINE:COLUMN, is the configuration that begins there"
 
-// placed is the name of a file, behind which a line is, and perhaps a column.
+// placed matches the name of a file followed by a line, and perhaps a column.
 var placed = regexp.MustCompile(`^(.+?):([0-9]+(?::[0-9]+)?)$`)
 
-// readConfiguration reads one configuration from a file as weir check reads it. If a file has
-// several, the name ends in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check tells
-// places. Mistakes are printed.
+// readConfiguration reads one configuration from a file, as weir check does. If a file has several,
+// the name must end in the place of one: FILE:LINE or FILE:LINE:COLUMN, as weir check prints
+// places. It prints mistakes.
 func readConfiguration(name string, env environment) (*check.Configuration, error) {
 	where := ""
 	content, err := readFile(name, env)
@@ -54,8 +54,8 @@ func readConfiguration(name string, env environment) (*check.Configuration, erro
 	return &chosen[0], nil
 }
 
-// at returns the configurations that begin at a place, which is a line, a line and a column, or
-// empty for anywhere. If several are equal, it has the first.
+// at returns the configurations that begin at a place: a line, a line and a column, or empty for
+// anywhere. It returns only the first of equal configurations.
 func at(all []check.Configuration, where string) (some []check.Configuration) {
 	for i := range all {
 		c := &all[i]
@@ -68,7 +68,7 @@ func at(all []check.Configuration, where string) (some []check.Configuration) {
 	return some
 }
 
-// choices tells configurations apart, one to a line.
+// choices lists configurations with their places, one to a line.
 func choices(name string, all []check.Configuration) string {
 	const most = 5
 	lines := make([]string, len(all))

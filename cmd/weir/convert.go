@@ -11,8 +11,8 @@ import (
 	"weir/internal/convert"
 )
 
-// errLost says that a configuration says less than what it was made of, which has been printed.
-var errLost = errors.New("something was lost; --lossy takes it nevertheless")
+// errLost means that a configuration lacks something of its source, which was printed.
+var errLost = errors.New("something was lost; --lossy accepts that")
 
 const convertHelp = `
 It prints Weir's configuration. For each thing that no rule can say, it prints FILE:LINE:COLUMN:
@@ -34,7 +34,7 @@ Exit codes: 0; 1 if something was lost and --lossy was not given, if a file can'
 files limit nothing; 2 if the command line is wrong.
 `
 
-// convertFiles is weir convert.
+// convertFiles runs weir convert.
 func convertFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("convert", flag.ContinueOnError)
 	from := flags.String("from", "", "`SOURCE` of the files: "+strings.Join(convert.Sources(), ", ")+"; required")
@@ -61,7 +61,7 @@ func convertFiles(_ context.Context, args []string, env environment) error {
 	return nil
 }
 
-// convertFrom makes a configuration of the files of a source, and tells what it can't say.
+// convertFrom converts the files of a source, and prints the parts that Weir can't express.
 func convertFrom(source string, names []string, env environment) (*convert.Result, error) {
 	var files []convert.File
 	for _, name := range names {
@@ -79,7 +79,7 @@ func convertFrom(source string, names []string, env environment) (*convert.Resul
 		fmt.Fprintln(env.stderr, l)
 	}
 	if result.Document == nil {
-		return nil, errors.New("the files have no limits that Weir could keep")
+		return nil, errors.New("the files have no limits that Weir can enforce")
 	}
 	return result, nil
 }

@@ -44,7 +44,7 @@ type counterCommand struct {
 	wait    time.Duration
 	keys    values
 	json    bool
-	none    bool // whether it is no mistake that nothing is counted
+	none    bool // --allow-none: it is no error if nothing is counted
 
 	namespace, rule string
 	key             []string
@@ -53,7 +53,7 @@ type counterCommand struct {
 	listed          bool           // whether the configuration has the key
 }
 
-// counterOf is weir counter.
+// counterOf runs weir counter.
 func counterOf(ctx context.Context, args []string, env environment) error {
 	c := counterCommand{out: env.stdout}
 	flags := flag.NewFlagSet("counter", flag.ContinueOnError)
@@ -108,7 +108,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	return c.change(ctx, &server.CounterChange{ID: c.id, Rule: c.rule, Key: c.key, Reset: verb == "reset", Grant: hits})
 }
 
-// find works out by which name the backend knows the key.
+// find computes the name by which the backend knows the key.
 func (c *counterCommand) find(env environment) error {
 	key, err := c.keys.or(c.key)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *counterCommand) find(env environment) error {
 	return nil
 }
 
-// ask is the counter as it stands.
+// ask returns the counter as it stands now.
 func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err error) {
 	now := time.Now().UnixNano()
 	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
@@ -162,7 +162,7 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 	return found, nil
 }
 
-// get is weir counter get.
+// get runs weir counter get.
 func (c *counterCommand) get(ctx context.Context) error {
 	found, err := c.ask(ctx)
 	if err != nil {
@@ -179,13 +179,13 @@ func (c *counterCommand) get(ctx context.Context) error {
 	return c.missing(ctx, &found)
 }
 
-// missing is an error if the backend has no counter of the key. It says what may be wrong.
+// missing returns an error, with a possible reason, if the backend has no counter of the key.
 func (c *counterCommand) missing(ctx context.Context, found *server.Counter) error {
 	used := slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Used > 0 })
 	if used || found.Known || found.Override != nil || c.listed || c.none {
 		return nil
 	}
-	reason := "is a value wrong, or the secret?"
+	reason := "a value or the secret may be wrong"
 	if c.config == "" {
 		if err := c.backend.knownRule(ctx, c.namespace, c.rule); err != nil {
 			reason = err.Error()
@@ -194,7 +194,7 @@ func (c *counterCommand) missing(ctx context.Context, found *server.Counter) err
 	return fmt.Errorf("nothing is counted for this key of %.80q: %s; with --allow-none that is no mistake", c.rule, reason)
 }
 
-// change is weir counter reset, or grant.
+// change runs weir counter reset and grant.
 func (c *counterCommand) change(ctx context.Context, change *server.CounterChange) error {
 	before, err := c.ask(ctx)
 	if err == nil {
@@ -225,13 +225,13 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	return err
 }
 
-// inFlight is the algorithm whose hits are places that requests hold.
+// inFlight is the name of the algorithm whose hits are places held by requests.
 var inFlight = window.Shape{Kind: window.InFlight}.Name()
 
-// block is how a key is told that stays refused.
+// block is the name of a block in the counter of a key that stays refused.
 var block = window.Shape{Kind: window.Block}.Name()
 
-// show prints a counter, a limit a line, and what to say if nothing is used.
+// show prints a counter, a limit per line, or unused if nothing is used.
 func (c *counterCommand) show(found *server.Counter, unused string) {
 	used, known := false, true
 	for i := range found.Limits {
@@ -243,7 +243,7 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		}
 		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "))
 		if held := l.Algorithm == inFlight; held {
-			l.ResetMS = nil // nobody knows when requests end
+			l.ResetMS = nil // it is not known when requests end
 		} else {
 			fmt.Fprint(c.out, " of ", span)
 		}
@@ -275,6 +275,6 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		fmt.Fprintln(c.out, "override:", describeOverride(found.Override))
 	}
 	if !known {
-		fmt.Fprintln(c.out, "what is left depends on the limit, which --config tells")
+		fmt.Fprintln(c.out, "with --config, the hits left are shown too")
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// descriptorFlags say that Envoy's rate limit service is served besides, and by what descriptors.
+// descriptorFlags configure Envoy's rate limit service, and its descriptors.
 type descriptorFlags struct{ listen, http, path, xds, headers, failure, reveal string }
 
 func (f *descriptorFlags) define(flags *flag.FlagSet) {
@@ -41,7 +41,7 @@ func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
 
-// given reports whether the service is wanted. The error wraps [errUsage].
+// given reports whether the service was asked for. The error wraps [errUsage].
 func (f *descriptorFlags) given() (bool, error) {
 	switch {
 	case f.listen != "" && (f.path == "") == (f.xds == ""):
@@ -52,7 +52,7 @@ func (f *descriptorFlags) given() (bool, error) {
 	return f.listen != "", nil
 }
 
-// open listens as the flags say, and reads the descriptors.
+// open listens at the given addresses, and reads the descriptors.
 func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
 	r = &rateLimits{log: log, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
 	if err := r.setHeaders(f.headers); err != nil {
@@ -82,7 +82,7 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 			return nil, errors.Join(err, r.close())
 		}
 	}
-	// Mistakes in files are told before anything is served.
+	// Report mistakes in files before anything is served.
 	if f.path != "" {
 		files, err := ratelimitservice.ReadFiles(f.path)
 		if err == nil {
@@ -95,10 +95,10 @@ func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog
 	return r, nil
 }
 
-// failureModes are the names of what becomes of requests while the store can't be reached.
+// failureModes are the modes for a store that can't be reached, by name.
 var failureModes = map[string]ratelimit.FailureMode{"local": ratelimit.FailLocal, "allow": ratelimit.FailAllow, "deny": ratelimit.FailDeny}
 
-// setFailure says how requests fare while the store can't be reached.
+// setFailure sets how requests are decided while the store can't be reached.
 func (r *rateLimits) setFailure(name string) (err error) {
 	mode, known := failureModes[name]
 	if r.counters.OnBackendFailure = mode; !known {
@@ -107,7 +107,7 @@ func (r *rateLimits) setFailure(name string) (err error) {
 	return err
 }
 
-// setReveal says how much of the values of descriptors people may see.
+// setReveal sets how much of the values of descriptors people may see.
 func (r *rateLimits) setReveal(text string) (err error) {
 	n, err := strconv.ParseUint(text, 10, 8)
 	switch {
@@ -122,7 +122,7 @@ func (r *rateLimits) setReveal(text string) (err error) {
 	return nil
 }
 
-// setHeaders has answers have a list of headers.
+// setHeaders sets the headers that answers have.
 func (r *rateLimits) setHeaders(list string) error {
 	for name := range strings.SplitSeq(list, ",") {
 		switch strings.TrimSpace(name) {
@@ -140,15 +140,16 @@ func (r *rateLimits) setHeaders(list string) error {
 	return nil
 }
 
-// source is where descriptors come from.
+// source is the origin of descriptors.
 type source interface {
-	// Load has a service use them, if they are there at once.
+	// Load reads the descriptors for a service, if they are available at once.
 	Load(of *ratelimitservice.Service) error
-	// Watch has a service use them whenever they are others, until ctx ends, and calls changed then.
+	// Watch reloads the descriptors whenever they change, until ctx ends, and then calls changed
+	// each time.
 	Watch(ctx context.Context, of *ratelimitservice.Service, changed func())
 }
 
-// rateLimits are Envoy's rate limit service, on listeners.
+// rateLimits is Envoy's rate limit service with its listeners.
 type rateLimits struct {
 	grpc, http net.Listener // http may be nil
 	source     source
@@ -156,13 +157,13 @@ type rateLimits struct {
 	answers    ratelimitservice.ServiceOptions
 	server     ratelimitservice.ServerOptions
 	log        *slog.Logger
-	// metrics is for Prometheus, and statsd the address of a statsd that is told every so often; nil and
-	// empty for none.
+	// metrics is for Prometheus; nil for none. statsd is the address of a statsd that gets metrics
+	// at intervals; empty for none.
 	metrics     net.Listener
 	metricsPath string
 	statsd      string
 	statsdEvery time.Duration
-	// awaitDomain has the service be healthy only with a domain.
+	// awaitDomain makes the service healthy only once it has a domain.
 	awaitDomain bool
 }
 
@@ -184,11 +185,11 @@ func (r *rateLimits) metricsHandler() http.Handler {
 	return mux
 }
 
-// gcPercent is how much larger than what is in use the heap may grow, in place of Go's 100: requests leave
-// much behind, and little is in use.
+// gcPercent is how much the heap may grow beyond the memory in use, in place of Go's 100: requests
+// leave much garbage, and little memory is in use.
 const gcPercent = 300
 
-// serve serves until ctx ends. It closes the listeners, and not the backend.
+// serve serves until ctx ends. It closes the listeners, but not the backend.
 func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,23 +207,23 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 		return ctx.Err() == nil && service.Configured() && (service.Domains() > 0 || !r.awaitDomain)
 	}
 	if err := r.source.Load(service); err != nil {
-		r.log.Error("the descriptors can't be used: requests get an error until they can", "error", err)
+		r.log.Error("the descriptors are invalid: requests get an error until they are corrected", "error", err)
 	}
 	grpc.Healthy(healthy())
 	r.log.Info("the rate limit service listens", "address", r.grpc.Addr().String(), "tls", r.server.TLS != nil)
 	if r.server.TLS == nil && !isLoopback(r.grpc.Addr()) {
-		r.log.Warn("anybody who reaches the rate limit service can use up its limits")
+		r.log.Warn("anyone who reaches the rate limit service can use up its limits")
 	}
 	var running sync.WaitGroup
 	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
 	if r.statsd != "" {
 		running.Go(func() {
-			answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be told", "error", err) })
+			answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
 		})
 	}
 	errs := make(chan error, 3)
 	running.Go(func() {
-		defer cancel() // whoever fails ends all
+		defer cancel() // if one fails, all end
 		errs <- grpc.Serve(ctx, r.grpc)
 	})
 	serveHTTP := func(what string, l net.Listener, h http.Handler) {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// drain counts a handler's requests, so that the log can tell what became of those under way when it ends.
+// drain counts a handler's requests, so that the log can say at the end what became of those under
+// way.
 type drain struct {
 	http.Handler
 	begun, ended atomic.Int64
@@ -20,17 +21,17 @@ func (d *drain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.Handler.ServeHTTP(w, r)
 }
 
-// underWay is how many requests have not been answered.
+// underWay returns how many requests were not answered yet.
 func (d *drain) underWay() int64 { return d.begun.Load() - d.ended.Load() }
 
-// later is a context that ends so long after ctx, or when it is cancelled.
+// later returns a context that ends a delay after ctx, or when it is cancelled.
 func later(ctx context.Context, delay time.Duration, log *slog.Logger) (context.Context, context.CancelFunc) {
 	if delay == 0 {
 		return context.WithCancel(ctx)
 	}
 	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
-		log.Info("the counter backend is about to end; until then it takes requests, and /readyz says so", "in", delay)
+		log.Info("the counter backend is about to end; it accepts requests until then, and /readyz answers 503", "in", delay)
 		select {
 		case <-time.After(delay):
 			cancel()

@@ -9,18 +9,18 @@ import (
 	"weir/internal/spelling"
 )
 
-// command is one of weir's.
+// command is a command of weir.
 type command struct {
 	name string
-	// summary says in a line what it does, and operands what may stand behind its flags.
+	// summary says in a line what it does. operands may follow its flags.
 	summary, operands string
 	// help says more, with examples.
 	help string
-	// run takes the arguments, and runs until it is done or ctx ends.
+	// run runs the command with its arguments, until it is done or ctx ends.
 	run func(ctx context.Context, args []string, env environment) error
 }
 
-// commands are all commands, in the order in which they are listed.
+// commands returns all commands, in the order of the help.
 func commands() []command {
 	return []command{
 		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
@@ -97,7 +97,7 @@ Environment:
 	}
 }
 
-// backendHelp is of commands that ask weir serve.
+// backendHelp is the help of commands that call weir serve.
 const backendHelp = `
 Environment:
 
@@ -109,7 +109,7 @@ const exitCodes = `
 Exit codes: 0, or 1 after a failure, or 2 if the command line is wrong.
 `
 
-// find is the command of a name, or nil.
+// find returns the command with a name, or nil.
 func find(name string) *command {
 	all := commands()
 	for i := range all {
@@ -120,7 +120,7 @@ func find(name string) *command {
 	return nil
 }
 
-// usage lists the commands.
+// usage returns the list of commands.
 func usage() string {
 	var b strings.Builder
 	b.WriteString(`Weir limits rates inside Envoy and Istio. This command runs all that goes beside the plugin.
@@ -142,7 +142,7 @@ weir COMMAND --help prints a command's flags, and examples.
 	return b.String()
 }
 
-// helpOf returns the text that --help of a command prints.
+// helpOf returns the text for a command's --help.
 func helpOf(flags *flag.FlagSet) string {
 	var b strings.Builder
 	c := find(flags.Name())
@@ -189,7 +189,7 @@ func wrap(text, indent string) string {
 	return b.String()
 }
 
-// suggestCommand says which command may have been meant.
+// suggestCommand names a command that may have been meant.
 func suggestCommand(name string) string {
 	var names []string
 	for _, c := range commands() {
@@ -201,7 +201,7 @@ func suggestCommand(name string) string {
 	return ""
 }
 
-// suggestFlag says which flag may have been meant, if err is that there is none of a name.
+// suggestFlag names a flag that may have been meant, if err says that a flag does not exist.
 func suggestFlag(flags *flag.FlagSet, err error) string {
 	_, name, unknown := strings.Cut(err.Error(), "flag provided but not defined: ")
 	if !unknown {
@@ -215,8 +215,8 @@ func suggestFlag(flags *flag.FlagSet, err error) string {
 	return ""
 }
 
-// nearest is the name that differs in the fewest letters, if those are few, or that begins as a text
-// does.
+// nearest returns the name that differs from text in the fewest letters, if these are few, or that
+// begins with it.
 func nearest(text string, names []string) (near string) {
 	if len(text) > 40 {
 		return ""

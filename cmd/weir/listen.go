@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// listenOn listens on an address that a flag says. Errors say what to do.
+// listenOn listens on an address from a flag. Errors say what to do.
 func listenOn(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {

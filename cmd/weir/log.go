@@ -7,7 +7,7 @@ import (
 	"log/slog"
 )
 
-// logFlags say how weir serve and weir run log.
+// logFlags configure the log of weir serve and weir run.
 type logFlags struct {
 	format string
 	level  slog.Level
@@ -18,7 +18,7 @@ func (f *logFlags) define(flags *flag.FlagSet, from slog.Level) {
 	flags.TextVar(&f.level, "log-level", from, "log from this `level` on: debug, info, warn or error")
 }
 
-// logger writes lines as the flags say. Its error wraps [errUsage].
+// logger returns a logger as the flags say. Its error wraps [errUsage].
 func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: f.level}
 	switch f.format {

@@ -1,4 +1,4 @@
-// Command weir runs and asks the counter backend of the rate limiter, and looks at configurations: see
+// Command weir runs the rate limiter's counter backend and calls it, and checks configurations: see
 // help.go.
 package main
 
@@ -17,12 +17,12 @@ import (
 	"golang.org/x/term"
 )
 
-// errUsage is wrapped by errors of the command line; the command exits with 2.
+// errUsage is wrapped by errors of the command line, for which the command exits with 2.
 var errUsage = errors.New("usage")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the next one kills.
+	// After the first signal, the next ends the process.
 	context.AfterFunc(ctx, stop)
 	args := os.Args[1:]
 	if filepath.Base(os.Args[0]) == "ratelimit" {
@@ -33,14 +33,14 @@ func main() {
 	os.Exit(code)
 }
 
-// environment is the part of the process that a command sees.
+// environment is the part of the process that a command uses.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
 }
 
-// terminalOf is the terminal that is written to, or nil if it is something else.
+// terminalOf returns the terminal that out is, or nil.
 func terminalOf(out io.Writer) *os.File {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -49,8 +49,8 @@ func terminalOf(out io.Writer) *os.File {
 	return file
 }
 
-// run executes a command line, and returns the exit code: 0, 1 after a failure, 2 if the command
-// line is wrong.
+// run runs a command line and returns the exit code: 0, 1 after a failure, or 2 if the command line
+// is wrong.
 func run(ctx context.Context, args []string, env environment) int {
 	if len(args) == 0 {
 		fmt.Fprint(env.stderr, usage())
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, env environment) int {
 	}
 	c := find(name)
 	if c == nil {
-		// The mistake comes last, where a terminal still shows it.
+		// The error comes last, where a terminal still shows it.
 		fmt.Fprintf(env.stderr, "%s\n%s unknown command %.80q%s\n", usage(), colored(env, env.stderr, red, "weir:"), name, suggestCommand(name))
 		return 2
 	}
@@ -85,13 +85,14 @@ func run(ctx context.Context, args []string, env environment) int {
 	return 1
 }
 
-// Colours of a terminal, for mistakes and for warnings.
+// Colours of a terminal, for errors and for warnings.
 const (
 	red    = "31"
 	yellow = "33"
 )
 
-// colored is a text in a colour where out is a terminal, and nobody wants none: see https://no-color.org.
+// colored returns a text in a colour if out is a terminal, unless NO_COLOR is set: see
+// https://no-color.org.
 func colored(env environment, out io.Writer, color, text string) string {
 	if terminalOf(out) == nil || env.getenv("NO_COLOR") != "" || env.getenv("TERM") == "dumb" {
 		return text
@@ -99,10 +100,10 @@ func colored(env environment, out io.Writer, color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// parseFlags parses a command's arguments. Other arguments than flags are an error unless operands
+// parseFlags parses a command's arguments. Arguments other than flags are an error unless operands
 // names them.
 func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ...string) error {
-	// run prints mistakes, once.
+	// run prints errors, once.
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	err := flags.Parse(args)
@@ -119,8 +120,7 @@ func parseFlags(flags *flag.FlagSet, args []string, env environment, operands ..
 	return nil
 }
 
-// parseMixed parses a command's arguments, among which flags may come anywhere, and returns the
-// others.
+// parseMixed parses a command's arguments, with flags anywhere among them, and returns the rest.
 func parseMixed(flags *flag.FlagSet, args []string, env environment, usage string) (operands []string, err error) {
 	for {
 		if err := parseFlags(flags, args, env, usage); err != nil {
@@ -133,7 +133,7 @@ func parseMixed(flags *flag.FlagSet, args []string, env environment, usage strin
 	}
 }
 
-// after says where an argument stands. It is not repeated: it may be a secret.
+// after says where an argument stands. It does not repeat the argument, which may be a secret.
 func after(args []string, at int) string {
 	if at == 0 {
 		return ", the first one"

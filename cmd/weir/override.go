@@ -39,7 +39,7 @@ in the last minutes, because it has had no requests, for example: then --config 
 the proxies' configuration, and --force sets it unchecked.
 `
 
-// override is weir override.
+// override runs weir override.
 func override(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	flags := flag.NewFlagSet("override", flag.ContinueOnError)
@@ -83,7 +83,7 @@ type overrideCommand struct {
 	force     bool
 }
 
-// set is weir override set.
+// set runs weir override set.
 func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	var o server.Override
 	if len(operands) > 0 {
@@ -126,7 +126,7 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 		return err
 	}
 	fmt.Fprintln(c.out, describeOverride(&o))
-	// Nodes say that they can't apply it when they hear of it.
+	// Nodes report that they can't apply it once they hear of it.
 	after, err := c.backend.tell(ctx, c.out, c.namespace, changed.Version, cmp.Or(c.wait, patience), c.wait > 0)
 	if err != nil {
 		return err
@@ -137,8 +137,8 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// check is an error if an override is not for a rule that is known. It tells how far the list before it
-// has got.
+// check returns an error if no known rule fits an override. It also returns the overrides before
+// the change.
 func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before server.Overrides, err error) {
 	if c.config != "" {
 		rule, _, err := configuredRule(c.config, c.namespace, o.Rule, c.env)
@@ -149,14 +149,14 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 			return before, err
 		}
 		if !node.Fits(rule.Limits, o.WireLimits()) {
-			return before, fmt.Errorf("%w: want a limit for each of the rule's, of its windows and bursts such as%s, got%s", errUsage,
+			return before, fmt.Errorf("%w: want a limit for each limit of the rule, with its windows and bursts such as%s, got%s", errUsage,
 				describeLimits(limitsOf(rule)), describeLimits(o.Limits))
 		}
 	}
 	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {o.Rule}}, nil, &before); err != nil {
 		return before, err
 	}
-	// A rule that has overrides was known.
+	// A rule that has overrides was known before.
 	if c.config != "" || c.force || len(before.Overrides) > 0 {
 		return before, nil
 	}
@@ -166,7 +166,7 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 	return before, nil
 }
 
-// limitsOf are a rule's limits as an override has them.
+// limitsOf returns a rule's limits in the form of an override.
 func limitsOf(rule *config.Rule) (limits []server.OverrideLimit) {
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
@@ -179,7 +179,7 @@ func limitsOf(rule *config.Rule) (limits []server.OverrideLimit) {
 	return limits
 }
 
-// unset is weir override unset.
+// unset runs weir override unset.
 func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	switch {
 	case len(operands) == 0:
@@ -209,7 +209,7 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	return err
 }
 
-// list is weir override list.
+// list runs weir override list.
 func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 	if len(operands) > 1 || c.all || c.wait != 0 || len(c.keys) > 0 || !time.Time(c.until).IsZero() {
 		return fmt.Errorf("%w: want NAMESPACE, or NAMESPACE RULE, and no flag but --json and those of the backend", errUsage)
@@ -232,15 +232,15 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// patience is how long set waits for nodes to say that they can't apply an override, if it is not told.
+// patience is how long set waits by default for nodes that can't apply an override.
 const patience = 3 * time.Second
 
-// call makes a request for overrides of the backend, and reads the answer into result.
+// call calls the backend about overrides, and reads the answer into result.
 func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) error {
 	return c.backend.call(ctx, method, wire.OverridesPath, query, body, result)
 }
 
-// describeOverride is an override in a line.
+// describeOverride returns an override in one line.
 func describeOverride(o *server.Override) string {
 	text := o.Rule
 	for _, value := range o.Key {
@@ -253,7 +253,7 @@ func describeOverride(o *server.Override) string {
 	return text
 }
 
-// describeLimits writes limits as they are typed, with a space before each.
+// describeLimits writes limits in the form of the command line, with a space before each.
 func describeLimits(limits []server.OverrideLimit) (text string) {
 	for _, l := range limits {
 		text += fmt.Sprintf(" %d/%v", l.Limit, config.Duration(l.WidthMS)*config.Millisecond)
@@ -264,8 +264,8 @@ func describeLimits(limits []server.OverrideLimit) (text string) {
 	return text
 }
 
-// overriddenWindow returns the width by which overrides know a window: a calendar's is its period's
-// usual length.
+// overriddenWindow returns the width of a window in overrides. For a calendar window that is its
+// period's usual length.
 func overriddenWindow(text string) (width time.Duration, ok bool) {
 	if i := slices.Index(calendar.Periods, text); i >= 0 {
 		return time.Duration(calendar.Lengths[i]), true
@@ -277,7 +277,7 @@ func overriddenWindow(text string) (width time.Duration, ok bool) {
 	return time.Duration(of.Milliseconds()) * time.Millisecond, ok
 }
 
-// parseOverrideLimit reads LIMIT/WINDOW or LIMIT/WINDOW/BURST.
+// parseOverrideLimit parses LIMIT/WINDOW or LIMIT/WINDOW/BURST.
 func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 	parts := strings.Split(text, "/")
 	if len(parts) < 2 || len(parts) > 3 {
@@ -295,7 +295,7 @@ func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 	return l, err == nil && (len(parts) == 2 || l.Burst > 0)
 }
 
-// moment is a time as a flag.
+// moment is a flag with a time.
 type moment time.Time
 
 func (m *moment) String() string {

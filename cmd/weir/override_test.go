@@ -41,7 +41,7 @@ func TestOverride(t *testing.T) {
 		stdout, stderr string
 	}{
 		{"list shop", 0, "there has never been an override\n", ""},
-		{"set shop per-user ann 1000/1m --until 2126-12-01", 0, "per-user ann 1000/1m until 2126-12-01T00:00:00Z\nno node has told", ""},
+		{"set shop per-user ann 1000/1m --until 2126-12-01", 0, "per-user ann 1000/1m until 2126-12-01T00:00:00Z\nno node has reported", ""},
 		{"set --until=2126-12-01T08:30:00+02:00 shop per-user ann 1000/90s 5/1d/7", 0, "per-user ann 1000/1m30s 5/1d/7 until 2126-12-01T06:30:00Z\n", ""},
 		{"set shop all 0/1s", 0, "all 0/1s\n", ""},
 		{"set shop two --key 10/1m --key --x 3/500ms", 0, "two 10/1m --x 3/500ms\n", ""},
@@ -58,7 +58,7 @@ func TestOverride(t *testing.T) {
 		{"set shop per-user eve 10/1m --until 6h", 0, "per-user eve 10/1m until 20", ""},
 		{"set shop per-user eve 10/1m --until 1d", 0, "per-user eve 10/1m until 20", ""},
 		{"set shop per-usr ann 10/1m", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, per-net, per-user, two: did you mean per-user?; --config FILE checks`},
-		{"set sho per-user ann 10/1m", 1, "", "no node has reported of namespace sho in the last half minute; --config"},
+		{"set sho per-user ann 10/1m", 1, "", "no node of namespace sho has reported in the last half minute; --config"},
 		{"set sho per-user ann 10/1m --force", 0, "per-user ann 10/1m\n", ""},
 		{"set sho per-user zoe 10/1m", 0, "per-user zoe 10/1m\n", ""}, // it has an override
 		{"set shop per-user eve 10/1m --until 0s", 2, "", "want a day such as"},
@@ -70,7 +70,7 @@ func TestOverride(t *testing.T) {
 		{"set shop per-user ann 10/1x", 2, "", "LIMIT/WINDOW"},
 		{"set shop per-user ann 10/1m --until soon", 2, "", "want a day such as"},
 		{"set shop per-user ann 10/1m --until 2020-01-01", 2, "", "want a time to come"},
-		{"set shop per-user ann --key bob 10/1m", 2, "", "want all values as such"},
+		{"set shop per-user ann --key bob 10/1m", 2, "", "want all values of the key as --key"},
 		{"set shop per-user ann 10/400d", 1, "", "window: want 1 ms to 366 days"},
 		{"set * per-user ann 10/1d", 1, "", "namespace: want"},
 		{"list shop --all", 2, "", "want NAMESPACE"},
@@ -148,8 +148,8 @@ rules:
 		{"per-user ann 10/1m 5/1h/7 --config " + config, 0, "per-user ann 10/1m 5/1h/7\n"},
 		{"per-net 10.0.0.1 10/month --config " + config, 0, "per-net 10.0.0.1 10/"},
 		{"per-user ann 10/1m --config " + config, 2, "such as 10/1m 100/1h/100, got 10/1m\n"},
-		{"per-user ann 10/1m 5/2h --config " + config, 2, "of its windows and bursts"},
-		{"per-user ann 10/1m/5 5/1h --config " + config, 2, "of its windows and bursts"},
+		{"per-user ann 10/1m 5/2h --config " + config, 2, "with its windows and bursts"},
+		{"per-user ann 10/1m/5 5/1h --config " + config, 2, "with its windows and bursts"},
 		{"per-user 10/1m 5/1h --config " + config, 2, "want 1 values for the key of per-user, got 0"},
 		{"per-net ann 10/month --config " + config, 2, "want an address for value 1"},
 		{"per-usr ann 10/1m --config " + config, 1, "did you mean per-user?"},

@@ -24,7 +24,7 @@ import (
 	"weir/ratelimit"
 )
 
-// parentFlags name the backend that a region asks.
+// parentFlags name the parent of a region.
 type parentFlags struct {
 	text, policy, ca string
 	token            secret
@@ -45,7 +45,7 @@ func (f *parentFlags) define(flags *flag.FlagSet) {
 		"`POLICY` that holds while the parent does not answer, beside hits that the region holds ahead: share gives out the region's even part of each limit, local decides by what is known of the other regions, deny gives out nothing (default share)")
 }
 
-// read reads what the flags name. Errors wrap [errUsage].
+// read validates the flags. Errors wrap [errUsage].
 func (f *parentFlags) read(env environment) (err error) {
 	if f.text == "" {
 		if f.policy != "" || f.ca != "" || f.token.value != "" || f.token.file != "" {
@@ -88,15 +88,15 @@ func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	return transport, nil
 }
 
-// tooDeep is the error of a parent that has a parent.
+// tooDeep is the error for a parent that has a parent itself.
 type tooDeep struct{}
 
 func (tooDeep) Error() string {
 	return "--parent: it has a parent itself, and there are only two levels: want that parent's URL"
 }
 
-// toParent has pushes say that a region makes them. Answers of the parent that it has a parent, or does not
-// take this push, are errors.
+// toParent marks requests as those of a region. Its errors say that the parent has a parent itself, or refuses
+// this push alone.
 type toParent struct{ http.RoundTripper }
 
 // longestRefusal is how many bytes of a refusal are read.
@@ -144,7 +144,7 @@ func refusedAlone(response *http.Response, body []byte) string {
 	return problem.Detail
 }
 
-// closers are closed one after the other.
+// closers closes several values in turn.
 type closers []io.Closer
 
 // Close implements io.Closer.
@@ -155,8 +155,8 @@ func (c closers) Close() (err error) {
 	return err
 }
 
-// open opens the store, as the region's own if there is a parent. It refuses a parent that has a
-// parent, and does not wait for a parent to be there.
+// open opens the store, as a region's if there is a parent. It refuses a parent that has a parent
+// itself, and does not wait for a parent that can't be reached.
 func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) (openStore, http.Handler, error) {
 	if f.url == nil {
 		opened, err := s.open(nil)
@@ -195,7 +195,7 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 	return regional, relay, nil
 }
 
-// probe asks a parent for nothing.
+// probe sends an empty push to a parent.
 func probe(ctx context.Context, parent *ratelimit.Client) error {
 	_, err := parent.Push(ctx, wire.AppendPush(nil, &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}))
 	return err

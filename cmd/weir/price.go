@@ -35,7 +35,7 @@ KIND is input, cached, cache_write, output, reasoning, audio or audio_output. FI
 prices of the list that were set before. Requests under way keep the price they came with.
 `
 
-// price is weir price.
+// price runs weir price.
 func price(ctx context.Context, args []string, env environment) error {
 	c := priceCommand{env: env}
 	flags := flag.NewFlagSet("price", flag.ContinueOnError)
@@ -81,7 +81,7 @@ type priceCommand struct {
 	json      bool
 }
 
-// set is weir price set.
+// set runs weir price set.
 func (c *priceCommand) set(ctx context.Context, operands []string) error {
 	model, err := json.Marshal(operands[1])
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 	return c.put(ctx, operands[0], document.Bytes(), false)
 }
 
-// load is weir price load.
+// load runs weir price load.
 func (c *priceCommand) load(ctx context.Context, operands []string) (err error) {
 	var document []byte
 	if operands[1] == "-" {
@@ -117,7 +117,7 @@ func (c *priceCommand) load(ctx context.Context, operands []string) (err error) 
 	return c.put(ctx, operands[0], document, true)
 }
 
-// put sets the prices of a document.
+// put sets the prices in a document.
 func (c *priceCommand) put(ctx context.Context, list string, document []byte, instead bool) error {
 	models, err := config.ParsePrices(document)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *priceCommand) put(ctx context.Context, list string, document []byte, in
 	return err
 }
 
-// unset is weir price unset.
+// unset runs weir price unset.
 func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 	query := url.Values{"namespace": {c.namespace}, "list": {operands[0]}}
 	if len(operands) > 1 {
@@ -147,14 +147,14 @@ func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 		return err
 	}
 	if changed.Changed == 0 {
-		return errors.New("there are no such prices that were set")
+		return errors.New("no such prices were set")
 	}
 	fmt.Fprintf(c.env.stdout, "%d removed\n", changed.Changed)
 	_, err := c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.wait, true)
 	return err
 }
 
-// list is weir price list.
+// list runs weir price list.
 func (c *priceCommand) list(ctx context.Context, operands []string) error {
 	query := url.Values{"namespace": {c.namespace}}
 	if len(operands) > 0 {
@@ -181,7 +181,7 @@ func (c *priceCommand) list(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// decimal writes millionths as people do.
+// decimal writes millionths as a decimal number.
 func decimal(millionths uint64) string {
 	text := fmt.Sprintf("%d.%06d", millionths/tokens.Parts, millionths%tokens.Parts)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")

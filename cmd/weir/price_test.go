@@ -23,7 +23,7 @@ func TestPrice(t *testing.T) {
 	}{
 		{"price list shop", "", 0, "no prices are set\n", ""},
 		{"override set shop all 5/1m --force", "", 0, "all 5/1m\n", ""},
-		{"price set shop models gpt-5 input=1.25 output=10", "", 0, "1 set\nno node has told", ""},
+		{"price set shop models gpt-5 input=1.25 output=10", "", 0, "1 set\nno node has reported", ""},
 		{"price set shop models claude* input=3 cached=0.3 output=15", "", 0, "1 set\n", ""},
 		{"price set shop images dall-e input=0.000001", "", 0, "1 set\n", ""},
 		{"price list shop", "", 0, "images dall-e input=0.000001\nmodels claude* input=3 cached=0.3 output=15\nmodels gpt-5 input=1.25 output=10\nno node", ""},
@@ -31,7 +31,7 @@ func TestPrice(t *testing.T) {
 		{"price load shop models -", `{"*": {"input": 7}}`, 0, "1 set\n", ""},
 		{"price list shop", "", 0, "images dall-e input=0.000001\nmodels * input=7\nno node", ""},
 		{"override list shop", "", 0, "all 5/1m\nno node", ""},
-		{"price unset shop models gpt-5", "", 1, "", "there are no such prices"},
+		{"price unset shop models gpt-5", "", 1, "", "no such prices were set"},
 		{"price unset shop models", "", 0, "1 removed\n", ""},
 		{"override unset shop all --all", "", 0, "1 removed\n", ""},
 		{"price list shop", "", 0, "images dall-e input=0.000001\nno node", ""},

@@ -51,20 +51,20 @@ Environment:
       its --rate-limit-on-backend-failure, and WEIR_REVEAL (hash) as its --rate-limit-reveal
 `
 
-// The ports of the rate limit service where the environment says none.
+// Default ports of the rate limit service.
 const (
 	grpcPort = 8081
 	httpPort = 8080
 )
 
-// rateLimit is weir ratelimit.
+// rateLimit runs weir ratelimit.
 func rateLimit(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("ratelimit", flag.ContinueOnError)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
 	if env.getenv("GOGC") == "" {
-		// A request leaves garbage of gRPC, and little stays.
+		// Requests of gRPC leave much garbage, and little memory stays in use.
 		debug.SetGCPercent(400)
 	}
 	v := variables{getenv: env.getenv}
@@ -97,13 +97,13 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	return err
 }
 
-// variables reads the environment of the rate limit service, and keeps what is wrong with it.
+// variables reads the environment variables of the rate limit service, and collects errors.
 type variables struct {
 	getenv func(string) string
 	errs   []error
 }
 
-// err wraps [errUsage].
+// err returns the errors. It wraps [errUsage].
 func (v *variables) err() error {
 	if len(v.errs) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func (v *variables) err() error {
 	return fmt.Errorf("%w: %w", errUsage, errors.Join(v.errs...))
 }
 
-// fail says what is wrong with a variable, whose value is not repeated: it may be a secret.
+// fail reports a wrong variable. It does not repeat the value, which may be a secret.
 func (v *variables) fail(name, want string) {
 	v.errs = append(v.errs, fmt.Errorf("%s: want %s", name, want))
 }
@@ -123,7 +123,7 @@ func (v *variables) text(name, otherwise string) string {
 	return otherwise
 }
 
-// truth is false if the variable is not set.
+// truth returns false if the variable is not set.
 func (v *variables) truth(name string) bool {
 	truth, err := strconv.ParseBool(v.text(name, "false"))
 	if err != nil {
@@ -148,7 +148,7 @@ func (v *variables) port(name string, otherwise uint64) string {
 	return text
 }
 
-// level reads a level as logrus has it, too.
+// level also reads levels in the form of logrus.
 func (v *variables) level(name string, into *slog.Level) {
 	switch text := strings.ToLower(v.text(name, "warn")); text {
 	case "trace":
@@ -164,7 +164,7 @@ func (v *variables) level(name string, into *slog.Level) {
 	}
 }
 
-// rateLimits is the service as the environment has it, without listeners and TLS.
+// rateLimits returns the service by the environment, without listeners and TLS.
 func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 	r := &rateLimits{
 		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
@@ -215,7 +215,7 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 	return r
 }
 
-// options are how a configuration is read.
+// options returns how to read a configuration.
 func (v *variables) options() (o ratelimitservice.Options) {
 	o.MergeDomains = v.truth("MERGE_DOMAIN_CONFIG")
 	if v.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
@@ -224,7 +224,7 @@ func (v *variables) options() (o ratelimitservice.Options) {
 	return o
 }
 
-// xds is the xDS server of the environment.
+// xds returns the xDS server of the environment.
 func (v *variables) xds(log *slog.Logger) *ratelimitservice.XDS {
 	x := &ratelimitservice.XDS{
 		Address: v.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), Node: v.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
@@ -247,7 +247,8 @@ func (v *variables) xds(log *slog.Logger) *ratelimitservice.XDS {
 		}
 	}
 	if file, key := v.getenv("CONFIG_GRPC_XDS_CLIENT_TLS_CERT"), v.getenv("CONFIG_GRPC_XDS_CLIENT_TLS_KEY"); file != "" || key != "" {
-		// They are read again for each connection: certificates of a cluster last for a day.
+		// Certificates are read again for each connection, because those of a cluster last for a
+		// day.
 		x.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			certificate, err := tls.LoadX509KeyPair(file, key)
 			return &certificate, err
@@ -259,7 +260,7 @@ func (v *variables) xds(log *slog.Logger) *ratelimitservice.XDS {
 	return x
 }
 
-// pairs reads names and values, with commas between.
+// pairs reads pairs of names and values, separated by commas.
 func (v *variables) pairs(name, between string) map[string]string {
 	pairs := map[string]string{}
 	for pair := range strings.SplitSeq(v.getenv(name), ",") {
@@ -272,7 +273,7 @@ func (v *variables) pairs(name, between string) map[string]string {
 	return pairs
 }
 
-// count is 0 if the variable is not set.
+// count returns 0 if the variable is not set.
 func (v *variables) count(name string) int {
 	n, err := strconv.ParseUint(v.text(name, "0"), 10, 31)
 	if err != nil {
@@ -281,7 +282,7 @@ func (v *variables) count(name string) int {
 	return int(n)
 }
 
-// listen listens where the environment says.
+// listen opens the listeners of the environment.
 func (v *variables) listen(r *rateLimits) (err error) {
 	if socket := v.getenv("GRPC_UDS"); socket != "" {
 		if r.grpc, err = net.Listen("unix", socket); err != nil {
@@ -301,7 +302,7 @@ func (v *variables) listen(r *rateLimits) (err error) {
 	return v.err()
 }
 
-// store is the name of the store.
+// store returns the name of the store.
 func (v *variables) store(log *slog.Logger) string {
 	if name := v.getenv("WEIR_STORE"); name != "" {
 		return name
@@ -348,7 +349,7 @@ func (v *variables) store(log *slog.Logger) string {
 	return u.String()
 }
 
-// tls is that of the gRPC server, nil for none.
+// tls returns the TLS configuration of the gRPC server; nil for none.
 func (v *variables) tls(log *slog.Logger) *tls.Config {
 	if !v.truth("GRPC_SERVER_USE_TLS") {
 		return nil

@@ -132,7 +132,7 @@ func TestRegionFlags(t *testing.T) {
 		"--parent http://127.0.0.1:9 --parent-ca ca.pem":                     "--parent-ca: want it with a --parent of https only",
 		"--parent https://127.0.0.1:9 --parent-ca /nowhere/ca.pem":           "--parent-ca: open /nowhere/ca.pem: no such file",
 		"--parent https://127.0.0.1:9 --parent-ca regions_test.go":           "--parent-ca: regions_test.go: want a certificate in PEM",
-		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want it, or --parent-token-file, not both",
+		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want either this or --parent-token-file, not both",
 	} {
 		var stderr bytes.Buffer
 		e := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}

@@ -13,7 +13,7 @@ import (
 	"weir/internal/server"
 )
 
-// configuredRule is a namespace's rule in a configuration that --config names, and the configuration.
+// configuredRule finds a namespace's rule in the configuration file, and returns both.
 func configuredRule(file, namespace, name string, env environment) (*config.Rule, *config.Config, error) {
 	read, err := readConfiguration(file, env)
 	if err != nil {
@@ -28,7 +28,7 @@ func configuredRule(file, namespace, name string, env environment) (*config.Rule
 		rule := &parsed.Rules[i]
 		if names = append(names, rule.Name); rule.Name == name {
 			if rule.SyncRate < 0 {
-				return nil, nil, fmt.Errorf("--config: each proxy counts %s alone, as its sync_rate is below 0: the backend knows nothing of it", name)
+				return nil, nil, fmt.Errorf("--config: each proxy counts %s alone, as its sync_rate is below 0, so the backend does not know it", name)
 			}
 			return rule, parsed, nil
 		}
@@ -36,7 +36,7 @@ func configuredRule(file, namespace, name string, env environment) (*config.Rule
 	return nil, nil, fmt.Errorf("--config: %s has no rule %.80q, but %s%s", file, name, strings.Join(names, ", "), meant(name, names))
 }
 
-// checkKey tells what is wrong with the values of a rule's key. Errors wrap [errUsage].
+// checkKey checks the values of a rule's key. Errors wrap [errUsage].
 func checkKey(rule *config.Rule, key []string) error {
 	if err := named.Check(rule, key); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -44,8 +44,8 @@ func checkKey(rule *config.Rule, key []string) error {
 	return nil
 }
 
-// knownRule is an error if no node has told lately of a rule of a namespace. Nodes tell of those that
-// requests have matched in the last minute or two.
+// knownRule returns an error if no node has recently reported a rule. Nodes report the rules that
+// requests matched in the last minute or two.
 func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) error {
 	var top server.Top
 	if err := f.call(ctx, http.MethodGet, server.TopPath, url.Values{"namespace": {namespace}}, nil, &top); err != nil {
@@ -59,14 +59,14 @@ func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) er
 	}
 	switch {
 	case top.Nodes == 0:
-		return fmt.Errorf("no node has reported of namespace %s in the last half minute", namespace)
+		return fmt.Errorf("no node of namespace %s has reported in the last half minute", namespace)
 	case len(names) == 0:
 		return errors.New("no node has seen a request of any rule in the last two minutes")
 	}
 	return fmt.Errorf("no node has seen a request of rule %.80q in the last two minutes, but of %s%s", name, strings.Join(names, ", "), meant(name, names))
 }
 
-// meant asks whether somebody meant one of some names.
+// meant returns a question for a name that may have been meant.
 func meant(name string, names []string) string {
 	if near := nearest(name, names); near != "" {
 		return ": did you mean " + near + "?"

@@ -40,13 +40,13 @@ type runFlags struct {
 	nodes, workers                     int
 }
 
-// vmID names what the plugins of a node share.
+// vmID is the vm_id that the plugins of a node share.
 const vmID = "weir"
 
-// closeTimeout is the time that requests in flight get to finish in.
+// closeTimeout is how long requests in flight may take to finish.
 const closeTimeout = 5 * time.Second
 
-// runNodes is weir run: proxy nodes with the plugin, a counter backend and an upstream in this
+// runNodes runs weir run: proxy nodes with the plugin, a counter backend and an upstream, in this
 // process.
 func runNodes(ctx context.Context, args []string, env environment) error {
 	var f runFlags
@@ -76,7 +76,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	}
 	r := &runner{flags: f, env: env, document: configuration.Document, config: configuration.Config}
 	lines := env.stderr
-	// On a terminal a table says what the nodes do, and the log is above it.
+	// On a terminal a table shows the nodes' work, below the log.
 	if terminalOf(env.stderr) != nil {
 		if r.table = newTable(env.stdout); r.table != nil {
 			lines = r.table
@@ -88,7 +88,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	return r.run(ctx)
 }
 
-// configuration is that of --config, or else the example.
+// configuration returns that of --config, or else the example.
 func (f *runFlags) configuration(env environment) (*check.Configuration, error) {
 	if f.config != "" {
 		return readConfiguration(f.config, env)
@@ -105,7 +105,7 @@ type runner struct {
 	config   *config.Config
 	log      *slog.Logger
 	table    *table // nil where there is no terminal
-	// processes are the nodes', once they run.
+	// processes are the nodes' processes, once they run.
 	processes []*host.Process
 	// lines lead from the nodes to the backend.
 	lines ui.Lines
@@ -117,7 +117,7 @@ func (r *runner) run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel(nil)
-	// A failure of any of them ends all.
+	// If one part fails, all end.
 	start := func(serve func(context.Context) error) {
 		group.Go(func() {
 			if err := serve(ctx); err != nil {
@@ -126,7 +126,7 @@ func (r *runner) run(ctx context.Context) error {
 		})
 	}
 
-	// A place that is taken is told before the plugin is compiled, which takes seconds.
+	// Report an address in use before compiling the plugin, which takes seconds.
 	at, err := r.listen()
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (r *runner) run(ctx context.Context) error {
 			return errors.Join(err, l.Close())
 		}
 		if err := opened.try(ctx); err != nil {
-			err = fmt.Errorf("the store takes no hits: %w\nIs it there, and is --store right? Without --store the counters are kept in memory", err)
+			err = fmt.Errorf("the store accepts no hits: %w\nIs it running, and is --store right? Without --store the counters are kept in memory", err)
 			return errors.Join(err, opened.Close(), l.Close())
 		}
 		counters = opened.Store
@@ -192,16 +192,17 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// usualUI is where one looks for the playground.
+// usualUI is the usual address of the playground.
 const usualUI = "127.0.0.1:9181"
 
-// places are where weir run is to be found.
+// places are the listeners of weir run.
 type places struct {
 	nodes []net.Listener
-	page  net.Listener // nil if none is wanted, or there is none
+	page  net.Listener // nil if none is wanted or available
 }
 
-// close closes what nobody has come to serve. The others are closed by then, which is no mistake.
+// close closes the listeners that were not served. The others are closed by then, which is no
+// error.
 func (p *places) close() {
 	for _, l := range append(p.nodes, p.page) {
 		if l != nil {
@@ -210,7 +211,7 @@ func (p *places) close() {
 	}
 }
 
-// listen takes the places that the flags name.
+// listen opens the addresses in the flags.
 func (r *runner) listen() (_ *places, err error) {
 	hostName, portText, err := net.SplitHostPort(r.flags.listen)
 	if err != nil {
@@ -246,8 +247,8 @@ func (r *runner) listen() (_ *places, err error) {
 	return p, err
 }
 
-// page serves the page on which one sees the algorithms and, on a loopback address, the nodes. It
-// returns the page's URL, or what to do to have one; nothing if none is wanted.
+// page serves the page with the playground and, on a loopback address, the live view of the nodes.
+// It returns the page's URL, or how to get one; empty if none is wanted.
 func (r *runner) page(l net.Listener, nodes []string, counters store.Store, start func(func(context.Context) error)) (page string) {
 	switch {
 	case r.flags.ui == "none":
@@ -257,7 +258,7 @@ func (r *runner) page(l net.Listener, nodes []string, counters store.Store, star
 	}
 	page = "http://" + l.Addr().String() + "/"
 	if !isLoopback(l.Addr()) {
-		// Anybody who reaches the live view may change the things that run here.
+		// Anyone who reaches the live view may change what runs here.
 		start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
 		return page + " (without the live view, which needs a loopback address)"
 	}
@@ -269,7 +270,7 @@ func (r *runner) page(l net.Listener, nodes []string, counters store.Store, star
 	return page
 }
 
-// upstream is where nodes forward requests to.
+// upstream returns the upstream that nodes forward requests to.
 func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, error) {
 	if r.flags.upstream != "" {
 		u, err := url.Parse(r.flags.upstream)
@@ -301,11 +302,11 @@ func (r *runner) nodes(
 			Module:  module,
 			Process: process,
 			VMID:    vmID,
-			// Rules may want what bodies say.
+			// Rules may read bodies.
 			Plugin:   host.Plugin{Name: "weir", RootID: "weir", Configuration: r.document, AllowOnHeadersStopIteration: true},
 			Workers:  r.flags.workers,
 			Upstream: upstream,
-			// The page's faults of the backend happen here.
+			// The page simulates faults of the backend here.
 			CalloutTransport: r.lines.Transport(i),
 			Logger:           r.log.With("node", i),
 		})

@@ -8,33 +8,34 @@ import (
 	"weir/internal/trust"
 )
 
-// secret is a value that may be given as a flag, but is better not, as other users of the machine
-// see command lines: in a file, which the flag with -file names, or in the environment.
+// secret is a value that a flag may give, but should not, because other users of the machine can
+// see command lines. A file, named by the flag with the suffix -file, or the environment is better.
 type secret struct {
 	name, variable string
 	value, file    string
 }
 
-// define adds the two flags.
+// define defines the two flags.
 func (s *secret) define(flags *flag.FlagSet, name, usage, fileUsage string) {
 	s.name, s.variable = name, "WEIR_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 	flags.StringVar(&s.value, name, "", usage)
 	flags.StringVar(&s.file, name+"-file", "", fileUsage)
 }
 
-// given returns the secret of the flag, or else of the environment, unless there is a file. Errors
-// wrap [errUsage].
+// given returns the secret from the flag or the environment, unless a file is named. Errors wrap
+// [errUsage].
 func (s *secret) given(env environment) (string, error) {
 	switch {
 	case s.value != "" && s.file != "":
-		return "", fmt.Errorf("%w: --%s: want it, or --%s-file, not both", errUsage, s.name, s.name)
+		return "", fmt.Errorf("%w: --%s: want either this or --%s-file, not both", errUsage, s.name, s.name)
 	case s.value != "" || s.file != "":
 		return s.value, nil
 	}
 	return env.getenv(s.variable), nil
 }
 
-// read returns the secret of the flag, the file or the environment, without a line's end.
+// read returns the secret from the flag, the file or the environment, without a line break at its
+// end.
 func (s *secret) read(env environment) (string, error) {
 	value, err := s.given(env)
 	if err != nil || s.file == "" {

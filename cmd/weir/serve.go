@@ -27,7 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// serve is weir serve.
+// serve runs weir serve.
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
@@ -59,7 +59,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	if env.stderr == io.Writer(os.Stderr) {
-		// Log lines of net/http come in the same form.
+		// Log lines of net/http get the same form.
 		slog.SetLogLoggerLevel(slog.LevelWarn)
 		slog.SetDefault(log)
 	}
@@ -124,7 +124,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	return s.serve(ctx)
 }
 
-// connectionsFlag adds --max-connections-per-address.
+// connectionsFlag defines --max-connections-per-address.
 func connectionsFlag(flags *flag.FlagSet) *int {
 	most := server.DefaultConnections
 	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of the files that the process may open; "+
@@ -138,7 +138,7 @@ func connectionsFlag(flags *flag.FlagSet) *int {
 	return &most
 }
 
-// readWebhook reads the URL of a webhook, which is not repeated: it may be a secret.
+// readWebhook reads the URL of a webhook. Errors do not repeat it, since it may be a secret.
 func readWebhook(s *secret, env environment) (string, error) {
 	text, err := s.read(env)
 	if err != nil || text == "" {
@@ -150,21 +150,21 @@ func readWebhook(s *secret, env environment) (string, error) {
 	return text, nil
 }
 
-// listenFor listens on an address that a flag says. Beyond the loopback range somebody has to be
-// believed.
+// listenFor listens on an address from a flag. Beyond the loopback range, clients must be
+// authenticated or --insecure given.
 func listenFor(flag, address string, trusted trusted, insecure bool) (net.Listener, error) {
 	l, err := listenOn(flag, address)
 	if err != nil {
 		return nil, err
 	}
 	if trusted.anybody() && !insecure && !isLoopback(l.Addr()) {
-		return nil, errors.Join(fmt.Errorf("%w: %s: whoever reaches %s could read and change all counters: want --token-file, "+
-			"WEIR_TOKEN, or --tls-client-ca; or --insecure, where nobody else reaches it", errUsage, flag, l.Addr()), l.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %s: anyone who reaches %s could read and change all counters: want --token-file, "+
+			"WEIR_TOKEN, or --tls-client-ca; or --insecure, if only trusted clients reach it", errUsage, flag, l.Addr()), l.Close())
 	}
 	return l, nil
 }
 
-// trustFlags say whom the backend believes.
+// trustFlags say which clients the backend trusts.
 type trustFlags struct {
 	token        secret
 	certificates trust.CertificateFiles
@@ -181,21 +181,21 @@ func (f *trustFlags) define(flags *flag.FlagSet) {
 	flags.BoolVar(&f.insecure, "insecure", false, "serve anybody who reaches the address, by any name, though it is not a loopback address")
 }
 
-// trusted is whom the backend believes.
+// trusted says which clients the backend trusts.
 type trusted struct {
-	tokens *trust.Tokens // nil if there are none
+	tokens *trust.Tokens // nil for none
 	tls    *tls.Config   // nil without TLS
-	// certificates says that clients must have one.
+	// certificates means that clients need a certificate.
 	certificates bool
-	// insecure says that whoever reaches an address is served, by whatever name.
+	// insecure means that any client is served, under any host name.
 	insecure bool
 }
 
-// anybody reports whether anybody is believed.
+// anybody reports whether all clients are trusted.
 func (t *trusted) anybody() bool { return t.tokens == nil && !t.certificates }
 
-// host returns the host that requests have to name at an address, empty for any: where a secret is
-// asked for, no page of another site has it.
+// host returns the host that requests to an address must name; empty for any. With tokens or
+// certificates any host is fine, since a page of another site has neither.
 func (t *trusted) host(l net.Listener) string {
 	if !t.anybody() || t.insecure || !isLoopback(l.Addr()) {
 		return ""
@@ -203,7 +203,7 @@ func (t *trusted) host(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// read reads what the flags name. Errors wrap [errUsage].
+// read reads the files that the flags name. Errors wrap [errUsage].
 func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err error) {
 	t.insecure = f.insecure
 	token, err := f.token.given(env)
@@ -234,23 +234,23 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 	return t, nil
 }
 
-// service is a backend that is served.
+// service is a backend to serve.
 type service struct {
 	listener net.Listener
-	onPage   net.Listener // for the page; nil for none
+	onPage   net.Listener // listener of the page; nil for none
 	limits   *rateLimits  // Envoy's rate limit service; nil for none
 	store    openStore
-	parent   http.Handler // answers what is of all regions; nil if this is no region
+	parent   http.Handler // answers requests about all regions; nil without a parent
 	trusted  trusted
-	// webhook is the URL that hears of warnings, empty for none, and webhookSecret signs them, if it is not
-	// empty.
+	// webhook is the URL that receives warnings; empty for none. webhookSecret signs them, unless
+	// it is empty.
 	webhook, webhookSecret string
-	// delay is for how long it goes on after it was told to end.
+	// delay is how long the service goes on after it was told to end.
 	delay time.Duration
 	log   *slog.Logger
 }
 
-// serve serves until ctx ends, and for the delay. It closes all.
+// serve serves until ctx ends and the delay is over, and closes everything.
 func (s *service) serve(ctx context.Context) error {
 	l, onPage, store, t, log := s.listener, s.onPage, s.store, &s.trusted, s.log
 	leaving := ctx.Done()
@@ -258,7 +258,7 @@ func (s *service) serve(ctx context.Context) error {
 	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
-	// The store itself, as a memory one has metrics of its own.
+	// Pass the store itself, because a store in memory has metrics of its own.
 	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook, Secret: s.webhookSecret})
 	var warning sync.WaitGroup
 	warning.Go(func() { warner.Run(ctx) })
@@ -273,7 +273,7 @@ func (s *service) serve(ctx context.Context) error {
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates)
 	if t.anybody() && !isLoopback(l.Addr()) {
-		log.Warn("anybody who reaches the counter backend can read and change its counters")
+		log.Warn("anyone who reaches the counter backend can read and change its counters")
 	}
 	served := make(chan error, 1)
 	if onPage == nil {
@@ -285,7 +285,7 @@ func (s *service) serve(ctx context.Context) error {
 			page = ui.Guard(onPage.Addr().String(), page)
 		}
 		go func() {
-			defer cancel() // whoever fails ends both
+			defer cancel() // if one fails, both end
 			served <- server.Serve(ctx, withTLS(onPage, t), page)
 		}()
 	}
@@ -322,8 +322,8 @@ func withTLS(l net.Listener, t *trusted) net.Listener {
 	return tls.NewListener(l, t.tls)
 }
 
-// requiring is the TLS of a listener that takes only clients with a certificate, where there is a CA to
-// have signed it. If name is not empty, the certificate is to be of that name.
+// requiring returns the TLS configuration of a listener that accepts only clients with a
+// certificate, if there is a CA. If name is not empty, the certificate must have that name.
 func requiring(t *trusted, name string) *tls.Config {
 	if t.tls == nil || !t.certificates {
 		return t.tls

@@ -25,7 +25,7 @@ type simulateFlags struct {
 	read         accesslog.Options
 }
 
-// runSimulation is weir simulate: access logs, replayed through a configuration's rules.
+// runSimulation runs weir simulate: it replays access logs through a configuration's rules.
 func runSimulation(ctx context.Context, args []string, env environment) (err error) {
 	var f simulateFlags
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
@@ -54,7 +54,7 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	case f.json && f.html != "":
 		return fmt.Errorf("%w: want --json or --html, not both", errUsage)
 	case f.worst < 0 || f.read.TrustedHops < 0:
-		return fmt.Errorf("%w: want no numbers below 0", errUsage)
+		return fmt.Errorf("%w: want numbers of 0 or more", errUsage)
 	}
 	document, err := f.document(env)
 	if err != nil {
@@ -83,8 +83,8 @@ func runSimulation(ctx context.Context, args []string, env environment) (err err
 	return f.write(report, env)
 }
 
-// document is the configuration: Weir's own, or what says the same as descriptors. Parts of those
-// that a configuration can't say are told, and not simulated.
+// document returns the configuration: Weir's own, or one converted from descriptors. It prints
+// parts of those that a configuration can't express, and does not simulate them.
 func (f *simulateFlags) document(env environment) ([]byte, error) {
 	if f.config != "" {
 		read, err := readConfiguration(f.config, env)
@@ -100,7 +100,7 @@ func (f *simulateFlags) document(env environment) ([]byte, error) {
 	return result.Document, nil
 }
 
-// write writes the report in the form that was asked for.
+// write writes the report in the chosen form.
 func (f *simulateFlags) write(report *simulate.Report, env environment) (err error) {
 	switch {
 	case f.json:
@@ -118,7 +118,7 @@ func (f *simulateFlags) write(report *simulate.Report, env environment) (err err
 	return report.HTML(file)
 }
 
-// openLogs opens logs, and tells their size as far as that is known.
+// openLogs opens logs, and returns their total size as far as known.
 func openLogs(names []string, env environment) (logs []simulate.Log, size int64, err error) {
 	for _, name := range names {
 		if name == "-" {
@@ -137,10 +137,10 @@ func openLogs(names []string, env environment) (logs []simulate.Log, size int64,
 	return logs, size, nil
 }
 
-// progress is a bar on a terminal, once a command has taken a while.
+// progress is a progress bar on a terminal, shown once a command has taken a while.
 type progress struct {
-	out   io.Writer // nil if it is no terminal
-	size  int64     // 0 if it is unknown
+	out   io.Writer // nil if it is not a terminal
+	size  int64     // 0 if unknown
 	next  time.Time
 	shown bool
 }
@@ -159,7 +159,7 @@ func newProgress(out io.Writer, size int64) *progress {
 	return p
 }
 
-// show shows how many bytes have been read.
+// show updates the bar to a number of bytes.
 func (p *progress) show(bytes int64) {
 	now := time.Now()
 	if p.out == nil || now.Before(p.next) {

@@ -19,17 +19,17 @@ import (
 
 // storeFlags say which store to open.
 type storeFlags struct {
-	// url is the flag's, and name is the URL that resolve makes of it.
+	// url is the flag, and name the value that resolve finds.
 	url  secret
 	name string
-	// maxCounters bounds a store in memory or in a file, which has its own bound if it is 0.
+	// maxCounters bounds a store in memory or in a file; 0 means the store's own bound.
 	maxCounters int
 }
 
-// mostCounters is more than a machine has memory for.
+// mostCounters is more than fits the memory of any machine.
 const mostCounters = 1 << 30
 
-// define adds --store and --store-file.
+// define defines --store and --store-file.
 func (f *storeFlags) define(flags *flag.FlagSet) {
 	f.url.define(flags, "store",
 		"where the counters are kept: `memory`, file:PATH, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
@@ -45,7 +45,7 @@ func (f *storeFlags) resolve(env environment) (err error) {
 	return err
 }
 
-// boundFlag adds --max-counters.
+// boundFlag defines --max-counters.
 func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	usage := fmt.Sprintf("keep `N` counters at most, in --store memory or file:PATH only; when it is full, the counters that used the least of their limits make room (default %d)", memory.DefaultMaxCounters)
 	flags.Func("max-counters", usage, func(text string) error {
@@ -58,21 +58,20 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	})
 }
 
-// kind returns the kind of store. The part before the colon is no secret.
+// kind returns the kind of store. The part of the name before the colon is no secret.
 func (f *storeFlags) kind() string {
 	kind, _, _ := strings.Cut(f.name, ":")
 	return kind
 }
 
-// openStore is a store that ends with Close.
+// openStore is a store with a Close method.
 type openStore struct {
 	store.Store
 	io.Closer
 }
 
-// open opens the store, whose server need not be there yet. Errors wrap [errUsage], except those that
-// a file's state makes.
-// A granter is that of a region, nil if there is none.
+// open opens the store, whose server need not be running yet. Errors wrap [errUsage], except those
+// about the state of a file. granter is a region's; nil without a parent.
 func (f storeFlags) open(granter *region.Store) (openStore, error) {
 	o := open.Options{MaxCounters: f.maxCounters}
 	if granter != nil {
@@ -93,10 +92,10 @@ func (f storeFlags) open(granter *region.Store) (openStore, error) {
 	return openStore{s, closer}, nil
 }
 
-// tryTimeout is how long a store may take to be there.
+// tryTimeout is how long to wait for a store.
 const tryTimeout = 5 * time.Second
 
-// try looks whether the store takes hits.
+// try checks whether the store accepts hits.
 func (s openStore) try(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()

@@ -20,24 +20,25 @@ import (
 )
 
 const (
-	// tableEvery is how often the table is drawn, and rateOver the time that rates are of.
+	// tableEvery is the time between two drawings of the table, and rateOver the time that rates
+	// cover.
 	tableEvery = 250 * time.Millisecond
 	rateOver   = 2 * time.Second
 )
 
-// table shows what nodes do, at the end of a terminal: drawn again and again in the same place,
-// below all else that is printed. It may be used by several goroutines.
+// table shows the work of nodes at the end of a terminal. It is drawn again and again in the same
+// place, below everything else that is printed. It is safe for concurrent use.
 type table struct {
 	terminal *os.File
 	nodes    []*host.Process
 
 	mu      sync.Mutex
 	sampler live.Sampler
-	samples []live.Sample // of the last time, oldest first
-	drawn   int           // lines
+	samples []live.Sample // recent, oldest first
+	drawn   int           // number of lines drawn
 }
 
-// newTable is nil if out is no terminal.
+// newTable returns nil if out is not a terminal.
 func newTable(out io.Writer) *table {
 	terminal := terminalOf(out)
 	if terminal == nil {
@@ -55,13 +56,13 @@ func (t *table) run(ctx context.Context) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.draw(t.sampler.Take(time.Now(), t.nodes)) // it stays
+			t.draw(t.sampler.Take(time.Now(), t.nodes)) // the last table stays
 			return
 		}
 	}
 }
 
-// Write prints something else, which the table makes room for. It is whole lines.
+// Write prints whole lines above the table.
 func (t *table) Write(text []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +84,7 @@ func (t *table) draw(s live.Sample) {
 	t.show()
 }
 
-// erase moves to where the table begins, and clears what is behind.
+// erase returns the control sequence that clears the table.
 func (t *table) erase() string {
 	if t.drawn == 0 {
 		return ""
@@ -98,7 +99,7 @@ func (t *table) show() {
 		width, height = 80, 24
 	}
 	lines := strings.Split(strings.TrimRight(tableText(t.samples[0], t.samples[len(t.samples)-1]), "\n"), "\n")
-	// A line that does not fit would take two, and one below the screen could not be erased.
+	// A line that does not fit would take two, and lines below the screen can't be erased.
 	lines = lines[:min(len(lines), height-1)]
 	var b strings.Builder
 	b.WriteString(t.erase())
@@ -109,10 +110,10 @@ func (t *table) show() {
 		b.WriteString(line + "\n")
 	}
 	t.drawn = len(lines)
-	_, _ = io.WriteString(t.terminal, b.String()) // a terminal that has gone shows nothing
+	_, _ = io.WriteString(t.terminal, b.String()) // errors of a closed terminal don't matter
 }
 
-// tableText says what nodes have done, and how much of it a second since an earlier sample.
+// tableText describes the work of nodes, and the rates since an earlier sample.
 func tableText(before, now live.Sample) string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -144,7 +145,7 @@ func tableText(before, now live.Sample) string {
 	return b.String()
 }
 
-// rulesOf are the rules of all nodes, each once.
+// rulesOf returns the rules of all nodes, each once.
 func rulesOf(nodes []live.Node) (all []live.Rule) {
 	for i := range nodes {
 		for _, rule := range nodes[i].Rules {
@@ -156,7 +157,7 @@ func rulesOf(nodes []live.Node) (all []live.Rule) {
 	return all
 }
 
-// ruleOf is a rule among those of a node, which may not have it yet.
+// ruleOf returns the figures of a rule at a node, which may not have it yet.
 func ruleOf(rules []live.Rule, rule live.Rule) live.Rule {
 	if i := slices.IndexFunc(rules, rule.Same); i >= 0 {
 		return rules[i]

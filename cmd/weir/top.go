@@ -39,7 +39,7 @@ Says which share of requests and keys a shadow rule would refuse, which keys are
 limit that refuses at most 0.1 %, and on which keys these figures rest. For an enforced rule it says
 what the rule has refused.
 `
-	// mostRules are shown of many: those that refuse most.
+	// mostRules is how many rules are shown: those that refuse most.
 	mostRules = 10
 	// followEvery is how often --follow asks.
 	followEvery = 2 * time.Second
@@ -53,7 +53,7 @@ type topCommand struct {
 	json    bool
 }
 
-// parse reads a command line with so many operands.
+// parse parses a command line with at least that number of operands.
 func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, usage string, least int) (query url.Values, err error) {
 	c.out = env.stdout
 	c.backend.define(flags)
@@ -78,7 +78,7 @@ func (c *topCommand) ask(ctx context.Context, query url.Values) (top server.Top,
 	return top, c.backend.call(ctx, http.MethodGet, server.TopPath, query, nil, &top)
 }
 
-// showTop is weir top.
+// showTop runs weir top.
 func showTop(ctx context.Context, args []string, env environment) error {
 	var c topCommand
 	flags := flag.NewFlagSet("top", flag.ContinueOnError)
@@ -100,7 +100,7 @@ func showTop(ctx context.Context, args []string, env environment) error {
 	return err
 }
 
-// page returns the text that weir top prints at once.
+// page returns the text of weir top.
 func (c *topCommand) page(ctx context.Context, query url.Values) (string, error) {
 	top, err := c.ask(ctx, query)
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *topCommand) page(ctx context.Context, query url.Values) (string, error)
 	return page.String(), err
 }
 
-// follow prints the page again at each tick, until ctx ends or the backend refuses to tell. If the
-// backend can't be asked, it says so, once for each reason, and leaves the last page where it is.
+// follow prints the page again at each tick, until ctx ends or the backend refuses. If the backend
+// can't be reached, it reports each new reason once, and leaves the last page in place.
 func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Writer, ticks <-chan time.Time) error {
 	redraw := ""
 	if !c.json && terminalOf(c.out) != nil {
@@ -189,7 +189,7 @@ func shadowed(r *server.TopRule) string {
 	return ""
 }
 
-// reported says whose reports these are.
+// reported says which nodes have reported, and when.
 func reported(top *server.Top) string {
 	if top.Nodes == 0 {
 		return "no node has reported in the last half minute: they do so every 5 s, once there are requests"
@@ -205,7 +205,7 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// table prints keys, and how good the numbers are.
+// table prints keys, and the accuracy of their figures.
 func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys []server.TopKey, others float64) error {
 	shown := keys[:min(len(keys), c.keys)]
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -238,7 +238,7 @@ func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys 
 	return nil
 }
 
-// estimate is a rate, with how much more it may be, and by how much it may be off.
+// estimate prints a rate, how much higher it may be, and its margin.
 func estimate(n, more, margin float64) string {
 	text := rate(n)
 	if margin >= n/100 && margin > 0 {
@@ -271,7 +271,7 @@ func percent(share float64) string {
 	}
 }
 
-// keyText is a key as people may see it. Nothing in it can control a terminal.
+// keyText returns a key for people, without control characters.
 func keyText(k *server.TopKey) string {
 	if len(k.Values) == 0 {
 		return k.Hash
@@ -285,7 +285,7 @@ func keyText(k *server.TopKey) string {
 	return strings.Join(words, " ")
 }
 
-// report is weir report.
+// report runs weir report.
 func report(ctx context.Context, args []string, env environment) error {
 	var c topCommand
 	query, err := c.parse(flag.NewFlagSet("report", flag.ContinueOnError), args, env, reportUsage, 2)
@@ -318,7 +318,7 @@ func report(ctx context.Context, args []string, env environment) error {
 	return c.table(c.out, r, "worst off", r.Refused, r.OthersRefused)
 }
 
-// measured says what is known of keys.
+// measured prints the figures of a shadow rule's keys.
 func (c *topCommand) measured(r *server.TopRule) {
 	m := r.Measured
 	if m == nil {
@@ -349,7 +349,7 @@ func (c *topCommand) measured(r *server.TopRule) {
 	}
 }
 
-// madeFrom says what a least limit was made from.
+// madeFrom says which keys a least limit is based on.
 func madeFrom(l *server.MeasuredLimit) string {
 	switch {
 	case l.Sure == nil:

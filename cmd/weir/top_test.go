@@ -139,7 +139,7 @@ func TestTopFollows(t *testing.T) {
 	}
 	want := ""
 	for _, status := range []string{"503 Service Unavailable", "502 Bad Gateway", "503 Service Unavailable"} {
-		want += "weir top: the backend answered " + status + ": no reason that weir serve would give; asking again\n"
+		want += "weir top: the backend answered " + status + ": no reason given; is this weir serve?; asking again\n"
 	}
 	if trouble.String() != want {
 		t.Errorf("said\n%swant\n%s", &trouble, want)

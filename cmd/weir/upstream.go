@@ -11,17 +11,17 @@ import (
 
 const (
 	chatPath = "/v1/chat/completions"
-	// maxChat bounds the bytes of a request that is read.
+	// maxChat bounds the part of a request that is read, in bytes.
 	maxChat = 1 << 20
-	// usualTokens are the most that an answer has if the request does not say, and maxTokens the most
-	// that it may ask for.
+	// usualTokens is the most tokens of an answer by default, and maxTokens the most that a request
+	// may ask for.
 	usualTokens, maxTokens = 1000, 100_000
 	// piece is how many tokens of a stream come together, and pace the time between two pieces.
 	piece, pace = 10, 10 * time.Millisecond
 )
 
-// ownUpstream is the upstream that weir run brings along: it answers with the request, or where a
-// language model is asked, in a model's place.
+// ownUpstream is the upstream of weir run: it answers with the request or, for requests to a
+// language model, like one.
 func ownUpstream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost && r.URL.Path == chatPath {
 		chat(w, r)
@@ -38,7 +38,7 @@ func ownUpstream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// chatRequest has the fields of a request for a chat completion that are looked at.
+// chatRequest has the fields of a chat completion request that are used.
 type chatRequest struct {
 	Model               string          `json:"model"`
 	Messages            json.RawMessage `json:"messages"`
@@ -50,15 +50,15 @@ type chatRequest struct {
 	} `json:"stream_options"`
 }
 
-// chatUsage is the cost of a completion.
+// chatUsage is the cost of a completion in tokens.
 type chatUsage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
 	TotalTokens      int `json:"total_tokens"`
 }
 
-// chat answers in the place of a model: with words of no meaning, of a number that it likes, but no
-// more than were asked for. Answers have the shape of OpenAI's.
+// chat answers like a model of OpenAI: with meaningless words, of a random number up to the number
+// asked for.
 func chat(w http.ResponseWriter, r *http.Request) {
 	var asked chatRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxChat)).Decode(&asked); err != nil {
@@ -69,7 +69,7 @@ func chat(w http.ResponseWriter, r *http.Request) {
 	if most <= 0 {
 		most = usualTokens
 	}
-	told := chatUsage{PromptTokens: (len(asked.Messages) + 3) / 4} // a token has four letters or so
+	told := chatUsage{PromptTokens: (len(asked.Messages) + 3) / 4} // a token has about four letters
 	told.CompletionTokens = 1 + rand.IntN(min(most, maxTokens))
 	told.TotalTokens = told.PromptTokens + told.CompletionTokens
 	answer := map[string]any{"id": fmt.Sprintf("chatcmpl-%016x", rand.Uint64()), "created": time.Now().Unix(), "model": asked.Model}
@@ -85,7 +85,7 @@ func chat(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// streamChat sends a completion as it comes, one piece in an event.
+// streamChat streams a completion, with one piece in each event.
 func streamChat(w http.ResponseWriter, r *http.Request, answer map[string]any, told chatUsage, usage bool) {
 	w.Header().Set("content-type", "text/event-stream")
 	to := http.NewResponseController(w)
@@ -133,7 +133,7 @@ func streamChat(w http.ResponseWriter, r *http.Request, answer map[string]any, t
 	}
 }
 
-// words are so many tokens.
+// words returns n words, a token each.
 func words(n int) string { return strings.Repeat("word ", n) }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

@@ -29,7 +29,7 @@ The last columns are how the key stands in the rule's longest window: how much i
 budget ends at this pace.
 `
 
-// used is weir usage.
+// used runs weir usage.
 func used(ctx context.Context, args []string, env environment) error {
 	var backend backendFlags
 	var month, by string
@@ -72,7 +72,7 @@ func used(ctx context.Context, args []string, env environment) error {
 	return usedTable(env.stdout, &found)
 }
 
-// usedCSV prints the same columns whatever usage is by.
+// usedCSV prints CSV, with the same columns for any grouping.
 func usedCSV(out io.Writer, found *server.Usage) error {
 	w := csv.NewWriter(out)
 	lines := [][]string{{"month", "day", "rule", "key", "hash", "model", "hits", "budget_used", "budget_quota", "budget_start", "budget_end", "budget_ends_at"}}
@@ -91,7 +91,8 @@ func usedCSV(out io.Writer, found *server.Usage) error {
 	return w.WriteAll(lines)
 }
 
-// cell is a text that no spreadsheet takes for a formula: clients choose the values of keys.
+// cell returns a text that no spreadsheet takes for a formula, since clients choose the values of
+// keys.
 func cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
@@ -99,7 +100,7 @@ func cell(text string) string {
 	return text
 }
 
-// keyOf is a key as people read it: its values, or its hash if it has no name.
+// keyOf returns a key for people: its values, or its hash if it has no name.
 func keyOf(r *server.UsageRow) string {
 	if r.Others {
 		return "others"
@@ -115,7 +116,7 @@ func keyOf(r *server.UsageRow) string {
 
 func usedTable(out io.Writer, found *server.Usage) error {
 	if len(found.Rows) == 0 {
-		fmt.Fprintf(out, "nothing was used from %s to %s of a rule that reveals names\n", found.From, found.To)
+		fmt.Fprintf(out, "from %s to %s nothing was used by rules that reveal names\n", found.From, found.To)
 		return nil
 	}
 	var period, key, model, budget bool
@@ -167,7 +168,7 @@ func usedTable(out io.Writer, found *server.Usage) error {
 	return w.Flush()
 }
 
-// standing says how much of a budget is used, and where it goes.
+// standing says how much of a budget is used, and where it will end.
 func standing(b *server.UsageBudget) (stands, ends string) {
 	if b == nil {
 		return "", ""

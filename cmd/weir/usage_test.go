@@ -54,7 +54,7 @@ func TestUsage(t *testing.T) {
 			"dollars  =1+2 b…       50                                         \n" +
 			"dollars  \"\"            -4                                         \n", ""},
 		{"usage shop dollars --by model --month 2026-10..2026-11", 0, "RULE     MODEL       USED\ndollars  gpt-5       700\ndollars  gpt-5-mini  50\ndollars              5\n", ""},
-		{"usage shop none", 0, "nothing was used from 2026-11-01 to 2026-11-30 of a rule that reveals names\n", ""},
+		{"usage shop none", 0, "from 2026-11-01 to 2026-11-30 nothing was used by rules that reveal names\n", ""},
 		{"usage shop --by key,day,model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at\n" +
 			",2026-11-15,dollars,'=1+2 b…," + hash2 + ",gpt-5-mini,50,,,,,\n" +
 			",2026-11-15,dollars,\"\"\"\"\"\"," + hash3 + ",,-4,,,,,\n" +

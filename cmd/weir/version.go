@@ -15,11 +15,11 @@ import (
 	"weir/sharedata"
 )
 
-// release and commit are set by the linker: both in the files of a release, and the commit by make build, as Go does not
-// look for it where GOFLAGS has -buildvcs=false.
+// release and commit are set by the linker: both in a release, and commit by make build, because Go
+// does not find it with -buildvcs=false in GOFLAGS.
 var release, commit string
 
-// printVersion is weir version.
+// printVersion runs weir version.
 func printVersion(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, env); err != nil {
 		return err
@@ -29,8 +29,8 @@ func printVersion(_ context.Context, args []string, env environment) error {
 	return err
 }
 
-// version is a release's and its commit, or the module's, or of a build from a checkout the revision and its
-// time.
+// version returns a release and its commit, the module's version, or the revision of a checkout and
+// its time.
 func version() string {
 	if release != "" {
 		return release + ", commit " + commit
@@ -57,7 +57,7 @@ func version() string {
 	return text
 }
 
-// buildInfo is a metric that is always 1, whose labels say which build runs.
+// buildInfo returns a metric that is always 1, with labels that describe the build.
 func buildInfo() prometheus.Collector {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; its labels say which build of weir serve runs.",

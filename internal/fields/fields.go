@@ -1,6 +1,5 @@
-// Package fields writes what clients read of a rate limit: the header fields of a response, and
-// the text of a refusal. The plugin and the library's middleware send the same, as both have it
-// from here.
+// Package fields writes what clients see of a rate limit: the header fields of a response, and the
+// text of a refusal. The plugin and the library's middleware both use it, so they send the same.
 //
 // RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-10. The package is
 // part of the plugin and allocates nothing while a response is written, once a [List] has grown.
@@ -52,16 +51,16 @@ const (
 	Milliseconds
 )
 
-// Rule has what never changes in the fields of a rule. It is not modified after [NewRule], and may
-// be read concurrently.
+// Rule is the constant part of a rule's fields. It is not modified after [NewRule], so it is safe
+// for concurrent reads.
 type Rule struct {
-	policy []byte // of all limits
+	policy []byte // RateLimit-Policy of all limits
 	limits []limit
-	// Unit is that of hits which are money.
+	// Unit is the unit of hits that are money.
 	Unit []byte
 }
 
-// limit has the parts of a limit's fields that never change.
+// limit is the constant part of a limit's fields.
 type limit struct {
 	state []byte // "name" and remainingLabel
 	quota []byte
@@ -69,16 +68,16 @@ type limit struct {
 
 const remainingLabel = ";r="
 
-// NewRule returns what a rule has in its fields. The first limit has the rule's name, and further
-// limits are name.2, name.3 and so on. A name is of A-Za-z0-9_-: nothing that a String of
-// structured fields would have to escape.
+// NewRule returns the constant part of a rule's fields. The first limit has the rule's name, and
+// further limits are name.2, name.3 and so on. The name consists of A-Za-z0-9_-, which a String of
+// structured fields need not escape.
 func NewRule(name string, limits []window.Limit) Rule {
 	var r Rule
 	policy := ""
 	for i := range limits {
 		l := &limits[i]
 		if l.Kind.Blocks() {
-			continue // it is no limit that a client could keep to
+			continue // clients can't respect such a limit, so they don't see it
 		}
 		quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
 		if i > 0 {
@@ -95,16 +94,16 @@ func NewRule(name string, limits []window.Limit) Rule {
 	return r
 }
 
-// Field is a header field. The name is in lower case.
+// Field is a header field. Its name is in lower case.
 type Field struct {
 	Name  string
 	Value []byte
 }
 
-// Name is another name that a field is sent under. Both are in lower case.
+// Name is another name for a field. Both are in lower case.
 type Name struct{ From, To string }
 
-// Names are those of the fields that can be renamed, in the order of a response.
+// Names are the fields that can be renamed, in their order in a response.
 var Names = []string{
 	"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
 	"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
@@ -113,50 +112,50 @@ var Names = []string{
 	"x-ratelimit-warning", "x-ratelimit-delayed", "retry-after",
 }
 
-// List is the fields of one response. Its memory serves one response after the other. It is not
-// safe for concurrent use.
+// List builds the fields of one response. Its memory is reused for later responses. It is not safe
+// for concurrent use.
 //
-// Call [List.Begin] first. Call [List.Rule] for each rule, in the configuration's order, and after
-// it [List.Limit] for each of its limits. Then call [List.End], if rules warn [List.Warn] for each of
-// them and [List.EndWarnings], and for a refusal [List.Refuse].
+// Call [List.Begin] first. For each rule, in the configuration's order, call [List.Rule] and then
+// [List.Limit] for each of its limits. Then call [List.End]. If rules warn, call [List.Warn] for
+// each of them and [List.EndWarnings]. For a refusal, call [List.Refuse].
 type List struct {
 	fields []Field
-	set    Set // of the rule
+	set    Set // of the present rule
 	unit   ResetUnit
 	now    int64
 	policy []byte  // of the rules so far
 	joined []byte  // memory for the policy of several rules
 	rules  int     // so far that are in RateLimit
-	limits []limit // of the rule, that are still to come
-	values []byte  // what the fields' values are in that aren't constant
-	start  int     // of the next field's value in values
+	limits []limit // limits of the rule that are still to come
+	values []byte  // memory of the fields' values that aren't constant
+	start  int     // start of the next field's value in values
 	names  []Name
-	// The tightest limits so far: of all, and of those of tokens, by how they are told.
+	// The tightest limits so far, in all and among tokens, by how they are shown.
 	tightest          tightest
 	openAI, anthropic tightest
-	// money is that of costs, in a unit.
+	// money is the tightest limit of costs, in a unit.
 	money            tightest
 	unitOf, ruleUnit []byte // of money, and of the rule
 }
 
-// tightest is the limit with the least remaining of those that a group of fields is about.
+// tightest is the limit with the least remaining in a group of fields.
 type tightest struct {
 	quota     []byte // nil if there is none
 	remaining uint64
-	// reset is negative if no window runs. That counts as a window that ends now.
+	// reset is negative if no window runs, which counts as a window that ends now.
 	next, reset int64
 }
 
-// usualFields are those of All.
+// usualFields is the number of fields in All.
 const usualFields = 7
 
-// Rename has some fields sent under other names from now on.
+// Rename makes some fields use other names from now on.
 func (l *List) Rename(names []Name) { l.names = names }
 
-// Fields returns the fields in the order in which they are sent. They are valid until [List.Begin].
+// Fields returns the fields in the order in which to send them. They are valid until [List.Begin].
 func (l *List) Fields() []Field { return l.fields }
 
-// Begin forgets the response before. Times of this one are from now on, in Unix nanoseconds.
+// Begin begins a response at the time now, in Unix nanoseconds.
 func (l *List) Begin(unit ResetUnit, now int64) {
 	if l.fields == nil {
 		l.fields = make([]Field, 0, usualFields)
@@ -167,7 +166,7 @@ func (l *List) Begin(unit ResetUnit, now int64) {
 	l.tightest.quota, l.openAI.quota, l.anthropic.quota, l.money.quota = nil, nil, nil, nil
 }
 
-// Rule begins the next rule, which is in the fields of a set.
+// Rule begins the next rule, which is shown in the fields of set.
 func (l *List) Rule(r *Rule, set Set) {
 	l.limits, l.set, l.ruleUnit = r.limits, set, r.Unit
 	if set&RateLimit == 0 {
@@ -226,12 +225,12 @@ func (l *List) limitOfTokens(quota []byte, s *window.Standing) {
 	}
 }
 
-// yieldsTo reports whether s is to be shown rather than the tightest limit before it.
+// yieldsTo reports whether s is to be shown in place of the tightest limit so far.
 func (t *tightest) yieldsTo(s *window.Standing) bool {
 	return t.quota == nil || s.Remaining < t.remaining || s.Remaining == t.remaining && ceil(s.Next, second) > ceil(t.next, second)
 }
 
-// End makes fields of the limits.
+// End makes the fields of all limits.
 func (l *List) End() {
 	if l.rules > 0 {
 		l.put("ratelimit-policy", l.policy)
@@ -272,7 +271,7 @@ func (l *List) endTokens() {
 	}
 }
 
-// resetIn is a reset, in nanoseconds from now, in a unit.
+// resetIn converts a reset in nanoseconds from now to a unit.
 func resetIn(unit ResetUnit, reset, now int64) uint64 {
 	switch unit {
 	case Epoch:
@@ -284,8 +283,8 @@ func resetIn(unit ResetUnit, reset, now int64) uint64 {
 	}
 }
 
-// Warn adds the limits of a rule, by bits, to those that [List.EndWarnings] warns of, if the rule's set
-// has XRateLimit.
+// Warn adds limits of a rule, as bits, to those that [List.EndWarnings] warns about, if set has
+// XRateLimit.
 func (l *List) Warn(r *Rule, set Set, limits uint8) {
 	for i := range r.limits {
 		if limits>>i&1 == 0 || set&XRateLimit == 0 {
@@ -299,22 +298,22 @@ func (l *List) Warn(r *Rule, set Set, limits uint8) {
 	}
 }
 
-// EndWarnings makes a field of the limits of [List.Warn].
+// EndWarnings makes the field with the limits of [List.Warn].
 func (l *List) EndWarnings() {
 	if len(l.values) > l.start {
 		l.add("x-ratelimit-warning")
 	}
 }
 
-// Delayed adds for how many milliseconds a request has waited for room.
+// Delayed adds a field with the time that a request has waited for room.
 func (l *List) Delayed(nanos int64) {
 	l.number("x-ratelimit-delayed", ceil(nanos, 1e6))
 }
 
 var yes = []byte("true")
 
-// Refuse adds what only refusals have, of a set. at is the time, in Unix nanoseconds, from which the
-// same request passes if nothing else comes. If ok is false, it never passes.
+// Refuse adds the fields of refusals. at is the time, in Unix nanoseconds, from which the same
+// request would pass if no other hits come. If ok is false, it never would.
 func (l *List) Refuse(set Set, at int64, ok bool) {
 	if set&RetryAfter != 0 && ok {
 		l.number("retry-after", Wait(at, l.now))
@@ -322,15 +321,15 @@ func (l *List) Refuse(set Set, at int64, ok bool) {
 	l.put("x-envoy-ratelimited", yes)
 }
 
-// Spread is a time to come again at that is later than at by up to a share of the wait, in thousandths,
-// rounded up to whole seconds, so that not all clients come at once. random is any number.
+// Spread returns a random later time than at, by up to a share of the wait in thousandths, in whole
+// seconds, so that not all clients return at once. random may be any number.
 func Spread(at, now int64, share uint16, random uint64) int64 {
 	wait := Wait(at, now)
 	most := (wait*uint64(share) + 999) / 1000
 	return now + int64(wait+random%(most+1))*second
 }
 
-// Wait is how many seconds a client waits until a time, 1 at least.
+// Wait returns how many seconds a client has to wait until a time, at least 1.
 func Wait(at, now int64) uint64 { return max(ceil(at-now, second), 1) }
 
 func (l *List) put(name string, value []byte) {
@@ -343,7 +342,7 @@ func (l *List) put(name string, value []byte) {
 	l.fields = append(l.fields, Field{name, value})
 }
 
-// add makes what was appended to values since the last field a field.
+// add makes a field of the bytes appended to values since the last field.
 func (l *List) add(name string) {
 	l.put(name, l.values[l.start:])
 	l.start = len(l.values)
@@ -356,7 +355,7 @@ func (l *List) number(name string, n uint64) {
 
 const second = int64(1e9)
 
-// ceil is a time in a unit, rounded up; 0 if it has passed.
+// ceil converts a time to a unit, rounded up; 0 if it has passed.
 func ceil(nanos, unit int64) uint64 {
 	if nanos <= 0 {
 		return 0

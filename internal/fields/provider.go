@@ -2,30 +2,30 @@ package fields
 
 import "bytes"
 
-// Provider is a provider of language models. Its own clients understand a refusal that is written as it
-// writes them.
+// Provider is a provider of language models, whose own clients understand refusals in its form.
 type Provider uint8
 
 const (
-	// NoProvider is none of them.
+	// NoProvider is no provider.
 	NoProvider Provider = iota
-	// OpenAI is that of chat completions, responses and their like, which many others speak too.
+	// OpenAI is the API of chat completions, responses and similar, which many other providers have
+	// too.
 	OpenAI
-	// Anthropic is that of messages.
+	// Anthropic is the API of messages.
 	Anthropic
-	// Gemini is Google's.
+	// Gemini is Google's API.
 	Gemini
-	// Bedrock is Amazon's.
+	// Bedrock is Amazon's API.
 	Bedrock
-	// AnyProvider is whichever a request looks like.
+	// AnyProvider is the provider that a request appears to be for.
 	AnyProvider
 )
 
-// Providers are the names of the providers from OpenAI on.
+// Providers are the names of providers in configurations, beginning with OpenAI.
 var Providers = []string{"openai", "anthropic", "gemini", "bedrock", "auto"}
 
-// ProviderOf is the provider that a path looks like, without its query. It is NoProvider for a path that
-// none of them has.
+// ProviderOf returns the provider whose API has a path, given without its query. It is NoProvider
+// if there is none.
 func ProviderOf(path []byte) Provider {
 	for i := range providerPaths {
 		if p := &providerPaths[i]; bytes.Contains(path, []byte(p.part)) {
@@ -35,8 +35,9 @@ func ProviderOf(path []byte) Provider {
 	return NoProvider
 }
 
-// providerPaths are parts of paths by which a provider is known. The first one counts: others run a
-// provider's API below paths of their own, such as Gemini /v1beta/openai and Vertex models of Anthropic.
+// providerPaths are parts of paths that identify a provider. The first match counts, because some
+// offer another provider's API under their own paths, such as Gemini in /v1beta/openai, and Vertex
+// models of Anthropic.
 var providerPaths = [...]struct {
 	part     string
 	provider Provider
@@ -57,45 +58,45 @@ var providerPaths = [...]struct {
 	{"/audio/", OpenAI},
 }
 
-// Cause is why a request is refused.
+// Cause is why a request was refused.
 type Cause uint8
 
 const (
-	// OverLimit is of a limit without room.
+	// OverLimit means that a limit had no room.
 	OverLimit Cause = iota
-	// TooLarge is of a request that wants more than its rule allows any.
+	// TooLarge means that the request wants more than its rule allows for any request.
 	TooLarge
-	// UnreadBody is of a request whose body does not tell.
+	// UnreadBody means that the request's body does not tell its cost.
 	UnreadBody
 )
 
-// Refusal has the parts of a refusal that a provider's clients read.
+// Refusal has the facts that a provider's clients learn.
 type Refusal struct {
 	Rule  string
 	Cause Cause
-	// Tokens reports whether the rule counts what a model's answer costs.
+	// Tokens means that the rule counts the cost of a model's answer.
 	Tokens bool
-	// Wait is how many seconds the same request has to wait; 0 if no waiting helps.
+	// Wait is how many seconds until the same request would pass; 0 if no waiting helps.
 	Wait uint64
 }
 
 const (
-	// patience is how many seconds a client is told to wait at most. OpenAI's waits for two minutes at most.
-	// Anthropic's sleeps for as long as it is told, up to 49 days.
+	// patience is the longest wait that clients are given, in seconds. OpenAI's clients wait for
+	// two minutes at most. Anthropic's sleep as long as they are told, up to 49 days.
 	patience = 60
-	// quotaAfter is from how many seconds on a limit is a quota, which nobody waits for.
+	// quotaAfter is the wait in seconds from which a limit is a quota that no client waits for.
 	quotaAfter = 3600
 
 	statusLimited, statusInvalid = 429, 400
 )
 
-// waits reports whether a client had better wait.
+// waits reports whether a client should wait.
 func (r *Refusal) waits() bool { return r.Wait > 0 && r.Wait <= patience }
 
-// isQuota reports whether so much was used up that waiting is not for a client, but for people.
+// isQuota reports whether people rather than the client have to react.
 func (r *Refusal) isQuota() bool { return r.Wait == 0 || r.Wait > quotaAfter }
 
-// Status is the HTTP status of a refusal.
+// Status returns the HTTP status of a refusal.
 func (p Provider) Status(r *Refusal) int {
 	if r.Cause != OverLimit || p == Bedrock && r.isQuota() {
 		return statusInvalid
@@ -103,13 +104,14 @@ func (p Provider) Status(r *Refusal) int {
 	return statusLimited
 }
 
-// Header is the header that clients read of a refusal besides its body. The name is empty if they read none.
+// Header returns the header of a refusal that clients read in addition to its body; an empty name
+// for none.
 func (p Provider) Header(r *Refusal) (name, value string) {
 	switch {
 	case p == Bedrock && r.Cause != OverLimit:
 		return amazonError, "ValidationException"
 	case p == Bedrock && r.isQuota():
-		return amazonError, "ServiceQuotaExceededException" // which no client tries again
+		return amazonError, "ServiceQuotaExceededException" // clients do not retry it
 	case p == Bedrock:
 		return amazonError, "ThrottlingException"
 	case p == Gemini || r.Cause != OverLimit || r.waits():
@@ -120,7 +122,7 @@ func (p Provider) Header(r *Refusal) (name, value string) {
 
 const amazonError = "x-amzn-errortype"
 
-// AppendBody appends a refusal as the provider writes it.
+// AppendBody appends the body of a refusal in the provider's form.
 func (p Provider) AppendBody(dst []byte, r *Refusal) []byte {
 	limited := r.Cause == OverLimit
 	switch p {
@@ -162,7 +164,7 @@ const (
 	quota          = "insufficient_quota"
 )
 
-// appendMessage appends what people read. A rule's name has nothing to escape.
+// appendMessage appends the text for people. A rule's name needs no escape.
 func (r *Refusal) appendMessage(dst []byte) []byte {
 	switch r.Cause {
 	case TooLarge:

@@ -13,16 +13,17 @@ const (
 // message of gRPC clients.
 const Unread = "The request's body can't be read for what it costs"
 
-// UnreadProblem is that as a problem document.
+// UnreadProblem is [Unread] as a problem document.
 const UnreadProblem = `{"title":"` + Unread + `","status":400}`
 
-// TooLargeMessage is the text that a person reads of a request that wants more than its rule allows any.
+// TooLargeMessage is the text for a person whose request wants more than its rule allows for any
+// request.
 const TooLargeMessage = "Request too large"
 
-// TooLargeProblem is that as a problem document.
+// TooLargeProblem is [TooLargeMessage] as a problem document.
 const TooLargeProblem = `{"title":"` + TooLargeMessage + `","status":400}`
 
-// Problem returns a refusal of an HTTP status as a problem document (RFC 9457).
+// Problem returns a refusal with an HTTP status as a problem document (RFC 9457).
 //
 //go:noinline
 func Problem(status int) string {

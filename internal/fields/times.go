@@ -6,9 +6,9 @@ import (
 	"weir/internal/calendar"
 )
 
-// Package time can do what is here, but with what it needs the plugin would be a tenth larger.
+// Package time can do this too, but would make the plugin a tenth larger.
 
-// appendDuration appends seconds as time.Duration has them: 6m0s.
+// appendDuration appends seconds in the form of time.Duration: 6m0s.
 func appendDuration(dst []byte, seconds uint64) []byte {
 	if hours := seconds / 3600; hours > 0 {
 		dst = append(strconv.AppendUint(dst, hours, 10), 'h')
@@ -19,7 +19,7 @@ func appendDuration(dst []byte, seconds uint64) []byte {
 	return append(strconv.AppendUint(dst, seconds%60, 10), 's')
 }
 
-// appendTime appends a Unix time as RFC 3339 has it, in UTC: 2026-11-23T07:10:00Z.
+// appendTime appends a Unix time in the form of RFC 3339, in UTC: 2026-11-23T07:10:00Z.
 func appendTime(dst []byte, seconds uint64) []byte {
 	const day = 24 * 60 * 60
 	year, month, dayOfMonth := calendar.Date(int64(seconds / day))

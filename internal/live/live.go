@@ -1,4 +1,4 @@
-// Package live tells what proxy nodes of this process do, as they do it.
+// Package live shows the work of the proxy nodes in this process as it happens.
 package live
 
 import (
@@ -11,7 +11,7 @@ import (
 	"weir/internal/node"
 )
 
-// Node tells what a node has done since it was started.
+// Node is the work of a node since its start.
 type Node struct {
 	// Rules are in the order of their namespaces and names.
 	Rules []Rule `json:"rules"`
@@ -25,7 +25,7 @@ type Node struct {
 	Failed int64 `json:"failed"`
 }
 
-// Rule tells what a rule has decided on a node, or would have decided if it is a shadow rule.
+// Rule is the decisions of a rule on a node; those of a shadow rule had no effect.
 type Rule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -39,17 +39,17 @@ type Rule struct {
 	Held *node.Held `json:"held,omitempty"`
 }
 
-// Same reports whether it is the same rule, whatever it has decided.
+// Same reports whether two values are about the same rule, whatever their decisions.
 func (r Rule) Same(other Rule) bool { return r.Namespace == other.Namespace && r.Name == other.Name }
 
-// Sample tells what all nodes have done at a moment.
+// Sample is the work of all nodes up to a moment.
 type Sample struct {
 	At    time.Time
 	Nodes []Node
 }
 
-// Sampler takes samples of nodes. It remembers what the names of metrics mean: all nodes have the
-// same names. The zero value is ready. It is not safe for concurrent use.
+// Sampler takes samples of nodes. It caches the meaning of metric names, which are the same for all
+// nodes. The zero value is ready to use. It is not safe for concurrent use.
 type Sampler struct {
 	meanings map[string]*meaning // by a metric's name
 	rules    map[ruleID]int      // numbers, from 0
@@ -67,7 +67,7 @@ type meaning struct {
 	shadow, rejected bool
 }
 
-// Take takes a sample of the processes of nodes.
+// Take takes a sample of the nodes' processes.
 func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
 	sample := Sample{At: at, Nodes: make([]Node, len(nodes))}
 	for i, process := range nodes {

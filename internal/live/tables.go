@@ -10,15 +10,16 @@ import (
 	"weir/internal/node"
 )
 
-// Tables are the tables of counters that nodes have in shared data. They are read beside the nodes,
-// which need not know. A Tables is not safe for concurrent use.
+// Tables are the tables of counters that nodes have in shared data. Reading them does not disturb
+// the nodes. It is not safe for concurrent use.
 type Tables struct {
 	config *config.Config
 	nodes  []node.Options
 	at     time.Time
 }
 
-// NewTables are those of nodes whose plugin has a configuration, and shared data by the name of vmID.
+// NewTables returns the tables of nodes whose plugin has a configuration, and whose shared data is
+// named vmID.
 func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
 	t := &Tables{config: c}
 	for _, process := range nodes {
@@ -34,8 +35,8 @@ func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
 	return t
 }
 
-// Look adds what nodes hold to a sample of their metrics, and returns how many hits have passed of each
-// rule and limit: see [node.Looked].
+// Look adds the nodes' leases to a sample of their metrics, and returns how many hits have passed
+// for each rule and limit: see [node.Looked].
 func (t *Tables) Look(s *Sample) (most [][]uint64) {
 	t.at = s.At
 	looked := node.Look(t.nodes)

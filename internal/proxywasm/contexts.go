@@ -2,11 +2,11 @@ package proxywasm
 
 import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-// contexts finds streams by the ids that the host gives them. Ids count upwards, so that an
-// open-addressed table without hashing finds nearly each of them at its own place.
+// contexts finds streams by the host's ids. Ids count upwards, so an open-addressed table without
+// hashing finds nearly all of them at their own place.
 //
-// The newest is kept apart. From the creation of a stream to its request phase no other is created.
-// Where there is little to do, most streams end before another begins.
+// The newest is kept apart. Between the creation of a stream and its request phase no other is
+// created, and if there is little to do, most streams end before another begins.
 type contexts struct {
 	newestID uint32 // 0 if there is none
 	newest   types.HttpContext
@@ -18,7 +18,7 @@ type contexts struct {
 
 const leastContexts = 64
 
-// get is nil for an id that is not there.
+// get returns nil for an unknown id.
 func (c *contexts) get(id uint32) types.HttpContext {
 	if id == c.newestID {
 		return c.newest
@@ -46,7 +46,7 @@ func (c *contexts) put(id uint32, stream types.HttpContext) {
 	c.newestID, c.newest = id, stream
 }
 
-// settle puts a stream into the table.
+// settle adds a stream to the table.
 func (c *contexts) settle(id uint32, stream types.HttpContext) {
 	if 2*(c.used+1) > len(c.ids) {
 		c.grow()
@@ -81,7 +81,7 @@ func (c *contexts) remove(id uint32) {
 	}
 }
 
-// drop closes the gap that it leaves, so that lookups can stop at the first free place.
+// drop removes a stream and closes the gap, so that searches can stop at the first free place.
 func (c *contexts) drop(id uint32) {
 	if c.find(id) == nil {
 		return
@@ -92,7 +92,7 @@ func (c *contexts) drop(id uint32) {
 		gap = (gap + 1) & mask
 	}
 	for at := (gap + 1) & mask; c.ids[at] != 0; at = (at + 1) & mask {
-		// An entry may fill the gap unless its own place lies behind the gap.
+		// An entry may fill the gap unless its own place lies after the gap.
 		if home := c.ids[at] & mask; (at-home)&mask >= (at-gap)&mask {
 			c.ids[gap], c.streams[gap] = c.ids[at], c.streams[at]
 			gap = at

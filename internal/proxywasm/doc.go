@@ -5,8 +5,8 @@
 // caller's, or to the SDK (github.com/tetratelabs/proxy-wasm-go-sdk), whose proxytest then drives
 // the very same filter in plain go test. RATIONALE.md says why the binding is not the SDK's.
 //
-// Bytes that a function returns belong to the package and are valid until its next call. Bytes that
-// are passed in are not kept. All calls come from the one thread that runs the VM.
+// Returned bytes belong to the package, and are valid until its next call. Bytes that are passed in
+// are not kept. All calls must come from the one thread that runs the VM.
 package proxywasm
 
 // LogLevel is how much a message matters, as Envoy numbers it.

@@ -2,8 +2,9 @@ package share
 
 import "sync"
 
-// Room is for so many at a time. An owner gets no more of it than is left for others: alone it has
-// half, and after it a second owner has a quarter. It may be used by any number of goroutines.
+// Room limits how many may be inside at a time. An owner gets at most the number of places that
+// stays free for others: alone it gets half, and a second owner after it gets a quarter. It is safe
+// for concurrent use.
 type Room[K comparable] struct {
 	Most int
 
@@ -27,7 +28,7 @@ func (r *Room[K]) Enter(owner K) bool {
 	return true
 }
 
-// Leave gives an owner's place back.
+// Leave returns a place of an owner.
 func (r *Room[K]) Leave(owner K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

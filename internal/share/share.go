@@ -1,5 +1,5 @@
-// Package share divides what is bounded among those who use it. The owner that has most makes room:
-// so nobody takes anything from an owner that has less than an even part.
+// Package share divides a bounded resource among its users. The owner of the largest share makes
+// room, so an owner below an even part never loses anything.
 package share
 
 import (
@@ -8,32 +8,33 @@ import (
 	"maps"
 )
 
-// Shares are those of all owners that have something. The zero value has none.
+// Shares are the shares of all owners that have any. The zero value is empty.
 type Shares[K comparable, T any] struct {
 	byOwner map[K]*Share[K, T]
 	sizes   sizes[K, T]
-	grown   uint64 // how often a share has
+	grown   uint64 // how often any share grew
 }
 
-// Share is an owner's share.
+// Share is the share of one owner.
 type Share[K comparable, T any] struct {
 	Owner K
-	Of    T // the user's
+	Of    T // the caller's data
 	size  int
-	grown uint64 // the count of all growths when this share grew last
+	grown uint64 // Shares.grown when this share last grew
 	index int    // in the heap
 }
 
-// Size is how much it is.
+// Size returns the size of the share.
 func (s *Share[K, T]) Size() int { return s.size }
 
-// Of returns an owner's share, nil if it has nothing.
+// Of returns the share of an owner; nil if it has none.
 func (s *Shares[K, T]) Of(owner K) *Share[K, T] { return s.byOwner[owner] }
 
-// All are all shares, in no order. They may shrink meanwhile, and go.
+// All iterates over all shares, in no order. Shares may shrink and vanish meanwhile.
 func (s *Shares[K, T]) All() iter.Seq2[K, *Share[K, T]] { return maps.All(s.byOwner) }
 
-// Grow has an owner's share grow, or shrink if by is negative. A share without a size is gone.
+// Grow changes the size of an owner's share by by, which may be negative. A share of size 0 is
+// removed.
 func (s *Shares[K, T]) Grow(owner K, by int) *Share[K, T] {
 	of := s.byOwner[owner]
 	if of == nil {

@@ -3,34 +3,34 @@ package sketch
 import "math"
 
 const (
-	// BusyWindows is of how many windows a Sample knows the keys with most hits.
+	// BusyWindows is how many windows a Sample keeps the keys with most hits of.
 	BusyWindows = 8
-	// BusyKeys is how many keys that are of a window.
+	// BusyKeys is how many such keys it keeps per window.
 	BusyKeys = 16
 )
 
-// Busy are the keys with most hits of a window.
+// Busy has the keys with most hits in a window.
 type Busy struct {
-	// Hits are those of all keys, and Floor is the most of a key that is not in Keys.
+	// Hits are those of all keys, and Floor is the most hits of a key that is not in Keys.
 	Hits, Floor uint32
 	Keys        []BusyKey
 }
 
-// BusyKey is a key that had so many hits in a window, and up to More besides.
+// BusyKey is a key that had Hits hits in a window, and possibly up to More in addition.
 type BusyKey struct {
 	Hash       uint64
 	Hits, More uint32
 }
 
-// Most is the most hits that the key may have had.
+// Most returns the most hits that the key may have had.
 func (k *BusyKey) Most() uint32 { return sum32(k.Hits, uint64(k.More)) }
 
 func sum32(a uint32, b uint64) uint32 {
 	return uint32(min(uint64(a)+min(b, math.MaxUint32), math.MaxUint32))
 }
 
-// busy has the keys with most hits in the newest windows of a width. In the newest, keys are a
-// Space-Saving sketch, as those of a [Heavy] are. In past are the windows before, the last one first.
+// busy has the keys with most hits in the newest windows of a width. The keys of the newest window
+// are a Space-Saving sketch, as in a [Heavy]. past has the windows before, the latest first.
 type busy struct {
 	newest uint64
 	hits   uint32
@@ -77,7 +77,8 @@ func (b *busy) add(number, hash, hits uint64) {
 	b.keys[least] = k
 }
 
-// late adds hits to a window that has ended, as the clock has gone back: whose they are is not known.
+// late adds hits to a window that has ended, because the clock has gone back. Their keys are
+// unknown.
 func (b *Busy) late(hits uint64) {
 	b.Hits, b.Floor = sum32(b.Hits, hits), sum32(b.Floor, hits)
 	for i := range b.Keys {
@@ -96,7 +97,7 @@ func (b *busy) turn(number uint64) {
 	b.newest = number
 }
 
-// running returns what is known of the newest window, with keys in the memory of a slice.
+// running returns the newest window. keys is memory for its keys.
 func (b *busy) running(keys []BusyKey) Busy {
 	w := Busy{Hits: b.hits}
 	for _, k := range b.keys {
@@ -120,8 +121,8 @@ func (b *busy) running(keys []BusyKey) Busy {
 	return w
 }
 
-// Busy are the keys with most hits in the newest windows of a width, the newest first, and that one's
-// number.
+// Busy returns the keys with most hits in the newest windows of a width, the newest first, and the
+// number of the newest.
 func (s *Sample) Busy(width int) (newest uint64, windows []Busy) {
 	b := &s.busy[width]
 	return b.newest, append([]Busy{b.running(nil)}, b.past[:]...)

@@ -1,23 +1,23 @@
-// Package sketch keeps in bounded memory what is worth telling of keys that are too many to keep: those
-// with most hits, by [Heavy], and a fair sample of all, by [Sample].
+// Package sketch summarises keys that are too many to keep, in bounded memory: the keys with most
+// hits, by [Heavy], and a fair sample of all, by [Sample].
 //
-// Nothing here allocates after it was made, reads a clock, or may be used by two goroutines at once.
+// After construction nothing here allocates. Nothing reads a clock, or is safe for concurrent use.
 package sketch
 
 import "encoding/binary"
 
 const (
-	// Keys is how many keys a Heavy has.
+	// Keys is the number of keys in a Heavy.
 	Keys = 64
 	// MaxName is the longest name of a key, in bytes.
 	MaxName = 128
 )
 
-// Heavy has the keys with the most hits: Space-Saving, of Metwally, Agrawal and El Abbadi, "Efficient
+// Heavy finds the keys with most hits by Space-Saving: Metwally, Agrawal and El Abbadi, "Efficient
 // computation of frequent and top-k elements in data streams" (2005).
 //
-// A key's Count is at least its hits, and at most Error more. No key that is not there has more than
-// [Heavy.Floor]. Floor and every Error are at most all hits divided by Keys.
+// A key's Count is at least its hits, and at most Error more. No absent key has more than
+// [Heavy.Floor] hits. Floor and every Error are at most the sum of all hits divided by Keys.
 type Heavy struct {
 	entries []Entry
 	names   [][MaxName]byte // nil if keys have no names
@@ -26,18 +26,18 @@ type Heavy struct {
 // Entry is a key of a Heavy.
 type Entry struct {
 	ID [16]byte
-	// Count is the key's hits, and up to Error that were not its own.
+	// Count is the key's hits, and up to Error hits of other keys.
 	Count, Error uint64
-	// marks has the values of Count at the last two calls of [Heavy.Mark].
+	// marks are the values of Count at the last two calls of [Heavy.Mark].
 	marks [2]uint64
-	// Use is the last report of how near the key is to its limit, in thousandths.
+	// Use is the last reported share of the key's limit, in thousandths.
 	Use uint16
 
 	nameSize uint8
-	name     uint8 // where it is in names
+	name     uint8 // index in names
 }
 
-// NewHeavy makes one of no keys, which may have names.
+// NewHeavy makes an empty Heavy, whose keys may have names if named is set.
 func NewHeavy(named bool) (h Heavy) {
 	h.entries = make([]Entry, 0, Keys)
 	if named {
@@ -46,7 +46,7 @@ func NewHeavy(named bool) (h Heavy) {
 	return h
 }
 
-// Reset forgets all keys.
+// Reset drops all keys.
 func (h *Heavy) Reset() { h.entries = h.entries[:0] }
 
 // Add adds hits of a key, and returns its entry, which is valid until the next Add.
@@ -72,7 +72,7 @@ func (h *Heavy) Add(id [16]byte, hits uint64) *Entry {
 	return e
 }
 
-// Mark begins another time for what is recent: from the last call but one on.
+// Mark moves the beginning of the recent time to the last call but one.
 func (h *Heavy) Mark() {
 	for i := range h.entries {
 		e := &h.entries[i]
@@ -80,7 +80,7 @@ func (h *Heavy) Mark() {
 	}
 }
 
-// recent are an entry's hits since the last call of Mark but one, as far as it was there then.
+// recent returns an entry's hits since the last call of Mark but one, as far as it existed then.
 func (e *Entry) recent() uint64 { return e.Count - e.marks[1] }
 
 // maxHits keeps sums from overflowing.
@@ -91,12 +91,12 @@ func sum(a, b uint64) uint64 { return min(a+min(b, maxHits), maxHits) }
 // Named reports whether an entry has a name, or can't have one.
 func (h *Heavy) Named(e *Entry) bool { return h.names == nil || e.nameSize > 0 }
 
-// SetName names an entry, by MaxName bytes at most.
+// SetName sets the name of an entry, cut to MaxName bytes.
 func (h *Heavy) SetName(e *Entry, name []byte) {
 	e.nameSize = uint8(copy(h.names[e.name][:], name))
 }
 
-// Name is an entry's, empty if it has none.
+// Name returns the name of an entry, empty if it has none.
 func (h *Heavy) Name(e *Entry) []byte {
 	if h.names == nil {
 		return nil
@@ -104,7 +104,7 @@ func (h *Heavy) Name(e *Entry) []byte {
 	return h.names[e.name][:e.nameSize]
 }
 
-// Floor is the most hits of a key that is not there.
+// Floor returns the most hits that an absent key may have.
 func (h *Heavy) Floor() (floor uint64) {
 	if len(h.entries) < Keys {
 		return 0
@@ -116,11 +116,11 @@ func (h *Heavy) Floor() (floor uint64) {
 	return floor
 }
 
-// Key is a key of one Heavy or of two.
+// Key is a key of one Heavy or of two merged.
 type Key struct {
 	Entry
 	Name []byte
-	// Recent are those of its hits since the last call of [Heavy.Mark] but one, as far as is known.
+	// Recent is the part of its hits since the last call of [Heavy.Mark] but one, as far as known.
 	Recent uint64
 }
 
@@ -158,8 +158,8 @@ func Merge(newer, older *Heavy) (keys []Key, floor uint64) {
 	return keys, floor
 }
 
-// sortKeys puts those with most hits first. They are few: a sort that is fast for many would be most of
-// the package.
+// sortKeys sorts by descending hits. There are few keys, and a sort for many would be most of the
+// package's code.
 func sortKeys(keys []Key) {
 	for i := range keys {
 		most := i

@@ -3,27 +3,27 @@ package sketch
 import "math"
 
 const (
-	// SampleKeys is how many keys a Sample has at most.
+	// SampleKeys is the most keys of a Sample.
 	SampleKeys = 192
-	// Windows is of how many windows a Sample knows what each key has asked for.
+	// Windows is how many windows of each key a Sample keeps.
 	Windows = 16
 
-	places = 512 // of the index, more than two for each key
+	places = 512 // size of the index, more than two for each key
 )
 
-// Sample has a part of all keys, and of these what each asked for in the newest windows of some
+// Sample keeps a part of all keys, and what each of them asked for in the newest windows of some
 // widths.
 //
-// Which keys are in it depends on their hashes alone: those below a threshold, which falls by half
-// when there are too many, and doubles when there are few. So if several nodes see the same keys,
-// their samples have the same keys, up to the least of their thresholds.
+// Only the hashes of keys decide which are kept: those below a threshold, which is halved when
+// there are too many keys, and doubled when there are few. So if several nodes see the same keys,
+// their samples have the same keys, up to the lowest of their thresholds.
 //
-// A sample that is fair to keys misses those few that have most hits. So it knows of each of the newest
-// windows, whatever their hashes are, the keys that had most.
+// A fair sample of keys misses the few keys with most hits. So it also keeps, for each of the
+// newest windows, the keys with most hits, whatever their hashes.
 type Sample struct {
 	busy      []busy // one for each width
 	widths    []int64
-	threshold uint64 // the greatest hash that is in it
+	threshold uint64 // the greatest hash of a kept key
 	since     int64
 	horizon   int64
 	keys      []sampled
@@ -31,23 +31,23 @@ type Sample struct {
 	index     [places]uint16
 }
 
-// sampled is a key. Times are in nanoseconds, and 0 for never.
+// sampled is a key. Times are in nanoseconds; 0 means never.
 type sampled struct {
 	hash          uint64
 	seen, refused int64
 }
 
-// asked has what a key asked for in windows of the clock of one width.
+// asked has the hits that a key asked for in windows of the clock of one width.
 type asked struct {
 	newest uint64 // number of a window
 	hits   [Windows]uint32
 }
 
-// leastHorizon is how long a key is kept at least that does not come again, in nanoseconds.
+// leastHorizon is how long a key without new requests is kept at least, in nanoseconds.
 const leastHorizon = int64(120e9)
 
-// NewSample makes an empty sample of windows of these widths, in nanoseconds, at a time. There are
-// some, and they stay the caller's.
+// NewSample makes an empty sample at a time, for windows of these widths in nanoseconds. widths
+// must not be empty or modified later.
 func NewSample(widths []int64, now int64) *Sample {
 	s := &Sample{
 		widths: widths, threshold: math.MaxUint64, since: now, horizon: leastHorizon,
@@ -60,7 +60,7 @@ func NewSample(widths []int64, now int64) *Sample {
 	return s
 }
 
-// Add notes what a key asked for, and whether that was refused.
+// Add records what a key asked for.
 func (s *Sample) Add(hash uint64, hits uint64, now int64) {
 	for j, w := range s.widths {
 		s.busy[j].add(uint64(max(now, 0)/w), hash, hits)
@@ -80,7 +80,7 @@ func (s *Sample) Add(hash uint64, hits uint64, now int64) {
 	}
 }
 
-// Refuse notes that a key was refused.
+// Refuse records that a key was refused.
 func (s *Sample) Refuse(hash uint64, now int64) {
 	if hash <= s.threshold {
 		if i := s.find(hash); i >= 0 {
@@ -104,7 +104,7 @@ func (a *asked) add(number, hits uint64) {
 	}
 }
 
-// find is the place of a key, below 0 if it is not there.
+// find returns the index of a key, below 0 if it is absent.
 func (s *Sample) find(hash uint64) int {
 	for at := hash % places; ; at = (at + 1) % places {
 		switch i := int(s.index[at]) - 1; {
@@ -116,7 +116,7 @@ func (s *Sample) find(hash uint64) int {
 	}
 }
 
-// admit makes a place for a key whose hash is below the threshold, unless that falls.
+// admit adds a key whose hash is below the threshold, unless the threshold falls.
 func (s *Sample) admit(hash uint64, now int64) int {
 	if len(s.keys) == SampleKeys {
 		s.drop(now)
@@ -145,16 +145,16 @@ func (s *Sample) enter(i int) {
 	s.index[at] = uint16(i + 1)
 }
 
-// Tend drops the keys that have not come for long, and has the sample take more again if it has few.
-// Call it now and then.
+// Tend drops keys that have not come for long, and raises the threshold if there are few. Call it
+// now and then.
 func (s *Sample) Tend(now int64) {
 	if s.drop(now); len(s.keys) < SampleKeys/4 && s.threshold < math.MaxUint64 {
-		// From now on only: what was asked for before by keys that were not in it is not known.
+		// The earlier hits of keys that were not kept are unknown.
 		s.threshold, s.since = s.threshold<<1|1, now
 	}
 }
 
-// drop removes the keys that do not belong in it any more.
+// drop removes the keys that no longer belong in the sample.
 func (s *Sample) drop(now int64) {
 	kept, n := 0, len(s.widths)
 	for i := range s.keys {
@@ -173,11 +173,11 @@ func (s *Sample) drop(now int64) {
 	}
 }
 
-// Threshold is the greatest hash of a key that is in the sample, and since the time from which all
-// of what such keys asked for is known.
+// Threshold returns the greatest hash of a kept key, and the time since which all hits of such keys
+// are known.
 func (s *Sample) Threshold() (threshold uint64, since int64) { return s.threshold, s.since }
 
-// Each calls visit with each key whose hash is at most a threshold.
+// Each calls visit with each kept key whose hash is at most threshold.
 func (s *Sample) Each(threshold uint64, visit func(hash uint64, refused bool)) {
 	for i := range s.keys {
 		if k := &s.keys[i]; k.hash <= threshold {

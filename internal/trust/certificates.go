@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// CertificateFiles name PEM files.
+// CertificateFiles are the names of PEM files.
 type CertificateFiles struct {
 	// Certificate is the server's, with what leads to its root. Key is its private key, without a
 	// password.
@@ -18,12 +18,12 @@ type CertificateFiles struct {
 	ClientCA string
 }
 
-// Certificates makes a server's configuration for TLS 1.2 or later, with HTTP/2 and HTTP/1.1. The
-// files are looked at again once a second by now's clock, when clients connect. As long as what is
-// there makes no sense, those of before are used, and an error is logged.
+// Certificates returns a server's configuration for TLS 1.2 or later, with HTTP/2 and HTTP/1.1.
+// When clients connect, it checks the files again, once a second by the clock now. While their
+// content is invalid, the previous certificates stay in use, and an error is logged.
 //
-// A client's certificate is verified if it has one. Whether it needs one is for the handler to say,
-// which asks [HasCertificate].
+// A client's certificate is verified if there is one. Whether it is required is up to the handler,
+// which can ask [HasCertificate].
 func Certificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*tls.Config, error) {
 	if f.Certificate == "" || f.Key == "" {
 		return nil, errors.New("want a certificate and its key")
@@ -75,6 +75,6 @@ func authorities(path string, content []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// HasCertificate reports whether a connection's client has shown a certificate that was verified. A
+// HasCertificate reports whether a connection's client has shown a verified certificate. A
 // connection without TLS has a nil state.
 func HasCertificate(c *tls.ConnectionState) bool { return c != nil && len(c.VerifiedChains) > 0 }

@@ -1,6 +1,7 @@
-// Package trust says whom the counter backend believes: bearer tokens, each for all namespaces or
-// for one, and certificates. Both come from files, which are read again when they change.
+// Package trust decides which clients the counter backend trusts, by bearer tokens, each for all
+// namespaces or for one, and by certificates. Both come from files, which are read again when they
+// change.
 //
-// [Tokens] are a file's or a single one, [Certificates] are a server's, with those that have signed
-// its clients'. Both may be used by any number of goroutines.
+// [Tokens] come from a file or are a single token. [Certificates] are a server's, with the
+// authorities of its clients. Both are safe for concurrent use.
 package trust

@@ -64,7 +64,8 @@ func (f *files[T]) read() (contents [][]byte, err error) {
 	return contents, nil
 }
 
-// ReadFile reads a file of up to 1 MiB. Its path may be one of a file that never ends.
+// ReadFile reads a file of up to 1 MiB. A longer file is an error, so a path without an end does no
+// harm.
 func ReadFile(path string) (content []byte, err error) {
 	file, err := os.Open(path)
 	if err != nil {

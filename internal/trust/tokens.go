@@ -12,7 +12,7 @@ import (
 	"weir/internal/store"
 )
 
-// Scope is the namespaces that somebody may read and change. The zero value is none.
+// Scope is a set of namespaces that a client may read and change. The zero value is empty.
 type Scope struct {
 	all        bool
 	namespaces []string
@@ -34,7 +34,7 @@ func (s Scope) Allows(namespace string) bool {
 	return false
 }
 
-// Tokens are bearer tokens.
+// Tokens is a set of bearer tokens. It is safe for concurrent use.
 type Tokens struct {
 	fixed *tokens
 	file  *files[*tokens]
@@ -49,7 +49,7 @@ type tokens []struct {
 // maxToken is the length of the longest token: a plugin's, too, has no longer one.
 const maxToken = 8192
 
-// OneToken is a token for all namespaces. The error does not repeat it.
+// OneToken returns a single token for all namespaces. The error does not repeat it.
 func OneToken(token string) (*Tokens, error) {
 	if !isToken(token) {
 		return nil, errors.New("want 1 to 8192 visible ASCII characters")
@@ -61,9 +61,9 @@ func OneToken(token string) (*Tokens, error) {
 
 // ReadTokens reads tokens from a file. Each line has a token for all namespaces, or a namespace, a
 // space, and a token for that namespace. A namespace may have several tokens, and a token several
-// namespaces. Empty lines, and those that begin with #, say nothing. The file is looked at again
-// once a second by now's clock, for as long as tokens are asked for. If the file is wrong then,
-// that is logged, and the tokens are those of before. Errors do not repeat a token.
+// namespaces. Empty lines, and lines that begin with #, are ignored. As long as tokens are asked
+// for, the file is checked again once a second by the clock now. While it is invalid, that is
+// logged, and the previous tokens stay in use. Errors do not repeat a token.
 func ReadTokens(path string, now func() time.Time, log *slog.Logger) (*Tokens, error) {
 	file := &files[*tokens]{paths: []string{path}, now: now, log: log, parse: func(contents [][]byte) (*tokens, error) {
 		t, err := parseTokens(string(contents[0]))
@@ -119,8 +119,8 @@ func (t *tokens) add(token, namespace string) {
 	}{sha256.Sum256([]byte(token)), namespace})
 }
 
-// Scope returns what a token is for; ok is false if it is no token. It takes the same time whatever
-// the token is.
+// Scope returns the scope of a token; ok is false for an unknown token. It takes the same time for
+// any token.
 func (t *Tokens) Scope(token string) (scope Scope, ok bool) {
 	known := t.fixed
 	if t.file != nil {

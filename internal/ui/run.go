@@ -463,7 +463,7 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	}()
 	stream, err := server.NewStream(w)
 	if err != nil {
-		http.Error(w, "this connection can't be streamed to", http.StatusInternalServerError)
+		http.Error(w, "this connection does not support streaming", http.StatusInternalServerError)
 		return
 	}
 	last, asked := server.LastEvent(r), map[string]bool{}

@@ -2,7 +2,7 @@ package usage
 
 import "strconv"
 
-// Ending is how a provider's event streams end where no more tokens may come.
+// Ending says how to end a provider's event streams early.
 type Ending uint8
 
 // The endings.
@@ -37,8 +37,8 @@ const (
 	geminiFail      = `data: {"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":` + usedUp + `}}` + "\n\n"
 )
 
-// AppendError appends an event at which the provider's own clients raise an error, and leave. The last event
-// has ended before.
+// AppendError appends an event at which the provider's own clients raise an error and leave. The
+// last event before must be complete.
 func (r *Reader) AppendError(dst []byte, e Ending) []byte {
 	switch {
 	case e == OpenAI && r.events.named:
@@ -53,7 +53,8 @@ func (r *Reader) AppendError(dst []byte, e Ending) []byte {
 	return dst
 }
 
-// AppendEnding appends the events that end the body, whose last event has ended before.
+// AppendEnding appends the events that end the body regularly. The last event before must be
+// complete.
 func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 	switch e {
 	case OpenAI:
@@ -80,12 +81,13 @@ func (r *Reader) output() uint64 {
 	return r.numbers[last].hits
 }
 
-// CountEvents has the reader count events, for [Reader.Untold]. Call it after Reset.
+// CountEvents makes the reader count events, for [Reader.Untold]. Call it after Reset.
 func (r *Reader) CountEvents() { r.counts = true }
 
-// Untold is how many events with an object have come since the last event that has told a number.
-// It is 0 for a body of another form.
+// Untold returns how many events with an object have come since the last event with a number. It is
+// 0 for a body of another format.
 func (r *Reader) Untold() uint64 { return r.untold }
 
-// Rest is how many bytes of an event stream have come since an event has ended, or the body has begun.
+// Rest returns how many bytes of an event stream have come since the last complete event, or the
+// beginning.
 func (r *Reader) Rest() (bytes int) { return r.events.rest }

@@ -7,7 +7,7 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// Kind is a kind of tokens, as providers ask different prices for them.
+// Kind is a kind of tokens, because providers have different prices for them.
 type Kind uint8
 
 // The kinds.
@@ -29,25 +29,25 @@ const (
 	kinds
 )
 
-// KindNames are the names of the kinds from Input to AudioOutput.
+// KindNames are the names of the kinds, from Input to AudioOutput.
 var KindNames = []string{"input", "cached", "cache_write", "output", "reasoning", "audio", "audio_output"}
 
-// Rates are the prices of a token of each kind, in millionths. Total has that of Output.
+// Rates are the prices of a token of each kind, in millionths. That of Total is that of Output.
 type Rates [kinds]uint64
 
-// Parts is a whole, in millionths: a rate of Parts makes a token cost 1.
+// Parts is one whole in millionths: at a rate of Parts a token costs 1.
 const Parts = 1_000_000
 
-// Prompt is the highest rate of what goes into a model as text.
+// Prompt returns the highest rate of text that goes into a model.
 func (r *Rates) Prompt() uint64 { return max(r[Input], r[Cached], r[CacheWrite]) }
 
-// Answer is the highest rate of what comes out of it as text.
+// Answer returns the highest rate of text that comes out of a model.
 func (r *Rates) Answer() uint64 { return max(r[Output], r[Reasoning]) }
 
-// Sum adds up amounts without loss. Its zero value is 0.
+// Sum is an exact sum of amounts. Its zero value is 0.
 type Sum struct{ high, low uint64 }
 
-// Add adds n times a rate. Numbers up to 2^63 that are added up to 2^32 times can't overflow it.
+// Add adds n times rate. Up to 2^32 additions of numbers up to 2^63 can't overflow.
 func (s *Sum) Add(n, rate uint64) {
 	high, low := bits.Mul64(n, rate)
 	var carry uint64
@@ -55,7 +55,7 @@ func (s *Sum) Add(n, rate uint64) {
 	s.high, _ = bits.Add64(s.high, high, carry)
 }
 
-// Whole is the sum, of which a part counts as a whole, and whether it is at most Most.
+// Whole returns the sum, rounded up, and whether it is at most Most.
 func (s *Sum) Whole() (n uint64, ok bool) {
 	if s.high >= Parts {
 		return 0, false

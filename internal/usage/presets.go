@@ -2,26 +2,27 @@ package usage
 
 import "weir/internal/jsonpath"
 
-// Preset is where the answers of a provider say what they have cost, in tokens.
+// Preset says where the answers of a provider have their cost in tokens.
 type Preset struct {
 	Name string
-	// paths are of the numbers in bodies, each with the places where it may be.
+	// paths are those of numbers in bodies, each with its alternatives.
 	paths [][]string
-	// stems have the numbers of tokens of each kind below them.
+	// stems are objects with the numbers of tokens of each kind.
 	stems stemSet
-	// Headers of a response say the same together. Where one of them is there, its body is not read.
+	// Headers of a response together have the same cost. If the response has any of them, its body
+	// is not read.
 	Headers []Header
-	// Ending is how its event streams can be ended.
+	// Ending says how to end its event streams early.
 	Ending Ending
 }
 
-// Header is a header of a response that says how many tokens of a kind there were. Its name is in lower case.
+// Header is a header of a response with a number of tokens of a kind. Its name is in lower case.
 type Header struct {
 	Name string
 	Kind Kind
 }
 
-// Auto is the name of the preset for whichever provider answers.
+// Auto is the name of the preset that recognises the provider.
 const Auto = "auto"
 
 // Presets are the providers that are known. Each counts what goes into a model and what comes out of
@@ -75,8 +76,8 @@ var bedrockHeaders = []Header{
 	{"x-amzn-bedrock-cache-write-input-token-count", CacheWrite},
 }
 
-// Fields are the numbers in bodies. They are of kinds where these have prices, and where the preset does
-// not know of a number that has them all.
+// Fields returns the numbers to read from bodies. They are separate by kind if kinds have prices,
+// or if the provider has no number for all of them.
 func (p *Preset) Fields(priced bool) (*Fields, error) {
 	if priced || p.paths == nil {
 		return kindsBelow(p.stems)

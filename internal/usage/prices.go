@@ -2,8 +2,8 @@ package usage
 
 import "weir/internal/jsonpath"
 
-// PriceList has the prices of models. It is not changed once it is used, and may be read
-// concurrently.
+// PriceList has the prices of models. Once in use it is not modified, and is safe for concurrent
+// reads.
 type PriceList struct {
 	_ [0]func() // keeps Go from generating an equality function
 
@@ -27,8 +27,8 @@ const (
 	MaxRate  = 1_000_000 * Parts
 )
 
-// Add adds a model, or with a * at the end of its name all whose names begin so. It reports false if the list
-// has had it already: then it has the rates now.
+// Add adds a model or, with a * at the end of its name, all models whose names begin with the rest.
+// It returns false if the list had it already, and then replaces its rates.
 func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 	if name == others {
 		added = p.others == nil
@@ -78,7 +78,7 @@ func (r *Rates) raise(other *Rates) {
 	}
 }
 
-// Clone is a list of its own that has the same.
+// Clone returns an independent copy of the list.
 func (p *PriceList) Clone() *PriceList {
 	return &PriceList{models: append([]model(nil), p.models...), whole: p.whole, others: p.others, most: p.most}
 }
@@ -90,9 +90,9 @@ func before(a, b string, longestFirst bool) bool {
 	return a < b
 }
 
-// Find returns the rates of a model, and whether it is on the list. For a model that is not, they are those
-// for others, or else the highest rate of each kind. The entry is the name that the list has for it: it is
-// one of few, whatever clients ask for.
+// Find returns the rates of a model, and whether the list has it. Otherwise the rates are those for
+// other models or, without these, the highest rate of each kind. entry is the name in the list;
+// there are few of them, whatever clients ask for.
 func (p *PriceList) Find(name []byte) (rates *Rates, entry string, known bool) {
 	low, high := 0, p.whole
 	for low < high {
@@ -119,11 +119,12 @@ func (p *PriceList) Find(name []byte) (rates *Rates, entry string, known bool) {
 // others is the entry of models that are not on a list.
 const others = "*"
 
-// Most has the highest price of each kind.
+// Most returns the highest price of each kind.
 func (p *PriceList) Most() *Rates { return &p.most }
 
-// Complete fills in the rates that are not set: what was cached, is written to a cache or is a sound costs
-// what other input does, and what is thought or said what other output does, which costs what input does.
+// Complete fills in missing rates: for cached, cache writes and audio the rate of input, for
+// reasoning and audio output that of output, and for output that of input. set reports whether a
+// kind has a rate.
 func (r *Rates) Complete(set func(Kind) bool) {
 	for _, kind := range [...]struct{ kind, as Kind }{
 		{Cached, Input}, {CacheWrite, Input}, {Audio, Input}, {Output, Input}, {Reasoning, Output}, {AudioOutput, Output},
@@ -157,7 +158,7 @@ func (f *Fields) addModels(stems stemSet) error {
 	return nil
 }
 
-// Ask has the body's tokens cost what a list says of the model that it names, if it does.
+// Ask makes the body's tokens cost the list's prices of the model that the body names, if it does.
 func (r *Reader) Ask(list *PriceList) { r.list = list }
 
 // takeModel takes the name of the model.

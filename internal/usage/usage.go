@@ -1,8 +1,8 @@
-// Package usage reads what an answer says that it has cost, out of a body that comes in pieces.
+// Package usage reads the cost of an answer from its body, which arrives in pieces.
 //
-// The cost is a sum of numbers, each with a weight, that JSON paths lead to. A body is a JSON text,
-// or a stream of them. In a stream the last value of each number counts. Nothing of a body is kept
-// but what a path leads to, so that memory is bounded whatever comes.
+// The cost is a weighted sum of numbers at JSON paths. A body is a JSON text, or a stream of them;
+// in a stream the last value of each number counts. Only values at these paths are kept, so memory
+// is bounded for any body.
 package usage
 
 import (
@@ -11,17 +11,17 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// Most is the largest number that is believed. A larger number is absurd.
+// Most is the largest number that is accepted. Larger numbers are absurd.
 const Most = 999_999_999_999_999
 
-// Field is a number that is part of a cost.
+// Field is a number that contributes to a cost.
 type Field struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	// Paths lead to the same number in several shapes of answers. If a body has several, the last
-	// counts; if one text has several, the last of Paths counts.
+	// Paths lead to the same number in different forms of answers. If a body has several, the last
+	// in the body counts; if a text has several, the last in Paths.
 	Paths []*jsonpath.Path
-	// Weight is how many millionths of a hit each unit of the number costs, at least 1.
+	// Weight is the cost of a unit of the number, in millionths of a hit, at least 1.
 	Weight uint64
 	// kind is that of the number's tokens, if it counts tokens. within is 1 + the index of the
 	// field that they are part of, or 0.
@@ -38,8 +38,8 @@ type source struct {
 	below []source
 }
 
-// Fields are the numbers whose sum is a cost. They are not changed once made, and may be used by
-// several readers.
+// Fields are the numbers that make up a cost. They are not modified after NewFields, and several
+// readers may use them.
 type Fields struct {
 	_ [0]func() // keeps Go from generating an equality function
 
@@ -51,7 +51,7 @@ type Fields struct {
 	hints [][]byte
 }
 
-// NewFields makes fields of a list, which must not be changed any more.
+// NewFields makes fields from a list, which must not be modified afterwards.
 func NewFields(list []Field) *Fields {
 	f := &Fields{list: list}
 	for i := range list {
@@ -103,15 +103,15 @@ func (f *Fields) mayBeIn(text []byte) bool {
 
 var escape = []byte(`\u`)
 
-// Format is the form of a body.
+// Format is the format of a body.
 type Format uint8
 
 // The forms.
 const (
-	// Unreadable is every other form.
+	// Unreadable is any other format.
 	Unreadable Format = iota
-	// JSON is one text. If it is an array, and no path begins with the number of an element, each of
-	// its elements counts as a text.
+	// JSON is one text. If it is an array, and no path begins with the number of an element, each
+	// element counts as a text.
 	JSON
 	// Lines has a text in each line: application/x-ndjson.
 	Lines
@@ -122,7 +122,7 @@ const (
 	AmazonEvents
 )
 
-// FormatOf is the form that a media type says.
+// FormatOf returns the format of a media type.
 func FormatOf(mediaType []byte) Format {
 	for i, c := range mediaType {
 		if c == ';' || c == ' ' || c == '\t' {
@@ -141,8 +141,8 @@ func FormatOf(mediaType []byte) Format {
 	return Unreadable
 }
 
-// IsUTF8 reports whether a media type says no other charset than UTF-8. In others, such as UTF-7, the names in
-// a text may be of other bytes.
+// IsUTF8 reports whether a media type names no other charset than UTF-8. In others, such as UTF-7,
+// the names in a text may have other bytes.
 func IsUTF8(mediaType []byte) bool {
 	const charset = "charset"
 	for at := 0; at+len(charset) <= len(mediaType); at++ {
@@ -197,8 +197,8 @@ func same(text []byte, lower string) bool {
 	return true
 }
 
-// Reader reads one body after the other. It keeps its memory, which is bounded by the fields, for
-// the next body. It must be Reset before it is used, and not be used by several goroutines at once.
+// Reader reads bodies, one after the other. It keeps its memory, which the fields bound, for the
+// next body. Call Reset before use. It is not safe for concurrent use.
 type Reader struct {
 	_ [0]func() // keeps Go from generating an equality function
 
@@ -243,8 +243,8 @@ type number struct {
 	found, absurd bool
 }
 
-// Reset begins a body. Its tokens cost what rates say, or if they are nil, what the fields' weights do. It
-// allocates only if fields has more sources than those of all bodies before.
+// Reset begins a body. Its tokens cost the rates or, if these are nil, the weights of the fields.
+// It allocates only if fields has more sources than those of all bodies before.
 func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
 	r.fields, r.format, r.rates, r.list, r.model = fields, format, rates, nil, ""
 	r.broken = format == Unreadable
@@ -279,9 +279,9 @@ func (r *Reader) Feed(piece []byte) {
 	}
 }
 
-// Cost is the sum of what was found so far, of which a part counts as a whole. It is found if the body
-// has any of the fields; those that it has not are 0. It is not found if a value is absurd, or the sum: no
-// number of hits, or more than Most.
+// Cost returns the sum of the numbers found so far, rounded up. found is true if the body has any
+// of the fields; missing fields count as 0. It is false if a value is not a number of hits, or a
+// value or the sum is above Most.
 func (r *Reader) Cost() (hits uint64, found bool) {
 	var sum Sum
 	counted := uint64(0) // of tokens
@@ -310,11 +310,12 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 	return hits, found
 }
 
-// Model is the list's entry for the model that the body has named, by which its tokens cost; empty if these cost
-// what was said before.
+// Model returns the list's entry for the model that the body has named, whose prices apply; empty
+// if earlier prices apply.
 func (r *Reader) Model() string { return r.model }
 
-// Guessed is the cost of so many tokens that have come out of a model, and none that were told.
+// Guessed returns the cost of a number of tokens of a model's output, for tokens that the body has
+// not told.
 func (r *Reader) Guessed(tokens uint64) uint64 {
 	var sum Sum
 	if sum.Add(tokens, Parts); r.rates != nil {

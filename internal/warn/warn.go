@@ -1,5 +1,5 @@
-// Package warn tells people of keys that near a limit: in a log, and by a webhook. If several
-// backends share a store, one of them tells of a key, once in a window of its limit.
+// Package warn reports keys that near a limit, in a log and by a webhook. If several backends share
+// a store, only one of them reports a key, once per window of its limit.
 package warn
 
 import (
@@ -46,7 +46,7 @@ const (
 // pauses are before the attempts to post a warning again.
 var pauses = [...]time.Duration{time.Second, 5 * time.Second, 25 * time.Second}
 
-// Options say how to tell.
+// Options configure a Warner.
 type Options struct {
 	Store  store.Store
 	Logger *slog.Logger
@@ -83,7 +83,7 @@ type Warning struct {
 	WindowEnds *time.Time `json:"window_ends,omitempty"`
 }
 
-// Warner tells warnings. Make it with [New], and have [Warner.Run] run it.
+// Warner reports warnings. [New] makes one, and [Warner.Run] runs it.
 type Warner struct {
 	o      Options
 	client http.Client
@@ -104,7 +104,7 @@ type heard struct {
 	wire.Warning
 }
 
-// New makes a warner.
+// New makes a Warner.
 func New(o Options) *Warner {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -135,8 +135,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Hear takes warnings of a namespace's nodes, of which most were told before. It never waits, and may
-// be called by any number of goroutines. The warnings' memory stays the caller's.
+// Hear takes warnings of a namespace's nodes, most of which were reported before. It never blocks,
+// and is safe for concurrent use. It does not keep the memory of the warnings.
 func (w *Warner) Hear(namespace string, warnings []wire.Warning) {
 	for _, of := range warnings {
 		if !w.hearing.Enter(namespace) {
@@ -148,7 +148,7 @@ func (w *Warner) Hear(namespace string, warnings []wire.Warning) {
 	}
 }
 
-// Run tells warnings until ctx ends. Warnings that have not been delivered then are lost.
+// Run reports warnings until ctx ends. Warnings that were not delivered by then are lost.
 func (w *Warner) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()

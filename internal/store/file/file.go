@@ -1,7 +1,7 @@
-// Package file is a [store.Store] in a file, for a single backend whose counters outlive it. All
-// its knowledge is in memory, where package memory decides. Before a push is answered, all that the
-// push has changed is in the file: pushes that wait at the same time share a transaction, and its
-// wait for the disk.
+// Package file is a [store.Store] in a file, for a single backend whose counters survive it.
+// Everything is also in memory, where package memory decides. Before a push is answered, all of its
+// changes are in the file: pushes that wait at the same time share a transaction, and its wait for
+// the disk.
 package file
 
 import (
@@ -23,7 +23,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Options has what a store can be told. The zero value is good.
+// Options configure a store. The zero value is ready to use.
 type Options struct {
 	// MaxCounters is that of [memory.Options].
 	MaxCounters int
@@ -35,7 +35,7 @@ type Options struct {
 	NoSync bool
 }
 
-// Store is a [store.Store]. Use [Open] to get one, and Close it.
+// Store is a [store.Store]. [Open] opens one; Close it afterwards.
 type Store struct {
 	// The store in memory answers what needs no file: reads, and what nodes tell again by themselves.
 	*memory.Store
@@ -70,8 +70,9 @@ func newGroup() *group { return &group{done: make(chan struct{})} }
 // errClosed is for calls after Close.
 var errClosed = errors.New("the store is closed")
 
-// Open opens the store in a file, and makes the file if there is none. Nobody else has it open then,
-// until Close, or the process's end. An error is an [Error], and has left the file as it was.
+// Open opens the store in a file, and creates the file if there is none. No other process can open
+// it until Close, or the end of this process. An error is an [Error], and has left the file
+// unchanged.
 func Open(path string, o Options) (*Store, error) {
 	kept := memory.New(memory.Options{MaxCounters: o.MaxCounters, Now: o.Now, Tracked: true, Granter: o.Granter})
 	db, err := openFile(path, kept)
@@ -87,7 +88,7 @@ func Open(path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close writes what is left to write, and closes the file.
+// Close writes pending changes, and closes the file.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

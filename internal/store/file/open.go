@@ -33,7 +33,7 @@ var (
 	formatKey     = []byte("format")
 )
 
-// Format is that of the file and its records.
+// Format is the version of the file and its records.
 const Format = memory.RecordsFormat
 
 var (

@@ -201,7 +201,7 @@ func (s *Store) forgetDays(c store.Calendar) {
 	}
 }
 
-// Used implements [store.Store]. The store is locked for a day at a time.
+// Used implements [store.Store]. It locks the store for one day's rows at a time.
 func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
 	calendar := store.Calendar{NowNanos: uint64(s.now().UnixNano())}
 	for day := max(from, calendar.UsedDay(from)); day <= min(to, calendar.UsedDay(to)); day++ {
@@ -232,8 +232,8 @@ const (
 	accountantRecord = 'v'
 )
 
-// IsUsed reports whether a record's key is of what keys have used. Versions of Weir that know no such
-// records can't read them.
+// IsUsed reports whether a record's key is about usage. Versions of Weir without such records can't
+// read them.
 func IsUsed(key []byte) bool {
 	return len(key) > 0 && (key[0] == usedRecord || key[0] == accountantRecord)
 }

@@ -160,8 +160,8 @@ func (r *reading) wants(e *counterRow) bool {
 		(len(r.widths) == 0 || slices.Contains(r.widths, e.key.WidthMillis)) && (r.id == nil || e.key.ID == *r.id)
 }
 
-// CountersOf implements [store.Store]. It looks at all places: people ask for single keys, and an
-// index would cost every push.
+// CountersOf implements [store.Store]. It searches all counters: single keys are rarely asked for,
+// and an index would cost every push.
 func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
 	r := s.read(namespace, nil)
 	r.id = &id

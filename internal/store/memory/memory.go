@@ -1,5 +1,5 @@
-// Package memory is a [store.Store] in the memory of one process. It is for a single backend whose
-// counters need not outlive it.
+// Package memory is a [store.Store] in the memory of one process, for a single backend whose
+// counters may be lost when it ends.
 package memory
 
 import (
@@ -13,14 +13,14 @@ import (
 	"weir/window"
 )
 
-// DefaultMaxCounters is how many counters a store keeps unless it is told otherwise.
+// DefaultMaxCounters is the most counters of a store by default.
 const DefaultMaxCounters = 1 << 20
 
 // leastSenders is how many senders a store of few counters keeps: a thousand proxies of four workers
 // may change their configuration four times in the time that none is forgotten.
 const leastSenders = 1 << 14
 
-// Options has what a store can be told. The zero value is good.
+// Options configure a store. The zero value is ready to use.
 type Options struct {
 	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
 	// the namespace that has most makes room: the rule that has the most there loses the counters
@@ -36,7 +36,7 @@ type Options struct {
 	Granter store.Granter
 }
 
-// Store is a [store.Store]. Use [New] to make one.
+// Store is a [store.Store]. [New] makes one.
 type Store struct {
 	now func() time.Time
 
@@ -230,8 +230,8 @@ func (l *ledger) contents(of wire.LimitCounter) *store.Contents {
 	return &store.Contents{}
 }
 
-// Look calls look while nothing changes: with the store's time, and with what reads the counters of a
-// namespace, which look neither keeps nor changes.
+// Look calls look with the store's time and a function that reads the counters of a namespace,
+// while nothing changes. look must neither keep nor modify these counters.
 func (s *Store) Look(namespace string, look func(c store.Calendar, contents func(wire.LimitCounter) *store.Contents)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +239,7 @@ func (s *Store) Look(namespace string, look func(c store.Calendar, contents func
 	look(store.Calendar{NowNanos: uint64(s.now().UnixNano())}, l.contents)
 }
 
-// Namespaces are those that have counters, in no order.
+// Namespaces returns the namespaces that have counters, in no order.
 func (s *Store) Namespaces() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,10 +316,10 @@ func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes
 	return s.nodes.count(owned{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
-// Ping implements [store.Store]. There is nothing that could refuse a hit.
+// Ping implements [store.Store]. It always succeeds, since nothing can refuse a hit.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
-// Size is how much a store keeps.
+// Size is how much a store holds.
 type Size struct {
 	// Counters and Senders are in memory, those not yet swept included.
 	Counters, Senders int
@@ -333,7 +333,7 @@ type Size struct {
 	GrantsDropped uint64
 }
 
-// Size says how much the store keeps.
+// Size returns how much the store holds.
 func (s *Store) Size() Size {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ const (
 	limitRecord = 'l'
 )
 
-// IsFleet reports whether a record's key is of senders that advance hits. Versions of Weir that know no such
-// records can't read them.
+// IsFleet reports whether a record's key is about senders that advance hits. Versions of Weir
+// without such records can't read them.
 func IsFleet(key []byte) bool {
 	return len(key) > 0 && (key[0] == fleetRecord || key[0] == partRecord || key[0] == limitRecord)
 }

@@ -13,13 +13,13 @@ import (
 	"weir/internal/wire"
 )
 
-// RecordsFormat numbers the form of records. It changes when an older version could not read them.
+// RecordsFormat is the version of records. It changes when an older version of Weir could not read
+// them.
 const RecordsFormat = 1
 
-// Record is a part of what a store knows, for something that keeps it. [Store.Restore] reads it.
-// There are records of counters, senders, grants, nodes, lists of overrides, what keys have used, and parts
-// of limits. Nodes tell some things again by themselves within a minute, such as reports: these have no
-// records.
+// Record is a part of a store's knowledge, for a caller that keeps it. [Store.Restore] reads it.
+// There are records of counters, senders, grants, nodes, lists of overrides, usage, and parts of
+// limits. Nodes repeat the rest within a minute, such as reports, which have no records.
 type Record struct {
 	Key []byte
 	// Value is nil if the store knows nothing of the key any more.
@@ -73,8 +73,7 @@ func noteChange[K recordKey](s *Store, key K) {
 	}
 }
 
-// Changes are the records that have changed since it was called last, if the store was opened with
-// Options.Tracked.
+// Changes returns the records that have changed since the last call, if Options.Tracked is set.
 func (s *Store) Changes() []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +92,8 @@ func (s *Store) Changes() []Record {
 	return changes
 }
 
-// Restore has an empty store know what the records say, which are in the order of their keys. Those
-// that have expired, or find no room, are among the next changes. If it fails, the store is of no use.
+// Restore fills an empty store from records in the order of their keys. Records that have expired,
+// or find no room, are among the next changes. After an error the store is unusable.
 func (s *Store) Restore(records iter.Seq2[[]byte, []byte]) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

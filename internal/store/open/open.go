@@ -16,7 +16,7 @@ import (
 	"weir/internal/store/redis"
 )
 
-// Options has what a store can be told beside its name. The zero value is good.
+// Options configure a store. The zero value is ready to use.
 type Options struct {
 	// MaxCounters is that of [memory.Options], for stores in memory and in a file. No other has it.
 	MaxCounters int
@@ -26,20 +26,21 @@ type Options struct {
 	Now func() time.Time
 }
 
-// ErrUnbounded is the error for a MaxCounters of a store that has none.
+// ErrUnbounded is the error of a MaxCounters for a store without such a bound.
 var ErrUnbounded = errors.New("only a store in memory or in a file has a most number of counters")
 
-// ErrNoGranter is the error for a Granter of a store that has none.
+// ErrNoGranter is the error of a Granter for a store that can't have one.
 var ErrNoGranter = errors.New("only a store in memory or in a file can have a parent")
 
-// Formats names the formats that stores keep. Backends on one store need the same.
+// Formats names the formats of stores. Backends that share a store need the same formats.
 func Formats() string {
 	return fmt.Sprintf("file %d, PostgreSQL %d, Redis %d", file.Format, postgres.Format, redis.Format)
 }
 
-// Store opens the store of a name: memory, file: and a path, or the URL of a Redis, a Redis Cluster or
-// a PostgreSQL. It does not wait for a server to be there. A file is there, or the error is a
-// [file.Error]. The caller closes the store. Errors do not repeat what may hold a password.
+// Store opens a store by name: memory, file: and a path, or the URL of a Redis, a Redis Cluster or
+// a PostgreSQL. It does not wait for a server to be reachable. A file that can't be opened is a
+// [file.Error]. The caller must close the store. Errors do not repeat parts that may hold a
+// password.
 func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if name == "memory" {
 		return memory.New(memory.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now}), io.NopCloser(nil), nil

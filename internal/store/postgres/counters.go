@@ -73,9 +73,9 @@ func (p *place) counter() (c wire.LimitCounter, ok bool) {
 	return c, store.ValidCounter(c)
 }
 
-// Counters implements [store.Store]. It reads pages of a few hundred counters, each in a
-// transaction of its own. A transaction as long as all visits would keep the server from reusing
-// the room of rows' old versions.
+// Counters implements [store.Store]. It reads pages of a few hundred counters, each in its own
+// transaction. A single long transaction would keep the server from reusing the space of old row
+// versions.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	wanted := make([]int64, len(widths))
 	for i, w := range widths {

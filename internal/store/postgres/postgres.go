@@ -53,14 +53,14 @@ import (
 	"weir/internal/store"
 )
 
-// Options has what a store can be told. The zero value is good.
+// Options configure a store. The zero value is ready to use.
 type Options struct {
 	// Now is the clock that the store goes by in place of PostgreSQL's if it is not nil. It is for
 	// tests.
 	Now func() time.Time
 }
 
-// Store is a [store.Store]. Use [Open] to make one.
+// Store is a [store.Store]. [Open] makes one. It is safe for concurrent use.
 type Store struct {
 	pool   *pgxpool.Pool
 	places *places
@@ -75,10 +75,10 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // Open returns a store in the database at a URL such as
-// postgres://user:password@host:5432/database?sslmode=verify-full. It does not connect yet.
-// Parameters of the URL's query are those of pgx: libpq's, pool_max_conns and the like,
-// default_query_exec_mode for poolers that know no prepared statements, and settings of the
-// server's. Errors do not repeat the URL, which may hold a password.
+// postgres://user:password@host:5432/database?sslmode=verify-full. It does not connect yet. The
+// URL's query may have pgx's parameters: those of libpq, pool_max_conns and similar,
+// default_query_exec_mode for poolers without prepared statements, and settings of the server.
+// Errors do not repeat the URL, which may hold a password.
 func Open(url string, o Options) (*Store, error) {
 	scheme, _, _ := strings.Cut(url, "://")
 	config, err := pgxpool.ParseConfig(url)
@@ -128,13 +128,13 @@ FROM (SELECT current_setting('max_connections')::int - current_setting('superuse
     - coalesce(current_setting('reserved_connections', true)::int, 0) AS most) AS _,
   (SELECT sum(numbackends) AS used FROM pg_stat_database) AS _used`
 
-// Close ends all connections, and waits for those in use.
+// Close closes all connections, and waits for those in use.
 func (s *Store) Close() error {
 	s.pool.Close()
 	return nil
 }
 
-// Ping implements [store.Store]. It asks for the schema, too.
+// Ping implements [store.Store]. It also checks the schema.
 func (s *Store) Ping(ctx context.Context) error {
 	trial := s.trial.Next()
 	err := s.try(ctx, trial.Namespace, func(inUse context.Context, c *pgx.Conn) error { return s.check(inUse, c) })
@@ -250,7 +250,7 @@ func hasCode(err error, codes ...string) bool {
 //go:embed schema.sql
 var schema string
 
-// Format is the version of the schema that this package knows.
+// Format is the version of the schema that this package reads and writes.
 const Format = 1
 
 // check wants a schema of this package's.

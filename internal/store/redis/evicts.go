@@ -15,7 +15,8 @@ import (
 var _ store.Evictor = (*Store)(nil)
 
 // Evicts implements [store.Evictor]. It asks by INFO, which more servers allow than CONFIG. It asks
-// all servers of a cluster, as a replica may take over. A server that can't be reached has no say.
+// all servers of a cluster, because a replica may take over, and ignores those that can't be
+// reached.
 func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 	servers, err := s.servers(ctx, true)
 	if err != nil {

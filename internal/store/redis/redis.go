@@ -88,11 +88,11 @@ import (
 	"weir/internal/wire"
 )
 
-// Format numbers what the keys have. It changes when an older version could not read them, and then all
-// keys get other names.
+// Format is the version of the keys' contents. It changes when an older version of Weir could not
+// read them, and then all keys get other names.
 const Format = 1
 
-// Options has what a store can be told. The zero value is good.
+// Options configure a store. The zero value is ready to use.
 type Options struct {
 	// Now is the store's clock in place of Redis's, if it is not nil. It is for tests: in Redis
 	// keys still expire by Redis's own time.
@@ -101,7 +101,7 @@ type Options struct {
 	RootCAs *x509.CertPool
 }
 
-// Store is a [store.Store]. Use [Open] to make one.
+// Store is a [store.Store]. [Open] makes one. It is safe for concurrent use.
 type Store struct {
 	client goredis.UniversalClient
 	keys   keys
@@ -164,13 +164,13 @@ func Open(url string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (s *Store) Close() error {
 	s.masters.close()
 	return s.client.Close()
 }
 
-// Ping implements [store.Store]. It asks all partitions.
+// Ping implements [store.Store]. It tries all partitions.
 func (s *Store) Ping(ctx context.Context) error {
 	p := s.trial.Next()
 	if s.keys.partitions > 1 {
@@ -232,9 +232,9 @@ func (s *Store) reload(ctx context.Context) {
 	}
 }
 
-// Counters implements [store.Store]. It walks all keys of the database, or of all masters of a
-// cluster one after the other, and keeps the counters that it has visited. A counter that moves to
-// another master meanwhile may be missed.
+// Counters implements [store.Store]. It scans all keys of the database, or of all masters of a
+// cluster one by one, and remembers which counters it has visited. It may miss a counter that moves
+// to another master meanwhile.
 func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	servers, err := s.servers(ctx, false)
 	if err != nil {
@@ -253,8 +253,8 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	return nil
 }
 
-// CountersOf implements [store.Store]. The server looks at all names of keys: people ask for single
-// keys, and an index would cost every push.
+// CountersOf implements [store.Store]. The server searches the names of all keys: single keys are
+// rarely asked for, and an index would cost every push.
 func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
 	servers, err := s.servers(ctx, false)
 	if err != nil {
