@@ -224,7 +224,7 @@ static void leave(config* c) {
   }
   callouts_end(c);
   // Envoy forgets what it was asked for by a configuration that goes.
-  if (!domain_post(d)) free_orphans();
+  if (!domain_left(d)) free_orphans();
   config_free(c);
 }
 

@@ -58,6 +58,7 @@ void domain_leave(config* c) {
   config** at = &c->domain->configs;
   while (*at && *at != c) at = &(*at)->next;
   if (*at) *at = c->next;
+  c->domain->leaving++;
   register_unlock();
 }
 
@@ -72,7 +73,7 @@ void domain_forget(domain* d) {
 domain* domain_take(void) {
   register_lock();
   domain** at = &domains;
-  while (*at && ((*at)->configs || (*at)->awaited)) at = &(*at)->next;
+  while (*at && ((*at)->configs || (*at)->awaited || (*at)->leaving)) at = &(*at)->next;
   domain* taken = *at;
   if (taken) *at = taken->next;
   register_unlock();
@@ -81,7 +82,7 @@ domain* domain_take(void) {
 
 bool domain_orphaned(domain* d) {
   register_lock();
-  const bool is = !d->configs;
+  const bool is = !d->configs && !d->leaving;
   register_unlock();
   return is;
 }
@@ -95,12 +96,26 @@ static config* helper(domain* d) {
   return d->configs;
 }
 
-bool domain_post(domain* d) {
-  register_lock();
+// post is domain_post for a caller that has the register's lock.
+static bool post(domain* d) {
   const config* c = helper(d);
   if (c) CB(http_filter_config_scheduler_commit)(c->scheduler, 0);
-  register_unlock();
   return c;
+}
+
+bool domain_post(domain* d) {
+  register_lock();
+  const bool posted = post(d);
+  register_unlock();
+  return posted;
+}
+
+bool domain_left(domain* d) {
+  register_lock();
+  d->leaving--;
+  const bool posted = post(d);
+  register_unlock();
+  return posted;
 }
 
 bool domain_restart(vm* v) {

@@ -17,6 +17,7 @@ struct domain {
   shared* shared;
   config* configs;     // guarded by the register's lock
   bool awaited;        // a configuration is being made for it; guarded by it too
+  int leaving;         // how many threads end a configuration of it; guarded by it too
   callout* outbox;     // to be made on the main thread; guarded by it too
   int under_way;       // callouts that Envoy has; the main thread's
   _Atomic bool posted; // a tick is on its way to the main thread
@@ -46,16 +47,19 @@ domain* domain_find(const char* id, size_t size);
 // domain_next is the domain after another, the first after NULL. Domains come and go on the main thread.
 domain* domain_next(domain*);
 void domain_enter(domain*, config*);
+// domain_leave takes a configuration out of its domain's list. The domain stays until domain_left.
 void domain_leave(config*);
 // domain_forget takes a domain out of the list, domain_take any that has no configuration and gets none.
 void domain_forget(domain*);
 domain* domain_take(void);
-// domain_orphaned reports whether a domain has no configuration.
+// domain_orphaned reports whether a domain has no configuration, and no thread ends one.
 bool domain_orphaned(domain*);
 
 // domain_post has the main thread look after a domain's ticks and callouts. It reports false if there is
 // no configuration, the domain's or another's, to do it with.
 bool domain_post(domain*);
+// domain_left is domain_post for a thread that has ended a configuration. Others may free the domain then.
+bool domain_left(domain*);
 
 // domain_restart replaces a VM's failed instance, and reports whether the VM runs. Configurations that
 // fail for good, closed or open, have no root in the new one. domain_reload does so if the VM has failed,
