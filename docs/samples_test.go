@@ -351,7 +351,7 @@ func (s *shell) command(t *testing.T, command string, want []string) {
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()
-		if err != nil && regexp.MustCompile("no node has (reported|seen)").Match(out.Bytes()) && ctx.Err() == nil {
+		if err != nil && regexp.MustCompile("no node (of namespace .+ )?has (reported|seen)").Match(out.Bytes()) && ctx.Err() == nil {
 			continue // nodes report every few seconds
 		}
 		lines := strings.Split(strings.ReplaceAll(out.String(), "\r", ""), "\n")
