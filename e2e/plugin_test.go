@@ -46,8 +46,12 @@ func runTests(m *testing.M) (code int, err error) {
 	if module, err = host.Compile(ctx, wasm, host.Options{CacheDir: cacheDir}); err != nil {
 		return 1, err
 	}
-	// Scenarios wait for ticks, leases and time-outs more than they work.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	// Scenarios wait for ticks, leases and time-outs more than they work, but an Envoy's start is work alone.
+	parallel := "6"
+	if wanted("envoy") || wanted("native") {
+		parallel = "4"
+	}
+	if err := flag.Set("test.parallel", parallel); err != nil {
 		return 1, err
 	}
 	code = m.Run()
