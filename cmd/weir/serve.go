@@ -301,8 +301,9 @@ func (s *service) serve(ctx context.Context) error {
 	}
 	before := make(chan int64, 1)
 	context.AfterFunc(ctx, func() {
-		before <- handler.ended.Load() // whoever reads the log may have one ended at once
+		ended := handler.ended.Load() // whoever reads the log may have one ended at once
 		log.Info("the counter backend ends", "requests_under_way", handler.underWay())
+		before <- ended // behind the log, so that the line of the end comes after it
 	})
 	err := server.Serve(ctx, withTLS(l, t), handler)
 	cancel()
