@@ -70,7 +70,7 @@ func (f *parentFlags) read(env environment) (err error) {
 	return err
 }
 
-// dialling is how the parent is reached, by whose authorities.
+// dialling returns the transport to the parent, which trusts the authorities of --parent-ca.
 func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	path := cmp.Or(f.ca, env.getenv("WEIR_PARENT_CA"))
 	if path == "" {

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// widestGap is how many zeros are written out rather than begin another segment of data. A segment takes up to
-	// 9 bytes of the module, some 40 of V8's memory, and a call in the C of wasm2c. Envoy keeps four copies of a
-	// module's bytes.
+	// widestGap is the longest run of zeros inside a segment; a longer run ends it. Another segment takes up to 9
+	// bytes of the module, an entry in the engine's memory, and a call in the C that wasm2c writes. But Envoy keeps
+	// several copies of a module's bytes, so long runs are not written out.
 	widestGap = 16
 	// recordSize is the size of a record of [findTable]'s table, and sparse how many bytes at most lie between two of
 	// its segments.

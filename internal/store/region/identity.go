@@ -186,7 +186,7 @@ func (s *Store) oust() {
 	defer s.mu.Unlock()
 	if s.ousted == nil {
 		s.ousted = ErrCopied
-		s.o.Logger.Error("the region ends to answer", "error", ErrCopied)
+		s.o.Logger.Error("the region stops answering", "error", ErrCopied)
 	}
 }
 
