@@ -52,11 +52,12 @@ func TestPollsMakeRoom(t *testing.T) {
 	for range 2 {
 		polls = append(polls, send(wire.Known{Asks: true, From: wire.MaxOverridesSize, Within: 1000}, "x-poll: 1\r\n"))
 		<-polling
-	}
-	for waiting := 0; waiting < len(polls); runtime.Gosched() {
-		bound.mu.Lock()
-		waiting = bound.shares.Of(network(polls[0].LocalAddr())).Of.Len()
-		bound.mu.Unlock()
+		// The poll that yields first is closed first, so the second is sent when the first yields.
+		for waiting := 0; waiting < len(polls); runtime.Gosched() {
+			bound.mu.Lock()
+			waiting = bound.shares.Of(network(polls[0].LocalAddr())).Of.Len()
+			bound.mu.Unlock()
+		}
 	}
 	for range 3 {
 		answer, err := http.ReadResponse(bufio.NewReader(send(wire.Known{}, "Connection: close\r\n")), nil)
