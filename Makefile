@@ -81,7 +81,7 @@ dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
 dist/weir-go.wasm: $(plugin_sources)
 	$(plugin_build) -o $@ .
 
-straighten = scripts/straighten/straighten.go scripts/straighten/module.go scripts/straighten/function.go
+straighten = $(filter-out %_test.go,$(wildcard scripts/straighten/*.go))
 
 dist/%.wasm: dist/%-go.wasm $(straighten)
 	go run ./scripts/straighten $< $@
