@@ -163,6 +163,8 @@ func TestForgottenWhileDue(t *testing.T) {
 			t.Errorf("%d funds, %d of them due, want those of the push, and none due", len(one.funds), len(one.due))
 		}
 		one.send(b)
+		<-time.After(10 * time.Second) // what the region's own loop has begun is over then
+		synctest.Wait()
 		if !gone.known || gone.busy || !again.known || again.busy {
 			t.Error("the parent's answer is of no fund")
 		}
