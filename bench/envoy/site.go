@@ -99,8 +99,8 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
 		}
 	}
-	s.module = filepath.Join(s.scratch, "nothing.so")
-	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.name == "native-nothing" }) {
+	s.module = filepath.Join(s.scratch, "module.so")
+	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.wasm != nil && v.wasm(s) == s.module }) {
 		if err := compile(ctx, o.dir, s.module); err != nil {
 			return err
 		}
@@ -128,9 +128,9 @@ func assemble(ctx context.Context, dir, module string) error {
 	return nil
 }
 
-// compile makes the dynamic module that does nothing.
+// compile makes the dynamic module that is no Weir.
 func compile(ctx context.Context, dir, module string) error {
-	source := filepath.Join(dir, "envoy", "module", "nothing.c")
+	source := filepath.Join(dir, "envoy", "module", "module.c")
 	if said, err := exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(dir, "..", "native"), source, "-o", module).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", source, err, said)
 	}

@@ -72,6 +72,10 @@ var variants = []*variant{
 		wasm: floorFile, filters: func(s *site) []object {
 			return wasm(floorFile(s), envoytest.Typed("google.protobuf.StringValue", object{"value": "bare"}))
 		}},
+	{name: "native-floor", title: "the native floor: the same of a dynamic module", base: none, status: http.StatusOK,
+		decorated: true, wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "floor") }},
+	{name: "native-floor-bare", title: "the native floor, no response headers", base: none, status: http.StatusOK,
+		wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "bare") }},
 	{name: "weir", title: "Weir", base: none, status: http.StatusOK, decorated: true,
 		wasm: pluginFile, filters: weir(nil), counted: allowed},
 	{name: "weir-bare", title: "Weir, `headers: []`", base: none, status: http.StatusOK,
