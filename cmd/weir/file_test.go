@@ -393,7 +393,7 @@ func TestServeFileTwice(t *testing.T) {
 	var stderr bytes.Buffer
 	second := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
 	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--store", backend.store}, second)
-	if code != 1 || !strings.Contains(stderr.String(), ": another process has it open: a file is one weir serve's at a time") {
+	if code != 1 || !strings.Contains(stderr.String(), ": another process has it open: only one weir serve can use a file at a time") {
 		t.Errorf("code %d: %s", code, &stderr)
 	}
 	backend.kill()

@@ -219,15 +219,15 @@ func TestOpenOthers(t *testing.T) {
 		want string
 	}{
 		"nothing":      {nil, "it is empty"},
-		"text":         {[]byte("limits:\n- 5\n"), "it is no store of Weir"},
-		"a larger one": {bytes.Repeat([]byte("limits:\n- 5\n"), 5000), "it is no store of Weir"},
+		"text":         {[]byte("limits:\n- 5\n"), "it is not a store of Weir"},
+		"a larger one": {bytes.Repeat([]byte("limits:\n- 5\n"), 5000), "it is not a store of Weir"},
 		"another's": {edited(func(tx *bolt.Tx) error {
 			_, err := tx.CreateBucket([]byte("other"))
 			return errors.Join(err, tx.DeleteBucket([]byte("weir")))
-		}), "it is no store of Weir"},
+		}), "it is not a store of Weir"},
 		"a later one": {edited(func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("weir")).Put([]byte("format"), []byte("2"))
-		}), "it has format 2, of another version of Weir, and this one reads 1"},
+		}), "it has format 2, of another version of Weir, and this version reads 1"},
 		"a part":           {whole[:len(whole)/2], "it is damaged"},
 		"a part of a page": {whole[:5000], "it is damaged"},
 		"another value": {edited(func(tx *bolt.Tx) error {
@@ -255,7 +255,7 @@ func TestOpenOthers(t *testing.T) {
 			}
 		})
 	}
-	for path, want := range map[string]string{dir: "it is no store of Weir", filepath.Join(dir, "none", "weir.db"): "there is no such directory: make it first"} {
+	for path, want := range map[string]string{dir: "it is not a store of Weir", filepath.Join(dir, "none", "weir.db"): "its directory does not exist: create it first"} {
 		if _, err := file.Open(path, file.Options{}); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}

@@ -322,7 +322,7 @@ func TestNodesThatDoNotWait(t *testing.T) {
 				}
 				<-time.After(time.Minute)
 				closed(t, r)
-				if got := strings.Count(log.String(), "set their backend.timeout to twice what these take\" answers_take=150ms"); got != want {
+				if got := strings.Count(log.String(), "set their backend.timeout to twice answers_take\" answers_take=150ms"); got != want {
 					t.Errorf("told %d times, want %d:\n%s", got, want, &log)
 				}
 			})

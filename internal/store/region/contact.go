@@ -290,7 +290,7 @@ func (s *Store) heard(err error) {
 		s.awake()
 	}
 	if err != nil {
-		s.tell("the parent does not take a push", err)
+		s.tell("the parent has not applied all of a push", err)
 	}
 }
 
@@ -340,7 +340,7 @@ func (s *Store) hurried(waited time.Duration) {
 		return
 	}
 	s.hurriedAt = now
-	s.o.Logger.Warn("nodes do not wait for the parent's answers: set their backend.timeout to twice what these take",
+	s.o.Logger.Warn("nodes give up before the parent answers: set their backend.timeout to twice answers_take",
 		"answers_take", trip, "waited", waited, "on_parent_failure", s.o.Policy.String())
 }
 
@@ -365,7 +365,7 @@ func (s *Store) ping() {
 		defer cancel()
 		answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), 0)
 		if err != nil {
-			s.o.Logger.Debug("the parent does not answer a push of nothing", "error", err)
+			s.o.Logger.Debug("the parent does not answer an empty push", "error", err)
 		} else if looks {
 			if successors := contents(&p.Items[0], &answer.Totals[0]); sum(&successors) > 0 {
 				s.oust()
@@ -480,7 +480,7 @@ func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
 		err = errors.Join(err, errPush)
 	}
 	if err != nil {
-		s.o.Logger.Warn("the region's own store has not taken a correction", "error", err)
+		s.o.Logger.Warn("the region's own store has not applied a correction", "error", err)
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 
 // ErrCopied is the error of a region whose file is or was in use as a copy elsewhere. Both regions
 // would claim all hits that the parent has granted.
-var ErrCopied = errors.New("a copy of this region's file is in use, or was: start the region with a new file, as the parent counts its hits")
+var ErrCopied = errors.New("a copy of this region's file is or was in use: start the region with a new file; the parent has counted its hits")
 
 // record is the region's state in its own store.
 type record struct {
@@ -215,7 +215,7 @@ func (s *Store) foresee(ctx context.Context, p *wire.Push, a *asking) {
 		return // another push has recorded it
 	}
 	if err := s.keep(ctx, r); err != nil && ctx.Err() == nil { // if ctx ended, the own store refuses the push too
-		s.o.Logger.Warn("a restart would forget the bound of what passes above limits", "error", err)
+		s.o.Logger.Warn("a restart would forget the bound of the hits that pass above limits", "error", err)
 	}
 }
 

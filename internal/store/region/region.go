@@ -188,7 +188,7 @@ const (
 )
 
 // errAtParent answers questions about data that only the parent has.
-var errAtParent = errors.New("ask the parent: it has that for all regions")
+var errAtParent = errors.New("ask the parent: it has this data for all regions")
 
 // New returns a region, which does nothing before Start.
 func New(o Options) *Store {
@@ -321,7 +321,7 @@ func (s *Store) Close() error {
 	select {
 	case <-s.left:
 	case <-timer.C:
-		err = errors.New("the parent has not heard the region's last hits")
+		err = errors.New("the parent has not received the region's last hits")
 	}
 	s.end()
 	s.tasks.Wait()
