@@ -95,7 +95,7 @@ func TestCommandLine(t *testing.T) {
 		{"run --max-counters 5", 2, "", "not defined: -max-counters"},
 		{"serve hunter2", 2, "", "want flags only"},
 		{"serve --listen nowhere", 1, "", "nowhere"},
-		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database of a cluster"},
+		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database in the URL of a cluster"},
 		{"serve --listen 127.0.0.1:0 --store postgres://weir:hunter2/@host", 2, "", "want postgres://"},
 		{"serve --listen 127.0.0.1:0 --store mysql://weir:hunter2@host", 2, "", `got "mysql://…"`},
 		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, file:PATH, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…"},

@@ -236,7 +236,7 @@ func TestOpenOthers(t *testing.T) {
 			value = bytes.Clone(value)
 			value[len(value)-1]++
 			return records.Put(key, value)
-		}), "another checksum"},
+		}), "wrong checksum"},
 		"no record": {edited(func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("records")).Put([]byte("x"), []byte("\x00\x00\x00\x00"))
 		}), "it is damaged"},
