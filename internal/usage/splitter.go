@@ -53,8 +53,8 @@ func (s *splitter) feed(r *Reader, piece []byte) {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// lines reads a body of format Lines. It needs no parser to find the ends of texts, because a JSON
-// string can't contain a line feed.
+// lines reads a body of format Lines. Each line is a text: a JSON string can't contain a line feed,
+// and texts of this format have none between their tokens.
 func (r *Reader) lines(piece []byte) {
 	for {
 		end := bytes.IndexByte(piece, '\n')
