@@ -110,8 +110,8 @@ const defaultConnections = 8
 var errCrowded = errors.New("the server has few connections left")
 
 // leaveRoom is called for each new connection. It always accepts a pool's first connection. It
-// refuses further ones if the server has less than a tenth of its connections left, or fewer than
-// three: a backend that starts must find a connection.
+// refuses others if the server has less than a tenth of its connections left, or fewer than three:
+// a backend that starts must find a connection.
 func (s *Store) leaveRoom(ctx context.Context, c *pgx.Conn) error {
 	if s.pool.Stat().TotalConns() <= 1 {
 		return nil

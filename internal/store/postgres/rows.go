@@ -69,7 +69,7 @@ type sender struct {
 	grants  []grant  // the grants of a sequence are adjacent, in the order of its takes
 }
 
-// grant is what a take of a push got, and when.
+// grant has the units of a take of a push, and the time.
 type grant struct{ sequence, units, nanos uint64 }
 
 // senderRow has the columns of a sender's row without its key.

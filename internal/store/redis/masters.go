@@ -89,7 +89,7 @@ func (m *masters) forget(addr string) {
 	delete(m.failed, addr)
 }
 
-// close waits for running trials, and prevents further ones.
+// close waits for running trials, and prevents new trials.
 func (m *masters) close() {
 	m.mu.Lock()
 	m.closed = true

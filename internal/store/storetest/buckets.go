@@ -167,7 +167,7 @@ func testBucketsEnd(t *testing.T, b *bench) {
 	}
 	b.clock.advance(store.Grace)
 	b.readBuckets(quarters(1, hits(quarter, 0)))
-	// Expired buckets don't come back with later ones.
+	// Expired buckets don't come back with later buckets.
 	b.pushBuckets(quarters(1, hits(quarter+4, 1)), hits(quarter+4, 1))
 }
 

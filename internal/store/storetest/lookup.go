@@ -60,8 +60,7 @@ func (b *bench) calendar() store.Calendar {
 	return store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}
 }
 
-// giveBack gives back hits of all counters of a key, as weir counter relieves a key for an
-// operator.
+// giveBack gives back hits of all counters of a key, as an operator's command does.
 func (b *bench) giveBack(id byte, hits uint64) store.Outcome {
 	b.t.Helper()
 	b.seq++
