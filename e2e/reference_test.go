@@ -208,7 +208,7 @@ var references = []reference{
 			{send: "GET / x-user:Ann", status: 200},
 			{send: "GET /", status: 200},
 			{send: "GET / x-user:", status: 429},
-			// Of several values the first counts.
+			// The first of several values counts.
 			{send: "GET / x-user:carl x-user:ann", status: 200},
 			{send: "GET / x-user:carl", status: 429},
 			{send: "GET / x-user:\xfe", status: 200},
