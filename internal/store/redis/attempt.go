@@ -184,7 +184,7 @@ func (a *attempt) decide(one *pending) {
 	}
 }
 
-// take returns a part as a take.
+// take is a part as a take of its own.
 func (t *part) take() wire.Take {
 	take := wire.Take{Least: t.least, Most: t.most, Lease: t.mode == modeLease, Rooms: make([]wire.Room, len(t.rooms))}
 	for i, room := range t.rooms {

@@ -1,41 +1,27 @@
--- Writes a backend's decision if it still holds for the present data. Either all of it is written,
--- or nothing.
+-- Writes what a backend has decided, if it still holds by what is there. All of it is written, or nothing.
 --
--- KEYS    for each push the sender's record, a sorted set. Its members are:
---           floor                            with the sender's floor as score
---           part                             an applied part of a push, with the sequence as score
---           part:nanoseconds:units,units…    the time and the grants of a part with takes, likewise
---         then the counters, then the lock if ARGV[4] is not ''. There is at least one key, because
---         it decides which server of a cluster runs the script.
--- ARGV    1 time of the decision by this server's clock, in microseconds; '' if any time will do
---         2 number of pushes
---         3 number of counters
---         4 the caller's name for the lock; '' if no counter needs it
---         5 '1' to take the lock if the decision does not hold
---         6 how many counters, from the first on, have form 2 and are probably new: the script first
---           checks with few commands whether none of them exists
---         For each push: sequence, or '' to only prolong the record of a push that was applied
---         before; floor; part; the record's life in ms, negative if only a new record needs it; the
---         member with the grants, or ''.
---         For each counter its form, and for
---           form 0, a hash that must be as expected:
---             the expected fields and values as one string; life in ms, '' to leave it, or '=' to
---             write nothing. Unless that is '=': '1' to write the hash anew; n, and n/2 fields and
---             values to set; m, and m fields to remove.
---           form 1, a string whose end must be as expected:
---             how many bytes of the end to compare; these bytes; life or '='; the new string.
---           form 2, a hash to which hits are added:
---             n; n fields, which are numbers of windows; the most hits that each may have; the hits
---             to add to each; the least life in ms, or '=' to write nothing; the number below which
---             other fields are removed. It may have no further fields.
--- Returns the seconds and microseconds of the server's clock, then
---         0 if nothing was written. For each push follow '0' if it is new, '1' if it was applied
---           before, or '2' if it is below the floor, and its grants; for each counter nil if it is
---           as expected, 0 if the key has another type, or its contents.
---         1 if all was written. Then follow the number of senders' records that were replaced, and
---           for each counter of form 2 its contents, or 0 if it was new and so has only the added
---           hits.
---         2 if another caller has the lock. Then nothing was read.
+-- KEYS  the sender's record of each push, a sorted set: the parts of pushes that were applied, each with its sequence as score
+--       and, if it had takes, once more as part:time in nanoseconds:units,units… of the takes; and "floor" with the floor;
+--       then the counters; then, if any counter is to be as expected, the lock; and one key at least, to tell where this runs
+-- ARGV  1 when it was decided by this server's clock, in microseconds, or '' for no matter when; 2 number of pushes, 3 of
+--       counters; 4 the caller's name for a lock, or '' if there is no lock to look at; 5 '1' to lock if it can't be written;
+--       6 how many counters, the first ones, are of form 2 and most likely new, so that all of these are looked for at once;
+--       then for each push: sequence, or '' to only keep the record of a push that was applied before; floor; part; life that
+--       the record needs in ms, negative if it is known to have that unless it is new; what its takes were granted, or '';
+--       then for each counter its form and
+--         0, a hash that must be as expected    fields and values expected, in one string; life in ms, '' to leave it, or '='
+--                                               to write nothing; unless that, '1' to write it anew; count n of what follows,
+--                                               n/2 fields and values; count m, m fields to remove
+--         1, a string whose end must be so      how many bytes of it to look at, these bytes, life or '=', the new string
+--         2, a hash to which hits are added     count n; n fields, numbers; the most hits that each may have; the hits to add
+--                                               to each; life in ms, at least, or '=' to write nothing; the number below
+--                                               which other fields go. It may have no others
+-- Returns seconds and microseconds of the server's clock, then
+--         0, and for each push '0' if it is new, '1' if applied before or '2' if below the floor, and what it was granted; for
+--         each counter nothing if it is as expected, 0 if it is of another type, or what it has; nothing was written; or
+--         1, the number of records of senders begun anew, and for each counter of form 2 what it has, or 0 if it was new and has
+--         nothing else; or
+--         2, and nothing was looked at: somebody else has the lock
 local time = redis.call('TIME')
 local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~= ''
 local LOCK = 50 -- ms

@@ -78,7 +78,7 @@ func (k keys) sender(namespace string, partition uint32, sender uint64, round st
 	return fmt.Sprintf("%ssender:%016x%s", k.prefix(namespace, partition), sender, round)
 }
 
-// lock returns the key of a partition's lock.
+// lock is the key of a lock of a partition.
 func (k keys) lock(namespace string, partition uint32) string {
 	return k.prefix(namespace, partition) + "lock"
 }
