@@ -128,7 +128,7 @@ func assemble(ctx context.Context, dir, module string) error {
 	return nil
 }
 
-// compile builds the dynamic module that does nothing.
+// compile makes the dynamic module that does nothing.
 func compile(ctx context.Context, dir, module string) error {
 	source := filepath.Join(dir, "envoy", "module", "nothing.c")
 	if said, err := exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(dir, "..", "native"), source, "-o", module).CombinedOutput(); err != nil {
