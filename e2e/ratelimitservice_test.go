@@ -281,7 +281,7 @@ descriptors:
 	during("ann", enough, false, redis.Stop)
 	during("ann", enough, false, redis.Restart)
 	kept("with Redis away")
-	// Instances are replaced under load. The new instances decide by the same store.
+	// Instances are replaced under load. The new instances decide alone while the store is away.
 	for _, i := range all {
 		during("ann", enough/3, true, func() {
 			end(i)

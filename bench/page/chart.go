@@ -41,8 +41,8 @@ const (
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 // Chart is a plot of lines over linear axes. Values for a logarithmic axis must be given as
-// logarithms, with fitting ticks: the library places labels at the arithmetic mean of a logarithmic
-// axis.
+// logarithms, with fitting ticks: the library mistakes the arithmetic mean for the middle of a
+// logarithmic axis.
 type Chart struct {
 	Title, X, Y string
 	Lines       []Line

@@ -42,7 +42,7 @@ func NewFiles(dir string) (*Files, error) {
 }
 
 // Bootstrap returns the bootstrap of an Envoy with these files' clusters and listeners. The fields
-// of more are added, or replace it.
+// of more are added to it, and replace its own.
 func (f *Files) Bootstrap(more Object) ([]byte, error) {
 	bootstrap := Object{
 		"node":              Object{"id": "envoytest", "cluster": "envoytest"},

@@ -1,5 +1,5 @@
 ;; A plugin for tests. The header x-do of a request chooses its action: it traps in any possible way,
-;; waits, or makes a callout. It is translated much faster than the real plugin, which takes seconds.
+;; waits, or makes a callout. The tests translate it in place of the real plugin, which takes seconds.
 (module
   (import "env" "proxy_get_header_map_value" (func $header (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_send_local_response" (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
