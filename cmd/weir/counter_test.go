@@ -20,13 +20,13 @@ import (
 	"weir/window"
 )
 
-// countKey counts hits of a key in a fixed window of 360 days, as proxies with a secret do.
+// countKey counts hits of a key in a fixed window of 360 days, like proxies with a secret.
 func countKey(t *testing.T, in store.Store, secret string, sequence uint64, hits int64, parts ...string) {
 	t.Helper()
 	countIn(t, in, 360*24*3_600_000, secret, sequence, hits, parts...)
 }
 
-// countIn is countKey in a fixed window of so many milliseconds.
+// countIn is countKey in a fixed window of any width.
 func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence uint64, hits int64, parts ...string) {
 	t.Helper()
 	var key []byte
@@ -45,7 +45,7 @@ func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence
 	}
 }
 
-// reportOf has a node report of rules, as one does that has had requests of them.
+// reportOf sends a node's report of rules, as if it had requests of them.
 func reportOf(t *testing.T, in store.Store, rules ...string) {
 	t.Helper()
 	r := wire.Report{Namespace: "shop", Node: 9, Sender: 9, AtNanos: uint64(time.Now().UnixNano())}
@@ -57,7 +57,7 @@ func reportOf(t *testing.T, in store.Store, rules ...string) {
 	}
 }
 
-// Keys are found by what people know of them, with the proxies' secret and by their configuration.
+// Keys are found by their values, with the proxies' secret and their configuration.
 func TestCounter(t *testing.T) {
 	tokens, err := trust.OneToken("hunter2")
 	if err != nil {
