@@ -119,7 +119,7 @@ func TestCheckJSON(t *testing.T) {
     "column": 18,
     "severity": "warning",
     "path": "descriptors[0].unit",
-    "problem": "nobody reads the field here"
+    "problem": "the rate limit service ignores the field here"
   }
 ]
 `,
