@@ -211,10 +211,14 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
 		return err
 	}
-	if changed.Returned == 0 {
-		fmt.Fprintln(c.out, "nothing was counted")
-	} else {
+	lifted := change.Reset && slices.ContainsFunc(before.Limits, func(l server.CounterLimit) bool { return l.Algorithm == block && l.Used > 0 })
+	if changed.Returned > 0 {
 		fmt.Fprintf(c.out, "%d given back\n", changed.Returned)
+	} else if !lifted {
+		fmt.Fprintln(c.out, "nothing was counted")
+	}
+	if lifted {
+		fmt.Fprintln(c.out, "the block is lifted")
 	}
 	found, err := c.ask(ctx)
 	if err != nil {

@@ -34,10 +34,18 @@ func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence
 		key = counter.AppendPart(key, part)
 	}
 	identities := counter.NewIdentities(secret)
-	of := wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: width}
+	countAt(t, in, wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: width}, sequence, hits)
+}
+
+// countAt counts hits of a counter at the store's time.
+func countAt(t *testing.T, in store.Store, of wire.LimitCounter, sequence uint64, hits int64) {
+	t.Helper()
 	read, err := in.Push(t.Context(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1}, 1)
 	if err == nil {
 		item := wire.Item{LimitCounter: of, Newest: store.NumberAt(of, read.Answer.NowNanos), Hits: []int64{hits}}
+		if window.Kind(of.Kind).Bucketed() {
+			item.Ages, item.Limit = []uint64{0}, wire.MaxHits
+		}
 		_, err = in.Push(t.Context(), &wire.Push{Namespace: "shop", Sender: 1, Sequence: sequence, Floor: 1, Items: []wire.Item{item}}, 1)
 	}
 	if err != nil {
@@ -70,6 +78,16 @@ func TestCounter(t *testing.T) {
 	countKey(t, in, "", 1, 40, "per-user", "ann")
 	countKey(t, in, secret, 2, 7, "per-user", "ann")
 	countKey(t, in, "", 3, 3, "all")
+	block := window.NewBlock(int64(time.Hour))
+	identities := counter.NewIdentities("")
+	for i, key := range []string{"eve", "mal"} {
+		of := wire.LimitCounter{
+			ID: identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-user"), key)), Kind: uint8(block.Kind),
+			WidthMillis: uint64(block.Width / window.MinWidth), Precision: uint64(block.Precision),
+		}
+		countAt(t, in, of, uint64(5+i), 1)
+	}
+	countKey(t, in, "", 7, 6, "per-user", "eve")
 	month, fault := calendar.New(calendar.Month, "Europe/Berlin", 1, 0)
 	if fault != calendar.Sound {
 		t.Fatal(fault)
@@ -113,6 +131,11 @@ func TestCounter(t *testing.T) {
 		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 20 used, 16 left, free in ", ""},
 		{"reset shop all", 0, "3 given back\nnothing is counted now\nno node has reported", ""},
 		{"reset shop all", 0, "nothing was counted\n", ""},
+		{"get shop per-user eve", 0, "refused whatever room there is", ""},
+		{"grant shop per-user eve 2", 0, "2 given back\n", ""},
+		{"get shop per-user eve", 0, "refused whatever room there is", ""},
+		{"reset shop per-user eve", 0, "4 given back\nthe block is lifted\nnothing is counted now\n", ""},
+		{"reset shop per-user mal", 0, "the block is lifted\nnothing is counted now\n", ""},
 
 		{"", 2, "", "want get, reset or grant"},
 		{"get shop", 2, "", "want get, reset or grant, then NAMESPACE RULE"},

@@ -214,11 +214,14 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	if r.server.TLS == nil && !isLoopback(r.grpc.Addr()) {
 		r.log.Warn("anyone who reaches the rate limit service can use up its limits")
 	}
-	var running sync.WaitGroup
+	var running, telling sync.WaitGroup
 	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	// Requests under way are answered after ctx has ended, and statsd is told of their hits, too.
+	answering, answered := context.WithCancel(context.WithoutCancel(ctx))
+	defer answered()
 	if r.statsd != "" {
-		running.Go(func() {
-			answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
+		telling.Go(func() {
+			answers.Stats.Statsd(answering, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
 		})
 	}
 	errs := make(chan error, 3)
@@ -240,6 +243,8 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, healthy))
 	serveHTTP("the rate limit service's metrics", r.metrics, r.metricsHandler())
 	running.Wait()
+	answered()
+	telling.Wait()
 	err := errors.Join(<-errs, <-errs, <-errs)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer done()

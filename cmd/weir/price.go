@@ -8,10 +8,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -104,13 +102,8 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 }
 
 // load runs weir price load.
-func (c *priceCommand) load(ctx context.Context, operands []string) (err error) {
-	var document []byte
-	if operands[1] == "-" {
-		document, err = io.ReadAll(c.env.stdin)
-	} else {
-		document, err = os.ReadFile(operands[1])
-	}
+func (c *priceCommand) load(ctx context.Context, operands []string) error {
+	document, err := readFile(operands[1], c.env)
 	if err != nil {
 		return err
 	}

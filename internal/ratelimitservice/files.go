@@ -66,6 +66,9 @@ func find(path string) (files []found, err error) {
 			return err
 		}
 		if !info.IsDir() {
+			if !info.Mode().IsRegular() {
+				return fmt.Errorf("%s: want a regular file or a folder", path) // opening a pipe waits for a writer
+			}
 			if files = append(files, found{path, info}); len(files) > maxFiles {
 				return fmt.Errorf("%s: want at most %d files", path, maxFiles)
 			}

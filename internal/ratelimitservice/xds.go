@@ -41,12 +41,16 @@ type XDS struct {
 	Metadata, Headers map[string]string
 	// MaxMessage bounds an answer in bytes; 0 is the default of package grpc.
 	MaxMessage int
-	// FirstPause is the pause after a stream has ended. Pauses double up to LastPause.
+	// FirstPause is the pause after a stream has ended, and before an unusable answer is refused again.
+	// Pauses double up to LastPause, until the server sends a usable answer.
 	FirstPause, LastPause time.Duration
 	Options               Options
 	Log                   *slog.Logger
 
-	said string
+	said  string
+	pause time.Duration // the next
+	// after is [time.After], except in tests.
+	after func(time.Duration) <-chan time.Time
 }
 
 // Load leaves the service without a configuration, which [XDS.Watch] gets.
@@ -62,20 +66,31 @@ func (x *XDS) Watch(ctx context.Context, of *Service, changed func()) {
 		return
 	}
 	defer func() { _ = connection.Close() }() // no call is under way
-	for pause := x.FirstPause; ; pause = min(2*pause, x.LastPause) {
-		answered, err := x.follow(ctx, connection, of, changed)
+	for x.pause = x.FirstPause; ; {
+		err := x.follow(ctx, connection, of, changed)
 		if ctx.Err() != nil {
 			return
 		}
 		x.say("the xDS server does not answer; its last usable descriptors stay in force", err)
-		if answered {
-			pause = x.FirstPause
-		}
-		select {
-		case <-ctx.Done():
+		if x.wait(ctx) != nil {
 			return
-		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		}
+	}
+}
+
+// wait waits for the next pause, or until ctx ends: then it returns its error.
+func (x *XDS) wait(ctx context.Context) error {
+	after := x.after
+	if after == nil {
+		after = time.After
+	}
+	pause := x.pause/2 + rand.N(x.pause/2+1)
+	x.pause = min(2*x.pause, x.LastPause)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-after(pause):
+		return nil
 	}
 }
 
@@ -93,25 +108,27 @@ func (x *XDS) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient(x.Address, options...)
 }
 
-// follow runs one stream until it ends. It reports whether the server has answered.
-func (x *XDS) follow(ctx context.Context, c *grpc.ClientConn, of *Service, changed func()) (answered bool, err error) {
+// follow runs one stream until it ends. A server may answer a refusal with the same again, at once. So only the
+// first refusal goes out without a pause before it.
+func (x *XDS) follow(ctx context.Context, c *grpc.ClientConn, of *Service, changed func()) error {
 	ctx, cancel := context.WithCancel(grpcmeta.NewOutgoingContext(ctx, grpcmeta.New(x.Headers)))
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
+	refused := false
 	ask := discovery.DiscoveryRequest{TypeUrl: xdsType, Node: x.node()}
 	for {
 		if err := stream.Send(&ask); err != nil {
 			_, err = stream.Recv() // which has the reason
-			return answered, err
+			return err
 		}
 		answer, err := stream.Recv()
 		if err != nil {
-			return answered, err
+			return err
 		}
-		answered, ask.Node = true, nil
+		ask.Node = nil
 		ask.ResponseNonce, ask.ErrorDetail = answer.GetNonce(), nil
 		files, err := filesOf(answer.GetResources())
 		if err == nil {
@@ -120,9 +137,16 @@ func (x *XDS) follow(ctx context.Context, c *grpc.ClientConn, of *Service, chang
 		if err != nil {
 			ask.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 			x.say("the xDS server's descriptors can't be used; the last usable descriptors stay in force", err)
+			if refused {
+				if err := x.wait(ctx); err != nil {
+					return err
+				}
+			}
+			refused = true
 			continue
 		}
 		x.said, ask.VersionInfo = "", answer.GetVersionInfo()
+		x.pause, refused = x.FirstPause, false
 		changed()
 	}
 }

@@ -29,6 +29,7 @@ type files[T any] struct {
 	now   func() time.Time
 	log   *slog.Logger
 
+	once   bool // a file is a pipe, which can be read only once
 	said   atomic.Pointer[T]
 	looked atomic.Int64
 
@@ -40,6 +41,7 @@ type files[T any] struct {
 // open reads the files for the first time.
 func (f *files[T]) open() error {
 	f.looked.Store(f.now().UnixNano())
+	f.once = f.regular() != nil
 	contents, err := f.read()
 	if err != nil {
 		return err
@@ -62,6 +64,20 @@ func (f *files[T]) read() (contents [][]byte, err error) {
 		contents = append(contents, content)
 	}
 	return contents, nil
+}
+
+// regular returns an error unless all files are regular: opening a pipe waits for a writer.
+func (f *files[T]) regular() error {
+	for _, path := range f.paths {
+		info, err := os.Stat(path)
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s: want a regular file", path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ReadFile reads a file of up to 1 MiB. A longer file is an error, so a path without an end does no
@@ -88,11 +104,18 @@ func (f *files[T]) get() T {
 	return *f.said.Load()
 }
 
-// look reads and parses the files again.
+// look reads and parses the files again, unless they can be read only once.
 func (f *files[T]) look() {
+	if f.once {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	contents, err := f.read()
+	var contents [][]byte
+	err := f.regular()
+	if err == nil {
+		contents, err = f.read()
+	}
 	if err == nil && slices.EqualFunc(contents, f.contents, bytes.Equal) {
 		f.failing = false
 		return
