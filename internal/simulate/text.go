@@ -63,7 +63,7 @@ func (t *text) rule(r *RuleReport) {
 		t.line("  waited     %s (%s), half of them up to %v, 99 %% up to %v", count(r.Delayed), percent(r.DelayedShare),
 			time.Duration(r.WaitP50Millis)*time.Millisecond, time.Duration(r.WaitP99Millis)*time.Millisecond)
 	}
-	t.line("  keys       %s, refused something %s (%s)", count(r.Keys), count(r.RefusedKeys), percent(r.RefusedKeysShare))
+	t.line("  keys       %s, with refusals %s (%s)", count(r.Keys), count(r.RefusedKeys), percent(r.RefusedKeysShare))
 	if len(r.Worst) > 0 {
 		t.table("  refused\t of requests\t share\t key", func(row func(string, ...any)) {
 			for _, k := range r.Worst {
