@@ -82,7 +82,7 @@ is standard input.
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or what a shadow rule would refuse", operands: reportUsage, run: report, help: backendHelp},
-		{name: "counter", summary: "show, empty or relieve a single key's counter", operands: counterUsage, run: counterOf, help: `
+		{name: "counter", summary: "show or reset a single key's counter, or give it hits back", operands: counterUsage, run: counterOf, help: `
 Environment:
 
   WEIR_BACKEND     takes the place of --backend, unless that is given

@@ -30,13 +30,13 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override list shop
   weir override unset shop per-user ann
 
-An override has a limit in place of each limit of the rule, with the same window, 1m or month: LIMIT/WINDOW,
-or LIMIT/WINDOW/BURST of a token bucket, or LIMIT/in_flight. Values are those of the rule's key, as
-requests have them: none for a rule with one counter. Counters stay as they are. Flags may come
-anywhere.
-set fails if nodes say that the rule is of another form. It also fails if no node has told of the rule
-in the last minutes, because it has had no requests, for example: then --config checks the override by
-the proxies' configuration, and --force sets it unchecked.
+An override replaces each limit of the rule by a limit with the same window: LIMIT/WINDOW, such as
+1000/1m or 100000/month, LIMIT/WINDOW/BURST for a token bucket, or LIMIT/in_flight. Values are those of
+the rule's key, as requests have them; a rule without a key takes none. Counters stay as they are. Flags
+may come anywhere.
+set fails if the rule has other windows or another key at the nodes. It also fails if no node has told
+of the rule in the last minutes, because it has had no requests, for example: then --config checks the
+override by the proxies' configuration, and --force sets it unchecked.
 `
 
 // override runs weir override.
