@@ -47,7 +47,7 @@ func override(ctx context.Context, args []string, env environment) error {
 	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value")
-	flags.StringVar(&c.config, "config", "", "check the override by the configuration in this "+configUsage)
+	flags.StringVar(&c.config, "config", "", "check the override by this "+configUsage)
 	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 	flags.BoolVar(&c.all, "all", false, "unset all overrides of the rule")
 	flags.BoolVar(&c.json, "json", false, "list as JSON")

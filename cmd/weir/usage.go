@@ -25,7 +25,7 @@ const usedUsage = `NAMESPACE [RULE]
   weir usage default --by month --month 2026-01..2026-11 --json
 
 It tells what each key has used of rules that reveal names, for the last 400 days.
-The last columns are how the key stands in the rule's longest window: how much is used, and when the
+The last columns tell how the key stands in the rule's longest window: how much is used, and when the
 budget ends at this pace.
 `
 
