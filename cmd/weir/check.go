@@ -49,7 +49,7 @@ warning; 2 if the command line is wrong.
 // checkFiles runs weir check.
 func checkFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
-	format := flags.String("format", "text", "print as `text`, json or github")
+	format := flags.String("format", "text", "`format` to print: text, json or github")
 	none := flags.Bool("allow-none", false, "do not fail if there is no configuration, and pass over files of other programs")
 	strict := flags.Bool("strict", false, "exit with 1 after warnings too")
 	if err := parseFlags(flags, args, env, "FILE…"); err != nil {

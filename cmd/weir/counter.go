@@ -31,7 +31,7 @@ const counterUsage = `get NAMESPACE RULE VALUEâ€¦ | reset NAMESPACE RULE VALUEâ€
 get shows what all nodes together have counted for a key. reset empties the key's counter. grant gives
 HITS back, so that this number of further hits passes now, up to the whole limit. Both last until the
 window ends: for another limit, see weir override. Values are those of the rule's key, as requests have
-them: none for a rule with one counter. From the proxies' configuration in --config, the command knows
+them; a rule without a key takes none. From the proxies' configuration in --config, the command knows
 the limits, the secret, and which part of a client address counts. Flags may come anywhere.
 `
 

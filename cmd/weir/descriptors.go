@@ -36,7 +36,7 @@ func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the variables CONFIG_GRPC_XDS_* are those of weir ratelimit")
 	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of the headers that Envoy adds to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
 		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
-	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "how `requests` fare while the store can't be reached: local (by what this instance knows), allow or deny")
+	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "`policy` while the store can't be reached: local (by what this instance knows), allow or deny")
 	flags.StringVar(&f.reveal, "rate-limit-reveal", "hash", "how much of the `values` of descriptors weir top and weir usage show: hash (none), plain (all), or 1 to 64 characters of each")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
