@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"weir/internal/nightly"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis/redistest"
 )
@@ -107,9 +108,9 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 	for i, fault := range faults {
 		prefix := fmt.Sprint("fault", i, "-")
 		away := f.during(t, fault.down)
-		f.run(t, 4, users, prefix, countdown(300))
+		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 100)))
 		t.Logf("%d hits while %s went down, %d while it came back", away, fault.what, f.during(t, fault.back))
-		f.run(t, 4, users, prefix, countdown(300))
+		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 100)))
 		settle(t, backend, namespace, f.total())
 	}
 }
