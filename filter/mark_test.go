@@ -1,8 +1,10 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const marksRules = `{"headers": ["x-ratelimit"], "rules": [
@@ -94,6 +96,40 @@ func TestMarksAreOurs(t *testing.T) {
 		v.open("x-weir-over", "mine")
 		if got, there := v.request["x-weir-over"]; there {
 			t.Errorf("beside a shadow rule that would mark, a client's mark goes on: %q", got)
+		}
+	}
+}
+
+// A request that a rule marks goes on to ask the backend about the other rules, without the rule that marks.
+func TestMarksWhileOthersAsk(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		w := newWorld(t, 1, 1, synced(rate, `{"name": "lane", "on_full": "mark", "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]},
+			{"name": "all", "limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}`))
+		for i, want := range []string{"", "lane", "lane"} {
+			if passed, mark := w.vms[0].send(), string(w.vms[0].request["x-weir-over"]); !passed || mark != want {
+				t.Errorf("sync_rate %s, request %d: passed %v, marked by %q, want %q", rate, i, passed, mark, want)
+			}
+		}
+		if w.vms[0].send() || w.vms[0].request["x-weir-over"] != nil {
+			t.Errorf("sync_rate %s: a request above the other rule's limit passed, or is marked", rate)
+		}
+	}
+}
+
+// A rule marks a request whose cost is above its room, and takes nothing of it. What is left has room.
+func TestMarksOfCosts(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		w := newWorld(t, 1, 1, synced(rate, `{"name": "r", "on_full": "mark", "cost": {"header": "x-cost"},
+			"limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`))
+		var marks []string
+		for _, cost := range []string{"3", "3", "2", "1"} {
+			if !w.vms[0].send("x-cost", cost) {
+				t.Fatalf("sync_rate %s: a request of cost %s was refused", rate, cost)
+			}
+			marks = append(marks, string(w.vms[0].request["x-weir-over"]))
+		}
+		if want := []string{"", "r", "", "r"}; !slices.Equal(marks, want) {
+			t.Errorf("sync_rate %s: marked by %q, want %q", rate, marks, want)
 		}
 	}
 }

@@ -150,9 +150,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 			}
 		}
 	}
-	if first {
-		q.keep(r, demands) // an ask may have found a key's identity
-	}
+	q.keep(r, demands) // an ask may have found a key's identity, or an answer a rule that marks
 	q.asks.sendAll()
 	waits := r.queue != nil || !r.entering
 	r.entering = false
