@@ -116,6 +116,56 @@ func TestMarksWhileOthersAsk(t *testing.T) {
 	}
 }
 
+// The backend refuses a request of several rules as a whole, and does not tell which rule had no room. When the
+// answer comes, all of them may have room again. Then the request asks again: a rule that has room marks nothing.
+func TestMarksOfOthers(t *testing.T) {
+	const (
+		slow = `{"name": "slow", "on_full": "mark", "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}]}`
+		one  = `{"name": "one", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}`
+		lane = `{"name": "lane", "on_full": "mark", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}`
+	)
+	for _, test := range []struct {
+		name, rules string
+		full        bool // whether the new window has no room either
+		mark        string
+		passed      bool
+		hits        int64 // in the backend, in windows that count
+	}{
+		{"a rule that refuses had none", slow + ", " + one, false, "", true, 3},
+		{"a rule that refuses has none", slow + ", " + one, true, "", false, 3},
+		{"a rule that marks had none", slow + ", " + lane, false, "", true, 3},
+		{"a rule that marks has none", slow + ", " + lane, true, "lane", true, 4},
+		{"the rule alone had none", lane, false, "lane", true, 0},
+	} {
+		w := newWorld(t, 2, 1, synced("0", test.rules))
+		v := w.vms[0]
+		w.pass(900 * time.Millisecond)
+		if !w.vms[1].send() {
+			t.Fatalf("%s: refused within the limit", test.name)
+		}
+		if v.open() != nil || v.reply != nil {
+			t.Fatalf("%s: want a request that waits", test.name)
+		}
+		callouts := v.callouts
+		v.callouts = nil
+		answer := w.apply(callouts[0].body)
+		w.pass(150 * time.Millisecond) // a window has ended when it is there
+		if test.full && !w.vms[1].send() {
+			t.Fatalf("%s: refused within the limit of the new window", test.name)
+		}
+		v.answer(callouts[0], 200, answer)
+		for rounds := 0; v.reply == nil && !v.resumed && rounds < 10; rounds++ {
+			w.deliver(v)
+		}
+		if mark := string(v.request["x-weir-over"]); v.resumed != test.passed || mark != test.mark {
+			t.Errorf("%s: passed %v, marked by %q, want %v, %q", test.name, v.resumed, mark, test.passed, test.mark)
+		}
+		if sum := w.sum(); sum != test.hits {
+			t.Errorf("%s: %d hits in the backend, want %d", test.name, sum, test.hits)
+		}
+	}
+}
+
 // A rule marks a request whose cost is above its room, and takes nothing of it. What is left has room.
 func TestMarksOfCosts(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
