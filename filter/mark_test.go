@@ -166,7 +166,7 @@ func TestMarksOfOthers(t *testing.T) {
 	}
 }
 
-// A rule marks a request whose cost is above its room, and takes nothing of it. What is left has room.
+// A rule marks a request whose cost is above its room, and takes nothing of it. The room that is left stays.
 func TestMarksOfCosts(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
 		w := newWorld(t, 1, 1, synced(rate, `{"name": "r", "on_full": "mark", "cost": {"header": "x-cost"},
