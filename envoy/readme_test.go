@@ -26,7 +26,7 @@ func TestExcerptRuns(t *testing.T) {
 		bursts(t, 10, func(i int) (int, answer) { return users.untilRefused(t, "GET", "/", fmt.Sprint("x-user: ann", i)) })
 		login, open := p.at("127.0.0.2", "as it is"), p.at("127.0.0.2", "without")
 		for i := range 5 {
-			// The header shows fewer while a lease holds hits for the next request.
+			// The header shows fewer if the backend's answer to a push overtakes an older answer.
 			if a := login.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") > 4-i {
 				t.Errorf("login %d: got %d %s", i, a.status, a.header)
 			}
