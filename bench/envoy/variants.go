@@ -72,7 +72,7 @@ var variants = []*variant{
 		wasm: floorFile, filters: func(s *site) []object {
 			return wasm(floorFile(s), envoytest.Typed("google.protobuf.StringValue", object{"value": "bare"}))
 		}},
-	{name: "native-floor", title: "the native floor: the same of a dynamic module", base: none, status: http.StatusOK,
+	{name: "native-floor", title: "the native floor: a dynamic module's host calls alone", base: none, status: http.StatusOK,
 		decorated: true, wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "floor") }},
 	{name: "native-floor-bare", title: "the native floor, no response headers", base: none, status: http.StatusOK,
 		wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "bare") }},

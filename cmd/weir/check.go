@@ -144,15 +144,13 @@ func descriptorsOr(otherwise func(name string, content []byte) *check.Report) fu
 	}
 }
 
-// checkFile checks a file. Nobody has named one of a folder, which may be a pipe without a writer.
+// checkFile checks a file. The user has not named the files of a folder, and one may be a pipe
+// without a writer, so these must be regular.
 func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte) *check.Report) *check.Report {
-	var content []byte
-	info, err := os.Stat(name)
-	if ofFolder && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		err = fmt.Errorf("%s: want a regular file", name)
-	} else {
-		content, err = readFile(name, env)
+	if info, err := os.Stat(name); ofFolder && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return &check.Report{Findings: []check.Finding{{Problem: "want a regular file"}}}
 	}
+	content, err := readFile(name, env)
 	if err != nil {
 		return &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
 	}

@@ -37,7 +37,7 @@ func TestCheckPipes(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"check", folder}, 1, pipe + ": " + pipe + ": want a regular file\n"},
+		{[]string{"check", folder}, 1, pipe + ": want a regular file\n"},
 		{[]string{"check", substituted}, 0, substituted + ": ok\n"},
 		{[]string{"check", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
 		{[]string{"convert", "--from", "nginx", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
