@@ -1,10 +1,14 @@
 package filter
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/nightly"
+	"weir/internal/store"
 )
 
 const marksRules = `{"headers": ["x-ratelimit"], "rules": [
@@ -180,6 +184,91 @@ func TestMarksOfCosts(t *testing.T) {
 		}
 		if want := []string{"", "r", "", "r"}; !slices.Equal(marks, want) {
 			t.Errorf("sync_rate %s: marked by %q, want %q", rate, marks, want)
+		}
+	}
+}
+
+// Requests of six workers cross at random. Some clients leave while they wait, some answers are lost, and all forge
+// a mark. Each rule has passed no more than its limit, and once all is quiet the backend has of each rule the
+// requests that passed without its mark.
+func TestMarksOfManyWorkers(t *testing.T) {
+	limits := map[string]int64{"lane": 6, "slow": 15, "all": 40}
+	for seed := range uint64(nightly.Or(2000, 100)) {
+		rate := []string{"0", "1"}[seed%2]
+		w := newWorld(t, 3, 2, `{"backend": {"cluster": "weir"}, "on_backend_failure": "deny", "sync_rate": `+rate+`, "rules": [
+			{"name": "lane", "on_full": "mark", "limits": [{"limit": 6, "window": "1h", "algorithm": "fixed_window"}]},
+			{"name": "slow", "on_full": "mark", "limits": [{"limit": 15, "window": "2h", "algorithm": "fixed_window"}]},
+			{"name": "all", "limits": [{"limit": 40, "window": "3h", "algorithm": "fixed_window"}]}]}`)
+		w.random = rand.New(rand.NewPCG(seed, 7))
+		passed := map[string]int64{}
+		pass := func(v *fakeVM, s *stream) {
+			mark := string(v.request["x-weir-over"])
+			for name := range limits {
+				if !slices.Contains(strings.Split(mark, ", "), name) {
+					passed[name]++
+				}
+			}
+			v.respond(s, true)
+			v.reset(s)
+		}
+		waiting := map[*fakeVM]*stream{}
+		for range 400 {
+			switch v := w.any(); {
+			case w.random.IntN(8) == 0:
+				w.pass(time.Duration(w.random.IntN(40)) * time.Millisecond)
+				v.tick()
+			case waiting[v] == nil:
+				v.resumed = false
+				if s := v.pause("x-weir-over", "lane, slow, all"); s != nil {
+					waiting[v] = s
+				} else if v.reply == nil {
+					pass(v, v.last)
+				} else {
+					v.reset(v.last)
+				}
+			case w.random.IntN(10) == 0:
+				v.reset(waiting[v]) // the client leaves
+				delete(waiting, v)
+			case w.random.IntN(12) == 0 && len(v.callouts) > 0:
+				c := v.callouts[0]
+				v.callouts = v.callouts[1:]
+				w.apply(c.body)
+				v.answer(c, 504, []byte("upstream request timeout"))
+			default:
+				w.deliver(v)
+			}
+			for v, s := range waiting {
+				if v.resumed {
+					pass(v, s)
+				} else if v.reply != nil {
+					v.reset(s)
+				} else {
+					continue
+				}
+				delete(waiting, v)
+			}
+		}
+		for v, s := range waiting {
+			v.reset(s)
+		}
+		w.quiet()
+		counted := map[string]int64{}
+		if err := w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
+			name := map[uint64]string{3600e3: "lane", 7200e3: "slow", 10800e3: "all"}[c.WidthMillis]
+			for _, hits := range c.Windows {
+				counted[name] += hits.Hits
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for name, limit := range limits {
+			if passed[name] > limit || counted[name] != passed[name] {
+				t.Errorf("seed %d, sync_rate %s, %s: %d passed without its mark of %d, and the backend has %d", seed, rate, name, passed[name], limit, counted[name])
+			}
+		}
+		if passed["all"] < 20 {
+			t.Errorf("seed %d: only %d passed", seed, passed["all"])
 		}
 	}
 }
