@@ -2,6 +2,8 @@ module weir
 
 go 1.26.0
 
+ignore ./dist
+
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0

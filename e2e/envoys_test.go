@@ -107,7 +107,7 @@ func (envoys) few(many int) int { return min(many, 3) }
 func (envoys) nanoseconds() bool { return false }
 
 // heavy returns a part, because the wazero host covers the rest.
-func (envoys) heavy(many int) int { return many / nightly.Or(5, 25) }
+func (envoys) heavy(many int) int { return many / nightly.Or(5, 50) }
 
 // stores returns all kinds in a nightly run. Otherwise a single kind is enough, because the wazero
 // host covers the rest.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/nightly"
 )
 
 // hang is the time after which a test treats a request as hanging.
@@ -251,7 +252,7 @@ func metric(t *testing.T, nodes []node, name string) (n int64) {
 	return n
 }
 
-// Nodes admit 20,000 hits (100,000 in a nightly run, and a fifth of that on Envoy), 20 with each
+// Nodes admit 10,000 hits (100,000 in a nightly run, and a fifth of that on Envoy), 20 with each
 // request. Meanwhile three of ten callouts are lost, before or after the backend has applied them,
 // answers come out of order, and the store stops and comes back. Once all is quiet the backend has
 // exactly the admitted hits of each user, in the counters of all algorithms. Two backends share an
@@ -302,7 +303,7 @@ func (f *traffic) during(t *testing.T, happens func()) (admitted int64) {
 	before := f.total()
 	var over atomic.Bool
 	var left atomic.Int64
-	left.Store(200)
+	left.Store(nightly.Or[int64](200, 50))
 	var group sync.WaitGroup
 	group.Go(func() {
 		f.run(t, 4, 400, fmt.Sprint("at", before, "-"), func() bool { return !over.Load() || left.Add(-1) >= 0 })

@@ -75,7 +75,8 @@ func TestStores(t *testing.T) {
 }
 
 func onStore(t *testing.T, d driver, s store, rate int) {
-	const limit, users = 200, 60
+	const users = 60
+	limit := nightly.Or[int64](200, 100)
 	namespace := fmt.Sprint("rate", rate)
 	served, backend := serveAt(t, "127.0.0.1:0", s.url)
 	_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, configuration: fmt.Sprintf(
@@ -108,9 +109,9 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 	for i, fault := range faults {
 		prefix := fmt.Sprint("fault", i, "-")
 		away := f.during(t, fault.down)
-		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 100)))
+		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 50)))
 		t.Logf("%d hits while %s went down, %d while it came back", away, fault.what, f.during(t, fault.back))
-		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 100)))
+		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 50)))
 		settle(t, backend, namespace, f.total())
 	}
 }

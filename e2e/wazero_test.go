@@ -27,7 +27,7 @@ func (wazero) heavy(many int) int {
 	if testing.Short() {
 		return many / 10
 	}
-	return nightly.Or(many, many/5)
+	return nightly.Or(many, many/10)
 }
 
 // stores returns only the memory for make test-fast.

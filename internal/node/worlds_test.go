@@ -72,9 +72,9 @@ func TestFarWorlds(t *testing.T) {
 }
 
 func farWorlds(t *testing.T, name string, open openStore) {
-	worlds := nightly.Or(1000, 40)
+	worlds := nightly.Or(1000, 20)
 	if name != "memory" {
-		worlds = nightly.Or(100, 10)
+		worlds = nightly.Or(100, 5)
 	}
 	if *worldsCount > 0 {
 		worlds = *worldsCount
