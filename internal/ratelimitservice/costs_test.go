@@ -21,7 +21,8 @@ var (
 )
 
 // TestCosts tells the CPU time that a request costs in the service and in Redis, of envoyproxy/ratelimit and
-// of Weir: for keys of 10,000 users, and for keys that are seen once. It needs -costs and -ratelimit.
+// of Weir: for keys of 10,000 users, for keys that are seen once, and without a limit, which is what gRPC alone
+// takes. It needs -costs and -ratelimit.
 func TestCosts(t *testing.T) {
 	if *costs == 0 {
 		return
@@ -34,11 +35,12 @@ func TestCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := []string{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}]"}
+	const limited, unlimited = "unit: hour, requests_per_unit: 1000000", "unlimited: true"
 	for _, kind := range []struct {
-		name string
-		keys int
-	}{{"10,000 users", 10_000}, {"keys seen once", 1 << 60}} {
+		name, limit string
+		keys        int
+	}{{"10,000 users", limited, 10_000}, {"keys seen once", limited, 1 << 60}, {"no limit", unlimited, 10_000}} {
+		text := []string{"domain: d\ndescriptors: [{key: k, rate_limit: {" + kind.limit + "}}]"}
 		for _, file := range []string{*itsFile, weir} {
 			of := startIts(t, file, text)
 			of.ask(t, kind.keys, 0, min(*costs, 20_000)) // it warms up
