@@ -172,6 +172,8 @@ type group struct {
 	// lock is the group's name for a lock, once it has been decided in vain.
 	lock  string
 	tries int
+	// left is how many hits of near keys are left for others, as was learnt in vain.
+	left map[string]advancedHits
 }
 
 // context ends when no sender waits any more.
@@ -210,6 +212,12 @@ func (c *committer) write(ctx context.Context, groups []*group) {
 				a.group.fail(a.err)
 			case !a.written && ctx.Err() != nil:
 				a.group.fail(ctx.Err())
+			case a.full != "":
+				if err := c.store.makeRoom(ctx, a.group.all[0].p.Namespace, a.full); err != nil {
+					a.group.fail(err)
+					continue
+				}
+				groups = append(groups, a.group)
 			case !a.written:
 				busy = busy || a.busy
 				groups = append(groups, a.group)

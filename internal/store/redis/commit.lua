@@ -2,7 +2,8 @@
 --
 -- KEYS  the sender's record of each push, a sorted set: the parts of pushes that were applied, each with its sequence as score
 --       and, if it had takes, once more as part:time in nanoseconds:units,units… of the takes; and "floor" with the floor;
---       then the counters; then, if any counter is to be as expected, the lock; and one key at least, to tell where this runs
+--       then the counters; then the keys of the namespace's fleet, as keys.fleet orders them; then, if any counter is to be as
+--       expected, the lock; and one key at least, to tell where this runs
 -- ARGV  1 when it was decided by this server's clock, in microseconds, or '' for no matter when; 2 number of pushes, 3 of
 --       counters; 4 the caller's name for a lock, or '' if there is no lock to look at; 5 '1' to lock if it can't be written;
 --       6 how many counters, the first ones, are of form 2 and most likely new, so that all of these are looked for at once;
@@ -16,11 +17,21 @@
 --         2, a hash to which hits are added     count n; n fields, numbers; the most hits that each may have; the hits to add
 --                                               to each; life in ms, at least, or '=' to write nothing; the number below
 --                                               which other fields go. It may have no others
+--       then how many keys the fleet has here: 0 to leave it alone, 1 if none was seen, or all; unless 0, its revision as seen;
+--       if all, the time in microseconds, or '' for the server's; how long silent senders' parts last, in microseconds; count,
+--       and for each near key the key, and '+' to list it or '-' to take it off; count, and for each key of which a take leaves
+--       hits to others: the key; since when its rule is listed, or '' if its limit is not; when the limit was taken off last;
+--       the limit; when silent senders that owe hits had an answer, at least; the hits left; '1' if no fewer may be enough; count,
+--       and for each push with a word on advanced hits: sender, sequence, '1' if settled, divisor, version, '1' if it wants a part,
+--       '1' if its list is of the fleet's epoch
 -- Returns seconds and microseconds of the server's clock, then
 --         0, and for each push '0' if it is new, '1' if applied before or '2' if below the floor, and what it was granted; for
---         each counter nothing if it is as expected, 0 if it is of another type, or what it has; nothing was written; or
+--         each counter nothing if it is as expected, 0 if it is of another type, or what it has; if there are keys of a fleet,
+--         nothing, or 'changed', revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and
+--         for each key of which hits are left, what live senders may have advanced and what silent ones; nothing was written; or
 --         1, the number of records of senders begun anew, and for each counter of form 2 what it has, or 0 if it was new and has
---         nothing else; or
+--         nothing else; if all keys of a fleet are there, '1' if the list is to be reviewed, and for each word the version, the
+--         divisor, '1' if the whole list follows, and near keys; or
 --         2, and nothing was looked at: somebody else has the lock
 local time = redis.call('TIME')
 local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~= ''
@@ -135,7 +146,110 @@ for i = pushes + 1, pushes + counters do
   end
 end
 
-if known or others or not holds then
+local function digits(n) return string.format('%.0f', n) end
+
+-- The fleet. If somebody else has written one of its keys, all are forgotten: then no sender has a part.
+local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
+local NEAR, PARTS, HEARD, DIVISORS, ANSWERED, SILENT = FLEET + 1, FLEET + 2, FLEET + 3, FLEET + 4, FLEET + 5, FLEET + 6
+local broken = false
+local function fleet(command, key, ...)
+  local r = redis.pcall(command, KEYS[key], ...)
+  if type(r) == 'table' and r.err then
+    if not foreign(r) then
+      return redis.call(command, KEYS[key], ...)
+    end
+    broken = true
+    return nil
+  end
+  return r
+end
+local function forget()
+  for i = FLEET, FLEET + fleets - 1 do
+    redis.call('UNLINK', KEYS[i])
+  end
+end
+
+local lacks, head, now, version, span = nil, {}, 0, 0, 0
+local adds, removes, words = {}, {}, 0
+if fleets > 0 then
+  head = fleet('HMGET', FLEET, 'revision', 'version', 'units', 'lost', 'swept', 'reviewed') or head
+  if (head[1] or '') ~= ARGV[at + 1] then
+    lacks = {'changed', head[1] or '', head[2] or '0', not broken and fleet('HGET', FLEET, 'contents') or ''}
+  end
+end
+if fleets > 1 and not lacks then
+  now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
+  version, span = tonumber(head[2]) or 0, tonumber(ARGV[at + 3])
+  local n = tonumber(ARGV[at + 4])
+  at = at + 5
+  for _ = 1, n do
+    if ARGV[at + 1] == '-' then
+      removes[#removes + 1] = ARGV[at]
+    elseif not fleet('ZSCORE', NEAR, ARGV[at]) then
+      adds[#adds + 1] = ARGV[at]
+    end
+    at = at + 2
+  end
+  if #adds > 0 and #adds + (fleet('ZCARD', NEAR) or 0) > 4096 then
+    lacks = {'full', adds[1]}
+  end
+
+  local least
+  -- mostAdvanced is the most hits that so many senders may have advanced of a key.
+  local function mostAdvanced(senders, limit)
+    if senders == 0 then
+      return 0
+    end
+    least = least or tonumber((fleet('ZRANGE', DIVISORS, 0, 0, 'WITHSCORES') or {})[2]) or 1
+    local whole = math.floor(limit / 2) - 1
+    return math.min(whole, senders * math.min(8, math.floor(whole / least)))
+  end
+  local keep, enough = {'keep'}, true
+  n = tonumber(ARGV[at])
+  at = at + 1
+  for _ = 1, n do
+    local since, unlisted, limit, owing, left = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], tonumber(ARGV[at + 5])
+    local below = '(' .. unlisted
+    if since ~= '' then
+      local near = fleet('ZSCORE', NEAR, ARGV[at])
+      if not near then
+        below = '+inf' -- nobody has heard of it yet
+      elseif tonumber(near) >= tonumber(since) then
+        below = '(' .. near
+      end
+    end
+    local live, silent = fleet('ZCOUNT', HEARD, '-inf', below) or 0, 0
+    if (fleet('ZCOUNT', SILENT, owing, '+inf') or 0) > 0 then
+      local some = fleet('ZRANGEBYSCORE', SILENT, owing, '+inf', 'LIMIT', 0, 64) or {}
+      for _, sender in ipairs(some) do
+        local heard = string.match(fleet('HGET', PARTS, sender) or '', '%d+$')
+        if not heard or below == '+inf' or tonumber(heard) < tonumber(string.sub(below, 2)) then
+          silent = silent + 1
+        end
+      end
+      if #some == 64 then
+        silent = silent + fleet('ZCOUNT', SILENT, owing, '+inf') - 64
+      end
+    end
+    silent = mostAdvanced(silent, limit)
+    live = math.min(mostAdvanced(live, limit), math.max(0, math.floor(limit / 2) - 1 - silent))
+    enough = enough and (live + silent == left or live + silent < left and ARGV[at + 6] ~= '1')
+    keep[#keep + 1], keep[#keep + 2] = live, silent
+    at = at + 7
+  end
+  if not enough then
+    lacks = lacks or keep
+  end
+  words = tonumber(ARGV[at])
+  at = at + 1
+end
+if broken then
+  forget()
+  lacks = {'changed', '', '0', ''}
+end
+local wordsAt = at
+
+if known or others or lacks or not holds then
   if ARGV[5] == '1' then
     redis.pcall('SET', KEYS[#KEYS], ARGV[4], 'PX', LOCK)
   end
@@ -148,6 +262,9 @@ if known or others or not holds then
   for i = pushes + 1, pushes + counters do
     reply[#reply + 1] = others and others[i] or false
   end
+  if fleets > 0 then
+    reply[#reply + 1] = lacks or false
+  end
   return reply
 end
 
@@ -159,8 +276,6 @@ local function write(command, key, from, count)
     redis.call(command, key, unpack(ARGV, j, math.min(j + 1000, from + count) - 1))
   end
 end
-
-local function digits(n) return string.format('%.0f', n) end
 
 local reply = {time[1], time[2], 1, 0}
 at = first
@@ -255,5 +370,155 @@ for i = 1, pushes do
 end
 if holder then
   redis.call('DEL', KEYS[#KEYS])
+end
+if fleets < 2 then
+  return reply
+end
+
+-- What senders may have advanced. The pushes' items are counted.
+local touched = false
+-- put writes. Redis may refuse a first write: then nothing is written.
+local function put(...)
+  if not touched then
+    touched = true
+    redis.call('HSET', KEYS[FLEET], 'version', digits(version))
+  end
+  return fleet(...)
+end
+if #adds > 0 then
+  version = math.max(version + 1, now)
+  for _, key in ipairs(adds) do
+    put('ZADD', NEAR, digits(version), key)
+  end
+end
+for _, key in ipairs(removes) do
+  if put('ZREM', NEAR, key) == 1 then
+    put('HINCRBY', FLEET, 'gone', 1)
+  end
+end
+
+local WHOLE, SECOND = 4294967296, 1000000
+local units, lost = tonumber(head[3]) or 0, tonumber(head[4]) or 0
+local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE + divisor - 1) / divisor) end
+
+-- fair is the divisor by which there is a part for each sender; 0 if there is none.
+local function fair()
+  if lost >= WHOLE then
+    return 0
+  end
+  local divisor = math.max(16, math.floor(((fleet('ZCARD', ANSWERED) or 0) * WHOLE + WHOLE - lost - 1) / (WHOLE - lost)))
+  local step = 1
+  while step * 16 <= divisor do
+    step = step * 2
+  end
+  divisor = math.ceil(divisor / step) * step
+  return divisor <= 65536 and divisor or 0
+end
+
+local function part(sender)
+  local sequence, divisor, heard = string.match(fleet('HGET', PARTS, sender) or '', '^(%d+) (%d+) (%d+)$')
+  return sequence and {sequence = tonumber(sequence), divisor = tonumber(divisor), heard = tonumber(heard)}
+end
+
+at = wordsAt
+local told = {}
+for i = 1, words do
+  local sender, sequence, settled, divisor, heard = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == '1', tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local wants, same = ARGV[at + 5] == '1', ARGV[at + 6] == '1' and heard <= version
+  at = at + 7
+  local own = part(sender)
+  local answered = own and fleet('ZSCORE', ANSWERED, sender)
+  local changed = false
+  if own and not answered then
+    put('ZREM', SILENT, sender)
+    lost, changed = lost - unitsOf(own.divisor), true
+  end
+  if own and sequence > own.sequence and settled then
+    if divisor ~= own.divisor and (divisor == 0 or divisor > own.divisor and own.divisor > 0) then
+      units = units + unitsOf(divisor) - unitsOf(own.divisor)
+      own.divisor, own.sequence, changed = divisor, sequence, true
+    end
+    if math.min(heard, version) > own.heard then
+      own.heard, own.sequence, changed = math.min(heard, version), sequence, true
+    end
+  end
+  if not own and wants and (fleet('HLEN', PARTS) or 0) < 65536 then
+    own, changed = {sequence = sequence, divisor = 0, heard = 0}, true
+  end
+  -- So few answers are noted that silent senders are known three seconds late.
+  if own and (not answered or now < tonumber(answered) or now - answered > 3 * SECOND) then
+    put('ZADD', ANSWERED, digits(now), sender)
+  end
+  local gets, want = 0, own and fair() or 0
+  if want == 0 or own.divisor > 4 * want then -- it comes back for a larger part
+  elseif own.divisor > 0 then
+    gets = math.max(own.divisor, want)
+  elseif wants and divisor == 0 and settled and units + unitsOf(want) <= WHOLE and sequence >= own.sequence then
+    units = units + unitsOf(want)
+    own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
+  end
+  if changed then
+    put('HSET', PARTS, sender, digits(own.sequence) .. ' ' .. digits(own.divisor) .. ' ' .. digits(own.heard))
+    if own.divisor > 0 then
+      put('ZADD', HEARD, digits(own.heard), sender)
+      put('ZADD', DIVISORS, digits(own.divisor), sender)
+    else
+      put('ZREM', HEARD, sender)
+      put('ZREM', DIVISORS, sender)
+    end
+  end
+  told[i] = {gets, same, heard}
+end
+
+local due = '0'
+if now < tonumber(head[5] or 0) or now - (head[5] or 0) >= SECOND then
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 32) or {}) do
+    local own, answered = part(sender), fleet('ZSCORE', ANSWERED, sender)
+    put('ZREM', ANSWERED, sender)
+    if own and own.divisor > 0 then
+      put('ZREM', HEARD, sender)
+      put('ZADD', SILENT, answered, sender)
+      lost = lost + unitsOf(own.divisor)
+    else
+      put('HDEL', PARTS, sender)
+    end
+  end
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', SILENT, '-inf', '(' .. digits(now - span), 'LIMIT', 0, 32) or {}) do
+    local own = part(sender)
+    local gone = own and unitsOf(own.divisor) or 0
+    units, lost = units - gone, lost - gone
+    put('ZREM', SILENT, sender)
+    put('ZREM', DIVISORS, sender)
+    put('HDEL', PARTS, sender)
+  end
+  put('HSET', FLEET, 'swept', digits(now))
+  if now < tonumber(head[6] or 0) or now - (head[6] or 0) >= 10 * SECOND then
+    due = '1'
+    put('HSET', FLEET, 'reviewed', digits(now))
+  end
+  for i = FLEET, SILENT do
+    redis.call('PEXPIRE', KEYS[i], digits(span / 1000 + 3600000))
+  end
+end
+if touched then
+  put('HSET', FLEET, 'version', digits(version), 'units', digits(units), 'lost', digits(lost))
+end
+
+reply[#reply + 1] = due
+for _, word in ipairs(told) do
+  local gets, same, heard = word[1], word[2], word[3]
+  local answer = {digits(version), digits(gets), same and '0' or '1'}
+  if not same or heard < version then
+    for _, key in ipairs(fleet('ZRANGEBYSCORE', NEAR, same and '(' .. digits(heard) or '-inf', '+inf') or {}) do
+      answer[#answer + 1] = key
+    end
+  end
+  reply[#reply + 1] = answer
+end
+if broken then
+  forget()
+  for i = #reply - words + 1, #reply do
+    reply[i] = {'0', '0', '1'}
+  end
 end
 return reply

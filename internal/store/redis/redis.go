@@ -112,6 +112,8 @@ type Store struct {
 	trial     *store.Trial
 	masters   masters
 	committer *committer
+	fleets    recent[*fleet]
+	walks     walks
 }
 
 var _ store.Store = (*Store)(nil)
@@ -145,7 +147,7 @@ func Open(url string, o Options) (*Store, error) {
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
-		s.committer = newCommitter(s)
+		s.committer, s.fleets.most = newCommitter(s), seenFleets
 		return s, nil
 	}
 	options := at.cluster
@@ -160,7 +162,7 @@ func Open(url string, o Options) (*Store, error) {
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
-	s.committer = newCommitter(s)
+	s.committer, s.fleets.most = newCommitter(s), seenFleets
 	return s, nil
 }
 
