@@ -172,7 +172,7 @@ end
 local lacks, head, now, version, span = nil, {}, 0, 0, 0
 local adds, removes, words = {}, {}, 0
 if fleets > 0 then
-  head = fleet('HMGET', FLEET, 'revision', 'version', 'units', 'lost', 'swept', 'reviewed') or head
+  head = fleet('HMGET', FLEET, 'revision', 'version', 'swept') or head
   if (head[1] or '') ~= ARGV[at + 1] then
     lacks = {'changed', head[1] or '', head[2] or '0', not broken and fleet('HGET', FLEET, 'contents') or ''}
   end
@@ -194,51 +194,53 @@ if fleets > 1 and not lacks then
     lacks = {'full', adds[1]}
   end
 
-  local least
-  -- mostAdvanced is the most hits that so many senders may have advanced of a key.
-  local function mostAdvanced(senders, limit)
-    if senders == 0 then
-      return 0
-    end
-    least = least or tonumber((fleet('ZRANGE', DIVISORS, 0, 0, 'WITHSCORES') or {})[2]) or 1
-    local whole = math.floor(limit / 2) - 1
-    return math.min(whole, senders * math.min(8, math.floor(whole / least)))
-  end
-  local keep, enough = {'keep'}, true
   n = tonumber(ARGV[at])
   at = at + 1
-  for _ = 1, n do
-    local since, unlisted, limit, owing, left = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], tonumber(ARGV[at + 5])
-    local below = '(' .. unlisted
-    if since ~= '' then
-      local near = fleet('ZSCORE', NEAR, ARGV[at])
-      if not near then
-        below = '+inf' -- nobody has heard of it yet
-      elseif tonumber(near) >= tonumber(since) then
-        below = '(' .. near
+  if n > 0 then
+    local least
+    -- mostAdvanced is the most hits that so many senders may have advanced of a key.
+    local function mostAdvanced(senders, limit)
+      if senders == 0 then
+        return 0
       end
+      least = least or tonumber((fleet('ZRANGE', DIVISORS, 0, 0, 'WITHSCORES') or {})[2]) or 1
+      local whole = math.floor(limit / 2) - 1
+      return math.min(whole, senders * math.min(8, math.floor(whole / least)))
     end
-    local live, silent = fleet('ZCOUNT', HEARD, '-inf', below) or 0, 0
-    if (fleet('ZCOUNT', SILENT, owing, '+inf') or 0) > 0 then
-      local some = fleet('ZRANGEBYSCORE', SILENT, owing, '+inf', 'LIMIT', 0, 64) or {}
-      for _, sender in ipairs(some) do
-        local heard = string.match(fleet('HGET', PARTS, sender) or '', '%d+$')
-        if not heard or below == '+inf' or tonumber(heard) < tonumber(string.sub(below, 2)) then
-          silent = silent + 1
+    local keep, enough = {'keep'}, true
+    for _ = 1, n do
+      local since, unlisted, limit, owing, left = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], tonumber(ARGV[at + 5])
+      local below = '(' .. unlisted
+      if since ~= '' then
+        local near = fleet('ZSCORE', NEAR, ARGV[at])
+        if not near then
+          below = '+inf' -- nobody has heard of it yet
+        elseif tonumber(near) >= tonumber(since) then
+          below = '(' .. near
         end
       end
-      if #some == 64 then
-        silent = silent + fleet('ZCOUNT', SILENT, owing, '+inf') - 64
+      local live, silent = fleet('ZCOUNT', HEARD, '-inf', below) or 0, 0
+      if (fleet('ZCOUNT', SILENT, owing, '+inf') or 0) > 0 then
+        local some = fleet('ZRANGEBYSCORE', SILENT, owing, '+inf', 'LIMIT', 0, 64) or {}
+        for _, sender in ipairs(some) do
+          local heard = string.match(fleet('HGET', PARTS, sender) or '', '^%d+ %d+ (%d+)')
+          if not heard or below == '+inf' or tonumber(heard) < tonumber(string.sub(below, 2)) then
+            silent = silent + 1
+          end
+        end
+        if #some == 64 then
+          silent = silent + fleet('ZCOUNT', SILENT, owing, '+inf') - 64
+        end
       end
+      silent = mostAdvanced(silent, limit)
+      live = math.min(mostAdvanced(live, limit), math.max(0, math.floor(limit / 2) - 1 - silent))
+      enough = enough and (live + silent == left or live + silent < left and ARGV[at + 6] ~= '1')
+      keep[#keep + 1], keep[#keep + 2] = live, silent
+      at = at + 7
     end
-    silent = mostAdvanced(silent, limit)
-    live = math.min(mostAdvanced(live, limit), math.max(0, math.floor(limit / 2) - 1 - silent))
-    enough = enough and (live + silent == left or live + silent < left and ARGV[at + 6] ~= '1')
-    keep[#keep + 1], keep[#keep + 2] = live, silent
-    at = at + 7
-  end
-  if not enough then
-    lacks = lacks or keep
+    if not enough then
+      lacks = lacks or keep
+    end
   end
   words = tonumber(ARGV[at])
   at = at + 1
@@ -376,13 +378,19 @@ if fleets < 2 then
 end
 
 -- What senders may have advanced. The pushes' items are counted.
-local touched = false
--- put writes. Redis may refuse a first write: then nothing is written.
-local function put(...)
+local WHOLE, SECOND = 4294967296, 1000000
+local touched, units, lost = false, 0, 0
+-- touch comes before a write, and before sums are used. Redis may refuse a first write: then nothing is written.
+local function touch()
   if not touched then
     touched = true
     redis.call('HSET', KEYS[FLEET], 'version', digits(version))
+    local sums = fleet('HMGET', FLEET, 'units', 'lost')
+    units, lost = tonumber(sums[1]) or 0, tonumber(sums[2]) or 0
   end
+end
+local function put(...)
+  touch()
   return fleet(...)
 end
 if #adds > 0 then
@@ -397,11 +405,20 @@ for _, key in ipairs(removes) do
   end
 end
 
-local WHOLE, SECOND = 4294967296, 1000000
-local units, lost = tonumber(head[3]) or 0, tonumber(head[4]) or 0
 local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE + divisor - 1) / divisor) end
 
--- fair is the divisor by which there is a part for each sender; 0 if there is none.
+-- part is that of a sender: the last sequence that has changed it, its divisor, the version heard, and when it had an answer, 0
+-- if the sender is silent.
+local function part(sender)
+  local sequence, divisor, heard, answered = string.match(fleet('HGET', PARTS, sender) or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  return sequence and {sequence = tonumber(sequence), divisor = tonumber(divisor), heard = tonumber(heard), answered = tonumber(answered)}
+end
+
+local function keepPart(sender, own)
+  put('HSET', PARTS, sender, digits(own.sequence) .. ' ' .. digits(own.divisor) .. ' ' .. digits(own.heard) .. ' ' .. digits(own.answered))
+end
+
+-- fair is the divisor by which there is a part for each sender; 0 if there is none. The sums were touched.
 local function fair()
   if lost >= WHOLE then
     return 0
@@ -415,26 +432,16 @@ local function fair()
   return divisor <= 65536 and divisor or 0
 end
 
-local function part(sender)
-  local sequence, divisor, heard = string.match(fleet('HGET', PARTS, sender) or '', '^(%d+) (%d+) (%d+)$')
-  return sequence and {sequence = tonumber(sequence), divisor = tonumber(divisor), heard = tonumber(heard)}
-end
-
-at = wordsAt
-local told = {}
-for i = 1, words do
-  local sender, sequence, settled, divisor, heard = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == '1', tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local wants, same = ARGV[at + 5] == '1', ARGV[at + 6] == '1' and heard <= version
-  at = at + 7
-  local own = part(sender)
-  local answered = own and fleet('ZSCORE', ANSWERED, sender)
-  local changed = false
-  if own and not answered then
+-- hear takes in a word, and returns the divisor that the sender gets.
+local function hear(sender, sequence, settled, divisor, heard, wants)
+  local own, changed = part(sender), false
+  if own and own.answered == 0 then
     put('ZREM', SILENT, sender)
     lost, changed = lost - unitsOf(own.divisor), true
   end
   if own and sequence > own.sequence and settled then
     if divisor ~= own.divisor and (divisor == 0 or divisor > own.divisor and own.divisor > 0) then
+      touch()
       units = units + unitsOf(divisor) - unitsOf(own.divisor)
       own.divisor, own.sequence, changed = divisor, sequence, true
     end
@@ -442,23 +449,32 @@ for i = 1, words do
       own.heard, own.sequence, changed = math.min(heard, version), sequence, true
     end
   end
-  if not own and wants and (fleet('HLEN', PARTS) or 0) < 65536 then
-    own, changed = {sequence = sequence, divisor = 0, heard = 0}, true
+  if not own then
+    if not wants or (fleet('HLEN', PARTS) or 0) >= 65536 then
+      return 0
+    end
+    own = {sequence = sequence, divisor = 0, heard = 0, answered = 0}
   end
   -- So few answers are noted that silent senders are known three seconds late.
-  if own and (not answered or now < tonumber(answered) or now - answered > 3 * SECOND) then
+  if now < own.answered or now - own.answered > 3 * SECOND then
     put('ZADD', ANSWERED, digits(now), sender)
+    own.answered, changed = now, true
   end
-  local gets, want = 0, own and fair() or 0
-  if want == 0 or own.divisor > 4 * want then -- it comes back for a larger part
-  elseif own.divisor > 0 then
-    gets = math.max(own.divisor, want)
-  elseif wants and divisor == 0 and settled and units + unitsOf(want) <= WHOLE and sequence >= own.sequence then
-    units = units + unitsOf(want)
-    own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
+  local gets = own.divisor
+  if changed or own.divisor == 0 then
+    touch()
+    local want = fair()
+    if want == 0 or own.divisor > 4 * want then -- it comes back for a larger part
+      gets = 0
+    elseif own.divisor > 0 then
+      gets = math.max(own.divisor, want)
+    elseif wants and divisor == 0 and settled and units + unitsOf(want) <= WHOLE and sequence >= own.sequence then
+      units = units + unitsOf(want)
+      own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
+    end
   end
   if changed then
-    put('HSET', PARTS, sender, digits(own.sequence) .. ' ' .. digits(own.divisor) .. ' ' .. digits(own.heard))
+    keepPart(sender, own)
     if own.divisor > 0 then
       put('ZADD', HEARD, digits(own.heard), sender)
       put('ZADD', DIVISORS, digits(own.divisor), sender)
@@ -467,18 +483,29 @@ for i = 1, words do
       put('ZREM', DIVISORS, sender)
     end
   end
-  told[i] = {gets, same, heard}
+  return gets
 end
 
-local due = '0'
-if now < tonumber(head[5] or 0) or now - (head[5] or 0) >= SECOND then
+at = wordsAt
+local told = {}
+for i = 1, words do
+  local sender, heard = ARGV[at], tonumber(ARGV[at + 4])
+  local gets = hear(sender, tonumber(ARGV[at + 1]), ARGV[at + 2] == '1', tonumber(ARGV[at + 3]), heard, ARGV[at + 5] == '1')
+  told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
+  at = at + 7
+end
+
+local due, swept = '0', tonumber(head[3]) or 0
+if now < swept or now - swept >= SECOND then
+  put('HSET', FLEET, 'swept', digits(now))
   for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 32) or {}) do
-    local own, answered = part(sender), fleet('ZSCORE', ANSWERED, sender)
+    local own = part(sender)
     put('ZREM', ANSWERED, sender)
     if own and own.divisor > 0 then
       put('ZREM', HEARD, sender)
-      put('ZADD', SILENT, answered, sender)
-      lost = lost + unitsOf(own.divisor)
+      put('ZADD', SILENT, digits(own.answered), sender)
+      lost, own.answered = lost + unitsOf(own.divisor), 0
+      keepPart(sender, own)
     else
       put('HDEL', PARTS, sender)
     end
@@ -491,8 +518,8 @@ if now < tonumber(head[5] or 0) or now - (head[5] or 0) >= SECOND then
     put('ZREM', DIVISORS, sender)
     put('HDEL', PARTS, sender)
   end
-  put('HSET', FLEET, 'swept', digits(now))
-  if now < tonumber(head[6] or 0) or now - (head[6] or 0) >= 10 * SECOND then
+  local reviewed = tonumber(fleet('HGET', FLEET, 'reviewed') or 0) or 0
+  if now < reviewed or now - reviewed >= 10 * SECOND then
     due = '1'
     put('HSET', FLEET, 'reviewed', digits(now))
   end
