@@ -49,8 +49,6 @@ func Advance(t *testing.T, runs int, open func(t *testing.T, seed uint64, now fu
 	}
 }
 
-// modelTag is of the model's rule.
-const modelTag = 7
 
 // advanceModel is senders, as simple as RATIONALE.md describes them, in front of a store.
 type advanceModel struct {
@@ -67,6 +65,8 @@ type advanceModel struct {
 	pushes         []*wire.Push // on their way, or copies
 	answers        []modelAnswer
 	died, ends     bool
+	// late are keys of a rule that nobody asks for at first.
+	late []bool
 	advanced, full int
 }
 
@@ -109,11 +109,34 @@ func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uin
 	}
 	m.window = m.number()
 	m.passed = make([]uint64, len(m.keys))
+	m.late = make([]bool, len(m.keys))
+	for i := range m.keys {
+		m.late[i] = i > 0 && r.IntN(2) == 0
+		if r.IntN(3) == 0 {
+			m.before(i)
+		}
+	}
 	for range 2 + r.IntN(30) {
 		m.begin()
 	}
 	return m
 }
+
+// before counts hits of a key before anybody advances some.
+func (m *advanceModel) before(key int) {
+	hits := 1 + m.r.Uint64N(m.limit)
+	p := &wire.Push{Namespace: m.namespace, Sender: 2, Sequence: uint64(key + 1), Floor: uint64(key + 1), Items: []wire.Item{m.item(key, m.window, hits)}}
+	if _, err := m.store.Store().Push(context.Background(), p, 1); err != nil {
+		m.t.Fatal(err)
+	}
+	if m.store.Keep != nil {
+		m.store.Keep()
+	}
+	m.pass(key, hits)
+}
+
+// tag is of a key's rule.
+func (m *advanceModel) tag(key int) uint16 { return 7 + 2*uint16(key) }
 
 func (m *advanceModel) begin() {
 	m.senders = append(m.senders, &modelSender{
@@ -178,7 +201,7 @@ func (m *advanceModel) run() {
 func (m *advanceModel) advance(s *modelSender, key int) {
 	c := m.keys[key]
 	name := c.NearLimit(m.limit)
-	rule := wire.NearRule(name, modelTag)
+	rule := wire.NearRule(name, m.tag(key))
 	if s.of != m.window && m.settles(s) {
 		s.of = m.window
 	}
@@ -256,7 +279,19 @@ func (m *advanceModel) item(key int, number, hits uint64) wire.Item {
 }
 
 func (m *advanceModel) take(key int, most uint64) wire.Take {
-	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: modelTag}}}
+	tag := m.tag(key)
+	switch n := m.r.IntN(16); {
+	case n == 0:
+		tag &^= 1 // of a sender that lets the store decide the rule
+	case n == 1:
+		tag = 0 // of an old sender
+	case m.late[key] && m.r.IntN(16) == 0:
+		m.late[key] = false
+	}
+	if m.late[key] {
+		tag &^= 1
+	}
+	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: tag}}}
 }
 
 // arrive has a push arrive that is on its way, or a copy of it.
