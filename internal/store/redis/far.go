@@ -21,7 +21,7 @@ type claim struct {
 	exact bool
 }
 
-// advancedHits are hits that live senders may have advanced of a key, and silent ones.
+// advancedHits are hits of a key that senders may have advanced, by whether the senders are live or silent.
 type advancedHits struct{ live, silent uint64 }
 
 func (h advancedHits) sum() uint64 { return h.live + h.silent }

@@ -51,7 +51,7 @@ const (
 
 var errFleet = errors.New("a fleet: others were quicker too often")
 
-// fleet is what backends decide of a fleet, as it was seen. Nobody changes it.
+// fleet has the decisions of backends about a fleet, as they were seen. Nobody changes it.
 type fleet struct {
 	revision string // "" if there is no fleet
 	version  uint64 // at that time

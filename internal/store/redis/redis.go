@@ -11,6 +11,10 @@
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
 //	weir:{N}:told                                                       hash: nodes, and what they have told of that list
 //	weir:{N}:reports                                                    hash: senders, and what they have reported
+//	weir:{N}:fleet                                                      hash: limits whose hits are advanced, and sums of parts
+//	weir:{N}:fleet:near                                                 sorted set: near keys, and the versions that list them
+//	weir:{N}:fleet:parts                                                hash: senders, and their parts of the limits
+//	weir:{N}:fleet:heard, :divisors, :answered and :silent              sorted sets: senders by what their parts have
 //	weir:{N}:used:<day>                                                 hash: labels to what they have used on a day
 //	weir:{N}:used:sender:<sender in hex>                                string: the last sequence that the sender has told of that
 //
