@@ -49,24 +49,23 @@ func Advance(t *testing.T, runs int, open func(t *testing.T, seed uint64, now fu
 	}
 }
 
-
 // advanceModel is senders, as simple as RATIONALE.md describes them, in front of a store.
 type advanceModel struct {
-	t              *testing.T
-	r              *rand.Rand
-	now            time.Time
-	store          AdvanceStore
-	namespace      string
-	limit          uint64
-	keys           []wire.LimitCounter
-	window         uint64 // that passed is of
-	passed         []uint64
-	senders        []*modelSender
-	pushes         []*wire.Push // on their way, or copies
-	answers        []modelAnswer
-	died, ends     bool
+	t          *testing.T
+	r          *rand.Rand
+	now        time.Time
+	store      AdvanceStore
+	namespace  string
+	limit      uint64
+	keys       []wire.LimitCounter
+	window     uint64 // that passed is of
+	passed     []uint64
+	senders    []*modelSender
+	pushes     []*wire.Push // on their way, or copies
+	answers    []modelAnswer
+	died, ends bool
 	// late are keys of a rule that nobody asks for at first.
-	late []bool
+	late           []bool
 	advanced, full int
 }
 
