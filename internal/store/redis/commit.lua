@@ -473,6 +473,9 @@ local function hear(sender, sequence, settled, divisor, heard, wants)
       own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
     end
   end
+  if gets > 0 and divisor == 0 and sequence > own.sequence then
+    own.sequence, changed = sequence, true -- it has a part again: an earlier word that it has none is late
+  end
   if changed then
     keepPart(sender, own)
     if own.divisor > 0 then
@@ -519,7 +522,7 @@ if now < swept or now - swept >= SECOND then
     put('HDEL', PARTS, sender)
   end
   local reviewed = tonumber(fleet('HGET', FLEET, 'reviewed') or 0) or 0
-  if now < reviewed or now - reviewed >= 10 * SECOND then
+  if words > 0 and (now < reviewed or now - reviewed >= 10 * SECOND) then -- the first word's push reviews
     due = '1'
     put('HSET', FLEET, 'reviewed', digits(now))
   end

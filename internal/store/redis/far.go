@@ -275,7 +275,7 @@ func (a *attempt) hearWords(reply []any) error {
 		return errReply
 	}
 	for i, one := range a.words {
-		one.b.due = reply[0] == "1"
+		one.b.due = i == 0 && reply[0] == "1"
 		answer, _ := reply[1+i].([]any)
 		all, err := texts(answer)
 		if err != nil || len(all) < 3 {

@@ -371,3 +371,19 @@ func TestPartsAreAWhole(t *testing.T) {
 		}
 	}
 }
+
+// A sender that dropped its part can get it again by an answer to a push that says so. An earlier push that
+// comes late takes no part away.
+func TestLateWords(t *testing.T) {
+	f := newFleet(t)
+	late := f.sequence + 1
+	f.sequence++
+	again := wire.Advance{Told: true, Wants: true}
+	if n := f.push(1, func(p *wire.Push) { p.Advance = again }).Near; n.Divisor == 0 {
+		t.Fatal("the sender has no part again")
+	}
+	if _, err := f.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: late, Floor: late, Advance: wire.Advance{Told: true, Settled: true}}, 1); err != nil {
+		t.Fatal(err)
+	}
+	f.wants("hits which the sender may have advanced", 1, 1000, 0, fleetRule)
+}
