@@ -2,9 +2,13 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/store"
 	"weir/internal/wire"
@@ -26,6 +30,7 @@ type walks struct {
 type walk struct {
 	busy   bool
 	cursor uint64
+	run    string            // the server's process in which cursor is a place
 	limits map[uint64]uint64 // for which it looks by their names, and their watch
 }
 
@@ -100,10 +105,22 @@ func (w *walk) of(l *nearLimit) bool {
 
 // step looks at some of the server's keys. It reports whether these were the last.
 func (s *Store) step(ctx context.Context, namespace string, f *fleet, w *walk) (ended bool, err error) {
-	found, next, err := s.client.Scan(ctx, w.cursor, s.keys.counters(namespace), walkKeys).Result()
+	pipe := s.client.Pipeline()
+	info, keys := pipe.Info(ctx, "server"), pipe.Scan(ctx, w.cursor, s.keys.counters(namespace), walkKeys)
+	_, _ = pipe.Exec(ctx) // the commands tell what has failed
+	found, next, err := keys.Result()
 	if err != nil {
 		return false, err
 	}
+	run, err := runOf(info)
+	if err != nil {
+		return false, err
+	}
+	if w.cursor != 0 && run != w.run { // another process has its keys in another order
+		w.cursor = 0
+		return false, nil
+	}
+	w.run = run
 	var counters []wire.LimitCounter
 	for _, key := range found {
 		c, ok := s.keys.parse(namespace, key)
@@ -118,6 +135,20 @@ func (s *Store) step(ctx context.Context, namespace string, f *fleet, w *walk) (
 	}
 	w.cursor = next
 	return next == 0, nil
+}
+
+// runOf names the process of a server; all processes alike if the server does not tell.
+func runOf(info *goredis.StringCmd) (run string, err error) {
+	text, err := info.Result()
+	if reply := goredis.Error(nil); err != nil && !errors.As(err, &reply) {
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
+			return strings.TrimSpace(id), nil
+		}
+	}
+	return "", nil
 }
 
 // look has commit.lua look at counters: those are listed that are near. near keys of them that are far go.
@@ -164,7 +195,7 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	pipe := s.client.Pipeline()
+	pipe := s.client.TxPipeline() // in one step, as a sender that falls silent is moved
 	gone, left := pipe.HGet(ctx, keys[0], "gone"), pipe.ZCard(ctx, keys[nearIndex])
 	silent := pipe.ZCard(ctx, keys[silentIndex])
 	least := pipe.ZRangeWithScores(ctx, keys[heardIndex], 0, 0)
