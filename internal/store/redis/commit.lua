@@ -148,6 +148,12 @@ end
 
 local function digits(n) return string.format('%.0f', n) end
 
+-- whole reads a number of a fleet; it is 0 if somebody else has written it.
+local function whole(text)
+  local n = tonumber(text)
+  return n and n >= 0 and n <= 9007199254740991 and n == math.floor(n) and n or 0
+end
+
 -- The fleet. If somebody else has written one of its keys, all are forgotten: then no sender has a part.
 local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
 local NEAR, PARTS, HEARD, DIVISORS, ANSWERED, SILENT = FLEET + 1, FLEET + 2, FLEET + 3, FLEET + 4, FLEET + 5, FLEET + 6
@@ -169,17 +175,21 @@ local function forget()
   end
 end
 
-local lacks, head, now, version, span = nil, {}, 0, 0, 0
+local lacks, head, now, version, span, swept = nil, {}, 0, 0, 0, 0
 local adds, removes, words = {}, {}, 0
 if fleets > 0 then
-  head = fleet('HMGET', FLEET, 'revision', 'version', 'swept') or head
+  head = fleet('HMGET', FLEET, 'revision', 'version', 'swept', 'units') or head
+  version, swept = whole(head[2]), whole(head[3])
+  if version > 4503599627370496 then -- no clock has told it
+    version = 0
+  end
   if (head[1] or '') ~= ARGV[at + 1] then
-    lacks = {'changed', head[1] or '', head[2] or '0', not broken and fleet('HGET', FLEET, 'contents') or ''}
+    lacks = {'changed', head[1] or '', digits(version), not broken and fleet('HGET', FLEET, 'contents') or ''}
   end
 end
 if fleets > 1 and not lacks then
   now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
-  version, span = tonumber(head[2]) or 0, tonumber(ARGV[at + 3])
+  span = tonumber(ARGV[at + 3])
   local n = tonumber(ARGV[at + 4])
   at = at + 5
   for _ = 1, n do
@@ -196,6 +206,14 @@ if fleets > 1 and not lacks then
 
   n = tonumber(ARGV[at])
   at = at + 1
+  if n > 0 or now < swept or now - swept >= 1000000 then
+    -- A key that is lost, with what others go by, is noticed by what the others have.
+    local given, silent = fleet('ZCARD', DIVISORS) or 0, fleet('ZCARD', SILENT) or 0
+    if given ~= (fleet('ZCARD', HEARD) or 0) + silent or (fleet('HLEN', PARTS) or 0) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
+      or (given > 0) ~= (whole(head[4]) > 0) then
+      broken = true
+    end
+  end
   if n > 0 then
     local least
     -- mostAdvanced is the most hits that so many senders may have advanced of a key.
@@ -386,7 +404,7 @@ local function touch()
     touched = true
     redis.call('HSET', KEYS[FLEET], 'version', digits(version))
     local sums = fleet('HMGET', FLEET, 'units', 'lost')
-    units, lost = tonumber(sums[1]) or 0, tonumber(sums[2]) or 0
+    units, lost = whole(sums[1]), whole(sums[2])
   end
 end
 local function put(...)
@@ -399,10 +417,12 @@ if #adds > 0 then
     put('ZADD', NEAR, digits(version), key)
   end
 end
+local gone = 0
 for _, key in ipairs(removes) do
-  if put('ZREM', NEAR, key) == 1 then
-    put('HINCRBY', FLEET, 'gone', 1)
-  end
+  gone = gone + (put('ZREM', NEAR, key) or 0)
+end
+if gone > 0 then
+  put('HSET', FLEET, 'gone', digits(whole(fleet('HGET', FLEET, 'gone')) + gone))
 end
 
 local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE + divisor - 1) / divisor) end
@@ -411,7 +431,7 @@ local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE +
 -- if the sender is silent.
 local function part(sender)
   local sequence, divisor, heard, answered = string.match(fleet('HGET', PARTS, sender) or '', '^(%d+) (%d+) (%d+) (%d+)$')
-  return sequence and {sequence = tonumber(sequence), divisor = tonumber(divisor), heard = tonumber(heard), answered = tonumber(answered)}
+  return sequence and {sequence = whole(sequence), divisor = whole(divisor), heard = whole(heard), answered = whole(answered)}
 end
 
 local function keepPart(sender, own)
@@ -473,8 +493,9 @@ local function hear(sender, sequence, settled, divisor, heard, wants)
       own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
     end
   end
-  if gets > 0 and divisor == 0 and sequence > own.sequence then
-    own.sequence, changed = sequence, true -- it has a part again: an earlier word that it has none is late
+  if gets > 0 and divisor == 0 and sequence >= own.sequence then
+    -- It has a part again: an earlier word that it has none is late. And WAIT waits for writes of its connection.
+    own.sequence, changed = sequence, true
   end
   if changed then
     keepPart(sender, own)
@@ -495,10 +516,13 @@ for i = 1, words do
   local sender, heard = ARGV[at], tonumber(ARGV[at + 4])
   local gets = hear(sender, tonumber(ARGV[at + 1]), ARGV[at + 2] == '1', tonumber(ARGV[at + 3]), heard, ARGV[at + 5] == '1')
   told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
+  if not told[i][2] or heard < version then
+    touch() -- so that WAIT waits for what is told, too, which others may have written
+  end
   at = at + 7
 end
 
-local due, swept = '0', tonumber(head[3]) or 0
+local due = '0'
 if now < swept or now - swept >= SECOND then
   put('HSET', FLEET, 'swept', digits(now))
   for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 32) or {}) do
@@ -521,7 +545,7 @@ if now < swept or now - swept >= SECOND then
     put('ZREM', DIVISORS, sender)
     put('HDEL', PARTS, sender)
   end
-  local reviewed = tonumber(fleet('HGET', FLEET, 'reviewed') or 0) or 0
+  local reviewed = whole(fleet('HGET', FLEET, 'reviewed'))
   if words > 0 and (now < reviewed or now - reviewed >= 10 * SECOND) then -- the first word's push reviews
     due = '1'
     put('HSET', FLEET, 'reviewed', digits(now))

@@ -207,7 +207,7 @@ func (a *attempt) fleetArguments(args []any, marks []any) []any {
 		if one.b.word {
 			w := &one.p.Advance
 			a.words = append(a.words, one)
-			args = append(args, hexOf(one.p.Sender), one.p.Sequence, flag(w.Settled), w.Divisor, min(w.Version, wire.MaxHits), flag(w.Wants), flag(w.Epoch == a.fleet.Epoch))
+			args = append(args, hexOf(one.p.Sender), one.p.Sequence, flag(w.Settled), min(w.Divisor, wire.MaxHits), min(w.Version, wire.MaxHits), flag(w.Wants), flag(w.Epoch == a.fleet.Epoch))
 		}
 	}
 	args[at] = len(a.words)

@@ -11,7 +11,10 @@ if head.err then
   end
   head = {false, false, false}
 end
-local revision, version = head[1] or '', tonumber(head[2] or 0)
+local revision, version = head[1] or '', tonumber(head[2])
+if not version or version < 0 or version > 4503599627370496 or version ~= math.floor(version) then
+  version = 0 -- no clock has told it
+end
 if revision ~= ARGV[1] or ARGV[4] ~= '' and version >= tonumber(ARGV[4]) then
   return {revision, string.format('%.0f', version), head[3] or ''}
 end

@@ -1,0 +1,96 @@
+package redis_test
+
+import (
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// A sender may say anything of its part. It and others get answers.
+func TestForgedWords(t *testing.T) {
+	f := newFleet(t)
+	for _, n := range []uint64{math.MaxUint64, 1 << 63, 1 << 53, wire.MaxHits, 1} {
+		for range 3 {
+			f.push(1, func(p *wire.Push) {
+				p.Advance = wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n, Version: n, Divisor: n}
+			})
+		}
+	}
+	f.tells()
+}
+
+// A field of a fleet that somebody else has written does no harm to a backend that begins.
+func TestForeignFields(t *testing.T) {
+	for _, field := range []string{"revision", "version", "contents", "gone", "units", "lost", "swept", "reviewed"} {
+		for _, value := range []string{"x", "", "-1", "inf", "nan", "1e300", "18446744073709551616", "9007199254740991"} {
+			t.Run(field+"="+value, func(t *testing.T) {
+				f := newFleet(t)
+				f.hit(600, 0, 1)
+				if err := f.client.HSet(t.Context(), fleetKey, field, value).Err(); err != nil {
+					t.Fatal(err)
+				}
+				f.Store = open(t, "redis://"+f.client.Options().Addr, func() time.Time { return f.now })
+				for i := range 20 {
+					f.now = f.now.Add(2 * time.Second)
+					f.tells()
+					f.wants("a key", 100+i, 60, 60, fleetRule)
+					f.wants("a key of a new rule", 200+i, 60, 60, uint16(21+2*i))
+					f.hit(600, i+1, i+2)
+				}
+				f.now = f.now.Add(time.Hour)
+				for range 15 {
+					f.now = f.now.Add(2 * time.Second)
+					f.tells()
+				}
+			})
+		}
+	}
+}
+
+// A fleet one of whose keys is lost leaves what its senders may have advanced, or takes their parts away.
+func TestLostKeys(t *testing.T) {
+	for _, key := range []string{"", ":near", ":parts", ":heard", ":divisors", ":answered", ":silent"} {
+		for _, silent := range []bool{false, true} {
+			t.Run(key+strconv.FormatBool(silent), func(t *testing.T) {
+				f := newFleet(t)
+				if silent {
+					f.now = f.now.Add(20 * time.Second)
+					f.hit(1, 50, 51)
+				}
+				if err := f.client.Del(t.Context(), fleetKey+key).Err(); err != nil {
+					t.Fatal(err)
+				}
+				f.now = f.now.Add(2 * time.Second)
+				n := f.tells()
+				got := f.push(3, func(p *wire.Push) { p.Takes = []wire.Take{thousand(1, 1000, fleetRule)} }).Grants[0].Units
+				if n.Divisor > 0 && got > 0 {
+					t.Errorf("the sender has a part of 1/%d, and %d hits are granted", n.Divisor, got)
+				}
+				// In the end all of a limit can be had.
+				f.now = f.now.Add(5 * time.Hour)
+				for range 200 {
+					f.now = f.now.Add(2 * time.Second)
+					f.hit(1, 50, 51)
+				}
+				f.wants("all, when the sender is forgotten", 2, 1000, 1000, fleetRule)
+				f.hasPart()
+			})
+		}
+	}
+}
+
+// A part is told when replicas have it, though the push that gets it has no hits.
+func TestPartsWaitForReplicas(t *testing.T) {
+	f := newFleet(t)
+	f.Store = open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout=1ms", func() time.Time { return f.now })
+	for range 3 {
+		f.sequence++
+		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.sequence, Floor: f.sequence, Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		if out, err := f.Push(t.Context(), p, 1); err == nil {
+			t.Errorf("without a replica the sender hears %+v", out.Answer.Near)
+		}
+	}
+}
