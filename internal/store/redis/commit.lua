@@ -515,6 +515,9 @@ local told = {}
 for i = 1, words do
   local sender, heard = ARGV[at], tonumber(ARGV[at + 4])
   local gets = hear(sender, tonumber(ARGV[at + 1]), ARGV[at + 2] == '1', tonumber(ARGV[at + 3]), heard, ARGV[at + 5] == '1')
+  if heard > version then
+    gets = 0 -- this server has lost what told the sender, who gets a part of it by the next list
+  end
   told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
   if not told[i][2] or heard < version then
     touch() -- so that WAIT waits for what is told, too, which others may have written

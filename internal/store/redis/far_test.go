@@ -136,7 +136,7 @@ func TestRulesAreToldApart(t *testing.T) {
 	f := newFleet(t)
 	f.wants("a rule whose hits nobody advances", 1, 1000, 1000, 20)
 	f.wants("a rule that is asked for", 2, 1, 1, 21)
-	if n := f.tells(); n.Whole || n.LimitCount() != 1 {
+	if n := f.tells(); !n.Whole || n.LimitCount() != 2 {
 		t.Errorf("the sender hears %+v", n)
 	}
 	for _, tag := range []uint16{20, 21, 7, 0} {

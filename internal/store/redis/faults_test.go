@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 )
 
@@ -92,5 +93,42 @@ func TestPartsWaitForReplicas(t *testing.T) {
 		if out, err := f.Push(t.Context(), p, 1); err == nil {
 			t.Errorf("without a replica the sender hears %+v", out.Answer.Near)
 		}
+	}
+}
+
+// A server that has lost that a limit was listed tells senders so that heard it, be its version less than theirs or more.
+func TestLostList(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		t.Run(strconv.FormatBool(later), func(t *testing.T) {
+			server := redistest.Start(t)
+			f := &fleet{t: t, client: raw(t, server), now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
+			f.Store = open(t, server.URL(), func() time.Time { return f.now })
+			f.hit(1, 0, 3000)
+			f.push(1, func(p *wire.Push) { p.Advance, p.Takes = f.word, []wire.Take{thousand(9999, 1, fleetRule)} })
+			f.tells()
+			was, err := f.client.Dump(t.Context(), fleetKey).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			limits := 0
+			for range 30 {
+				f.now = f.now.Add(time.Millisecond)
+				n := f.tells()
+				limits += n.LimitCount()
+			}
+			if limits == 0 || f.word.Divisor == 0 {
+				t.Fatalf("the sender hears of %d limits, and has a part of 1/%d", limits, f.word.Divisor)
+			}
+			if err := f.client.RestoreReplace(t.Context(), fleetKey, 0, was).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if f.now = f.now.Add(time.Second); later {
+				f.hit(600, 5000, 5001)
+			}
+			heard := f.word.Version
+			if n := f.tells(); n.Divisor != 0 && (!n.Whole || n.Version < heard || n.LimitCount() != 0) {
+				t.Errorf("the sender, which has heard version %d, keeps the limit: it hears %+v", heard, n)
+			}
+		})
 	}
 }

@@ -112,12 +112,14 @@ func (l *nearLimit) rule(tag uint16) *nearRule {
 	return nil
 }
 
-// list lists the limit with its rules.
-func (l *nearLimit) list(version uint64) {
+// list lists a limit with its rules. The epoch is new, so that a server that loses this tells senders of it that their
+// lists are not its own.
+func (f *fleet) list(l *nearLimit, version uint64) {
 	l.Listed = true
 	for i := range l.Rules {
 		l.Rules[i].Since = version
 	}
+	f.begin()
 }
 
 // rest takes the limit off the list for a while.
@@ -189,6 +191,7 @@ func (f *fleet) ask(room *wire.Room, version, now uint64) bool {
 	r := nearRule{Tag: room.Tag}
 	if limit.Listed {
 		r.Since = version
+		f.begin()
 	}
 	limit.Rules = append(limit.Rules, r)
 	return true

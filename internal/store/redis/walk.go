@@ -83,7 +83,7 @@ func (s *Store) tendFleet(ctx context.Context, namespace string, due bool) {
 		err = s.changeFleet(ctx, namespace, func(f *fleet, version, _ uint64) (news bool) {
 			for i := range f.Limits {
 				if l := &f.Limits[i]; !l.Listed && l.watched() && w.of(l) {
-					l.list(version)
+					f.list(l, version)
 					news = true
 				}
 			}
