@@ -559,6 +559,11 @@ if now < swept or now - swept >= SECOND then
 end
 if touched then
   put('HSET', FLEET, 'version', digits(version), 'units', digits(units), 'lost', digits(lost))
+  for i = NEAR, SILENT do -- one that is new may be the last that is written
+    if redis.call('PTTL', KEYS[i]) == -1 then
+      redis.call('PEXPIRE', KEYS[i], digits(span / 1000 + 3600000))
+    end
+  end
 end
 
 reply[#reply + 1] = due

@@ -132,3 +132,12 @@ func TestLostList(t *testing.T) {
 		})
 	}
 }
+
+// The keys of a fleet expire if what made them was the last push.
+func TestFleetsExpireAtOnce(t *testing.T) {
+	f := newFleet(t)
+	f.hit(600, 0, 1)
+	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
+		t.Errorf("near keys live for %v, error %v", life, err)
+	}
+}
