@@ -1,4 +1,4 @@
-// Package charts has no code: its test renders the chart.
+// Package charts has no code. Its test renders the chart.
 package charts
 
 import (
@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// helm is a build of Helm to render the chart with; a nightly run builds one.
+// helm is the file of a Helm to render the chart with. A nightly run builds it.
 var helm = flag.String("helm", "", "`file` of helm; a nightly run builds one")
 
-// core are the kinds of Kubernetes, by the names that its OpenAPI of 1.31 has for them.
+// core has the kinds of Kubernetes, with their names in its OpenAPI of 1.31.
 var core = map[string]string{
 	"Deployment": "io.k8s.api.apps.v1.Deployment", "StatefulSet": "io.k8s.api.apps.v1.StatefulSet",
 	"Service": "io.k8s.api.core.v1.Service", "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
@@ -32,8 +32,9 @@ var core = map[string]string{
 	"NetworkPolicy":           "io.k8s.api.networking.v1.NetworkPolicy",
 }
 
-// ofKind is the schema of a kind. Those of testdata are of Kubernetes 1.31, Istio 1.31.1, Envoy Gateway 1.9.1 and the
-// Prometheus operator 0.85.0, whose clusters prune fields that they do not know, or refuse them; the test wants none.
+// ofKind returns the schema of a kind. The schemas of testdata are of Kubernetes 1.31, Istio
+// 1.31.1, Envoy Gateway 1.9.1 and the Prometheus operator 0.85.0. Their clusters prune or refuse
+// unknown fields; this test accepts none.
 func ofKind(t *testing.T, kind string) *jsonschema.Schema {
 	t.Helper()
 	if name, ok := core[kind]; ok {
@@ -42,7 +43,7 @@ func ofKind(t *testing.T, kind string) *jsonschema.Schema {
 	return compiled(t, "testdata/schemas/"+kind+".json", "")
 }
 
-// compiled is the schema of a file, or a part of it.
+// compiled returns the schema of a file, or a part of it.
 func compiled(t *testing.T, file, part string) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -85,7 +86,7 @@ func valueFiles(t *testing.T) []string {
 	return files
 }
 
-// The values that the chart has, and those of values/, are such as its schema describes.
+// The chart's default values and the files of values/ satisfy its schema.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	schema := compiled(t, "weir/values.schema.json", "")
@@ -103,7 +104,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The chart's dashboard and alerts are those of monitoring/.
+// The chart's dashboard and alerts equal those of monitoring/.
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dashboard.json", "rules.yaml"} {
@@ -115,8 +116,8 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// TestRendered has Helm lint and render the chart by all values. The resources' schemas, kubeconform and weir check read what
-// comes out.
+// TestRendered lets Helm lint and render the chart with all values. The resources' schemas,
+// kubeconform and weir check check the result.
 func TestRendered(t *testing.T) {
 	t.Parallel()
 	if *helm == "" && !nightly.On() {
@@ -185,7 +186,7 @@ func TestRendered(t *testing.T) {
 		"backend.parent.onFailure=allow":                                                      "/backend/parent/onFailure",
 		region + ",backend.parent.ca.secretRef.name=a":                                        "https only",
 		region + ",backend.parent.ca.secretRef.name=a" + both:                                 "not both",
-		// These are of another type, or out of bounds.
+		// These values have another type, or are out of bounds.
 		"backend.replicas=two":                                "/backend/replicas",
 		"backend.replicas=0":                                  "/backend/replicas",
 		"backend.enabled=maybe":                               "/backend/enabled",
@@ -212,7 +213,7 @@ func TestRendered(t *testing.T) {
 			t.Errorf("%s: %v, want %q in\n%.500s", wrong, err, want, said)
 		}
 	}
-	// Names that YAML takes for something else, and a release's that no Service may have.
+	// YAML reads these names as other types, and no Service may have the name of this release.
 	for _, odd := range []struct{ release, namespace string }{{"weir", "123"}, {"weir", "1e3"}, {"weir", "true"}, {"1e3", "null"}, {"a.b", "0x1f"}, {strings.Repeat("w", 53), "y"}} {
 		for _, values := range valueFiles(t) {
 			rendered, err := run("template", odd.release, "weir", "-n", odd.namespace, "-f", values, "--set-string", "istio.namespace="+odd.namespace+",envoyGateway.namespace="+odd.namespace)
@@ -222,14 +223,14 @@ func TestRendered(t *testing.T) {
 			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
 		}
 	}
-	// The proxy fetches the module at the port that its URL says.
+	// The proxy fetches the module from the port in its URL.
 	for uri, port := range map[string]string{"https://files.example/weir.wasm": "443", "https://files.example:8443/weir.wasm": "8443"} {
 		rendered, err := run("template", "weir", "weir", "--set", "istio.enabled=true,istio.resource=EnvoyFilter,istio.module.uri="+uri+",istio.module.sha256="+strings.Repeat("0", 64))
 		if err != nil || !strings.Contains(rendered, `{address: "files.example", port_value: `+port+`}`) {
 			t.Errorf("%s: %v\n%s", uri, err, rendered)
 		}
 	}
-	// A region's parent: by a Secret's authority, and without any.
+	// A region's parent with the authority from a Secret, and without any.
 	rendered, err := run("template", "weir", "weir", "-f", "values/region.yaml", "--set", "backend.parent.ca.configMapRef.name=,backend.parent.ca.secretRef.name=hub-ca")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, rendered)
@@ -246,7 +247,7 @@ func TestRendered(t *testing.T) {
 	if err != nil || !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
 		t.Errorf("a region without a token: %v\n%s", err, rendered)
 	}
-	// An image by its digest.
+	// An image with a digest.
 	digest := "sha256:" + strings.Repeat("0", 64)
 	rendered, err = run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
 	if err != nil || !strings.Contains(rendered, `"images.example/weir@`+digest) || !strings.Contains(rendered, "oci://images.example/weir-plugin@"+digest) {
@@ -254,8 +255,9 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// kubeconform returns what checks resources by that program, with the schemas of testdata under the names that it looks for. By day,
-// when it is not built, that checks nothing.
+// kubeconform returns a function that checks resources by that program, with the schemas of
+// testdata under the names that it expects. Outside of nightly runs it is not built, and nothing is
+// checked.
 func kubeconform(t *testing.T) (conforms func(resources string) (said string, err error)) {
 	t.Helper()
 	if !nightly.On() {
@@ -319,7 +321,7 @@ func serveHelp(t *testing.T) string {
 	return string(said)
 }
 
-// holds wants each resource to be such as its schema says, and returns their kinds.
+// holds checks each resource by its schema, and returns the kinds.
 func holds(t *testing.T, of, rendered string) (kinds []string) {
 	t.Helper()
 	for part := range strings.SplitSeq(rendered, "\n---\n") {

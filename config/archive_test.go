@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// ArchiveFile is one document of an archive in testdata, or what is wanted of it.
+// ArchiveFile is a document of an archive in testdata, or its expected result.
 type ArchiveFile struct {
 	Name    string
 	Content []byte
 }
 
 // ReadArchive reads the files of an archive in the format of golang.org/x/tools/txtar, in their
-// order: each begins with a line "-- name --", and text before the first of them is a comment. That
-// module is 15 MB, of which this is all that tests of documents need.
+// order. Each begins with a line "-- name --", and the text before the first is a comment. That
+// module has 15 MB, and tests of documents need only this.
 func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
 	t.Helper()
 	archive, err := os.ReadFile("testdata/" + name)

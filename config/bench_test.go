@@ -9,8 +9,8 @@ import (
 	"weir/config"
 )
 
-// BenchmarkDocument is a configuration of ten rules, read and checked. The floor only reads it,
-// with the standard library.
+// BenchmarkDocument reads and checks a configuration of ten rules. The floor only reads it, with
+// the standard library.
 func BenchmarkDocument(b *testing.B) {
 	rules := make([]string, 10)
 	for i := range rules {

@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// FieldLists are the fields that the parser knows, by what has them.
+// FieldLists returns the fields that the parser knows, by their parent.
 func FieldLists() map[string][]string {
 	lists := map[string][]string{}
 	add := func(of string, fields ...field) {

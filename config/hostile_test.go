@@ -9,7 +9,8 @@ import (
 	"weir/config"
 )
 
-// hostile are documents of a mebibyte, made to be slow: each has very much of one thing.
+// hostile returns documents of a mebibyte that are meant to be slow: each has very many of
+// something.
 func hostile() map[string]string {
 	fill := func(head, part, tail string) string {
 		return head + strings.Repeat(part, (1<<20-len(head)-len(tail))/len(part)) + tail
@@ -64,7 +65,8 @@ func hostile() map[string]string {
 	}
 }
 
-// A document that is made to be slow takes some times its own size. A megabyte of fields took 262.
+// A document that is meant to be slow takes a few times its own size. A megabyte of fields once
+// took 262.
 func TestHostileDocumentsTakeLittleMemory(t *testing.T) {
 	const most = 24 << 20
 	for name, document := range hostile() {

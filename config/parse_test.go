@@ -16,9 +16,9 @@ import (
 	"weir/window"
 )
 
-// fieldPaths are all fields of the configuration; NAME stands for a name of the user's, and
-// key.method for the selector that is a string. Each has a document with a wrong value, one with an
-// unknown sibling and one with a wrong type.
+// fieldPaths are all fields of the configuration. NAME stands for a user's name, and key.method for
+// the selector that is a string. Each field has a document with a wrong value, with an unknown
+// sibling and with a wrong type.
 var fieldPaths = []string{
 	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.key_secret", "backend.timeout",
 	"on_backend_failure", "capacity", "rules", "response", "response.status", "response.body", "response.content_type",
@@ -82,7 +82,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// general is a configuration, and what holds for the rules that have no response of their own.
+// general is a configuration, and the settings for rules without their own response.
 type general struct {
 	config.Config
 	SyncRate config.Duration
@@ -101,7 +101,7 @@ func TestGood(t *testing.T) {
 		return config.Match{Path: &config.StringMatch{Op: op, Value: value}}
 	}
 
-	// The configuration with nothing but what is required.
+	// The configuration with only the required fields.
 	smallest := func() general {
 		return general{
 			Config: config.Config{
@@ -339,7 +339,7 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// dated are limits of the calendar.
+// dated returns limits of the calendar.
 func dated(t *testing.T, hits uint64) (limits []window.Limit) {
 	t.Helper()
 	for _, of := range []struct {
@@ -371,7 +371,7 @@ func TestDefaultAuthority(t *testing.T) {
 	}
 }
 
-// TestParseBounds shows that the bounds of a document are where they are said to be.
+// TestParseBounds checks the documented bounds of a document.
 func TestParseBounds(t *testing.T) {
 	const small = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 	padded := small + strings.Repeat(" ", 1<<20-len(small))
@@ -391,7 +391,7 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
-// TestParseManyErrors shows that a hostile document gets a bounded answer.
+// TestParseManyErrors checks that the answer to a hostile document is bounded.
 func TestParseManyErrors(t *testing.T) {
 	document := "{" + strings.Repeat(`"a":1,`, 1<<20/6-10) + `"b":1}`
 	_, err := config.Parse([]byte(document))
@@ -401,7 +401,7 @@ func TestParseManyErrors(t *testing.T) {
 	}
 }
 
-// TestParseCopies shows that the caller may reuse the document's bytes.
+// TestParseCopies checks that the caller may reuse the document's bytes.
 func TestParseCopies(t *testing.T) {
 	document := []byte(`{"namespace": "shop", "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)
 	c, err := config.Parse(document)
@@ -414,7 +414,7 @@ func TestParseCopies(t *testing.T) {
 	}
 }
 
-// gRPC clients get the operator's own body if it is a text that a header can take, and else a
+// gRPC clients get the operator's own body if it is a text that fits a header, and otherwise a
 // sentence.
 func TestGRPCMessage(t *testing.T) {
 	const sentence = "Rate limit exceeded"
@@ -465,7 +465,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkInvariants checks what Config and its parts promise.
+// checkInvariants checks the invariants of Config and its parts.
 func checkInvariants(t *testing.T, c *config.Config) {
 	t.Helper()
 	check := func(ok bool, what string) {

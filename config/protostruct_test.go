@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// structOf returns the bytes that Envoy hands over of a Struct with these fields. It is false for
+// structOf returns the bytes of a Struct with these fields as Envoy passes them. ok is false for
 // JSON that no Struct can hold.
 func structOf(t testing.TB, document []byte) (serialized []byte, ok bool) {
 	t.Helper()
@@ -36,7 +36,7 @@ func marshaled(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// Every configuration says the same as JSON and as a Struct, and so do mistakes.
+// Every configuration means the same as JSON and as a Struct, and has the same mistakes.
 func TestStruct(t *testing.T) {
 	documents, read := 0, 0
 	for _, file := range slices.Concat(ReadArchive(t, "bad.txtar"), ReadArchive(t, "good.txtar")) {
@@ -47,7 +47,7 @@ func TestStruct(t *testing.T) {
 		document := file.Content
 		serialized, ok := structOf(t, document)
 		if !ok || len(serialized) == 0 || file.Name == "response.headers--many.json" {
-			continue // which header is one too many depends on their order
+			continue // the surplus header depends on their order
 		}
 		read++
 		want, wantErr := Parse(document)
@@ -61,7 +61,7 @@ func TestStruct(t *testing.T) {
 	}
 }
 
-// paths are those of all mistakes, in an order of their own: a Struct has none.
+// paths returns the paths of all mistakes, sorted, because a Struct has no order.
 func paths(err error) (all []string) {
 	var errs Errors
 	if !errors.As(err, &errs) {
@@ -135,7 +135,7 @@ func TestStructMistakes(t *testing.T) {
 	}
 }
 
-// JSON stays JSON, even if it begins as a Struct does, and mistakes in it are shown where they are.
+// JSON is read as JSON, even if it begins like a Struct, and its mistakes have their places.
 func TestJSONIsNoStruct(t *testing.T) {
 	if _, err := Parse([]byte("\n\r\n\t" + like + "\n")); err != nil {
 		t.Error(err)
@@ -154,8 +154,8 @@ func TestJSONIsNoStruct(t *testing.T) {
 	}
 }
 
-// FuzzStruct compares with google.golang.org/protobuf, which takes more than is taken here: fields
-// given twice, unknown fields, missing values, and any depth.
+// FuzzStruct compares with google.golang.org/protobuf, which accepts more: fields given twice,
+// unknown fields, missing values, and any depth.
 func FuzzStruct(f *testing.F) {
 	for _, file := range ReadArchive(f, "good.txtar") {
 		if serialized, ok := structOf(f, file.Content); ok {

@@ -8,7 +8,8 @@ import (
 	"weir/config"
 )
 
-// The configurations that pages show are right. The one inside Envoy's runs in the tests of envoy/.
+// The configurations in the pages are valid. The tests of envoy/ run the configuration inside
+// Envoy's.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for page, least := range map[string]int{"../docs/configuration.md": 2} {

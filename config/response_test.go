@@ -9,8 +9,7 @@ import (
 	"weir/internal/fields"
 )
 
-// answers returns the general response of a configuration, and that of a rule with a response of
-// its own.
+// answers returns a configuration's general response, and the response of a rule that has its own.
 func answers(t *testing.T, general, own string) (inherited, answered *config.Response) {
 	t.Helper()
 	c, err := config.Parse([]byte(`{"response": ` + general + `, "rules": [
@@ -22,7 +21,7 @@ func answers(t *testing.T, general, own string) (inherited, answered *config.Res
 	return c.Rules[0].Response, c.Rules[1].Response
 }
 
-// Each field that a rule's response lacks is that of the general one.
+// A rule's response inherits each missing field from the general response.
 func TestInheritedResponse(t *testing.T) {
 	t.Parallel()
 	const general = `{"status": 503, "body": "later", "content_type": "text/plain; charset=utf-8", "headers": {"x-a": "b"}, "grpc_status": 14}`
@@ -49,7 +48,7 @@ func TestInheritedResponse(t *testing.T) {
 	}
 }
 
-// A field that follows from others follows from what is inherited, too.
+// Derived fields also follow from inherited fields.
 func TestDerivedResponse(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ general, own, want string }{
@@ -69,7 +68,7 @@ func TestDerivedResponse(t *testing.T) {
 	}
 }
 
-// A rule's own body takes the place of a general preset.
+// A rule's own body replaces a general preset.
 func TestBodyInPlaceOfPreset(t *testing.T) {
 	t.Parallel()
 	for own, want := range map[string]fields.Provider{

@@ -23,7 +23,7 @@ func compileSchema(t testing.TB) *jsonschema.Schema {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft4) // the schema names its own
+	c.DefaultDraft(jsonschema.Draft4) // the schema names its own draft
 	if err := c.AddResource("schema.json", document); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func compileSchema(t testing.TB) *jsonschema.Schema {
 	return compiled
 }
 
-// The parser and the schema know the same fields, and the schema tells what each is for.
+// The parser and the schema know the same fields, and the schema describes each.
 func TestSchemaFields(t *testing.T) {
 	t.Parallel()
 	var root map[string]any
@@ -75,7 +75,7 @@ func TestSchemaFields(t *testing.T) {
 			t.Errorf("the schema has no %s at %v", of, places[of])
 			continue
 		}
-		// A variant may have an earlier one's field as well.
+		// A variant may repeat a field of an earlier variant.
 		slices.Sort(fields)
 		want := slices.Compact(fields)
 		if got := slices.Sorted(maps.Keys(properties)); !slices.Equal(got, want) {
@@ -92,7 +92,7 @@ func TestSchemaFields(t *testing.T) {
 	}
 }
 
-// at returns what a path of names and indexes leads to.
+// at returns the value at a path of names and indexes.
 func at(value any, path []string) any {
 	for _, step := range path {
 		switch in := value.(type) {
@@ -107,8 +107,8 @@ func at(value any, path []string) any {
 	return value
 }
 
-// beyond are the mistakes that a schema can't tell of: what spans several values, or what its types
-// and patterns can't say.
+// beyond are the mistakes that a schema can't find: they span several values, or exceed its types
+// and patterns.
 var beyond = []string{
 	"given twice",
 	"missing, want the name of an Envoy cluster since sync_rate is not below 0",
@@ -154,8 +154,8 @@ var beyond = []string{
 	", as for limit, got",
 }
 
-// The schema accepts all that the parser accepts, and refuses all that the parser refuses, unless
-// no schema could.
+// The schema accepts the same documents as the parser, and refuses the same except for mistakes in
+// beyond.
 func TestSchemaAgreesWithTheParser(t *testing.T) {
 	t.Parallel()
 	compiled := compileSchema(t)
@@ -212,11 +212,11 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 	}
 }
 
-// largestMutated is the largest document that is mutated. A larger one has many limits or headers, of
-// which each would be changed in the same ways.
+// largestMutated is the largest document that is mutated. Larger documents have many similar limits
+// or headers.
 const largestMutated = 2 << 10
 
-// thinned is of how many mutants one is tried: neighbours differ little.
+// One mutant in thinned is tried, because neighbours differ little.
 const thinned = 7
 
 // mutants returns documents in which one value is changed, missing, or under another name.

@@ -8,7 +8,7 @@ import (
 	"weir/config"
 )
 
-// manyLimits is a configuration of so many limits, at most eight in a rule.
+// manyLimits returns a configuration with a number of limits, at most eight in a rule.
 func manyLimits(rate string, count int, limit string) string {
 	var rules []string
 	for ; count > 0; count -= 8 {
@@ -18,8 +18,8 @@ func manyLimits(rate string, count int, limit string) string {
 	return `{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "rules": [` + strings.Join(rules, ", ") + `]}`
 }
 
-// Where the backend decides every request, all limits fit one question, and the answer to it. The
-// filter's tests show that the largest of these configurations work.
+// If the backend decides every request, all limits must fit into one question and its answer. The
+// filter's tests check that the largest of these configurations work.
 func TestRulesThatFitOneTake(t *testing.T) {
 	const (
 		fixed  = `{"limit": 5, "window": "1m", "algorithm": "fixed_window"}`
@@ -50,7 +50,8 @@ func TestRulesThatFitOneTake(t *testing.T) {
 		{"0", 1024, narrow, ""},
 		{"0", 810, parts, ""},
 		{"0", 811, parts, tooLarge(1049452)},
-		// At intervals the backend is asked for one rule at a time, and alone never.
+		// With a sync_rate above 0 the backend is asked for one rule at a time, and without a
+		// backend never.
 		{"0.001", 2048, fixed, ""},
 		{"0.001", 2048, log, ""},
 		{"-1", 2048, parts, ""},
@@ -64,7 +65,7 @@ func TestRulesThatFitOneTake(t *testing.T) {
 			t.Errorf("sync_rate %s, %d of %s:\ngot  %.300s\nwant %s", test.rate, test.count, test.limit, got, test.want)
 		}
 	}
-	// With other mistakes all are reported.
+	// Other mistakes are reported too.
 	_, err := config.Parse([]byte(strings.Replace(manyLimits("0", 1025, fixed), `"1m"`, `"1x"`, 1)))
 	if err == nil || !strings.Contains(err.Error(), tooMany(1025)) || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("got %v, want two errors", err)

@@ -38,7 +38,7 @@ func TestWarnings(t *testing.T) {
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9, "unread": "default"}`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 9, "most": 9}`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5}`), nil},
-		// Equal shapes: the tighter limit decides, and among equal limits the first.
+		// With equal shapes the tighter limit decides, and of equal limits the first.
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 1000, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{
@@ -51,7 +51,7 @@ func TestWarnings(t *testing.T) {
 		{limits(`{"limit": 100, "window": "1m", "algorithm": "sliding_log"}, {"limit": 6101, "window": "1h", "algorithm": "fixed_window"}`), []string{hidden}},
 		{limits(`{"limit": 100, "window": "1m", "algorithm": "sliding_log"}, {"limit": 6000, "window": "1h", "algorithm": "fixed_window"}`), nil},
 		{limits(`{"limit": 100, "window": "1m", "algorithm": "fixed_window"}, {"limit": 150, "window": "1m"}`), nil},
-		// Such rules count what they have not admitted.
+		// Such rules count requests that they have not admitted.
 		{rule(`"count_rejected": true, "limits": [{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}]`), nil},
 		{rule(`"cost_on_response": {"response_header": "x"}, "limits": [{"limit": 100, "window": "1m"}, {"limit": 1000, "window": "1m"}]`), nil},
 
@@ -89,7 +89,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A limit that is said to never decide has room whenever the other limit has, whatever comes.
+// A limit with this warning has room whenever the other limit has, for any traffic.
 func TestHiddenLimitsNeverDecide(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

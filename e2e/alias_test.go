@@ -7,7 +7,7 @@ import (
 	"weir/internal/host"
 )
 
-// A worker that starts when others have counted keeps the pages of a request's rules apart.
+// A worker that starts after others have counted keeps the pages of a request's rules apart.
 func TestPagesOfSeveralRules(t *testing.T) {
 	onWazeroAlone(t, pagesOfSeveralRules)
 }

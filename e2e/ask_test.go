@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// reply is the answer that a client has got.
+// reply is an answer to a client.
 type reply struct {
 	status  int
 	header  http.Header
@@ -16,8 +16,8 @@ type reply struct {
 	body    string
 }
 
-// ask sends a GET. Headers are name, value, name, value …; the names :method, :path and :body stand
-// for those.
+// ask sends a GET. Headers are name, value, name, value …. The names :method, :path and :body set
+// the method, path and body.
 func ask(t *testing.T, client *http.Client, address string, headers ...string) reply {
 	t.Helper()
 	r, err := send(t, client, address, headers...)
@@ -66,20 +66,21 @@ func do(client *http.Client, request *http.Request) (reply, error) {
 	return reply{status: response.StatusCode, header: response.Header, trailer: response.Trailer, body: string(got)}, nil
 }
 
-// want compares headers with some given as lines of "name: value"; "name:" stands for none.
+// want compares headers with lines of "name: value"; "name:" stands for no header.
 func (r reply) want(t *testing.T, lines string) {
 	t.Helper()
 	wantHeaders(t, r.header.Values, lines)
 }
 
-// wantHeaders compares the values of headers with lines of "name: value"; "name:" stands for none.
+// wantHeaders compares the values of headers with lines of "name: value"; "name:" stands for no
+// header.
 func wantHeaders(t *testing.T, values func(name string) []string, lines string) {
 	t.Helper()
 	for line := range strings.Lines(lines) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		colon := 1 + strings.IndexByte(line[1:], ':') // that of :status is part of the name
+		colon := 1 + strings.IndexByte(line[1:], ':') // the first colon of :status is part of the name
 		name, value := line[:colon], strings.TrimSpace(line[colon+1:])
 		if got := strings.Join(values(name), " | "); got != value {
 			t.Errorf("%s: got %q, want %q", name, got, value)

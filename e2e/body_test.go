@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// asked reserves what a request's body says, and charges it.
+// asked reserves the number in a request's body, and charges it.
 const asked = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 10000, "window": "366d", "algorithm": "fixed_window"}],
 	"reserve": {"request_json": "max_tokens", "default": 50, "most": 20000}, "cost_on_response": {"response_json": "tokens"}}]}`
 
-// tokens is an upstream that tells how long the body was that it has got, and that it has cost 10.
+// tokens returns an upstream that answers with the length of the body, and a cost of 10.
 func tokens(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -31,15 +31,15 @@ func tokens(t *testing.T) http.Handler {
 	})
 }
 
-// A request waits for what its body says, and goes on with all of it: where the proxy stops headers only
-// it takes what the body says, and elsewhere the default.
+// A request waits for its body, and goes on with all of it. If the proxy stops only headers, it
+// takes the number in the body, and otherwise the default.
 func TestReserveOfBody(t *testing.T) {
 	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t), stopsHeadersOnly: true})
 		for _, http2 := range []bool{false, true} {
 			for i, c := range []struct {
 				body   string
-				want   string // left of 10,000
+				want   string // rest of 10,000
 				pieces bool
 			}{
 				{body: `{"model":"m","max_tokens":1000}`, want: "9000"},
@@ -70,7 +70,7 @@ func TestReserveOfBody(t *testing.T) {
 	})
 }
 
-// A body that can't be read takes most, or is refused and takes nothing.
+// A request whose body can't be read takes the most, or is refused and takes nothing.
 func TestUnreadBodies(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		const rule = `{"name": %[1]q, "match": {"path": {"exact": "/%[1]s"}}, "limits": [{"limit": 10000, "window": "366d", "algorithm": "fixed_window"}], "key": [{"header": "x-key"}],
@@ -112,7 +112,7 @@ func TestUnreadBodies(t *testing.T) {
 	})
 }
 
-// A client that leaves before its body has told takes nothing.
+// A client that leaves before its body is read takes nothing.
 func TestClientLeavesBeforeItsBody(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t), stopsHeadersOnly: true})
@@ -129,7 +129,7 @@ func TestClientLeavesBeforeItsBody(t *testing.T) {
 				go func() {
 					_, err := io.WriteString(out, sent)
 					leave()
-					out.CloseWithError(errors.Join(context.Canceled, err)) // or else the client waits for the rest
+					out.CloseWithError(errors.Join(context.Canceled, err)) // otherwise the client waits for the rest
 				}()
 				if r, err := do(clientOf(t, http2), request); err == nil {
 					t.Errorf("%s, %q: status %d", key, sent, r.status)
@@ -141,7 +141,8 @@ func TestClientLeavesBeforeItsBody(t *testing.T) {
 	})
 }
 
-// Where the proxy keeps the body of a request that is paused, it takes the default, and none hangs.
+// If the proxy holds back the body of a paused request, the request takes the default, and none
+// hangs.
 func TestKeptBodies(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		proxy := d.node(t, nodeConfig{configuration: asked, workers: 1, upstream: tokens(t)})
@@ -154,7 +155,7 @@ func TestKeptBodies(t *testing.T) {
 	})
 }
 
-// The nodes of weir run bring bodies, so that one can try what they say.
+// The nodes of weir run pass bodies to the plugin, so users can try rules on them.
 func TestRunBringsBodies(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "asked.json")
@@ -167,13 +168,13 @@ func TestRunBringsBodies(t *testing.T) {
 	wantReserved(t, p.wait(t, `^node 0 +(http://\S+)`), false, "ann", `{"max_tokens":1000}`, false, "9000")
 }
 
-// wantReserved sends a body, and compares what is left when it has been decided, and what the upstream
-// has got.
+// wantReserved sends a body, and compares the rest of the limit after the decision, and the body
+// that the upstream got.
 func wantReserved(t *testing.T, address string, http2 bool, key, body string, pieces bool, want string) {
 	t.Helper()
 	var reader io.Reader = strings.NewReader(body)
 	if pieces {
-		// Each is sent when the proxy has taken the one before.
+		// Each piece is sent after the proxy has read the last.
 		in, out := io.Pipe()
 		go func() {
 			for i := range len(body) {

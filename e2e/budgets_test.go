@@ -17,12 +17,13 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// budget has a rule of so many tokens for each key. Requests reserve the tokens that they ask for.
+// budget has a rule with a number of tokens for each key. Requests reserve the tokens that they ask
+// for.
 const budget = `{"namespace": "budget", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "headers": ["x-ratelimit"], "rules": [
 	{"name": "tokens", "key": [{"header": "x-key"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}],
 		"cost_on_response": {"response_json": "usage.total_tokens"}, "reserve": {"header": "x-reserve", "most": 5000}}]}`
 
-// costs are the parts of the reference by which a response's body tells what a request has cost.
+// costs are the parts of the reference on costs from a response's body.
 var costs = []reference{
 	{
 		name: "cost_on_response: of the body, and reserve",
@@ -31,7 +32,7 @@ var costs = []reference{
 		steps: []step{
 			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":12}}`, status: 200, want: "x-ratelimit-remaining: 70"},
 			{send: "GET / answer-content-type:text/event-stream x-body:data:{\"usage\":{\"total_tokens\":40}}", status: 200, want: "x-ratelimit-remaining: 58"},
-			// 12 and 40 are gone, and 30 taken. A response that does not tell costs the reserved
+			// 12 and 40 are gone, and 30 reserved. A response without a number costs the reserved
 			// tokens.
 			{send: `GET / answer-content-type:application/json x-body:{"usage":{"total_tokens":-1}}`, status: 200, want: "x-ratelimit-remaining: 18"},
 			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 18\nretry-after: 60"},
@@ -73,7 +74,8 @@ var costs = []reference{
 			"reserve": {"request_json": "max_tokens", "times": "n", "default": 10, "most": 100, "prompt": {"bytes_per_token": 4}},
 			"limits": [{"limit": 1000, "window": "1m", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{
-			// 10 tokens of an answer are reserved at 10, and 10 of a prompt at 1 and 4 of the answer at 10 spent.
+			// 10 tokens of an answer at 10 are reserved; 10 of a prompt at 1 and 4 of the answer at
+			// 10 are spent.
 			{send: `GET / answer-content-type:application/json x-body:{"model":"m","usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14}}`, status: 200, want: "x-ratelimit-remaining: 900"},
 			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 850"},
 		},
@@ -170,15 +172,15 @@ var costs = []reference{
 	},
 }
 
-// How a stream ends.
+// The ways in which a stream ends.
 const (
 	endsWhole    = "whole"
 	endsByClient = "client leaves"
 	endsFailed   = "upstream fails"
 )
 
-// model stands in for a model that streams. It sends events that tell how many tokens they have
-// cost so far, and ends as the request says.
+// model replaces a model that streams. It sends events with the number of tokens so far, and ends
+// in the way that the request names.
 func model(w http.ResponseWriter, r *http.Request) {
 	tokens, _ := strconv.Atoi(r.Header.Get("x-tokens"))
 	ends := r.Header.Get("x-ends")
@@ -200,7 +202,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream asks for a stream, reads what there is, and reports the status.
+// stream requests a stream, reads all of it, and returns the status.
 func stream(address, key, ends string, reserve, tokens int) (status int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -223,14 +225,14 @@ func stream(address, key, ends string, reserve, tokens int) (status int, err err
 	last := fmt.Sprintf(`"total_tokens":%d}`, tokens)
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		if strings.Contains(lines.Text(), last) {
-			break // and go
+			break // leave early
 		}
 	}
 	return response.StatusCode, nil
 }
 
-// 200 streams at once through two nodes are of any length; clients leave, the upstream fails, and the
-// backend is killed and comes back. In the end the store has the tokens that were streamed.
+// 200 streams of any length run at once through two nodes. Clients leave, the upstream fails, and
+// the backend is killed and comes back. At the end the store has the tokens that were streamed.
 func TestBudgets(t *testing.T) {
 	onEach(t, 2, budgets)
 }
@@ -274,10 +276,9 @@ func budgets(t *testing.T, d driver) {
 	settle(t, backend, "budget", want)
 }
 
-// Requests come one after the other, to both nodes in turn, each of which costs twenty times what
-// it reserves. Where the backend decides, the first request that has no room beside them is
-// refused; else the overshoot bound tells by how much more has passed, once the backend has heard
-// of it.
+// Requests alternate between two nodes, one after the other, and each costs twenty times its
+// reserved tokens. If the backend decides, the first request without room is refused. Otherwise the
+// overshoot bound covers the excess, once the backend has the hits.
 func TestBudgetsOfRequestsInTurn(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -300,7 +301,7 @@ func budgetsOfRequestsInTurn(t *testing.T, d driver, rate string) {
 			spent += tokens
 		}
 	}
-	// A stream that is charged as it runs may have a push on its way when it ends.
+	// A stream that is charged while it runs may still have a push under way at its end.
 	if rate == "0" && spent > limit+tokens || spent < limit {
 		t.Errorf("%d tokens are spent, of %d", spent, limit)
 	}
@@ -317,8 +318,8 @@ func budgetsOfRequestsInTurn(t *testing.T, d driver, rate string) {
 	}
 }
 
-// Where requests reserve the most that they can cost, no more tokens are streamed than there are, and
-// all that there are can be had.
+// If requests reserve the most that they can cost, no more tokens are streamed than the budget has,
+// and all of the budget can be used.
 func TestBudgetIsNeverExceeded(t *testing.T) {
 	onEach(t, 2, budgetIsNeverExceeded)
 }
@@ -352,8 +353,8 @@ func budgetIsNeverExceeded(t *testing.T, d driver) {
 	}
 }
 
-// The configuration that has reserved for streams settles them, though another configuration has
-// taken its place before they end.
+// The configuration that reserved for streams also settles them, even if another has replaced it
+// before they end.
 func TestBudgetsOutliveConfigurations(t *testing.T) {
 	onEach(t, 1, budgetsOutliveConfigurations)
 }
@@ -382,7 +383,7 @@ func budgetsOutliveConfigurations(t *testing.T, d driver) {
 	var group sync.WaitGroup
 	for i := range streams {
 		group.Go(func() {
-			// Half of them have reserved more than they cost.
+			// Half of the streams reserve more than they cost.
 			if status, err := stream(addresses[0], "ann", endsWhole, 200+1000*(i%2), tokens); err != nil || status != http.StatusOK {
 				t.Errorf("status %d, %v", status, err)
 			}
@@ -397,8 +398,8 @@ func budgetsOutliveConfigurations(t *testing.T, d driver) {
 	settle(t, backend, "budget", streams*tokens)
 }
 
-// A response comes to the client as it comes from the upstream, to the byte, however its events are
-// split: here the upstream sends a piece when the client has had the one before.
+// A response reaches the client byte by byte as the upstream sends it, however its events are
+// split. The upstream sends a piece only after the client got the last.
 func TestStreamsPassAsTheyCome(t *testing.T) {
 	onEach(t, 3, streamsPassAsTheyCome)
 }
@@ -449,7 +450,7 @@ func streamsPassAsTheyCome(t *testing.T, d driver) {
 	}
 }
 
-// A shadow rule counts what the responses of requests in turn have cost, as it would if it enforced.
+// A shadow rule counts the costs of responses, for requests in turn, as if it enforced.
 func TestShadowBudgetOfRequestsInTurn(t *testing.T) {
 	onEach(t, 2, func(t *testing.T, d driver) {
 		const configuration = `{"namespace": "shadow-budget", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0, "rules": [
@@ -477,7 +478,8 @@ func TestShadowBudgetOfRequestsInTurn(t *testing.T) {
 				break
 			}
 		}
-		// Nobody waits for the rule: a charge may be on its way when the next request comes.
+		// No request waits for a shadow rule, so a charge may be under way when the next request
+		// comes.
 		if allowed < 30 || allowed > 35 {
 			t.Errorf("%d of 50 would pass, want 30", allowed)
 		}

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// asksAlways asks the backend on every request, and waits as long as it takes.
+// asksAlways asks the backend on every request, with a very long timeout.
 const asksAlways = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]},
 	{"name": "all", "limits": [{"limit": 100, "window": "366d"}, {"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 500}]}]}`
 
-// With a sync_rate of 0, ten nodes that hammer the same keys admit exactly the limit: 60 of ann's
-// and bob's each, 100 in all. Requests that one rule refuses take nothing from the other.
+// With a sync_rate of 0, ten nodes that hammer the same keys admit exactly the limit: 60 requests
+// of ann and of bob, 100 in all. Requests that one rule refuses take nothing from the other.
 func TestCentral(t *testing.T) {
 	onEach(t, 10, central)
 }
@@ -45,7 +45,7 @@ func central(t *testing.T, d driver) {
 		if f.total() != 100 || f.admitted["ann"] > 60 || f.admitted["bob"] > 60 || f.refused != requests-100 {
 			t.Errorf("admitted %v and refused %d, want 100 in all, and 60 of one at most", f.admitted, f.refused)
 		}
-		// At once: nothing is on its way.
+		// The count is right at once, because nothing is under way.
 		if got := counted(t, backend, "default"); got != 300 {
 			t.Errorf("the backend has %d hits in three counters, want 300", got)
 		}
@@ -55,7 +55,7 @@ func central(t *testing.T, d driver) {
 	})
 }
 
-// checkHeaders looks whether the headers of an answer fit its status.
+// checkHeaders checks that the headers of an answer fit its status.
 func checkHeaders(t *testing.T, status int, header http.Header) {
 	t.Helper()
 	refused := status == http.StatusTooManyRequests
@@ -72,7 +72,7 @@ func checkHeaders(t *testing.T, status int, header http.Header) {
 	}
 }
 
-// With a sync_rate of 0, a client sees of a limit what it would see at a single proxy.
+// With a sync_rate of 0, a client gets the same headers as from a single proxy.
 func TestCentralHeaders(t *testing.T) {
 	onEach(t, 3, centralHeaders)
 }
@@ -93,8 +93,8 @@ func centralHeaders(t *testing.T, d driver) {
 	}
 }
 
-// While the backend is away, on_backend_failure decides, in both modes of synchronisation; with the
-// headers of what is known here.
+// While the backend is away, on_backend_failure decides in both modes of synchronisation, and
+// headers show the node's own knowledge.
 func TestBackendAway(t *testing.T) {
 	onEach(t, 1, backendAway)
 }
@@ -126,7 +126,7 @@ func backendAway(t *testing.T, d driver) {
 				if got := int(f.total()); got != want {
 					t.Errorf("admitted %d of 15 with a limit of 10, want %d", got, want)
 				}
-				// Those that are refused again are refused by what is known of them.
+				// Later refusals follow from the node's own knowledge of these keys.
 				if policy != "local" {
 					proxy.wantMetric(t, metricName("decided_alone_total"), 15)
 				}

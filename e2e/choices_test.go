@@ -10,14 +10,14 @@ import (
 	"weir/internal/schema"
 )
 
-// token is a JSON Web Token with a payload, which nobody has signed.
+// token returns an unsigned JSON Web Token with a payload.
 func token(payload string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(payload)) + ".c2ln"
 }
 
-// TestEveryFieldHasAScenario wants each field that configurations may have in one of those that
-// TestReference runs. The schema is held to the parser by a test of its own.
+// TestEveryFieldHasAScenario wants each field of configurations in a configuration of
+// TestReference. Another test compares the schema with the parser.
 func TestEveryFieldHasAScenario(t *testing.T) {
 	t.Parallel()
 	tried := map[string]bool{}
@@ -34,7 +34,7 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 				names(element)
 			}
 		case string:
-			tried[value] = true // a selector that is a word, an algorithm
+			tried[value] = true // a selector without fields, or an algorithm
 		}
 	}
 	all := slices.Concat(references, choices, costs, warnings)
@@ -67,7 +67,8 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 		case map[string]any:
 			if properties, ok := value["properties"].(map[string]any); ok {
 				for name, field := range properties {
-					// A secret shows among several nodes only: TestProxiesAndPrograms has some.
+					// A secret has an effect only among several nodes, as in
+					// TestProxiesAndPrograms.
 					if fields++; !tried[name] && name != "key_secret" {
 						t.Errorf("no scenario has %s", name)
 					}
@@ -91,7 +92,7 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 	}
 }
 
-// choices are the parts of the reference by which rules choose requests, keys and limits.
+// choices are the parts of the reference on matches, keys and limits.
 var choices = []reference{
 	{
 		name:          "key: host, in any letters, with a port or without",

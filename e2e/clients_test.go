@@ -39,8 +39,9 @@ func answerAsProvider(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The providers' own clients raise their own errors of a refusal, with its code. They come again when there
-// is room, and at once leave alone a limit that has none for long: that is the table in docs/tokens.md.
+// The providers' own clients raise their own errors for a refusal, with its code. They retry when
+// there is room, and give up at once if a limit has none for long. docs/tokens.md has this as a
+// table.
 func TestClients(t *testing.T) {
 	if *clients == "" {
 		return
@@ -78,7 +79,7 @@ func TestClients(t *testing.T) {
 		var got strings.Builder
 		for line := range strings.Lines(string(out)) {
 			if !strings.HasPrefix(line, `["`) {
-				continue // what a client says of its own
+				continue // output of the client itself
 			}
 			what, seconds := cutLast(line, ", ")
 			fmt.Fprintln(&got, what)
@@ -100,7 +101,7 @@ func cutLast(text, separator string) (before, after string) {
 	return text[:i], text[i+len(separator):]
 }
 
-// streamed are the events of providers' streams, by a part of the path: those at the beginning, and
+// streamed has the events of providers' streams, by a part of the path: those at the beginning, and
 // the event of each token.
 var streamed = map[string]struct{ begin, token string }{
 	"/chat/completions": {"", `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}` + "\n\n"},
@@ -139,8 +140,8 @@ func streamAsProvider(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Clients end where their streams are cut: with an error at once, and else some only as the upstream does.
-// That is the table in docs/tokens.md.
+// Clients end where their streams are cut. With an error event they end at once, otherwise some end
+// only with the upstream. docs/tokens.md has this as a table.
 func TestClientsOfStreams(t *testing.T) {
 	if *clients == "" {
 		return
@@ -178,7 +179,7 @@ litellm_openai, error, MidStreamFallbackError, at once
 		var got strings.Builder
 		for line := range strings.Lines(string(out)) {
 			if !strings.HasPrefix(line, `["`) {
-				continue // what a client says of its own
+				continue // output of the client itself
 			}
 			what, seconds := cutLast(line, ", ")
 			at := "at once"

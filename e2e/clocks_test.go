@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Nodes whose clocks are off by twenty minutes keep to the windows of a quarter of an hour that the
-// others and the backend have: they count together, and tell clients the same end.
+// Nodes whose clocks are wrong by twenty minutes use the same windows of a quarter of an hour as
+// the other nodes and the backend: they count together, and tell clients the same end.
 func TestClocksThatAreOff(t *testing.T) {
 	onEach(t, 3, clocksThatAreOff)
 }
@@ -20,7 +20,7 @@ func clocksThatAreOff(t *testing.T, d driver) {
 	for _, rate := range []string{"0", "0.02"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
 			d.beside(t)
-			// A window may end meanwhile; then it is tried again in the next window.
+			// If a window ends meanwhile, try again in the next.
 			for range 3 {
 				if inOneWindow(t, d, rate) {
 					return
@@ -31,7 +31,7 @@ func clocksThatAreOff(t *testing.T, d driver) {
 	}
 }
 
-// inOneWindow reports whether no window has ended meanwhile.
+// inOneWindow reports whether no window ended meanwhile.
 func inOneWindow(t *testing.T, d driver, rate string) bool {
 	const width, limit, requests = 15 * time.Minute, 12, 36
 	backend, offsets := serve(t, "memory"), []time.Duration{0, 20 * time.Minute, -20 * time.Minute}
@@ -47,7 +47,7 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 	end, f := fmt.Sprint(start.Add(width).Unix()), newTraffic(1, addresses...)
 	var wrong []string
 	for i := range requests {
-		status, header, err := f.ask(client(t), i%len(offsets), "ann") // each client is the next worker's
+		status, header, err := f.ask(client(t), i%len(offsets), "ann") // each client connects to the next worker
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 	return true
 }
 
-// windowStarts are the starts of all windows with hits that a backend has.
+// windowStarts returns the starts of a backend's windows with hits.
 func windowStarts(t *testing.T, backend string) (starts []time.Time) {
 	t.Helper()
 	response, err := http.Get("http://" + backend + "/v1/counters?namespace=default")

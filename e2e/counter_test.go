@@ -9,13 +9,13 @@ import (
 const countered = `{"namespace": "countered", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
-// A key that three nodes refuse, each with two workers, passes again at each of them once its counter
-// was emptied, or hits were given back: as often as that says, all nodes together.
+// Three nodes with two workers each refuse a key. After its counter was emptied, or hits were given
+// back, it passes again at all nodes together that number of times.
 func TestCountersAreEmptied(t *testing.T) {
 	onEachByNight(t, 3, countersAreEmptied)
 }
 
-// A key that one node has blocked is blocked on all, until somebody resets its counter.
+// A key that one node has blocked is blocked on all nodes until its counter is reset.
 func TestBlocksEnd(t *testing.T) {
 	onEach(t, 3, func(t *testing.T, d driver) {
 		backend := serve(t, stores["redis"](t).url)
@@ -104,7 +104,7 @@ func countersAreEmptied(t *testing.T, d driver) {
 			t.Errorf("%d passed, with 15 given back", got)
 		}
 	}
-	// Other users are where they were.
+	// Other users' counters are unchanged.
 	want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 used")
 	settle(t, backend, "countered", 61)
 }

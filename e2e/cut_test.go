@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// cutting has a budget of 1000 tokens for each key, of which a request reserves 100.
+// cutting has a budget of 1000 tokens for each key. A request reserves 100.
 const cutting = `{"namespace": "budget", "headers": ["x-ratelimit"], "rules": [
 	{"name": "tokens", "key": [{"header": "x-key"}], "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}],
 		"reserve": 100, "cost_on_response": "openai", "cut": true}]}`
 
-// chatter is a model that streams an event for each of so many tokens, and tells their number in the
-// end, or if it is asked for none goes on until its client leaves.
+// chatter is a model that streams an event for each token and their number at the end. Asked for no
+// tokens, it streams until its client leaves.
 type chatter struct {
-	left chan struct{} // one for each client that has left
+	left chan struct{} // gets a value for each client that has left
 }
 
 func (c *chatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -34,8 +34,8 @@ func (c *chatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", tokens)
 }
 
-// A stream that has used up its budget ends with an event that says so, and as cleanly as the upstream
-// ends it. It is settled by what the upstream tells.
+// A stream that has used up its budget ends with an event that says so, as cleanly as the upstream
+// ends it. The number from the upstream settles it.
 func TestCut(t *testing.T) {
 	onEach(t, 2, cut)
 }
@@ -59,12 +59,12 @@ func cut(t *testing.T, d driver) {
 				t.Errorf("http2 %v: %d of %d events come, and in the end %q", http2, n, c.tokens, body[max(0, len(body)-300):])
 			}
 		}
-		// The 5000 that the upstream has told in the end are charged.
+		// The upstream's final 5000 are charged.
 		ask(t, client(t), proxy.url(), "x-key", fmt.Sprint("http2 ", http2)).want(t, "x-ratelimit-remaining: 0")
 	}
 	proxy.wantMetric(t, strings.Replace(metricName("cut_streams_total"), "default", "budget", 1), 2)
 
-	// A client that leaves at the last event takes the upstream's stream with it.
+	// A client that leaves at the last event ends the upstream's stream too.
 	endless := d.node(t, nodeConfig{configuration: strings.Replace(cutting, "budget", "endless", 1), workers: 1, upstream: model})
 	for _, http2 := range []bool{false, true} {
 		response := chat(t, endless, http2, 0)
@@ -78,7 +78,7 @@ func cut(t *testing.T, d driver) {
 	}
 }
 
-// chat asks for a stream. The budget is that of a client.
+// chat requests a stream. Each client has its own budget.
 func chat(t *testing.T, proxy node, http2 bool, tokens int) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url()+"/v1/chat/completions", nil)

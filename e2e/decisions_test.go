@@ -86,8 +86,8 @@ func TestRefusedConfiguration(t *testing.T) {
 	}
 }
 
-// A configuration update makes a new context in the same VM. Counters of the rule stay, and the
-// changed limit holds at once; streams of the old context end in peace.
+// A configuration update makes a new context in the same VM. The rule's counters stay, the new
+// limit holds at once, and streams of the old context end normally.
 func TestReconfigured(t *testing.T) {
 	t.Parallel()
 	process := host.NewProcess(host.ProcessConfig{Clock: newClock().now})
@@ -118,7 +118,7 @@ func TestReconfigured(t *testing.T) {
 }
 
 // TestAnotherWorkerBetweenGetAndSet lets another worker handle a request between every get and
-// every set: nothing is lost, and nothing passes too much.
+// every set: no hit is lost, and no request passes above the limit.
 func TestAnotherWorkerBetweenGetAndSet(t *testing.T) {
 	onWazeroAlone(t, anotherWorkerBetweenGetAndSet)
 }
@@ -154,8 +154,8 @@ func anotherWorkerBetweenGetAndSet(t *testing.T) {
 	}
 }
 
-// A hundred thousand keys, a million in a nightly run, neither move shared data beyond its bound, nor the VM's memory, nor free a key
-// that was at its limit.
+// A hundred thousand keys, a million in a nightly run, grow neither shared data beyond its bound
+// nor the VM's memory, and do not free a key that was at its limit.
 func TestSpray(t *testing.T) {
 	onWazeroAlone(t, spray)
 }
@@ -186,13 +186,13 @@ func spray(t *testing.T) {
 	if got := w.vm.MemorySize(); got != memory {
 		t.Errorf("the VM's memory grew from %d to %d", memory, got)
 	}
-	clock.advance(t, 2*time.Second) // past what the VM remembers of refusals
+	clock.advance(t, 2*time.Second) // longer than the VM remembers refusals
 	if w.send("x-user", "ann").passed {
 		t.Error("a key that was at its limit passes after the flood")
 	}
 }
 
-// After warm-up a stream leaves nothing behind in the VM's heap.
+// After warm-up a stream leaves nothing in the VM's heap.
 func TestMemoryIsStable(t *testing.T) {
 	onWazeroAlone(t, memoryIsStable)
 }

@@ -13,8 +13,8 @@ import (
 	"weir/internal/envoytest"
 )
 
-// TestDecompressor has Envoy's decompressor on either side of the plugin. Requests pass filters in the
-// order of http_filters, and responses in the opposite one.
+// TestDecompressor puts Envoy's decompressor on either side of the plugin. Requests pass filters in
+// the order of http_filters, and responses in the opposite order.
 func TestDecompressor(t *testing.T) {
 	compressed := func(text string) []byte {
 		var b bytes.Buffer

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestDelays has requests wait in a proxy with two workers, and lets them go in the order of their
-// coming, one each tenth of a second. Requests beyond the queue are refused at once.
+// TestDelays lets requests wait in a proxy with two workers. They go on in the order of their
+// arrival, one each tenth of a second. Requests beyond the queue are refused at once.
 func TestDelays(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		const queue = 5
@@ -54,9 +54,9 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// TestDelaysAreDrained replaces the configuration while a thousand requests wait, and then has the listener
-// go while a thousand others do. All have room in the end, though nobody comes to the listener that they
-// wait in, and none stays. Envoy cuts requests that still wait when its drain time is over.
+// TestDelaysAreDrained replaces the configuration while a thousand requests wait, and removes the
+// listener while a thousand others wait. All pass when there is room, even without new requests to
+// their listener, and none stays. Envoy cuts requests that still wait when its drain time is over.
 func TestDelaysAreDrained(t *testing.T) {
 	const waiting = 1000
 	const delayed = `{"rules": [{"name": "r", "delay": {"most": "30s", "queue": 1000},
@@ -98,7 +98,7 @@ func TestDelaysAreDrained(t *testing.T) {
 						t.Fatalf("answer %d: %v", got, err)
 					}
 					got++
-				case <-time.After(5 * time.Millisecond): // a worker that waits for another looks again
+				case <-time.After(5 * time.Millisecond): // a worker that waits for another checks again
 					clock.advance(t, 5*time.Millisecond)
 				}
 			}

@@ -16,36 +16,37 @@ import (
 	"weir/internal/nightly"
 )
 
-// A driver runs proxy nodes with the built plugin. A scenario that is written against it runs on
-// each: on the wazero host, which is fast and lets a test hold every thread of it in its hands, and
-// on Envoy, which is the truth.
+// A driver runs proxy nodes with the built plugin. A scenario for it runs on both drivers: the
+// wazero host, which is fast and lets a test control each of its threads, and Envoy, which is the
+// truth.
 type driver interface {
-	// node starts a node of a process of its own, until the test ends.
+	// node starts a node in its own process, until the test ends.
 	node(t *testing.T, config nodeConfig) node
-	// beside has a part of a scenario run beside its other parts, where there is room for that.
+	// beside lets a part of a scenario run in parallel with its other parts, if the driver has
+	// room.
 	beside(t *testing.T)
-	// few is how many nodes a scenario should have that would like many.
+	// few returns how many nodes to use in a scenario for many nodes.
 	few(many int) int
-	// nanoseconds reports whether the proxy's clock is that fine; Envoy's has microseconds.
+	// nanoseconds reports whether the proxy's clock has nanoseconds. Envoy's has microseconds.
 	nanoseconds() bool
-	// heavy is how many requests a scenario should send that would like many.
+	// heavy returns how many requests to send in a scenario for many requests.
 	heavy(many int) int
-	// stores are the kinds of store that a scenario should run on that would like all.
+	// stores returns the kinds of store to use in a scenario for all kinds.
 	stores() []string
 }
 
-// nodeConfig says what a node is like.
+// nodeConfig configures a node.
 type nodeConfig struct {
 	configuration string
-	// workers is 2 if it is 0.
+	// workers is the number of workers; 0 means 2.
 	workers int
-	// backend is the address that the cluster "weir" leads to.
+	// backend is the address of the cluster "weir".
 	backend string
-	// upstream answers what passes; if it is nil all requests get an empty 200.
+	// upstream answers requests that pass; nil answers an empty 200.
 	upstream http.Handler
-	// http2Upstream has it speak HTTP/2.
+	// http2Upstream makes the upstream use HTTP/2.
 	http2Upstream bool
-	// clock is the node's time, the machine's if nil; ahead is added to the machine's.
+	// clock is the node's clock; nil means the machine's. ahead is added to the machine's clock.
 	clock *fakeClock
 	ahead time.Duration
 	// trustedHops is xff_num_trusted_hops.
@@ -54,36 +55,35 @@ type nodeConfig struct {
 	stopsHeadersOnly bool
 }
 
-// node is a proxy with the plugin. Its methods may be called by several goroutines at once, but for
-// configure.
+// node is a proxy with the plugin. Its methods are safe for concurrent use, except configure.
 type node interface {
 	url() string
-	// configure replaces the plugin's configuration. The error has what the proxy and the plugin
-	// say against it.
+	// configure replaces the plugin's configuration. The error has the complaints of the proxy and
+	// the plugin.
 	configure(configuration string) error
-	// wantMetric waits until a metric that the plugin has of its namespace has a value, and fails
-	// if it does not come to that. The plugin publishes at ticks.
+	// wantMetric waits until a metric of the plugin's namespace has a value, and fails if it never
+	// has. The plugin publishes metrics at ticks.
 	wantMetric(t *testing.T, name string, want int64)
-	// metric is a value as it was published last.
+	// metric returns the last published value.
 	metric(t *testing.T, name string) int64
-	// received waits until the proxy has read so many bytes of requests since it was started.
+	// received waits until the proxy has read a number of bytes of requests since its start.
 	received(t *testing.T, bytes int64)
-	// said returns the log of the proxy and the plugin since the node was started.
+	// said returns the log of the proxy and the plugin since the node's start.
 	said() string
-	// idle waits until the proxy knows that all its requests have ended.
+	// idle waits until the proxy has noticed the end of all its requests.
 	idle(t *testing.T)
 }
 
-// The reasons why some tests are for one driver alone. All other tests of proxies run on both.
+// The reasons for tests that run on a single driver. All other tests of proxies run on both.
 const (
-	// For the wazero host alone:
+	// Only on the wazero host:
 	byInterleaving = "it has another worker act between two host calls"
 	byTicks        = "it ticks when the test says, and nothing happens in between"
 	byTrap         = "it ends a worker's VM as a trap does"
 	byVersion      = "it has nodes with another build of the plugin"
 	byCounting     = "it counts host calls, and measures memory to the byte"
 
-	// For Envoy alone:
+	// Only on Envoy:
 	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
 	byXDS     = "listeners and filters are delivered as a control plane does"
 	byKeeping = "the wazero host reads nothing of a body that it does not bring"
@@ -91,7 +91,7 @@ const (
 	byMemory  = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
 )
 
-// alone says which tests are for one driver, and why.
+// alone has the tests that run on a single driver, with the reasons.
 var alone = map[string]string{
 	"TestAnotherWorkerBetweenGetAndSet": byInterleaving,
 	"TestPagesOfSeveralRules":           byInterleaving,
@@ -115,7 +115,7 @@ var alone = map[string]string{
 	"TestRateLimitServiceScripts":       byFilters,
 }
 
-// onEnvoyAlone runs a scenario that the wazero host can't. The list above must have its reason.
+// onEnvoyAlone runs a scenario that the wazero host can't run. alone must have its reason.
 func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d envoys)) {
 	t.Helper()
 	t.Parallel()
@@ -124,14 +124,14 @@ func onEnvoyAlone(t *testing.T, nodes int, which versions, scenario func(t *test
 	onNative(t, nodes, func(t *testing.T, d driver) { scenario(t, d.(envoys)) })
 }
 
-// notNative says which tests of Envoys the native form does not pass, and why.
+// notNative has the tests that the native form does not pass on Envoy, with the reasons.
 var notNative = map[string]string{
 	"TestVerifiedTokens": "a dynamic module can't read what lies deep in dynamic metadata; such a configuration is refused",
 	"TestTurnsAreLogged": "a module's callout to a cluster that Envoy does not know fails later, and the host says why",
 	"TestKeptBodies":     "a module is always shown the bodies of paused requests",
 }
 
-// onWazeroAlone runs a test that no Envoy can. The list above must have its reason.
+// onWazeroAlone runs a test that Envoy can't run. alone must have its reason.
 func onWazeroAlone(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	whyAlone(t)
@@ -141,7 +141,7 @@ func onWazeroAlone(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// whyAlone fails a test that has no reason to run on one driver only.
+// whyAlone fails a test that is not in alone.
 func whyAlone(t *testing.T) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
@@ -150,15 +150,16 @@ func whyAlone(t *testing.T) {
 	}
 }
 
-// The environment's WEIR_PROXIES says which proxies tests run on: envoy, wazero, native, or the first
-// two if it says nothing. The race detector sees nothing of what Envoy does, so make test has them
-// apart. native is Envoy with the plugin ahead of time, which make native takes minutes for.
+// The environment variable WEIR_PROXIES chooses the proxies for tests: envoy, wazero, native, or
+// the first two if it is empty. make test runs them separately, because the race detector does not
+// see into Envoy. native is Envoy with the plugin compiled ahead of time, which takes make native
+// minutes.
 func wanted(proxy string) bool {
 	only := os.Getenv("WEIR_PROXIES")
 	return only == "" && proxy != "native" || only == proxy
 }
 
-// onEach runs a scenario on each driver. On Envoy it has to say how many nodes it starts at most.
+// onEach runs a scenario on each driver. nodes is the most nodes that it starts on Envoy.
 func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	t.Parallel()
@@ -167,7 +168,7 @@ func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	onNative(t, nodes, scenario)
 }
 
-// onEvery is onEach with all Envoys, the oldest too.
+// onEvery is onEach with all Envoys, including the oldest.
 func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	t.Parallel()
@@ -176,8 +177,8 @@ func onEvery(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	onNative(t, nodes, scenario)
 }
 
-// onEachByNight is onEach in a nightly run, and otherwise on the wazero host alone: the engine decides
-// such a scenario, and the proxy has no part in it that other scenarios lack.
+// onEachByNight is onEach in a nightly run. Otherwise the scenario runs only on the wazero host:
+// the engine decides it, and the proxy's part is covered by other scenarios.
 func onEachByNight(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	if nightly.On() {
@@ -188,13 +189,13 @@ func onEachByNight(t *testing.T, nodes int, scenario func(t *testing.T, d driver
 	onWazero(t, scenario)
 }
 
-// onEveryByNight is onEach, and in a nightly run onEvery.
+// onEveryByNight is onEvery in a nightly run, and otherwise onEach.
 func onEveryByNight(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	nightly.Or(onEvery, onEach)(t, nodes, scenario)
 }
 
-// onWazero runs a scenario on the wazero host only.
+// onWazero runs a scenario only on the wazero host.
 func onWazero(t *testing.T, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	if !wanted("wazero") {
@@ -206,7 +207,7 @@ func onWazero(t *testing.T, scenario func(t *testing.T, d driver)) {
 	})
 }
 
-// onEnvoy runs a scenario on Envoys only.
+// onEnvoy runs a scenario only on Envoys.
 func onEnvoy(t *testing.T, nodes int, which versions, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	if !wanted("envoy") || testing.Short() {
@@ -220,7 +221,7 @@ func onEnvoy(t *testing.T, nodes int, which versions, scenario func(t *testing.T
 	}
 }
 
-// onNative runs a scenario on the newest Envoy with the plugin ahead of time.
+// onNative runs a scenario on the newest Envoy with the plugin compiled ahead of time.
 func onNative(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
@@ -237,7 +238,7 @@ func onNative(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	}
 }
 
-// versions chooses the Envoys that a scenario runs on.
+// versions chooses the Envoys for a scenario.
 type versions func(t *testing.T) []envoytest.Binary
 
 func all(t *testing.T) []envoytest.Binary {
@@ -254,7 +255,7 @@ func newest(t *testing.T) []envoytest.Binary {
 	return all(t)[:1]
 }
 
-// nodes starts several nodes that are alike, and gives their addresses.
+// nodes starts n equal nodes, and returns their addresses.
 func nodes(t *testing.T, d driver, n int, config nodeConfig) (started []node, addresses []string) {
 	t.Helper()
 	for range n {
@@ -264,19 +265,19 @@ func nodes(t *testing.T, d driver, n int, config nodeConfig) (started []node, ad
 	return started, addresses
 }
 
-// fakeClock is a clock of nodes that a test moves.
+// fakeClock is a clock of nodes that a test sets.
 type fakeClock struct {
 	mu    sync.Mutex
 	nanos int64
 	of    []*envoytest.Clock
 }
 
-// monday is a start of an hour, and of a multiple of many windows.
+// monday is the start of an hour, and of many windows.
 var monday = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 
 func newClock() *fakeClock { return &fakeClock{nanos: monday.UnixNano()} }
 
-// newClockNow makes a clock with the machine's time, as the backend's clock is the machine's.
+// newClockNow returns a clock with the machine's time, which the backend uses.
 func newClockNow() *fakeClock { return &fakeClock{nanos: time.Now().UnixNano()} }
 
 func (c *fakeClock) now() int64 {
@@ -302,7 +303,7 @@ func (c *fakeClock) set(t testing.TB, at time.Time) {
 	}
 }
 
-// drive has the clock move an Envoy's, too.
+// drive makes the clock set an Envoy's clock too.
 func (c *fakeClock) drive(clock *envoytest.Clock) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,13 +332,13 @@ func (n *nodeConfig) upstreamProtocols() *http.Protocols {
 	return protocols
 }
 
-// through is a backend's address that leads there through a transport, which may lose, delay or
-// double callouts.
+// through returns the address of a proxy to a backend. Its transport may lose, delay or repeat
+// callouts.
 func through(t *testing.T, transport http.RoundTripper, backend string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := forward(w, r, backend, transport); err != nil {
-			panic(http.ErrAbortHandler) // the proxy sees its connection cut
+			panic(http.ErrAbortHandler) // cuts the proxy's connection
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -349,8 +350,8 @@ func forward(w http.ResponseWriter, r *http.Request, backend string, transport h
 	if err != nil {
 		return err
 	}
-	// A proxy that gives a callout up closes the connection; whether the backend then applies it is
-	// left to chance.
+	// A proxy that gives up a callout closes the connection. Then it is random whether the backend
+	// applies it.
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+backend+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		return err

@@ -20,12 +20,12 @@ import (
 	"weir/internal/nightly"
 )
 
-// maxEnvoys bounds the processes that run at once. Each takes some seconds of a processor at its
-// start, until it has compiled the plugin; so a scenario gets a process that another scenario has
-// used, with another vm_id.
+// maxEnvoys bounds the processes that run at once. Each needs some seconds of a processor at its
+// start to compile the plugin. So a scenario gets a process that another scenario has used, with a
+// new vm_id.
 const maxEnvoys = 6
 
-// pool has the Envoys that no scenario uses at the moment.
+// pool has the Envoys that no scenario uses.
 var pool = struct {
 	room *semaphore.Weighted
 	mu   sync.Mutex
@@ -33,21 +33,21 @@ var pool = struct {
 	all  []*envoyProcess
 }{room: semaphore.NewWeighted(maxEnvoys), idle: map[string][]*envoyProcess{}}
 
-// envoyProcess is an Envoy that gets its listeners from files.
+// envoyProcess is an Envoy that reads its listeners from files.
 type envoyProcess struct {
 	*envoytest.Envoy
-	kind  string // of process that it can take the place of
+	kind  string // processes of the same kind are interchangeable
 	dir   string
 	files *envoytest.Files
 	clock *envoytest.Clock
-	// busy is a gauge of what a scenario leaves behind for a while, and resting its value when
+	// busy is a gauge that shows the rest of a scenario for a while, and resting its value when
 	// nothing is left.
 	busy    string
 	resting int64
 	killed  bool // by a scenario
 }
 
-// closePool ends all Envoys. An error says that an Envoy has ended by itself.
+// closePool ends all Envoys. It returns an error if an Envoy has ended by itself.
 func closePool() error {
 	var errs []error
 	for _, p := range pool.all {
@@ -64,17 +64,17 @@ func (p *envoyProcess) end() error {
 	return errors.Join(err, p.clock.Close(), os.RemoveAll(p.dir))
 }
 
-// envoys runs nodes on Envoy, each in a process that no other scenario uses meanwhile.
+// envoys runs nodes on Envoy, each in a process that no other scenario uses at the same time.
 type envoys struct {
 	binary envoytest.Binary
 	left   *int // nodes that may still be started
-	// native has the plugin run ahead of time, as a dynamic module.
+	// native runs the plugin as a dynamic module, compiled ahead of time.
 	native bool
-	// drain is for how many seconds listeners that were replaced live on, a second if it is 0.
+	// drain is how many seconds replaced listeners live on; 0 means a second.
 	drain int
 }
 
-// kind tells processes apart that can't take each other's place.
+// kind returns the kind of process that d needs.
 func (d envoys) kind() string {
 	kind := d.binary.Version
 	if d.native {
@@ -86,7 +86,7 @@ func (d envoys) kind() string {
 	return kind
 }
 
-// newEnvoys waits until so many processes may be used, until the test ends.
+// newEnvoys waits until a number of processes can be used, until the test ends.
 func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
 	t.Helper()
 	nodes = envoys{}.few(nodes)
@@ -97,27 +97,28 @@ func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
 	return envoys{binary: binary, left: &nodes}
 }
 
-// beside does nothing: a scenario has no more processes than its parts need one after the other.
+// beside does nothing: a scenario has only the processes that its parts need one after the other.
 func (envoys) beside(*testing.T) {}
 
-// few keeps to what two processors can start.
+// few returns a number that two processors can start.
 func (envoys) few(many int) int { return min(many, 3) }
 
-// nanoseconds is false: Envoy's standard library cuts times to microseconds.
+// nanoseconds returns false: Envoy's standard library truncates times to microseconds.
 func (envoys) nanoseconds() bool { return false }
 
-// heavy is less, as the wazero host shows the rest.
+// heavy returns a part, because the wazero host covers the rest.
 func (envoys) heavy(many int) int { return many / nightly.Or(5, 25) }
 
-// stores are those of a nightly run, or one, as the wazero host shows the rest.
+// stores returns all kinds in a nightly run. Otherwise a single kind is enough, because the wazero
+// host covers the rest.
 func (envoys) stores() []string { return nightly.Or(kindsOfStore, []string{"redis"}) }
 
-// take gives a process that is idle, or starts one.
+// take returns an idle process, or starts one.
 func (d envoys) take(t *testing.T) *envoyProcess {
 	t.Helper()
 	pool.mu.Lock()
 	if idle := pool.idle[d.kind()]; len(idle) > 0 {
-		p := idle[0] // which has rested longest
+		p := idle[0] // the longest idle
 		pool.idle[d.kind()] = idle[1:]
 		pool.mu.Unlock()
 		p.rest(t)
@@ -134,8 +135,7 @@ func (d envoys) take(t *testing.T) *envoyProcess {
 	return p
 }
 
-// start starts a process with all the workers that a scenario may want: an idle worker costs
-// nothing.
+// start starts a process with all workers that a scenario may need: an idle worker costs nothing.
 func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	dir, err := os.MkdirTemp("", "weir-e2e-")
 	if err != nil {
@@ -151,7 +151,7 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	if p.files, err = envoytest.NewFiles(dir); err != nil {
 		return nil, err
 	}
-	// A listener that nobody asks keeps the compiled plugin alive between two scenarios.
+	// A listener without requests keeps the compiled plugin alive between two scenarios.
 	keeper := envoyNode{name: "keeper", config: nodeConfig{configuration: perUser(`{"limit": 1, "window": "1s"}`)}}
 	kept, err := keeper.listener()
 	if err != nil {
@@ -167,9 +167,9 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	}
 	p.Envoy, err = envoytest.Start(ctx, envoytest.Options{
 		Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Clock: p.clock, Workers: envoyWorkers, DrainSeconds: d.drain,
-		// A connection of a listener that was replaced is told at its next response, and not cut in
-		// a request when the drain time is over. Access logs are written at once, and not every ten
-		// seconds.
+		// A connection of a replaced listener is closed with its next response, and not in the
+		// middle of a request when the drain time is over. Access logs are written at once, and not
+		// every ten seconds.
 		Args: []string{"--drain-strategy", "immediate", "--file-flush-interval-msec", "10"},
 	})
 	if err != nil {
@@ -185,7 +185,8 @@ const (
 	drainingListeners = "listener_manager.total_listeners_draining"
 )
 
-// rest waits until the VMs of the scenario before are gone, as they count in metrics until then.
+// rest waits until the VMs of the last scenario have ended, because metrics include them until
+// then.
 func (p *envoyProcess) rest(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -199,10 +200,10 @@ func (p *envoyProcess) rest(t *testing.T) {
 	}
 }
 
-// envoyWorkers is how many workers each Envoy has, whatever the scenario wants.
+// envoyWorkers is the number of workers of each Envoy, in all scenarios.
 const envoyWorkers = 4
 
-// kill ends the node's process as a crash does. Nobody gets it again.
+// kill kills the node's process, like a crash. It is not used again.
 func (n *envoyNode) kill(t *testing.T) {
 	t.Helper()
 	n.killed = true
@@ -211,7 +212,7 @@ func (n *envoyNode) kill(t *testing.T) {
 	}
 }
 
-// put gives a process back, with nothing left of the scenario but metrics.
+// put gives back a process without anything of the scenario, except metrics.
 func (p *envoyProcess) put(t *testing.T) {
 	if p.killed {
 		return
@@ -219,31 +220,31 @@ func (p *envoyProcess) put(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	if err := errors.Join(p.files.SetListeners(ctx, p.Envoy, nil), p.files.SetClusters(ctx, p.Envoy, nil), p.clock.Run(0)); err != nil {
 		t.Errorf("%v\n%s", err, p.Log())
-		return // nobody gets it again
+		return // it is not used again
 	}
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	pool.idle[p.kind] = append(pool.idle[p.kind], p)
 }
 
-// envoyNode is a listener with the plugin, in a process that has no other.
+// envoyNode is a listener with the plugin, in a process without other listeners.
 type envoyNode struct {
 	*envoyProcess
 	config  nodeConfig
 	native  bool
 	name    string
 	address string
-	started int              // length of the log then
-	before  map[string]int64 // metrics, then
-	// routes and hcm are for the scenarios of Envoy alone: what the connection manager routes, and
-	// what else it has.
+	started int              // length of the log at the start
+	before  map[string]int64 // metrics at the start
+	// routes and hcm are for scenarios on Envoy alone: the connection manager's routes, and its
+	// further fields.
 	routes []envoytest.Object
 	hcm    envoytest.Object
-	// discovered says that the plugin's configuration is delivered by itself, as Istio does.
+	// discovered means that the plugin's configuration is delivered separately, as Istio does.
 	discovered bool
 }
 
-// scenarios counts the nodes, so that each has a vm_id and a namespace of its own.
+// scenarios counts the nodes. Each has its own vm_id and namespace.
 var scenarios atomic.Int64
 
 func (d envoys) node(t *testing.T, config nodeConfig) node {
@@ -253,7 +254,7 @@ func (d envoys) node(t *testing.T, config nodeConfig) node {
 	return n
 }
 
-// prepare gives a node that does not listen yet. Its clusters are there: weir, and app for the
+// prepare returns a node that does not listen yet, with its clusters: weir, and app for the
 // upstream.
 func (d envoys) prepare(t *testing.T, config nodeConfig) *envoyNode {
 	t.Helper()
@@ -274,7 +275,7 @@ func (d envoys) named(config nodeConfig) *envoyNode {
 	return &envoyNode{config: config, native: d.native, name: fmt.Sprint("node", scenarios.Add(1))}
 }
 
-// furnish gives the node's process what the node needs beside its listener.
+// furnish adds everything to the node's process that the node needs besides its listener.
 func (n *envoyNode) furnish(t *testing.T) {
 	t.Helper()
 	config := n.config
@@ -305,7 +306,7 @@ func (n *envoyNode) furnish(t *testing.T) {
 	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "timeout": "0s"}}}
 }
 
-// listen makes the node's listener, or replaces it by a listener that is as the node is now.
+// listen creates the node's listener, or replaces it according to the node's fields.
 func (n *envoyNode) listen(t *testing.T) {
 	t.Helper()
 	if err := n.update(); err != nil {
@@ -314,7 +315,7 @@ func (n *envoyNode) listen(t *testing.T) {
 	n.locate(t)
 }
 
-// locate looks where the node listens.
+// locate reads the address at which the node listens.
 func (n *envoyNode) locate(t *testing.T) {
 	t.Helper()
 	listeners, err := n.Listeners()
@@ -353,7 +354,7 @@ func (n *envoyNode) configure(configuration string) error {
 	return err
 }
 
-// said returns the output of the process since the node was started.
+// said returns the output of the process since the node's start.
 func (n *envoyNode) said() string { return n.Log()[n.started:] }
 
 func (n *envoyNode) metric(t *testing.T, name string) int64 {
@@ -366,7 +367,7 @@ func (n *envoyNode) metric(t *testing.T, name string) int64 {
 	return value - n.before[name]
 }
 
-// stat is a metric as Envoy has it. That of a dynamic module has the labels behind the name.
+// stat returns Envoy's name of a metric. For a dynamic module the labels follow the name.
 func (n *envoyNode) stat(name string) string {
 	if !n.native {
 		return "wasmcustom." + name
@@ -421,7 +422,7 @@ func (n *envoyNode) idle(t *testing.T) {
 	}
 }
 
-// listener is the node's, as a control plane would deliver it.
+// listener returns the node's listener, as a control plane would deliver it.
 func (n *envoyNode) listener() (envoytest.Object, error) {
 	plugin, err := n.plugin()
 	if err != nil {
@@ -433,7 +434,7 @@ func (n *envoyNode) listener() (envoytest.Object, error) {
 		"xff_num_trusted_hops": n.config.trustedHops,
 		"route_config":         envoytest.Object{"virtual_hosts": []envoytest.Object{{"name": "all", "domains": []string{"*"}, "routes": n.routes}}},
 		"http_filters":         []envoytest.Object{plugin, routerFilter},
-		// HTTP/1.1's are off by default.
+		// HTTP/1.1's trailers are disabled by default.
 		"http_protocol_options": envoytest.Object{"enable_trailers": true},
 		"access_log":            []envoytest.Object{accessLog},
 	}
@@ -455,7 +456,7 @@ func (n *envoyNode) listenerOf(manager envoytest.Object) envoytest.Object {
 
 var routerFilter = envoytest.Object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)}
 
-// accessLog writes a line for each request that has ended.
+// accessLog writes a line for each finished request.
 var accessLog = envoytest.Object{"name": "stdout", "typed_config": envoytest.Typed("envoy.extensions.access_loggers.stream.v3.StdoutAccessLog", envoytest.Object{
 	"log_format": envoytest.Object{"text_format_source": envoytest.Object{
 		"inline_string": "access %REQ(:METHOD)% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %RESPONSE_FLAGS%\n",
@@ -479,8 +480,8 @@ func (n *envoyNode) plugin() (envoytest.Object, error) {
 	return envoytest.Object{"name": "weir", "typed_config": typed}, err
 }
 
-// typedPlugin is the filter's configuration. The vm_id is the node's own, as processes are used
-// again.
+// typedPlugin returns the filter's configuration. Each node has its own vm_id, because processes
+// are reused.
 func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	if n.native {
 		return n.typedModule()
@@ -502,7 +503,7 @@ func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	return envoytest.Typed(wasmFilter, envoytest.Object{"config": config}), nil
 }
 
-// typedModule is the native filter's configuration.
+// typedModule returns the native filter's configuration.
 func (n *envoyNode) typedModule() (envoytest.Object, error) {
 	file, err := filepath.Abs(nativeFile)
 	if err != nil {
@@ -515,7 +516,7 @@ func (n *envoyNode) typedModule() (envoytest.Object, error) {
 	}), nil
 }
 
-// cluster leads to an address.
+// cluster returns a cluster with an address.
 func cluster(t *testing.T, name, address string) envoytest.Object {
 	t.Helper()
 	host, text, err := net.SplitHostPort(strings.TrimPrefix(address, "http://"))
@@ -528,7 +529,7 @@ func cluster(t *testing.T, name, address string) envoytest.Object {
 	}
 	return envoytest.Object{
 		"name": name, "connect_timeout": "5s", "type": "STATIC",
-		// A kept connection that its server closes at this moment fails a request that nobody
+		// An idle connection that its server is just closing would fail a request, which nothing
 		// repeats.
 		"typed_extension_protocol_options": envoytest.Object{
 			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{

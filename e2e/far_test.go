@@ -10,8 +10,8 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// In a fleet of ten nodes, requests for keys that a node has never seen wait for nothing. A key that comes
-// near its limit gets all of it, and no more. Once all is quiet the backend has exactly what was admitted.
+// In a fleet of ten nodes, requests for keys that a node has never seen do not wait. A key near its
+// limit gets all of it, and no more. Once all is quiet the backend has exactly the admitted hits.
 func TestFarKeysWaitForNothing(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"memory", "file", "redis"} {

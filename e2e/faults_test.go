@@ -18,14 +18,14 @@ import (
 	"weir/internal/host"
 )
 
-// hang bounds how long a request may take before a test says that it hangs.
+// hang is the time after which a test treats a request as hanging.
 const hang = 2 * time.Minute
 
-// traffic has clients' requests to nodes, and those that pass.
+// traffic sends clients' requests to nodes, and counts those that pass.
 type traffic struct {
 	addresses []string
 	cost      int64
-	charged   bool // whether the cost is that of responses
+	charged   bool // whether responses decide the cost
 
 	mu       sync.Mutex
 	admitted map[string]int64 // hits, by user
@@ -36,14 +36,14 @@ func newTraffic(cost int64, addresses ...string) *traffic {
 	return &traffic{addresses: addresses, cost: cost, admitted: map[string]int64{}}
 }
 
-// client is one with connections of its own, so that each is another worker's.
+// client returns a client with its own connections, so each client is connected to another worker.
 func client(t *testing.T) *http.Client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: hang}
 }
 
-// ask sends a request to a node, and tells what it got.
+// ask sends a request to a node, and counts the answer.
 func (f *traffic) ask(client *http.Client, node int, user string) (status int, header http.Header, err error) {
 	request, err := http.NewRequest(http.MethodGet, f.addresses[node], nil)
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *traffic) ask(client *http.Client, node int, user string) (status int, h
 	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
 }
 
-// total is how many hits were admitted.
+// total returns the number of admitted hits.
 func (f *traffic) total() (hits int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *traffic) total() (hits int64) {
 	return hits
 }
 
-// run has clients ask at random while more tells them to go on.
+// run lets clients send random requests while more returns true.
 func (f *traffic) run(t *testing.T, clients, users int, prefix string, more func() bool) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -104,9 +104,9 @@ func (f *traffic) run(t *testing.T, clients, users int, prefix string, more func
 	group.Wait()
 }
 
-// unlucky is the way between nodes and backends: it chooses one of several backends for each
-// callout, loses some callouts before or after they were applied, delivers some twice, and lets
-// answers arrive out of order.
+// unlucky is the network between nodes and backends. It chooses one of several backends for each
+// callout, loses some callouts before or after they were applied, delivers some twice, and reorders
+// answers.
 type unlucky struct {
 	faults
 	backends []string
@@ -144,7 +144,7 @@ func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if !late {
 		select {
-		case <-u.held: // a request that has waited for it goes on
+		case <-u.held: // a held answer goes on
 		default:
 		}
 		return response, nil
@@ -157,8 +157,8 @@ func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// counters has the hits that a backend has counted of each key and limit: a sorted list for each
-// limit. The backend does not know whose the keys are. It is nil if the store can't be reached.
+// counters returns a backend's hits for each limit, as a sorted list of the keys' hits, because the
+// backend does not know the keys' names. It is nil if the store can't be reached.
 func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 	t.Helper()
 	response, err := http.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
@@ -185,7 +185,7 @@ func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 			}
 			return limits
 		case err != nil:
-			return nil // the list broke off
+			return nil // the list was cut short
 		}
 		sum := int64(0)
 		for _, w := range line.Windows {
@@ -198,8 +198,8 @@ func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 	}
 }
 
-// agree waits until a backend has, of each limit, exactly the hits of each user that were admitted.
-// Leased hits come back by and by.
+// agree waits until a backend has exactly the admitted hits of each user, for each limit. Leased
+// hits are given back over time.
 func agree(t *testing.T, backend, namespace string, limits int, admitted map[string]int64) {
 	t.Helper()
 	want := slices.Sorted(maps.Values(admitted))
@@ -228,12 +228,12 @@ func sum(hits []int64) (total int64) {
 	return total
 }
 
-// costly keeps to syncedLimits for each user, at a cost that the request names.
+// costly has syncedLimits for each user. The request names its cost.
 const costly = `{"backend": {"cluster": "weir", "timeout": "500ms"}, "sync_rate": 0.02, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost"}, "limits": [` + syncedLimits + `]}]}`
 
-// metricName is Weir's name of a metric of the namespace default, or, with rule and outcome, of one
-// of its rules.
+// metricName returns Weir's name of a metric of the namespace default or, with rule and outcome, of
+// a rule.
 func metricName(name string, ruleAndOutcome ...string) string {
 	full := "weir.weir_namespace=.=default;.;"
 	for i, value := range ruleAndOutcome {
@@ -242,7 +242,7 @@ func metricName(name string, ruleAndOutcome ...string) string {
 	return full + name
 }
 
-// metric is the sum of a counter of all nodes.
+// metric returns the sum of a counter over all nodes.
 func metric(t *testing.T, nodes []node, name string) (n int64) {
 	t.Helper()
 	for _, node := range nodes {
@@ -252,9 +252,10 @@ func metric(t *testing.T, nodes []node, name string) (n int64) {
 }
 
 // Nodes admit 20,000 hits (100,000 in a nightly run, and a fifth of that on Envoy), 20 with each
-// request, while three of ten callouts are lost, before or after the backend has applied them, answers come out of order,
-// and the store goes down and comes back. Once all is quiet the backend has of each user exactly
-// what was admitted, in the counters of all algorithms. There are two backends behind one address.
+// request. Meanwhile three of ten callouts are lost, before or after the backend has applied them,
+// answers come out of order, and the store stops and comes back. Once all is quiet the backend has
+// exactly the admitted hits of each user, in the counters of all algorithms. Two backends share an
+// address.
 func TestFaults(t *testing.T) {
 	onEach(t, 2, faultsOfAll)
 }
@@ -294,7 +295,8 @@ func faultsOfAll(t *testing.T, d driver) {
 	})
 }
 
-// during asks for hits while something happens, and some more after that. It tells how many passed.
+// during sends requests while something happens, and some more after that. It returns the number of
+// admitted hits.
 func (f *traffic) during(t *testing.T, happens func()) (admitted int64) {
 	t.Helper()
 	before := f.total()
@@ -311,11 +313,11 @@ func (f *traffic) during(t *testing.T, happens func()) (admitted int64) {
 	return f.total() - before
 }
 
-// silence answers no callout while the backend is dead: the proxy's patience ends it.
+// silence answers no callout while the backend is dead, so the proxy's timeout ends it.
 type silence struct {
 	dead    atomic.Bool
 	calls   atomic.Int64
-	expired atomic.Int64 // callouts that the proxy has given up
+	expired atomic.Int64 // callouts that the proxy gave up
 }
 
 func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -328,9 +330,9 @@ func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, cmp.Or(r.Context().Err(), errLost)
 }
 
-// A backend that never answers costs three requests backend.timeout, once each; then the breaker is
-// open: nobody waits, and no callout is made until its pause is over. The clock stands still, so
-// that it isn't.
+// A backend that never answers delays three requests by backend.timeout, once each. Then the
+// breaker is open: no request waits, and there is no callout until the pause is over. The clock
+// stands still, so the pause does not end.
 func TestDeadBackend(t *testing.T) {
 	onWazeroAlone(t, deadBackend)
 }
@@ -350,7 +352,7 @@ func deadBackend(t *testing.T) {
 			}, host.ProxyConfig{CalloutTransport: way, ManualTicks: true})
 			proxies := []node{proxy}
 			f := newTraffic(1, proxy.url())
-			// Each client is another worker's.
+			// Each client is connected to another worker.
 			clients := []*http.Client{client(t), client(t)}
 			ask := func(n int) {
 				t.Helper()
@@ -380,15 +382,15 @@ func deadBackend(t *testing.T) {
 			if calls := way.calls.Load(); calls != breakAfter {
 				t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
 			}
-			// After each pause one callout tries, and no request waits for it.
+			// After each pause a single callout tries again, and no request waits for it.
 			for n := int64(1); n <= 3; n++ {
 				clock.advance(t, 10*time.Second)
 				if err := proxy.Tick(); err != nil {
 					t.Fatal(err)
 				}
 				ask(20)
-				// The next pause begins when the proxy has lost patience; each round is a request
-				// that doesn't wait.
+				// The next pause begins when the proxy's timeout ends. Each round is a request that
+				// doesn't wait.
 				for deadline := time.Now().Add(hang); metric(t, proxies, "failed_pushes") < breakAfter+n; ask(1) {
 					if time.Now().After(deadline) {
 						t.Fatalf("%d callouts were given up, want %d", way.expired.Load(), breakAfter+n)
@@ -398,7 +400,7 @@ func deadBackend(t *testing.T) {
 			if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
 				t.Errorf("%d requests have waited while the backend was tried", waited-breakAfter)
 			}
-			// It is back: what was admitted meanwhile arrives.
+			// The backend is back, and the hits admitted meanwhile arrive.
 			way.dead.Store(false)
 			agreed := func() bool {
 				clock.advance(t, time.Second)

@@ -17,14 +17,14 @@ import (
 	"weir/internal/nightly"
 )
 
-// A hundred thousand keys, a million in a nightly run, do not make Envoy's memory grow, and do not
-// free a key that was at its limit.
+// A hundred thousand keys, a million in a nightly run, do not grow Envoy's memory, and do not free
+// a key that was at its limit.
 func TestFlood(t *testing.T) {
 	onEnvoyAlone(t, 1, newest, flood)
 }
 
-// rulesOfFlood is how many keys a request of the flood has, one for each rule, as a request for each
-// key would take minutes.
+// rulesOfFlood is the number of rules, and so of keys, of a flood's request: a request for each key
+// would take minutes.
 const rulesOfFlood = 16
 
 func flood(t *testing.T, d envoys) {
@@ -74,14 +74,14 @@ func flood(t *testing.T, d envoys) {
 		t.Errorf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
 	}
 	n.wantMetric(t, metricName("requests_total", "r0", "allowed"), int64(requests+5))
-	clock.advance(t, 2*time.Second) // past what the VMs remember of refusals
+	clock.advance(t, 2*time.Second) // longer than the VMs remember refusals
 	if got := ann(5); got != http.StatusTooManyRequests {
 		t.Errorf("a key that was at its limit: got status %d after the flood", got)
 	}
 }
 
-// sprayFrom sends the requests from, from+step … below to over one connection, each with keys of
-// its own. All are to pass.
+// sprayFrom sends the requests from, from+step … below to over one connection, each with new keys.
+// All must pass.
 func sprayFrom(ctx context.Context, url string, from, to, step int) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"weir/ratelimit"
 )
 
-// Two native nodes, a node in wasm and a program keep one limit on Redis: exactly it, where the backend
-// decides every request, and at most it where they synchronise. A native node that is killed under load
-// takes no more with it than the requests that it had.
+// Two native nodes, a node in wasm and a program share a limit on Redis: they admit exactly the
+// limit if the backend decides every request, and at most the limit if they synchronise. A native
+// node that is killed under load loses only the requests that it had.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	onNative(t, 3, func(t *testing.T, d driver) {
@@ -48,7 +48,7 @@ func forms(t *testing.T, native envoys, backend string, exact bool) {
 	}
 	settle(t, backend, namespace, f.total())
 
-	// bob's requests go on at the others as a node dies.
+	// bob's requests continue at the other nodes when a node dies.
 	var admitted, lost atomic.Int64
 	var group sync.WaitGroup
 	for node, address := range addresses {
@@ -79,13 +79,13 @@ func forms(t *testing.T, native envoys, backend string, exact bool) {
 	group.Wait()
 	got := admitted.Load()
 	t.Logf("%d of %d admitted, %d requests lost", got, limit, lost.Load())
-	// Hits that a dead node had leased or not pushed are lost with it, where nodes synchronise.
+	// If nodes synchronise, a dead node's leased and unpushed hits are lost.
 	if least := limit - lost.Load(); got > limit && exact || exact && got < least || got < limit/2 || lost.Load() > clients {
 		t.Errorf("%d of %d admitted, and %d requests lost", got, limit, lost.Load())
 	}
 }
 
-// mortal is a node in a process that no other scenario gets.
+// mortal is a node in a process that no other scenario uses.
 type mortal struct {
 	*envoyNode
 	dying atomic.Bool
@@ -109,8 +109,9 @@ func (d envoys) alone(t *testing.T, config nodeConfig) *mortal {
 	return m
 }
 
-// Hits that the last configuration of a vm_id has counted, leased and not pushed yet go with a
-// configuration of another vm_id. Pushes are an hour apart: the end brings them.
+// The last configuration of a vm_id ends with hits that are counted, leased or not pushed yet. They
+// are pushed through a configuration of another vm_id. The next push would be an hour later, so the
+// end causes it.
 func TestLastConfiguration(t *testing.T) {
 	t.Parallel()
 	onNative(t, 1, func(t *testing.T, driver driver) {
@@ -145,14 +146,14 @@ func TestLastConfiguration(t *testing.T) {
 			pass(n.url())
 		}
 		if got := counted(t, backend, "first"); got == requests {
-			t.Fatal("the backend knows all before the end") // it has leases beside hits
+			t.Fatal("the backend knows all before the end") // besides hits it has leases
 		}
 		client.CloseIdleConnections()
 		if err := n.files.SetListeners(t.Context(), n.Envoy, []envoytest.Object{second}); err != nil {
 			t.Fatal(err)
 		}
 		settle(t, backend, "first", requests)
-		// The process has nothing left of it.
+		// The process has nothing left of the first node.
 		other.locate(t)
 		pass(other.url())
 	})

@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-// Whatever clients send, as long as a proxy lets it in, no worker traps: each goes on to limit
-// requests.
+// No request that a proxy accepts makes a worker trap: each worker continues to limit requests.
 func TestHostileRequests(t *testing.T) {
-	const length = 50_000 // near what Envoy admits of all headers
+	const length = 50_000 // near Envoy's limit for all headers
 	fill := func(text string) string { return strings.Repeat(text, length/len(text)) }
 	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		n := d.node(t, nodeConfig{

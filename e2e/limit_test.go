@@ -11,8 +11,8 @@ import (
 	"weir/internal/nightly"
 )
 
-// A small limit answers each request truly, from the first second, whichever node it comes to:
-// requests pass one after the other up to the limit, and then none.
+// A small limit answers each request correctly, from the first second and at any node: requests
+// pass one after the other up to the limit, and then none.
 func TestSmallLimits(t *testing.T) {
 	onEachByNight(t, 2, smallLimits)
 }
@@ -56,8 +56,8 @@ func smallLimits(t *testing.T, d driver) {
 	}
 }
 
-// A client that asks often enough gets all of a limit, at any node: hits that one node has leased
-// and does not use come back to the others. And nobody gets more, however long they ask.
+// A client that asks often enough gets all of a limit at any node, because unused leases return to
+// the other nodes. It never gets more.
 func TestAllOfTheLimit(t *testing.T) {
 	onEachByNight(t, 2, allOfTheLimit)
 }
@@ -97,9 +97,9 @@ func allOfTheLimit(t *testing.T, d driver) {
 	}
 }
 
-// Ten nodes (three Envoys) keep to one limit, whether traffic is even or one of them gets 91 %, at
-// three times the limit (up to ten in a nightly run): at no moment do they pass more than it. bench/overshoot has the same
-// in simulated time, with windows that end.
+// Ten nodes (three Envoys) share a limit, with even traffic and with 91 % at one node, at three
+// times the limit (up to ten in a nightly run). At no moment do they pass more than the limit.
+// bench/overshoot tests the same in simulated time, with windows that end.
 func TestTenNodesKeepOneLimit(t *testing.T) {
 	onEachByNight(t, 10, manyNodesKeepOneLimit)
 }
@@ -133,7 +133,7 @@ func manyNodesKeepOneLimit(t *testing.T, d driver) {
 						t.Logf("%s, skewed %v: %d of %d requests admitted", algorithm, skewed, f.total()-before, request+1)
 					}
 				}
-				// Hits that other nodes have leased come back after some intervals only.
+				// Hits leased by other nodes come back only after some intervals.
 				if got := f.total() - before; got > limit || got < limit*97/100 {
 					t.Errorf("%s, skewed %v: admitted %d, want at most %d, and most of it", algorithm, skewed, got, limit)
 				}

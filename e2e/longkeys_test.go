@@ -8,9 +8,9 @@ import (
 	"weir/internal/host"
 )
 
-// However long their keys are, requests that wait for the backend, or for their response's cost, do
-// not make the VM's memory grow by the keys: compared with the same number of short keys, the VM
-// has only the memory that the collector has yet to free, a small part of all keys.
+// Requests with very long keys that wait for the backend, or for their response's cost, do not grow
+// the VM's memory by the keys. Compared with the same number of short keys, the VM has only the
+// memory that the collector has yet to free, a small part of all keys.
 func TestLongKeysAreNotKept(t *testing.T) {
 	onWazeroAlone(t, longKeysAreNotKept)
 }
@@ -51,7 +51,7 @@ func longKeysAreNotKept(t *testing.T) {
 	}
 }
 
-// BenchmarkLongKey is a request with a key of 60,000 bytes, never seen before, or seen before.
+// BenchmarkLongKey measures a request with a key of 60,000 bytes, new or seen before.
 func BenchmarkLongKey(b *testing.B) {
 	padding := strings.Repeat("k", 60_000)
 	for _, test := range []struct {

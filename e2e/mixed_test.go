@@ -14,14 +14,14 @@ import (
 	"weir/ratelimit"
 )
 
-// program runs a program that decides with the Go library by the rule of perUser, and gives its
-// address. It asks the backend that the proxies ask, and has their secret.
+// program runs a program that decides with the Go library by the rule of perUser, and returns its
+// address. It uses the proxies' backend and secret.
 func program(t *testing.T, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
 	return programIn(t, "default", backend, secret, exact, limit)
 }
 
-// programIn does so in a namespace.
+// programIn is program in a namespace.
 func programIn(t *testing.T, namespace, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
@@ -56,9 +56,9 @@ func programIn(t *testing.T, namespace, backend, secret string, exact bool, limi
 	return front.URL
 }
 
-// Proxies with the plugin and programs with the library keep one limit together, however fast they
-// are asked: they never admit more than it, and all but a few hits of it; where the backend decides every request,
-// exactly the limit.
+// Proxies with the plugin and programs with the library share a limit under any load. They never
+// admit more than the limit, and all but a few hits of it. If the backend decides every request,
+// they admit exactly the limit.
 func TestProxiesAndPrograms(t *testing.T) {
 	onEach(t, 2, proxiesAndPrograms)
 }
@@ -100,7 +100,7 @@ func proxiesAndPrograms(t *testing.T, d driver) {
 	}
 }
 
-// rush sends so many requests to each node at once, at a rate, or as fast as they are answered.
+// rush sends a number of requests to each node at once, at a rate, or as fast as they are answered.
 func (f *traffic) rush(t *testing.T, user string, rate, requests int) {
 	t.Helper()
 	var clients sync.WaitGroup

@@ -16,24 +16,24 @@ import (
 	"weir/internal/wire"
 )
 
-// customs holds the callouts that carry hits or asks up until the test says what becomes of each.
-// Those of nothing pass: a worker greets the backend at its first tick, whenever that is.
+// customs holds back callouts with hits or takes until the test decides about each. Empty callouts
+// pass: a worker makes such a callout at its first tick, at any time.
 type customs struct {
 	mu      sync.Mutex
 	closed  bool
 	arrived chan *heldCallout
 }
 
-// heldCallout is a callout that has not been sent yet.
+// heldCallout is a callout that was not sent yet.
 type heldCallout struct {
 	request *http.Request
 	body    []byte
-	answer  chan *http.Response // nil if it was lost
+	answer  chan *http.Response // nil if the callout was lost
 }
 
 func newCustoms() *customs { return &customs{arrived: make(chan *heldCallout, 1000)} }
 
-// hold says whether callouts are held up from now on.
+// hold sets whether callouts are held back from now on.
 func (c *customs) hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,12 +68,12 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, errLost
 		}
 		return response, nil
-	case <-r.Context().Done(): // the proxy is gone, or has lost patience
+	case <-r.Context().Done(): // the proxy has ended, or its timeout has
 		return nil, r.Context().Err()
 	}
 }
 
-// next waits for a callout that is held up.
+// next waits for a held callout.
 func (c *customs) next(t *testing.T) *heldCallout {
 	t.Helper()
 	select {
@@ -85,7 +85,7 @@ func (c *customs) next(t *testing.T) *heldCallout {
 	}
 }
 
-// deliver has the backend apply a callout, and gives the answer to whoever still waits for it.
+// deliver lets the backend apply a callout, and returns the answer to the proxy if it still waits.
 func (h *heldCallout) deliver(t *testing.T) {
 	t.Helper()
 	request := h.request.Clone(context.Background())
@@ -107,12 +107,12 @@ func (h *heldCallout) deliver(t *testing.T) {
 
 func (h *heldCallout) lose() { h.answer <- nil }
 
-// thousand is charged by what responses cost, which nodes tell of later.
+// thousand is charged by the costs of responses, which nodes push later.
 const thousand = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 1, "rules": [{"name": "per-user", "key": [{"header": "x-user"}],
 	"cost": {"header": "x-cost", "least": 0}, "cost_on_response": {"header": "x-charge"}, "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}, {"limit": 1000, "window": "366d"}]}]}`
 
-// stage is a backend, and a node with two workers whose time and whose callouts are the test's.
-// Client i is worker i's.
+// stage is a backend, and a node with two workers. The test controls its time and its callouts.
+// Client i is connected to worker i.
 type stage struct {
 	t       *testing.T
 	backend string
@@ -130,7 +130,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// startNode starts a node, after the one before if there was one.
+// startNode starts a node, after the previous node if there was one.
 func (s *stage) startNode() {
 	t := s.t
 	t.Helper()
@@ -144,11 +144,11 @@ func (s *stage) startNode() {
 	}
 	for i := range s.clients {
 		s.clients[i] = client(t)
-		s.admit(i, "ann", 1) // its connection is the next worker's
+		s.admit(i, "ann", 1) // its connection goes to the next worker
 	}
 }
 
-// admit sends requests of one user, which all pass.
+// admit sends a user's requests, which must all pass.
 func (s *stage) admit(worker int, user string, n int) {
 	s.t.Helper()
 	for range n {
@@ -166,8 +166,8 @@ func (s *stage) tick(d time.Duration) {
 	}
 }
 
-// settle lets time pass until the backend has counted the admitted hits, less some that are gone;
-// and longer than anybody waits for anything, so that it stays so.
+// settle lets time pass until the backend has counted the admitted hits, less some that are lost.
+// Then it waits longer than any timeout, to see that the count stays.
 func (s *stage) settle(gone int64) {
 	s.t.Helper()
 	want := 2 * (s.traffic.total() - gone)
@@ -189,8 +189,7 @@ func (s *stage) settle(gone int64) {
 	}
 }
 
-// push has worker 0 admit three hits of bob's, which the backend is told of in a callout that is
-// held up.
+// push lets worker 0 admit three hits of bob, and returns the held callout with them.
 func (s *stage) push() *heldCallout {
 	s.t.Helper()
 	s.settle(0)
@@ -202,8 +201,7 @@ func (s *stage) push() *heldCallout {
 	return call
 }
 
-// trap ends the VM of worker 0 as a trap does: it hears of nothing any more. The next request makes
-// a new one.
+// trap ends the VM of worker 0 like a trap. The next request creates a new VM.
 func (s *stage) trap() {
 	s.t.Helper()
 	s.proxy.Do(0, func(vm *host.VM, _ *host.Root) {
@@ -213,9 +211,9 @@ func (s *stage) trap() {
 	})
 }
 
-// A push of a worker whose VM traps counts once if it has reached the backend, also if it does so
-// later, and twice; it is gone if it hasn't. Other hits of the key, of both workers, are counted as
-// ever.
+// A worker's VM traps while its push is under way. The push counts once if it reaches the backend,
+// even later or twice, and is lost otherwise. All other hits of the key, of both workers, count as
+// usual.
 func TestTrappedInFlight(t *testing.T) {
 	onWazeroAlone(t, trappedInFlight)
 }
@@ -246,7 +244,7 @@ func trappedInFlight(t *testing.T) {
 	}
 }
 
-// The same of a node that is closed: what it has not pushed is gone, and nothing counts twice.
+// The same holds for a node that is closed: its unpushed hits are lost, and none counts twice.
 func TestRestartedInFlight(t *testing.T) {
 	onWazeroAlone(t, restartedInFlight)
 }
@@ -277,7 +275,7 @@ func restartedInFlight(t *testing.T) {
 	}
 }
 
-// paused has a request in each worker wait for the backend, and gives their callouts.
+// paused lets a request in each worker wait for the backend, and returns their callouts.
 func (s *stage) paused(ctx context.Context) (answers [2]chan error, calls []*heldCallout) {
 	s.t.Helper()
 	s.settle(0)
@@ -289,7 +287,7 @@ func (s *stage) paused(ctx context.Context) (answers [2]chan error, calls []*hel
 			s.t.Fatal(err)
 		}
 		request.Header.Set("x-user", fmt.Sprint("carol", i))
-		request.Header.Set("x-cost", "500") // which only the backend can allow
+		request.Header.Set("x-cost", "500") // a cost that only the backend can allow
 		go func() {
 			response, err := s.clients[i].Do(request)
 			if err == nil {
@@ -317,9 +315,9 @@ func ended(t *testing.T, answer chan error) error {
 	}
 }
 
-// Requests that wait for the backend all end: whether it answers, the callout is lost, the worker's
-// VM traps (then with the client, who leaves), the configuration is replaced, or the node is
-// closed.
+// Requests that wait for the backend all end: if it answers, if the callout is lost, if the
+// worker's VM traps (the request then ends when the client leaves), if the configuration is
+// replaced, and if the node is closed.
 func TestPausedRequestsEnd(t *testing.T) {
 	onWazeroAlone(t, pausedRequestsEnd)
 }
@@ -339,14 +337,14 @@ func pausedRequestsEnd(t *testing.T) {
 			return [2]string{}
 		},
 		"never answered": func(_ *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
-			s.tick(61 * time.Second) // past backend.timeout
+			s.tick(61 * time.Second) // longer than backend.timeout
 			return [2]string{}
 		},
 		"trapped": func(t *testing.T, s *stage, calls []*heldCallout, leave func()) [2]string {
 			s.trap()
 			calls[0].deliver(t)
 			calls[1].deliver(t)
-			s.admit(1, "dan", 1) // behind carol's, in the worker that goes on
+			s.admit(1, "dan", 1) // after carol's, in the worker that continues
 			leave()
 			return [2]string{context.Canceled.Error(), ""}
 		},
@@ -388,8 +386,8 @@ func pausedRequestsEnd(t *testing.T) {
 	}
 }
 
-// Configurations are replaced while requests wait and callouts are lost: nothing is lost with them,
-// nothing counts twice, and nobody hangs.
+// Configurations are replaced while requests wait and callouts are lost: no hit is lost with them,
+// none counts twice, and no request hangs.
 func TestReconfiguredUnderFaults(t *testing.T) {
 	onEach(t, 2, reconfiguredUnderFaults)
 }

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// moving has limits that override. Ann's is never reached, and those of others soon are.
+	// moving has limits with overrides. Ann's is never reached, and those of others soon are.
 	moving = `{"namespace": "moving", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "headers": ["x-ratelimit"], "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "366d", "algorithm": "fixed_window"}]}]}`
 	movingRate = 200 * time.Millisecond
 )
 
-// weir runs the command, which has to succeed.
+// weir runs the command, which must succeed.
 func weir(t *testing.T, backend string, args ...string) (stdout string) {
 	t.Helper()
 	command := exec.Command(commandFile, args...)
@@ -33,7 +33,7 @@ func weir(t *testing.T, backend string, args ...string) (stdout string) {
 	return string(output)
 }
 
-// setOverride asks a backend as the command does, without the time that it takes to start.
+// setOverride sends the command's request to a backend, without the time to start the command.
 func setOverride(t *testing.T, backend, namespace, override string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPut, "http://"+backend+"/v1/overrides?namespace="+namespace, strings.NewReader(`{"overrides": [`+override+`]}`))
@@ -50,8 +50,9 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 	}
 }
 
-// A limit moves twenty times, a hundred in a nightly run, while nodes are asked as fast as they answer. It holds at every
-// worker of every node two intervals later. No request fails, and what has passed is counted.
+// A limit changes twenty times, a hundred times in a nightly run, while clients send requests as
+// fast as they are answered. It holds at every worker of every node two intervals later. No request
+// fails, and all that passes is counted.
 func TestLimitsMove(t *testing.T) {
 	onEachByNight(t, 3, limitsMove)
 }
@@ -65,7 +66,7 @@ func limitsMove(t *testing.T, d driver) {
 	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--force", "--wait", "60s")
 
 	var admitted, refused atomic.Int64
-	var wanted atomic.Int64 // ann's limit, or 0 while it is on its way
+	var wanted atomic.Int64 // ann's limit; 0 while it is being distributed
 	wanted.Store(int64(first))
 	var late sync.Map                             // limits that did not hold everywhere in time
 	right := make([]atomic.Int64, len(addresses)) // answers with the limit wanted
@@ -119,7 +120,7 @@ func limitsMove(t *testing.T, d driver) {
 		limit := first + 1 + change
 		wanted.Store(0)
 		setOverride(t, backend, "moving", fmt.Sprintf(`{"rule": "per-user", "key": ["ann"], "limits": [{"limit": %d, "width_ms": %d}]}`, limit, 366*24*time.Hour.Milliseconds()))
-		<-time.After(2 * movingRate) // what is promised
+		<-time.After(2 * movingRate) // the documented delay
 		before := make([]int64, len(right))
 		for i := range right {
 			before[i] = right[i].Load()
@@ -140,8 +141,8 @@ func limitsMove(t *testing.T, d driver) {
 	}
 	close(stop)
 	group.Wait()
-	// A machine that has too much to do has ticks come late, which the test can't help. Package node's
-	// tests have none of that.
+	// On a busy machine ticks come late, for which the test makes allowance. The tests of package
+	// node make none.
 	slow := 0
 	late.Range(func(limit, node any) bool {
 		t.Logf("the limit %v did not hold at node %v two intervals later", limit, node)
@@ -161,7 +162,7 @@ func limitsMove(t *testing.T, d driver) {
 	if out := weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"); out != "1 removed\nknown to 3 of 3 nodes\n" {
 		t.Errorf("weir override unset: %s", out)
 	}
-	// Nodes have leased more than the lower limit leaves them, and give it back at once.
+	// Nodes have leased more than the lower limit leaves, and give it back at once.
 	settle(t, backend, "moving", admitted.Load())
 	for i, address := range addresses {
 		if status, header, err := get(http.DefaultClient, address, "ann"); err != nil || status != http.StatusTooManyRequests || header.Get("x-ratelimit-limit") != "20" {

@@ -16,26 +16,26 @@ import (
 	"weir/ratelimit"
 )
 
-// crowd is an upstream that counts the requests which are there at the same time, but for those whose
-// clients have left: it hears of that later than a proxy does.
+// crowd is an upstream that counts the requests in it at the same time, without those whose clients
+// have left: it notices that later than a proxy.
 type crowd struct {
 	mu    sync.Mutex
 	there map[string]bool
 	left  map[string]bool
 	most  int
-	// busy sums up how long the places were taken.
+	// busy sums the time for which places were taken.
 	busy          time.Duration
 	first, before time.Time
 	answers       int
-	let           chan struct{} // lets those go on that wait for it
-	came          chan struct{} // those that wait have come
+	let           chan struct{} // lets waiting requests go on
+	came          chan struct{} // gets a value for each waiting request
 }
 
 func newCrowd() *crowd {
 	return &crowd{there: map[string]bool{}, left: map[string]bool{}, let: make(chan struct{}), came: make(chan struct{})}
 }
 
-// passes has time pass for the requests that are there.
+// passes adds the time that has passed for the requests in the upstream.
 func (c *crowd) passes() {
 	now := time.Now()
 	if c.first.IsZero() {
@@ -55,7 +55,7 @@ func (c *crowd) enter(id string) {
 	}
 }
 
-// leave says that a request has ended, or that its client leaves.
+// leave records that a request has ended, or that its client has left.
 func (c *crowd) leave(id string, client bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *crowd) leave(id string, client bool) {
 	}
 }
 
-// ServeHTTP serves a request for as long as it asks for, and then answers, or fails.
+// ServeHTTP serves a request for the time that it asks for, and then answers or fails.
 func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("x-id")
 	c.enter(id)
@@ -96,9 +96,9 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPlaces has several proxies and a program keep to so many requests at the same time, however
-// these end and though the backend is killed, and wants all places back when all have ended. By
-// night a proxy is killed too, whose places come back by themselves. The upstream counts.
+// TestPlaces lets several proxies and a program share a limit of requests in flight. Requests end
+// in any way, the backend is killed, and in a nightly run also a proxy, whose places then expire.
+// All places are free when all requests have ended. The upstream counts.
 func TestPlaces(t *testing.T) {
 	for _, rate := range []string{"0", "0.1"} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -164,14 +164,14 @@ func places(t *testing.T, d driver, rate string) {
 	upstream.all(t, limit, addresses)
 }
 
-// placesConfig lets 20 requests be in flight.
+// placesConfig allows 20 requests in flight.
 func placesConfig(rate string) string {
 	return `{"sync_rate": ` + rate + `, "backend": {"cluster": "weir", "timeout": "60s"}, "on_backend_failure": "deny",
 		"rules": [{"name": "r", "limits": [{"limit": 20, "algorithm": "in_flight"}]}]}`
 }
 
-// holdingProgram runs a program that holds places of the same rule with the Go library while it
-// asks the upstream, and gives its address.
+// holdingProgram runs a program that uses the Go library to hold places of the same rule while it
+// asks the upstream, and returns its address.
 func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (address string) {
 	t.Helper()
 	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
@@ -204,7 +204,7 @@ func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (
 			w.WriteHeader(http.StatusTooManyRequests)
 		default:
 			defer func() {
-				if recover() != nil { // the upstream has cut its answer, which a proxy tells in this way
+				if recover() != nil { // the upstream has cut its answer: a proxy reports it by this panic
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
 			}()
@@ -213,13 +213,13 @@ func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (
 	}))
 	t.Cleanup(func() {
 		front.Close()
-		_ = n.Close(context.Background()) // the backend that was started last ends before
+		_ = n.Close(context.Background()) // the last backend has ended before
 	})
 	return front.URL
 }
 
-// TestPlacesAreUsed measures how many of the places are taken while more clients want one than
-// there are, from when all were taken first until the clients stop.
+// TestPlacesAreUsed measures the share of taken places while more clients want a place than there
+// are, from the moment when all are first taken until the clients stop.
 func TestPlacesAreUsed(t *testing.T) {
 	for _, rate := range nightly.Or([]string{"0", "0.1"}, nil) {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
@@ -252,7 +252,7 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 				}
 				_ = response.Body.Close()
 				if response.StatusCode != http.StatusOK {
-					<-time.After(time.Duration(random.IntN(60)) * time.Millisecond) // more often would only keep the machine busy
+					<-time.After(time.Duration(random.IntN(60)) * time.Millisecond) // a shorter pause would only load the machine
 				}
 			}
 		})
@@ -283,7 +283,7 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 	}
 }
 
-// TestHolders has weir counter tell which nodes hold the places of a key, a proxy and a program.
+// TestHolders lets weir counter show which nodes hold the places of a key: a proxy and a program.
 func TestHolders(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		backend := serve(t, "memory")
@@ -315,7 +315,7 @@ func TestHolders(t *testing.T) {
 	})
 }
 
-// visit sends a request that ends in some way, and lasts for up to some time.
+// visit sends a request that ends in a random way, within a time.
 func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string, most time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -353,7 +353,7 @@ func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string
 	return err
 }
 
-// all wants so many requests to be let through at the same time, and no more.
+// all wants exactly limit requests to be admitted at the same time.
 func (c *crowd) all(t *testing.T, limit int, addresses []string) {
 	t.Helper()
 	var group sync.WaitGroup

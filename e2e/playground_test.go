@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestRunServesThePlayground wants weir run to print where the page is, and the page to be there with
-// its engine: on a free port, as the usual one is taken.
+// TestRunServesThePlayground wants weir run to print the address of the page, and to serve the page
+// with its engine: on a free port, because the usual port is taken.
 func TestRunServesThePlayground(t *testing.T) {
 	t.Parallel()
-	// The usual address is taken from here on, whoever has it.
+	// From here on the usual address is taken, by this test or another program.
 	if l, err := net.Listen("tcp", "127.0.0.1:9181"); err == nil {
 		t.Cleanup(func() { l.Close() })
 	}
@@ -34,7 +34,7 @@ func TestRunServesThePlayground(t *testing.T) {
 	}
 }
 
-// TestPagesEndWithTheCommand has pages look while the command ends, which does not wait for them.
+// TestPagesEndWithTheCommand keeps pages open while the command ends, which does not wait for them.
 func TestPagesEndWithTheCommand(t *testing.T) {
 	t.Parallel()
 	for path, p := range map[string]*process{
@@ -63,7 +63,7 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 	}
 }
 
-// TestTheLiveViewIsLocal wants the page without the live view where others reach it.
+// TestTheLiveViewIsLocal wants the page without the live view if other machines can reach it.
 func TestTheLiveViewIsLocal(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "0.0.0.0:0", "--nodes", "1", "--workers", "1")

@@ -1,6 +1,6 @@
-// Package e2e tests the built plugin and the built command as a user would meet them:
-// dist/weir.wasm in a proxy-wasm host, dist/weir as a process, HTTP in between. It knows nothing of
-// their insides.
+// Package e2e tests the built plugin and the built command as users have them: dist/weir.wasm in a
+// proxy-wasm host, dist/weir as a process, and HTTP between them. It knows nothing of their
+// internals.
 package e2e
 
 import (
@@ -19,8 +19,7 @@ const (
 	pluginFile  = "../dist/weir.wasm"
 	nativeFile  = "../dist/libweir.so" // of make native
 	commandFile = "../dist/weir"
-	// cacheDir keeps compiled code from run to run: compiling under the race detector takes some 20
-	// s.
+	// cacheDir keeps compiled code between runs: with the race detector, compiling takes some 20 s.
 	cacheDir = "../dist/cache"
 	vmID     = "weir"
 )
@@ -46,7 +45,8 @@ func runTests(m *testing.M) (code int, err error) {
 	if module, err = host.Compile(ctx, wasm, host.Options{CacheDir: cacheDir}); err != nil {
 		return 1, err
 	}
-	// Scenarios wait for ticks, leases and time-outs more than they work, but an Envoy's start is work alone.
+	// Scenarios mostly wait for ticks, leases and timeouts, but the start of an Envoy uses a
+	// processor.
 	parallel := "6"
 	if wanted("envoy") || wanted("native") {
 		parallel = "4"
@@ -58,7 +58,7 @@ func runTests(m *testing.M) (code int, err error) {
 	return code, errors.Join(module.Close(ctx), closePool())
 }
 
-// worker is one VM of a process with one configuration, driven by hand.
+// worker is a VM of a process with a configuration, which the test drives.
 type worker struct {
 	t        testing.TB
 	vm       *host.VM
@@ -106,7 +106,7 @@ func (w *worker) tick() {
 	}
 }
 
-// result tells what became of a request.
+// result is the result of a request.
 type result struct {
 	passed  bool
 	status  uint32
@@ -115,7 +115,7 @@ type result struct {
 	headers *host.Headers // of the response
 }
 
-// send takes a request through all phases. Headers are name, value, name, value …
+// send passes a request through all phases. Headers are name, value, name, value …
 func (w *worker) send(headers ...string) result {
 	w.t.Helper()
 	return w.sendFrom("10.0.0.1:1234", headers...)
@@ -149,7 +149,7 @@ func (w *worker) sendFrom(source string, headers ...string) result {
 	return result{passed: true, status: http.StatusOK, headers: response}
 }
 
-// want compares headers with some given as lines of "name: value"; "name:" stands for none.
+// want compares headers with lines of "name: value"; "name:" stands for no header.
 func (r result) want(t *testing.T, lines string) {
 	t.Helper()
 	wantHeaders(t, r.headers.Values, lines)

@@ -22,7 +22,7 @@ import (
 	"weir/internal/store/memory"
 )
 
-// process is a run of the command.
+// process is a running command.
 type process struct {
 	cmd    *exec.Cmd
 	mu     sync.Mutex
@@ -64,7 +64,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 			}
 			select {
 			case p.lines <- scanner.Text():
-			default: // nobody waits for so many
+			default: // no test waits for that many
 			}
 		}
 	}()
@@ -81,7 +81,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// kill ends the process as a crash does.
+// kill kills the process, like a crash.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	p.killed = true
@@ -94,7 +94,7 @@ func (p *process) kill(t *testing.T) {
 	}
 }
 
-// end ends the process as an operator does.
+// end ends the process like an operator does.
 func (p *process) end() error {
 	p.killed = true
 	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), p.cmd.Wait())
@@ -106,7 +106,7 @@ func (p *process) printed() string {
 	return p.output.String()
 }
 
-// printed waits for a line that matches, and returns the first group of it.
+// wait waits for a line that matches, and returns its first group.
 func (p *process) wait(t *testing.T, pattern string) string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -132,8 +132,8 @@ func serveAt(t *testing.T, listen, store string) (p *process, address string) {
 	return p, p.wait(t, `address=(\S+)`)
 }
 
-// serveBy runs a backend in memory within the test, by its clock: a node's time is its backend's, so
-// that time which only nodes see pass does not pass.
+// serveBy runs a backend in memory within the test, with the test's clock. A node uses its
+// backend's time, so moving only a node's clock would not move its time.
 func serveBy(t *testing.T, clock *fakeClock) string {
 	t.Helper()
 	now := func() time.Time { return time.Unix(0, clock.now()) }
@@ -142,14 +142,15 @@ func serveBy(t *testing.T, clock *fakeClock) string {
 	return s.Listener.Addr().String()
 }
 
-// pushed happens whenever a backend of a test has taken a push, which it logs.
+// pushed happens whenever a test's backend logs a push.
 var pushed event
 
-// event is something that tests wait for. It happens to the test that names it, and to those within
-// that test and around it: each look at a backend takes time that the others need.
+// event is an event for which tests wait. It happens for a named test, for the tests within it and
+// for the test around it: if it woke all tests, each would ask its backend and slow down the
+// others.
 type event struct {
 	mu      sync.Mutex
-	waiting map[chan<- struct{}]string // for the test of this name; each has room for one
+	waiting map[chan<- struct{}]string // channels with room for a single value, with the tests' names
 }
 
 func (e *event) happen(t *testing.T) {
@@ -159,14 +160,14 @@ func (e *event) happen(t *testing.T) {
 		if name == t.Name() || strings.HasPrefix(name, t.Name()+"/") || strings.HasPrefix(t.Name(), name+"/") {
 			select {
 			case waiting <- struct{}{}:
-			default: // it has yet to look
+			default: // the test has not checked yet
 			}
 		}
 	}
 }
 
-// until waits until something is so, which can only become so as the event happens to this test. It
-// reports whether it came to be so within a minute.
+// until waits until so returns true. It checks whenever the event happens for this test, and
+// returns false after a minute.
 func (e *event) until(t *testing.T, so func() bool) bool {
 	t.Helper()
 	happened := make(chan struct{}, 1)
@@ -191,8 +192,7 @@ func (e *event) until(t *testing.T, so func() bool) bool {
 	return true
 }
 
-// counted is the sum of all hits that a backend has in a namespace, or -1 if its store can't be
-// reached.
+// counted returns the sum of a backend's hits in a namespace; -1 if its store can't be reached.
 func counted(t *testing.T, backend, namespace string) (sum int64) {
 	t.Helper()
 	response, err := http.Get("http://" + backend + "/v1/counters?namespace=" + namespace)

@@ -26,12 +26,13 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// instance is one of the rate limit service, which can be ended and started again at its address.
+// instance is an instance of the rate limit service. It can be stopped, and started again at its
+// address.
 type instance struct {
 	*process
 	store, descriptors, address string
-	failure                     string // what becomes of requests while the store is away
-	metrics                     string // the address of its metrics, if it tells any
+	failure                     string // the answer to requests while the store is away
+	metrics                     string // the address of its metrics, if it has any
 }
 
 func (i *instance) start(t *testing.T) {
@@ -41,7 +42,7 @@ func (i *instance) start(t *testing.T) {
 	i.address = i.wait(t, `the rate limit service listens" address=(\S+)`)
 }
 
-// instances starts some, with a configuration. While the store is away they refuse.
+// instances starts n instances with a configuration. While the store is away they refuse.
 func instances(t *testing.T, n int, store, descriptors string) (all []*instance) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
@@ -58,14 +59,14 @@ func instances(t *testing.T, n int, store, descriptors string) (all []*instance)
 
 // asking is an Envoy whose HTTP filter asks instances in turn.
 type asking struct {
-	clusters []envoytest.Object // beside limits, which has the instances
+	clusters []envoytest.Object // besides limits, the cluster of the instances
 	routes   []envoytest.Object
-	filter   envoytest.Object // more of the filter
+	filter   envoytest.Object // further fields of the filter
 	behind   []envoytest.Object
 	domain   string
 }
 
-// start starts it, and returns the process and where it listens.
+// start starts the Envoy, and returns the process and its address.
 func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envoy, string) {
 	t.Helper()
 	var endpoints []envoytest.Object
@@ -133,7 +134,7 @@ func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envo
 	return e, "http://" + listeners["in"]
 }
 
-// byUser has requests limited by their X-User.
+// byUser returns an Envoy that limits requests by their X-User.
 func byUser(t *testing.T) *asking {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -146,9 +147,9 @@ func byUser(t *testing.T) *asking {
 	}
 }
 
-// Three Envoys' own HTTP filters ask three instances of the rate limit service in turn. On one Redis they
-// keep to one limit, exactly, and Envoy tells clients of it: under load, while Redis is away, while
-// instances are replaced, and when some are killed.
+// Envoy's own HTTP filters in three Envoys ask three instances of the rate limit service in turn.
+// With one Redis they admit exactly one limit, and Envoy tells clients about it: under load, while
+// Redis is away, while instances are replaced, and when some are killed.
 func TestRateLimitService(t *testing.T) {
 	onEnvoyAlone(t, 3, newest, limitByService)
 }
@@ -171,7 +172,7 @@ descriptors:
 	}
 	f := newTraffic(1, addresses...)
 	var failed atomic.Int64
-	// send has clients ask at random, for users and for another client, until so many were
+	// send lets clients send random requests, for users and for another client, until enough were
 	// answered.
 	send := func(other string, enough int, alsoFail bool) {
 		t.Helper()
@@ -204,7 +205,7 @@ descriptors:
 		}
 		group.Wait()
 	}
-	// during has clients ask while something happens.
+	// during lets clients send requests while something happens.
 	during := func(other string, enough int, alsoFail bool, happens func()) {
 		t.Helper()
 		var group sync.WaitGroup
@@ -212,7 +213,8 @@ descriptors:
 		happens()
 		group.Wait()
 	}
-	// usesUp has a user use up the limit, as instances may still give back what they have leased.
+	// usesUp sends a user's requests until the limit is used up: instances may still give back
+	// leases.
 	usesUp := func(user string) {
 		t.Helper()
 		client := client(t)
@@ -223,7 +225,7 @@ descriptors:
 			}
 		}
 	}
-	// check compares what Redis has of all users with what has passed.
+	// check compares Redis's hits of all users with the admitted hits.
 	check := func(exactly bool) {
 		t.Helper()
 		watcher, backend := serveAt(t, "127.0.0.1:0", redis.URL())
@@ -242,7 +244,7 @@ descriptors:
 
 	send("ann", enough, false)
 	usesUp("ann")
-	// Each instance comes to know that there is no more.
+	// Each instance learns that the limit is used up.
 	for range 10 {
 		for node := range addresses {
 			if _, _, err := f.ask(http.DefaultClient, node, "ann"); err != nil {
@@ -275,11 +277,11 @@ descriptors:
 			t.Errorf("%v\n%s", err, i.printed())
 		}
 	}
-	// While Redis is away nobody gets an error.
+	// While Redis is away no client gets an error.
 	during("ann", enough, false, redis.Stop)
 	during("ann", enough, false, redis.Restart)
 	kept("with Redis away")
-	// Instances are replaced under load, by such as go by what they know.
+	// Instances are replaced under load. The new instances decide alone while the store is away.
 	for _, i := range all {
 		during("ann", enough/3, true, func() {
 			end(i)
@@ -299,7 +301,7 @@ descriptors:
 	}
 	check(true)
 
-	// The leases of a killed instance are lost: then fewer pass than are counted, and never more.
+	// The leases of a killed instance are lost: fewer hits pass than are counted, and never more.
 	for _, i := range all {
 		i.failure = "deny"
 		i.start(t)
@@ -318,8 +320,8 @@ descriptors:
 }
 
 // TestRateLimitServiceScripts sends the requests of envoyproxy/ratelimit's integration-test/scripts
-// through an Envoy that makes descriptors of them as its proxy.yaml does, and wants what these want. Where a
-// script waits for the next minute, the next script begins with counters of its own.
+// through an Envoy that makes the same descriptors as its proxy.yaml, and wants the scripts'
+// results. If a script waits for the next minute, the next script here begins with new counters.
 func TestRateLimitServiceScripts(t *testing.T) {
 	onEnvoyAlone(t, 1, newest, scriptsByService)
 }
@@ -395,8 +397,8 @@ descriptors:
 	route := func(path, to string, limits ...object) object {
 		return object{"match": object{"prefix": path}, "route": object{"cluster": to, "rate_limits": limits}}
 	}
-	// perRoute has the filter's own configuration of a route say the limits, as only that knows hits_addend
-	// and when it applies.
+	// perRoute returns a route with the filter's own configuration of limits, because only that has
+	// hits_addend and when to apply it.
 	perRoute := func(path, to string, limits ...object) object {
 		return object{"match": object{"prefix": path}, "route": object{"cluster": to}, "typed_per_filter_config": object{
 			"envoy.filters.http.ratelimit": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute", object{
@@ -433,7 +435,7 @@ descriptors:
 	const banned, four = "foo:bkthomps bar:banned ", "foo:my_foo bar:bkthomps "
 	for _, script := range []struct {
 		name  string
-		steps [][3]string // a path, headers, and what comes of so many requests: X is 429, and others are the upstream's answer
+		steps [][3]string // a path, headers, and the results of requests: X is 429, others are the upstream's answer
 	}{
 		{"simple-get", [][3]string{{"/twoheader", "foo:test baz:shady", "o"}}},
 		{"trigger-ratelimit", [][3]string{{"/twoheader", "foo:pelle baz:not-so-shady", "oooXX"}}},
@@ -456,7 +458,7 @@ descriptors:
 		{"multiservice-tokenquota", [][3]string{{"/multiservice-tokenquota", "", "11222X"}}},
 	} {
 		t.Run(script.name, func(t *testing.T) {
-			// Each has counters of its own, as the scripts wait for another minute in between.
+			// Each has its own counters, because the scripts wait for another minute in between.
 			all := rateLimits(t, configuration)
 			e, address := a.start(t, d, []*instance{all})
 			client := client(t)
@@ -531,8 +533,8 @@ func rateLimits(t *testing.T, configuration string) *instance {
 	return i
 }
 
-// settled waits until the service has answered an Envoy so often: what is applied when a stream is done
-// comes after its response.
+// settled waits until the service has answered an Envoy a number of times: hits applied at the end
+// of a stream come after its response.
 func settled(t *testing.T, e *envoytest.Envoy, answers int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

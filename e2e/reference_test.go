@@ -12,37 +12,37 @@ import (
 	"time"
 )
 
-// A reference is a part of README's reference, as a client sees it. The numbers that it wants
-// follow from the README, by hand.
+// A reference is a part of README's reference, as a client sees it. The expected numbers were
+// computed by hand from the README.
 type reference struct {
 	name          string
 	configuration string
 	steps         []step
-	// metrics are the plugin's after the steps. The configuration then has the default namespace.
+	// metrics are the plugin's metrics after the steps. The configuration then has the default
+	// namespace.
 	metrics map[string]int64
 }
 
-// A step is one request, or a change of the configuration, which comes before the request if there
-// are both.
+// A step is a request or a change of the configuration. If it has both, the change comes first.
 type step struct {
-	// at is the time since monday; 0 is the time of the step before.
+	// at is the time since monday; 0 means the time of the last step.
 	at time.Duration
-	// configure replaces the configuration. If refused has parts of the complaint, the node must
-	// refuse it.
+	// configure replaces the configuration. If refused is set, the node must refuse it with these
+	// texts in its complaint.
 	configure string
 	refused   []string
-	// send is "METHOD /path name:value …". The upstream answers the headers answer-name:value with
-	// name:value, and with the status that x-status says.
+	// send is "METHOD /path name:value …". The upstream answers a header answer-name:value with
+	// name:value, and a header x-status with that status.
 	send string
-	// times is how often the request is sent, each with this status. Headers and body are those of
-	// the last answer.
+	// times is how often the request is sent, each time with this status. Headers and body are
+	// those of the last answer.
 	times  int
 	status int
 	want   string
 	body   string
 }
 
-// nothing is the headers of an answer that no rule is in.
+// nothing is the headers of an answer if no rule applies.
 const nothing = `
 	ratelimit-policy:
 	ratelimit:
@@ -52,7 +52,7 @@ const nothing = `
 	retry-after:
 	x-envoy-ratelimited:`
 
-// TestReference runs README's reference on every proxy, the oldest Envoy too.
+// TestReference runs README's reference on every proxy, including the oldest Envoy.
 func TestReference(t *testing.T) {
 	onEvery(t, 1, func(t *testing.T, d driver) {
 		clock := newClock()
@@ -61,7 +61,7 @@ func TestReference(t *testing.T) {
 		})
 		for i, r := range slices.Concat(references, choices, costs, tokenHeaders, reservedRetries(), warnings) {
 			if e, ok := d.(envoys); ok && e.native && strings.Contains(r.configuration, `"metadata"`) {
-				continue // notNative says why
+				continue // notNative has the reason
 			}
 			t.Run(r.name, func(t *testing.T) {
 				clock.set(t, monday)
@@ -71,7 +71,7 @@ func TestReference(t *testing.T) {
 	})
 }
 
-// answerAsAsked is an upstream. It says in the body what it was asked for, or what x-body says.
+// answerAsAsked is an upstream. Its body repeats the request line, or has the value of x-body.
 func answerAsAsked(w http.ResponseWriter, r *http.Request) {
 	for name, values := range r.Header {
 		if name, ok := strings.CutPrefix(name, "Answer-"); ok {
@@ -152,7 +152,7 @@ func (s *step) wantRefused(t *testing.T, i int, err error) {
 	}
 }
 
-// headersOf gives "METHOD /path name:value …" as ask takes it. A ␠ in a value is a space.
+// headersOf returns "METHOD /path name:value …" as arguments for ask. A ␠ in a value means a space.
 func headersOf(text string) []string {
 	words := strings.Fields(text)
 	headers := []string{":method", words[0], ":path", words[1]}
@@ -168,8 +168,7 @@ var references = []reference{
 		name:          "what is there without being asked for",
 		configuration: perUser(`{"limit": 2, "window": "1m"}`),
 		steps: []step{
-			// One hit of two: two more have room when the next window, which weighs the first, is
-			// over.
+			// A hit of two: two more have room after the next window, which weighs the first.
 			{at: 30 * time.Second, send: "GET /a?b=c x-user:ann", status: 200, body: "GET /a?b=c", want: `
 				ratelimit-policy: "per-user";q=2;w=60
 				ratelimit: "per-user";r=1;t=90
@@ -209,7 +208,7 @@ var references = []reference{
 			{send: "GET / x-user:Ann", status: 200},
 			{send: "GET /", status: 200},
 			{send: "GET / x-user:", status: 429},
-			// If there are several, the first counts.
+			// The first of several values counts.
 			{send: "GET / x-user:carl x-user:ann", status: 200},
 			{send: "GET / x-user:carl", status: 429},
 			{send: "GET / x-user:\xfe", status: 200},
@@ -252,7 +251,7 @@ var references = []reference{
 			{send: "GET / x-forwarded-for:2001:db8:0:1::1,10.0.0.9", status: 200},
 			{send: "GET / x-forwarded-for:2001:db8:0:1:ffff::2,10.0.0.9", status: 429},
 			{send: "GET / x-forwarded-for:2001:db8:0:2::1,10.0.0.9", status: 200},
-			// With less than two, or without an address there, it is the connection's.
+			// With fewer than two, or if there is no address, the connection's address counts.
 			{send: "GET /", status: 200},
 			{send: "GET / x-forwarded-for:198.51.100.3", status: 429},
 			{send: "GET / x-forwarded-for:unknown,10.0.0.9", status: 429},
@@ -340,7 +339,7 @@ var references = []reference{
 			{send: "GET / x-cost:0", status: 200, want: `ratelimit: "r";r=10;t=0`},
 			{send: "GET / x-cost:2", status: 200, want: `ratelimit: "r";r=8;t=60`},
 			{send: "GET / x-cost:0", times: 2, status: 200, want: `ratelimit: "r";r=8;t=60`},
-			// A value that is no number costs 1, and is counted.
+			// A value that is not a number costs 1, and is counted.
 			{send: "GET /", status: 200, want: `ratelimit: "r";r=7;t=60`},
 			{send: "GET / x-cost:", status: 200, want: `ratelimit: "r";r=6;t=60`},
 			{send: "GET / x-cost:many", status: 200, want: `ratelimit: "r";r=5;t=60`},
@@ -386,7 +385,7 @@ var references = []reference{
 			{"limit": 2, "window": "day", "algorithm": "fixed_window", "zone": "Asia/Kathmandu", "anchor": {"hour": 6}},
 			{"limit": 3, "window": "week", "algorithm": "fixed_window", "anchor": {"day": 2}}]}]}`,
 		steps: []step{
-			// The clock of Kathmandu is 5:45 ahead: a day ends at 0:15, and the week at midnight.
+			// Kathmandu's clock is 5:45 ahead: a day ends at 0:15, and the week at midnight.
 			{send: "GET /", times: 2, status: 200, want: "ratelimit-policy: \"r\";q=2, \"r.2\";q=3\nratelimit: \"r\";r=0;t=900, \"r.2\";r=1;t=86400\nx-ratelimit-reset: 900"},
 			{send: "GET /", status: 429, want: "retry-after: 900"},
 			{at: 15*time.Minute - 1, send: "GET /", status: 429, want: "retry-after: 1"},
@@ -401,7 +400,8 @@ var references = []reference{
 		configuration: `{"rules": [{"name": "r", "limits": [
 			{"limit": 1, "window": "month", "algorithm": "fixed_window", "zone": "Europe/Berlin", "anchor": {"day": 31}}]}]}`,
 		steps: []step{
-			// The window ends on 31 January, 0:00 in Berlin, 25 days and 23 hours later, and the next one on 28 February.
+			// The window ends on 31 January, 0:00 in Berlin, 25 days and 23 hours later, and the
+			// next on 28 February.
 			{send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=2242800"},
 			{at: 2242800*time.Second - 1, send: "GET /", status: 429, want: "retry-after: 1"},
 			{at: 2242800 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=2419200"},
@@ -412,7 +412,7 @@ var references = []reference{
 		configuration: `{"response": {"headers": {"x-tokens": "9"}}, "rules": [
 			{"name": "r", "cost_on_response": {"response_header": "X-Tokens"}, "limits": [{"limit": 10, "window": "1m"}]}]}`,
 		steps: []step{
-			// Headers tell how the limit stands after the decision, which is before the response.
+			// Headers describe the limit after the decision, which comes before the response.
 			{send: "GET / answer-x-tokens:4", status: 200, want: "ratelimit: \"r\";r=9;t=120\nx-tokens: 4"},
 			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 4"},
 			{send: "GET / answer-x-tokens:many", status: 200, want: "x-ratelimit-remaining: 3"},
@@ -460,7 +460,7 @@ var references = []reference{
 			{send: "GET / x-user:ann", status: 429, want: `ratelimit: "all";r=1;t=10, "user";r=0;t=60`},
 			{send: "GET / x-user:bob", status: 200, want: `ratelimit: "all";r=0;t=10, "user";r=0;t=60`},
 			{send: "GET / x-user:carl", times: 5, status: 429, want: `ratelimit: "all";r=0;t=10, "user";r=1;t=0`},
-			// Empty since 0 s, and one is back after ten: nothing is owed.
+			// The bucket is empty since 0 s, and a token returns after ten: there is no debt.
 			{at: 10 * time.Second, send: "GET / x-user:carl", status: 200, want: `ratelimit: "all";r=0;t=10, "user";r=0;t=50`},
 		},
 	},
@@ -486,7 +486,7 @@ var references = []reference{
 				x-ratelimit-remaining: 0
 				x-ratelimit-reset: 3600
 				retry-after: 3600`},
-			// As little is left of both: the longer t is told.
+			// Both have the same rest, so the longer t is shown.
 			{send: "GET / x-user:bob", status: 200, want: `
 				ratelimit: "all";r=0;t=60, "user";r=0;t=3600
 				x-ratelimit-limit: 1`},
@@ -497,7 +497,7 @@ var references = []reference{
 				x-ratelimit-reset: 60
 				retry-after: 60`},
 			{at: time.Minute, send: "GET / x-user:carl", status: 200, want: `ratelimit: "all";r=1;t=60, "user";r=0;t=3540`},
-			// Both refuse: the longer wait helps.
+			// Both refuse, so the longer wait is shown.
 			{send: "GET / x-user:dora", status: 200},
 			{send: "GET / x-user:dora", status: 429, want: "ratelimit: \"all\";r=0;t=60, \"user\";r=0;t=3540\nretry-after: 3540"},
 		},
@@ -622,7 +622,7 @@ var references = []reference{
 				configure: `{"x_ratelimit_reset": "epoch", "rules": [{"name": "r", "limits": [{"limit": 9, "window": "1m", "algorithm": "fixed_window"}]}]}`,
 				send:      "GET /", status: 200, want: fmt.Sprint("x-ratelimit-reset: ", monday.Unix()+60),
 			},
-			// A log's newest hit leaves when it is a minute old; where nothing is used it is now.
+			// A log's newest hit leaves when it is a minute old. A log without hits resets now.
 			{
 				configure: `{"x_ratelimit_reset": "epoch", "rules": [{"name": "log", "cost": {"header": "x-cost", "least": 0}, "limits": [
 					{"limit": 9, "window": "1m", "algorithm": "sliding_log"}]}]}`,
@@ -706,12 +706,12 @@ var references = []reference{
 		name:          "sliding_window weighs the window before",
 		configuration: `{"rules": [{"name": "r", "cost": {"header": "x-cost"}, "limits": [{"limit": 100, "window": "1m"}]}]}`,
 		steps: []step{
-			// 40 weigh 39 after 1.5 s of the next window.
+			// 40 hits weigh 39 after 1.5 s of the next window.
 			{send: "GET / x-cost:40", status: 200, want: "ratelimit: \"r\";r=60;t=62\nx-ratelimit-reset: 60"},
 			{at: 90 * time.Second, send: "GET / x-cost:80", status: 200, want: "ratelimit: \"r\";r=0;t=2\nx-ratelimit-reset: 30"},
 			{send: "GET / x-cost:1", status: 429, want: "retry-after: 2"},
-			// The rate is 80 + 40/3, so that 6.67 remain; it falls by one in 1.5 s, of which a
-			// third has passed when the hit has been counted.
+			// The rate is 80 + 40/3, so 6.67 remain. It falls by one in 1.5 s, of which a third has
+			// passed when the hit has been counted.
 			{at: 100 * time.Second, send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=5;t=1\nx-ratelimit-reset: 20"},
 		},
 	},
@@ -719,7 +719,7 @@ var references = []reference{
 		name:          "sliding_window with precision counts sub-buckets whole",
 		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 2, "window": "1m", "precision": "10s"}]}]}`,
 		steps: []step{
-			// The sub-bucket of 0 to 10 s has left at 60 s, the next at 70.
+			// The sub-bucket of 0 to 10 s leaves at 60 s, and the next at 70 s.
 			{at: 5 * time.Second, send: "GET /", status: 200, want: "ratelimit-policy: \"r\";q=2;w=60\nratelimit: \"r\";r=1;t=55\nx-ratelimit-reset: 55"},
 			{at: 15 * time.Second, send: "GET /", status: 200, want: "ratelimit: \"r\";r=0;t=45\nx-ratelimit-reset: 55"},
 			{send: "GET /", status: 429, want: "retry-after: 45"},
@@ -743,13 +743,13 @@ var references = []reference{
 			{"limit": 6, "window": "1m", "algorithm": "token_bucket", "burst": 3}, {"limit": 3, "window": "7s", "algorithm": "token_bucket"},
 			{"limit": 3, "window": "1m", "algorithm": "token_bucket", "burst": 1000}]}]}`,
 		steps: []step{
-			// Three tokens take half a minute, three 7 s, a thousand 20,000 s.
+			// Three tokens return in half a minute, three in 7 s, a thousand in 20,000 s.
 			{send: "GET / x-cost:0", status: 200, want: `
 				ratelimit-policy: "r";q=3;w=30, "r.2";q=3;w=7, "r.3";q=1000;w=20000
 				ratelimit: "r";r=3;t=0, "r.2";r=3;t=0, "r.3";r=1000;t=0
 				x-ratelimit-limit: 3
 				x-ratelimit-reset: 0`},
-			// A token of the second takes 2⅓ s.
+			// A token of the second bucket takes 2⅓ s.
 			{send: "GET / x-cost:1", status: 200, want: "ratelimit: \"r\";r=2;t=10, \"r.2\";r=2;t=3, \"r.3\";r=999;t=20\nx-ratelimit-reset: 10"},
 			{at: 8 * time.Second, send: "GET / x-cost:2", status: 200, want: "ratelimit: \"r\";r=0;t=2, \"r.2\";r=1;t=3, \"r.3\";r=997;t=12\nx-ratelimit-reset: 22"},
 			{send: "GET / x-cost:1", status: 429, want: "retry-after: 2"},
@@ -799,7 +799,8 @@ var references = []reference{
 			{send: "GET /", times: 3, status: 200, want: `ratelimit: "r";r=2;t=3600`},
 			{configure: hourly("r", 2), send: "GET /", times: 2, status: 429, want: "ratelimit-policy: \"r\";q=2;w=3600\nratelimit: \"r\";r=0;t=3600"},
 			{configure: hourly("r", 10), send: "GET /", status: 200, want: "ratelimit-policy: \"r\";q=10;w=3600\nratelimit: \"r\";r=6;t=3600"},
-			// Another name is another counter; the old one is there when its name comes back.
+			// Another name has another counter. The old counter is still there when its name comes
+			// back.
 			{configure: hourly("s", 10), send: "GET /", status: 200, want: `ratelimit: "s";r=9;t=3600`},
 			{configure: hourly("r", 10), send: "GET /", status: 200, want: `ratelimit: "r";r=5;t=3600`},
 		},
@@ -816,15 +817,15 @@ var references = []reference{
 	},
 }
 
-// TestReferenceBackend has the fields of the configuration that are about a backend, with a backend
-// that fails or does not answer.
+// TestReferenceBackend covers the fields of the configuration that concern a backend, with a
+// backend that fails or does not answer.
 func TestReferenceBackend(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		heard := make(chan string, 1000)
 		backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			heard <- fmt.Sprint(r.Method, " ", r.Host, r.URL.Path, " ", r.Header["Authorization"])
 			if r.Host == "silent" {
-				if _, err := io.Copy(io.Discard, r.Body); err == nil { // else nobody notices that the proxy has gone
+				if _, err := io.Copy(io.Discard, r.Body); err == nil { // otherwise the server would not notice that the proxy has closed the connection
 					<-r.Context().Done()
 				}
 				return
@@ -836,7 +837,7 @@ func TestReferenceBackend(t *testing.T) {
 		for i, test := range backendReferences {
 			t.Run(test.name, func(t *testing.T) {
 				test.run(t, n, newClockNow(), fmt.Sprint("backend-", i))
-				// Pushes that earlier configurations have left are sent again, as they were.
+				// Pushes left by earlier configurations are sent again unchanged.
 				for deadline, got := time.After(hang), ""; got != test.heard; {
 					select {
 					case got = <-heard:
@@ -849,8 +850,8 @@ func TestReferenceBackend(t *testing.T) {
 	})
 }
 
-// backendReferences are those with a backend that fails or does not answer, and a request that it
-// hears.
+// backendReferences are references with a backend that fails or does not answer, and with a request
+// that it gets.
 var backendReferences = []struct {
 	reference
 	heard string
@@ -874,7 +875,7 @@ var backendReferences = []struct {
 			{send: "GET /limited x-user:ann", status: 200},
 			{send: "GET /limited x-user:bob", times: 2, status: 200},
 			{send: "GET /limited x-user:bob", times: 4, status: 429},
-			// By now nobody asks the backend any more.
+			// By now requests don't wait for the backend any more.
 			{configure: asks(`allow`, ``), send: "GET /limited x-user:carl", times: 5, status: 200, want: "x-ratelimit-remaining: 2"},
 			{send: "GET /limited x-user:ann", times: 5, status: 200, want: "x-ratelimit-remaining: 1"},
 			{send: "GET /limited x-user:bob", times: 5, status: 200, want: "x-ratelimit-remaining: 0"},
@@ -905,7 +906,8 @@ var backendReferences = []struct {
 	}},
 }
 
-// asks is a configuration that asks the backend on each request, and what decides when that fails.
+// asks returns a configuration that asks the backend on each request, and the decision when that
+// fails.
 func asks(otherwise, more string) string {
 	if otherwise != "" {
 		otherwise = `"on_backend_failure": "` + otherwise + `", `
@@ -914,17 +916,17 @@ func asks(otherwise, more string) string {
 		"key": [{"header": "x-user"}], "limits": [{"limit": 2, "window": "1h", "algorithm": "fixed_window"}]}]}`
 }
 
-// once is a rule that lets one request a minute of each key pass, with a field more.
+// once returns a rule that lets a request a minute of each key pass, with a further field.
 func once(field string) string {
 	return `{"rules": [{"name": "once", ` + field + `, "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`
 }
 
-// hourly is a rule of the same window with any limit.
+// hourly returns a rule with the same window and any limit.
 func hourly(name string, limit int) string {
 	return fmt.Sprintf(`{"rules": [{"name": %q, "limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}]}]}`, name, limit)
 }
 
-// oneHeader lets one request a minute pass, with some headers.
+// oneHeader returns a configuration that lets a request a minute pass, with some headers.
 func oneHeader(namespace, headers string) string {
 	return fmt.Sprintf(`{"namespace": "headers-%s", "headers": [%s], "rules": [{"name": "r", "limits": [
 		{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`, namespace, headers)

@@ -10,9 +10,9 @@ import (
 	"weir/internal/nightly"
 )
 
-// Three nodes get one and a half times a limit at once. With a limit of 100 no refusal is false;
-// with larger limits few are, which the log tells: a lease lies idle for as long as its node's next
-// requests need.
+// Three nodes get one and a half times a limit at once. With a limit of 100 no refusal is false.
+// With larger limits few are, and the log has the number: a lease is idle until its node's next
+// requests use it.
 func TestRefusalsAreTrue(t *testing.T) {
 	onEachByNight(t, 3, refusalsAreTrue)
 }
@@ -21,7 +21,7 @@ func refusalsAreTrue(t *testing.T, d driver) {
 	for _, limit := range []int64{100, 1000, 10_000} {
 		for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
 			if limit == 10_000 && (algorithm != "fixed_window" || !nightly.On()) {
-				continue // it takes long
+				continue // this takes long
 			}
 			t.Run(fmt.Sprint(limit, " ", algorithm), func(t *testing.T) {
 				d.beside(t)
@@ -41,8 +41,8 @@ func refusalsAreTrue(t *testing.T, d driver) {
 	}
 }
 
-// refusals counts answers as they come. A refusal is false if all that was admitted before, and all
-// that was on its way then, and the request, fit the limit.
+// refusals counts answers as they come. A refusal is false if all hits admitted before, all
+// requests under way at that time, and the request fit the limit.
 type refusals struct {
 	sync.Mutex
 	sent, onItsWay, admitted, refused, falsely int64

@@ -18,7 +18,7 @@ import (
 	"weir/internal/envoytest"
 )
 
-// app is an upstream, over HTTP/1.1 and HTTP/2. Each scenario sets what it does.
+// app is an upstream with HTTP/1.1 and HTTP/2. Each scenario sets its handler.
 type app struct {
 	address string
 	mu      sync.Mutex
@@ -49,21 +49,21 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// does sets the handler. nil answers with an empty 200.
+// does sets the handler; nil answers an empty 200.
 func (a *app) does(handler http.HandlerFunc) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.handler, a.paths = handler, nil
 }
 
-// asked has the paths of the requests that came, with a space between them.
+// asked returns the paths of the requests, with spaces between them.
 func (a *app) asked() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Join(a.paths, " ")
 }
 
-// http2Client speaks HTTP/2 and nothing else.
+// http2Client returns a client that uses only HTTP/2.
 func http2Client(t *testing.T) *http.Client {
 	t.Helper()
 	c := client(t)
@@ -73,13 +73,13 @@ func http2Client(t *testing.T) *http.Client {
 	return c
 }
 
-// inTurn lets so many requests an hour pass, of all together. Each namespace has counters of its
-// own.
+// inTurn returns a rule that lets a number of requests an hour pass, in all. Each namespace has its
+// own counters.
 func inTurn(namespace string, limit int) string {
 	return `{"namespace": "` + namespace + `", ` + hourly("r", limit)[1:]
 }
 
-// want429 fails if an answer is no rejection of inTurn's.
+// want429 fails unless an answer is a rejection by inTurn's rule.
 func (r reply) want429(t *testing.T, limit int) {
 	t.Helper()
 	if r.status != http.StatusTooManyRequests {
@@ -92,7 +92,7 @@ func (r reply) want429(t *testing.T, limit int) {
 		x-envoy-ratelimited: true`, limit))
 }
 
-// wantLeft fails if an answer did not pass with a status, or leaves another number of hits.
+// wantLeft fails unless an answer has a status and a rest of the limit.
 func (r reply) wantLeft(t *testing.T, status, left int) {
 	t.Helper()
 	if r.status != status {
@@ -101,10 +101,10 @@ func (r reply) wantLeft(t *testing.T, status, left int) {
 	r.want(t, fmt.Sprintf("x-ratelimit-remaining: %d\nretry-after:\nx-envoy-ratelimited:", left))
 }
 
-// websockets are upgrades that Envoy lets pass only if it is told to.
+// websockets enables upgrades, which Envoy otherwise refuses.
 var websockets = envoytest.Object{"upgrade_configs": []envoytest.Object{{"upgrade_type": "websocket"}}}
 
-// TestProtocols has what HTTP can be beside a GET.
+// TestProtocols covers HTTP beyond a GET.
 func TestProtocols(t *testing.T) {
 	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		upstream := newApp(t)
@@ -176,7 +176,7 @@ func headRequests(t *testing.T, n node) {
 	}
 }
 
-// echoUpgraded answers an upgrade, and then sends back what comes.
+// echoUpgraded answers an upgrade, and then sends back all input.
 func echoUpgraded(w http.ResponseWriter, _ *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -202,7 +202,7 @@ func upgradeRequests(t *testing.T, n node) {
 			t.Fatalf("got %q, %v", got, err)
 		}
 	}
-	// The rejected one is an answer like others.
+	// A rejected upgrade gets a normal answer.
 	_, r = upgrade(t, n)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -215,8 +215,8 @@ func upgradeRequests(t *testing.T, n node) {
 	}
 }
 
-// upgrade sends a request on a connection of its own. Reads of the connection begin after the
-// answer's header.
+// upgrade sends a request on a new connection. Reads of the connection begin after the answer's
+// header.
 func upgrade(t *testing.T, n node) (io.ReadWriter, *http.Response) {
 	t.Helper()
 	address := strings.TrimPrefix(n.url(), "http://")
@@ -262,13 +262,13 @@ func grpcRequests(t *testing.T, n node) {
 			t.Errorf("%s: status %d, body %q, trailers %v", contentType, r.status, r.body, r.trailer)
 		}
 	}
-	// gRPC-Web has its trailers in the body: it is no gRPC to a proxy.
+	// gRPC-Web has its trailers in the body, so it is not gRPC for a proxy.
 	r := call(two, "application/grpc-web")
 	r.want429(t, 3)
 	r.want(t, "grpc-status:")
 }
 
-// countBody answers how long the request's body is.
+// countBody answers with the length of the request's body.
 func countBody(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
@@ -277,7 +277,7 @@ func countBody(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, n, r.Trailer)
 }
 
-// countUnexpected is countBody, without an Expect.
+// countUnexpected is countBody, and fails if there is an Expect.
 func countUnexpected(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		w.WriteHeader(http.StatusExpectationFailed)
@@ -285,8 +285,8 @@ func countUnexpected(w http.ResponseWriter, r *http.Request) {
 	countBody(w, r)
 }
 
-// The proxy says that the body may come before the plugin has decided, and tells the upstream
-// nothing of it.
+// The proxy tells the client to continue before the plugin has decided, and does not forward the
+// Expect.
 func expectContinue(t *testing.T, n node) {
 	if continued, status, body := postExpecting(t, n); !continued || status != 200 || body != "100000 map[]" {
 		t.Errorf("allowed: continued %v, status %d, %s bytes", continued, status, body)
@@ -296,7 +296,7 @@ func expectContinue(t *testing.T, n node) {
 	}
 }
 
-// postExpecting sends a body when it is told to continue.
+// postExpecting sends a body after it is told to continue.
 func postExpecting(t *testing.T, n node) (continued bool, status int, body string) {
 	t.Helper()
 	c := client(t)
@@ -319,7 +319,7 @@ func postExpecting(t *testing.T, n node) (continued bool, status int, body strin
 	return continued, r.StatusCode, string(b)
 }
 
-// large is more than Envoy buffers of a stream: a mebibyte.
+// large is more than the mebibyte that Envoy buffers of a stream.
 const large = 5 << 20
 
 func largeBodies(t *testing.T, n node) {
@@ -333,13 +333,13 @@ func largeBodies(t *testing.T, n node) {
 	}
 }
 
-// routing is a node of Envoy's. Each scenario says how it routes.
+// routing is a node of Envoy. Each scenario sets its routes.
 type routing struct {
 	*envoyNode
 	app, mirror *app
 }
 
-// set gives the node other routes, and a limit with counters of its own.
+// set gives the node other routes, and a limit with new counters.
 func (r *routing) set(t *testing.T, limit int, routes ...envoytest.Object) {
 	t.Helper()
 	r.routes = routes
@@ -348,7 +348,7 @@ func (r *routing) set(t *testing.T, limit int, routes ...envoytest.Object) {
 	r.listen(t)
 }
 
-// toApp is a route of a prefix to the upstream, with more fields.
+// toApp returns a route of a prefix to the upstream, with further fields.
 func toApp(prefix string, more envoytest.Object) envoytest.Object {
 	route := envoytest.Object{"cluster": "app", "timeout": "0s"}
 	for name, value := range more {
@@ -357,8 +357,8 @@ func toApp(prefix string, more envoytest.Object) envoytest.Object {
 	return envoytest.Object{"match": envoytest.Object{"prefix": prefix}, "route": route}
 }
 
-// TestRouting has what Envoy does around the plugin: a request takes its hits once for each time
-// that it comes to the filters.
+// TestRouting covers Envoy's features around the plugin: a request takes its hits each time that it
+// passes the filters.
 func TestRouting(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		r := &routing{app: newApp(t), mirror: newApp(t)}
@@ -390,8 +390,8 @@ func TestRouting(t *testing.T) {
 	})
 }
 
-// A mark chooses another route, at once and after a request has waited for the backend. A client's
-// own header chooses none.
+// A mark chooses another route, at once and after a request has waited for the backend. A client
+// can't choose the route by sending the header itself.
 func marked(t *testing.T, r *routing) {
 	slow := toApp("/", envoytest.Object{"prefix_rewrite": "/slow/"})
 	slow["match"] = envoytest.Object{"prefix": "/", "headers": []envoytest.Object{{"name": "x-weir-over", "string_match": envoytest.Object{"contains": "r"}}}}
@@ -416,15 +416,15 @@ func http2Cluster(t *testing.T, name, address string) envoytest.Object {
 	delete(c, "common_http_protocol_options")
 	c["typed_extension_protocol_options"] = envoytest.Object{
 		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
-			// Go's server sends a window update for each read, so that Envoy's bound, 10 for each
-			// frame of data, takes it for a flood.
+			// Go's server sends a window update for each read. Envoy's default of 10 for each frame
+			// of data would treat that as a flood.
 			"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{"max_inbound_window_update_frames_per_data_frame_sent": 1000}},
 		}),
 	}
 	return c
 }
 
-// An upstream that fails is asked again by the router, behind the filters.
+// The router, after the filters, asks a failing upstream again.
 func retries(t *testing.T, r *routing) {
 	r.set(t, 2, toApp("/", envoytest.Object{"retry_policy": envoytest.Object{
 		"retry_on": "5xx", "num_retries": 2, "retry_back_off": envoytest.Object{"base_interval": "0.001s"},
@@ -444,7 +444,7 @@ func retries(t *testing.T, r *routing) {
 	}
 }
 
-// An internal redirect begins a new stream: the request comes to the filters again, and takes its
+// An internal redirect begins a new stream: the request passes the filters again, and takes its
 // hits again.
 func internalRedirect(t *testing.T, r *routing) {
 	r.set(t, 3, toApp("/", envoytest.Object{"internal_redirect_policy": envoytest.Object{}}))
@@ -464,7 +464,7 @@ func internalRedirect(t *testing.T, r *routing) {
 	}
 }
 
-// A copy goes out behind the filters, of what has passed.
+// Requests are mirrored after the filters, and only if they pass.
 func mirrored(t *testing.T, r *routing) {
 	r.set(t, 2, toApp("/", envoytest.Object{"request_mirror_policies": []envoytest.Object{{"cluster": "mirror"}}}))
 	seen := make(chan string, 10)
@@ -473,7 +473,7 @@ func mirrored(t *testing.T, r *routing) {
 	ask(t, c, r.url(), ":path", "/a").wantLeft(t, 200, 1)
 	ask(t, c, r.url(), ":path", "/b").wantLeft(t, 200, 0)
 	ask(t, c, r.url(), ":path", "/c").want429(t, 2)
-	// Envoy counts what it sends before it answers.
+	// Envoy counts a copy before it answers.
 	sent, err := r.Stat("cluster.mirror.upstream_rq_total")
 	if err != nil || sent != 2 {
 		t.Errorf("%d requests were mirrored, %v; want 2", sent, err)
@@ -492,7 +492,7 @@ func mirrored(t *testing.T, r *routing) {
 	}
 }
 
-// Answers that Envoy gives without an upstream are limited as others.
+// Answers of Envoy without an upstream are limited like others.
 func ownAnswers(t *testing.T, r *routing) {
 	for _, route := range []struct {
 		answer envoytest.Object
@@ -508,13 +508,13 @@ func ownAnswers(t *testing.T, r *routing) {
 		ask(t, c, r.url()).wantLeft(t, route.status, 0)
 		ask(t, c, r.url()).want429(t, 1)
 	}
-	// Where no route leads the filters run, too.
+	// The filters run even if no route matches.
 	r.set(t, 1, toApp("/somewhere", nil))
 	ask(t, client(t), r.url()).wantLeft(t, 404, 0)
 	ask(t, client(t), r.url()).want429(t, 1)
 }
 
-// A request that has waited in vain has taken a hit all the same.
+// A request that times out at the upstream has taken a hit.
 func timeouts(t *testing.T, r *routing) {
 	r.set(t, 2, toApp("/slow", envoytest.Object{"timeout": "0.01s"}), toApp("/", nil))
 	r.app.does(func(_ http.ResponseWriter, request *http.Request) {
@@ -528,7 +528,7 @@ func timeouts(t *testing.T, r *routing) {
 	ask(t, c, r.url()).want429(t, 2)
 }
 
-// A route may turn the filter off for itself.
+// A route may disable the filter.
 func disabledOnRoute(t *testing.T, r *routing) {
 	free := toApp("/free", nil)
 	free["typed_per_filter_config"] = envoytest.Object{"weir": envoytest.Typed("envoy.config.route.v3.FilterConfig", envoytest.Object{"disabled": true})}
@@ -561,14 +561,14 @@ func postWithTrailer(t *testing.T, address string) (reply, error) {
 	return reply{status: r.StatusCode, header: r.Header, body: string(body)}, errors.Join(err, r.Body.Close())
 }
 
-// zeros is a body without an end.
+// zeros is an endless body.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 var wholeWithTrailer = fmt.Sprint(large, " map[X-Checksum:[abc]]")
 
-// The rest of a request arrives whole after its headers.
+// The rest of a request arrives complete after its headers.
 func trailers(t *testing.T, r *routing) {
 	r.set(t, 1, toApp("/", envoytest.Object{"cluster": "app2"}))
 	r.app.does(countBody)
@@ -582,7 +582,7 @@ func trailers(t *testing.T, r *routing) {
 	}
 }
 
-// A request that is paused until the backend has answered loses nothing meanwhile.
+// A request that is paused until the backend answers loses nothing meanwhile.
 func waitingBodies(t *testing.T, r *routing) {
 	for _, headersOnly := range []bool{false, true} {
 		r.config.stopsHeadersOnly = headersOnly
@@ -598,7 +598,7 @@ func waitingBodies(t *testing.T, r *routing) {
 		if got.body != wholeWithTrailer {
 			t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
 		}
-		// Windows are the backend's, whose clock is the machine's.
+		// Windows are the backend's, which uses the machine's clock.
 		if got := ask(t, client(t), r.url()); got.status != 429 {
 			t.Errorf("got status %d, want 429", got.status)
 		}
@@ -606,7 +606,7 @@ func waitingBodies(t *testing.T, r *routing) {
 	r.config.stopsHeadersOnly = false
 }
 
-// Where the upstream is to continue, no rejected client sends a body.
+// If the upstream must confirm an Expect, no rejected client sends a body.
 func upstreamContinues(t *testing.T, r *routing) {
 	r.hcm = envoytest.Object{"proxy_100_continue": true}
 	r.set(t, 1, toApp("/", nil))
@@ -620,7 +620,7 @@ func upstreamContinues(t *testing.T, r *routing) {
 	}
 }
 
-// The access log tells who has answered.
+// The access log shows who has answered.
 func accessLogged(t *testing.T, r *routing) {
 	r.set(t, 1, toApp("/", nil))
 	c := client(t)

@@ -8,8 +8,8 @@ import (
 	"weir/internal/host"
 )
 
-// A flood of one rule's keys does not reset another rule's counters: neither if each of its keys is
-// at its limit, nor if what it rejects counts too, so that they are above it.
+// A flood of one rule's keys does not reset another rule's counters, whether each of its keys is at
+// its limit, or above it because rejected hits count.
 func TestFloodOfAnotherRule(t *testing.T) {
 	onWazeroAlone(t, floodOfAnotherRule)
 }
@@ -19,7 +19,7 @@ func floodOfAnotherRule(t *testing.T) {
 	keys := wazero{}.heavy(400_000)
 	for _, test := range []struct {
 		name, rejected string
-		hits           int // of each key of the flood
+		hits           int // for each key of the flood
 	}{
 		{"full keys", "false", 1},
 		{"keys above their limit", "true", 2},

@@ -9,23 +9,23 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"weir/internal/nightly"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis/redistest"
 )
 
-// store is where a backend keeps its counters. Those that outlive a crash can be taken down and
-// brought back.
+// store is the store of a backend. Stores that survive a crash can be taken down and brought back.
 type store struct {
 	url        string
 	down, back func()
-	// alone says that it has one backend at a time.
+	// alone means that only a single backend at a time can use it.
 	alone bool
 }
 
-// forgets reports whether a store ends with its backend.
+// forgets reports whether a store's contents are lost with its backend.
 func (s store) forgets() bool { return s.url == "memory" }
 
-// stores are all kinds, each with its data on disk.
+// stores has all kinds of store, each with its data on disk.
 var stores = map[string]func(t *testing.T) store{
 	"memory": func(*testing.T) store { return store{url: "memory", alone: true} },
 	"file": func(t *testing.T) store {
@@ -37,7 +37,7 @@ var stores = map[string]func(t *testing.T) store{
 	},
 	"redis cluster": func(t *testing.T) store {
 		cluster := redistest.StartCluster(t)
-		// A push is answered once a replica has it, so that it outlives the master.
+		// A push is answered after a replica has it, so it survives the master.
 		return store{url: cluster.URL() + "?wait_replicas=1", down: func() { cluster.KillMaster(0) }, back: func() { cluster.ReturnMaster(0) }}
 	},
 	"postgres": func(t *testing.T) store {
@@ -46,10 +46,10 @@ var stores = map[string]func(t *testing.T) store{
 	},
 }
 
-// kindsOfStore are the names of stores.
+// kindsOfStore has the names of stores.
 var kindsOfStore = slices.Sorted(maps.Keys(stores))
 
-// eachStore runs a part of a scenario for each kind that the driver wants.
+// eachStore runs a part of a scenario for each kind of store that the driver wants.
 func eachStore(t *testing.T, d driver, part func(t *testing.T, start func(t *testing.T) store)) {
 	t.Helper()
 	for _, name := range d.stores() {
@@ -60,9 +60,9 @@ func eachStore(t *testing.T, d driver, part func(t *testing.T, start func(t *tes
 	}
 }
 
-// Three nodes keep one limit on each kind of store, whether they synchronise or ask about every
-// request. Then the backend is killed and started again, and the store, under traffic: once all is
-// quiet the backend has exactly what was admitted.
+// Three nodes share a limit on each kind of store, synchronising or asking for every request. Then
+// the backend is killed and started again, and so is the store, under load. Once all is quiet the
+// backend has exactly the admitted hits.
 func TestStores(t *testing.T) {
 	onEach(t, 3, func(t *testing.T, d driver) {
 		eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
@@ -108,14 +108,14 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 	for i, fault := range faults {
 		prefix := fmt.Sprint("fault", i, "-")
 		away := f.during(t, fault.down)
-		f.run(t, 4, users, prefix, countdown(300))
+		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 100)))
 		t.Logf("%d hits while %s went down, %d while it came back", away, fault.what, f.during(t, fault.back))
-		f.run(t, 4, users, prefix, countdown(300))
+		f.run(t, 4, users, prefix, countdown(nightly.Or[int64](300, 100)))
 		settle(t, backend, namespace, f.total())
 	}
 }
 
-// countdown is true so many times.
+// countdown returns a function that is true n times.
 func countdown(n int64) func() bool {
 	var left atomic.Int64
 	left.Store(n)

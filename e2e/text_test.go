@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A rule matches by what a request's JSON says, counts by it, and has limits of it. A body that
-// can't be read falls to the rule for that.
+// A rule matches, counts and has limits by values in a request's JSON. A body that can't be read
+// falls to a rule for that case.
 func TestTextsOfBody(t *testing.T) {
 	onEveryByNight(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{

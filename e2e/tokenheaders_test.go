@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// tokenHeaders are the parts of the reference that are about headers which only limits of tokens have.
+// tokenHeaders are the parts of the reference on headers that only limits of tokens have.
 var tokenHeaders = []reference{
 	{
 		name: "headers: tokens, beside a limit of requests",
@@ -13,7 +13,7 @@ var tokenHeaders = []reference{
 			{"name": "requests", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]},
 			{"name": "tokens", "reserve": 30, "cost_on_response": "openai", "limits": [{"limit": 100, "window": "1h30m", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{
-			// The upstream's own are replaced.
+			// The upstream's own headers are replaced.
 			{send: `GET / answer-x-ratelimit-limit-tokens:9 answer-content-type:application/json x-body:{"usage":{"total_tokens":12}}`, status: 200, want: `
 				ratelimit-policy: "requests";q=5;w=60, "tokens";q=100;w=5400
 				ratelimit: "requests";r=4;t=60, "tokens";r=70;t=5400
@@ -58,7 +58,7 @@ var tokenHeaders = []reference{
 	},
 }
 
-// reservedRetries are of each algorithm a request that is refused what it wants to reserve. It is told
+// reservedRetries returns, for each algorithm, a request whose reservation is refused. It is told
 // the least number of seconds after which it passes.
 func reservedRetries() (all []reference) {
 	for _, c := range []struct {
@@ -67,11 +67,11 @@ func reservedRetries() (all []reference) {
 	}{
 		{`"limit": 1000, "algorithm": "fixed_window"`, "600", 20 * time.Second, 40 * time.Second},
 		{`"limit": 1000, "algorithm": "fixed_window", "start": "first_hit"`, "600", 20 * time.Second, 50 * time.Second},
-		// Then 500 of the 600 are left of the window before.
+		// Then 500 of the 600 hits of the window before still count.
 		{`"limit": 1000, "algorithm": "sliding_window"`, "600", 20 * time.Second, 50 * time.Second},
 		{`"limit": 1000, "algorithm": "sliding_window", "precision": "10s"`, "600", 20 * time.Second, 50 * time.Second},
 		{`"limit": 505, "algorithm": "sliding_log"`, "6", 20 * time.Second, 50 * time.Second},
-		// 100 come back in 6 s.
+		// 100 tokens return in 6 s.
 		{`"limit": 1000, "algorithm": "token_bucket"`, "600", 12 * time.Second, 4 * time.Second},
 	} {
 		const reserves = "GET / x-reserve:500"

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// stay is the time in which a request was decided: it came, and its answer was there.
+// stay is the period in which a request was decided: between its arrival and its answer.
 type stay struct{ from, to time.Time }
 
-// overdrawn is by how much those that passed have overdrawn a bucket at least, whenever in their stay
-// each was decided.
+// overdrawn returns the least by which admitted requests have overdrawn a bucket, for any moments
+// of their decisions in their stays.
 func overdrawn(passed []stay, burst, perSecond float64) (most float64) {
 	slices.SortFunc(passed, func(a, b stay) int { return a.to.Compare(b.to) })
 	for _, first := range passed {
@@ -29,8 +29,8 @@ func overdrawn(passed []stay, burst, perSecond float64) (most float64) {
 	return most
 }
 
-// Three of ten callouts are lost, so that what requests took that nobody let pass goes back late. No
-// token is there twice.
+// Three of ten callouts are lost, so tokens of requests that were not admitted go back late. No
+// token exists twice.
 func TestTokensGoBackLate(t *testing.T) {
 	onEach(t, 2, tokensGoBackLate)
 }

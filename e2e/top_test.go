@@ -20,7 +20,7 @@ const watched = `{"namespace": "watched", "backend": {"cluster": "weir", "timeou
 	{"name": "tried", "mode": "shadow", "match": {"path": {"exact": "/tried"}}, "key": [{"header": "x-user"}], "reveal": "plain",
 		"limits": [{"limit": 10, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
-// The backend tells a known demand on three nodes as one, and as it was.
+// The backend reports a known demand on three nodes as a single demand, unchanged.
 func TestWhoIsLimited(t *testing.T) {
 	onEachByNight(t, 3, whoIsLimited)
 }
@@ -28,7 +28,7 @@ func TestWhoIsLimited(t *testing.T) {
 func whoIsLimited(t *testing.T, d driver) {
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: watched, backend: backend, workers: 2})
-	// The demand of a user, and the requests in an order that brings each to all nodes.
+	// The demand of each user, and the requests in an order that brings each to all nodes.
 	demand := map[string]int{"annabel": 90, "bob": 45, "carl": 15}
 	for i := range 37 {
 		demand[fmt.Sprintf("user%02d", i)] = 6
@@ -83,7 +83,8 @@ func whoIsLimited(t *testing.T, d driver) {
 		if int(r.Requests) != total || int(r.RefusedRequests) != want {
 			t.Errorf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.RefusedRequests, r.Requests, want, total)
 		}
-		// Each node has a third of each user's requests, and its own span: shares are those of demand.
+		// Each node has a third of each user's requests, and its own span. The shares are those of
+		// demand.
 		for j, user := range []string{"annabel", "bob"} {
 			shown, cut := user, false
 			if r.Rule == "kept" && len(user) > 3 {
@@ -101,14 +102,14 @@ func whoIsLimited(t *testing.T, d driver) {
 				t.Errorf("%s: %s was seen by %d nodes", r.Rule, user, k.Nodes)
 			}
 		}
-		// Only those that were refused are among the refused.
+		// Only refused users are among the refused.
 		_, keys := refused(limit)
 		if len(r.Refused) != keys || r.OthersRefused != 0 {
 			t.Errorf("%s: %d keys refused, others up to %v, want %d", r.Rule, len(r.Refused), r.OthersRefused, keys)
 		}
 	}
 
-	// A least limit of all hits of this window, by its definition.
+	// The least limit that admits all hits of this window, by its definition.
 	least := 0
 	for {
 		if over, _ := refused(least); over*1000 <= total {

@@ -34,7 +34,7 @@ func get(client *http.Client, address, user string) (status int, header http.Hea
 	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
 }
 
-// One node, four workers, many connections at once on one key: exactly the limit passes.
+// At one node with four workers, many connections at once use one key: exactly the limit passes.
 func TestExactUnderLoad(t *testing.T) {
 	onEach(t, 1, exactUnderLoad)
 }
@@ -105,7 +105,7 @@ func (f *faults) heal() {
 	f.share = 0
 }
 
-// settle waits until a backend has counted what was admitted.
+// settle waits until a backend has counted the admitted hits.
 func settle(t *testing.T, backend, namespace string, want int64) {
 	t.Helper()
 	var got int64
@@ -114,8 +114,8 @@ func settle(t *testing.T, backend, namespace string, want int64) {
 	}
 }
 
-// Two nodes and a backend, hits at random, callouts lost before or after they were applied: once
-// all is quiet the backend's sum is exactly what was admitted.
+// Two nodes with random hits lose callouts before or after the backend has applied them. Once all
+// is quiet the backend's sum is exactly the number of admitted hits.
 func TestBackendHasWhatWasAdmitted(t *testing.T) {
 	onEach(t, 2, backendHasWhatWasAdmitted)
 }
@@ -139,9 +139,9 @@ func backendHasWhatWasAdmitted(t *testing.T, d driver) {
 	settle(t, backend, "default", limitsPerHit*admitted)
 }
 
-// syncedLimits are of every algorithm, 100 a year, which no test's hour can end. A log keeps no
-// more than its limit, which two nodes that are on their own may exceed together, so its limit is
-// higher.
+// syncedLimits are limits of every algorithm, 100 a year, which no test's hour can end. A log keeps
+// no more hits than its limit, and two nodes that decide alone may exceed it together, so its limit
+// is higher.
 const syncedLimits = `
 	{"limit": 100, "window": "366d", "algorithm": "fixed_window"},
 	{"limit": 100, "window": "366d"},
@@ -149,13 +149,13 @@ const syncedLimits = `
 	{"limit": 300, "window": "366d", "algorithm": "sliding_log"},
 	{"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 100}`
 
-// limitsPerHit is how many counters a hit of synced counts in.
+// limitsPerHit is the number of counters for a hit of synced.
 const limitsPerHit = 5
 
-// synced keeps to syncedLimits for each user, and synchronises every 20 ms.
+// synced has syncedLimits for each user, and synchronises every 20 ms.
 var synced = `{"backend": {"cluster": "weir"}, "sync_rate": 0.02, ` + perUser(syncedLimits)[1:]
 
-// Redis is away for a while: nodes go on by themselves, and what they counted arrives afterwards.
+// Redis is away for a while: nodes decide alone, and their hits arrive afterwards.
 func TestRedisRestarted(t *testing.T) {
 	onEach(t, 2, redisRestarted)
 }
@@ -178,7 +178,7 @@ func redisRestarted(t *testing.T, d driver) {
 			}
 		}
 	}
-	// Hits that the other node has leased are not there at once.
+	// Hits leased by the other node are not available at once.
 	for deadline := time.Now().Add(hang); admitted < 60; send(1, "ann") {
 		if time.Now().After(deadline) {
 			t.Fatalf("admitted %d of 60 within the limit", admitted)
@@ -192,7 +192,7 @@ func redisRestarted(t *testing.T, d driver) {
 		t.Errorf("admitted %d of 30 while the backend was away and the limits of two nodes were far", admitted-before)
 	}
 	send(60, "ann")
-	// The node notices that its backend fails: each round is a callout that has to come back.
+	// The node notices that its backend fails: each round is a callout that must end.
 	for deadline := time.Now().Add(hang); metric(t, proxies, "failed_pushes") == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("no node has noticed that the store is away")
@@ -200,16 +200,16 @@ func redisRestarted(t *testing.T, d driver) {
 	}
 	redis.Restart()
 	settle(t, backend, "default", limitsPerHit*admitted)
-	// And both nodes know it all.
+	// Both nodes know all hits.
 	send(60, "ann")
 	settle(t, backend, "default", limitsPerHit*admitted)
 }
 
-// TestRun does as a newcomer does: two nodes with two workers each keep one limit of 10, asked in
-// turns.
+// TestRun acts like a new user: two nodes with two workers each share a limit of 10, with requests
+// in turns.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	// The example's window is a minute, which may end meanwhile; a year's won't.
+	// The example's window is a minute, which may end meanwhile. A year does not.
 	file := filepath.Join(t.TempDir(), "year.json")
 	year := `{"namespace": "example", "backend": {"cluster": "c"}, "sync_rate": 0.1, "headers": ["retry-after"], ` +
 		perUser(`{"limit": 10, "window": "366d", "algorithm": "fixed_window"}`)[1:]
@@ -231,8 +231,8 @@ func TestRun(t *testing.T) {
 			nodes := []string{p.wait(t, `^node 0 +(http://\S+)`), p.wait(t, `^node 1 +(http://\S+)`)}
 			backend := strings.TrimPrefix(p.wait(t, `^backend +(http://\S+)`), "http://")
 			admitted, counted := int64(0), int64(0)
-			// A node may have to wait for hits that the other has asked for; but then all 10 are
-			// there, and no more.
+			// A node may have to wait for hits that the other has leased, but in the end all 10 are
+			// admitted, and no more.
 			deadline := time.Now().Add(hang)
 			for i, after := 0, 0; after < 20; i++ {
 				status, header, err := get(http.DefaultClient, nodes[i%2], "ann")
@@ -259,9 +259,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// synchronise waits until nodes have heard of what others admitted. A new key is pushed at a node's
-// next tick, of which there are at most ten in a sync_rate of 100 ms: when a dozen new keys have
-// arrived one after the other, every other key has been synchronised in between.
+// synchronise waits until nodes know each other's admitted hits. A node pushes a new key at its
+// next tick, and has at most ten ticks in a sync_rate of 100 ms. When a dozen new keys have arrived
+// one after the other, every other key has been synchronised in between.
 func synchronise(t *testing.T, backend, namespace string, nodes []string, counted *int64) {
 	t.Helper()
 	for range 12 {

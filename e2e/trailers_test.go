@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// endingRules reserve what a request says, or what its body says, and charge what the response tells.
+// endingRules reserve a number from the request or its body, and charge the number in the response.
 const endingRules = `{"headers": ["x-ratelimit"], "rules": [
 	{"name": "r", "match": {"path": {"exact": "/"}}, "key": [{"header": "x-key"}], "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}],
 		"reserve": {"header": "x-reserve", "least": 0}, "cost_on_response": {"response_json": "tokens"}},
 	{"name": "b", "match": {"path": {"exact": "/body"}}, "key": [{"header": "x-key"}], "limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}],
 		"reserve": {"request_json": "max_tokens", "default": 50}, "cost_on_response": {"response_json": "tokens"}}]}`
 
-// endings are an upstream's answers, by their names in x-answer.
+// endings has an upstream's answers, by their names in x-answer.
 var endings = map[string]func(w http.ResponseWriter, r *http.Request){
 	"":     func(http.ResponseWriter, *http.Request) {},
 	"body": sevenTokens,
@@ -63,8 +63,8 @@ func sevenTokens(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"tokens":7}`)
 }
 
-// However a response ends, the request costs the number that it has told. Each reserves 100 of
-// 1000. A plugin sees trailers of HTTP/1.1 as those of HTTP/2.
+// Whatever the end of a response, the request costs the number in it. Each request reserves 100 of
+// 1000. A plugin sees trailers of HTTP/1.1 like those of HTTP/2.
 func TestEndings(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{

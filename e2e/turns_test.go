@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// breakable is a way to a backend that somebody can cut.
+// breakable is a connection to a backend that a test can cut.
 type breakable struct{ cut atomic.Bool }
 
 func (b *breakable) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -19,8 +19,8 @@ func (b *breakable) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// A proxy's log says that pushes don't arrive any more, why, and what decides meanwhile, and that they
-// are answered again: once, however many workers and pushes there are.
+// A proxy's log says that pushes fail, why, and what decides meanwhile, and later that they are
+// answered again. It says so once, whatever the number of workers and pushes.
 func TestTurnsAreLogged(t *testing.T) {
 	onEach(t, 2, turnsAreLogged)
 }
@@ -57,13 +57,13 @@ func turnsAreLogged(t *testing.T, d driver) {
 	}
 }
 
-// wantSaid waits until a node has said something.
+// wantSaid waits until a node has logged a line.
 func wantSaid(t *testing.T, n node, line string) {
 	t.Helper()
 	for deadline := time.Now().Add(hang / 4); !strings.Contains(n.said(), line); {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log has no %q:\n%s", line, n.said())
 		}
-		n.metric(t, metricName("failed_pushes_total")) // ticks the node that does not do so by itself
+		n.metric(t, metricName("failed_pushes_total")) // ticks the node, if it does not tick by itself
 	}
 }

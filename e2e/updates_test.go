@@ -16,9 +16,9 @@ import (
 	"weir/internal/nightly"
 )
 
-// Sixty configurations, 350 in a nightly run, follow each other under load, as listeners and as the filter's
-// configuration alone, which is how Istio delivers a WasmPlugin. No request fails, the backend has
-// each hit of each that passed, and what the configurations took is given back.
+// Sixty configurations, 350 in a nightly run, replace each other under load: as listeners, and as
+// the filter's configuration alone, which is how Istio delivers a WasmPlugin. No request fails, the
+// backend has each hit of each admitted request, and the memory of old configurations is freed.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	for _, discovered := range []bool{false, true} {
@@ -29,8 +29,8 @@ func TestUpdates(t *testing.T) {
 }
 
 func updates(t *testing.T, d envoys, discovered bool) {
-	// A VM's heap takes some two hundred updates to grow to what it needs, and only a nightly run
-	// has so many. A hundred more would take 40 MiB if they were kept.
+	// A VM's heap needs some two hundred updates to reach its size, and only a nightly run has that
+	// many. A hundred more would take 40 MiB if they were kept.
 	const grown, clients = 250, 4
 	rounds := nightly.Or(350, 60)
 	configuration := func(i int) string {
@@ -62,7 +62,7 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	settled := int64(0)
 	for i := range rounds {
 		round.Store(int64(i))
-		// Requests pass between any two updates.
+		// Some requests pass between any two updates.
 		for before := admitted.Load(); admitted.Load() < before+50 && !t.Failed(); {
 			if _, err := n.Admin("GET", "/ready"); err != nil {
 				t.Fatal(err)
@@ -84,8 +84,9 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	}
 	r := ask(t, client(t), n.url(), "x-user", "nobody")
 	r.want(t, fmt.Sprint("x-ratelimit-limit: ", 10_000_000+rounds))
-	// Where Envoy closes a connection in the middle of a request, as it does on a machine so slow that
-	// a listener drains meanwhile, the client sends it again, and the first may have been counted.
+	// On a very slow machine Envoy may close a connection in the middle of a request, because a
+	// listener drains. The client then sends the request again, and the first may have been
+	// counted.
 	least := admitted.Load() + 1
 	most := max(least, written.Load()+1)
 	var got int64
@@ -104,7 +105,7 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	}
 }
 
-// traced counts how often requests are written, those that are sent again, too.
+// traced counts the requests that are written, including repeated requests.
 type traced struct {
 	http.RoundTripper
 	written *atomic.Int64
@@ -116,7 +117,7 @@ func (c traced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
-// drained waits until nothing is left of listeners and configurations that were replaced.
+// drained waits until replaced listeners and configurations have ended.
 func (n *envoyNode) drained(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -133,7 +134,7 @@ func (n *envoyNode) drained(t *testing.T) {
 	}
 }
 
-// residentBytes is a process's resident memory.
+// residentBytes returns a process's resident memory.
 func residentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

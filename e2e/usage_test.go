@@ -16,19 +16,20 @@ import (
 	"weir/internal/server"
 )
 
-// spent is a rule of money that tells what its keys use.
+// spent is a rule of money that reports the usage of its keys.
 const spent = `{"namespace": "spent", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2,
 	"prices": {"models": {"of": {"small": {"input": 0.15, "output": 0.6}, "large*": {"input": 1.25, "output": 10.000001}, "*": {"input": 3, "output": 15}}}},
 	"rules": [{"name": "dollars", "key": [{"header": "x-key"}], "reveal": "plain", "cost_on_response": "openai", "price": "models",
 		"reserve": {"request_json": "max_tokens", "default": 100, "prompt": {"bytes_per_token": 4}},
 		"limits": [{"limit": 900000000, "window": "month", "algorithm": "fixed_window", "zone": "UTC"}]}]}`
 
-// millionths are the prices of models, of a prompt's tokens and of an answer's, by their entry in the list.
+// millionths has the prices of a prompt's tokens and an answer's tokens, by the models' entries in
+// the list.
 var millionths = map[string][2]int64{"small": {150_000, 600_000}, "large*": {1_250_000, 10_000_001}, "*": {3_000_000, 15_000_000}}
 
-// Two nodes charge clients for what models tell, while the backend is killed and comes back, and one
-// node is told other limits. The backend tells as usage the sums that clients were charged, to a
-// millionth, by key and model.
+// Two nodes charge clients for the tokens of models, while the backend is killed and comes back,
+// and one node gets other limits. As usage, the backend reports the sums that clients were charged,
+// to a millionth, by key and model.
 func TestUsage(t *testing.T) {
 	onEach(t, 2, func(t *testing.T, d driver) {
 		eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
@@ -119,7 +120,7 @@ func usage(t *testing.T, d driver, s store) {
 	var got map[string]int64
 	deadline := time.Now().Add(time.Minute)
 	for {
-		// A test may begin in a month and end in the next.
+		// The test may begin in one month and end in the next.
 		months := time.Now().UTC().AddDate(0, 0, -1).Format("2006-01") + ".." + time.Now().UTC().Format("2006-01")
 		var told server.Usage
 		if err := json.Unmarshal([]byte(weir(t, backend, "usage", "spent", "dollars", "--by", "key,model", "--month", months, "--json")), &told); err != nil {

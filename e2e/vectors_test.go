@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestVectors runs window/testdata/vectors.json, which the algorithms are tested with alone too,
-// through the plugin in a proxy: over two connections in turns, on a clock of the test's.
+// TestVectors runs window/testdata/vectors.json, which package window's tests use too, through the
+// plugin in a proxy: over two connections in turns, with the test's clock.
 func TestVectors(t *testing.T) {
 	onEach(t, 1, runVectors)
 }
@@ -19,7 +19,7 @@ func runVectors(t *testing.T, d driver) {
 	var vectors []struct {
 		Name   string            `json:"name"`
 		Limits []json.RawMessage `json:"limits"`
-		// Nanoseconds says that a decision depends on parts of a microsecond.
+		// Nanoseconds means that a decision depends on parts of a microsecond.
 		Nanoseconds bool `json:"nanoseconds"`
 		Steps       []struct {
 			At         string   `json:"at"`
@@ -50,7 +50,7 @@ func runVectors(t *testing.T, d driver) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Each has counters of its own.
+			// Each vector has its own counters.
 			if err := proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`,
 				i, limits)); err != nil {
 				t.Fatal(err)

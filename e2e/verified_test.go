@@ -16,7 +16,7 @@ import (
 	"weir/internal/envoytest"
 )
 
-// issuer signs tokens that jwt_authn verifies.
+// issuer signs tokens, which jwt_authn verifies.
 type issuer struct{ key *ecdsa.PrivateKey }
 
 func newIssuer(t *testing.T) issuer {
@@ -28,7 +28,7 @@ func newIssuer(t *testing.T) issuer {
 	return issuer{key}
 }
 
-// keys is the JSON Web Key Set by which its tokens are verified.
+// keys returns the JSON Web Key Set that verifies its tokens.
 func (i issuer) keys(t *testing.T) string {
 	t.Helper()
 	point, err := i.key.PublicKey.Bytes()
@@ -61,8 +61,8 @@ func (i issuer) token(t *testing.T, payload string) string {
 	return signed + "." + encode(signature)
 }
 
-// verifying is a filter that verifies tokens in their usual places, and below /t/ in x-token. It asks
-// for none below /free/.
+// verifying returns a filter that verifies tokens in their usual places, and in x-token below /t/.
+// It requires none below /free/.
 func (i issuer) verifying(t *testing.T) envoytest.Object {
 	t.Helper()
 	keys := envoytest.Object{"inline_string": i.keys(t)}
@@ -85,8 +85,8 @@ func (i issuer) verifying(t *testing.T) envoytest.Object {
 	})}
 }
 
-// verified limits by what a filter before has verified: three requests for each subject. Below /h/ and
-// /t/ it counts each of a test's cases apart.
+// verified limits by claims that an earlier filter has verified: three requests for each subject.
+// Below /h/ and /t/ it counts each of a test's cases separately.
 const verified = `{"rules": [
 	{"name": "authorization", "match": {"path": {"prefix": "/h/"}}, "key": [{"jwt_claim": "sub"}, "path"], "limits": [{"limit": 3, "window": "1d"}]},
 	{"name": "token", "match": {"path": {"prefix": "/t/"}}, "key": [{"jwt_claim": "sub", "header": "x-token"}, "path"], "limits": [{"limit": 3, "window": "1d"}]},
@@ -100,8 +100,8 @@ const verified = `{"rules": [
 		"overrides": {"keys": [{"key": ["12.5", "true", "b", "gold", "", ""], "limits": [{"limit": 77, "window": "1d"}]}]}}
 ]}`
 
-// TestVerifiedTokens sends one token that jwt_authn verifies in all forms in which it does, each
-// time beside a token that nobody has signed. None gets its client another counter.
+// TestVerifiedTokens sends a token in all forms that jwt_authn verifies, each time together with an
+// unsigned token. None gets its client another counter.
 func TestVerifiedTokens(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		issuer := newIssuer(t)

@@ -13,7 +13,8 @@ import (
 	"weir/internal/nightly"
 )
 
-// lastVersion is the tag of the last release before this commit. Until there is one, it is an earlier commit.
+// lastVersion returns the tag of the last release before this commit. Before the first release it
+// is an earlier commit.
 func lastVersion(t *testing.T) string {
 	t.Helper()
 	tag, err := exec.CommandContext(t.Context(), "git", "-C", "..", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^").Output()
@@ -23,11 +24,11 @@ func lastVersion(t *testing.T) string {
 	return strings.TrimSpace(string(tag))
 }
 
-// TestLastVersion upgrades a backend and goes back, on one file, with a node of either version before it. All of them keep one
-// limit, and what either backend has kept the other reads.
+// TestLastVersion upgrades a backend and goes back, with the same file, and with a node of either
+// version. All share a limit, and each backend reads the file of the other.
 func TestLastVersion(t *testing.T) {
 	if !nightly.On() {
-		return // it builds the last version
+		return // this test builds the last version
 	}
 	onWazeroAlone(t, func(t *testing.T) {
 		last := buildVersion(t, lastVersion(t))
@@ -65,7 +66,7 @@ func TestLastVersion(t *testing.T) {
 	})
 }
 
-// buildVersion builds a commit in a folder of its own.
+// buildVersion builds a commit in a new folder.
 func buildVersion(t *testing.T, commit string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -77,7 +78,7 @@ func buildVersion(t *testing.T, commit string) (dir string) {
 	return dir
 }
 
-// admittedOf is how many requests of a user pass.
+// admittedOf returns how many requests of a user pass.
 func admittedOf(t *testing.T, url string, requests int) (admitted int) {
 	t.Helper()
 	for range requests {

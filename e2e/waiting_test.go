@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// oncePerUser lets each user pass once, and asks the backend about it.
+// oncePerUser lets each user pass once, and asks the backend every time.
 const oncePerUser = `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
-// A request with a body that waits for the backend is held back whole, also where the proxy stops
-// headers only and the body comes meanwhile. Rejected, it never reaches the upstream; allowed, it
-// does with its body and its trailers.
+// A request with a body that waits for the backend is held back completely, even if the proxy stops
+// only headers and the body comes meanwhile. A rejected request never reaches the upstream. An
+// allowed request reaches it with its body and its trailers.
 func TestRequestWaitsWhole(t *testing.T) {
 	onEveryByNight(t, 2, func(t *testing.T, d driver) {
 		for _, headersOnly := range []bool{false, true} {
@@ -34,7 +34,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 			trailer string
 		}
 		var reached atomic.Int64
-		arrived := make(chan message, 100) // also of what should not arrive
+		arrived := make(chan message, 100) // also for messages that should not arrive
 		backend, way := serve(t, "memory"), newCustoms()
 		elsewhere := d.node(t, nodeConfig{configuration: oncePerUser, backend: backend})
 		proxy := d.node(t, nodeConfig{
@@ -74,8 +74,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 						status <- r.status
 					}()
 					call := way.next(t)
-					// More than the first part of a large body is not read before the request goes
-					// on.
+					// Only the first part of a large body is read before the request goes on.
 					sent += int64(min(size, 10_000))
 					proxy.received(t, sent)
 					if reached.Load() != 0 {
@@ -105,7 +104,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 	})
 }
 
-// clientOf speaks HTTP/1.1, or HTTP/2 without TLS.
+// clientOf returns a client that uses HTTP/1.1, or HTTP/2 without TLS.
 func clientOf(t *testing.T, http2 bool) *http.Client {
 	if http2 {
 		return http2Client(t)
@@ -113,8 +112,8 @@ func clientOf(t *testing.T, http2 bool) *http.Client {
 	return client(t)
 }
 
-// A client that leaves while its request waits takes nothing: what the backend grants it goes back,
-// and another one passes in its place.
+// A client that leaves while its request waits takes nothing: the backend's grant goes back, and
+// another request passes instead.
 func TestClientLeavesWhileItWaits(t *testing.T) {
 	onEach(t, 2, clientLeaves)
 }

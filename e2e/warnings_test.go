@@ -14,7 +14,7 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// warnings are the parts of the reference by which rules warn before a limit is reached.
+// warnings are the parts of the reference on warnings near a limit.
 var warnings = []reference{
 	{
 		name: "warn_at: a header, and a metric",
@@ -49,13 +49,13 @@ var warnings = []reference{
 	},
 }
 
-// nears is a rule of tokens that the backend decides, and that warns.
+// nears is a rule of tokens that the backend decides, with warnings.
 const nears = `{"namespace": "warned", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0, "rules": [
 	{"name": "tokens", "warn_at": 0.8, "reveal": "plain", "key": [{"header": "x-key"}], "limits": [{"limit": 100, "window": "366d", "algorithm": "fixed_window"}],
 		"cost_on_response": {"response_json": "usage.total_tokens"}, "reserve": {"header": "x-reserve"}}]}`
 
-// A webhook hears once of a key that two nodes see near its limit, each of which has a backend of its
-// own. A stream that turns out to cost so much is enough.
+// A webhook gets a single warning of a key that two nodes see near its limit, although each node
+// has its own backend. A stream whose final cost reaches the limit is enough.
 func TestBackendWarnsOnce(t *testing.T) {
 	onEachByNight(t, 2, backendWarnsOnce)
 }
@@ -92,7 +92,7 @@ func backendWarnsOnce(t *testing.T, d driver) {
 	spend(0, "ann", 85)
 	settle(t, backends[0], "warned", 85)
 	spend(1, "ann", 5)
-	// When a later warning has arrived, ann's has.
+	// When a later warning has arrived, ann's must have.
 	spend(0, "bob", 80)
 	spend(1, "cid", 80)
 	spend(1, "dan", 79)
@@ -109,7 +109,7 @@ func backendWarnsOnce(t *testing.T, d driver) {
 			t.Fatalf("twice %+v", w)
 		}
 		if key == "ann" && w.Used == 90 {
-			w.Used = 85 // as the other node sees it
+			w.Used = 85 // as counted by the other node
 		}
 		got[key] = w
 	}

@@ -16,13 +16,13 @@ import (
 	"weir/internal/nightly"
 )
 
-// wazero runs nodes on this repository's own proxy-wasm host.
+// wazero runs nodes on this repository's proxy-wasm host.
 type wazero struct{}
 
 func (wazero) beside(t *testing.T) { t.Parallel() }
 func (wazero) few(many int) int    { return many }
 
-// heavy is least for make test-fast.
+// heavy returns a smaller part for make test-fast.
 func (wazero) heavy(many int) int {
 	if testing.Short() {
 		return many / 10
@@ -30,7 +30,7 @@ func (wazero) heavy(many int) int {
 	return nightly.Or(many, many/5)
 }
 
-// stores are for make test-fast the memory alone.
+// stores returns only the memory for make test-fast.
 func (wazero) stores() []string {
 	if testing.Short() {
 		return []string{"memory"}
@@ -45,14 +45,14 @@ func (wazero) node(t *testing.T, config nodeConfig) node {
 	return startProxy(t, config, host.ProxyConfig{})
 }
 
-// proxyNode is a node on the wazero host. Its proxy has more to hold it by.
+// proxyNode is a node on the wazero host. Its proxy gives a test more control.
 type proxyNode struct {
 	*host.Proxy
 	address string
 	log     *journal
 }
 
-// journal keeps what is written to it.
+// journal collects the log.
 type journal struct {
 	mu   sync.Mutex
 	text []byte
@@ -71,7 +71,7 @@ func (p *proxyNode) said() string {
 	return string(p.log.text)
 }
 
-// startProxy starts a node on the wazero host. more has what only that host can do.
+// startProxy starts a node on the wazero host. more has the options that only that host has.
 func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNode {
 	t.Helper()
 	upstream, err := url.Parse(config.serveUpstream(t).URL)
@@ -115,8 +115,8 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String(), log: log}
 }
 
-// received waits for nothing: what this host reads, it hands to the plugin at once, and the plugin
-// can't be paused without having seen it.
+// received returns at once: this host passes all input to the plugin at once, and the plugin can
+// pause only after that.
 func (p *proxyNode) received(*testing.T, int64) {}
 
 func (p *proxyNode) idle(t *testing.T) {

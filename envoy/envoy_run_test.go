@@ -42,13 +42,13 @@ func TestEnvoyYAMLRuns(t *testing.T) {
 	})
 }
 
-// socket is an address in the fields of Envoy's.
+// socket returns an address in Envoy's fields.
 func socket(address string) string {
 	host, port, _ := strings.Cut(address, ":")
 	return "address: " + host + ", port_value: " + port
 }
 
-// limitsUsers shows what the listener users does, and what it says of it.
+// limitsUsers tests the decisions and headers of the listener users.
 func limitsUsers(t *testing.T, p *proxy) {
 	users := p.at(local, "users")
 	refusal := bursts(t, 10, func(i int) (int, answer) { return users.untilRefused(t, "GET", "/cart", fmt.Sprint("x-user: ann", i)) })
@@ -79,15 +79,15 @@ func limitsUsers(t *testing.T, p *proxy) {
 	logged(t, p, `127\.0\.0\.1:[0-9]+ "GET /cart" 200 via_upstream [0-9]+ms`)
 }
 
-// logged waits for an access log's line.
+// logged waits for a line of the access log.
 func logged(t *testing.T, p *proxy, pattern string) {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^[-0-9]{10}T[0-9:.]+Z ` + pattern + `$`)
 	p.until(t, "a line of the access log like "+pattern, func() (bool, error) { return line.MatchString(p.Log()), nil })
 }
 
-// limitsAddresses shows what the listener addresses does with a client that asks too often,
-// whatever it says of itself.
+// limitsAddresses tests the listener addresses: a client that asks too often can't escape by its
+// headers.
 func limitsAddresses(t *testing.T, p *proxy) {
 	refusal := bursts(t, 20, func(i int) (int, answer) {
 		return p.at(fmt.Sprint("127.0.1.", i), "addresses").untilRefused(t, "GET", "/", "x-forwarded-for: 127.0.0.3")
@@ -101,7 +101,7 @@ func limitsAddresses(t *testing.T, p *proxy) {
 	}
 }
 
-// limitsLogins shows that a rule for a path can't be got around by writing the path in another way.
+// limitsLogins tests that no other spelling of a path evades its rule.
 func limitsLogins(t *testing.T, p *proxy) {
 	one, other := p.at("127.0.0.4", "addresses"), p.at("127.0.0.5", "addresses")
 	same := []string{
@@ -134,7 +134,7 @@ func limitsLogins(t *testing.T, p *proxy) {
 			t.Errorf("POST %s: got %d, want it refused as malformed", target, a.status)
 		}
 	}
-	// These are other paths, and stay so on their way to the upstream.
+	// These are other paths, and reach the upstream unchanged.
 	for _, r := range [][2]string{{"POST", "/login/"}, {"POST", "/LOGIN"}, {"POST", "/%256cogin"}, {"GET", "/login"}} {
 		a := one.send(t, r[0], r[1])
 		if a.status != http.StatusOK || a.names("login") {
@@ -147,9 +147,9 @@ func limitsLogins(t *testing.T, p *proxy) {
 	}
 }
 
-// sharesTotal shows that both listeners count into one rule, here and in the backend.
+// sharesTotal tests that both listeners count into the same rule, in the proxy and in the backend.
 func sharesTotal(t *testing.T, p *proxy) {
-	// A minute may end in between, but hardly thrice.
+	// A minute may end in between, but hardly three times.
 	for range 3 {
 		minute := time.Now().Truncate(time.Minute)
 		first := p.at(local, "users").send(t, "GET", "/", "x-user: eve").remaining("total")
@@ -161,7 +161,7 @@ func sharesTotal(t *testing.T, p *proxy) {
 		if second != first-1 || first < 0 {
 			t.Errorf("rule total: %d remain in one listener, then %d in the other", first, second)
 		}
-		// The backend has what is leased and not used yet, too.
+		// The backend also has leased hits that are not used yet.
 		p.until(t, "the backend to have all hits of rule total", func() (bool, error) {
 			counted, err := p.backend.counted("default", "fixed_window", time.Minute)
 			return counted >= int64(60000-second) || !inTime(), err

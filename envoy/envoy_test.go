@@ -1,5 +1,6 @@
-// Package envoy_test runs the configurations of this folder, and those that pages show, on real
-// Envoys. It also reads them, for what Envoy, Istio and the plugin take and should not be there.
+// Package envoy_test runs the configurations of this folder, and those in the documentation, on
+// real Envoys. It also checks them for settings that Envoy, Istio and the plugin accept but that
+// should not be there.
 package envoy_test
 
 import (
@@ -12,7 +13,7 @@ import (
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3" // occurs in an Any, as the others without a name
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3" // used in an Any, like the other imports without a name
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	wasmfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -47,13 +48,13 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// mistake is a change of a configuration, and what the error then says.
+// mistake is a change of a configuration, and the expected error.
 type mistake struct {
 	name, before, after string
 	want                string
 }
 
-// refuses makes each mistake, one at a time, in the configuration of that name.
+// refuses makes each mistake, one at a time, in a configuration.
 func refuses(t *testing.T, name string, mistakes []mistake) {
 	t.Helper()
 	text := read(t, name)
@@ -97,7 +98,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// unmarshal reads YAML into a message. It refuses unknown fields, of messages in Anys too, and
+// unmarshal parses YAML into a message. It refuses unknown fields, also of messages in Anys, and
 // fields given twice.
 func unmarshal(text []byte, into proto.Message) error {
 	document, err := yaml.YAMLToJSONStrict(text)
@@ -107,7 +108,7 @@ func unmarshal(text []byte, into proto.Message) error {
 	return protojson.Unmarshal(document, into)
 }
 
-// checkDeprecated refuses deprecated fields, which Envoy takes for a while yet.
+// checkDeprecated refuses deprecated fields, which Envoy still accepts for a while.
 func checkDeprecated(m proto.Message) error {
 	return protorange.Range(m.ProtoReflect(), func(p protopath.Values) error {
 		last := p.Index(-1)
@@ -122,7 +123,7 @@ func checkDeprecated(m proto.Message) error {
 	})
 }
 
-// checkBootstrap looks at what runs, and still is not as it should be.
+// checkBootstrap checks for settings that run but are wrong.
 func checkBootstrap(text string) error {
 	bootstrap := new(bootstrapv3.Bootstrap)
 	if err := unmarshal([]byte(text), bootstrap); err != nil {
@@ -205,7 +206,7 @@ func checkPlugin(p *wasmv3.PluginConfig, clusters map[string]bool) (*config.Conf
 	return c, checkBackend(c.Backend, clusters)
 }
 
-// handedOver returns a plugin's configuration as Envoy gives it to the plugin.
+// handedOver returns a plugin's configuration as Envoy passes it to the plugin.
 func handedOver(configuration *anypb.Any) ([]byte, error) {
 	m, err := configuration.UnmarshalNew()
 	if err != nil {
@@ -225,15 +226,15 @@ func checkBackend(b config.Backend, clusters map[string]bool) error {
 	if !clusters[b.Cluster] {
 		return fmt.Errorf("backend.cluster: no cluster %q", b.Cluster)
 	}
-	// Go's HTTP server, and so the backend, answers others with 400.
+	// Go's HTTP server, and so the backend, answers other hosts with 400.
 	if !httpguts.ValidHostHeader(b.Authority) {
 		return fmt.Errorf("backend.authority: %q is no valid Host", b.Authority)
 	}
 	return nil
 }
 
-// checkTogether checks what two plugins of one VM and one namespace need; its errors speak of the
-// second.
+// checkTogether checks the conditions for two plugins with the same VM and namespace. Its errors
+// are about the second.
 func checkTogether(first, second plugin) error {
 	as := "as in listener " + first.listener
 	switch {

@@ -24,10 +24,10 @@ import (
 	"weir/internal/envoytest"
 )
 
-// Istio's sources of 1.27 to 1.31 tell what it makes of a WasmPlugin: pilot/pkg/model/extensions.go
-// has the plugin's message and pilot/pkg/networking/core/listener_builder.go the connection
-// manager; pkg/wasm/convert.go is the agent in the proxy's pod, which fetches the image and puts a
-// local file in its place.
+// Istio's sources of 1.27 to 1.31 show its translation of a WasmPlugin:
+// pilot/pkg/model/extensions.go has the plugin's message, and
+// pilot/pkg/networking/core/listener_builder.go the connection manager. pkg/wasm/convert.go is the
+// agent in the proxy's pod, which fetches the image and replaces it with a local file.
 
 func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 		if a := other.send(t, "POST", "/login"); a.status != http.StatusOK {
 			t.Errorf("login of another address: got %d %s", a.status, a.header)
 		}
-		// Istio normalizes these paths by itself, and with pathNormalization.
+		// Istio normalizes these paths by default, and with pathNormalization.
 		for _, target := range []string{"/%6cogin", "/x/../login", "/x/%2e%2e/login"} {
 			if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests {
 				t.Errorf("POST %s: got %d %s", target, a.status, a.header)
@@ -92,14 +92,14 @@ func TestIstioYAMLRuns(t *testing.T) {
 	})
 }
 
-// extension is the plugin's filter as Istio's proxies get it.
+// extension returns the plugin's filter as Istio's proxies get it.
 func (m *mesh) extension(t *testing.T) (resource string, filter *wasmfilterv3.Wasm) {
 	t.Helper()
 	spec := new(extensionsv1alpha1.WasmPlugin)
 	if err := protojson.Unmarshal(m.plugin.Spec, spec); err != nil {
 		t.Fatal(err)
 	}
-	// Fields in the order of their names, numbers as Go writes them.
+	// The fields are in the order of their names, and numbers as Go writes them.
 	document, err := json.Marshal(spec.GetPluginConfig().AsMap())
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func (m *mesh) extension(t *testing.T) (resource string, filter *wasmfilterv3.Wa
 		extensionsv1alpha1.FailStrategy_FAIL_OPEN:   wasmv3.FailurePolicy_FAIL_OPEN,
 		extensionsv1alpha1.FailStrategy_FAIL_RELOAD: wasmv3.FailurePolicy_FAIL_RELOAD,
 	}
-	name := m.plugin.Metadata.Namespace + "." + m.plugin.Metadata.Name + "~istio-translated-wasmplugin" // so called since 1.30
+	name := m.plugin.Metadata.Namespace + "." + m.plugin.Metadata.Name + "~istio-translated-wasmplugin" // the name since 1.30
 	return "extensions.istio.io/trafficextension/" + name, &wasmfilterv3.Wasm{Config: &wasmv3.PluginConfig{
 		Name:          name,
 		RootId:        spec.GetPluginName(),
@@ -134,13 +134,12 @@ func packed(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// backendHost is the host of callouts.
+// backendHost returns the host of callouts.
 func (m *mesh) backendHost() string {
 	return m.service.Metadata.Name + "." + m.service.Metadata.Namespace + ".svc.cluster.local"
 }
 
-// deliver writes a filter's resource into a file, from which an Envoy takes it as from a control
-// plane.
+// deliver writes a filter's resource into a file, which an Envoy reads in place of a control plane.
 func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string) {
 	t.Helper()
 	resource, err := protojson.Marshal(packed(t, &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed(t, filter)}))
@@ -158,8 +157,8 @@ func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string)
 	return file
 }
 
-// gateway is an Envoy like that of Istio's ingress gateway, with the filter that a file delivers.
-// Its listener default is as Istio makes it by itself, normalizing with pathNormalization
+// gateway returns the bootstrap of an Envoy like Istio's ingress gateway, with the filter from a
+// file. Its listener default is like Istio's default, which normalizes with pathNormalization
 // DECODE_AND_MERGE_SLASHES.
 func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) []byte {
 	t.Helper()
@@ -204,8 +203,8 @@ func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) 
 	return bootstrap
 }
 
-// statistics are Istio's, from tools/packaging/common/envoy_bootstrap.json, with the tags that the
-// README has a proxy list.
+// statistics returns Istio's settings of statistics, from
+// tools/packaging/common/envoy_bootstrap.json, with the tags of the README.
 func statistics(t *testing.T) envoytest.Object {
 	t.Helper()
 	match := regexp.MustCompile(`extraStatTags: \[([a-z_, ]+)\]`).FindStringSubmatch(read(t, "README.md"))

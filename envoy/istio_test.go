@@ -65,9 +65,9 @@ func TestIstioMistakes(t *testing.T) {
 	})
 }
 
-// object is a Kubernetes object, and what follows are the specs in istio.yaml: with these few
-// fields they cost the build nothing. [decode] wants every field that may not be omitted, and no
-// other.
+// object is a Kubernetes object. The types below are the specs in istio.yaml, with only the fields
+// that occur there, so they need no further modules. [decode] requires every field that may not be
+// omitted, and no other.
 type object[Spec any] struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -76,7 +76,7 @@ type object[Spec any] struct {
 		Namespace string            `json:"namespace,omitempty"`
 		Labels    map[string]string `json:"labels,omitempty"`
 	} `json:"metadata"`
-	// StringData is a Secret's.
+	// StringData is for a Secret.
 	StringData map[string]string `json:"stringData,omitempty"`
 	Spec       Spec              `json:"spec,omitzero"`
 }
@@ -198,7 +198,7 @@ func readMesh(text string) (m mesh, err error) {
 	return m, nil
 }
 
-// decode reads a document into a struct that has all its fields, under just these names.
+// decode parses a document into a struct that must have all its fields, with exactly these names.
 func decode(document []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.DisallowUnknownFields()
@@ -212,8 +212,8 @@ func decode(document []byte, into any) error {
 	return sameFields(document, written)
 }
 
-// sameFields refuses a document that differs from what was understood of it: Go's decoders are
-// content with another case, or with the names that fields have in protobuf; Kubernetes isn't.
+// sameFields refuses a document that differs from its parsed form: Go's decoders accept names in
+// another case, or with their protobuf spelling, but Kubernetes doesn't.
 func sameFields(document, understood []byte) error {
 	var got, want any
 	if err := errors.Join(json.Unmarshal(document, &got), json.Unmarshal(understood, &want)); err != nil {
@@ -245,7 +245,7 @@ func (m *mesh) checkWorkload() error {
 		}
 	}
 	namespace := m.namespace.Metadata.Name
-	// A text that is no duration counts as 0.
+	// An invalid duration counts as 0.
 	delay, _ := time.ParseDuration(flags["--shutdown-delay"])
 	drain, _ := time.ParseDuration(strings.TrimPrefix(pod.Metadata.Annotations["proxy.istio.io/config"], "terminationDrainDuration: "))
 	grace := time.Duration(pod.Spec.TerminationGracePeriodSeconds) * time.Second
@@ -281,7 +281,7 @@ func (m *mesh) checkWorkload() error {
 	return nil
 }
 
-// selects reports whether a selector that is not empty selects what has these labels.
+// selects reports whether a non-empty selector selects an object with these labels.
 func selects(selector, labels map[string]string) bool {
 	for name, value := range selector {
 		if labels[name] != value {

@@ -16,7 +16,7 @@ import (
 	"weir/internal/nightly"
 )
 
-// endpoint is an address as the quickstart writes one.
+// endpoint returns an address as the quickstart writes it.
 func endpoint(t *testing.T, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -26,8 +26,8 @@ func endpoint(t *testing.T, address string) string {
 	return host + ", port_value: " + port
 }
 
-// The guide shows the quickstart as it is. Two Envoys that run it beside a backend without a token,
-// as the guide has them, let exactly ten requests of an address pass in common.
+// The guide shows the quickstart unchanged. Two Envoys that run it with a backend without a token,
+// as in the guide, together admit exactly ten requests of an address.
 func TestQuickstartRuns(t *testing.T) {
 	t.Parallel()
 	const name = "quickstart.yaml"
@@ -39,7 +39,7 @@ func TestQuickstartRuns(t *testing.T) {
 	})
 }
 
-// native.yaml does the same with the plugin ahead of time, which is there by night.
+// native.yaml does the same with the native plugin, which only nightly runs build.
 func TestNativeRuns(t *testing.T) {
 	t.Parallel()
 	if !nightly.On() {
@@ -56,7 +56,8 @@ func TestNativeRuns(t *testing.T) {
 	runQuickstart(t, newest, read(t, "native.yaml"), "dist/libweir.so", file)
 }
 
-// runQuickstart has two Envoys run a configuration beside a backend, with the module where it is.
+// runQuickstart lets two Envoys run a configuration with a backend. The module's path is replaced
+// by file.
 func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string) {
 	t.Helper()
 	around := surroundings{
@@ -84,8 +85,8 @@ func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string)
 	}
 }
 
-// onFreePorts is a bootstrap of this folder with another file for its module, on ports that are free, with
-// a backend and an upstream of the test's own.
+// onFreePorts returns a bootstrap of this folder with another file for its module, on free ports,
+// with the test's backend and upstream.
 func onFreePorts(t *testing.T, text, module, file string, around surroundings) []byte {
 	t.Helper()
 	text = substitute(t, text, map[string]string{
@@ -99,7 +100,7 @@ func onFreePorts(t *testing.T, text, module, file string, around surroundings) [
 	if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
 		t.Fatal(err)
 	}
-	// The test asks it for the port that the listener got.
+	// The test asks the admin interface for the listener's port.
 	bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
 	encoded, err := json.Marshal(bootstrap)
 	if err != nil {

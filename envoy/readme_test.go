@@ -12,12 +12,11 @@ import (
 	"weir/internal/envoytest"
 )
 
-// pathSettings are those of the excerpt in docs/envoy.md that have one path for what a rule should
-// take for one.
+// pathSettings are the settings of the excerpt in docs/envoy.md that normalize paths for rules.
 var pathSettings = []string{"normalize_path", "merge_slashes", "path_with_escaped_slashes_action"}
 
-// The excerpt in docs/envoy.md runs as it is. Without its settings of paths it lets pass what the
-// page says, and with them it does not.
+// The excerpt in docs/envoy.md runs unchanged. Without its path settings, requests evade the rule
+// as the page says; with them they don't.
 func TestExcerptRuns(t *testing.T) {
 	t.Parallel()
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
@@ -27,7 +26,7 @@ func TestExcerptRuns(t *testing.T) {
 		bursts(t, 10, func(i int) (int, answer) { return users.untilRefused(t, "GET", "/", fmt.Sprint("x-user: ann", i)) })
 		login, open := p.at("127.0.0.2", "as it is"), p.at("127.0.0.2", "without")
 		for i := range 5 {
-			// Fewer are told of while a lease holds hits for the next request.
+			// The header shows fewer if the backend's answer to a push overtakes an older answer.
 			if a := login.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") > 4-i {
 				t.Errorf("login %d: got %d %s", i, a.status, a.header)
 			}
@@ -62,7 +61,7 @@ func TestExcerptRuns(t *testing.T) {
 	})
 }
 
-// excerptBootstrap has a listener with the excerpt as it is, and one without its settings of paths.
+// excerptBootstrap has a listener with the excerpt, and a listener without its path settings.
 func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	t.Helper()
 	text := pageExcerpt(t)
@@ -94,8 +93,8 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	return bootstrap
 }
 
-// pageExcerpt is the connection manager of docs/envoy.md, with the plugin where it is here, and with
-// [patience].
+// pageExcerpt returns the connection manager of docs/envoy.md, with the built plugin's path and
+// with [patience].
 func pageExcerpt(t *testing.T) string {
 	t.Helper()
 	_, section, _ := strings.Cut(read(t, "../docs/envoy.md"), "\n## Into Envoy\n")
@@ -105,7 +104,7 @@ func pageExcerpt(t *testing.T) string {
 	})
 }
 
-// excerpt is the nth piece of YAML in a document, counted from 0.
+// excerpt returns the nth piece of YAML in a document, counted from 0.
 func excerpt(t *testing.T, document string, n int) string {
 	t.Helper()
 	for ; ; n-- {

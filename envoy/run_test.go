@@ -31,22 +31,22 @@ import (
 	"weir/internal/nightly"
 )
 
-// These tests run this folder's files, and the parts that pages show, on real Envoys, and send
-// requests through.
+// These tests run the files of this folder, and the parts in the documentation, on real Envoys, and
+// send requests through them.
 
-// onEnvoy runs a test on the newest Envoy, and in a nightly run on each.
+// onEnvoy runs a test on the newest Envoy, and in a nightly run on all.
 func onEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
 	t.Helper()
 	onNewest(t, nightly.Or(math.MaxInt, 1), test)
 }
 
-// onEachEnvoy runs a test on every Envoy that there is.
+// onEachEnvoy runs a test on every available Envoy.
 func onEachEnvoy(t *testing.T, test func(t *testing.T, on envoytest.Binary)) {
 	t.Helper()
 	onNewest(t, math.MaxInt, test)
 }
 
-// onNewest runs a test on the newest Envoys, at most so many.
+// onNewest runs a test on the newest Envoys, at most a number of them.
 func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binary)) {
 	t.Helper()
 	if testing.Short() {
@@ -64,7 +64,7 @@ func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binar
 	}
 }
 
-// pluginFile is the file that make build makes.
+// pluginFile returns the file that make build creates.
 func pluginFile(t *testing.T) string {
 	t.Helper()
 	file, err := filepath.Abs("../dist/weir.wasm")
@@ -74,12 +74,12 @@ func pluginFile(t *testing.T) string {
 	return file
 }
 
-// patience is how long the plugins wait for the backend. A machine that is busy with tests takes its
-// time, and who waits in vain is decided alone: then the counters tell of more than has passed, until
-// the backend's grant has gone back.
+// patience is how long the plugins wait for the backend. A machine that runs other tests is slow,
+// and requests whose wait ends in vain are decided locally. Then the counters have more hits than
+// have passed, until the backend's grant is given back.
 const patience = "30s"
 
-// substitute replaces what a file says of the machine that it is for. Each must be there, once.
+// substitute replaces the parts of a file that depend on the machine. Each must occur exactly once.
 func substitute(t *testing.T, text string, replacements map[string]string) string {
 	t.Helper()
 	for _, before := range slices.Sorted(maps.Keys(replacements)) {
@@ -91,14 +91,14 @@ func substitute(t *testing.T, text string, replacements map[string]string) strin
 	return text
 }
 
-// surroundings are the servers that an Envoy stands between.
+// surroundings are the servers around an Envoy.
 type surroundings struct {
 	backend  *backend
-	upstream string // the address of a server that answers everything, and tells what it saw
+	upstream string // the address of a server that answers every request, and reports what it got
 }
 
-// proxy is an Envoy in its surroundings. Its plugins go by the backend's clock, which is the
-// machine's: tests ask for what is so however long a request takes.
+// proxy is an Envoy in its surroundings. Its plugins use the backend's clock, which is the
+// machine's, so tests only expect results that don't depend on a request's duration.
 type proxy struct {
 	*envoytest.Envoy
 	surroundings
@@ -106,7 +106,7 @@ type proxy struct {
 	decided   map[decisions]int // by the headers of all answers
 }
 
-// decisions are requests that a rule matched, and of which all were allowed or all were rejected.
+// decisions are the requests that a rule matched, all with the same outcome.
 type decisions struct{ rule, outcome string }
 
 func surround(t *testing.T) surroundings {
@@ -145,7 +145,7 @@ func closes(t *testing.T, c io.Closer) {
 	}
 }
 
-// until waits until something has happened.
+// until waits until happened returns true.
 func (p *proxy) until(t *testing.T, what string, happened func() (bool, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -155,16 +155,16 @@ func (p *proxy) until(t *testing.T, what string, happened func() (bool, error)) 
 	}
 }
 
-// backend is weir serve, with something before it that sees what plugins ask for.
+// backend is weir serve behind a proxy that records the plugins' requests.
 type backend struct {
 	own     string // address of weir serve
 	address string // for Envoy
 
 	mu    sync.Mutex
-	hosts map[string]bool // that callouts were for
+	hosts map[string]bool // hosts of callouts
 }
 
-// exampleToken is the token in the files, for others to change.
+// exampleToken is the token in the files, which users must change.
 const exampleToken = "change-me"
 
 func serve(t *testing.T) *backend {
@@ -183,13 +183,14 @@ func serve(t *testing.T) *backend {
 	return b
 }
 
-// startServe runs weir serve with more arguments, and returns its address.
+// startServe runs weir serve with further arguments, and returns its address.
 func startServe(t *testing.T, args ...string) (address string) {
 	t.Helper()
 	return startServeIn(t, []string{"WEIR_TOKEN=" + exampleToken}, args...)
 }
 
-// startServeIn is startServe with more of the environment, and without a token if that has none.
+// startServeIn is startServe with further environment variables. Without a token among them, it has
+// none.
 func startServeIn(t *testing.T, environment []string, args ...string) (address string) {
 	t.Helper()
 	cmd := exec.Command("../dist/weir", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", "memory"}, args...)...)
@@ -222,14 +223,14 @@ func startServeIn(t *testing.T, environment []string, args ...string) (address s
 	return address
 }
 
-// asked are the hosts that callouts were for.
+// asked returns the hosts of callouts.
 func (b *backend) asked() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Sorted(maps.Keys(b.hosts))
 }
 
-// counted is the sum of the hits that the backend has of counters of a kind and a width.
+// counted returns the backend's sum of hits in counters of a kind and a width.
 func (b *backend) counted(namespace, kind string, width time.Duration) (sum int64, err error) {
 	query := url.Values{"namespace": {namespace}, "width_ms": {fmt.Sprint(width.Milliseconds())}}
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.own+"/v1/counters?"+query.Encode(), nil)
@@ -270,10 +271,10 @@ type client struct {
 	from, to string
 }
 
-// at is a client of a listener, at an address that the machine has.
+// at returns a client of a listener, at an address of this machine.
 func (p *proxy) at(from, listener string) client { return client{p, from, p.listeners[listener]} }
 
-// local is the address of clients that need not be told from others.
+// local is the address of clients if the address doesn't matter.
 const local = "127.0.0.1"
 
 // answer is an answer to a client.
@@ -283,8 +284,8 @@ type answer struct {
 	body   string
 }
 
-// send sends a request whose target stays as it is, which net/http's own client would tidy up.
-// Headers are "name: value".
+// send sends a request with exactly this target, which net/http's client would normalize. Headers
+// are "name: value".
 func (c client) send(t *testing.T, method, target string, headers ...string) answer {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.from)}, Timeout: 10 * time.Second}
@@ -313,9 +314,9 @@ func (c client) send(t *testing.T, method, target string, headers ...string) ans
 	return a
 }
 
-// bursts has one client after another, or one user, send until it is refused, until a burst was
-// allowed what a limit of a second allows. A burst that meets the end of a second may get less,
-// where hits leased for that second were left.
+// bursts lets one client or user after the other send until it is refused, until a burst was
+// allowed the limit of a second. A burst across the end of a second may get less, because hits were
+// leased for that second.
 func bursts(t *testing.T, want int, burst func(i int) (allowed int, refusal answer)) (refusal answer) {
 	t.Helper()
 	var got []int
@@ -331,7 +332,7 @@ func bursts(t *testing.T, want int, burst func(i int) (allowed int, refusal answ
 
 var ruleInHeader = regexp.MustCompile(`"([A-Za-z0-9_-]+)";r=`)
 
-// count notes what an answer says of the rules that matched.
+// count records the rules in an answer's headers.
 func (p *proxy) count(a answer) {
 	outcome := "allowed"
 	if a.header.Get("X-Envoy-RateLimited") != "" {
@@ -342,7 +343,7 @@ func (p *proxy) count(a answer) {
 	}
 }
 
-// measures shows that Envoy's own metrics tell the same of the rules, with labels.
+// measures tests that Envoy's own metrics have the same counts of the rules, with labels.
 func (p *proxy) measures(t *testing.T, namespace string) {
 	t.Helper()
 	series := regexp.MustCompile(`(?m)^weir_requests_total\{(.*)\} ([0-9]+)$`)
@@ -374,11 +375,10 @@ func (p *proxy) measures(t *testing.T, namespace string) {
 	}
 }
 
-// untilRefused sends a request again and again, and returns how many were allowed before the first
-// that was not.
+// untilRefused repeats a request, and returns how many were allowed before the first refusal.
 func (c client) untilRefused(t *testing.T, method, target string, headers ...string) (allowed int, refusal answer) {
 	t.Helper()
-	const most = 300 // sent in less time than windows of a second take to let so many pass
+	const most = 300 // sent faster than a limit per second could admit them
 	for allowed < most {
 		switch a := c.send(t, method, target, headers...); a.status {
 		case http.StatusOK:
@@ -393,13 +393,13 @@ func (c client) untilRefused(t *testing.T, method, target string, headers ...str
 	return 0, answer{}
 }
 
-// names reports whether an answer's headers speak of a rule.
+// names reports whether an answer's headers name a rule.
 func (a answer) names(rule string) bool {
 	return strings.Contains(a.header.Get("RateLimit"), `"`+rule+`";r=`)
 }
 
-// remaining returns the number that an answer's headers say of a rule's first limit, -1 if they say
-// nothing.
+// remaining returns the rest of a rule's first limit in an answer's headers; -1 if they don't have
+// it.
 func (a answer) remaining(rule string) int {
 	match := regexp.MustCompile(`"` + rule + `";r=([0-9]+);`).FindStringSubmatch(a.header.Get("RateLimit"))
 	if match == nil {
@@ -412,8 +412,8 @@ func (a answer) remaining(rule string) int {
 	return n
 }
 
-// matches compares an answer's headers with patterns; the empty one is of a header that must not be
-// there.
+// matches compares an answer's headers with patterns. An empty pattern is for a header that must be
+// absent.
 func (a answer) matches(t *testing.T, patterns map[string]string) {
 	t.Helper()
 	for name, pattern := range patterns {
@@ -425,7 +425,7 @@ func (a answer) matches(t *testing.T, patterns map[string]string) {
 	}
 }
 
-// cluster makes a cluster that leads to an address.
+// cluster returns a cluster with an address.
 func cluster(t *testing.T, name, address string) envoytest.Object {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -444,8 +444,8 @@ func cluster(t *testing.T, name, address string) envoytest.Object {
 	}}
 }
 
-// httpListener is one on a free port whose only filter is an HTTP connection manager; all requests
-// go to the cluster shop.
+// httpListener returns a listener on a free port whose only filter is an HTTP connection manager.
+// All requests go to the cluster shop.
 func httpListener(name string, manager envoytest.Object) envoytest.Object {
 	manager["stat_prefix"] = name
 	manager["route_config"] = envoytest.Object{"virtual_hosts": []envoytest.Object{{

@@ -14,8 +14,8 @@ import (
 	"weir/internal/trust/trusttest"
 )
 
-// The cluster of docs/security.md brings its certificate and the token to the backend, which
-// refuses whoever lacks one of them. The plugin has no token.
+// The cluster of docs/security.md sends its certificate and the token to the backend, which refuses
+// clients that lack either. The plugin itself has no token.
 func TestSecurityClusterRuns(t *testing.T) {
 	t.Parallel()
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
@@ -45,7 +45,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 			parsed["name"] = name
 			return parsed
 		}
-		// Each decides by itself while the backend refuses it.
+		// Each plugin decides alone while the backend refuses it.
 		listener := func(name, namespace string) envoytest.Object {
 			manager := envoytest.Object{}
 			text := substitute(t, pageExcerpt(t), map[string]string{
@@ -89,7 +89,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 	})
 }
 
-// file is a new file with this content.
+// file returns a new file with a content.
 func file(t *testing.T, name, content string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)

@@ -22,14 +22,14 @@ import (
 	"weir/internal/envoytest"
 )
 
-// The example says this of itself.
+// The example's own description of itself.
 const (
 	tokensFile  = "../examples/tokens.json"
 	budget      = 100_000
 	reservation = 1000
 )
 
-// The example's configuration is one and the same, for Envoy and for weir run.
+// The example has the same configuration for Envoy and for weir run.
 func TestTokensAreOneExample(t *testing.T) {
 	var documents []any
 	for _, name := range []string{"tokens.yaml", tokensFile} {
@@ -63,7 +63,7 @@ func TestTokensRun(t *testing.T) {
 	})
 }
 
-// So do the nodes of weir run.
+// The nodes of weir run do the same.
 func TestTokensRunWithoutEnvoy(t *testing.T) {
 	t.Parallel()
 	r := startRun(t)
@@ -108,7 +108,7 @@ func startRun(t *testing.T) (r running) {
 			r.backend = match[2]
 		case "upstream":
 			r.upstream = match[2]
-		case "try": // which is the last
+		case "try": // the last line
 			return r
 		}
 	}
@@ -120,11 +120,11 @@ func startRun(t *testing.T) (r running) {
 type completion struct {
 	status int
 	header http.Header
-	text   string // of the answer
-	tokens int64  // that it has cost, 0 if it does not say so
+	text   string // the answer's text
+	tokens int64  // the cost in the answer; 0 if there is none
 }
 
-// complete asks a gateway for a stream of so many tokens at most.
+// complete requests a stream of at most a number of tokens from a gateway.
 func complete(gateway, key string, most int) (completion, error) {
 	body := fmt.Sprintf(`{"model": "stand-in", "max_tokens": %d, "stream": true, "stream_options": {"include_usage": true},
 		"messages": [{"role": "user", "content": "Tell me of weirs."}]}`, most)
@@ -173,9 +173,9 @@ func complete(gateway, key string, most int) (completion, error) {
 	return got, lines.Err()
 }
 
-// spendTokens has 20 clients at a time spend a key's budget at two gateways, and shows that all of it
-// can be had and no more, that the backend has counted what was streamed before it came, and that
-// another key's clients notice nothing.
+// spendTokens lets 20 clients at a time spend a key's budget at two gateways. It tests that all of
+// the budget can be used and no more, that the backend has counted each streamed token before it
+// came, and that another key is not affected.
 func spendTokens(t *testing.T, gateways []string, b *backend) {
 	t.Helper()
 	const streams = 20
@@ -188,7 +188,7 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	for i := range streams {
 		group.Go(func() {
 			for {
-				// With what they ask, answers cost no more than is reserved.
+				// These answers cost no more than their reservation.
 				got, err := complete(gateways[i%2], "ann", reservation-100)
 				if err != nil {
 					t.Error(err)
@@ -216,14 +216,14 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 		})
 	}
 	group.Wait()
-	// A refused client finds the rest spent, or reserved by the others.
+	// When a client is refused, the others have spent or reserved the rest.
 	if streamed > budget || streamed <= budget-streams*reservation {
 		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
 	}
 	if warned == 0 {
 		t.Error("nobody was warned before the budget was spent")
 	}
-	// Gateways keep leases for those who come next.
+	// Gateways keep leases for later requests.
 	if counted, err := b.counted("tokens", "first_hit_window", time.Hour); err != nil || counted < streamed || counted > budget {
 		t.Errorf("the backend has counted %d tokens, and %d were streamed: %v", counted, streamed, err)
 	}

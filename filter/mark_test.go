@@ -1,8 +1,14 @@
 package filter
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"weir/internal/nightly"
+	"weir/internal/store"
 )
 
 const marksRules = `{"headers": ["x-ratelimit"], "rules": [
@@ -94,6 +100,175 @@ func TestMarksAreOurs(t *testing.T) {
 		v.open("x-weir-over", "mine")
 		if got, there := v.request["x-weir-over"]; there {
 			t.Errorf("beside a shadow rule that would mark, a client's mark goes on: %q", got)
+		}
+	}
+}
+
+// A request that a rule marks goes on to ask the backend about the other rules, without the rule that marks.
+func TestMarksWhileOthersAsk(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		w := newWorld(t, 1, 1, synced(rate, `{"name": "lane", "on_full": "mark", "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]},
+			{"name": "all", "limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}`))
+		for i, want := range []string{"", "lane", "lane"} {
+			if passed, mark := w.vms[0].send(), string(w.vms[0].request["x-weir-over"]); !passed || mark != want {
+				t.Errorf("sync_rate %s, request %d: passed %v, marked by %q, want %q", rate, i, passed, mark, want)
+			}
+		}
+		if w.vms[0].send() || w.vms[0].request["x-weir-over"] != nil {
+			t.Errorf("sync_rate %s: a request above the other rule's limit passed, or is marked", rate)
+		}
+	}
+}
+
+// The backend refuses a request of several rules as a whole, and does not tell which rule had no room. When the
+// answer comes, all of them may have room again. Then the request asks again: a rule that has room marks nothing.
+func TestMarksOfOthers(t *testing.T) {
+	const (
+		slow = `{"name": "slow", "on_full": "mark", "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}]}`
+		one  = `{"name": "one", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}`
+		lane = `{"name": "lane", "on_full": "mark", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}`
+	)
+	for _, test := range []struct {
+		name, rules string
+		full        bool // whether the new window has no room either
+		mark        string
+		passed      bool
+		hits        int64 // in the backend, in windows that count
+	}{
+		{"a rule that refuses had none", slow + ", " + one, false, "", true, 3},
+		{"a rule that refuses has none", slow + ", " + one, true, "", false, 3},
+		{"a rule that marks had none", slow + ", " + lane, false, "", true, 3},
+		{"a rule that marks has none", slow + ", " + lane, true, "lane", true, 4},
+		{"the rule alone had none", lane, false, "lane", true, 0},
+	} {
+		w := newWorld(t, 2, 1, synced("0", test.rules))
+		v := w.vms[0]
+		w.pass(900 * time.Millisecond)
+		if !w.vms[1].send() {
+			t.Fatalf("%s: refused within the limit", test.name)
+		}
+		if v.open() != nil || v.reply != nil {
+			t.Fatalf("%s: want a request that waits", test.name)
+		}
+		callouts := v.callouts
+		v.callouts = nil
+		answer := w.apply(callouts[0].body)
+		w.pass(150 * time.Millisecond) // a window has ended when it is there
+		if test.full && !w.vms[1].send() {
+			t.Fatalf("%s: refused within the limit of the new window", test.name)
+		}
+		v.answer(callouts[0], 200, answer)
+		for rounds := 0; v.reply == nil && !v.resumed && rounds < 10; rounds++ {
+			w.deliver(v)
+		}
+		if mark := string(v.request["x-weir-over"]); v.resumed != test.passed || mark != test.mark {
+			t.Errorf("%s: passed %v, marked by %q, want %v, %q", test.name, v.resumed, mark, test.passed, test.mark)
+		}
+		if sum := w.sum(); sum != test.hits {
+			t.Errorf("%s: %d hits in the backend, want %d", test.name, sum, test.hits)
+		}
+	}
+}
+
+// A rule marks a request whose cost is above its room, and takes nothing of it. The room that is left stays.
+func TestMarksOfCosts(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		w := newWorld(t, 1, 1, synced(rate, `{"name": "r", "on_full": "mark", "cost": {"header": "x-cost"},
+			"limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`))
+		var marks []string
+		for _, cost := range []string{"3", "3", "2", "1"} {
+			if !w.vms[0].send("x-cost", cost) {
+				t.Fatalf("sync_rate %s: a request of cost %s was refused", rate, cost)
+			}
+			marks = append(marks, string(w.vms[0].request["x-weir-over"]))
+		}
+		if want := []string{"", "r", "", "r"}; !slices.Equal(marks, want) {
+			t.Errorf("sync_rate %s: marked by %q, want %q", rate, marks, want)
+		}
+	}
+}
+
+// Requests of six workers cross at random. Some clients leave while they wait, some answers are lost, and all forge
+// a mark. Each rule has passed no more than its limit, and once all is quiet the backend has of each rule the
+// requests that passed without its mark.
+func TestMarksOfManyWorkers(t *testing.T) {
+	limits := map[string]int64{"lane": 6, "slow": 15, "all": 40}
+	for seed := range uint64(nightly.Or(2000, 100)) {
+		rate := []string{"0", "1"}[seed%2]
+		w := newWorld(t, 3, 2, `{"backend": {"cluster": "weir"}, "on_backend_failure": "deny", "sync_rate": `+rate+`, "rules": [
+			{"name": "lane", "on_full": "mark", "limits": [{"limit": 6, "window": "1h", "algorithm": "fixed_window"}]},
+			{"name": "slow", "on_full": "mark", "limits": [{"limit": 15, "window": "2h", "algorithm": "fixed_window"}]},
+			{"name": "all", "limits": [{"limit": 40, "window": "3h", "algorithm": "fixed_window"}]}]}`)
+		w.random = rand.New(rand.NewPCG(seed, 7))
+		passed := map[string]int64{}
+		pass := func(v *fakeVM, s *stream) {
+			mark := string(v.request["x-weir-over"])
+			for name := range limits {
+				if !slices.Contains(strings.Split(mark, ", "), name) {
+					passed[name]++
+				}
+			}
+			v.respond(s, true)
+			v.reset(s)
+		}
+		waiting := map[*fakeVM]*stream{}
+		for range 400 {
+			switch v := w.any(); {
+			case w.random.IntN(8) == 0:
+				w.pass(time.Duration(w.random.IntN(40)) * time.Millisecond)
+				v.tick()
+			case waiting[v] == nil:
+				v.resumed = false
+				if s := v.pause("x-weir-over", "lane, slow, all"); s != nil {
+					waiting[v] = s
+				} else if v.reply == nil {
+					pass(v, v.last)
+				} else {
+					v.reset(v.last)
+				}
+			case w.random.IntN(10) == 0:
+				v.reset(waiting[v]) // the client leaves
+				delete(waiting, v)
+			case w.random.IntN(12) == 0 && len(v.callouts) > 0:
+				c := v.callouts[0]
+				v.callouts = v.callouts[1:]
+				w.apply(c.body)
+				v.answer(c, 504, []byte("upstream request timeout"))
+			default:
+				w.deliver(v)
+			}
+			for v, s := range waiting {
+				if v.resumed {
+					pass(v, s)
+				} else if v.reply != nil {
+					v.reset(s)
+				} else {
+					continue
+				}
+				delete(waiting, v)
+			}
+		}
+		for v, s := range waiting {
+			v.reset(s)
+		}
+		w.quiet()
+		counted := map[string]int64{}
+		if err := w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
+			name := map[uint64]string{3600e3: "lane", 7200e3: "slow", 10800e3: "all"}[c.WidthMillis]
+			for _, hits := range c.Windows {
+				counted[name] += hits.Hits
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for name, limit := range limits {
+			if passed[name] > limit || counted[name] != passed[name] {
+				t.Errorf("seed %d, sync_rate %s, %s: %d passed without its mark of %d, and the backend has %d", seed, rate, name, passed[name], limit, counted[name])
+			}
+		}
+		if passed["all"] < 20 {
+			t.Errorf("seed %d: only %d passed", seed, passed["all"])
 		}
 	}
 }

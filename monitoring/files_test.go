@@ -24,7 +24,7 @@ func read(t *testing.T, file string) []byte {
 	return text
 }
 
-// rule is one of rules.yaml.
+// rule is a rule of rules.yaml.
 type rule struct {
 	Record, Alert, Expr string
 	For                 string
@@ -59,7 +59,7 @@ func (r rule) measured(t *testing.T) string {
 	return match[1]
 }
 
-// dashboard is Grafana's reading of dashboard.json, as far as it concerns tests.
+// dashboard has the fields of Grafana's dashboard.json that tests use.
 type dashboard struct {
 	Panels     []panel
 	Templating struct {
@@ -101,8 +101,8 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// Each alert tells what is wrong and leads to a section that says what to do. rules_test.yaml has it
-// fire, and has healthy values of all that alerts look at.
+// Each alert says what is wrong and links to a section with the remedy. rules_test.yaml makes it
+// fire, and has healthy values for everything that alerts read.
 func TestAlertsAreExplainedAndTested(t *testing.T) {
 	t.Parallel()
 	var tests struct {
@@ -155,7 +155,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
 			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
 		}
-		// One event is in an increase for as long as its range.
+		// A single event stays in an increase for its whole range.
 		if r.For == "" && !strings.Contains(r.Expr, "increase(") {
 			t.Errorf("%s: want a time that it lasts", r.Alert)
 		}
@@ -170,7 +170,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 	}
 }
 
-// Grafana shows the dashboard without plugins, from whatever Prometheus somebody has.
+// Grafana shows the dashboard without plugins, with any Prometheus.
 func TestDashboardIsGrafanas(t *testing.T) {
 	t.Parallel()
 	d := readDashboard(t)
@@ -209,12 +209,13 @@ func TestDashboardIsGrafanas(t *testing.T) {
 	}
 }
 
-// labels look like metrics.
+// labels has labels that look like metrics.
 var labels = []string{"weir_namespace", "weir_rule", "weir_outcome"}
 
-// metricsIn are the metrics of Weir's that a text names, sorted.
+// metricsIn returns the metrics of Weir in a text, sorted.
 func metricsIn(text string) (names []string) {
-	// A part of a rule's name such as rule:weir_requests:rate5m looks like a metric, too.
+	// A part of a recording rule's name, such as rule:weir_requests:rate5m, looks like a metric
+	// too.
 	for _, name := range regexp.MustCompile(`[a-z0-9_:]+`).FindAllString(text, -1) {
 		if strings.HasPrefix(name, "weir_") && !strings.Contains(name, ":") && !slices.Contains(labels, name) {
 			names = append(names, histogram(name))
@@ -224,7 +225,7 @@ func metricsIn(text string) (names []string) {
 	return slices.Compact(names)
 }
 
-// histogram is the name of what a series is a part of.
+// histogram returns the name of the histogram that a series belongs to.
 func histogram(name string) string {
 	for _, part := range []string{"_bucket", "_sum", "_count"} {
 		if whole, ok := strings.CutSuffix(name, part); ok && strings.HasSuffix(whole, "_seconds") {
@@ -234,7 +235,7 @@ func histogram(name string) string {
 	return name
 }
 
-// shown are the metrics that panels have.
+// shown returns the metrics in panels.
 func (d dashboard) shown() (names []string) {
 	var all strings.Builder
 	for _, p := range d.Panels {
@@ -245,7 +246,7 @@ func (d dashboard) shown() (names []string) {
 	return metricsIn(all.String())
 }
 
-// documented are the metrics that tables of the pages have.
+// documented returns the metrics in the tables of the pages.
 func documented(t *testing.T) []string {
 	t.Helper()
 	var names []string

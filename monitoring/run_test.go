@@ -27,11 +27,11 @@ import (
 // token is the token in envoy/envoy.yaml.
 const token = "change-me"
 
-// process is a server that says in its log where it listens.
+// process is a server that logs its address.
 type process struct {
 	cmd     *exec.Cmd
 	address string
-	ended   chan struct{} // once all that it says was read
+	ended   chan struct{} // closed after all of its log was read
 }
 
 func start(t *testing.T, cmd *exec.Cmd, listening *regexp.Regexp) *process {
@@ -71,11 +71,11 @@ func (p *process) kill(t *testing.T) {
 		t.Error(err)
 	}
 	<-p.ended
-	_ = p.cmd.Wait() // it says that the process was killed
+	_ = p.cmd.Wait() // the error is that the process was killed
 }
 
-// backend is weir serve behind an address that stays when it comes back at another. A port that
-// nobody listens at might be taken meanwhile.
+// backend is weir serve behind an address that stays the same when weir serve restarts at another.
+// Otherwise another program might take its port meanwhile.
 type backend struct {
 	address string
 	own     atomic.Pointer[process]
@@ -101,7 +101,7 @@ func (b *backend) start(t *testing.T) {
 	b.own.Store(start(t, cmd, regexp.MustCompile(`address=(\S+)`)))
 }
 
-// prometheus scrapes often, so that rates have samples soon.
+// prometheus scrapes often, so that rates soon have samples.
 type prometheus struct{ *process }
 
 func scrape(t *testing.T, jobs map[string]string) prometheus {
@@ -124,7 +124,7 @@ func scrape(t *testing.T, jobs map[string]string) prometheus {
 		"--web.listen-address", "127.0.0.1:0"), regexp.MustCompile(`msg="Listening on" address=(\S+)`))}
 }
 
-// get asks Prometheus' API.
+// get sends a request to Prometheus' API.
 func (p prometheus) get(path string, query url.Values, data any) error {
 	response, err := http.Get("http://" + p.address + path + "?" + query.Encode())
 	if err != nil {
@@ -132,7 +132,7 @@ func (p prometheus) get(path string, query url.Values, data any) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusServiceUnavailable {
-		return nil // it has only just started
+		return nil // Prometheus has just started
 	}
 	answer := struct {
 		Status, Error string
@@ -147,7 +147,7 @@ func (p prometheus) get(path string, query url.Values, data any) error {
 	return nil
 }
 
-// query counts the series of an expression's value that are numbers.
+// query returns how many series of an expression have a number.
 func (p prometheus) query(expr string) (series int, err error) {
 	var data struct {
 		Result []struct{ Value [2]any }
@@ -163,7 +163,7 @@ func (p prometheus) query(expr string) (series int, err error) {
 	return series, nil
 }
 
-// traffic are clients of an Envoy and of a backend.
+// traffic is clients of an Envoy and of a backend.
 type traffic struct {
 	t         *testing.T
 	listeners map[string]string
@@ -171,8 +171,8 @@ type traffic struct {
 	user      int
 }
 
-// flow sends what rules allow and refuse, costs that are none, and a push of somebody who has a
-// wrong token.
+// flow sends requests that rules allow and refuse, with invalid costs, and a push with a wrong
+// token.
 func (f *traffic) flow() {
 	f.t.Helper()
 	f.user++
@@ -202,10 +202,10 @@ func (f *traffic) send(method, address string, headers map[string]string) {
 	}
 }
 
-// poll is the pause between two looks at Prometheus.
+// poll is the pause between two queries.
 const poll = 100 * time.Millisecond
 
-// until sends requests until each of some expressions has a series.
+// until sends requests until each expression has a series.
 func (f *traffic) until(p prometheus, what string, exprs ...string) {
 	f.t.Helper()
 	ticker := time.NewTicker(poll)
@@ -231,7 +231,7 @@ func (f *traffic) until(p prometheus, what string, exprs ...string) {
 }
 
 // TestEveryQueryHasSeries runs envoy/envoy.yaml, a backend that is killed and comes back, and a
-// Prometheus that scrapes both, and asks it for all that the dashboard and the rules ask for.
+// Prometheus that scrapes both. It runs all queries of the dashboard and the rules.
 func TestEveryQueryHasSeries(t *testing.T) {
 	if testing.Short() {
 		return // make test-fast
@@ -309,7 +309,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 	metricsAreKnown(t, p, d)
 }
 
-// runEnvoy runs envoy/envoy.yaml with a shadow rule beside the others.
+// runEnvoy runs envoy/envoy.yaml with an additional shadow rule.
 func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin string) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -352,8 +352,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 	return envoy, string(read(t, filepath.Join(dir, "admin")))
 }
 
-// substitute puts values in the place of a dashboard's variables, as Grafana does where All is
-// chosen.
+// substitute replaces a dashboard's variables like Grafana does when All is chosen.
 func substitute(t *testing.T, expr string) string {
 	t.Helper()
 	expr = strings.NewReplacer("$__rate_interval", "1m", "$namespace", ".*", "$rule", ".*", "$backend", ".*").Replace(expr)
@@ -363,7 +362,7 @@ func substitute(t *testing.T, expr string) string {
 	return expr
 }
 
-// rulesAreWell wants Prometheus to have evaluated all rules without an error.
+// rulesAreWell wants Prometheus to have evaluated all rules without errors.
 func rulesAreWell(t *testing.T, p prometheus) {
 	t.Helper()
 	var data struct {
@@ -387,8 +386,8 @@ func rulesAreWell(t *testing.T, p prometheus) {
 	}
 }
 
-// metricsAreKnown wants every metric that was scraped to be in the documents and in the dashboard,
-// and these to name no others.
+// metricsAreKnown wants every scraped metric to be in the documents and in the dashboard, and these
+// to name no others.
 func metricsAreKnown(t *testing.T, p prometheus, d dashboard) {
 	t.Helper()
 	var names []string
@@ -403,7 +402,8 @@ func metricsAreKnown(t *testing.T, p prometheus, d dashboard) {
 			}
 		}
 		for _, name := range got {
-			// The backend is on a store in memory here. internal/server tests those that a file has besides.
+			// The backend here has a store in memory. internal/server tests the metrics of a store
+			// in a file.
 			if !slices.Contains(scraped, name) && !strings.HasPrefix(name, "weir_store_file_") && !strings.HasPrefix(name, "weir_region_") {
 				t.Errorf("%s is in %s, and was not scraped", name, place)
 			}

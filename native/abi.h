@@ -1,11 +1,12 @@
-// Envoy's dynamic modules: of the ABI of Envoy 1.40, the part that native/ uses. Names and numbers are
-// those of source/extensions/dynamic_modules/abi/abi.h in Envoy's repository, the shorthands ours.
+// The part of the ABI of Envoy 1.40's dynamic modules that native/ uses. Names and numbers are
+// those of source/extensions/dynamic_modules/abi/abi.h in Envoy's repository; the shorthands are
+// ours.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION "v0.2.0" // Envoy 1.40's
+#define ABI_VERSION "v0.2.0" // of Envoy 1.40
 
 typedef struct {
   const char* data;
@@ -22,14 +23,14 @@ typedef enum { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_CRITICAL
 enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1 };
 enum { BODY_CONTINUE = 0, BODY_STOP_AND_WATERMARK = 2, BODY_STOP_NO_BUFFER = 3 };
 enum { TRAILERS_CONTINUE = 0, TRAILERS_STOP = 1 };
-enum { CLUSTER_NOT_FOUND = 2 }; // of a callout
+enum { CLUSTER_NOT_FOUND = 2 }; // result of a callout
 enum { ATTRIBUTE_SOURCE_ADDRESS = 24, ATTRIBUTE_ROUTE_NAME = 61 }; // attributes.c has more
 
 #define CB(name) envoy_dynamic_module_callback_##name
 #define ON(name) envoy_dynamic_module_on_##name
 
-// Calls that Envoy answers. filter is a stream's object in Envoy, config a configuration's. An Envoy that
-// lacks some still loads the library, which then says so (config.c).
+// Functions of Envoy. filter is a stream's object in Envoy, and config that of a configuration. An
+// Envoy that lacks some functions still loads the library, which then reports that (config.c).
 #define WEAK __attribute__((weak))
 WEAK void CB(log)(log_level level, bytes message);
 WEAK uint32_t CB(get_concurrency)(void);
@@ -62,7 +63,8 @@ WEAK void CB(http_filter_config_scheduler_delete)(void* scheduler);
 WEAK int CB(http_filter_config_http_callout)(void* config, uint64_t* id, bytes cluster, field* headers, size_t n, bytes body,
                                         uint64_t timeout_millis);
 
-// Hooks that Envoy calls. module is what the module made of it.
+// Hooks that Envoy calls. module is the pointer that the module returned when the object was
+// created.
 #pragma GCC visibility push(default)
 const char* ON(program_init)(void);
 const void* ON(http_filter_config_new)(void* config, bytes name, bytes text);
@@ -81,7 +83,7 @@ void ON(http_filter_scheduled)(void* filter, const void* module, uint64_t event)
 void ON(http_filter_stream_complete)(void* filter, const void* module);
 void ON(http_filter_destroy)(const void* module);
 
-// Hooks that have to be there.
+// Hooks that Envoy requires.
 const void* ON(http_filter_per_route_config_new)(bytes name, bytes text);
 void ON(http_filter_per_route_config_destroy)(const void* module);
 void ON(http_filter_http_callout_done)(void* filter, const void* module, uint64_t id, int failed, field* headers, size_t n,

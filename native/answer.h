@@ -1,4 +1,5 @@
-// An answer to a callout, copied out of Envoy's memory. One without headers is of a callout that failed.
+// An answer to a callout, copied from Envoy's memory. An answer without headers means that the
+// callout has failed.
 #pragma once
 #include "vm.h"
 

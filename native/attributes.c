@@ -1,9 +1,9 @@
-// Attributes of a stream, which a wasm plugin asks for by their paths and a module by numbers.
+// Attributes of a stream. A wasm plugin asks for them by paths, and a module by numbers.
 #include "calls.h"
 #include "stream.h"
 
 static const struct {
-  const char* path; // with dots in the place of zero bytes
+  const char* path; // with dots instead of zero bytes
   int attribute;
   bool is_number;
 } attributes[] = {
@@ -46,7 +46,7 @@ static bool is(bytes path, const char* dotted) {
   return true;
 }
 
-// Dynamic metadata, as verified claims are, can be read at its first level only, and they lie deeper.
+// A module can read only the first level of dynamic metadata, and verified claims lie deeper.
 static void say_unread(bytes path) {
   static atomic_flag told = ATOMIC_FLAG_INIT;
   if (atomic_flag_test_and_set(&told)) return;
@@ -56,7 +56,7 @@ static void say_unread(bytes path) {
   say(LOG_ERROR, "weir: a dynamic module can't read the property %.*s, which a rule asks for; the wasm form can", (int)size, text);
 }
 
-// give_header gives all values of a header, with commas between them.
+// give_header gives the module all values of a header, joined by commas.
 static uint32_t give_header(vm* v, header_map map, bytes name, uint32_t at, uint32_t size_at) {
   const listed* l = list_headers(v, map);
   const size_t first = find_header(l, name, 0);

@@ -11,9 +11,9 @@ struct callout {
   vm* vm;
   uint32_t generation; // of the VM
   uint32_t root, id;
-  uint64_t number; // Envoy's
+  uint64_t number; // Envoy's id of it
   uint32_t timeout_millis;
-  bytes cluster, headers, body; // in one allocation
+  bytes cluster, headers, body; // they point into data
   char data[];
 };
 
@@ -24,7 +24,8 @@ static bool has(const field* headers, int n, const char* name) {
   return false;
 }
 
-// Envoy's wasm says at once that it has no such cluster. Here that is a callout that fails.
+// Envoy's wasm host returns an error at once if it has no such cluster. Here the callout fails
+// later.
 u32 Z_envZ_proxy_http_call(vm* v, u32 cluster_at, u32 cluster_size, u32 headers_at, u32 headers_size, u32 body_at, u32 body_size,
                            u32 trailers_at, u32 trailers_size, u32 timeout_millis, u32 id_at) {
   const bytes cluster = vm_bytes(v, cluster_at, cluster_size), list = vm_bytes(v, headers_at, headers_size), body = vm_bytes(v, body_at, body_size);
@@ -47,7 +48,7 @@ u32 Z_envZ_proxy_http_call(vm* v, u32 cluster_at, u32 cluster_size, u32 headers_
   return OK;
 }
 
-// answer_to brings an answer to the VM that asked, and forgets the callout.
+// answer_to delivers an answer to the VM that asked, and frees the callout.
 static void answer_to(callout* c, config* through, answer* a) {
   if (c->generation == c->vm->generation) {
     mail_post(c->vm, through, c->root, c->id, a);
@@ -57,7 +58,7 @@ static void answer_to(callout* c, config* through, answer* a) {
   free(c);
 }
 
-// The main thread changes what is under way, and a worker waits for its end.
+// The main thread changes the callouts under way, and a worker may wait for their end.
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -69,7 +70,7 @@ static void add(config* c, callout* new) {
   pthread_mutex_unlock(&changing);
 }
 
-// take finds a callout that is under way.
+// take removes a callout under way, and returns it.
 static callout* take(config* c, uint64_t number) {
   pthread_mutex_lock(&changing);
   callout** at = &c->under_way;
@@ -89,17 +90,18 @@ void callouts_await(config* c) {
   for (callout* u = c->under_way; u; u = u->next) {
     if (u->timeout_millis > longest) longest = u->timeout_millis;
   }
-  // The clock is the one that conditions have by themselves. A second more is for a main thread that is busy.
+  // Conditions use this clock by default. A busy main thread gets a second more.
   const int64_t end = now_nanos(CLOCK_REALTIME) + (longest + 1000) * 1000000ll;
   const struct timespec until = {end / 1000000000, end % 1000000000};
   while ((c->under_way || c->answering) && pthread_cond_timedwait(&changed, &changing, &until) == 0) continue;
   pthread_mutex_unlock(&changing);
 }
 
-// sending is a callout that Envoy has been given and has not numbered. Its answer may come at once.
+// sending is a callout that Envoy has without having returned its number. Its answer may come at
+// once.
 static callout* sending;
 
-// say_unknown says it once: a node calls out several times in a second.
+// say_unknown logs an unknown cluster only once, because a node makes several callouts a second.
 static void say_unknown(bytes cluster) {
   static bool said;
   if (!said) say(LOG_ERROR, "weir: callouts fail: Envoy has no cluster %.*s", (int)cluster.size, cluster.data);
@@ -118,7 +120,7 @@ void callouts_send(domain* d, config* through) {
     const int n = pairs(c->headers, headers, most_pairs);
     uint64_t number = 0;
     const int refused = CB(http_filter_config_http_callout)(through->envoy, &number, c->cluster, headers, n, c->body, c->timeout_millis);
-    if (!sending) continue; // answered
+    if (!sending) continue; // it was answered already
     sending = NULL;
     if (refused) {
       if (refused == CLUSTER_NOT_FOUND) say_unknown(c->cluster);

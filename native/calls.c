@@ -1,5 +1,5 @@
-// The host calls of the proxy-wasm ABI that the plugin makes. Those that concern shared data, metrics
-// and callouts are with them.
+// The host calls of the proxy-wasm ABI that the plugin makes, except those for shared data, metrics
+// and callouts.
 #include "calls.h"
 
 #include <strings.h>
@@ -44,8 +44,8 @@ int pairs(bytes data, field* headers, int most) {
 
 // ---- headers
 
-// Envoy shows a stream's headers at any time. A wasm plugin reads the request's in the request phase
-// only, and so does this one.
+// Envoy shows a stream's headers at any time. This host shows the request's headers only in the
+// request phase, as Envoy's wasm host does.
 static bool headers_of(vm* v, uint32_t map, header_map* kind) {
   if (!v->stream || !v->stream->filter) return false;
   if (map == map_request_headers && v->stream->phase == REQUEST_PHASE) {
@@ -58,8 +58,8 @@ static bool headers_of(vm* v, uint32_t map, header_map* kind) {
   return true;
 }
 
-// listing lists a stream's headers. Envoy looks for a header in a hash table that it makes of all of
-// them first; to list them and to look there costs less. The list is kept for a call into the VM.
+// listing returns a stream's headers. To find a header, Envoy would first make a hash table of all
+// headers; to list them and search the list is cheaper. The list is kept for a call into the VM.
 static listed* listing(vm* v, header_map kind) {
   listed* l = &v->listed;
   if (l->of == v->stream && l->kind == kind) return l;
@@ -128,8 +128,9 @@ u32 Z_envZ_proxy_get_header_map_pairs(vm* v, u32 map, u32 at, u32 size_at) {
   return OK;
 }
 
-// is_new reports whether a stream has no header of a name, and that it gets it now. The list lacks those
-// that were added in the same call, as the plugin may write over their names: hashes stand for them.
+// is_new reports whether a stream has no header of a name, and records that the name is added now.
+// The list lacks headers that were added in the same call, because the plugin may overwrite their
+// names. So hashes stand for them.
 static bool is_new(vm* v, header_map kind, bytes name) {
   listed* l = listing(v, kind);
   uint32_t hash = 2166136261u;
@@ -146,7 +147,7 @@ static bool is_new(vm* v, header_map kind, bytes name) {
 
 u32 Z_envZ_proxy_replace_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
   const bytes name = vm_bytes(v, name_at, name_size);
-  // To Envoy a value at no address means that the header shall go.
+  // A value at a null address would make Envoy remove the header.
   const bytes value = {value_size ? vm_bytes(v, value_at, value_size).data : "", value_size};
   header_map kind;
   if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
@@ -168,7 +169,7 @@ u32 Z_envZ_proxy_remove_header_map_value(vm* v, u32 map, u32 name_at, u32 name_s
 }
 
 u32 Z_envZ_proxy_call_foreign_function(vm* v, u32 name_at, u32 name_size, u32 argument_at, u32 argument_size, u32 at, u32 size_at) {
-  static const char clear_route_cache[] = "clear_route_cache"; // the only one that the plugin calls
+  static const char clear_route_cache[] = "clear_route_cache"; // the only function that the plugin calls
   const bytes name = vm_bytes(v, name_at, name_size);
   if (name.size != sizeof clear_route_cache - 1 || memcmp(name.data, clear_route_cache, name.size)) return NOT_FOUND;
   if (!v->stream || !v->stream->filter) return BAD_ARGUMENT;
@@ -178,7 +179,7 @@ u32 Z_envZ_proxy_call_foreign_function(vm* v, u32 name_at, u32 name_size, u32 ar
 
 // ---- bodies
 
-// give_body copies the range of a body's piece that is there.
+// give_body gives the module the part of a range that a body's piece has.
 static uint32_t give_body(vm* v, body_kind kind, uint32_t start, uint32_t size, uint32_t at, uint32_t size_at) {
   if (!v->stream || !v->stream->filter) return NOT_FOUND;
   void* filter = v->stream->filter;
@@ -227,7 +228,7 @@ u32 Z_envZ_proxy_get_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 at
   return OK;
 }
 
-// The plugin replaces the whole piece of a response.
+// The plugin only replaces whole pieces of a response.
 u32 Z_envZ_proxy_set_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 data_at, u32 data_size) {
   const bytes data = vm_bytes(v, data_at, data_size);
   if (buffer != buffer_response_body || start != 0 || !v->stream || !v->stream->filter) return BAD_ARGUMENT;
@@ -239,7 +240,7 @@ u32 Z_envZ_proxy_set_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 da
   return OK;
 }
 
-// ---- the stream's way
+// ---- replies, pauses and contexts
 
 u32 Z_envZ_proxy_send_local_response(vm* v, u32 status, u32 details_at, u32 details_size, u32 body_at, u32 body_size,
                                      u32 headers_at, u32 headers_size, u32 grpc_status) {
@@ -252,7 +253,7 @@ u32 Z_envZ_proxy_send_local_response(vm* v, u32 status, u32 details_at, u32 deta
 }
 
 u32 Z_envZ_proxy_continue_stream(vm* v, u32 direction) {
-  if (direction != 0) return UNIMPLEMENTED; // the plugin pauses no responses
+  if (direction != 0) return UNIMPLEMENTED; // the plugin never pauses a response
   if (v->stream) stream_resume(v->stream);
   return OK;
 }
@@ -276,7 +277,7 @@ u32 Z_envZ_proxy_done(vm* v) {
 // ---- the rest
 
 u32 Z_envZ_proxy_get_current_time_nanoseconds(vm* v, u32 at) {
-  // It is read once for a call into the VM, which the plugin takes for a moment.
+  // The clock is read once for a call into the VM, which counts as a moment for the plugin.
   if (!v->now) v->now = now_nanos(CLOCK_REALTIME);
   vm_put(v, at, &v->now, sizeof v->now);
   return OK;

@@ -1,4 +1,4 @@
-// Envoy's configurations as they come and go, and what the main thread does for them.
+// The beginning and end of Envoy's configurations, and the main thread's work for them.
 #include <time.h>
 
 #include "callout.h"
@@ -7,7 +7,7 @@
 #include "shared.h"
 #include "stream.h"
 
-// ---- what the main thread is asked for
+// ---- work of the main thread
 
 static void tick_all(domain* d, config* through) {
   const int64_t now = now_nanos(CLOCK_MONOTONIC);
@@ -87,7 +87,7 @@ static domain* domain_new(const char* id, size_t size) {
   return d;
 }
 
-// is_done reports whether a domain without a configuration has nothing left to do.
+// is_done reports whether a domain without a configuration has no work left.
 static bool is_done(domain* d) {
   bool is = d->under_way == 0;
   for (int i = 0; i < d->workers; i++) {
@@ -99,7 +99,8 @@ static bool is_done(domain* d) {
   return is;
 }
 
-// serve_orphans lets domains that have no configuration push what they have left, with another domain's.
+// serve_orphans lets domains without a configuration push their last hits, through another domain's
+// configuration.
 static void serve_orphans(config* through) {
   for (domain *d = domain_next(NULL), *next; d; d = next) {
     next = domain_next(d);
@@ -111,10 +112,10 @@ static void serve_orphans(config* through) {
   }
 }
 
-// free_orphans ends them when Envoy has no configuration to make callouts with any more.
+// free_orphans ends these domains when Envoy has no configuration to make callouts with any more.
 static void free_orphans(void) {
   for (domain* d; (d = domain_take());) {
-    if (!is_done(d)) say(LOG_WARN, "weir: the last filter has gone, and what vm_id %s had not pushed yet is lost", d->id);
+    if (!is_done(d)) say(LOG_WARN, "weir: the last filter is gone, and the hits that vm_id %s had not pushed yet are lost", d->id);
     domain_free(d);
   }
 }
@@ -127,7 +128,7 @@ void ON(http_filter_config_scheduled)(void* envoy, const void* module, uint64_t 
 
 // ---- configurations
 
-// parse_name reads VM_ID or VM_ID?failure_policy=FAIL_OPEN, and returns the size of the id.
+// parse_name parses VM_ID or VM_ID?failure_policy=FAIL_OPEN. id_size becomes the size of the id.
 static bool parse_name(bytes name, size_t* id_size, enum policy* policy) {
   static const char key[] = "failure_policy=";
   static const char* const policies[] = {"FAIL_CLOSED", "FAIL_OPEN", "FAIL_RELOAD"};
@@ -152,10 +153,10 @@ static const char* skip(const char* at, const char* end, const char* what) {
   return at;
 }
 
-// reads_metadata reports whether a selector takes a verified claim or another part of Envoy's dynamic
-// metadata: {"jwt_claim": "sub", "metadata": "payload"} or {"property": ["metadata", …]}. The ABI shows
-// none but strings at the first level. A rule that finds nothing would not count, so that such a
-// configuration is refused.
+// reads_metadata reports whether a selector reads a verified claim or another part of Envoy's
+// dynamic metadata: {"jwt_claim": "sub", "metadata": "payload"} or {"property": ["metadata", …]}.
+// The ABI shows only strings at the first level. A rule that finds no value would count nothing, so
+// such a configuration is refused.
 static bool reads_metadata(bytes text) {
   static const char metadata[] = "\"metadata\"", property[] = "\"property\"";
   const char* end = text.data + text.size;
@@ -171,7 +172,8 @@ static bool reads_metadata(bytes text) {
   return false;
 }
 
-// try configures a VM that nobody uses. A configuration that ends it leaves the others alone.
+// try configures a VM that serves no requests. If the configuration makes it fail, no other VM
+// does.
 static bool try(config* c) {
   vm* v = vm_new(c->domain, -1);
   if (!v) return false;
@@ -182,12 +184,12 @@ static bool try(config* c) {
   return accepted;
 }
 
-// configure makes a configuration known to a VM. A new configuration has one that runs, whatever has ended
-// the last.
+// configure configures a VM. It first restarts a failed VM, because a new configuration may not
+// have the old failure.
 static bool configure(vm* v, config* c) {
   if (v->failed) domain_restart(v);
   if (v->failed) return false;
-  // It may have been made known as the VM started again.
+  // A restart may have configured it already.
   return vm_root(v, c->id) || vm_configure(v, c, c->id, c->text.size);
 }
 
@@ -209,8 +211,8 @@ static void config_free(config* c) {
   free(c);
 }
 
-// leave ends a configuration. What it has left to push goes with the next configuration of its domain, or
-// if there is none, with those of others.
+// leave ends a configuration. Its last hits are pushed through the next configuration of its
+// domain, or else through that of another domain.
 static void leave(config* c) {
   domain* d = c->domain;
   domain_leave(c);
@@ -223,7 +225,7 @@ static void leave(config* c) {
     pthread_mutex_unlock(&v->lock);
   }
   callouts_end(c);
-  // Envoy forgets what it was asked for by a configuration that goes.
+  // Envoy drops events that were scheduled by a configuration that ends.
   if (!domain_left(d)) free_orphans();
   config_free(c);
 }
@@ -231,7 +233,7 @@ static void leave(config* c) {
 static pthread_t main_thread;
 
 const char* ON(program_init)(void) {
-  // Envoy 1.36 and 1.37 lack these calls, 1.39 has them.
+  // Envoy 1.36 and 1.37 lack these functions; 1.39 has them.
   if (!CB(http_filter_config_http_callout) || !CB(http_filter_config_increment_counter) || !CB(http_filter_get_worker_index) || !CB(get_concurrency)) {
     say(LOG_CRITICAL, "weir: the native form needs Envoy 1.39 or 1.40, and this Envoy lacks calls that it makes; the wasm form runs here");
     return NULL;
@@ -252,7 +254,7 @@ const void* ON(http_filter_config_new)(void* envoy, bytes name, bytes text) {
     return NULL;
   }
   if (reads_metadata(text)) {
-    say(LOG_ERROR, "weir: configuration refused: it reads dynamic metadata, as verified claims are, which a dynamic module can't; the wasm form can");
+    say(LOG_ERROR, "weir: configuration refused: it reads dynamic metadata, such as verified claims, which a dynamic module can't read; the wasm form can");
     return NULL;
   }
   domain* d = domain_find(name.data, id_size);
@@ -261,7 +263,7 @@ const void* ON(http_filter_config_new)(void* envoy, bytes name, bytes text) {
   *c = (config){.domain = d, .envoy = envoy, .id = ++ids, .policy = policy, .text = {memcpy(malloc(text.size + 1), text.data, text.size), text.size}};
   c->scheduler = CB(http_filter_config_scheduler_new)(envoy);
   const bool accepted = try(c);
-  // From here on there is a configuration in the domain, so that leave ends it.
+  // From here on the domain has this configuration, so leave must end it.
   domain_enter(d, c);
   if (accepted && configure_all(c)) return c;
   leave(c);

@@ -2,8 +2,8 @@
 
 #include <time.h>
 
-// glibc 2.34 gave these a version of their own as it moved them into libc. The same functions have the
-// older one too, which Envoys on an older glibc find.
+// glibc 2.34 moved these functions into libc with a new version. The same functions still have the
+// older version, which an older glibc has too.
 #if defined(__x86_64__)
 #define OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.2.5")
 #else
@@ -87,8 +87,8 @@ bool domain_orphaned(domain* d) {
   return is;
 }
 
-// helper is the configuration that Envoy does something for a domain with. The caller has the register's
-// lock.
+// helper returns a configuration through which Envoy can serve a domain. The caller holds the
+// register's lock.
 static config* helper(domain* d) {
   for (domain* other = domains; other && !d->configs; other = other->next) {
     if (other->configs) d = other;
@@ -96,7 +96,7 @@ static config* helper(domain* d) {
   return d->configs;
 }
 
-// post is domain_post for a caller that has the register's lock.
+// post is domain_post for a caller that holds the register's lock.
 static bool post(domain* d) {
   const config* c = helper(d);
   if (c) CB(http_filter_config_scheduler_commit)(c->scheduler, 0);
@@ -121,7 +121,8 @@ bool domain_left(domain* d) {
 bool domain_restart(vm* v) {
   v->failed_nanos = now_nanos(CLOCK_MONOTONIC);
   if (!vm_restart(v)) return false;
-  // Who has the VM's lock sees no configuration of the list freed: leave takes the lock before.
+  // While this thread holds the VM's lock, no configuration of the list is freed, because leave
+  // takes that lock before.
   register_lock();
   config* c = v->domain->configs;
   register_unlock();
@@ -142,7 +143,7 @@ bool domain_reload(vm* v) {
 
 // ---- ticks
 
-// A thread waits until the next tick of any root is due, and has the main thread do it.
+// A thread waits until the next tick of any root is due, and then posts it to the main thread.
 static pthread_mutex_t timer_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t timer_changed;
 static bool timer_earlier;
@@ -154,8 +155,8 @@ void timer_wake(void) {
   pthread_mutex_unlock(&timer_lock);
 }
 
-// next_due is the time of the next tick in a domain, 0 if there is none. The roots of a VM change with
-// the VM's lock only; a VM that is busy is asked again soon.
+// next_due returns the time of the next tick in a domain; 0 if there is none. The roots of a VM
+// change only under the VM's lock. A busy VM is asked again soon.
 static int64_t next_due(domain* d, int64_t now) {
   int64_t next = 0;
   for (int i = 0; i < d->workers; i++) {
@@ -206,5 +207,5 @@ void timer_start(void) {
   pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
   pthread_cond_init(&timer_changed, &clock);
   pthread_t thread;
-  if (pthread_create(&thread, NULL, timer, NULL) != 0) say(LOG_CRITICAL, "weir: no thread for ticks");
+  if (pthread_create(&thread, NULL, timer, NULL) != 0) say(LOG_CRITICAL, "weir: can't start the thread for ticks");
 }

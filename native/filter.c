@@ -1,11 +1,11 @@
-// Envoy's hooks for a request: what it does with a filter, as calls into the stream's VM.
+// Envoy's hooks for a request, as calls into the stream's VM.
 #include "domain.h"
 #include "mail.h"
 #include "stream.h"
 
 static const bytes failed_details = {"weir_failed", 11};
 
-// give_up ends a request as failure_policy says, after its VM has failed.
+// give_up answers a request whose VM has failed, unless failure_policy is FAIL_OPEN.
 static void give_up(stream* s) { CB(http_send_response)(s->filter, 503, NULL, 0, (bytes){"", 0}, failed_details); }
 
 static void follow(stream* s, order o, reply* r) {
@@ -26,7 +26,8 @@ static void follow(stream* s, order o, reply* r) {
   free(r);
 }
 
-// follow_all does what calls into the VM have wanted of its streams. Envoy may end any of them meanwhile.
+// follow_all performs the actions that calls into the VM have requested for its streams. Envoy may
+// end any of the streams meanwhile.
 static void follow_all(vm* v) {
   for (;;) {
     pthread_mutex_lock(&v->lock);
@@ -44,8 +45,8 @@ static void follow_all(vm* v) {
 
 static bool runs(const stream* s) { return !s->vm->failed && s->generation == s->vm->generation; }
 
-// enter takes the VM's lock, and makes a stream the context of the call that follows. It reports false
-// if the VM has failed.
+// enter takes the VM's lock, and makes a stream the context of the next call. It returns false if
+// the VM has failed.
 static bool enter(stream* s) {
   vm* v = s->vm;
   pthread_mutex_lock(&v->lock);
@@ -56,10 +57,11 @@ static bool enter(stream* s) {
   return runs(s);
 }
 
-// leave lets the lock go and does what the call has wanted. It returns whether the stream shall stop.
+// leave releases the lock and performs the requested actions. It returns whether the stream must
+// stop.
 static bool leave(stream* s, bool pauses) {
   vm* v = s->vm;
-  // What a call wants of its own stream is its answer.
+  // The return value performs the action that the call has requested for its own stream.
   const order own = stream_take_order(s);
   reply* r = s->reply;
   s->reply = NULL;
@@ -78,7 +80,8 @@ static bool leave(stream* s, bool pauses) {
   return pauses;
 }
 
-// fails ends a request whose VM has failed in the call or before, and returns whether it shall stop.
+// fails ends a request whose VM has failed in this call or before, and returns whether it must
+// stop.
 static bool fails(stream* s) {
   s->vm->stream = NULL;
   s->vm->root = NULL;
@@ -112,7 +115,7 @@ const void* ON(http_filter_new)(const void* module, void* filter) {
     v->root = s->root;
     RUN(v, Z_weirZ_proxy_on_context_create(&v->instance, s->id, c->id));
   } else {
-    s->generation--; // it has no context
+    s->generation--; // the stream has no context in the VM
   }
   pthread_mutex_unlock(&v->lock);
   return s;
@@ -126,12 +129,11 @@ int ON(http_filter_request_headers)(void* filter, const void* module, bool end) 
   if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_headers(&v->instance, s->id, 0, end))) {
     return fails(s) ? HEADERS_STOP : HEADERS_CONTINUE;
   }
-  return leave(s, action) ? HEADERS_STOP : HEADERS_CONTINUE; // the body comes: a rule may read it
+  return leave(s, action) ? HEADERS_STOP : HEADERS_CONTINUE; // the body still comes, because a rule may read it
 }
 
-// declines reports whether a request's body is none of the plugin's business. The plugin says so at the
-// headers: it pauses a request whose body it reads, and has no other say in what follows the headers of
-// one that it lets go on.
+// declines reports whether the plugin does not need a request's body. It pauses a request at the
+// headers if it reads the body. For other requests, nothing after the headers matters to it.
 static bool declines(const stream* s) { return !s->scheduler && !s->answered; }
 
 int ON(http_filter_request_body)(void* filter, const void* module, bool end) {
@@ -154,7 +156,7 @@ int ON(http_filter_request_trailers)(void* filter, const void* module) {
   return leave(s, action) ? TRAILERS_STOP : TRAILERS_CONTINUE;
 }
 
-// A response that comes while the VM is failed goes on: it was decided about its request.
+// A response goes on while the VM is failed: its request was decided.
 int ON(http_filter_response_headers)(void* filter, const void* module, bool end) {
   stream* s = (stream*)module;
   vm* v = s->vm;
@@ -166,7 +168,8 @@ int ON(http_filter_response_headers)(void* filter, const void* module, bool end)
   return HEADERS_CONTINUE;
 }
 
-// A response whose cost a rule reads has its status read first. The body of any other goes by.
+// If a rule reads a response's cost, the plugin reads the response's status first. Bodies of other
+// responses are skipped.
 int ON(http_filter_response_body)(void* filter, const void* module, bool end) {
   stream* s = (stream*)module;
   vm* v = s->vm;
@@ -223,7 +226,7 @@ void ON(http_filter_destroy)(const void* module) {
   if (more) follow_all(v);
 }
 
-// ---- hooks that Envoy wants and the plugin has no use for
+// ---- hooks that Envoy requires and the plugin does not need
 
 const void* ON(http_filter_per_route_config_new)(bytes name, bytes config) {
   say(LOG_ERROR, "weir: a route can't have a configuration of its own");

@@ -5,10 +5,11 @@
 enum { counter, gauge };
 enum { most_labels = 8, missing = -1 };
 
-// A metric has a number in the whole process. Metrics are kept for good: names come from configurations.
+// A metric has a number in the process. Metrics are never freed, because their names come from
+// configurations and are few.
 typedef struct {
   int kind;
-  bytes full;                  // as the plugin has it
+  bytes full;                  // the plugin's name
   bytes name;                  // without labels
   bytes label[most_labels], value[most_labels];
   int labels;
@@ -18,7 +19,8 @@ static pthread_mutex_t defining = PTHREAD_MUTEX_INITIALIZER;
 static metric* _Atomic known[1 << 14]; // by number
 static uint32_t count;
 
-// metric_ids are Envoy's numbers of metrics in a configuration. They can be had only while it is made.
+// metric_ids are Envoy's ids of metrics in a configuration. They can be defined only while the
+// configuration is made.
 struct metric_ids {
   uint32_t size;
   struct {
@@ -35,7 +37,7 @@ static bytes copied(bytes b) {
   return (bytes){data, b.size};
 }
 
-// parse cuts the labels out of a name.
+// parse separates the labels from a metric's name.
 static metric* parse(int kind, bytes from) {
   static const char is[] = "=.=", end[] = ";.;";
   metric* m = calloc(1, sizeof *m);
@@ -72,7 +74,8 @@ static int find(int kind, bytes full) {
 
 static bool same(bytes a, bytes b) { return a.size == b.size && memcmp(a.data, b.data, a.size) == 0; }
 
-// alike reports whether two metrics differ in their labels' values only. Envoy has one number for both.
+// alike reports whether two metrics differ only in the values of their labels. Envoy has one id for
+// both.
 static bool alike(const metric* a, const metric* b) {
   bool is = a->kind == b->kind && same(a->name, b->name) && a->labels == b->labels;
   for (int i = 0; is && i < a->labels; i++) is = same(a->label[i], b->label[i]);
@@ -105,22 +108,22 @@ static void define_in(config* c, uint32_t number) {
 u32 Z_envZ_proxy_define_metric(vm* v, u32 kind, u32 name_at, u32 name_size, u32 number_at) {
   if (kind > gauge) return BAD_ARGUMENT;
   const bytes name = vm_bytes(v, name_at, name_size);
-  vm_bytes(v, number_at, 4); // it may not trap with the lock
+  vm_bytes(v, number_at, 4); // trap here, and not with the lock
   pthread_mutex_lock(&defining);
   int number = find(kind, name);
   if (number == missing && count < sizeof known / sizeof known[0]) {
     known[count] = parse(kind, name);
     number = count++;
   }
-  // A VM that starts again defines what its configurations have already.
+  // A restarted VM defines metrics that its configurations already have.
   if (number != missing && v->starting && v->index < 0) define_in(v->starting, number);
   pthread_mutex_unlock(&defining);
   if (number == missing) return BAD_ARGUMENT;
-  vm_put32(v, number_at, number + 1); // 0 is none
+  vm_put32(v, number_at, number + 1); // 0 is no metric
   return OK;
 }
 
-// envoys finds a metric in the configuration that is at hand.
+// envoys returns a metric, and Envoy's id of it in the current configuration.
 static metric* envoys(vm* v, uint32_t number, size_t* id) {
   const metric_ids* ids = v->through ? v->through->metrics : NULL;
   if (!ids || number - 1 >= ids->size || !ids->of[number - 1].defined) return NULL;

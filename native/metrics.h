@@ -1,5 +1,6 @@
-// Metrics have labels in Envoy. The plugin has them in a metric's name, as names of wasm metrics can have
-// them: weir.weir_namespace=.=shop;.;weir_rule=.=per-user;.;requests_total is weir.requests_total with two labels.
+// In Envoy a metric has labels. The plugin has them in the metric's name, because wasm metrics have
+// only names: weir.weir_namespace=.=shop;.;weir_rule=.=per-user;.;requests_total is
+// weir.requests_total with two labels.
 #pragma once
 #include "domain.h"
 

@@ -6,17 +6,18 @@
 
 enum { page = 65536, most_types = 64, most_values = 16 };
 
-// A VM's memory may have this much. Envoy's wasm allows 4 GiB; an engine that counts in megabytes and
-// asks for one has gone mad.
+// The most memory of a VM. Envoy's wasm host allows 4 GiB, but the plugin needs megabytes, so more
+// than 1 GiB is a defect.
 static const size_t most_memory = 1ull << 30;
 
-// An address and an offset are 32 bits each, so that an access reaches no further than this. All of it
-// is the VM's own and can be read and written, so that nothing has to be compared, and nothing faults:
-// what reaches beyond the memory's size finds zeros, and hurts nobody else. Pages that nobody writes
+// An address and an offset have 32 bits each, so an access reaches no further than this. The VM may
+// read and write all of it, so no access is compared with the memory's size, and none faults. An
+// access beyond that size finds zeros, and can't reach other memory. Pages that are never written
 // take no memory.
 static const size_t reserved = (1ull << 33) + page;
 
-// Types are known by their number of parameters, and the kinds of parameters and results.
+// Types are equal if they have the same number of parameters, and the same kinds of parameters and
+// results.
 static struct {
   uint32_t params, size;
   wasm_rt_type_t values[most_values];
@@ -24,7 +25,7 @@ static struct {
 static uint32_t type_count;
 
 uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...) {
-  if (params + results > most_values || type_count == most_types) abort(); // when the module is loaded, or never
+  if (params + results > most_values || type_count == most_types) abort(); // possible only when the module is loaded
   types[type_count].params = params;
   types[type_count].size = params + results;
   va_list list;
@@ -37,11 +38,11 @@ uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...) {
   return i + 1;
 }
 
-// The description lies at a multiple of this, which no object's part before it exceeds.
+// The description lies at a multiple of this. No object has more bytes before its description.
 enum { lead = 4096 };
 
 void* memory_reserve(size_t size, size_t offset) {
-  if (offset > lead || size - offset > memory_distance) abort(); // with the first VM, or never
+  if (offset > lead || size - offset > memory_distance) abort(); // possible only with the first VM
   char* start = mmap(NULL, lead + memory_distance + reserved, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
   return start == MAP_FAILED ? NULL : start + lead - offset;
 }
@@ -63,7 +64,7 @@ uint32_t wasm_rt_grow_memory(wasm_rt_memory_t* m, uint32_t delta) {
 }
 
 void wasm_rt_free_memory(wasm_rt_memory_t* m) {
-  // The next instance finds zeros again.
+  // The next instance must find zeros.
   if (m->data) madvise(m->data, reserved, MADV_DONTNEED);
 }
 

@@ -2,7 +2,7 @@
 
 #include "calls.h"
 
-// A key's shard has its own lock: VMs that count different keys do not wait for each other.
+// Each shard of keys has its own lock, so VMs that count different keys rarely wait for each other.
 enum { shards = 256, least_places = 16 };
 
 typedef struct item item;
@@ -15,7 +15,7 @@ struct item {
 
 typedef struct {
   pthread_mutex_t lock;
-  item** places; // a power of two of them
+  item** places; // their number is a power of two
   uint32_t used, mask;
 } shard;
 
@@ -23,7 +23,8 @@ struct shared {
   shard shards[shards];
 };
 
-// Writes are numbered for the whole process, from 1 on. 0 means that any value may be replaced.
+// Writes are numbered in the whole process, from 1 on. As an argument, 0 means that any value may
+// be replaced.
 static _Atomic uint32_t writes;
 
 shared* shared_new(void) {
@@ -50,7 +51,8 @@ void shared_free(shared* s) {
   free(s);
 }
 
-// hash is FNV-1a. The plugin's keys are its own table's pages, and not what clients send.
+// hash is FNV-1a. It needs no secret, because the keys are pages of the plugin's table, and clients
+// don't choose them.
 static uint32_t hash(bytes key) {
   uint32_t h = 2166136261u;
   for (size_t i = 0; i < key.size; i++) h = (h ^ (uint8_t)key.data[i]) * 16777619u;
@@ -103,7 +105,7 @@ static void write_value(item* m, bytes value) {
   m->cas = atomic_fetch_add_explicit(&writes, 1, memory_order_relaxed) + 1;
 }
 
-// The module may trap when it is asked for memory: it lets the lock go then.
+// The module may trap when it is asked for memory. vm_trapped then releases this lock.
 static void lock(vm* v, shard* s) { pthread_mutex_lock(v->held = &s->lock); }
 
 static void unlock(vm* v) {

@@ -1,5 +1,5 @@
-// Shared data: keys and values that all VMs with a vm_id have in common, each value with the number of
-// the write that set it.
+// Shared data: keys and values that all VMs with a vm_id share. Each value has the number of the
+// write that set it.
 #pragma once
 #include "domain.h"
 

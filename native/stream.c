@@ -11,7 +11,7 @@ stream* stream_find(vm* v, uint32_t id) {
 }
 
 void stream_add(vm* v, stream* s) {
-  // Ids of streams are above those of configurations.
+  // The ids of streams are above the ids of configurations.
   enum { first_stream = 1 << 24 };
   if (v->next_stream < first_stream) v->next_stream = first_stream;
   s->id = v->next_stream++;
@@ -34,7 +34,7 @@ static void set_order(stream* s, order o) {
   s->order = o;
 }
 
-// is_grpc reports whether the request is gRPC's, to which Envoy answers with the status in a header.
+// is_grpc reports whether a request is gRPC. Envoy then answers with the status in a header.
 static bool is_grpc(void* filter) {
   static const char grpc[] = "application/grpc";
   bytes type = {0};
@@ -43,7 +43,7 @@ static bool is_grpc(void* filter) {
   return type.size >= size && memcmp(type.data, grpc, size) == 0 && (type.size == size || type.data[size] == '+');
 }
 
-// The ABI's reply has no gRPC status, but Envoy keeps a header that says it.
+// The ABI's reply has no gRPC status, but Envoy keeps a header with it.
 void stream_reply(stream* s, uint32_t status, const field* headers, int n, bytes body, bytes details, int32_t grpc_status) {
   if (s->answered || !s->filter || s->phase != REQUEST_PHASE) return;
   s->answered = true;

@@ -4,49 +4,49 @@
 
 typedef enum { REQUEST_PHASE, RESPONSE_PHASE, ENDED } phase;
 
-// What a call into a VM wants done with a stream. It is done after the call, without the VM's lock:
-// Envoy calls the filter again from within.
+// An action that a call into a VM requests for a stream. It is performed after the call, without
+// the VM's lock, because Envoy then calls the filter again.
 typedef enum { NOTHING, RESUME, REPLY, FAIL } order;
 
 typedef struct {
   uint32_t status;
   bytes body, details;
   int n;
-  field headers[]; // which point behind themselves
+  field headers[]; // their texts follow the array
 } reply;
 
 struct stream {
-  stream* next; // in its place of streams
+  stream* next; // in its place of vm.streams
   vm* vm;
   root* root;
   config* config;
   uint32_t id, generation;
-  void* filter; // NULL when Envoy has destroyed it
+  void* filter; // NULL after Envoy has destroyed it
   phase phase;
   bool answered;
   bool read; // the plugin has read a header of the response
 
   bool paused;
   stream **paused_at, *next_paused;
-  void* scheduler; // made with the first pause
+  void* scheduler; // created at the first pause
 
   order order;
   reply* reply;
   stream* next_ordered;
 };
 
-// stream_add gives a stream its id, by which stream_find finds it until stream_remove.
+// stream_add gives a stream its id. stream_find finds it by the id until stream_remove.
 void stream_add(vm*, stream*);
 void stream_remove(stream*);
 stream* stream_find(vm*, uint32_t id);
 // A paused stream waits until a call into the VM resumes or answers it.
 void stream_pause(stream*);
 void stream_unpause(stream*);
-// stream_take_order returns what is wanted done, which is then no longer wanted.
+// stream_take_order returns the requested action, and clears it.
 order stream_take_order(stream*);
 void stream_reply(stream*, uint32_t status, const field* headers, int n, bytes body, bytes details, int32_t grpc_status);
 void stream_resume(stream*);
-// stream_wake has a paused stream's worker look into the VM's mail.
+// stream_wake makes a paused stream's worker read the VM's mail.
 static inline void stream_wake(stream* s) { CB(http_filter_scheduler_commit)(s->scheduler, 0); }
-// streams_fail has those end that wait for a VM that has failed.
+// streams_fail ends the streams that wait for a failed VM.
 void streams_fail(vm*);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-// How much of its thread's stack a call into a VM may use. V8 allows a module as much.
+// The most bytes of its thread's stack that a call into a VM may use. V8 allows the same.
 enum { most_stack = 1 << 20 };
 
 static __thread vm* running __attribute__((tls_model("initial-exec")));
@@ -49,7 +49,7 @@ static const char* reason(wasm_rt_trap_t trap) {
     case WASM_RT_TRAP_DIV_BY_ZERO: return "division by zero";
     case WASM_RT_TRAP_INVALID_CONVERSION: return "invalid conversion to an integer";
     case WASM_RT_TRAP_UNREACHABLE: return "unreachable code";
-    case WASM_RT_TRAP_CALL_INDIRECT: return "a call of no function";
+    case WASM_RT_TRAP_CALL_INDIRECT: return "an invalid indirect call";
     case WASM_RT_TRAP_EXHAUSTION: return "its stack is exhausted";
     case TRAP_NO_MEMORY: return "there is no memory for it";
     case TRAP_EXIT: return "it has ended itself";
@@ -101,7 +101,7 @@ bool vm_configure(vm* v, config* c, uint32_t id, size_t size) {
   v->root = r;
   v->through = c;
   v->starting = c;
-  volatile uint32_t accepted = 0; // a trap jumps over it
+  volatile uint32_t accepted = 0; // a trap skips the assignment
   Z_weir_instance_t* w = &v->instance;
   bool ran = RUN(v, (Z_weirZ_proxy_on_context_create(w, r->id, 0), v->root = r,
                      accepted = Z_weirZ_proxy_on_vm_start(w, r->id, 0) && Z_weirZ_proxy_on_configure(w, r->id, size)));

@@ -1,6 +1,6 @@
-// A VM is an instance of the plugin: one for each worker and vm_id, and one for a moment to try a
-// configuration. A VM belongs to no thread. Its lock says who runs in it: its worker, or the main thread
-// for ticks and answers to callouts. docs/native.md says why.
+// A VM is an instance of the plugin: one for each worker and vm_id, and a short-lived instance to
+// try a configuration. A VM belongs to no thread. Its lock decides who runs in it: its worker, or
+// the main thread for ticks and answers to callouts. docs/native.md gives the reasons.
 #pragma once
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,12 +21,12 @@ typedef struct mail mail;
 struct root {
   root* next;
   uint32_t id;
-  uint32_t period_millis;    // of ticks; 0 is none
-  _Atomic int64_t due_nanos; // when the next tick is; 0 is never
-  bool leaving;              // it was told that it is done, and has something left to do
+  uint32_t period_millis;    // of ticks; 0 for none
+  _Atomic int64_t due_nanos; // time of the next tick; 0 for never
+  bool leaving;              // proxy_on_done was called, and it still has work
 };
 
-// A list of a stream's headers, and hashes of names that were added to them since.
+// A list of a stream's headers, and hashes of the names added to them since it was made.
 enum { most_added = 16 };
 typedef struct {
   stream* of; // NULL if there is none
@@ -41,16 +41,16 @@ struct Z_env_instance_t {
   pthread_mutex_t lock;
   domain* domain;
   int index; // of the worker; -1 tries a configuration
-  void (*on_failure)(vm*); // what a trap means to streams and mail
+  void (*on_failure)(vm*); // handles a trap's effect on streams and mail
 
-  // The context of the call that runs.
+  // The context of the running call.
   root* root;
   stream* stream;  // NULL in a root context
-  config* through; // whose object in Envoy is alive now
+  config* through; // a configuration that is alive in Envoy now
   config* starting;
   answer* answer;
   listed listed;
-  int64_t now; // 0 until it asks
+  int64_t now; // 0 until the call asks for the time
 
   root* roots;
   stream* streams[256]; // by id
@@ -58,21 +58,22 @@ struct Z_env_instance_t {
   mail *mail, **last_mail;
   uint32_t next_stream, next_callout;
 
-  // A VM that has trapped is failed, until FAIL_RELOAD or a new configuration makes another instance.
+  // A VM that has trapped stays failed until FAIL_RELOAD or a new configuration makes a new
+  // instance.
   bool failed;
   int64_t failed_nanos;
   uint32_t generation;
   wasm_rt_trap_t trap;
-  pthread_mutex_t* held; // by a host call that may trap
+  pthread_mutex_t* held; // lock of a host call that may trap
 
   jmp_buf caught;
-  char* stack_limit; // STACK_CHECK finds it before the instance
+  char* stack_limit; // STACK_CHECK reads it right before the instance
   Z_weir_instance_t instance;
 };
 _Static_assert(offsetof(vm, instance) == offsetof(vm, stack_limit) + sizeof(char*), "STACK_CHECK");
 
-// RUN evaluates an expression inside the VM, whose lock the caller has. It reports whether that ended
-// without a trap.
+// RUN evaluates an expression inside the VM, whose lock the caller holds. It returns false if that
+// trapped.
 #define RUN(v, expression) (vm_enter(v), _setjmp((v)->caught) == 0 ? ((void)(expression), vm_leave(v), true) : (vm_trapped(v), false))
 
 void vm_enter(vm*);
@@ -83,10 +84,10 @@ bool vm_start(vm*);
 void vm_stop(vm*);
 // vm_restart replaces a failed instance.
 bool vm_restart(vm*);
-// vm_configure makes a root for a configuration, whose id and size it is given, and reports whether the
+// vm_configure makes a root with an id for a configuration of a size, and reports whether the
 // plugin accepts it.
 bool vm_configure(vm*, config*, uint32_t id, size_t size);
-// vm_done tells a root that its configuration has gone.
+// vm_done tells a root that its configuration has ended.
 void vm_done(vm*, root*);
 void vm_tick(vm*, root*);
 root* vm_root(vm*, uint32_t id);
@@ -94,7 +95,7 @@ void vm_remove(vm*, root*);
 
 enum { memory_offset = offsetof(vm, instance) + offsetof(Z_weir_instance_t, w2c_memory) };
 static inline uint8_t* vm_memory(vm* v) { return MEMORY(&v->instance.w2c_memory); }
-// vm_bytes are bytes of the module's memory. What reaches beyond it traps.
+// vm_bytes returns bytes of the module's memory. It traps if they reach beyond it.
 static inline bytes vm_bytes(vm* v, uint32_t at, uint32_t size) {
   if ((uint64_t)at + size > v->instance.w2c_memory.size) wasm_rt_trap(WASM_RT_TRAP_OOB);
   return (bytes){(char*)vm_memory(v) + at, size};
@@ -104,7 +105,7 @@ static inline void vm_put(vm* v, uint32_t at, const void* data, uint32_t size) {
 }
 static inline void vm_put32(vm* v, uint32_t at, uint32_t value) { vm_put(v, at, &value, sizeof value); }
 
-// copy copies bytes to an address, says that they are there, and returns the address behind them.
+// copy copies bytes to an address, sets copied to the copy, and returns the address after it.
 static inline char* copy(char* to, bytes from, bytes* copied) {
   if (from.size) memcpy(to, from.data, from.size);
   *copied = (bytes){to, from.size};

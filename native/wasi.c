@@ -1,4 +1,4 @@
-// What Go's runtime asks of a system.
+// The system calls of Go's runtime.
 #include <sys/random.h>
 #include <time.h>
 
@@ -6,7 +6,7 @@
 
 typedef struct Z_wasi_snapshot_preview1_instance_t wasi;
 
-// The instance was given the VM for this module too.
+// The VM was passed as the instance of this module too.
 static vm* of(wasi* w) { return (vm*)w; }
 
 enum { invalid = 28, failed = 29 };
@@ -29,7 +29,7 @@ u32 Z_wasi_snapshot_preview1Z_clock_time_get(wasi* w, u32 clock, u64 precision, 
   return 0;
 }
 
-// Go's runtime writes what a panic says, in pieces.
+// Go's runtime writes the message of a panic in pieces.
 u32 Z_wasi_snapshot_preview1Z_fd_write(wasi* w, u32 fd, u32 vectors_at, u32 n, u32 written_at) {
   vm* v = of(w);
   uint32_t written = 0;
@@ -54,7 +54,7 @@ u32 Z_wasi_snapshot_preview1Z_random_get(wasi* w, u32 at, u32 size) {
   return 0;
 }
 
-// Nothing happens in a VM while a call into it waits, so that it does not wait.
+// Nothing can happen in a VM while a call into it waits, so this returns at once.
 u32 Z_wasi_snapshot_preview1Z_poll_oneoff(wasi* w, u32 in, u32 out, u32 n, u32 count_at) {
   vm_put32(of(w), count_at, 0);
   return 0;

@@ -1,6 +1,6 @@
-// What the C that wasm2c writes needs of its surroundings. It takes the place of wabt's own header:
-// that runtime has one trap target and one signal handler for the process, and Envoy has threads and
-// handlers of its own. Here a trap belongs to a VM, and nothing handles signals.
+// The runtime for C that wasm2c generates. It replaces wabt's own header, whose runtime has a
+// single trap target and signal handler for the process, while Envoy has threads and handlers of
+// its own. Here a trap belongs to a VM, and nothing handles signals.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,10 +11,10 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define wasm_rt_memcpy __builtin_memcpy
 
-// No access is compared with the memory's size: runtime.c reserves whatever an address can reach. (The
-// name is wabt's, which has a signal handler find what is out of bounds.)
+// No access is compared with the memory's size, because runtime.c reserves every address that an
+// access can reach. (The name is wabt's, which finds accesses out of bounds with a signal handler.)
 #define WASM_RT_MEMCHECK_SIGNAL_HANDLER 1
-// wabt's own check counts calls. STACK_CHECK below looks where the stack is.
+// wabt's own check counts calls. STACK_CHECK below compares the stack pointer.
 #define WASM_RT_USE_STACK_DEPTH_COUNT 0
 
 typedef enum {
@@ -28,14 +28,14 @@ typedef enum {
   WASM_RT_TRAP_UNCAUGHT_EXCEPTION,
   WASM_RT_TRAP_EXHAUSTION,
   TRAP_NO_MEMORY,
-  TRAP_EXIT, // the module has ended itself, as Go's runtime does after a panic
+  TRAP_EXIT, // the module has called proc_exit, as Go's runtime does after a panic
 } wasm_rt_trap_t;
 
 // wasm_rt_trap ends the call into the VM that runs in this thread.
 __attribute__((noreturn, cold)) void wasm_rt_trap(wasm_rt_trap_t);
 
-// The stack pointer is a register, so that the check is one comparison. The limit lies right before
-// the instance: vm.h.
+// The stack pointer is in a register, so the check is a single comparison. The limit lies right
+// before the instance: see vm.h.
 #if defined(__x86_64__)
 register char* stack_pointer __asm__("rsp");
 #elif defined(__aarch64__)
@@ -59,7 +59,7 @@ static const wasm_rt_funcref_t wasm_rt_funcref_null_value = {0, NULL, NULL};
 typedef void* wasm_rt_externref_t;
 static const wasm_rt_externref_t wasm_rt_externref_null_value = NULL;
 
-// A memory lies at this distance behind its description. It never moves.
+// A memory lies at this distance after its description. It never moves.
 enum { memory_distance = 65536 };
 #define MEMORY(memory) ((uint8_t*)(memory) + memory_distance)
 
@@ -81,12 +81,12 @@ typedef struct {
 
 static inline bool wasm_rt_is_initialized(void) { return true; }
 
-// wasm_rt_register_func_type gives types that are equal the same number. It is called before there
-// are threads.
+// wasm_rt_register_func_type returns the same number for equal types. It is called before there are
+// threads.
 uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...);
 
-// memory_reserve gives an object of so many bytes, all zero, room for the memory that is described at an
-// offset in it. It returns NULL if that can't be had.
+// memory_reserve allocates an object of size zero bytes, and reserves addresses for the memory that
+// is described at an offset in it. It returns NULL if it can't.
 void* memory_reserve(size_t size, size_t offset);
 void memory_release(void* object, size_t offset);
 

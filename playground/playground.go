@@ -1,5 +1,5 @@
-// Package playground is a web page on which one sees what the algorithms decide. Its lanes are package
-// lane as WebAssembly, which make build puts beside the page's files.
+// Package playground is a web page that shows the decisions of all algorithms. Its lanes are
+// package lane as WebAssembly, which make build puts beside the page's files.
 package playground
 
 import (
@@ -18,31 +18,31 @@ import (
 //go:embed site
 var embedded embed.FS
 
-// engine is the file that make build makes.
+// engine is the name of the file that make build builds.
 const engine = "engine.wasm"
 
 const own = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
 
-// Policy is the content security policy: nothing from elsewhere, and nothing that stands in the page
-// itself is run. No other page may frame it.
+// Policy is the content security policy: the page loads nothing from elsewhere, and runs no inline
+// script. No other page may frame it.
 const Policy = own + "'none'"
 
-// framed is the policy of a page that shows one lane, which any page may frame: nothing in it has
-// effects.
+// framed is the policy of a page with a single lane. Any page may frame it, because nothing in it
+// has effects.
 const framed = own + "*"
 
-// Files are the page's, for any server that serves files.
+// Files returns the files of the page, for any file server.
 func Files() fs.FS {
 	files, err := fs.Sub(embedded, "site")
 	if err != nil {
-		return embedded // a constant name is valid
+		return embedded // not reached: the name is valid
 	}
 	return files
 }
 
-// Built reports whether the engine is embedded. A command that was built by hand may lack it: make
-// build builds it first. The page says so too.
+// Built reports whether the engine is embedded. A command that was built without make build may
+// lack it; the page then says so.
 func Built() bool {
 	_, err := fs.Stat(Files(), engine)
 	return err == nil
@@ -51,7 +51,7 @@ func Built() bool {
 // Handler serves the page, compressed.
 func Handler() http.Handler {
 	files := Files()
-	var kept sync.Map // compressed, by name
+	var kept sync.Map // the compressed files, by name
 	plain := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -84,7 +84,7 @@ func Handler() http.Handler {
 	})
 }
 
-// policy is that of a request's page.
+// policy returns the policy of a request's page.
 func policy(r *http.Request) string {
 	if r.URL.Path == "/" && r.URL.Query().Has("embed") {
 		return framed
@@ -101,13 +101,13 @@ func compress(content []byte) []byte {
 	if err == nil {
 		err = w.Close()
 	}
-	if err != nil { // a buffer takes everything, and the level is one
+	if err != nil { // not reached: a buffer takes all bytes, and the level exists
 		return nil
 	}
 	return small.Bytes()
 }
 
-// typeOf is a file's content type. A machine's own table may have others.
+// typeOf returns a file's content type, because a machine's own table may have others.
 func typeOf(name string) string {
 	switch path.Ext(name) {
 	case ".js":

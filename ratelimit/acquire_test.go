@@ -17,7 +17,7 @@ import (
 	"weir/ratelimit/stores"
 )
 
-// Each user has two exports under way at a time.
+// Each user may have two exports running at a time.
 func ExampleLimiter_Acquire() {
 	ctx := context.Background()
 	exports, err := ratelimit.NewLimiter(ratelimit.InFlight(2))
@@ -36,7 +36,7 @@ func ExampleLimiter_Acquire() {
 	// false <nil>
 }
 
-// A place is held until it is released, however long that takes, but no longer than Hold says.
+// A place is held until it is released, but no longer than Hold.
 func TestAcquire(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
@@ -93,7 +93,8 @@ func TestAcquire(t *testing.T) {
 	}
 }
 
-// Programs on one backend never hold more than the limit, and get all of it when others have released.
+// Programs with the same backend never hold more than the limit, and can use all of it after others
+// have released their places.
 func TestAcquireOfPrograms(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []time.Duration{0, 20 * time.Millisecond} {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// BenchmarkHotKey has goroutines decide that all ask for one key: one of them, and eight, take
-// turns of some fifty milliseconds. The metrics are the medians of the turns, and of their ratios.
+// BenchmarkHotKey lets goroutines decide for the same key: a single goroutine and eight take turns
+// of some fifty milliseconds. The metrics are the medians of the turns, and of their ratios.
 func BenchmarkHotKey(b *testing.B) {
 	l := benchLimiter(b)
 	var one, eight, ratios []float64
@@ -24,7 +24,7 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportMetric(median(ratios), "8-goroutines/1")
 }
 
-// benchLimiter is a limiter that refuses nothing.
+// benchLimiter returns a limiter that refuses nothing.
 func benchLimiter(b *testing.B) *Limiter {
 	n, err := NewNamespace(Options{
 		Name: "bench", Rules: []Rule{{Name: "r", Limits: []Limit{SlidingWindow(1<<40, time.Minute)}}},
@@ -39,8 +39,8 @@ func benchLimiter(b *testing.B) *Limiter {
 	return l
 }
 
-// decideTogether has goroutines make enough decisions together, and tells how many a second that
-// was.
+// decideTogether lets goroutines make enough decisions together, and returns the decisions per
+// second.
 func decideTogether(b *testing.B, l *Limiter, goroutines int) (perSecond float64) {
 	const enough, batch = 100_000, 50
 	var begun atomic.Int64

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A call whose context has ended leaves its memory to the next call. That is answered all the same,
-// whether or not the namespace is closed meanwhile.
+// A call whose context has ended leaves its memory to the next call. The next call is answered
+// correctly, even if the namespace is closed meanwhile.
 func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 	t.Parallel()
 	for name, deadline := range map[string]bool{"without a deadline": false, "with a deadline": true} {
@@ -61,8 +61,8 @@ func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 	}
 }
 
-// A namespace that is closed while calls wait for the backend has them answered by it: restarts let
-// no more pass than the limit.
+// If a namespace is closed while calls wait for the backend, the backend still answers them:
+// restarts let no more pass than the limit.
 func TestRestartsKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit, restarts, calls = 5, 5, 4

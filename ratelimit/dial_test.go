@@ -19,7 +19,7 @@ import (
 	"weir/internal/wire"
 )
 
-// serve runs a counter backend as weir serve does.
+// serve runs a counter backend like weir serve.
 func serve(t *testing.T, h http.Handler) (url string) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -27,7 +27,7 @@ func serve(t *testing.T, h http.Handler) (url string) {
 	return s.URL
 }
 
-// oneToken is a token for all namespaces, none if it is empty.
+// oneToken returns a token for all namespaces; none if it is empty.
 func oneToken(token string) *trust.Tokens {
 	tokens, err := trust.OneToken(token)
 	if err != nil {
@@ -54,7 +54,7 @@ func dial(t *testing.T, url string, o DialOptions) *Client {
 	return s
 }
 
-// Two programs that dial one backend keep one limit of every kind.
+// Two programs that dial the same backend share a limit of every kind.
 func TestDial(t *testing.T) {
 	t.Parallel()
 	url := serve(t, weirServe("s3cret"))
@@ -85,7 +85,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// Whatever is in the way, nothing is lost: what a backend has not taken, it gets when it is back.
+// No failure loses hits: if the backend could not accept them, it gets them when it is back.
 func TestDialFails(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Pointer[http.Handler]
@@ -128,7 +128,7 @@ func TestDialFails(t *testing.T) {
 	} {
 		h := http.Handler(test.answer)
 		answer.Store(&h)
-		// A probe may be under way, and of several pushes one at a time is tried.
+		// A probe may be under way, and of several pushes only one is tried at a time.
 		var err error
 		for err == nil || !strings.Contains(err.Error(), test.want) {
 			if err = n.Sync(t.Context()); t.Context().Err() != nil {
@@ -149,8 +149,8 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// A push that the backend calls invalid is not sent again; what somebody on the way says is no such
-// word.
+// A push that the backend calls invalid is not sent again. The same status from a server in between
+// does not count.
 func TestDialInvalidPush(t *testing.T) {
 	t.Parallel()
 	s := dial(t, serve(t, weirServe("")), DialOptions{})
@@ -161,7 +161,7 @@ func TestDialInvalidPush(t *testing.T) {
 	}
 }
 
-// idle is a transport that tells when its idle connections are closed.
+// idle is a transport that records when its idle connections are closed.
 type idle struct {
 	http.RoundTripper
 	closed int
@@ -169,7 +169,7 @@ type idle struct {
 
 func (i *idle) CloseIdleConnections() { i.closed++ }
 
-// A client leaves the connections alone that it shares with the rest of the program.
+// A client does not close connections that it shares with the rest of the program.
 func TestDialSharesConnections(t *testing.T) {
 	usual := http.DefaultTransport
 	defer func() { http.DefaultTransport = usual }()
@@ -200,7 +200,7 @@ func TestDialBadURL(t *testing.T) {
 	}
 }
 
-// A program shows its certificate to a server that wants one, and knows the server by its own.
+// A program sends its certificate to a server that requires it, and verifies the server's.
 func TestDialTLS(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")

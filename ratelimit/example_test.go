@@ -11,7 +11,7 @@ import (
 	"weir/ratelimit/stores"
 )
 
-// clock is a time that stands still until it is moved.
+// clock is a clock that stands still until it is advanced.
 type clock struct{ t time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)} }
@@ -31,7 +31,7 @@ func Example() {
 	// Output: true <nil>
 }
 
-// A decision tells how the limits stand after it, and when to come again.
+// A decision has the state of the limits after it, and the time to retry.
 func ExampleLimiter_Decide() {
 	ctx, clock := context.Background(), newClock() // a program leaves Now out
 	shop, err := ratelimit.NewNamespace(ratelimit.Options{
@@ -59,8 +59,8 @@ func ExampleLimiter_Decide() {
 	// false 0 1s <nil>
 }
 
-// Programs, and proxies with the plugin, keep one limit together. They have one namespace and one
-// rule, and count in one place: here in a store in memory, else in a database, or in weir serve.
+// Programs, and proxies with the plugin, can share a limit. They use the same namespace and rule,
+// and count in the same place: here a store in memory, otherwise a database or weir serve.
 func ExampleNewNamespace_together() {
 	ctx := context.Background()
 	store, err := stores.Open("memory") // or redis://127.0.0.1:6379; or ratelimit.Dial
@@ -95,8 +95,8 @@ func ExampleNewNamespace_together() {
 	// Output: 10 of 15 passed
 }
 
-// A program that has no access to the database asks the counter backend, as proxies do. If the
-// backend can't be reached, this one goes on by itself.
+// A program without access to the database asks the counter backend, like proxies. If the backend
+// can't be reached, this program decides alone.
 func ExampleDial() {
 	backend, err := ratelimit.Dial("http://127.0.0.1:9", ratelimit.DialOptions{Token: "secret"})
 	if err != nil {
@@ -119,7 +119,7 @@ func ExampleDial() {
 	// Output: true 1 <nil>
 }
 
-// A request that several rules apply to passes if all of them have room, and takes from all.
+// A request to which several rules apply passes if all of them have room, and takes hits from all.
 func ExampleDecide() {
 	ctx := context.Background()
 	shop, err := ratelimit.NewNamespace(ratelimit.Options{

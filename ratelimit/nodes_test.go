@@ -21,8 +21,8 @@ import (
 	"weir/window"
 )
 
-// world is a backend in memory, behind a network that takes its time, and loses some pushes on the
-// way and some answers.
+// world is a backend in memory behind a network that delays messages and loses some pushes and
+// answers.
 type world struct {
 	store   store.Store
 	backend *backend.Backend
@@ -41,7 +41,7 @@ func newWorld() *world {
 	return &world{store: s, backend: backend.New(s), trip: 5 * time.Millisecond}
 }
 
-// loseOneOf loses each so many a push, and an answer.
+// loseOneOf loses one in n pushes, and one in n answers.
 func (w *world) loseOneOf(n int) {
 	random := rand.New(rand.NewPCG(5, uint64(n)))
 	w.set(func() { w.loses = func() (push, answer bool) { return random.IntN(n) == 0, random.IntN(n) == 0 } })
@@ -89,7 +89,7 @@ func (w *world) node(t *testing.T, o Options) *Namespace {
 	return n
 }
 
-// sum is the backend's hits of the first limits of all keys.
+// sum returns the backend's hits of the first limits of all keys.
 func (w *world) sum(t *testing.T) (hits int64) {
 	t.Helper()
 	err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
@@ -104,7 +104,7 @@ func (w *world) sum(t *testing.T) (hits int64) {
 	return hits
 }
 
-// pause lets time pass, and what happens in it come to an end.
+// pause lets time pass, and waits until all that happens in it has ended.
 func pause(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -112,7 +112,7 @@ func pause(d time.Duration) {
 
 func rule(limits ...Limit) []Rule { return []Rule{{Name: "r", Limits: limits}} }
 
-// kinds are a limit of each kind that lasts longer than a test.
+// kinds returns a limit of each kind that lasts longer than a test.
 func kinds(limit uint64) map[string]Limit {
 	return map[string]Limit{
 		"fixed": FixedWindow(limit, time.Hour), "first hit": FirstHitWindow(limit, time.Hour), "sliding": SlidingWindow(limit, time.Hour),
@@ -120,8 +120,8 @@ func kinds(limit uint64) map[string]Limit {
 	}
 }
 
-// Nodes that are asked all at once never admit more together than a limit of any kind, and use up
-// what there is. With a backend that decides every request they admit that exactly.
+// Nodes that are asked at once never admit more together than a limit of any kind, and use it up.
+// If the backend decides every request, they admit exactly the limit.
 func TestNodesKeepOneLimit(t *testing.T) {
 	t.Parallel()
 	const limit, asks, nodes = 400, 1500, 3
@@ -162,7 +162,7 @@ func TestNodesKeepOneLimit(t *testing.T) {
 	}
 }
 
-// asked asks a node so often, a pause apart, and returns how often it passed.
+// asked asks a node a number of times, with pauses, and returns how many requests passed.
 func asked(t *testing.T, n *Namespace, times int, apart time.Duration) (passed int) {
 	t.Helper()
 	for range times {
@@ -174,8 +174,8 @@ func asked(t *testing.T, n *Namespace, times int, apart time.Duration) (passed i
 	return passed
 }
 
-// A token bucket whose limit is lowered, first on one node and later on the other, is full when it
-// was to be, and requests pass at the new rate from then on.
+// A token bucket's limit is lowered, first on one node and later on the other. The bucket is full
+// at the same time as before, and from then on requests pass at the new rate.
 func TestLimitIsLowered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,8 @@ func TestLimitIsLowered(t *testing.T) {
 		}
 		full := start.Add(time.Duration(passed) * time.Minute / 1000)
 		one = change(one)
-		// A bucket that lacks half a minute, and maybe some more that was leased, has some tokens.
+		// A bucket that lacks the tokens of half a minute, and possibly leased tokens, has some
+		// left.
 		early := asked(t, one, 10, 0)
 		if early < 3 || early > 5 {
 			t.Errorf("%d passed of a bucket that lacks %v, want 3 to 5", early, time.Until(full))
@@ -220,8 +221,8 @@ func TestLimitIsLowered(t *testing.T) {
 	})
 }
 
-// Nodes with an old and a new limit beside each other take from one bucket: a request costs the time
-// that its node's limit gives a token.
+// Nodes with an old and a new limit take from the same bucket. A request costs the time of a token
+// by its node's limit.
 func TestTwoLimitsBesideEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestTwoLimitsBesideEachOther(t *testing.T) {
 		two := w.node(t, Options{Rules: rule(TokenBucket(10, time.Minute, 10))})
 		const lasts = 10 * time.Minute
 		start := time.Now()
-		var high, low time.Duration // that their tokens take
+		var high, low time.Duration // the time of their tokens
 		for i := 0; time.Since(start) < lasts; i++ {
 			high += time.Duration(asked(t, one, 1, 50*time.Millisecond)) * time.Minute / 1000
 			if i%100 == 0 {
@@ -244,8 +245,7 @@ func TestTwoLimitsBesideEachOther(t *testing.T) {
 	})
 }
 
-// Whatever gets lost on the way, each hit reaches the backend once, and what is leased and not used
-// comes back.
+// Whatever is lost on the way, each hit reaches the backend once, and unused leases come back.
 func TestExactlyOnce(t *testing.T) {
 	t.Parallel()
 	for name, exact := range map[string]bool{"leases": false, "exact": true} {
@@ -295,7 +295,7 @@ func TestExactlyOnce(t *testing.T) {
 	}
 }
 
-// While the backend is away, the mode decides; when it is back, it hears of what was counted.
+// While the backend is away, the mode decides. When the backend is back, it gets all hits.
 func TestBackendFailure(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[FailureMode]struct{ passed, counted int }{FailLocal: {10, 10}, FailAllow: {30, 0}, FailDeny: {0, 0}} {
@@ -332,8 +332,8 @@ func TestBackendFailure(t *testing.T) {
 	}
 }
 
-// A request that waits is decided when its push has timed out, and given up when its context ends;
-// then its hits go back.
+// A waiting request is decided when its push times out. If its context ends, it is given up, and
+// its hits go back.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -365,8 +365,8 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// Close has requests that wait decided without the backend, and fails if that does not take what
-// was counted.
+// Close decides waiting requests without the backend, and fails if the backend does not accept the
+// last hits.
 func TestCloseWithoutBackend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -387,7 +387,7 @@ func TestCloseWithoutBackend(t *testing.T) {
 	})
 }
 
-// A node whose clock is wrong goes by the backend's.
+// A node with a wrong clock uses the backend's.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -419,9 +419,9 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// Nodes know each other's rates: of a key that is new here at its first look, and of others as of
-// the last push. Hits of the window before count with the backend's total for it, and a key that
-// only others hit is followed while it has hits.
+// Nodes know each other's rates: for a new key from its first look, and for others from the last
+// push. Hits of the window before count with the backend's total, and a key that only others hit is
+// followed while it has hits.
 func TestRatesConverge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -437,8 +437,8 @@ func TestRatesConverge(t *testing.T) {
 		}
 		pause(90*time.Second - time.Since(time.Now().Truncate(time.Minute)))
 		increment(t, two, "k", time.Minute, 10)
-		// One node pushes within an interval, and the other asks within one. Each does so at a tick, of which
-		// an interval has eight at least.
+		// One node pushes within an interval, and the other asks within another, each at a tick. An
+		// interval has at least eight ticks.
 		pause(2*time.Second + time.Second/4)
 		// The minute before still counts: 40 hits, by the share of it that is left.
 		left := 40 * (1 - time.Since(time.Now().Truncate(time.Minute)).Minutes())
@@ -448,7 +448,7 @@ func TestRatesConverge(t *testing.T) {
 		if got, err := one.RateWith(t.Context(), Key{"k"}, time.Minute, 5); err != nil || got != left+15 {
 			t.Errorf("with another diff, which comes on top of what was pushed: got %v, %v, want %v", got, err, left+15)
 		}
-		// Once nothing is left of a key, nobody asks for it any more.
+		// When a key has no hits left, no node asks for it any more.
 		pause(4 * time.Minute)
 		for i, n := range []*Namespace{one, two} {
 			n.mu.Lock()
@@ -461,7 +461,7 @@ func TestRatesConverge(t *testing.T) {
 	})
 }
 
-// Whatever nodes count of many keys, and however often, in the end all know the same.
+// Whatever nodes count, and however often, in the end all know the same.
 func TestCountsConverge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -520,8 +520,8 @@ func testIdentity(t *testing.T, secret string) {
 	})
 }
 
-// A push that the backend refuses for good is given up, and told of; an answer to another push
-// counts as none.
+// A push that the backend refuses for good is given up, and reported. The answer to another push
+// doesn't count.
 func TestABackendThatDisagrees(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -557,12 +557,12 @@ func TestABackendThatDisagrees(t *testing.T) {
 	}
 }
 
-// answers is a backend that answers as it likes.
+// answers is a backend with any answers.
 type answers func(push []byte) ([]byte, error)
 
 func (a answers) Push(_ context.Context, push []byte) ([]byte, error) { return a(push) }
 
-// Decisions, increments, looks and pushes at once: every hit arrives once.
+// Decisions, increments, looks and pushes happen at once: every hit arrives once.
 func TestEverythingAtOnce_hammer(t *testing.T) {
 	t.Parallel()
 	const workers, hits = 6, 600
@@ -602,8 +602,8 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 	}
 }
 
-// Where the backend decides every request, a request that does not fit one question is refused with
-// an error, and the backend decides the largest that fits. At intervals there is no such bound.
+// If the backend decides every request, a request that does not fit into one question is refused
+// with an error, and the largest that fits is decided. Otherwise there is no such bound.
 func TestExactFitsOneQuestion(t *testing.T) {
 	t.Parallel()
 	fixed, log := FixedWindow(5, time.Hour), SlidingLog(505, time.Minute)

@@ -8,8 +8,8 @@ import (
 	"weir/internal/wire"
 )
 
-// An override that is set while a program runs decides its key, which keeps its counter, and a
-// decision tells the limit.
+// An override set while a program runs decides its key, which keeps its counter. The decision has
+// its limit.
 func TestOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// fakeClock is a time that stands still until it is moved.
+// fakeClock is a clock that stands still until it is advanced.
 type fakeClock struct{ nanos atomic.Int64 }
 
 func newFakeClock() *fakeClock {
@@ -92,7 +92,7 @@ func TestNamespacesAreDefinedOnce(t *testing.T) {
 	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); err != nil {
 		t.Errorf("the first definition has suffered: %v", err)
 	}
-	// Other instances and other names are others.
+	// Other instances and other names are different namespaces.
 	if _, err := NewNamespace(options); err != nil {
 		t.Error(err)
 	}
@@ -292,7 +292,7 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 	}
 }
 
-// Whatever the interleaving, exactly the limit passes, and no hit is lost.
+// With any interleaving exactly the limit passes, and no hit is lost.
 func TestConcurrentDecisions_hammer(t *testing.T) {
 	t.Parallel()
 	const workers, asks, limit, keys = 16, 150, 400, 3
@@ -343,7 +343,7 @@ func TestConcurrentIncrements_hammer(t *testing.T) {
 	}
 }
 
-// A flood of keys neither grows memory nor buys a fresh quota.
+// A flood of keys neither grows memory nor gains a fresh quota.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	const capacity, spray = 1000, 30_000
@@ -366,7 +366,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// Demands of several rules are decided together, and each limit is told of.
+// Demands on several rules are decided together, and the decision has each limit.
 func TestDecideTogether(t *testing.T) {
 	t.Parallel()
 	n := define(t, newFakeClock(), Options{Rules: []Rule{
@@ -480,7 +480,7 @@ func BenchmarkDecide(b *testing.B) {
 	})
 }
 
-// Windows of a calendar are the library's too, and what can't be one is an error that says so.
+// The library has calendar windows too, and an invalid window is an error.
 func TestCalendarWindow(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock()
@@ -496,7 +496,7 @@ func TestCalendarWindow(t *testing.T) {
 	}
 }
 
-// The documentation begins with two lines that the first example runs.
+// The documentation begins with two lines that are run by the first example.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	var texts [2]string
@@ -517,7 +517,7 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// A limiter that was made alone decides, and shares nothing with another.
+// A limiter made alone decides, and shares nothing with another.
 func TestNewLimiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -556,7 +556,7 @@ func TestNewLimiter(t *testing.T) {
 	}
 }
 
-// A limit tells what clients read of it.
+// A limit has the numbers that clients see.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

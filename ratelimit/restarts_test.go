@@ -19,12 +19,12 @@ import (
 
 var restartsFor = flag.Duration("restarts-for", nightly.Or(10*time.Minute, 5*time.Second), "how long to run nodes that restart")
 
-// Three nodes are asked by many clients at once, some of which give up, and restart meanwhile: in
-// good order, cut short by a context, or killed. Pushes and answers are lost, late and doubled. No
-// algorithm lets more pass than its limit, whether the backend decides every request or leases; no
-// call waits for longer than it may, and the backend knows of all that has passed.
+// Many clients ask three nodes at once, and some give up. The nodes restart meanwhile: in good
+// order, cut short by a context, or killed. Pushes and answers are lost, late and doubled. No
+// algorithm lets more pass than its limit, whether the backend decides every request or leases. No
+// call waits too long, and the backend gets all hits that have passed.
 //
-// go test -race ./ratelimit -run Restarts_hammer -restarts-for 1h -timeout 0 takes so long.
+// For a long run: go test -race ./ratelimit -run Restarts_hammer -restarts-for 1h -timeout 0
 func TestRestarts_hammer(t *testing.T) {
 	t.Parallel()
 	var all seen
@@ -58,13 +58,13 @@ func TestRestarts_hammer(t *testing.T) {
 
 const (
 	restartsLimit = 40
-	// So many keys are asked for at a time, each of them for a while, so that nodes restart while there
-	// is something left of some.
+	// The number of keys that clients use at a time, each for a while, so that nodes restart while
+	// some keys have hits left.
 	restartsUsers = 4
 	restartsApart = 300 * time.Millisecond
 )
 
-// seen tells what has happened, so that a run tells whether it has tested anything.
+// seen counts events, so that a run shows whether it has tested anything.
 type seen struct {
 	passed, refused, gaveUp, shut uint64 // calls
 	orderly, cut, killed          uint64 // ends of nodes
@@ -77,7 +77,7 @@ func (s *seen) add(o *seen) {
 	s.lost, s.late, s.doubled = s.lost+o.lost, s.late+o.late, s.doubled+o.doubled
 }
 
-// restarts are nodes of a world that restart.
+// restarts is nodes of a world that restart.
 type restarts struct {
 	*world
 	limit        Limit
@@ -90,7 +90,7 @@ type restarts struct {
 	seen
 }
 
-// below is a random number.
+// below returns a random number.
 func (r *restarts) below(n int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *restarts) noted(of *uint64) {
 	*of++
 }
 
-// roughWay is a node's way to the backend.
+// roughWay is a node's unreliable connection to the backend.
 type roughWay struct {
 	*restarts
 	cut atomic.Bool
@@ -131,7 +131,7 @@ func (w *roughWay) Push(ctx context.Context, push []byte) ([]byte, error) {
 		return reply.Body, err
 	}
 	again := func(wait time.Duration) {
-		push = slices.Clone(push) // it is the caller's again
+		push = slices.Clone(push) // the caller may reuse it
 		time.AfterFunc(wait, func() { _, _ = arrive() })
 	}
 	switch {
@@ -167,7 +167,7 @@ func (r *restarts) start(t *testing.T) (*Namespace, *roughWay) {
 	way := &roughWay{restarts: r}
 	o := Options{Name: "test", Backend: way, Rules: rule(r.limit), Exact: r.exact}
 	if r.lossy {
-		o.OnBackendFailure = FailDeny // or else nodes that hear nothing would let pass what others have
+		o.OnBackendFailure = FailDeny // otherwise nodes without answers would admit hits that others have
 	}
 	n, err := NewNamespace(o)
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *restarts) run(t *testing.T) {
 			for time.Now().Before(end) {
 				<-time.After(time.Duration(r.below(3000)) * time.Millisecond)
 				old, oldWay := n, way
-				if r.below(2) == 0 { // the next node is there before the old has gone
+				if r.below(2) == 0 { // the next node starts before the old ends
 					n, way = r.start(t)
 					node.Store(n)
 					r.stop(t, old, oldWay)
@@ -213,7 +213,7 @@ func (r *restarts) run(t *testing.T) {
 		})
 	}
 	running.Wait()
-	pause(10 * time.Second) // what is late arrives
+	pause(10 * time.Second) // late messages arrive
 	var hits uint64
 	for user, passed := range r.passed {
 		if hits += passed; passed > restartsLimit {

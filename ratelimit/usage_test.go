@@ -11,7 +11,7 @@ import (
 	"weir/internal/wire"
 )
 
-// used are the hits that the backend has been told of, by rules and names.
+// used returns the backend's used hits, by rule and name.
 func (w *world) used(t *testing.T) map[string]int64 {
 	t.Helper()
 	used := map[string]int64{}
@@ -41,8 +41,8 @@ func (w *world) used(t *testing.T) map[string]int64 {
 	return used
 }
 
-// Programs tell what keys of rules that reveal them have used: once, through a network that loses messages
-// and answers, and all of it when they end.
+// Programs send the usage of keys of rules that reveal them: exactly once, through a network that
+// loses messages and answers, and all of it when they end.
 func TestUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

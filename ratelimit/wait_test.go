@@ -17,8 +17,8 @@ import (
 	"weir/ratelimit/stores"
 )
 
-// A client of somebody else's API sends ten requests a second, however many its goroutines want to
-// send.
+// A client of another company's API sends ten requests a second, however many its goroutines want
+// to send.
 func ExampleLimiter_Wait() {
 	requests, err := ratelimit.NewLimiter(ratelimit.TokenBucket(10, time.Second, 1))
 	if err != nil {
@@ -38,7 +38,7 @@ func ExampleLimiter_Wait() {
 	// Output: true
 }
 
-// waitAll has calls wait one after the other, and returns when each had room, or why it had none.
+// waitAll lets calls wait one after the other, and returns when each had room, or its error.
 func waitAll(t *testing.T, l *ratelimit.Limiter, calls int, ctx context.Context, key ...string) (after []time.Duration, failed []error) {
 	t.Helper()
 	start := time.Now()
@@ -64,7 +64,7 @@ func waitAll(t *testing.T, l *ratelimit.Limiter, calls int, ctx context.Context,
 	return after, failed
 }
 
-// Calls have room one after the other, at the pace of the limit, and nobody overtakes them.
+// Calls get room one after the other, at the limit's pace, and in their order.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -117,7 +117,7 @@ func TestWait(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, at := range after {
-					// A tick comes a millisecond late at most.
+					// A tick is at most a millisecond late.
 					if want := time.Duration(i) * test.pace; at < want || at > want+time.Duration(i+1)*2*time.Millisecond {
 						t.Errorf("call %d had room after %v, want %v", i, at, want)
 					}
@@ -130,7 +130,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// No call waits for longer than ctx and the rule say, and behind no more than the rule says.
+// No call waits longer than ctx and the rule allow, or behind more calls than the rule allows.
 func TestWaitIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 }
 
-// A call that gives up takes nothing, and those behind it move up. Close ends all waiting.
+// A call that gives up takes nothing, and the calls behind it move up. Close ends all waiting.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []bool{false, true} {
@@ -245,7 +245,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// Many goroutines that wait, leave and do not wait never get more than the limit, and all end.
+// Many goroutines that wait, give up and do not wait never get more than the limit, and all end.
 func TestWait_hammer(t *testing.T) {
 	t.Parallel()
 	store, err := stores.Open("memory")

@@ -15,7 +15,7 @@ func TestWithLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The counter is the same, by whichever limits it is decided.
+	// All limits use the same counter.
 	for i, want := range []struct {
 		of        *Limiter
 		allowed   bool

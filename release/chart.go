@@ -31,11 +31,12 @@ var (
 	appVersion   = regexp.MustCompile(`(?m)^appVersion: .*$`)
 )
 
-// chartName is the file's name that Helm gives a chart.
+// chartName returns the name that Helm gives a chart's archive.
 func chartName(tag string) string { return "weir-" + strings.TrimPrefix(tag, "v") + ".tgz" }
 
-// pack makes the archive that Helm installs from a chart's folder, whose versions it sets: Helm wants the chart's
-// without a v, and images have the tag as their version. It is the same bytes whenever it is made.
+// pack makes the archive that Helm installs from a chart's folder, and sets its versions: Helm
+// wants the chart's without a v, and images have the tag as their version. Equal input gives equal
+// bytes.
 func pack(chart fs.FS, tag string) ([]byte, error) {
 	var packed bytes.Buffer
 	zipped, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
@@ -80,7 +81,7 @@ func writeChart(chart, tag, out string) error {
 	return os.WriteFile(out, packed, 0o644) //nolint:gosec // it is to be read by all
 }
 
-// chartImage is a chart's archive in a registry, as helm push makes it.
+// chartImage is a chart's archive in a registry, in the form of helm push.
 type chartImage struct {
 	archive          v1.Layer
 	config, manifest []byte
@@ -116,5 +117,5 @@ func (c *chartImage) RawConfigFile() ([]byte, error)      { return c.config, nil
 func (c *chartImage) RawManifest() ([]byte, error)        { return c.manifest, nil }
 func (c *chartImage) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
-// LayerByDigest is of [partial.CompressedImageCore]: there is one layer.
+// LayerByDigest implements [partial.CompressedImageCore]. There is a single layer.
 func (c *chartImage) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return c.archive, nil }

@@ -16,19 +16,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nobody is the user of an image's process, who owns nothing in it.
+// nobody is the user of an image's process. It owns no file in the image.
 const nobody = "65532:65532"
 
-// file is a file of an image, at a path.
+// file is a file in an image.
 type file struct {
 	path    string
 	mode    int64
 	content []byte
-	// link is the path that this one leads to, if it is a link.
+	// link is the target of a symbolic link, or empty.
 	link string
 }
 
-// layer is a layer of an image with some files. It is the same bytes whenever it is made.
+// layer returns a layer of an image with some files. Equal input gives equal bytes.
 func layer(files ...file) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
@@ -51,8 +51,9 @@ func layer(files ...file) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
 }
 
-// command is an image of weir for a platform, with the certificate authorities that are to be trusted. It has no
-// shell, and its process is not root. As /bin/ratelimit the command stands in for Envoy's rate limit service.
+// command returns an image of weir for a platform, with the certificate authorities to trust. It
+// has no shell, and its process is not root. Under the name /bin/ratelimit the command replaces
+// Envoy's rate limit service.
 func command(weir, authorities []byte, platform v1.Platform) (v1.Image, error) {
 	content, err := layer(
 		file{path: "etc/ssl/certs/ca-certificates.crt", mode: 0o444, content: authorities},
@@ -80,13 +81,13 @@ func command(weir, authorities []byte, platform v1.Platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// oci is an image without layers whose manifest and configuration have OCI's media types, not Docker's.
+// oci returns an image without layers, with OCI's media types instead of Docker's.
 func oci() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
 
-// compat is the plugin as an image that container tools know too: one layer, with the file plugin.wasm. See
-// https://github.com/solo-io/wasm/blob/master/spec/spec-compat.md.
+// compat returns the plugin as an image that container tools also know: a single layer, with the
+// file plugin.wasm. See https://github.com/solo-io/wasm/blob/master/spec/spec-compat.md.
 func compat(plugin []byte) (v1.Image, error) {
 	content, err := layer(file{path: "plugin.wasm", mode: 0o444, content: plugin})
 	if err != nil {
@@ -103,17 +104,18 @@ func compat(plugin []byte) (v1.Image, error) {
 	return annotated, nil
 }
 
-// Media types of a plugin that is no image: https://github.com/solo-io/wasm/blob/master/spec/spec.md.
+// Media types of a plugin that is no image:
+// https://github.com/solo-io/wasm/blob/master/spec/spec.md.
 const (
 	wasmConfig  types.MediaType = "application/vnd.module.wasm.config.v1+json"
 	wasmContent types.MediaType = "application/vnd.module.wasm.content.layer.v1+wasm"
 )
 
-// runtimeConfig says what runs the plugin.
+// runtimeConfig describes the runtime of the plugin.
 const runtimeConfig = `{"type":"envoy_proxy","abiVersions":["v0-2-1"],"config":{"rootIds":["weir"]}}`
 
-// artifact is the bare plugin in a registry. Istio and Envoy Gateway want two layers: the configuration, and the
-// module as it is.
+// artifact returns the bare plugin in the form for a registry. Istio and Envoy Gateway want two
+// layers: the configuration, and the module itself.
 func artifact(plugin []byte) (v1.Image, error) {
 	image, err := mutate.AppendLayers(mutate.ConfigMediaType(oci(), wasmConfig),
 		static.NewLayer([]byte(runtimeConfig), wasmConfig), static.NewLayer(plugin, wasmContent))

@@ -1,11 +1,11 @@
-// Command release packs the chart for make release, and pushes images of what that has made:
+// Command release packs the chart for make release, and pushes images of the files of a release:
 //
 //	release -chart charts/weir -tag v0.1.0 -files dist/staged
 //	release -image registry.example/weir -tag v0.1.0 -files dist/release
 //
 // registry.example/weir:v0.1.0 is the command, for Linux on amd64 and arm64. registry.example/weir-plugin:v0.1.0 is the
 // plugin as an image, and v0.1.0-wasm the bare plugin; Istio and Envoy Gateway read both. registry.example/weir-chart:0.1.0
-// is the chart for Helm. Credentials are those of docker login, or what else keeps them in ~/.docker/config.json.
+// is the chart for Helm. Credentials come from ~/.docker/config.json, where docker login keeps them.
 package main
 
 import (
@@ -30,9 +30,9 @@ import (
 )
 
 func main() {
-	files := flag.String("files", "dist/release", "what make release has made, or where to put the chart")
-	image := flag.String("image", "", "the command's name in a registry; the others are the same with -plugin and -chart behind it")
-	chart := flag.String("chart", "", "the chart's folder, which is packed and not pushed")
+	files := flag.String("files", "dist/release", "the folder that make release has filled, or the folder for the chart")
+	image := flag.String("image", "", "the command's name in a registry; the plugin's and the chart's append -plugin and -chart")
+	chart := flag.String("chart", "", "the chart's folder, to pack and not to push")
 	tag := flag.String("tag", "", "the version")
 	authorities := flag.String("authorities", "/etc/ssl/certs/ca-certificates.crt", "the certificate authorities that the command trusts")
 	flag.Parse()
@@ -54,10 +54,11 @@ func main() {
 
 var version = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$`)
 
-// platforms are those that the command's image is for.
+// platforms are the platforms of the command's image.
 var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
 
-// push makes the images of a folder of release files, pushes them, and prints the name of each with its digest.
+// push builds the images from a folder of release files, pushes them, and prints the name of each
+// with its digest.
 func push(out io.Writer, files, image, tag, authorities string) error {
 	trusted, err := os.ReadFile(authorities)
 	if err != nil {
@@ -131,7 +132,7 @@ func pushImage(out io.Writer, as string, image v1.Image) error {
 	return err
 }
 
-// fromArchive reads a file out of a .tar.gz.
+// fromArchive reads a file from a .tar.gz.
 func fromArchive(archive, wanted string) (content []byte, err error) {
 	f, err := os.Open(archive)
 	if err != nil {

@@ -1,7 +1,6 @@
 // Command accuracy measures how far the sliding window counter and sub-buckets are from a true
-// sliding log, on generated traffic. It prints tables, and keeps README.md, the plots and the
-// tests' table beside it up to date with them. With -check it writes nothing, and fails if these
-// aren't what it would have written.
+// sliding log, on generated traffic. It prints tables, and updates README.md, the plots and the
+// tests' table in its folder. With -check it writes nothing, and fails if they are out of date.
 package main
 
 import (
@@ -41,5 +40,5 @@ func run(dir string, check bool) error {
 	return page.Keep(dir, files, check, "go run ./bench/accuracy")
 }
 
-// quickTables is the file that has the tables of the quick study.
+// quickTables is the file with the tables of the quick study.
 const quickTables = "testdata/quick.txt"

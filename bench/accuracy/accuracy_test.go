@@ -11,8 +11,8 @@ import (
 	"weir/window"
 )
 
-// The tables and the plots of a study are the same every time, and those of the quick study are as
-// they were kept: a change of them must come with new figures in README.md.
+// The tables and the plots of a study are the same every time, and those of the quick study equal
+// the kept tables: a change must come with new figures in README.md.
 func TestStudyIsDeterministic(t *testing.T) {
 	t.Parallel()
 	first, second := measure(quick()), measure(quick())
@@ -66,8 +66,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// A log judged by the log is never wrong; and weighed sub-buckets are the log if there is one for
-// each nanosecond, and the sliding window counter if there is a single one.
+// A log judged by the log is never wrong. Weighed sub-buckets equal the log if each nanosecond has
+// a bucket, and the sliding window counter if there is a single bucket.
 func TestErrorIsZeroForTheLog(t *testing.T) {
 	t.Parallel()
 	s := quick()
@@ -107,8 +107,8 @@ func TestOneWeighedBucketIsTheSlidingCounter(t *testing.T) {
 	}
 }
 
-// A tally of decisions that were made by hand: limit 10 a minute, 10 hits at the end of a window,
-// then one each 15 s.
+// The decisions were made by hand: limit 10 a minute, 10 hits at the end of a window, then a hit
+// every 15 s.
 func TestTallyByHand(t *testing.T) {
 	t.Parallel()
 	out := outcome{trial: trial{limit: 10}, tallies: make([][histories]tally, 2)}
@@ -119,8 +119,8 @@ func TestTallyByHand(t *testing.T) {
 	}
 	times = append(times, begin+15*second, begin+30*second, begin+59*second)
 	out.addKey([]algorithm{slidingCounter(), subBuckets(2)}, times)
-	// The true rates are 0 to 9, then 10, 11 and 2. The counter believes in 7.5, 1 + 5 and 2 + 1/6
-	// then, half-window buckets in 10, 1 and 2.
+	// The true rates are 0 to 9, then 10, 11 and 2. The counter then estimates 7.5, 1 + 5 and 2 +
+	// 1/6, and half-window buckets 10, 1 and 2.
 	for a, want := range []tally{
 		{wronglyAllowed: 2, admits: 13, rates: 12, errors: 2.5/10 + 5.0/11 + (1.0/6)/2},
 		{wronglyAllowed: 1, admits: 12, rates: 12, errors: 10.0 / 11},
@@ -141,7 +141,7 @@ func TestTallyByHand(t *testing.T) {
 	}
 }
 
-// Every kind of traffic keeps to the rate asked for, in order, within its span.
+// Every kind of traffic has the requested rate, in order, within its span.
 func TestTrafficKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	for i, kind := range append([]traffic{clients}, kinds...) {
@@ -166,7 +166,7 @@ func TestTrafficKeepsItsRate(t *testing.T) {
 	}
 }
 
-// Durations have the mean that they say: the share of time that a key is on rests on it.
+// Durations have the stated mean: the share of time in which a key sends depends on it.
 func TestDurationHasItsMean(t *testing.T) {
 	t.Parallel()
 	for _, d := range []duration{exponential(20), pareto(5)} {
@@ -181,8 +181,8 @@ func TestDurationHasItsMean(t *testing.T) {
 	}
 }
 
-// The shapes are true to their names: counts of Poisson traffic vary as their mean, bursts by the
-// square of their sizes, and a day has its peak.
+// Traffic has the shape of its name: the variance of Poisson counts is their mean, bursts vary by
+// the square of their sizes, and a day has its peak.
 func TestTrafficHasItsShape(t *testing.T) {
 	t.Parallel()
 	const rate, windows = 20, 8000

@@ -2,26 +2,26 @@ package main
 
 import "weir/window"
 
-// limiter decides, and believes in a rate.
+// limiter decides, and estimates a rate.
 type limiter interface {
-	// allows brings the limiter to a time, no earlier than the last time, and reports whether one
-	// more hit passes.
+	// allows moves the limiter to a time, not before the last time, and reports whether another hit
+	// passes.
 	allows(at int64) bool
-	// rate is how many hits the limiter believes to be in the window that ends at that time.
+	// rate returns the estimated hits in the window that ends at that time.
 	rate() float64
 	// take counts a hit at that time.
 	take()
 }
 
-// epoch is where the study's time begins: a start of a window, so that nothing depends on the first
-// window being cut.
+// epoch is the beginning of the study's time: the start of a window, so that the first window is
+// whole.
 const epoch = 1000 * width
 
-// counter is a limiter that window/ decides for.
+// counter is a limiter of package window.
 type counter struct {
 	limit window.Limit
-	// unbounded counts for limit. A log would forget the oldest of more hits than its limit, and no
-	// longer know the rate.
+	// unbounded counts for limit. With limit itself, a log would forget the oldest of more hits
+	// than its limit, and the rate with them.
 	unbounded window.Limit
 	state     window.State
 }
@@ -50,11 +50,11 @@ func (c *counter) rate() float64 {
 
 func (c *counter) take() { c.unbounded.Count(&c.state, 1) }
 
-// weighed has sub-buckets that weigh the oldest of them by the share of it that the window still
-// covers, as the sliding window counter weighs the window before. Weir doesn't have it; the study
-// says what it would bring.
+// weighed has sub-buckets of which the oldest is weighed by the share that the window still covers,
+// as the sliding window counter weighs the window before. Weir doesn't have it; the study shows its
+// effect.
 type weighed struct {
-	// counter keeps one bucket more than the window has, for the bucket that is partly covered.
+	// counter keeps a bucket more than the window has, for the bucket that is partly covered.
 	counter
 	max uint64
 }
@@ -76,8 +76,8 @@ func (w *weighed) rate() float64 {
 	return float64(newer) + float64(oldest)*float64(covered)/float64(w.limit.Precision)
 }
 
-// hits returns the hits of the sub-buckets that the window covers whole, those of the oldest
-// bucket, which it covers in part, and how much of that is covered, in nanoseconds.
+// hits returns the hits of the sub-buckets that the window covers entirely, the hits of the oldest
+// bucket, and how many nanoseconds of that the window covers.
 func (w *weighed) hits() (newer, oldest, covered int64) {
 	now, precision := w.state.Newest, w.limit.Precision
 	for i := range w.state.Buckets {

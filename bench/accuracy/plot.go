@@ -13,10 +13,10 @@ import (
 	"weir/window"
 )
 
-// counterBuckets is the number by which the sliding window counter stands among sub-buckets.
+// counterBuckets is the number of sub-buckets at which plots show the sliding window counter.
 const counterBuckets = 1
 
-// plots draws the figures of the first study, by the name of their file.
+// plots draws the figures of the first study, by file name.
 func (r report) plots() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, f := range figures {
@@ -29,7 +29,7 @@ func (r report) plots() (map[string][]byte, error) {
 	return files, nil
 }
 
-// plot draws a figure by the number of sub-buckets, a line for each kind of traffic, as SVG.
+// plot draws a figure over the number of sub-buckets as SVG, with a line for each kind of traffic.
 func (r *results) plot(f figure) ([]byte, error) {
 	chart := page.Chart{
 		Title:  f.caption,
@@ -59,7 +59,7 @@ func (r *results) plot(f figure) ([]byte, error) {
 	return chart.SVG()
 }
 
-// numbers are the ticks of the axis of sub-buckets.
+// numbers returns the ticks of the axis of sub-buckets.
 func (r *results) numbers() []plot.Tick {
 	ticks := []plot.Tick{{Value: 0, Label: "counter"}}
 	for n, most := 2, slices.MaxFunc(r.algorithms, byBuckets).buckets; n <= most; n *= 2 {
@@ -70,7 +70,7 @@ func (r *results) numbers() []plot.Tick {
 
 func byBuckets(a, b algorithm) int { return cmp.Compare(a.buckets, b.buckets) }
 
-// percents are the ticks of a logarithmic axis of percent that goes from 10^low to 10^high.
+// percents returns the ticks of a logarithmic axis of percent from 10^low to 10^high.
 func percents(low, high float64) []plot.Tick {
 	steps := []float64{1, 2, 5}
 	if high-low < 0.5 {

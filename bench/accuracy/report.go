@@ -8,16 +8,16 @@ import (
 	"weir/window"
 )
 
-// figure is a number that the study asks of every algorithm in every trial, in percent.
+// figure is a number in percent that every trial gives for every algorithm.
 type figure struct {
-	// name is the plot's file and caption its title.
+	// name is the plot's file name, and caption its title.
 	name, caption string
-	// unit names the whole that it is a share of.
+	// unit names the whole of which the figure is a share.
 	unit string
 	of   func(o *outcome, algorithm int) float64
 }
 
-// tallied makes a figure of a tally.
+// tallied returns a figure from a tally.
 func tallied(h history, share func(*outcome, *tally) float64) func(*outcome, int) float64 {
 	return func(o *outcome, algorithm int) float64 { return 100 * share(o, &o.tallies[algorithm][h]) }
 }
@@ -34,10 +34,10 @@ func wronglyRejected(o *outcome, t *tally) float64 {
 
 func wrong(o *outcome, t *tally) float64 { return wronglyAllowed(o, t) + wronglyRejected(o, t) }
 
-// admits returns the limiter's admitted requests, as a share of the log's.
+// admits returns the limiter's admitted requests as a share of the log's.
 func admits(o *outcome, t *tally) float64 { return float64(t.admits) / float64(max(o.admits, 1)) }
 
-// worst is the most hits that the limiter let pass within a window, as a share of the limit.
+// worst returns the most hits that the limiter admitted within a window, as a share of the limit.
 func worst(o *outcome, t *tally) float64 { return float64(t.most) / float64(o.limit) }
 
 var figures = []figure{
@@ -47,7 +47,7 @@ var figures = []figure{
 	{"worst", "Most hits let through within a window", "% of the limit", tallied(own, worst)},
 }
 
-// judged are the first of the figures, for which a tenth of the sliding counter's figure is asked.
+// judged is how many of the figures, from the first on, should be a tenth of the sliding counter's.
 const judged = 2
 
 // results are the outcomes of a study.
@@ -56,8 +56,7 @@ type results struct {
 	outcomes []outcome
 }
 
-// report has the results of several studies. The last of them may be about a single kind of
-// traffic.
+// report has the results of several studies. The last may have a single kind of traffic.
 type report []results
 
 func measure(studies ...*study) report {
@@ -68,8 +67,8 @@ func measure(studies ...*study) report {
 	return r
 }
 
-// mean is the mean of a figure over all trials of a kind of traffic, or over those with one limit
-// if it isn't 0: each trial counts the same, however many requests it has.
+// mean returns the mean of a figure over all trials of a kind of traffic, or only over the trials
+// with a limit if that isn't 0. Each trial counts the same, whatever its number of requests.
 func (r *results) mean(f figure, algorithm int, kind string, limit uint64) float64 {
 	sum, trials := 0.0, 0
 	for i := range r.outcomes {
@@ -98,11 +97,11 @@ func (r *results) byAlgorithm(b *strings.Builder, f figure) {
 	b.WriteString("\n")
 }
 
-// heading is the width of a column under a name.
+// heading returns the width of a column with a name.
 func heading(name string) int { return max(len(name), 7) }
 
-// needed is how many sub-buckets it takes for a tenth of what the sliding counter, the first
-// algorithm, has: the least number from which on all of the study keep to that.
+// needed returns how many sub-buckets bring a figure to a tenth of the sliding counter's, which is
+// the first algorithm: the least number from which on all numbers in the study do.
 func (r *results) needed(f figure, weighed bool, kind string, limit uint64) string {
 	target := r.mean(f, 0, kind, limit) / 10
 	if target == 0 {
@@ -127,7 +126,7 @@ func (r *results) needed(f figure, weighed bool, kind string, limit uint64) stri
 	return fmt.Sprint(need)
 }
 
-// tenths prints how many sub-buckets are needed for a tenth of the sliding counter's error.
+// tenths prints how many sub-buckets bring the error to a tenth of the sliding counter's.
 func (r *results) tenths(b *strings.Builder) {
 	last := slices.IndexFunc(r.algorithms, func(a algorithm) bool { return a.weighed }) - 1
 	fmt.Fprintf(b, "Sub-buckets needed for a tenth of the sliding counter's figure: mean over ratios, every request counted\n\n")
@@ -147,7 +146,7 @@ func (r *results) tenths(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// each prints what an algorithm did in each trial.
+// each prints an algorithm's figures in each trial.
 func (r *results) each(b *strings.Builder, algorithm int) {
 	fmt.Fprintf(b, "The %s in each trial, %%\n\n", r.algorithms[algorithm].name)
 	fmt.Fprintf(b, "%-20s %5s %5s %8s  %11s  %-23s  %-23s  %s\n", "", "", "", "", "",
@@ -173,7 +172,7 @@ func (r *results) each(b *strings.Builder, algorithm int) {
 	b.WriteString("\n")
 }
 
-// steady writes how much a client gets that never stops asking.
+// steady writes how much a client gets if it never stops asking.
 func steady(b *strings.Builder) {
 	b.WriteString("A client that never stops asking: what passes, as a share of the limit\n")
 	b.WriteString("limit  sliding window\n")
@@ -184,7 +183,7 @@ func steady(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// String is the report in tables.
+// String returns the report as tables.
 func (r report) String() string {
 	var b strings.Builder
 	for _, f := range figures {

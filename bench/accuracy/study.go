@@ -13,30 +13,30 @@ import (
 // seed makes the study come out the same every time.
 const seed = 20260101
 
-// history says which hits the limiters count, and so what their decisions are about.
+// history chooses the hits that the limiters count, and so what their decisions are about.
 type history int
 
 const (
-	// offered: all limiters count every request, whether it is rejected or not. No decision changes
-	// what the next decision sees. Cloudflare measured so, and count_rejected does so.
+	// offered: all limiters count every request, admitted or not. No decision affects the next.
+	// Cloudflare measured in this way, and count_rejected works in this way.
 	offered history = iota
-	// admitted: all limiters count the requests that the log admits. Each decision is judged for
-	// itself, at the limit.
+	// admitted: all limiters count the requests that the log admits. Each decision is judged alone,
+	// at the limit.
 	admitted
-	// own: each limiter counts the requests that it admits itself, as it does in service. A
-	// decision that differs changes what the limiter sees from then on.
+	// own: each limiter counts the requests that it admits itself, as in service. A different
+	// decision changes the limiter's later state.
 	own
 	histories
 )
 
-// algorithm is a limiter that the study judges, by how it looks at a limit.
+// algorithm is a limiter that the study judges.
 type algorithm struct {
 	name string
 	// buckets is the number of sub-buckets; counterBuckets for the sliding window counter.
 	buckets int
 	// weighed reports whether the oldest sub-bucket is weighed.
 	weighed bool
-	// new makes a limiter that has seen no hit.
+	// new returns a limiter without hits.
 	new func(limit uint64) limiter
 }
 
@@ -58,19 +58,19 @@ func weighedBuckets(n int) algorithm {
 	}}
 }
 
-// newLog makes the limiter that the others are judged by.
+// newLog returns the limiter by which the others are judged.
 func newLog(limit uint64) limiter {
 	return newCounter(window.SlidingBuckets, window.LogPrecision, limit)
 }
 
-// study is the traffic that the algorithms are tried on: each kind with each limit at each ratio.
+// study is the traffic for the algorithms: each kind with each limit at each ratio.
 type study struct {
 	algorithms []algorithm
 	kinds      []traffic
 	limits     []uint64
 	ratios     []float64
-	// requests is about how many a trial has over all its keys, as far as the least and the most
-	// number of cycles let it.
+	// requests is about how many requests a trial has over all its keys, if the least and the most
+	// number of cycles allow it.
 	requests    float64
 	least, most int
 }
@@ -78,13 +78,13 @@ type study struct {
 var (
 	limits = []uint64{10, 100, 1000}
 	ratios = []float64{0.5, 0.9, 1, 1.1, 2, 5}
-	// plainNumbers are those of sub-buckets that the study looks at; a configuration may have 64 of
-	// them at most.
+	// plainNumbers are the numbers of plain sub-buckets in the study. A configuration may have at
+	// most 64.
 	plainNumbers   = []int{2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 30, 32, 40, 48, 60, 64, 128, 256, 512}
 	weighedNumbers = []int{2, 4, 8, 16, 32, 64}
 )
 
-// algorithms are the sliding window counter and sub-buckets, plain and weighed.
+// algorithms returns the sliding window counter and sub-buckets, plain and weighed.
 func algorithms(plain, weighed []int) []algorithm {
 	all := []algorithm{slidingCounter()}
 	for _, n := range plain {
@@ -96,8 +96,8 @@ func algorithms(plain, weighed []int) []algorithm {
 	return all
 }
 
-// full is the study: every kind of traffic, and the clients of an edge, whose hottest is at most
-// near its limit.
+// full returns the full study: every kind of traffic, and the clients of an edge, of which even the
+// hottest is at most near its limit.
 func full() []*study {
 	all := algorithms(plainNumbers, weighedNumbers)
 	return []*study{
@@ -107,13 +107,13 @@ func full() []*study {
 	}
 }
 
-// quick is a study that takes a second.
+// quick returns a study that takes a second.
 func quick() *study {
 	return &study{algorithms: algorithms([]int{2, 8, 64}, []int{8}), kinds: []traffic{kinds[0], kinds[3], kinds[7]},
 		limits: []uint64{10, 100}, ratios: []float64{0.9, 2}, requests: 1000, least: 1, most: 20}
 }
 
-// trial is one kind of traffic against one limit.
+// trial is a kind of traffic against a limit.
 type trial struct {
 	traffic traffic
 	limit   uint64
@@ -126,26 +126,25 @@ type trial struct {
 type outcome struct {
 	trial
 	requests int
-	// tallies are those of each algorithm under each history.
+	// tallies has the tallies of each algorithm under each history.
 	tallies [][histories]tally
-	// admits is how many requests the log admits of which it counts those.
+	// admits is how many requests the log admits if it counts only those.
 	admits int
-	// keys is how many keys sent anything; near, how many had a rate within a tenth of the limit at
-	// a request of theirs.
+	// keys is how many keys sent a request, and near how many of them had a rate within a tenth of
+	// the limit at a request.
 	keys, near int
 }
 
-// tally counts what one limiter did in a trial.
+// tally counts the decisions of a limiter in a trial.
 type tally struct {
-	// wronglyAllowed and wronglyRejected are requests for which the log decided otherwise.
+	// wronglyAllowed and wronglyRejected count the requests for which the log decided otherwise.
 	wronglyAllowed, wronglyRejected int
-	// admits are the requests that the limiter allowed.
+	// admits counts the requests that the limiter allowed.
 	admits int
-	// most is the most hits that the limiter allowed within any window, those of the warm-up among
-	// them.
+	// most is the most hits that the limiter allowed within any window, including the warm-up.
 	most int
-	// rates is at how many requests the true rate was above zero; errors is the sum of |its own −
-	// true| / true over them.
+	// rates is the number of requests at which the true rate was above zero, and errors the sum of
+	// |estimate − true| / true over them.
 	rates  int
 	errors float64
 }
@@ -169,11 +168,11 @@ func (t *tally) believed(rate, want float64) {
 	}
 }
 
-// warmUp is the part of a trial that isn't measured: after it every limiter has seen the windows
-// that it looks at.
+// warmUp is the part of a trial that isn't measured. After it every limiter has seen the windows
+// that it uses.
 const warmUp = 2 * width
 
-// measure tries the algorithms.
+// measure runs the algorithms on the trial.
 func (t trial) measure(algorithms []algorithm, random *rand.Rand) outcome {
 	out := outcome{trial: t, tallies: make([][histories]tally, len(algorithms))}
 	for _, weight := range t.traffic.weights() {
@@ -183,12 +182,12 @@ func (t trial) measure(algorithms []algorithm, random *rand.Rand) outcome {
 	return out
 }
 
-// addKey lets the requests of one key pass a limiter of each algorithm for each history.
+// addKey passes the requests of a key to a limiter of each algorithm for each history.
 func (o *outcome) addKey(algorithms []algorithm, times []int64) {
 	if len(times) == 0 {
 		return
 	}
-	// The log counts what it admits itself, under admitted as under own.
+	// The log counts the hits that it admits itself, under admitted as under own.
 	all, log := newLog(o.limit), newLog(o.limit)
 	limiters := make([][histories]limiter, len(algorithms))
 	for i := range limiters {
@@ -211,7 +210,7 @@ func (o *outcome) addKey(algorithms []algorithm, times []int64) {
 				}
 				if measured {
 					tallies[h].decided(allows, want)
-					if history(h) != own { // where it has no true rate to compare with
+					if history(h) != own { // under own there is no true rate to compare with
 						tallies[h].believed(l.rate(), rate)
 					}
 				}
@@ -241,11 +240,11 @@ func (o *outcome) addKey(algorithms []algorithm, times []int64) {
 	}
 }
 
-// recent is the times of the last window, in order.
+// recent has the times of the last window, in order.
 type recent []int64
 
-// add adds a time, no earlier than the last time, and returns how many there are in the window that
-// ends with it.
+// add adds a time, not before the last time, and returns how many times the window has that ends
+// with it.
 func (r *recent) add(at int64) int {
 	gone := 0
 	for gone < len(*r) && (*r)[gone] <= at-width {
@@ -255,7 +254,7 @@ func (r *recent) add(at int64) int {
 	return len(*r)
 }
 
-// trials are all combinations of the study.
+// trials returns all combinations of the study.
 func (s *study) trials() []trial {
 	var trials []trial
 	for _, kind := range s.kinds {
@@ -287,7 +286,7 @@ func (s *study) outcomes() []outcome {
 			}
 		})
 	}
-	for i := len(trials) - 1; i >= 0; i-- { // the longest are the last, and would be waited for
+	for i := len(trials) - 1; i >= 0; i-- { // begin with the longest trials, which are the last
 		next <- i
 	}
 	close(next)

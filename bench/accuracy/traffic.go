@@ -10,34 +10,34 @@ const (
 	second = int64(1e9)
 	// width is the window of every limit of the study.
 	width = 60 * second
-	// cycle is a day, scaled so that several fit: the rate changes 180 times as fast within a
-	// window as it would in a real one.
+	// cycle is a day, scaled so that several fit into a trial: within a window the rate changes 180
+	// times as fast as on a real day.
 	cycle = 8 * width
-	// swing is how far the rate of diurnal traffic leaves its mean, as a share of it.
+	// swing is how far the rate of diurnal traffic departs from its mean, as a share of the mean.
 	swing = 0.9
 	// spacing is the mean time between the requests of a burst.
 	spacing = 0.2 * float64(second)
 )
 
-// traffic describes requests as Poisson arrivals that an envelope thins, each of which may bring a
-// burst with it. They come from keys whose mean rates follow Zipf's law.
+// traffic is Poisson arrivals that an envelope thins. Each arrival may bring a burst of requests.
+// They come from keys whose mean rates follow Zipf's law.
 type traffic struct {
 	name string
-	// on and off are how long a key sends and how long it is silent; nil for a key that never is.
+	// on and off are how long a key sends and how long it is silent; nil if it is never silent.
 	on, off duration
-	// diurnal lets the rate follow a sine of one cycle.
+	// diurnal makes the rate follow a sine of a cycle.
 	diurnal bool
-	// burst is the mean number of requests of an arrival, which is distributed geometrically; 1 for
-	// no bursts.
+	// burst is the mean number of requests of an arrival, with a geometric distribution; 1 for no
+	// bursts.
 	burst float64
-	// keys is how many keys there are. The first is the hottest; the key of rank k has k^-zipf of
-	// its rate.
+	// keys is the number of keys. The first is the hottest; the key of rank k has k^-zipf of its
+	// rate.
 	keys int
 }
 
 const zipf = 1.1
 
-// kinds are the kinds of traffic that every limit meets at every ratio.
+// kinds are the kinds of traffic that the study combines with every limit and ratio.
 var kinds = []traffic{
 	{name: "poisson", burst: 1, keys: 1},
 	{name: "bursts", burst: 5, keys: 1},
@@ -49,25 +49,25 @@ var kinds = []traffic{
 	{name: "zipf diurnal bursts", diurnal: true, burst: 5, keys: 1000},
 }
 
-// clients is traffic as an operator's edge sees it, and Cloudflare described it: very many sources,
-// hardly one near its limit.
+// clients is the traffic of an operator's edge, as Cloudflare described it: very many sources,
+// hardly any near its limit.
 var clients = traffic{name: "clients", diurnal: true, burst: 5, keys: 20_000}
 
-// duration draws times whose mean is known, in nanoseconds.
+// duration draws times in nanoseconds with a known mean.
 type duration interface {
 	mean() float64
 	draw(*rand.Rand) float64
 }
 
-// exponential is a duration with no memory, by its mean in seconds.
+// exponential is a duration without memory. Its value is the mean in seconds.
 type exponential float64
 
 func (e exponential) mean() float64             { return float64(e) * float64(second) }
 func (e exponential) draw(r *rand.Rand) float64 { return r.ExpFloat64() * e.mean() }
 
-// pareto is a duration with a heavy tail, by its least value in seconds: sums of such on/off
-// sources are self-similar, as the traffic of the web is (https://doi.org/10.1109/90.650143). It is
-// bounded, as a study has an end.
+// pareto is a duration with a heavy tail. Its value is the least duration in seconds. Sums of such
+// on/off sources are self-similar, like the traffic of the web (https://doi.org/10.1109/90.650143).
+// It is bounded, because a study ends.
 type pareto float64
 
 const (
@@ -86,7 +86,7 @@ func (p pareto) draw(r *rand.Rand) float64 {
 	return float64(p) * float64(second) * math.Pow(1-u, -1/paretoShape)
 }
 
-// weights are the mean rates of the keys as shares of the hottest key's.
+// weights returns the mean rates of the keys, as shares of the hottest key's.
 func (t *traffic) weights() []float64 {
 	weights := make([]float64, t.keys)
 	for i := range weights {
@@ -95,8 +95,8 @@ func (t *traffic) weights() []float64 {
 	return weights
 }
 
-// requests returns the times at which a key sends in [0, span), in order, in nanoseconds. The rate
-// is its mean, in requests per window.
+// requests returns the times in [0, span) at which a key sends, in order, in nanoseconds. rate is
+// the mean in requests per window.
 func (t *traffic) requests(r *rand.Rand, rate float64, span int64) []int64 {
 	peak := rate / float64(width) / t.burst
 	if t.diurnal {
@@ -106,7 +106,7 @@ func (t *traffic) requests(r *rand.Rand, rate float64, span int64) []int64 {
 	if t.on != nil {
 		share := t.on.mean() / (t.on.mean() + t.off.mean())
 		peak /= share
-		on, until = r.Float64() >= share, 0 // switched at once
+		on, until = r.Float64() >= share, 0 // the next pass of the loop switches
 	}
 	var times []int64
 	for at := 0.0; ; {

@@ -1,7 +1,7 @@
-// Command backend measures how many hits a second the counter backend takes in, through its HTTP
-// handler, with each store; and in the same run, in turns with it, what the store's own benchmark
-// gets out of the same server. It prints tables, and keeps README.md and figures.json beside it up
-// to date. It starts the servers itself, on free ports.
+// Command backend measures how many hits a second the counter backend takes with each store,
+// through its HTTP handler. In the same run it alternates with the store's own benchmark on the
+// same server. It prints tables, and updates README.md and figures.json in its folder. It starts
+// the servers on free ports.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"weir/bench/page"
 )
 
-// options are the command line's.
+// options are the flags of the command line.
 type options struct {
 	dir     string
 	rounds  int
@@ -78,7 +78,7 @@ func run(ctx context.Context, o *options) (err error) {
 		if !s.wanted(o.only) {
 			continue
 		}
-		// Servers that are not measured are not there.
+		// Only servers that are measured must be installed.
 		err := hosted(func(t testing.TB) error {
 			found, err := s.measure(ctx, t, o)
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// All of a workload's hits arrive, and all figures are there.
+// All hits of a workload arrive, and all figures are there.
 func TestMemory(t *testing.T) {
 	o := &options{rounds: 2, senders: 2, block: time.Millisecond, only: regexp.MustCompile("")}
 	var found *storeFigures
@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A host ends what it has started, in turn, and tells of all failures.
+// A host ends everything that it has started, in turn, and reports all failures.
 func TestHosted(t *testing.T) {
 	var ends []string
 	err := hosted(func(t testing.TB) error {
@@ -53,7 +53,7 @@ func TestHosted(t *testing.T) {
 	}
 }
 
-// The figures that the stores' benchmarks print are found, and nothing else is taken for them.
+// The parsers find the figures that the stores' benchmarks print, and reject other text.
 func TestParse(t *testing.T) {
 	for _, test := range []struct {
 		parse    func(string) (float64, error)
@@ -76,7 +76,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Ratios are those of the same rounds.
+// A ratio compares figures of the same round.
 func TestRatio(t *testing.T) {
 	middle, low, high := ratio([]float64{10, 40, 90, 8}, []float64{100, 200, 300, 40})
 	if middle != 0.2 || low != 0.1 || high != 0.3 {
@@ -84,7 +84,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// A run that is interrupted ends with an error, not with figures.
+// An interrupted run ends with an error, and not with figures.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// ceiling is something simple that a store's own benchmark does with the same server.
+// ceiling is a simple operation that a store's own benchmark does with the same server.
 type ceiling struct {
 	name string
-	// of is the workload that it is the ceiling of; of all if empty.
+	// of is the workload with this ceiling; empty for all workloads.
 	of string
-	// ops is how many operations one of rounds has. run does so many rounds at the least, and tells
-	// how many operations a second.
+	// ops is how many operations a round has. run does at least a number of rounds, and returns the
+	// operations per second.
 	ops int
 	run func(ctx context.Context, rounds int) (perSecond float64, err error)
 }
 
-// find is where a program is, with the hint how to install it if it is nowhere.
+// find returns the path of a program. If it is not installed, the error has the hint.
 func find(name, where, hint string) (string, error) {
 	packaged, err := filepath.Glob(filepath.Join(where, name))
 	if err == nil && len(packaged) > 0 {
@@ -53,11 +53,11 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 // pipelined is how many commands redis-benchmark sends at a time.
 const pipelined = 64
 
-// master is a Redis server, and what keys must begin with to be its own.
+// master is a Redis server, and the prefix of keys that belong to it.
 type master struct{ addr, prefix string }
 
-// redisBenchmark has redis-benchmark send a command to all masters, for keys that it makes up. KEY
-// is replaced by the key.
+// redisBenchmark returns a function that lets redis-benchmark send a command to all masters, with
+// random keys in place of KEY.
 func redisBenchmark(program string, masters []master, senders, keys int, command ...string) func(context.Context, int) (float64, error) {
 	return func(ctx context.Context, rounds int) (perSecond float64, err error) {
 		found, errs := make([]float64, len(masters)), make([]error, len(masters))
@@ -75,8 +75,8 @@ func redisBenchmark(program string, masters []master, senders, keys int, command
 	}
 }
 
-// benchmark is of one server. Not redis-benchmark --cluster, which looks only four times a second
-// whether it is done.
+// benchmark runs redis-benchmark on a server. redis-benchmark --cluster can't be used: it checks
+// only four times a second whether it is done.
 func (m *master) benchmark(ctx context.Context, program string, clients, rounds, keys int, command []string) (perSecond float64, err error) {
 	host, port, err := net.SplitHostPort(m.addr)
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *master) benchmark(ctx context.Context, program string, clients, rounds,
 	return parseRedisBenchmark(out)
 }
 
-// parseRedisBenchmark finds the operations per second in what redis-benchmark --csv prints.
+// parseRedisBenchmark returns the operations per second from the output of redis-benchmark --csv.
 func parseRedisBenchmark(out string) (perSecond float64, err error) {
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	if err != nil || len(rows) != 2 || rows[0][1] != "rps" {
@@ -105,7 +105,7 @@ func parseRedisBenchmark(out string) (perSecond float64, err error) {
 	return strconv.ParseFloat(rows[1][1], 64)
 }
 
-// pgbench is pgbench with a script.
+// pgbench returns a function that runs pgbench with a script.
 func pgbench(program, url, script string, senders int) func(context.Context, int) (float64, error) {
 	return func(ctx context.Context, rounds int) (float64, error) {
 		out, err := output(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(senders), "-j", strconv.Itoa(min(senders, runtime.NumCPU())),
@@ -119,7 +119,7 @@ func pgbench(program, url, script string, senders int) func(context.Context, int
 
 var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)$`)
 
-// parsePgbench finds the transactions per second in what pgbench prints.
+// parsePgbench returns the transactions per second from the output of pgbench.
 func parsePgbench(out string) (perSecond float64, err error) {
 	found := tps.FindStringSubmatch(out)
 	if found == nil {
@@ -128,7 +128,7 @@ func parsePgbench(out string) (perSecond float64, err error) {
 	return strconv.ParseFloat(found[1], 64)
 }
 
-// scripts writes scripts into a folder, and returns their paths.
+// scripts writes scripts to a folder, and returns their paths.
 func scripts(dir string, sources ...string) (paths []string, err error) {
 	for i, source := range sources {
 		path := filepath.Join(dir, fmt.Sprintf("%d.sql", i))
@@ -140,7 +140,7 @@ func scripts(dir string, sources ...string) (paths []string, err error) {
 	return paths, nil
 }
 
-// timed runs the ceiling for about so long, at the pace that it had the last time.
+// timed runs the ceiling for about a given time, if its pace is the last pace.
 func (c *ceiling) timed(ctx context.Context, long time.Duration, pace float64) (perSecond float64, err error) {
 	perSecond, err = c.run(ctx, max(1, int(pace*long.Seconds()/float64(c.ops))))
 	if err != nil {
@@ -149,8 +149,8 @@ func (c *ceiling) timed(ctx context.Context, long time.Duration, pace float64) (
 	return perSecond * float64(c.ops), nil
 }
 
-// pace finds how fast the ceiling is, by ever longer runs, until these are no faster. A ceiling
-// that does many operations at once is likely to be fast.
+// pace measures how fast the ceiling is, with ever longer runs until these are no faster. A ceiling
+// that does many operations at once is probably fast.
 func (c *ceiling) pace(ctx context.Context, long time.Duration) (perSecond float64, err error) {
 	for last := 1e4 * float64(max(1, c.ops/10)); ; last = perSecond {
 		if perSecond, err = c.timed(ctx, long, last); err != nil || perSecond < 1.5*last {

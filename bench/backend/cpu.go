@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// tick is the unit in which Linux counts processors' time for programs (USER_HZ).
+// tick is the unit of processor time that Linux shows to programs (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// serverCPU is the time that processes and their children, those that have ended included, have
-// used of all processors; 0 where there is no /proc.
+// serverCPU returns the processor time of processes and their children, including children that
+// have ended; 0 if there is no /proc.
 func serverCPU(pids []int) (used time.Duration) {
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -28,7 +28,7 @@ func serverCPU(pids []int) (used time.Duration) {
 		parent, own, ended, err := processStat(pid)
 		switch {
 		case err != nil:
-			// It has ended.
+			// The process has ended.
 		case slices.Contains(pids, pid):
 			used += own + ended
 		case slices.Contains(pids, parent):
@@ -38,8 +38,8 @@ func serverCPU(pids []int) (used time.Duration) {
 	return used
 }
 
-// processStat is a process's parent, the time that it has used of all processors, and that of its
-// children that have ended.
+// processStat returns a process's parent, its processor time, and that of its children that have
+// ended.
 func processStat(pid int) (parent int, own, ended time.Duration, err error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -48,9 +48,9 @@ func processStat(pid int) (parent int, own, ended time.Duration, err error) {
 	return parseStat(string(stat))
 }
 
-// parseStat reads proc(5)'s stat.
+// parseStat parses stat of proc(5).
 func parseStat(stat string) (parent int, own, ended time.Duration, err error) {
-	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // behind the program's name
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // after the program's name
 	if len(fields) < 15 {
 		return 0, 0, 0, fmt.Errorf("want 17 fields of a process, got %.100q", stat)
 	}

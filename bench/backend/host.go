@@ -9,19 +9,18 @@ import (
 	"testing"
 )
 
-// host stands in for the test that the packages which start servers want. It lacks the methods that
-// they don't use.
+// host replaces the test that packages with servers require. It lacks methods that they don't use.
 type host struct {
 	testing.TB
 	ends []func()
 	err  error
 }
 
-// hosted runs what needs servers, and ends these.
+// hosted calls run, and then ends the servers that it has started.
 func hosted(run func(t testing.TB) error) error {
 	h := &host{}
 	done := make(chan struct{})
-	// As in package testing, what is fatal ends a goroutine.
+	// As in package testing, a fatal error ends the goroutine.
 	go func() {
 		defer close(done)
 		defer func() {

@@ -31,7 +31,7 @@ type ceilingFigures struct {
 	Name      string    `json:"name"`
 	Of        string    `json:"of,omitempty"`
 	PerSecond []float64 `json:"per_second"`
-	// ServerMicros is the server's CPU time for an operation.
+	// ServerMicros is the server's processor time of an operation.
 	ServerMicros []float64 `json:"server_cpu_us"`
 }
 
@@ -39,13 +39,13 @@ type workloadFigures struct {
 	Name          string    `json:"name"`
 	HitsPerPush   int       `json:"hits_per_push"`
 	HitsPerSecond []float64 `json:"hits_per_second"`
-	// ServerMicros and OwnMicros are CPU time for a hit: the server's, and that of senders and
+	// ServerMicros and OwnMicros are processor time of a hit: of the server, and of senders and
 	// handler.
 	ServerMicros []float64 `json:"server_cpu_us"`
 	OwnMicros    []float64 `json:"own_cpu_us"`
 	P50Millis    float64   `json:"p50_ms"`
 	P99Millis    float64   `json:"p99_ms"`
-	// CallsPerPush are commands that scripts call, or statements.
+	// CallsPerPush counts the commands that scripts call, or statements.
 	CallsPerPush   float64 `json:"calls_per_push"`
 	ScriptsPerPush float64 `json:"scripts_per_push"`
 }
@@ -68,7 +68,7 @@ func (w *workloadFigures) add(b *block, used time.Duration) {
 	w.OwnMicros = append(w.OwnMicros, float64(b.cpu.Microseconds())/hits)
 }
 
-// latencies takes the times of the pushes of all rounds.
+// latencies computes the figures of the times of all rounds' pushes.
 func (w *workloadFigures) latencies(waits []time.Duration) {
 	slices.Sort(waits)
 	at := func(share float64) float64 { return waits[int(share*float64(len(waits)-1))].Seconds() * 1000 }
@@ -84,7 +84,7 @@ func median(of []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// ratio is that of the same rounds.
+// ratio returns the ratios of the same rounds.
 func ratio(of, to []float64) (middle, low, high float64) {
 	ratios := make([]float64, len(of))
 	for i := range of {
@@ -98,7 +98,7 @@ func (f *figures) json() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// String is the figures in tables.
+// String returns the figures as tables.
 func (f *figures) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d senders, %d counters, %d rounds of %gs; %d processors, %s\n", f.Senders, f.Counters, f.Rounds, f.BlockSeconds, f.CPUs, f.Go)
@@ -108,7 +108,7 @@ func (f *figures) String() string {
 	return b.String()
 }
 
-// String is a store's figures in tables.
+// String returns a store's figures as tables.
 func (s *storeFigures) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)\n\n%-32s %9s  %12s\n", s.Name, s.Server, "ceiling", "ops/s", "server µs/op")
@@ -147,7 +147,7 @@ func (s *storeFigures) String() string {
 	return b.String()
 }
 
-// micros is a median, or - if none was measured.
+// micros formats a median, or - if none was measured.
 func micros(of []float64) string { return some(median(of)) }
 
 func some(of float64) string {

@@ -22,14 +22,13 @@ import (
 	"weir/window"
 )
 
-// workload tells what senders push, one push after the other.
+// workload is the pushes that senders send one after the other.
 type workload struct {
 	name string
-	// items and takes are how many there are in a push. Each names another counter, and counts a
-	// hit.
+	// items and takes are their numbers in a push. Each has another counter, and counts a hit.
 	items, takes int
 	lease        bool
-	// shared says that all senders name the same counters, in every push.
+	// shared means that all senders name the same counters in every push.
 	shared bool
 }
 
@@ -48,14 +47,15 @@ var workloads = []workload{
 
 const (
 	namespace = "bench"
-	// counters is how many the senders name. It is a prime: any step through them comes by all.
+	// counters is how many counters the senders name. It is prime, so any step through them visits
+	// all.
 	counters = 99991
 	width    = time.Minute
-	// limit is not reached.
+	// limit is never reached.
 	limit = 1e15
 	// leased is the most hits that a lease asks for.
 	leased = 100
-	// workers of a node are senders of their own.
+	// Each of a node's workers is a sender.
 	workers = 2
 )
 
@@ -73,7 +73,7 @@ func counterOf(i int) wire.LimitCounter {
 	return wire.LimitCounter{ID: ids[i%counters], Kind: uint8(window.SlidingWindow), WidthMillis: uint64(width.Milliseconds())}
 }
 
-// sender pushes as a worker of a proxy does.
+// sender pushes like a worker of a proxy.
 type sender struct {
 	node, id, sequence uint64
 	random             *rand.Rand
@@ -82,7 +82,7 @@ type sender struct {
 	body               []byte
 }
 
-// next is the next push of a workload.
+// next returns the next push of a workload.
 func (s *sender) next(w *workload) *wire.Push {
 	first, step := s.random.IntN(counters), 1+s.random.IntN(counters-1)
 	if w.shared {
@@ -133,7 +133,7 @@ type service struct {
 	senders []*sender
 }
 
-// serve starts a backend. It ends with the returned function.
+// serve starts a backend. The returned function ends it.
 func serve(store store.Store, senders int) (s *service, end func() error, err error) {
 	s = &service{store: store, metrics: prometheus.NewRegistry()}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -158,7 +158,7 @@ func serve(store store.Store, senders int) (s *service, end func() error, err er
 	}, nil
 }
 
-// fill has every counter there.
+// fill creates every counter.
 func (s *service) fill(ctx context.Context) error {
 	filler := &sender{id: rand.Uint64()}
 	for first := 0; first < counters; first += wire.MaxItems {
@@ -175,15 +175,15 @@ func (s *service) fill(ctx context.Context) error {
 	return nil
 }
 
-// block has the figures of a time of pushing.
+// block has the figures of a period of pushing.
 type block struct {
 	elapsed time.Duration
 	waits   []time.Duration // of each push
-	// cpu is the processor time that this process has used.
+	// cpu is the processor time of this process.
 	cpu time.Duration
 }
 
-// push has all senders push at the same time: for so long, but so often at least.
+// push lets all senders push at once, for a time and at least a number of times.
 func (s *service) push(ctx context.Context, w *workload, long time.Duration, least int) (b block, err error) {
 	return s.each(w, long, least, func(sender *sender, p *wire.Push) error { return sender.push(ctx, p) })
 }
@@ -221,7 +221,7 @@ func (s *service) each(w *workload, long time.Duration, least int, push func(*se
 	return b, errors.Join(errs...)
 }
 
-// ownCPU is the time that this process has used of all processors.
+// ownCPU returns the processor time of this process.
 func ownCPU() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -230,8 +230,7 @@ func ownCPU() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// applied is how many hits the backend has applied, and how many pushes it has found to be
-// duplicates.
+// applied returns how many hits the backend has applied, and how many pushes were duplicates.
 func (s *service) applied() (hits, duplicates float64, err error) {
 	families, err := s.metrics.Gather()
 	for _, f := range families {

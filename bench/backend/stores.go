@@ -22,22 +22,22 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// kind is a store that is measured.
+// kind is a kind of store to measure.
 type kind struct {
 	name string
 	open func(ctx context.Context, t testing.TB, o *options) (*subject, error)
 }
 
-// subject is a store with its server under way.
+// subject is a store with its running server.
 type subject struct {
-	server string // its name and version
+	server string // the server's name and version
 	store  store.Store
 	pids   []int
-	// ceilings are those of all workloads; if there are none, each has one of its own: the store
-	// without HTTP.
+	// ceilings are the ceilings of all workloads. If there are none, the ceiling of each is the
+	// store without HTTP.
 	ceilings []ceiling
-	// counted is a store whose calls are counted, if there is something to count: how many commands
-	// or statements the servers have run by now, and how many scripts.
+	// counted is a store whose calls are counted, if they can be. count returns how many commands
+	// or statements, and how many scripts, the servers have run so far.
 	counted store.Store
 	count   func(ctx context.Context) (calls, scripts float64, err error)
 }
@@ -64,7 +64,7 @@ func openMemory(context.Context, testing.TB, *options) (*subject, error) {
 	return &subject{server: "memory", store: memory.New(memory.Options{})}, nil
 }
 
-// closed has something closed before the servers end.
+// closed closes a store before its servers end.
 func closed(t testing.TB, end func() error) {
 	t.Cleanup(func() {
 		if err := end(); err != nil {
@@ -87,16 +87,16 @@ func openCluster(ctx context.Context, t testing.TB, o *options) (*subject, error
 	return redisSubject(ctx, t, o, cluster.URL(), addrs, len(addrs)/2)
 }
 
-// bulk is how many operations the ceilings of large batches do at once.
+// bulk is how many operations a ceiling for large batches does at once.
 const bulk = 1000
 
-// trivial are scripts that do as little as a script can for a hit.
+// trivial are scripts that do the least work that a script can do for a hit.
 var trivial = []string{
 	`return redis.call('HINCRBY', KEYS[1], '1', 1)`,
 	fmt.Sprintf(`for i = 1, %d do redis.call('HINCRBY', KEYS[1] .. i, '1', 1) end`, bulk),
 }
 
-// own returns a prefix that puts keys on this server of a cluster.
+// own returns a prefix for keys that belong to this server of a cluster.
 func own(ctx context.Context, client *goredis.Client) (prefix string, err error) {
 	for i := range 1000 {
 		prefix = fmt.Sprintf("{%d}", i)
@@ -107,8 +107,8 @@ func own(ctx context.Context, client *goredis.Client) (prefix string, err error)
 	return prefix, err
 }
 
-// redisSubject is of the servers at addresses, of which the first are masters, so many, and the
-// others replicas.
+// redisSubject returns the subject for servers at addresses. The first count of them are masters,
+// and the others replicas.
 func redisSubject(ctx context.Context, t testing.TB, o *options, url string, addrs []string, count int) (*subject, error) {
 	program, err := find("redis-benchmark", "", "apt-get install redis-tools")
 	if err != nil {
@@ -166,8 +166,8 @@ func redisSubject(ctx context.Context, t testing.TB, o *options, url string, add
 	return s, nil
 }
 
-// redisCommands is how many commands scripts have called on servers, and how many scripts there
-// were.
+// redisCommands returns how many commands scripts have called on servers, and the number of
+// scripts.
 func redisCommands(ctx context.Context, clients []*goredis.Client) (calls, scripts float64, err error) {
 	for _, client := range clients {
 		info, err := client.InfoMap(ctx, "commandstats").Result()
@@ -183,7 +183,7 @@ func redisCommands(ctx context.Context, clients []*goredis.Client) (calls, scrip
 			case "eval", "evalsha":
 				scripts += n
 			case "info", "cluster", "hello", "client", "ping", "replconf", "psync", "script", "command", "config", "readonly", "select":
-				// Those of connections and replicas.
+				// Commands of connections and replicas don't count.
 			default:
 				calls += n
 			}
@@ -208,8 +208,7 @@ INSERT INTO ceiling SELECT g, 1 FROM generate_series(:k::integer, :k::integer + 
 `, counters-bulk, bulk-1),
 }
 
-// openPostgres opens a store in a server that waits for its disk, as servers do unless they are
-// told not to.
+// openPostgres opens a store in a server that waits for its disk, as servers do by default.
 func openPostgres(ctx context.Context, t testing.TB, o *options, parameters string) (*subject, error) {
 	program, err := find("pgbench", "/usr/lib/postgresql/*/bin", "apt-get install postgresql, or postgresql-contrib where it is apart")
 	if err != nil {
@@ -253,7 +252,7 @@ func openPostgres(ctx context.Context, t testing.TB, o *options, parameters stri
 	if err != nil {
 		return nil, err
 	}
-	// pgbench takes settings of a session in other words.
+	// pgbench needs a session's settings in another form.
 	at := server.URL()
 	if name, value, ok := strings.Cut(strings.TrimPrefix(parameters, "&"), "="); ok {
 		at += "&options=-c%20" + name + "%3D" + value
@@ -263,8 +262,8 @@ func openPostgres(ctx context.Context, t testing.TB, o *options, parameters stri
 		{name: fmt.Sprintf("upsert of %d", bulk), ops: bulk, run: pgbench(program, at, paths[1], o.senders)},
 	}
 
-	// Counting statements costs time, so it has a server of its own. It counts BEGIN and COMMIT
-	// only once if they are prepared, so they are left out.
+	// Counting statements takes time, so it has its own server. That counts BEGIN and COMMIT only
+	// once if they are prepared, so they are left out.
 	counting := postgrestest.Start(t, "shared_preload_libraries=pg_stat_statements")
 	counted, conn, err := open(counting)
 	if err != nil {
@@ -283,7 +282,7 @@ WHERE query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'BEGIN%' AND quer
 	return s, nil
 }
 
-// measure opens the store and measures the workloads that are wanted.
+// measure opens the store, and measures the selected workloads.
 func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFigures, error) {
 	s, err := k.open(ctx, t, o)
 	if err != nil {
@@ -320,7 +319,7 @@ func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFig
 	paces := make([]float64, len(ceilings))
 	for i, c := range ceilings {
 		found.Ceilings = append(found.Ceilings, ceilingFigures{Name: c.name, Of: c.of})
-		// A slow beginning shall not be measured.
+		// A slow beginning must not be measured.
 		if paces[i], err = c.pace(ctx, o.block/4); err != nil {
 			return nil, err
 		}
@@ -358,8 +357,8 @@ func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFig
 	return found, nil
 }
 
-// checked is push for a time, with the time that the servers used. It fails unless all hits have
-// arrived, once.
+// checked is push for a time, and returns the servers' processor time too. It fails unless all hits
+// have arrived exactly once.
 func (s *service) checked(ctx context.Context, w *workload, long time.Duration, pids []int) (b block, used time.Duration, err error) {
 	before, _, err := s.applied()
 	if err != nil {
@@ -384,17 +383,17 @@ func (s *service) checked(ctx context.Context, w *workload, long time.Duration, 
 	return b, used, nil
 }
 
-// perSender is how many pushes of a sender are counted.
+// perSender is how many pushes of each sender are counted.
 const perSender = 20
 
-// count finds how many commands or statements a push costs.
+// count measures how many commands or statements a push costs.
 func (w *workloadFigures) count(ctx context.Context, s *subject, of *workload, senders int) error {
 	service, end, err := serve(s.counted, senders)
 	if err != nil {
 		return err
 	}
 	err = func() error {
-		// Counters are there, nodes join, and connections are made ready.
+		// Create the counters, let nodes join, and open connections.
 		if err := service.fill(ctx); s.counted != s.store && err != nil {
 			return err
 		}

@@ -1,10 +1,10 @@
-// Command envoy measures what a request costs in a real Envoy: its CPU time without a filter, with
-// the plugin, with filters that do less, and with Envoy's own rate limit filters, all in turns. It
-// also measures what Envoy's start takes with each plugin. It prints tables, and keeps envoy.json,
-// envoy.svg and its part of README.md, in the folder bench, up to date.
+// Command envoy measures the cost of a request in a real Envoy: its processor time without a
+// filter, with the plugin, with filters that do less, and with Envoy's own rate limit filters, all
+// in turns. It also measures the cost of Envoy's start with each plugin. It prints tables, and
+// updates envoy.json, envoy.svg and its part of README.md in the folder bench.
 //
-// It is run at the top of the repository, after make build and scripts/test-dependencies bench, on
-// Linux with two processors or more. It needs Node for the assembler of the floor filters.
+// Run it at the top of the repository, after make build and scripts/test-dependencies bench, on
+// Linux with at least two processors. It needs Node to assemble the floor filters.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"weir/internal/envoytest"
 )
 
-// options are the command line's.
+// options are the flags of the command line.
 type options struct {
 	dir, plugin, native, weir, ratelimit string
 	envoy                                string
@@ -102,8 +102,7 @@ func (f *figures) keep(dir string) error {
 	return page.Keep(dir, files, false, "")
 }
 
-// choose finds the variants whose names match a regular expression, and those that they are
-// compared with.
+// choose returns the variants whose names match a regular expression, and their bases.
 func choose(only string) ([]*variant, error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
@@ -129,7 +128,7 @@ func choose(only string) ([]*variant, error) {
 	return chosen, nil
 }
 
-// binary is the Envoy of a version, the newest if it is empty.
+// binary returns the Envoy of a version; the newest if version is empty.
 func binary(version string) (envoytest.Binary, error) {
 	all, err := envoytest.Binaries()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"weir/bench/page"
 )
 
-// Envoys with nothing, with a filter of their own and with the plugin are started, asked and
+// Envoys without a filter, with Envoy's own filter and with the plugin are started, asked and
 // measured, and end.
 func TestQuick(t *testing.T) {
 	if testing.Short() {
@@ -47,7 +47,7 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// A missing part is an error that says what to do, and ends all that was started before.
+// A missing part is an error with a hint, and ends everything that was started before.
 func TestMissing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for only, want := range map[string]string{"^weir$": "make build", "^weir-sync$": "scripts/test-dependencies bench", "^global$": "scripts/test-dependencies bench"} {
@@ -69,7 +69,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// samplesOf are of one process.
+// samplesOf returns the samples of a process.
 func samplesOf(micros ...float64) []sample {
 	var all []sample
 	for _, n := range micros {
@@ -78,7 +78,7 @@ func samplesOf(micros ...float64) []sample {
 	return all
 }
 
-// given are figures of numbers that are easy to follow.
+// given returns figures with simple numbers.
 func given(t *testing.T) *figures {
 	t.Helper()
 	global := samplesOf(300, 310)
@@ -126,7 +126,7 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// The page has a place for the tables; tables, chart and JSON have all figures.
+// The page has a place for the tables. Tables, chart and JSON have all figures.
 func TestReport(t *testing.T) {
 	f := given(t)
 	readme, err := os.ReadFile("../README.md")
@@ -170,8 +170,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A chosen variant brings its base along, and a name that no variant has is an error that names
-// them.
+// A chosen variant includes its base. A name that no variant has is an error that lists the names.
 func TestChoose(t *testing.T) {
 	all, err := choose("")
 	if err != nil || len(all) != len(variants) {
@@ -212,8 +211,8 @@ func TestParseLoad(t *testing.T) {
 	}
 }
 
-// Processor time is that of all threads in nanoseconds, that of a start has threads that ended, and
-// memory is in MiB.
+// Processor time is the sum over all threads in nanoseconds. That of a start includes threads that
+// have ended. Memory is in MiB.
 func TestProcess(t *testing.T) {
 	const pid = 70
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ type bench struct {
 	s         *site
 	fs        procfs.FS
 	binary    envoytest.Binary
-	processor string // Envoy's
+	processor string // for Envoy
 	client    *http.Client
 }
 
@@ -89,7 +89,7 @@ func (b *bench) measureProcesses(ctx context.Context, process int, chosen []*var
 	}
 	for round := range b.o.rounds {
 		for i := range proxies {
-			// Another one begins each round, so that nobody always comes after the same.
+			// Each round begins with another variant, so that none always follows the same.
 			at := (i + round) % len(proxies)
 			s, err := proxies[at].ask(ctx, proxies[at].requests())
 			if err != nil {
@@ -125,7 +125,7 @@ type proxy struct {
 	sent    int64
 }
 
-// start starts an Envoy, keeps what that took, and has it warmed up.
+// start starts an Envoy, records the cost of the start, and warms it up.
 func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, err error) {
 	bootstrap, err := v.bootstrap(b.s)
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 	if p.url = p.address + requestPath; v.streams {
 		p.url = p.address + eventsPath
 	}
-	// The first request uses up the limit of those that refuse.
+	// For variants that refuse, the first request uses up the limit.
 	if _, err := p.get(ctx); err != nil {
 		return nil, err
 	}
@@ -177,10 +177,10 @@ func (b *bench) start(ctx context.Context, v *variant, m *measured) (p *proxy, e
 	return p, err
 }
 
-// streamShare is for how many other requests one stands that is answered with a megabyte.
+// streamShare is how many other requests a request with a megabyte of answer stands for.
 const streamShare = 50
 
-// requests are how many are measured at a time.
+// requests returns how many requests are measured at a time.
 func (p *proxy) requests() int {
 	if p.variant.streams {
 		return max(p.o.connections, p.o.requests/streamShare)
@@ -188,7 +188,7 @@ func (p *proxy) requests() int {
 	return p.o.requests
 }
 
-// finish measures what is measured once for each process.
+// finish takes the measurements that each process needs once.
 func (p *proxy) finish(ctx context.Context, m *measured) error {
 	if p.variant.streams {
 		held, err := p.hold(ctx)
@@ -200,7 +200,7 @@ func (p *proxy) finish(ctx context.Context, m *measured) error {
 	return err
 }
 
-// hold measures how much more memory of its own the process has while streams are open, in KiB each.
+// hold measures the additional memory of its own that the process has for each open stream, in KiB.
 func (p *proxy) hold(ctx context.Context) (each float64, err error) {
 	before, err := memoryOf(p.fs, p.envoy.PID())
 	if err != nil {
@@ -249,12 +249,11 @@ func (p *proxy) get(ctx context.Context) (*http.Response, error) {
 	return answer, answer.Body.Close()
 }
 
-// leadIn is one of how many requests are sent ahead of those that are measured: while others were
-// asked, the processor's caches were filled with other things, and the plugin has given back what
-// hits it had leased.
+// Before requests are measured, their number divided by leadIn is sent. While others were asked,
+// other data filled the processor's caches, and the plugin gave back its leased hits.
 const leadIn = 8
 
-// ask has requests sent, and measures what they took.
+// ask sends requests, and measures their cost.
 func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 	if _, err := p.send(ctx, max(min(p.o.connections, requests), requests/leadIn)); err != nil {
 		return s, err
@@ -279,8 +278,8 @@ func (p *proxy) ask(ctx context.Context, requests int) (s sample, err error) {
 	return s, nil
 }
 
-// wait measures how long clients wait for answers, and what these take, at a rate that leaves all
-// variants time to spare.
+// wait measures how long clients wait for answers, and the cost of requests, at a rate at which all
+// variants have time to spare.
 func (p *proxy) wait(ctx context.Context) (l latency, err error) {
 	if _, err := p.send(ctx, max(p.o.connections, p.o.requests/leadIn)); err != nil {
 		return l, err
@@ -307,8 +306,7 @@ func (p *proxy) send(ctx context.Context, requests int) (time.Duration, error) {
 	return load(ctx, p.url, requests, p.o.connections, p.variant)
 }
 
-// used returns the processor time that Envoy has used so far, and then that of each of its
-// services.
+// used returns the processor time of Envoy so far, and then that of each of its services.
 func (p *proxy) used() ([]time.Duration, error) {
 	pids := []int{p.envoy.PID()}
 	for _, name := range p.variant.services {
@@ -324,10 +322,10 @@ func (p *proxy) used() ([]time.Duration, error) {
 	return all, nil
 }
 
-// countTimeout is more than plugins take to publish their counters.
+// countTimeout is longer than plugins take to publish their counters.
 const countTimeout = 10 * time.Second
 
-// check reports whether the requests went the way that the variant is for.
+// check returns an error unless the requests were handled as the variant intends.
 func (p *proxy) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -349,7 +347,7 @@ func (p *proxy) check(ctx context.Context) error {
 	return nil
 }
 
-// machine tells where and with which software it is measured.
+// machine describes the machine and the software.
 func (b *bench) machine() (machine, error) {
 	module, err := os.ReadFile(b.o.plugin)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ran is how long the threads of a process have run on processors so far. It is from schedstat,
-// which counts nanoseconds; stat counts hundredths of a second, and has threads that have ended
-// beside it, of which Envoy has none once it is ready.
+// ran returns how long the threads of a process have run so far. It reads schedstat, which counts
+// nanoseconds. stat counts hundredths of a second, and includes threads that have ended; a ready
+// Envoy ends none.
 func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
 	threads, err := fs.AllThreads(pid)
 	if err != nil {
@@ -37,7 +37,7 @@ func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// started is the processor time that a process's start has taken, threads that have ended included.
+// started returns the processor time of a process's start, including threads that have ended.
 func started(fs procfs.FS, pid int) (seconds float64, err error) {
 	p, err := fs.Proc(pid)
 	if err != nil {
@@ -47,8 +47,8 @@ func started(fs procfs.FS, pid int) (seconds float64, err error) {
 	return s.CPUTime(), err
 }
 
-// memory is a process's, in MiB. Own are pages that it has written, which no other process has:
-// those of its program and its libraries that it has only read count in resident alone.
+// memory is a process's memory in MiB. own counts the pages that it has written, which no other
+// process has. Pages of its program and libraries that it has only read are in resident alone.
 type memory struct{ resident, own float64 }
 
 func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
@@ -61,8 +61,8 @@ func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
 	return memory{resident: float64(s.Rss) / mebibyte, own: float64(s.PrivateDirty) / mebibyte}, err
 }
 
-// pin gives one processor to Envoy and the others to this process, to what it starts, and so to
-// what asks and answers Envoy. It returns Envoy's for taskset.
+// pin assigns a processor to Envoy, and the others to this process and the processes that it
+// starts. It returns Envoy's processor for taskset.
 func pin(ctx context.Context, fs procfs.FS, workers int) (envoy string, err error) {
 	self, err := fs.Self()
 	if err != nil {
@@ -83,7 +83,7 @@ func pin(ctx context.Context, fs procfs.FS, workers int) (envoy string, err erro
 	for _, n := range allowed[:len(allowed)-1] {
 		rest = append(rest, strconv.FormatUint(n, 10))
 	}
-	// All threads of this process; what they start inherits it.
+	// -a includes all threads of this process. Processes that they start inherit the setting.
 	command := exec.CommandContext(ctx, "taskset", "-a", "-c", "-p", strings.Join(rest, ","), strconv.Itoa(os.Getpid()))
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("taskset: %w: install util-linux\n%s", err, output)
@@ -91,7 +91,7 @@ func pin(ctx context.Context, fs procfs.FS, workers int) (envoy string, err erro
 	return strconv.FormatUint(allowed[len(allowed)-1], 10), nil
 }
 
-// requestHeaders are the headers that a browser behind a proxy sends, as in bench/v8/scenarios.js.
+// requestHeaders are the headers of a browser behind a proxy, as in bench/v8/scenarios.js.
 var requestHeaders = [][2]string{
 	{"user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, {"accept", "application/json"},
 	{"accept-encoding", "gzip, deflate, br"}, {"x-forwarded-for", "203.0.113.7"}, {"x-forwarded-proto", "https"},
@@ -101,13 +101,13 @@ var requestHeaders = [][2]string{
 const (
 	requestPath = "/api/items?page=2&sort=name"
 	eventsPath  = "/v1/chat/completions"
-	// heldPath is of streams that do not end.
+	// heldPath is the path of streams that do not end.
 	heldPath = "/v1/chat/open"
 )
 
-// load sends requests over connections that are kept open, each its next one when the last was
-// answered, and returns how long that took. It is an error if one is answered with another class of
-// status. More are flags of h2load.
+// load sends requests over connections that stay open, and returns how long they took. A connection
+// sends its next request when its last was answered. An answer with another class of status is an
+// error. more are flags of h2load.
 func load(ctx context.Context, url string, requests, connections int, v *variant, more ...string) (time.Duration, error) {
 	args := append([]string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}, more...)
 	for _, h := range slices.Concat(requestHeaders, v.headers) {
@@ -135,7 +135,7 @@ func load(ctx context.Context, url string, requests, connections int, v *variant
 type loaded struct {
 	elapsed time.Duration
 	done    int
-	// classes are answers by the first digit of their status.
+	// classes counts answers by the first digit of their status.
 	classes [6]int
 }
 
@@ -145,7 +145,7 @@ var (
 	statusLine   = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`)
 )
 
-// parseLoad reads what h2load prints.
+// parseLoad parses the output of h2load.
 func parseLoad(output string) (l loaded, err error) {
 	finished, requests, status := finishedLine.FindStringSubmatch(output), requestsLine.FindStringSubmatch(output), statusLine.FindStringSubmatch(output)
 	if finished == nil || requests == nil || status == nil {
@@ -165,8 +165,8 @@ func parseLoad(output string) (l loaded, err error) {
 	return l, nil
 }
 
-// paced sends requests at a rate, and returns how long each took, in µs, the shortest first. Requests
-// are sent when they are due, whether or not those of other connections were answered.
+// paced sends requests at a rate, and returns how long each took, in µs, the shortest first. Each
+// request is sent when it is due, even if those of other connections are not answered yet.
 func paced(ctx context.Context, url string, requests, connections, rate int, v *variant, scratch string) ([]float64, error) {
 	log := filepath.Join(scratch, "latency")
 	each := strconv.FormatFloat(float64(rate)/float64(connections), 'f', 3, 64)
@@ -184,8 +184,8 @@ func paced(ctx context.Context, url string, requests, connections, rate int, v *
 	return took, errors.Join(err, os.Remove(log))
 }
 
-// parseLog reads what h2load logs: of each request, between tabs, its start, its status, and how
-// long it took, in µs.
+// parseLog parses the log of h2load. A line has, between tabs, a request's start, its status, and
+// how long it took, in µs.
 func parseLog(text string) (took []float64, err error) {
 	for line := range strings.Lines(text) {
 		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")

@@ -22,25 +22,25 @@ type figures struct {
 	Rounds      int     `json:"rounds"`
 	Processes   int     `json:"processes"`
 	Connections int     `json:"connections"`
-	// Rate is at how many requests a second latencies were measured.
+	// Rate is the number of requests a second at which latencies were measured.
 	Rate int `json:"rate"`
-	// Streams is how many were open at a time where their memory was measured.
+	// Streams is how many streams were open while their memory was measured.
 	Streams  int         `json:"streams"`
 	Variants []*measured `json:"variants"`
 }
 
 type machine struct {
-	// Plugin says which build was measured: the size of its module, and the SHA-256 of that.
+	// Plugin identifies the measured build by the size of its module and its SHA-256.
 	Plugin       string `json:"plugin"`
 	Envoy        string `json:"envoy"`
 	Architecture string `json:"architecture"`
 	Processor    string `json:"processor"`
 	Processors   int    `json:"processors"`
-	// RateLimit is the version of Envoy's rate limit service, if that was measured.
+	// RateLimit is the version of Envoy's rate limit service, if it was measured.
 	RateLimit string `json:"ratelimit,omitempty"`
 }
 
-// sample is the time that a request took in one round of one process.
+// sample is the time of a request in a round of a process.
 type sample struct {
 	// envoy and services are µs of processor time.
 	envoy    float64
@@ -49,48 +49,49 @@ type sample struct {
 	busy float64
 }
 
-// begun has the time and memory that a process's start took.
+// begun has the time and memory of a process's start.
 type begun struct {
 	cpu, wall float64 // seconds
 	memory
 }
 
-// latency is how long clients of a process waited for answers, in µs: half of them, 99 of 100, and 999
-// of 1,000, at most. cpu is the processor time of a request in Envoy then, in µs.
+// latency has upper bounds in µs of the time that clients of a process waited for answers: for half
+// of them, for 99 of 100, and for 999 of 1,000. cpu is Envoy's processor time of a request then, in
+// µs.
 type latency struct{ p50, p99, p999, cpu float64 }
 
-// measured is a variant's.
+// measured has the figures of a variant.
 type measured struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Base is the name of the variant that it is compared with.
+	// Base is the name of the variant with which this variant is compared.
 	Base string `json:"base,omitempty"`
-	// Micros is Envoy's processor time for a request, More what it is beyond the base's in the same
-	// round of the same turn, and Share that in times of the base's.
+	// Micros is Envoy's processor time of a request. More is its difference from the base's in the
+	// same round of the same turn, and Share that difference as a multiple of the base's.
 	Micros page.Spread  `json:"us"`
 	More   *page.Spread `json:"more_us,omitempty"`
 	Share  *page.Spread `json:"share,omitempty"`
-	// Services is the time of the services that work for Envoy.
+	// Services is the processor time of services that work for Envoy.
 	Services []serviceTime `json:"services,omitempty"`
 	Busy     page.Spread   `json:"busy"`
-	// Start is of variants that are started with a plugin, and of what they are compared with.
+	// Start is for variants that are started with a plugin, and for their bases.
 	Start *start `json:"start,omitempty"`
 	// ModuleBytes is the size of the plugin.
 	ModuleBytes int64 `json:"module_bytes,omitempty"`
 	Wasm        bool  `json:"wasm"`
-	// P50 to P999 are how long clients waited for answers, in µs: half of them, 99 of 100, and 999 of
-	// 1,000, at most.
+	// P50 to P999 are upper bounds in µs of the time that clients waited for answers: for half of
+	// them, for 99 of 100, and for 999 of 1,000.
 	P50  page.Spread `json:"p50_us,omitzero"`
 	P99  page.Spread `json:"p99_us,omitzero"`
 	P999 page.Spread `json:"p999_us,omitzero"`
-	// Paced is Envoy's processor time for a request at that rate, and PacedMore and PacedShare what it is
-	// beyond the base's in the same turn.
+	// Paced is Envoy's processor time of a request at that rate. PacedMore and PacedShare are its
+	// difference from the base's in the same turn.
 	Paced      page.Spread  `json:"paced_us,omitzero"`
 	PacedMore  *page.Spread `json:"paced_more_us,omitempty"`
 	PacedShare *page.Spread `json:"paced_share,omitempty"`
-	// Held is how much memory of its own the process has for each open stream, in KiB.
+	// Held is the memory of its own that the process has for each open stream, in KiB.
 	Held *page.Spread `json:"held_kib,omitempty"`
-	// Processes are Envoy's times of a request in each round of each process.
+	// Processes has Envoy's time of a request in each round of each process.
 	Processes [][]float64 `json:"processes_us"`
 
 	services []string
@@ -104,14 +105,14 @@ type measured struct {
 	held    []float64 // KiB for each open stream, of each process
 }
 
-// serviceTime is a service's processor time for a request, the mean of all: what a service does
-// once a second is in few rounds.
+// serviceTime is a service's processor time of a request. It is the mean over all requests, because
+// work that a service does once a second is in few rounds.
 type serviceTime struct {
 	Name string  `json:"name"`
 	Mean float64 `json:"mean_us"`
 }
 
-// start has the time and memory that a process takes until it is ready.
+// start has the time and memory until a process is ready.
 type start struct {
 	CPUSeconds  page.Spread `json:"cpu_s"`
 	WallSeconds page.Spread `json:"wall_s"`
@@ -123,7 +124,7 @@ type start struct {
 	LoadedOwn      page.Spread `json:"loaded_own_mib"`
 }
 
-// summarize works out the spreads from the samples.
+// summarize computes the spreads from the samples.
 func (f *figures) summarize() error {
 	byName := map[string]*measured{}
 	for _, m := range f.Variants {
@@ -211,7 +212,7 @@ func (f *figures) json() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// String is the figures as tables in Markdown.
+// String returns the figures as tables in Markdown.
 func (f *figures) String() string {
 	var b strings.Builder
 	with := ""
@@ -295,7 +296,7 @@ func seconds(n float64) string       { return fmt.Sprintf("%.2f s", n) }
 func mebibytes(s page.Spread) string { return fmt.Sprintf("%.1f MiB", s.Median) }
 func between(s page.Spread) string   { return fmt.Sprintf("%.1f–%.1f", s.Low, s.High) }
 
-// plot draws as bars how much the variants add to a request.
+// plot draws the additional cost of each variant as bars.
 func (f *figures) plot() ([]byte, error) {
 	bars := page.Bars{Title: "CPU time of a request in Envoy, beyond that without a filter", X: "µs, median of rounds and processes; lines: 10 % to 90 % of them"}
 	for _, m := range f.Variants {

@@ -20,20 +20,20 @@ import (
 
 const host = "127.0.0.1"
 
-// site is the surroundings in which Envoys are measured: the files that they load, and the servers
-// that they talk to.
+// site is the environment of the measured Envoys: the files that they load, and the servers that
+// they use.
 type site struct {
-	// scratch is a folder of its own.
+	// scratch is a folder for this run.
 	scratch                                string
 	plugin, native, nothing, floor, module string
 	// upstream is a port.
 	upstream int
 	services map[string]*service
-	// ends are to be called in the end, the last first.
+	// ends are called at the end, the last first.
 	ends []func() error
 }
 
-// openSite starts all that the variants need. Close ends it.
+// openSite starts everything that the variants need. Close ends it.
 func openSite(ctx context.Context, o *options, chosen []*variant) (*site, error) {
 	s := &site{services: map[string]*service{}}
 	if err := s.open(ctx, o, chosen); err != nil {
@@ -58,7 +58,7 @@ func (s *site) open(ctx context.Context, o *options, chosen []*variant) (err err
 	wants := func(name string) bool {
 		return slices.ContainsFunc(chosen, func(v *variant) bool { return slices.Contains(v.services, name) })
 	}
-	// Redis comes before those that count in it.
+	// Redis must start before the services that count in it.
 	for _, service := range []struct {
 		name  string
 		start func(context.Context, *options) error
@@ -81,7 +81,7 @@ func (s *site) close() (err error) {
 	return err
 }
 
-// modules finds the plugin, and makes the filters that it is compared with, if they are chosen.
+// modules finds the plugin, and builds the chosen filters that it is compared with.
 func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err error) {
 	if s.plugin, err = filepath.Abs(o.plugin); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
 		}
 	}
-	s.module = filepath.Join(s.scratch, "nothing.so")
-	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.name == "native-nothing" }) {
+	s.module = filepath.Join(s.scratch, "module.so")
+	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.wasm != nil && v.wasm(s) == s.module }) {
 		if err := compile(ctx, o.dir, s.module); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err 
 	return errors.Join(assemble(ctx, o.dir, s.nothing), assemble(ctx, o.dir, s.floor))
 }
 
-// assemble makes a module of the text of the same name.
+// assemble builds a module from the text with the same name.
 func assemble(ctx context.Context, dir, module string) error {
 	dir = filepath.Join(dir, "envoy")
 	tool := filepath.Join(dir, "node_modules", ".bin", "wat2wasm")
@@ -128,9 +128,9 @@ func assemble(ctx context.Context, dir, module string) error {
 	return nil
 }
 
-// compile makes the dynamic module that does nothing.
+// compile makes the dynamic module that is no Weir.
 func compile(ctx context.Context, dir, module string) error {
-	source := filepath.Join(dir, "envoy", "module", "nothing.c")
+	source := filepath.Join(dir, "envoy", "module", "module.c")
 	if said, err := exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(dir, "..", "native"), source, "-o", module).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", source, err, said)
 	}
@@ -144,7 +144,7 @@ func serveUpstream() (port int, end func(), err error) {
 		return 0, nil, err
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client that has gone is no failure of the upstream's.
+		// A client that has left is no failure of the upstream.
 		switch r.URL.Path {
 		case eventsPath:
 			stream(w, eventsBytes)
@@ -158,28 +158,28 @@ func serveUpstream() (port int, end func(), err error) {
 	})}
 	var group sync.WaitGroup
 	group.Go(func() {
-		// It ends with an error when it is closed.
+		// Serve returns an error when the server is closed.
 		_ = server.Serve(l)
 	})
 	return portOf(l), func() {
-		_ = server.Close() // all was measured
+		_ = server.Close() // everything is measured
 		group.Wait()
 	}, nil
 }
 
-// A language model's stream consists of these.
+// The parts of a language model's stream.
 const (
 	oneEvent = `data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"some","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}` + "\n\n"
-	// lastEvents tell what a stream has cost.
+	// lastEvents have the cost of a stream.
 	lastEvents  = `data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"some","choices":[],"usage":{"total_tokens":5600}}` + "\n\ndata: [DONE]\n\n"
 	eventsBytes = 1 << 20
 )
 
-// pieceBytes is how much of a stream is sent at once: as much as Envoy reads at once, so that it does
-// not read more seldom because a filter is slow.
+// pieceBytes is how much of a stream is sent at once. Envoy reads the same at once, so a slow
+// filter does not make it read less often.
 const pieceBytes = 16 << 10
 
-// stream sends events of so many bytes at least.
+// stream sends events with at least size bytes.
 func stream(w http.ResponseWriter, size int) {
 	w.Header().Set("content-type", "text/event-stream")
 	piece := strings.Repeat(oneEvent, max(1, min(size, pieceBytes)/len(oneEvent)))
@@ -222,12 +222,12 @@ func (s *site) startRateLimit(ctx context.Context, o *options) error {
 	return s.startLimits(ctx, rateLimitService, o.ratelimit)
 }
 
-// startWeirRateLimit starts Weir in its place.
+// startWeirRateLimit starts Weir in place of Envoy's rate limit service.
 func (s *site) startWeirRateLimit(ctx context.Context, o *options) error {
 	return s.startLimits(ctx, weirRateLimit, o.weir, "ratelimit")
 }
 
-// startLimits starts a rate limit service, by its environment.
+// startLimits starts a rate limit service, which its environment configures.
 func (s *site) startLimits(ctx context.Context, name, file string, args ...string) error {
 	ports, err := freePorts(3)
 	if err != nil {
@@ -257,7 +257,7 @@ type service struct {
 	exited chan struct{}
 }
 
-// startTimeout bounds how long a service may take until it serves.
+// startTimeout bounds the time until a service is ready.
 const startTimeout = 30 * time.Second
 
 // start starts a service, and returns when it is ready.
@@ -270,7 +270,7 @@ func (s *site) start(ctx context.Context, name string, port int, ready func() bo
 	}
 	s.services[name] = p
 	go func() {
-		_ = p.cmd.Wait() // it is killed in the end
+		_ = p.cmd.Wait() // the process was killed
 		close(p.exited)
 	}()
 	s.ends = append(s.ends, func() error {
@@ -296,7 +296,7 @@ func (s *site) start(ctx context.Context, name string, port int, ready func() bo
 	return nil
 }
 
-// install says how to get what is missing.
+// install is the hint of errors about missing parts.
 const install = "run make build and scripts/test-dependencies bench"
 
 func accepts(address string) func() bool {
@@ -315,14 +315,14 @@ func answers(port int, path string) func() bool {
 	}
 }
 
-// freePorts are different ports that nobody listens on.
+// freePorts returns different free ports.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", address(0))
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // once all are found
+		defer func() { _ = l.Close() }() // only after all ports are found
 		ports = append(ports, portOf(l))
 	}
 	return ports, nil

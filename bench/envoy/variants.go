@@ -11,33 +11,33 @@ import (
 
 type object = envoytest.Object
 
-// variant is a configuration of Envoy that is measured.
+// variant is a measured configuration of Envoy.
 type variant struct {
 	name, title string
-	// base is the name of the variant that this variant is compared with; it is empty for a base.
+	// base is the name of the variant with which this variant is compared; empty for a base.
 	base string
 	// status is the status of all answers.
 	status int
-	// decorated says that answers say how much of the limit is left.
+	// decorated means that answers have headers with the rest of the limit.
 	decorated bool
-	// filters are those before the router.
+	// filters returns the filters before the router.
 	filters func(*site) []object
-	// wasm is the module of one of the filters.
+	// wasm returns the file of the module of a filter.
 	wasm func(*site) string
-	// headers are the headers that requests have besides those of all variants.
+	// headers are additional headers of requests.
 	headers [][2]string
-	// streams says that an answer is a megabyte of events.
+	// streams means that an answer is a megabyte of events.
 	streams bool
 	// route is merged into the route that all requests take.
 	route object
-	// services are processes that work for Envoy, and whose time is told beside Envoy's.
+	// services are processes that work for Envoy. Their time is reported beside Envoy's.
 	services []string
-	// counted is a counter that has every request, but for one at most. called is a counter that is
-	// not 0 in the end.
+	// counted is a counter of every request, except one at most. called is a counter that must not
+	// be 0 at the end.
 	counted, called string
 }
 
-// Variants are compared with these.
+// The names of the bases.
 const (
 	none   = "none"
 	direct = "direct"
@@ -56,7 +56,7 @@ const (
 const (
 	namespace = "bench"
 	ruleName  = "per-user"
-	// never is a limit of a minute that is not reached.
+	// never is a limit a minute that is never reached.
 	never = 1_000_000
 )
 
@@ -72,6 +72,10 @@ var variants = []*variant{
 		wasm: floorFile, filters: func(s *site) []object {
 			return wasm(floorFile(s), envoytest.Typed("google.protobuf.StringValue", object{"value": "bare"}))
 		}},
+	{name: "native-floor", title: "the native floor: a dynamic module's host calls alone", base: none, status: http.StatusOK,
+		decorated: true, wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "floor") }},
+	{name: "native-floor-bare", title: "the native floor, no response headers", base: none, status: http.StatusOK,
+		wasm: moduleFile, filters: func(s *site) []object { return module(moduleFile(s), "bare") }},
 	{name: "weir", title: "Weir", base: none, status: http.StatusOK, decorated: true,
 		wasm: pluginFile, filters: weir(nil), counted: allowed},
 	{name: "weir-bare", title: "Weir, `headers: []`", base: none, status: http.StatusOK,
@@ -84,7 +88,7 @@ var variants = []*variant{
 		services: []string{weirServeOnRedis, redisServer}, counted: allowed, called: "cluster." + backendCluster + ".upstream_rq_200"},
 	{name: "weir-no-match", title: "Weir, no rule matches", base: none, status: http.StatusOK,
 		wasm: pluginFile, filters: weir(object{"rules": []object{rule(never, object{"match": object{"path": object{"prefix": "/admin/"}}})}})},
-	// The same plugin, ahead of time.
+	// The same plugin, compiled ahead of time.
 	{name: "native", title: "Weir, native", base: none, status: http.StatusOK, decorated: true,
 		wasm: nativeFile, filters: native(nil), counted: nativeMetric("allowed")},
 	{name: "native-bare", title: "Weir, native, `headers: []`", base: none, status: http.StatusOK,
@@ -95,7 +99,7 @@ var variants = []*variant{
 	{name: "native-sync", title: "Weir, native, `sync_rate: 1`", base: none, status: http.StatusOK, decorated: true,
 		wasm: nativeFile, filters: native(object{"sync_rate": 1, "backend": object{"cluster": backendCluster}}),
 		services: []string{weirServe}, counted: nativeMetric("allowed"), called: "cluster." + backendCluster + ".upstream_rq_200"},
-	// These are a rule's further abilities, each in place of the header in the key, or beside it.
+	// Further features of a rule, each instead of the header in the key or in addition to it.
 	with("selects-host", "key `host`", object{"key": []any{"host"}}),
 	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
 	with("selects-query", "key `query`", object{"key": []object{{"query": "page"}}}),
@@ -152,31 +156,31 @@ var variants = []*variant{
 
 var allowed = metric("allowed")
 
-// nativeMetric is Envoy's name of the same counter in a dynamic module.
+// nativeMetric returns Envoy's name of the same counter in a dynamic module.
 func nativeMetric(outcome string) string {
 	return "dynamicmodulescustom.weir.requests_total.weir_namespace." + namespace + ".weir_rule." + ruleName + ".weir_outcome." + outcome
 }
 
-// metric is the name that Envoy has for the requests of an outcome.
+// metric returns Envoy's name for the counter of requests with an outcome.
 func metric(outcome string) string {
 	return "wasmcustom.weir.weir_namespace=.=" + namespace + ";.;weir_rule=.=" + ruleName + ";.;weir_outcome=.=" + outcome + ";.;requests_total"
 }
 
-// A variant's module is one of these.
+// The modules of variants.
 func pluginFile(s *site) string  { return s.plugin }
 func nothingFile(s *site) string { return s.nothing }
 func floorFile(s *site) string   { return s.floor }
 func nativeFile(s *site) string  { return s.native }
 func moduleFile(s *site) string  { return s.module }
 
-// rule counts for each x-user. More is merged into it.
+// rule returns a rule that counts by x-user. The fields of more are merged into it.
 func rule(limit int, more object) object {
 	return merged(object{
 		"name": ruleName, "key": []object{{"header": "x-user"}}, "limits": []object{{"limit": limit, "window": "1m"}},
 	}, more)
 }
 
-// weirConfiguration is the plugin's, with more merged into it.
+// weirConfiguration returns the plugin's configuration, with more merged into it.
 func weirConfiguration(more object) object {
 	return merged(object{"namespace": namespace, "rules": []object{rule(never, nil)}}, more)
 }
@@ -185,18 +189,18 @@ func weir(more object) func(*site) []object {
 	return func(s *site) []object {
 		text, err := json.Marshal(weirConfiguration(more))
 		if err != nil {
-			return nil // it is made of strings and numbers
+			return nil // strings and numbers can always be encoded
 		}
 		return wasm(s.plugin, envoytest.Typed("google.protobuf.StringValue", object{"value": string(text)}))
 	}
 }
 
-// native is Weir as a dynamic module.
+// native returns Weir as a dynamic module.
 func native(more object) func(*site) []object {
 	return func(s *site) []object {
 		text, err := json.Marshal(weirConfiguration(more))
 		if err != nil {
-			return nil // it is made of strings and numbers
+			return nil // strings and numbers can always be encoded
 		}
 		return module(s.native, string(text))
 	}
@@ -210,12 +214,13 @@ func module(file, configuration string) []object {
 	})}}
 }
 
-// token is a JSON Web Token of 300 bytes, signed by nobody.
+// token is an unsigned JSON Web Token of 300 bytes.
 var token = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9." +
 	base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://login.example","aud":"shop","exp":1798758000,"sub":"user-000000","scope":"read"}`)) +
 	"." + strings.Repeat("c2lnbmF0", 16)
 
-// with is Weir with more in its rule, and a header of requests that this is about.
+// with returns a variant of Weir with more in its rule, and a header of requests that the rule
+// reads.
 func with(name, title string, more object, header ...string) *variant {
 	var headers [][2]string
 	if len(header) > 0 {
@@ -249,13 +254,13 @@ func local(tokens int, fill string) func(*site) []object {
 	}
 }
 
-// globalOK counts what the service lets pass, and globalRoute has it asked about each x-user.
+// globalOK counts the requests that the service allows. globalRoute makes Envoy ask it about each
+// x-user.
 const globalOK = "cluster.app.ratelimit.ok"
 
 var globalRoute = object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}
 
-// global fails requests that the service does not answer, so that none of them is taken for a
-// decision.
+// global fails requests that the service does not answer, so that none counts as a decision.
 func global(*site) []object {
 	return []object{{"name": "global", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", object{
 		"domain": namespace, "timeout": "5s", "failure_mode_deny": true,
@@ -263,13 +268,13 @@ func global(*site) []object {
 	})}}
 }
 
-// Clusters beside the upstream's.
+// Clusters besides the upstream's.
 const (
 	backendCluster   = "weir_backend"
 	rateLimitCluster = "ratelimit"
 )
 
-// bootstrap is Envoy's configuration: one listener, a route for all requests, and an upstream.
+// bootstrap returns Envoy's configuration: a listener, a route for all requests, and an upstream.
 func (v *variant) bootstrap(s *site) ([]byte, error) {
 	var filters []object
 	if v.filters != nil {

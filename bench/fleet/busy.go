@@ -13,19 +13,19 @@ import (
 	"weir/window"
 )
 
-// fleet is nodes with requests of many keys. All nodes have the same traffic.
+// fleet is nodes with requests for many keys. All nodes have the same traffic.
 type fleet struct {
 	nodes   int
 	perNode float64 // requests per second
 	keys    int
-	// skew is the exponent of Zipf's law: the key of rank k has about k^-skew of the hottest one's
-	// requests. If it is 0, all have the same number.
+	// skew is the exponent of Zipf's law: the key of rank k has about k^-skew of the requests of
+	// the hottest key. With 0 all keys have the same number.
 	skew    float64
-	limit   uint64 // of each key, in a window of the clock
+	limit   uint64 // per key, in a window of the clock
 	width   int64
 	rate    int64 // sync_rate
 	network sim.Network
-	// warm is not measured, span is.
+	// Only span is measured, after warm.
 	warm, span int64
 }
 
@@ -39,7 +39,8 @@ func (f *fleet) of() window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: f.width}, Max: f.limit}
 }
 
-// requests brings all requests in their order. from is when measuring begins, which is told once.
+// requests calls bring for all requests in their order. The measurement begins with the time from,
+// which is passed once.
 func (f *fleet) requests(bring func(at int64, node, worker, key int)) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	key := func() int { return random.IntN(f.keys) }
@@ -57,19 +58,19 @@ func (f *fleet) from() int64 { return sim.Monday + f.warm }
 
 func (f *fleet) end() int64 { return f.from() + f.span }
 
-// outcome tells what a way of limiting did with a fleet's requests.
+// outcome is the result of a way of limiting for a fleet's requests.
 type outcome struct {
 	requests, waited, falsely, above int
 	calls, bytesUp, bytesDown        int
 	waits                            waits
 }
 
-// waits are how many requests waited for so many tenths of a millisecond.
+// waits[i] is how many requests waited for i tenths of a millisecond.
 type waits [1 << 13]int
 
 func (w *waits) add(nanos int64) { w[min(nanos/(sim.Millisecond/10), int64(len(w)-1))]++ }
 
-// quantile is how long a part of the requests waits at most, in milliseconds.
+// quantile returns the longest wait in a part of the requests, in milliseconds.
 func (w *waits) quantile(part float64) float64 {
 	all := 0
 	for _, n := range w {
@@ -83,7 +84,8 @@ func (w *waits) quantile(part float64) float64 {
 	return 0
 }
 
-// judge watches what a way admits and refuses. Nothing counts that came before measuring begins.
+// judge observes the requests that a way admits and refuses. It counts nothing before the
+// measurement begins.
 type judge struct {
 	fleet   *fleet
 	oracles []*sim.Oracle
@@ -99,7 +101,7 @@ func (j *judge) of(key int) *sim.Oracle {
 	return j.oracles[key]
 }
 
-// decided notes what became of a request.
+// decided records the result of a request.
 func (j *judge) decided(key int, came, now int64, passed bool) {
 	o, counts := j.of(key), came >= j.fleet.from()
 	falsely, above := false, false
@@ -153,8 +155,8 @@ func (f *fleet) weir() (outcome, error) {
 	return j.out, errors.Join(w.Failure(), w.NobodyWaits())
 }
 
-// perRequest is a service that every request asks, as Envoy's global rate limit filter does: it decides them in the order in which
-// they arrive.
+// perRequest is a service that is asked about every request, like the service of Envoy's global
+// rate limit filter. It decides requests in the order of their arrival.
 func (f *fleet) perRequest() outcome {
 	j, l := f.judge(), f.of()
 	states := make([]window.State, f.keys)
@@ -178,7 +180,7 @@ func (f *fleet) perRequest() outcome {
 	return j.out
 }
 
-// busyTable measures fleets that have requests. It tells each row as it comes.
+// busyTable measures fleets with requests. It prints each row as soon as it is measured.
 func busyTable(out io.Writer, fleets []fleet) (string, error) {
 	var b strings.Builder
 	to := io.MultiWriter(&b, out)

@@ -1,8 +1,10 @@
-// Command fleet measures what a fleet of proxies asks of its clients and of its backend: how many requests wait and for how long,
-// how many are refused falsely or pass above a limit, and how many pushes and bytes the backend gets, from 10 to 10,000 nodes. It
-// runs the plugin's own engine on simulated nodes, and the backend's own store behind a simulated network, under a virtual clock;
-// beside it a service that every request asks, and periodic synchronisation. It prints tables, and keeps README.md beside it up to
-// date. With -check it writes nothing, and fails if that is not what it would have written.
+// Command fleet measures what a fleet of 10 to 10,000 proxies costs its clients and its backend:
+// how many requests wait and for how long, how many are refused falsely or pass above a limit, and
+// how many pushes and bytes the backend gets. It runs the plugin's own engine on simulated nodes,
+// and the backend's own store behind a simulated network, under a virtual clock. For comparison it
+// runs a service that is asked about every request, and periodic synchronisation. It prints tables,
+// and updates README.md in its folder. With -check it writes nothing, and fails if README.md is out
+// of date.
 //
 // TestReal measures real nodes against a real weir serve.
 package main
@@ -30,7 +32,7 @@ func main() {
 	}
 }
 
-// quickTables is the file that has the tables of small fleets.
+// quickTables is the file with the tables of small fleets.
 const quickTables = "testdata/quick.txt"
 
 func run(dir string, check, few bool) error {
@@ -63,7 +65,8 @@ func tables(out io.Writer, busy []fleet, idle []idleFleet) (string, error) {
 	return first + "\n" + second, errors.Join(errFirst, errSecond)
 }
 
-// usual is a fleet that others differ from in a few things: limits that hardly any key comes near.
+// usual returns the fleet from which others differ in a few things: its limits are far from nearly
+// all keys.
 func usual() fleet {
 	return fleet{
 		nodes: 300, perNode: 10, keys: 20_000, skew: 1.2, limit: 100_000, width: 60 * sim.Minute, rate: sim.Second, network: sim.Near,
@@ -71,7 +74,7 @@ func usual() fleet {
 	}
 }
 
-// fleets are the rows of the table.
+// fleets returns the rows of the table.
 func fleets() (all []fleet) {
 	add := func(change func(f *fleet)) {
 		f := usual()
@@ -86,7 +89,7 @@ func fleets() (all []fleet) {
 		add(func(f *fleet) { f.keys = keys })
 	}
 	add(func(f *fleet) { f.skew = 0 })
-	// The hottest keys have more requests than these limits. The minute's end is measured.
+	// The hottest keys have more requests than these limits. The end of the minute is measured.
 	for _, limit := range []uint64{100, 1000, 10_000} {
 		for _, nodes := range []int{30, 300} {
 			add(func(f *fleet) { f.nodes, f.limit, f.width, f.span = nodes, limit, sim.Minute, 45*sim.Second })
@@ -96,7 +99,7 @@ func fleets() (all []fleet) {
 	return all
 }
 
-// smallFleets are a part of that which takes a second or two.
+// smallFleets returns a part of the rows that takes a second or two.
 func smallFleets() (all []fleet) {
 	for _, nodes := range []int{10, 50} {
 		f := usual()

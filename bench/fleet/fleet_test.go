@@ -9,7 +9,7 @@ import (
 	"weir/bench/sim"
 )
 
-// The tables of small fleets are as they were kept: a change of them must come with new figures in
+// The tables of small fleets equal the kept tables: a change must come with new figures in
 // README.md.
 func TestFiguresAreKept(t *testing.T) {
 	got, err := tables(io.Discard, smallFleets(), smallIdle())
@@ -42,7 +42,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// Nothing passes above a limit, whatever the fleet, and the three ways see the same requests.
+// No fleet passes more than a limit, and the three ways see the same requests.
 func TestNothingAbove(t *testing.T) {
 	f := usual()
 	f.nodes, f.keys, f.limit, f.width, f.warm, f.span = 20, 200, 200, 8*sim.Second, 2*sim.Second, 5*sim.Second
@@ -63,7 +63,7 @@ func TestNothingAbove(t *testing.T) {
 	}
 }
 
-// A node knows of a key's total the hits that were there when it heard last.
+// A node knows the hits of a key's total that were there when it last synchronised.
 func TestHistory(t *testing.T) {
 	p := &sharing{totals: make([]history, 1)}
 	sync := func(at int64, window int64, pending uint64) {
@@ -74,7 +74,7 @@ func TestHistory(t *testing.T) {
 	}
 	sync(10, 1, 5)
 	sync(30, 1, 7)
-	sync(20, 1, 1) // it was brought up to date later
+	sync(20, 1, 1) // this sync is applied later
 	sync(40, 2, 3)
 	for _, c := range []struct {
 		heard, window int64

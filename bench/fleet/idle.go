@@ -10,13 +10,13 @@ import (
 	"weir/window"
 )
 
-// idleFleet is nodes that have no requests.
+// idleFleet is nodes without requests.
 type idleFleet struct {
 	nodes, workers int
 	rate           int64
 }
 
-// idleSpan is for how long they are watched, after a while in which they have started.
+// Idle nodes are measured for idleSpan, after idleWarm.
 const idleSpan, idleWarm = 2 * sim.Minute, sim.Minute
 
 func idleFleets() (all []idleFleet) {

@@ -7,9 +7,10 @@ import (
 	"weir/bench/sim"
 )
 
-// periodic is how Kong's library keeps nodes in step: every sync_rate a node pushes what it has counted, and gets the totals of all
-// keys. In between it decides on these and its own hits, and nobody waits. Nodes are not in step with each other, and the way to
-// the backend takes no time, which flatters it.
+// periodic synchronises nodes as Kong's library does: every sync_rate a node pushes its hits, and
+// gets the totals of all keys. In between it decides by these and its own hits, and no request
+// waits. Nodes synchronise at different times. The simulated network takes no time, which favours
+// this way.
 func (f *fleet) periodic() outcome {
 	j := f.judge()
 	p := &sharing{totals: make([]history, f.keys), nodes: make([]sharer, f.nodes)}
@@ -39,12 +40,12 @@ func (f *fleet) periodic() outcome {
 		}
 		j.decided(key, at, at, passed)
 	})
-	// A node without requests syncs all the same.
+	// A node without requests synchronises too.
 	j.out.calls = max(syncs, int(int64(f.nodes)*f.span/f.rate))
 	return j.out
 }
 
-// sharing has the hits that nodes have and have told.
+// sharing has the hits that nodes have and have pushed.
 type sharing struct {
 	totals []history // of keys
 	nodes  []sharer
@@ -55,13 +56,13 @@ type sharer struct {
 	own              map[int]own // of keys, since the last sync
 }
 
-// own are a node's hits of a key that it has yet to push.
+// own is a node's hits of a key that it has yet to push.
 type own struct {
 	window  int64
 	pending uint64
 }
 
-// history is how the total of a key has grown of late.
+// history is the recent growth of a key's total.
 type history []grown
 
 type grown struct {
@@ -69,8 +70,8 @@ type grown struct {
 	total      uint64
 }
 
-// at returns what a node knows that has heard of all totals at a time. Later changes are those of
-// nodes whose syncs were brought up to date later, for as long as a sync takes to come.
+// at returns the total known to a node that synchronised at heard. Later entries may come from
+// nodes whose syncs are simulated late, for as long as the next sync of a node may be away.
 func (h history) at(heard, window int64) uint64 {
 	i := sort.Search(len(h), func(i int) bool { return h[i].at > heard })
 	if i == 0 || h[i-1].window != window {
@@ -79,14 +80,14 @@ func (h history) at(heard, window int64) uint64 {
 	return h[i-1].total
 }
 
-// sync adds a node's hits to the totals as of a time, and has it hear those of then.
+// sync adds a node's hits to the totals as of a time, and gives it the totals of that time.
 func (p *sharing) sync(n *sharer, at, rate int64) {
 	for key, o := range n.own {
 		h := p.totals[key]
 		if keep := sort.Search(len(h), func(i int) bool { return h[i].at > at-2*rate }); keep > 64 {
 			h = append(h[:0], h[keep-1:]...)
 		}
-		// Nodes are brought up to date at their next request, which may be out of order.
+		// A node's syncs are simulated at its next request, so they may be out of order.
 		i := sort.Search(len(h), func(i int) bool { return h[i].at > at })
 		g := grown{at: at, window: o.window, total: o.pending}
 		if i > 0 && h[i-1].window == o.window {

@@ -30,8 +30,9 @@ var (
 	realSpan   = flag.Duration("span", 30*time.Second, "for how long each, for -real")
 )
 
-// TestReal measures what real nodes cost a real weir serve and its store: each hit of cold keys, and a node that has none. It is no
-// test: run it alone, on a quiet machine, as go test ./bench/fleet -run TestReal -real memory,redis -v.
+// TestReal measures what real nodes cost a real weir serve and its store: each hit of cold keys,
+// and a node without hits. It is a measurement and no test. Run it alone, on a quiet machine: go
+// test ./bench/fleet -run TestReal -real memory,redis -v.
 func TestReal(t *testing.T) {
 	if *realStores == "" {
 		return
@@ -45,7 +46,7 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// serving is a weir serve, and the processes of its store.
+// serving is a weir serve and the processes of its store.
 type serving struct {
 	t      *testing.T
 	url    string
@@ -96,10 +97,10 @@ func serve(t *testing.T, binary, store string) *serving {
 	}
 }
 
-// process is a process as Linux tells of it.
+// process is a process as Linux describes it.
 type process struct {
 	parent int
-	used   time.Duration // of all processors, by it and those of its children that have ended
+	used   time.Duration // processor time, including children that have ended
 }
 
 func processes(t *testing.T) map[int]process {
@@ -113,9 +114,9 @@ func processes(t *testing.T) map[int]process {
 	for _, path := range paths {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])) // behind the program's name
+		fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])) // after the program's name
 		number := func(text string) int {
 			n, err := strconv.Atoi(text)
 			if err != nil {
@@ -132,7 +133,7 @@ func processes(t *testing.T) map[int]process {
 	return all
 }
 
-// used is how much processes have used, and those that come from them.
+// used returns the processor time of processes and their descendants.
 func used(t *testing.T, pids []int) (used time.Duration) {
 	t.Helper()
 	all := processes(t)
@@ -147,7 +148,7 @@ func used(t *testing.T, pids []int) (used time.Duration) {
 	return used
 }
 
-// children are the processes that a process has started.
+// children returns the processes that a process has started.
 func children(t *testing.T) (pids []int) {
 	t.Helper()
 	for pid, p := range processes(t) {
@@ -158,7 +159,7 @@ func children(t *testing.T) (pids []int) {
 	return pids
 }
 
-// pushes is how many weir serve has answered.
+// pushes returns how many pushes weir serve has answered.
 func (s *serving) pushes() (n float64) {
 	s.t.Helper()
 	answer, err := http.Get(s.url + "/metrics")
@@ -180,7 +181,7 @@ func (s *serving) pushes() (n float64) {
 	return n
 }
 
-// over measures what a time costs.
+// over measures the cost of a period.
 func (s *serving) over(name string, per float64, of string, during func()) {
 	s.t.Helper()
 	own, stores, pushes, began := used(s.t, []int{s.own}), used(s.t, s.stores), s.pushes(), time.Now()
@@ -199,7 +200,7 @@ func measureReal(t *testing.T, binary, store string) {
 	ctx := t.Context()
 	var limiters []*ratelimit.Limiter
 	for range *realNodes {
-		// A program has a client of its own.
+		// Each program has its own client.
 		client, err := ratelimit.Dial(s.url, ratelimit.DialOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -222,10 +223,10 @@ func measureReal(t *testing.T, binary, store string) {
 		}
 		limiters = append(limiters, limiter)
 	}
-	<-time.After(10 * time.Second) // all have found out what there is
+	<-time.After(10 * time.Second) // all nodes have learnt the state
 	s.over("idle", float64(*realNodes), "a node and second", func() { <-time.After(*realSpan) })
 
-	// Each node has ten requests a second, of which most are of keys that it has not seen for a while.
+	// Each node has ten requests a second, most of them for keys that it has not seen for a while.
 	const rate = 10
 	var group sync.WaitGroup
 	end := time.Now().Add(*realSpan)

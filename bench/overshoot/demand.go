@@ -12,61 +12,62 @@ import (
 	"weir/window"
 )
 
-// population is many keys, far from their limits or not, that come to many nodes alike.
+// population is many keys, near their limits or not, whose requests come to many nodes evenly.
 type population struct {
 	nodes, keys int
 	perNode     float64 // requests per second
 	rate        int64   // sync_rate
 	limit       uint64
 	window      int64
-	// warm is not measured, span is.
+	// Only span is measured, after warm.
 	warm, span int64
-	// idle is for how long nobody asks for anything after that.
+	// idle is how long no requests come after that.
 	idle int64
-	// repeats tells to look for keys that a node has pushed twice within an interval.
+	// repeats counts keys that a node has pushed twice within an interval.
 	repeats bool
 	seed    uint64
 }
 
-// partitions are numbers of parts that a store's counters may fall into, by their identity: the Redis Cluster store's, and one for a
-// store that is wider.
+// partitions are numbers of partitions of a store's counters by their identity: those of the Redis
+// Cluster store, and a larger number.
 var partitions = [...]uint32{32, 256}
 
 // mostPartitions bounds partitions.
 const mostPartitions = 256
 
-// split tells how many commands a number of partitions get: each gets a command for every push that
-// touches it. busiest is the most that a single partition gets.
+// split counts the commands of all partitions: a push sends a command to each partition that it
+// touches. busiest is the most commands of a single partition.
 type split struct{ commands, busiest int }
 
-// keySkew is the exponent of Zipf's law: the key of rank k has about k^-keySkew of the hottest one's requests.
+// keySkew is the exponent of Zipf's law: the key of rank k has about k^-keySkew of the requests of
+// the hottest key.
 const keySkew = 1.1
 
-// settles is how long, beside two intervals, nodes have to push what they have counted, and to give back what they don't need.
+// settles is how long nodes have, besides two intervals, to push their hits and to give back hits
+// that they don't need.
 const settles = 30 * second
 
-// demand is how much a population asks of a backend.
+// demand is the load of a population on a backend.
 type demand struct {
 	population
 	sim.Load
 	requests, passed, callouts int
-	// sharedBytes is the shared data that a node has, on average.
+	// sharedBytes is the average size of a node's shared data.
 	sharedBytes float64
-	// split tells what a store's partitions get, for each of these numbers of partitions.
+	// split has the load of a store's partitions, for each number of partitions.
 	split [len(partitions)]split
 	waits sim.Waits
-	// settling are the callouts while nodes settle after the last request, and idleCallouts those while nobody has asked for anything
-	// since then.
+	// settling counts the callouts while nodes settle after the last request, and idleCallouts the
+	// later callouts, without any requests.
 	settling, idleCallouts int
-	// repeated counts pushes of a key that came within an interval of the node's last push of that
-	// key.
+	// repeated counts pushes of a key within an interval of the node's last push of that key.
 	repeated int
 }
 
-// perSecond is a number by the time that it took.
+// perSecond returns a number per second of the measured time.
 func (d *demand) perSecond(n int) float64 { return float64(n) / seconds(d.span) }
 
-// per1000 is a number per thousand requests.
+// per1000 returns a number per thousand requests.
 func (d *demand) per1000(n int) float64 { return 1000 * float64(n) / float64(max(d.requests, 1)) }
 
 func (p population) measure() (demand, error) {
@@ -133,7 +134,7 @@ func (p population) measure() (demand, error) {
 	return d, w.Failure()
 }
 
-// touch counts those of n partitions that a push touches, each once.
+// touch counts the partitions, out of n, that a push touches, each once.
 func touch(touched *[mostPartitions]int, n uint32, push *wire.Push) (commands int) {
 	var seen [mostPartitions]bool
 	visit := func(id wire.ID) {
@@ -159,12 +160,12 @@ type pushedKey struct {
 	id   wire.ID
 }
 
-// repeats counts the keys that a push has again though the node's last push of them is less than an
-// interval ago, unless it gives hits back, which is done at once.
+// repeats counts a push's keys that the node has pushed less than an interval ago. Keys whose hits
+// are given back don't count, because that is done at once.
 func repeats(last map[pushedKey]int64, push *wire.Push, now, rate int64) (n int) {
 	for i := range push.Items {
 		key := pushedKey{push.Node, push.Items[i].ID}
-		// The way of one may have been shorter than the other's.
+		// One push may have travelled for a shorter time than the other.
 		soon := now-last[key] < rate-2*sim.Near.Jitter-2*millisecond
 		if soon && !slices.ContainsFunc(push.Items[i].Hits, func(hits int64) bool { return hits < 0 }) {
 			n++

@@ -17,12 +17,12 @@ const (
 // algorithm is the algorithm of a trial, and its limit.
 type algorithm struct {
 	name string
-	of   window.Limit // but for the window
-	// buckets divides the window.
+	of   window.Limit // without the window
+	// buckets is the number of parts of the window.
 	buckets int64
 }
 
-// algorithms are those of the grid; extra those that are looked at with a smaller limit besides.
+// algorithms are the algorithms of the grid. extra are tried with a smaller limit in addition.
 var (
 	algorithms = []algorithm{
 		{name: "sliding_window", of: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow}, Max: 1000}},
@@ -36,30 +36,30 @@ var (
 	}
 )
 
-// trial is one cell of the grid.
+// trial is a cell of the grid.
 type trial struct {
 	algorithm algorithm
 	traffic   traffic
 	width     int64
 	rate      int64 // sync_rate
-	// load is the offered traffic, in limits.
+	// load is the offered traffic as a multiple of the limit.
 	load float64
-	// changing tells that nodes come and go.
+	// changing means that nodes come and go.
 	changing  bool
 	condition condition
 	seed      uint64
 }
 
-// condition is the network and the clocks that proxies and backend have to live with.
+// condition is the state of the network and of the clocks.
 type condition struct {
 	name    string
 	network sim.Network
-	// clocksOff bounds how far a node's clock is from the backend's, either way.
+	// clocksOff bounds the difference of a node's clock from the backend's, in both directions.
 	clocksOff int64
 }
 
 // good is the condition of the grid: a round trip within a zone takes 2 to 4 ms, and nothing is
-// lost. The hard conditions are looked at besides.
+// lost. The hard conditions are tried in addition.
 var (
 	good = condition{network: sim.Near}
 	hard = []condition{
@@ -70,13 +70,13 @@ var (
 )
 
 const (
-	// warmUp is how many windows are not measured.
+	// warmUp is how many windows pass before the measurement.
 	warmUp = 2
-	// cycle is how many windows it takes until membership changes come again.
+	// cycle is the number of windows after which the membership changes repeat.
 	cycle = 6
 )
 
-// windows is how many windows are measured: more if they are short.
+// windows returns how many windows are measured: more if they are short.
 func (t *trial) windows() int64 { return max(cycle, min(2*cycle, minute/t.width*cycle/4)) }
 
 func (t *trial) measured() int64 { return monday + warmUp*t.width }
@@ -100,10 +100,10 @@ func (t *trial) flow() *flow {
 	return f
 }
 
-// changes come in each cycle of windows, shortly after a window has begun, and somewhat later in
-// each further cycle: an eleventh node joins, a node leaves in good order, the first node (the hot
-// node, if there is any) crashes and is back after a second, the node that left comes back, and the
-// eleventh leaves.
+// changes returns the changes of membership. In each cycle they come shortly after a window has
+// begun, and somewhat later in each further cycle: an eleventh node joins; a node leaves in good
+// order; the first node (the hot node, if there is any) crashes, and is back after a second; the
+// node that left comes back; the eleventh leaves.
 func (t *trial) changes() (all []change) {
 	for n := range t.windows() / cycle {
 		at := func(w int64, late float64) int64 {
@@ -133,7 +133,7 @@ func (t *trial) name() string {
 
 func seconds(nanos int64) float64 { return float64(nanos) / float64(second) }
 
-// grid is a number of trials.
+// grid is a set of trials.
 type grid struct {
 	algorithms []algorithm
 	kinds      []traffic
@@ -144,10 +144,10 @@ type grid struct {
 	conditions []condition
 }
 
-// loads are the amounts of offered traffic, in limits.
+// loads are the offered traffic as multiples of the limit.
 var loads = []float64{1, 2, 5, 10}
 
-// full is the grid that the product has to pass.
+// full returns the grid that the product must pass.
 func full() grid {
 	return grid{
 		algorithms: algorithms, kinds: kinds, widths: []int64{minute, 5 * second}, rates: []int64{second, second / 2},
@@ -155,21 +155,21 @@ func full() grid {
 	}
 }
 
-// others is the other algorithms, in fewer trials.
+// others returns a grid of the other algorithms, with fewer trials.
 func others() grid {
 	g := full()
 	g.algorithms, g.rates = extra, g.rates[:1]
 	return g
 }
 
-// harder is the algorithms of the grid in conditions that are worse.
+// harder returns the algorithms of the grid in worse conditions.
 func harder() grid {
 	g := quick()
 	g.loads, g.changing, g.conditions = []float64{2, 10}, g.changing[:1], hard
 	return g
 }
 
-// quick is a part of the grid that takes a second.
+// quick returns a part of the grid that takes a second.
 func quick() grid {
 	g := full()
 	g.widths, g.rates, g.loads = g.widths[1:], g.rates[:1], []float64{1, 5}
@@ -179,7 +179,7 @@ func quick() grid {
 // seed makes the study come out the same every time.
 const seed = 20260102
 
-// trials are all combinations whose names match.
+// trials returns all combinations whose names match.
 func (g grid) trials(only *regexp.Regexp) (all []trial) {
 	for _, c := range g.conditions {
 		for _, a := range g.algorithms {
@@ -189,7 +189,8 @@ func (g grid) trials(only *regexp.Regexp) (all []trial) {
 						for i, kind := range g.kinds {
 							for _, load := range g.loads {
 								t := trial{algorithm: a, traffic: kind, width: width, rate: rate, load: load, changing: changing, condition: c}
-								// The same traffic whatever the algorithm, the interval and the condition.
+								// The traffic does not depend on the algorithm, the interval and
+								// the condition.
 								t.seed = seed + uint64(width/second)*1000 + uint64(load)*10 + uint64(i)
 								if only.MatchString(t.name()) {
 									all = append(all, t)
@@ -204,10 +205,10 @@ func (g grid) trials(only *regexp.Regexp) (all []trial) {
 	return all
 }
 
-// results tell what all ways did in a trial.
+// results are the outcomes of all ways in a trial.
 type results struct {
 	trial
-	// possible is min(offered, limit): in each window that was measured the smaller of what was offered and the limit.
+	// possible is the sum of min(offered, limit) over the measured windows.
 	possible                       float64
 	weir, periodic, fixed, central outcome
 }
@@ -233,7 +234,7 @@ func measure(trials []trial) ([]results, error) {
 	return all, nil
 }
 
-// possible counts by windows of the clock, whatever the algorithm.
+// possible counts by windows of the clock, for any algorithm.
 func (t *trial) possible() (hits float64) {
 	quota := float64(t.algorithm.of.Quota())
 	offered := make([]float64, t.windows())

@@ -1,7 +1,9 @@
-// Command overshoot measures how much of a limit many nodes admit together. It runs the plugin's own engine on simulated nodes, and the
-// backend's own code behind a simulated network, under a virtual clock; beside it periodic synchronisation as others do it, a fixed
-// share for each node, and one limiter that sees every request. It prints tables, and keeps README.md, the plots and the tests' tables
-// beside it up to date. With -check it writes nothing, and fails if these aren't what it would have written.
+// Command overshoot measures how much of a limit many nodes admit together. It runs the plugin's
+// own engine on simulated nodes, and the backend's own code behind a simulated network, under a
+// virtual clock. For comparison it runs periodic synchronisation as others do it, a fixed share for
+// each node, and a single limiter that sees every request. It prints tables, and updates README.md,
+// the plots and the tests' tables in its folder. With -check it writes nothing, and fails if they
+// are out of date.
 package main
 
 import (
@@ -35,7 +37,7 @@ func main() {
 	}
 }
 
-// quickTables is the file that has the tables of the quick grid.
+// quickTables is the file with the tables of the quick grid.
 const quickTables = "testdata/quick.txt"
 
 func run(dir string, check, few bool, only string) error {
@@ -105,7 +107,7 @@ func run(dir string, check, few bool, only string) error {
 	return page.Keep(dir, files, check, "go run ./bench/overshoot")
 }
 
-// alike returns those of the trials that differ from the harder trials by their condition only.
+// alike returns the trials that differ from the harder trials only by their condition.
 func alike(trials []results) (alike []results) {
 	g := harder()
 	g.conditions = []condition{good}
@@ -139,7 +141,7 @@ func printed(trials []trial, rows []refusalRow) error {
 	return err
 }
 
-// tables returns the summary of some trials, and the figures of each.
+// tables returns the summary of trials, and the figures of each.
 func tables(trials []trial) (string, error) {
 	all, err := measure(trials)
 	if err != nil {

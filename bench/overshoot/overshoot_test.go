@@ -15,8 +15,8 @@ import (
 
 var everything = regexp.MustCompile("")
 
-// The tables of the quick grid are the same every time, and are those that were kept: a change of
-// them must come with new figures in README.md.
+// The tables of the quick grid are the same every time, and equal the kept tables: a change must
+// come with new figures in README.md.
 func TestStudyIsDeterministic(t *testing.T) {
 	first, err := tables(quick().trials(everything))
 	if err != nil {
@@ -38,7 +38,7 @@ func TestStudyIsDeterministic(t *testing.T) {
 	}
 }
 
-// README.md shows every plot, and has what its text speaks of.
+// README.md shows every plot, and has the figures that its text mentions.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -85,7 +85,7 @@ func quickTrial(name string, traffic traffic, load float64) *trial {
 	return &t
 }
 
-// Traffic has the rate that it says, in order, and goes where it should.
+// Traffic has the requested rate, in order, and goes to the right nodes.
 func TestTraffic(t *testing.T) {
 	for _, kind := range kinds {
 		f := quickTrial("fixed_window", kind, 10).flow()
@@ -128,7 +128,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// Requests go only to nodes that are there.
+// Requests go only to running nodes.
 func TestTrafficFollowsMembership(t *testing.T) {
 	for _, kind := range kinds {
 		trial := quickTrial("fixed_window", kind, 10)
@@ -156,8 +156,8 @@ func TestTrafficFollowsMembership(t *testing.T) {
 	}
 }
 
-// The one limiter is the oracle's equal: it uses all of the limit where enough is offered, and never more. The other ways are
-// judged by the same requests.
+// The single limiter agrees with the oracle: it uses all of the limit if enough is offered, and
+// never more. The other ways are judged by the same requests.
 func TestWays(t *testing.T) {
 	for _, a := range append(full().algorithms, others().algorithms...) {
 		even := quickTrial(a.name, kinds[0], 5)
@@ -188,7 +188,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// The backend has all admitted hits when all is quiet, though callouts are lost.
+// When all is quiet the backend has all admitted hits, although callouts are lost.
 func TestNothingIsLost(t *testing.T) {
 	trial := quickTrial("fixed_window", kinds[0], 5)
 	trial.width = minute
@@ -215,7 +215,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// A population asks for what it should: nothing when nobody asks it for anything.
+// A population has the expected load, and none without requests.
 func TestDemand(t *testing.T) {
 	p := population{nodes: 3, keys: 50, perNode: 100, rate: second, limit: 1_000_000, window: minute, warm: 2 * second, span: 5 * second,
 		idle: minute, repeats: true, seed: 1}
@@ -234,13 +234,13 @@ func TestDemand(t *testing.T) {
 			t.Errorf("%d partitions: got %+v of %d pushes", partitions[i], s, d.Pushes)
 		}
 	}
-	// A node that hears nothing asks what is new, once in three quarters of an interval.
+	// An idle node asks for news once in three quarters of an interval.
 	if most := p.nodes * int(p.idle*4/3/p.rate+1); d.idleCallouts > most || d.repeated != 0 {
 		t.Errorf("%d callouts while nobody asked, want at most %d; %d keys pushed again within an interval", d.idleCallouts, most, d.repeated)
 	}
 }
 
-// A push touches each partition once, and its takes' rooms count.
+// A push touches each partition once, and the rooms of its takes count.
 func TestTouch(t *testing.T) {
 	counter := func(first byte) wire.LimitCounter { return wire.LimitCounter{ID: wire.ID{first, 1}} }
 	push := &wire.Push{

@@ -11,7 +11,7 @@ import (
 	"weir/bench/page"
 )
 
-// costs are populations whose keys are all far from their limits.
+// costs returns populations whose keys are all far from their limits.
 func costs() (all []population) {
 	for _, rate := range []int64{second / 5, second, 5 * second} {
 		for _, keys := range []int{1, 100, 10_000} {
@@ -24,8 +24,9 @@ func costs() (all []population) {
 	return all
 }
 
-// thousand are the populations of a thousand nodes and a million keys. The hottest of these are above their limits, and are refused.
-// Nothing is sampled: all nodes and keys are there, for a few seconds after a window has gone by; for fewer where that is much.
+// thousand returns the populations of a thousand nodes and a million keys. The hottest keys are
+// above their limits, and are refused. Nothing is sampled: all nodes and keys run for a few seconds
+// after a window has passed, and for a shorter time if that is much.
 func thousand() (all []population) {
 	for _, p := range []struct {
 		perNode float64
@@ -62,7 +63,7 @@ func costTable(all []demand) string {
 	return b.String()
 }
 
-// mean is how many commands a partition gets per second, with partitions[i] of them.
+// mean returns how many commands a partition gets per second, with partitions[i] of them.
 func (d *demand) mean(i int) float64 {
 	return d.perSecond(d.split[i].commands) / float64(partitions[i])
 }
@@ -93,7 +94,7 @@ func provisionTable(all []demand) string {
 	return b.String()
 }
 
-// provisionPlot draws what a backend gets by what nodes are offered, at a sync_rate of 1.
+// provisionPlot draws the backend's load over the nodes' traffic, at a sync_rate of 1.
 func provisionPlot(all []demand) ([]byte, error) {
 	label := func(at float64) plot.Tick { return plot.Tick{Value: at, Label: fmt.Sprintf("%g", math.Pow(10, at))} }
 	c := page.Chart{

@@ -12,16 +12,16 @@ import (
 	"weir/window"
 )
 
-// refusalTrial brings more than a limit's requests in each window, and looks at what is refused. A
-// refusal is false if all that was admitted by then, and the request, fit the limit.
+// refusalTrial sends more requests than the limit in each window, and examines the refusals. A
+// refusal is false if all hits admitted by then, and the request, fit the limit.
 type refusalTrial struct {
 	name  string
 	limit window.Limit
 	nodes int
-	// programs are how many of the nodes are programs.
+	// programs is how many of the nodes are programs.
 	programs int
 	rate     int64 // sync_rate
-	// load is the offered traffic, in limits.
+	// load is the offered traffic as a multiple of the limit.
 	load    float64
 	traffic string
 }
@@ -29,23 +29,24 @@ type refusalTrial struct {
 // refusals has the figures of trials.
 type refusals struct {
 	requests, admitted, falsely, callouts, waits int
-	// worst is the greatest share of a trial's requests that was refused falsely, and late by how
-	// much the time to come again, in nanoseconds, was after the one when the request would have
-	// passed.
+	// worst is the greatest share of a trial's requests that was refused falsely. late is by how
+	// many nanoseconds the announced time to retry was after the time at which the request would
+	// have passed.
 	worst float64
 	late  int64
-	// least and most are shares of the limit. A window's share is the most that was in use in it:
-	// least is that of the window that used least, most that of the window that used most.
+	// least and most are shares of the limit. The share of a window is the most of the limit in use
+	// in it. least is the share of the window with the least, and most that of the window with the
+	// most.
 	least, most float64
 }
 
 const refusalWindows = 4
 
-// even is a network that takes the same time always. All admitted hits are as much later here than
-// they were granted, so that windows and buckets that begin with a hit are the backend's.
+// even is a network that always takes the same time. All admitted hits reach the trial with the
+// same delay after their grant, so windows and buckets that begin with a hit equal the backend's.
 var even = sim.Network{Trip: sim.Near.Trip}
 
-// next is when the request after a request at a time comes, and to which node.
+// next returns the time and the node of the request after a request at a time.
 func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, place int) {
 	width := t.limit.Width
 	mean := float64(width) / (t.load * float64(t.limit.Quota()))
@@ -54,7 +55,7 @@ func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, pla
 	switch t.traffic {
 	case "in turn":
 		return at + int64(mean), i % t.nodes
-	case "bursts": // all comes in a tenth of a window
+	case "bursts": // all requests come in a tenth of a window
 		if gap = int64(random.ExpFloat64() * mean / 10); since > width/10 {
 			gap += width - since
 		}
@@ -116,7 +117,7 @@ func (t *refusalTrial) measure() (out refusals, err error) {
 	return out, errors.Join(w.Failure(), w.NobodyWaits())
 }
 
-// add sums trials up.
+// add adds the figures of trials.
 func (s *refusals) add(t *refusals) {
 	if s.requests == 0 {
 		s.least = math.Inf(1)
@@ -127,13 +128,13 @@ func (s *refusals) add(t *refusals) {
 	s.least, s.most = min(s.least, t.least), max(s.most, t.most)
 }
 
-// refusalRow is trials that make one row of the table.
+// refusalRow is the trials of a row of the table.
 type refusalRow struct {
 	name   string
 	trials []refusalTrial
 }
 
-// refusalTraffic is the traffic that most rows are the sum of.
+// refusalTraffic is the traffic that most rows sum up.
 var refusalTraffic = []string{"in turn", "at random", "bursts", "one falls silent"}
 
 // refusalGrid is rows that differ by algorithm, limit and number of nodes.
@@ -142,11 +143,11 @@ type refusalGrid struct {
 	limits     []uint64
 	nodes      []int
 	variation  string
-	as         refusalTrial // but for these
+	as         refusalTrial // all other fields
 	traffic    []string
 }
 
-// refusalGrids are all rows of the table.
+// refusalGrids returns all rows of the table.
 func refusalGrids() []refusalGrid {
 	every, two := append(append([]algorithm{}, algorithms...), extra...), algorithms[:2]
 	usual := refusalTrial{rate: second, load: 2}
@@ -164,13 +165,13 @@ func refusalGrids() []refusalGrid {
 	}
 }
 
-// refusalRows are the rows of the table with trials whose names match.
+// refusalRows returns the rows with trials whose names match.
 func refusalRows(only *regexp.Regexp) (rows []refusalRow) {
 	for _, g := range refusalGrids() {
 		for _, a := range g.algorithms {
 			for _, limit := range g.limits {
 				if limit > 100 && a.of.IsLog() {
-					continue // what all have admitted takes long to look through
+					continue // comparing with all admitted hits takes long
 				}
 				for _, nodes := range g.nodes {
 					row := refusalRow{name: a.name + g.variation}

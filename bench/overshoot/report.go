@@ -13,7 +13,7 @@ import (
 	"weir/bench/page"
 )
 
-// way is a way of limiting that the tables compare.
+// way is a way of limiting in the tables.
 type way struct {
 	name string
 	of   func(r *results) *outcome
@@ -26,31 +26,32 @@ var ways = []way{
 	{"one limiter", func(r *results) *outcome { return &r.central }},
 }
 
-// Weir has to keep these. Arithmetic on rates rounds in the last digits of what is left.
+// Weir must reach these goals. Arithmetic on rates rounds in the last digits of the rest.
 const (
 	mostSteady   = 1.00 + 1e-6
 	mostChanging = 1.01 + 1e-6
 	leastShare   = 0.97
 	mostCallouts = 50
-	// fromLoad is the least load that callouts are judged at.
+	// fromLoad is the least load at which callouts are judged.
 	fromLoad = 2
 )
 
-// ofLimit is how much a way admitted, as a share of the limit.
+// ofLimit returns the hits that a way admitted as a share of the limit.
 func (r *results) ofLimit(o *outcome) float64 {
 	return float64(o.admitted) / float64(r.windows()) / float64(r.algorithm.of.Quota())
 }
 
-// ofOffered is how much a way admitted, as a share of min(offered, limit), window by window.
+// ofOffered returns the hits that a way admitted as a share of min(offered, limit), window by
+// window.
 func (r *results) ofOffered(o *outcome) float64 { return float64(o.admitted) / r.possible }
 
-// share is how much a way admitted, as a share of what could be: of min(offered, limit), or of the
-// hits that the central limiter admits, which sees every request, if those are fewer.
+// share returns the hits that a way admitted as a share of the possible hits: of min(offered,
+// limit), or of the hits of the central limiter, which sees every request, if those are fewer.
 func (r *results) share(o *outcome) float64 {
 	return float64(o.admitted) / math.Max(math.Min(r.possible, float64(r.central.admitted)), 1)
 }
 
-// bound is how much of the limit may be in use.
+// bound returns how much of the limit may be in use.
 func (r *results) bound() float64 {
 	if r.changing {
 		return mostChanging
@@ -58,7 +59,7 @@ func (r *results) bound() float64 {
 	return mostSteady
 }
 
-// misses are the goals that a way does not reach, in letters.
+// misses returns the goals that a way does not reach, as letters.
 func (r *results) misses(o *outcome) string {
 	misses := ""
 	if o.worst > r.bound() {
@@ -77,7 +78,7 @@ func (r *results) misses(o *outcome) string {
 type span struct {
 	least, most, sum float64
 	n                int
-	// leastIn and mostIn are the trials that these are from.
+	// leastIn and mostIn are the trials with these numbers.
 	leastIn, mostIn string
 }
 
@@ -94,7 +95,7 @@ func (s *span) add(x float64, in string) {
 
 func (s *span) mean() float64 { return s.sum / float64(max(s.n, 1)) }
 
-// mostText is the most, if there is anything.
+// mostText returns the most, if there is any number.
 func (s *span) mostText() string {
 	if s.n == 0 {
 		return "-"
@@ -102,7 +103,7 @@ func (s *span) mostText() string {
 	return fmt.Sprintf("%.3f", s.most)
 }
 
-// over is the span of a figure over some trials.
+// over returns the span of a figure over trials.
 func over(all []results, of func(r *results) (x float64, ok bool)) (s span) {
 	for i := range all {
 		if x, ok := of(&all[i]); ok {
@@ -186,7 +187,8 @@ func summary(all []results) string {
 	return b.String()
 }
 
-// grouped prints, for the trials of each value of by, what each way admitted at least and at most, and its worst windows.
+// grouped prints, for the trials of each value of by, the least and the most hits that each way
+// admitted, and its worst windows.
 func grouped(b *strings.Builder, heading string, all []results, by func(r *results) string) {
 	var groups []string
 	for i := range all {
@@ -237,14 +239,14 @@ func byRate(r *results) string {
 
 func byCondition(r *results) string { return r.algorithm.name + " " + cmp.Or(r.condition.name, "good") }
 
-// byOne is the trials from one side.
+// byOne groups the trials by a property.
 func byOne(heading string, all []results, by func(r *results) string) string {
 	var b strings.Builder
 	grouped(&b, heading, all, by)
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// groups is the trials from several sides.
+// groups groups the trials by several properties.
 func groups(all []results) string {
 	var b strings.Builder
 	grouped(&b, "by algorithm and load", all, byLoad)
@@ -253,7 +255,7 @@ func groups(all []results) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// each is a line for each trial.
+// each returns a line for each trial.
 func each(all []results) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-57s %8s  %-73s  %-15s  %-15s  %s\n", "", "", "weir", "periodic sync", "1/N share", "one limiter")
@@ -271,7 +273,7 @@ func each(all []results) string {
 	return b.String()
 }
 
-// plots are the grid's, by the name of their file.
+// plots returns the grid's plots, by file name.
 func plots(all []results) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, figure := range []struct {

@@ -6,25 +6,26 @@ import (
 	"slices"
 )
 
-// arrival is a request that comes to a worker of a node.
+// arrival is a request to a worker of a node.
 type arrival struct {
 	at     int64
 	place  int
 	worker int
 }
 
-// traffic says when requests come, and to whom.
+// traffic decides when requests come, and to which node.
 type traffic struct {
 	name string
 	// hot is the share of a node that gets more than the others; 0 if none does.
 	hot float64
-	// moves tells that another node is the hot one every so often.
+	// moves means that the hot node changes from time to time.
 	moves bool
-	// bursts tells that requests come in bursts, to all nodes at the same time, with silence in between.
+	// bursts means that requests come in bursts, to all nodes at the same time, with silence in
+	// between.
 	bursts bool
 }
 
-// hotShare is the hot node's: with ten nodes each of the others has 1 %.
+// hotShare is the share of the hot node: with ten nodes, each of the others has 1 %.
 const hotShare = 0.91
 
 var kinds = []traffic{
@@ -35,13 +36,14 @@ var kinds = []traffic{
 }
 
 const (
-	// A burst takes a tenth of a window on average, and silence three: both vary by up to a half.
+	// A burst takes a tenth of a window on average, and a silence three tenths. Both vary by up to
+	// a half.
 	burstShare, silenceShare = 0.1, 0.3
-	// hotStays is for how long a node is the hot one, or half a window if that is shorter.
+	// hotStays is how long a node stays hot, or half a window if that is shorter.
 	hotStays = 7 * second
 )
 
-// change is something that happens to a node.
+// change is a change of a node's state.
 type change struct {
 	at    int64
 	place int
@@ -67,7 +69,8 @@ type flow struct {
 	changes        []change
 }
 
-// arrivals are Poisson, at a rate that is steady while there is no silence. They are the same every time.
+// arrivals yields Poisson arrivals at a rate that is steady outside of silences. They are the same
+// every time.
 func (f *flow) arrivals() iter.Seq[arrival] {
 	return func(yield func(arrival) bool) {
 		random := rand.New(rand.NewPCG(f.seed, 2))
@@ -83,7 +86,7 @@ func (f *flow) arrivals() iter.Seq[arrival] {
 		}
 		for at := f.start; ; {
 			if next := at + int64(random.ExpFloat64()*gap); silent || next >= edge {
-				// The rest of the gap need not be kept: an exponential gap has no memory.
+				// The rest of the gap can be dropped: an exponential gap has no memory.
 				if at = edge; at >= f.end {
 					return
 				}
@@ -110,7 +113,7 @@ func (f *flow) arrivals() iter.Seq[arrival] {
 	}
 }
 
-// place draws the node that a request goes to. Requests of a hot node that is not there go to any.
+// place draws the node for a request. If the hot node is not there, any node gets its requests.
 func (f *flow) place(random *rand.Rand, at int64, alive []int) int {
 	other := alive[random.IntN(len(alive))]
 	if f.hot == 0 {

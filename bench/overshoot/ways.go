@@ -14,20 +14,21 @@ import (
 	"weir/window"
 )
 
-// outcome tells what a way of limiting did with a trial's requests.
+// outcome is the result of a way of limiting in a trial.
 type outcome struct {
 	requests, admitted int
-	// worst is the most of the limit that was ever in use, 1 being all; start the same of the time before anything is measured.
+	// worst is the most of the limit that was ever in use; 1 is all of it. start is the same for
+	// the time before the measurement.
 	worst, start float64
 	callouts     int
 	roundTrips   int
 	waits        sim.Waits
 }
 
-// per1000 is a number per thousand requests.
+// per1000 returns a number per thousand requests.
 func (o *outcome) per1000(n int) float64 { return 1000 * float64(n) / float64(max(o.requests, 1)) }
 
-// judge watches what a way admits.
+// judge observes the hits that a way admits.
 type judge struct {
 	oracle *sim.Oracle
 	from   int64
@@ -52,10 +53,10 @@ func (j *judge) admitted(at int64) {
 	j.out.worst = max(j.out.worst, used)
 }
 
-// patience is how long a request may wait at most: several callouts, one after the other.
+// patience bounds the wait of a request: several callouts, one after the other.
 const patience = 2 * second
 
-// world is that of a trial.
+// world returns the world of a trial.
 func (t *trial) world() (*sim.World, error) {
 	return sim.New(sim.Options{
 		Seed: t.seed, Places: nodes, Workers: workers, Network: t.condition.network, ClocksOff: t.condition.clocksOff,
@@ -103,7 +104,7 @@ func (t *trial) weir() (outcome, error) {
 	return out, errors.Join(w.Failure(), w.NobodyWaits())
 }
 
-// central is one limiter that sees every request: what could be admitted at best.
+// central is a single limiter that sees every request: the best possible result.
 func (t *trial) central() (outcome, error) {
 	j, l := t.judge(), t.limit()
 	var s window.State
@@ -117,7 +118,8 @@ func (t *trial) central() (outcome, error) {
 	return j.out, nil
 }
 
-// fixed gives each node an equal part of the limit, of which the others know nothing. When nodes come or go, all know at once.
+// fixed gives each node an equal part of the limit, without any exchange. When nodes come or go,
+// all know at once.
 func (t *trial) fixed() (outcome, error) {
 	j, whole := t.judge(), t.limit()
 	var states [nodes + 1]window.State
@@ -131,11 +133,11 @@ func (t *trial) fixed() (outcome, error) {
 			}
 			l = part(whole, alive)
 			for i := range states {
-				// There is no backend: what was taken is all that there is to know.
+				// There is no backend, so the node's hits are all that count.
 				before.Claim(&states[i])
 				states[i].EndFlight()
 				before.Advance(&states[i], a.at)
-				if l.Kind.Refills() { // the same number of tokens is missing
+				if l.Kind.Refills() { // keep the number of missing tokens
 					s := &states[i]
 					s.Start, s.Hits[0].Total = s.Newest, before.Quota()-before.Remaining(s)
 				}
@@ -151,14 +153,15 @@ func (t *trial) fixed() (outcome, error) {
 	return j.out, nil
 }
 
-// part is a limit's part for each of so many.
+// part returns an equal part of a limit for each of a number of nodes.
 func part(l window.Limit, among int) window.Limit {
 	l.Max, l.Burst = l.Max/uint64(among), l.Burst/uint64(among)
 	return l
 }
 
-// periodic is how Kong's library keeps nodes in step: every sync_rate a node pushes what it has counted and gets the totals of all,
-// and in between decides on these and its own. Nodes are not in step with each other. Nothing is lost on the way.
+// periodic synchronises nodes as Kong's library does: every sync_rate a node pushes its hits and
+// gets all totals, and in between it decides by these and its own hits. Nodes synchronise at
+// different times. Nothing is lost on the way.
 func (t *trial) periodic() (outcome, error) {
 	p := &periodic{Clock: sim.Clock{Now: monday}, trial: t, limit: t.limit(), random: rand.New(rand.NewPCG(t.seed, 3))}
 	p.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, p.Now) }})

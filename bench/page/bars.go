@@ -13,12 +13,12 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Bars is a plot of horizontal bars, the first at the top, with a line over each for where most of
-// its values lie.
+// Bars is a plot of horizontal bars, the first at the top. A line over each bar shows the range of
+// most of its values.
 type Bars struct {
 	Title, X string
 	Bars     []Bar
-	// Bound is where a dashed line is.
+	// Bound is the position of a dashed line.
 	Bound float64
 }
 
@@ -28,13 +28,13 @@ type Bar struct {
 	At, Low, High float64
 }
 
-// barsMargin is the room that title and axis take.
+// barsMargin is the space for the title and the axis.
 const (
 	barHeight  = 0.6 * vg.Centimeter
 	barsMargin = 3.5 * vg.Centimeter
 )
 
-// SVG draws the bars. They come out the same every time.
+// SVG draws the bars. The result is the same every time.
 func (b *Bars) SVG() ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = b.Title

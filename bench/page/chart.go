@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// colors are Okabe and Ito's, which the colour-blind can tell apart
+// colors are the colours of Okabe and Ito, which colour-blind readers can distinguish
 // (https://jfly.uni-koeln.de/color/).
 var colors = []color.Color{
 	color.RGBA{R: 0, G: 0, B: 0, A: 255},
@@ -36,29 +36,30 @@ const (
 	margin                = 4 * vg.Millimeter
 )
 
-// sans is the font that the text is measured with. Readers who don't have it get a font with
-// letters of the same width.
+// sans is the font in which text is measured. Readers without it get a font with letters of the
+// same width.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
-// Chart is a plot of lines over linear axes. The axes of what is better seen by its logarithm are
-// of logarithms, with ticks of their own: the library takes the middle of a logarithmic axis for
-// its arithmetic mean.
+// Chart is a plot of lines over linear axes. Values for a logarithmic axis must be given as
+// logarithms, with fitting ticks: the library mistakes the arithmetic mean for the middle of a
+// logarithmic axis.
 type Chart struct {
 	Title, X, Y string
 	Lines       []Line
-	// Bounds are dashed.
+	// Bounds are drawn dashed.
 	Bounds []Bound
-	// PadX and PadY are added to either end of an axis.
+	// PadX and PadY are added to both ends of an axis.
 	PadX, PadY float64
-	// XTicks and YTicks are the ticks of an axis that goes from low to high; the library's if nil.
+	// XTicks and YTicks return the ticks of an axis from low to high; nil means the library's
+	// ticks.
 	XTicks, YTicks func(low, high float64) []plot.Tick
 }
 
-// Line is a line through points, in the legend by its name.
+// Line is a line through points, with its name in the legend.
 type Line struct {
 	Name   string
 	Points plotter.XYs
-	// Apart are points that belong to the line, but are not joined with it.
+	// Apart are points that belong to the line without being joined to it.
 	Apart plotter.XYs
 }
 
@@ -69,7 +70,7 @@ type Bound struct {
 	Horizontal bool
 }
 
-// SVG draws the chart. It comes out the same every time.
+// SVG draws the chart. The result is the same every time.
 func (c *Chart) SVG() ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = c.Title
@@ -140,7 +141,7 @@ func (c *Chart) SVG() ([]byte, error) {
 	return withFamilies(svg.Bytes()), nil
 }
 
-// withFamilies names letters for readers who don't have those of sans.
+// withFamilies adds font families for readers without sans.
 func withFamilies(svg []byte) []byte {
 	return bytes.ReplaceAll(svg, []byte("family:Liberation Sans"), []byte("family:Liberation Sans,Arial,sans-serif"))
 }

@@ -1,5 +1,5 @@
-// Package page keeps what the studies of bench leave in their folders: a README.md with tables that
-// were measured, and plots in one style.
+// Package page maintains the results of the studies in bench: a README.md with measured tables, and
+// plots in one style.
 package page
 
 import (
@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// Keep writes the files of a study, by their paths in its folder; or with check, writes nothing and
-// fails if a file there is not what it would have written. The error says to run command.
+// Keep writes the files of a study, by their paths in its folder. With check it writes nothing, and
+// returns an error if a file differs from its new content. The error says to run command.
 func Keep(dir string, files map[string][]byte, check bool, command string) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path := filepath.Join(dir, name)
@@ -33,15 +33,15 @@ func Keep(dir string, files map[string][]byte, check bool, command string) error
 	return nil
 }
 
-// A README.md has its tables between these.
+// The tables of a README.md are between these lines.
 const (
 	tablesBegin = "\n```text\n"
 	tablesEnd   = "```\n"
 )
 
-// WithTables returns a README.md with its blocks of text replaced: the first one by the first of
-// tables, and so on. Each table ends with a line's end. It is an error if there are more blocks
-// than tables, or fewer.
+// WithTables returns a README.md with its blocks of text replaced, the first block by the first of
+// tables, and so on. Each table must end with a line feed. If the numbers of blocks and tables
+// differ, it returns an error.
 func WithTables(readme []byte, tables ...string) ([]byte, error) {
 	var out []byte
 	rest := readme
@@ -60,8 +60,8 @@ func WithTables(readme []byte, tables ...string) ([]byte, error) {
 	return append(out, rest...), nil
 }
 
-// Between returns a README.md with the lines between two others replaced, each of which is there
-// once.
+// Between returns a README.md with the lines between two others replaced. Each of the two must be
+// there exactly once.
 func Between(readme []byte, begin, end, text string) ([]byte, error) {
 	if bytes.Count(readme, []byte(begin+"\n")) != 1 || bytes.Count(readme, []byte(end+"\n")) != 1 {
 		return nil, fmt.Errorf("README.md does not have %q and %q once each", begin, end)

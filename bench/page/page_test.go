@@ -12,7 +12,7 @@ import (
 	"weir/bench/page"
 )
 
-// Tables go where the last tables were, and the text around them stays.
+// Tables replace the previous tables, and the text around them stays.
 func TestWithTables(t *testing.T) {
 	readme := "# Title\n\n```text\nold 1\n```\nbetween\n```sh\nmake\n```\n\n```text\nold 2\n\nmore\n```\nafter\n"
 	got, err := page.WithTables([]byte(readme), "new 1\n", "new 2\n")
@@ -33,7 +33,7 @@ func TestWithTables(t *testing.T) {
 	}
 }
 
-// A part between two lines is replaced, whatever was there, and what is around it stays.
+// The part between two lines is replaced, and the text around it stays.
 func TestBetween(t *testing.T) {
 	const begin, end = "<!-- begin -->", "<!-- end -->"
 	for _, readme := range []string{"before\n<!-- begin -->\n<!-- end -->\nafter\n", "before\n<!-- begin -->\nold\n\nolder\n<!-- end -->\nafter\n"} {
@@ -49,7 +49,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// A check finds what differs and what is missing, and writes nothing.
+// A check finds files that differ or are missing, and writes nothing.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string][]byte{"README.md": []byte("1\n"), "a.svg": []byte("<svg/>")}
@@ -72,7 +72,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A chart has all of its lines and bounds in the legend, and comes out the same every time.
+// A chart has all of its lines and bounds in the legend, and is the same every time.
 func TestChart(t *testing.T) {
 	c := page.Chart{Title: "Title", X: "across", Y: "up", Bounds: []page.Bound{{Name: "a bound", At: 1, Horizontal: true}, {Name: "another", At: 2}},
 		Lines: []page.Line{{Name: "first", Points: plotter.XYs{{X: 0, Y: 1}, {X: 2, Y: 3}}}, {Name: "second", Points: plotter.XYs{{X: 0, Y: 2}}, Apart: plotter.XYs{{X: 3, Y: 0}}}}}
@@ -90,7 +90,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// Bars come from the top, each with its name, and come out the same every time.
+// Bars begin at the top, each with its name, and are the same every time.
 func TestBars(t *testing.T) {
 	b := page.Bars{Title: "Title", X: "across", Bound: 1, Bars: []page.Bar{{Name: "first", At: 2, Low: 1, High: 4}, {Name: "second", At: 0.5, Low: 0.5, High: 0.5}}}
 	drawn, err := b.SVG()
@@ -102,7 +102,7 @@ func TestBars(t *testing.T) {
 			t.Errorf("the bars don't say %q", text)
 		}
 	}
-	// Letters are placed from the bottom up, as the plot is.
+	// Text is placed from the bottom up, as the plot is.
 	if strings.Index(string(drawn), ">first<") < strings.Index(string(drawn), ">second<") {
 		t.Error("the first bar is below the second")
 	}
@@ -120,7 +120,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A spread is of values in any order, and is one of them.
+// The values of a spread may have any order, and its quantiles are among them.
 func TestSpread(t *testing.T) {
 	values := []float64{10, 1, 9, 2, 8, 3, 7, 4, 6, 5}
 	if got, want := page.SpreadOf(values), (page.Spread{Median: 6, Low: 2, High: 10}); got != want {

@@ -1,6 +1,6 @@
-// Package sim has nodes, a backend and the network between them, under a virtual clock: the plugin's
-// own engine, and the backend's own store. Studies bring requests to a [World], and look at what it
-// lets through.
+// Package sim simulates nodes, a backend and the network between them under a virtual clock, with
+// the plugin's own engine and the backend's own store. Studies send requests to a [World], and
+// measure which pass.
 package sim
 
 import "container/heap"
@@ -10,14 +10,14 @@ const (
 	Millisecond = int64(1e6)
 	Second      = int64(1e9)
 	Minute      = 60 * Second
-	// Monday is where simulated time begins: a start of all windows that are used here.
+	// Monday is the beginning of simulated time: a start of all windows in the studies.
 	Monday = 1_767_571_200 * Second
 )
 
-// Clock is virtual time, and what is to happen. Nothing happens but in its order; what is due at the same time comes in the
-// order in which it was asked for.
+// Clock is virtual time with the events to come. Events happen in the order of their times, and
+// events at the same time in the order in which they were added.
 type Clock struct {
-	// Now is the present.
+	// Now is the present time.
 	Now    int64
 	queue  events
 	number uint64
@@ -30,13 +30,13 @@ type event struct {
 	do     func()
 }
 
-// At has something done at a time, or at once if that is over.
+// At calls do at a time, or at once if that has passed.
 func (c *Clock) At(at int64, do func()) {
 	c.number++
 	heap.Push(&c.queue, event{at: max(at, c.Now), number: c.number, do: do})
 }
 
-// Advance does what is due until a time, and makes it the present.
+// Advance runs all events until a time, and makes it the present.
 func (c *Clock) Advance(until int64) {
 	for len(c.queue) > 0 && c.queue[0].at <= until {
 		next := heap.Pop(&c.queue).(event)
@@ -46,15 +46,15 @@ func (c *Clock) Advance(until int64) {
 	c.Now = until
 }
 
-// timer has something done every so often.
+// timer calls a function periodically.
 type timer struct {
 	clock  *Clock
 	do     func()
 	period int64
-	turn   int // of start and stop: what was started before the last turn is over
+	turn   int // number of the last start or stop; earlier starts have ended
 }
 
-// start has it done after a time, and from then on every period.
+// start calls the function after a time, and from then on in every period.
 func (t *timer) start(after int64) {
 	t.turn++
 	turn := t.turn
@@ -79,10 +79,10 @@ func (e events) Less(i, j int) bool {
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (e *events) Push(x any) { *e = append(*e, x.(event)) }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (e *events) Pop() any {
 	last := len(*e) - 1
 	next := (*e)[last]

@@ -11,26 +11,27 @@ import (
 	"weir/internal/wire"
 )
 
-// Network lies between proxies and their backend.
+// Network is the network between proxies and their backend.
 type Network struct {
-	// Trip is the time of one way, from trip − jitter to trip + jitter, all alike.
+	// Trip is the time of one direction, between Trip − Jitter and Trip + Jitter, uniformly
+	// distributed.
 	Trip, Jitter int64
-	// LostBefore and LostAfter are the shares of callouts that are lost before they were applied, and after.
+	// LostBefore and LostAfter are the shares of callouts lost before and after they were applied.
 	LostBefore, LostAfter float64
 }
 
 // Near is a network within a zone: a round trip takes 2 to 4 ms, and nothing is lost.
 var Near = Network{Trip: 1500_000, Jitter: 500_000}
 
-// oneWay is how long a message takes.
+// oneWay returns how long a message takes.
 func (n *Network) oneWay(random *rand.Rand) int64 {
 	return n.Trip - n.Jitter + random.Int64N(2*n.Jitter+1)
 }
 
-// Carry takes a callout to the backend and its answer back: apply is called when the backend gets
-// it, done once when the proxy hears of it. If a callout is lost, or takes longer than the timeout,
-// the proxy answers it itself when the timeout is over. apply is not called at all if the callout
-// was lost on its way there, and may be called after done if the way is long.
+// Carry carries a callout to the backend and its answer back. It calls apply when the backend gets
+// the callout, and done once when the proxy gets the result. If a callout is lost, or takes longer
+// than the timeout, the proxy gets the result when the timeout ends. apply is not called if the
+// callout was lost on its way to the backend. It may be called after done if the way is long.
 func (n *Network) Carry(c *Clock, random *rand.Rand, timeout int64, apply func(), done func(ok bool)) {
 	there, back := n.oneWay(random), n.oneWay(random)
 	lost := random.Float64()
@@ -45,32 +46,33 @@ func (n *Network) Carry(c *Clock, random *rand.Rand, timeout int64, apply func()
 	c.At(c.Now+after, func() { done(ok) })
 }
 
-// hold is Carry of a poll, whose answer the backend keeps back as it has no news. Nothing is lost.
+// hold is Carry for a poll whose answer the backend holds back because it has no news. It never
+// loses a message.
 func (n *Network) hold(c *Clock, random *rand.Rand, apply, done func()) {
 	answered := c.Now + n.oneWay(random) + wire.LongestPoll
 	c.At(answered, apply)
 	c.At(answered+n.oneWay(random), done)
 }
 
-// Backend is the real store behind what the HTTP handler does, with everything counted.
+// Backend is the real store behind a copy of the HTTP handler's logic, with counts of everything.
 type Backend struct {
 	clock  *Clock
 	store  *memory.Store
 	joined map[uint64]joining
 	Load
-	// Pushed is called with each push, if it isn't nil.
+	// Pushed, unless nil, is called with each push.
 	Pushed func(p *wire.Push, body, answer int)
 	err    error
 }
 
-// Load counts the work that a backend has had.
+// Load counts the work of a backend.
 type Load struct {
 	Pushes, Joins, Duplicates int
 	Items, Takes              int
 	BodyBytes, AnswerBytes    int
 }
 
-// Minus returns the load that came after before.
+// Minus returns the load since before.
 func (l Load) Minus(before Load) Load {
 	return Load{
 		Pushes: l.Pushes - before.Pushes, Joins: l.Joins - before.Joins, Duplicates: l.Duplicates - before.Duplicates,
@@ -79,7 +81,7 @@ func (l Load) Minus(before Load) Load {
 	}
 }
 
-// Sum is the backend's hits of a namespace's counters at the clock's time, all windows together.
+// Sum returns the backend's hits of a namespace's counters at the clock's time, over all windows.
 func (b *Backend) Sum(namespace string) (hits int64, err error) {
 	err = b.store.Counters(context.Background(), namespace, nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
@@ -95,7 +97,7 @@ type joining struct {
 	nodes uint64
 }
 
-// joinEvery is how often the handler asks the store for a node.
+// joinEvery is how often the handler asks the store about a node.
 const joinEvery = Second
 
 func newBackend(c *Clock, counters int) *Backend {
@@ -109,11 +111,11 @@ func newBackend(c *Clock, counters int) *Backend {
 	}
 }
 
-// RoundTrips is how often the backend asked its store for something.
+// RoundTrips returns the number of the backend's calls to its store.
 func (l *Load) RoundTrips() int { return l.Pushes + l.Joins }
 
-// apply takes in a push, and appends its answer: none if the backend refuses the push, which nothing here
-// provokes.
+// apply applies a push, and appends its answer. There is none if the backend refuses the push,
+// which no study provokes.
 func (b *Backend) apply(body, dst []byte) (answer []byte) {
 	push, err := wire.DecodePush(body)
 	if err != nil {
@@ -149,7 +151,8 @@ func (b *Backend) refuse(err error) []byte {
 	return nil
 }
 
-// nodes is how many nodes are active, as package server counts them: it asks the store once a second for each.
+// nodes returns how many nodes are active, counted like in package server: it asks the store once a
+// second for each node.
 func (b *Backend) nodes(p *wire.Push) (nodes uint64, err error) {
 	known, ok := b.joined[p.Node]
 	if ok && b.clock.Now-known.at < joinEvery {

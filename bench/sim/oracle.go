@@ -2,18 +2,18 @@ package sim
 
 import "weir/window"
 
-// Oracle counts as a single node would that had seen all admitted hits, each at the time when it
-// passed. It tells how much of the limit they ever used, by the algorithm's own definition: a
+// Oracle counts like a single node that has seen all admitted hits, each at the time when it
+// passed. It measures how much of the limit was ever in use, by the algorithm's definition: a
 // window's hits, a sliding window's rate, the hits of the buckets that count, or the tokens that a
-// token bucket lacks, which are more than it has if it was overdrawn.
+// token bucket lacks. An overdrawn bucket lacks more tokens than it holds.
 type Oracle struct {
-	// Limit and State are for those who look.
+	// Limit and State may be read.
 	Limit window.Limit
 	State window.State
 	quota float64
 }
 
-// NewOracle has seen nothing.
+// NewOracle returns an oracle without hits.
 func NewOracle(l window.Limit) *Oracle {
 	o := &Oracle{Limit: l, quota: float64(l.Quota())}
 	if l.Kind == window.SlidingBuckets {
@@ -23,7 +23,8 @@ func NewOracle(l window.Limit) *Oracle {
 	return o
 }
 
-// Admit counts a hit, no earlier than the one before, and returns what of the limit is used then: 1 is all of it.
+// Admit counts a hit, not before the last hit, and returns the share of the limit in use then; 1 is
+// all of it.
 func (o *Oracle) Admit(at int64) (used float64) {
 	l, s := &o.Limit, &o.State
 	l.Advance(s, at)
@@ -37,7 +38,7 @@ func (o *Oracle) Admit(at int64) (used float64) {
 			hits += s.Buckets[i].Sum()
 		}
 	case window.TokenBucket:
-		// Parts of a token count, or jitter would seem to overdraw a bucket by a token.
+		// Fractions of tokens count. Otherwise jitter would seem to overdraw a bucket by a token.
 		back := float64(at-s.Start) * float64(l.Max) / float64(l.Width)
 		return max(0, float64(s.Hits[0].Sum())-back) / o.quota
 	default:

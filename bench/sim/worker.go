@@ -10,7 +10,7 @@ import (
 	"weir/window"
 )
 
-// worker is an engine with its host, which does with it as package filter does.
+// worker is an engine with its host. It uses the engine like package filter does.
 type worker struct {
 	world   *World
 	process *process
@@ -21,7 +21,7 @@ type worker struct {
 	rules   [1]node.Rule
 	demands [1]node.Demand
 	waiting int        // requests
-	idle    []*Request // to be used again
+	idle    []*Request // for reuse
 }
 
 var (
@@ -29,7 +29,7 @@ var (
 	_ node.Owner = (*worker)(nil)
 )
 
-// owner is the node's, nil if it does not listen for overrides.
+// owner returns the node's owner; nil if it does not listen for overrides.
 func (v *worker) owner() node.Owner {
 	if !v.world.Overrides {
 		return nil
@@ -52,7 +52,7 @@ func (v *worker) TickEvery(millis uint32) {
 	v.timer.start(v.timer.period)
 }
 
-// callout is a callout that is on its way.
+// callout is a callout that is under way.
 type callout struct {
 	body, answer []byte
 }
@@ -61,7 +61,7 @@ type callout struct {
 func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
 	w := v.world
 	if wire.IsReport(push) {
-		return true // of the keys that the node sees, which the study does not ask for
+		return true // a report on keys, which studies don't read
 	}
 	var c *callout
 	if last := len(w.callouts) - 1; last >= 0 {
@@ -82,7 +82,7 @@ func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
 		func(ok bool) {
 			if !ok {
 				v.answered(ticket, node.PushLost, nil)
-				return // the backend may get it yet
+				return // the backend may still get it
 			}
 			v.answered(ticket, node.PushAnswered, c.answer)
 			w.callouts = append(w.callouts, c)
@@ -96,7 +96,7 @@ func (v *worker) answered(ticket node.Ticket, outcome node.Outcome, answer []byt
 	}
 }
 
-// now is the time by the backend's clock, as far as the engine knows that.
+// now returns the time of the backend's clock as the engine knows it.
 func (v *worker) now() int64 { return v.node.Time(v.Now()) }
 
 func (v *worker) tick() {
@@ -106,7 +106,7 @@ func (v *worker) tick() {
 	}
 }
 
-// leave has the engine push what it has, once nobody waits. The worker ends when that is done.
+// leave lets the engine push its hits once no request waits. The worker ends after that.
 func (v *worker) leave() {
 	v.node.AddHeld(v.now())
 	v.leaving = true
@@ -122,7 +122,7 @@ func (v *worker) goOnLeaving() {
 	}
 }
 
-// left ends a worker in good order: nobody may wait for it any more.
+// left ends a worker in good order. No request may wait for it any more.
 func (v *worker) left() {
 	if v.waiting > 0 {
 		v.world.fail(fmt.Errorf("an engine has left though %d requests wait", v.waiting))
@@ -135,9 +135,9 @@ func (v *worker) end() {
 	v.timer.stop()
 }
 
-// Request is a request that may wait. It is the world's again when it has passed or was refused.
+// Request is a request that may wait. The world reuses it after it has passed or was refused.
 type Request struct {
-	// Number is the caller's, and Came when the request did.
+	// Number is the caller's number, and Came the time of the request.
 	Number int
 	Came   int64
 
@@ -183,7 +183,7 @@ func (r *Request) Decided(demands []node.Demand, now int64, verdict counter.Verd
 	r.done(demands, now, verdict)
 }
 
-// done lets a request through or not.
+// done reports to the caller whether the request passed.
 func (r *Request) done(demands []node.Demand, now int64, verdict counter.Verdict) {
 	if w := r.worker.world; verdict == counter.Allowed {
 		w.Passed(r)

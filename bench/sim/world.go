@@ -10,65 +10,65 @@ import (
 	"weir/window"
 )
 
-// World is nodes, a backend and the network between them, under one clock. A node is a process, as
-// Envoy is: it has workers with an engine each, which share the process's shared data. All of it
-// runs on the caller's goroutine.
+// World is nodes, a backend and the network between them, under one clock. A node is a process,
+// like Envoy: its workers have an engine each, and share the process's shared data. Everything runs
+// on the caller's goroutine.
 type World struct {
 	Clock
 	Options
-	random  *rand.Rand // of what happens
-	engines *rand.Rand // of what engines differ by
+	random  *rand.Rand // for events
+	engines *rand.Rand // for differences between engines
 	Backend *Backend
 
-	nodes    []*process // by their place; nil where none runs
-	callouts []*callout // to be used again
+	nodes    []*process // by place; nil if none runs there
+	callouts []*callout // for reuse
 
-	// Passed is called when a request is let through, and Refused when it isn't, with the time at
-	// which it is told to come again; 0 if that is never.
+	// Passed is called when a request is admitted. Refused is called when it is not, with the time
+	// at which the client is told to retry; 0 for never.
 	Passed  func(r *Request)
 	Refused func(r *Request, retryAt int64)
-	// Requests counts those that came, and Waits tells of those that waited. Sent are callouts.
+	// Requests counts all requests, and Waits describes those that waited. Sent counts callouts.
 	Requests int
 	Waits    Waits
 	Sent     int
 	err      error
 }
 
-// Waits are the requests that had to wait, for as long as is counted.
+// Waits describes the requests that had to wait.
 type Waits struct {
 	Requests int
 	Longest  int64
 }
 
-// Options say what a world is made of.
+// Options configure a world.
 type Options struct {
 	Seed    uint64
-	Places  int // of nodes
-	Workers int // of each
-	// Programs is how many nodes, at the end of the list, are programs, which have one worker.
+	Places  int // for nodes
+	Workers int // of each node
+	// Programs is how many nodes, at the end of the list, are programs, with a single worker.
 	Programs int
 	Network  Network
-	// ClocksOff bounds how far a node's clock is from the backend's, either way.
+	// ClocksOff bounds the difference of a node's clock from the backend's, in both directions.
 	ClocksOff int64
-	// Counters is the most that the backend keeps; its default if 0.
+	// Counters is the most counters in the backend; 0 means its default.
 	Counters int
 
-	// Overrides has nodes listen for overrides, as real nodes do. There are none.
+	// Overrides makes nodes listen for overrides, like real nodes. There are none.
 	Overrides bool
 
-	// Limit is that of the only rule, and Capacity how many counters a node is made for.
+	// Limit is the limit of the only rule, and Capacity the number of counters of a node's table.
 	Limit    window.Limit
 	Capacity int
 	SyncRate int64
 }
 
-// timeout is a callout's: the default of backend.timeout.
+// timeout is the timeout of callouts: the default of backend.timeout.
 const timeout = Second / 5
 
 // process is a node.
 type process struct {
 	place   int
-	off     int64 // its clock, from the backend's
+	off     int64 // its clock less the backend's
 	shared  sharedata.Map
 	workers []*worker
 }
@@ -90,14 +90,14 @@ func New(o Options) (*World, error) {
 	return w, w.Failure()
 }
 
-// fail keeps the first thing that goes wrong.
+// fail records the first error.
 func (w *World) fail(err error) {
 	if w.err == nil {
 		w.err = err
 	}
 }
 
-// Failure is an error that makes all figures worthless.
+// Failure returns an error that makes all figures invalid.
 func (w *World) Failure() error { return errors.Join(w.err, w.Backend.err) }
 
 // Start starts a node in a place, which must be empty.
@@ -128,13 +128,13 @@ func (w *World) Start(place int) {
 			return
 		}
 		n.workers = append(n.workers, v)
-		// Workers don't start at the same moment.
+		// Workers start at different times.
 		v.timer.period = int64(v.node.TickMillis()) * Millisecond
 		v.timer.start(w.random.Int64N(v.timer.period + 1))
 	}
 }
 
-// Kill ends a node's process. Its requests, and the hits that it has not pushed, are gone.
+// Kill ends a node's process. Its requests, and its hits that are not pushed, are lost.
 func (w *World) Kill(place int) {
 	for _, v := range w.nodes[place].workers {
 		v.end()
@@ -142,7 +142,7 @@ func (w *World) Kill(place int) {
 	w.nodes[place] = nil
 }
 
-// Drain has a node leave in good order: it gets no more requests, and ends when its engines have
+// Drain lets a node leave in good order: it gets no more requests, and ends when its engines have
 // left.
 func (w *World) Drain(place int) {
 	n := w.nodes[place]
@@ -152,7 +152,7 @@ func (w *World) Drain(place int) {
 	}
 }
 
-// NobodyWaits is an error if a request still does.
+// NobodyWaits returns an error if a request still waits.
 func (w *World) NobodyWaits() error {
 	for _, n := range w.nodes {
 		for i := 0; n != nil && i < len(n.workers); i++ {
@@ -164,7 +164,7 @@ func (w *World) NobodyWaits() error {
 	return nil
 }
 
-// SharedBytes is the shared data that nodes have, all together.
+// SharedBytes returns the size of all nodes' shared data.
 func (w *World) SharedBytes() (bytes int) {
 	for _, n := range w.nodes {
 		if n != nil {
@@ -174,8 +174,8 @@ func (w *World) SharedBytes() (bytes int) {
 	return bytes
 }
 
-// Request brings a request of one hit to a worker of a node, or of a program to its only one. The
-// number is the caller's, who finds it in what is passed or refused.
+// Request sends a request of one hit to a worker of a node, or to the only worker of a program. The
+// number is the caller's, and comes back with the result.
 func (w *World) Request(place, worker int, key []byte, number int) {
 	if n := w.nodes[place]; n != nil {
 		w.Requests++

@@ -12,10 +12,11 @@ import (
 	"weir/window"
 )
 
-// fixedTrip is a network whose ways take 2 ms each.
+// fixedTrip is a network in which each direction takes 2 ms.
 var fixedTrip = Network{Trip: 2 * Millisecond}
 
-// asking is a world whose engines ask the backend for every request. It admits two of each key.
+// asking returns a world whose engines ask the backend for every request. It admits two requests of
+// each key.
 func asking(t *testing.T) *World {
 	t.Helper()
 	w, err := New(Options{
@@ -25,11 +26,11 @@ func asking(t *testing.T) *World {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Advance(Monday + Second) // all have ticked
+	w.Advance(Monday + Second) // all workers have ticked
 	return w
 }
 
-// A request waits until its engine decides it, when the answer is there.
+// A request waits until its engine decides it, when the answer comes.
 func TestRequestsWait(t *testing.T) {
 	w := asking(t)
 	var passed []int64
@@ -56,7 +57,7 @@ func TestRequestsWait(t *testing.T) {
 	}
 }
 
-// Requests of a process that ends are gone, and its callouts are answered to nobody.
+// The requests of a process that ends are gone, and the answers to its callouts go nowhere.
 func TestCrash(t *testing.T) {
 	w := asking(t)
 	var passed []int64
@@ -64,7 +65,7 @@ func TestCrash(t *testing.T) {
 	w.Request(0, 0, []byte("ann"), 0)
 	pushes := w.Backend.Pushes
 	w.Kill(0)
-	w.Request(0, 0, []byte("ann"), 0) // to nobody
+	w.Request(0, 0, []byte("ann"), 0) // its answer goes nowhere
 	w.Start(0)
 	w.Advance(w.Now + Millisecond)
 	w.Request(0, 0, []byte("ann"), 0)
@@ -90,14 +91,14 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// Requests that wait for ever are noticed, and so is an engine that leaves them behind.
+// The world notices requests that wait for ever, and an engine that leaves while requests wait.
 func TestForgottenRequests(t *testing.T) {
 	w := asking(t)
 	w.Request(0, 0, []byte("ann"), 0)
 	if w.NobodyWaits() == nil {
 		t.Error("nobody noticed a request that waits")
 	}
-	w.Drain(0) // decides it
+	w.Drain(0) // decides the request
 	w.Advance(w.Now + Second)
 	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil || w.Waits.Requests != 1 {
 		t.Errorf("%d requests have waited (%v)", w.Waits.Requests, err)
@@ -109,7 +110,7 @@ func TestForgottenRequests(t *testing.T) {
 	}
 }
 
-// To decide a request that does not wait is a fault.
+// Deciding a request that does not wait is an error.
 func TestDecidedTwice(t *testing.T) {
 	w := asking(t)
 	w.Request(0, 0, []byte("ann"), 0)
@@ -123,7 +124,7 @@ func TestDecidedTwice(t *testing.T) {
 	}
 }
 
-// Workers of a node have a table in common, those of two nodes have none.
+// Workers of a node share a table, and different nodes share none.
 func TestSharedData(t *testing.T) {
 	w := asking(t)
 	id := func(place, worker int) uint64 { return w.nodes[place].workers[worker].node.Table().ID() }
@@ -132,7 +133,7 @@ func TestSharedData(t *testing.T) {
 	}
 }
 
-// A node that drains gets no more requests, and is gone when all that it has counted is pushed.
+// A draining node gets no more requests, and ends when all of its hits are pushed.
 func TestDrain(t *testing.T) {
 	w, err := New(Options{
 		Places: 1, Workers: 1, Network: fixedTrip, Capacity: 100, SyncRate: 100 * Second,
@@ -159,7 +160,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Callouts are lost as often as the network says, before and after they were applied, and what is late is as good as lost.
+// Callouts are lost at the network's rates, before and after they were applied. A late answer
+// counts as lost.
 func TestNetwork(t *testing.T) {
 	c := &Clock{Now: Monday}
 	random := rand.New(rand.NewPCG(1, 1))
@@ -193,7 +195,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// A timer keeps to the period that it had last, from when it was started last.
+// A timer uses its latest period, from its latest start.
 func TestTimer(t *testing.T) {
 	c := &Clock{Now: Monday}
 	var ticks []int64
@@ -216,7 +218,7 @@ func TestTimer(t *testing.T) {
 	}
 }
 
-// An engine has the ticks that it asks for.
+// An engine gets the ticks that it requests.
 func TestTickEvery(t *testing.T) {
 	w := asking(t)
 	v := w.nodes[0].workers[0]
@@ -226,7 +228,7 @@ func TestTickEvery(t *testing.T) {
 	}
 }
 
-// The worst that was ever in use, of streams of hits whose worst is known.
+// The oracle finds the worst use of streams of hits whose worst use is known.
 func TestOracle(t *testing.T) {
 	const s = Second
 	for _, test := range []struct {

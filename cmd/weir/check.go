@@ -49,7 +49,7 @@ warning; 2 if the command line is wrong.
 // checkFiles runs weir check.
 func checkFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
-	format := flags.String("format", "text", "print as `text`, json or github")
+	format := flags.String("format", "text", "`format` to print: text, json or github")
 	none := flags.Bool("allow-none", false, "do not fail if there is no configuration, and pass over files of other programs")
 	strict := flags.Bool("strict", false, "exit with 1 after warnings too")
 	if err := parseFlags(flags, args, env, "FILE…"); err != nil {
@@ -66,7 +66,7 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	refused, configurations := 0, 0
 	checked := 0
 	checkOne := func(name string, read func(name string, content []byte) *check.Report, passed bool) {
-		report := checkFile(name, env, read)
+		report := checkFile(name, env, passed, read)
 		if passed && report.Configurations+len(report.Findings) == 0 {
 			return
 		}
@@ -144,7 +144,12 @@ func descriptorsOr(otherwise func(name string, content []byte) *check.Report) fu
 	}
 }
 
-func checkFile(name string, env environment, read func(name string, content []byte) *check.Report) *check.Report {
+// checkFile checks a file. The user has not named the files of a folder, and one may be a pipe
+// without a writer, so these must be regular.
+func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte) *check.Report) *check.Report {
+	if info, err := os.Stat(name); ofFolder && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return &check.Report{Findings: []check.Finding{{Problem: "want a regular file"}}}
+	}
 	content, err := readFile(name, env)
 	if err != nil {
 		return &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
@@ -152,13 +157,29 @@ func checkFile(name string, env environment, read func(name string, content []by
 	return read(name, content)
 }
 
+// longestFile bounds a file in bytes: a device may have no end.
+const longestFile = 64 << 20
+
+// readFile reads a file, a pipe such as the shell's <(COMMAND), or standard input for -.
 func readFile(name string, env environment) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(env.stdin)
+		return readAll("standard input", env.stdin)
 	}
-	content, err := os.ReadFile(name)
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	content, err := readAll(name, file)
 	if errors.Is(err, syscall.EISDIR) {
-		return nil, fmt.Errorf("%s is a directory: want a file", name)
+		err = fmt.Errorf("%s is a directory: want a file", name)
+	}
+	return content, errors.Join(err, file.Close())
+}
+
+func readAll(name string, in io.Reader) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(in, longestFile+1))
+	if err == nil && len(content) > longestFile {
+		return nil, fmt.Errorf("%s: want at most %d MiB", name, longestFile>>20)
 	}
 	return content, err
 }

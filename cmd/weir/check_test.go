@@ -3,14 +3,53 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 )
+
+// A pipe that is named is read, as the shell's <(COMMAND) has it. One in a folder has no writer, and a device no end.
+func TestCheckPipes(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe.json")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString(`{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	substituted := fmt.Sprint("/dev/fd/", r.Fd())
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"check", folder}, 1, pipe + ": want a regular file\n"},
+		{[]string{"check", substituted}, 0, substituted + ": ok\n"},
+		{[]string{"check", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
+		{[]string{"convert", "--from", "nginx", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
+		{[]string{"convert", "--from", "nginx", folder}, 1, folder + " is a directory: want a file\n"},
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), test.args, environment{stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: func(string) string { return "" }})
+		if code != test.code || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%v: exit %d, want %d and %q:\n%s", test.args, code, test.code, test.want, out.String())
+		}
+	}
+}
 
 func TestCheckFiles(t *testing.T) {
 	t.Parallel()
@@ -119,7 +158,7 @@ func TestCheckJSON(t *testing.T) {
     "column": 18,
     "severity": "warning",
     "path": "descriptors[0].unit",
-    "problem": "nobody reads the field here"
+    "problem": "the rate limit service ignores the field here"
   }
 ]
 `,

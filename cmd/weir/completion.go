@@ -12,7 +12,7 @@ import (
 )
 
 const completionHelp = `
-Prints a script by which a shell completes commands and flags.
+It prints a script by which a shell completes commands and flags.
 
   source <(weir completion bash)
   weir completion zsh >"${fpath[1]}/_weir"

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// shellOf runs a program of a shell, which is given the completion's file as its first argument.
+// shellOf runs a program of a shell with the completion's file as its first argument.
 func shellOf(t *testing.T, shell, program string, args ...string) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "_weir")
@@ -69,8 +69,8 @@ func TestCompletion(t *testing.T) {
 			}
 		}
 	}
-	// Zsh completes on a terminal alone, so what it would be told to offer is looked at: compinit takes the
-	// file, and its functions are asked with what they get.
+	// Zsh completes only on a terminal, so this checks what it would offer: compinit accepts the
+	// file, and its functions are called with their usual input.
 	offered := `autoload -Uz compinit; compinit -D -u; source "$1"; print -r -- "${_comps[weir]}"
 _describe() { print -rl -- "${(P@)2}" }
 _arguments() { print -rl -- "$@" }
@@ -91,10 +91,10 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`
 	}
 }
 
-// On a terminal mistakes are coloured, unless somebody wants no colour; elsewhere they are plain.
+// On a terminal mistakes are coloured, unless colour is disabled. Elsewhere they are plain.
 func TestColors(t *testing.T) {
 	t.Parallel()
-	binary, err := filepath.Abs("../../dist/weir") // of make build
+	binary, err := filepath.Abs("../../dist/weir") // built by make build
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A client that opens connections and sends half a header keeps neither probes nor nodes of its own
-// address out, though the process has fewer files than the client opens.
+// A client that opens connections and sends half a header blocks neither probes nor nodes at its
+// own address, even if it opens more connections than the process may have files.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
 	address, _ := startServing(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --listen 127.0.0.1:0`, os.Args[0]))
@@ -22,7 +22,7 @@ func TestHalfOpenConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		// The first connections may be closed by now.
+		// The first connections may be closed already.
 		_, _ = c.Write([]byte("POST /v1/push HTTP/1.1\r\nHost: "))
 	}
 	client := http.Client{Transport: &http.Transport{}, Timeout: 9 * time.Second}

@@ -31,7 +31,7 @@ const counterUsage = `get NAMESPACE RULE VALUEâ€¦ | reset NAMESPACE RULE VALUEâ€
 get shows what all nodes together have counted for a key. reset empties the key's counter. grant gives
 HITS back, so that this number of further hits passes now, up to the whole limit. Both last until the
 window ends: for another limit, see weir override. Values are those of the rule's key, as requests have
-them: none for a rule with one counter. From the proxies' configuration in --config, the command knows
+them; a rule without a key takes none. From the proxies' configuration in --config, the command knows
 the limits, the secret, and which part of a client address counts. Flags may come anywhere.
 `
 
@@ -211,10 +211,14 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
 		return err
 	}
-	if changed.Returned == 0 {
-		fmt.Fprintln(c.out, "nothing was counted")
-	} else {
+	lifted := change.Reset && slices.ContainsFunc(before.Limits, func(l server.CounterLimit) bool { return l.Algorithm == block && l.Used > 0 })
+	if changed.Returned > 0 {
 		fmt.Fprintf(c.out, "%d given back\n", changed.Returned)
+	} else if !lifted {
+		fmt.Fprintln(c.out, "nothing was counted")
+	}
+	if lifted {
+		fmt.Fprintln(c.out, "the block is lifted")
 	}
 	found, err := c.ask(ctx)
 	if err != nil {

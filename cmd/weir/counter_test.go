@@ -20,13 +20,13 @@ import (
 	"weir/window"
 )
 
-// countKey counts hits of a key in a fixed window of 360 days, as proxies with a secret do.
+// countKey counts hits of a key in a fixed window of 360 days, like proxies with a secret.
 func countKey(t *testing.T, in store.Store, secret string, sequence uint64, hits int64, parts ...string) {
 	t.Helper()
 	countIn(t, in, 360*24*3_600_000, secret, sequence, hits, parts...)
 }
 
-// countIn is countKey in a fixed window of so many milliseconds.
+// countIn is countKey in a fixed window of any width.
 func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence uint64, hits int64, parts ...string) {
 	t.Helper()
 	var key []byte
@@ -34,10 +34,18 @@ func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence
 		key = counter.AppendPart(key, part)
 	}
 	identities := counter.NewIdentities(secret)
-	of := wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: width}
+	countAt(t, in, wire.LimitCounter{ID: identities.Of(key), Kind: uint8(window.FixedWindow), WidthMillis: width}, sequence, hits)
+}
+
+// countAt counts hits of a counter at the store's time.
+func countAt(t *testing.T, in store.Store, of wire.LimitCounter, sequence uint64, hits int64) {
+	t.Helper()
 	read, err := in.Push(t.Context(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1}, 1)
 	if err == nil {
 		item := wire.Item{LimitCounter: of, Newest: store.NumberAt(of, read.Answer.NowNanos), Hits: []int64{hits}}
+		if window.Kind(of.Kind).Bucketed() {
+			item.Ages, item.Limit = []uint64{0}, wire.MaxHits
+		}
 		_, err = in.Push(t.Context(), &wire.Push{Namespace: "shop", Sender: 1, Sequence: sequence, Floor: 1, Items: []wire.Item{item}}, 1)
 	}
 	if err != nil {
@@ -45,7 +53,7 @@ func countIn(t *testing.T, in store.Store, width uint64, secret string, sequence
 	}
 }
 
-// reportOf has a node report of rules, as one does that has had requests of them.
+// reportOf sends a node's report of rules, as if it had requests of them.
 func reportOf(t *testing.T, in store.Store, rules ...string) {
 	t.Helper()
 	r := wire.Report{Namespace: "shop", Node: 9, Sender: 9, AtNanos: uint64(time.Now().UnixNano())}
@@ -57,7 +65,7 @@ func reportOf(t *testing.T, in store.Store, rules ...string) {
 	}
 }
 
-// Keys are found by what people know of them, with the proxies' secret and by their configuration.
+// Keys are found by their values, with the proxies' secret and their configuration.
 func TestCounter(t *testing.T) {
 	tokens, err := trust.OneToken("hunter2")
 	if err != nil {
@@ -70,6 +78,16 @@ func TestCounter(t *testing.T) {
 	countKey(t, in, "", 1, 40, "per-user", "ann")
 	countKey(t, in, secret, 2, 7, "per-user", "ann")
 	countKey(t, in, "", 3, 3, "all")
+	block := window.NewBlock(int64(time.Hour))
+	identities := counter.NewIdentities("")
+	for i, key := range []string{"eve", "mal"} {
+		of := wire.LimitCounter{
+			ID: identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-user"), key)), Kind: uint8(block.Kind),
+			WidthMillis: uint64(block.Width / window.MinWidth), Precision: uint64(block.Precision),
+		}
+		countAt(t, in, of, uint64(5+i), 1)
+	}
+	countKey(t, in, "", 7, 6, "per-user", "eve")
 	month, fault := calendar.New(calendar.Month, "Europe/Berlin", 1, 0)
 	if fault != calendar.Sound {
 		t.Fatal(fault)
@@ -113,6 +131,11 @@ func TestCounter(t *testing.T) {
 		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 20 used, 16 left, free in ", ""},
 		{"reset shop all", 0, "3 given back\nnothing is counted now\nno node has reported", ""},
 		{"reset shop all", 0, "nothing was counted\n", ""},
+		{"get shop per-user eve", 0, "refused whatever room there is", ""},
+		{"grant shop per-user eve 2", 0, "2 given back\n", ""},
+		{"get shop per-user eve", 0, "refused whatever room there is", ""},
+		{"reset shop per-user eve", 0, "4 given back\nthe block is lifted\nnothing is counted now\n", ""},
+		{"reset shop per-user mal", 0, "the block is lifted\nnothing is counted now\n", ""},
 
 		{"", 2, "", "want get, reset or grant"},
 		{"get shop", 2, "", "want get, reset or grant, then NAMESPACE RULE"},

@@ -36,7 +36,7 @@ func (f *descriptorFlags) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.xds, "descriptors-xds", "", "`HOST:PORT` of an xDS server that has the configuration instead; the variables CONFIG_GRPC_XDS_* are those of weir ratelimit")
 	flags.StringVar(&f.headers, "rate-limit-headers", "", "`list` of the headers that Envoy adds to responses: three (RateLimit-Limit, -Remaining and -Reset), "+
 		"ratelimit (RateLimit-Policy and RateLimit), retry-after; none if empty")
-	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "how `requests` fare while the store can't be reached: local (by what this instance knows), allow or deny")
+	flags.StringVar(&f.failure, "rate-limit-on-backend-failure", "local", "`policy` while the store can't be reached: local (by what this instance knows), allow or deny")
 	flags.StringVar(&f.reveal, "rate-limit-reveal", "hash", "how much of the `values` of descriptors weir top and weir usage show: hash (none), plain (all), or 1 to 64 characters of each")
 	flags.StringVar(&f.http, "rate-limit-http", "", "`address` to serve /json and /healthcheck of the rate limit service at; none if empty")
 }
@@ -214,11 +214,14 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	if r.server.TLS == nil && !isLoopback(r.grpc.Addr()) {
 		r.log.Warn("anyone who reaches the rate limit service can use up its limits")
 	}
-	var running sync.WaitGroup
+	var running, telling sync.WaitGroup
 	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	// Requests under way are answered after ctx has ended, and statsd is told of their hits, too.
+	answering, answered := context.WithCancel(context.WithoutCancel(ctx))
+	defer answered()
 	if r.statsd != "" {
-		running.Go(func() {
-			answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
+		telling.Go(func() {
+			answers.Stats.Statsd(answering, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
 		})
 	}
 	errs := make(chan error, 3)
@@ -240,6 +243,8 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, healthy))
 	serveHTTP("the rate limit service's metrics", r.metrics, r.metricsHandler())
 	running.Wait()
+	answered()
+	telling.Wait()
 	err := errors.Join(<-errs, <-errs, <-errs)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer done()

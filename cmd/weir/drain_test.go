@@ -15,8 +15,8 @@ import (
 	"weir/internal/wire"
 )
 
-// Told to end, weir serve says so at /readyz first and takes pushes still. Then it lets the requests
-// under way finish, and its log, in JSON, tells how many.
+// After SIGTERM weir serve first fails at /readyz and still accepts pushes. Then it completes the
+// requests under way, and its log, in JSON, has their number.
 func TestServeDrains(t *testing.T) {
 	command, log := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s"}, []string{"WEIR_TOKEN=s3cret"})
 	type entry struct {
@@ -60,7 +60,7 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("status %d of a push while it is about to end", status)
 	}
 	next("push")
-	// A push whose body has not come is under way when it ends.
+	// A push whose body is not complete is under way when weir serve ends.
 	slow, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)

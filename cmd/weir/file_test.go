@@ -29,7 +29,8 @@ import (
 	"weir/window"
 )
 
-// served is a weir serve with its store in a file. It can be killed, and started again where it was.
+// served is a weir serve with its store in a file. It can be killed, and started again with the
+// same file.
 type served struct {
 	t       *testing.T
 	store   string
@@ -39,7 +40,7 @@ type served struct {
 	log     *bufio.Reader
 }
 
-// serveFile starts one, which the test ends.
+// serveFile starts a weir serve, and ends it at the test's end.
 func serveFile(t *testing.T, path string) *served {
 	t.Helper()
 	return serveStore(t, "file:"+path)
@@ -57,16 +58,16 @@ func (s *served) start() {
 	s.command, s.log = serveProcess(s.t, append([]string{"--listen", s.address, "--store", s.store}, s.more...), nil)
 	listens := regexp.MustCompile(`address=(\S+)`)
 	line := s.line()
-	for !listens.MatchString(line) { // a region may tell first that its parent is not there
+	for !listens.MatchString(line) { // a region may first log that its parent is away
 		line = s.line()
 	}
 	address := listens.FindStringSubmatch(line)[1]
-	if s.address != address { // after the first start pushers read it
+	if s.address != address { // pushers read the address after the first start
 		s.address = address
 	}
 }
 
-// line returns the next line of its log.
+// line returns the next line of the log.
 func (s *served) line() string {
 	s.t.Helper()
 	line, err := s.log.ReadString('\n')
@@ -76,7 +77,7 @@ func (s *served) line() string {
 	return line
 }
 
-// end ends it as an operator does.
+// end ends the process like an operator does.
 func (s *served) end() {
 	s.t.Helper()
 	err := s.command.Process.Signal(syscall.SIGTERM)
@@ -86,7 +87,7 @@ func (s *served) end() {
 	}
 }
 
-// kill ends it as a crash does.
+// kill kills the process, like a crash.
 func (s *served) kill() {
 	s.t.Helper()
 	var killed *exec.ExitError
@@ -97,7 +98,7 @@ func (s *served) kill() {
 
 func (s *served) url(path string) string { return "http://" + s.address + path }
 
-// counted are the hits of all counters, by their keys.
+// counted returns the hits of all counters, by key.
 func (s *served) counted() map[wire.ID]int64 {
 	s.t.Helper()
 	status, text := ask(s.t, "GET", s.url("/v1/counters?namespace=shop"), "", nil)
@@ -121,7 +122,7 @@ func (s *served) counted() map[wire.ID]int64 {
 	return sums
 }
 
-// longCounter is a key's, in a window that does not end.
+// longCounter returns a key's counter with a window that does not end.
 func longCounter(id wire.ID) wire.LimitCounter {
 	return wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: wire.MaxWidthMillis}
 }
@@ -131,13 +132,13 @@ func hits(id wire.ID, n int64) wire.Item {
 	return wire.Item{LimitCounter: c, Newest: store.NumberAt(c, uint64(time.Now().UnixNano())), Hits: []int64{n}}
 }
 
-// pusher pushes as a node does: one push after the other, each until it is answered.
+// pusher pushes like a node: one push after the other, each until it is answered.
 type pusher struct {
 	to       *served
 	id       uint64
 	sequence uint64
 	failed   int64
-	// counted are the hits that it has pushed, and was granted, by their keys.
+	// counted has the hits that it has pushed or was granted, by key.
 	counted map[wire.ID]int64
 }
 
@@ -145,13 +146,13 @@ func newPusher(to *served, id uint64) *pusher {
 	return &pusher{to: to, id: id, counted: map[wire.ID]int64{}}
 }
 
-// next is the next push.
+// next returns the next push.
 func (p *pusher) next(items []wire.Item, takes []wire.Take) *wire.Push {
 	p.sequence++
 	return &wire.Push{Namespace: "shop", Sender: p.id, Sequence: p.sequence, Floor: p.sequence, Items: items, Takes: takes}
 }
 
-// try sends a push once, and notes what an answer tells.
+// try sends a push once, and records the answer.
 func (p *pusher) try(client *http.Client, push *wire.Push) (status int, err error) {
 	response, err := client.Post(p.to.url(wire.PushPath), wire.ContentType, bytes.NewReader(wire.AppendPush(nil, push)))
 	if err != nil {
@@ -190,8 +191,8 @@ func add(sums, more map[wire.ID]int64) {
 	}
 }
 
-// senders push to backends, so many to each, until stop is called, which returns the hits that they have counted.
-// They ask for hits of a limit, and if leases is true, for some of them as leases.
+// senders starts a number of pushers for each backend, until stop is called, which returns their
+// counted hits. They take hits of a limit, and if leases is true some of them as leases.
 func senders(to []*served, each int, limit uint64, leases bool) (answered *atomic.Int64, stop func() (counted map[wire.ID]int64, failed int64)) {
 	answered = new(atomic.Int64)
 	var group sync.WaitGroup
@@ -232,8 +233,8 @@ func senders(to []*served, each int, limit uint64, leases bool) (answered *atomi
 	}
 }
 
-// Senders push, and ask for hits of limits that are nearly used up, while weir serve is killed again and
-// again. It has exactly what was pushed, and what was granted, and no more than the limits.
+// Senders push, and take hits of limits that are nearly used up, while weir serve is killed again
+// and again. It has exactly the pushed and the granted hits, and no more than the limits.
 func TestServeFileKilled(t *testing.T) {
 	const kills, limit = 3, 300
 	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
@@ -261,14 +262,14 @@ func TestServeFileKilled(t *testing.T) {
 	t.Logf("%d pushes answered, %d attempts failed", answered.Load(), failed)
 }
 
-// disk is a small one, which fills up.
+// disk is a small disk, which fills up.
 type disk struct {
 	path       string
 	fill, free func(pid int)
 }
 
-// smallDisk is a file system of its own, if the test may mount one. Otherwise it is a bound on the
-// process's files.
+// smallDisk is a separate file system, if the test may mount one. Otherwise it limits the size of
+// the process's files.
 func smallDisk(t *testing.T) disk {
 	t.Helper()
 	d := disk{path: t.TempDir()}
@@ -303,8 +304,8 @@ func smallDisk(t *testing.T) disk {
 	return d
 }
 
-// While the disk is full pushes are not available, and readiness tells. When there is room again all
-// goes on by itself, and each push counts once.
+// While the disk is full pushes fail, and readiness reports it. When there is room again everything
+// recovers, and each push counts once.
 func TestServeFileFullDisk(t *testing.T) {
 	d := smallDisk(t)
 	backend := serveFile(t, filepath.Join(d.path, "weir.db"))
@@ -328,7 +329,7 @@ func TestServeFileFullDisk(t *testing.T) {
 	}
 	ready := func(want int) {
 		t.Helper()
-		for { // what is known for a second may be from before
+		for { // a result may be cached for a second
 			status, text := ask(t, "GET", backend.url("/readyz"), "", nil)
 			if status != want {
 				continue
@@ -386,14 +387,15 @@ func TestServeFileFullDisk(t *testing.T) {
 	}
 }
 
-// A second process on one file ends at once, and says why. A process that was killed holds nothing.
+// A second process with the same file ends at once with the reason. A killed process does not block
+// the file.
 func TestServeFileTwice(t *testing.T) {
 	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
 	defer backend.end()
 	var stderr bytes.Buffer
 	second := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
 	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--store", backend.store}, second)
-	if code != 1 || !strings.Contains(stderr.String(), ": another process has it open: a file is one weir serve's at a time") {
+	if code != 1 || !strings.Contains(stderr.String(), ": another process has it open: only one weir serve can use a file at a time") {
 		t.Errorf("code %d: %s", code, &stderr)
 	}
 	backend.kill()

@@ -9,9 +9,9 @@ import (
 	"weir/internal/wire"
 )
 
-// Where weir serve asks for no token, no page of another site reads or changes its counters: neither
-// by a request to its address, nor by a name of its own that resolves to it. Nodes and people still
-// do, whatever name nodes know it by.
+// If weir serve requires no token, pages of other sites can neither read nor change its counters:
+// neither through its address, nor through a name of their own that resolves to it. Nodes and
+// people still can, with any name that nodes use.
 func TestServeIsNoWebSites(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	push := string(wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 1, Floor: 1}))

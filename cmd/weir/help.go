@@ -25,8 +25,8 @@ func commands() []command {
 	return []command{
 		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
 Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
-counter backend if the configuration has one, and an upstream. The upstream answers with the request,
-or for POST /v1/chat/completions in a language model's place, as a stream too.
+counter backend if the configuration has one, and an upstream. The upstream answers with the request.
+It answers POST /v1/chat/completions as a language model does, as a stream too.
 A page shows what the algorithms do and, on a loopback address, the nodes at work: there you can send
 them traffic, stop the backend, and change a limit.
 
@@ -40,8 +40,8 @@ Environment:
 `},
 		{name: "serve", summary: "run the counter backend that proxies share", run: serve, help: `
 Run any number of them on one store, or a single one with --store file:PATH, which needs no database.
-Beyond the loopback range weir serve does not start without a token or clients' certificates, unless it
-is told --insecure.
+On an address beyond loopback, weir serve starts only with a token, with clients' certificates or with
+--insecure.
 
   weir serve
   weir serve --store file:/var/lib/weir/weir.db
@@ -82,7 +82,7 @@ is standard input.
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or what a shadow rule would refuse", operands: reportUsage, run: report, help: backendHelp},
-		{name: "counter", summary: "show, empty or relieve a single key's counter", operands: counterUsage, run: counterOf, help: `
+		{name: "counter", summary: "show or reset a single key's counter, or give it hits back", operands: counterUsage, run: counterOf, help: `
 Environment:
 
   WEIR_BACKEND     takes the place of --backend, unless that is given

@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write docs/commands.md")
 
 const commandsPage = "../../docs/commands.md"
 
-// pageIntroduction begins the page of all commands.
+// pageIntroduction is the beginning of the page of all commands.
 const pageIntroduction = `# The weir command
 
 ` + "`make build` leaves the command in `dist/weir`." + ` The commands print this page of themselves with
@@ -32,7 +32,7 @@ func printed(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// The page of all commands has the text that they print.
+// The page of all commands has the texts that they print.
 func TestCommandsPage(t *testing.T) {
 	var page strings.Builder
 	fmt.Fprintf(&page, "%s\n```text\n%s```\n", pageIntroduction, printed(t, "help"))
@@ -53,8 +53,8 @@ func TestCommandsPage(t *testing.T) {
 	}
 }
 
-// Each command says what it does, with an example that begins as a command line does, and what each
-// flag means. The lines fit a terminal.
+// Each command has a description, an example that begins like a command line, and the meaning of
+// each flag. The lines fit a terminal.
 func TestHelpIsComplete(t *testing.T) {
 	for _, c := range commands() {
 		help := printed(t, "help", c.name)

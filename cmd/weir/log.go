@@ -14,7 +14,7 @@ type logFlags struct {
 }
 
 func (f *logFlags) define(flags *flag.FlagSet, from slog.Level) {
-	flags.StringVar(&f.format, "log-format", "text", "log lines as `text` or json")
+	flags.StringVar(&f.format, "log-format", "text", "`format` of log lines: text or json")
 	flags.TextVar(&f.level, "log-level", from, "log from this `level` on: debug, info, warn or error")
 }
 

@@ -88,14 +88,14 @@ func TestCommandLine(t *testing.T) {
 		{"serve --max-counters many", 2, "", "want 1 to 1073741824"},
 		{"serve --listen 127.0.0.1:0 --max-counters 5 --store redis://:hunter2@host", 2, "", "--max-counters: want it with --store memory or file:PATH only"},
 		{"serve --listen 127.0.0.1:0 --max-counters 5 --store postgres://weir:hunter2@host/db", 2, "", "--max-counters: want it with --store memory or file:PATH only"},
-		{"serve --listen 127.0.0.1:0 --store file:", 2, "", "--store: want a path behind file:"},
-		{"serve --listen 127.0.0.1:0 --store file://weir.db", 2, "", "--store: want a path behind file:"},
-		{"serve --listen 127.0.0.1:0 --store file:" + one, 1, "", "--store: file " + one + ": it is no store of Weir"},
-		{"serve --listen 127.0.0.1:0 --max-counters 5 --store file://" + dir + "/none/weir.db", 1, "", "file " + dir + "/none/weir.db: there is no such directory: make it first"},
+		{"serve --listen 127.0.0.1:0 --store file:", 2, "", "--store: want a path after file:"},
+		{"serve --listen 127.0.0.1:0 --store file://weir.db", 2, "", "--store: want a path after file:"},
+		{"serve --listen 127.0.0.1:0 --store file:" + one, 1, "", "--store: file " + one + ": it is not a store of Weir"},
+		{"serve --listen 127.0.0.1:0 --max-counters 5 --store file://" + dir + "/none/weir.db", 1, "", "file " + dir + "/none/weir.db: its directory does not exist: create it first"},
 		{"run --max-counters 5", 2, "", "not defined: -max-counters"},
 		{"serve hunter2", 2, "", "want flags only"},
 		{"serve --listen nowhere", 1, "", "nowhere"},
-		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database of a cluster"},
+		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database in the URL of a cluster"},
 		{"serve --listen 127.0.0.1:0 --store postgres://weir:hunter2/@host", 2, "", "want postgres://"},
 		{"serve --listen 127.0.0.1:0 --store mysql://weir:hunter2@host", 2, "", `got "mysql://…"`},
 		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, file:PATH, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…"},
@@ -111,13 +111,13 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --tls-cert " + one, 2, "", "--tls-cert: want it with --tls-key"},
 		{"serve --listen 127.0.0.1:0 --tls-client-ca " + one, 2, "", "--tls-cert: want it with --tls-key"},
 		{"serve --listen 127.0.0.1:0 --tls-cert " + one + " --tls-key " + one, 2, "", "failed to find any PEM data"},
-		// Beyond the loopback range somebody has to be believed.
+		// Outside of the loopback range, weir serve requires a token, certificates or --insecure.
 		{"serve --listen 0.0.0.0:0", 2, "", "want --token-file, WEIR_TOKEN, or --tls-client-ca; or --insecure"},
 		{"serve --listen :0", 2, "", "--listen: anyone who reaches [::]:"},
 		{"serve --listen 0.0.0.0:0 --tls-cert " + certificate + " --tls-key " + key, 2, "", "want --token-file"},
 		{"serve --listen 127.0.0.1:0 --ui 0.0.0.0:0", 2, "", "--ui: anyone who reaches "},
 		{"serve --listen 127.0.0.1:0 --ui " + busy.Addr().String(), 1, "", "or choose another address with --ui"},
-		// Those that are believed come to the next error.
+		// With these it goes on to the next error.
 		{"serve --listen 0.0.0.0:0 --store hunter2 --insecure", 2, "", "--store: want memory"},
 		{"serve --listen 0.0.0.0:0 --store hunter2 --token hunter2", 2, "", "--store: want memory"},
 		{"serve --listen 0.0.0.0:0 --store hunter2 --token-file " + one, 2, "", "--store: want memory"},
@@ -149,7 +149,7 @@ func TestCommandLine(t *testing.T) {
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			var stdout bytes.Buffer
-			var stderr logBuffer // a backend's log may come while the command ends
+			var stderr logBuffer // a backend may log while the command ends
 			code := run(t.Context(), strings.Fields(test.args), environment{
 				stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" },
 			})
@@ -167,7 +167,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// logBuffer is written to by several goroutines, as a standard error may be.
+// logBuffer is safe for concurrent use, like a standard error.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -185,7 +185,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// The bound reaches the store.
+// The bound is passed to the store.
 func TestMaxCounters(t *testing.T) {
 	counters, err := storeFlags{name: "memory", maxCounters: 2}.open(nil)
 	if err != nil {
@@ -208,8 +208,8 @@ func TestMaxCounters(t *testing.T) {
 	}
 }
 
-// serveProcess starts weir serve as a process, which the test ends, on a free port. log has its
-// lines.
+// serveProcess starts weir serve as a process on a free port, and ends it at the test's end. log
+// has its lines.
 func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
 	command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
@@ -229,7 +229,7 @@ func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, 
 	return command, bufio.NewReader(stderr)
 }
 
-// TestServeProcess runs weir serve as a process, and ends it as an operator does.
+// TestServeProcess runs weir serve as a process, and ends it like an operator does.
 func TestServeProcess(t *testing.T) {
 	for store, signal := range map[string]os.Signal{"memory": syscall.SIGTERM, redistest.Start(t, "--requirepass", "hunter2").URL(): os.Interrupt} {
 		t.Run(store, func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestServeProcess(t *testing.T) {
 	}
 }
 
-// The log of weir serve has a line when its store goes away and one when it is back, however many
+// The log of weir serve has a line when its store fails and a line when it is back, however many
 // pushes come meanwhile.
 func TestServeLog(t *testing.T) {
 	redis := redistest.Start(t)
@@ -310,7 +310,7 @@ func TestServeLog(t *testing.T) {
 	}
 	redis.Restart()
 	for _, want := range []string{"the store fails", "the store is back"} {
-		// The store is said to be back when it has not failed for a while.
+		// The log says that the store is back after it has not failed for a while.
 		lines := make(chan string, 1)
 		go func() {
 			line, err := log.ReadString('\n')
@@ -369,8 +369,8 @@ func askWith(t *testing.T, client *http.Client, method, url, token string, body 
 	return answer.StatusCode, string(got)
 }
 
-// The secrets of a process come from its environment, or from files: the store's URL with its
-// password, and tokens, which are read again when they change. It serves TLS to those who have a
+// The secrets of a process come from its environment or from files: the store's URL with its
+// password, and tokens, which are read again when they change. It serves TLS to clients with a
 // certificate.
 func TestServeSecrets(t *testing.T) {
 	authority := trusttest.New(t)
@@ -431,7 +431,7 @@ func TestServeSecrets(t *testing.T) {
 	}
 }
 
-// A metric tells whether the store's Redis evicts.
+// A metric shows whether the store's Redis evicts.
 func TestServeOnARedisThatEvicts(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--store", redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL()}, nil)
 	for metrics := ""; !strings.Contains(metrics, "\nweir_store_evicts 1\n"); {
@@ -441,7 +441,7 @@ func TestServeOnARedisThatEvicts(t *testing.T) {
 	}
 }
 
-// startServe starts weir serve as a process, and returns its address and what it has logged until then.
+// startServe starts weir serve as a process, and returns its address and its log until then.
 func startServe(t *testing.T, args, environment []string) (address, log string) {
 	t.Helper()
 	command := exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
@@ -449,7 +449,7 @@ func startServe(t *testing.T, args, environment []string) (address, log string) 
 	return startServing(t, command)
 }
 
-// startServing starts a command that is weir serve.
+// startServing starts a command that runs weir serve.
 func startServing(t *testing.T, command *exec.Cmd) (address, log string) {
 	t.Helper()
 	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
@@ -465,7 +465,7 @@ func startServing(t *testing.T, command *exec.Cmd) (address, log string) {
 			t.Error(err)
 		}
 	})
-	// Warnings about the store may come first.
+	// Warnings about the store may precede it.
 	for lines := bufio.NewReader(stderr); ; {
 		next, err := lines.ReadString('\n')
 		log += next

@@ -30,13 +30,13 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
   weir override list shop
   weir override unset shop per-user ann
 
-An override has a limit in place of each limit of the rule, with the same window, 1m or month: LIMIT/WINDOW,
-or LIMIT/WINDOW/BURST of a token bucket, or LIMIT/in_flight. Values are those of the rule's key, as
-requests have them: none for a rule with one counter. Counters stay as they are. Flags may come
-anywhere.
-set fails if nodes say that the rule is of another form. It also fails if no node has told of the rule
-in the last minutes, because it has had no requests, for example: then --config checks the override by
-the proxies' configuration, and --force sets it unchecked.
+An override replaces each limit of the rule by a limit with the same window: LIMIT/WINDOW, such as
+1000/1m or 100000/month, LIMIT/WINDOW/BURST for a token bucket, or LIMIT/in_flight. Values are those of
+the rule's key, as requests have them; a rule without a key takes none. Counters stay as they are. Flags
+may come anywhere.
+set fails if the rule has other windows or another key at the nodes. It also fails if no node has told
+of the rule in the last minutes, because it has had no requests, for example: then --config checks the
+override by the proxies' configuration, and --force sets it unchecked.
 `
 
 // override runs weir override.
@@ -47,7 +47,7 @@ func override(ctx context.Context, args []string, env environment) error {
 	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value")
-	flags.StringVar(&c.config, "config", "", "check the override by the configuration in this "+configUsage)
+	flags.StringVar(&c.config, "config", "", "check the override by this "+configUsage)
 	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 	flags.BoolVar(&c.all, "all", false, "unset all overrides of the rule")
 	flags.BoolVar(&c.json, "json", false, "list as JSON")

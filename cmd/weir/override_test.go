@@ -17,7 +17,7 @@ import (
 	"weir/internal/wire"
 )
 
-// An override arrives as people type it, and is shown as they would type it.
+// An override is stored as people type it, and shown in the same form.
 func TestOverride(t *testing.T) {
 	tokens, err := trust.OneToken("hunter2")
 	if err != nil {
@@ -93,8 +93,8 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// An override that no node can apply is a mistake, which nodes tell, and an override that does not
-// fit the proxies' configuration is refused before it is set.
+// An override that no node can apply is a mistake that nodes report. An override that does not fit
+// the proxies' configuration is refused before it is set.
 func TestOverrideThatCannotApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	config := filepath.Join(t.TempDir(), "weir.yaml")
@@ -116,7 +116,7 @@ rules:
 		}
 		return answer
 	}
-	// tell pushes as a node does that has heard of a list.
+	// tell pushes like a node that has got a list.
 	tell := func(node, version, unfit uint64) (heard uint64) {
 		t.Helper()
 		sequence++
@@ -160,10 +160,10 @@ rules:
 		}
 	}
 
-	// Two nodes hear of what is set, and tell whether they can apply it.
+	// Two nodes get the overrides, and report whether they can apply them.
 	version := tell(1, 0, 0)
 	tell(1, version, 0)
-	tell(2, version, 1) // for another override's sake
+	tell(2, version, 1) // because of another override
 	for _, unfit := range []uint64{0, 1} {
 		done := make(chan string)
 		go func() {

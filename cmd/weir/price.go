@@ -8,10 +8,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -30,9 +28,10 @@ const priceUsage = `set | load | list | unset NAMESPACE [LIST] [MODEL] [KIND=PRI
   weir price unset default models gpt-5
 
 A price that is set goes before that of the configuration's list of the same name, or adds a model to it.
-KIND is input, cached, cache_write, output, reasoning, audio or audio_output. FILE is JSON such as
-{"gpt-5": {"input": 1.25, "output": 10}}, or - for standard input: load has it take the place of all
-prices of the list that were set before. Requests under way keep the price they came with.
+KIND is input, cached, cache_write, output, reasoning, audio or audio_output. load replaces all prices
+of the list that were set before by those of FILE, which is JSON such as
+{"gpt-5": {"input": 1.25, "output": 10}}, or - for standard input. Requests under way keep the price
+they came with.
 `
 
 // price runs weir price.
@@ -104,13 +103,8 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 }
 
 // load runs weir price load.
-func (c *priceCommand) load(ctx context.Context, operands []string) (err error) {
-	var document []byte
-	if operands[1] == "-" {
-		document, err = io.ReadAll(c.env.stdin)
-	} else {
-		document, err = os.ReadFile(operands[1])
-	}
+func (c *priceCommand) load(ctx context.Context, operands []string) error {
+	document, err := readFile(operands[1], c.env)
 	if err != nil {
 		return err
 	}

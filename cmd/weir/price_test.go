@@ -11,7 +11,7 @@ import (
 	"weir/internal/store/memory"
 )
 
-// A price arrives as people type it, and is shown as they would type it. Overrides beside it stay.
+// A price is stored as people type it, and shown in the same form. Other overrides stay.
 func TestPrice(t *testing.T) {
 	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(s.Close)

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // Where the rate limit service keeps counters is told by its variables as Weir's URLs have it.
@@ -90,7 +91,7 @@ func TestRateLimitService(t *testing.T) {
 		"PORT": "0", "GRPC_PORT": "0", "LIMIT_RESPONSE_HEADERS_ENABLED": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
 		"USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": "127.0.0.1:0", "USE_STATSD": "true", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": statsdPort,
 	}
-	address, end := startRateLimit(t, set)
+	address, end := startRateLimit(t.Context(), t, set)
 	grpcAddress, httpAddress := address("the rate limit service listens"), address("the rate limit service's /json listens")
 	client, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -137,6 +138,86 @@ func TestRateLimitService(t *testing.T) {
 	}
 }
 
+// statsd is told of requests that are answered after the service was told to end.
+func TestStatsdOfDrained(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	folder := filepath.Join(root, "config")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	statsd, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		for {
+			connection, err := statsd.Accept()
+			if err != nil {
+				told <- all.String()
+				return
+			}
+			if _, err := io.Copy(&all, connection); err != nil {
+				t.Error(err)
+			}
+			connection.Close()
+		}
+	}()
+	_, port, err := net.SplitHostPort(statsd.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	address, end := startRateLimit(ctx, t, map[string]string{
+		"RUNTIME_ROOT": root, "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0",
+		"USE_STATSD": "true", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": port, "STATS_FLUSH_INTERVAL": "1h",
+	})
+	client, err := grpc.NewClient(address("the rate limit service listens"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	// The message of this request comes later.
+	late, err := client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching, unwatch := context.WithCancel(t.Context())
+	defer unwatch()
+	health, err := healthpb.NewHealthClient(client).Watch(watching, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING} {
+		if answer, err := health.Recv(); err != nil || answer.GetStatus() != want {
+			t.Fatalf("its health is %v, %v, want %v", answer, err, want)
+		}
+		cancel()
+	}
+	unwatch()
+	if err := late.SendMsg(&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	var answer pb.RateLimitResponse
+	if err := late.RecvMsg(&answer); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
+		t.Errorf("answered %v, %v", &answer, err)
+	}
+	end()
+	statsd.Close()
+	if text := <-told; !strings.Contains(text, "ratelimit.service.rate_limit.d.k.total_hits:1|c\n") {
+		t.Errorf("statsd is told %s", text)
+	}
+}
+
 // Values that no variable can have are told by the variable's name, and not repeated.
 func TestImpossibleVariables(t *testing.T) {
 	t.Parallel()
@@ -179,8 +260,8 @@ func TestImpossibleVariables(t *testing.T) {
 
 // startRateLimit runs weir ratelimit with variables. address returns the address in a line of its
 // log, and end ends it.
-func startRateLimit(t *testing.T, set map[string]string) (address func(of string) string, end func()) {
-	ctx, cancel := context.WithCancel(t.Context())
+func startRateLimit(ctx context.Context, t *testing.T, set map[string]string) (address func(of string) string, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	reader, writer := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
@@ -273,7 +354,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 		}
 		return err
 	}
-	address, end := startRateLimit(t, set)
+	address, end := startRateLimit(t.Context(), t, set)
 	at := address("the rate limit service listens")
 	address("the descriptors were read")
 	if err := ask(at, mutual); err != nil {
@@ -284,7 +365,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	}
 	end()
 	set["GRPC_CLIENT_TLS_SAN"] = "gateway"
-	address, end = startRateLimit(t, set)
+	address, end = startRateLimit(t.Context(), t, set)
 	if err := ask(address("the rate limit service listens"), mutual); err == nil {
 		t.Error("with a certificate of another name it is answered")
 	}

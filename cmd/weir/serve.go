@@ -47,7 +47,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	webhookSecret.define(flags, "warn-webhook-secret", "`secret` that signs what --warn-webhook gets; better given as WEIR_WARN_WEBHOOK_SECRET or in a file", "`file` with the secret, in one line")
 	var logs logFlags
 	logs.define(flags, slog.LevelInfo)
-	delay := flags.Duration("shutdown-delay", 0, "how `long` to go on after SIGTERM while /readyz says 503, so that load balancers hear of it first; a second signal ends at once")
+	delay := flags.Duration("shutdown-delay", 0, "how long to go on after SIGTERM while /readyz says 503, so that load balancers hear of it first; a second signal ends at once")
 	connections := connectionsFlag(flags)
 	var descriptors descriptorFlags
 	descriptors.define(flags)

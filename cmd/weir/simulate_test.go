@@ -45,7 +45,7 @@ func TestSimulateDescriptors(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{args: []string{"--descriptors", limits, "--descriptors", routes}, stdout: "requests   10, refused 2 (20.0 %)", stderr: "no action of Envoy's makes such a descriptor"},
+		{args: []string{"--descriptors", limits, "--descriptors", routes}, stdout: "requests   10, refused 2 (20.0 %)", stderr: "no action in Envoy's routes makes such a descriptor"},
 		{args: []string{"--descriptors", limits}, code: 1, stderr: "want another FILE with Envoy's routes"},
 		{args: []string{"--descriptors", broken, "--descriptors", routes}, code: 1, stderr: "broken.yaml:2"},
 		{args: []string{"--descriptors", limits, "--config", routes}, code: 2, stderr: "want --config or --descriptors"},

@@ -32,7 +32,7 @@ const mostCounters = 1 << 30
 // define defines --store and --store-file.
 func (f *storeFlags) define(flags *flag.FlagSet) {
 	f.url.define(flags, "store",
-		"where the counters are kept: `memory`, file:PATH, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
+		"`store` that keeps the counters: memory, file:PATH, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
 			"a URL with a password is better given as WEIR_STORE or in a file, which other users can't see (default memory)",
 		"`file` with the value of --store")
 }

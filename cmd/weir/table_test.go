@@ -41,7 +41,7 @@ func TestTableText(t *testing.T) {
 	if got := trim(tableText(before, now)); got != trim(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	// A node tells of a rule once it has it, and rules change places with those that come.
+	// A node reports a rule as soon as it has it, and rules change places with new rules.
 	later := live.Sample{At: now.At.Add(time.Second), Nodes: []live.Node{
 		{Rules: []live.Rule{{Name: "added", Allowed: 3}, {Name: "new", Shadow: true}, {Name: "per-user", Allowed: 9, Rejected: 1}}},
 		{Rules: []live.Rule{{Name: "new", Shadow: true, Rejected: 6}, {Name: "only-here", Rejected: 2}, {Name: "per-user", Allowed: 13, Rejected: 20}}},
@@ -69,7 +69,7 @@ func TestTableText(t *testing.T) {
 	}
 }
 
-// On a terminal weir run shows a table, which goes on as requests come, and ends with the command.
+// On a terminal weir run shows a table that is updated with requests, and ends with the command.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	command := exec.Command(os.Args[0], "run", "--listen", "127.0.0.1:0", "--wasm", "../../dist/weir.wasm")

@@ -26,7 +26,7 @@ const (
   weir top shop
   weir top shop per-user --follow
 
-Shows the keys that asked for most hits in the last minute or two, and those that were refused most,
+It shows the keys that asked for most hits in the last minute or two, and those that were refused most,
 each with its figures of the last ten seconds. If there are more than ten rules, it shows the ten that
 refuse most. A worker that has been silent for 15 seconds is not counted. Keys are hashes unless their
 rule says otherwise with reveal. Flags may come anywhere.
@@ -35,7 +35,7 @@ rule says otherwise with reveal. Flags may come anywhere.
 
   weir report shop new-limit
 
-Says which share of requests and keys a shadow rule would refuse, which keys are worst off, the least
+It says which share of requests and keys a shadow rule would refuse, which keys are worst off, the least
 limit that refuses at most 0.1 %, and on which keys these figures rest. For an enforced rule it says
 what the rule has refused.
 `
@@ -58,7 +58,7 @@ func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, 
 	c.out = env.stdout
 	c.backend.define(flags)
 	flags.BoolVar(&c.json, "json", false, "print JSON")
-	flags.IntVar(&c.keys, "keys", 10, "how many `keys` of each list to show, 1 to 64")
+	flags.IntVar(&c.keys, "keys", 10, "`number` of keys of each list to show, 1 to 64")
 	operands, err := parseMixed(flags, args, env, usage)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Keys that nodes have seen are shown to people, and reach their terminal as nothing but text.
+// Keys that nodes have seen are shown to people, and reach their terminal only as text.
 func TestTop(t *testing.T) {
 	kept := memory.New(memory.Options{})
 	s := httptest.NewServer(server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)}))
@@ -108,8 +108,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// A follower is told that the backend is away, once, sees the next page when it is back, and ends
-// where it refuses to tell.
+// A follower reports once that the backend is away, shows the next page when it is back, and ends
+// when the backend refuses to answer.
 func TestTopFollows(t *testing.T) {
 	t.Parallel()
 	kept := server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)})

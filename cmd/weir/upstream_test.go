@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A completion has no more tokens than were asked for, and says how many, in a stream only if it is
-// asked to.
+// A completion has at most the requested tokens, and has their number; a stream has it only on
+// request.
 func TestModelAnswers(t *testing.T) {
 	ask := func(body string) *httptest.ResponseRecorder {
 		answer := httptest.NewRecorder()

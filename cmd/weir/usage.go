@@ -24,8 +24,8 @@ const usedUsage = `NAMESPACE [RULE]
   weir usage default dollars --by key,model,day --csv
   weir usage default --by month --month 2026-01..2026-11 --json
 
-It tells what each key has used of rules that reveal names, as the backend has counted it in 13 months.
-The last columns are how the key stands in the rule's longest window: how much is used, and when the
+It tells what each key has used of rules that reveal names, for the last 400 days.
+The last columns tell how the key stands in the rule's longest window: how much is used, and when the
 budget ends at this pace.
 `
 
@@ -37,7 +37,7 @@ func used(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("usage", flag.ContinueOnError)
 	backend.define(flags)
 	flags.StringVar(&month, "month", "", "the `month`, such as 2026-11, or several, as in 2026-01..2026-11; this month if empty")
-	flags.StringVar(&by, "by", "key", "`what` gets a row of its own, besides the rule: key, model, day and month, with commas")
+	flags.StringVar(&by, "by", "key", "`columns` that get rows of their own, besides the rule: key, model, day and month, with commas")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV, whose columns are the same whatever --by says")
 	flags.BoolVar(&asJSON, "json", false, "print what GET /v1/usage answers")
 	operands, err := parseMixed(flags, args, env, usedUsage)

@@ -36,7 +36,7 @@ func TestUsage(t *testing.T) {
 		{Label: label(1, "gpt-5", "ann", "team a"), Day: day, Hits: 700, Budget: budget},
 		{Label: label(2, "gpt-5-mini", "=1+2", "b…"), Day: day - 1, Hits: 50},
 		{Label: label(0, ""), Day: day - 20, Hits: 9},
-		{Label: label(4, "\x1b]0;mine\a", "eve"), Day: day - 50, Hits: 1}, // somebody has made it up
+		{Label: label(4, "\x1b]0;mine\a", "eve"), Day: day - 50, Hits: 1}, // an invented label
 		{Label: label(3, "", ""), Day: day - 1, Hits: -4},
 	}}); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Command grpcserver is a gRPC server whose calls are limited by the library: two calls a minute for
-// each user, in all processes that count in the same store.
+// Command grpcserver is a gRPC server whose calls the library limits: two calls a minute for each
+// user, counted together in all processes that use the same store.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"weir/ratelimit/limitgrpc"
 )
 
-// limited returns a server whose calls namespace limits, by the user that metadata names.
+// limited returns a server whose calls namespace limits by the user in their metadata.
 func limited(namespace *ratelimit.Namespace) (*grpc.Server, error) {
 	perUser, err := namespace.Limiter("per-user")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Two calls of a user pass, and the third is refused. Another user has two of his own.
+// Two calls of a user pass, and the third is refused. Another user has two more.
 func TestServer(t *testing.T) {
 	namespace, err := newNamespace()
 	if err != nil {

@@ -116,7 +116,7 @@ var ErrUntold = errors.New("the counter was changed, but nodes were not told")
 
 // ChangeCounter removes hits from a key's counter, once, and tells all nodes to drop their state of
 // it. Hits that are counted meanwhile stay. It returns how many hits were given back in all limits
-// together, and the version of the list with the notice. If the change is invalid, the error wraps
+// together, without a block's, and the version of the list with the notice. If the change is invalid, the error wraps
 // [store.ErrInvalid]. After any other error except [ErrUntold], the change may have been made.
 func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
 	notice := wire.Override{Rule: change.Rule, Values: change.Values}
@@ -138,8 +138,13 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 	}
 	calendar := store.Calendar{NowNanos: found.NowNanos}
 	push := wire.Push{Namespace: namespace, Sender: rand.Uint64(), Sequence: 1, Floor: 1}
+	blocks := uint64(0)
 	for i := range found.Limits {
-		push.Items = append(push.Items, calendar.GiveBack(&found.Limits[i], hits)...)
+		items := calendar.GiveBack(&found.Limits[i], hits)
+		if window.Kind(found.Limits[i].Kind).Blocks() {
+			blocks += hitsOf(items)
+		}
+		push.Items = append(push.Items, items...)
 	}
 	now := found.NowNanos
 	if len(push.Items) > 0 {
@@ -147,7 +152,8 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 		if err != nil {
 			return 0, 0, err
 		}
-		returned, now = uint64(out.Returned), out.Answer.NowNanos
+		// No request has used the hits of a block.
+		returned, now = uint64(out.Returned)-min(uint64(out.Returned), blocks), out.Answer.NowNanos
 	}
 	// Rounded up: a lease within this millisecond may be older.
 	millis := now/1e6 + 1
@@ -184,11 +190,17 @@ func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, e
 	if err == nil && again.Duplicate {
 		// The first push was applied, but its outcome was lost. It returned at most the requested
 		// hits.
-		for i := range p.Items {
-			for _, hits := range p.Items[i].Hits {
-				again.Returned = store.Sum(again.Returned, -hits)
-			}
-		}
+		again.Returned = int64(min(hitsOf(p.Items), wire.MaxHits))
 	}
 	return again, err
+}
+
+// hitsOf sums the hits that items give back.
+func hitsOf(items []wire.Item) (sum uint64) {
+	for i := range items {
+		for _, hits := range items[i].Hits {
+			sum += uint64(-hits)
+		}
+	}
+	return sum
 }

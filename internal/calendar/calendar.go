@@ -1,8 +1,8 @@
-// Package calendar says where days, weeks and months begin and end, in a time zone.
+// Package calendar computes where days, weeks and months begin and end in a time zone.
 //
-// It is a part of the plugin, which has no file system and cannot carry Go's own tables of zones, as
-// they are 400 kB. So it has the rules that are in force from 2024 on. Dates are of the proleptic
-// Gregorian calendar. Nothing here allocates but New, and a new window.
+// The plugin, which uses it, has no file system and cannot carry Go's own tables of zones: they
+// take 400 kB. So the package has only the rules in force from 2024 on. Dates are of the proleptic
+// Gregorian calendar. Only New allocates, and At when a new window begins.
 package calendar
 
 import (
@@ -11,7 +11,7 @@ import (
 	"weir/window"
 )
 
-// Period is a part of time that a calendar divides it into.
+// Period is a unit of the calendar.
 type Period uint8
 
 const (
@@ -19,14 +19,15 @@ const (
 	Day Period = iota
 	// Week begins on a day of the week at an hour.
 	Week
-	// Month begins on a day of the month at an hour; on the last day of months that are shorter.
+	// Month begins on a day of the month at an hour. In shorter months it begins on the last day.
 	Month
 )
 
-// Periods are the names of periods, in their order.
+// Periods are the names of the periods, in their order.
 var Periods = []string{"day", "week", "month"}
 
-// Lengths are how long periods are, if no clock is changed and each month has 31 days.
+// Lengths are the lengths of the periods in nanoseconds, if no clock is changed and each month has
+// 31 days.
 var Lengths = [...]int64{Day: day, Week: 7 * day, Month: 31 * day}
 
 const (
@@ -35,33 +36,33 @@ const (
 	day    = 24 * hour
 )
 
-// Calendar is the windows of a period. Several goroutines may use it.
+// Calendar divides time into windows of one period. Several goroutines may use it.
 type Calendar struct {
 	period    Period
 	day, hour int64
 	zone      *zone
-	// last is the window that was asked for last. Nearly always it is asked for again next.
+	// last is the window of the last call of At. Nearly always the next call asks for the same.
 	last atomic.Pointer[window.Span]
 }
 
-// Fault says why a calendar is wrong. Each reader of a calendar's parts has its own words for it.
+// Fault is the reason why New refuses a calendar. Callers have their own words for it.
 type Fault uint8
 
 const (
-	// Sound is of a calendar that has no fault.
+	// Sound means that the calendar has no fault.
 	Sound Fault = iota
-	// UnknownZone is none of the table.
+	// UnknownZone is a zone that the table doesn't have.
 	UnknownZone
-	// WrongHour is not from 0 to 23.
+	// WrongHour is an hour that is not from 0 to 23.
 	WrongHour
 	// WrongDay is a day that the period doesn't have.
 	WrongDay
 )
 
-// New makes a calendar. Windows begin at an hour of the zone's clock: of a Week on a day from 1, Monday,
-// to 7, and of a Month on a day from 1 to 31. A day of 0 stands for 1; for a Day it is the only one. If
-// the clock skips the hour, a window begins when it would have come by the clock as it was before; if
-// there are two such hours, with the first.
+// New returns a calendar whose windows begin at an hour of the zone's clock. day is 1 (Monday) to 7
+// for a Week, and 1 to 31 for a Month; 0 means 1, and a Day must have 0. If the clock skips the
+// hour, the window begins when the clock would have shown the hour without the change. If the clock
+// shows it twice, the window begins at the first.
 func New(period Period, zone string, day, hour int) (*Calendar, Fault) {
 	z := zoneOf(zone)
 	switch most := [...]int{Day: 0, Week: 7, Month: 31}[period]; {
@@ -80,8 +81,8 @@ func (c *Calendar) Equal(other *Calendar) bool {
 	return c.period == other.period && c.day == other.day && c.hour == other.hour && c.zone.equal(other.zone)
 }
 
-// At is the window that a time is in, in nanoseconds since the Unix epoch. A time before the epoch
-// counts as that.
+// At returns the window that contains a time, in nanoseconds since the Unix epoch. A time before
+// the epoch counts as the epoch.
 func (c *Calendar) At(nanos int64) window.Span {
 	if last := c.last.Load(); last != nil && last.Start <= nanos && nanos < last.End {
 		return *last
@@ -99,7 +100,7 @@ func (c *Calendar) At(nanos int64) window.Span {
 	return s
 }
 
-// Of returns the window of a number that At has given.
+// Of returns the window of a number that At has returned.
 func (c *Calendar) Of(number uint64) window.Span {
 	if last := c.last.Load(); last != nil && last.Number == number {
 		return *last
@@ -111,13 +112,14 @@ func (c *Calendar) Of(number uint64) window.Span {
 	return c.span(index)
 }
 
-// Day is the day that a time is in by the zone's clock, counted from 1 January 1970, whatever the period.
+// Day returns the day that contains a time by the zone's clock, counted from 1 January 1970, for
+// any period.
 func (c *Calendar) Day(nanos int64) int64 {
 	at := floor(nanos, second)
 	return floor(at+c.zone.offset(at), 86400)
 }
 
-// guess is near the index of the window that a time is in.
+// guess returns an index near that of the window that contains a time.
 func (c *Calendar) guess(nanos int64) int64 {
 	switch days := nanos / day; c.period {
 	case Month:
@@ -130,7 +132,7 @@ func (c *Calendar) guess(nanos int64) int64 {
 	}
 }
 
-// begins is the start of a window, in nanoseconds since the Unix epoch. Window 0 begins in the
+// begins returns the start of a window, in nanoseconds since the Unix epoch. Window 0 begins in the
 // first month, or week, or day, of 1970.
 func (c *Calendar) begins(index int64) int64 {
 	var days int64
@@ -148,13 +150,13 @@ func (c *Calendar) begins(index int64) int64 {
 	return c.zone.instant(86400*days+3600*c.hour) * second
 }
 
-// These make a window that stores know out of a calendar's, as [window.Span] says.
+// These turn a window of the calendar into a window that stores know, as [window.Span] says.
 const (
-	// overhang is for how long after a window's end late hits are still counted in it.
+	// overhang is the time after a window's end in which late hits are still counted in it.
 	overhang = hour / 2
-	// A window's width is such that fewer windows of that width than of the calendar fit before its
-	// end: fewer by these. So the width is longer than the calendar's window, by a fiftieth at
-	// least until 2100.
+	// Before a window's end, fewer windows of its width fit than windows of the calendar, by these
+	// numbers. So the width is longer than the calendar's window, until 2100 by at least a
+	// fiftieth.
 	fewerDays, fewerWeeks, fewerMonths = 5000, 400, 100
 )
 
@@ -162,8 +164,8 @@ func (c *Calendar) behind() int64 {
 	return [...]int64{Day: fewerDays, Week: fewerWeeks, Month: fewerMonths}[c.period]
 }
 
-// span is a window. Its width is such that a multiple of it is just behind its end, and the one before
-// that ahead of its start; and consecutive windows have consecutive numbers.
+// span returns a window. Its width has a multiple just after the window's end, and the multiple
+// before that is ahead of the window's start. Consecutive windows have consecutive numbers.
 func (c *Calendar) span(index int64) window.Span {
 	s := window.Span{Start: c.begins(index), End: c.begins(index + 1)}
 	last := s.End + overhang

@@ -1,10 +1,10 @@
 package calendar
 
-// Date is the date of the day that is so many days after 1 January 1970.
+// Date returns the date of the day that is days after 1 January 1970.
 //
-// It and daysTo, which is the first day of a month, are Howard Hinnant's civil_from_days and days_from_civil
-// (https://howardhinnant.github.io/date_algorithms.html): years begin in March, so that a leap day is
-// the last day of one, and 400 years have 146,097 days.
+// Date and daysTo, which returns the first day of a month, are Howard Hinnant's civil_from_days and
+// days_from_civil (https://howardhinnant.github.io/date_algorithms.html). Years begin in March, so
+// that a leap day is the last day of its year, and 400 years have 146,097 days.
 func Date(days int64) (year, month, dayOfMonth int64) {
 	days += 719468
 	era := floor(days, 146097)
@@ -33,7 +33,7 @@ func daysTo(year, month int64) int64 {
 	return era*146097 + 365*yearOfEra + yearOfEra/4 - yearOfEra/100 + ofYear - 719468
 }
 
-// floor is a/b, rounded down.
+// floor returns a/b, rounded down.
 func floor(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// zone is how far a clock is ahead of UTC, and when it is changed.
+// zone says how far a clock is ahead of UTC, and when it is changed.
 type zone struct {
-	// standard is without daylight saving, and summer with it, in seconds.
+	// standard and summer are the offsets from UTC without and with daylight saving, in seconds.
 	standard, summer int64
 	saves            bool
-	// begins and ends are of daylight saving.
+	// begins and ends are the changes to and from daylight saving.
 	begins, ends change
-	// changes are ahead of all that the rule says.
+	// changes happen before the rule applies, and may be empty.
 	changes []changed
 }
 
-// change is a day of each year, and the second of it, at which the clock is changed: the week-th
-// weekday of a month, or the last one if week is 5. Sunday is 0.
+// change is the moment of each year at which the clock is changed: a second of the week-th weekday
+// of a month, or of the last such weekday if week is 5. Sunday is 0.
 type change struct{ month, week, weekday, second int64 }
 
-// changed is a change of the clock at a time in seconds since the Unix epoch.
+// changed is a change of the clock to an offset, at a time in seconds since the Unix epoch.
 type changed struct{ at, offset int64 }
 
 func (z *zone) equal(other *zone) bool {
@@ -31,13 +31,13 @@ func (z *zone) equal(other *zone) bool {
 // utc has no changes.
 var utc = zone{}
 
-// zoneOf is the zone of an IANA name, nil if there is none.
+// zoneOf returns the zone of an IANA name, or nil if there is none.
 func zoneOf(name string) *zone {
 	if name == "UTC" {
 		return &utc
 	}
 	if name == "" || name[0] < 'A' || strings.IndexByte(name, ' ') >= 0 {
-		return nil // as a rule or a change might be
+		return nil // it would match a rule or a change in the table
 	}
 	at := strings.Index(zones, " "+name+" ")
 	if at < 0 {
@@ -65,14 +65,14 @@ func zoneOf(name string) *zone {
 	}
 }
 
-// quarters is a number of the table.
+// quarters reads a number of the table, in quarters of an hour.
 func quarters(text string) int64 {
 	r := rule{text}
 	return r.sign() * r.digits()
 }
 
-// parse reads a rule of POSIX whose changes, if it has any, are by weekdays of months. It is nil if
-// the text is none.
+// parse reads a rule of POSIX. Its changes, if it has any, must name weekdays of months. It returns
+// nil if the text is no such rule.
 func parse(text string) *zone {
 	r := rule{text}
 	z := &zone{}
@@ -93,7 +93,7 @@ func parse(text string) *zone {
 	return z
 }
 
-// rule is the rest of a rule's text. Its methods take from its front what they can.
+// rule is the unread rest of a rule's text. Its methods read from the front.
 type rule struct{ text string }
 
 // name skips a name: letters, or anything in angle brackets.
@@ -107,7 +107,7 @@ func (r *rule) name() {
 	}
 }
 
-// offset is hours, minutes and seconds, in seconds.
+// offset reads hours, minutes and seconds, and returns seconds.
 func (r *rule) offset() (seconds int64) {
 	sign := r.sign()
 	seconds = 3600 * r.digits()
@@ -147,7 +147,7 @@ func (r *rule) digits() (n int64) {
 	return n
 }
 
-// change is as ",M3.5.0/2": the last Sunday of March, at two.
+// change reads a text such as ",M3.5.0/2": the last Sunday of March, at two.
 func (r *rule) change() (c change) {
 	if !r.skip(',') || !r.skip('M') {
 		r.text = "?"
@@ -167,8 +167,8 @@ func (r *rule) change() (c change) {
 	return c
 }
 
-// in is when the clock is changed in a year, in seconds since the Unix epoch by the clock as it is
-// until then.
+// in returns the moment of the change in a year, in seconds since the Unix epoch by the clock as it
+// is until then.
 func (c *change) in(year int64) int64 {
 	first := daysTo(year, c.month)
 	weekday := (first + 4) - 7*floor(first+4, 7) // 1 January 1970 was a Thursday
@@ -179,7 +179,8 @@ func (c *change) in(year int64) int64 {
 	return 86400*days + c.second
 }
 
-// offset is by how many seconds the clock is ahead of UTC at a time, in seconds since the Unix epoch.
+// offset returns how many seconds the clock is ahead of UTC at a time, which is in seconds since
+// the Unix epoch.
 func (z *zone) offset(at int64) int64 {
 	if n := len(z.changes); n > 0 && at < z.changes[n-1].at {
 		offset := z.changes[0].offset
@@ -202,11 +203,11 @@ func (z *zone) offset(at int64) int64 {
 	return z.standard
 }
 
-// instant is the time at which the clock shows so many seconds since the Unix epoch. If it shows
-// them twice, that is the first time. If it skips them, the offset from before the change counts
-// (RFC 5545, 3.3.5).
+// instant returns the time at which the clock shows this many seconds since the Unix epoch. If the
+// clock shows them twice, the first time counts. If it skips them, the offset from before the
+// change counts (RFC 5545, 3.3.5).
 func (z *zone) instant(local int64) int64 {
-	const before = 36 * 3600 // is ahead of any change that matters here, and behind the change before that
+	const before = 36 * 3600 // earlier than any change that matters here, and later than the change before that
 	offset := z.offset(local - before)
 	if at := local - offset; z.offset(at) == offset {
 		return at

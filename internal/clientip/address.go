@@ -1,7 +1,8 @@
 package clientip
 
-// parseAddress reads an IPv4 or IPv6 address, without a zone, into the last four bytes of address
-// or into all of it. IPv4 addresses in IPv6, such as ::ffff:10.0.0.1, are IPv4.
+// parseAddress reads an IPv4 or IPv6 address without a zone. It writes IPv4 to the last four bytes
+// of address, and IPv6 to all of it. IPv4 addresses in IPv6, such as ::ffff:10.0.0.1, count as
+// IPv4.
 func parseAddress(text []byte, address *[16]byte) (v4, ok bool) {
 	*address = [16]byte{}
 	if parseIPv4(text, address[12:]) {
@@ -25,7 +26,7 @@ func parseIPv4(text, address []byte) bool {
 		case c == '.' && digits > 0 && at < 3:
 			address[at] = byte(octet)
 			at, octet, digits = at+1, 0, 0
-		case c >= '0' && c <= '9' && (digits == 0 || octet > 0): // some read a leading zero as octal
+		case c >= '0' && c <= '9' && (digits == 0 || octet > 0): // some programs read a leading zero as octal
 			if octet = 10*octet + int(c-'0'); octet > 255 {
 				return false
 			}
@@ -39,7 +40,7 @@ func parseIPv4(text, address []byte) bool {
 }
 
 func parseIPv6(text []byte, address *[16]byte) bool {
-	at, gap := 0, -1 // of address; where zeros were left out
+	at, gap := 0, -1 // the index into address, and that of the zeros that were left out
 	if len(text) >= 2 && text[0] == ':' && text[1] == ':' {
 		gap = 0
 		text = text[2:]
@@ -96,7 +97,7 @@ func parseIPv6(text []byte, address *[16]byte) bool {
 	return true
 }
 
-// HexDigit is the value of a hexadecimal digit, and negative for what is none.
+// HexDigit returns the value of a hexadecimal digit, or -1 for any other byte.
 func HexDigit(c byte) int {
 	switch {
 	case c >= '0' && c <= '9':

@@ -1,8 +1,7 @@
-// Package clientip reads clients' addresses, and says which network counts. It is apart so that a
-// program's keys are those of the plugin.
+// Package clientip reads clients' addresses, and cuts them down to the network that a key has. The
+// plugin and other programs share it, so that they make the same keys.
 //
-// Addresses are read here, and not by net/netip, because that would make the plugin larger by a
-// tenth of a megabyte.
+// It does not use net/netip, which would make the plugin larger by a tenth of a megabyte.
 package clientip
 
 import (
@@ -10,11 +9,11 @@ import (
 	"strings"
 )
 
-// Network returns the part of a key that an address such as 10.0.0.1:1234, 10.0.0.1 or
-// [2001:db8::1]:1234 gives: the 4 or 16 bytes of the address, all but its first prefix4 or prefix6
-// bits cleared. They are in memory. A zone, as in [fe80::1%eth0]:1234, does not count: it is the
-// proxy's name for a link, and may differ from proxy to proxy. If the text is no IP address, such as
-// the path of a Unix socket, the part is the text as it stands.
+// Network returns the part of a key for an address such as 10.0.0.1:1234, 10.0.0.1 or
+// [2001:db8::1]:1234: its 4 or 16 bytes, with all but the first prefix4 or prefix6 bits cleared.
+// The bytes are in memory. A zone, as in [fe80::1%eth0]:1234, is ignored: it is the proxy's name
+// for a link, and may differ between proxies. A text that is no IP address, such as the path of a
+// Unix socket, is returned as it is.
 //
 //go:noinline
 func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
@@ -30,7 +29,7 @@ func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
 	return network
 }
 
-// parseSource is parseAddress of an address that may have a port, a zone and brackets.
+// parseSource is parseAddress for an address that may have a port, a zone and brackets.
 func parseSource(text []byte, memory *[16]byte) (v4, ok bool) {
 	if i := bytes.LastIndexByte(text, ':'); i > 0 && (text[i-1] == ']' || bytes.IndexByte(text, ':') == i) {
 		text = text[:i]
@@ -39,20 +38,20 @@ func parseSource(text []byte, memory *[16]byte) (v4, ok bool) {
 		text = text[1 : n-1]
 	}
 	if i := bytes.IndexByte(text, '%'); i >= 0 {
-		text = text[:i] // a zone
+		text = text[:i] // without the zone
 	}
 	return parseAddress(text, memory)
 }
 
 // Prefix is a network of either family.
 type Prefix struct {
-	address [16]byte // of IPv4 the last four bytes
+	address [16]byte // for IPv4 the last four bytes
 	bits    int
 	v4      bool
 }
 
-// ParsePrefix reads a network such as 10.0.0.0/8 or 2001:db8::/32. Bits behind the prefix don't
-// matter, as in Envoy's CidrRange.
+// ParsePrefix reads a network such as 10.0.0.0/8 or 2001:db8::/32. Bits behind the prefix are
+// ignored, as in Envoy's CidrRange.
 //
 //go:noinline
 func ParsePrefix(text string) (p Prefix, ok bool) {
@@ -64,14 +63,14 @@ func ParsePrefix(text string) (p Prefix, ok bool) {
 		return p, false
 	}
 	digits, most := text[at+1:], 128
-	// An IPv4 address that is written in IPv6 has the prefixes of IPv6.
+	// An IPv4 address written as IPv6 has the prefix lengths of IPv6.
 	if mapped := strings.IndexByte(text, ':') >= 0; p.v4 && mapped {
 		p.address[10], p.address[11], p.v4 = 0xff, 0xff, false
 	} else if p.v4 {
 		most = 32
 	}
 	if digits == "" || len(digits) > 1 && digits[0] == '0' {
-		return p, false // some read a leading zero as octal
+		return p, false // some programs read a leading zero as octal
 	}
 	for i := range len(digits) {
 		d := digits[i] - '0'
@@ -94,7 +93,7 @@ func ParsePrefix(text string) (p Prefix, ok bool) {
 	return p, true
 }
 
-// mapped reports whether the address is one of IPv4 in IPv6.
+// mapped reports whether the address is an IPv4 address in IPv6.
 func (p *Prefix) mapped() bool {
 	for _, b := range p.address[:10] {
 		if b != 0 {
@@ -104,7 +103,8 @@ func (p *Prefix) mapped() bool {
 	return p.address[10] == 0xff && p.address[11] == 0xff
 }
 
-// In reports whether an address, written as for [Network], is in any of some networks.
+// In reports whether an address, written as for [Network], is in at least one of the networks.
+// memory is for In to use.
 //
 //go:noinline
 func In(source []byte, networks []Prefix, memory *[16]byte) bool {
@@ -132,7 +132,7 @@ func (p *Prefix) has(address *[16]byte, v4 bool) bool {
 	return bits == 0 || (address[at]^p.address[at])>>(8-bits) == 0
 }
 
-// mask clears all but the first bits.
+// mask clears all but the first bits of an address.
 func mask(address []byte, bits int) {
 	for i := range address {
 		switch left := bits - 8*i; {

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// apisixRoute is a route of APISIX's.
+// apisixRoute is a route of APISIX.
 type apisixRoute struct {
 	location *location
-	// owners have its plugins, the nearest first: itself, a plugin_config, a service.
+	// owners have the route's plugins, the nearest first: the route itself, a plugin_config, a
+	// service.
 	owners []*apisixOwner
 }
 
-// apisixOwner has plugins.
+// apisixOwner is an object that has plugins.
 type apisixOwner struct {
 	name    string
 	plugins value
-	// everywhere says that it is a global rule, which goes beside those of routes.
+	// everywhere marks a global rule, which applies besides the plugins of routes.
 	everywhere bool
 }
 
@@ -26,14 +27,15 @@ type apisix struct {
 	c      *converter
 	routes []*apisixRoute
 	owners []*apisixOwner
-	groups map[string]place // of limit-count
+	groups map[string]place // groups of limit-count, and where each was first seen
 }
 
 var apisixKinds = []string{"routes", "services", "plugin_configs", "global_rules", "consumers", "consumer_groups"}
 
 var apisixLimits = []string{"limit-count", "limit-req", "limit-conn"}
 
-// apisix reads limit-count, limit-req and limit-conn of APISIX's apisix.yaml, or of answers of its Admin API.
+// apisix reads limit-count, limit-req and limit-conn from APISIX's apisix.yaml, or from answers of
+// its Admin API.
 func (c *converter) apisix() {
 	a := &apisix{c: c, groups: map[string]place{}}
 	objects := map[string][]value{}
@@ -128,7 +130,7 @@ func (a *apisix) route(v value, services, configs map[string]*apisixOwner) {
 	a.routes = append(a.routes, &apisixRoute{l, []*apisixOwner{own, configs[v.get("plugin_config_id").text()], services[v.get("service_id").text()]}})
 }
 
-// of is the owner whose plugin of a name a route runs: the nearest that has it.
+// of returns the owner whose plugin of this name a route runs: the nearest owner that has it.
 func (r *apisixRoute) of(name string) *apisixOwner {
 	for _, o := range r.owners {
 		if o != nil && o.plugins.get(name).there() {
@@ -140,7 +142,7 @@ func (r *apisixRoute) of(name string) *apisixOwner {
 
 func disabled(p value) bool { return p.get("_meta", "disable").truth(p.get("disable").truth(false)) }
 
-// losses are plugins that have no like in Weir.
+// losses reports plugins that have no counterpart in Weir.
 func (a *apisix) losses(o *apisixOwner) {
 	for _, p := range o.plugins.fields() {
 		switch {
@@ -151,7 +153,7 @@ func (a *apisix) losses(o *apisixOwner) {
 	}
 }
 
-// limits makes rules of a plugin.
+// limits makes the rules of a plugin.
 func (a *apisix) limits(o *apisixOwner, name string) {
 	config := o.plugins.get(name)
 	if !config.there() || disabled(config) {
@@ -203,11 +205,11 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	}
 }
 
-// request is a leaky bucket: nginx's.
+// request returns the leaky bucket of limit-req, which works as nginx's.
 func (a *apisix) request(config value) (*limit, *delay) {
 	burst := config.get("burst").number(0)
 	if burst != math.Trunc(burst) {
-		config.get("burst").lose("burst: Weir has whole tokens, and takes %d", int(burst))
+		config.get("burst").lose("burst: Weir has only whole tokens, and uses %d", int(burst))
 	}
 	rate, atOnce := uint64(max(0, math.Round(config.get("rate").number(0)*1000))), uint64(max(0, burst))
 	waiting := atOnce
@@ -221,7 +223,7 @@ func (a *apisix) request(config value) (*limit, *delay) {
 	return l, a.c.smooth(config.at(), rate, 1000, waiting)
 }
 
-// connections is a limit of requests in flight.
+// connections returns a limit of requests in flight.
 func (a *apisix) connections(config value) *limit {
 	for _, name := range []string{"conn", "burst"} {
 		if v := config.get(name); strings.Contains(v.text(), "$") {
@@ -235,12 +237,12 @@ func (a *apisix) connections(config value) *limit {
 		return nil
 	}
 	if burst > 0 {
-		config.get("burst").lose("limit-conn: APISIX has requests above conn wait; Weir lets conn and burst pass at once")
+		config.get("burst").lose("limit-conn: APISIX makes requests above conn wait; Weir lets conn and burst pass at once")
 	}
 	return &limit{Limit: uint64(conn + burst), Algorithm: inFlight}
 }
 
-// count is a window that starts with a key's first hit.
+// count returns a limit whose windows start with a key's first hit.
 func (a *apisix) count(config value) *limit {
 	if rules := config.get("rules"); rules.there() {
 		rules.lose("rules: want a plugin for each")
@@ -248,13 +250,13 @@ func (a *apisix) count(config value) *limit {
 	}
 	for _, name := range []string{"count", "time_window"} {
 		if v := config.get(name); strings.Contains(v.text(), "$") || !v.there() {
-			v.lose("%s: want a number", name) // without it, where the plugin is
+			v.lose("%s: want a number", name) // a missing value is reported at the plugin
 			return nil
 		}
 	}
 	if group := config.get("group"); group.there() {
 		if before, twice := a.groups[group.text()]; twice {
-			group.lose("group: this counts together with line %d; two rules count apart", before.line)
+			group.lose("group: APISIX counts this together with line %d; two rules count separately", before.line)
 		}
 		a.groups[group.text()] = group.at()
 	}
@@ -274,7 +276,8 @@ func (a *apisix) count(config value) *limit {
 	return l
 }
 
-// pace is how often counters are pushed; nil if each proxy counts alone.
+// pace returns the rate, in seconds, at which counters are pushed, or nil if each proxy counts
+// alone.
 func (a *apisix) pace(config value) *float64 {
 	if config.get("policy").or("local") == "local" {
 		return nil
@@ -292,7 +295,7 @@ func (a *apisix) pace(config value) *float64 {
 	return &every
 }
 
-// byKey adds rules for what a plugin counts by. Requests that have nothing of the key count by their
+// byKey adds the rules for the key that a plugin counts by. Requests without the key count by their
 // address.
 func (a *apisix) byKey(config value, r rule) {
 	at := config.at()
@@ -325,7 +328,7 @@ func (a *apisix) byKey(config value, r rule) {
 		return
 	}
 	if len(has) != 1 {
-		a.c.lose(where, "APISIX counts requests by their address that have nothing of the key; Weir counts them together")
+		a.c.lose(where, "APISIX counts requests without the key by their address; Weir counts them together")
 		a.c.add(at, r)
 		return
 	}

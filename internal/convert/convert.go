@@ -1,5 +1,5 @@
-// Package convert makes Weir's configurations of those of other limiters. [Convert] reads files of one
-// source, and tells where they say what Weir can't.
+// Package convert turns configurations of other limiters into Weir's. [Convert] reads files of one
+// source, and lists the places that Weir can't express.
 package convert
 
 import (
@@ -15,33 +15,33 @@ import (
 	"weir/config"
 )
 
-// File is one to convert.
+// File is a file to convert.
 type File struct {
 	Name string
 	Text []byte
 }
 
-// Loss is a place of a file that the configuration does not say all of.
+// Loss is a place of a file that the configuration does not express in full.
 type Loss struct {
 	File         string
 	Line, Column int
 	Problem      string
 }
 
-// String is the loss as FILE:LINE:COLUMN: PROBLEM.
+// String returns the loss as FILE:LINE:COLUMN: PROBLEM.
 func (l Loss) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", l.File, l.Line, l.Column, l.Problem)
 }
 
 // Result is the outcome of a conversion.
 type Result struct {
-	// Document is the configuration, as JSON.
+	// Document is the configuration, as JSON. It is empty if no rule is left.
 	Document []byte
-	// Lost are in the order of the files.
+	// Lost has the losses in the order of the files.
 	Lost []Loss
 }
 
-// sources are the readers of files, by the name of their source.
+// sources has the reader of each source's files.
 var sources = map[string]func(*converter){
 	"ratelimit": (*converter).rateLimit,
 	"nginx":     (*converter).nginx,
@@ -49,11 +49,11 @@ var sources = map[string]func(*converter){
 	"apisix":    (*converter).apisix,
 }
 
-// Sources are the names of what is converted from.
+// Sources returns the names of the sources that Convert knows.
 func Sources() []string { return slices.Sorted(maps.Keys(sources)) }
 
-// Convert reads files of a source. The error says, with its place, what can't be read; otherwise the plugin
-// takes the document.
+// Convert converts files of a source. If a file can't be read, the error says where and why.
+// Otherwise the plugin accepts the document.
 func Convert(source string, files []File) (*Result, error) {
 	read := sources[source]
 	if read == nil {
@@ -84,17 +84,17 @@ func Convert(source string, files []File) (*Result, error) {
 	return result, nil
 }
 
-// converter writes a configuration while a source's files are read.
+// converter collects a configuration while it reads a source's files.
 type converter struct {
 	files  []File
 	said   configuration
 	names  map[string]bool // of rules
 	lost   []Loss
 	err    error
-	values int // that files have, each as often as aliases or includes repeat it
+	values int // in all files, counted each time that an alias or include repeats them
 }
 
-// place is where something stands in a file.
+// place is a position in a file.
 type place struct {
 	file         string
 	line, column int
@@ -110,16 +110,16 @@ func (c *converter) fail(at place, format string, args ...any) {
 	}
 }
 
-// maxRules is how many rules a configuration has at most.
+// maxRules is the most rules that a configuration can have.
 const maxRules = 256
 
-// add adds a rule. Its name is changed so that a rule may have it, and no other rule has it.
+// add adds a rule. It changes the name if the rule can't have it or another rule has it.
 func (c *converter) add(at place, r rule) {
 	if c.isFull(at) {
 		return
 	}
 	if len(r.Except) > maxExcept {
-		c.lose(at, "a rule leaves alone at most %d kinds of requests, and this needs %d", maxExcept, len(r.Except))
+		c.lose(at, "a rule has at most %d exceptions, and this needs %d", maxExcept, len(r.Except))
 		r.Except = r.Except[:maxExcept]
 	}
 	r.Name = c.name(r.Name)
@@ -130,7 +130,7 @@ func (c *converter) add(at place, r rule) {
 	c.said.Rules = append(c.said.Rules, r)
 }
 
-// isFull reports whether there is room for no further rule, which is lost then.
+// isFull reports whether there is no room for another rule, which is then lost.
 func (c *converter) isFull(at place) bool {
 	full := len(c.said.Rules) == maxRules
 	if full {
@@ -139,8 +139,9 @@ func (c *converter) isFull(at place) bool {
 	return full
 }
 
-// mistakesOf says in a line why the plugin would refuse a rule; it is empty if the plugin takes it. So a
-// source's mistake, such as a header's name that no header can have, costs that rule, and is told at its place.
+// mistakesOf returns, on one line, why the plugin would refuse a rule, or nothing if the plugin
+// accepts it. So a source's mistake, such as an impossible name of a header, costs only that rule,
+// and is reported at its place.
 func mistakesOf(r rule) string {
 	document, err := plainJSON(configuration{Backend: &backend{backendCluster}, Rules: []rule{r}}, "")
 	if err == nil {
@@ -152,8 +153,8 @@ func mistakesOf(r rule) string {
 	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), "rules[0].", ""), "\n", "; ")
 }
 
-// shareCounters has proxies share the counters of rules whose rate says so. failure says what
-// decides while the backend is away, as a value of the source's says.
+// shareCounters makes proxies share the counters of rules that have a rate. failure is the decision
+// while the backend is away, and said is the value that asks for it.
 func (c *converter) shareCounters(said value, failure string) {
 	c.said.Backend = &backend{backendCluster}
 	if c.said.OnBackendFailure == "" {
@@ -163,7 +164,7 @@ func (c *converter) shareCounters(said value, failure string) {
 	}
 }
 
-// settle has each proxy count alone by the rules that have no rate, if others have.
+// settle makes each proxy count alone by the rules without a rate, if other rules have one.
 func (c *converter) settle() {
 	alone := -1.0
 	for i := range c.said.Rules {
@@ -200,7 +201,7 @@ func (c *converter) name(wanted string) string {
 	return name
 }
 
-// configuration has those fields of Weir's configuration that are written: see
+// configuration has the fields of Weir's configuration that a conversion writes: see
 // docs/configuration.md.
 type configuration struct {
 	Namespace        string    `json:"namespace,omitempty"`
@@ -215,7 +216,7 @@ type backend struct {
 	Cluster string `json:"cluster"`
 }
 
-// backendCluster is the cluster of the counter backend, as the examples of envoy/ name it.
+// backendCluster is the cluster of the counter backend in the examples of envoy/.
 const backendCluster = "weir_backend"
 
 type rule struct {
@@ -240,7 +241,7 @@ const (
 	tokenBucket = "token_bucket"
 	inFlight    = "in_flight"
 	firstHit    = "first_hit"
-	// maxQueue and maxDelayMillis bound how requests wait.
+	// maxQueue and maxDelayMillis are Weir's bounds on waiting requests.
 	maxQueue       = 10_000
 	maxDelayMillis = 5 * 60 * 1000
 	clientIP       = "client_ip"
@@ -277,7 +278,7 @@ type response struct {
 	ContentType string `json:"content_type,omitempty"`
 }
 
-// responseOf is an answer with a status, which may be a text that the source has for all.
+// responseOf returns a response with the source's status and message, or nil for Weir's default.
 func (c *converter) responseOf(at place, status int, message string) *response {
 	if status < 200 || status > 599 {
 		c.lose(at, "want a status from 200 to 599, got %d", status)
@@ -293,12 +294,12 @@ func (c *converter) responseOf(at place, status int, message string) *response {
 	return r
 }
 
-// addresses are the exception of clients.
+// addresses is an exception for clients.
 type addresses struct {
 	ClientIP []string `json:"client_ip"`
 }
 
-// plainJSON is a value as JSON that people read: < > and & are themselves.
+// plainJSON returns a value as JSON for people, which keeps < > and & as they are.
 func plainJSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -308,14 +309,14 @@ func plainJSON(v any, indent string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// client is the client's address, whole.
+// client returns the selector of the client's whole address.
 func client() any {
 	return map[string]any{clientIP: map[string]int{"ipv4_prefix": 32, "ipv6_prefix": wholeAddress}}
 }
 
 func one(kind, value string) any { return map[string]string{kind: value} }
 
-// duration writes whole milliseconds as a duration.
+// duration writes milliseconds as a duration in the largest unit that divides them.
 func duration(millis uint64) string {
 	for _, unit := range []struct {
 		millis uint64
@@ -328,28 +329,29 @@ func duration(millis uint64) string {
 	return fmt.Sprint(millis, "ms")
 }
 
-// maxLimit and maxWindow are the largest of Weir's.
+// maxLimit and maxWindowMillis are Weir's largest limit and window.
 const (
 	maxLimit        = 999_999_999_999_999
 	maxWindowMillis = 366 * 86_400_000
 )
 
-// leakyBucket is a bucket of nginx's: rate is in thousandths of a request per perMillis, and burst what
-// may come beside the request that is let through. It is nil if there is no such bucket of Weir's.
-// smooth is how requests wait of which so many do, at a rate. It is nil if none does, or Weir has them wait
-// for no such time.
+// smooth returns the delay under which waiting requests may wait for a rate, which is in thousandths
+// of a request per perMillis. It returns nil if no request waits, or for longer than Weir's bounds.
 func (c *converter) smooth(at place, thousandths, perMillis, waiting uint64) *delay {
 	if waiting == 0 {
 		return nil
 	}
 	high, low := bits.Mul64(waiting*1000, perMillis)
 	if high != 0 || low/thousandths >= maxDelayMillis || waiting > maxQueue {
-		c.lose(at, "up to %d requests wait: Weir has at most %d wait, and for five minutes", waiting, maxQueue)
+		c.lose(at, "up to %d requests wait: in Weir at most %d can wait, and less than five minutes", waiting, maxQueue)
 		return nil
 	}
 	return &delay{Most: duration(low/thousandths + 1), Queue: waiting}
 }
 
+// leakyBucket returns a bucket of nginx: the rate is in thousandths of a request per perMillis, and
+// burst is the number of requests that may come at once besides the first. It returns nil if Weir has
+// no such bucket.
 func (c *converter) leakyBucket(at place, thousandths, perMillis, burst uint64) *limit {
 	if thousandths == 0 || thousandths > maxLimit {
 		c.lose(at, "want a rate above 0")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// envoy finds rate limits in documents of Envoy's, and of Istio's EnvoyFilters.
+// envoy finds rate limits in documents of Envoy, and in Istio's EnvoyFilters.
 type envoy struct {
 	c      *converter
 	domain string
@@ -15,7 +15,7 @@ type envoy struct {
 	uses   []*use
 }
 
-// use is a list of actions of some routes, whose requests get a descriptor.
+// use is a list of actions of some routes, whose requests have the actions' descriptor.
 type use struct {
 	at      place
 	entries []*entry
@@ -24,18 +24,18 @@ type use struct {
 	others  []*location
 }
 
-// entry is one of a descriptor's.
+// entry is an entry of a descriptor.
 type entry struct {
 	key string
-	// constant says that it has always this value.
+	// constant says that all requests have the same value.
 	constant bool
 	value    string
-	// selector says where else it has its value from: a header, a parameter of the query or
-	// another.
+	// selector says where the value of a variable entry comes from: a header, a parameter of the
+	// query or another part of the request.
 	selector      any
 	header, query string
 	remoteAddress bool
-	// when and unless say which requests have it: the others get no descriptor.
+	// when and unless select the requests that have the entry. All others have no descriptor.
 	when   match
 	unless []any
 }
@@ -54,7 +54,7 @@ func (e *envoy) walk(v value, depth int) {
 		return
 	}
 	if v.get("rate_limits").there() {
-		// A patch of Istio's, of a host or a route that it does not say.
+		// An Istio patch, which does not name its host or route.
 		l := &location{at: v.at()}
 		e.limits(v.get("rate_limits").list(), []*location{l}, nil)
 		return
@@ -74,10 +74,10 @@ func (e *envoy) filter(v value) {
 		e.status = code.whole(429)
 	}
 	if stage := v.get("stage"); stage.there() && stage.text() != "0" {
-		stage.lose("stage: a filter of Weir's has all of its rules")
+		stage.lose("stage: a filter of Weir applies all of its rules")
 	}
 	if kind := v.get("request_type"); kind.there() && kind.text() != "both" {
-		kind.lose("request_type: a rule can't tell requests from inside")
+		kind.lose("request_type: a rule can't tell internal requests from others")
 	}
 }
 
@@ -119,7 +119,7 @@ func (e *envoy) hosts(hosts []value) {
 			routes = append(routes, &envoyRoute{l, limits, i})
 		}
 		if len(host.get("routes").list()) == 0 {
-			// A host may have its routes elsewhere.
+			// The host's routes may be elsewhere.
 			routes = append(routes, &envoyRoute{&location{at: host.at(), hosts: domains, rank: []int{rank, 0}}, host.get("rate_limits").list(), i})
 		}
 	}
@@ -152,7 +152,7 @@ func has(limits []value, l value) bool {
 	return false
 }
 
-// route is where a route is for.
+// route returns the location of a route.
 func (e *envoy) route(r value, hosts []text) (*location, bool) {
 	l := &location{at: r.at(), hosts: hosts}
 	for _, f := range r.get("match").fields() {
@@ -180,7 +180,7 @@ func (e *envoy) route(r value, hosts []text) (*location, bool) {
 			}
 		case "case_sensitive":
 			if !f.value.truth(true) {
-				e.c.lose(f.at, "a rule compares the case of paths")
+				e.c.lose(f.at, "case_sensitive: a rule's paths are always case-sensitive")
 			}
 		default:
 			e.c.lose(f.at, "a rule has no such condition as a route's %.40s", f.name)
@@ -189,7 +189,7 @@ func (e *envoy) route(r value, hosts []text) (*location, bool) {
 	return l, true
 }
 
-// headerMatch is a condition of a header, or with not what must not hold.
+// headerMatch reads a condition on a header. With not, the header must not fulfil it.
 func (e *envoy) headerMatch(h value) (name string, t text, not, ok bool) {
 	name = strings.ToLower(h.get("name").text())
 	t = text{present, "true"}
@@ -233,7 +233,7 @@ func (e *envoy) limits(all []value, own, others []*location) {
 				}
 			case "stage":
 				if f.value.text() != "0" {
-					e.c.lose(f.at, "stage: a filter of Weir's has all of its rules")
+					e.c.lose(f.at, "stage: a filter of Weir applies all of its rules")
 				}
 			case "hits_addend":
 				u.cost = e.cost(f.value)
@@ -260,7 +260,7 @@ func (e *envoy) cost(v value) any {
 	return nil
 }
 
-// action adds the entry of an action.
+// action adds the entry of an action, and reports whether a rule can express the action.
 func (e *envoy) action(u *use, a value) bool {
 	for _, f := range a.fields() {
 		v := f.value
@@ -280,7 +280,7 @@ func (e *envoy) action(u *use, a value) bool {
 			n.header = strings.ToLower(v.get("header_name").text())
 			n.selector = one("header", n.header)
 			if v.get("skip_if_absent").truth(false) {
-				e.c.lose(f.at, "skip_if_absent: a request without the header %.40s gets another descriptor, which no rule is for", n.header)
+				e.c.lose(f.at, "skip_if_absent: a request without the header %.40s gets another descriptor, which no rule counts", n.header)
 			}
 			if n.header != ":path" && n.header != ":method" && n.header != ":authority" {
 				n.when.header(n.header, text{present, "true"})
@@ -310,7 +310,7 @@ func (e *envoy) action(u *use, a value) bool {
 			if v.get("default_value").there() {
 				v.lose("default_value: a rule counts requests without this metadata under the empty value")
 			} else {
-				v.lose("%s: Envoy leaves requests without this metadata alone; a rule counts them together", f.name)
+				v.lose("%s: Envoy does not limit requests without this metadata; a rule counts them together", f.name)
 			}
 		default:
 			e.c.lose(f.at, "%.40s: a rule has no selector like it", f.name)
@@ -321,7 +321,7 @@ func (e *envoy) action(u *use, a value) bool {
 	return true
 }
 
-// valueMatch says which requests have the entry of header_value_match.
+// valueMatch finds which requests have the entry of header_value_match.
 func (e *envoy) valueMatch(n *entry, v value) bool {
 	expected := v.get("expect_match").truth(true)
 	headers := v.get("headers").list()

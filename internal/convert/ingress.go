@@ -9,7 +9,7 @@ import (
 
 const annotation = "nginx.ingress.kubernetes.io/"
 
-// ingress is one of Kubernetes'.
+// ingress is an Ingress of Kubernetes.
 type ingress struct {
 	value       value
 	name        string
@@ -17,8 +17,8 @@ type ingress struct {
 	own         []*location
 }
 
-// ingresses reads the annotations of ingress-nginx, which count by the client's address. An Ingress has a
-// zone for each limit, and all of its paths count in it.
+// ingresses reads the annotations of ingress-nginx, which count by the client's address. An Ingress
+// has a zone for each limit, which all of its paths share.
 func (c *converter) ingresses(documents []value) {
 	status := 503
 	var all []*ingress
@@ -122,7 +122,7 @@ func (c *converter) ingressLimits(i *ingress, others []*location, status int) {
 			c.add(v.at(), r)
 		}
 	}
-	const multiplier = 5 // ingress-nginx's own
+	const multiplier = 5 // the default of ingress-nginx
 	for _, name := range []string{"limit-rps", "limit-rpm"} {
 		v := i.annotations[name]
 		rate := v.whole(0)
@@ -147,7 +147,7 @@ func (c *converter) ingressLimits(i *ingress, others []*location, status int) {
 	}
 }
 
-// addressesOf are those of some texts that are networks or addresses.
+// addressesOf returns the texts that are networks or addresses, as networks.
 func addressesOf(texts []string) (networks []string) {
 	for _, text := range texts {
 		if p, err := netip.ParsePrefix(text); err == nil {

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// kongRoute is a route of Kong's, with the service that it leads to.
+// kongRoute is a route of Kong, with the service that it leads to.
 type kongRoute struct {
 	names    []string // name and id
 	services []string
 	location *location
 }
 
-// kongPlugin is a limiter of Kong's.
+// kongPlugin is a limiter of Kong.
 type kongPlugin struct {
 	value          value
 	name           string
 	service, route string
-	consumer       bool // or a group of them
+	consumer       bool // or for a consumer group
 	disabled       bool
 	routes         []*kongRoute
 }
@@ -27,9 +27,9 @@ type kong struct {
 	c       *converter
 	routes  []*kongRoute
 	plugins []*kongPlugin
-	// auths are the scopes of plugins that make a client a consumer.
+	// auths are the plugins that turn a client into a consumer.
 	auths []*kongPlugin
-	// spaces are the namespaces that plugins have.
+	// spaces has the namespaces of plugins, and where each was first seen.
 	spaces map[string]place
 }
 
@@ -40,7 +40,7 @@ const (
 
 var kongAuths = []string{"key-auth", "key-auth-enc", "jwt", "basic-auth", "oauth2", "hmac-auth", "ldap-auth", "ldap-auth-advanced", "openid-connect", "mtls-auth", "session"}
 
-// kong reads rate-limiting and rate-limiting-advanced of Kong's declarative configuration.
+// kong reads rate-limiting and rate-limiting-advanced from Kong's declarative configuration.
 func (c *converter) kong() {
 	k := &kong{c: c, spaces: map[string]place{}}
 	for _, d := range c.documents() {
@@ -91,7 +91,7 @@ func (k *kong) readService(s value) {
 	}
 }
 
-// reference is the name that an object is meant by.
+// reference returns the name by which a value refers to another object.
 func reference(v value) string {
 	return cmp.Or(v.text(), v.get("name").text(), v.get("id").text())
 }
@@ -179,12 +179,12 @@ func (k *kong) readPlugin(p value, service, route string) *kongPlugin {
 	return read
 }
 
-// holds reports whether a plugin is for a route.
+// holds reports whether a plugin applies to a route.
 func (p *kongPlugin) holds(r *kongRoute) bool {
 	return (p.service == "" || slices.Contains(r.services, p.service)) && (p.route == "" || slices.Contains(r.names, p.route))
 }
 
-// rank orders plugins of a name: a request runs only that of the highest rank.
+// rank orders plugins of the same name: a request runs only the plugin of the highest rank.
 func (p *kongPlugin) rank() (n int) {
 	if p.route != "" {
 		n += 2
@@ -195,7 +195,7 @@ func (p *kongPlugin) rank() (n int) {
 	return n
 }
 
-// limit makes rules of a plugin.
+// limit makes the rules of a plugin.
 func (k *kong) limit(p *kongPlugin) {
 	if p.consumer {
 		p.value.lose("%s of a consumer: a rule does not know Kong's consumers", p.name)
@@ -230,7 +230,7 @@ func (k *kong) limit(p *kongPlugin) {
 		r.CountRejected = !config.get("disable_penalty").truth(false)
 		if space := config.get("namespace"); space.there() {
 			if before, twice := k.spaces[space.text()]; twice {
-				space.lose("namespace: the plugin of line %d counts together with this; two rules count apart", before.line)
+				space.lose("namespace: Kong counts this together with the plugin of line %d; two rules count separately", before.line)
 			}
 			k.spaces[space.text()] = space.at()
 		}
@@ -240,10 +240,10 @@ func (k *kong) limit(p *kongPlugin) {
 			}
 		}
 		if throttling := config.get("throttling"); throttling.get("enabled").truth(false) {
-			throttling.lose("throttling: Kong has requests wait for room; the rule refuses them")
+			throttling.lose("throttling: Kong makes requests wait for room; the rule refuses them")
 		}
 		if jitter := config.get("retry_after_jitter_max"); jitter.number(0) > 0 {
-			jitter.lose("retry_after_jitter_max: Retry-After is without jitter")
+			jitter.lose("retry_after_jitter_max: Weir's Retry-After has no jitter")
 		}
 		if config.get("enforce_consumer_groups").truth(false) {
 			config.get("enforce_consumer_groups").lose("consumer groups: a rule does not know Kong's consumers")
@@ -274,7 +274,7 @@ func (k *kong) basicLimits(config value) (limits []limit) {
 			continue
 		}
 		if unit.name == "year" {
-			v.lose("year: Weir has no calendar windows of a year; this is one of 365 days since 1970")
+			v.lose("year: Weir has no calendar windows of a year; the rule's windows have 365 days, counted from 1970")
 		}
 		limits = append(limits, limit{Limit: uint64(n), Window: unit.window, Algorithm: fixedWindow})
 	}
@@ -305,8 +305,8 @@ func (k *kong) advancedLimits(config value) (limits []limit) {
 	return limits
 }
 
-// byKey adds rules for what a plugin counts by. Where a request has none of that, Kong counts it by its
-// address.
+// byKey adds the rules for the key that a plugin counts by. Kong counts a request without the key
+// by its address.
 func (k *kong) byKey(p *kongPlugin, config value, r rule, by string) {
 	at := p.value.at()
 	switch by {
@@ -318,7 +318,7 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string) {
 			if !where.there() {
 				where = config.get("identifier")
 			}
-			where.lose("%s: a rule of several counts them together; want a plugin for each %[1]s", by)
+			where.lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
 		name := strings.ToLower(config.get("header_name").text())
@@ -335,7 +335,7 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string) {
 	k.add(at, config, r)
 }
 
-// both adds two rules: for those that fulfil a condition, and, by their address, for the others.
+// both adds two rules: one for requests that fulfil a condition, and one by address for the others.
 func (k *kong) both(p *kongPlugin, config value, r rule, key []any, has, lacks match) {
 	at := p.value.at()
 	for i, m := range []match{has, lacks} {
@@ -370,8 +370,8 @@ func (k *kong) both(p *kongPlugin, config value, r rule, key []any, has, lacks m
 	}
 }
 
-// byConsumer finds what tells consumers apart. Without a plugin that finds out who a client is there are
-// none, and Kong counts by address.
+// byConsumer chooses a key that tells consumers apart. Without a plugin that identifies clients
+// there are no consumers, and Kong counts by address.
 func (k *kong) byConsumer(p *kongPlugin, config value, r *rule, by string) {
 	r.Key = []any{client()}
 	for _, a := range k.auths {
@@ -391,19 +391,19 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r *rule, by string) {
 				name = strings.ToLower(all[0])
 			}
 			r.Key = []any{one("header", name)}
-			where.lose("%s: Kong counts who the plugin %s finds; the rule counts by the header %.40s", by, a.name, name)
+			where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by the header %.40s", by, a.name, name)
 		case "jwt":
 			claim := a.value.get("config", "key_claim_name").or("iss")
 			r.Key = []any{map[string]string{"jwt_claim": claim, "header": "authorization"}}
-			where.lose("%s: Kong counts who the plugin jwt finds; the rule counts by the claim %.40s, which another filter has to verify", by, claim)
+			where.lose("%s: Kong counts by the consumer that the plugin jwt finds; the rule counts by the claim %.40s, which another filter has to verify", by, claim)
 		default:
-			where.lose("%s: Kong counts who the plugin %s finds; the rule counts by address", by, a.name)
+			where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by address", by, a.name)
 		}
 		return
 	}
 }
 
-// add adds a rule, and notes how often it is pushed, and what decides while the store is away.
+// add adds a rule with the rate of its pushes, and with the decision while the store is away.
 func (k *kong) add(at place, config value, r rule) {
 	rate := -1.0
 	strategy := cmp.Or(config.get("policy").text(), config.get("strategy").text(), "local")

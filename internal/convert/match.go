@@ -9,7 +9,7 @@ import (
 	"weir/internal/pattern"
 )
 
-// text is a condition that a text fulfils.
+// text is a condition on a text, such as a path or a host.
 type text struct {
 	kind  string // exact, prefix, suffix, regex or present
 	value string
@@ -23,7 +23,7 @@ const (
 	present = "present"
 )
 
-// MarshalJSON writes the condition as configurations have it.
+// MarshalJSON writes the condition in the form of configurations.
 func (t text) MarshalJSON() ([]byte, error) {
 	if t.kind == present {
 		return plainJSON(map[string]bool{present: t.value != "false"}, "")
@@ -31,7 +31,7 @@ func (t text) MarshalJSON() ([]byte, error) {
 	return plainJSON(map[string]string{t.kind: t.value}, "")
 }
 
-// expression is the condition as a regular expression of whole texts.
+// expression returns the condition as a regular expression for whole texts.
 func (t text) expression() string {
 	switch t.kind {
 	case exact:
@@ -44,12 +44,12 @@ func (t text) expression() string {
 	return t.value
 }
 
-// all reports whether each path that is a path fulfils the condition, or each host.
+// all reports whether every path, or every host, fulfils the condition.
 func (t text) all() bool {
 	return t == text{prefix, "/"} || t == text{regex, ".*"} || t.value == "" && (t.kind == prefix || t.kind == suffix)
 }
 
-// overlaps reports whether a text may fulfil both conditions.
+// overlaps reports whether some text may fulfil both conditions.
 func (t text) overlaps(o text) bool {
 	switch {
 	case t.kind == exact && o.kind == exact:
@@ -73,7 +73,8 @@ func (t text) overlaps(o text) bool {
 	return true
 }
 
-// literal returns the plain characters that begin all texts which match a regular expression.
+// literal returns the plain characters at the beginning of all texts that match a regular
+// expression.
 func literal(expr string) string {
 	end := strings.IndexAny(expr, `\.+*?()|[]{}^$`)
 	switch {
@@ -103,7 +104,7 @@ func (t text) within(o text) bool {
 	return false
 }
 
-// anyOf returns the condition that any of some holds.
+// anyOf returns the condition that at least one of the conditions holds.
 func anyOf(texts []text) text {
 	var kept []text
 	for _, t := range texts {
@@ -123,7 +124,7 @@ func anyOf(texts []text) text {
 	return text{regex, strings.Join(expressions, "|")}
 }
 
-// match is a rule's, and what an exception has.
+// match is the match of a rule or of an exception.
 type match struct {
 	Host    *text           `json:"host,omitempty"`
 	Path    *text           `json:"path,omitempty"`
@@ -138,7 +139,7 @@ func (m *match) header(name string, t text) {
 	m.Headers[name] = t
 }
 
-// orNil is nil for a match that all requests fulfil.
+// orNil returns nil for a match that all requests fulfil.
 func (m match) orNil() *match {
 	if m.Host == nil && m.Path == nil && len(m.Methods) == 0 && len(m.Headers) == 0 {
 		return nil
@@ -146,15 +147,17 @@ func (m match) orNil() *match {
 	return &m
 }
 
-// location is where a source applies limits: to requests of some hosts, of some paths, and others.
+// location is a set of requests that a source applies limits to: by host, by path, and by the
+// conditions of rest.
 type location struct {
 	at    place
-	hosts []text // any of them; all if there are none
+	hosts []text // any of them; none stands for all hosts
 	paths []text
 	rest  match // its Host and Path are nil
-	// rank orders locations that a request fits: it belongs to the location of the largest rank.
+	// rank orders the locations that a request fits: it belongs to the location of the highest
+	// rank.
 	rank []int
-	// stops says that of nginx's prefixes it goes before regular expressions.
+	// stops marks a prefix of nginx that goes before regular expressions.
 	stops bool
 }
 
@@ -169,7 +172,7 @@ func within(a, b []text) bool {
 	return len(a) > 0 && !slices.ContainsFunc(a, func(t text) bool { return !slices.ContainsFunc(b, t.within) })
 }
 
-// overlaps reports whether a request may fit both.
+// overlaps reports whether a request may fit both locations.
 func (l *location) overlaps(o *location) bool {
 	if len(l.rest.Methods) > 0 && len(o.rest.Methods) > 0 && !slices.ContainsFunc(l.rest.Methods, func(m string) bool { return slices.Contains(o.rest.Methods, m) }) {
 		return false
@@ -182,7 +185,7 @@ func (l *location) overlaps(o *location) bool {
 	return overlap(l.hosts, o.hosts) && overlap(l.paths, o.paths)
 }
 
-// beats reports whether a request that fits both may belong to l.
+// beats reports whether a request that fits both locations may belong to l.
 func (l *location) beats(o *location) bool {
 	wins := slices.Compare(l.rank, o.rank) > 0
 	if len(l.rank) > 0 && len(o.rank) > 0 && l.rank[0] == o.rank[0] {
@@ -198,12 +201,12 @@ func (l *location) beats(o *location) bool {
 
 func (l *location) isExpression() bool { return len(l.paths) == 1 && l.paths[0].kind == regex }
 
-// within reports whether it is known that what fits l fits o.
+// within reports whether every request that fits l is known to fit o.
 func (l *location) within(o *location) bool {
 	return o.rest.orNil() == nil && within(l.hosts, o.hosts) && within(l.paths, o.paths)
 }
 
-// restricted are the texts, or nil if all do.
+// restricted returns the condition that a text fulfils one of texts, or nil if every text does.
 func restricted(texts []text) *text {
 	if len(texts) == 0 || slices.ContainsFunc(texts, text.all) {
 		return nil
@@ -218,8 +221,8 @@ func (l *location) match() match {
 	return m
 }
 
-// matches are matches of rules that are together for some locations, and leave all others alone. Where
-// these are more than one, each of the rules counts for itself.
+// matches returns rules whose matches together cover the own locations, and whose exceptions leave
+// out the others. If there are several rules, each counts for itself.
 func (c *converter) matches(at place, own, others []*location) (rules []rule) {
 	var kept []*location
 	for i, l := range own {
@@ -238,32 +241,32 @@ groups:
 				continue
 			}
 			if back := slices.IndexFunc(own, func(l *location) bool { return l.beats(o) }); back >= 0 {
-				c.lose(own[back].at, "this limit holds here too, but a rule can't come back to what it leaves alone: see line %d", o.at.line)
+				c.lose(own[back].at, "this limit applies here too, but a rule can't count requests of its own exception: see line %d", o.at.line)
 			}
 			m := o.match()
 			if len(o.hosts) > 0 && slices.Equal(o.hosts, group.hosts) {
 				m.Host = nil
 			}
 			if m.orNil() == nil {
-				continue groups // nothing is left of it
+				continue groups // no request is left for the rule
 			}
 			r.Except = append(r.Except, m)
 		}
 		rules = append(rules, r)
 	}
 	if len(rules) > 1 {
-		c.lose(at, "the requests of these %d hosts or paths count together, and are rules of their own that count apart", len(rules))
+		c.lose(at, "the requests of these %d hosts or paths count together; here each has a rule, and the rules count separately", len(rules))
 	}
 	return rules
 }
 
-// union is of locations that one match can say.
+// union is a set of locations that a single match can express.
 type union struct {
 	location
 	of []*location
 }
 
-// joined joins locations that differ in hosts alone, or in paths alone.
+// joined joins locations that differ only in hosts, or only in paths.
 func joined(all []*location) (unions []*union) {
 	for _, byHost := range []bool{false, true} {
 		if byHost && len(unions) <= 1 {
@@ -300,8 +303,8 @@ func joined(all []*location) (unions []*union) {
 	return unions
 }
 
-// expression checks a regular expression of a source's, which may match a part of a text, and makes it
-// match the whole. Weir's syntax is RE2's.
+// expression checks a source's regular expression, which must have RE2's syntax as in Weir. Unless
+// whole is set, it may match a part of a text, and expression makes it match the whole.
 func (c *converter) expression(at place, expr string, whole bool) (text, bool) {
 	if !whole {
 		switch {
@@ -326,13 +329,13 @@ func (c *converter) expression(at place, expr string, whole bool) (text, bool) {
 		}
 	}
 	if _, err := pattern.Compile(expr); err != nil {
-		c.lose(at, "the regular expression is none of RE2's: %v", err)
+		c.lose(at, "the regular expression is not in RE2's syntax: %v", err)
 		return text{}, false
 	}
 	return text{regex, expr}, true
 }
 
-// alternates reports whether a regular expression has a | that is in no group or class.
+// alternates reports whether a regular expression has a | outside of groups and classes.
 func alternates(expr string) bool {
 	depth, class := 0, false
 	for i := 0; i < len(expr); i++ {

@@ -405,7 +405,7 @@ func TestAPISIXModelOfConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(result.Lost) != 1 || !strings.Contains(result.Lost[0].String(), "file.yaml:1:66: limit-conn: APISIX has requests above conn wait") {
+	if len(result.Lost) != 1 || !strings.Contains(result.Lost[0].String(), "file.yaml:1:66: limit-conn: APISIX makes requests above conn wait") {
 		t.Errorf("lost: %v", result.Lost)
 	}
 	now := time.Date(2026, time.January, 31, 23, 58, 0, 0, time.UTC)

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// nginx reads limit_req and limit_conn of nginx's configuration, and the annotations of ingress-nginx.
+// nginx reads limit_req and limit_conn from nginx's configuration, and the annotations of
+// ingress-nginx.
 func (c *converter) nginx() {
 	var plain []File
 	var documents []value
@@ -35,21 +36,22 @@ func isKubernetes(f File) bool { return kubernetes.Match(f.Text) }
 type zone struct {
 	at          place
 	parts       []part
-	thousandths uint64 // of a request per 1000 ms
+	thousandths uint64 // of a request per perMillis
 	perMillis   uint64
-	// except and only are of clients that count not, by a map.
+	// except has the clients that a map exempts.
 	except []any
 	used   *directive
 }
 
-// scope is a block that directives hold in.
+// scope is a block whose directives apply to its requests.
 type scope struct {
 	*directive
 	above *scope
-	where *location // of servers and locations
+	where *location // set for servers and locations
 }
 
-// effective are the directives of a name that hold in a scope: those of the innermost block that has some.
+// effective returns the directives of a name that apply in a scope: those of the innermost block
+// that has any.
 func (s *scope) effective(name string) []*directive {
 	for ; s != nil; s = s.above {
 		if found := s.find(name); len(found) > 0 {
@@ -83,7 +85,7 @@ func (c *converter) nginxFiles() {
 			all = append(all, p.block...)
 		}
 	}
-	// The contents of http may be a file of its own.
+	// The contents of http may be in a file of their own.
 	http := &directive{name: "http"}
 	for _, d := range all {
 		if d.name == "http" {
@@ -103,7 +105,7 @@ func (c *converter) nginxFiles() {
 	c.limitRequests("limit_conn", scopes, func(d *directive, s *scope, own, others []*location) { c.limitConnections(d, zones, s, own, others) })
 }
 
-// lostOf loses what has no like in Weir.
+// lostOf reports directives that have no counterpart in Weir.
 func (c *converter) lostOf(d *directive) {
 	for _, o := range d.block {
 		switch o.name {
@@ -152,8 +154,9 @@ func (c *converter) zones(http *directive) map[string]*zone {
 	return zones
 }
 
-// mapped has maps say which requests don't count: those whose key is empty. A map that has another value
-// for the rest has that for the key.
+// mapped resolves a zone's key that comes from a map. Requests whose key the map leaves empty don't
+// count, and become exceptions of the zone. All other requests have the map's other value as their
+// key.
 func (c *converter) mapped(http *directive, z *zone, parts []part) []part {
 	if len(parts) != 1 || !parts[0].variable {
 		return parts
@@ -209,7 +212,7 @@ func (c *converter) mapped(http *directive, z *zone, parts []part) []part {
 	return parts
 }
 
-// mapValue returns the condition of a line of a map.
+// mapValue returns the condition of a line in a map.
 func (c *converter) mapValue(o *directive) (text, bool) {
 	switch {
 	case o.name == "hostnames" || o.name == "volatile" || o.name == "include":
@@ -222,7 +225,8 @@ func (c *converter) mapValue(o *directive) (text, bool) {
 	return text{exact, strings.TrimPrefix(o.name, `\`)}, true
 }
 
-// geo finds the networks whose key is empty by a map of a geo's values, and the key of all others.
+// geo reads a map of a geo's values. It returns the networks whose key is empty, and the key of all
+// other clients.
 func (c *converter) geo(http *directive, source string, values []*directive, rest *directive) (networks []string, counted string, ok bool) {
 	to := func(value string) string {
 		for _, o := range values {
@@ -247,7 +251,7 @@ func (c *converter) geo(http *directive, source string, values []*directive, res
 			case err == nil && to(o.arg(0)) == "" && counted != "":
 				networks = append(networks, network.String())
 			default:
-				c.lose(o.at, "a rule can leave alone networks of clients, but not count them otherwise")
+				c.lose(o.at, "a rule can exempt networks of clients, but not count them differently")
 			}
 		}
 		return networks, counted, counted != ""
@@ -255,7 +259,7 @@ func (c *converter) geo(http *directive, source string, values []*directive, res
 	return nil, "", false
 }
 
-// scopes are all blocks in which requests are answered.
+// scopes returns all blocks that answer requests.
 func (c *converter) scopes(http *directive) (all []*scope) {
 	top := &scope{directive: http}
 	var servers []*nginxServer
@@ -273,7 +277,7 @@ func (c *converter) scopes(http *directive) (all []*scope) {
 				defaults = s
 			}
 			if address := listen.arg(0); len(s.scope.find("return")) == 0 && address != servers[0].scope.first("listen").arg(0) && overlap(s.hosts, servers[0].hosts) {
-				c.lose(listen.at, "listen: a rule does not tell the addresses apart that requests come to")
+				c.lose(listen.at, "listen: a rule can't tell apart the addresses that requests come to")
 			}
 		}
 	}
@@ -287,7 +291,7 @@ func (c *converter) scopes(http *directive) (all []*scope) {
 		}
 		inside := c.locations(s.scope, nil)
 		if !slices.ContainsFunc(inside, func(o *scope) bool { return slices.Contains(o.where.paths, text{prefix, "/"}) }) {
-			all = append(all, s.scope) // for requests that no location has
+			all = append(all, s.scope) // for requests that fit no location
 		}
 		all = append(all, inside...)
 	}
@@ -328,7 +332,7 @@ func (c *converter) server(top *scope, d *directive) *nginxServer {
 	return s
 }
 
-// locations adds a scope's, with those in them.
+// locations adds the locations of a scope, and those nested in them.
 func (c *converter) locations(of *scope, all []*scope) []*scope {
 	for i, d := range of.find("location") {
 		modifier, path := "", d.arg(0)
@@ -376,7 +380,7 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 	return all
 }
 
-// limitRequests makes a rule of each directive of a name.
+// limitRequests makes the rules of each directive of a name.
 func (c *converter) limitRequests(name string, scopes []*scope, limit func(d *directive, s *scope, own, others []*location)) {
 	var limits []*directive
 	for _, s := range scopes {
@@ -401,7 +405,7 @@ func (c *converter) limitRequests(name string, scopes []*scope, limit func(d *di
 			if first == nil {
 				first = s
 			} else if s.effectiveOne(status, "503") != first.effectiveOne(status, "503") || s.effectiveOne(dryRun, "off") != first.effectiveOne(dryRun, "off") {
-				c.lose(s.at, "%s and %s here are those of line %d: a limit has one answer", status, dryRun, first.at.line)
+				c.lose(s.at, "%s and %s here become those of line %d: a limit has only one answer", status, dryRun, first.at.line)
 			}
 			own = append(own, s.where)
 		}
@@ -426,7 +430,8 @@ func (c *converter) connectionZones(http *directive) map[string]*zone {
 	return zones
 }
 
-// limitConnections makes a rule of requests in flight: nginx counts connections that have one.
+// limitConnections makes rules that limit requests in flight. nginx counts connections that have
+// such a request.
 func (c *converter) limitConnections(d *directive, zones map[string]*zone, s *scope, own, others []*location) {
 	name := d.arg(0)
 	n, err := strconv.ParseUint(d.arg(1), 10, 32)
@@ -441,7 +446,7 @@ func (c *converter) limitConnections(d *directive, zones map[string]*zone, s *sc
 	c.addLimits(d, z, name, limit{Limit: n, Algorithm: inFlight}, nil, s, own, others)
 }
 
-// zoneOf is the zone that a directive names, nil if there is none.
+// zoneOf returns the zone that a directive names, or nil if there is none.
 func (c *converter) zoneOf(d *directive, zones map[string]*zone, name string) *zone {
 	z := zones[name]
 	if z == nil {
@@ -449,7 +454,7 @@ func (c *converter) zoneOf(d *directive, zones map[string]*zone, name string) *z
 		return nil
 	}
 	if z.used != nil && z.used.at != d.at {
-		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count apart", name, z.used.at.line)
+		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count separately", name, z.used.at.line)
 	}
 	z.used = d
 	return z
@@ -488,7 +493,7 @@ func (c *converter) limitRequest(d *directive, zones map[string]*zone, s *scope,
 	}
 }
 
-// addLimits adds the rules of a limit by a zone's key.
+// addLimits adds the rules of a limit, with the zone's key.
 func (c *converter) addLimits(d *directive, z *zone, name string, l limit, wait *delay, s *scope, own, others []*location) {
 	key, has, always, ok := c.keyOf(z.at, z.parts)
 	if !ok {
@@ -513,10 +518,10 @@ func (c *converter) addLimits(d *directive, z *zone, name string, l limit, wait 
 	}
 }
 
-// onlyWith has a rule leave requests alone whose key is empty.
+// onlyWith restricts a rule to requests whose key is not empty.
 func (c *converter) onlyWith(at place, r *rule, has []selected) {
 	if len(has) != 1 {
-		c.lose(at, "nginx leaves requests alone that have nothing of the key; Weir counts them together")
+		c.lose(at, "nginx does not limit requests without the key; Weir counts them together")
 		return
 	}
 	var m match

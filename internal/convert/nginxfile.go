@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// directive is one of nginx's.
+// directive is a directive of nginx.
 type directive struct {
 	at    place
 	name  string
@@ -22,7 +22,7 @@ func (d *directive) arg(i int) string {
 	return ""
 }
 
-// find are the directives of a name in a block.
+// find returns the directives of a name in a block.
 func (d *directive) find(name string) (all []*directive) {
 	for _, o := range d.block {
 		if o.name == name {
@@ -41,10 +41,10 @@ func (d *directive) first(name string) *directive {
 	return &directive{}
 }
 
-// maxNested bounds how deep blocks are in blocks, and files in files.
+// maxNested bounds how deep blocks nest in blocks, and files in files.
 const maxNested = 64
 
-// scanner reads the words of a file of nginx's.
+// scanner reads the words of nginx's configuration file.
 type scanner struct {
 	c    *converter
 	text string
@@ -65,8 +65,8 @@ func (s *scanner) take(bytes int) {
 
 const spaces = " \t\r\n"
 
-// word reads the next word: a text, or one of ; { } if mark is set. There is none where both are
-// zero.
+// word reads the next word: mark is " for a text, or else the word itself: ; { or }. At the end of
+// the file, text is empty and mark is 0.
 func (s *scanner) word() (text string, mark byte, at place) {
 	for {
 		s.take(len(s.text) - len(strings.TrimLeft(s.text, spaces)))
@@ -155,7 +155,7 @@ func (s *scanner) block(depth int) (all []*directive) {
 	return all
 }
 
-// rest reads what is behind a directive's name.
+// rest reads the part of a directive after its name.
 func (s *scanner) rest(d *directive, depth int) {
 	for {
 		text, mark, at := s.word()
@@ -179,7 +179,7 @@ func (s *scanner) rest(d *directive, depth int) {
 	}
 }
 
-// skip passes over a program up to the brace that ends it.
+// skip skips a program up to the brace that ends it.
 func (s *scanner) skip(at place) {
 	for open := 1; open > 0; {
 		next := strings.IndexAny(s.text, "{}")
@@ -194,7 +194,7 @@ func (s *scanner) skip(at place) {
 	}
 }
 
-// part of a file: nginx -T prints all files, each behind its name.
+// nginxPart is a part of a file: nginx -T prints all files, each after its name.
 type nginxPart struct {
 	name     string
 	block    []*directive
@@ -208,7 +208,7 @@ func (c *converter) nginxParts() (parts []*nginxPart) {
 		s := scanner{c, string(f.Text), place{f.Name, 1, 1}}
 		name, rest := f.Name, s.text
 		for rest != "" && c.err == nil {
-			// Up to the next file of a dump.
+			// A part ends before the next file of a dump.
 			end := len(rest)
 			if strings.HasPrefix(rest, dumped) {
 				line, _, _ := strings.Cut(rest[len(dumped):], "\n")
@@ -224,11 +224,11 @@ func (c *converter) nginxParts() (parts []*nginxPart) {
 	return parts
 }
 
-// harmless are the files of nginx's packages that limit nothing.
+// harmless are files of nginx's packages that limit nothing.
 var harmless = []string{"mime.types", "*_params", "fastcgi.conf", "koi-*", "win-utf"}
 
-// include puts the files that a block includes in the place of that directive. within are the parts that it
-// is in.
+// include replaces each include of a block by the files that it names. within are the parts that
+// the block is in, which can't include themselves.
 func (c *converter) include(block []*directive, parts, within []*nginxPart) (all []*directive) {
 	for _, d := range block {
 		if d.name != "include" || len(d.args) != 1 {
@@ -255,10 +255,10 @@ func (c *converter) include(block []*directive, parts, within []*nginxPart) (all
 	return all
 }
 
-// copied copies what include changes.
+// copied copies the directives that include may change.
 func (c *converter) copied(at place, block []*directive) (all []*directive) {
 	if c.values += len(block) + 1; c.values > maxValues {
-		c.fail(at, "want at most %d directives, each as often as it is included", maxValues)
+		c.fail(at, "want at most %d directives, counted again for each include", maxValues)
 		return nil
 	}
 	for i := range block {
@@ -269,12 +269,12 @@ func (c *converter) copied(at place, block []*directive) (all []*directive) {
 	return all
 }
 
-// fits reports whether a pattern of include names a file, whose folder may be another one here.
+// fits reports whether a pattern of include names a file, which may be in another folder here.
 func fits(pattern, name string) bool {
 	if ok, err := path.Match(pattern, name); ok && err == nil {
 		return true
 	}
-	// Only the last parts are compared, up to the number that both have.
+	// Compare only the last parts, up to the number that both have.
 	want, has := strings.Split(strings.TrimPrefix(pattern, "/"), "/"), strings.Split(strings.TrimPrefix(name, "/"), "/")
 	n := min(len(want), len(has))
 	ok, err := path.Match(strings.Join(want[len(want)-n:], "/"), strings.Join(has[len(has)-n:], "/"))

@@ -8,8 +8,8 @@ import (
 	"weir/internal/ratelimitservice"
 )
 
-// rateLimit reads the configuration of Envoy's rate limit service, and the actions of Envoy's routes that
-// make descriptors for it.
+// rateLimit reads the configuration of Envoy's rate limit service, and the actions in Envoy's
+// routes that make descriptors for it.
 func (c *converter) rateLimit() {
 	var service []ratelimitservice.File
 	var routes []value
@@ -39,7 +39,7 @@ func (c *converter) rateLimit() {
 	}
 	if len(e.uses) == 0 {
 		d := domains[0]
-		c.err = fmt.Errorf("%s:%d:%d: want another FILE with Envoy's routes, whose rate_limits say what the descriptors of the domain %.80s are of",
+		c.err = fmt.Errorf("%s:%d:%d: want another FILE with Envoy's routes, whose rate_limits make the descriptors of the domain %.80s",
 			d.File, d.Line, d.Column, d.Name)
 		return
 	}
@@ -66,20 +66,20 @@ func (c *converter) rateLimit() {
 
 func placeOf(p ratelimitservice.Position) place { return place{p.File, p.Line, p.Column} }
 
-// chosen is a descriptor that an entry chooses.
+// chosen is the descriptor that an entry chooses.
 type chosen struct {
 	*ratelimitservice.Descriptor
 	entry *entry
-	// siblings are those beside it that go before it, for other values.
+	// siblings are the other descriptors at its level that are tried before it, for other values.
 	siblings []*ratelimitservice.Descriptor
 }
 
-// descend makes rules of all limits that a descriptor with some entries can have.
+// descend makes the rules of all limits that a descriptor with these entries can reach.
 func (c *converter) descend(level []ratelimitservice.Descriptor, u *use, above []chosen, used map[ratelimitservice.Position]bool) {
 	if len(above) == len(u.entries) {
 		last := above[len(above)-1]
 		if used[last.Position] && last.Limit != nil && !last.Limit.Unlimited {
-			c.lose(u.at, "these requests count together with others by the limit of line %d; two rules count apart", last.Limit.Line)
+			c.lose(u.at, "the limit of line %d counts these requests together with others; two rules count separately", last.Limit.Line)
 		}
 		used[last.Position] = true
 		c.limitOf(u, above)
@@ -123,13 +123,13 @@ func (c *converter) descend(level []ratelimitservice.Descriptor, u *use, above [
 func (c *converter) unused(level []ratelimitservice.Descriptor, used map[ratelimitservice.Position]bool) {
 	for i := range level {
 		if d := &level[i]; d.Limit != nil && !d.Limit.Unlimited && !used[d.Position] {
-			c.lose(placeOf(d.Position), "no action of Envoy's makes such a descriptor")
+			c.lose(placeOf(d.Position), "no action in Envoy's routes makes such a descriptor")
 		}
 		c.unused(level[i].Descriptors, used)
 	}
 }
 
-// wildcard is the condition of a descriptor's value.
+// wildcard returns the condition of a descriptor's value, which may have wildcards.
 func wildcard(value string) text {
 	switch before, after, found := strings.Cut(value, "*"); {
 	case !found:
@@ -146,7 +146,7 @@ func wildcard(value string) text {
 	return text{regex, strings.Join(parts, ".*")}
 }
 
-// limitOf makes a rule of a limit.
+// limitOf makes the rules of a limit.
 func (c *converter) limitOf(u *use, path []chosen) {
 	last := path[len(path)-1]
 	said := last.Limit
@@ -192,7 +192,7 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		r.Mode = shadow
 	}
 	if said.Replaces {
-		c.lose(placeOf(said.Position), "replaces: the rules that match a request all apply")
+		c.lose(placeOf(said.Position), "replaces: in Weir, all rules that match a request apply")
 	}
 	if said.SyncRate != nil {
 		seconds := said.SyncRate.Seconds()
@@ -220,7 +220,8 @@ func (c *converter) limitOf(u *use, path []chosen) {
 	}
 }
 
-// when adds the condition that an entry has a value.
+// when adds the condition that an entry has a value. It reports false if a rule has no such
+// condition.
 func (*converter) when(m *match, e *entry, t text) bool {
 	switch {
 	case e.header != "":
@@ -233,7 +234,7 @@ func (*converter) when(m *match, e *entry, t text) bool {
 	return true
 }
 
-// sibling has a rule leave those values alone that a descriptor beside it is for.
+// sibling makes a rule leave out the values that another descriptor at its level is for.
 func (c *converter) sibling(r *rule, e *entry, s *ratelimitservice.Descriptor, p chosen, path []chosen) {
 	var m match
 	last := p.Descriptor == path[len(path)-1].Descriptor
@@ -253,7 +254,8 @@ func (c *converter) sibling(r *rule, e *entry, s *ratelimitservice.Descriptor, p
 	}
 }
 
-// overridden reports whether an override of a rule says what a descriptor has for one address.
+// overridden reports whether an override can express the limit of the descriptor one, which is for
+// a single address, in a rule of the descriptor of.
 func overridden(e *entry, one, of *ratelimitservice.Descriptor) bool {
 	a, b := one.Limit, of.Limit
 	return e.remoteAddress && a != nil && b != nil && !a.Unlimited && !b.Unlimited && one != of && len(addressesOf([]string{one.Value})) == 1 &&

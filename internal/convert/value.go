@@ -12,22 +12,23 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxValues bounds the values of a file, and nginx's directives, each as often as aliases or includes repeat it.
+// maxValues bounds the values of all files, and nginx's directives. Aliases and includes count them
+// again.
 const (
 	maxValues = 1 << 17
 	maxDepth  = 200
 )
 
-// value is one of a file in YAML or JSON.
+// value is a value of a file in YAML or JSON.
 type value struct {
 	c    *converter
 	file string
-	node *yaml.Node // nil if it is not there
-	// where it is, or, if it is not there, what it would be in.
+	node *yaml.Node // nil if the value is absent
+	// the value's place, or that of the enclosing value if it is absent
 	where place
 }
 
-// documents are those of all files that have something in them.
+// documents returns the documents of all files that are not empty.
 func (c *converter) documents() (all []value) {
 	for _, f := range c.files {
 		all = append(all, c.documentsOf(f)...)
@@ -63,13 +64,14 @@ func (c *converter) documentsOf(f File) (all []value) {
 	return all
 }
 
-// weigh counts the values of a document, each as often as aliases repeat it. A value that is in itself has no end.
+// weigh counts the values of a document, and again those that aliases repeat. A value that contains
+// itself exceeds the bounds.
 func (c *converter) weigh(file string, n *yaml.Node, depth int) {
 	if n == nil || c.err != nil {
 		return
 	}
 	if c.values++; c.values > maxValues || depth > maxDepth {
-		c.fail(place{file, max(1, n.Line), max(1, n.Column)}, "want at most %d values, each as often as aliases repeat it, and %d in each other", maxValues, maxDepth)
+		c.fail(place{file, max(1, n.Line), max(1, n.Column)}, "want at most %d values, counted again for each alias, and at most %d inside each other", maxValues, maxDepth)
 	}
 	if n.Kind == yaml.MappingNode {
 		c.wantOnce(file, n)
@@ -80,7 +82,8 @@ func (c *converter) weigh(file string, n *yaml.Node, depth int) {
 	}
 }
 
-// wantOnce refuses a mapping that has a field twice: sources disagree about which of them counts.
+// wantOnce refuses a mapping that has a field twice, because sources disagree about which of the
+// two counts.
 func (c *converter) wantOnce(file string, n *yaml.Node) {
 	given := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -115,14 +118,15 @@ func (v value) at() place { return v.where }
 
 func (v value) lose(format string, args ...any) { v.c.lose(v.at(), format, args...) }
 
-// field is a field of a mapping, and its name.
+// field is a field of a mapping.
 type field struct {
 	name  string
 	at    place
 	value value
 }
 
-// fields are those of a mapping, and after them those of its merge keys that it has not itself.
+// fields returns the fields of a mapping, and then those of its merge keys that it does not have
+// itself.
 func (v value) fields() (all []field) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
 		return nil
@@ -152,7 +156,7 @@ func (v value) fields() (all []field) {
 
 func isMerge(key *yaml.Node) bool { return key.ShortTag() == "!!merge" }
 
-// get is the value that a path of names leads to.
+// get returns the value at the end of a path of names.
 func (v value) get(path ...string) value {
 	for _, name := range path {
 		fields := v.fields()
@@ -165,7 +169,7 @@ func (v value) get(path ...string) value {
 	return v
 }
 
-// list are the elements of a list.
+// list returns the elements of a list.
 func (v value) list() (all []value) {
 	if v.node == nil || v.node.Kind != yaml.SequenceNode {
 		return nil
@@ -178,7 +182,7 @@ func (v value) list() (all []value) {
 	return all
 }
 
-// either are the elements of a list, or the value alone.
+// either returns the elements of a list, or a scalar alone.
 func (v value) either() []value {
 	if v.there() && v.node.Kind == yaml.ScalarNode {
 		return []value{v}
@@ -193,7 +197,7 @@ func (v value) texts() (all []string) {
 	return all
 }
 
-// text is a scalar as it is written; empty if there is none.
+// text returns a scalar as it is written, or nothing if there is none.
 func (v value) text() string {
 	if v.node == nil || v.node.Kind != yaml.ScalarNode {
 		return ""
@@ -208,7 +212,7 @@ func (v value) or(text string) string {
 	return text
 }
 
-// truth is a bool.
+// truth returns a bool, or unless if the value is none.
 func (v value) truth(unless bool) bool {
 	switch strings.ToLower(v.text()) {
 	case "true", "on", "yes":
@@ -219,7 +223,7 @@ func (v value) truth(unless bool) bool {
 	return unless
 }
 
-// number is a number that is not negative.
+// number returns a number from -1 to maxLimit, or unless if the value is none.
 func (v value) number(unless float64) float64 {
 	n, err := strconv.ParseFloat(v.text(), 64)
 	if v.there() && (err != nil || math.IsNaN(n) || n > maxLimit || n < -1) {
@@ -232,7 +236,7 @@ func (v value) number(unless float64) float64 {
 	return n
 }
 
-// whole is a whole number.
+// whole returns a whole number, or unless if the value is no number.
 func (v value) whole(unless int) int {
 	n := v.number(float64(unless))
 	if n != math.Trunc(n) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// part is a piece of a text with variables: one, or what is between.
+// part is a variable in a text, or the text between two variables.
 type part struct {
 	variable bool
 	text     string
@@ -13,7 +13,7 @@ type part struct {
 
 var aVariable = regexp.MustCompile(`\$(?:\{([A-Za-z0-9_]+)\}|([A-Za-z0-9_]+))`)
 
-// template takes a text with variables apart.
+// template splits a text into its variables and the texts between them.
 func template(text string) (parts []part) {
 	for text != "" {
 		found := aVariable.FindStringSubmatchIndex(text)
@@ -30,17 +30,17 @@ func template(text string) (parts []part) {
 	return parts
 }
 
-// selected is a variable of nginx's as a selector.
+// selected is the selector for a variable of nginx.
 type selected struct {
 	selector any
-	// always says that each request has it; if not, header and is tell what those have that do, and the
-	// others lack that.
+	// always says that every request has the variable. Otherwise, only requests whose header
+	// fulfils is have it.
 	always bool
 	header string
 	is     text
 }
 
-// variable finds the selector of a variable of nginx's, which APISIX has, too.
+// variable returns the selector for a variable of nginx or APISIX.
 func variable(name string) (s selected, ok bool) {
 	name = strings.ToLower(name)
 	switch name {
@@ -72,12 +72,12 @@ func variable(name string) (s selected, ok bool) {
 	return selected{}, false
 }
 
-// keyOf makes selectors of a text with variables. has are those of them that requests may lack;
-// always reports whether there is any that no request lacks.
+// keyOf makes selectors from a text with variables. has are the variables that requests may lack.
+// always reports whether the key has a part that no request lacks.
 func (c *converter) keyOf(at place, parts []part) (key []any, has []selected, always, ok bool) {
 	for _, p := range parts {
 		if !p.variable {
-			continue // it is between, the same for all
+			continue // plain text is the same for all requests
 		}
 		s, known := variable(p.text)
 		if !known {
@@ -92,7 +92,7 @@ func (c *converter) keyOf(at place, parts []part) (key []any, has []selected, al
 		}
 	}
 	if len(key) == 0 {
-		always = true // all that it has is text
+		always = true // a key of plain text only
 	}
 	return key, has, always, true
 }

@@ -13,18 +13,19 @@ import (
 	"strings"
 )
 
-// Binary is an Envoy that can be run.
+// Binary is the program of an Envoy.
 type Binary struct {
 	Version string // such as 1.40.0
 	Path    string
 }
 
-// errNone says what to do where there is no Envoy.
+// errNone tells how to get an Envoy.
 var errNone = errors.New("no Envoy to run: scripts/test-dependencies installs what the tests need; " +
 	"or name a binary that has V8: WEIR_ENVOY=/path/to/envoy")
 
-// Binaries finds the Envoys that tests run on, the newest first. WEIR_ENVOY names them, separated
-// as in PATH; without it they are those that scripts/test-dependencies has installed in dist/envoy.
+// Binaries returns the Envoys for tests, the newest first. WEIR_ENVOY names their files, separated
+// as in PATH. Without it, they are the Envoys that scripts/test-dependencies has installed in
+// dist/envoy.
 func Binaries() ([]Binary, error) {
 	files := filepath.SplitList(os.Getenv("WEIR_ENVOY"))
 	if len(files) == 0 {
@@ -51,7 +52,7 @@ func Binaries() ([]Binary, error) {
 	return binaries, nil
 }
 
-// Newest is the first of [Binaries].
+// Newest returns the first of [Binaries].
 func Newest() (Binary, error) {
 	all, err := Binaries()
 	if err != nil {
@@ -86,8 +87,8 @@ func compareVersions(a, b string) int {
 	return cmp.Compare(len(as), len(bs))
 }
 
-// repositoryRoot is the folder of go.work above the working directory: bench/ has a go.mod of its
-// own.
+// repositoryRoot returns the folder of go.work at or above the working directory. It can't look for
+// go.mod, because bench/ has its own.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 //go:embed preload/clock.c
 var clockSource []byte
 
-// Clock is the wall clock of one Envoy, which a test moves. It shows the machine's time at first.
+// Clock is the wall clock of an Envoy, set by a test. At first it shows the machine's time.
 type Clock struct {
 	library string
 	file    *os.File
 }
 
-// NewClock makes a clock in an existing folder. It needs a C compiler, and Linux.
+// NewClock creates a clock in an existing folder. It needs Linux and a C compiler.
 func NewClock(dir string) (*Clock, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("a clock for Envoy: want linux, got %s", runtime.GOOS)
@@ -40,13 +40,13 @@ func NewClock(dir string) (*Clock, error) {
 	return c, c.set(0, 0)
 }
 
-// Stop has the clock stand still at a time, not before 1970.
+// Stop stops the clock at a time, which must not be before 1970.
 func (c *Clock) Stop(at time.Time) error { return c.set(at.UnixNano(), 0) }
 
-// Run has the clock go on, so much ahead of the machine's.
+// Run lets the clock run, ahead of the machine's clock by a duration.
 func (c *Clock) Run(ahead time.Duration) error { return c.set(0, int64(ahead)) }
 
-// Close closes the clock's file. An Envoy that runs keeps its clock.
+// Close closes the clock's file. A running Envoy keeps its clock.
 func (c *Clock) Close() error { return c.file.Close() }
 
 func (c *Clock) set(still, ahead int64) error {

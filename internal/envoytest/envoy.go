@@ -20,42 +20,41 @@ import (
 	"time"
 )
 
-// Options say how an Envoy is run.
+// Options configure an Envoy.
 type Options struct {
 	Binary Binary
 	// Dir is an existing folder for the process's own files.
 	Dir string
-	// Bootstrap is the configuration, JSON or YAML. Its admin address must have a port, 0 for any
-	// that is free.
+	// Bootstrap is the configuration, as JSON or YAML. Its admin address must have a port; 0 means
+	// any free port.
 	Bootstrap []byte
-	// Workers is the number of worker threads; 1 if 0.
+	// Workers is the number of worker threads; 0 means 1.
 	Workers int
-	// DrainSeconds is how long listeners and configurations that were replaced live on; 1 if 0.
-	// Envoy's own default is 600.
+	// DrainSeconds is how long replaced listeners and configurations live on; 0 means 1. Envoy's
+	// default is 600.
 	DrainSeconds int
 	// Args are further arguments of the command line.
 	Args []string
-	// Clock is the process's wall clock; the machine's if nil.
+	// Clock is the process's wall clock; nil means the machine's.
 	Clock *Clock
 	// Prefix is a command that runs Envoy, such as taskset with its arguments.
 	Prefix []string
 }
 
-// Envoy is a process. Its methods may be called by several goroutines at once.
+// Envoy is a running process. Its methods are safe for concurrent use.
 type Envoy struct {
 	cmd    *exec.Cmd
 	admin  string
 	output output
 	exited chan struct{}
-	err    error // of the process, once it has exited
+	err    error // how the process has ended; valid after exited is closed
 }
 
-// startTimeout bounds how long a process may take until it is ready.
+// startTimeout bounds the time until a process is ready.
 const startTimeout = 2 * time.Minute
 
 // Start starts an Envoy, and returns when it is ready to serve: all its static configuration is in
-// force, plugins are compiled. Its error has what the process said. Close must be called in the
-// end.
+// force, and plugins are compiled. Its error has the process's output. The caller must call Close.
 func Start(ctx context.Context, o Options) (*Envoy, error) {
 	bootstrap, adminFile := filepath.Join(o.Dir, "bootstrap.yaml"), filepath.Join(o.Dir, "admin")
 	if err := os.WriteFile(bootstrap, o.Bootstrap, 0o600); err != nil {
@@ -76,7 +75,7 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 	endWithParent(e.cmd)
 	started := make(chan error)
 	go func() {
-		// The thread that starts the process is the parent that it must not outlive.
+		// Linux kills the process when the thread that started it ends, not the whole parent.
 		runtime.LockOSThread()
 		err := e.cmd.Start()
 		started <- err
@@ -94,7 +93,7 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 		if e.admin == "" {
 			address, err := os.ReadFile(adminFile)
 			if err != nil || len(address) == 0 {
-				return false, nil // it is not there yet
+				return false, nil // Envoy has not written it yet
 			}
 			e.admin = string(address)
 		}
@@ -107,14 +106,14 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 	return e, nil
 }
 
-// PID is the process's number.
+// PID returns the process's identifier.
 func (e *Envoy) PID() int { return e.cmd.Process.Pid }
 
-// Log returns the output of the process so far, access logs among it.
+// Log returns the process's output so far, including access logs.
 func (e *Envoy) Log() string { return e.output.String() }
 
-// Close ends the process, and waits for its end. It returns an error if the process had ended by
-// itself.
+// Close kills the process, and waits for its end. It returns an error if the process had ended
+// before.
 func (e *Envoy) Close() error {
 	select {
 	case <-e.exited:
@@ -128,10 +127,11 @@ func (e *Envoy) Close() error {
 	return nil
 }
 
-// poll is the pause between two looks at whether something has happened.
+// poll is the pause between two calls of a condition.
 const poll = 10 * time.Millisecond
 
-// Wait waits until something has happened, or has failed. It gives up when ctx or the process ends.
+// Wait calls happened until it returns true or an error. It returns an error if ctx or the process
+// ends first.
 func (e *Envoy) Wait(ctx context.Context, happened func() (bool, error)) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
@@ -151,7 +151,8 @@ func (e *Envoy) Wait(ctx context.Context, happened func() (bool, error)) error {
 
 var adminClient = &http.Client{Timeout: 30 * time.Second}
 
-// Admin asks the administration interface.
+// Admin sends a request to the administration interface, and returns the body of the answer. A
+// status other than 200 is an error.
 func (e *Envoy) Admin(method, path string) ([]byte, error) {
 	request, err := http.NewRequest(method, "http://"+e.admin+path, nil)
 	if err != nil {
@@ -171,7 +172,7 @@ func (e *Envoy) Admin(method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// Listeners are the addresses of the listeners by their names, with the ports that they have got.
+// Listeners returns the addresses of the listeners, with their actual ports, by name.
 func (e *Envoy) Listeners() (map[string]string, error) {
 	body, err := e.Admin("GET", "/listeners?format=json")
 	if err != nil {
@@ -198,13 +199,13 @@ func (e *Envoy) Listeners() (map[string]string, error) {
 	return listeners, nil
 }
 
-// Stat is a counter or a gauge of the process, 0 if it was never used.
+// Stat returns a counter or a gauge of the process; 0 if it was never used.
 func (e *Envoy) Stat(name string) (int64, error) {
 	stats, err := e.Stats("^" + escape(name) + "$")
 	return stats[name], err
 }
 
-// escape quotes a name for a regular expression of Envoy's.
+// escape quotes a name for a regular expression of Envoy.
 func escape(name string) string {
 	var b strings.Builder
 	for _, c := range name {
@@ -216,7 +217,7 @@ func escape(name string) string {
 	return b.String()
 }
 
-// Stats are the counters and gauges whose names match a regular expression.
+// Stats returns the counters and gauges whose names match a regular expression.
 func (e *Envoy) Stats(pattern string) (map[string]int64, error) {
 	body, err := e.Admin("GET", "/stats?format=json&filter="+url.QueryEscape(pattern))
 	if err != nil {
@@ -234,13 +235,13 @@ func (e *Envoy) Stats(pattern string) (map[string]int64, error) {
 	stats := make(map[string]int64, len(answer.Stats))
 	for _, s := range answer.Stats {
 		if n, err := strconv.ParseInt(string(s.Value), 10, 64); err == nil {
-			stats[s.Name] = n // text values and histograms are not for here
+			stats[s.Name] = n // other values are texts and histograms
 		}
 	}
 	return stats, nil
 }
 
-// output keeps all that a process writes.
+// output collects a process's output.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

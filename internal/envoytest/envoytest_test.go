@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A process takes listeners from its files, refuses bad listeners and keeps those that it had, and
-// lives by the clock that it was given.
+// A process reads listeners from its files, refuses bad listeners and keeps its previous listeners,
+// and uses the clock that it was given.
 func TestEnvoy(t *testing.T) {
 	t.Parallel()
 	binaries, err := Binaries()
@@ -66,7 +66,7 @@ func TestEnvoy(t *testing.T) {
 	}
 }
 
-// A bootstrap that Envoy can't read is an error that says so.
+// If Envoy can't read a bootstrap, the error says so.
 func TestBadBootstrap(t *testing.T) {
 	t.Parallel()
 	binary, err := Newest()

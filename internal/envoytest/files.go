@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Object is a message of Envoy's in JSON.
+// Object is a message of Envoy's API as JSON.
 type Object = map[string]any
 
-// Typed is a message for a field of type Any. Its name is without the type's prefix.
+// Typed returns a message for a field of type Any. name lacks the prefix type.googleapis.com/.
 func Typed(name string, fields Object) Object {
 	m := Object{"@type": "type.googleapis.com/" + name}
 	for field, value := range fields {
@@ -23,14 +23,14 @@ func Typed(name string, fields Object) Object {
 	return m
 }
 
-// Files are the resources of an Envoy that reads them from files, as a control plane would deliver
-// them. Methods are not for several goroutines at once.
+// Files are the resources of an Envoy that reads them from files, in place of a control plane. It
+// is not safe for concurrent use.
 type Files struct {
 	dir     string
 	version int
 }
 
-// NewFiles makes resources in an existing folder; there are none at first.
+// NewFiles creates files without resources in an existing folder.
 func NewFiles(dir string) (*Files, error) {
 	f := &Files{dir: dir}
 	for _, kind := range []string{"cds", "lds"} {
@@ -41,8 +41,8 @@ func NewFiles(dir string) (*Files, error) {
 	return f, nil
 }
 
-// Bootstrap is that of an Envoy whose clusters and listeners are the files'. More is merged into
-// it, field by field.
+// Bootstrap returns the bootstrap of an Envoy with these files' clusters and listeners. The fields
+// of more are added to it, and replace its own.
 func (f *Files) Bootstrap(more Object) ([]byte, error) {
 	bootstrap := Object{
 		"node":              Object{"id": "envoytest", "cluster": "envoytest"},
@@ -59,21 +59,21 @@ func (f *Files) source(kind string) Object {
 	return Object{"resource_api_version": "V3", "path_config_source": Object{"path": f.path(kind)}}
 }
 
-// Address is a core.v3.Address of a socket.
+// Address returns a core.v3.Address of a socket.
 func Address(host string, port int) Object {
 	return Object{"socket_address": Object{"address": host, "port_value": port}}
 }
 
-// updateTimeout bounds how long a process may take to read its files.
+// updateTimeout bounds the time until a process has read its files.
 const updateTimeout = time.Minute
 
-// SetClusters has the process replace its clusters, and waits until it has.
+// SetClusters replaces the process's clusters, and waits until it has them.
 func (f *Files) SetClusters(ctx context.Context, e *Envoy, clusters []Object) error {
 	return f.update(ctx, e, "cds", `^cluster_manager\.cds\.update_(success|rejected)$`, resources("envoy.config.cluster.v3.Cluster", clusters))
 }
 
-// SetListeners does the same with listeners. The error is [*RefusedError] if the process has
-// refused some.
+// SetListeners replaces the process's listeners, and waits until it has them. The error is a
+// [*RefusedError] if the process refuses some.
 func (f *Files) SetListeners(ctx context.Context, e *Envoy, listeners []Object) error {
 	return f.update(ctx, e, "lds", `^listener_manager\.lds\.update_(success|rejected)$`, resources("envoy.config.listener.v3.Listener", listeners))
 }
@@ -86,15 +86,15 @@ func resources(name string, messages []Object) []Object {
 	return typed
 }
 
-// RefusedError says that a process has refused an update. It goes on with what it had.
+// RefusedError is the error of an update that a process refuses. It keeps its previous resources.
 type RefusedError struct {
-	Log string // what the process has written since the update
+	Log string // the process's output since the update
 }
 
 func (e *RefusedError) Error() string { return "envoy has refused the update:\n" + e.Log }
 
-// SetFilter has the process take an HTTP filter's configuration, which listeners ask for by
-// [Files.Discovery]. A first one, which no listener has asked for yet, is only written.
+// SetFilter replaces an HTTP filter's configuration, which listeners get by [Files.Discovery]. If
+// no listener uses the filter yet, SetFilter only writes the file.
 func (f *Files) SetFilter(ctx context.Context, e *Envoy, name string, config Object) error {
 	kind, resource := "ecds-"+name, Typed("envoy.config.core.v3.TypedExtensionConfig", Object{"name": name, "typed_config": config})
 	asked, err := e.Stats(filterStats(name))
@@ -111,8 +111,8 @@ func filterStats(name string) string {
 	return `extension_config_discovery\.http_filter\.` + escape(name) + `\.(config_reload|config_fail|update_rejected)$`
 }
 
-// Discovery is an HTTP filter of a connection manager, with the configuration that
-// [Files.SetFilter] sets.
+// Discovery returns an HTTP filter for a connection manager, with the configuration from
+// [Files.SetFilter]. types are the accepted types of the configuration.
 func (f *Files) Discovery(name string, types ...string) Object {
 	for i := range types {
 		types[i] = "type.googleapis.com/" + types[i]
@@ -120,7 +120,7 @@ func (f *Files) Discovery(name string, types ...string) Object {
 	return Object{"name": name, "config_discovery": Object{"type_urls": types, "config_source": f.source("ecds-" + name)}}
 }
 
-// update writes resources, and waits until one of the counters that match has changed.
+// update writes resources, and waits until a counter that matches has changed.
 func (f *Files) update(ctx context.Context, e *Envoy, kind, counters string, all []Object) error {
 	before, err := outcome(e, counters)
 	if err != nil {
@@ -143,12 +143,12 @@ func (f *Files) update(ctx context.Context, e *Envoy, kind, counters string, all
 	if after.rejected == before.rejected {
 		return nil
 	}
-	// The reasons may still be on their way here; this is the last line of them.
+	// The log may still lack the reasons, which end with this line.
 	err = e.Wait(ctx, func() (bool, error) { return strings.Contains(e.Log()[said:], "update rejected"), nil })
 	return errors.Join(&RefusedError{Log: e.Log()[said:]}, err)
 }
 
-// updates counts what a process has made of its files.
+// updates counts the accepted and rejected updates.
 type updates struct{ accepted, rejected int64 }
 
 func outcome(e *Envoy, counters string) (u updates, err error) {
@@ -165,8 +165,8 @@ func outcome(e *Envoy, counters string) (u updates, err error) {
 
 func (f *Files) path(kind string) string { return filepath.Join(f.dir, kind+".json") }
 
-// write writes a file of resources, which a process that watches it reads at once. Its name is
-// without the ending.
+// write writes a file of resources. A process that watches it reads it at once. The name is without
+// .json.
 func (f *Files) write(name string, all []Object) error {
 	f.version++
 	if all == nil {
@@ -176,7 +176,7 @@ func (f *Files) write(name string, all []Object) error {
 	if err != nil {
 		return err
 	}
-	// Envoy looks when a file is moved into its place.
+	// Envoy notices a file only when it is moved into place.
 	fresh := f.path(name) + ".new"
 	if err := os.WriteFile(fresh, document, 0o600); err != nil {
 		return err

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// endWithParent has a process end with its parent, also if the parent is killed.
+// endWithParent makes a process end with its parent, even if the parent is killed.
 func endWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package envoytest
 
 import "os/exec"
 
-// endWithParent does nothing where the system can't do it: a process is ended by Close alone.
+// endWithParent does nothing: on this system only Close ends a process.
 func endWithParent(*exec.Cmd) {}

@@ -9,10 +9,10 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Status is a host call's answer: proxy-wasm's WasmResult.
+// Status is the result of a host call: proxy-wasm's WasmResult.
 type Status uint32
 
-// The statuses of the ABI that are answered here.
+// The statuses of the ABI that this host returns.
 const (
 	StatusOK                  Status = 0
 	StatusNotFound            Status = 1
@@ -21,26 +21,28 @@ const (
 	StatusCasMismatch         Status = 8
 )
 
-// Action is a stream callback's answer.
+// Action is the result of a stream callback.
 type Action uint32
 
 // The actions of the ABI. If a body callback answers Pause, the host keeps the body and shows all
-// of it to the next callback. A body that exceeds the host's buffer then is answered with 413.
+// of it to the next callback. A request's body that then exceeds the host's buffer is answered with
+// 413.
 const (
 	Continue Action = iota
 	Pause
-	// PauseWatermark, of a body callback, keeps the body too, and reads no more of it while the
-	// buffer is full. The next callback sees what has come since.
+	// PauseWatermark, from a body callback, keeps the body too, and reads no more of it while the
+	// buffer is full. The next callback sees only the part that has come since.
 	PauseWatermark
-	// PauseNoBuffer, of a body callback, drops what it has seen. So does any larger number.
+	// PauseNoBuffer, from a body callback, drops the part that the callback saw. So does any larger
+	// number.
 	PauseNoBuffer
 )
 
-// bufferLimit is how much of a body the host keeps: per_connection_buffer_limit_bytes of an Envoy
-// that sets none.
+// bufferLimit is the size of the host's buffer for a body, in bytes: the
+// per_connection_buffer_limit_bytes of an Envoy that sets none.
 const bufferLimit = 1 << 20
 
-// Direction names one half of a stream: proxy-wasm's stream type.
+// Direction is one half of a stream: proxy-wasm's stream type.
 type Direction uint32
 
 // The directions that HTTP streams have.
@@ -77,19 +79,19 @@ const (
 	bufferTypes
 )
 
-// A hostcall is one function of the module env. Its parameters are given as a string: i is an i32,
-// I an i64; all answer a Status as i32.
+// A hostcall is one function of the module env. The string params has a letter per parameter: i for
+// an i32, I for an i64. All return a Status as an i32.
 type hostcall struct {
 	name   string
 	params string
 	call   func(vm *VM, a args) Status
-	// early calls may happen inside _initialize, main and the guest's allocation; all others trap
-	// there.
+	// early calls may happen inside _initialize, main and the guest's allocation; there, all others
+	// trap.
 	early bool
 }
 
-// hostcalls is the part of the ABI that a guest can import from env. A suffix _ptr in a comment is an address
-// that the answer is written to; name, key, value … are (address, size) pairs.
+// hostcalls is the part of the ABI that a guest can import from env. In the comments, a suffix _ptr
+// marks an address where the host writes a result; name, key, value … are (address, size) pairs.
 var hostcalls = []hostcall{
 	{"proxy_log", "iii", (*VM).proxyLog, true},                                    // level, message
 	{"proxy_get_current_time_nanoseconds", "i", (*VM).proxyGetCurrentTime, false}, // time_ptr
@@ -130,13 +132,12 @@ var hostcalls = []hostcall{
 	{"proxy_get_metric", "ii", (*VM).proxyGetMetric, false},             // id, value_ptr
 }
 
-// args are a host call's arguments as wazero has them.
+// args are a host call's arguments on wazero's stack.
 type args []uint64
 
 func (a args) u32(i int) uint32 { return uint32(a[i]) }
 
-// instantiateEnv links the table to the module env of a runtime. The VM comes with the context of
-// the call.
+// instantiateEnv makes the table the module env of a runtime. The call's context has the VM.
 func instantiateEnv(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder("env")
 	for i, h := range hostcalls {
@@ -184,7 +185,8 @@ const (
 	callbackCount
 )
 
-// callbacks gives each callback its export, its parameters, and what a missing export answers.
+// callbacks gives each callback its export, its parameters, and its result if the guest does not
+// export it.
 var callbacks = [callbackCount]struct {
 	name    string
 	params  int
@@ -206,8 +208,8 @@ var callbacks = [callbackCount]struct {
 	onDelete:           {"proxy_on_delete", 1, 0},             // context
 }
 
-// checkCallback says whether an export can be called as the callback: headers callbacks of ABI
-// 0.1.0 have one parameter less.
+// checkCallback refuses an export that can't be called as the callback. In ABI 0.1.0, headers
+// callbacks have a parameter less.
 func checkCallback(cb callback, f api.FunctionDefinition) error {
 	got, want := len(f.ParamTypes()), callbacks[cb].params
 	short := cb == onRequestHeaders || cb == onResponseHeaders
@@ -217,5 +219,5 @@ func checkCallback(cb callback, f api.FunctionDefinition) error {
 	return nil
 }
 
-// String is the callback's name without its prefix, as errors show it.
+// String returns the callback's name without its prefix, as in errors.
 func (cb callback) String() string { return strings.TrimPrefix(callbacks[cb].name, "proxy_") }

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// Callout is an HTTP call that a plugin wants made.
+// Callout is an HTTP call that a plugin asks for.
 type Callout struct {
-	// ID names the answer.
+	// ID identifies the callout when its answer is delivered.
 	ID uint32
 	// Root is the context that gets the answer.
 	Root *Root
-	// Cluster is known to the process.
+	// Cluster is a cluster that the process knows.
 	Cluster string
-	// Headers have :method, :path and :authority.
+	// Headers have at least :method, :path and :authority.
 	Headers  *Headers
 	Body     []byte
 	Trailers *Headers
-	// Timeout is the limit of the whole call; 0 is none.
+	// Timeout bounds the whole call; 0 is no bound.
 	Timeout time.Duration
 }
 
-// CalloutResponse is the answer to a callout. The zero value is a callout that failed without an
-// answer, which the plugin sees as zero headers, an empty body and zero trailers.
+// CalloutResponse is the answer to a callout. The zero value stands for a callout that failed
+// without an answer: the plugin sees zero headers, an empty body and zero trailers.
 type CalloutResponse struct {
 	Headers  *Headers
 	Body     []byte
 	Trailers *Headers
 }
 
-// ErrNoCallout says that a callout is not under way: it has been answered, or its root context is
-// gone.
+// ErrNoCallout says that a callout is no longer under way: it has been answered, or its root
+// context is gone.
 var ErrNoCallout = errors.New("no such callout")
 
-// HTTPCallResponse delivers the answer to a callout to the root context that asked.
+// HTTPCallResponse delivers the answer to a callout to the root context that made it.
 func (vm *VM) HTTPCallResponse(id uint32, response CalloutResponse) error {
 	if vm.failure != nil {
 		return vm.failure

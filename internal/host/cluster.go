@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// maxCalloutBody bounds what is kept of a callout's answer; a longer one is a failure without an
-// answer.
+// maxCalloutBody bounds the body of a callout's answer, in bytes. A callout with a longer answer
+// fails as if it had none.
 const maxCalloutBody = 64 << 20
 
-// longestAwaited is the longest timeout of a callout that Idle waits for: what may take longer is to end
-// when there is news.
+// longestAwaited is the longest timeout of a callout that Idle waits for. A callout with a longer
+// timeout waits for news, and ends when there is some.
 const longestAwaited = 10 * time.Second
 
-// callout makes a plugin's HTTP call, and posts the answer to the worker that asked.
+// callout makes a plugin's HTTP call, and posts the answer to the worker that asked for it.
 func (p *Proxy) callout(w *worker, c Callout) {
 	under := &p.inFlight
 	if c.Timeout > longestAwaited {
@@ -32,7 +32,7 @@ func (p *Proxy) callout(w *worker, c Callout) {
 		defer under.leave()
 		response := p.fetch(c)
 		if p.ctx.Err() != nil {
-			return // closing
+			return // the proxy closes
 		}
 		w.post(func() {
 			// A failed VM never hears the answer, and a root context may be gone.
@@ -44,8 +44,8 @@ func (p *Proxy) callout(w *worker, c Callout) {
 	}()
 }
 
-// fetch makes the call. As with Envoy, what fails before there is an answer arrives as 503 or 504;
-// what fails after that arrives as no answer at all.
+// fetch makes the call. As in Envoy, a call that fails before the answer's headers gets 503 or 504,
+// and a call that fails later gets no answer at all.
 func (p *Proxy) fetch(c Callout) CalloutResponse {
 	ctx := p.ctx
 	if c.Timeout > 0 {
@@ -89,7 +89,7 @@ func (p *Proxy) fetch(c Callout) CalloutResponse {
 	return response
 }
 
-// localAnswer is Envoy's own answer to a callout.
+// localAnswer is an answer to a callout that Envoy makes itself.
 func localAnswer(status int, text string) CalloutResponse {
 	return CalloutResponse{
 		Headers: NewHeaders(":status", strconv.Itoa(status), "content-length", strconv.Itoa(len(text)),

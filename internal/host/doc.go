@@ -1,12 +1,11 @@
 // Package host runs proxy-wasm plugins as Envoy does, without Envoy, on wazero.
 //
-// It has two layers. Both behave like proxy-wasm-cpp-host, the library inside Envoy, not like the
-// emulator of an SDK: compare-and-set rules, phases, what can be read when, and what a failure
-// does.
+// It has two layers. Both behave like proxy-wasm-cpp-host, the library inside Envoy, and not like
+// the emulator of an SDK: in the rules of compare-and-set, in the phases of a stream and what can be
+// read in each, and in the effects of a failure.
 //
 //   - The VM layer is single-threaded and deterministic: [Compile] a [Module] once, make a
-//     [Process] (what the VMs of one Envoy process share: shared data, metrics, clusters,
-//     the clock), start VMs with [Process.NewVM], give them configurations with [VM.NewRoot], and
+//     [Process] (the shared data, metrics, clusters and clock of one Envoy process), start VMs with [Process.NewVM], give them configurations with [VM.NewRoot], and
 //     drive requests by hand with [Root.NewStream]. It starts no goroutine and reads no clock but
 //     the one it was given. Use it for tests that decide who runs when; the hook of
 //     [Process.SetSharedDataHook] lets another VM run between a plugin's get and its set.
@@ -19,11 +18,12 @@
 //
 // Callbacks of a VM never overlap. A VM and everything reached through it ([Root], [Stream])
 // belongs to one goroutine at a time; [Module], [Process], [Metrics] and [Proxy] may be used by
-// many. A panic or trap of the guest marks its VM failed for good: every later call answers an
-// error that wraps [ErrFailed] and says which callback it was. The guest's pointers are checked;
-// the host keeps none of them after a host call.
+// many. A panic or trap of the guest fails its VM for good: every later call returns an error that
+// wraps [ErrFailed] and names the callback. The host checks the guest's pointers, and keeps none of
+// them after a host call.
 //
-// This host lacks some things of Envoy: gRPC callouts, foreign functions but clear_route_cache, shared queues, properties
-// that a plugin sets, network filters, and TLS. A module that imports their host calls does not
-// start.
+// This host lacks some things that Envoy has: gRPC callouts, foreign functions other than
+// clear_route_cache, shared queues, properties
+// that a plugin sets, network filters, and TLS. [Process.NewVM] refuses a module that imports their
+// host calls.
 package host

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// Headers are header fields in their order. Names are lower case, whatever they are given as;
-// pseudo headers such as ":path" are fields like others. The zero value is empty and ready to use.
+// Headers are header fields in their order. Names are stored in lower case; pseudo headers such as
+// ":path" are fields like others. The zero value is empty and ready to use.
 type Headers struct{ fields []field }
 
 type field struct{ name, value string }
 
-// NewHeaders makes headers of names and values in turns. An odd last name gets the empty value.
+// NewHeaders makes headers from alternating names and values. A last name without a value gets the
+// empty value.
 func NewHeaders(namesAndValues ...string) *Headers {
 	h := &Headers{fields: make([]field, 0, (len(namesAndValues)+1)/2)}
 	for pair := range slices.Chunk(namesAndValues, 2) {
@@ -22,16 +23,16 @@ func NewHeaders(namesAndValues ...string) *Headers {
 	return h
 }
 
-// Get gives the first value of a name.
+// Get returns the first value of a name.
 func (h *Headers) Get(name string) (value string, ok bool) { return lookup(h, name) }
 
-// Value is the first value of a name, or the empty string.
+// Value returns the first value of a name, or the empty string.
 func (h *Headers) Value(name string) string {
 	v, _ := lookup(h, name)
 	return v
 }
 
-// Values are all values of a name.
+// Values returns all values of a name.
 func (h *Headers) Values(name string) []string {
 	var vs []string
 	for _, f := range h.fields {
@@ -47,7 +48,7 @@ func (h *Headers) Add(name, value string) {
 	h.fields = append(h.fields, field{strings.ToLower(name), value})
 }
 
-// Set replaces all fields of a name by one, which takes the place of the first.
+// Set replaces all fields of a name by a single field, which takes the place of the first.
 func (h *Headers) Set(name, value string) {
 	i := slices.IndexFunc(h.fields, func(f field) bool { return sameName(f.name, name) })
 	if i < 0 {
@@ -64,7 +65,7 @@ func (h *Headers) Del(name string) {
 	h.fields = slices.DeleteFunc(h.fields, func(f field) bool { return sameName(f.name, name) })
 }
 
-// Len is the number of fields.
+// Len returns the number of fields.
 func (h *Headers) Len() int {
 	if h == nil {
 		return 0
@@ -86,7 +87,7 @@ func (h *Headers) All() iter.Seq2[string, string] {
 	}
 }
 
-// lookup takes the name as the guest's memory has it, too, so that a read allocates nothing.
+// lookup also takes the name as bytes of the guest's memory, so that a read allocates nothing.
 func lookup[N ~string | ~[]byte](h *Headers, name N) (string, bool) {
 	if h == nil {
 		return "", false
@@ -99,7 +100,7 @@ func lookup[N ~string | ~[]byte](h *Headers, name N) (string, bool) {
 	return "", false
 }
 
-// sameName compares a name in lower case with one in any case.
+// sameName compares a name in lower case with a name in any case.
 func sameName[N ~string | ~[]byte](lower string, name N) bool {
 	if len(lower) != len(name) {
 		return false
@@ -116,8 +117,8 @@ func sameName[N ~string | ~[]byte](lower string, name N) bool {
 	return true
 }
 
-// appendPairs appends the ABI's form of a header map: the number of fields, the sizes of each name
-// and value, then the names and values, each ended by a zero byte. An empty map is empty.
+// appendPairs appends a header map in the ABI's format: the number of fields, the sizes of each
+// name and value, then the names and values, each ended by a zero byte. An empty map has no bytes.
 func appendPairs(b []byte, h *Headers) []byte {
 	if h.Len() == 0 {
 		return b
@@ -134,7 +135,8 @@ func appendPairs(b []byte, h *Headers) []byte {
 	return b
 }
 
-// parsePairs reads what appendPairs wrote, and copies it. Guests are trusted with nothing.
+// parsePairs reads and copies a header map in the format of appendPairs. It checks every size,
+// because the guest may have written anything.
 func parsePairs(b []byte) (*Headers, bool) {
 	h := &Headers{}
 	if len(b) == 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bytes gives a view of the guest's memory. It is valid until the guest runs again.
+// bytes returns a view of the guest's memory, which is valid until the guest runs again.
 func (vm *VM) bytes(ptr, size uint32) ([]byte, bool) { return vm.memory.Read(ptr, size) }
 
 func (vm *VM) writeU32(ptr, v uint32) Status {
@@ -26,8 +26,8 @@ func (vm *VM) writeU64(ptr uint32, v uint64) Status {
 	return StatusOK
 }
 
-// give copies a value into memory that the guest allocates, and tells where. An empty value needs
-// no memory.
+// give copies a value into memory that the guest allocates, and writes its address and size. An
+// empty value needs no memory.
 func give[V ~string | ~[]byte](vm *VM, value V, ptrPtr, sizePtr uint32) Status {
 	var ptr uint32
 	if len(value) > 0 {
@@ -44,8 +44,8 @@ func give[V ~string | ~[]byte](vm *VM, value V, ptrPtr, sizePtr uint32) Status {
 	return vm.writeU32(sizePtr, uint32(len(value)))
 }
 
-// allocate asks the guest for memory. A trap in there goes through the host call into the callback
-// that is running.
+// allocate asks the guest for memory. If the guest traps, the trap passes through the host call
+// into the running callback.
 func (vm *VM) allocate(size uint32) uint32 {
 	outer := vm.restricted
 	vm.restricted = true
@@ -88,8 +88,8 @@ func (vm *VM) proxySetTickPeriod(a args) Status {
 	return StatusOK
 }
 
-// proxySetEffectiveContext lets the rest of the running callback act on another context; 0 is its
-// own.
+// proxySetEffectiveContext makes host calls act on another context until the running callback ends;
+// 0 is the callback's own.
 func (vm *VM) proxySetEffectiveContext(a args) Status {
 	if a.u32(0) == 0 {
 		vm.scope = vm.caller
@@ -126,13 +126,12 @@ func (vm *VM) proxyGetProperty(a args) Status {
 	return give(vm, value, a.u32(2), a.u32(3))
 }
 
-// dotted is a path of the ABI, whose parts are separated by zero bytes, in the form that users
-// write.
+// dotted writes a path of the ABI, whose parts are separated by zero bytes, with dots, as users do.
 func dotted(path []byte) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(path), "\x00"), "\x00", ".")
 }
 
-// property reads an attribute of the context. Numbers are 8 bytes, little-endian.
+// property returns an attribute of the context. Numbers are 8 bytes, little-endian.
 func (vm *VM) property(path string) (string, bool) {
 	root, s := vm.scope.root, vm.scope.stream
 	switch path {
@@ -158,7 +157,7 @@ func (vm *VM) property(path string) (string, bool) {
 	return s.property(path)
 }
 
-// joined is all values of a header with commas between them.
+// joined returns all values of a header with commas between them.
 func joined(h *Headers, name string) (string, bool) {
 	if _, ok := h.Get(name); !ok {
 		return "", false
@@ -249,7 +248,8 @@ func (vm *VM) headerMap(t mapType) (*Headers, Status) {
 	return nil, StatusBadArgument
 }
 
-// mutableMap finds a header map for writing: not in the log phase, and not a callout's answer.
+// mutableMap finds a header map for writing. In the log phase there is none, and a callout's answer
+// can't be changed.
 func (vm *VM) mutableMap(t mapType) (*Headers, Status) {
 	if s := vm.scope.stream; s == nil || s.phase >= logPhase || t > mapResponseTrailers {
 		return nil, StatusBadArgument
@@ -307,7 +307,8 @@ func (vm *VM) proxyRemoveHeaderMapValue(a args) Status {
 	return StatusOK
 }
 
-// proxyCallForeignFunction knows the one function that Weir calls. The proxy has one route.
+// proxyCallForeignFunction knows clear_route_cache, the one function that Weir calls. It does
+// nothing, because the proxy has a single route.
 func (vm *VM) proxyCallForeignFunction(a args) Status {
 	name, ok := vm.bytes(a.u32(0), a.u32(1))
 	switch {
@@ -375,7 +376,7 @@ func (vm *VM) buffer(t bufferType) ([]byte, Status) {
 	return nil, StatusNotFound
 }
 
-// proxyGetBufferBytes gives what is there of the range.
+// proxyGetBufferBytes gives as much of the range as the buffer has.
 func (vm *VM) proxyGetBufferBytes(a args) Status {
 	b, status := vm.buffer(bufferType(a.u32(0)))
 	if status != StatusOK {
@@ -388,7 +389,8 @@ func (vm *VM) proxyGetBufferBytes(a args) Status {
 	return give(vm, b[start:min(end, uint64(len(b)))], a.u32(3), a.u32(4))
 }
 
-// proxySetBufferBytes prepends to a body, replaces it, or appends to it; Envoy can't do more.
+// proxySetBufferBytes prepends to a body, replaces it, or appends to it, as Envoy does. Neither can
+// do more.
 func (vm *VM) proxySetBufferBytes(a args) Status {
 	t := bufferType(a.u32(0))
 	if t != bufferRequestBody && t != bufferResponseBody {
@@ -585,7 +587,7 @@ func (vm *VM) proxyGetMetric(a args) Status {
 	return vm.writeU64(a.u32(1), v)
 }
 
-// number is a property of Envoy's type int64.
+// number encodes a property of Envoy's type int64.
 func number(decimal string, ok bool) (string, bool) {
 	n, err := strconv.ParseUint(decimal, 10, 63)
 	if !ok || err != nil {

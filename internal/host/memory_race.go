@@ -9,21 +9,21 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// withMemory gives a VM linear memory outside of the heap of Go. The race detector watches the heap
-// alone. Each VM's memory belongs to one goroutine at a time, and to watch it took a third of the time
-// of e2e.
+// withMemory allocates a VM's linear memory outside of Go's heap, where the race detector doesn't
+// watch it. Only one goroutine at a time uses a VM's memory, and watching it took a third of e2e's
+// time.
 func withMemory(ctx context.Context) context.Context {
 	return experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(
 		func(_, most uint64) experimental.LinearMemory {
 			reserved, err := syscall.Mmap(-1, 0, int(most), syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
 			if err != nil {
-				return mapped(nil) // and the guest gets no memory
+				return mapped(nil) // so the guest gets no memory
 			}
 			return mapped(reserved)
 		}))
 }
 
-// mapped is address space, which becomes memory up to the guest's size.
+// mapped is reserved address space. Its pages become usable as the guest's memory grows.
 type mapped []byte
 
 func (m mapped) Reallocate(size uint64) []byte {

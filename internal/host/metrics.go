@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// MetricKind says how a metric behaves.
+// MetricKind is the kind of a metric.
 type MetricKind uint32
 
 // The kinds of the ABI.
@@ -16,20 +16,20 @@ const (
 	metricKinds
 )
 
-// Metric is a metric's state at one moment. Names are without Envoy's prefix "wasmcustom.".
+// Metric is the state of a metric at one moment. Names lack Envoy's prefix "wasmcustom.".
 type Metric struct {
 	Kind MetricKind
-	// Value of a counter or gauge; the sum of what a histogram recorded.
+	// Value is the value of a counter or gauge, or the sum of the values that a histogram recorded.
 	Value int64
 	// Count is the number of values that a histogram recorded.
 	Count uint64
 }
 
-// Metrics are the metrics of a process. They are safe for concurrent use, and are never removed.
+// Metrics are the metrics of a process, which are never removed. They are safe for concurrent use.
 type Metrics struct {
 	mu     sync.Mutex
 	byName map[string]uint32
-	// list is replaced, never changed: a host call finds its metric without a lock.
+	// list is replaced, never changed, so that a host call finds its metric without a lock.
 	list atomic.Pointer[[]*metric]
 }
 
@@ -40,7 +40,7 @@ type metric struct {
 	count atomic.Uint64
 }
 
-// Snapshot reads all metrics, by name.
+// Snapshot returns all metrics, by name.
 func (m *Metrics) Snapshot() map[string]Metric {
 	all := map[string]Metric{}
 	if list := m.list.Load(); list != nil {
@@ -51,7 +51,7 @@ func (m *Metrics) Snapshot() map[string]Metric {
 	return all
 }
 
-// Value is the value of one metric, or 0 if nobody has defined it.
+// Value returns the value of a metric, or 0 if no VM has defined it.
 func (m *Metrics) Value(name string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *Metrics) Value(name string) int64 {
 	return m.find(id).value.Load()
 }
 
-// define gives the metric of a name its id, the same for all VMs. A name keeps its first kind.
+// define returns the id of a metric, which is the same for all VMs. A name keeps its first kind.
 func (m *Metrics) define(kind MetricKind, name string) (id uint32, status Status) {
 	if kind >= metricKinds {
 		return 0, StatusBadArgument
@@ -97,7 +97,7 @@ func (m *Metrics) find(id uint32) *metric {
 	return (*list)[id-1]
 }
 
-// increment adds to a counter, which only grows, or a gauge.
+// increment adds to a gauge, or to a counter, which only grows.
 func (m *Metrics) increment(id uint32, offset int64) Status {
 	x := m.find(id)
 	switch {
@@ -110,7 +110,7 @@ func (m *Metrics) increment(id uint32, offset int64) Status {
 	return StatusOK
 }
 
-// record adds to a counter, sets a gauge, and gives a histogram one more value.
+// record adds to a counter, sets a gauge, and adds a value to a histogram.
 func (m *Metrics) record(id uint32, value uint64) Status {
 	x := m.find(id)
 	if x == nil {

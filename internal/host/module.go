@@ -11,19 +11,20 @@ import (
 	wasi "github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
-// Options of [Compile]. The zero value is the optimizing compiler without a cache on disk.
+// Options configure [Compile]. The zero value selects the optimizing compiler without a cache on
+// disk.
 type Options struct {
-	// CacheDir keeps compiled code between processes. It is created if it is missing.
+	// CacheDir is a directory that keeps compiled code between processes. It is created if it is
+	// missing.
 	CacheDir string
-	// Interpreter trades speed for a start without compilation.
+	// Interpreter skips compilation: the start is faster, and calls are slower.
 	Interpreter bool
 	// MemoryLimitPages bounds each VM's memory, in pages of 64 KiB; 0 is WebAssembly's own bound, 4
 	// GiB.
 	MemoryLimitPages uint32
 }
 
-// Module is a compiled plugin. Any number of VMs, of any number of processes, may be made from it,
-// concurrently.
+// Module is a compiled plugin. VMs of several processes may be made from it, concurrently.
 type Module struct {
 	abi      string
 	runtime  wazero.Runtime
@@ -35,8 +36,9 @@ const abiPrefix = "proxy_abi_version_"
 
 var abiVersions = []string{"0_1_0", "0_2_0", "0_2_1"}
 
-// Compile compiles a plugin. It refuses modules that export none of the ABI versions 0.1.0, 0.2.0
-// and 0.2.1, have no way to allocate memory, or import what the host does not have.
+// Compile compiles a plugin. It refuses a module that exports none of the ABI versions 0.1.0, 0.2.0
+// and 0.2.1, or no function to allocate memory. A module that imports functions that the host lacks
+// compiles; [Process.NewVM] refuses it.
 func Compile(ctx context.Context, wasm []byte, options Options) (_ *Module, err error) {
 	config := wazero.NewRuntimeConfigCompiler()
 	if options.Interpreter {
@@ -97,7 +99,7 @@ func checkSignature(f api.FunctionDefinition, params, results int) error {
 	return nil
 }
 
-// Close frees the compiled code. All VMs must be closed before.
+// Close frees the compiled code. Close all VMs before.
 func (m *Module) Close(ctx context.Context) error {
 	err := m.runtime.Close(ctx)
 	if m.cache != nil {
@@ -106,7 +108,7 @@ func (m *Module) Close(ctx context.Context) error {
 	return err
 }
 
-// instantiateWASI provides wazero's WASI, except that proc_exit returns: Envoy lets a plugin go on
+// instantiateWASI provides wazero's WASI, except that proc_exit returns: in Envoy, a plugin goes on
 // after it.
 func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasi.ModuleName)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// FailurePolicy says what happens to requests of a worker whose VM has failed.
+// FailurePolicy decides about the requests of a worker whose VM has failed.
 type FailurePolicy int
 
 const (
@@ -23,7 +23,8 @@ const (
 	FailClosed FailurePolicy = iota
 	// FailOpen lets requests pass without the plugin.
 	FailOpen
-	// FailReload makes a new VM for the next request, at most every second; else it is FailClosed.
+	// FailReload makes a new VM for the next request, at most once a second; until then it is
+	// FailClosed.
 	FailReload
 )
 
@@ -33,31 +34,32 @@ const reloadInterval = time.Second
 // ProxyConfig configures [NewProxy]. Module and Upstream are required.
 type ProxyConfig struct {
 	Module *Module
-	// Process is shared by proxies of one Envoy; a new one if nil.
+	// Process is shared by the proxies of one Envoy; nil is a new process.
 	Process *Process
-	// VMID and VMConfiguration are vm_id and the VM configuration.
+	// VMID and VMConfiguration are Envoy's vm_id and VM configuration.
 	VMID            string
 	VMConfiguration []byte
 	// Plugin is the first configuration.
 	Plugin Plugin
-	// Workers is the number of worker threads, each with a VM of its own; 1 if 0.
+	// Workers is the number of worker threads, each with its own VM; 0 is 1.
 	Workers int
 	// Upstream is the base URL that requests are forwarded to.
 	Upstream *url.URL
-	// UpstreamTransport makes requests to the upstream. nil is a transport of the proxy's own.
+	// UpstreamTransport makes requests to the upstream. nil is a transport that the proxy makes and
+	// closes.
 	UpstreamTransport http.RoundTripper
-	// CalloutTransport makes HTTP callouts: the place to interpose faults. nil is a transport of
-	// the proxy's own.
+	// CalloutTransport makes HTTP callouts; tests inject faults here. nil is a transport that the
+	// proxy makes and closes.
 	CalloutTransport http.RoundTripper
 	FailurePolicy    FailurePolicy
 	// TrustedHops is Envoy's xff_num_trusted_hops with use_remote_address: source.address is the
-	// address that many places from the end of X-Forwarded-For. With 0, or too short a list, it is
-	// the connection's.
+	// address at this place from the end of X-Forwarded-For. With 0, or too short a list, it is the
+	// connection's.
 	TrustedHops int
 	// RouteName and Properties are given to all streams; see [StreamInfo].
 	RouteName  string
 	Properties map[string]string
-	// ManualTicks turns the timers off: only [Proxy.Tick] ticks.
+	// ManualTicks disables the timers: only [Proxy.Tick] ticks.
 	ManualTicks bool
 	// Logger gets the plugin's and the proxy's messages. nil logs nothing.
 	Logger *slog.Logger
@@ -69,20 +71,20 @@ type Proxy struct {
 	process   *Process
 	release   func()
 	workers   []*worker
-	next      atomic.Uint64 // connection, for round robin
+	next      atomic.Uint64 // counts connections, for round robin
 	reverse   httputil.ReverseProxy
 	owned     []*http.Transport
 	server    *http.Server
-	inFlight  gate // exchanges and callouts
-	polls     gate // callouts that may take long
+	inFlight  gate // requests and callouts
+	polls     gate // callouts that Idle doesn't wait for
 	ctx       context.Context
 	cancel    context.CancelFunc
-	configure sync.Mutex // one configuration after another
+	configure sync.Mutex // held during a Configure, and by Close
 	closed    bool
 }
 
-// NewProxy starts a canary VM with the configuration, then the workers. If the plugin refuses, the
-// error is a [*StartError]. The canary's writes to shared data and metrics stay.
+// NewProxy tries the configuration in a canary VM, then starts the workers. If the plugin refuses,
+// the error wraps a [*StartError]. The canary's writes to shared data and metrics stay.
 func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 	if config.Module == nil || config.Upstream == nil {
 		return nil, errors.New("proxy: module and upstream are required")
@@ -120,7 +122,7 @@ func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 	return p, nil
 }
 
-// transport gives the user's transport. Without it, it makes a transport that the proxy closes.
+// transport returns the user's transport, or else a new transport that the proxy closes.
 func (p *Proxy) transport(own http.RoundTripper) http.RoundTripper {
 	if own != nil {
 		return own
@@ -130,11 +132,11 @@ func (p *Proxy) transport(own http.RoundTripper) http.RoundTripper {
 	return t
 }
 
-// Process is the process that the proxy's VMs belong to.
+// Process returns the process that the proxy's VMs belong to.
 func (p *Proxy) Process() *Process { return p.process }
 
-// canary tries a configuration in a VM of its own, on the caller's goroutine, which is Envoy's main
-// thread here.
+// canary tries a configuration in its own VM, on the caller's goroutine. In Envoy, the main thread
+// does so.
 func (p *Proxy) canary(plugin Plugin) error {
 	vm, err := p.process.NewVM(p.ctx, p.config.Module, VMConfig{
 		ID:            p.config.VMID,
@@ -148,9 +150,9 @@ func (p *Proxy) canary(plugin Plugin) error {
 	return errors.Join(err, vm.Kill())
 }
 
-// Configure gives the plugin a new configuration, all or nothing. A canary tries it, and then each
-// worker makes a new root context in its VM. If all accept, new requests go there, and the old
-// contexts end with their last streams.
+// Configure gives the plugin a new configuration, in all workers or in none. First a canary tries
+// it, then each worker makes a new root context in its VM. If all accept, new requests go to the
+// new contexts, and the old contexts end with their last streams.
 func (p *Proxy) Configure(configuration []byte) error {
 	p.configure.Lock()
 	defer p.configure.Unlock()
@@ -195,11 +197,11 @@ func (p *Proxy) Configure(configuration []byte) error {
 	return errors.Join(errs...)
 }
 
-// Workers is the number of workers.
+// Workers returns the number of workers.
 func (p *Proxy) Workers() int { return len(p.workers) }
 
-// Do runs a function on a worker's goroutine, with its VM and current root context, and waits for
-// it: to read a VM's figures, or to hold the worker up. The function must not keep them.
+// Do runs f on a worker's goroutine with its VM and current root context, and returns when f has.
+// Use it to read a VM's figures, or to hold the worker up. f must not keep its arguments.
 func (p *Proxy) Do(worker int, f func(vm *VM, root *Root)) {
 	w := p.workers[worker]
 	w.do(func() { f(w.vm, w.root) })
@@ -220,9 +222,9 @@ func (p *Proxy) Tick() error {
 	return errors.Join(errs...)
 }
 
-// Close ends the proxy. It takes no new connections. Requests in flight end, or are cut when the
-// context ends. Then callouts are dropped, all contexts end (done, delete), and the VMs are freed.
-// The Module stays open.
+// Close ends the proxy, which takes no new connections. Requests in flight end, or are cut when ctx
+// ends. Then callouts are dropped, all contexts end (done, delete), and the VMs are freed. The
+// Module stays open.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.configure.Lock()
 	defer p.configure.Unlock()
@@ -249,14 +251,14 @@ func (p *Proxy) Close(ctx context.Context) error {
 	return err
 }
 
-// Idle waits until no request is under way, nor any callout but such as wait for news, and the workers
-// have heard how they ended.
-// It is for a proxy with ManualTicks, which does nothing by itself.
+// Idle waits until no request and no callout is under way, and the workers have received all
+// answers. It does not wait for callouts with long timeouts, which wait for news. It is meant for a
+// proxy with ManualTicks, which does nothing by itself.
 func (p *Proxy) Idle() {
 	for {
 		p.inFlight.wait()
 		for i := range p.workers {
-			p.Do(i, func(*VM, *Root) {}) // whatever a worker was told before, it has done
+			p.Do(i, func(*VM, *Root) {}) // a worker's inbox is in order, so all earlier posts are done
 		}
 		if p.inFlight.empty() {
 			return
@@ -264,12 +266,12 @@ func (p *Proxy) Idle() {
 	}
 }
 
-// gate counts what is under way, and lets nothing more in once it is closed.
+// gate counts requests or callouts that are under way, and admits none once it is closed.
 type gate struct {
 	mu     sync.Mutex
 	closed bool
 	inside int
-	left   sync.Cond // of mu: nobody is inside
+	left   sync.Cond // of mu: inside is 0
 }
 
 func (g *gate) enter() bool {
@@ -295,7 +297,7 @@ func (g *gate) close() {
 	g.closed = true
 }
 
-// wait waits until nothing is under way.
+// wait waits until inside is 0.
 func (g *gate) wait() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

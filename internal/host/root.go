@@ -12,11 +12,12 @@ import (
 type Plugin struct {
 	// Name and RootID are the properties plugin_name and plugin_root_id.
 	Name, RootID string
-	// Configuration has the bytes that proxy_on_configure reads.
+	// Configuration is the text that proxy_on_configure reads.
 	Configuration []byte
-	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it a
-	// headers callback that pauses stops all of its direction. With it headers alone wait. The body
-	// and trailers go to their callbacks. If one of these answers Continue, all of it goes on.
+	// AllowOnHeadersStopIteration is the field of this name in Envoy's PluginConfig. Without it, a
+	// headers callback that pauses stops all of its direction. With it, only the headers wait, and
+	// the body and trailers go to their callbacks. If any of these answers Continue, the whole
+	// direction continues.
 	AllowOnHeadersStopIteration bool
 }
 
@@ -35,16 +36,16 @@ type rootState int
 
 const (
 	rootRunning rootState = iota
-	rootClosing           // takes no new streams, waits for the end of the others
+	rootClosing           // takes no new streams, waits for the last to end
 	rootWaiting           // answered false to proxy_on_done, waits for proxy_done
 	rootDeleted
 )
 
-// StartError says that a VM or a root context did not start, and what the plugin logged about it.
+// StartError says that a VM or a root context did not start, and has the plugin's log messages.
 type StartError struct {
 	// Step is "initialize", "context_create", "vm_start" or "configure".
 	Step string
-	// Log has the messages that the guest logged while it started.
+	// Log has the messages that the guest logged in the start.
 	Log []string
 	// Err is the trap, or nil if the plugin answered false.
 	Err error
@@ -63,9 +64,9 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// NewRoot makes a root context for a plugin configuration: proxy_on_context_create,
-// proxy_on_vm_start, proxy_on_configure. Other root contexts of the VM and their streams go on. The
-// error is a [*StartError].
+// NewRoot makes a root context for a plugin configuration: it calls proxy_on_context_create,
+// proxy_on_vm_start and proxy_on_configure. Other root contexts of the VM and their streams go on.
+// The error is a [*StartError].
 func (vm *VM) NewRoot(plugin Plugin) (*Root, error) {
 	if vm.failure != nil {
 		return nil, &StartError{Step: "context_create", Err: vm.failure}
@@ -98,7 +99,7 @@ func (vm *VM) NewRoot(plugin Plugin) (*Root, error) {
 	return r, nil
 }
 
-// newID gives the next context id that is not in use.
+// newID returns the next context id that is not in use.
 func (vm *VM) newID() uint32 {
 	for {
 		vm.nextContext++
@@ -108,11 +109,12 @@ func (vm *VM) newID() uint32 {
 	}
 }
 
-// Streams is the number of streams that have not ended.
+// Streams returns the number of streams that have not ended.
 func (r *Root) Streams() int { return r.streams }
 
-// Close ends the context once its last stream has ended: proxy_on_done, then proxy_on_delete; if
-// done answers false, the context lives until the plugin calls proxy_done.
+// Close ends the context once its last stream has ended: it calls proxy_on_done, then
+// proxy_on_delete. If proxy_on_done returns false, the context lives until the plugin calls
+// proxy_done.
 func (r *Root) Close() {
 	if r.state == rootRunning {
 		r.state = rootClosing
@@ -131,7 +133,8 @@ func (r *Root) finish() {
 	}
 }
 
-// deleteRoot forgets a root context, its callouts and its ticks. A failed VM's guest is not told.
+// deleteRoot forgets a root context, its callouts and its ticks. The guest of a failed VM is not
+// called.
 func (vm *VM) deleteRoot(r *Root) {
 	if r.state == rootDeleted {
 		return
@@ -159,7 +162,7 @@ func (r *Root) setPeriod(period time.Duration) {
 	}
 }
 
-// roots are the root contexts, oldest first.
+// roots returns the root contexts, oldest first.
 func (vm *VM) roots() []*Root {
 	var rs []*Root
 	for _, s := range vm.contexts {

@@ -31,7 +31,7 @@ func (p *Proxy) initServer() {
 		Protocols:         new(http.Protocols),
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          slog.NewLogLogger(p.config.Logger.Handler(), slog.LevelDebug),
-		// A connection stays on its worker, and all its streams with it.
+		// As in Envoy, a connection stays on its worker, with all its streams.
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, workerKey{}, p.nextWorker())
 		},
@@ -56,7 +56,7 @@ func (p *Proxy) nextWorker() *worker {
 }
 
 // Serve accepts connections, HTTP/1.1 and HTTP/2 without TLS, until Close; then it returns nil.
-// Connections are spread over the workers in turns.
+// Connections go to the workers in turn.
 func (p *Proxy) Serve(l net.Listener) error {
 	if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -64,8 +64,8 @@ func (p *Proxy) Serve(l net.Listener) error {
 	return nil
 }
 
-// ServeHTTP serves one request. Under a server that is not the proxy's own, each request goes to
-// the next worker.
+// ServeHTTP serves one request. Under a server other than the proxy's own, each request goes to the
+// next worker.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.inFlight.enter() {
 		p.write(w, r, NewHeaders(":status", "503"), nil)
@@ -86,21 +86,21 @@ var (
 	errLocalReply  = errors.New("local reply")
 )
 
-// exchange is one request on its way. Its stream belongs to the worker; all else to the handler's
-// goroutine.
+// exchange is one request on its way. Its stream belongs to the worker; the handler's goroutine
+// owns the rest.
 type exchange struct {
 	proxy  *Proxy
 	worker *worker
 	stream *Stream // nil without plugin
 	client context.Context
-	// changed gets a token when the stream may have been continued, answered or reset.
+	// changed gets a token when the plugin may have continued, answered or reset the stream.
 	changed chan struct{}
 	headers *Headers
 	bodies  [2]bool // by Direction: whether the plugin wants to see the body, or the trailers behind it
-	// ahead reads the body of a request whose headers may wait while the rest of it comes. It is
-	// nil if nothing else comes then.
+	// ahead reads the body of a request whose headers may wait while the body goes to the plugin.
+	// It is nil for all other requests.
 	ahead *ahead
-	// incoming has the client's trailers when its body has ended, trailers has those for the
+	// incoming has the client's trailers once its body has ended. trailers has the trailers for the
 	// upstream, and answer has the upstream's.
 	incoming *http.Request
 	trailers http.Header
@@ -111,28 +111,28 @@ func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKe
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
-		// Before the plugin has decided: so does Envoy, unless proxy_100_continue is set.
+		// Envoy too answers before the plugin has decided, unless proxy_100_continue is set.
 		w.WriteHeader(http.StatusContinue)
 		r.Header.Del("Expect")
 	}
 	x.headers = requestHeaders(r)
 	defer x.close()
-	// The upstream may answer before it has read the whole request. Not all of other servers'
-	// writers can do it.
+	// The upstream may answer before it has read the whole request. The writers of some other
+	// servers can't do that.
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 		x.proxy.config.Logger.Debug("full duplex", slog.Any("error", err))
 	}
-	// A copy, made before anything reads the body: its end writes the client's trailers into the
-	// request.
+	// A copy, made before anything reads the body: at its end, the server writes the client's
+	// trailers into the request.
 	forwarded := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	body, err := x.request(r)
 	if x.ahead != nil {
-		defer x.ahead.stop() // the server ends a read that waits
+		defer x.ahead.stop() // without it the server would end a read that waits
 	}
 	if err != nil {
 		cut := x.ahead != nil && r.ProtoMajor == 1 && !x.ahead.ended.Load()
 		if cut {
-			w.Header().Set("Connection", "close") // as Envoy's
+			w.Header().Set("Connection", "close") // as Envoy does
 		}
 		x.reply(w, r, err)
 		if cut {
@@ -147,7 +147,7 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // request runs the request phase, and waits while the plugin pauses. body is the rest of the
-// request as the plugin leaves it; nil if it doesn't look at that.
+// request after the plugin has seen it, or nil if the plugin doesn't look at the rest.
 func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	info := StreamInfo{
 		Source:     x.proxy.source(r),
@@ -165,7 +165,7 @@ func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	end := r.Body == nil || r.Body == http.NoBody
 	x.incoming, x.trailers = r, http.Header{}
 	for name := range r.Trailer {
-		x.trailers[name] = nil // announced
+		x.trailers[name] = nil // announced by the client
 	}
 	filtered := &filteredBody{exchange: x, direction: Request, source: r.Body}
 	err = x.phase(Request, filtered, func() (Action, error) {
@@ -191,10 +191,10 @@ func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	return filtered, err
 }
 
-// phase runs a callback on the worker, and waits until the plugin lets the direction go on. Its
-// error is errLocalReply, errReset, errUnavailable, or the client's leaving. A VM that fails
-// meanwhile never continues: as in Envoy, the stream then hangs until the client leaves. body, if
-// any, gets what was kept back, and takes in what comes behind headers that alone wait.
+// phase runs a callback on the worker, and waits until the plugin lets the direction continue. The
+// error is errLocalReply, errReset, errUnavailable, or the client's when it leaves. If the VM fails
+// meanwhile, the stream hangs until the client leaves, as in Envoy. body, unless it is nil, gets
+// the part that was kept back. It also takes the parts that come while only the headers wait.
 func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Action, error)) error {
 	for {
 		var err error
@@ -224,7 +224,7 @@ func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Actio
 	}
 }
 
-// wait waits until the plugin lets a direction go on, or for the next part of a body that the
+// wait waits until the plugin lets a direction continue, or for the next part of a body that the
 // plugin sees meanwhile.
 func (x *exchange) wait(d Direction, body *filteredBody) (next *chunk, err error) {
 	for {
@@ -280,11 +280,11 @@ func (x *exchange) reply(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errUnavailable):
 		x.proxy.write(w, r, NewHeaders(":status", "503"), nil)
 	default:
-		panic(http.ErrAbortHandler) // reset: cuts the connection, or resets the HTTP/2 stream
+		panic(http.ErrAbortHandler) // a reset: the server cuts the connection, or resets the HTTP/2 stream
 	}
 }
 
-// rewrite makes the request for the upstream of what the plugin left of the headers.
+// rewrite builds the request for the upstream from the headers after the plugin's changes.
 func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	out := r.Out
 	if x.bodies[Request] || x.ahead != nil {
@@ -303,7 +303,7 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 		out.Header.Set("Upgrade", upgrade)
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // else the transport sets its own
+		out.Header["User-Agent"] = nil // or else the transport sets its own
 	}
 	if x.bodies[Request] || x.ahead != nil {
 		out.Header.Del("Content-Length")
@@ -321,7 +321,7 @@ func (x *exchange) response(r *http.Response) error {
 	err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, end) })
 	switch {
 	case upgraded && err == nil:
-		// The bytes that follow are no body. The plugin sees none of them, whatever it exports.
+		// The bytes that follow are no body, and the plugin sees none of them.
 		upgrade := r.Header.Get("Upgrade")
 		r.Header = httpHeader(h)
 		r.Header.Set("Connection", "Upgrade")
@@ -350,7 +350,7 @@ func (x *exchange) response(r *http.Response) error {
 }
 
 // upstreamFailed answers for an upstream that did not, and runs the response phase on that answer,
-// as on every local reply. If the response phase failed, it ends the exchange.
+// as for every local reply. If the error came from the response phase, it ends the exchange.
 func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if x.client.Err() != nil || errors.Is(err, errReset) {
 		panic(http.ErrAbortHandler)
@@ -370,7 +370,7 @@ func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err er
 	x.proxy.write(w, r, h, body)
 }
 
-// close ends the stream: the worker does so when it comes to it.
+// close ends the stream once the worker gets to it.
 func (x *exchange) close() {
 	x.worker.post(func() {
 		if x.stream != nil {
@@ -379,13 +379,13 @@ func (x *exchange) close() {
 	})
 }
 
-// chunk is the next part of a body, and what reading it said.
+// chunk is the next part of a body, and the error of the read.
 type chunk struct {
 	data []byte
 	err  error
 }
 
-// ahead reads a body while something else may happen, a chunk ahead of whoever takes them.
+// ahead reads a body while the exchange waits for other events too, one chunk ahead.
 type ahead struct {
 	source  io.ReadCloser
 	chunks  chan chunk
@@ -393,7 +393,7 @@ type ahead struct {
 	stop    func() // closes done
 	stopped chan struct{}
 	ended   atomic.Bool // there is no more to read
-	rest    chunk       // of what Read has begun
+	rest    chunk       // of a chunk that Read has begun
 }
 
 func readAhead(source io.ReadCloser) *ahead {
@@ -420,16 +420,16 @@ func readAhead(source io.ReadCloser) *ahead {
 	return a
 }
 
-// lastRead is how long a client that is answered already may go on to send: it would not see the answer
-// if the connection ended with bytes that nobody has read.
+// lastRead is how long a client may go on sending after its answer. If the connection ended with
+// unread bytes, the client would not see the answer.
 const lastRead = 500 * time.Millisecond
 
-// cut has a body end soon after the answer, on a connection that ends with it. Else the server would wait for a
-// client that may never send the rest, and so would the proxy's end.
+// cut ends a body soon after the answer, on a connection that closes with it. Otherwise the server,
+// and Close of the proxy, would wait for a client that may never send the rest.
 func (a *ahead) cut(w *http.ResponseController) {
 	a.stop()
 	if w.Flush() == nil && w.SetReadDeadline(time.Now().Add(lastRead)) == nil {
-		<-a.stopped // the server would lift the deadline from a read that goes on
+		<-a.stopped // the server would lift the deadline from a read that still runs
 	}
 }
 
@@ -449,7 +449,7 @@ func (a *ahead) Read(p []byte) (int, error) {
 	return n, a.rest.err
 }
 
-// filteredBody lets the plugin see each part of a body before it goes on.
+// filteredBody shows the plugin each part of a body before the part continues.
 type filteredBody struct {
 	exchange  *exchange
 	direction Direction
@@ -486,8 +486,8 @@ func (b *filteredBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// pass runs the callbacks for the next part of the body, and keeps what may go on. The last part
-// goes on with the trailers.
+// pass runs the callbacks for the next part of the body, and keeps the bytes that may continue. The
+// last part waits for the trailers' callback.
 func (b *filteredBody) pass(c chunk) (Action, error) {
 	x := b.exchange
 	b.err = c.err
@@ -526,7 +526,7 @@ func (b *filteredBody) pass(c chunk) (Action, error) {
 
 func (b *filteredBody) Close() error { return b.source.Close() }
 
-// requestHeaders gives a request's headers as Envoy has them.
+// requestHeaders returns a request's headers as Envoy shows them.
 func requestHeaders(r *http.Request) *Headers {
 	h := &Headers{fields: make([]field, 0, len(r.Header)+6)}
 	path := r.RequestURI
@@ -551,7 +551,7 @@ func requestHeaders(r *http.Request) *Headers {
 func newRequestID() string {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		panic(err) // never: crypto/rand says so
+		panic(err) // never: crypto/rand promises it
 	}
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
@@ -568,7 +568,7 @@ func responseHeaders(status int, header http.Header) *Headers {
 	return h
 }
 
-// httpHeader leaves pseudo headers out, and what concerns one connection only.
+// httpHeader leaves out pseudo headers and hop-by-hop headers.
 func httpHeader(h *Headers) http.Header {
 	out := make(http.Header, h.Len())
 	for name, value := range h.All() {
@@ -583,7 +583,7 @@ func httpHeader(h *Headers) http.Header {
 	return out
 }
 
-// status is the response's, or 500 if the plugin has made nonsense of it.
+// status returns the response's status, or 500 if the plugin has set an impossible one.
 func status(h *Headers) int {
 	n, err := strconv.Atoi(h.Value(":status"))
 	if err != nil || n < 200 || n > 999 {
@@ -599,15 +599,15 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, h *Headers, body [
 		header[name] = values
 	}
 	if r.ProtoMajor > 1 && header.Get("Content-Length") == "" {
-		header["Content-Length"] = nil // else the server sends 0, as Envoy does over HTTP/1.1 only
+		header["Content-Length"] = nil // or else the server sends 0; Envoy does so over HTTP/1.1 only
 	}
 	w.WriteHeader(status(h))
 	if _, err := w.Write(body); err != nil {
-		p.config.Logger.Debug("write response", slog.Any("error", err)) // the client is gone, or it was a HEAD request
+		p.config.Logger.Debug("write response", slog.Any("error", err)) // the client is gone, or the method is HEAD
 	}
 }
 
-// source is the address that Envoy would trust.
+// source returns the client address that Envoy would trust.
 func (p *Proxy) source(r *http.Request) string {
 	if n := p.config.TrustedHops; n > 0 {
 		hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -620,7 +620,7 @@ func (p *Proxy) source(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// bufferPool serves the copying of bodies.
+// bufferPool provides the buffers for copying bodies.
 type bufferPool struct{}
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}

@@ -1,6 +1,6 @@
 package host
 
-// SharedData is the map that all VMs with one vm_id share. It is empty while there is no such VM.
+// SharedData is the map that all VMs with one vm_id share. Without such a VM it is empty.
 type SharedData struct {
 	process *Process
 	vmID    string
@@ -17,7 +17,7 @@ type SharedDataAccess struct {
 // without a lock. It may run other VMs, but not the calling VM.
 type SharedDataHook func(SharedDataAccess)
 
-// SharedData gives the shared data of a vm_id.
+// SharedData returns the shared data of a vm_id.
 func (p *Process) SharedData(vmID string) SharedData { return SharedData{p, vmID} }
 
 // SetSharedDataHook sets the hook of this process; nil removes it.
@@ -29,12 +29,12 @@ func (p *Process) SetSharedDataHook(hook SharedDataHook) {
 	p.hook.Store(&hook)
 }
 
-// Get copies a value out, with the number of the write that made it; NotFound if there is none.
+// Get returns a copy of a value, and the number of the write that made it, or NotFound.
 func (d SharedData) Get(key string) (value []byte, cas uint32, status Status) {
 	return d.get(nil, []byte(key))
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (d SharedData) Len() int {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
@@ -44,7 +44,7 @@ func (d SharedData) Len() int {
 	return 0
 }
 
-// Bytes is the sum of the lengths of all keys and values.
+// Bytes returns the sum of the lengths of all keys and values.
 func (d SharedData) Bytes() int {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
@@ -54,7 +54,7 @@ func (d SharedData) Bytes() int {
 	return 0
 }
 
-// get copies the value to buffer under the lock, into memory that the caller reuses.
+// get copies the value under the lock to buffer, which the caller reuses.
 func (d SharedData) get(buffer, key []byte) ([]byte, uint32, Status) {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// StreamInfo holds what Envoy knows of a request beside its headers.
+// StreamInfo holds the facts that Envoy knows of a request besides its headers.
 type StreamInfo struct {
 	// Source and Destination are addresses with a port, such as "10.0.0.1:1234" and
 	// "[2001:db8::1]:443".
@@ -16,19 +16,17 @@ type StreamInfo struct {
 	RouteName string
 	// Properties has further properties, by path with dots: "metadata.filter_metadata.tenant".
 	Properties map[string]string
-	// OnChange is called when a stream that was paused, or idle between two callbacks, has been
-	// continued, answered or reset by the plugin; on the VM's goroutine, after the callback in
-	// which that happened.
+	// OnChange is called when the plugin has continued, answered or reset a stream that was paused
+	// or idle between two callbacks. It runs on the VM's goroutine, after the callback that did so.
 	OnChange func()
 }
 
-// Stream is one request and its response. Its methods follow the order in which Envoy calls:
-// RequestHeaders, RequestBody, RequestTrailers, the same for the response, and Close, which must
-// come in the end, whatever happened.
+// Stream is one request and its response. Call its methods in Envoy's order: RequestHeaders,
+// RequestBody, RequestTrailers, the same for the response, and Close, which must always come last.
 //
-// After [Pause] the owner waits until the plugin continues ([Stream.Paused] is false), answers
-// ([Stream.LocalReply]) or resets ([Stream.Reset]) the stream in another callback. OnChange tells
-// when it does.
+// After [Pause], wait until the plugin continues ([Stream.Paused] is false), answers
+// ([Stream.LocalReply]) or resets ([Stream.Reset]) the stream in another callback. OnChange is
+// called when it does.
 type Stream struct {
 	root    *Root
 	id      uint32
@@ -38,9 +36,9 @@ type Stream struct {
 	local   *LocalReply
 	reset   bool
 	replied bool // a local reply has been asked for
-	grpc    bool // the client wants gRPC's way of telling errors
+	grpc    bool // the client wants errors the gRPC way
 	head    bool // the method is HEAD
-	busy    bool // inside one of the owner's calls
+	busy    bool // inside a call by the owner
 }
 
 type phase int
@@ -55,18 +53,18 @@ const (
 // half is one direction of a stream.
 type half struct {
 	headers, trailers *Headers
-	body              []byte // what the body callback sees
-	kept              []byte // the body before that, which waits
+	body              []byte // the part that the body callback sees
+	kept              []byte // the waiting part of the body before that
 	end               bool   // the last callback had the end of the stream
-	reach             part   // what host calls can reach
+	reach             part   // the parts that host calls can reach
 	answer            Action // of the last callback
 	paused            bool
-	stopped           bool // paused by its headers so that nothing else comes
+	stopped           bool // paused by its headers, so that nothing else may come
 	resumed           bool // continued inside its own callback
 }
 
-// A part is a set of what a direction consists of. Host calls reach what the running callback is
-// about; while the plugin pauses there, callbacks of other contexts reach it, too.
+// A part is a set of the parts of a direction. Host calls reach the part that the running callback
+// is about. While the plugin pauses there, callbacks of other contexts reach it too.
 type part uint8
 
 const (
@@ -75,21 +73,21 @@ const (
 	trailersPart
 )
 
-// LocalReply is an answer that the plugin made itself.
+// LocalReply is an answer by the plugin itself.
 type LocalReply struct {
 	Status uint32
-	// Details say why, for access logs; clients don't see them.
+	// Details give the reason for access logs; clients don't see them.
 	Details string
 	Body    []byte
-	// GRPCStatus is the plugin's, or -1 if it gave none.
+	// GRPCStatus is the plugin's gRPC status, or -1 for none.
 	GRPCStatus int32
-	// Headers are the whole response's: with :status, and with what the response phase did to them.
-	// Requests of type application/grpc get :status 200 with grpc-status and grpc-message, and no
+	// Headers are those of the whole response, :status included, after the response phase. A
+	// request of type application/grpc gets :status 200 with grpc-status and grpc-message, and no
 	// body.
 	Headers *Headers
 }
 
-// NewStream makes a stream in a root context: proxy_on_context_create.
+// NewStream makes a stream in a root context: it calls proxy_on_context_create.
 func (r *Root) NewStream(info StreamInfo) (*Stream, error) {
 	vm := r.vm
 	if vm.failure != nil {
@@ -107,17 +105,17 @@ func (r *Root) NewStream(info StreamInfo) (*Stream, error) {
 	return s, nil
 }
 
-// RequestHeaders starts the request phase. The plugin changes the headers in place.
+// RequestHeaders begins the request phase. The plugin changes the headers in place.
 func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
-	// Envoy looks before a filter can change it.
+	// Envoy looks at these before a filter can change them.
 	s.grpc, s.head = isGRPC(h.Value("content-type")), h.Value(":method") == "HEAD"
 	return s.headers(Request, onRequestHeaders, h, end)
 }
 
-// RequestBody hands the next part of the body to the plugin. It returns what may go on to the
-// upstream: nothing while the plugin pauses, and later all that it kept back. With an error it
-// returns all that the VM held, for owners that let traffic pass a failed plugin. While headers
-// that stop everything wait, the error is [ErrStopped].
+// RequestBody hands the next part of the body to the plugin. It returns the bytes that may continue
+// to the upstream: none while the plugin pauses, and later all that it kept back. With an error it
+// returns all bytes that the VM held, for owners that let traffic pass a failed plugin. While
+// headers that stop everything wait, the error is [ErrStopped].
 func (s *Stream) RequestBody(chunk []byte, end bool) ([]byte, Action, error) {
 	return s.data(Request, onRequestBody, chunk, end)
 }
@@ -127,7 +125,7 @@ func (s *Stream) RequestTrailers(h *Headers) (Action, error) {
 	return s.trailersCallback(Request, onRequestTrailers, h)
 }
 
-// ResponseHeaders starts the response phase, in which the plugin can't read the request any more.
+// ResponseHeaders begins the response phase, in which the plugin can't read the request any more.
 func (s *Stream) ResponseHeaders(h *Headers, end bool) (Action, error) {
 	s.startResponse()
 	return s.headers(Response, onResponseHeaders, h, end)
@@ -143,27 +141,27 @@ func (s *Stream) ResponseTrailers(h *Headers) (Action, error) {
 	return s.trailersCallback(Response, onResponseTrailers, h)
 }
 
-// Paused says whether the plugin holds a direction back.
+// Paused reports whether the plugin holds a direction back.
 func (s *Stream) Paused(d Direction) bool { return s.half[d].paused }
 
-// Stopped says whether the plugin's headers callback has stopped all of a direction, until it is
-// continued.
+// Stopped reports whether the plugin's headers callback has stopped all of a direction until it
+// continues the stream.
 func (s *Stream) Stopped(d Direction) bool { return s.half[d].stopped }
 
-// Full says whether so much of a body waits that its peer must send no more.
+// Full reports whether so much of a body waits that its sender must pause.
 func (s *Stream) Full(d Direction) bool {
 	h := &s.half[d]
 	return h.paused && len(h.kept) > bufferLimit
 }
 
-// LocalReply is the plugin's own answer, or nil. While the response is paused it is not ready to go
-// out.
+// LocalReply returns the plugin's own answer, or nil. It must not be sent while the response is
+// paused.
 func (s *Stream) LocalReply() *LocalReply { return s.local }
 
-// Reset says whether the plugin closed the stream.
+// Reset reports whether the plugin has reset the stream.
 func (s *Stream) Reset() bool { return s.reset }
 
-// TakeBody gives the part of a body that a pause kept back, and forgets it.
+// TakeBody returns the part of a body that a pause kept back, and forgets it.
 func (s *Stream) TakeBody(d Direction) []byte {
 	h := &s.half[d]
 	body := h.body
@@ -174,8 +172,8 @@ func (s *Stream) TakeBody(d Direction) []byte {
 	return body
 }
 
-// Close ends the stream, complete or not: proxy_on_log, proxy_on_done, proxy_on_delete. The second
-// call does nothing.
+// Close ends the stream, complete or not: it calls proxy_on_log, proxy_on_done and proxy_on_delete.
+// A second call does nothing.
 func (s *Stream) Close() {
 	if s.phase >= logPhase {
 		return
@@ -202,7 +200,7 @@ func (s *Stream) headers(d Direction, cb callback, h *Headers, end bool) (Action
 	return action, err
 }
 
-// body is RequestBody or ResponseBody.
+// body calls RequestBody or ResponseBody.
 func (s *Stream) body(d Direction, chunk []byte, end bool) ([]byte, Action, error) {
 	if d == Request {
 		return s.RequestBody(chunk, end)
@@ -210,7 +208,7 @@ func (s *Stream) body(d Direction, chunk []byte, end bool) ([]byte, Action, erro
 	return s.ResponseBody(chunk, end)
 }
 
-// trailers is RequestTrailers or ResponseTrailers.
+// trailers calls RequestTrailers or ResponseTrailers.
 func (s *Stream) trailers(d Direction, h *Headers) (Action, error) {
 	if d == Request {
 		return s.RequestTrailers(h)
@@ -260,8 +258,8 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-// run runs one callback of a direction, and what it left behind: a local reply's response phase is
-// over, or paused, when run returns.
+// run runs a callback of one direction, then the calls that it deferred. When run returns, the
+// response phase of a local reply is over, or paused.
 func (s *Stream) run(d Direction, cb callback, p part, args ...uint64) (Action, error) {
 	if s.phase >= logPhase {
 		return Pause, ErrClosed
@@ -286,7 +284,7 @@ func (s *Stream) run(d Direction, cb callback, p part, args ...uint64) (Action, 
 	return s.action(d), vm.failure
 }
 
-// action is the answer for the owner after a callback of one direction.
+// action returns the owner's answer after a callback of one direction.
 func (s *Stream) action(d Direction) Action {
 	if s.half[d].paused || s.reset || s.local != nil && d == Request {
 		return Pause
@@ -294,7 +292,7 @@ func (s *Stream) action(d Direction) Action {
 	return Continue
 }
 
-// resume lets a paused direction go on.
+// resume lets a paused direction continue.
 func (s *Stream) resume(d Direction) {
 	h := &s.half[d]
 	h.paused, h.stopped, h.resumed, h.reach = false, false, true, 0
@@ -307,9 +305,8 @@ func (s *Stream) close() {
 	s.changed()
 }
 
-// reply answers the request, once: Envoy ignores further replies. The response phase runs when the
-// callback has returned. If it is running already, the reply takes the place of the upstream's
-// response.
+// reply answers the request, once: like Envoy, it ignores further replies. The response phase runs
+// when the callback has returned. If it runs already, the reply replaces the upstream's response.
 func (s *Stream) reply(l *LocalReply) {
 	if s.replied || s.phase >= logPhase {
 		return
@@ -341,7 +338,7 @@ func (s *Stream) startResponse() {
 	}
 }
 
-// changed tells the owner, unless it is waiting for one of its own calls to return.
+// changed calls OnChange later, unless the owner waits for one of its own calls to return.
 func (s *Stream) changed() {
 	if s.busy || s.info.OnChange == nil {
 		return
@@ -365,14 +362,14 @@ func (s *Stream) headerMap(d Direction, p part) (*Headers, Status) {
 	return nil, StatusBadArgument
 }
 
-// isGRPC says whether a request of this type is gRPC. Letters of the other case make another type,
-// and so do parameters.
+// isGRPC reports whether a request of this type is gRPC. As in Envoy, other capitals or parameters
+// make another type.
 func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+')
 }
 
-// newLocalReply makes the response as Envoy's prepareLocalReply does.
+// newLocalReply makes the response in the way of Envoy's prepareLocalReply.
 func (s *Stream) newLocalReply(status uint32, details string, body []byte, headers *Headers, grpc int32) *LocalReply {
 	l := &LocalReply{Status: status, Details: details, Body: body, GRPCStatus: grpc}
 	l.Headers = NewHeaders(":status", strconv.Itoa(int(status)))
@@ -404,7 +401,8 @@ func (s *Stream) newLocalReply(status uint32, details string, body []byte, heade
 	return l
 }
 
-// grpcStatus is gRPC's status for an HTTP status.
+// grpcStatus returns the gRPC status for an HTTP status.
+//
 // See https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md.
 func grpcStatus(status uint32) int32 {
 	switch status {
@@ -422,7 +420,7 @@ func grpcStatus(status uint32) int32 {
 	return 2 // UNKNOWN
 }
 
-// percentEncode is the encoding of grpc-message: all but printable ASCII, and the percent sign.
+// percentEncode encodes a grpc-message: all bytes but printable ASCII, and the percent sign.
 func percentEncode(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -20,27 +20,27 @@ var (
 	ErrFailed = errors.New("vm has failed")
 	// ErrClosed says that a root context or a stream has ended.
 	ErrClosed = errors.New("context is closed")
-	// ErrStopped says that the rest of a message came while its headers had stopped everything:
-	// Envoy keeps that itself until the plugin continues the stream.
+	// ErrStopped says that the rest of a message came while its headers had stopped everything.
+	// Envoy keeps that rest until the plugin continues the stream.
 	ErrStopped = errors.New("stopped by the headers callback")
 )
 
-// VMConfig configures [Process.NewVM]. The functions are called on the VM's goroutine, and
-// must not call into the VM.
+// VMConfig configures [Process.NewVM]. Its functions are called on the VM's goroutine, and must not
+// call into the VM.
 type VMConfig struct {
 	// ID is the vm_id: VMs of a process with equal ids share data.
 	ID string
 	// Configuration is the VM configuration, which the plugin may read in proxy_on_vm_start.
 	Configuration []byte
-	// Logger gets what the guest logs or writes to its standard output (info) and error (error).
-	// nil logs nothing.
+	// Logger gets the guest's log messages, and the lines of its standard output (info) and
+	// standard error (error). nil logs nothing.
 	Logger *slog.Logger
-	// Rand is the guest's source of random bytes; crypto/rand if nil.
+	// Rand is the guest's source of random bytes; nil is crypto/rand.
 	Rand io.Reader
-	// OnCallout gets HTTP callouts. Its owner delivers each answer with [VM.HTTPCallResponse].
-	// Without it, callouts wait for ever.
+	// OnCallout gets HTTP callouts. The receiver delivers each answer with [VM.HTTPCallResponse].
+	// If it is nil, callouts are never answered.
 	OnCallout func(Callout)
-	// OnTickPeriod is told the tick period of a root context when it changes; 0 is no ticks.
+	// OnTickPeriod gets the tick period of a root context when it changes; 0 is no ticks.
 	OnTickPeriod func(root *Root, period time.Duration)
 }
 
@@ -61,11 +61,11 @@ type VM struct {
 	running    bool // inside a call into the guest
 	restricted bool // only early host calls are allowed
 	draining   bool
-	deferred   []func() // what must wait until the running callback has returned
+	deferred   []func() // calls that wait until the running callback has returned
 
 	contexts    map[uint32]scope
 	caller      scope // the context of the running callback
-	scope       scope // the context that host calls act on: caller, or what the guest chose instead
+	scope       scope // the context that host calls act on: caller, or another that the guest chose
 	nextContext uint32
 
 	callouts    map[uint32]*Root
@@ -81,7 +81,7 @@ type VM struct {
 	mstack   [1]uint64
 }
 
-// A scope is a context of the ABI. stream is nil in a root context.
+// A scope is a context of the ABI. For a root context, stream is nil.
 type scope struct {
 	root   *Root
 	stream *Stream
@@ -114,9 +114,9 @@ func (c vmContext) Value(key any) any {
 
 func vmOf(ctx context.Context) *VM { return ctx.Value(vmKey{}).(*VM) }
 
-// NewVM instantiates a module: it runs _initialize, and main if that is exported (or _start, for a
-// module that has no _initialize). Most host calls trap in there. The context is kept for the VM's
-// life; its end ends nothing.
+// NewVM instantiates a module: it runs _initialize, and main if that is exported. If the module has
+// no _initialize, it runs _start. Most host calls trap in these functions. The VM keeps the values
+// of ctx; its end has no effect.
 func (p *Process) NewVM(ctx context.Context, m *Module, config VMConfig) (_ *VM, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -198,7 +198,7 @@ func (vm *VM) initialize() error {
 		if f == nil {
 			continue
 		}
-		// main of a C program has parameters, argc and argv: both 0.
+		// The main of a C program has the parameters argc and argv: both are 0.
 		if _, err := f.Call(vm.ctx, make([]uint64, len(f.Definition().ParamTypes()))...); err != nil {
 			return vm.fail(name, err)
 		}
@@ -206,14 +206,14 @@ func (vm *VM) initialize() error {
 	return nil
 }
 
-// Err is nil, or says why the VM has failed; it wraps [ErrFailed].
+// Err returns nil, or the reason why the VM has failed, which wraps [ErrFailed].
 func (vm *VM) Err() error { return vm.failure }
 
-// MemorySize is the size of the guest's memory in bytes. It never shrinks.
+// MemorySize returns the size of the guest's memory in bytes. It never shrinks.
 func (vm *VM) MemorySize() int64 { return int64(vm.memory.Size()) }
 
-// HostCalls counts the host calls that the guest has made, by name. Those that it never made are
-// not there.
+// HostCalls counts the host calls that the guest has made, by name. Host calls that it never made
+// are absent.
 func (vm *VM) HostCalls() map[string]uint64 {
 	counts := map[string]uint64{}
 	for i, n := range vm.calls {
@@ -224,7 +224,7 @@ func (vm *VM) HostCalls() map[string]uint64 {
 	return counts
 }
 
-// Tick calls proxy_on_tick of a root context.
+// Tick calls proxy_on_tick for a root context.
 func (vm *VM) Tick(root *Root) error {
 	if root.state == rootDeleted {
 		return ErrClosed
@@ -247,7 +247,7 @@ func (vm *VM) Close() error {
 	return vm.Kill()
 }
 
-// Kill frees the VM at once: the guest is told nothing. Envoy ends a canary so.
+// Kill frees the VM at once, without a call to the guest. Envoy ends a canary so.
 func (vm *VM) Kill() error {
 	if vm.failure == nil {
 		vm.failure = fmt.Errorf("%w: closed", ErrFailed)
@@ -259,7 +259,7 @@ func (vm *VM) Kill() error {
 	return vm.instance.Close(vm.ctx)
 }
 
-// call runs a callback of the guest in a context, then what had to wait for its end.
+// call runs a callback of the guest in a context, then the calls that had to wait for its end.
 func (vm *VM) call(cb callback, in scope, args ...uint64) (uint64, error) {
 	result, err := vm.invoke(cb, in, args...)
 	if err != nil {
@@ -269,7 +269,8 @@ func (vm *VM) call(cb callback, in scope, args ...uint64) (uint64, error) {
 	return result, vm.failure
 }
 
-// invoke runs a callback of the guest. If the guest does not export it, the answer is the table's.
+// invoke runs a callback of the guest. If the guest does not export it, the result comes from the
+// table callbacks.
 func (vm *VM) invoke(cb callback, in scope, args ...uint64) (uint64, error) {
 	if vm.failure != nil {
 		return 0, vm.failure
@@ -294,8 +295,7 @@ func (vm *VM) invoke(cb callback, in scope, args ...uint64) (uint64, error) {
 	return result, err
 }
 
-// after runs a function when the running callback has returned, as Envoy does with what would call
-// the guest again.
+// after runs f when the running callback has returned. Envoy too defers calls into the guest so.
 func (vm *VM) after(f func()) { vm.deferred = append(vm.deferred, f) }
 
 func (vm *VM) drain() {
@@ -324,7 +324,7 @@ func (vm *VM) flush() {
 	vm.output[1].flush()
 }
 
-// Log levels of proxy-wasm as slog has them.
+// The log levels of proxy-wasm, as levels of slog.
 const (
 	LevelTrace    = slog.LevelDebug - 4
 	LevelDebug    = slog.LevelDebug
@@ -348,14 +348,14 @@ func (vm *VM) log(level slog.Level, message string) {
 		slog.String("vm_id", vm.config.ID), slog.String("plugin", plugin), slog.Uint64("context", uint64(vm.scope.id())))
 }
 
-// captured runs a step of the start and gives what the guest logged in it.
+// captured runs a step of the start, and returns the messages that the guest logged in it.
 func (vm *VM) captured(step func() error) (log []string, err error) {
 	vm.capture = &log
 	defer func() { vm.capture = nil }()
 	return log, step()
 }
 
-// lineWriter logs each line that the guest writes to its standard output or error.
+// lineWriter logs each line that the guest writes to its standard output or standard error.
 type lineWriter struct {
 	vm    *VM
 	level slog.Level
@@ -374,7 +374,7 @@ func (w *lineWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// flush logs what has no line end yet.
+// flush logs a line that has no end yet.
 func (w *lineWriter) flush() {
 	if len(w.rest) > 0 {
 		w.vm.log(w.level, string(w.rest))

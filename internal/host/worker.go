@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// worker is one thread of Envoy: a goroutine with a VM that nothing else touches.
+// worker is one thread of Envoy: a goroutine with a VM that no other goroutine touches.
 type worker struct {
 	proxy *Proxy
 	index int
 	inbox inbox
 	done  chan struct{}
 
-	// All below belong to the worker's goroutine.
+	// All fields below belong to the worker's goroutine.
 	vm       *VM
-	root     *Root // the newest configuration's
+	root     *Root // of the newest configuration
 	plugin   Plugin
 	timers   map[*Root]*time.Timer
 	reloaded int64 // when the VM was last replaced, in ns
-	frozen   bool  // a configuration is under way: the VM is not replaced
+	frozen   bool  // Configure is under way, so the VM is not replaced
 }
 
 // newWorker starts a worker once its VM runs.
@@ -39,7 +39,7 @@ func (p *Proxy) newWorker(index int) (*worker, error) {
 	return w, nil
 }
 
-// start makes the VM, and its root context.
+// start makes the VM and its root context.
 func (w *worker) start() error {
 	c := &w.proxy.config
 	vm, err := w.proxy.process.NewVM(w.proxy.ctx, c.Module, VMConfig{
@@ -61,7 +61,7 @@ func (w *worker) start() error {
 	return nil
 }
 
-// reload replaces a failed VM, if that is the policy and the last time is long enough ago.
+// reload replaces a failed VM, if the policy says so and the last replacement is long enough ago.
 func (w *worker) reload() {
 	now := w.proxy.process.clock()
 	if w.vm.Err() == nil || w.frozen || w.proxy.config.FailurePolicy != FailReload ||
@@ -78,14 +78,14 @@ func (w *worker) reload() {
 	w.report(old.Kill())
 }
 
-// report logs what has no one else to go to. A failed VM has said so itself.
+// report logs an error that no caller gets. A failed VM has logged its own.
 func (w *worker) report(err error) {
 	if err != nil {
 		w.proxy.config.Logger.Warn("worker", slog.Int("worker", w.index), slog.Any("error", err))
 	}
 }
 
-// setTimer sets a root context's tick timer; 0 stops it. As in Envoy, the next period starts when a
+// setTimer sets a root context's tick timer; 0 stops it. As in Envoy, the next period begins when a
 // tick is over.
 func (w *worker) setTimer(root *Root, period time.Duration) {
 	if w.proxy.config.ManualTicks {
@@ -101,7 +101,7 @@ func (w *worker) setTimer(root *Root, period time.Duration) {
 	var t *time.Timer
 	tick := func() {
 		if w.timers[root] != t {
-			return // stopped, or set anew, after it went off
+			return // stopped, or set again, after it fired
 		}
 		if err := root.vm.Tick(root); err != nil {
 			delete(w.timers, root)
@@ -122,7 +122,7 @@ func (w *worker) stopTimers() {
 	}
 }
 
-// run is the event loop.
+// run is the worker's event loop.
 func (w *worker) run() {
 	defer close(w.done)
 	for {
@@ -136,10 +136,10 @@ func (w *worker) run() {
 	}
 }
 
-// post runs a function on the worker, some time. After close it does nothing.
+// post has the worker run f later. After close it does nothing.
 func (w *worker) post(f func()) { w.inbox.put(f) }
 
-// do runs a function on the worker and waits for it. It reports whether the worker was still there.
+// do has the worker run f, and waits for it. It reports whether the worker was still there.
 func (w *worker) do(f func()) bool {
 	done := make(chan struct{})
 	if !w.inbox.put(func() { f(); close(done) }) {
@@ -160,7 +160,8 @@ func (w *worker) close() error {
 	return err
 }
 
-// inbox is a queue without a bound: workers post to each other, and must not wait for each other.
+// inbox is a queue without a bound, because workers post to each other, and must not wait for each
+// other.
 type inbox struct {
 	mu     sync.Mutex
 	queue  []func()
@@ -195,8 +196,7 @@ func (b *inbox) signal() {
 	}
 }
 
-// take waits for functions. The slice of the last call is reused; open is false when no more will
-// come.
+// take waits for functions. The next call reuses the slice. open is false when no more will come.
 func (b *inbox) take() (fs []func(), open bool) {
 	for {
 		b.mu.Lock()

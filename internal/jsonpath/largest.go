@@ -2,29 +2,29 @@ package jsonpath
 
 import "math"
 
-// Numbers tells which numbers a text has at the end of a path, wherever a parser may find them
-// there.
+// Numbers describes the numbers that parsers may find at the end of a path in one text.
 type Numbers struct {
-	// Largest is the largest of the numbers, as [Natural] reads them: 0 if there is none.
+	// Largest is the largest of these numbers, as [Natural] reads them, or 0 without any.
 	Largest uint64
-	// Found says that there is a number, and Lacking, that a parser may find none: there is none, or a null
-	// as well, or of an object that is given twice one lacks it.
+	// Found says that there is a number. Lacking says that a parser may find none: the text has
+	// none, or a null too, or an object is given twice and only one of the two has the number.
 	Found, Lacking bool
-	// Sound says that the text is JSON as far as it was read, that it is whole, and that there is nothing
-	// but numbers and nulls where the path leads.
+	// Sound says that the text is whole, that it is JSON as far as it was read, and that the path
+	// leads to numbers and nulls only.
 	Sound bool
 }
 
-// ResetAll makes the reader one of a new text, of which it reads all, for [Reader.Numbers]. The
-// author of the text may want it to be read otherwise than it will be: if names are given twice,
-// parsers take the first or the last, some take no notice of capitals, and some take a text that is
-// no JSON. So Feed reports true if the text is not sound, and never for a value that it has found.
+// ResetAll prepares the reader for a new text, of which it will read all for [Reader.Numbers]. The
+// author of the text may want Weir to read something else than other parsers do. If names are given
+// twice, parsers take the first or the last; some ignore capitals, and some accept a text that is
+// no JSON. So Feed reports true only for a text that is not sound, and never for a value that it
+// has found.
 func (r *Reader) ResetAll(path *Path) {
 	r.Reset(path)
 	r.all = true
 }
 
-// Numbers returns what was found, where the text ends.
+// Numbers returns the result at the end of the text.
 func (r *Reader) Numbers() Numbers {
 	n := r.numbers
 	switch r.state {
@@ -36,7 +36,7 @@ func (r *Reader) Numbers() Numbers {
 	return n
 }
 
-// takeNumber takes a value that the path leads to, perhaps by names in other capitals.
+// takeNumber takes a value at the end of the path, whose names may have had other capitals.
 func (r *Reader) takeNumber(kind Kind) {
 	in := &r.levels[r.depth]
 	switch kind {
@@ -63,7 +63,7 @@ func (r *Reader) takeNumber(kind Kind) {
 	}
 }
 
-// lack notes that a name of the path leads no further.
+// lack records that the path leads no further here.
 func (r *Reader) lack() {
 	in := &r.levels[r.depth]
 	if r.exact && in.exact {
@@ -71,7 +71,7 @@ func (r *Reader) lack() {
 	}
 }
 
-// leave ends an object or an array on the way.
+// leave ends an object or an array that the path leads through.
 func (r *Reader) leave() {
 	in := &r.levels[r.depth]
 	if !in.exact {
@@ -85,9 +85,9 @@ func (r *Reader) leave() {
 	}
 }
 
-// keepName keeps characters of a name, as far as they may be of the path's.
+// keepName keeps characters of a name, while it may still match the path's.
 func (r *Reader) keepName(characters []byte) {
-	const widest = 3 // bytes of a letter that is another one's capital
+	const widest = 3 // bytes of the longest letter that has an ASCII letter as its lower case
 	if len(r.value)+len(characters) > widest*len(r.path.names[r.depth].text) {
 		r.matched = -1
 		return
@@ -95,7 +95,7 @@ func (r *Reader) keepName(characters []byte) {
 	r.value = append(r.value, characters...)
 }
 
-// alike reports whether a name is the path's, or only its capitals are others.
+// alike reports whether a name is the path's, perhaps in other capitals.
 func (r *Reader) alike() bool {
 	text := r.path.names[r.depth].text
 	if r.matched < 0 {
@@ -118,8 +118,8 @@ func (r *Reader) alike() bool {
 	return len(name) == 0
 }
 
-// fold is the first letter of a name in lower case. Two letters beyond ASCII have lower cases
-// within it: see unicode.SimpleFold, by which Go's parser goes.
+// fold returns the first letter of a name in lower case, and its size. Two letters beyond ASCII
+// have lower cases in ASCII, by unicode.SimpleFold, which Go's parser follows.
 func fold(name []byte) (c byte, size int) {
 	switch c = name[0]; {
 	case 'A' <= c && c <= 'Z':
@@ -132,8 +132,8 @@ func fold(name []byte) (c byte, size int) {
 	return c, 1
 }
 
-// Natural reads a number that has no fraction, however it is written: 8000, 8000.0 and 8e3 are the
-// same. A number that is too large is the largest uint64.
+// Natural reads a number without a fraction in any notation: 8000, 8000.0 and 8e3 are the same. A
+// number that is too large is the largest uint64.
 func Natural(text []byte) (n uint64, ok bool) {
 	digits, point, at := 0, -1, 0
 	for ; at < len(text); at++ {
@@ -159,7 +159,7 @@ func Natural(text []byte) (n uint64, ok bool) {
 		}
 		point += power
 	}
-	// Those before the point count. There may be fewer of them, and then zeros.
+	// Digits before the point count. If there are fewer of them, zeros follow.
 	place := 0
 	for _, c := range mantissa {
 		if c == '.' {
@@ -187,7 +187,7 @@ func tenfold(n uint64, digit byte) uint64 {
 	return 10*n + uint64(digit)
 }
 
-// exponentOf reads e+3 and its like. Beyond a million its sign alone matters.
+// exponentOf reads e+3 and the like. Beyond a million only the sign matters.
 func exponentOf(text []byte) (power int, ok bool) {
 	if text[0]|0x20 != 'e' {
 		return 0, false

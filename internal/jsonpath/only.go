@@ -5,18 +5,19 @@ import (
 	"strconv"
 )
 
-// ResetOnly makes the reader one of a new text, of which it reads all as [Reader.ResetAll] has it,
-// for [Reader.Only].
+// ResetOnly prepares the reader for a new text, of which it will read all as after
+// [Reader.ResetAll], for [Reader.Only].
 func (r *Reader) ResetOnly(path *Path) {
 	r.ResetAll(path)
 	r.single = true
 }
 
-// Only returns the string, the whole number or the boolean that the path leads to, where the text
-// ends. A string has its characters, and a number its digits, however it is written: 7, 7.0 and
-// 70e-1 are the same. Found says that there is a value, which no parser may miss. Sound says that
-// all parsers find the same: else the text is no JSON as far as it was read, or not whole, or has
-// other values too, or some that are none of these. The bytes are valid until the next Reset.
+// Only returns the string, the whole number or the boolean at the end of the path. Call it at the
+// end of the text. A string has its characters. A number has its digits in a single notation: 7,
+// 7.0 and 70e-1 are the same. Found says that there is a value, which no parser can miss. Sound
+// says that all parsers find the same value, or all find none. It is false if the text is not whole
+// or, as far as it was read, no JSON, and if the path leads to several values or to one of another
+// kind. The bytes are valid until the next Reset.
 func (r *Reader) Only() (value []byte, found, sound bool) {
 	n := r.Numbers()
 	switch {
@@ -28,7 +29,7 @@ func (r *Reader) Only() (value []byte, found, sound bool) {
 	return r.only, true, true
 }
 
-// takeOnly takes a value that the path leads to, perhaps by names in other capitals.
+// takeOnly takes a value at the end of the path, whose names may have had other capitals.
 func (r *Reader) takeOnly(kind Kind) {
 	if kind == Number && !r.writeWhole() || r.numbers.Found && string(r.only) != string(r.value) {
 		r.finish(Malformed)
@@ -39,8 +40,8 @@ func (r *Reader) takeOnly(kind Kind) {
 	r.numbers.Found, in.found = true, in.found || r.exact
 }
 
-// writeWhole writes a number that was read in the one way that all of its spellings share, and
-// reports whether it has one: it is whole, and no larger than an integer can be.
+// writeWhole rewrites the number that was read in a single notation for all spellings. It reports
+// whether there is such a notation: the number must be whole, and no larger than an integer can be.
 func (r *Reader) writeWhole() bool {
 	digits := r.value
 	negative := digits[0] == '-'

@@ -15,7 +15,7 @@ import "strconv"
 // MaxPath is the length of the longest path, in bytes.
 const MaxPath = 1024
 
-// Path leads to a value. It is not changed once compiled, and may be used by several readers.
+// Path leads to a value. It does not change once compiled, and several readers may use it.
 type Path struct {
 	_     [0]func() // keeps Go from generating an equality function
 	names []name
@@ -24,7 +24,7 @@ type Path struct {
 // name is one step of a path.
 type name struct {
 	text  string
-	index int // of an element; -1 if it names none
+	index int // of an element in an array; -1 if the name is no number
 }
 
 type mistake struct {
@@ -33,17 +33,17 @@ type mistake struct {
 	why  string
 }
 
-// Error counts bytes from 1 on.
+// Error counts bytes from 1.
 func (m *mistake) Error() string {
 	return m.what + " at byte " + strconv.Itoa(m.at+1) + m.why
 }
 
 // Compile returns a path of at most MaxPath bytes. An error is a phrase such as "a * at byte 3,
-// which is supported only with a \ before it", where bytes are counted from 1 on, and fits after
-// "want a path, got one with".
+// which is supported only with a \ before it", which fits after "want a path, got one with". It
+// counts bytes from 1.
 func Compile(path string) (*Path, error) {
 	if len(path) > MaxPath {
-		return nil, &mistake{"another character", MaxPath, ", where " + strconv.Itoa(MaxPath) + " are the most"}
+		return nil, &mistake{"a character", MaxPath, ", but " + strconv.Itoa(MaxPath) + " bytes are the most"}
 	}
 	p := &Path{}
 	var text []byte
@@ -84,7 +84,7 @@ func Compile(path string) (*Path, error) {
 	}
 }
 
-// index is the element that a name stands for in an array. Zeros may lead it, as with gjson.
+// index returns the element that a name stands for in an array, or -1. As in gjson, zeros may lead.
 func index(text string) int {
 	n := 0
 	for i := range len(text) {
@@ -97,7 +97,7 @@ func index(text string) int {
 	return n
 }
 
-// Indexes reports whether the path leads into an array, if the text is one.
+// Indexes reports whether the path leads into an array, if the text is an array.
 func (p *Path) Indexes() bool { return p.names[0].index >= 0 }
 
 // Join returns the path's names, without escapes, with a separator between them.
@@ -111,7 +111,7 @@ func (p *Path) Join(separator string) (text string) {
 	return text
 }
 
-// Longest is the longest of the path's names, without escapes.
+// Longest returns the longest of the path's names, without escapes.
 func (p *Path) Longest() (text string) {
 	for i := range p.names {
 		if len(p.names[i].text) > len(text) {

@@ -5,27 +5,28 @@ import (
 	"unicode/utf8"
 )
 
-// MaxValue is how many bytes of a value a reader keeps.
+// MaxValue is the size of the largest value that a reader keeps, in bytes.
 const MaxValue = 4096
 
-// Kind says what a reader has found.
+// Kind is the kind of value that a reader has found.
 type Kind uint8
 
-// The kinds. Missing and the last two have no bytes.
+// The kinds. Values of Missing, TooLong and Malformed have no bytes.
 const (
-	// Missing is a path that leads to nothing, or a text of nothing but white space.
+	// Missing is a path that leads to nothing, or a text of white space only.
 	Missing Kind = iota
-	// Null, Bool and Number have their text as it was written.
+	// Values of Null, Bool and Number have their text as it was written.
 	Null
 	Bool
 	Number
-	// String has its characters, without quotes and escapes. Half a surrogate pair is a U+FFFD.
+	// String has its characters, without quotes and escapes. Half a surrogate pair becomes a
+	// U+FFFD.
 	String
-	// Composite is an object or an array, and has its text as it was written.
+	// Composite is an object or an array, which has its text as it was written.
 	Composite
 	// TooLong is a value of more than MaxValue bytes.
 	TooLong
-	// Malformed is a text that is no JSON, or ends before its value does.
+	// Malformed is a text that is no JSON, or that ends before its value does.
 	Malformed
 )
 
@@ -42,16 +43,16 @@ const (
 	inString
 	inLiteral
 	inNumber
-	inComposite // which is taken as a whole, or not looked at
+	inComposite // taken as a whole, or skipped
 	afterValue
-	afterText // of which all is read
+	afterText // with all set: only white space may follow
 	end
 )
 
-// A number's last byte decides which may come next.
+// The kind of a number's last byte decides which bytes may follow.
 const (
 	sign       = iota // -
-	zero              // a 0 that nothing but a fraction can follow
+	zero              // a 0, which only a fraction or an exponent may follow
 	integer           // digits
 	point             // .
 	fraction          // digits
@@ -60,53 +61,53 @@ const (
 	powerDigit        // digits
 )
 
-// level is an object or an array that is open, and that the path leads through. So there are no
-// more of them than the path has names.
+// level is an open object or array that the path leads through. So there are no more levels than
+// names in the path.
 type level struct {
 	object bool
 	index  int // of the array's current element
-	// Where all is read: whether the way here has the names of the path as they are, and whether it has
-	// led on to a number.
+	// With Reader.all: exact says that the names on the way here are the path's as they are, and
+	// found that the way has led on to a number.
 	exact, found bool
 }
 
-// Reader reads the value that a path leads to. It looks only at what is on the way there: of what
-// else is in the text it counts brackets, however deep they are, and checks no more than that JSON has
-// the characters between its strings. Its memory
-// is the value's, up to MaxValue bytes, and some for each name of the path; it is kept for the next
-// text. A Reader must be Reset before it is used, and not be used by several goroutines at once.
+// Reader reads the value that a path leads to. It reads only the way there. In all else it counts
+// brackets, however deep, and checks only that JSON may have the characters outside of strings. Its
+// memory is that of the value, up to MaxValue bytes, and some for each name of the path; the next
+// text uses it again. Call Reset before a Reader's first use. Only one goroutine at a time may use
+// it.
 type Reader struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	path   *Path
-	levels []level // one for each of the path's names
-	depth  int     // of the levels that are open, less one: the name of the path that comes next
+	levels []level // one for each name of the path
+	depth  int     // of the innermost open level, from 0, which is also the index of the path's next name
 	state  state
 	kind   Kind
 	value  []byte
 	wanted bool // the path leads to the next value, or through it
-	taken  bool // what is read is the value
+	taken  bool // the value being read is the wanted one
 
-	matched int // of a name, bytes that are as in the path; -1 if it is another name
+	matched int // the number of a name's bytes that match the path; -1 if it is another name
 
-	// These are about a string, and the escape that is being read: how many of its bytes were, the
-	// code of \u, and a first half of a surrogate pair that waits for its second.
+	// State of a string, and of the escape being read: how many bytes of the escape were read, the
+	// code of \u, and the first half of a surrogate pair whose second may follow.
 	escape     uint8
 	code, high rune
 
-	literal  string // what is left of one
+	literal  string // its remaining letters
 	number   uint8
-	brackets int  // that are open of a composite
+	brackets int  // open brackets of a composite
 	quoted   bool // a composite's string is open
 
-	all     bool    // that the text has is read: see Largest
-	numbers Numbers // of it so far
-	exact   bool    // the last name is as in the path
-	single  bool    // a single value is wanted, and no number: see ResetOnly
-	only    []byte  // it
+	all     bool    // all of the text is read: see ResetAll
+	numbers Numbers // the numbers so far
+	exact   bool    // the last name matches the path with its capitals
+	single  bool    // a single value is wanted: see ResetOnly
+	only    []byte  // that value
 }
 
-// Reset makes the reader one of a new text. It allocates only if the path has more names than any
+// Reset prepares the reader for a new text. It allocates only if the path has more names than any
 // before.
 func (r *Reader) Reset(path *Path) {
 	if cap(r.levels) < len(path.names) {
@@ -119,7 +120,7 @@ func (r *Reader) Reset(path *Path) {
 	r.all, r.numbers, r.single = false, Numbers{}, false
 }
 
-// Value returns what was found: once Feed has reported true, or where the text ends. The bytes are
+// Value returns the value once Feed has reported true, or at the end of the text. The bytes are
 // valid until the next Reset.
 func (r *Reader) Value() (value []byte, kind Kind) {
 	switch {
@@ -133,8 +134,8 @@ func (r *Reader) Value() (value []byte, kind Kind) {
 	return r.value, r.kind
 }
 
-// Feed reads the next piece of the text, and reports whether the value is known. It does not look
-// at pieces that come later.
+// Feed reads the next piece of the text, and reports whether the result is known. Later pieces then
+// make no difference.
 func (r *Reader) Feed(chunk []byte) (done bool) {
 	for len(chunk) > 0 && r.state != end {
 		switch r.state {
@@ -163,7 +164,7 @@ func (r *Reader) Feed(chunk []byte) (done bool) {
 
 func (r *Reader) finish(kind Kind) { r.kind, r.state = kind, end }
 
-// finishValue ends a value, which may be the value that the path leads to.
+// finishValue ends a value, which may be the wanted one.
 func (r *Reader) finishValue(kind Kind) {
 	r.state = afterValue
 	switch {
@@ -178,7 +179,7 @@ func (r *Reader) finishValue(kind Kind) {
 	}
 }
 
-// structure reads a byte between values and names.
+// structure reads a byte outside of values and names.
 func (r *Reader) structure(c byte) {
 	switch r.state {
 	case begin:
@@ -187,7 +188,7 @@ func (r *Reader) structure(c byte) {
 				r.finish(Malformed)
 				return
 			}
-			// A document without members and elements has none that a path leads to.
+			// Without members and elements, no path leads anywhere.
 			r.beginValue(c)
 			if r.state != end {
 				r.finish(Missing)
@@ -311,7 +312,7 @@ func (r *Reader) beginValue(c byte) {
 	r.keep([]byte{c})
 }
 
-// keep keeps bytes of the value, if they are.
+// keep keeps bytes that belong to the wanted value.
 func (r *Reader) keep(bytes []byte) {
 	if !r.taken {
 		return
@@ -334,14 +335,14 @@ func (r *Reader) letter(c byte) {
 		return
 	}
 	kind := Bool
-	if c == 'l' { // only null ends with it
+	if c == 'l' { // only null ends in l
 		kind = Null
 	}
 	r.finishValue(kind)
 }
 
-// digits reads a number's bytes, and returns how many. If it has ended, there are none, and the
-// next byte is one after a value.
+// digits reads bytes of a number, and returns how many. The result is 0 when the number has ended:
+// the next byte then belongs to the text after it.
 func (r *Reader) digits(chunk []byte) int {
 	for i, c := range chunk {
 		next := nextInNumber(r.number, c)
@@ -368,7 +369,7 @@ func (r *Reader) digits(chunk []byte) int {
 	return len(chunk)
 }
 
-// nextInNumber returns -1 if a byte can't go on with a number.
+// nextInNumber returns the kind of byte c after a byte of kind last, or -1 if c can't follow.
 func nextInNumber(last, c byte) int {
 	switch {
 	case '0' <= c && c <= '9':
@@ -396,7 +397,7 @@ func nextInNumber(last, c byte) int {
 }
 
 // composite reads an object or an array that the path does not lead through, and returns how many
-// bytes it has taken.
+// bytes it has read.
 func (r *Reader) composite(chunk []byte) int {
 	for i, c := range chunk {
 		switch {
@@ -432,8 +433,8 @@ func (r *Reader) composite(chunk []byte) int {
 	return len(chunk)
 }
 
-// isToken reports whether a byte may be outside of strings, besides quotes and brackets: else a text that
-// a lenient parser takes, with comments or other quotes, could have its brackets elsewhere.
+// isToken reports whether a byte may stand outside of strings, besides quotes and brackets. Lenient
+// parsers accept comments and other quotes, within which they would not count the brackets.
 func isToken(c byte) bool {
 	switch {
 	case '0' <= c && c <= '9', c == ',', c == ':', c == '.', c == '-', c == '+', c == ' ', c == '\n', c == '\t', c == '\r':
@@ -446,7 +447,7 @@ func isToken(c byte) bool {
 	return false
 }
 
-// characters reads those of a name or of a string, and returns how many bytes it has taken.
+// characters reads characters of a name or of a string, and returns how many bytes it has read.
 func (r *Reader) characters(chunk []byte) int {
 	if r.escape > 0 {
 		r.escaped(chunk[0])
@@ -480,14 +481,14 @@ func (r *Reader) characters(chunk []byte) int {
 	return len(chunk)
 }
 
-// take takes characters of a name or of a string.
+// take adds characters to a name or to a string.
 func (r *Reader) take(characters []byte) {
 	if r.half(); r.state != end {
 		r.add(characters)
 	}
 }
 
-// half takes a U+FFFD for a first half of a surrogate pair that no second one follows.
+// half adds a U+FFFD for the first half of a surrogate pair if no second half follows.
 func (r *Reader) half() {
 	if r.high != 0 {
 		r.high = 0
@@ -515,7 +516,7 @@ func (r *Reader) add(characters []byte) {
 	r.matched += len(characters)
 }
 
-// escaped reads a byte of an escape, after the \.
+// escaped reads a byte of an escape after the \.
 func (r *Reader) escaped(c byte) {
 	if r.escape == 1 {
 		switch c {

@@ -118,7 +118,7 @@ func TestCompile(t *testing.T) {
 		"!true":                                 `a ! at byte 1, which is supported only with a \ before it`,
 		"{a,b}":                                 `a { at byte 1, which is supported only with a \ before it`,
 		"a.[b,c]":                               `a [ at byte 3, which is supported only with a \ before it`,
-		strings.Repeat("a", jsonpath.MaxPath+1): "another character at byte 1025, where 1024 are the most",
+		strings.Repeat("a", jsonpath.MaxPath+1): "a character at byte 1025, but 1024 bytes are the most",
 	} {
 		if p, err := jsonpath.Compile(path); err == nil || err.Error() != want {
 			t.Errorf("%.20s: %v, want %s", path, err, want)

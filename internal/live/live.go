@@ -15,9 +15,9 @@ import (
 type Node struct {
 	// Rules are in the order of their namespaces and names.
 	Rules []Rule `json:"rules"`
-	// Waited are requests that waited for the backend, Late those of them that did so in vain, Alone
-	// those that were decided without it, Pushed hits that it was told of, and Failed pushes that it did
-	// not take, and that are sent again.
+	// Waited counts requests that waited for the backend, Late those that waited in vain, and Alone
+	// requests that were decided without it. Pushed counts hits that the backend got, and Failed
+	// pushes that it did not accept, and that are sent again.
 	Waited int64 `json:"waited"`
 	Late   int64 `json:"late"`
 	Alone  int64 `json:"alone"`
@@ -25,17 +25,18 @@ type Node struct {
 	Failed int64 `json:"failed"`
 }
 
-// Rule is the decisions of a rule on a node; those of a shadow rule had no effect.
+// Rule is the decisions of a rule on a node. The decisions of a shadow rule had no effect.
 type Rule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Shadow    bool   `json:"shadow"`
 	Allowed   int64  `json:"allowed"`
 	Rejected  int64  `json:"refused"`
-	// Overshoot is the most hits above a limit that this node and others can admit together as things
-	// stand, 2^53-1 if nothing bounds that.
+	// Overshoot bounds the hits above a limit that this node and others can now admit together;
+	// 2^53-1 means that nothing bounds them.
 	Overshoot int64 `json:"overshoot"`
-	// Held tells what its keys have leased; it is nil if they lease nothing, or nobody has looked.
+	// Held is the hits that the rule's keys have leased; nil if they lease none, or [Tables.Look]
+	// was not called.
 	Held *node.Held `json:"held,omitempty"`
 }
 
@@ -52,18 +53,18 @@ type Sample struct {
 // nodes. The zero value is ready to use. It is not safe for concurrent use.
 type Sampler struct {
 	meanings map[string]*meaning // by a metric's name
-	rules    map[ruleID]int      // numbers, from 0
-	places   []int               // by a rule's number, its place in the node that is read, plus 1
+	rules    map[ruleID]int      // numbers of rules, from 0
+	places   []int               // by rule number: 1 + the rule's index in the node being read, or 0
 }
 
 // ruleID names a rule.
 type ruleID struct{ namespace, name string }
 
-// meaning tells of a metric of the plugin's how it counts.
+// meaning is the meaning of a metric of the plugin.
 type meaning struct {
 	name             string // without labels
 	of               ruleID
-	rule             int // its number
+	rule             int // the rule's number
 	shadow, rejected bool
 }
 
@@ -76,7 +77,7 @@ func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
 	return sample
 }
 
-// read reads the plugin's metrics, whose names have labels in them: see package filter.
+// read reads the plugin's metrics. Their names contain labels: see package filter.
 func (s *Sampler) read(metrics map[string]host.Metric) (n Node) {
 	clear(s.places)
 	for full, metric := range metrics {
@@ -108,12 +109,12 @@ func (s *Sampler) read(metrics map[string]host.Metric) (n Node) {
 	return n
 }
 
-// compare is the order of a node's rules.
+// compare orders a node's rules.
 func compare(a, b Rule) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// rule is the node's rule that a metric is of.
+// rule returns the node's rule of a metric, which it adds if necessary.
 func (s *Sampler) rule(n *Node, m *meaning) *Rule {
 	if s.places[m.rule] == 0 {
 		n.Rules = append(n.Rules, Rule{Namespace: m.of.namespace, Name: m.of.name})
@@ -146,7 +147,7 @@ func (s *Sampler) meaning(full string) *meaning {
 	return m
 }
 
-// split takes the labels out of a metric's name.
+// split divides a metric's full name into its labels and its name.
 func split(full string) (labels map[string]string, name string) {
 	rest, ours := strings.CutPrefix(full, "weir.")
 	if !ours {

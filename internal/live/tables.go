@@ -10,8 +10,8 @@ import (
 	"weir/internal/node"
 )
 
-// Tables are the tables of counters that nodes have in shared data. Reading them does not disturb
-// the nodes. It is not safe for concurrent use.
+// Tables are the tables of counters in the shared data of nodes. Reading them does not disturb the
+// nodes. It is not safe for concurrent use.
 type Tables struct {
 	config *config.Config
 	nodes  []node.Options
@@ -51,7 +51,7 @@ func (t *Tables) Look(s *Sample) (most [][]uint64) {
 	return looked.Most
 }
 
-// readOnly is shared data that takes nothing.
+// readOnly is shared data that rejects writes.
 type readOnly struct{ of host.SharedData }
 
 // Get implements sharedata.Data.
@@ -63,7 +63,7 @@ func (d readOnly) Get(key, _ []byte) (value []byte, cas uint32, found bool) {
 // Set implements sharedata.Data.
 func (d readOnly) Set(_, _ []byte, _ uint32) bool { return false }
 
-// clock has the time of the sample.
+// clock returns the time of the sample.
 type clock struct {
 	node.Host
 	tables *Tables

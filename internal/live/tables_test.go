@@ -10,8 +10,8 @@ import (
 	"weir/internal/node"
 )
 
-// Held hits are told of rules that lease, and of no others, whether or not a worker has come so
-// far.
+// Held hits are reported for rules that lease, even before a worker has leased any, and for no
+// other rules.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	parsed, err := config.Parse([]byte(`{"namespace": "shop", "backend": {"cluster": "weir"}, "rules": [

@@ -1,8 +1,8 @@
-// Package model decides as the algorithms do, and is as simple as their definitions: it keeps the
-// hits, asks one question of them, and finds every time and number by asking it again. Tests
-// compare package window, and what clients read, with it.
+// Package model decides as the algorithms do, as simply as their definitions. It keeps the hits,
+// asks one question about them, and finds every time and number by asking that question again.
+// Tests compare package window, and the numbers that clients read, with the model.
 //
-// It shares no code with what it is compared with. Its numbers are exact.
+// The model shares no code with the package under test. Its numbers are exact.
 package model
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sort"
 )
 
-// Algorithm is one of those that a configuration can name.
+// Algorithm is an algorithm that a configuration can name.
 type Algorithm uint8
 
 const (
@@ -18,25 +18,25 @@ const (
 	FixedWindow Algorithm = iota
 	// FirstHit counts in windows that start with a hit.
 	FirstHit
-	// SlidingWindow weighs the window of the clock before.
+	// SlidingWindow also weighs the previous window of the clock.
 	SlidingWindow
-	// SubBuckets counts whole sub-buckets of a precision. With one of a nanosecond it is the
-	// sliding log.
+	// SubBuckets counts whole sub-buckets of a precision. With a precision of a nanosecond it is
+	// the sliding log.
 	SubBuckets
-	// TokenBucket gives one hit back after the other.
+	// TokenBucket gives hits back at a constant rate.
 	TokenBucket
 )
 
-// Limit is a limit as a configuration says it.
+// Limit is a limit of a configuration.
 type Limit struct {
 	Algorithm Algorithm
-	// Max is the configuration's limit. Burst is of a token bucket only.
+	// Max is the configuration's limit. Only a token bucket has Burst.
 	Max, Burst uint64
-	// Window and Precision are in nanoseconds. Precision is of sub-buckets only.
+	// Window and Precision are in nanoseconds. Only sub-buckets have Precision.
 	Window, Precision int64
 }
 
-// Quota is the most hits that fit at once.
+// Quota returns the most hits that fit at once.
 func (l *Limit) Quota() uint64 {
 	if l.Algorithm == TokenBucket && l.Max > 0 {
 		return l.Burst
@@ -44,12 +44,13 @@ func (l *Limit) Quota() uint64 {
 	return l.Max
 }
 
-// Counter is the hits of one key. Times are in Unix nanoseconds. A time before the newest hit
-// counts as that hit's, unless it is so long before it that the hit's clock was wrong.
+// Counter has the hits of one key. Times are in Unix nanoseconds. A time before the newest hit
+// counts as the time of that hit, unless the gap shows that the hit's clock was wrong.
 type Counter struct {
 	Limit
-	// hits are in the order of their times. If windows start with a hit, there is one, with the
-	// start's time and the window's sum. So it is of a token bucket, which starts when it was full.
+	// hits are in the order of their times. If windows start with a hit, there is only one, with
+	// the start's time and the window's sum. A token bucket too has only one, which starts when the
+	// bucket was full.
 	hits   []hit
 	newest int64
 }
@@ -59,10 +60,11 @@ type hit struct {
 	cost uint64
 }
 
-// clockWrong is how far a counter may be ahead, in nanoseconds, or by a window if that is longer.
+// clockWrong is how far a counter may be ahead in time, in nanoseconds. If the window is longer,
+// the window is the bound.
 const clockWrong = int64(10e9)
 
-// Fits reports whether cost hits fit at a time, if no others come until then.
+// Fits reports whether cost hits fit at a time, if no others come before it.
 func (c *Counter) Fits(at int64, cost uint64) bool {
 	quota := c.Quota()
 	if c.Max == 0 || cost > quota {
@@ -87,12 +89,12 @@ func (c *Counter) Fits(at int64, cost uint64) bool {
 	case SubBuckets:
 		return c.since((at/c.Precision-c.Window/c.Precision+1)*c.Precision) <= room
 	default:
-		// taken − time·limit/window ≤ burst − cost, of which only whole tokens come back.
+		// taken − time·limit/window ≤ burst − cost. Only whole tokens come back.
 		return len(c.hits) == 0 || c.hits[0].cost <= room || atMost(c.hits[0].cost-room, c.Window, c.Max, at-c.hits[0].at)
 	}
 }
 
-// since is how many hits there were at a time or later.
+// since returns the number of hits at a time or later.
 func (c *Counter) since(from int64) (sum uint64) {
 	for i := len(c.hits) - 1; i >= 0 && c.hits[i].at >= from; i-- {
 		sum += c.hits[i].cost
@@ -132,14 +134,14 @@ func (c *Counter) Take(at int64, cost uint64) {
 	c.hits = append(c.hits, hit{at: at, cost: cost})
 }
 
-// Remaining is the most hits that fit at a time.
+// Remaining returns the most hits that fit at a time.
 func (c *Counter) Remaining(at int64) uint64 {
 	none := sort.Search(int(c.Quota())+1, func(cost int) bool { return !c.Fits(at, uint64(cost)) })
 	return uint64(max(none-1, 0))
 }
 
-// Wait is the least number of units, in nanoseconds each, after which cost hits fit if no others
-// come. It is false if they never do.
+// Wait returns how many units, in nanoseconds each, must pass until cost hits fit if no others
+// come. ok is false if they never fit.
 func (c *Counter) Wait(at int64, cost uint64, unit int64) (units int64, ok bool) {
 	if c.Max == 0 || cost > c.Quota() {
 		return 0, false
@@ -151,8 +153,8 @@ func (c *Counter) Wait(at int64, cost uint64, unit int64) (units int64, ok bool)
 	return int64(sort.Search(enough, func(n int) bool { return c.Fits(at+int64(n)*unit, cost) })), true
 }
 
-// Reset is in how many nanoseconds the window ends, or nothing is used any more. It is 0 if no
-// window of the clock runs, and nothing is used.
+// Reset returns in how many nanoseconds the window ends, or all hits have come back. It is 0 if no
+// window of the clock runs, and no hit is counted.
 func (c *Counter) Reset(at int64) int64 {
 	if c.Algorithm == FixedWindow || c.Algorithm == SlidingWindow {
 		return c.Window - at%c.Window

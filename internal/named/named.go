@@ -1,4 +1,4 @@
-// Package named finds the counter of a key that people name by its values.
+// Package named finds the counter of a key from the values that people type.
 package named
 
 import (
@@ -12,7 +12,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Check tells what is wrong with the values of a rule's key.
+// Check returns an error if the values don't fit the rule's key.
 func Check(rule *config.Rule, key []string) error {
 	if len(rule.Key) != len(key) {
 		return fmt.Errorf("want %d values for the key of %s, got %d", len(rule.Key), rule.Name, len(key))
@@ -28,14 +28,14 @@ func Check(rule *config.Rule, key []string) error {
 	return nil
 }
 
-// Identity returns the identity by which the backend knows a key of the rule of a name. Selectors are the
-// rule's: they say which part of an address counts. Without any, each value counts as it is.
+// Identity returns the backend's identity for a key of a rule. selectors are those of the rule, and
+// tell which part of an address counts. A value without a selector counts as it is.
 func Identity(of *counter.Identities, rule string, selectors []config.Selector, key []string) wire.ID {
 	name := counter.AppendPart(nil, rule)
 	for i, value := range key {
 		if i < len(selectors) && selectors[i].Kind == config.SelectClientIP {
 			var network [16]byte
-			value, _, _ = strings.Cut(value, "/") // people write networks, too
+			value, _, _ = strings.Cut(value, "/") // people type networks too
 			value = string(clientip.Network([]byte(value), selectors[i].IPv4Prefix, selectors[i].IPv6Prefix, &network))
 		}
 		name = counter.AppendPart(name, value)

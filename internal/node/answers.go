@@ -289,7 +289,7 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		case counter.Allowed:
 			verdict = a.requests.takeRest(demands, t)
 		case counter.Unsure:
-			verdict = a.doubt(w.wait, demands, t)
+			verdict = a.requests.doubt(w.wait, demands, t)
 		case counter.Rejected:
 			t.granted = false // the backend does not know what leaves no room
 		}
@@ -358,22 +358,6 @@ func (a *answers) fits(d *Demand, suppose func(s *window.State), answered int64,
 		d.Counter.Learn(i, answered, &a.totals[i])
 	}
 	return d.Counter.Allows(cost)
-}
-
-// doubt makes a request ask again if hits in flight decide, and asking may help because the backend
-// will have heard of them. The number of rounds is bounded.
-func (a *answers) doubt(w *Wait, demands []Demand, t *ask) counter.Verdict {
-	if w.rounds >= maxRounds || a.link.hostNow() >= w.until {
-		return counter.Rejected
-	}
-	w.rounds++
-	t.pass(demands)
-	for i := range demands {
-		if d := &demands[i]; d.by == byBackend {
-			d.Verdict, d.by = counter.Unsure, byRule
-		}
-	}
-	return counter.Unsure
 }
 
 // keepLease puts a grant into a key's entry.

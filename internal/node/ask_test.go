@@ -549,3 +549,68 @@ func TestLogsInTurn(t *testing.T) {
 		w.pass(100 * time.Microsecond)
 	}
 }
+
+// A used hit of a log moves to its own time by a push. While the push and a question are out, either may reach
+// the backend first, and either answer the node. If an older answer comes last, it only raises totals: the hit
+// counts at both times, and the node shows a hit fewer until the next answer. It never shows more.
+func TestLogsWhoseAnswersCross(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		asksFirst, answersFirst bool // the question, before the push
+		fewer                   uint64
+	}{{true, true, 0}, {true, false, 1}, {false, true, 0}, {false, false, 0}} {
+		w := newWorld(t, 1, 2, second, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
+		a, b := w.nodes[0], w.nodes[1]
+		check := func(request string, r *told, left, fewer uint64) {
+			t.Helper()
+			if r.verdict != counter.Allowed || r.remaining[0] > left || r.remaining[0] < left-fewer {
+				t.Errorf("%+v, %s request: verdict %v, %v remaining; want %d", test, request, r.verdict, r.remaining, left)
+			}
+		}
+		first := a.bring(0)
+		for _, p := range a.taken() {
+			answer := w.apply(p.body)
+			w.pass(3 * time.Millisecond) // the hit is used later than it was granted
+			a.Answered(p.ticket, PushAnswered, answer)
+		}
+		check("first", first, 4, 0)
+		w.pass(time.Second + 100*time.Millisecond)
+		a.tick()
+		moves := a.taken()
+		next := b.bring(0)
+		question := b.taken()[0]
+		var answer []byte
+		var moved [][]byte
+		ask := func() { answer = w.apply(question.body) }
+		push := func() {
+			for _, p := range moves {
+				moved = append(moved, w.apply(p.body))
+			}
+		}
+		hear := func() { b.Answered(question.ticket, PushAnswered, answer) }
+		learn := func() {
+			for i, p := range moves {
+				a.Answered(p.ticket, PushAnswered, moved[i])
+			}
+		}
+		if !test.asksFirst {
+			ask, push = push, ask
+		}
+		if !test.answersFirst {
+			hear, learn = learn, hear
+		}
+		for _, step := range []func(){ask, push, hear, learn} {
+			step()
+			w.pass(3 * time.Millisecond)
+		}
+		check("crossing", next, 3, test.fewer)
+		for _, left := range []uint64{2, 1, 0} {
+			r := b.bring(0)
+			for _, p := range b.taken() {
+				b.answer(p)
+			}
+			check("later", r, left, 0)
+			w.pass(3 * time.Millisecond)
+		}
+	}
+}

@@ -150,9 +150,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 			}
 		}
 	}
-	if first {
-		q.keep(r, demands) // an ask may have found a key's identity
-	}
+	q.keep(r, demands) // an ask may have found a key's identity, or an answer a rule that marks
 	q.asks.sendAll()
 	waits := r.queue != nil || !r.entering
 	r.entering = false
@@ -377,14 +375,19 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 	known := full
 	if !full {
 		// It is not known which of them was full, unless there is one only.
-		asked := 0
+		asked, marks := 0, false
 		for i := range demands {
 			if d := &demands[i]; d.by == byBackend {
 				d.Verdict = counter.Rejected
+				marks = marks || d.Rule.Marks
 				asked++
 			}
 		}
 		known = asked == 1
+		if marks && !known && q.doubt(w.wait, demands, t) == counter.Unsure {
+			q.goOn(w, demands, counter.Unsure, false)
+			return
+		}
 	}
 	if q.rules.marks && q.leaveOut(demands, full) {
 		q.goOn(w, demands, q.decider.decide(demands, q.link.now()), false)
@@ -394,6 +397,23 @@ func (q *requests) decideBy(w turn, demands []Demand, t *ask, rest counter.Verdi
 		q.decider.block(demands, q.link.now())
 	}
 	q.finishWaiting(w, demands, counter.Rejected)
+}
+
+// doubt makes a request ask again if the answer does not decide it, and asking may help: hits in
+// flight decide, of which the backend will have heard, or it is not known which rule had no room.
+// The number of rounds is bounded.
+func (q *requests) doubt(w *Wait, demands []Demand, t *ask) counter.Verdict {
+	if w.rounds >= maxRounds || q.link.hostNow() >= w.until {
+		return counter.Rejected
+	}
+	w.rounds++
+	t.pass(demands)
+	for i := range demands {
+		if d := &demands[i]; d.by == byBackend {
+			d.Verdict, d.by = counter.Unsure, byRule
+		}
+	}
+	return counter.Unsure
 }
 
 // leaveOut continues a request that the backend has refused without the rules that mark and had no

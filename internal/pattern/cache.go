@@ -6,66 +6,69 @@ import (
 )
 
 const (
-	// MaxCache is the size that a pattern's cache grows to, in bytes, but for what append leaves unused.
+	// MaxCache is the size that a pattern's cache may grow to, in bytes. Spare capacity from append
+	// comes on top.
 	MaxCache = 32 << 10
-	// leastSlots is how many slots there are at first. Rows fill half of them.
+	// leastSlots is the number of slots at first. Rows fill at most half of them.
 	leastSlots = 64
-	// maxProbes is how many slots are looked at for a row. Texts whose rows collide fill the cache early.
+	// maxProbes is how many slots a search for a row looks at. Texts with colliding rows fill the
+	// cache early.
 	maxProbes = 32
-	// patience is how many characters are simulated for each that was learned, before a full cache is
-	// emptied: texts that fill it again and again have a character learned for each eight that they
-	// have simulated.
+	// patience is how many characters are simulated for each character that was learned before a
+	// full cache is emptied. So texts that fill it again and again learn one character for eight
+	// that they simulate.
 	patience = 8
 )
 
-// cache is a deterministic automaton, of which rows are made as texts come by them. A row is a state:
-// the targets that the last character has led to, and what that was, if assertions ask. Each column of
-// characters has what follows in it, and so has the text's end.
+// cache is a deterministic automaton, whose rows are made when a text first reaches them. A row is
+// a state: the targets of the last character, and the kind of that character if assertions ask for
+// it. For each column of characters, and for the text's end, it has the next state.
 //
-// A text can't make it slower than the simulation is: once it is full, what is in it stays, and texts
-// that need more are simulated, until that has taken longer than filling it has.
+// No text can make it slower than the simulation: a full cache keeps its content, and texts that
+// need more are simulated. It is emptied only when the simulation has taken longer than filling it
+// did.
 type cache struct {
 	columns
-	targets []uint16 // after lastBits of none, the places where the program goes on after characters
-	numbers []uint16 // of the targets, by their places
+	targets []uint16 // after lastBits entries for none, the places where the program continues after a character
+	numbers []uint16 // of the targets, by their places in the program
 
-	next  []uint16 // what follows, by row and column
-	sets  []uint64 // by row: which words of a set are not 0, and these
+	next  []uint16 // the next states, by row and column
+	sets  []uint64 // by row: a mask of the set's words that are not 0, and these words
 	ends  []uint16 // of sets, by row
-	slots []uint16 // a table of rows by the hashes of their sets, 0 for none
+	slots []uint16 // a hash table of rows by their sets; 0 is a free slot
 
-	// set has a bit for each target, and packed is its form in sets. The first lastBits tell what
-	// the last character was.
+	// set has a bit for each target, and packed is its form in sets. The first lastBits say what
+	// kind of character was last.
 	set, packed []uint64
 
 	room int // in bytes
 	full bool
-	// learned is how many entries of next were, since the cache was empty, and simulated how many
-	// characters have been, since it is full.
+	// learned is how many entries of next were filled since the cache was empty, and simulated is
+	// how many characters were simulated since it is full.
 	learned, simulated int
 }
 
-// An entry of next holds one of these, or else a row.
+// An entry of next is one of these, or a row.
 const (
 	unknown uint16 = iota
 	refused
 	accepted
-	noRoom   // stands nowhere
-	firstRow // where the text's beginning leads to
+	noRoom   // returned by row, never an entry of next
+	firstRow // the state at the text's beginning
 )
 
-// The last character was one of these.
+// The kinds of the last character.
 const (
 	another uint64 = iota
 	word
 	newline
-	none // it is the text's beginning
+	none // there is no last character: the text begins
 
 	lastBits = 2
 	lasts    = 1<<lastBits - 1
 )
 
-// prepare makes a cache of the first row, if there is room for some.
+// prepare makes a cache with the first row, unless there are too many columns.
 func (p *Pattern) prepare() {
 	c := &p.cache
 	c.targets, c.numbers = make([]uint16, lastBits), make([]uint16, len(p.program))
@@ -89,7 +92,7 @@ func (c *cache) add(target uint16) {
 	}
 }
 
-// empty leaves the first row alone.
+// empty drops all rows but the first.
 func (p *Pattern) empty() {
 	c := &p.cache
 	c.next = append(c.next[:0], make([]uint16, firstRow)...)
@@ -108,7 +111,7 @@ func (c *cache) put(target uint16) {
 	c.set[number>>6] |= 1 << (number & 63)
 }
 
-// last tells what the last character of a text was, if assertions ask.
+// last returns the kind of a text's last character, if assertions ask for it.
 func (p *Pattern) last(text []byte) uint64 {
 	switch n := len(text); {
 	case !p.asserts:
@@ -126,7 +129,7 @@ func (p *Pattern) last(text []byte) uint64 {
 // thrashed reports whether it is time to empty the cache.
 func (c *cache) thrashed() bool { return c.full && c.simulated >= patience*c.learned }
 
-// walk matches what follows the prefix of a text.
+// walk matches the rest of a text after the prefix.
 func (p *Pattern) walk(text []byte, at int) bool {
 	c := &p.cache
 	if c.thrashed() {
@@ -165,7 +168,7 @@ func (p *Pattern) walk(text []byte, at int) bool {
 	}
 }
 
-// learn finds out what follows in a row, and keeps it, if there is room.
+// learn computes the next state of a row, and keeps it if there is room.
 func (p *Pattern) learn(row, column int, text []byte, at int) (next uint16) {
 	c := &p.cache
 	now := p.enter(row, text, at)
@@ -195,7 +198,7 @@ func (p *Pattern) learn(row, column int, text []byte, at int) (next uint16) {
 	return next
 }
 
-// enter begins a step with what is in a row.
+// enter begins a step of the simulation with the targets of a row.
 func (p *Pattern) enter(row int, text []byte, at int) (state []uint16) {
 	c := &p.cache
 	p.begin()
@@ -222,7 +225,7 @@ func (c *cache) setOf(index int) []uint64 {
 	return c.sets[start:c.ends[index]]
 }
 
-// row is that of the set, which it makes if there is room.
+// row returns the row of the set. If there is none, it makes the row while there is room.
 func (c *cache) row() uint16 {
 	c.pack()
 	count := len(c.ends)
@@ -250,7 +253,7 @@ func (c *cache) row() uint16 {
 	return c.place(count)
 }
 
-// size is that of all rows, in bytes.
+// size returns the size of all rows, in bytes.
 func (c *cache) size() int { return 2*(len(c.next)+len(c.ends)+len(c.slots)) + 8*len(c.sets) }
 
 // pack leaves out the words of the set that are 0.
@@ -266,7 +269,8 @@ func (c *cache) pack() {
 
 func (c *cache) place(index int) uint16 { return firstRow + uint16(index*c.count) }
 
-// find is the slot of a packed set, or that where it belongs. It is nil if too many others are there.
+// find returns the slot of a packed set, or the free slot where it belongs. It returns nil if too
+// many other sets are there.
 func (c *cache) find(set []uint64) *uint16 {
 	hash := uint64(0)
 	for _, word := range set {

@@ -4,11 +4,11 @@ import "unicode/utf8"
 
 // class is a set of characters.
 type class struct {
-	ascii  [4]uint32 // a bit for each
-	ranges []span    // all of them
+	ascii  [4]uint32 // a bit for each ASCII character
+	ranges []span    // all of the set
 }
 
-// span is the characters of a range, both ends included.
+// span is a range of characters, both ends included.
 type span struct{ low, high rune }
 
 func (c *class) has(r rune) bool {
@@ -27,7 +27,7 @@ func (c *class) has(r rune) bool {
 	return low < len(c.ranges) && c.ranges[low].low <= r
 }
 
-// newClass makes a class of ranges as insert leaves them.
+// newClass makes a class from ranges in the order of insert.
 func newClass(ranges []span) class {
 	c := class{ranges: ranges}
 	for _, s := range ranges {
@@ -38,7 +38,7 @@ func newClass(ranges []span) class {
 	return c
 }
 
-// insert adds a range to those of a class, which are ascending and neither overlap nor touch.
+// insert adds a range to the ranges of a class, which are ascending and neither overlap nor touch.
 func insert(ranges []span, s span) []span {
 	from := 0
 	for from < len(ranges) && ranges[from].high+1 < s.low {
@@ -60,7 +60,7 @@ func insert(ranges []span, s span) []span {
 	return ranges
 }
 
-// negate returns what a class has not.
+// negate returns all characters that a class does not have.
 func negate(ranges []span) (rest []span) {
 	low := rune(0)
 	for _, s := range ranges {
@@ -75,7 +75,7 @@ func negate(ranges []span) (rest []span) {
 	return rest
 }
 
-// Only these two characters beyond ASCII are a letter of ASCII in another case.
+// Only these two characters beyond ASCII have an ASCII letter as their other case.
 const (
 	longS  = '\u017f'
 	kelvin = '\u212a'
@@ -84,14 +84,14 @@ const (
 // lastFolded is the last character that has another case.
 const lastFolded = 0x1e943
 
-// insertFolded adds a range and what its characters are in other cases. It reports false if that
-// takes tables of Unicode.
+// insertFolded adds a range, and its characters in other cases. It reports false if that requires
+// tables of Unicode.
 func insertFolded(ranges []span, s span) ([]span, bool) {
 	ranges = insert(ranges, s)
 	switch beyond := s.high >= utf8.RuneSelf; {
 	case !beyond || s.low > lastFolded:
 	case s.low == s.high && (s.low == longS || s.low == kelvin):
-	case s.low <= utf8.RuneSelf && s.high >= lastFolded: // all that is not ASCII
+	case s.low <= utf8.RuneSelf && s.high >= lastFolded: // all characters beyond ASCII
 	default:
 		return ranges, false
 	}
@@ -117,7 +117,7 @@ func insertFolded(ranges []span, s span) ([]span, bool) {
 	return ranges, true
 }
 
-// named are the classes of ASCII that have a name, as pairs of bytes.
+// named are the ASCII classes that have a name, with ranges as pairs of bytes.
 var named = [...]struct{ name, ranges string }{
 	{"alnum", "09AZaz"},
 	{"alpha", "AZaz"},
@@ -133,7 +133,7 @@ var named = [...]struct{ name, ranges string }{
 	{"upper", "AZ"},
 	{"word", "09AZ__az"},
 	{"xdigit", "09AFaf"},
-	// The classes of Perl have one letter, and Perl's idea of a space.
+	// The classes of Perl have one letter. Perl's class of spaces differs from space.
 	{"d", "09"},
 	{"s", "\t\n\f\r  "},
 	{"w", "09AZ__az"},

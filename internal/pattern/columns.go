@@ -2,18 +2,18 @@ package pattern
 
 import "unicode/utf8"
 
-// columns are sets of characters that no instruction tells apart, and the end of the text, which is
-// column 0.
+// columns are sets of characters that all instructions treat alike. Column 0 is the end of the
+// text.
 type columns struct {
-	// bytes has the columns of the characters that a byte alone tells: ASCII, and bytes that are
-	// not UTF-8 whatever follows. Other bytes have 0.
+	// bytes has the columns of characters that their first byte alone identifies: ASCII, and bytes
+	// that begin no UTF-8. Other bytes have 0.
 	bytes [256]uint8
-	// count is how many columns there are, 0 if they are too many.
+	// count is the number of columns, or 0 if they are too many.
 	count int
 	parts []part
 }
 
-// part is the characters from its start up to the start of the next part.
+// part is the range of characters from start up to the start of the next part.
 type part struct {
 	_ [0]func() // keeps Go from generating an equality function
 
@@ -23,8 +23,8 @@ type part struct {
 
 const maxColumns = 256
 
-// beyond is the column of a character that begins at a place of a text with a byte from 0xc2 to 0xf4,
-// and how many bytes it has. Calls are dear in WebAssembly: it is decoded here.
+// beyond returns the column and the length of a character that begins at at with a byte from 0xc2
+// to 0xf4. It decodes the character itself, because calls are slow in WebAssembly.
 func (c *columns) beyond(text []byte, at int) (column, width int) {
 	r := rune(text[at])
 	width = 4
@@ -46,7 +46,7 @@ func (c *columns) beyond(text []byte, at int) (column, width int) {
 		}
 		r = r<<6 | rune(b&0x3f)
 	}
-	// It is longer than it need be, a surrogate, or no character of Unicode.
+	// It is longer than necessary, a surrogate, or beyond Unicode.
 	if width > 2 && r < 0x800 || width > 3 && r < 0x10000 || 0xd800 <= r && r <= 0xdfff || r > utf8.MaxRune {
 		return int(c.bytes[0xff]), 1
 	}
@@ -57,7 +57,7 @@ func (c *columns) beyond(text []byte, at int) (column, width int) {
 	return int(c.parts[i].column), width
 }
 
-// find is where the part is that has a character.
+// find returns the index of the part that has a character.
 func (c *columns) find(r rune) int {
 	low, high := 0, len(c.parts)
 	for high-low > 1 {
@@ -70,7 +70,7 @@ func (c *columns) find(r rune) int {
 	return low
 }
 
-// findColumns finds what the program's instructions tell apart.
+// findColumns finds the sets of characters that the program's instructions tell apart.
 func (p *Pattern) findColumns() {
 	c := &p.cache.columns
 	c.parts, c.count = []part{{column: 1}}, 2
@@ -97,7 +97,7 @@ func (p *Pattern) findColumns() {
 	}
 }
 
-// tell tells what is in ranges from what is not.
+// tell gives the characters inside ranges other columns than those outside.
 func (c *columns) tell(ranges []span) {
 	for _, s := range ranges {
 		c.cut(s.low)
@@ -126,7 +126,7 @@ func (c *columns) tell(ranges []span) {
 	})
 }
 
-// each visits all parts, and tells of each whether it is in ranges.
+// each visits all parts, and tells visit whether the part is in ranges.
 func (c *columns) each(ranges []span, visit func(p *part, in bool)) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -137,7 +137,7 @@ func (c *columns) each(ranges []span, visit func(p *part, in bool)) {
 	}
 }
 
-// cut has a part start at a character.
+// cut makes a part start at a character.
 func (c *columns) cut(r rune) {
 	i := c.find(r)
 	if c.parts[i].start == r || r > utf8.MaxRune {

@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// mistake says why an expression is wrong: "a ) at byte 3 that closes nothing".
+// mistake is an error such as "a ) at byte 3 that closes nothing".
 type mistake struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	what string
-	at   int // the first byte is 0; -1 if it is the expression as a whole
+	at   int // counted from 0; -1 stands for the whole expression
 	why  string
 }
 
-// Error counts bytes from 1 on.
+// Error counts bytes from 1.
 func (m *mistake) Error() string {
 	if m.at < 0 {
 		return m.what
@@ -27,11 +27,11 @@ const (
 	ignoreCase = 1 << iota
 	multiLine
 	dotAll
-	ungreedy // says which of several matches is taken, and not whether there is one
+	ungreedy // changes which of several matches is taken, and not whether there is a match
 )
 
-// compiler makes a program while it reads the expression. Compiled code goes on with the code that
-// comes next, and is copied for repetitions.
+// compiler builds a program while it reads the expression. Compiled code continues with the code
+// after it, and repetitions copy it.
 type compiler struct {
 	expr    string
 	at      int
@@ -43,12 +43,12 @@ type compiler struct {
 }
 
 // Compile returns a pattern for an expression of at most MaxExpression bytes. An error is a phrase
-// such as "a ) at byte 3 that closes nothing", where bytes are counted from 1 on, and fits after
-// "want a regular expression, got".
+// such as "a ) at byte 3 that closes nothing", which fits after "want a regular expression, got".
+// It counts bytes from 1.
 func Compile(expr string) (*Pattern, error) {
 	c := compiler{expr: expr}
 	if len(expr) > MaxExpression {
-		return nil, &mistake{what: "one of more than " + strconv.Itoa(MaxExpression) + " bytes", at: -1}
+		return nil, &mistake{what: "more than " + strconv.Itoa(MaxExpression) + " bytes", at: -1}
 	}
 	c.alternatives()
 	if c.at < len(expr) {
@@ -73,7 +73,8 @@ func Compile(expr string) (*Pattern, error) {
 	return p, nil
 }
 
-// fail notes the first mistake, and goes to the end of the expression, so that everything returns.
+// fail records the first mistake, and skips to the end of the expression, so that all callers
+// return.
 //
 //go:noinline
 func (c *compiler) fail(at int, what, why string) {
@@ -83,10 +84,10 @@ func (c *compiler) fail(at int, what, why string) {
 	c.at = len(c.expr)
 }
 
-// rest returns the part of the expression that was not read yet.
+// rest returns the part of the expression that is still unread.
 func (c *compiler) rest() string { return c.expr[c.at:] }
 
-// next reads a text, if it comes next.
+// next reads text if the rest begins with it.
 //
 //go:noinline
 func (c *compiler) next(text string) bool {
@@ -97,7 +98,7 @@ func (c *compiler) next(text string) bool {
 	return false
 }
 
-// character reads one.
+// character reads one character.
 //
 //go:noinline
 func (c *compiler) character() rune {
@@ -134,7 +135,7 @@ func (c *compiler) alternatives() {
 		if !c.next("|") {
 			return
 		}
-		// All that came before is one alternative, and the rest is the other.
+		// All code before is one alternative, and the rest is the other.
 		c.emit(jump, 0)
 		c.emit(fork, int32(len(c.code)-start+1))
 		if c.err != nil {
@@ -149,7 +150,7 @@ func (c *compiler) alternatives() {
 
 // sequence compiles up to the end of an alternative.
 func (c *compiler) sequence() {
-	item := -1 // where the code of what may be repeated begins
+	item := -1 // where the code begins that a repetition would repeat
 	again := false
 	for c.at < len(c.expr) {
 		at, repeat := c.at, false
@@ -163,7 +164,7 @@ func (c *compiler) sequence() {
 				c.literal('{', at)
 				break
 			}
-			c.next("?") // lazy, which says no more than ungreedy
+			c.next("?") // lazy repetition matches the same texts
 			switch what := c.expr[at:c.at]; {
 			case item < 0:
 				c.fail(at, "a "+what, " with nothing to repeat")
@@ -220,8 +221,8 @@ func (c *compiler) assert(length int, a assertion) (item int) {
 	return len(c.code) - 1
 }
 
-// count reads a repetition's counts; most is -1 if there is none. If it is none, such as {a}, only
-// its first byte is read: it is a character as any other.
+// count reads the counts of a repetition; a most of -1 is no bound. Text that is no repetition,
+// such as {a}, is an ordinary character: count then reads only its first byte.
 func (c *compiler) count() (least, most int, ok bool) {
 	c.at++
 	switch c.expr[c.at-1] {
@@ -248,7 +249,7 @@ func (c *compiler) count() (least, most int, ok bool) {
 	return 0, 0, false
 }
 
-// integer reads a count. Above MaxRepeat all are alike.
+// integer reads a count. All counts above MaxRepeat become MaxRepeat+1.
 func (c *compiler) integer() (n int, ok bool) {
 	start := c.at
 	for c.at < len(c.expr) && '0' <= c.expr[c.at] && c.expr[c.at] <= '9' {
@@ -259,10 +260,10 @@ func (c *compiler) integer() (n int, ok bool) {
 	return n, digits == 1 || digits > 1 && c.expr[start] != '0'
 }
 
-// repeat makes of the code from start on what runs it several times.
+// repeat replaces the code from start on by code that runs it several times.
 func (c *compiler) repeat(start, least, most, at int) {
 	length := len(c.code) - start
-	size := start + least*length + 2 // a loop adds two at most, and has the code itself
+	size := start + least*length + 2 // a loop adds at most two instructions to the code itself
 	if most < 0 {
 		size += length
 	} else {
@@ -283,9 +284,9 @@ func (c *compiler) repeat(start, least, most, at int) {
 	}
 	times, after := most-least, 0
 	if most < 0 {
-		times, after = 1, 1 // the jump back
+		times, after = 1, 1 // for the jump back
 	}
-	// Each optional time leaves for the end, and not for the next time: so a run of characters has
+	// Each optional time leaves for the end, and not for the next time. So a run of characters has
 	// a single place in the program, and not a place for each way to leave some out.
 	last := len(c.code) + times*(length+1) + after
 	for range times {
@@ -297,7 +298,7 @@ func (c *compiler) repeat(start, least, most, at int) {
 	}
 }
 
-// group compiles a group. It reports false for flags, which can't be repeated.
+// group compiles a group. It reports false for flags alone, which can't be repeated.
 func (c *compiler) group() bool {
 	start, outside := c.at, c.flags
 	c.at++
@@ -317,8 +318,8 @@ func (c *compiler) group() bool {
 	return true
 }
 
-// opening reads what follows "(?" up to a group's content. It reports false if there is no group:
-// flags, or a mistake.
+// opening reads the text after "(?" up to the content of a group. It reports false if there is no
+// group but flags, or a mistake.
 func (c *compiler) opening(start int) (group bool) {
 	for _, lookaround := range [...]string{"=", "!", "<=", "<!"} {
 		if c.next(lookaround) {
@@ -332,7 +333,7 @@ func (c *compiler) opening(start int) (group bool) {
 			c.at++
 		}
 		if c.at == name || !c.next(">") {
-			c.fail(start, "a group", " whose name is not one of letters, digits and _, in < and >")
+			c.fail(start, "a group", " whose name is not made of letters, digits and _, in < and >")
 			return false
 		}
 		return true
@@ -362,8 +363,8 @@ func (c *compiler) opening(start int) (group bool) {
 	return false
 }
 
-// escaped compiles what begins with a \. It returns where the code begins that a repetition after
-// it would repeat. After \Q\E that is the code before it.
+// escaped compiles a part that begins with a \. It returns the start of the code that a repetition
+// after it would repeat. After \Q\E that is the code before.
 func (c *compiler) escaped(item int) int {
 	if c.next(`\Q`) {
 		for c.at < len(c.expr) && !c.next(`\E`) {
@@ -388,7 +389,7 @@ func (c *compiler) escaped(item int) int {
 	return item
 }
 
-// perl adds a class such as \d, if one comes next.
+// perl adds a class such as \d, if the rest begins with it.
 func (c *compiler) perl(ranges []span) (all []span, ok bool) {
 	rest := c.rest()
 	if len(rest) < 2 || rest[0] != '\\' || !isAlphanumeric(rest[1]) {
@@ -403,7 +404,7 @@ func (c *compiler) perl(ranges []span) (all []span, ok bool) {
 	return c.add(ranges, pairs, name[0] != rest[1]), true
 }
 
-// add adds a class that has a name.
+// add adds a named class.
 func (c *compiler) add(ranges []span, pairs string, negated bool) []span {
 	if !negated {
 		for i := 0; i < len(pairs); i += 2 {
@@ -417,7 +418,7 @@ func (c *compiler) add(ranges []span, pairs string, negated bool) []span {
 	return ranges
 }
 
-// span adds a range, in all cases if these are alike.
+// span adds a range, in all cases if the flags ignore case.
 func (c *compiler) span(ranges []span, s span, at int) []span {
 	if c.flags&ignoreCase == 0 {
 		return insert(ranges, s)
@@ -448,7 +449,8 @@ func (c *compiler) escape() rune {
 		}
 	case escaped == 'x':
 		if r, ok := c.hexadecimal(); ok {
-			// Package regexp takes it for U+FFFD here and there, and RE2 for bytes that are not UTF-8.
+			// Package regexp takes it for U+FFFD in some places, and RE2 for bytes that are not
+			// UTF-8.
 			if 0xd800 <= r && r <= 0xdfff {
 				c.fail(start, "a surrogate", ", which no text has")
 			}
@@ -473,7 +475,7 @@ func (c *compiler) escape() rune {
 	return 0
 }
 
-// octal reads up to two digits after the first.
+// octal reads up to two more digits.
 func (c *compiler) octal(r rune) rune {
 	for range 2 {
 		if c.at == len(c.expr) || c.expr[c.at] < '0' || '7' < c.expr[c.at] {
@@ -485,7 +487,7 @@ func (c *compiler) octal(r rune) rune {
 	return r
 }
 
-// hexadecimal reads two digits, or any number of them in braces.
+// hexadecimal reads two digits, or any number of digits in braces.
 func (c *compiler) hexadecimal() (r rune, ok bool) {
 	braces := c.next("{")
 	for digits := 0; c.at < len(c.expr); digits++ {
@@ -539,7 +541,7 @@ func (c *compiler) bracket() {
 	c.class(ranges)
 }
 
-// member adds a character, a range or a class to those of a class in brackets.
+// member adds a character, a range or a class to a class in brackets.
 func (c *compiler) member(ranges []span) []span {
 	if rest := c.rest(); strings.HasPrefix(rest, "[:") {
 		if end := strings.Index(rest[2:], ":]"); end >= 0 {
@@ -553,7 +555,7 @@ func (c *compiler) member(ranges []span) []span {
 				pairs = find(name)
 			}
 			if pairs == "" {
-				c.fail(c.at, "a [:name:]", " whose name is none of a class")
+				c.fail(c.at, "a [:name:]", " whose name is not that of a class")
 				return ranges
 			}
 			c.at += end + 4
@@ -584,7 +586,7 @@ func (c *compiler) end() rune {
 	return c.character()
 }
 
-// literal compiles a character, in all cases if these are alike.
+// literal compiles a character, in all cases if the flags ignore case.
 func (c *compiler) literal(r rune, at int) {
 	if c.err != nil {
 		return
@@ -609,7 +611,7 @@ func (c *compiler) class(ranges []span) {
 	c.classes = append(c.classes, newClass(ranges))
 }
 
-// link makes places absolute, and leads past jumps.
+// link makes places absolute, and skips chains of jumps.
 func (c *compiler) link() []instruction {
 	for i := range c.code {
 		in := &c.code[i]
@@ -618,7 +620,7 @@ func (c *compiler) link() []instruction {
 		}
 		in.y = uint16(i + 1)
 	}
-	// Each jump goes ahead, or back to a fork. So a chain of them ends.
+	// Each jump leads forwards, or back to a fork. So a chain of jumps ends.
 	for i := range c.code {
 		in := &c.code[i]
 		for in.op != match && c.code[in.y].op == jump {
@@ -636,7 +638,7 @@ func (p *Pattern) findPrefix() {
 	var prefix []byte
 	for pc := uint16(0); ; pc = p.program[pc].y {
 		in := &p.program[pc]
-		// A byte that is not UTF-8 matches U+FFFD, too.
+		// A byte that is not UTF-8 also matches U+FFFD.
 		if in.op != takeRune || !utf8.ValidRune(in.x) || in.x == utf8.RuneError {
 			p.start, p.literal = pc, in.op == match
 			break

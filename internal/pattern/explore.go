@@ -1,7 +1,8 @@
 package pattern
 
-// Fits reports whether the cache has room for whatever texts come by. If so, a character takes a step of
-// the simulation the first time at most. It allocates, and takes as long as a text that has it all.
+// Fits reports whether the cache has room for all states that any text can reach. If so, a
+// character takes at most one step of the simulation, the first time. Fits allocates, and takes as
+// long as a text that reaches all states.
 func (p *Pattern) Fits() bool {
 	if p.literal {
 		return true
@@ -22,7 +23,8 @@ func (p *Pattern) Fits() bool {
 	return true
 }
 
-// example is a text that has a character of a column at a place, and before it what a row knows of.
+// example returns a text that has a character of a column at at. The character before it is of the
+// kind that the row's state has.
 func (p *Pattern) example(index, column int) (text []byte, at int) {
 	c := &p.cache
 	last := another
@@ -39,6 +41,6 @@ func (p *Pattern) example(index, column int) (text []byte, at int) {
 	return text, at
 }
 
-// Steps is how many instructions a text of so many bytes goes through at most that the cache does not
-// know.
+// Steps returns the most instructions that a text of size bytes can run through if the cache knows
+// none of its characters.
 func (p *Pattern) Steps(size int) int { return size * len(p.program) }

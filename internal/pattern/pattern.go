@@ -1,14 +1,14 @@
 // Package pattern matches texts against regular expressions of RE2's syntax, in time linear in the
 // text, with little code.
 //
-// A text matches if all of it does, as with Envoy's safe_regex: Compile(expr) and
-// regexp.Compile(`\A(?:` + expr + `)\z`) match the same texts. Invalid UTF-8 in a text is as in
-// package regexp: each byte of it is a U+FFFD.
+// A text matches only as a whole, as with Envoy's safe_regex: Compile(expr) and
+// regexp.Compile(`\A(?:` + expr + `)\z`) match the same texts. As in package regexp, each invalid
+// byte of UTF-8 in a text is a U+FFFD.
 //
-// Left out of RE2's syntax, and refused by Compile, are classes of Unicode (\pL, \p{Greek}), and
-// with the flag i characters beyond ASCII, as both take tables of Unicode. U+017F and U+212A do
-// work with that flag: they are an s and a k. Refused are surrogates too, such as \x{D800}, and
-// what goes beyond the bounds below.
+// Compile refuses some of RE2's syntax, which requires tables of Unicode: classes of Unicode (\pL,
+// \p{Greek}), and characters beyond ASCII with the flag i. Only U+017F and U+212A work with that
+// flag: they are an s and a k. Compile also refuses surrogates, such as \x{D800}, and expressions
+// beyond the bounds below.
 package pattern
 
 import (
@@ -16,40 +16,40 @@ import (
 	"unicode/utf8"
 )
 
-// These bound the memory and the time that a pattern takes.
+// Bounds on the memory and time that a pattern takes.
 const (
 	// MaxExpression is the length of the longest expression, in bytes.
 	MaxExpression = 4096
 	// MaxProgram is the number of instructions of the largest program. A character or class takes
-	// one instruction. A repetition takes the instructions of its body once for each time, and one
-	// more for each time that is optional.
+	// one instruction. A repetition takes the instructions of its body once for each time, and
+	// another for each optional time.
 	MaxProgram = 2048
-	// MaxDepth is how deep groups can be in groups.
+	// MaxDepth is how many groups may enclose another.
 	MaxDepth = 100
 	// MaxRepeat is the largest count of a repetition, which is RE2's.
 	MaxRepeat = 1000
 )
 
-// Pattern is a compiled expression. It has the memory that matching takes, so that matching
-// allocates nothing, and must not be used by several goroutines at once.
+// Pattern is a compiled expression. It has the memory for matching, which then allocates nothing.
+// Only one goroutine at a time may use it.
 type Pattern struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	prefix  string // each match begins with it
-	start   uint16 // where the program goes on after the prefix
-	literal bool   // the prefix is all there is
+	start   uint16 // where the program continues after the prefix
+	literal bool   // the prefix is the whole expression
 
 	program []instruction
 	classes []class
-	asserts bool // what follows an instruction depends on where the text is
+	asserts bool // the program has assertions, whose results depend on the place in the text
 
 	cache cache
 
-	// A step of the simulation leaves these to the next: a program's state is the set of the
-	// instructions that may take the next character.
+	// State between steps of the simulation. A program's state is the set of instructions that may
+	// take the next character.
 	now, then []uint16
 	stack     []uint16
-	marks     []uint32 // by instruction: the step that has come by it last
+	marks     []uint32 // by instruction: the last step that reached it
 	step      uint32
 	matched   bool // the match may end here
 }
@@ -59,15 +59,15 @@ type operation uint8
 const (
 	takeRune  operation = iota // x
 	takeClass                  // of classes[x]
-	fork                       // goes on at y, and at x
-	jump                       // of a program that is compiled yet: to x
-	assert                     // goes on if x holds
+	fork                       // continues at y, and at x
+	jump                       // to x; only while a program is compiled
+	assert                     // continues if x holds
 	match
 )
 
-// instruction is a step of the program. While a program is compiled, an instruction goes on with
-// the next instruction, and places are relative to its own, so that code can be copied. Later it
-// goes on at y, and all places are absolute.
+// instruction is an instruction of the program. While a program is compiled, an instruction
+// continues with the next, and places are relative to its own, so that code can be copied.
+// Afterwards it continues at y, and all places are absolute.
 type instruction struct {
 	_  [0]func() // keeps Go from generating an equality function
 	op operation
@@ -77,7 +77,7 @@ type instruction struct {
 
 type assertion = int32
 
-// The first four are written as assertions is, with a \ before each.
+// The first four are written as \ and the letter of assertions at their index.
 const (
 	beginText assertion = iota
 	endText
@@ -89,9 +89,9 @@ const (
 
 const assertions = "AzbB"
 
-// Matches reports whether all of the text matches. A character that the cache knows takes one look
-// into a table. Others take a step, which goes through each instruction of the program once at most.
-// It allocates nothing once the cache has what texts need, or is full.
+// Matches reports whether the whole text matches. A character that the cache knows takes one table
+// lookup. Others take a step, which runs through each instruction of the program at most once.
+// Matches allocates nothing once the cache has the states that texts need, or is full.
 func (p *Pattern) Matches(text []byte) bool {
 	at := len(p.prefix)
 	if len(text) < at || string(text[:at]) != p.prefix {
@@ -107,7 +107,7 @@ func (p *Pattern) Matches(text []byte) bool {
 	return p.simulate(p.follow(p.now[:0], p.start, text, at), text, at)
 }
 
-// simulate matches the rest of a text, with the instructions that may take its first character.
+// simulate matches the rest of a text. now has the instructions that may take its first character.
 func (p *Pattern) simulate(now []uint16, text []byte, at int) bool {
 	then := p.then[:0]
 	for at < len(text) {
@@ -152,9 +152,9 @@ func (p *Pattern) begin() {
 	p.matched = false
 }
 
-// follow adds to a state what takes characters from an instruction on. Whatever was come by in this
-// step is not gone through again, so that all calls of a step take a program's length together, and
-// loops of nothing end.
+// follow adds to a state the instructions that take characters, from pc on. It skips instructions
+// that this step has reached before. So all calls of a step together take at most the program's
+// length, and empty loops end.
 func (p *Pattern) follow(state []uint16, pc uint16, text []byte, at int) []uint16 {
 	stack := p.stack[:0]
 	for {

@@ -96,7 +96,7 @@ func documented(expr string, err error) bool {
 	problem := err.Error()
 	switch {
 	case len(expr) > pattern.MaxExpression:
-		return strings.HasPrefix(problem, "one of more than 4096 bytes")
+		return strings.HasPrefix(problem, "more than 4096 bytes")
 	case strings.Contains(problem, "a class of Unicode, which is not supported"):
 		return strings.Contains(expr, `\p`) || strings.Contains(expr, `\P`)
 	case strings.Contains(problem, "where case is ignored, which is not supported"):
@@ -136,14 +136,14 @@ func TestErrors(t *testing.T) {
 		"a{3,2}":                   `a {3,2} at byte 2 whose ends are the wrong way round`,
 		"x[a":                      `a [ at byte 2 that is not closed`,
 		"[xb-a]":                   `a range at byte 3 whose ends are the wrong way round`,
-		"[[:x:]]":                  `a [:name:] at byte 2 whose name is none of a class`,
+		"[[:x:]]":                  `a [:name:] at byte 2 whose name is not that of a class`,
 		`\pL`:                      `\p at byte 1, a class of Unicode, which is not supported`,
 		`a[\P{Greek}]`:             `\P at byte 3, a class of Unicode, which is not supported`,
 		`\C`:                       `\C at byte 1, a byte of a character, which is not supported`,
 		`(a)\1`:                    `\1 at byte 4, a backreference, which RE2 does not have`,
 		`a(?=b)`:                   `lookaround at byte 2, which RE2 does not have`,
 		`(?<!a)b`:                  `lookaround at byte 1, which RE2 does not have`,
-		`(?P<a-b>c)`:               `a group at byte 1 whose name is not one of letters, digits and _, in < and >`,
+		`(?P<a-b>c)`:               `a group at byte 1 whose name is not made of letters, digits and _, in < and >`,
 		`(?x)a`:                    `a (? at byte 1 with neither flags of i, m, s and U, nor a name, nor a :`,
 		`\xzz`:                     `a \x at byte 1 that is neither \x7F nor \x{10FFFF}`,
 		`[\x{dfff}]`:               `a surrogate at byte 2, which no text has`,
@@ -155,7 +155,7 @@ func TestErrors(t *testing.T) {
 		"(a{1000}){1000}":          `something at byte 10 that makes the program larger than 2048 instructions`,
 		strings.Repeat("a", 2048):  `something at byte 2048 that makes the program larger than 2048 instructions`,
 		strings.Repeat("(", 4000):  `a group at byte 101 in more than 100 others`,
-		strings.Repeat("\n", 4097): `one of more than 4096 bytes`,
+		strings.Repeat("\n", 4097): `more than 4096 bytes`,
 	} {
 		if p, err := pattern.Compile(expr); err == nil || err.Error() != want {
 			t.Errorf("%.20q: %v, want %s", expr, err, want)

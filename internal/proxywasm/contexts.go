@@ -3,15 +3,15 @@ package proxywasm
 import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 // contexts finds streams by the host's ids. Ids count upwards, so an open-addressed table without
-// hashing finds nearly all of them at their own place.
+// hashing has nearly all of them at their own place.
 //
-// The newest is kept apart. Between the creation of a stream and its request phase no other is
-// created, and if there is little to do, most streams end before another begins.
+// The newest stream is kept apart. Between its creation and its request phase no other stream is
+// created, and under low load most streams end before the next begins.
 type contexts struct {
 	newestID uint32 // 0 if there is none
 	newest   types.HttpContext
 
-	ids     []uint32 // 0, which no stream has, marks a free place
+	ids     []uint32 // 0, which is no stream's id, marks a free place
 	streams []types.HttpContext
 	used    int
 }

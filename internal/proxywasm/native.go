@@ -10,8 +10,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// Host runs the plugin when it isn't built for wasip1. Its methods are the package's functions of
-// the same names, with their contracts. It is as wide as the ABI that it stands for.
+// Host runs the plugin when it isn't built for wasip1. Its methods have the names and contracts of
+// the package's functions. It is as wide as the ABI that it stands for.
 type Host interface {
 	Log(level LogLevel, message string)
 	Now() int64
@@ -44,84 +44,84 @@ type Host interface {
 
 var host Host = sdkHost{}
 
-// Use makes h the host of all calls that follow, in place of the SDK, until restore is called. As
-// in a VM, calls come from one goroutine; a caller that runs several hosts in turn names the one
-// before each callback.
+// Use makes h the host of all later calls, in place of the SDK, until restore is called. As in a
+// VM, all calls must come from one goroutine. A caller with several hosts calls Use before each
+// callback.
 func Use(h Host) (restore func()) {
 	before := host
 	host = h
 	return func() { host = before }
 }
 
-// SetVMContext names the plugin to the SDK.
+// SetVMContext registers the plugin with the SDK.
 func SetVMContext(context types.VMContext) { sdk.SetVMContext(context) }
 
 // Log writes to the proxy's log.
 func Log(level LogLevel, message string) { host.Log(level, message) }
 
-// Now is the proxy's time in nanoseconds since the Unix epoch.
+// Now returns the proxy's time in nanoseconds since the Unix epoch.
 func Now() int64 { return host.Now() }
 
-// SetTickPeriod asks for a tick of the current plugin context every so often.
+// SetTickPeriod asks for ticks of the current plugin context at this period.
 func SetTickPeriod(milliseconds uint32) { host.SetTickPeriod(milliseconds) }
 
-// PluginConfiguration is the current plugin context's configuration.
+// PluginConfiguration returns the current plugin context's configuration.
 func PluginConfiguration() (configuration []byte, ok bool) { return host.PluginConfiguration() }
 
-// RequestHeader is the first value of a header of the current stream's request, in its request
-// phase only.
+// RequestHeader returns the first value of a header of the current stream's request. It works in
+// the request phase only.
 func RequestHeader(name string) (header []byte, ok bool) { return host.RequestHeader(name) }
 
-// RequestLines is all values of a header of the current stream's request, in its request phase only:
-// in the order of their lines, with a separator between them that is no longer than the header's name.
-// It also returns how many lines there are.
+// RequestLines returns all values of a header of the current stream's request, in the order of
+// their lines, and the number of lines. The separator goes between values, and must not be longer
+// than the header's name. RequestLines works in the request phase only.
 func RequestLines(name, separator string) (values []byte, lines int) {
 	return host.RequestLines(name, separator)
 }
 
-// ResponseHeader is the first value of a header of the current stream's response, in its response
-// phase only.
+// ResponseHeader returns the first value of a header of the current stream's response. It works in
+// the response phase only.
 func ResponseHeader(name string) (header []byte, ok bool) { return host.ResponseHeader(name) }
 
-// RequestBody is the piece of the current stream's request body that is being delivered, size bytes
-// of it from start on, or fewer.
+// RequestBody returns at most size bytes, from start on, of the piece of the current stream's
+// request body that is being delivered.
 func RequestBody(start, size int) (piece []byte, ok bool) { return host.RequestBody(start, size) }
 
-// ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
-// of it from start on, or fewer.
+// ResponseBody returns at most size bytes, from start on, of the piece of the current stream's
+// response body that is being delivered.
 func ResponseBody(start, size int) (piece []byte, ok bool) { return host.ResponseBody(start, size) }
 
-// ReplaceResponseBody sets the piece of the current stream's response body that is being delivered,
-// which has size bytes.
+// ReplaceResponseBody replaces the piece of the current stream's response body that is being
+// delivered, which has size bytes.
 func ReplaceResponseBody(size int, piece []byte) { host.ReplaceResponseBody(size, piece) }
 
-// ReplaceResponseHeader sets a header of the current stream's response and removes all other values
-// of it.
+// ReplaceResponseHeader sets a header of the current stream's response, and removes its other
+// values.
 func ReplaceResponseHeader(name string, value []byte) { host.ReplaceResponseHeader(name, value) }
 
-// ReplaceRequestHeader sets a header of the current stream's request, before that goes on, and removes all
-// other values of it.
+// ReplaceRequestHeader sets a header of the current stream's request before it continues, and
+// removes its other values.
 func ReplaceRequestHeader(name string, value []byte) { host.ReplaceRequestHeader(name, value) }
 
 // RemoveRequestHeader removes all values of a header of the current stream's request.
 func RemoveRequestHeader(name string) { host.RemoveRequestHeader(name) }
 
-// ClearRouteCache has the proxy choose the route of the current stream anew, by the headers as they are
-// now.
+// ClearRouteCache makes the proxy choose the current stream's route again, by the headers as they
+// now are.
 func ClearRouteCache() { host.ClearRouteCache() }
 
-// SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
+// SendLocalResponse answers the current stream. It reports whether the proxy accepted the answer.
 func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResponse(r) }
 
-// Property is an attribute of the current stream or of the proxy. Zero bytes separate the parts of
-// its path.
+// Property returns an attribute of the current stream or of the proxy. Zero bytes separate the
+// parts of its path.
 func Property(path string) (property []byte, ok bool) { return host.Property(path) }
 
 // Get implements sharedata.Data.
 func (*SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
 	data, cas, found = host.GetSharedData(key)
 	if cap(buffer) == 0 {
-		// As in a VM, it is valid until the next call.
+		// As in a VM, the result is valid until the next call.
 		scratch = append(scratch[:0], data...)
 		return scratch, cas, found
 	}
@@ -135,30 +135,30 @@ func (*SharedData) Set(key, value []byte, cas uint32) (written bool) {
 	return host.SetSharedData(key, value, cas)
 }
 
-// SetContext makes a stream the current one, outside its own callbacks.
+// SetContext makes a stream the current stream, outside its own callbacks.
 func SetContext(id uint32) { host.SetContext(id) }
 
-// ResumeRequest lets the current stream's request, which was paused, go on.
+// ResumeRequest continues the current stream's request, which was paused.
 func ResumeRequest() { host.ResumeRequest() }
 
-// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it.
+// Dispatch makes a callout for a plugin context. It reports whether the proxy accepted the callout.
 // If not, Done is not called.
 func Dispatch(c *Callout) (accepted bool) { return host.Dispatch(c) }
 
-// CalloutHeader is the first value of a header of the answer that is being delivered.
+// CalloutHeader returns the first value of a header of the answer that is being delivered.
 func CalloutHeader(name string) (header []byte, ok bool) { return host.CalloutHeader(name) }
 
-// CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
+// CalloutBody returns at most limit bytes of the body of the answer that is being delivered.
 func CalloutBody(limit int) (body []byte, ok bool) { return host.CalloutBody(limit) }
 
-// PluginDone tells the proxy that the current plugin context, which has this id and asked to stay
-// when it was done, is done now.
+// PluginDone tells the proxy that the current plugin context is done. The context has this id, and
+// asked to stay when the proxy ended it.
 func PluginDone(uint32) { host.PluginDone() }
 
-// DefineCounter finds or makes a counter.
+// DefineCounter returns the counter of a name, which it makes if there is none.
 func DefineCounter(name string) Metric { return host.DefineMetric(name, false) }
 
-// DefineGauge finds or makes a gauge.
+// DefineGauge returns the gauge of a name, which it makes if there is none.
 func DefineGauge(name string) Metric { return host.DefineMetric(name, true) }
 
 // Add increments a counter.
@@ -197,7 +197,7 @@ func (sdkHost) RequestHeader(name string) ([]byte, bool) {
 }
 
 func (sdkHost) RequestLines(name, separator string) (values []byte, lines int) {
-	all, _ := sdk.GetHttpRequestHeaders() // none with an error
+	all, _ := sdk.GetHttpRequestHeaders() // empty with an error
 	var pairs Pairs
 	for _, h := range all {
 		pairs.Add(h[0], h[1])
@@ -291,7 +291,7 @@ func (sdkHost) CalloutBody(limit int) ([]byte, bool) {
 	return found(sdk.GetHttpCallResponseBody(0, limit))
 }
 
-// The SDK keeps a metric's kind in its type only; the number is all that the host wants.
+// The SDK keeps a metric's kind in its type only; the host needs just the number.
 func (sdkHost) DefineMetric(name string, gauge bool) Metric {
 	if gauge {
 		return Metric(sdk.DefineGaugeMetric(name))

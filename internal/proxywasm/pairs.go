@@ -2,8 +2,7 @@ package proxywasm
 
 import "encoding/binary"
 
-// Pairs is a list of headers in the form that the ABI passes them in. Its memory is reused after
-// Reset.
+// Pairs is a list of headers in the ABI's format. Its memory is reused after Reset.
 type Pairs struct {
 	sizes   []byte
 	data    []byte
@@ -13,7 +12,7 @@ type Pairs struct {
 // Reset empties the list.
 func (p *Pairs) Reset() { p.sizes, p.data = p.sizes[:0], p.data[:0] }
 
-// Add appends a header. The name is in lower case.
+// Add appends a header. The name must be in lower case.
 //
 //go:noinline
 func (p *Pairs) Add(name, value string) {
@@ -21,7 +20,7 @@ func (p *Pairs) Add(name, value string) {
 	p.data = append(append(p.data, value...), 0)
 }
 
-// AddBytes is Add for a value in bytes, which is copied.
+// AddBytes is Add for a value in bytes, which it copies.
 //
 //go:noinline
 func (p *Pairs) AddBytes(name string, value []byte) {
@@ -29,7 +28,7 @@ func (p *Pairs) AddBytes(name string, value []byte) {
 	p.data = append(append(p.data, value...), 0)
 }
 
-// begin appends what comes before a header's value.
+// begin appends the part before a header's value.
 //
 //go:noinline
 func (p *Pairs) begin(name string, valueLength int) {
@@ -38,11 +37,12 @@ func (p *Pairs) begin(name string, valueLength int) {
 	p.data = append(append(p.data, name...), 0)
 }
 
-// Len is the number of headers.
+// Len returns the number of headers.
 func (p *Pairs) Len() int { return len(p.sizes) / 8 }
 
-// encode gives the list as the ABI wants it: the number of pairs, the sizes of all names and
-// values, then these, each with a zero byte behind it; all numbers 32 bits, little endian.
+// encode returns the list in the ABI's format: the number of pairs, the sizes of all names and
+// values, then the names and values, each with a zero byte behind it. All numbers are 32 bits,
+// little endian.
 //
 //go:noinline
 func (p *Pairs) encode() []byte {
@@ -52,8 +52,9 @@ func (p *Pairs) encode() []byte {
 	return p.encoded
 }
 
-// linesOf is all values of a header in a list of the ABI's form, with a separator between them that is
-// no longer than the header's name, and how many there are. It has them in the list's own memory.
+// linesOf returns all values of a header in a list of the ABI's format, and how many there are. The
+// separator goes between values, and must not be longer than the header's name. The result is in
+// the list's own memory.
 func linesOf(pairs []byte, name, separator string) (values []byte, lines int) {
 	const numberSize = 4
 	if len(pairs) < numberSize {

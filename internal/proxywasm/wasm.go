@@ -8,8 +8,8 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// The ABI's functions. Sizes and addresses are 32 bits wide, though int is 64 on wasip1; a string
-// is an address and a size.
+// The ABI's functions. Sizes and addresses have 32 bits, though int has 64 on wasip1; a string is
+// an address and a size.
 
 //go:wasmimport env proxy_log
 func proxyLog(level uint32, message string) uint32
@@ -99,17 +99,17 @@ const (
 	dataStopAndWatermark = 2
 )
 
-// vm is the state of this VM: what the host knows by number, and where it writes what it returns.
-// There is one VM in a module, so this, and nothing of a plugin's, is global.
+// vm is the state of this VM: the objects that the host knows by number, and the memory where it
+// writes results. A module has a single VM, so only this is global, and nothing of a plugin.
 var vm struct {
 	context  types.VMContext
-	plugins  []pluginContext // in a list, as there is one but for a moment
+	plugins  []pluginContext // in a list, because there is nearly always only one
 	streams  contexts
-	callouts []callout // that wait for their answers
+	callouts []callout // those that wait for their answers
 
 	returned []byte // where the host writes values
-	// Out-parameters are global because a pointer that the host gets would move a local variable to
-	// the heap.
+	// Out-parameters are global, because a pointer to a local variable that goes to the host would
+	// move the variable to the heap.
 	address, length, number uint32
 	time                    int64
 }
@@ -119,7 +119,7 @@ type pluginContext struct {
 	context types.PluginContext
 }
 
-// plugin is nil for an id that no plugin context has.
+// plugin returns the plugin context of an id, or nil.
 func plugin(id uint32) types.PluginContext {
 	for i := range vm.plugins {
 		if vm.plugins[i].id == id {
@@ -139,13 +139,13 @@ func init() {
 	vm.returned = make([]byte, 4096)
 }
 
-// SetVMContext names the plugin. A reactor has no main, so it is called in an init function.
+// SetVMContext registers the plugin. A reactor has no main, so an init function calls it.
 func SetVMContext(context types.VMContext) { vm.context = context }
 
 // Log writes to the proxy's log.
 func Log(level LogLevel, message string) { proxyLog(uint32(level), message) }
 
-// Now is the proxy's time in nanoseconds since the Unix epoch.
+// Now returns the proxy's time in nanoseconds since the Unix epoch.
 func Now() int64 {
 	if proxyGetCurrentTimeNanoseconds(&vm.time) != statusOK {
 		return 0
@@ -153,60 +153,60 @@ func Now() int64 {
 	return vm.time
 }
 
-// SetTickPeriod asks for a tick of the current plugin context every so often.
+// SetTickPeriod asks for ticks of the current plugin context at this period.
 func SetTickPeriod(milliseconds uint32) { proxySetTickPeriodMilliseconds(milliseconds) }
 
-// PluginConfiguration is the current plugin context's configuration.
+// PluginConfiguration returns the current plugin context's configuration.
 func PluginConfiguration() (configuration []byte, ok bool) {
 	return value(proxyGetBufferBytes(bufferPluginConfiguration, 0, 1<<31-1, &vm.address, &vm.length))
 }
 
-// RequestHeader is the first value of a header of the current stream's request, in its request
-// phase only.
+// RequestHeader returns the first value of a header of the current stream's request. It works in
+// the request phase only.
 func RequestHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapRequestHeaders, name, &vm.address, &vm.length))
 }
 
-// RequestLines is all values of a header of the current stream's request, in its request phase only:
-// in the order of their lines, with a separator between them that is no longer than the header's name.
-// It also returns how many lines there are.
+// RequestLines returns all values of a header of the current stream's request, in the order of
+// their lines, and the number of lines. The separator goes between values, and must not be longer
+// than the header's name. RequestLines works in the request phase only.
 func RequestLines(name, separator string) (values []byte, lines int) {
 	pairs, _ := value(proxyGetHeaderMapPairs(mapRequestHeaders, &vm.address, &vm.length))
 	return linesOf(pairs, name, separator)
 }
 
-// ResponseHeader is the first value of a header of the current stream's response, in its response
-// phase only.
+// ResponseHeader returns the first value of a header of the current stream's response. It works in
+// the response phase only.
 func ResponseHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapResponseHeaders, name, &vm.address, &vm.length))
 }
 
-// RequestBody is the piece of the current stream's request body that is being delivered, size bytes
-// of it from start on, or fewer.
+// RequestBody returns at most size bytes, from start on, of the piece of the current stream's
+// request body that is being delivered.
 func RequestBody(start, size int) (piece []byte, ok bool) {
 	return value(proxyGetBufferBytes(bufferRequestBody, uint32(start), uint32(size), &vm.address, &vm.length))
 }
 
-// ResponseBody is the piece of the current stream's response body that is being delivered, size bytes
-// of it from start on, or fewer.
+// ResponseBody returns at most size bytes, from start on, of the piece of the current stream's
+// response body that is being delivered.
 func ResponseBody(start, size int) (piece []byte, ok bool) {
 	return value(proxyGetBufferBytes(bufferResponseBody, uint32(start), uint32(size), &vm.address, &vm.length))
 }
 
-// ReplaceResponseBody sets the piece of the current stream's response body that is being delivered,
-// which has size bytes.
+// ReplaceResponseBody replaces the piece of the current stream's response body that is being
+// delivered, which has size bytes.
 func ReplaceResponseBody(size int, piece []byte) {
 	proxySetBufferBytes(bufferResponseBody, 0, uint32(size), unsafe.Pointer(unsafe.SliceData(piece)), uint32(len(piece)))
 }
 
-// ReplaceResponseHeader sets a header of the current stream's response and removes all other values
-// of it.
+// ReplaceResponseHeader sets a header of the current stream's response, and removes its other
+// values.
 func ReplaceResponseHeader(name string, value []byte) {
 	proxyReplaceHeaderMapValue(mapResponseHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
 }
 
-// ReplaceRequestHeader sets a header of the current stream's request, before that goes on, and removes all
-// other values of it.
+// ReplaceRequestHeader sets a header of the current stream's request before it continues, and
+// removes its other values.
 func ReplaceRequestHeader(name string, value []byte) {
 	proxyReplaceHeaderMapValue(mapRequestHeaders, name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
 }
@@ -214,21 +214,21 @@ func ReplaceRequestHeader(name string, value []byte) {
 // RemoveRequestHeader removes all values of a header of the current stream's request.
 func RemoveRequestHeader(name string) { proxyRemoveHeaderMapValue(mapRequestHeaders, name) }
 
-// ClearRouteCache has the proxy choose the route of the current stream anew, by the headers as they are
-// now.
+// ClearRouteCache makes the proxy choose the current stream's route again, by the headers as they
+// now are.
 func ClearRouteCache() {
 	proxyCallForeignFunction("clear_route_cache", nil, 0, &vm.address, &vm.length)
 }
 
-// SendLocalResponse answers the current stream. It reports whether the proxy accepted that.
+// SendLocalResponse answers the current stream. It reports whether the proxy accepted the answer.
 func SendLocalResponse(r *LocalResponse) (sent bool) {
 	headers := r.Headers.encode()
 	return proxySendLocalResponse(r.Status, r.Details, r.Body,
 		unsafe.Pointer(unsafe.SliceData(headers)), uint32(len(headers)), r.GRPCStatus) == statusOK
 }
 
-// Property is an attribute of the current stream or of the proxy. Zero bytes separate the parts of
-// its path.
+// Property returns an attribute of the current stream or of the proxy. Zero bytes separate the
+// parts of its path.
 func Property(path string) (property []byte, ok bool) {
 	return value(proxyGetProperty(path, &vm.address, &vm.length))
 }
@@ -251,13 +251,13 @@ func (*SharedData) Set(key, value []byte, cas uint32) (written bool) {
 		unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)), cas) == statusOK
 }
 
-// SetContext makes a stream the current one, outside its own callbacks.
+// SetContext makes a stream the current stream, outside its own callbacks.
 func SetContext(id uint32) { proxySetEffectiveContext(id) }
 
-// ResumeRequest lets the current stream's request, which was paused, go on.
+// ResumeRequest continues the current stream's request, which was paused.
 func ResumeRequest() { proxyContinueStream(streamRequest) }
 
-// Dispatch makes a callout on behalf of a plugin context. It reports whether the proxy accepted it.
+// Dispatch makes a callout for a plugin context. It reports whether the proxy accepted the callout.
 // If not, Done is not called.
 func Dispatch(c *Callout) (accepted bool) {
 	headers := c.Headers.encode()
@@ -270,20 +270,20 @@ func Dispatch(c *Callout) (accepted bool) {
 	return true
 }
 
-// CalloutHeader is the first value of a header of the answer that is being delivered.
+// CalloutHeader returns the first value of a header of the answer that is being delivered.
 func CalloutHeader(name string) (header []byte, ok bool) {
 	return value(proxyGetHeaderMapValue(mapCalloutHeaders, name, &vm.address, &vm.length))
 }
 
-// CalloutBody is the body of the answer that is being delivered, at most limit bytes of it.
+// CalloutBody returns at most limit bytes of the body of the answer that is being delivered.
 func CalloutBody(limit int) (body []byte, ok bool) {
 	return value(proxyGetBufferBytes(bufferCalloutBody, 0, uint32(limit), &vm.address, &vm.length))
 }
 
-// DefineCounter finds or makes a counter.
+// DefineCounter returns the counter of a name, which it makes if there is none.
 func DefineCounter(name string) Metric { return define(metricCounter, name) }
 
-// DefineGauge finds or makes a gauge.
+// DefineGauge returns the gauge of a name, which it makes if there is none.
 func DefineGauge(name string) Metric { return define(metricGauge, name) }
 
 //go:noinline
@@ -300,14 +300,14 @@ func (m Metric) Add(n uint64) { proxyIncrementMetric(uint32(m), int64(n)) }
 // Set sets a gauge.
 func (m Metric) Set(n uint64) { proxyRecordMetric(uint32(m), n) }
 
-// PluginDone tells the proxy that the current plugin context, which has this id and asked to stay
-// when it was done, is done now.
+// PluginDone tells the proxy that the current plugin context is done. The context has this id, and
+// asked to stay when the proxy ended it.
 func PluginDone(id uint32) {
 	removePlugin(id)
 	proxyDone()
 }
 
-// value returns a host call's result, from the memory that the call asked the module for.
+// value returns a host call's result, which is in the memory that the call asked the module for.
 func value(status uint32) (data []byte, ok bool) {
 	if status != statusOK {
 		return nil, false
@@ -315,15 +315,15 @@ func value(status uint32) (data []byte, ok bool) {
 	if vm.length == 0 {
 		return vm.returned[:0], true
 	}
-	// The host was given the start of vm.returned by allocate, and nothing else.
+	// allocate has given the host the start of vm.returned, and nothing else.
 	if int(vm.length) > len(vm.returned) {
 		return nil, false
 	}
 	return vm.returned[:vm.length], true
 }
 
-// The module's callbacks. Each answers for contexts that it doesn't know, so that no host can make
-// it panic. Callbacks that the plugin has no use for are not exported, which saves the host the
+// The module's callbacks. Each has an answer for contexts that it doesn't know, so that no host can
+// make it panic. Callbacks that the plugin doesn't use are not exported, which saves the host the
 // calls.
 
 //go:wasmexport proxy_abi_version_0_2_1
@@ -332,7 +332,7 @@ func abiVersion() {}
 //go:wasmexport proxy_on_memory_allocate
 func allocate(size uint32) unsafe.Pointer {
 	if int(size) > len(vm.returned) {
-		vm.returned = make([]byte, int(size)+int(size)/4) // pages grow
+		vm.returned = make([]byte, int(size)+int(size)/4) // pages of shared data grow
 	}
 	return unsafe.Pointer(unsafe.SliceData(vm.returned))
 }
@@ -387,7 +387,7 @@ func onHTTPCallResponse(id, call, headers, _, _ uint32) {
 	}
 }
 
-// dropCallout does not keep the order, which tells nothing.
+// dropCallout does not keep the order, which has no meaning.
 func dropCallout(i int) {
 	last := len(vm.callouts) - 1
 	vm.callouts[i], vm.callouts[last] = vm.callouts[last], callout{}

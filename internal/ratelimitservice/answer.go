@@ -17,13 +17,13 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Headers are the names of response headers.
+// Headers are the names of the response headers that describe the tightest limit.
 type Headers struct{ Limit, Remaining, Reset string }
 
-// answer describes what was decided.
+// answer describes the decisions on all descriptors.
 func (s *Service) answer(r *pb.RateLimitRequest, all []asked) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(all))}
-	// A limit of quota_mode refuses only together with all others that are.
+	// A limit of quota_mode refuses only if all other such limits do too.
 	refused, quotas, spent := false, 0, 0
 	for i := range all {
 		a := &all[i]
@@ -55,7 +55,7 @@ func (s *Service) answer(r *pb.RateLimitRequest, all []asked) *pb.RateLimitRespo
 	return response
 }
 
-// status is that of a descriptor.
+// status returns the status of a descriptor.
 func (a *asked) status() *pb.RateLimitResponse_DescriptorStatus {
 	status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 	switch {
@@ -71,7 +71,7 @@ func (a *asked) status() *pb.RateLimitResponse_DescriptorStatus {
 	return status
 }
 
-// told is the limit that decided, which an override may have moved.
+// told returns the limit that decided, which an override may have changed.
 func (a *asked) told() *pb.RateLimitResponse_RateLimit {
 	told, decided := a.limit.told, uint32(min(a.decision.Limit.Quota(), math.MaxUint32))
 	if a.limit.shape.algorithm == tokenBucket || decided == told.RequestsPerUnit {
@@ -80,8 +80,8 @@ func (a *asked) told() *pb.RateLimitResponse_RateLimit {
 	return &pb.RateLimitResponse_RateLimit{Name: told.Name, RequestsPerUnit: decided, Unit: told.Unit}
 }
 
-// tightest is the status that headers describe: that of the last limit that refuses, or else of the
-// first one with the least remaining. It is nil if there is none.
+// tightest returns the status that headers describe: that of the last limit that refuses, or else
+// of the first limit with the least remaining. It returns nil if no limit applies.
 func (s *Service) tightest(all []asked, statuses []*pb.RateLimitResponse_DescriptorStatus) (tightest *pb.RateLimitResponse_DescriptorStatus) {
 	least := uint32(math.MaxUint32)
 	for i, status := range statuses {
@@ -110,7 +110,7 @@ func (h *Headers) describe(s *pb.RateLimitResponse_DescriptorStatus) []*core.Hea
 	}
 }
 
-// fields describes all limits, as package fields does for the plugin.
+// fields describes all limits, as the plugin does by package fields.
 func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateLimitResponse) (headers []*core.HeaderValue) {
 	var list fields.List
 	now, wait, ever := int64(0), time.Duration(0), true
@@ -141,15 +141,15 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 		list.Refuse(s.options.Fields, now+int64(wait), ever)
 	}
 	for _, f := range list.Fields() {
-		if f.Name != "x-envoy-ratelimited" { // Envoy says so itself
+		if f.Name != "x-envoy-ratelimited" { // Envoy adds it itself
 			headers = append(headers, &core.HeaderValue{Key: f.Name, Value: string(f.Value)})
 		}
 	}
 	return headers
 }
 
-// nameOf returns a limit's name: its own, or the keys of its descriptor, in characters that need no
-// escape.
+// nameOf returns a limit's name, or else the keys of its descriptor. Characters that would need an
+// escape become underscores.
 func nameOf(l *limit, d *common.RateLimitDescriptor) string {
 	name := l.name
 	if name == "" {
@@ -167,7 +167,7 @@ func nameOf(l *limit, d *common.RateLimitDescriptor) string {
 	}, name)
 }
 
-// metadata tells what was asked for, and merges the metadata of the limits that have room.
+// metadata returns the request, and the merged metadata of the limits that have room.
 func metadata(r *pb.RateLimitRequest, all []asked, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
 	told := map[string]*structpb.Value{"domain": structpb.NewStringValue(r.GetDomain())}
 	descriptors := &structpb.ListValue{}
@@ -205,8 +205,8 @@ func describe(d *common.RateLimitDescriptor) *structpb.Struct {
 	return &structpb.Struct{Fields: told}
 }
 
-// merge adds to a struct the fields that it lacks of another, and does the same to structs in both.
-// The other struct stays as it is.
+// merge adds the fields of from that into lacks, and merges structs that both have. from stays as
+// it is.
 func merge(into, from *structpb.Struct) {
 	for name, value := range from.GetFields() {
 		have, given := into.Fields[name], value.GetStructValue()

@@ -9,19 +9,19 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// IsConfiguration reports whether a text is a file of the rate limit service's: it begins with a document
-// that has a domain and descriptors.
+// IsConfiguration reports whether a text is a file of the rate limit service: its first document
+// has a domain and descriptors.
 func IsConfiguration(text []byte) bool {
 	var document struct {
 		Domain      yaml.Node `yaml:"domain"`
 		Descriptors yaml.Node `yaml:"descriptors"`
 	}
-	// A document that is broken further on says so when it is read.
+	// A document that is broken further on is reported when it is read.
 	_ = yaml.Unmarshal(text, &document)
 	return !document.Domain.IsZero() && !document.Descriptors.IsZero()
 }
 
-// Check reads files as [Read] does, and returns what is wrong with them, and what does nothing.
+// Check reads files as [Read] does. It returns their mistakes, and the fields that have no effect.
 func Check(files []File, o Options) (mistakes, ignored []Mistake) {
 	c, err := Read(files, o)
 	if err == nil {

@@ -11,14 +11,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Configuration is the configuration of files, ready to match requests.
+// Configuration is the content of some files, ready to match requests.
 type Configuration struct {
 	domains map[string]*domain
-	// Ignored are fields that the rate limit service knows, but not where they stand.
+	// Ignored are fields that the rate limit service knows, but not in their place.
 	Ignored []Mistake
 }
 
-// File is one of a configuration's.
+// File is a file of a configuration.
 type File struct {
 	Name string
 	Text []byte
@@ -27,35 +27,35 @@ type File struct {
 // domain has the descriptors of a domain.
 type domain struct {
 	level
-	// Unless all are charged, all limits are of the same pace, which is that of limits that requests
-	// say, too, and of the protocol's units.
+	// Unless charge is ChargeAll, all limits of the domain have windows of the protocol's units and
+	// the same pace. Limits in requests have that pace too.
 	charge Charge
-	// pace is that of the limits that requests say.
+	// pace is the pace of limits in requests.
 	pace  pace
 	paced bool
 }
 
-// level has descriptors side by side.
+// level has the descriptors at one level.
 type level struct {
 	byKey map[string]*node // by key, or by key and value: see composite
-	// wildcards are those with a *, in the order of the configuration.
+	// wildcards are the descriptors with a *, in the order of the configuration.
 	wildcards []*node
 }
 
-// node is a descriptor with what is nested in it.
+// node is a descriptor with the descriptors nested in it.
 type node struct {
 	level
 	limit     *limit // nil if there is none
 	composite string
-	// parts are those of the composite between its wildcards; nil if it has none.
+	// parts are the pieces of the composite between its wildcards, or nil without wildcards.
 	parts []string
-	// share says that all values that match the wildcards share a counter.
+	// share makes all values that match the wildcards share a counter.
 	share bool
-	// toMetric has metrics tell the values of requests apart.
+	// toMetric makes metrics tell apart the values in requests.
 	toMetric bool
 }
 
-// limit decides a descriptor.
+// limit is the limit of a descriptor.
 type limit struct {
 	told      *pb.RateLimitResponse_RateLimit
 	shape     shape
@@ -66,40 +66,40 @@ type limit struct {
 	name      string
 	replaces  []string
 	metadata  *structpb.Struct
-	limiter   *ratelimit.Limiter // once there are counters for it
-	// path has the keys and values of the configuration that lead to it, and series counts by it; nil if
-	// nobody counts. detailed has metrics tell all keys and values of requests, and named those that
-	// descriptors of the path say.
+	limiter   *ratelimit.Limiter // set once the limit has counters
+	// path has the keys and values in the configuration that lead to the limit. series counts the
+	// limit's hits; it is nil if no metrics are kept. detailed makes metrics show all keys and
+	// values of requests, and named those of the path's descriptors with toMetric.
 	path            []string
 	detailed, named bool
 	series          *series
 }
 
-// Options say how a configuration is read.
+// Options say how to read a configuration.
 type Options struct {
-	// MergeDomains has several files say things of a domain.
+	// MergeDomains lets several files describe the same domain.
 	MergeDomains bool
-	// Charge is for domains whose file does not say how to charge.
+	// Charge is for domains whose file does not choose.
 	Charge Charge
 }
 
-// Charge says which limits of a request are charged where some of them refuse it.
+// Charge says which limits of a request are charged when some of them refuse it.
 type Charge uint8
 
 const (
-	// ChargeAll charges all: a limit that refuses has nothing left then.
+	// ChargeAll charges all limits. A limit that refuses then has nothing left.
 	ChargeAll Charge = iota
-	// ChargeRefusing charges only those that refuse.
+	// ChargeRefusing charges only the limits that refuse.
 	ChargeRefusing
-	// ChargeAllOrNone charges none.
+	// ChargeAllOrNone charges no limit.
 	ChargeAllOrNone
 )
 
-// charges are the names of ways to charge.
+// charges are the names of the ways to charge, in their order.
 var charges = []string{"all", "refusing", "all_or_none"}
 
-// Read reads the files of a configuration. The error joins all mistakes, each with file, line and
-// path.
+// Read reads the files of a configuration. The error joins all mistakes, each with its file, line
+// and path.
 func Read(files []File, o Options) (*Configuration, error) {
 	c := &Configuration{domains: map[string]*domain{}}
 	var errs []error // each a *[Mistake]
@@ -132,15 +132,15 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 		r.fail(said.at, "want the domain %.80q once", said.domain)
 		return
 	case said.chargeAt.node != nil && said.charge != d.charge:
-		r.fail(said.chargeAt, "want the same as other files say of the domain %.80q", said.domain)
+		r.fail(said.chargeAt, "want the same charge as in other files of the domain %.80q", said.domain)
 	}
 	d.add(r, said.descriptors, d, nil, false)
 }
 
 func newLevel() level { return level{byKey: map[string]*node{}} }
 
-// composite returns the name by which the rate limit service finds a descriptor: not even the key
-// and the value are told apart.
+// composite returns the name by which the rate limit service finds a descriptor. The service does
+// not tell key and value apart: the key a_b has the same name as the key a with the value b.
 func (d *descriptor) composite() string {
 	if d.value == "" {
 		return d.key
@@ -174,7 +174,7 @@ func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []stri
 	}
 }
 
-// limit returns the limit of a descriptor's rate_limit; nil if there is none.
+// limit returns the limit of a descriptor's rate_limit, or nil if it has none.
 func (r *reader) limit(d *descriptor, of *domain) *limit {
 	said := d.limit
 	if said == nil {
@@ -186,12 +186,12 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 	}
 	for _, name := range said.replaces {
 		if name == said.name && name != "" {
-			r.fail(said.at, "want a limit to replace others than itself")
+			r.fail(said.at, "want a limit that replaces others, and not itself")
 		}
 	}
 	if said.unlimited {
 		if said.unit != "" || said.window != "" {
-			r.fail(said.at, "want no unit of a limit that is unlimited")
+			r.fail(said.at, "want no unit and no window for an unlimited limit")
 		}
 		return l
 	}
@@ -206,12 +206,12 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 			of.pace, of.paced = l.shape.pace, true
 		}
 		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.countRejected {
-			r.fail(said.at, "want fixed windows of units, the same sync_rate for all of the domain, and no count_rejected, as it charges %s", charges[of.charge])
+			r.fail(said.at, "want fixed windows of units, the same sync_rate in the whole domain, and no count_rejected, because the domain charges %s", charges[of.charge])
 		}
 	}
 	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)
 	if said.unit != "" && l.shape.onClock() {
-		return l // there are no others than can be
+		return l // a fixed window of a unit can't be wrong
 	}
 	if _, err := ratelimit.NewLimiter(l.hits); err != nil {
 		r.fail(said.at, "%s", strings.TrimPrefix(err.Error(), "ratelimit: limits[0]."))

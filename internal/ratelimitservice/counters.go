@@ -13,45 +13,47 @@ import (
 )
 
 const (
-	// maxNamespaces bounds the shapes that counters are kept of beside the protocol's units.
+	// maxNamespaces bounds the namespaces of counters: one for all of the protocol's units, and one
+	// for each other shape.
 	maxNamespaces = 64
-	// collect is how long requests that wait for the backend are collected while there are many.
+	// collect is how long requests that wait for the backend are collected under load, so that one
+	// push asks for all.
 	collect = time.Millisecond
-	// DefaultCapacity is how many counters an instance keeps by default, for each shape that has a
-	// namespace of its own.
+	// DefaultCapacity is how many counters an instance keeps by default in each namespace.
 	DefaultCapacity = 1 << 18
-	// DefaultNamespace is the name that counters have in the backend.
+	// DefaultNamespace is the default name of the counters in the backend.
 	DefaultNamespace = "ratelimit"
 )
 
-// CounterOptions say where counters are.
+// CounterOptions configure [Counters].
 type CounterOptions struct {
-	// Namespace is the counters' in the backend, [DefaultNamespace] if empty.
+	// Namespace is the name of the counters in the backend; empty is [DefaultNamespace].
 	Namespace string
-	// KeyPrefix comes before the domain in the keys of counters.
+	// KeyPrefix precedes the domain in the keys of counters.
 	KeyPrefix string
-	// Backend has the totals of all instances. Without one, counters are this process's own.
+	// Backend has the totals of all instances. Without a backend, each process has counters of its
+	// own.
 	Backend ratelimit.Backend
-	// Timeout is how long a request waits for the backend; 0 for the library's default.
+	// Timeout is how long a request waits for the backend; 0 is the library's default.
 	Timeout time.Duration
-	// Capacity is [DefaultCapacity] if it is 0.
+	// Capacity is the number of counters to keep in each namespace; 0 is [DefaultCapacity].
 	Capacity int
-	// OnBackendFailure says what becomes of requests while the backend can't be reached.
+	// OnBackendFailure decides requests while the backend can't be reached.
 	OnBackendFailure ratelimit.FailureMode
-	// Reveal is that of [ratelimit.Rule] for all limits, where there is a backend.
+	// Reveal is [ratelimit.Rule]'s Reveal for all limits, if there is a backend.
 	Reveal int
-	// Now is the clock, time.Now if nil.
+	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// OnPushError is told why the backend can't be reached, unless it is nil.
+	// OnPushError, unless it is nil, is called with the reason why the backend can't be reached.
 	OnPushError func(error)
 }
 
-// Counters count what descriptors ask for. A key is the domain with the keys and the values of a
-// descriptor, and the rule is as the limit's [shape] has it. So a configuration that comes after
-// another finds the counters as they are, and limits that have changed apply at once.
+// Counters count the hits that descriptors ask for. A counter's key is the domain with the keys and
+// values of a descriptor, and its rule is that of the limit's [shape]. So a new configuration finds
+// the counters of the last, and a changed limit applies at once.
 //
-// The shapes of the protocol's units are in one namespace of package ratelimit; each other shape
-// that a configuration has gets another namespace of the same name.
+// The shapes of the protocol's units share a namespace of package ratelimit. Each other shape in a
+// configuration gets another namespace of the same name.
 type Counters struct {
 	options CounterOptions
 
@@ -61,7 +63,7 @@ type Counters struct {
 	overrides  map[override]*ratelimit.Limiter
 }
 
-// override is a limit that a request says.
+// override is a limit in a request.
 type override struct {
 	shape shape
 	hits  uint32
@@ -70,7 +72,7 @@ type override struct {
 // maxOverrides bounds how many limits of requests are kept.
 const maxOverrides = 1024
 
-// NewCounters makes counters. Close them at the end.
+// NewCounters returns counters. Close them when they are no longer used.
 func NewCounters(o CounterOptions) *Counters {
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
@@ -81,7 +83,7 @@ func NewCounters(o CounterOptions) *Counters {
 	return &Counters{options: o, limiters: map[shape]*ratelimit.Limiter{}, overrides: map[override]*ratelimit.Limiter{}}
 }
 
-// Close pushes what was counted, gives back what was leased, and ends all.
+// Close pushes the counts, gives back leases, and ends all namespaces.
 func (c *Counters) Close(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +122,7 @@ func (c *Counters) bind(l *level) (err error) {
 	return nil
 }
 
-// limiter returns the limiter for a limit of a shape. The lock is held.
+// limiter returns the limiter for a limit of a shape. The caller holds the lock.
 func (c *Counters) limiter(s shape, hits ratelimit.Limit) (*ratelimit.Limiter, error) {
 	of := c.limiters[s]
 	if of == nil {
@@ -132,10 +134,10 @@ func (c *Counters) limiter(s shape, hits ratelimit.Limit) (*ratelimit.Limiter, e
 	return of.WithLimits(hits)
 }
 
-// define makes a namespace for a shape. Those of the protocol's units come together.
+// define makes a namespace for a shape. The protocol's units get a common namespace.
 func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 	if len(c.namespaces) == maxNamespaces {
-		return fmt.Errorf("want at most %d different algorithms and windows beside the units, while the process runs", maxNamespaces)
+		return fmt.Errorf("want at most %d different algorithms and windows besides the units, in the life of the process", maxNamespaces)
 	}
 	shapes, rules := []shape{s}, []ratelimit.Rule{s.counting(hits)}
 	if s.onClock() && s.unit() != pb.RateLimitResponse_RateLimit_UNKNOWN {
@@ -173,7 +175,7 @@ func (s shape) counting(hits ratelimit.Limit) ratelimit.Rule {
 	return ratelimit.Rule{Name: s.rule(), Limits: []ratelimit.Limit{hits}, CountRejected: s.countRejected}
 }
 
-// said is the limiter of a limit that a request says. It is one of a unit.
+// said returns the limiter for a limit in a request, whose shape is that of a unit.
 func (c *Counters) said(s shape, hits uint32) (*ratelimit.Limiter, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

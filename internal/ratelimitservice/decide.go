@@ -8,7 +8,8 @@ import (
 	"weir/ratelimit"
 )
 
-// giveBack gives back what descriptors ask to: they get no hits, and are answered as things stand then.
+// giveBack gives back the hits of descriptors that ask for it. They take no hits, and their answers
+// show the counters afterwards.
 func giveBack(ctx context.Context, all []asked) error {
 	for i := range all {
 		if a := &all[i]; a.back > 0 && a.limited() {
@@ -20,9 +21,9 @@ func giveBack(ctx context.Context, all []asked) error {
 	return nil
 }
 
-// decide decides each descriptor by itself, as the rate limit service does: what one refuses is
-// taken of all. Those that wait for the backend wait together, but descriptors with the same counter
-// are decided in their order.
+// decide decides each descriptor by itself, as the rate limit service does: a request that one
+// descriptor refuses still takes hits of the others. Descriptors wait for the backend together, but
+// those with the same counter are decided in their order.
 func decide(ctx context.Context, all []asked) {
 	if len(all) == 1 {
 		if a := &all[0]; a.limited() {
@@ -30,7 +31,7 @@ func decide(ctx context.Context, all []asked) {
 		}
 		return
 	}
-	// It is known who follows whom before the first of them is decided.
+	// All are linked before the first of them is decided.
 	var firsts []*asked
 	for i := range all {
 		if a := &all[i]; a.limited() && !a.follow(all[:i]) {
@@ -48,7 +49,7 @@ func decide(ctx context.Context, all []asked) {
 	waiting.Wait()
 }
 
-// follow has a descriptor be decided after the last of those before it that have the same counter, and
+// follow makes a descriptor be decided after the last earlier descriptor with the same counter, and
 // reports whether there is one.
 func (a *asked) follow(before []asked) bool {
 	for i := len(before) - 1; i >= 0; i-- {
@@ -72,19 +73,19 @@ func (a *asked) decide(ctx context.Context) {
 	}
 }
 
-// ask asks for the hits of a descriptor. If these are none, it asks whether another hit has
-// room; for a descriptor without hits of its own, whether the limit has refused any.
+// ask asks for the hits of a descriptor. A descriptor without hits asks whether another hit has
+// room, or, if it never had any, whether the limit has refused hits.
 func (a *asked) ask(ctx context.Context) {
 	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
 	if d := &a.decision; a.hits == 0 && d.Remaining == 0 {
-		// A limit of 0 has nothing to be above.
+		// A limit of 0 can't be exceeded.
 		d.Allowed = (d.Allowed || d.Limit.Quota() == 0) && a.looks && !a.refusals.remembers(a)
 	}
 }
 
-// charge takes what is left of a limit that refuses, as the rate limit service counts what it refuses:
-// nothing has room after that. Hits are not counted beyond the limit, so that those which another
-// instance has leased and gives back are there for later requests. So it is remembered that there were any.
+// charge takes the rest of a limit that refuses: the rate limit service counts refused hits, and
+// nothing has room after that. Hits are not counted beyond the limit, so that leases which another
+// instance gives back are there for later requests. The refusal itself is remembered.
 func (a *asked) charge(ctx context.Context) {
 	d := &a.decision
 	if a.err != nil || d.Allowed || a.hits == 0 {
@@ -92,14 +93,14 @@ func (a *asked) charge(ctx context.Context) {
 	}
 	a.refusals.add(a)
 	if d.Remaining > 0 {
-		_, _ = a.limiter.Decide(ctx, a.key, d.Remaining) // the request is refused either way
+		_, _ = a.limiter.Decide(ctx, a.key, d.Remaining) // the request is refused in any case
 	}
 }
 
-// decideTogether decides all descriptors at once: a request that is refused takes nothing of limits
-// that have room, and limits that refuse are charged or not. A descriptor whose limit is of
-// shadow_mode or quota_mode refuses nothing by itself: it is decided after the others, and takes
-// nothing either if they refuse.
+// decideTogether decides all descriptors at once: a refused request takes nothing from limits that
+// have room, and charge says whether limits that refuse are charged. A limit of shadow_mode or
+// quota_mode refuses nothing by itself. Its descriptor is decided after the others, and takes
+// nothing if they refuse.
 func decideTogether(ctx context.Context, all []asked, charge Charge) {
 	var enforced, others []*asked
 	allowed := true
@@ -136,11 +137,12 @@ func decideTogether(ctx context.Context, all []asked, charge Charge) {
 	}
 }
 
-// takeAll takes all hits, or none, and reports which. Descriptors that are the same take together.
+// takeAll takes all hits or none, and reports whether it took them. Descriptors with the same
+// counter take their sum.
 func takeAll(ctx context.Context, all []*asked) (allowed bool) {
 	var demands []ratelimit.Demand
 	var first []*asked
-	of := make([]int, len(all)) // the demand of each
+	of := make([]int, len(all)) // the index of each descriptor's demand
 	for i, a := range all {
 		of[i] = slices.IndexFunc(first, a.sameCounter)
 		if of[i] < 0 {
@@ -168,7 +170,7 @@ func takeAll(ctx context.Context, all []*asked) (allowed bool) {
 		refusing = refusing || !a.decision.Allowed
 	}
 	if err == nil && !decision.Allowed && !refusing {
-		// Each has room by itself, but not for all that ask for the same.
+		// Each has room by itself, but not all together on the same counter.
 		for _, a := range all {
 			a.decision.Allowed = false
 		}

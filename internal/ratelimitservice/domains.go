@@ -6,13 +6,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Position is where something stands in a file, from 1.
+// Position is a place in a file. Lines and columns count from 1.
 type Position struct {
 	File         string
 	Line, Column int
 }
 
-// Domain is a document of the configuration, for code that makes something else of it.
+// Domain is a document of the configuration, for code that converts it.
 type Domain struct {
 	Position
 
@@ -20,35 +20,35 @@ type Domain struct {
 	Descriptors []Descriptor
 }
 
-// Descriptor is one of a domain's.
+// Descriptor is a descriptor of a domain.
 type Descriptor struct {
 	Position
 
 	Key, Value    string
 	Limit         *RateLimit // nil if there is none
 	Shadow, Quota bool
-	// Share says that all values which match the wildcard share a counter.
+	// Share makes all values that match the wildcard share a counter.
 	Share       bool
 	Descriptors []Descriptor
 }
 
-// RateLimit is a limit as it is written, but for its window.
+// RateLimit is a limit as it is written, except that the window is resolved.
 type RateLimit struct {
 	Position
 
 	Unlimited     bool
 	Hits, Burst   uint64
 	Algorithm     string
-	Window        time.Duration // 0 for one of the calendar
+	Window        time.Duration // 0 for a window of the calendar
 	Period, Zone  string
 	FirstHit      bool
 	Precision     time.Duration
-	SyncRate      *time.Duration // nil if it is left out
+	SyncRate      *time.Duration // nil if it is absent
 	CountRejected bool
 	Replaces      bool
 }
 
-// Domains reads files as [Read] does, for what makes something else of them.
+// Domains reads files as [Read] does, for code that converts them.
 func Domains(files []File, o Options) (domains []Domain, err error) {
 	if _, err := Read(files, o); err != nil {
 		return nil, err

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// lookEvery is how often files are looked at.
+	// lookEvery is the time between two looks at the files.
 	lookEvery = time.Second / 2
-	// maxFiles bounds a folder.
+	// maxFiles bounds the files of a folder.
 	maxFiles = 1 << 16
 )
 
-// ReadFiles reads a file, or all files of a folder and of those in it. Names that begin with a dot
-// are left out: a ConfigMap keeps its versions in such folders, and links to the files of the last
+// ReadFiles reads a file, or all files of a folder and its subfolders. It skips names that begin
+// with a dot: a ConfigMap keeps its versions in such folders, and links to the files of the last
 // version.
 func ReadFiles(path string) (files []File, err error) {
 	found, err := find(path)
@@ -44,20 +44,20 @@ func read(found []found) (files []File, err error) {
 	return files, nil
 }
 
-// found is a file, and what tells that it has been written or replaced since.
+// found is a file with the information that shows whether it was written or replaced since.
 type found struct {
 	name string
 	info fs.FileInfo
 }
 
-// same reports whether a file has stayed as it was. Its size and time alone do not tell: archives and images
-// give all their files one time.
+// same reports whether a file is unchanged. Size and time alone are not enough: archives and images
+// give all their files the same time.
 func same(a, b found) bool {
 	return a.name == b.name && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime()) && os.SameFile(a.info, b.info)
 }
 
-// find lists the files of a path in their order. Links are followed, but not twice into a folder
-// that is being listed.
+// find lists the files of a path in order. It follows links, but not into a folder that it is
+// listing already.
 func find(path string) (files []found, err error) {
 	var visit func(path string, above []fs.FileInfo) error
 	visit = func(path string, above []fs.FileInfo) error {
@@ -66,6 +66,9 @@ func find(path string) (files []found, err error) {
 			return err
 		}
 		if !info.IsDir() {
+			if !info.Mode().IsRegular() {
+				return fmt.Errorf("%s: want a regular file or a folder", path) // opening a pipe waits for a writer
+			}
 			if files = append(files, found{path, info}); len(files) > maxFiles {
 				return fmt.Errorf("%s: want at most %d files", path, maxFiles)
 			}
@@ -94,23 +97,24 @@ func find(path string) (files []found, err error) {
 	return files, err
 }
 
-// Source is where a service has its configuration from.
+// Source reads a service's configuration from files.
 type Source struct {
 	// Path is a file or a folder.
 	Path    string
 	Options Options
 	Log     *slog.Logger
 
-	// tried tells which files were tried last, and failed what was wrong with them. seen are those
-	// of the last look, which may be written right then. found are the same files before they were read.
+	// tried is the digest of the files that were tried last, and failed is the error then. seen is
+	// the digest of the last look, whose files may still be being written. found are the files of
+	// that look, as they were before they were read.
 	tried, seen [sha256.Size]byte
 	found       []found
 	failed      error
 	said        string
 }
 
-// Load reads the files, and has a service use them. Where they can't be used, the service goes on
-// with what it has.
+// Load reads the files, and makes a service use them. If they can't be used, the service keeps its
+// configuration.
 func (s *Source) Load(of *Service) error {
 	files, err := ReadFiles(s.Path)
 	if err != nil {
@@ -121,7 +125,7 @@ func (s *Source) Load(of *Service) error {
 	return s.failed
 }
 
-// adopt has a service use files that come from somewhere.
+// adopt makes a service use files. from names their source in the log.
 func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) error {
 	c, err := Read(files, o)
 	if err == nil {
@@ -134,13 +138,13 @@ func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) 
 		return err
 	}
 	for _, field := range c.Ignored {
-		log.Warn("a field of the rate limit service's configuration does nothing where it stands", "field", field.Error())
+		log.Warn("a field of the rate limit service's configuration has no effect in its place", "field", field.Error())
 	}
 	log.Info("the descriptors were read", "from", from, "files", len(files), "domains", len(c.domains))
 	return nil
 }
 
-// digest tells files apart.
+// digest returns a hash of the names and contents of files.
 func digest(files []File) [sha256.Size]byte {
 	hash := sha256.New()
 	for _, f := range files {
@@ -150,7 +154,8 @@ func digest(files []File) [sha256.Size]byte {
 	return [sha256.Size]byte(hash.Sum(nil))
 }
 
-// Watch loads the files whenever they have changed, until ctx ends, and calls changed after that.
+// Watch loads the files whenever they have changed, until ctx ends. After each change it calls
+// changed.
 func (s *Source) Watch(ctx context.Context, of *Service, changed func()) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -166,10 +171,10 @@ func (s *Source) Watch(ctx context.Context, of *Service, changed func()) {
 	}
 }
 
-// look is one of Watch: it reports whether the service has another configuration now. Files that have
-// changed are used when they are the same at the next look: half a file may be a configuration, too.
-// Why they can't be used is said once. Files that were read twice since they were written are not read
-// again: there may be thousands.
+// look looks once at the files, and reports whether the service has a new configuration. Changed
+// files are used only if they are the same at the next look, because half a file may be a
+// configuration too. The reason why they can't be used is logged once. Files that were read twice
+// since they were written are not read again: there may be thousands.
 func (s *Source) look(of *Service) (changed bool) {
 	found, err := find(s.Path)
 	if err != nil {
@@ -199,14 +204,14 @@ func (s *Source) look(of *Service) (changed bool) {
 	return changed
 }
 
-// say says what is wrong, unless it has just been said.
+// say logs an error, unless it was the last that was logged.
 func (s *Source) say(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != s.said {
-		s.Log.Error("the descriptors have changed and can't be used; what they said before holds", "path", s.Path, "error", err)
+		s.Log.Error("the descriptors have changed and can't be used; the last usable version stays in force", "path", s.Path, "error", err)
 	}
 	s.said = text
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -23,6 +24,42 @@ func write(t *testing.T, path, text string) {
 // limits is a domain whose key k has a limit.
 func limits(domain, limit string) string {
 	return "domain: " + domain + "\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: " + limit + "}}]"
+}
+
+// A pipe among the files is told, and not opened: that would wait for a writer.
+func TestPipeAmongFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), limits("a", "10"))
+	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
+	var log bytes.Buffer
+	source := &Source{Path: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := source.Load(s); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(dir, "b.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		source.look(s)
+	}
+	if n := strings.Count(log.String(), "b.yaml: want a regular file or a folder"); n != 1 || s.Domains() != 1 {
+		t.Errorf("it is told %d times, and there are %d domains:\n%s", n, s.Domains(), log.String())
+	}
+	if _, err := ReadFiles(pipe); err == nil {
+		t.Error("a pipe is read")
+	}
+	// A link to a file is fine.
+	if err := os.Remove(pipe); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("a.yaml", pipe); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := ReadFiles(pipe); err != nil || len(files) != 1 {
+		t.Errorf("a link is read as %d files, %v", len(files), err)
+	}
 }
 
 // TestConfigMap reads a folder as Kubernetes mounts one: links to a link that is moved.

@@ -13,17 +13,17 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// itsFields are those of the rate limit service's configuration. It takes them wherever they stand,
-// and reads them where they belong.
+// itsFields are the fields of the rate limit service's configuration. The service accepts them
+// everywhere, and reads them only in their place.
 var itsFields = []string{
 	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "shadow_mode", "quota_mode",
 	"name", "replaces", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 }
 
-// maxDepth bounds how deep descriptors are nested.
+// maxDepth bounds how deep descriptors nest.
 const maxDepth = 64
 
-// document is a file's part about a domain.
+// document is a document of a file, which describes a domain.
 type document struct {
 	at          place
 	domain      string
@@ -32,7 +32,7 @@ type document struct {
 	descriptors []descriptor
 }
 
-// descriptor is one of the configuration's.
+// descriptor is a descriptor as it is written.
 type descriptor struct {
 	at            place
 	key, value    string
@@ -45,7 +45,7 @@ type descriptor struct {
 	descriptors   []descriptor
 }
 
-// rateLimit is a rate_limit.
+// rateLimit is a rate_limit as it is written.
 type rateLimit struct {
 	at              place
 	unit            string
@@ -53,7 +53,7 @@ type rateLimit struct {
 	unlimited       bool
 	name            string
 	replaces        []string
-	// The rest is Weir's own.
+	// The fields below are Weir's own.
 	algorithm, start  string
 	window, precision string
 	zone              string
@@ -155,8 +155,8 @@ func (r *reader) replaces(l *rateLimit) func(place) {
 	}
 }
 
-// syncRate reads seconds, as a plugin's configuration has them, or a duration. 0 has the backend
-// decide every request.
+// syncRate reads seconds, as in a plugin's configuration, or a duration. 0 makes the backend decide
+// every request.
 func (r *reader) syncRate(l *rateLimit) func(place) {
 	return func(p place) {
 		p = p.resolved()
@@ -188,12 +188,12 @@ func (r *reader) metadata(p place) *structpb.Struct {
 	}
 	metadata, err := structpb.NewStruct(fields)
 	if err != nil {
-		r.fail(p, "want a value that JSON can say: %v", err)
+		r.fail(p, "want values that JSON can express: %v", err)
 	}
 	return metadata
 }
 
-// weigh counts the values of a part, and reports whether they may be read.
+// weigh counts the values of a part, and reports whether they stay below the bound.
 func (r *reader) weigh(p place) bool {
 	if p = p.resolved(); !r.enter(p) {
 		return false
@@ -201,7 +201,7 @@ func (r *reader) weigh(p place) bool {
 	return !slices.ContainsFunc(p.node.Content, func(n *yaml.Node) bool { return !r.weigh(place{n, p.path}) })
 }
 
-// suggestion says which field may have been meant.
+// suggestion returns a hint at a known field with a similar name.
 func suggestion(name string, of map[string]func(place)) string {
 	for known := range of {
 		if len(name) < 40 && spelling.Distance(name, known) <= 2 {

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// maxBody bounds a request of JSON in bytes.
+// maxBody bounds a JSON request, in bytes.
 const maxBody = 1 << 20
 
-// Handler answers /json, for those that have no gRPC, and /healthcheck.
+// Handler answers /json, for clients without gRPC, and /healthcheck.
 func Handler(s *Service, healthy func() bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/json", s.json)
@@ -20,13 +20,13 @@ func Handler(s *Service, healthy func() bool) http.Handler {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		_, _ = io.WriteString(w, "OK") // whoever asked has gone
+		_, _ = io.WriteString(w, "OK") // an error means that the client has gone
 	})
 	return mux
 }
 
-// json takes a RateLimitRequest as JSON, and answers with a RateLimitResponse: with 200, or with 429 if
-// it is over its limit.
+// json takes a RateLimitRequest as JSON, and answers with a RateLimitResponse. The status is 200,
+// or 429 if the request is over its limit.
 func (s *Service) json(w http.ResponseWriter, r *http.Request) {
 	var request pb.RateLimitRequest
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -44,12 +44,12 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := protojson.Marshal(response)
 	if err != nil {
-		http.Error(w, "the answer is none that JSON can say", http.StatusInternalServerError)
+		http.Error(w, "the answer can't be written as JSON", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if response.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	_, _ = w.Write(answer) // whoever asked has gone
+	_, _ = w.Write(answer) // an error means that the client has gone
 }

@@ -14,13 +14,13 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// mostPerUnit is the largest limit of the protocol's.
+// mostPerUnit is the largest limit of the protocol.
 const mostPerUnit = math.MaxUint32
 
 const day = 24 * time.Hour
 
-// units are those of the rate limit service, whose windows start at multiples of them since the Unix
-// epoch: months have 30 days.
+// units are the units of the rate limit service. Their windows start at multiples of the unit since
+// the Unix epoch, and months have 30 days.
 var units = map[pb.RateLimitResponse_RateLimit_Unit]time.Duration{
 	pb.RateLimitResponse_RateLimit_SECOND: time.Second,
 	pb.RateLimitResponse_RateLimit_MINUTE: time.Minute,
@@ -41,40 +41,39 @@ const (
 	tokenBucket   = "token_bucket"
 )
 
-// shape is all of a limit but how many hits it has. Limits of a shape are counted by one rule of the
-// engine's.
+// shape is a limit without its number of hits. One rule of the engine counts all limits of a shape.
 type shape struct {
 	algorithm string
 	window    time.Duration
 	firstHit  bool
-	precision time.Duration // of a sliding_window, 0 for none
+	precision time.Duration // of a sliding_window; 0 for none
 	// calendar says that windows are those of a period in a zone.
 	calendar bool
 	period   ratelimit.Period
 	zone     string
-	// log is how many hits a sliding_log has: a counter has room for no more.
+	// log is the number of hits of a sliding_log, because a counter has room for no more.
 	log uint64
 
 	pace
 }
 
-// pace is how rules of a namespace are decided.
+// pace says how the rules of a namespace are decided.
 type pace struct {
-	// exact has the store decide every request, and syncRate is how often counters are pushed
-	// otherwise; 0 for the default.
+	// exact makes the store decide every request. Otherwise counters are pushed at syncRate; 0 is
+	// the default.
 	exact    bool
 	syncRate time.Duration
-	// countRejected says that refused hits count too.
+	// countRejected makes refused hits count too.
 	countRejected bool
 }
 
-// shapeOf is that of a unit.
+// shapeOf returns the shape of a unit's windows.
 func shapeOf(unit pb.RateLimitResponse_RateLimit_Unit, p pace) (s shape, ok bool) {
 	window, ok := units[unit]
 	return shape{algorithm: fixedWindow, window: window, pace: p}, ok
 }
 
-// limit is a limit of the shape.
+// limit returns a limit of this shape.
 func (s shape) limit(hits, burst uint64) ratelimit.Limit {
 	switch {
 	case s.algorithm == tokenBucket:
@@ -96,8 +95,8 @@ func (s shape) limit(hits, burst uint64) ratelimit.Limit {
 	return ratelimit.FixedWindow(hits, s.window)
 }
 
-// rule is the name of the rule that counts. It is part of a counter's identity, so that it has
-// neither the limit nor the pace.
+// rule returns the name of the rule that counts. A counter's identity contains the name, so the
+// name has neither the limit nor the pace.
 func (s shape) rule() string {
 	if s.onClock() {
 		if unit := s.unit(); unit != pb.RateLimitResponse_RateLimit_UNKNOWN {
@@ -129,11 +128,11 @@ func periodName(p ratelimit.Period) string {
 	return ""
 }
 
-// onClock reports whether windows start at multiples of their length, and their hits come back when
-// they end.
+// onClock reports whether windows start at multiples of their length, and all hits come back at
+// their end.
 func (s shape) onClock() bool { return s.algorithm == fixedWindow && !s.firstHit && !s.calendar }
 
-// unit is the protocol's unit that is as long as the window.
+// unit returns the protocol's unit that is as long as the window.
 func (s shape) unit() pb.RateLimitResponse_RateLimit_Unit {
 	for unit, window := range units {
 		if window == s.window && !s.calendar {
@@ -153,7 +152,7 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 		r.fail(l.at.has(field), format, args...)
 	}
 	if s.algorithm == "in_flight" {
-		fail("algorithm", "want another than in_flight, as nobody tells this service when a request has ended; Weir's plugin knows")
+		fail("algorithm", "want another algorithm than in_flight: only Weir's plugin learns when a request has ended")
 		return s
 	}
 	if algorithms := []string{fixedWindow, slidingWindow, slidingLog, tokenBucket}; !slices.Contains(algorithms, s.algorithm) {
@@ -176,7 +175,7 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 		}
 		fail("unit", "want %s, got %.80q", strings.Join(names, ", "), l.unit)
 	case l.unit != "":
-		fail("unit", "want it or a window, not both")
+		fail("unit", "want a unit or a window, not both")
 	case ofCalendar && s.algorithm == fixedWindow:
 		s.calendar, s.period, s.zone = true, period, l.zone
 		if s.zone == "" {
@@ -184,27 +183,27 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 		}
 	default:
 		s.window = r.span(l.window, func() {
-			fail("window", "want a duration such as 90s, or of a fixed_window day, week or month, got %.80q", l.window)
+			fail("window", "want a duration such as 90s, or for a fixed_window day, week or month, got %.80q", l.window)
 		})
 	}
 	if l.zone != "" && !s.calendar {
-		fail("zone", "want it only with the window day, week or month")
+		fail("zone", "want a zone only with the window day, week or month")
 	}
 	switch {
 	case l.start == "" || l.start == "clock" && s.algorithm == fixedWindow:
 	case l.start == "first_hit" && s.algorithm == fixedWindow && !s.calendar:
 		s.firstHit = true
 	default:
-		fail("start", "want clock or first_hit, of a fixed_window that is not a calendar's, got %.80q", l.start)
+		fail("start", "want clock or first_hit, for a fixed_window outside of the calendar, got %.80q", l.start)
 	}
 	if l.precision != "" {
 		s.precision = r.span(l.precision, func() { fail("precision", "want a duration such as 10s, got %.80q", l.precision) })
 		if s.algorithm != slidingWindow {
-			fail("precision", "want it only of a sliding_window")
+			fail("precision", "want a precision only for a sliding_window")
 		}
 	}
 	if l.burst != 0 && s.algorithm != tokenBucket {
-		fail("burst", "want it only of a token_bucket")
+		fail("burst", "want a burst only for a token_bucket")
 	}
 	if s.algorithm == slidingLog {
 		s.log = l.requestsPerUnit

@@ -10,7 +10,7 @@ import (
 	"weir/ratelimit"
 )
 
-// Local is a backend of this process's, which counters push to without a network between.
+// Local is a backend in the same process, to which counters push without a network.
 type Local struct{ Backend *backend.Backend }
 
 // Push implements [ratelimit.Backend].

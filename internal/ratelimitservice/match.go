@@ -8,10 +8,10 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// match finds the limit of a request's descriptor, and the key that it counts for. It is nil if
-// there is none. A limit has a key above it, or of its own, for each of the descriptor's entries.
-// For each entry the descriptor of the key and the value counts; if there is none, the first
-// wildcard that matches; and if there is none, the descriptor of the key.
+// match returns the limit of a request's descriptor, and the key of its counter, or nil if no limit
+// applies. The limit's descriptor and those above it have a key for each entry of the request's
+// descriptor. For each entry, the descriptor with its key and value counts, or else the first
+// matching wildcard, or else the descriptor with the key alone.
 func (d *domain) match(name string, entries []*common.RateLimitDescriptor_Entry) (*limit, ratelimit.Key) {
 	key := make(ratelimit.Key, 1, 1+2*len(entries))
 	key[0] = name
@@ -30,8 +30,9 @@ func (d *domain) match(name string, entries []*common.RateLimitDescriptor_Entry)
 	return nil, nil
 }
 
-// labels are the keys and values by which a request's hits are told apart in metrics: all of them if the
-// limit is detailed, and else those of the configuration, with the values that it wants told.
+// labels returns the keys and values that identify a request's hits in metrics. If the limit is
+// detailed, these are all of the request. Otherwise they are those of the configuration, with the
+// values of descriptors that have toMetric.
 func (d *domain) labels(l *limit, entries []*common.RateLimitDescriptor_Entry) (path []string) {
 	at := &d.level
 	for _, entry := range entries {
@@ -49,7 +50,7 @@ func (d *domain) labels(l *limit, entries []*common.RateLimitDescriptor_Entry) (
 	return path
 }
 
-// find finds the descriptor of an entry, and the value that the entry counts for.
+// find returns the descriptor of an entry, and the value in the counter's key.
 func (l *level) find(key, value string) (found *node, counted string) {
 	composite := compose(key, value)
 	if found := l.byKey[composite]; found != nil {
@@ -66,8 +67,8 @@ func (l *level) find(key, value string) (found *node, counted string) {
 	return l.byKey[key], value
 }
 
-// matches reports whether a text has the parts of a wildcard in their order, and begins and ends
-// with the first and the last of them.
+// matches reports whether a text has the parts of a wildcard in order, with the first part at its
+// beginning and the last at its end.
 func (n *node) matches(text string) bool {
 	first, last := n.parts[0], n.parts[len(n.parts)-1]
 	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
@@ -84,7 +85,7 @@ func (n *node) matches(text string) bool {
 	return true
 }
 
-// keyOf is the key of a descriptor that has its own limit.
+// keyOf returns the key for a descriptor with a limit in the request.
 func keyOf(domain string, entries []*common.RateLimitDescriptor_Entry) ratelimit.Key {
 	key := ratelimit.Key{domain}
 	for _, entry := range entries {

@@ -16,8 +16,8 @@ func TestMistakes(t *testing.T) {
 		{"[]", "f.yaml:1: want fields and their values"},
 		{"descriptors: []", "f.yaml:1: want a domain that is not empty"},
 		{"domain: d\n---\ndomain: d", `f.yaml:3: want the domain "d" once`},
-		{"domain: d\ndomains: e", "f.yaml:2: domains: want a field of the rate limit service's or of Weir's: did you mean domain?"},
-		{"domain: d\ndomain: e", "f.yaml:2: domain: want it once"},
+		{"domain: d\ndomains: e", "f.yaml:2: domains: want a field of the rate limit service or of Weir: did you mean domain?"},
+		{"domain: d\ndomain: e", "f.yaml:2: domain: want the field once"},
 		{"domain: d\ncharge: some", "f.yaml:2: charge: want all, refusing, all_or_none"},
 		{"domain: d\ndescriptors: {key: a}", "f.yaml:2: descriptors: want a list"},
 		{"domain: d\ndescriptors: [a]", "f.yaml:2: descriptors[0]: want fields and their values"},
@@ -32,21 +32,21 @@ func TestMistakes(t *testing.T) {
 		{in("unit: unknown"), at + ".unit: want second"},
 		{in("unit: day, requests_per_unit: -1"), at + ".requests_per_unit: want a whole number from 0 to 4294967295"},
 		{in("unit: day, requests_per_unit: 4294967296"), at + ".requests_per_unit: want a whole number"},
-		{in("unit: day, unlimited: true"), at + ": want no unit of a limit that is unlimited"},
+		{in("unit: day, unlimited: true"), at + ": want no unit and no window for an unlimited limit"},
 		{in("unit: day, replaces: [{}]"), at + ".replaces[0]: want the name of the limit to replace"},
-		{in("unit: day, name: a, replaces: [{name: a}]"), at + ": want a limit to replace others than itself"},
-		{in("unit: day, algorithm: in_flight"), at + ".algorithm: want another than in_flight, as nobody tells this service when a request has ended; Weir's plugin knows"},
+		{in("unit: day, name: a, replaces: [{name: a}]"), at + ": want a limit that replaces others, and not itself"},
+		{in("unit: day, algorithm: in_flight"), at + ".algorithm: want another algorithm than in_flight: only Weir's plugin learns when a request has ended"},
 		{in("unit: day, algorithm: leaky"), at + `.algorithm: want fixed_window, sliding_window, sliding_log, token_bucket, got "leaky"`},
-		{in("unit: day, window: 1s"), at + ".unit: want it or a window, not both"},
+		{in("unit: day, window: 1s"), at + ".unit: want a unit or a window, not both"},
 		{in("window: soon"), at + ".window: want a duration such as 90s"},
 		{in("window: 1000d"), at + ": window: want 1ms to 366 days"},
 		{in("window: month, zone: Mars/Base"), at + ": zone: want the IANA name"},
 		{in("window: month, algorithm: token_bucket"), at + ".window: want a duration"},
-		{in("unit: day, zone: UTC"), at + ".zone: want it only with the window"},
+		{in("unit: day, zone: UTC"), at + ".zone: want a zone only with the window"},
 		{in("unit: day, start: later"), at + ".start: want clock or first_hit"},
-		{in("unit: day, precision: 1h"), at + ".precision: want it only of a sliding_window"},
+		{in("unit: day, precision: 1h"), at + ".precision: want a precision only for a sliding_window"},
 		{in("unit: day, precision: 7h, algorithm: sliding_window"), at + ": precision: want a duration that divides"},
-		{in("unit: day, burst: 2"), at + ".burst: want it only of a token_bucket"},
+		{in("unit: day, burst: 2"), at + ".burst: want a burst only for a token_bucket"},
 		{in("unit: day, sync_rate: -1"), at + ".sync_rate: want seconds from 0.001 to 3600"},
 		{"domain: d\ncharge: all_or_none\ndescriptors:\n- key: k\n  rate_limit: {unit: day, algorithm: sliding_window}", "f.yaml:5: descriptors[0].rate_limit: want fixed windows of units"},
 		{"domain: d\ndescriptors: &d\n- key: a\n  descriptors: *d", "descriptors: want descriptors nested at most 64 deep"},
@@ -85,7 +85,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "a:3: descriptors[0].rate_limit.shadow_mode: nobody reads the field here"; len(c.Ignored) == 0 || c.Ignored[0].Error() != want {
+	if want := "a:3: descriptors[0].rate_limit.shadow_mode: the rate limit service ignores the field here"; len(c.Ignored) == 0 || c.Ignored[0].Error() != want {
 		t.Errorf("ignored are %v, want %q", c.Ignored, want)
 	}
 	d := c.domains["d"]

@@ -9,20 +9,20 @@ import (
 // mostRefusals bounds half of the refusals that a service remembers.
 const mostRefusals = 1 << 16
 
-// refusals remember which keys a limit has refused hits of, until its window ends. A descriptor that asks for
-// no hits wants to know: the rate limit service lets it pass while a limit is just used up, and has
-// refused nothing. Each instance knows its own.
+// refusals remember for which keys a limit has refused hits, until its window ends. The answer to a
+// descriptor without hits depends on that: the rate limit service lets it pass while a limit is
+// used up but has refused nothing. Each instance remembers only its own refusals.
 type refusals struct {
 	seed           maphash.Seed
 	mu             sync.Mutex
-	younger, older map[uint64]int64 // until when, in nanoseconds, by the hash of a rule and a key
+	younger, older map[uint64]int64 // the end, in nanoseconds, by the hash of a rule and a key
 }
 
 func newRefusals() *refusals {
 	return &refusals{seed: maphash.MakeSeed(), younger: map[uint64]int64{}}
 }
 
-// hash is that of what counts for a descriptor.
+// hash returns the hash of a descriptor's rule and key.
 func (r *refusals) hash(a *asked) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
@@ -39,7 +39,7 @@ func (r *refusals) hash(a *asked) uint64 {
 	return h.Sum64()
 }
 
-// add notes that hits of a descriptor were refused.
+// add records that hits of a descriptor were refused.
 func (r *refusals) add(a *asked) {
 	key, until := r.hash(a), a.decision.At.UnixNano()+int64(a.decision.ResetAfter)
 	r.mu.Lock()
@@ -50,7 +50,7 @@ func (r *refusals) add(a *asked) {
 	r.younger[key] = until
 }
 
-// remembers reports whether hits of a descriptor were refused in the window that runs.
+// remembers reports whether hits of a descriptor were refused in the current window.
 func (r *refusals) remembers(a *asked) bool {
 	key := r.hash(a)
 	r.mu.Lock()

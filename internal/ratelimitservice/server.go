@@ -15,25 +15,25 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// healthName is the name under which the rate limit service tells its health.
+// healthName is the name under which the rate limit service reports its health.
 const healthName = "ratelimit"
 
 // drainTimeout is how long requests under way may take when a server ends.
 const drainTimeout = 10 * time.Second
 
-// connectTimeout is how long a client may take to say that it speaks HTTP/2, over TLS where that is wanted.
+// connectTimeout is how long a client may take for the handshakes of TLS and HTTP/2.
 const connectTimeout = 10 * time.Second
 
-// streamWorkers is how many goroutines answer requests one after the other. Each new one would first have to
-// make its stack larger. If all wait for the store, there are more.
+// streamWorkers is the number of goroutines that answer requests one after another. A new goroutine
+// for each request would first have to grow its stack. If all wait for the store, more are started.
 const streamWorkers = 64
 
-// ServerOptions say how a service is served.
+// ServerOptions configure a [Server].
 type ServerOptions struct {
-	// TLS is nil for none.
+	// TLS is nil for a server without TLS.
 	TLS *tls.Config
-	// MaxConnectionAge has clients connect again now and then, so that they find instances that are
-	// new, and MaxConnectionAgeGrace is how long requests under way may take then; 0 for ever.
+	// MaxConnectionAge makes clients reconnect now and then, so that they find new instances.
+	// MaxConnectionAgeGrace is how long requests under way may then take. 0 is no bound.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 }
 
@@ -43,7 +43,7 @@ type Server struct {
 	health *health.Server
 }
 
-// NewServer makes a server of a service, which is not healthy yet.
+// NewServer returns a server for a service. It reports itself unhealthy until [Server.Healthy].
 func NewServer(s *Service, o ServerOptions) *Server {
 	options := []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
 		MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
@@ -59,7 +59,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	return server
 }
 
-// Healthy sets the health, under the name ratelimit.
+// Healthy sets the health that the server reports under the name ratelimit.
 func (s *Server) Healthy(is bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if is {
@@ -68,7 +68,7 @@ func (s *Server) Healthy(is bool) {
 	s.health.SetServingStatus(healthName, status)
 }
 
-// Serve serves until ctx ends, and then finishes the requests under way, for ten seconds at most. It
+// Serve serves until ctx ends, then finishes the requests under way, for at most ten seconds. It
 // closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ended := make(chan struct{})

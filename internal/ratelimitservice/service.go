@@ -18,13 +18,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxDescriptors bounds the descriptors of a request, of which each is compared with those before it.
+// maxDescriptors bounds the descriptors of a request, because each is compared with all before it.
 const maxDescriptors = 1000
 
 // mostHits bounds the hits of a descriptor. It is above any limit.
 const mostHits = window.MaxHits
 
-// The errors of requests are the rate limit service's, but for the last.
+// The errors of requests. All but the last have the texts of the rate limit service.
 var (
 	errNoDomain        = errors.New("rate limit domain must not be empty")
 	errNoDescriptors   = errors.New("rate limit descriptor list must not be empty")
@@ -32,24 +32,24 @@ var (
 	errManyDescriptors = status.Errorf(codes.InvalidArgument, "want at most %d descriptors", maxDescriptors)
 )
 
-// ServiceOptions say how requests are answered.
+// ServiceOptions configure a [Service].
 type ServiceOptions struct {
 	Counters *Counters
-	// Headers has the response headers that describe the tightest limit; nil for none.
+	// Headers names the response headers that describe the tightest limit; nil sends none.
 	Headers *Headers
-	// Fields are RateLimit, RateLimit-Policy and Retry-After, as far as they are sent.
+	// Fields selects among the headers RateLimit, RateLimit-Policy and Retry-After.
 	Fields fields.Set
-	// Shadow has no request refused, and Quota has all limits be as those of quota_mode.
+	// Shadow makes the service refuse no request, and Quota treats all limits as if they had
+	// quota_mode.
 	Shadow, Quota bool
-	// Metadata has answers tell what was asked for, and the metadata of limits that have room.
+	// Metadata adds to answers the request, and the metadata of limits that have room.
 	Metadata bool
-	// Stats counts; nil if nobody wants to know.
+	// Stats counts hits; nil counts none.
 	Stats *Stats
 	Log   *slog.Logger
 }
 
-// Service answers requests. Make it with [NewService]. Methods may be called from any number of
-// goroutines.
+// Service answers requests. Make it with [NewService]. Its methods are safe for concurrent use.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options       ServiceOptions
@@ -57,10 +57,11 @@ type Service struct {
 	refusals      *refusals
 }
 
-// NewService makes a service that has no configuration yet.
+// NewService returns a service without a configuration.
 func NewService(o ServiceOptions) *Service { return &Service{options: o, refusals: newRefusals()} }
 
-// Use has requests answered by a configuration from now on. After an error the one before goes on.
+// Use makes the service answer by a configuration from now on. After an error the previous
+// configuration stays.
 func (s *Service) Use(c *Configuration) error {
 	if err := s.options.Counters.Bind(c); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (s *Service) Use(c *Configuration) error {
 	return nil
 }
 
-// count has the limits of a level counted.
+// count gives the limits of a level their series.
 func (l *level) count(by *Stats, domain string) {
 	for _, n := range l.byKey {
 		if n.limit != nil {
@@ -85,7 +86,7 @@ func (l *level) count(by *Stats, domain string) {
 	}
 }
 
-// count counts what was decided.
+// count counts the decisions on a request.
 func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *pb.RateLimitResponse) {
 	for i := range all {
 		a := &all[i]
@@ -94,7 +95,7 @@ func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *
 		}
 		series, entries := a.limit.series, r.GetDescriptors()[i].GetEntries()
 		switch {
-		case series == nil: // the request has said the limit
+		case series == nil: // the limit comes from the request
 			path := make([]string, len(entries))
 			for j, e := range entries {
 				if path[j] = e.GetKey(); e.GetValue() != "" {
@@ -109,10 +110,10 @@ func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *
 	}
 }
 
-// Configured reports whether there is a configuration.
+// Configured reports whether the service has a configuration.
 func (s *Service) Configured() bool { return s.configuration.Load() != nil }
 
-// Domains is how many domains the configuration has.
+// Domains returns the number of domains in the configuration.
 func (s *Service) Domains() int {
 	c := s.configuration.Load()
 	if c == nil {
@@ -121,15 +122,15 @@ func (s *Service) Domains() int {
 	return len(c.domains)
 }
 
-// asked is a request's question about one of its descriptors.
+// asked is a descriptor of a request, with its limit and decision.
 type asked struct {
-	limit   *limit // nil if nothing limits it
+	limit   *limit // nil if no limit applies
 	limiter *ratelimit.Limiter
 	key     ratelimit.Key
 	hits    uint64
-	back    uint64 // hits to give back, in place of hits to take
-	looks   bool   // whether it asks for no hits
-	next    *asked // the next with the same counter
+	back    uint64 // hits to give back, instead of hits to take
+	looks   bool   // the descriptor asks for no hits
+	next    *asked // the next descriptor with the same counter
 	// refusals are the service's.
 	refusals *refusals
 
@@ -137,10 +138,10 @@ type asked struct {
 	err      error
 }
 
-// limited reports whether something is counted for the descriptor.
+// limited reports whether the descriptor has a counter.
 func (a *asked) limited() bool { return a.limiter != nil }
 
-// unlimited reports whether the descriptor's limit is that there is none.
+// unlimited reports whether the configuration lets the descriptor pass without a limit.
 func (a *asked) unlimited() bool { return a.limit != nil && a.limit.unlimited }
 
 // ShouldRateLimit implements the rate limit service.
@@ -189,18 +190,18 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	return answer, nil
 }
 
-// statusOf is the error of a decision as clients get it.
+// statusOf turns the error of a decision into that for clients.
 func statusOf(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return status.FromContextError(err).Err()
 	case errors.Is(err, ratelimit.ErrClosed):
-		return status.Error(codes.Unavailable, "the service ends")
+		return status.Error(codes.Unavailable, "the service is shutting down")
 	}
 	return err
 }
 
-// find finds the limits of a request's descriptors. A domain that is not known limits nothing.
+// find finds the limits of a request's descriptors. An unknown domain limits nothing.
 func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 	all := make([]asked, len(r.GetDescriptors()))
 	if d == nil {
@@ -213,7 +214,7 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		if a.hits = uint64(max(1, r.GetHitsAddend())); descriptor.GetHitsAddend() != nil {
 			a.hits = descriptor.GetHitsAddend().GetValue()
 		}
-		a.hits = min(a.hits, mostHits) // so that several are not too large to add up
+		a.hits = min(a.hits, mostHits) // so that several can be added up
 		a.refusals = s.refusals
 		if a.looks = a.hits == 0; descriptor.GetIsNegativeHits() {
 			a.hits, a.back = 0, a.hits
@@ -243,13 +244,13 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 	return all, nil
 }
 
-// override has a descriptor limited by what it says itself.
+// override limits a descriptor by the limit that it has itself.
 func (s *Service) override(a *asked, d *domain, name string, descriptor *common.RateLimitDescriptor) (err error) {
 	said := descriptor.GetLimit()
 	unit := pb.RateLimitResponse_RateLimit_Unit(said.GetUnit())
 	shape, ok := shapeOf(unit, d.pace)
 	if !ok {
-		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has the unit %v", said.GetUnit())
+		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has the unknown unit %v", said.GetUnit())
 	}
 	a.limit = &limit{shape: shape, told: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: said.GetRequestsPerUnit(), Unit: unit}}
 	a.key = keyOf(name, descriptor.GetEntries())
@@ -257,7 +258,7 @@ func (s *Service) override(a *asked, d *domain, name string, descriptor *common.
 	return err
 }
 
-// remaining is how many hits more the limit would take.
+// remaining returns how many more hits the limit would allow.
 func (a *asked) remaining() uint32 {
 	if !a.decision.Allowed {
 		return 0
@@ -265,8 +266,8 @@ func (a *asked) remaining() uint32 {
 	return uint32(min(a.decision.Remaining, math.MaxUint32))
 }
 
-// reset is the time until the limit's window ends, or it has all of its hits again, in whole seconds.
-// A second that has begun counts in full.
+// reset returns the time until the limit's window ends, or until all its hits have come back,
+// rounded up to whole seconds.
 func (a *asked) reset() time.Duration {
 	if shape := &a.limit.shape; shape.onClock() && shape.window%time.Second == 0 {
 		now := time.Duration(a.decision.At.Unix()) * time.Second

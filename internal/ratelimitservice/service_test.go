@@ -282,7 +282,7 @@ func TestLimitOfADescriptor(t *testing.T) {
 		{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
 		{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
 		{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
-		{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unit UNKNOWN"},
+		{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
 	} {
 		if got := told(t, s, step.ask); got != step.want {
 			t.Errorf("step %d: got %s, want %s", i, got, step.want)

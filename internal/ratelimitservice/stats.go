@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// maxSeries bounds the descriptors that are told apart, as detailed_metric has clients name them.
+	// maxSeries bounds the descriptors with counts of their own, because with detailed_metric
+	// clients name them.
 	maxSeries = 10_000
-	// maxPath bounds the keys and values of a descriptor that a client names, in bytes: a value may be of
-	// megabytes.
+	// maxPath bounds the keys and values of a descriptor that a client names, in bytes: a value may
+	// have megabytes.
 	maxPath = 1 << 10
-	// nearLimit is the share of a limit beyond which hits are near it, as the rate limit service has it by
-	// default.
+	// nearLimit is the share of a limit beyond which hits count as near it. It is the rate limit
+	// service's default.
 	nearLimit = 0.8
-	// statsdTimeout is how long a flush may take.
+	// statsdTimeout bounds a flush.
 	statsdTimeout = 5 * time.Second
 )
 
-// The counters of a descriptor, by the names of the rate limit service.
+// The counters of a descriptor have the names of the rate limit service.
 const (
 	totalHits = iota
 	overLimit
@@ -44,9 +45,9 @@ const (
 
 var counterNames = [numCounters]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"}
 
-// Stats counts hits by descriptor, and tells Prometheus and statsd of them under the names of the rate
-// limit service. If there are too many descriptors, those that come then count as those of the
-// configuration that they match, and at last as other.
+// Stats counts hits by descriptor, and reports them to Prometheus and statsd under the names of the
+// rate limit service. Beyond maxSeries, a new descriptor of a request counts as the configuration's
+// descriptor that it matches, or else as other.
 type Stats struct {
 	mu     sync.RWMutex
 	series map[labels]*series
@@ -56,7 +57,7 @@ type Stats struct {
 	sent                             map[string]uint64 // by statsd's name
 }
 
-// labels are those of a series, for Prometheus, which takes no two series that have the same.
+// labels are the Prometheus labels of a series. No two series have the same.
 type labels struct {
 	domain      string
 	first, rest string // of the descriptor's keys and values
@@ -65,19 +66,19 @@ type labels struct {
 // series has the counts of a descriptor.
 type series struct {
 	labels
-	name     string // for statsd, where others may have it too
+	name     string // for statsd, where other series may have it too
 	counters [numCounters]atomic.Uint64
 }
 
-// NewStats has counted nothing.
+// NewStats returns stats without counts.
 func NewStats() *Stats {
 	s := &Stats{series: map[labels]*series{}, sent: map[string]uint64{}}
 	s.other = s.of(nil, "other")
 	return s
 }
 
-// of is the series of a domain's descriptor, whose keys and values are joined with dots; otherwise is for
-// when there are too many.
+// of returns the series of a domain's descriptor, whose keys and values are in path. If there are
+// too many series, it returns otherwise.
 func (s *Stats) of(otherwise *series, domain string, path ...string) *series {
 	of := labels{domain: domain}
 	if len(path) > 0 {
@@ -104,7 +105,8 @@ func (s *Stats) of(otherwise *series, domain string, path ...string) *series {
 	return made
 }
 
-// asked is [Stats.of] of a descriptor that a client names. If that is too long, it counts as otherwise.
+// asked is [Stats.of] for a descriptor that a client names. A path that is too long counts as
+// otherwise.
 func (s *Stats) asked(otherwise *series, domain string, path []string) *series {
 	length := 0
 	for _, part := range path {
@@ -118,13 +120,13 @@ func (s *Stats) asked(otherwise *series, domain string, path []string) *series {
 
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// statsdName leaves out what statsd's lines can't have, as the rate limit service does.
+// statsdName replaces characters that statsd's lines can't have, as the rate limit service does.
 func statsdName(name string) string {
 	name = strings.NewReplacer(":", "_", "|", "_", "\n", "_").Replace(name)
 	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }
 
-// count counts what was decided of a descriptor.
+// count counts the decision on a descriptor.
 func (s *series) count(a *asked, code pb.RateLimitResponse_Code) {
 	limit := a.decision.Limit.Quota()
 	near := uint64(math.Floor(float64(float32(limit) * nearLimit)))
@@ -144,7 +146,7 @@ func (s *series) count(a *asked, code pb.RateLimitResponse_Code) {
 	}
 }
 
-// all are the series in the order of their names.
+// all returns the series in the order of their names.
 func (s *Stats) all() []*series {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -191,7 +193,7 @@ func (s *Stats) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// flush writes what was counted since the last flush, in statsd's lines.
+// flush writes the counts since the last flush, as lines of statsd.
 func (s *Stats) flush(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	sent := map[string]uint64{}
@@ -225,8 +227,8 @@ func (s *Stats) flush(to io.Writer) error {
 	return err
 }
 
-// Statsd tells a statsd at an address by TCP what was counted, every so often until ctx ends, and
-// then once more. Counts that it could not be told it is told later.
+// Statsd sends the counts over TCP to a statsd at addr, at each interval until ctx ends, and then
+// once more. After a failure, the next flush has the missing counts.
 func (s *Stats) Statsd(ctx context.Context, addr string, every time.Duration, failed func(error)) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -241,7 +243,7 @@ func (s *Stats) Statsd(ctx context.Context, addr string, every time.Duration, fa
 			if err == nil {
 				err = s.flush(connection)
 			}
-			_ = connection.Close() // it was written, or failed before
+			_ = connection.Close() // the flush has succeeded or failed before
 		}
 		if err != nil {
 			failed(err)

@@ -25,56 +25,72 @@ import (
 
 const (
 	xdsType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
-	// pingEvery has a server that is gone without a word noticed.
+	// pingEvery finds a server that has vanished.
 	pingEvery = 30 * time.Second
 )
 
-// XDS is a server that a service has its configuration from, by Envoy's discovery protocol: the state
-// of the world, over the aggregated stream.
+// XDS gets a service's configuration from a server by Envoy's discovery protocol, in its
+// state-of-the-world variant, over the aggregated stream.
 type XDS struct {
-	// Address is as package grpc has it, HOST:PORT for one.
+	// Address is an address in the form of package grpc, such as HOST:PORT.
 	Address string
-	// TLS is nil for none.
+	// TLS is nil for a connection without TLS.
 	TLS *tls.Config
-	// Node and Metadata tell the server who asks, and Headers go with each stream.
+	// Node and Metadata identify the service to the server, and Headers go with each stream.
 	Node              string
 	Metadata, Headers map[string]string
-	// MaxMessage bounds an answer in bytes; 0 for the default of package grpc.
+	// MaxMessage bounds an answer in bytes; 0 is the default of package grpc.
 	MaxMessage int
-	// FirstPause is how long to wait after a stream has ended. Pauses double up to LastPause.
+	// FirstPause is the pause after a stream has ended, and before an unusable answer is refused again.
+	// Pauses double up to LastPause, until the server sends a usable answer.
 	FirstPause, LastPause time.Duration
 	Options               Options
 	Log                   *slog.Logger
 
-	said string
+	said  string
+	pause time.Duration // the next
+	// after is [time.After], except in tests.
+	after func(time.Duration) <-chan time.Time
 }
 
-// Load leaves the service without a configuration: [XDS.Watch] gets it.
+// Load leaves the service without a configuration, which [XDS.Watch] gets.
 func (*XDS) Load(*Service) error { return nil }
 
-// Watch has a service use what the server says until ctx ends, and calls changed whenever that is new. A
-// configuration that can't be used, or a server that is away, leaves the one before in force.
+// Watch makes a service use the server's configurations until ctx ends, and calls changed after
+// each new configuration. The last configuration stays in force if the next can't be used, or if
+// the server is away.
 func (x *XDS) Watch(ctx context.Context, of *Service, changed func()) {
 	connection, err := x.dial()
 	if err != nil {
 		x.say("the xDS server can't be asked", err)
 		return
 	}
-	defer func() { _ = connection.Close() }() // nothing is under way
-	for pause := x.FirstPause; ; pause = min(2*pause, x.LastPause) {
-		answered, err := x.follow(ctx, connection, of, changed)
+	defer func() { _ = connection.Close() }() // no call is under way
+	for x.pause = x.FirstPause; ; {
+		err := x.follow(ctx, connection, of, changed)
 		if ctx.Err() != nil {
 			return
 		}
-		x.say("the xDS server does not answer; what it said before holds", err)
-		if answered {
-			pause = x.FirstPause
-		}
-		select {
-		case <-ctx.Done():
+		x.say("the xDS server does not answer; its last usable descriptors stay in force", err)
+		if x.wait(ctx) != nil {
 			return
-		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		}
+	}
+}
+
+// wait waits for the next pause, or until ctx ends: then it returns its error.
+func (x *XDS) wait(ctx context.Context) error {
+	after := x.after
+	if after == nil {
+		after = time.After
+	}
+	pause := x.pause/2 + rand.N(x.pause/2+1)
+	x.pause = min(2*x.pause, x.LastPause)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-after(pause):
+		return nil
 	}
 }
 
@@ -92,25 +108,27 @@ func (x *XDS) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient(x.Address, options...)
 }
 
-// follow is one stream, until it ends. It reports whether the server has answered.
-func (x *XDS) follow(ctx context.Context, c *grpc.ClientConn, of *Service, changed func()) (answered bool, err error) {
+// follow runs one stream until it ends. A server may answer a refusal with the same again, at once. So only the
+// first refusal goes out without a pause before it.
+func (x *XDS) follow(ctx context.Context, c *grpc.ClientConn, of *Service, changed func()) error {
 	ctx, cancel := context.WithCancel(grpcmeta.NewOutgoingContext(ctx, grpcmeta.New(x.Headers)))
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
+	refused := false
 	ask := discovery.DiscoveryRequest{TypeUrl: xdsType, Node: x.node()}
 	for {
 		if err := stream.Send(&ask); err != nil {
-			_, err = stream.Recv() // which tells why
-			return answered, err
+			_, err = stream.Recv() // which has the reason
+			return err
 		}
 		answer, err := stream.Recv()
 		if err != nil {
-			return answered, err
+			return err
 		}
-		answered, ask.Node = true, nil
+		ask.Node = nil
 		ask.ResponseNonce, ask.ErrorDetail = answer.GetNonce(), nil
 		files, err := filesOf(answer.GetResources())
 		if err == nil {
@@ -118,10 +136,17 @@ func (x *XDS) follow(ctx context.Context, c *grpc.ClientConn, of *Service, chang
 		}
 		if err != nil {
 			ask.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-			x.say("the xDS server's descriptors can't be used; what it said before holds", err)
+			x.say("the xDS server's descriptors can't be used; the last usable descriptors stay in force", err)
+			if refused {
+				if err := x.wait(ctx); err != nil {
+					return err
+				}
+			}
+			refused = true
 			continue
 		}
 		x.said, ask.VersionInfo = "", answer.GetVersionInfo()
+		x.pause, refused = x.FirstPause, false
 		changed()
 	}
 }
@@ -134,7 +159,7 @@ func (x *XDS) node() *core.Node {
 	return &core.Node{Id: x.Node, UserAgentName: "weir", Metadata: &structpb.Struct{Fields: fields}}
 }
 
-// filesOf makes files of resources. Their JSON is YAML, too, in the fields of files.
+// filesOf turns resources into files. Their JSON is also YAML, with the fields of files.
 func filesOf(resources []*anypb.Any) ([]File, error) {
 	files := make([]File, len(resources))
 	for i, resource := range resources {
@@ -151,7 +176,7 @@ func filesOf(resources []*anypb.Any) ([]File, error) {
 	return files, nil
 }
 
-// say says what is wrong, unless it has just been said.
+// say logs an error, unless it was the last that was logged.
 func (x *XDS) say(what string, err error) {
 	if text := what + err.Error(); text != x.said {
 		x.said = text

@@ -18,6 +18,7 @@ import (
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 	grpcmeta "google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -183,4 +184,103 @@ func TestXDS(t *testing.T) {
 			t.Errorf("the log lacks %q, or has it twice:\n%s", want, log.String())
 		}
 	}
+}
+
+// scriptedXDS tells of each request, and answers it as the test says.
+type scriptedXDS struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+
+	asked   chan *discovery.DiscoveryRequest
+	answers chan *rlsconf.RateLimitConfig
+}
+
+func (s *scriptedXDS) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		s.asked <- r
+		resource, err := anypb.New(<-s.answers)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&discovery.DiscoveryResponse{TypeUrl: xdsType, Nonce: "n", Resources: []*anypb.Any{resource}}); err != nil {
+			return err
+		}
+	}
+}
+
+// A server that answers each refusal with what was refused is refused at once, and from then on after pauses,
+// which begin anew when it says something that can be used.
+func TestRefusalsPause(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := &scriptedXDS{asked: make(chan *discovery.DiscoveryRequest, 1), answers: make(chan *rlsconf.RateLimitConfig)}
+	server := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, script)
+	go func() { _ = server.Serve(l) }() // it ends when it is stopped
+	pauses, over := make(chan time.Duration, 1), make(chan time.Time)
+	source := &XDS{
+		Address: l.Addr().String(), FirstPause: time.Second, LastPause: 3 * time.Second, Log: slog.New(slog.DiscardHandler),
+		after: func(d time.Duration) <-chan time.Time {
+			pauses <- d
+			return over
+		},
+	}
+	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan bool)
+	go func() {
+		source.Watch(ctx, s, func() {})
+		close(ended)
+	}()
+	broken := perMinute("a", 30)
+	broken.Descriptors[0].RateLimit.Unit = rlsconf.RateLimitUnit_UNKNOWN
+	asked := func(refused bool) {
+		t.Helper()
+		select {
+		case r := <-script.asked:
+			if (r.GetErrorDetail() != nil) != refused {
+				t.Fatalf("it asks %v", r)
+			}
+		case d := <-pauses:
+			t.Fatalf("it waits for %v", d)
+		}
+	}
+	waits := func(most time.Duration) {
+		t.Helper()
+		select {
+		case r := <-script.asked:
+			t.Fatalf("without a pause, it asks %v", r)
+		case d := <-pauses:
+			if d < most/2 || d > most {
+				t.Errorf("a pause of %v, want %v to %v", d, most/2, most)
+			}
+		}
+	}
+	asked(false)
+	for range 2 {
+		script.answers <- broken
+		asked(true)
+		for _, most := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second} {
+			script.answers <- broken
+			waits(most)
+			over <- time.Time{}
+			asked(true)
+		}
+		script.answers <- perMinute("a", 10)
+		asked(false)
+	}
+	// It ends while it waits.
+	script.answers <- broken
+	asked(true)
+	script.answers <- broken
+	waits(time.Second)
+	cancel()
+	<-ended
+	server.Stop()
 }

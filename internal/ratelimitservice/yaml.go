@@ -11,25 +11,25 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxNodes bounds the parts of a file, each as often as aliases repeat it.
+// maxNodes bounds the values of a file. Aliases count them again.
 const maxNodes = 1 << 17
 
-// reader reads the documents of a file, and keeps what is wrong with them.
+// reader reads the documents of a file, and collects their mistakes.
 type reader struct {
 	file string
 	errs []error
-	// ignored are fields that the rate limit service passes over where they stand.
+	// ignored are fields that the rate limit service ignores in their place.
 	ignored []Mistake
 	nodes   int
 }
 
-// place is where a value stands in a file.
+// place is a value in a file, and the path to it.
 type place struct {
 	node *yaml.Node
 	path string
 }
 
-// resolved is the place of what an alias stands for.
+// resolved returns the place of the value that an alias stands for.
 func (p place) resolved() place {
 	for p.node.Kind == yaml.AliasNode && p.node.Alias != nil {
 		p.node = p.node.Alias
@@ -44,7 +44,7 @@ func (p place) field(name string, value *yaml.Node) place {
 	return place{value, name}
 }
 
-// has is where a mapping has a field, or is to have it.
+// has returns the place of a mapping's field, or the mapping itself under the field's name.
 func (p place) has(name string) place {
 	for i := 0; i+1 < len(p.node.Content); i += 2 {
 		if p.node.Content[i].Value == name {
@@ -58,16 +58,16 @@ func (p place) element(i int) place {
 	return place{p.node.Content[i], p.path + "[" + strconv.Itoa(i) + "]"}
 }
 
-// Mistake is something that is wrong in a file.
+// Mistake is a mistake in a file.
 type Mistake struct {
 	File string
-	// Line and Column count from 1. They are 0 of a file as a whole.
+	// Line and Column count from 1. They are 0 if the mistake is about the whole file.
 	Line, Column int
 	// Path leads to the value, and Problem says what would be right.
 	Path, Problem string
 }
 
-// Error has no column, as a path says more.
+// Error leaves out the column, because the path says more.
 func (m *Mistake) Error() string {
 	where := m.File + ": "
 	if m.Line > 0 {
@@ -87,12 +87,12 @@ func (r *reader) fail(p place, format string, args ...any) {
 	r.errs = append(r.errs, r.mistake(p, format, args...))
 }
 
-// unplaced is a mistake of a file as a whole.
+// unplaced records a mistake about the whole file.
 func (r *reader) unplaced(problem string) {
 	r.errs = append(r.errs, &Mistake{File: r.file, Problem: problem})
 }
 
-// documents calls read for each document of a text that has something in it.
+// documents calls read for each document that is not empty.
 func (r *reader) documents(text []byte, read func(place)) {
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
 	empty := true
@@ -107,7 +107,7 @@ func (r *reader) documents(text []byte, read func(place)) {
 	case !errors.Is(err, io.EOF):
 		r.unplaced(err.Error())
 	case empty:
-		// It may be written right now, and is to take no limit away.
+		// The file may be being written, and must not remove limits.
 		r.unplaced("want a domain and its descriptors, got nothing")
 	}
 }
@@ -117,12 +117,12 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 // enter counts a value, and reports whether it may be read.
 func (r *reader) enter(p place) bool {
 	if r.nodes++; r.nodes == maxNodes {
-		r.fail(p, "want at most %d values in a file, each as often as aliases repeat it", maxNodes)
+		r.fail(p, "want at most %d values in a file, counted again for each alias", maxNodes)
 	}
 	return r.nodes < maxNodes
 }
 
-// fields has a mapping's fields read by the functions of their names.
+// fields reads the fields of a mapping with the functions under their names.
 func (r *reader) fields(p place, readers map[string]func(place)) {
 	if p = p.resolved(); isNull(p.node) || !r.enter(p) {
 		return
@@ -138,20 +138,20 @@ func (r *reader) fields(p place, readers map[string]func(place)) {
 		read := readers[name]
 		switch {
 		case given[name]:
-			r.fail(f, "want it once")
+			r.fail(f, "want the field once")
 		case read != nil:
 			read(f)
 		case slices.Contains(itsFields, name):
-			r.ignored = append(r.ignored, *r.mistake(f, "nobody reads the field here"))
+			r.ignored = append(r.ignored, *r.mistake(f, "the rate limit service ignores the field here"))
 		default:
-			r.fail(f, "want a field of the rate limit service's or of Weir's%s", suggestion(name, readers))
+			r.fail(f, "want a field of the rate limit service or of Weir%s", suggestion(name, readers))
 		}
 		given[name] = true
 	}
 }
 
-// merged are the fields of a mapping, with their names for paths, and those of its merge keys that
-// it has not itself.
+// merged returns the fields of a mapping, with their names as paths. It adds those of its merge
+// keys that the mapping does not have itself.
 func (r *reader) merged(p place, into []place) []place {
 	var bases []place
 	own := len(into)
@@ -187,7 +187,7 @@ func (r *reader) merged(p place, into []place) []place {
 	return into
 }
 
-// elements has each element of a list read.
+// elements reads each element of a list.
 func (r *reader) elements(p place, read func(i int, p place)) {
 	switch p = p.resolved(); {
 	case isNull(p.node) || !r.enter(p):
@@ -213,7 +213,7 @@ func (r *reader) text(into *string) func(place) {
 	}
 }
 
-// truth reads true or false, or what YAML 1.1 has for them.
+// truth reads true or false, or YAML 1.1's words for them.
 func (r *reader) truth(into *bool) func(place) {
 	return func(p place) {
 		if p = p.resolved(); !isNull(p.node) && p.node.Decode(into) != nil {
@@ -222,7 +222,7 @@ func (r *reader) truth(into *bool) func(place) {
 	}
 }
 
-// whole reads a whole number of at most so much.
+// whole reads a whole number up to most.
 func (r *reader) whole(into *uint64, most uint64) func(place) {
 	return func(p place) {
 		var n uint64

@@ -74,7 +74,7 @@ type CounterChange struct {
 
 // CounterChanged is the answer to a CounterChange.
 type CounterChanged struct {
-	// Returned is how many hits were given back, summed over all limits.
+	// Returned is how many hits were given back, summed over all limits. A block has none.
 	Returned uint64 `json:"returned"`
 	// Version is that of the list of overrides with the notice for nodes.
 	Version uint64 `json:"version"`

@@ -8,7 +8,7 @@ import (
 	"weir/config"
 )
 
-// document is a configuration from which others are made.
+// document is a configuration that other configurations are made from.
 type document struct {
 	fields map[string]json.RawMessage
 	rules  []map[string]json.RawMessage
@@ -16,7 +16,7 @@ type document struct {
 	text string
 }
 
-// parse reads a configuration that has no mistakes.
+// parse reads a configuration, which must have no mistakes.
 func parse(text []byte) (*document, *config.Config, error) {
 	parsed, err := config.Parse(text)
 	if err != nil {
@@ -29,13 +29,13 @@ func parse(text []byte) (*document, *config.Config, error) {
 	if err := json.Unmarshal(d.fields["rules"], &d.rules); err != nil {
 		return nil, nil, err
 	}
-	// One proxy counts alone, and tells nobody.
+	// A single proxy counts alone, and reports to no backend.
 	delete(d.fields, "backend")
 	shown, err := json.MarshalIndent(d.fields, "", "  ")
 	if err != nil {
 		return nil, nil, err
 	}
-	// JSON has other control characters escaped.
+	// JSON escapes all other control characters.
 	d.text = strings.ReplaceAll(string(shown), "\x7f", `\u007f`)
 	delete(d.fields, "on_backend_failure")
 	d.fields["sync_rate"] = json.RawMessage("-1")
@@ -47,12 +47,12 @@ func parse(text []byte) (*document, *config.Config, error) {
 	return d, parsed, nil
 }
 
-// only is the configuration with some of its rules.
+// only returns the configuration with some of its rules.
 func (d *document) only(rules []int) ([]byte, error) {
 	return d.with(rules, func(map[string]json.RawMessage) {})
 }
 
-// limitless is the configuration with some of its rules, which refuse nothing.
+// limitless returns the configuration with some of its rules, with limits that refuse nothing.
 func (d *document) limitless(rules []int) ([]byte, error) {
 	return d.with(rules, func(rule map[string]json.RawMessage) {
 		rule["limits"] = json.RawMessage(`[{"limit": 999999999999999, "window": "1ms", "algorithm": "fixed_window"}]`)

@@ -6,38 +6,41 @@ import (
 	"weir/internal/node"
 )
 
-// history tells what one rule has been asked for, key by key.
+// history has all requests to a rule, by key.
 type history struct {
 	keys  []key
 	index map[string]int32
-	// last is the key that was asked for last.
+	// last is the key of the last request.
 	last int32
-	// requests match the rule. It has refused some; in all some were refused by it or others.
+	// requests is the number of requests that match the rule. The rule itself refused refusedBy of
+	// them, and all rules together refused.
 	requests, refusedBy, refused uint64
-	// waits are for how many nanoseconds the requests have waited that had room then.
+	// waits are the times that requests waited before they had room, in nanoseconds.
 	waits []int64
 }
 
-// key is one key of a rule, with all that was asked of it.
+// key is a key of a rule, with all requests to it.
 type key struct {
 	name                         string
 	requests, refusedBy, refused uint64
-	hits                         uint64 // at most math.MaxUint64, what responses have cost among them
+	hits                         uint64 // the sum of all costs, responses included; at most math.MaxUint64
 	newest                       int64
 	events                       []byte
 }
 
-// event is one request, or what the response to the one before has cost, or has given back.
+// event is a request, or the cost of the response to the last request, or hits that the response
+// gives back.
 type event struct {
 	at           int64
 	cost         uint64
 	charge, back bool
-	lasts        int64 // for how long a request holds its cost
+	lasts        int64 // how long a request holds its cost, in nanoseconds
 }
 
-// An event's first number has these bits besides the milliseconds since the event before: whether
-// they are nanoseconds, which follow, as they may need all bits; whether a cost other than 1
-// follows; whether it is a charge, or goes back; whether it follows how long the request lasts.
+// An event's first number has these bits below the milliseconds since the previous event. With
+// inNanos, the time is in nanoseconds instead, and follows as another number, because it may need
+// all bits. With hasCost, a cost other than 1 follows. With hasLasts, the duration of the request
+// follows.
 const (
 	inNanos = 1 << iota
 	hasCost
@@ -49,7 +52,7 @@ const (
 
 func newHistory() *history { return &history{index: map[string]int32{}} }
 
-// find is the key of a demand.
+// find returns the key of a demand.
 func (h *history) find(name []byte) *key {
 	at, found := h.index[string(name)]
 	if !found {
@@ -61,12 +64,13 @@ func (h *history) find(name []byte) *key {
 	return &h.keys[at]
 }
 
-// add notes what was asked of a rule, and for how long a request of a rule with places holds them.
+// add records a demand. lasts is how long the request holds the places that it takes, if the rule
+// has places.
 func (h *history) add(d *node.Demand, at, lasts int64) {
 	h.find(d.Key).add(event{at: at, cost: d.Cost, lasts: lasts})
 }
 
-// charge notes what the response to the last request has cost, or if hits are negative given back.
+// charge records the cost of the response to the last request. Negative hits are given back.
 func (h *history) charge(hits int64) {
 	k := &h.keys[h.last]
 	if hits < 0 {
@@ -76,7 +80,7 @@ func (h *history) charge(hits int64) {
 	}
 }
 
-// add appends an event, which is not before the last event.
+// add appends an event, which must not be earlier than the last.
 func (k *key) add(e event) {
 	if !e.back {
 		if k.hits += e.cost; k.hits < e.cost {

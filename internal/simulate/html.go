@@ -21,8 +21,8 @@ var (
 	pageStyle template.CSS
 )
 
-// pagePolicy allows the page its own style, and nothing else: whatever a log had written would get
-// no script, no style and no answer from anywhere.
+// pagePolicy allows the page its own style and nothing else. Markup in a log could neither run a
+// script, nor change the style, nor reach a server.
 func pagePolicy() string {
 	hash := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'"
@@ -36,11 +36,11 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"most":   mostRefused, "width": func(part, whole uint64) string { return decimal(100 * share(part, whole)) },
 }).Parse(pageText))
 
-// HTML writes the report as one page that needs nothing else: no script, no font, no picture.
-// Whatever logs have in it is text there.
+// HTML writes the report as a single page that loads nothing: no script, no font, no picture. It
+// escapes all text from logs.
 func (r *Report) HTML(w io.Writer) error { return page.Execute(w, r) }
 
-// The area of a plot, and the plot in it.
+// The area of a plot, and the plot inside.
 const (
 	plotWidth, plotHeight     = 640, 320
 	plotLeft, plotRight       = 80, 28
@@ -52,12 +52,12 @@ const (
 	leastShare, wholeOfShares = 0.001, 1.0
 )
 
-// plot is a curve of limits against shares. Limits grow by factors from left to right.
+// plot is a curve of shares against limits. Limits grow by factors from left to right.
 type plot struct {
 	Width, Height            int
-	Left, Right, Top, Bottom int // of what is inside of the axes
-	// Labels is where those of shares end, Limits where those of limits are, and Marks where that of
-	// the configured one is.
+	Left, Right, Top, Bottom int // of the area inside the axes
+	// Labels is the place where the labels of shares end. Limits is the place of the limits'
+	// labels, and Marks that of the configured limit's label.
 	Labels, Limits, Marks int
 	Requests, Keys        string
 	Points                []plotPoint
@@ -116,10 +116,10 @@ func plotCurve(points []Outcome) *plot {
 	return p
 }
 
-// timePlot shows what became of requests over time.
+// timePlot shows requests and refusals over time.
 type timePlot struct {
 	Width, Height, Left, Right, Labels, Limits int
-	// Step is how long a bar is, and Told says what there is to see.
+	// Step is the duration of a bar, and Told describes the plot.
 	Step, Told, First, Last string
 	Y                       []plotTick
 	Bars                    []timeBar
@@ -148,7 +148,7 @@ func plotTime(steps []Step) *timePlot {
 	}
 	p.Told = "No request is refused"
 	if worst.Refused > 0 {
-		p.Told = fmt.Sprintf("Most are refused in the %s from %s on: %s of %s", width, worst.From.Format(format), count(worst.Refused), count(worst.Requests))
+		p.Told = fmt.Sprintf("Most requests are refused in the %s from %s on: %s of %s", width, worst.From.Format(format), count(worst.Refused), count(worst.Requests))
 	}
 	height := func(n uint64) float64 { return (bottom - plotTop) * float64(n) / float64(high) }
 	for _, n := range []uint64{0, high} {
@@ -167,7 +167,7 @@ func plotTime(steps []Step) *timePlot {
 	return p
 }
 
-// ceiling is a share, at least this share, that four ticks part well.
+// ceiling returns the least share from share up that four ticks divide well.
 func ceiling(share float64) float64 {
 	for top := leastShare; top < wholeOfShares; top *= 10 {
 		for _, times := range [...]float64{1, 2, 3, 4, 6, 8} {
@@ -179,7 +179,7 @@ func ceiling(share float64) float64 {
 	return wholeOfShares
 }
 
-// mostRefused is the most that any of some limits refuses.
+// mostRefused returns the most refusals among outcomes.
 func mostRefused(outcomes []Outcome) (n uint64) {
 	for i := range outcomes {
 		n = max(n, outcomes[i].Refused)

@@ -17,39 +17,39 @@ import (
 	"weir/window"
 )
 
-// proxy runs the plugin on requests of a log. Its clock is the log's.
+// proxy runs the plugin on the requests of logs. Its clock is that of the logs.
 type proxy struct {
 	plugin   types.PluginContext
 	document []byte
 	data     sharedata.Map
-	page     []byte // what was got of data
+	page     []byte // the last page that was read from data
 	request  *accesslog.Request
 	stream   uint32
 	refused  bool
-	// decided and measured are told of decisions, with the request if that has waited for room.
+	// decided and measured receive decisions, with the request if it waited for room.
 	decided  func(demands []node.Demand, refused bool, waited *delayed)
 	measured func(demand []node.Demand, waited *delayed)
 	charged  func(rule int, hits int64)
 	// asked are the parts that rules have asked for.
 	asked   []asked
 	asking  bool
-	value   []byte // that was asked for
+	value   []byte // the last value that was asked for
 	log     []string
 	metrics map[string]uint64
 	names   []string // of metrics
 
 	now int64
-	// holds says that requests last for as long as the log says, and hold something meanwhile: open
-	// are those, and tickedAt is when the plugin has renewed what they hold. asks and answered keep
-	// their keys.
+	// holds says that requests take as long as in the log, and hold places meanwhile. open are
+	// these requests, and tickedAt is when the plugin last renewed their places. asks and answered
+	// keep their keys.
 	holds    bool
 	open     openStreams
 	tickedAt int64
 	asks     func() []int32
 	answered func(keys []int32)
 
-	// waiting are requests that wait for room, by their streams, and settled those that a tick has let go or
-	// refused. A tick is due at tickAt while any waits.
+	// waiting are requests that wait for room, by their streams. settled are requests that a tick
+	// has let pass or refused. While any request waits, a tick is due at tickAt.
 	waiting        map[uint32]*delayed
 	settled        []*delayed
 	context        uint32
@@ -61,12 +61,12 @@ type delayed struct {
 	request accesslog.Request
 	stream  types.HttpContext
 	keys    []int32
-	// waited is for how long it has waited, and refused says that it has no room even so.
+	// waited is the time that it has waited, in nanoseconds. refused says that it did not get room.
 	waited  int64
 	refused bool
 }
 
-// openStream is a request that lasts.
+// openStream is a request under way.
 type openStream struct {
 	ends    int64
 	request accesslog.Request
@@ -74,10 +74,10 @@ type openStream struct {
 	keys    []int32
 }
 
-// openStreams are a heap, with the first that ends at its top.
+// openStreams is a heap, with the request that ends first at its top.
 type openStreams []*openStream
 
-// Len implements heap.Interface, as do the next four.
+// Len implements heap.Interface, as do the next three methods.
 func (o openStreams) Len() int           { return len(o) }
 func (o openStreams) Less(i, j int) bool { return o[i].ends < o[j].ends }
 func (o openStreams) Swap(i, j int)      { o[i], o[j] = o[j], o[i] }
@@ -92,7 +92,7 @@ func (o *openStreams) Pop() any {
 	return x
 }
 
-// finish ends all requests.
+// finish lets all requests end.
 func (p *proxy) finish() {
 	defer proxywasm.Use(p)()
 	for len(p.open)+len(p.waiting) > 0 {
@@ -100,7 +100,7 @@ func (p *proxy) finish() {
 	}
 }
 
-// next is when a request ends, or a tick is due.
+// next returns the time at which a request ends, or a tick is due.
 func (p *proxy) next() int64 {
 	at := int64(math.MaxInt64)
 	if len(p.open) > 0 {
@@ -112,7 +112,7 @@ func (p *proxy) next() int64 {
 	return at
 }
 
-// tick has requests that wait go on that have got room.
+// tick runs the plugin's tick, then completes the waiting requests that it has let pass or refused.
 func (p *proxy) tick() {
 	p.tickedAt, p.tickAt, p.asking = p.now, p.now+p.period, false
 	p.plugin.OnTick()
@@ -127,7 +127,7 @@ func (p *proxy) tick() {
 	p.settled = p.settled[:0]
 }
 
-// answer answers a request that passes, now or when the log says that it has ended.
+// answer answers a request that passes, now or at the end that the log has.
 func (p *proxy) answer(s types.HttpContext, keys []int32) {
 	if lasts, _ := p.request.Lasted(); p.holds && lasts > 0 {
 		heap.Push(&p.open, &openStream{p.now + lasts, *p.request, s, keys})
@@ -138,7 +138,7 @@ func (p *proxy) answer(s types.HttpContext, keys []int32) {
 	s.OnHttpStreamDone()
 }
 
-// until lets time pass, in which requests end.
+// until moves the time forward, and ends the requests that end meanwhile.
 func (p *proxy) until(now int64) {
 	for len(p.open)+len(p.waiting) > 0 {
 		next := p.next()
@@ -164,9 +164,9 @@ func (p *proxy) until(now int64) {
 // asked counts how often a part was asked for.
 type asked struct {
 	accesslog.Part
-	path string // as the plugin has it
-	// requests asked for it. For unknown requests the log does not tell; for absent requests it
-	// tells that there was none.
+	path string // as the plugin writes it
+	// requests asked for the part. For unknown requests the log has no word on it; for absent
+	// requests the log says that there was none.
 	requests, unknown, absent int64
 }
 
@@ -176,7 +176,7 @@ var (
 	_ filter.Observer = (*proxy)(nil)
 )
 
-// start makes a proxy.
+// start returns a proxy on which the plugin runs.
 func start(document []byte) (*proxy, error) {
 	p := &proxy{document: document, metrics: map[string]uint64{}, waiting: map[uint32]*delayed{}, stream: 1, period: 1e9}
 	vm := &filter.VM{}
@@ -189,7 +189,7 @@ func start(document []byte) (*proxy, error) {
 	return p, nil
 }
 
-// send has the plugin decide a request, and reports whether it has refused it, or has it wait.
+// send makes the plugin decide a request, and reports whether the request is refused or waits.
 func (p *proxy) send(r *accesslog.Request) (refused, waits bool) {
 	defer proxywasm.Use(p)()
 	p.until(r.Time)
@@ -212,7 +212,7 @@ func (p *proxy) send(r *accesslog.Request) (refused, waits bool) {
 	return p.refused, false
 }
 
-// keys are those of the request that was sent last, as far as its rules are known.
+// keys returns the keys of the last request, as far as its rules are known.
 func (p *proxy) keys() []int32 {
 	if p.asks == nil {
 		return nil
@@ -220,7 +220,7 @@ func (p *proxy) keys() []int32 {
 	return p.asks()
 }
 
-// total is the sum of a metric over all its labels.
+// total returns the sum of a metric over all its labels.
 func (p *proxy) total(name string) (sum uint64) {
 	defer proxywasm.Use(p)()
 	p.plugin.OnTick()
@@ -232,7 +232,7 @@ func (p *proxy) total(name string) (sum uint64) {
 	return sum
 }
 
-// Decided implements filter.Observer. Parts that are asked for after it are for the answer.
+// Decided implements filter.Observer. Parts that the plugin asks for later are for the response.
 func (p *proxy) Decided(demands []node.Demand, verdict counter.Verdict) {
 	p.asking = false
 	d := p.waiting[p.context]
@@ -253,7 +253,7 @@ func (p *proxy) Measured(demand []node.Demand) {
 	}
 }
 
-// lastSettled is the request that a running tick has settled last; nil outside of ticks.
+// lastSettled returns the request that the running tick settled last, or nil outside of ticks.
 func (p *proxy) lastSettled() *delayed {
 	if len(p.settled) == 0 {
 		return nil
@@ -268,7 +268,7 @@ func (p *proxy) Charged(rule int, hits int64) {
 	}
 }
 
-// find has what the request's log tells of a part.
+// find returns a part of the request in the log.
 func (p *proxy) find(kind accesslog.PartKind, path string) (value []byte, found bool) {
 	a := p.ask(kind, path)
 	f := p.request.Find(kind, a.Name)
@@ -324,7 +324,7 @@ func (p *proxy) PluginConfiguration() ([]byte, bool) { return p.document, true }
 // RequestHeader implements proxywasm.Host.
 func (p *proxy) RequestHeader(name string) ([]byte, bool) { return p.find(accesslog.Header, name) }
 
-// RequestLines implements proxywasm.Host: a log tells of a header as of one line.
+// RequestLines implements proxywasm.Host. A log has each header as a single line.
 func (p *proxy) RequestLines(name, _ string) (values []byte, lines int) {
 	values, found := p.RequestHeader(name)
 	if !found {
@@ -383,7 +383,7 @@ func (p *proxy) SetContext(id uint32) {
 // ResumeRequest implements proxywasm.Host.
 func (p *proxy) ResumeRequest() {}
 
-// Dispatch implements proxywasm.Host: there is no backend.
+// Dispatch implements proxywasm.Host. There is no backend.
 func (p *proxy) Dispatch(*proxywasm.Callout) bool { return false }
 
 // CalloutHeader implements proxywasm.Host.

@@ -15,26 +15,27 @@ import (
 	"weir/window"
 )
 
-// Report is the result of a simulation. As JSON it is an interface: names stay, and get company.
+// Report is the result of a simulation. Its JSON is an interface: fields keep their names, and new
+// fields may be added.
 type Report struct {
 	Logs []LogReport `json:"logs"`
-	// From and To are the times of the first request and the last.
+	// From and To are the times of the first and the last request.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Requests are all; Refused are those that the rules together refuse.
+	// Requests counts all requests, and Refused those that the rules together refuse.
 	Requests     uint64  `json:"requests"`
 	Refused      uint64  `json:"refused"`
 	RefusedShare float64 `json:"refused_share"`
-	// Timeline tells what became of requests over time, in steps of equal length.
+	// Timeline counts requests over time, in steps of equal length.
 	Timeline []Step `json:"timeline"`
 	// Configuration has the rules as they were given, in JSON, without the backend and its secrets.
 	Configuration string `json:"-"`
-	// Notes tell a reader what to know before believing a number.
+	// Notes are caveats about the numbers.
 	Notes []string     `json:"notes"`
 	Rules []RuleReport `json:"rules"`
 }
 
-// Step is a part of the time that logs span.
+// Step is a part of the time that the logs span.
 type Step struct {
 	From     time.Time `json:"from"`
 	Seconds  float64   `json:"seconds"`
@@ -42,19 +43,19 @@ type Step struct {
 	Refused  uint64    `json:"refused"`
 }
 
-// LogReport tells what became of one log's lines.
+// LogReport counts the lines of a log by their outcome.
 type LogReport struct {
 	Name   string `json:"name"`
 	Format string `json:"format"`
 	Gzip   bool   `json:"gzip"`
 	Lines  int64  `json:"lines"`
-	// Requests were replayed. Unreadable lines were in no format, and WithoutRequest counts lines
-	// about no HTTP request.
+	// Requests were replayed. Unreadable lines fit no format, and WithoutRequest counts lines about
+	// no HTTP request.
 	Requests       int64 `json:"requests"`
 	Unreadable     int64 `json:"unreadable"`
 	WithoutRequest int64 `json:"without_request"`
 	// OutOfOrder requests were put in order. Late requests came more than a minute after a later
-	// request: they count as of when they came.
+	// request, and count at the time that the simulation had reached.
 	OutOfOrder       int64     `json:"out_of_order"`
 	Late             int64     `json:"late"`
 	MostBehindMillis int64     `json:"most_behind_ms"`
@@ -68,56 +69,57 @@ type Example struct {
 	Excerpt string `json:"excerpt"`
 }
 
-// RuleReport tells what one rule does.
+// RuleReport is the effect of a rule.
 type RuleReport struct {
 	Name string `json:"name"`
-	// Missing are the parts that the rule needs and the logs do not tell: such a rule is left out.
+	// Missing are the parts that the rule needs and the logs do not have. A rule with missing parts
+	// is left out.
 	Missing []string `json:"missing"`
-	// Requests match the rule. Refused were refused, by this rule or another; RefusedByRule by this
-	// rule.
+	// Requests match the rule. Refused were refused, by this rule or another; RefusedByRule were
+	// refused by this rule.
 	Requests           uint64  `json:"requests"`
 	Refused            uint64  `json:"refused"`
 	RefusedShare       float64 `json:"refused_share"`
 	RefusedByRule      uint64  `json:"refused_by_rule"`
 	RefusedByRuleShare float64 `json:"refused_by_rule_share"`
-	// Delayed are the requests that have waited for room, and have had it, of a rule that delays. Half of them
+	// Delayed are the requests to a rule with delay that waited for room and got it. Half of them
 	// waited for at most WaitP50Millis, and 99 of 100 for at most WaitP99Millis.
 	Delayed       uint64  `json:"delayed"`
 	DelayedShare  float64 `json:"delayed_share"`
 	WaitP50Millis int64   `json:"wait_p50_ms"`
 	WaitP99Millis int64   `json:"wait_p99_ms"`
-	// Keys are all that the rule has counted. RefusedKeys were refused at least one request by this
-	// rule.
+	// Keys are all keys that the rule has counted. RefusedKeys had at least one request that this
+	// rule refused.
 	Keys             uint64  `json:"keys"`
 	RefusedKeys      uint64  `json:"refused_keys"`
 	RefusedKeysShare float64 `json:"refused_keys_share"`
-	// Worst are the keys with the most requests refused by this rule.
+	// Worst are the keys with the most requests that this rule refused.
 	Worst  []KeyReport   `json:"worst"`
 	Limits []LimitReport `json:"limits"`
 }
 
-// KeyReport tells what one key gets of a rule.
+// KeyReport is the effect of a rule on a key.
 type KeyReport struct {
-	// Values are those of the rule's selectors.
+	// Values are the key's values, in the order of the rule's selectors.
 	Values             []string `json:"values"`
 	Requests           uint64   `json:"requests"`
 	RefusedByRule      uint64   `json:"refused_by_rule"`
 	RefusedByRuleShare float64  `json:"refused_by_rule_share"`
 }
 
-// LimitReport tells what one limit of a rule would do by itself, without the rule's other limits
-// and without other rules.
+// LimitReport is the effect of a limit by itself, without the rule's other limits and without other
+// rules.
 type LimitReport struct {
 	LimitSpec
-	// Curve has limits from a quarter to the eightfold of this limit.
+	// Curve has limits from a quarter of this limit to eight times of it.
 	Curve []Outcome `json:"curve"`
-	// Least are the least limits that refuse at most a share of requests.
+	// Least has the least limits that refuse at most a share of requests.
 	Least []Least `json:"least"`
-	// Algorithms are this limit by each algorithm.
+	// Algorithms has this limit with each algorithm.
 	Algorithms []Outcome `json:"algorithms"`
 }
 
-// LimitSpec is a limit as a configuration has it.
+// LimitSpec is a limit in the form of a configuration.
 type LimitSpec struct {
 	Limit uint64 `json:"limit"`
 	// Window is empty for requests in flight.
@@ -128,10 +130,10 @@ type LimitSpec struct {
 	Burst     uint64 `json:"burst,omitempty"`
 }
 
-// Outcome tells what a limit would refuse by itself.
+// Outcome counts the refusals of a limit by itself.
 type Outcome struct {
 	LimitSpec
-	// Configured says that this is the limit as it is configured.
+	// Configured marks the limit as it is configured.
 	Configured       bool    `json:"configured"`
 	Refused          uint64  `json:"refused"`
 	RefusedShare     float64 `json:"refused_share"`
@@ -146,7 +148,7 @@ type Least struct {
 	Limit *uint64 `json:"limit"`
 }
 
-// shares are those of Least.
+// shares are the shares of Least.
 var shares = [...]float64{0.01, 0.001}
 
 func (s *simulation) report() *Report {
@@ -175,7 +177,7 @@ func (s *simulation) report() *Report {
 			out.Missing = append(out.Missing, part.String())
 		}
 		if len(out.Missing) > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("rule %s is left out: the logs do not tell %s", rule.Name, strings.Join(out.Missing, ", ")))
+			r.Notes = append(r.Notes, fmt.Sprintf("rule %s is left out: the logs do not have %s", rule.Name, strings.Join(out.Missing, ", ")))
 		} else {
 			out.fill(rule, s.rules[at], s.options.Worst)
 			at++
@@ -186,11 +188,11 @@ func (s *simulation) report() *Report {
 	return r
 }
 
-// remark adds the notes that concern no rule alone.
+// remark adds the notes that concern several rules.
 func (s *simulation) remark(r *Report) {
 	for _, a := range s.tells.asked {
 		if a.unknown > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%d of %d requests do not tell %s: there it counts as absent", a.unknown, a.requests, a.Part))
+			r.Notes = append(r.Notes, fmt.Sprintf("%d of %d requests have no word on %s: there it counts as absent", a.unknown, a.requests, a.Part))
 		}
 	}
 	if n := s.decides.total("evicted_counters_total"); n > 0 {
@@ -198,19 +200,19 @@ func (s *simulation) remark(r *Report) {
 			"so some keys passed more than their limits", s.config.Capacity, n))
 	}
 	if n := s.tells.total("bad_costs_total"); n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d costs were no numbers", n))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d costs were not numbers", n))
 	}
 	for _, log := range s.logs {
 		if c := &log.Reader.Counts; c.Requests > 0 && !c.Fractions && s.shortest() < roughBelow {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s has whole seconds: what it tells of windows below %s is rough", log.Name, span(roughBelow)))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s has times in whole seconds: the numbers for windows below %s are rough", log.Name, span(roughBelow)))
 		}
 	}
 }
 
-// roughBelow is the window below which a log with whole seconds tells little.
+// roughBelow is the window below which the results of a log with whole seconds are rough.
 const roughBelow = int64(10 * time.Second)
 
-// shortest is the shortest window of the rules that are simulated.
+// shortest returns the shortest window of the simulated rules.
 func (s *simulation) shortest() (width int64) {
 	width = window.MaxWidth
 	for _, i := range s.kept {
@@ -245,7 +247,7 @@ func (r *RuleReport) fill(rule *config.Rule, h *history, worst int) {
 	t := newTrial(h)
 	for i := range rule.Limits {
 		v := variant{limit: rule.Limits[i], countRejected: rule.CountRejected, delay: int64(rule.Delay), queue: rule.Queue}
-		v.limit.Ordinal = 0 // it is by itself
+		v.limit.Ordinal = 0 // it is simulated by itself
 		r.Limits = append(r.Limits, t.limit(v, h))
 	}
 }
@@ -292,7 +294,7 @@ func share(part, whole uint64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// spec is a limit as a configuration has it.
+// spec returns a limit in the form of a configuration.
 func spec(l *window.Limit) LimitSpec {
 	out := LimitSpec{Limit: l.Max, Window: span(l.Width), Burst: l.Burst}
 	if l.Kind.Held() {
@@ -320,7 +322,7 @@ func spec(l *window.Limit) LimitSpec {
 	return out
 }
 
-// span is a duration as a configuration has it.
+// span returns a duration in the form of a configuration.
 func span(nanos int64) string {
 	millis := nanos / int64(time.Millisecond)
 	text := ""
@@ -339,7 +341,7 @@ func span(nanos int64) string {
 // maxShown bounds the bytes that are shown of a value.
 const maxShown = 256
 
-// values are those of a key's selectors, for people.
+// values returns the values of a key for people.
 func values(rule *config.Rule, name string) []string {
 	all := []string{}
 	rest := []byte(name)
@@ -362,7 +364,7 @@ func values(rule *config.Rule, name string) []string {
 	return all
 }
 
-// network is the network that a key has of an address.
+// network returns the network that a key has for an address.
 func network(value []byte, s *config.Selector) string {
 	address, ok := netip.AddrFromSlice(value)
 	if !ok {

@@ -1,10 +1,10 @@
-// Package simulate replays access logs through a configuration's rules: it tells what they would
-// have refused, whom, and what other limits would have.
+// Package simulate replays access logs through a configuration's rules. It reports which requests
+// they would have refused, whose requests these are, and what other limits would have refused.
 //
-// Requests are matched, keyed and decided by the plugin itself, package filter, on a proxy whose
-// clock is the log's. The costs asked of each key are kept, in a few bytes for each request, and
-// replayed through other limits by package window. So nothing here knows what a rule matches, or
-// what an algorithm decides.
+// The plugin itself, package filter, matches, keys and decides requests, on a proxy whose clock is
+// that of the logs. The costs for each key are kept, in a few bytes per request, and package window
+// replays them through other limits. So nothing here knows which requests a rule matches, or how an
+// algorithm decides.
 package simulate
 
 import (
@@ -25,15 +25,14 @@ import (
 
 // Options say what to simulate.
 type Options struct {
-	// Configuration is the plugin's, in JSON.
+	// Configuration is the plugin's configuration, in JSON.
 	Configuration []byte
 	Logs          []Log
-	// Read says how logs are read.
+	// Read says how to read the logs.
 	Read accesslog.Options
 	// Worst is how many keys of each rule are reported.
 	Worst int
-	// Progress is called now and then while logs are read, with the bytes read so far; nil for no
-	// progress.
+	// Progress, unless it is nil, is called now and then with the bytes that have been read.
 	Progress func(bytes int64)
 }
 
@@ -44,23 +43,24 @@ type Log struct {
 }
 
 const (
-	// sampleSize is how many requests are looked at before the first is decided, to find out what
-	// logs tell.
+	// sampleSize is how many requests are read before the first is decided, to find out which parts
+	// the logs have.
 	sampleSize = 10_000
 	// mostUnreadable is the share of lines that may be unreadable.
 	mostUnreadable = 0.5
-	// progressEvery is how many requests there are between two calls of Options.Progress.
+	// progressEvery is the number of requests between two calls of Options.Progress.
 	progressEvery = 1 << 13
 )
 
 var (
-	// ErrLogs is wrapped by errors of logs that do not tell enough.
+	// ErrLogs is wrapped by the errors of logs that don't have enough for a report.
 	ErrLogs = errors.New("access logs")
-	// lock is held by the only simulation that may run: the plugin's host is the package's.
+	// lock is held by the only simulation that may run, because package proxywasm has a single
+	// host.
 	lock sync.Mutex
 )
 
-// Run simulates. Errors of the configuration are those of [config.Parse].
+// Run runs a simulation. Errors in the configuration are those of [config.Parse].
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	lock.Lock()
 	defer lock.Unlock()
@@ -96,14 +96,15 @@ type simulation struct {
 	bytes    atomic.Int64
 	logs     []*accesslog.Log
 
-	// missing are the parts that rules need and the logs do not tell. A rule with any is left out.
+	// missing are the parts that rules need and the logs do not have. A rule with missing parts is
+	// left out.
 	missing [][]accesslog.Part
-	// kept are the rules that are simulated.
+	// kept are the indexes of the simulated rules.
 	kept []int
-	// rules are the histories of the rules that are kept, in their order.
+	// rules are the histories of the kept rules, in their order.
 	rules []*history
 
-	// decides is the proxy with the rules. tells is the proxy that tells what was asked of them; it
+	// decides is the proxy with the rules. tells is the proxy that reports all demands on them; it
 	// may be the same.
 	decides, tells *proxy
 
@@ -159,7 +160,7 @@ func (s *simulation) run(ctx context.Context, merger *accesslog.Merger) error {
 	return nil
 }
 
-// probe finds out which rules need what the logs do not tell: each runs by itself.
+// probe finds the rules that need parts which the logs do not have. It runs each rule by itself.
 func (s *simulation) probe(sample []accesslog.Request) error {
 	s.missing = make([][]accesslog.Part, len(s.config.Rules))
 	for i := range s.config.Rules {
@@ -192,14 +193,14 @@ func (s *simulation) probe(sample []accesslog.Request) error {
 	return nil
 }
 
-// readsBody reports whether a rule matches, counts or has limits by what a request's body says.
+// readsBody reports whether a rule needs a request's body to match, for its key or for its limits.
 func readsBody(r *config.Rule) bool {
 	ofBody := func(s config.Selector) bool { return s.Kind == config.SelectBody }
 	return len(r.Match.Body) > 0 || slices.ContainsFunc(r.Key, ofBody) || r.Overrides.By != nil && ofBody(*r.Overrides.By) ||
 		slices.ContainsFunc(r.Except, func(e config.Exception) bool { return len(e.Match.Body) > 0 })
 }
 
-// replay makes the function that decides a request. It is nil if no rule is left.
+// replay returns the function that decides a request. It returns nil if no rule is left.
 func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 	if len(s.kept) == 0 {
 		return nil, nil
@@ -219,8 +220,8 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		r := &s.config.Rules[i]
 		return r.CostOnResponse != nil || r.ChargeWhen != nil || r.Delay != 0
 	}) {
-		// Only requests that pass are asked for their response's cost, and those that wait are not decided as
-		// they come. Here all pass at once.
+		// The plugin asks only for the response's cost of requests that pass, and does not decide
+		// waiting requests at once. On this proxy all requests pass at once.
 		if document, err = s.document.limitless(s.kept); err != nil {
 			return nil, err
 		}
@@ -233,7 +234,7 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		if s.tells == s.decides {
 			s.note(demand)
 		}
-		s.count(demand, false, waited) // nobody is refused
+		s.count(demand, false, waited) // measured requests are never refused
 	}
 	s.tells.charged = func(rule int, hits int64) { s.rules[rule].charge(hits) }
 	for _, p := range [...]*proxy{s.decides, s.tells} {
@@ -254,7 +255,7 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 	return s.decide, nil
 }
 
-// decide has the plugin decide a request.
+// decide makes the plugin decide a request.
 func (s *simulation) decide(r *accesslog.Request) {
 	if s.requests++; s.requests == 1 {
 		s.first = r.Time
@@ -269,7 +270,7 @@ func (s *simulation) decide(r *accesslog.Request) {
 	}
 }
 
-// end notes what has become of a request.
+// end counts the outcome of a request.
 func (s *simulation) end(at int64, refused bool) {
 	if refused {
 		s.refused++
@@ -277,7 +278,7 @@ func (s *simulation) end(at int64, refused bool) {
 	s.timeline.add(at, refused)
 }
 
-// note keeps what the current request asks of each rule.
+// note records the demands of the current request on each rule.
 func (s *simulation) note(demands []node.Demand) {
 	for i := range demands {
 		d := &demands[i]
@@ -289,7 +290,7 @@ func (s *simulation) note(demands []node.Demand) {
 	}
 }
 
-// asked are the keys that the current request has asked for, for what its response costs.
+// asked returns the keys of the current request, to which its response's cost will go.
 func (s *simulation) asked() (keys []int32) {
 	for _, h := range s.rules {
 		keys = append(keys, h.last)
@@ -297,14 +298,14 @@ func (s *simulation) asked() (keys []int32) {
 	return keys
 }
 
-// answered has what comes next be of a request with these keys.
+// answered makes the next costs go to a request with these keys.
 func (s *simulation) answered(keys []int32) {
 	for i, h := range s.rules {
 		h.last = keys[i]
 	}
 }
 
-// count counts how a request was decided. Demands of a request that has waited have no keys.
+// count counts the decision on a request. Demands of a request that has waited have no keys.
 func (s *simulation) count(demands []node.Demand, refused bool, waited *delayed) {
 	for i := range demands {
 		d := &demands[i]
@@ -331,7 +332,7 @@ func (s *simulation) count(demands []node.Demand, refused bool, waited *delayed)
 	}
 }
 
-// check reports whether the logs tell enough for a report.
+// check returns an error if the logs don't have enough for a report.
 func (s *simulation) check() error {
 	var lines, requests, unreadable int64
 	for _, log := range s.logs {
@@ -351,7 +352,7 @@ func (s *simulation) check() error {
 				all = append(all, s.config.Rules[i].Name+" needs "+part.String())
 			}
 		}
-		problem = "no rule is left, as the logs do not tell what they need: " + strings.Join(all, ", ")
+		problem = "no rule is left, because the logs do not have the parts that rules need: " + strings.Join(all, ", ")
 	default:
 		return nil
 	}

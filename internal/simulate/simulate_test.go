@@ -95,7 +95,7 @@ func TestMissingParts(t *testing.T) {
 	if missing := r.Rules[0].Missing; !slices.Equal(missing, []string{"header x-user"}) || r.Rules[0].Requests != 0 || r.Refused != 0 {
 		t.Errorf("%+v", r.Rules[0])
 	}
-	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "rule per-user is left out: the logs do not tell header x-user") {
+	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "rule per-user is left out: the logs do not have header x-user") {
 		t.Errorf("%q", r.Notes)
 	}
 	if r.Rules[1].Requests != 2 || r.Rules[1].Keys != 2 {
@@ -108,7 +108,7 @@ func TestMissingParts(t *testing.T) {
 	// Some lines tell and some do not: then these have none.
 	log := `{"time": "2026-01-02T15:04:05Z", "path": "/", "x_user": "ann"}` + "\n" + `{"time": "2026-01-02T15:04:05.5Z", "path": "/"}`
 	r = simulated(t, `{"rules": [`+perUser+`]}`, strings.NewReader(log))
-	if r.Rules[0].Keys != 2 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 of 2 requests do not tell header x-user") {
+	if r.Rules[0].Keys != 2 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 of 2 requests have no word on header x-user") {
 		t.Errorf("%+v, %q", r.Rules[0], r.Notes)
 	}
 }
@@ -121,7 +121,7 @@ func TestNotes(t *testing.T) {
 	r := simulated(t, `{"capacity": 1, "rules": [{"name": "r", "key": ["client_ip"], "cost": {"header": ":authority"}, "limits": [{"limit": 1, "window": "1s"}, {"limit": 9, "window": "1d"}]}]}`,
 		lines(clients...), "1=header::authority")
 	text := strings.Join(r.Notes, "\n")
-	for _, want := range []string{"capacity 1 is too small", "3000 costs were no numbers", "access.log has whole seconds"} {
+	for _, want := range []string{"capacity 1 is too small", "3000 costs were not numbers", "access.log has times in whole seconds"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q: want %q", text, want)
 		}
@@ -205,7 +205,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d of <%s>", count[element], element)
 		}
 	}
-	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most are refused in the ", `"name": "all"`, "prefers-color-scheme: dark"} {
+	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most requests are refused in the ", `"name": "all"`, "prefers-color-scheme: dark"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the page's text", want)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Text writes the report for a terminal. Whatever logs have in it, nothing controls the terminal.
+// Text writes the report for a terminal. Text from logs can't control the terminal.
 func (r *Report) Text(w io.Writer) error {
 	t := &text{}
 	for i := range r.Logs {
@@ -63,7 +63,7 @@ func (t *text) rule(r *RuleReport) {
 		t.line("  waited     %s (%s), half of them up to %v, 99 %% up to %v", count(r.Delayed), percent(r.DelayedShare),
 			time.Duration(r.WaitP50Millis)*time.Millisecond, time.Duration(r.WaitP99Millis)*time.Millisecond)
 	}
-	t.line("  keys       %s, refused something %s (%s)", count(r.Keys), count(r.RefusedKeys), percent(r.RefusedKeysShare))
+	t.line("  keys       %s, with refusals %s (%s)", count(r.Keys), count(r.RefusedKeys), percent(r.RefusedKeysShare))
 	if len(r.Worst) > 0 {
 		t.table("  refused\t of requests\t share\t key", func(row func(string, ...any)) {
 			for _, k := range r.Worst {
@@ -106,10 +106,10 @@ func (t *text) table(head string, rows func(row func(string, ...any))) {
 	w := tabwriter.NewWriter(&t.Builder, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(w, head)
 	rows(func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) })
-	_ = w.Flush() // to a strings.Builder, which takes everything
+	_ = w.Flush() // a strings.Builder never fails
 }
 
-// String is the limit in words.
+// String returns the limit for people.
 func (s LimitSpec) String() string {
 	if s.Window == "" {
 		return count(s.Limit) + ", " + s.Name()
@@ -117,7 +117,7 @@ func (s LimitSpec) String() string {
 	return fmt.Sprintf("%s in %s, %s", count(s.Limit), s.Window, s.Name())
 }
 
-// Name is the algorithm with what it has besides limit and window.
+// Name returns the algorithm with its fields besides limit and window.
 func (s LimitSpec) Name() string {
 	switch {
 	case s.Start != "":
@@ -137,7 +137,7 @@ func mark(configured bool) string {
 	return ""
 }
 
-// bar shows a share in twenty places.
+// bar draws a share in twenty places.
 func bar(share float64) string {
 	const places, eighths = 20, "▏▎▍▌▋▊▉█"
 	n := int(math.Round(share * places * 8))
@@ -151,7 +151,7 @@ func bar(share float64) string {
 	return text
 }
 
-// count writes a number with its thousands apart.
+// count writes a number with commas between thousands.
 func count[N ~int64 | ~uint64](n N) string {
 	digits := strconv.FormatUint(uint64(n), 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -174,7 +174,7 @@ func percent(share float64) string {
 	}
 }
 
-// plain is text without what a terminal obeys.
+// plain returns text without characters that control a terminal.
 func plain(text string) string {
 	quoted := strconv.Quote(text)
 	if quoted[1:len(quoted)-1] == text {

@@ -2,17 +2,17 @@ package simulate
 
 import "time"
 
-// mostSteps is how many steps a timeline has at most.
+// mostSteps is the most steps of a timeline.
 const mostSteps = 120
 
-// widths are how long steps are, as people count: each is a multiple of the width before. Longer steps
-// are doubled.
+// widths are the lengths of steps, in round numbers. Each is a multiple of the width before. Beyond
+// the last, lengths double.
 var widths = [...]time.Duration{
 	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// timeline counts requests in steps of time. Its steps get longer with the time that logs span.
+// timeline counts requests in steps of time. The steps get longer as the logs span more time.
 type timeline struct {
 	start, width int64 // in Unix nanoseconds
 	longer       int   // the index in widths of the next width
@@ -56,7 +56,7 @@ func (t *timeline) lengthen() {
 	t.steps = t.steps[:(len(t.steps)+joined-1)/joined]
 }
 
-// report is the timeline as a report has it.
+// report returns the timeline in the form of a report.
 func (t *timeline) report() []Step {
 	steps := make([]Step, len(t.steps))
 	for i, s := range t.steps {

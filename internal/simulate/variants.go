@@ -12,16 +12,17 @@ import (
 	"weir/window"
 )
 
-// variant is one limit by itself, as though the rule had no other, and there were no other rule.
+// variant is a limit by itself, as if the rule had no other limit, and the configuration no other
+// rule.
 type variant struct {
 	limit         window.Limit
 	countRejected bool
-	// delay is for how long a request waits for room, behind up to queue others; 0 for not at all.
+	// delay is how long a request waits for room, behind at most queue others; 0 is not at all.
 	delay int64
 	queue int
 }
 
-// outcome tells how much a variant would have refused.
+// outcome counts what a variant would have refused.
 type outcome struct{ requests, keys uint64 }
 
 // run is a variant on its way through a key's events.
@@ -29,17 +30,17 @@ type run struct {
 	*variant
 	index   int // of the variant, among those that are replayed
 	state   window.State
-	passed  bool // the last request
+	passed  bool // whether the last request passed
 	refused uint64
-	// held are the requests that hold something of a limit of requests in flight.
+	// held are the requests that hold places of a limit on requests in flight.
 	held held
-	// lets are the times at which requests have room that wait for it. Nobody knows when a place comes back, so
-	// waiting are the requests themselves that wait for one.
+	// lets are the times at which waiting requests will have room. For places these times are not
+	// known, so waiting has the requests themselves.
 	lets    []int64
 	waiting []event
 }
 
-// begin forgets the key before. The state's memory stays.
+// begin forgets the last key, and keeps the memory of the state.
 func (r *run) begin(v *variant, index int) {
 	r.state.Reset()
 	r.variant, r.index, r.passed, r.refused = v, index, false, 0
@@ -47,19 +48,19 @@ func (r *run) begin(v *variant, index int) {
 	r.lets, r.waiting = r.lets[:0], r.waiting[:0]
 }
 
-// held are requests that hold places, the first that ends at the top of a heap.
+// held is a heap of requests that hold places, with the request that ends first at its top.
 type held struct {
 	places uint64
 	ends   []hold
 }
 
-// hold is the places that a request holds until it ends.
+// hold has the places that a request holds until it ends.
 type hold struct {
 	at   int64
 	cost uint64
 }
 
-// Len implements heap.Interface, as do the next four.
+// Len implements heap.Interface, as do the next three methods.
 func (h *held) Len() int           { return len(h.ends) }
 func (h *held) Less(i, j int) bool { return h.ends[i].at < h.ends[j].at }
 func (h *held) Swap(i, j int)      { h.ends[i], h.ends[j] = h.ends[j], h.ends[i] }
@@ -73,7 +74,7 @@ func (h *held) Pop() any {
 	return x
 }
 
-// replayHeld is replay of a limit of requests in flight.
+// replayHeld is replay for a limit on requests in flight.
 func (r *run) replayHeld(events []event) {
 	for i := range events {
 		e := &events[i]
@@ -88,7 +89,7 @@ func (r *run) replayHeld(events []event) {
 	}
 }
 
-// passTime has requests end, and those that wait take their places.
+// passTime ends requests, and gives their places to waiting requests.
 func (r *run) passTime(now int64) {
 	for len(r.held.ends) > 0 && r.held.ends[0].at <= now {
 		at := r.held.ends[0].at
@@ -100,7 +101,7 @@ func (r *run) passTime(now int64) {
 	r.giveUp(now)
 }
 
-// giveUp refuses the requests that have waited for long enough.
+// giveUp refuses the requests that have waited longer than the delay.
 func (r *run) giveUp(now int64) {
 	for len(r.waiting) > 0 && r.waiting[0].at+r.delay < now {
 		r.waiting = slices.Delete(r.waiting, 0, 1)
@@ -108,7 +109,7 @@ func (r *run) giveUp(now int64) {
 	}
 }
 
-// hold has a request hold its places from now on, unless there are too few.
+// hold gives a request its places from now on, unless there are too few.
 func (r *run) hold(e *event, now int64) (held bool) {
 	if room := r.limit.Max - min(r.limit.Max, r.held.places); r.limit.Max == 0 || e.cost > room {
 		return false
@@ -118,7 +119,7 @@ func (r *run) hold(e *event, now int64) (held bool) {
 	return true
 }
 
-// wait reports whether a request has room, at once or after it has waited.
+// wait reports whether a request has room, at once or after a wait.
 func (r *run) wait(e *event) (passes bool) {
 	l, s := &r.limit, &r.state
 	due := 0
@@ -147,7 +148,7 @@ func (r *run) replay(events []event) {
 	}
 	for i := range events {
 		e := &events[i]
-		l.Advance(s, max(e.at, s.Newest)) // requests that wait are counted ahead
+		l.Advance(s, max(e.at, s.Newest)) // waiting requests are counted ahead
 		switch {
 		case r.delay > 0 && !e.charge && !e.back:
 			if r.passed = r.wait(e); !r.passed {
@@ -177,12 +178,12 @@ func (r *run) replay(events []event) {
 // possible reports whether a cost could ever pass.
 func (v *variant) possible(cost uint64) bool { return v.limit.Max != 0 && cost <= v.limit.Quota() }
 
-// harmless reports whether the variant refuses nothing of a key, as all its hits fit at once.
+// harmless reports whether the variant refuses nothing to a key, because all its hits fit at once.
 func (v *variant) harmless(k *key) bool { return v.possible(k.hits) }
 
-// trial replays what a rule was asked for through variants.
+// trial replays a rule's history through variants.
 type trial struct {
-	// keys are in order of their hits, most first.
+	// keys are in the order of their hits, most first.
 	keys []*key
 }
 
@@ -195,17 +196,17 @@ func newTrial(h *history) *trial {
 	return t
 }
 
-// piece is work for one goroutine: some variants of one key.
+// piece is work for a goroutine: some variants of a key.
 type piece struct {
 	key  *key
 	from int // the first of the variants
-	to   int // behind the last
+	to   int // after the last
 }
 
-// largeKey is how many requests of a key are worth a goroutine for each variant.
+// largeKey is how many requests of a key justify a goroutine for each variant.
 const largeKey = 1 << 13
 
-// run tells what each of the variants refuses.
+// run returns the outcome of each variant.
 func (t *trial) run(variants []variant) []outcome {
 	out := make([]outcome, len(variants))
 	pieces := make(chan piece, 64)
@@ -233,7 +234,7 @@ func (t *trial) run(variants []variant) []outcome {
 	}
 	for _, k := range t.keys {
 		if !slices.ContainsFunc(variants, func(v variant) bool { return !v.harmless(k) }) {
-			break // as of all keys that follow
+			break // the same is true of all later keys
 		}
 		if k.requests < largeKey {
 			pieces <- piece{k, 0, len(variants)}
@@ -248,14 +249,14 @@ func (t *trial) run(variants []variant) []outcome {
 	return out
 }
 
-// worker has the memory that replays need: for some events at a time, however many a key has.
+// worker has the memory for replays, which read a key's events in batches.
 type worker struct {
 	events [1024]event
 	runs   []run
 }
 
-// replay replays a key's events through those variants that may refuse some. The runs are valid
-// until the next call.
+// replay replays a key's events through the variants that may refuse some. The runs are valid until
+// the next call.
 func (w *worker) replay(k *key, variants []variant) []run {
 	n := 0
 	for i := range variants {
@@ -280,14 +281,14 @@ func (w *worker) replay(k *key, variants []variant) []run {
 	return w.runs[:n]
 }
 
-// refusesMore reports whether a variant refuses more than so many requests.
+// refusesMore reports whether a variant refuses more than a number of requests.
 func (t *trial) refusesMore(v variant, than uint64, w *worker) bool {
 	refused := uint64(0)
 	variants := []variant{v}
 	for _, k := range t.keys {
 		runs := w.replay(k, variants)
 		if len(runs) == 0 {
-			break // as of all keys that follow
+			break // the same is true of all later keys
 		}
 		if refused += runs[0].refused; refused > than {
 			return true
@@ -296,19 +297,19 @@ func (t *trial) refusesMore(v variant, than uint64, w *worker) bool {
 	return false
 }
 
-// least is the least limit that refuses at most so many requests, found by halving: it refuses no
-// more, and one less refuses more. It is false if there is none that may be configured.
+// least returns the least limit that refuses at most atMost requests, by bisection. found is false
+// if no limit that can be configured does.
 func (t *trial) least(v variant, atMost uint64) (limit uint64, found bool) {
 	if len(t.keys) == 0 {
 		return 0, false
 	}
 	var w worker
-	// Above its hits no key is refused anything.
+	// A limit of all its hits refuses nothing to a key.
 	low, high := uint64(0), min(max(t.keys[0].hits, 1), window.MaxLimit)
 	if v.limit.IsLog() {
 		high = min(high, v.limit.LargestLog())
 	}
-	for at := v.limit.Max; ; at *= 2 { // most limits are not far from what they should be
+	for at := v.limit.Max; ; at *= 2 { // most limits are near the least
 		at = min(max(at, 1), high)
 		if !t.refusesMore(v.at(at), atMost, &w) {
 			high = at
@@ -328,7 +329,7 @@ func (t *trial) least(v variant, atMost uint64) (limit uint64, found bool) {
 	return high, true
 }
 
-// at is the variant with another limit. A bucket's burst grows and shrinks with it.
+// at returns the variant with another limit. A bucket's burst changes in proportion.
 func (v *variant) at(limit uint64) variant {
 	other := *v
 	other.limit.Max = limit
@@ -346,14 +347,14 @@ func (v *variant) at(limit uint64) variant {
 	return other
 }
 
-// curve is the variant with limits from a quarter of its own to its eightfold, four for each
-// doubling, as far as they are different, and may be configured.
+// curve returns the variant with limits from a quarter of its own to eight times of it, four for
+// each doubling. It leaves out equal limits, and those that can't be configured.
 func (v *variant) curve() (points []variant) {
 	const perDoubling, from, to = 4, -2 * 4, 3 * 4
 	for i := from; i <= to; i++ {
 		limit := uint64(math.Round(float64(v.limit.Max) * math.Pow(2, float64(i)/perDoubling)))
 		if i == 0 {
-			limit = v.limit.Max // whatever floats make of it
+			limit = v.limit.Max // without an error of floats
 		}
 		if limit == 0 || len(points) > 0 && points[len(points)-1].limit.Max >= limit {
 			continue
@@ -365,11 +366,11 @@ func (v *variant) curve() (points []variant) {
 	return points
 }
 
-// algorithms are the same limit by each algorithm. Where a log of the limit would be too large, its
-// place is taken by the finest sub-buckets. If the variant is none of these, it is the first.
+// algorithms returns the same limit with each algorithm. If a log would be too large, the finest
+// sub-buckets take its place. If the variant is none of these, it comes first.
 func (v *variant) algorithms() (all []variant) {
 	if v.limit.Kind.Held() {
-		return []variant{*v} // others limit something else
+		return []variant{*v} // the others limit something else
 	}
 	own := false
 	for i := range window.Algorithms {
@@ -405,7 +406,7 @@ func (v *variant) algorithms() (all []variant) {
 	return all
 }
 
-// finest is the least precision that a window may have, 0 if it may have none.
+// finest returns the least precision that a window can have, or 0 for none.
 func finest(width int64) (precision int64) {
 	for n := int64(window.MaxSubBuckets); n >= window.MinSubBuckets; n-- {
 		if width%(n*window.MinWidth) == 0 {

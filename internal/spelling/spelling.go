@@ -1,8 +1,8 @@
-// Package spelling tells how alike names are.
+// Package spelling measures how much names differ.
 package spelling
 
-// Distance is how many letters must be inserted, deleted or replaced to make b of a. It takes time by
-// the product of their lengths.
+// Distance returns how many bytes must be inserted, deleted or replaced to turn a into b. It takes
+// time in proportion to the product of their lengths.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -14,7 +14,7 @@ import (
 	"weir/window"
 )
 
-// A mistake in a take is told with its place.
+// The error of a mistake in a take has its place.
 func TestCheckTakes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -52,13 +52,13 @@ func TestCheckTakes(t *testing.T) {
 	}
 }
 
-// A sender reads the largest answer to a push that Check lets pass.
+// A sender can read the largest answer to a push that Check accepts.
 func TestLargestAnswer(t *testing.T) {
 	t.Parallel()
 	p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()[:1]}
 	room := p.Takes[0].Rooms[1]
 	p.Takes[0].Rooms, room.Precision = nil, 1
-	// Logs as long as they can be, small items, and one more log, as long as Check lets it be.
+	// Logs as long as possible, small items, and one more log, as long as Check allows.
 	for id := range byte(50) {
 		room.ID[0], room.Limit = id, wire.MaxBuckets
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, room)
@@ -90,8 +90,8 @@ func TestLargestAnswer(t *testing.T) {
 	}
 }
 
-// A bucket's start is written later by a whole window in the millisecond that the window ends in,
-// and maybe before it does: that brings no token back early.
+// A bucket's start is moved later by a whole window in the millisecond in which the window ends,
+// and possibly before the end: that returns no token early.
 func TestNoTokenComesBackEarly(t *testing.T) {
 	t.Parallel()
 	room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(window.TokenBucket), WidthMillis: 60_000}, Limit: 10, Burst: 10, Cost: 1}
@@ -112,7 +112,7 @@ func TestNoTokenComesBackEarly(t *testing.T) {
 	}
 }
 
-// A take that got its most gets it as long as its room has no more hits besides than it could spare.
+// A take that got its most still gets it if its room has up to the spare hits more.
 func TestSpare(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {

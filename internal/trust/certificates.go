@@ -11,10 +11,10 @@ import (
 
 // CertificateFiles are the names of PEM files.
 type CertificateFiles struct {
-	// Certificate is the server's, with what leads to its root. Key is its private key, without a
-	// password.
+	// Certificate is the server's certificate chain. Key is its private key, not encrypted.
 	Certificate, Key string
-	// ClientCA has the certificates of those who sign the clients'; none if clients need none.
+	// ClientCA has the certificates of the authorities that sign clients' certificates; empty if
+	// clients need none.
 	ClientCA string
 }
 
@@ -58,7 +58,8 @@ func Certificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*
 	return config, nil
 }
 
-// Authorities reads a file with the certificates of those who sign servers' certificates, in PEM.
+// Authorities reads a PEM file with the certificates of the authorities that sign servers'
+// certificates.
 func Authorities(path string) (*x509.CertPool, error) {
 	content, err := ReadFile(path)
 	if err != nil {

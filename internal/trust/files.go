@@ -14,32 +14,34 @@ import (
 )
 
 const (
-	// lookEvery is how often files are looked at while they are used.
+	// lookEvery is the least time between two checks of files in use.
 	lookEvery = time.Second
 	// maxFile bounds a file in bytes.
 	maxFile = 1 << 20
 )
 
-// files are files, and what they say together. They are read again when they are used, once in
-// lookEvery. As long as they can't be read, or say nothing that makes sense, what they said before
-// holds: they may be half written, and are looked at again.
+// files are files with the value parsed from their contents. When the value is used, the files are
+// read again, at most once in lookEvery. While they can't be read or parsed, the previous value
+// stays in use: they may be half written, and are checked again.
 type files[T any] struct {
 	paths []string
 	parse func(contents [][]byte) (T, error)
 	now   func() time.Time
 	log   *slog.Logger
 
+	once   bool // a file is a pipe, which can be read only once
 	said   atomic.Pointer[T]
 	looked atomic.Int64
 
-	mu       sync.Mutex // of those that look
-	contents [][]byte   // when they were read last
-	failing  bool       // which has been told
+	mu       sync.Mutex // guards the fields below
+	contents [][]byte   // the contents that said was parsed from
+	failing  bool       // the last check has failed, and the error was logged
 }
 
 // open reads the files for the first time.
 func (f *files[T]) open() error {
 	f.looked.Store(f.now().UnixNano())
+	f.once = f.regular() != nil
 	contents, err := f.read()
 	if err != nil {
 		return err
@@ -64,6 +66,20 @@ func (f *files[T]) read() (contents [][]byte, err error) {
 	return contents, nil
 }
 
+// regular returns an error unless all files are regular: opening a pipe waits for a writer.
+func (f *files[T]) regular() error {
+	for _, path := range f.paths {
+		info, err := os.Stat(path)
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s: want a regular file", path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ReadFile reads a file of up to 1 MiB. A longer file is an error, so a path without an end does no
 // harm.
 func ReadFile(path string) (content []byte, err error) {
@@ -78,7 +94,7 @@ func ReadFile(path string) (content []byte, err error) {
 	return content, errors.Join(err, file.Close())
 }
 
-// get returns what the files say.
+// get returns the value of the files.
 func (f *files[T]) get() T {
 	now, last := f.now().UnixNano(), f.looked.Load()
 	// The clock may have been set back.
@@ -88,11 +104,18 @@ func (f *files[T]) get() T {
 	return *f.said.Load()
 }
 
-// look reads the files again.
+// look reads and parses the files again, unless they can be read only once.
 func (f *files[T]) look() {
+	if f.once {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	contents, err := f.read()
+	var contents [][]byte
+	err := f.regular()
+	if err == nil {
+		contents, err = f.read()
+	}
 	if err == nil && slices.EqualFunc(contents, f.contents, bytes.Equal) {
 		f.failing = false
 		return
@@ -103,7 +126,7 @@ func (f *files[T]) look() {
 	}
 	if err != nil {
 		if !f.failing {
-			f.log.Error("files have changed and can't be used; what they said before holds", "error", err)
+			f.log.Error("files have changed and can't be used; their previous contents stay in use", "error", err)
 		}
 		f.failing = true
 		return

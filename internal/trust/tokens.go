@@ -40,13 +40,13 @@ type Tokens struct {
 	file  *files[*tokens]
 }
 
-// tokens have hashes, which tell nothing of a token's length.
+// tokens are hashes, so that comparing them does not reveal a token's length.
 type tokens []struct {
 	hash      [sha256.Size]byte
 	namespace string // empty for all
 }
 
-// maxToken is the length of the longest token: a plugin's, too, has no longer one.
+// maxToken is the most bytes of a token. The plugin accepts no longer token either.
 const maxToken = 8192
 
 // OneToken returns a single token for all namespaces. The error does not repeat it.
@@ -91,9 +91,9 @@ func parseTokens(text string) (*tokens, error) {
 		if len(fields) == 2 {
 			namespace = fields[0]
 		}
-		// Neither is repeated: a namespace that is none may be a token.
+		// The error repeats neither field, because an invalid namespace may be a token.
 		if len(fields) > 2 || namespace != "" && !store.ValidNamespace(namespace) || !isToken(token) {
-			return nil, fmt.Errorf("line %d: want a token of 1 to 8192 visible ASCII characters, alone or behind a namespace", number)
+			return nil, fmt.Errorf("line %d: want a token of 1 to 8192 visible ASCII characters, alone or after a namespace", number)
 		}
 		t.add(token, namespace)
 	}

@@ -17,7 +17,7 @@ import (
 	"weir/internal/trust/trusttest"
 )
 
-// clock stands until it is told otherwise.
+// clock stands still until it is advanced.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time          { return c.at }
@@ -86,8 +86,8 @@ func TestTokensThatAreNone(t *testing.T) {
 	}
 }
 
-// A file that changes is read again; a file that makes no sense is told of once, and changes
-// nothing.
+// A changed file is read again. The error of an invalid file is logged once, and the old contents
+// stay.
 func TestTokensAreReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	c := newClock()
@@ -110,7 +110,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	}
 	known("first")
 	write(t, path, "shop first\nshop second")
-	known("first") // it is looked at once a second
+	known("first") // the file is checked once a second
 	c.advance(time.Second)
 	known("first", "second")
 	for range 3 {
@@ -127,7 +127,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		t.Errorf("%d errors logged, want one:\n%s", got, &log)
 	}
 	write(t, path, "shop second")
-	c.advance(-time.Hour) // a clock that is set back
+	c.advance(-time.Hour) // the clock is set back
 	known("second")
 	write(t, path, "")
 	c.advance(time.Second)
@@ -140,7 +140,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	known("third")
 }
 
-// shake connects a client with a server in memory, and returns what the server saw.
+// shake connects a client to a server in memory, and returns the server's state of the connection.
 func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -165,7 +165,7 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 	return <-seen, nil
 }
 
-// replace has a file say what another does.
+// replace replaces a file's contents with another's.
 func replace(t *testing.T, path, with string) {
 	t.Helper()
 	content, err := os.ReadFile(with)
@@ -215,7 +215,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	want(old.Pool, ofNext, false, "unknown certificate authority")
 	want(next.Pool, nil, false, "unknown authority")
 
-	// Half of what is to come changes nothing.
+	// Half of the new files changes nothing.
 	replace(t, files.Certificate, newCertificate)
 	c.advance(time.Second)
 	want(old.Pool, ofOld, true, "")

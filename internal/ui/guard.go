@@ -6,14 +6,13 @@ import (
 	"weir/internal/server"
 )
 
-// Header is a header that requests must carry if they change something. No page of another origin
-// can send it without being asked for leave, which nobody gets.
+// Header is a header that requests must carry if they change something. A page of another origin
+// may send it only with this server's permission, which no page gets.
 const Header = "x-weir"
 
-// Guard lets requests pass that name the address which they reached, or a loopback address, as
-// their host: the name of another site that resolves to a loopback address does not make this
-// server that site's. A request from a page has to come from a page of the same host. Requests
-// other than GET and HEAD need [Header].
+// Guard lets a request pass only if its host is the address that it reached, or a loopback address.
+// So another site's name that resolves to a loopback address reaches nothing. A request from a page
+// must come from a page of the same host. Requests other than GET and HEAD need [Header].
 func Guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

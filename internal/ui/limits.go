@@ -15,25 +15,27 @@ import (
 	"weir/internal/wire"
 )
 
-// setLimits are the limits of a rule that the page has set.
+// setLimits are the limits that the page has set for a rule.
 type setLimits struct {
-	// users are those of the page's users, nil if they have the configuration's.
+	// users are the limits of the page's users, or nil if they have the configuration's.
 	users []uint64
-	// keys are the other keys that have some.
+	// keys are the other keys with limits from the page.
 	keys [][]string
 }
 
 // LimitsAsked are limits that the page asks for, as overrides.
 type LimitsAsked struct {
 	Rule string `json:"rule"`
-	// Key has the values of the key that gets them. Without values the users of the page get them.
+	// Key has the values of the key that gets the limits. If it is empty, the page's users get
+	// them.
 	Key []string `json:"key"`
-	// Limits has a number of hits for each limit of the rule, or null for that of the configuration. If
-	// it is null itself, all overrides go that the page has set for the rule.
+	// Limits has a number of hits for each limit of the rule, or null for the configuration's
+	// number. If Limits itself is null, all overrides that the page has set for the rule are
+	// removed.
 	Limits []*uint64 `json:"limits"`
 }
 
-// setLimit sets other limits for keys of a rule, or takes back those that it has set.
+// setLimit sets other limits for keys of a rule, or removes those that the page has set.
 func (v *View) setLimit(asked LimitsAsked) error {
 	rule, err := v.shared(asked.Rule)
 	if err != nil {
@@ -44,10 +46,10 @@ func (v *View) setLimit(asked LimitsAsked) error {
 			return fmt.Errorf("key: %w", err)
 		}
 	}
-	// The page's own request may end sooner; what it asked for is done.
+	// The page's request may end sooner, but its change is carried out.
 	ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
 	defer cancel()
-	// Changes come one after another, or else two pages would not agree with the store.
+	// Only one change at a time, or else two pages might disagree with the store.
 	v.setting.Lock()
 	defer v.setting.Unlock()
 	if asked.Limits == nil {
@@ -69,7 +71,7 @@ func (v *View) setLimit(asked LimitsAsked) error {
 	switch {
 	case errors.Is(err, store.ErrInvalid):
 	case err != nil:
-		// The answer may be lost though they are set: then they are to be taken back, too.
+		// If only the answer is lost, they are set, and have to be removed later.
 		v.noteSet(rule.Name, asked.Key, nil)
 	default:
 		v.noteSet(rule.Name, asked.Key, quotas)
@@ -78,7 +80,7 @@ func (v *View) setLimit(asked LimitsAsked) error {
 	return fmt.Errorf("the store: %w", err)
 }
 
-// noteSet keeps which key of a rule has limits of the page, or by which limits the page's users go.
+// noteSet records that a key of a rule has limits from the page, or the limits of the page's users.
 func (v *View) noteSet(rule string, key []string, users []uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,9 +97,9 @@ func (v *View) noteSet(rule string, key []string, users []uint64) {
 	}
 }
 
-// unsetLimits removes the overrides of a rule that pages have set.
+// unsetLimits removes the overrides that pages have set for a rule.
 func (v *View) unsetLimits(ctx context.Context, rule *config.Rule) error {
-	keys := usersOf(rule) // a store may have them of an earlier run
+	keys := usersOf(rule) // the store may have them from an earlier run
 	v.mu.Lock()
 	if set := v.set[rule.Name]; set != nil {
 		keys = append(keys, set.keys...)
@@ -114,14 +116,14 @@ func (v *View) unsetLimits(ctx context.Context, rule *config.Rule) error {
 	return nil
 }
 
-// overrideOf are the limits of an override that asks for so many hits in a rule's windows, and how many
-// hits each allows at once.
+// overrideOf returns the limits of an override with these hits in a rule's windows, and the hits
+// that each limit allows at once.
 func overrideOf(rule *config.Rule, asked []*uint64) (limits []wire.OverrideLimit, quotas []uint64, err error) {
 	if len(asked) != len(rule.Limits) {
 		return nil, nil, fmt.Errorf("limits: want %d, as rule %s has, got %d", len(rule.Limits), rule.Name, len(asked))
 	}
 	if !slices.ContainsFunc(asked, func(hits *uint64) bool { return hits != nil }) {
-		return nil, nil, errors.New("limits: want another number than that of the configuration")
+		return nil, nil, errors.New("limits: want a number for at least one of the limits")
 	}
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
@@ -142,12 +144,12 @@ func overrideOf(rule *config.Rule, asked []*uint64) (limits []wire.OverrideLimit
 	return limits, quotas, nil
 }
 
-// usersOf are the keys that the page's users have in a rule.
+// usersOf returns the keys of the page's users in a rule.
 func usersOf(rule *config.Rule) (keys [][]string) {
 	for user := range maxUsers {
 		key := values(rule, user)
 		if len(keys) > 0 && slices.Equal(key, keys[0]) {
-			break // all are the same
+			break // the key is the same for all users
 		}
 		keys = append(keys, key)
 	}

@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// Lines are those between nodes and their backend. Somebody may cut them, and have answers come late.
-// The zero value has all of them whole. They may be used by several goroutines.
+// Lines are the lines between nodes and their backend. They can be cut, and can delay answers. The
+// zero value has no faults. Lines are safe for concurrent use.
 type Lines struct {
 	mu    sync.Mutex
 	state Faults
 	// changed is closed when faults change, so that calls under way notice.
 	changed chan struct{}
-	// callouts are those of each node.
+	// callouts are counted by node.
 	callouts map[int]Callouts
 }
 
-// Callouts are calls of the backend that have come to an end.
+// Callouts count completed calls of the backend.
 type Callouts struct {
 	Callouts int64 `json:"callouts"`
-	// Failed are those that had no answer in time, or another one than 200.
+	// Failed counts calls that had no answer in time, or an answer other than 200.
 	Failed int64 `json:"failed_callouts"`
 }
 
-// Faults lie between nodes and their backend.
+// Faults are the faults of the lines between nodes and their backend.
 type Faults struct {
-	// Away says that no node reaches the backend.
+	// Away cuts the lines of all nodes.
 	Away bool `json:"away"`
-	// DelayMS is by how many milliseconds each answer comes late.
+	// DelayMS delays each answer, in milliseconds.
 	DelayMS int64 `json:"delay_ms"`
-	// Cut are the numbers of nodes that do not reach it.
+	// Cut has the numbers of the nodes whose lines are cut.
 	Cut []int `json:"cut"`
 }
 
-// maxDelayMS is longer than any node waits for long.
+// maxDelayMS is longer than any node waits for an answer for long.
 const maxDelayMS = 10_000
 
 var errCut = errors.New("the line is cut")
@@ -51,15 +51,15 @@ func (l *Lines) Set(f Faults) {
 	l.changed = make(chan struct{})
 }
 
-// Faults are those in force.
+// Faults returns the faults in force.
 func (l *Lines) Faults() Faults {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state
 }
 
-// look is whether a node's line is cut, by how much answers are late, and what closes when that
-// changes.
+// look returns whether a node's line is cut, how long answers are delayed, and a channel that
+// closes when either changes.
 func (l *Lines) look(node int) (cut bool, delay time.Duration, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *Lines) look(node int) (cut bool, delay time.Duration, changed <-chan st
 	return cut, time.Duration(l.state.DelayMS) * time.Millisecond, l.changed
 }
 
-// Callouts are those that a node has made.
+// Callouts returns the calls that a node has made.
 func (l *Lines) Callouts(node int) Callouts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *Lines) count(node int, failed bool) {
 	l.callouts[node] = n
 }
 
-// Transport is how a node calls its backend.
+// Transport returns the transport with which a node calls its backend.
 func (l *Lines) Transport(node int) http.RoundTripper {
 	return &line{lines: l, node: node, next: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true}}
 }
@@ -104,8 +104,8 @@ type line struct {
 	next  http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. A request that was under way when a line was cut may have
-// been applied, and its answer is lost, as it is when a backend dies.
+// RoundTrip implements http.RoundTripper. If a line is cut during a request, the backend may have
+// applied it, and the answer is lost, as when a backend dies.
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := l.call(r)
 	l.lines.count(l.node, err != nil || answer.StatusCode != http.StatusOK)
@@ -153,7 +153,7 @@ func (l *line) late(r *http.Request) error {
 	}
 }
 
-// CloseIdleConnections is for whoever ends a node.
+// CloseIdleConnections closes the connections of a node that ends.
 func (l *line) CloseIdleConnections() {
 	if t, ok := l.next.(*http.Transport); ok {
 		t.CloseIdleConnections()

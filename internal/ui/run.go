@@ -1,5 +1,4 @@
-// Package ui serves the page's live view: with buttons for weir run, and for weir serve only to
-// look at.
+// Package ui serves the page's live view: with controls for weir run, and read-only for weir serve.
 package ui
 
 import (
@@ -25,49 +24,50 @@ import (
 )
 
 const (
-	// every is the time between two moments, and kept how many a page can still be told: those of five
-	// minutes.
+	// every is the time between two moments. kept is how many moments a page can still get: those
+	// of five minutes.
 	every = 500 * time.Millisecond
 	kept  = 601
-	// leastRest is how much longer is rested after a moment than it took to take it, at least.
+	// leastRest is the least rest after a moment, in multiples of the time that the moment took.
 	leastRest = 9
-	// lookEvery is the time between two looks at the store, while somebody looks at the page.
+	// lookEvery is the time between two looks at the store, while a page is open.
 	lookEvery = time.Second
-	// maxStreams bounds the pages that are told at the same time.
+	// maxStreams bounds the pages that get events at the same time.
 	maxStreams = 16
-	// maxBody bounds what a page may ask for.
+	// maxBody bounds the request of a page, in bytes.
 	maxBody = 4 << 10
-	// maxLimit is the largest limit that can be set on the page.
+	// maxLimit is the largest limit that the page can set.
 	maxLimit = 1_000_000
-	// fewEach is up to how many rules of all nodes together a page is told what each node has done, without
-	// asking. With more, moments of five minutes would fill the memory: 50 nodes of 256 rules have 12,800.
+	// fewEach is the most rules, counted once per node, for which every moment has the rules of
+	// each node. With more, five minutes of moments would fill the memory: 50 nodes of 256 rules
+	// have 12,800.
 	fewEach = 64
 )
 
-// Options say what a view is of.
+// Options configure a [View].
 type Options struct {
 	Config *config.Config
-	// Processes are the nodes', VMID names what their plugins share, and Nodes are the addresses on which
-	// they listen.
+	// Processes are the nodes' processes, VMID is the vm_id of their plugins, and Nodes are the
+	// addresses on which they listen.
 	Processes []*host.Process
 	VMID      string
 	Nodes     []string
-	// Lines are those between the nodes and the backend.
+	// Lines are the lines between the nodes and the backend.
 	Lines *Lines
-	// Store is the backend's, nil if the configuration has none.
+	// Store is the backend's store, or nil if the configuration has no backend.
 	Store store.Store
-	// Page serves all but the view.
+	// Page serves all paths but those of the view.
 	Page http.Handler
-	// Now is time.Now if nil.
+	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
 
-// View is the live view of weir run. Make it with [New], and have [View.Run] run it.
+// View is the live view of weir run. Make it with [New], and call [View.Run] to run it.
 type View struct {
 	o       Options
 	traffic *traffic
 	backend *backend.Backend // nil if there is none
-	tables  *live.Tables     // those of nodes, for take
+	tables  *live.Tables     // the tables of nodes, for take
 	sampler live.Sampler     // for take
 	ended   chan struct{}
 
@@ -75,51 +75,52 @@ type View struct {
 
 	mu      sync.Mutex
 	moments server.History[Moment]
-	newest  [][]live.Rule // what each node has done of each rule, at the newest moment
+	newest  [][]live.Rule // by node and rule, at the newest moment
 	tick    chan struct{} // closed at the next moment
 	streams int
 	looked  Looked
 	set     map[string]*setLimits // by the rule's name
 }
 
-// Moment tells what all nodes have done at a moment.
+// Moment has the counts of all nodes at a moment.
 type Moment struct {
 	// Number counts moments, from 1.
 	Number int64 `json:"n"`
 	// At is in milliseconds of Unix time.
 	At int64 `json:"at"`
-	// Rules tell what all nodes have done of each rule of the configuration.
+	// Rules has the sum of all nodes for each rule of the configuration.
 	Rules []Sum `json:"rules"`
-	// Nodes have their rules if there are few, and at the newest moment those that a page has asked for.
+	// Nodes have their rules if there are few; at the newest moment they also have the rules that a
+	// page asks for.
 	Nodes []Node `json:"nodes"`
-	// Most is how many hits have passed that count, of each rule and limit of the configuration.
+	// Most is the most counted hits that have passed, by rule and limit of the configuration.
 	Most [][]uint64 `json:"most"`
 }
 
-// Sum tells what all nodes have done of a rule.
+// Sum adds up the counts of all nodes for a rule.
 type Sum struct {
 	Allowed  int64 `json:"allowed"`
 	Rejected int64 `json:"refused"`
-	// Overshoot is the largest of any node's: see [live.Rule].
+	// Overshoot is the largest overshoot of any node: see [live.Rule].
 	Overshoot int64 `json:"overshoot"`
 }
 
-// Node tells what a node has done, and called.
+// Node has the counts and callouts of a node.
 type Node struct {
 	live.Node
 	Callouts
 }
 
-// Looked tells what the store had when it was last looked at.
+// Looked is the content of the store at the last look.
 type Looked struct {
-	// Failed says that it could not be read.
+	// Failed says that the store could not be read.
 	Failed bool       `json:"failed"`
 	Top    server.Top `json:"top"`
-	// Counted are the hits of keys that count, by their hashes.
+	// Counted has the hits that count, by the hash of the key.
 	Counted map[string]int64 `json:"counted"`
 }
 
-// State is how things stand.
+// State is the current state of the view.
 type State struct {
 	Backend bool   `json:"backend"`
 	Faults  Faults `json:"faults"`
@@ -132,21 +133,23 @@ type State struct {
 	Looked Looked              `json:"looked"`
 }
 
-// Watched is a rule.
+// Watched is a rule with its first limit.
 type Watched struct {
 	Rule string `json:"rule"`
-	// Limit is the first one, as it is in force for users of the page.
+	// Limit is the first limit, as it applies to the page's users.
 	Limit
 }
 
-// Setup has all that does not change.
+// Setup has the data that does not change.
 type Setup struct {
 	Namespace string   `json:"namespace"`
 	Nodes     []string `json:"nodes"`
 	Rules     []Rule   `json:"rules"`
-	// Each says that moments tell each node's rules. If they do not, a page asks for some, by ?rule=NAME.
+	// Each says that moments have the rules of each node. If not, a page asks for rules by
+	// ?rule=NAME.
 	Each bool `json:"each"`
-	// Failure says how nodes decide without the backend, and TimeoutMS how long they wait for it.
+	// Failure is the decision of nodes without the backend, and TimeoutMS is how long they wait for
+	// it.
 	Failure   string `json:"failure"`
 	TimeoutMS int64  `json:"timeout_ms"`
 }
@@ -155,31 +158,32 @@ type Setup struct {
 type Rule struct {
 	Name   string `json:"name"`
 	Shadow bool   `json:"shadow"`
-	// Shared says that nodes keep its limits together, and Varies that keys may have others.
+	// Shared says that nodes keep the rule's limits together, and Varies that keys may have other
+	// limits.
 	Shared bool    `json:"shared"`
 	Varies bool    `json:"varies"`
 	Limits []Limit `json:"limits"`
-	// Key names the parts of a request that make the key.
+	// Key names the parts of a request that form the key.
 	Key []string `json:"key,omitempty"`
-	// Full says what becomes of requests without room, unless they are refused: "mark" or "delay".
+	// Full is "mark" or "delay" if requests without room are not refused but marked or delayed.
 	Full string `json:"full,omitempty"`
 	// Costly says that a request may take more than one hit.
 	Costly bool `json:"costly,omitempty"`
 }
 
-// Limit is a limit of it.
+// Limit is a limit of a rule.
 type Limit struct {
 	Limit     uint64 `json:"limit"`
 	WindowMS  int64  `json:"window_ms"`
 	Algorithm string `json:"algorithm"`
 }
 
-// limitOf is a limit as it is told.
+// limitOf returns a limit as the page gets it.
 func limitOf(l *window.Limit) Limit {
 	return Limit{Limit: l.Quota(), WindowMS: l.Width / int64(time.Millisecond), Algorithm: l.Name()}
 }
 
-// New makes a view.
+// New returns a view.
 func New(o Options) *View {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -193,7 +197,7 @@ func New(o Options) *View {
 	return v
 }
 
-// watched is the first rule that is enforced, else the first.
+// watched returns the first enforced rule, or else the first rule.
 func watched(c *config.Config) *config.Rule {
 	for i := range c.Rules {
 		if !c.Rules[i].Shadow {
@@ -223,7 +227,7 @@ func (v *View) Run(ctx context.Context) error {
 		began := time.Now()
 		v.take()
 		took := time.Since(began)
-		// Tables of millions of counters take longer to look at, and nodes are to have the processor.
+		// Tables of millions of counters take longer, and the nodes need the processor too.
 		timer.Reset(max(every-took, leastRest*took))
 	}
 }
@@ -254,10 +258,10 @@ func (v *View) note(s *live.Sample, most [][]uint64) {
 	v.tick = make(chan struct{})
 }
 
-// each reports whether moments keep what each node has done of each rule.
+// each reports whether moments keep the rules of each node.
 func (v *View) each() bool { return len(v.o.Nodes)*len(v.o.Config.Rules) <= fewEach }
 
-// sum adds up what nodes have done, for each rule of the configuration.
+// sum adds up the counts of nodes, for each rule of the configuration.
 func (v *View) sum(s *live.Sample) []Sum {
 	c := v.o.Config
 	sums := make([]Sum, len(c.Rules))
@@ -278,7 +282,7 @@ func (v *View) sum(s *live.Sample) []Sum {
 	return sums
 }
 
-// busy reports whether nodes have had requests in the moments that are kept.
+// busy reports whether nodes had requests in the moments that are kept.
 func (v *View) busy() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -295,7 +299,7 @@ func (v *View) busy() bool {
 	return requests(&moments[len(moments)-1]) > requests(&moments[0])
 }
 
-// lookOn looks at the store again and again while there is a page.
+// lookOn looks at the store regularly while a page is open.
 func (v *View) lookOn(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -340,7 +344,7 @@ func (v *View) look(ctx context.Context) Looked {
 		for _, w := range c.Windows {
 			sum = store.Sum(sum, w.Hits)
 		}
-		// If there are several limits, the largest sum counts.
+		// With several limits, the largest sum counts.
 		id := hex.EncodeToString(c.ID[:])
 		l.Counted[id] = max(l.Counted[id], sum)
 		return nil
@@ -349,7 +353,7 @@ func (v *View) look(ctx context.Context) Looked {
 	return l
 }
 
-// Handler serves the view on an address, and the page.
+// Handler serves the view at an address, and the page.
 func (v *View) Handler(address string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) {
@@ -369,7 +373,7 @@ func (v *View) Handler(address string) http.Handler {
 	return Guard(address, mux)
 }
 
-// change returns a handler that makes the change which a body asks for.
+// change returns a handler that makes the change in a request's body.
 func change[T any](set func(T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var asked T
@@ -377,7 +381,7 @@ func change[T any](set func(T) error) http.HandlerFunc {
 		d.DisallowUnknownFields()
 		err := d.Decode(&asked)
 		if err == nil && d.Decode(new(json.RawMessage)) != io.EOF {
-			err = errors.New("want nothing behind the JSON value")
+			err = errors.New("want nothing after the JSON value")
 		}
 		if err == nil {
 			err = set(asked)
@@ -445,8 +449,8 @@ func (v *View) state() State {
 	return s
 }
 
-// events tells a page what nodes have done, as long as it reads. A page that was told before says up to
-// which moment in Last-Event-ID. It may ask for some rules of each node: see [Setup].
+// events sends moments to a page as long as it reads them. A page that reconnects names its last
+// moment in Last-Event-ID. It may ask for some rules of each node: see [Setup].
 func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	if v.streams >= maxStreams {
@@ -494,8 +498,8 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// after are the moments after one, and what closes when there is another. The newest has the asked rules of
-// each node.
+// after returns the moments after last, and a channel that closes at the next moment. The newest
+// moment has the asked rules of each node.
 func (v *View) after(last int64, asked map[string]bool) ([]Moment, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -18,30 +18,30 @@ const (
 	maxRate  = 200
 	maxUsers = 50
 	maxBurst = 1000
-	// together is how many requests are under way at once. Further requests wait.
+	// together is the most requests that are under way at once. Further requests wait.
 	together = 64
-	// pace is how often requests are sent that are due.
+	// pace is the time between two looks for requests that are due.
 	pace = 20 * time.Millisecond
 )
 
-// Load describes the traffic that is sent all the time.
+// Load is the continuous traffic.
 type Load struct {
-	// Rate is in requests a second, from so many users in turn.
+	// Rate is in requests per second, from Users users in turn.
 	Rate  int `json:"rate"`
 	Users int `json:"users"`
-	// Node is the number of the node that gets them, or -1 for all in turn.
+	// Node is the number of the node that gets the requests, or -1 for all nodes in turn.
 	Node int `json:"node"`
 }
 
-// Sent counts what became of requests.
+// Sent counts requests by their outcome.
 type Sent struct {
 	Passed  int64 `json:"passed"`
 	Refused int64 `json:"refused"`
-	// Failed are those with another answer, or none.
+	// Failed counts requests with a server error or without an answer.
 	Failed int64 `json:"failed"`
 }
 
-// traffic sends requests to nodes, as the users that a rule tells apart.
+// traffic sends requests to nodes. Their users are those that a rule tells apart.
 type traffic struct {
 	nodes  []string
 	rule   *config.Rule
@@ -55,7 +55,7 @@ type traffic struct {
 	number int
 }
 
-// demand is a request that is to be sent.
+// demand is a request to send.
 type demand struct{ node, user int }
 
 func newTraffic(nodes []string, rule *config.Rule, now func() time.Time) *traffic {
@@ -69,7 +69,7 @@ func newTraffic(nodes []string, rule *config.Rule, now func() time.Time) *traffi
 	}
 }
 
-// run sends what is due until ctx ends.
+// run sends the requests that are due until ctx ends.
 func (t *traffic) run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer t.client.CloseIdleConnections()
@@ -99,7 +99,7 @@ func (t *traffic) run(ctx context.Context) {
 		t.mu.Lock()
 		load := t.load
 		t.mu.Unlock()
-		// Requests that could not be sent for a second are let go.
+		// Requests that could not be sent within a second are dropped.
 		owed = min(owed+float64(load.Rate)*now.Sub(last).Seconds(), float64(max(load.Rate, 1)))
 		last = now
 		for ; owed >= 1; owed-- {
@@ -108,14 +108,14 @@ func (t *traffic) run(ctx context.Context) {
 	}
 }
 
-// next has one request sent, by the user whose turn it is, unless too many wait.
+// next queues a request of the next user. It reports false if too many wait.
 func (t *traffic) next(node, users int) bool {
 	t.mu.Lock()
 	number := t.number
 	t.number++
 	t.mu.Unlock()
 	if node < 0 {
-		// All users come to all nodes.
+		// Each user goes to all nodes.
 		node = (number / users) % len(t.nodes)
 	}
 	select {
@@ -126,7 +126,7 @@ func (t *traffic) next(node, users int) bool {
 	}
 }
 
-// set sets what is sent all the time.
+// set sets the continuous traffic.
 func (t *traffic) set(l Load) error {
 	switch {
 	case l.Rate < 0 || l.Rate > maxRate:
@@ -142,7 +142,7 @@ func (t *traffic) set(l Load) error {
 	return nil
 }
 
-// burst sends requests at once, to the node and from the users of what is sent all the time.
+// burst sends requests at once, with the node and users of the continuous traffic.
 func (t *traffic) burst(requests int) error {
 	if requests < 1 || requests > maxBurst {
 		return fmt.Errorf("requests: want 1 to %d, got %d", maxBurst, requests)
@@ -182,7 +182,7 @@ func (t *traffic) send(ctx context.Context, d demand) {
 	t.count(answer.StatusCode)
 }
 
-// count counts an answer of a status, 0 for none.
+// count counts an answer by its status; 0 is no answer.
 func (t *traffic) count(status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,7 +202,7 @@ func (t *traffic) told() (Load, Sent) {
 	return t.load, t.sent
 }
 
-// values returns a user's values of the selectors of the rule's key.
+// values returns the values of a user for the selectors of the rule's key.
 func values(rule *config.Rule, user int) []string {
 	all := make([]string, len(rule.Key))
 	for i, s := range rule.Key {
@@ -230,7 +230,7 @@ func method(rule *config.Rule) string {
 	return http.MethodGet
 }
 
-// request makes a request of a user that the rule matches, as far as that can be made up.
+// request makes a request of a user that matches the rule, as far as a match can be made up.
 func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) {
 	u := url.URL{Scheme: "http", Host: t.nodes[d.node], Path: "/"}
 	if p := t.rule.Match.Path; p != nil && (p.Op == config.Exact || p.Op == config.Prefix) {

@@ -18,21 +18,21 @@ import (
 	"weir/internal/wire"
 )
 
-// Why tells how a rule's key stands, and so why it is refused. The first limits are those of the rule, in
-// the order of the configuration.
+// Why has the state of a rule's key, which shows why it is refused. Its first limits are those of
+// the rule, in the order of the configuration.
 type Why struct {
 	Rule string `json:"rule"`
 	Hash string `json:"hash"`
-	// Key has the key's values. It is nil if only the hash is known.
+	// Key has the key's values, or is nil if only the hash is known.
 	Key []string `json:"key"`
-	// Listed says that the configuration has other limits for the key, and Varies that it may have others
-	// for some requests of the key.
+	// Listed says that the configuration has other limits for the key. Varies says that some
+	// requests of the key may have other limits.
 	Listed bool `json:"listed"`
 	Varies bool `json:"varies"`
 	server.Counter
 }
 
-// why answers why a key is refused that a query names by its values, or by its hash.
+// why answers why a key is refused. The query has the key's values, or its hash.
 func (v *View) why(w http.ResponseWriter, r *http.Request) {
 	rule, err := v.shared(r.URL.Query().Get("rule"))
 	var asked Why
@@ -50,7 +50,7 @@ func (v *View) why(w http.ResponseWriter, r *http.Request) {
 	answer(w, &asked)
 }
 
-// shared is a rule whose keys the backend knows.
+// shared returns a rule whose keys the backend knows.
 func (v *View) shared(name string) (*config.Rule, error) {
 	rules := v.o.Config.Rules
 	at := slices.IndexFunc(rules, func(r config.Rule) bool { return r.Name == name })
@@ -60,7 +60,7 @@ func (v *View) shared(name string) (*config.Rule, error) {
 	case v.backend == nil:
 		return nil, fmt.Errorf("rule %s: there is no backend, so each node counts alone", name)
 	case rules[at].SyncRate < 0:
-		return nil, fmt.Errorf("rule %s: each node counts alone, as sync_rate is below 0, so the backend does not know the key", name)
+		return nil, fmt.Errorf("rule %s: each node counts alone because sync_rate is below 0, so the backend does not know the key", name)
 	}
 	return &rules[at], nil
 }
@@ -103,7 +103,7 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 	if err != nil {
 		return err
 	}
-	// Values that stand for the same counter, such as two addresses of a network, share what an override says.
+	// Values with the same counter, such as two addresses of a network, share an override.
 	is := func(key []string) bool {
 		return len(key) == len(rule.Key) && v.identity(rule, key) == by.ID
 	}
@@ -112,7 +112,8 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 			asked.Key, asked.Listed, by.Limits = orElse(asked.Key, o.Key), true, o.Limits
 		}
 	}
-	// As nodes do: an override that does not fit the rule is none, and of several the first is in force.
+	// As in nodes, an override that does not fit the rule is ignored, and the first of several
+	// applies.
 	var inForce []wire.Override
 	for i := range overrides.List {
 		if o := overrides.List[i]; o.Rule == rule.Name && is(o.Values) && node.Fits(rule.Limits, o.Limits) {
@@ -126,7 +127,7 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 	return nil
 }
 
-// orElse is a key that is known, else another.
+// orElse returns known unless it is nil, or else other.
 func orElse(known, other []string) []string {
 	if known == nil {
 		return append([]string{}, other...)

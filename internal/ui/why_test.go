@@ -184,7 +184,7 @@ func TestWhyRefuses(t *testing.T) {
 	}{
 		{url.Values{}, `rule: the configuration has no rule ""`},
 		{url.Values{"rule": {"<b>"}}, `rule: the configuration has no rule "<b>"`},
-		{url.Values{"rule": {"alone"}}, "rule alone: each node counts alone, as sync_rate is below 0, so the backend does not know the key"},
+		{url.Values{"rule": {"alone"}}, "rule alone: each node counts alone because sync_rate is below 0, so the backend does not know the key"},
 		{url.Values{"rule": {"per-user"}}, "key: want 1 values for the key of per-user, got 0"},
 		{url.Values{"rule": {"per-user"}, "key": {"a", "b"}}, "key: want 1 values for the key of per-user, got 2"},
 		{url.Values{"rule": {"login"}, "key": {"ann"}}, `key: want an address for value 1 of the key of login, got "ann"`},

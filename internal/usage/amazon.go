@@ -7,18 +7,18 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// amazon reads messages of the form application/vnd.amazon.eventstream
-// (https://smithy.io/2.0/aws/amazon-eventstream.html): the length of the message, that of its headers
-// and a checksum, four bytes each; headers; the payload; a checksum. Checksums are not looked at:
-// lengths that can't be end the reading.
+// amazon reads messages of the format application/vnd.amazon.eventstream
+// (https://smithy.io/2.0/aws/amazon-eventstream.html). A message is its length, the length of its
+// headers and a checksum, of four bytes each; the headers; the payload; a checksum. Checksums are
+// not verified, but impossible lengths end the reading.
 type amazon struct {
 	prelude [preludeSize]byte
 	filled  int
-	// These count the bytes that are left of the message's parts.
+	// The bytes left of the message's parts.
 	headers, payload, trailer uint32
 
 	inner   jsonpath.Reader
-	closed  bool // inner has found what it looks for
+	closed  bool // inner has found its value
 	opened  bool
 	decoded []byte
 }
@@ -26,12 +26,12 @@ type amazon struct {
 const (
 	preludeSize = 12
 	trailerSize = 4
-	// A message is 24 MiB at most, its headers 128 KiB.
+	// A message has at most 24 MiB, and its headers at most 128 KiB.
 	maxMessage = 24 << 20
 	maxHeaders = 128 << 10
 )
 
-// bytesPath leads to the text that a payload may have inside.
+// bytesPath leads to the Base64 text that a payload may contain.
 var bytesPath, _ = jsonpath.Compile("bytes")
 
 func (a *amazon) feed(r *Reader, piece []byte) {
@@ -57,7 +57,7 @@ func (a *amazon) feed(r *Reader, piece []byte) {
 	}
 }
 
-// skip returns how much of a piece belongs to a part.
+// skip returns how many bytes of a piece belong to a part, and subtracts them from left.
 func skip(left *uint32, piece []byte) int {
 	n := min(len(piece), int(*left))
 	*left -= uint32(n)
@@ -94,6 +94,6 @@ func (a *amazon) read(r *Reader, piece []byte) {
 	if a.decoded, err = base64.StdEncoding.AppendDecode(a.decoded[:0], value); err == nil {
 		r.begin()
 		r.read(a.decoded)
-		r.reading = 0 // what follows is not of this text
+		r.reading = 0 // the rest of the payload is not part of this text
 	}
 }

@@ -2,15 +2,15 @@ package usage
 
 import "strconv"
 
-// Ending says how to end a provider's event streams early.
+// Ending is a way to end a provider's event streams early.
 type Ending uint8
 
 // The endings.
 const (
-	// NoEnding is of streams that can't be ended before their time.
+	// NoEnding is for streams that can't be ended early.
 	NoEnding Ending = iota
-	// OpenAI is finish_reason "length" of chat completions and completions, and an incomplete response
-	// of the responses API, whose events have names.
+	// OpenAI is finish_reason "length" for chat completions and completions, and an incomplete
+	// response for the responses API, whose events have names.
 	OpenAI
 	// Anthropic is stop_reason "max_tokens".
 	Anthropic
@@ -72,7 +72,8 @@ func (r *Reader) AppendEnding(dst []byte, e Ending) []byte {
 	return dst
 }
 
-// output is how many tokens have come out of a model: of a list without kinds it is the last number.
+// output returns the tokens that the model has put out. In a list without kinds, they are the last
+// number.
 func (r *Reader) output() uint64 {
 	last := len(r.numbers) - 1
 	if r.fields.list[last].kind != NoKind {

@@ -2,29 +2,29 @@ package usage
 
 import "bytes"
 
-// events reads a stream of server-sent events, as the HTML standard has them
-// (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream). Only
-// fields of the name data matter. A text that an end of the stream cuts off counts as far as it came.
+// events reads a stream of server-sent events, as the HTML standard defines them
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream). It
+// reads only data fields. If the stream ends inside a text, the numbers before the end count.
 type events struct {
 	at      position
-	matched int // bytes of what the line has to begin with, or of the mark at the beginning
-	// returned says that the last byte was a carriage return, after which a line feed means nothing.
+	matched int // how many bytes of dataField or byteOrderMark have matched
+	// returned means that the last byte was a carriage return. A line feed after it is ignored.
 	returned bool
 	used     bool // the line has bytes
-	// object says that the event's data is one, and named that there was a line of the field event,
-	// the only field that begins with an e.
+	// object means that the event's data begins with {. named means that a line began with e: only
+	// the field event does.
 	object, named bool
-	rest          int // bytes since the last event
+	rest          int // bytes since the last complete event
 }
 
 type position uint8
 
 const (
-	atBeginning position = iota // where a byte order mark may be
+	atBeginning position = iota // of the stream, which a byte order mark may begin
 	inName                      // of a field
-	beforeData                  // where a space may be, and white space of JSON
+	beforeData                  // after the colon, in spaces before the data
 	inData
-	inOther // field, or comment
+	inOther // another field, or a comment
 )
 
 const (
@@ -60,7 +60,7 @@ func (e *events) feed(r *Reader, piece []byte) {
 				continue
 			}
 			if e.at = inName; e.matched > 0 {
-				e.at, e.used = inOther, true // a name of other bytes
+				e.at, e.used = inOther, true // the bytes begin another name
 			}
 			e.matched = 0
 		}
@@ -103,8 +103,9 @@ func (e *events) feed(r *Reader, piece []byte) {
 
 var eventEnd = []byte("\n\n")
 
-// skip returns the rest of a piece, which begins with an event, behind the whole events in which no
-// number can be: one search through all of them is quicker than one through each.
+// skip returns the part of a piece after its last complete event, if no number can be in the
+// complete events; else the whole piece. The piece must begin with an event. A search through all
+// events at once is faster than a search through each.
 func (e *events) skip(r *Reader, piece []byte) (rest []byte) {
 	end := bytes.LastIndex(piece, eventEnd) + len(eventEnd)
 	if end < len(eventEnd) || r.fields.mayBeIn(piece[:end]) {
@@ -113,12 +114,12 @@ func (e *events) skip(r *Reader, piece []byte) (rest []byte) {
 	return piece[end:]
 }
 
-// endsEvent reports whether an event ends with the line before.
+// endsEvent reports whether an event ends with the line that rest follows.
 func endsEvent(rest []byte) bool {
 	return len(rest) > 1 && (rest[1] == rest[0] || len(rest) > 2 && rest[0] == '\r' && rest[1] == '\n' && (rest[2] == '\r' || rest[2] == '\n'))
 }
 
-// lineEnd is where a line ends, or the length.
+// lineEnd returns the index of the line's end, or the length of the piece.
 func lineEnd(piece []byte) int {
 	end := bytes.IndexByte(piece, '\n')
 	if end < 0 {
@@ -132,7 +133,7 @@ func lineEnd(piece []byte) int {
 
 var newline = []byte("\n")
 
-// endLine ends a line, and reports whether an event has ended with it.
+// endLine ends a line, and reports whether that has ended an event.
 func (e *events) endLine(r *Reader) (ended bool) {
 	switch {
 	case !e.used:

@@ -7,35 +7,37 @@ import (
 	"weir/internal/jsonpath"
 )
 
-// Kind is a kind of tokens, because providers have different prices for them.
+// Kind is a kind of tokens. Providers have different prices for them.
 type Kind uint8
 
 // The kinds.
 const (
-	// NoKind is of numbers that have a weight alone.
+	// NoKind is for numbers that have only a weight.
 	NoKind Kind = iota
-	// Input goes into a model, Cached is input that it has seen before, and CacheWrite input that it keeps.
+	// Input is tokens that go into a model. Cached is input that the model has seen before, and
+	// CacheWrite input that it keeps.
 	Input
 	Cached
 	CacheWrite
-	// Output comes out of a model. Reasoning comes out before the answer.
+	// Output is tokens that come out of a model. Reasoning is output before the answer.
 	Output
 	Reasoning
-	// Audio and AudioOutput are sounds that go in and come out.
+	// Audio is sound that goes in, and AudioOutput sound that comes out.
 	Audio
 	AudioOutput
-	// Total is all of them. It counts as output as far as it is above the others together.
+	// Total is all tokens. The part above the sum of the other kinds counts as output.
 	Total
 	kinds
 )
 
-// KindNames are the names of the kinds, from Input to AudioOutput.
+// KindNames has the names of the kinds from Input to AudioOutput.
 var KindNames = []string{"input", "cached", "cache_write", "output", "reasoning", "audio", "audio_output"}
 
-// Rates are the prices of a token of each kind, in millionths. That of Total is that of Output.
+// Rates are the prices of a token of each kind, in millionths of a hit. Total costs the same as
+// Output.
 type Rates [kinds]uint64
 
-// Parts is one whole in millionths: at a rate of Parts a token costs 1.
+// Parts is the rate at which a token costs 1 hit.
 const Parts = 1_000_000
 
 // Prompt returns the highest rate of text that goes into a model.
@@ -67,12 +69,12 @@ func (s *Sum) Whole() (n uint64, ok bool) {
 	return n, n <= Most
 }
 
-// member is a number of answers that say how many tokens of a kind there were.
+// member is a number of tokens of a kind in answers.
 type member struct {
 	kind Kind
-	// within says that the number of the field of this index is part of what that one says; else it is -1.
+	// within is the index of the member whose number includes this number; -1 if none does.
 	within int
-	names  string // of the member, below one of the stems, with spaces between
+	names  string // paths below a stem, with spaces between
 }
 
 const (
@@ -80,14 +82,14 @@ const (
 	outputMember
 )
 
-// members are those of all providers: no name has one meaning for one provider and another for the
-// next.
+// members are the numbers of all providers: no name means different things for two providers.
 //
 //   - OpenAI, and Azure, Mistral and vLLM with it: chat completions, completions and embeddings have
-//     prompt_tokens and completion_tokens, responses and images input_tokens and output_tokens. What was
-//     cached or thought is part of these.
-//   - Anthropic: messages have input_tokens, and beside it what was read from a cache or written to it.
-//   - Gemini: what was cached is part of promptTokenCount. Thoughts are beside candidatesTokenCount.
+//     prompt_tokens and completion_tokens; responses and images have input_tokens and output_tokens.
+//     These include cached and reasoning tokens.
+//   - Anthropic: messages have input_tokens, which does not include tokens read from a cache or
+//     written to it.
+//   - Gemini: promptTokenCount includes cached tokens. candidatesTokenCount does not include thoughts.
 //   - Bedrock: Converse, and the metrics of InvokeModel's stream.
 //   - Ollama: prompt_eval_count and eval_count.
 var members = [...]member{
@@ -104,7 +106,7 @@ var members = [...]member{
 	{Total, -1, "total_tokens totalTokens totalTokenCount"},
 }
 
-// stemSet has a bit for each of the stems.
+// stemSet has a bit for each stem.
 type stemSet uint8
 
 const (
@@ -117,8 +119,8 @@ const (
 	inText
 )
 
-// stems are the members that other members are below, with the texts that their names have in them.
-// The empty one is the text itself.
+// stems are the objects that contain members. A stem has only members with its name in theirs. The
+// last stem is the text itself.
 var stems = [...]struct{ path, name string }{
 	{"usage", "oken"},
 	{"response.usage", "_tokens"},
@@ -129,7 +131,7 @@ var stems = [...]struct{ path, name string }{
 	{"", "eval_count"},
 }
 
-// kindsBelow are the numbers of tokens of each kind below some of the stems, all of which are counted.
+// kindsBelow returns the fields of the members below some stems.
 func kindsBelow(wanted stemSet) (*Fields, error) {
 	f := &Fields{list: make([]Field, len(members))}
 	for i := range stems {

@@ -2,27 +2,27 @@ package usage
 
 import "weir/internal/jsonpath"
 
-// Preset says where the answers of a provider have their cost in tokens.
+// Preset is where a provider's answers have their number of tokens.
 type Preset struct {
 	Name string
-	// paths are those of numbers in bodies, each with its alternatives.
+	// paths are the paths of numbers in bodies, each with its alternatives.
 	paths [][]string
-	// stems are objects with the numbers of tokens of each kind.
+	// stems are the objects with the numbers of tokens of each kind.
 	stems stemSet
-	// Headers of a response together have the same cost. If the response has any of them, its body
-	// is not read.
+	// Headers together have the cost of a response. If the response has any of them, its body is
+	// not read.
 	Headers []Header
-	// Ending says how to end its event streams early.
+	// Ending is the way to end the provider's event streams early.
 	Ending Ending
 }
 
-// Header is a header of a response with a number of tokens of a kind. Its name is in lower case.
+// Header is a response header with a number of tokens of a kind. Its name is in lower case.
 type Header struct {
 	Name string
 	Kind Kind
 }
 
-// Auto is the name of the preset that recognises the provider.
+// Auto is the name of the preset that recognises the provider by the answer.
 const Auto = "auto"
 
 // Presets are the providers that are known. Each counts what goes into a model and what comes out of

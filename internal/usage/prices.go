@@ -7,9 +7,10 @@ import "weir/internal/jsonpath"
 type PriceList struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	models []model // those with a whole name sorted by it, before those with a beginning, the longest first
-	whole  int     // of models with a whole name
-	// others are the rates of models that are not on the list, nil for most, which are the highest of all.
+	models []model // first whole names, sorted, and then beginnings of names, the longest first
+	whole  int     // number of whole names
+	// others has the rates of models that are not on the list; nil means most, the highest of all
+	// rates.
 	others *Rates
 	most   Rates
 }
@@ -17,11 +18,11 @@ type PriceList struct {
 type model struct {
 	name  string
 	rates Rates
-	// entry is the name as the list has it, with a * where it is a beginning.
+	// entry is the name in the list; a beginning ends with *.
 	entry string
 }
 
-// MaxModel is the length of the longest name of a model, and MaxRate the highest rate.
+// MaxModel is the most bytes of a model's name, and MaxRate the highest rate.
 const (
 	MaxModel = 256
 	MaxRate  = 1_000_000 * Parts
@@ -56,7 +57,7 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 	return p.added(rates, added)
 }
 
-// added has most know of rates, and if they have replaced others, forget these.
+// added updates most after rates were added, or have replaced others. It returns added.
 func (p *PriceList) added(rates *Rates, added bool) bool {
 	if !added {
 		p.most = Rates{}
@@ -71,7 +72,7 @@ func (p *PriceList) added(rates *Rates, added bool) bool {
 	return added
 }
 
-// raise lets no rate be below another.
+// raise raises each rate to at least the rate in other.
 func (r *Rates) raise(other *Rates) {
 	for kind := range other {
 		r[kind] = max(r[kind], other[kind])
@@ -116,7 +117,7 @@ func (p *PriceList) Find(name []byte) (rates *Rates, entry string, known bool) {
 	return &p.most, others, false
 }
 
-// others is the entry of models that are not on a list.
+// others is the entry for models that are not on a list.
 const others = "*"
 
 // Most returns the highest price of each kind.
@@ -135,10 +136,10 @@ func (r *Rates) Complete(set func(Kind) bool) {
 	}
 }
 
-// modelField is the field of sources that lead to the name of the model that has answered.
+// modelField is the field of sources for the name of the model that has answered.
 const modelField = -1
 
-// modelPaths lead to that name.
+// modelPaths lead to the model's name.
 var modelPaths = [...]struct {
 	stem stemSet
 	path string
@@ -161,7 +162,7 @@ func (f *Fields) addModels(stems stemSet) error {
 // Ask makes the body's tokens cost the list's prices of the model that the body names, if it does.
 func (r *Reader) Ask(list *PriceList) { r.list = list }
 
-// takeModel takes the name of the model.
+// takeModel looks up the model's name in the price list.
 func (r *Reader) takeModel(name []byte, kind jsonpath.Kind) {
 	if r.list == nil || kind != jsonpath.String {
 		return

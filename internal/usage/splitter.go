@@ -2,13 +2,14 @@ package usage
 
 import "bytes"
 
-// splitter finds the texts of a body of the form JSON: its elements, if it is an array, or the whole.
+// splitter finds the texts of a body of format JSON: the elements of an array, or else the whole
+// body.
 type splitter struct {
 	whole   bool // even an array is one text
 	begun   bool
 	inArray bool
-	// These are about an element: brackets that are open, whether a string is, and whether a \ was
-	// before.
+	// The state within an element: the number of open brackets, whether a string is open, and
+	// whether the last byte was a backslash.
 	depth           int
 	quoted, escaped bool
 }
@@ -52,8 +53,8 @@ func (s *splitter) feed(r *Reader, piece []byte) {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// lines reads a body of the form Lines. A text of JSON has no end of line but between its tokens, and
-// those that are sent in lines not there either.
+// lines reads a body of format Lines. Each line is a text: a JSON string can't contain a line feed,
+// and texts of this format have none between their tokens.
 func (r *Reader) lines(piece []byte) {
 	for {
 		end := bytes.IndexByte(piece, '\n')

@@ -23,13 +23,13 @@ type Field struct {
 	Paths []*jsonpath.Path
 	// Weight is the cost of a unit of the number, in millionths of a hit, at least 1.
 	Weight uint64
-	// kind is that of the number's tokens, if it counts tokens. within is 1 + the index of the
-	// field that they are part of, or 0.
+	// kind is the kind of tokens that the number counts. within is 1 + the index of the field whose
+	// number includes this number, or 0.
 	kind   Kind
 	within int
 }
 
-// source is a path that leads to the number of a field, or to an object that has some below.
+// source is a path to the number of a field, or to an object with several fields.
 type source struct {
 	_ [0]func() // keeps Go from generating an equality function
 
@@ -45,9 +45,10 @@ type Fields struct {
 
 	list    []Field
 	sources []source
-	// indexed says that a path begins with the number of an element.
+	// indexed means that a path begins with the index of an element.
 	indexed bool
-	// hints are names of which a text has one if it has any of the fields, unless it has escapes.
+	// hints are parts of names. A text with any of the fields contains a hint, unless it has
+	// escapes.
 	hints [][]byte
 }
 
@@ -64,7 +65,7 @@ func NewFields(list []Field) *Fields {
 	return f
 }
 
-// hint adds a name, unless another hint is part of it.
+// hint adds the rare end of a name, unless that contains another hint.
 func (f *Fields) hint(whole string) {
 	name := []byte(rareEnd(whole))
 	for i := 0; i < len(f.hints); i++ {
@@ -79,8 +80,9 @@ func (f *Fields) hint(whole string) {
 	f.hints = append(f.hints, name)
 }
 
-// rareEnd is the end of a name from its last capital or _ on, if that is not short: few texts have those, so
-// that a search finds few beginnings, and names of numbers often share their ends.
+// rareEnd returns the part of a name from its last capital or _ on that leaves at least 5 bytes.
+// Such ends are rare in texts, so a search finds few false candidates. Names of numbers also often
+// share them.
 func rareEnd(name string) string {
 	const short = 5
 	for i := len(name) - short; i >= 0; i-- {
@@ -91,7 +93,7 @@ func rareEnd(name string) string {
 	return name
 }
 
-// mayBeIn reports whether a whole text may have any of the fields.
+// mayBeIn reports whether a complete text may have any of the fields.
 func (f *Fields) mayBeIn(text []byte) bool {
 	for _, hint := range f.hints {
 		if bytes.Contains(text, hint) {
@@ -106,12 +108,12 @@ var escape = []byte(`\u`)
 // Format is the format of a body.
 type Format uint8
 
-// The forms.
+// The formats.
 const (
 	// Unreadable is any other format.
 	Unreadable Format = iota
-	// JSON is one text. If it is an array, and no path begins with the number of an element, each
-	// element counts as a text.
+	// JSON is a single text. If it is an array, and no path begins with the index of an element,
+	// each element is a text.
 	JSON
 	// Lines has a text in each line: application/x-ndjson.
 	Lines
@@ -164,7 +166,7 @@ func IsUTF8(mediaType []byte) bool {
 	return true
 }
 
-// isAround reports whether a byte may be around the value of a parameter.
+// isAround reports whether a byte can surround a parameter's value.
 func isAround(c byte) bool { return c == ' ' || c == '\t' || c == '"' || c == '\'' }
 
 const jsonSuffix = "+json" // RFC 6839, 3.1
@@ -181,7 +183,7 @@ var mediaTypes = [...]struct {
 	{"application/vnd.amazon.eventstream", AmazonEvents},
 }
 
-// same compares with a text in lower case.
+// same reports whether text in lower case equals lower.
 func same(text []byte, lower string) bool {
 	if len(text) != len(lower) {
 		return false
@@ -204,23 +206,23 @@ type Reader struct {
 
 	fields *Fields
 	rates  *Rates
-	model  string     // its entry there, once the body has named it
-	list   *PriceList // that a model in the body is looked for in, if that is not known
+	model  string     // the entry in list of the model that the body has named
+	list   *PriceList // where to look up the model that the body names; nil if the rates are known
 	format Format
-	// texts read the current text, one for each source. reading of them have not found their value yet;
-	// if it is 0, what is left of a text is passed over.
+	// texts read the current text, each for one source. reading is how many of them still look for
+	// their value. If it is 0, the rest of the text is skipped.
 	texts   []text
 	reading int
-	// numbers has the number found for each field.
+	// numbers has the last number of each field.
 	numbers []number
 	broken  bool
-	// told says that the current event has told a number; untold events have come since the last
-	// event that has.
+	// told means that the current event has had a number. untold counts the events since the last
+	// event with a number.
 	told   bool
 	untold uint64
-	counts bool // how many events have come
+	counts bool // count events: see CountEvents
 
-	below jsonpath.Reader // of what a source has
+	below jsonpath.Reader // reads the object of a source
 
 	json    splitter
 	events  events
@@ -228,7 +230,7 @@ type Reader struct {
 	started bool // the current text has begun
 }
 
-// text reads one source.
+// text reads the value of a source.
 type text struct {
 	_ [0]func() // keeps Go from generating an equality function
 
@@ -257,7 +259,7 @@ func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
 		if len(r.texts) == cap(r.texts) {
 			r.texts = append(r.texts, text{})
 		} else {
-			r.texts = r.texts[:len(r.texts)+1] // with the memory that its reader has
+			r.texts = r.texts[:len(r.texts)+1] // reuse the memory of its reader
 		}
 		r.texts[len(r.texts)-1].source = &fields.sources[i]
 	}
@@ -297,7 +299,7 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 				own -= min(own, r.numbers[j].hits)
 			}
 		}
-		if f.kind == Total { // which is the last
+		if f.kind == Total { // the last of the fields
 			own -= min(own, counted)
 		}
 		counted += own
@@ -329,7 +331,7 @@ func (r *Reader) Guessed(tokens uint64) uint64 {
 	return hits
 }
 
-// rate is the price of a unit of a field.
+// rate returns the price of a unit of a field.
 func (r *Reader) rate(f *Field) uint64 {
 	switch {
 	case r.rates == nil || f.kind == NoKind:
@@ -378,7 +380,7 @@ func (r *Reader) read(piece []byte) {
 	r.started = true
 }
 
-// takeBelow takes what a path leads to below an object.
+// takeBelow takes the value at a source's path below an object.
 func (r *Reader) takeBelow(s *source, object []byte, kind jsonpath.Kind) {
 	if kind != jsonpath.Composite {
 		r.take(s.field, nil, kind)
@@ -390,7 +392,7 @@ func (r *Reader) takeBelow(s *source, object []byte, kind jsonpath.Kind) {
 	r.take(s.field, value, kind)
 }
 
-// take takes what a path has led to.
+// take takes the value at a field's path.
 func (r *Reader) take(field int, value []byte, kind jsonpath.Kind) {
 	n := number{absurd: true}
 	switch kind {
@@ -405,7 +407,7 @@ func (r *Reader) take(field int, value []byte, kind jsonpath.Kind) {
 	r.numbers[field] = n
 }
 
-// count reads a number of hits.
+// count parses a number of hits.
 func count(value []byte) (hits uint64, ok bool) {
 	hits, ok = jsonpath.Natural(value)
 	return hits, ok && hits <= Most

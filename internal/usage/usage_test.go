@@ -32,8 +32,8 @@ func field(weight uint64, paths ...string) usage.Field {
 
 func fields(list ...usage.Field) *usage.Fields { return usage.NewFields(list) }
 
-// costOf reads a body in pieces whose sizes come from a seed; of 1 byte if it is 0. It counts events if the
-// seed is even.
+// costOf reads a body in pieces whose sizes come from a seed; 0 means 1 byte. It counts events if
+// the seed is even.
 func costOf(r *usage.Reader, fields *usage.Fields, format usage.Format, body []byte, seed uint64, priced ...*usage.Rates) (uint64, bool) {
 	var rates *usage.Rates
 	if len(priced) > 0 {
@@ -48,7 +48,7 @@ func costOf(r *usage.Reader, fields *usage.Fields, format usage.Format, body []b
 		if seed > 0 {
 			n = min(1+random.IntN(1<<random.IntN(10)), len(body))
 		}
-		// The caller may change a piece afterwards.
+		// The caller may modify a piece afterwards.
 		piece := bytes.Clone(body[:n])
 		r.Feed(piece)
 		clear(piece)
@@ -57,7 +57,7 @@ func costOf(r *usage.Reader, fields *usage.Fields, format usage.Format, body []b
 	return r.Cost()
 }
 
-// message is one of an Amazon event stream.
+// message returns a message of an Amazon event stream.
 func message(payload string, headers ...string) string {
 	var h []byte
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -157,8 +157,8 @@ func TestFormatOf(t *testing.T) {
 	}
 }
 
-// A reader that was used for a larger body, and for a body that ended anywhere, reads the next body
-// as a new reader does, and allocates nothing.
+// After a larger body, and a body that ended anywhere, a reader reads the next body like a new
+// reader, and allocates nothing.
 func TestReaderIsUsedAgain(t *testing.T) {
 	var r usage.Reader
 	many := fields(field(1, "a", "b"), field(1, "c.d"), field(2, "e"))
@@ -180,8 +180,8 @@ func TestReaderIsUsedAgain(t *testing.T) {
 	}
 }
 
-// wholeEvents are the data of a stream's events, by the standard's own steps: the last event's,
-// too, if no empty line ends it.
+// wholeEvents returns the data of a stream's events, by the standard's own steps. It includes the
+// last event even without an empty line.
 func wholeEvents(body []byte) (texts [][]byte) {
 	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	body = bytes.ReplaceAll(bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
@@ -203,7 +203,7 @@ func wholeEvents(body []byte) (texts [][]byte) {
 	return append(texts, data)
 }
 
-// restOf is how many bytes are behind the last event of a stream.
+// restOf returns the number of bytes after the last event of a stream.
 func restOf(body []byte) int {
 	end, start := 0, len(body)-len(bytes.TrimPrefix(body, []byte("\ufeff")))
 	for at := start; at < len(body); at++ {
@@ -221,7 +221,7 @@ func restOf(body []byte) int {
 	return len(body) - end
 }
 
-// An event that has an object and tells no number stands for something that was not told yet.
+// Events with an object and without a number are counted as untold.
 func TestUntold(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]uint64{
@@ -239,12 +239,12 @@ func TestUntold(t *testing.T) {
 	}
 }
 
-// Each ending is one of the provider's events, and reads as such.
+// Each ending is a valid event of its provider.
 func TestEndings(t *testing.T) {
 	t.Parallel()
 	for _, p := range usage.Presets {
 		if p.Name == usage.Auto {
-			continue // which has that of the provider that a request is for
+			continue // it has the ending of the provider that the request is for
 		}
 		if (p.Ending == usage.NoEnding) != (p.Name == "bedrock" || p.Name == "ollama") {
 			t.Errorf("%s has the ending %d", p.Name, p.Ending)
@@ -269,8 +269,8 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// Pieces that end anywhere are read as the whole is, by a reader that splits it as the standard
-// says, and reads each text by itself.
+// Pieces that end anywhere give the same result as a reader that splits the whole body by the
+// standard, and reads each text alone.
 func FuzzPieces(f *testing.F) {
 	for _, body := range []string{
 		"data: {\"usage\":{\"total\":1}}\n\ndata: [DONE]\n\n", "data:{\"usage\":\r\ndata:{\"total\":\rdata: 6}}\r\r", "\ufeffdata\n:\n\n", "[{\"usage\":{\"total\":7}}]",
@@ -314,7 +314,7 @@ func FuzzPieces(f *testing.F) {
 	})
 }
 
-// sumOf reads each text by itself, with one path after the other.
+// sumOf reads each text alone, with one path after the other.
 func sumOf(r *usage.Reader, fields []usage.Field, texts [][]byte) (sum uint64, found bool) {
 	for _, f := range fields {
 		var last uint64
@@ -358,7 +358,7 @@ func sumOf(r *usage.Reader, fields []usage.Field, texts [][]byte) (sum uint64, f
 
 var number = fields(field(1, "n"))
 
-// Each preset reads what the provider's reference shows of an answer.
+// Each preset reads the answers in the provider's reference.
 func TestPresets(t *testing.T) {
 	t.Parallel()
 	presets := map[string]*usage.Fields{}
@@ -422,14 +422,14 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// shape is an answer as a provider's reference shows it.
+// shape is an answer from a provider's reference.
 type shape struct {
 	Type, Preset string
 	Tokens       uint64
 	Kinds        map[string]uint64
 }
 
-// Each shape is understood for what it is, and each of its tokens counts as what it was.
+// Each shape is recognised, and each of its tokens counts by its kind.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	for name, shape := range shapes(t) {
@@ -483,7 +483,7 @@ func shapes(t testing.TB) (list map[string]shape) {
 	return list
 }
 
-// An answer costs the number of exact arithmetic, rounded up.
+// An answer's cost equals exact arithmetic, rounded up.
 func FuzzPrices(f *testing.F) {
 	f.Add([]byte(`{"usage":{"prompt_tokens":9,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":3}}}`), uint64(1250000), uint64(125000), uint64(10000000))
 	priced := fieldsOf(f, &usage.Presets[len(usage.Presets)-1], true)
@@ -519,7 +519,7 @@ func chunk(text string) string {
 	return message(`{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(text))+`","p":"abcd"}`, ":event-type", "chunk", ":content-type", "application/json")
 }
 
-// A megabyte of events, as a model's stream has them.
+// BenchmarkEvents reads a megabyte of events of a model's stream.
 func BenchmarkEvents(b *testing.B) {
 	var body strings.Builder
 	for body.Len() < 1<<20 {

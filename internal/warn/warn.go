@@ -32,34 +32,34 @@ import (
 
 const (
 	// maxQueued bounds the warnings that wait for the store, and those that wait for the webhook. A
-	// namespace has half of them at most.
+	// namespace has at most half of them.
 	maxQueued = 2048
-	// maxRemembered bounds those that are known to have been told.
+	// maxRemembered bounds the warnings that are known to be reported.
 	maxRemembered = 8192
-	// storeTimeout and postTimeout bound one call.
+	// storeTimeout and postTimeout bound a single call.
 	storeTimeout = 5 * time.Second
 	postTimeout  = 10 * time.Second
-	// claims is the namespace of the counters by which a store knows what was told.
+	// claims is the namespace of the counters that record which warnings were reported.
 	claims = "weir.warnings"
 )
 
-// pauses are before the attempts to post a warning again.
+// pauses are the pauses before a warning is posted again.
 var pauses = [...]time.Duration{time.Second, 5 * time.Second, 25 * time.Second}
 
 // Options configure a Warner.
 type Options struct {
 	Store  store.Store
 	Logger *slog.Logger
-	// Registry takes the metrics.
+	// Registry gets the metrics.
 	Registry prometheus.Registerer
-	// Webhook is the URL that gets each warning as a POST of JSON; none if it is empty. It may be a
-	// secret, and is in no log.
+	// Webhook is the URL that gets each warning as a POST with JSON; empty for none. It may be
+	// secret, and is never logged.
 	Webhook string
-	// Secret signs what is posted, so that the webhook can tell it from what others post; nothing is signed
-	// if it is empty.
+	// Secret signs the posts, so that the webhook can tell them from others; empty for no
+	// signature.
 	Secret string
-	// Now is time.Now if nil. Pause waits before the webhook is tried again, or until ctx ends; it
-	// sleeps if nil.
+	// Now is the clock; nil means time.Now. Pause waits before the webhook is tried again, or until
+	// ctx ends; nil means a real pause.
 	Now   func() time.Time
 	Pause func(ctx context.Context, d time.Duration)
 }
@@ -68,15 +68,17 @@ type Options struct {
 type Warning struct {
 	Namespace string `json:"namespace"`
 	Rule      string `json:"rule"`
-	// Limit is the limit's name in header fields: the rule's, or that with .2 for its second one.
+	// Limit is the limit's name in header fields: the rule's name, with .2 appended for its second
+	// limit.
 	Limit string `json:"limit"`
-	// Hash is the key's as the backend knows it. Values are those of the rule's selectors, as far
-	// as it reveals them; a value that was cut ends in "…".
+	// Hash is the key's hash in the backend. Values are the values of the rule's selectors, as far
+	// as the rule reveals them. A value that was cut ends in "…".
 	Hash   string   `json:"hash"`
 	Values []string `json:"values,omitempty"`
-	// At is the step of the rule's warn_at that the key has reached, a share of Quota, if there are several.
+	// At is the step of the rule's warn_at that the key has reached, as a share of Quota. It is
+	// absent if the rule has a single step.
 	At float64 `json:"at,omitempty"`
-	// Used is how much of Quota was used when that was noticed.
+	// Used is how much of Quota was used when the node sent the warning.
 	Used  uint64 `json:"used"`
 	Quota uint64 `json:"quota"`
 	// WindowEnds is nil if hits leave the limit one after the other.
@@ -89,22 +91,22 @@ type Warner struct {
 	client http.Client
 	heard  chan heard
 	posts  chan Warning
-	// hearing and posting are the places in these.
+	// hearing and posting count the places in these channels.
 	hearing, posting  share.Room[string]
 	told, undelivered prometheus.Counter
-	// Run alone uses these: what was told, and until when; and the number of the last claim of this
-	// sender.
+	// Only Run uses these fields: until when a warning counts as reported, and the sequence of the
+	// last claim.
 	remembered       map[wire.ID]time.Time
 	sender, sequence uint64
 }
 
-// heard is a warning that a node has sent.
+// heard is a warning from a node.
 type heard struct {
 	namespace string
 	wire.Warning
 }
 
-// New makes a Warner.
+// New returns a Warner, and registers its metrics.
 func New(o Options) *Warner {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -116,9 +118,9 @@ func New(o Options) *Warner {
 		o: o, heard: make(chan heard, maxQueued), posts: make(chan Warning, maxQueued), remembered: map[wire.ID]time.Time{},
 		sender: rand.Uint64(),
 		client: http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		told:   prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_warned_keys_total", Help: "Keys that neared a limit, once a window, that this backend has told of."}),
+		told:   prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_warned_keys_total", Help: "Keys near a limit that this backend has reported, each once a window."}),
 		undelivered: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_undelivered_warnings_total", Help: "Warnings that the webhook did not take, or that were too many at once.",
+			Name: "weir_undelivered_warnings_total", Help: "Warnings that the webhook did not accept, or that were too many at once.",
 		}),
 	}
 	w.hearing.Most, w.posting.Most = maxQueued, maxQueued
@@ -135,8 +137,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Hear takes warnings of a namespace's nodes, most of which were reported before. It never blocks,
-// and is safe for concurrent use. It does not keep the memory of the warnings.
+// Hear queues warnings from a namespace's nodes, most of which were reported before. It never
+// blocks, and is safe for concurrent use. It does not keep the memory of the warnings.
 func (w *Warner) Hear(namespace string, warnings []wire.Warning) {
 	for _, of := range warnings {
 		if !w.hearing.Enter(namespace) {
@@ -164,7 +166,7 @@ func (w *Warner) Run(ctx context.Context) {
 	}
 }
 
-// tell tells a warning, unless this or another backend has.
+// tell reports a warning, unless this or another backend has.
 func (w *Warner) tell(ctx context.Context, h *heard) {
 	now := w.o.Now()
 	id := h.claim()
@@ -172,7 +174,7 @@ func (w *Warner) tell(ctx context.Context, h *heard) {
 		return
 	}
 	if len(w.remembered) >= maxRemembered {
-		clear(w.remembered) // the store knows
+		clear(w.remembered) // the store still knows them
 	}
 	until := now.Add(time.Duration(h.WidthMillis) * time.Millisecond)
 	if h.EndMillis != 0 {
@@ -206,8 +208,8 @@ func (w *Warner) tell(ctx context.Context, h *heard) {
 	w.posts <- warning
 }
 
-// claim returns the name of a warning in stores. Each step has warnings of its own, and if windows
-// end, each window. Else a warning lasts for a window.
+// claim returns the identity of a warning in stores. It differs by step, and by window if windows
+// end. Otherwise a warning lasts for the time of a window.
 func (h *heard) claim() (id wire.ID) {
 	var text []byte
 	for _, part := range []string{h.namespace, h.Rule, string(h.ID[:])} {
@@ -222,9 +224,9 @@ func (h *heard) claim() (id wire.ID) {
 	return id
 }
 
-// first reports whether nobody has told a warning before: then the store grants the only hit of a
-// counter, which it keeps as long as the limit's window is. If the store fails, nobody knows: twice is
-// better than not at all.
+// first reports whether no backend has reported a warning: the store then grants the only hit of a
+// counter, which it keeps for the time of the limit's window. If the store fails, first returns
+// true, because two reports are better than none.
 func (w *Warner) first(ctx context.Context, h *heard, id wire.ID) bool {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -238,7 +240,7 @@ func (w *Warner) first(ctx context.Context, h *heard, id wire.ID) bool {
 	return err != nil || len(out.Answer.Grants) == 0 || out.Answer.Grants[0].Units > 0
 }
 
-// warning returns the warning for people.
+// warning returns the warning in the form for people.
 func (h *heard) warning() Warning {
 	t := Warning{Namespace: h.namespace, Rule: h.Rule, Limit: h.Rule, Hash: hex.EncodeToString(h.ID[:]), At: float64(h.At) / 1000, Used: h.Used, Quota: h.Quota}
 	if h.Limit > 0 {
@@ -262,7 +264,7 @@ func (h *heard) warning() Warning {
 	return t
 }
 
-// post has the webhook hear of warnings, one after the other.
+// post posts warnings to the webhook, one after the other.
 func (w *Warner) post(ctx context.Context) {
 	for {
 		select {
@@ -270,7 +272,7 @@ func (w *Warner) post(ctx context.Context) {
 			w.posting.Leave(warning.Namespace)
 			if err := w.deliver(ctx, &warning); err != nil && ctx.Err() == nil {
 				w.undelivered.Inc()
-				w.o.Logger.Error("the webhook does not take a warning", "limit", warning.Limit, "error", err)
+				w.o.Logger.Error("the webhook has not accepted a warning", "limit", warning.Limit, "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -278,7 +280,7 @@ func (w *Warner) post(ctx context.Context) {
 	}
 }
 
-// deliver posts a warning, several times if it has to. The error has nothing of the URL.
+// deliver posts a warning, several times if necessary. Its error does not contain the URL.
 func (w *Warner) deliver(ctx context.Context, warning *Warning) error {
 	body, err := json.Marshal(warning)
 	if err != nil {
@@ -296,8 +298,8 @@ func (w *Warner) deliver(ctx context.Context, warning *Warning) error {
 	return err
 }
 
-// sign returns the header Weir-Signature of a body: when it was signed, in seconds of Unix time,
-// and the HMAC of that, a point and the body.
+// sign returns the value of the header Weir-Signature: the time in seconds of Unix time, and the
+// HMAC of that time, a period and the body.
 func sign(secret string, body []byte, now time.Time) string {
 	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -306,11 +308,11 @@ func sign(secret string, body []byte, now time.Time) string {
 	return "t=" + at + ",sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// postOnce posts a warning, and reports whether it may be of use to do so again.
+// postOnce posts a warning. If it fails, again reports whether another attempt may succeed.
 func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.o.Webhook, bytes.NewReader(body))
 	if err != nil {
-		return false, errors.New("its URL is none")
+		return false, errors.New("its URL is invalid")
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "weir")
@@ -325,7 +327,7 @@ func (w *Warner) postOnce(ctx context.Context, body []byte) (again bool, err err
 		}
 		return true, err
 	}
-	// The answer is read, within bounds, so that the connection can be used again.
+	// Read the answer, within bounds, so that the connection can be used again.
 	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
 	_ = response.Body.Close()
 	if response.StatusCode < 300 {

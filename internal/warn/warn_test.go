@@ -30,7 +30,7 @@ import (
 	"weir/internal/wire"
 )
 
-// lines is a log, each line of which somebody reads.
+// lines is a log whose lines a test receives.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) {
@@ -38,7 +38,7 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// run runs a warner whose log is read, and returns it with its metrics.
+// run runs a warner, and returns it with its metrics.
 func run(t *testing.T, o warn.Options, log io.Writer) (*warn.Warner, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -86,7 +86,7 @@ var (
 	}
 )
 
-// Three backends on one store tell of a key once a window, all together.
+// Three backends on a store together report a key once a window.
 func TestOneBackendTells(t *testing.T) {
 	for name, url := range map[string]string{"memory": "", "file": "file:" + filepath.Join(t.TempDir(), "weir.db"), "redis": redistest.Start(t).URL(), "postgres": postgrestest.Start(t).URL()} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestOneBackendTells(t *testing.T) {
 			for range 4 {
 				got[<-log]++
 			}
-			// Each of them has looked at all when it has told its last.
+			// Each warner has handled all warnings when it has reported its last.
 			for i, w := range warners {
 				last.Limit = uint8(i)
 				w.Hear("shop", []wire.Warning{last})
@@ -147,7 +147,7 @@ func (failing) Push(context.Context, *wire.Push, uint64) (store.Outcome, error) 
 	return store.Outcome{}, io.ErrUnexpectedEOF
 }
 
-// Without the store a backend tells what it hears, once.
+// Without the store, a backend reports each warning once.
 func TestStoreAway(t *testing.T) {
 	log := make(lines)
 	w, registry := run(t, warn.Options{Store: failing{}, Now: func() time.Time { return now }}, log)
@@ -160,7 +160,7 @@ func TestStoreAway(t *testing.T) {
 	expect(t, registry, "weir_warned_keys_total", 2)
 }
 
-// The webhook gets what people are told. It is asked again if it fails, and not for ever.
+// The webhook gets the same warnings as the log. A failed post is repeated, but not for ever.
 func TestWebhook(t *testing.T) {
 	type post struct {
 		body    warn.Warning
@@ -224,7 +224,7 @@ func TestWebhook(t *testing.T) {
 		<-log
 		for _, status := range test.answers {
 			p := <-posts
-			p.body.WindowEnds = want.WindowEnds // which tells them apart
+			p.body.WindowEnds = want.WindowEnds // the only difference
 			if !reflect.DeepEqual(p.body, want) || p.kind != "POST /hunter2 application/json" {
 				t.Errorf("got %s %+v", p.kind, p.body)
 			}
@@ -246,15 +246,15 @@ func TestWebhook(t *testing.T) {
 	expect(t, registry, "weir_warned_keys_total", 6)
 }
 
-// A warner that hears of too many at once does not wait.
+// A warner that gets too many warnings at once does not block.
 func TestTooMany(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := warn.New(warn.Options{Store: memory.New(memory.Options{}), Logger: slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)), Registry: registry})
-	w.Hear("shop", make([]wire.Warning, 1030)) // and nobody runs it
+	w.Hear("shop", make([]wire.Warning, 1030)) // the warner does not run
 	expect(t, registry, "weir_undelivered_warnings_total", 6)
 }
 
-// A namespace that warns of more than is told leaves room for the warnings of another.
+// A namespace with too many warnings leaves room for another's.
 func TestWarningsOfANeighbour(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := warn.New(warn.Options{Store: memory.New(memory.Options{}), Logger: slog.New(slog.DiscardHandler), Registry: registry})
@@ -263,7 +263,7 @@ func TestWarningsOfANeighbour(t *testing.T) {
 	expect(t, registry, "weir_undelivered_warnings_total", 5000-1024)
 }
 
-// Each step of a rule is told once in a window, and says which it is.
+// Each step of a rule is reported once in a window, with its number.
 func TestSteps(t *testing.T) {
 	log := make(lines)
 	w, registry := run(t, warn.Options{Store: memory.New(memory.Options{}), Now: func() time.Time { return now }}, log)

@@ -1,10 +1,10 @@
-// As much of an Envoy as the native form needs to decide requests, in a process of its own: one worker,
-// no network, a clock that goes on with each request. Valgrind and sanitizers watch the host in it, and a
-// request's instructions can be counted.
+// The parts of Envoy that the native form needs to decide requests, in a process of its own: one worker,
+// no network, and a clock that advances with each request. It lets Valgrind and sanitizers watch the host,
+// and a tool count the instructions of a request.
 //
 //	alone CONFIGURATION REQUESTS
 //
-// It prints how many requests were answered 429.
+// It prints how many requests got the status 429.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
   map maps[4];
   bytes piece;
-  uint32_t status; // of a reply
+  uint32_t status; // of the reply
   _Atomic bool woken, resumed;
 } filter;
 
@@ -46,7 +46,7 @@ static bool quiet;
 static uint32_t workers = 1;
 static __thread uint32_t worker;
 
-// ---- the system, the same in each run
+// ---- the system, equal in each run
 
 int clock_gettime(clockid_t clock, struct timespec* t) {
   const int64_t now = nanos;
@@ -59,7 +59,7 @@ ssize_t getrandom(void* to, size_t size, unsigned flags) {
   return size;
 }
 
-// The thread that knows when ticks are due waits for ever: here they come between requests.
+// The timer's thread waits for ever, because ticks come between requests here.
 int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* lock, const struct timespec* until) {
   for (;;) pthread_cond_wait(condition, lock);
 }
@@ -95,7 +95,7 @@ bool CB(http_get_headers)(void* of, header_map kind, field* headers) {
   memcpy(headers, m->headers, m->n * sizeof(field));
   return true;
 }
-// A value that Envoy copies is not kept here: nobody reads it.
+// Envoy would copy the value, but nothing here reads it.
 bool CB(http_add_header)(void* of, header_map kind, bytes name, bytes value) { return true; }
 bool CB(http_set_header)(void* of, header_map kind, bytes name, bytes value) { return true; }
 void CB(http_clear_route_cache)(void* of) {}

@@ -1,5 +1,5 @@
-// A plugin gone mad: it makes host calls with arguments that no plugin makes, of lists, paths and names that
-// are nearly right. A sanitizer says whether the host reads or writes what is not the plugin's.
+// A hostile plugin. It makes host calls with invalid arguments, and with lists, paths and names that are
+// nearly valid. A sanitizer reports if the host reads or writes memory outside of the plugin's.
 //
 //	hostile SEED CALLS
 #define main unused
@@ -51,11 +51,11 @@ static uint32_t size(void) {
   }
 }
 
-// to is an address where an answer may go.
+// to returns an address where a result may go.
 static uint32_t to(void) { return random_number() % 32 ? 64 + 8 * (random_number() % 8) : address(); }
 
-// parse reads a list in a block of its own size: behind a VM's memory all addresses are reserved, and no
-// sanitizer sees who reads there.
+// parse parses a list in a block of exactly its size. All addresses after a VM's memory are
+// reserved, so no sanitizer notices a read there.
 static void parse(const char* at, size_t size) {
   char* block = malloc(size);
   memcpy(block, at, size);

@@ -1,5 +1,5 @@
-// Four workers that send requests while configurations follow each other and VMs trap and start again. A
-// configuration ends in the thread that uses it last, as Envoy's do. Sanitizers watch.
+// Four workers send requests while configurations replace each other and VMs trap and restart. As in
+// Envoy, a configuration ends in the thread that uses it last. Run it with sanitizers.
 //
 //	soak REQUESTS
 #define main unused
@@ -7,7 +7,7 @@
 #undef main
 #include <sched.h>
 
-// A configuration as Envoy has it: it ends when neither the main thread nor a stream has it.
+// A configuration as Envoy has it. It ends when neither the main thread nor a stream uses it.
 typedef struct {
   _Atomic int users;
   const void* module;
@@ -50,7 +50,7 @@ static void request_of(int number) {
   headers->headers[headers->n++] = (field){TEXT("x-do"), {what, strlen(what)}};
   const void* m = ON(http_filter_new)(u->module, &f);
   bool stopped = ON(http_filter_request_headers)(&f, m, true) != HEADERS_CONTINUE;
-  // A client that waits for a while goes away.
+  // A client goes away after waiting for a while.
   for (int patience = 200; stopped && !f.status && !f.resumed && patience; patience--) {
     if (f.woken) {
       f.woken = false;
@@ -86,7 +86,7 @@ int main(int n, char** args) {
   for (uintptr_t i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, (void*)i);
   int configurations = 0;
   while (running) {
-    nanos += 2000000000; // more than a tick, and than a VM waits that starts again
+    nanos += 2000000000; // more than the period of ticks, and the pause before a VM restarts
     for (int i = 0; i < 5; i++) {
       ON(http_filter_config_scheduled)(newest, newest->module, 0);
       sched_yield();

@@ -18,9 +18,9 @@ import (
 	"weir/internal/envoytest"
 )
 
-// TestVersions has Envoys load the library since 1.39. Older Envoys lack calls that it makes: they
-// refuse the configuration, and the log says why. Any finds it by its name, in the folder that a
-// variable names.
+// TestVersions loads the library into Envoys: since 1.39 they accept it. Older Envoys lack
+// functions that it needs: they refuse the configuration, and the log says why. An Envoy finds the
+// library by its name, in the folder that an environment variable names.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -61,9 +61,9 @@ func minor(t *testing.T, version string) (minor int) {
 
 var envoysHeader = flag.String("abi", "", "Envoy's `abi.h`, which native/abi.h is compared with; those in dist/envoy/VERSION if empty")
 
-// TestABI compares native/abi.h with Envoy's own header, by what a compiler makes of both: the parameters and
-// results of each function, and the numbers that go with them. The nightly workflow fetches that
-// header. Without it the names are compared with those that Envoy exports.
+// TestABI compares native/abi.h with Envoy's own header as a compiler reads them: the parameters
+// and results of each function, and the values of constants. The nightly workflow fetches Envoy's
+// header. Without it, the test compares the names with those that Envoy exports.
 func TestABI(t *testing.T) {
 	t.Parallel()
 	functions := functionsOf(t)
@@ -95,7 +95,7 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// A parameter more, another type and another order of an enumeration are noticed.
+// TestABIDifferences notices another parameter, another type, and another order of an enumeration.
 func TestABIDifferences(t *testing.T) {
 	t.Parallel()
 	functions := functionsOf(t)
@@ -120,7 +120,7 @@ func TestABIDifferences(t *testing.T) {
 	}
 }
 
-// functionsOf are the names of all functions of native/abi.h.
+// functionsOf returns the names of all functions in native/abi.h.
 func functionsOf(t *testing.T) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile("../abi.h")
@@ -152,7 +152,7 @@ func signatureDifferences(t *testing.T, header string, functions []string) (all 
 	return all
 }
 
-// alike compares signatures. A pointer to void stands for any pointer.
+// alike compares signatures. A pointer to void matches any pointer.
 func alike(a, b string) bool {
 	as, bs := strings.Fields(a), strings.Fields(b)
 	return slices.EqualFunc(as, bs, func(a, b string) bool {
@@ -160,7 +160,7 @@ func alike(a, b string) bool {
 	})
 }
 
-// signatures returns a compiler's reading of functions' types: "result parameter…".
+// signatures returns the types of functions as a compiler reads them: "result parameter…".
 func signatures(t *testing.T, header string, functions []string) map[string]string {
 	t.Helper()
 	header, err := filepath.Abs(header)
@@ -212,7 +212,7 @@ func signatures(t *testing.T, header string, functions []string) map[string]stri
 	}
 }
 
-// shape is how a value lies in registers and memory: names of types say nothing to a machine.
+// shape returns the layout of a value in registers and memory. Names of types don't matter there.
 func shape(of dwarf.Type) string {
 	switch of := of.(type) {
 	case nil, *dwarf.VoidType:
@@ -240,7 +240,7 @@ func shape(of dwarf.Type) string {
 	}
 }
 
-// numbers are values of native/ beside Envoy's names for them.
+// numbers returns constants of native/, each with Envoy's name for it.
 func numbers(t *testing.T) [][2]string {
 	t.Helper()
 	all := [][2]string{}
@@ -296,7 +296,7 @@ func numberDifferences(t *testing.T, header string) (all []string) {
 	return all
 }
 
-// values are those of constants.
+// values returns the values of constants.
 func values(t *testing.T, header string, names []string) []string {
 	t.Helper()
 	header, err := filepath.Abs(header)

@@ -16,7 +16,7 @@ import (
 	"weir/internal/nightly"
 )
 
-// inWasm is the same plugin as filter, as Envoy's wasm runs it.
+// inWasm returns the plugin of filter for Envoy's wasm host.
 func inWasm(file, name, configuration string) object {
 	vmID, policy, found := strings.Cut(name, "?failure_policy=")
 	if !found {
@@ -30,8 +30,8 @@ func inWasm(file, name, configuration string) object {
 	}})}
 }
 
-// TestFailedStays has a VM that failed stay so for configurations that fail closed or open, and a
-// new configuration get a VM that runs. Envoy's wasm does the same.
+// TestFailedStays lets a VM fail. For configurations with FAIL_CLOSED and FAIL_OPEN it stays
+// failed, and a new configuration gets a running VM. Envoy's wasm host does the same.
 func TestFailedStays(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -46,7 +46,7 @@ func TestFailedStays(t *testing.T) {
 				}); err != nil {
 					t.Fatal(err)
 				}
-				http.DefaultClient.CloseIdleConnections() // which lead to what was replaced
+				http.DefaultClient.CloseIdleConnections() // they lead to the replaced listener
 			}
 			set("1", "1")
 			closed, open := address(t, e, "closed"), address(t, e, "open")
@@ -65,7 +65,7 @@ func TestFailedStays(t *testing.T) {
 	}
 }
 
-// TestNoMemory has a process whose addresses are limited refuse the configuration and live.
+// TestNoMemory limits a process's addresses. It refuses the configuration, and lives on.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -80,8 +80,8 @@ func TestNoMemory(t *testing.T) {
 	wantStatus(t, address(t, e, "app"), "", 200)
 }
 
-// TestUpdatesUnderLoad replaces a listener while its requests go on, which wait for ticks and are
-// answered. None fails. Beside them VMs of another vm_id trap and start again.
+// TestUpdatesUnderLoad replaces a listener under load. Its requests wait for ticks and are
+// answered, and none fails. Meanwhile VMs of another vm_id trap and restart.
 func TestUpdatesUnderLoad(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -140,7 +140,7 @@ func ask(ctx context.Context, client *http.Client, address, do string) (status i
 	return response.StatusCode, response.Body.Close()
 }
 
-// TestResets has many streams wait, which their clients then leave all at once.
+// TestResets lets many streams wait, and then resets all of them at once.
 func TestResets(t *testing.T) {
 	t.Parallel()
 	const connections = 10
@@ -170,11 +170,11 @@ func TestResets(t *testing.T) {
 	wantStatus(t, app, "answer", 418)
 }
 
-// TestCallouts has configurations go, and Envoy end, while callouts are under way that nobody answers.
+// TestCallouts ends configurations, and Envoy, during callouts that no server answers.
 func TestCallouts(t *testing.T) {
 	t.Parallel()
 	file := build(t)
-	hole, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	hole, err := net.Listen("tcp", "127.0.0.1:0") // nothing accepts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestCallouts(t *testing.T) {
 		set(append([]object{listener("app", filter(file, "app", fmt.Sprint(i)))}, listeners...)...)
 		client := call("app")
 		if i == 2 {
-			client.Close() // the stream has gone, and the callout goes on
+			client.Close() // the stream ends, and the callout goes on
 			active(t, e, "app", 0)
 		}
 		set(listeners...)
@@ -217,10 +217,10 @@ func TestCallouts(t *testing.T) {
 	}
 	set(other)
 	wantStatus(t, address(t, e, "other"), "wait", 200)
-	defer call("other").Close() // and Envoy ends
+	defer call("other").Close() // Envoy ends during this callout
 }
 
-// drained waits until listeners that were replaced have gone.
+// drained waits until replaced listeners have ended.
 func drained(t *testing.T, e *envoytest.Envoy) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

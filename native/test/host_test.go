@@ -1,6 +1,6 @@
-// Package test runs the native host in a real Envoy, with a plugin of a few functions in the place of
-// the real one: it is translated in seconds, and traps when it is told to. Scenarios of e2e run on the
-// real one.
+// Package test runs the native host in a real Envoy. In place of the real plugin it uses a plugin
+// of a few functions, which is translated in seconds and traps on request. The scenarios of e2e use
+// the real plugin.
 package test
 
 import (
@@ -33,8 +33,8 @@ func build(t *testing.T) (file string) {
 	return compile(t, "libtraps.so", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
 }
 
-// compile translates native/testdata/traps.wat and compiles it with the host, by flags of gcc and more
-// sources, which it finds in native/.
+// compile translates native/testdata/traps.wat and compiles it with the host, with flags of gcc and
+// further sources from native/.
 func compile(t *testing.T, name string, flags ...string) (file string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,8 +64,8 @@ func compile(t *testing.T, name string, flags ...string) (file string) {
 
 var hostileCalls = flag.Int("hostile-calls", nightly.Or(1_000_000, 30_000), "how many host calls TestHostile makes with each seed")
 
-// TestHostile makes host calls that no plugin makes, under AddressSanitizer: the host stays within the
-// plugin's memory. Each run has seeds of its own, which a failure names.
+// TestHostile makes invalid host calls under AddressSanitizer: the host stays within the plugin's
+// memory. Each run has new seeds, which a failure names.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	program := compile(t, "hostile", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/hostile.c")
@@ -77,8 +77,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestSoak has four workers send requests while configurations follow each other, end in any thread, and
-// VMs trap and start again, under AddressSanitizer and under ThreadSanitizer.
+// TestSoak lets four workers send requests while configurations replace each other and end in any
+// thread, and VMs trap and restart. It runs under AddressSanitizer and under ThreadSanitizer.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	for _, sanitizers := range []string{"address,undefined", "thread"} {
@@ -94,7 +94,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// filter is the plugin as a filter. Its name has the vm_id and the failure policy.
+// filter returns the plugin as a filter. Its name has the vm_id and the failure policy.
 func filter(file, name, configuration string) object {
 	return object{"name": "weir", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
 		"dynamic_module_config": object{"module": object{"local": object{"filename": file}}, "do_not_close": true},
@@ -118,7 +118,7 @@ func listener(name string, filters ...object) object {
 	}
 }
 
-// start starts an Envoy of one worker, until the test ends.
+// start starts an Envoy with a single worker, until the test ends.
 func start(t *testing.T, listeners ...object) *envoytest.Envoy {
 	t.Helper()
 	binary, err := envoytest.Newest()
@@ -144,7 +144,7 @@ func start(t *testing.T, listeners ...object) *envoytest.Envoy {
 	return e
 }
 
-// startUpdated starts an Envoy whose listeners are delivered, until the test ends.
+// startUpdated starts an Envoy that reads its listeners from files, until the test ends.
 func startUpdated(t *testing.T, workers int, args ...string) (*envoytest.Envoy, *envoytest.Files) {
 	t.Helper()
 	return startBy(t, envoytest.Options{Workers: workers, Args: args})
@@ -190,7 +190,7 @@ func address(t *testing.T, e *envoytest.Envoy, listener string) string {
 	return addresses[listener]
 }
 
-// send sends a request that tells the plugin what to do.
+// send sends a request with an action for the plugin.
 func send(t *testing.T, address, do string) (status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -220,8 +220,8 @@ func wantStatus(t *testing.T, address, do string, want int) {
 	}
 }
 
-// TestTraps ends VMs in each way there is. Their requests are answered as failure_policy says, those of
-// other VMs go on, and so does Envoy.
+// TestTraps lets VMs trap in any possible way. failure_policy decides the answer to their requests.
+// Other VMs and Envoy go on.
 func TestTraps(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -236,7 +236,7 @@ func TestTraps(t *testing.T) {
 			listener("open "+trap, filter(file, "open "+trap+"?failure_policy=FAIL_OPEN", "")))
 	}
 	e := start(t, listeners...)
-	// An address beyond its memory finds nothing there.
+	// A read beyond the memory finds zeros.
 	wantStatus(t, address(t, e, "healthy"), "out of bounds", 200)
 	for trap, said := range traps {
 		before := len(e.Log())
@@ -246,7 +246,7 @@ func TestTraps(t *testing.T) {
 		wantStatus(t, closed, "", 503)
 		wantStatus(t, open, trap[:1], 200)
 		wantStatus(t, open, "answer", 200)
-		// A request may be answered before Envoy has written what its log has.
+		// Envoy may answer a request before it writes its log.
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		if err := e.Wait(ctx, func() (bool, error) {
 			return strings.Count(e.Log()[before:], "has failed: "+said) == 2, nil
@@ -258,7 +258,7 @@ func TestTraps(t *testing.T) {
 	}
 }
 
-// TestReload has a VM start again, at most once in a second.
+// TestReload restarts a VM, at most once a second.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	e := start(t, listener("reload", filter(build(t), "reload?failure_policy=FAIL_RELOAD", "")))
@@ -277,7 +277,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestPaused has requests wait for a tick, for ever until their clients have gone, and for a VM that
+// TestPaused lets requests wait: for a tick, for ever until their clients leave, and for a VM that
 // fails meanwhile.
 func TestPaused(t *testing.T) {
 	t.Parallel()
@@ -287,7 +287,7 @@ func TestPaused(t *testing.T) {
 	for range 20 {
 		wantStatus(t, a, "wait", 200)
 	}
-	// A client that goes away leaves nothing behind.
+	// A client that leaves must leave nothing behind.
 	gone, err := net.Dial("tcp", a)
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// active waits until a listener has so many requests.
+// active waits until a listener has want active requests.
 func active(t *testing.T, e *envoytest.Envoy, name string, want int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -331,8 +331,8 @@ func active(t *testing.T, e *envoytest.Envoy, name string, want int64) {
 	}
 }
 
-// TestConfigurations has Envoy refuse configurations that the plugin refuses, that end it, or that
-// a module can't do. Running configurations go on.
+// TestConfigurations gives Envoy configurations that the plugin refuses, that make it trap, and
+// that a module does not support. Envoy refuses them, and running configurations go on.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
 	file := build(t)
@@ -368,7 +368,8 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// TestGlibc has the library ask for nothing that glibc 2.31 lacks, which is Debian 11's and Ubuntu 20.04's.
+// TestGlibc checks that the library needs no symbols newer than glibc 2.31, the version of Debian
+// 11 and Ubuntu 20.04.
 func TestGlibc(t *testing.T) {
 	t.Parallel()
 	library, err := elf.Open(build(t))

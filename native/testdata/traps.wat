@@ -1,5 +1,5 @@
-;; A plugin that does what the header x-do of a request says: it traps in each way there is, waits, or
-;; calls out. The tests translate it in the place of the real one, which takes seconds.
+;; A plugin for tests. The header x-do of a request chooses its action: it traps in any possible way,
+;; waits, or makes a callout. The tests translate it in place of the real plugin, which takes seconds.
 (module
   (import "env" "proxy_get_header_map_value" (func $header (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_send_local_response" (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
@@ -13,7 +13,7 @@
   (data (i32.const 16) "x-do")
   (data (i32.const 256) "hole")
   (data (i32.const 272) "\03\00\00\00\07\00\00\00\03\00\00\00\05\00\00\00\01\00\00\00\0a\00\00\00\01\00\00\00:method\00GET\00:path\00/\00:authority\00a\00")
-  ;; 0: address and size of a value; 64: the list of no headers; from 1024 on: values
+  ;; 0: address and size of a value; 64: an empty list of headers; from 1024 on: values
   (global $waiting (mut i32) (i32.const 0)) ;; the stream that waits for a tick
   (global $calling (mut i32) (i32.const 0)) ;; the stream that waits for the answer to a callout
   (global $ticks (mut i32) (i32.const 0))
@@ -23,7 +23,7 @@
   (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
   (func (export "proxy_on_context_create") (param i32 i32))
   (func (export "proxy_on_vm_start") (param i32 i32) (result i32) (i32.const 1))
-  ;; A configuration that begins with r is refused, and t traps.
+  ;; A configuration that begins with r is refused. A configuration that begins with t traps.
   (func (export "proxy_on_configure") (param i32 i32) (result i32)
     (drop (call $tick_period (i32.const 20)))
     (drop (call $buffer (i32.const 7) (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 4)))
@@ -41,7 +41,7 @@
     (local.set $what (i32.load8_u (i32.const 1024)))
     (if (i32.eq (local.get $what) (i32.const 0x6f)) ;; o: out of bounds, where there are zeros
       (then (return (i32.load (i32.const 0x7ffffff0)))))
-    (if (i32.eq (local.get $what) (i32.const 0x68)) ;; h: the host is told to read there
+    (if (i32.eq (local.get $what) (i32.const 0x68)) ;; h: makes the host read there
       (then (return (call $header (i32.const 0) (i32.const 0x7ffffff0) (i32.const 64) (i32.const 0) (i32.const 4)))))
     (if (i32.eq (local.get $what) (i32.const 0x75)) (then (unreachable))) ;; u
     (if (i32.eq (local.get $what) (i32.const 0x64)) ;; d: division by zero

@@ -50,7 +50,7 @@ func TestHit(t *testing.T) {
 	if got, want := p.text(".lane .status"), "refused"; got != want {
 		t.Errorf("the last one was %q", got)
 	}
-	if got, want := p.text(".lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next one goes on in 1.0\u00a0s."; got != want {
+	if got, want := p.text(".lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next goes on in 1.0\u00a0s."; got != want {
 		t.Errorf("the queue says %q, want %q", got, want)
 	}
 	// Without a pointer, as a screen reader does it.

@@ -68,7 +68,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.choose("why-rule", "per-user")
 	enter("why-key-0", "ann")
 	p.click("#why form button")
-	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override holds: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
+	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override is in force: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
 
 	// A number that can't be is not sent, or is told of.
 	enter("new-limit", "-5")
@@ -88,7 +88,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.click("#unset-limit")
 	told("per-user: as configured.")
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")
-	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "No override holds: the limits are the rule’s.")`)
+	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "No override is in force: the limits are the rule’s.")`)
 	p.until(`document.getElementById("live-notice").hidden`)
 	p.choose("limit-rule", "all")
 	shown("Hits in 1 hour=40")

@@ -216,7 +216,7 @@ func TestLiveSeesOthers(t *testing.T) {
 	hints := value[[]string](p, `[...document.querySelectorAll("#curves .hint")].map((e) => e.textContent)`)
 	if want := []string{
 		"Hits that count, of the key with most, all nodes together.",
-		"Hits that count, of the key with most at each node, added up, as nodes count alone.",
+		"Hits that count, of the key with most at each node, added up, because nodes count alone.",
 		"Hits that count, of the key with most, all nodes together.",
 		"Hits that count, of the key with most, all nodes together.",
 		"Hits that count, of the key with most, all nodes together. Keys may have limits of their own, which the line does not show.",
@@ -425,7 +425,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%s refused, want 10 a second", got)
 	}
 	p.until(curve("per-user: share of the limit", "100 %"))
-	p.until(curve("quiet: share of the limit", "no node has told a key"))
+	p.until(curve("quiet: share of the limit", "no node has reported a key"))
 	// A key that is clicked tells what the store has of it, and by whom that was asked.
 	p.click("#tables tbody tr button")
 	p.until(`document.getElementById("why-told").textContent === "per-user, key " + ` + fmt.Sprintf("%q", key) + ` + ": 90 % of its nearest limit was used when a node saw it last."`)
@@ -549,8 +549,8 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 	p.click("#tables tbody tr:nth-child(1) button")
 	tells("why-told", "r, key ann: the key is blocked, whatever room it has.")
 	tells("why-limits", "a limit in 1 minute (fixed window)7–")
-	tells("why-facts", "A block holds, and ends in 2 min.")
-	tells("why-facts", "An override holds: 7 in 1 minute, until somebody unsets it.")
+	tells("why-facts", "A block is in force, and ends in 2 min.")
+	tells("why-facts", "An override is in force: 7 in 1 minute, until somebody unsets it.")
 	if r := <-asked; r.URL.RawQuery != "namespace=shop&id=ab&rule=r&key=ann" || r.Header.Get("authorization") != "Bearer s3cret" {
 		t.Errorf("the page asks for %s, with %q", r.URL.RawQuery, r.Header.Get("authorization"))
 	}

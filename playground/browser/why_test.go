@@ -46,7 +46,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.do(chromedp.KeyEvent(kb.Enter))
 	told("per-user, key user-1: the limit of 10 in 1 hour (first hit window) is used up, so a request is refused.")
 	row(`^10 in 1 hour \(first hit window\)\|10\|0\|in \d+ (min|s)( \d+ s)?\|\d+ (min|s)( \d+ s)?$`)
-	fact("No override holds: the limits are the rule’s.")
+	fact("No override is in force: the limits are the rule’s.")
 	if !value[bool](p, `document.activeElement.id === "why-title" && document.querySelector("#why-key input").value === "user-1"`) {
 		t.Error("the answer does not have the focus, or the form lacks the key")
 	}
@@ -56,7 +56,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.click("#set-limit")
 	told("per-user, key user-1: all limits have room, so a request passes.")
 	row(`^25 in 1 hour \(first hit window\)\|10\|15\|now\|`)
-	fact("An override holds: 25 in 1 hour, until somebody unsets it.")
+	fact("An override is in force: 25 in 1 hour, until somebody unsets it.")
 	p.click("#unset-limit")
 	told("per-user, key user-1: the limit of 10 in 1 hour (first hit window) is used up, so a request is refused.")
 	p.click("#away")
@@ -96,7 +96,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.run(`document.querySelector("#why-key input").value = "127.0.0.1"`)
 	p.click("#why form button")
 	told("login, key 127.0.0.1: the key is blocked, whatever room it has, and a limit is used up, so a request is refused.")
-	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => /^A block holds, and ends in \d+ min/.test(e.textContent))`)
+	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => /^A block is in force, and ends in \d+ min/.test(e.textContent))`)
 	if got := value[string](p, `[...document.getElementById("why-rule").options].map((o) => o.value).join()`); got != "per-user,login" {
 		t.Errorf("the form has the rules %s", got)
 	}

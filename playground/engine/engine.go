@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// Command engine is the playground's lanes as WebAssembly, for `site/engine.js`. It is a reactor: its
-// functions are called, and its main is not.
+// Command engine is the playground's lanes as WebAssembly, for `site/engine.js`. It is a reactor:
+// the page calls its functions, and its main does nothing.
 package main
 
 import (
@@ -16,16 +16,16 @@ func main() {}
 var (
 	lanes [len(lane.Kinds)]*lane.Lane
 	view  lane.View
-	// numbers and text are the results that the last call has left for the page to read.
+	// numbers and text are the results of the last call, for the page to read.
 	numbers []float64
 	text    []byte
 	waits   int64
 )
 
-// unknown is the answer of functions about a lane that does not exist. It is no [window.Fault].
+// unknown is the result of functions for a lane that does not exist. It is no [window.Fault].
 const unknown = 255
 
-// count is how many lanes there are.
+// count returns the number of lanes.
 //
 //go:wasmexport count
 func count() uint32 { return uint32(len(lanes)) }
@@ -37,8 +37,8 @@ func find(i uint32) *lane.Lane {
 	return lanes[i]
 }
 
-// set gives a lane a limit, and forgets its hits. It returns a [window.Fault]; after another one than
-// [window.Sound] the lane is as before.
+// set gives a lane a limit, and forgets its hits. It returns a [window.Fault]. Unless that is
+// [window.Sound], the lane is unchanged.
 //
 //go:wasmexport set
 func set(i uint32, hits, width, buckets int64) uint32 {
@@ -52,7 +52,8 @@ func set(i uint32, hits, width, buckets int64) uint32 {
 	return uint32(fault)
 }
 
-// traits tells of a lane: 1 if requests hold places until release, and 2 if they wait for room.
+// traits returns bits about a lane: 1 if requests hold places until release, and 2 if they wait for
+// room.
 //
 //go:wasmexport traits
 func traits(i uint32) (bits uint32) {
@@ -68,7 +69,7 @@ func traits(i uint32) (bits uint32) {
 	return bits
 }
 
-// release ends the oldest request that holds a place of a lane.
+// release ends the request that has held a place in a lane for longest.
 //
 //go:wasmexport release
 func release(i uint32, now int64) {
@@ -77,13 +78,13 @@ func release(i uint32, now int64) {
 	}
 }
 
-// waitNanos is for how long the request waits that was sent last.
+// waitNanos returns how long the last request that was sent waits, in nanoseconds.
 //
 //go:wasmexport wait_nanos
 func waitNanos() int64 { return waits }
 
-// hit sends a lane a request, and returns 1 if it is allowed, at once or later, and 0 if not. The text is the
-// response's fields, one to a line.
+// hit sends a request to a lane. It returns 1 if the request is allowed, at once or later, and 0 if
+// not. It leaves the fields of the response in text, a line for each.
 //
 //go:wasmexport hit
 func hit(i uint32, now int64) uint32 {
@@ -102,7 +103,7 @@ func hit(i uint32, now int64) uint32 {
 	return 0
 }
 
-// look leaves what a lane knows in numbers, and returns how many there are.
+// look leaves the state of a lane in numbers, and returns how many they are.
 //
 //go:wasmexport look
 func look(i uint32, now int64) uint32 {

@@ -1,8 +1,9 @@
-// Package lane runs one algorithm for the playground: requests in, decisions and pictures out.
+// Package lane runs an algorithm for the playground: requests in, decisions and data for pictures
+// out.
 //
-// A lane is a rule with one limit and one key. It keeps its counter as a proxy does, in the bytes
-// of package window, and describes answers with package fields, as the plugin does. So a lane
-// decides what the plugin decides, and tells what the plugin tells.
+// A lane is a rule with one limit and one key. It keeps its counter in the bytes of package window,
+// as a proxy does, and describes responses with package fields, as the plugin does. So a lane
+// decides and answers as the plugin does.
 package lane
 
 import (
@@ -10,18 +11,18 @@ import (
 	"weir/window"
 )
 
-// Kind says what a lane counts with.
+// Kind is the kind of counter that a lane has.
 type Kind struct {
-	// Name is the rule's in the header fields.
+	// Name is the rule's name in the header fields.
 	Name string
-	// Holds says that a request holds a place until [Lane.Release]. Waits says that a request waits for room. The
-	// limit is also the most that wait.
+	// Holds says that a request holds a place until [Lane.Release]. Waits says that a request waits
+	// for room; the limit is then also the most requests that wait.
 	Holds, Waits bool
-	// limit is of so many hits per window.
+	// limit returns a limit of hits per window.
 	limit func(hits uint64, width int64, buckets int64) window.Limit
 }
 
-// Kinds are all lanes, in the order of the page.
+// Kinds are all kinds of lanes, in the order of the page.
 var Kinds = [...]Kind{
 	{Name: "fixed-window", limit: of(window.FixedWindow)},
 	{Name: "first-hit", limit: of(window.FirstHitWindow)},
@@ -48,7 +49,7 @@ func of(kind window.Kind) func(uint64, int64, int64) window.Limit {
 }
 
 // Lane is a rule with one limit, and the counter of one key. It is not safe for concurrent use. The
-// zero value is of no use: see [New].
+// zero value is not usable: see [New].
 type Lane struct {
 	kind  Kind
 	limit window.Limit
@@ -56,25 +57,26 @@ type Lane struct {
 	kept  []byte // the counter, as in shared data; empty before the first hit
 	state window.State
 	list  fields.List
-	// held are the buckets of the places that requests hold, the oldest first.
+	// held has the buckets of the places that requests hold, oldest first.
 	held []uint64
-	// lets are the times at which waiting requests go on, and ahead is the counter as of the last.
+	// lets are the times at which waiting requests continue, and ahead is the counter at the last
+	// of them.
 	lets  []int64
 	ahead []byte
 }
 
-// Outcome says whether a request passes, and when.
+// Outcome is the decision on a request.
 type Outcome struct {
 	Allowed bool
-	// Wait is in how many nanoseconds an allowed request goes on.
+	// Wait is how long an allowed request waits, in nanoseconds.
 	Wait int64
-	// Response has the fields of the response, until the next call.
+	// Response has the fields of the response. They are valid until the next call.
 	Response []fields.Field
 }
 
-// New returns a lane of a kind that has seen no hit. The limit is in hits per window, the window's
-// width in nanoseconds; buckets is how many sub-buckets a window has, of the kind that has some.
-// Unless the fault is [window.Sound], the lane is nil.
+// New returns a lane without hits. The limit is hits per window, and width is the window's, in
+// nanoseconds. buckets is the number of sub-buckets in a window, for the kind that has some. Unless
+// the fault is [window.Sound], the lane is nil.
 func New(kind Kind, hits uint64, width, buckets int64) (*Lane, window.Fault) {
 	l := &Lane{kind: kind, limit: kind.limit(hits, width, buckets)}
 	if fault := l.limit.Fault(); fault != window.Sound {
@@ -84,8 +86,8 @@ func New(kind Kind, hits uint64, width, buckets int64) (*Lane, window.Fault) {
 	return l, window.Sound
 }
 
-// Hit decides a request of one hit at a time in Unix nanoseconds, and counts it if it is allowed. Times don't
-// go back.
+// Hit decides a request of one hit at a time in Unix nanoseconds, and counts the hit if it is
+// allowed. Times must not go back.
 func (l *Lane) Hit(now int64) Outcome {
 	l.advance(now)
 	s := &l.state
@@ -115,7 +117,8 @@ func (l *Lane) Hit(now int64) Outcome {
 	return o
 }
 
-// wait has a request wait behind the others, and returns when it goes on. The state is as of then.
+// wait puts a request behind the others that wait, and returns the time at which it continues. The
+// state is that of this time.
 func (l *Lane) wait() (at int64) {
 	s := &l.state
 	window.DecodeState(l.ahead, s)
@@ -127,7 +130,7 @@ func (l *Lane) wait() (at int64) {
 	return at
 }
 
-// Release gives back the place of the request that has held one for longest.
+// Release gives back the place that a request has held for longest.
 func (l *Lane) Release(now int64) {
 	if len(l.held) == 0 {
 		return
@@ -138,7 +141,8 @@ func (l *Lane) Release(now int64) {
 	l.held = append(l.held[:0], l.held[1:]...)
 }
 
-// advance reads the counter, and brings it to the present. Waiting requests go on that have room by then.
+// advance reads the counter, and brings it to the present. Waiting requests that have room by then
+// continue.
 func (l *Lane) advance(now int64) {
 	s := &l.state
 	if window.DecodeState(l.kept, s) == 0 {
@@ -153,35 +157,35 @@ func (l *Lane) advance(now int64) {
 	l.limit.Advance(s, now)
 }
 
-// View holds what a lane knows at a time, for a picture of it. Ages are in nanoseconds before that
+// View is the state of a lane at a time, for a picture of it. Ages are in nanoseconds before that
 // time.
 type View struct {
 	window.Standing
-	// Quota is the most hits that pass at once. In a lane that waits, Quota is the most requests that
-	// wait, Remaining how many more may, and Next when the first goes on.
+	// Quota is the most hits that pass at once. In a lane that waits, Quota is the most requests
+	// that wait, Remaining is how many more may wait, and Next is how long the first still waits.
 	Quota uint64
-	// Used is how much of the quota is taken; of a sliding window the rate, which has fractions.
+	// Used is the used part of the quota. For a sliding window it is the rate, which has fractions.
 	Used float64
-	// Age is how long ago the window began that counts now; of a token bucket, how long it has not
-	// been full, less whole windows. It is negative if no hit has started one.
+	// Age is the age of the window that counts now. For a token bucket it is the time since the
+	// bucket was last full, less whole windows. It is negative if no hit has started a window.
 	Age int64
-	// Current and Previous are the hits of that window and of the one before.
+	// Current and Previous are the hits of that window and of the window before.
 	Current, Previous uint64
-	// Buckets are those of a bucketed kind that count, the oldest first.
+	// Buckets are the buckets that count, oldest first, for kinds with buckets.
 	Buckets []Bucket
-	// Size is how many bytes the counter takes in a proxy.
+	// Size is the size of the counter in a proxy, in bytes.
 	Size int
 }
 
-// Bucket is hits that are counted together.
+// Bucket is a number of hits that are counted together.
 type Bucket struct {
-	// Age is the beginning's.
+	// Age is that of the bucket's beginning.
 	Age  int64
 	Hits uint64
 }
 
-// Look fills v with what the lane knows at a time. It changes nothing of the lane, and uses the
-// memory of v.Buckets.
+// Look fills v with the state of the lane at a time, and reuses the memory of v.Buckets. The lane
+// does not change.
 func (l *Lane) Look(now int64, v *View) {
 	l.advance(now)
 	s := &l.state

@@ -1,12 +1,13 @@
-// The address has what is set, as far as it is not as when the page opens: so a link leads to what
-// somebody sees. A value that the page can't have is left out.
+// The address has the settings that differ from those of a fresh page. So a link leads to the same
+// view. Values that the page can't have are ignored.
 export const speeds = [1, 4, 16];
 export const windows = [2, 5, 10, 30, 60]; // seconds
 export const opening = { preset: "edge", limit: 10, window: 10, rate: 0, speed: 1, lane: "" };
 export const mostLimit = 50;
 export const mostRate = 50; // requests a second
 
-// settings are those of an address's query, by the names of presets and lanes. A rate plays no preset.
+// settings returns the settings of an address's query. presets and lanes are the valid names. With
+// a rate, no preset plays.
 export function settings(query, presets, lanes) {
   const asked = new URLSearchParams(query);
   const number = (name, allowed) => {
@@ -27,7 +28,7 @@ export function settings(query, presets, lanes) {
   };
 }
 
-// query is the query of what is set.
+// query returns the query for some settings.
 export function query(set) {
   const says = new URLSearchParams();
   for (const name of ["limit", "window", "speed", "lane"]) if (set[name] !== opening[name]) says.set(name, set[name]);

@@ -1,12 +1,12 @@
-// Clock is the page's time, in nanoseconds. It goes on with the frames that the browser draws, so that
-// it stands while nobody looks; or by steps.
+// Clock is the page's time, in nanoseconds. It advances with the frames that the browser draws, so
+// it stands still while the page is hidden, or by steps.
 export class Clock {
   #frame;
   #last = 0;
   paused = true;
-  speed = 1; // of the page's time, beside the browser's
+  speed = 1; // the page's time relative to the browser's
 
-  // onTick is called with how much time has passed.
+  // onTick is called with the time that has passed.
   constructor(onTick) {
     this.onTick = onTick;
   }
@@ -19,7 +19,7 @@ export class Clock {
       this.#frame = requestAnimationFrame(frame);
       const passed = now - this.#last;
       this.#last = now;
-      // A page that was hidden goes on where it stood.
+      // After it was hidden, a page continues where it stood.
       this.onTick(Math.round(Math.max(0, Math.min(passed, 100)) * 1e6 * this.speed));
     };
     this.#frame = requestAnimationFrame(frame);

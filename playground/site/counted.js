@@ -1,15 +1,15 @@
 import { Table, byID, count, duration, keyName, ruleName, say } from "./parts.js";
 import { room, time, title } from "./why.js";
 
-// Counted tells why a key is refused, of a rule that nodes report to weir serve: what the store has counted
-// for a key that somebody has chosen. A backend does not know the rule's limits, so it tells what is used.
+// Counted explains why a key of a rule is refused, from the counts that weir serve has for a chosen
+// key. A backend does not know the rule's limits, so only the used hits are known.
 export class Counted {
   constructor(namespace, headers) {
     this.namespace = namespace;
     this.headers = headers;
     this.section = byID("why");
     this.section.querySelector("form").hidden = true;
-    say(this.section.querySelector(".hint"), "Choose a key of the tables.");
+    say(this.section.querySelector(".hint"), "Choose a key in the tables.");
     byID("why-limits").replaceChildren();
     byID("why-limits").hidden = true;
     byID("why-facts").replaceChildren();
@@ -18,7 +18,7 @@ export class Counted {
     this.section.hidden = false;
   }
 
-  // choose asks for a key of a table.
+  // choose asks about a key of a table.
   choose(rule, key) {
     this.asked = { rule, key };
     say(byID("why-told"), "");
@@ -29,7 +29,7 @@ export class Counted {
     this.again();
   }
 
-  // again brings the answer up to date.
+  // again updates the answer.
   async again() {
     const { asked } = this;
     if (!asked || asked.running || asked.refused) return;
@@ -49,7 +49,7 @@ export class Counted {
       trouble = `weir serve does not answer: ${error.message}`;
     }
     asked.running = false;
-    if (asked !== this.asked) return; // somebody asks for another key by now
+    if (asked !== this.asked) return; // another key was chosen meanwhile
     if (trouble) say(byID("why-told"), trouble);
     else this.show(told, asked);
   }
@@ -61,10 +61,10 @@ export class Counted {
     this.table.show(limits.map((l) => [title(l), count(l.used), l.left === undefined ? "–" : count(l.left), room(l), l.reset_ms === undefined ? "–" : time(l.reset_ms)]), "No hit counts now.");
     byID("why-limits").hidden = false;
     const facts = [];
-    if (block) facts.push(`A block holds, and ends in ${time(block.reset_ms)}.`);
+    if (block) facts.push(`A block is in force, and ends in ${time(block.reset_ms)}.`);
     if (told.override) {
       const others = told.override.limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
-      facts.push(`An override holds: ${others}, ${told.override.until ? `until ${new Date(told.override.until).toLocaleString()}` : "until somebody unsets it"}.`);
+      facts.push(`An override is in force: ${others}, ${told.override.until ? `until ${new Date(told.override.until).toLocaleString()}` : "until somebody unsets it"}.`);
     } else if (!whole(key)) facts.push("An override is known by the key’s whole name, which the rule does not reveal.");
     for (const { node, places, oldest_ms: oldest } of told.holders ?? []) facts.push(`Node ${node} holds ${count(places)}, the oldest for ${time(oldest)}.`);
     if (limits.some((l) => l.left === undefined)) facts.push("A backend does not know the limits of rules. weir counter get, with the proxies’ --config, tells how much is left.");
@@ -72,10 +72,10 @@ export class Counted {
   }
 }
 
-// whole are a key's values, if the rule reveals all of them.
+// whole returns a key's values, if the rule reveals all of them.
 const whole = ({ values }) => (values && !values.some(({ cut }) => cut) ? values : undefined);
 
-// verdict is why a key is refused, as far as a backend knows it.
+// verdict says why a key is refused, as far as a backend knows.
 function verdict(rule, key, limits, block) {
   const of = `${ruleName(rule.rule, rule.shadow)}, key ${keyName(key) || "(empty)"}`;
   if (block) return `${of}: the key is blocked, whatever room it has.`;

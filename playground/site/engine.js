@@ -1,7 +1,7 @@
 // The lanes of package lane, in WebAssembly. Times are BigInts, in nanoseconds since the Unix epoch.
 
-// What an engine asks of its host is little: Go's runtime wants a clock, random numbers, and a place to
-// write why it ends.
+// An engine asks little of its host: Go's runtime needs a clock, random numbers, and a place to
+// write the reason why it ends.
 const wasi = (memory) => {
   const words = () => new DataView(memory().buffer);
   const none = (count, size) => {
@@ -33,7 +33,7 @@ const wasi = (memory) => {
       words().setUint32(written, length, true);
       return 0;
     },
-    poll_oneoff: () => 0, // nobody sleeps
+    poll_oneoff: () => 0, // nothing sleeps
     sched_yield: () => 0,
     proc_exit(code) {
       throw new Error(`the engine has ended with ${code}`);
@@ -55,35 +55,36 @@ class Engine {
 
   constructor(exports) {
     this.#exports = exports;
-    this.lanes = exports.count(); // how many there are
+    this.lanes = exports.count(); // the number of lanes
   }
 
-  // set gives a lane a limit of so many hits per window, and forgets its hits.
+  // set gives a lane a limit per window, and forgets its hits.
   set(lane, limit, windowNanos, buckets) {
     const fault = this.#exports.set(lane, BigInt(limit), windowNanos, BigInt(buckets));
     if (fault !== 0) throw new RangeError(`a limit of ${limit} in ${windowNanos} ns has the fault ${fault}`);
   }
 
-  // traits are whether a lane's requests hold places until release, and whether they wait for room.
+  // traits returns whether a lane's requests hold places until release, and whether they wait for
+  // room.
   traits(lane) {
     const bits = this.#exports.traits(lane);
     return { holds: (bits & 1) !== 0, waits: (bits & 2) !== 0 };
   }
 
-  // release ends the oldest request that holds a place.
+  // release ends the request that has held a place for longest.
   release(lane, now) {
     this.#exports.release(lane, now);
   }
 
-  // hit sends a request. headers are the response's, one to a line, and wait is in how many nanoseconds an
-  // allowed request goes on.
+  // hit sends a request. headers are those of the response, a line for each. wait is how many
+  // nanoseconds an allowed request waits.
   hit(lane, now) {
     const allowed = this.#exports.hit(lane, now) === 1;
     const bytes = new Uint8Array(this.#exports.memory.buffer, this.#exports.text_at(), this.#exports.text_length());
     return { allowed, wait: Number(this.#exports.wait_nanos()), headers: this.#text.decode(bytes) };
   }
 
-  // look is what a lane knows, see View of package lane. Times are in nanoseconds.
+  // look returns the state of a lane: see View of package lane. Times are in nanoseconds.
   look(lane, now) {
     const count = this.#exports.look(lane, now);
     const n = new Float64Array(this.#exports.memory.buffer, this.#exports.numbers_at(), count);

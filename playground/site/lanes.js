@@ -1,17 +1,19 @@
 import { lasts, second } from "./world.js";
 
-// What the page says of each lane, in the order of package lane. name is the kind's there, draws is how
-// its counter is drawn, does what the algorithm does, and just how it stands. verdict and mostOf are of a lane
-// that has another limit than one of a window. chapter is its part of the story: what to try is a preset, and of whom is told has a link in docs/playground.md.
+// The page's texts about each lane, in the order of package lane. name is the kind's name there,
+// draws names the picture of its counter, does describes the algorithm, and just describes the
+// counter now. verdict and mostOf exist for a lane whose limit is not one per window. chapter is
+// the lane's part of the story: try names a preset, and users has its sources in
+// docs/playground.md.
 
 const seconds = (nanos) => `${Math.max(0, nanos / second).toFixed(1)}\u00a0s`;
 
-// span is a window in words: in the last 10 seconds, 10 seconds ago.
+// span returns a window in words, as in "in the last 10 seconds".
 export const span = (nanos) => `${nanos / second} seconds`;
 
 const refusedUntil = (view) => `One more passes in ${seconds(view.next)}.`;
 
-// verdict says how a lane has kept its limit so far. Its numbers are the lane's.
+// verdict says how a lane has kept its limit so far, from the lane's counts.
 export function verdict({ passed, refused, most, strict }, { limit, window }) {
   if (passed + refused === 0) return "";
   if (most > limit) return `Not kept: ${most} of ${limit} have passed within ${span(window)}.`;
@@ -29,7 +31,7 @@ export const lanes = [
     just: (view) =>
       view.remaining > 0
         ? `${view.current} of ${view.quota} in this window, which ends in ${seconds(view.reset)}.`
-        : `This window has had its ${view.quota}. The next one begins in ${seconds(view.reset)}.`,
+        : `This window has had its ${view.quota}. The next begins in ${seconds(view.reset)}.`,
     chapter: {
       question: "Can a client have twice its limit for a moment?",
       answer: "A fixed window begins with the clock. A client that uses up its limit just before a mark of the clock, and again just after it, gets both.",
@@ -42,7 +44,7 @@ export const lanes = [
     name: "first-hit",
     title: "Fixed window, first hit",
     draws: "windows",
-    does: ({ window }) => `The first request opens a window of ${span(window)}. The first one after its end opens the next.`,
+    does: ({ window }) => `The first request opens a window of ${span(window)}. The first request after its end opens the next.`,
     just: (view) => {
       if (view.age < 0) return "No window is open: the next request opens one.";
       return view.remaining > 0
@@ -61,7 +63,7 @@ export const lanes = [
     name: "sliding-window",
     title: "Sliding window",
     draws: "weighted",
-    does: ({ window }) => `Counts this window, and the part of the one before that the last ${span(window)} still cover.`,
+    does: ({ window }) => `Counts this window, and the part of the window before that the last ${span(window)} still cover.`,
     just: (view, { window }) => {
       const share = Math.round((1 - view.age / window) * 100);
       const sum = `${view.previous} × ${share} % + ${view.current} ≈ ${view.used.toFixed(1)} of ${view.quota}.`;
@@ -113,11 +115,11 @@ export const lanes = [
     name: "token-bucket",
     title: "Token bucket",
     draws: "tokens",
-    does: ({ window, limit }) => `Each request takes a token. One drips back every ${(window / limit / second).toFixed(2)} s, until there are ${limit}.`,
+    does: ({ window, limit }) => `Each request takes a token. A token drips back every ${(window / limit / second).toFixed(2)} s, until there are ${limit}.`,
     just: (view) => {
       if (view.remaining === view.quota) return `The bucket is full: ${view.quota} tokens.`;
       const sum = `${view.remaining} of ${view.quota} tokens are there.`;
-      return `${sum} The next one comes in ${seconds(view.next)}.`;
+      return `${sum} The next comes in ${seconds(view.next)}.`;
     },
     chapter: {
       question: "Can a client save up for a burst?",
@@ -131,7 +133,7 @@ export const lanes = [
     name: "in-flight",
     title: "In flight",
     draws: "flight",
-    does: ({ window, limit }) => `Lets ${limit} requests be there at the same time. Here each one lasts ${lasts(window) / second} s. The curve is how many are there.`,
+    does: ({ window, limit }) => `Lets ${limit} requests be there at the same time. Here each lasts ${lasts(window) / second} s. The curve shows how many are there.`,
     just: (view) => {
       const sum = `${view.used} of ${view.quota} are in flight.`;
       return view.remaining > 0 ? sum : `${sum} One more passes when one of them ends.`;
@@ -154,7 +156,7 @@ export const lanes = [
     does: ({ window, limit }) => `Lets a request go on every ${(window / limit / second).toFixed(2)} s. Up to ${limit} wait for their turn.`,
     just: (view) => {
       if (view.used === 0) return "Nobody waits.";
-      const sum = `${view.used} of ${view.quota} wait. The next one goes on in ${seconds(view.next)}.`;
+      const sum = `${view.used} of ${view.quota} wait. The next goes on in ${seconds(view.next)}.`;
       return view.remaining > 0 ? sum : `The queue is full: ${sum}`;
     },
     chapter: {

@@ -1,9 +1,9 @@
 import { byID, count, duration, keyFields, say } from "./parts.js";
 
-// Limits sets other limits of any rule of weir run, for the page's users or for a single key, and takes
-// them back.
+// Limits sets other limits for any rule of weir run, for the page's users or for a single key, and
+// removes them again.
 export class Limits {
-  // post sends what is asked for, and tells whether it was taken.
+  // post sends a change, and returns whether it was accepted.
   constructor(post) {
     this.post = post;
     byID("limit-rule").addEventListener("change", () => this.fields());
@@ -12,11 +12,11 @@ export class Limits {
     byID("do-limit").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && event.target.matches("input")) this.set();
     });
-    // A number that somebody types stays until it is set.
+    // A number that a person types stays until it is set.
     byID("new-limits").addEventListener("input", (event) => { event.target.dataset.typed = ""; });
   }
 
-  // setup is as weir run tells it.
+  // setup gets the setup of weir run.
   setup({ rules }, watched) {
     this.rules = rules.filter((rule) => rule.shared);
     byID("limit-rule").replaceChildren(...this.rules.map(({ name }) => new Option(name, name)));
@@ -32,7 +32,7 @@ export class Limits {
     return [...byID("new-limits").querySelectorAll("input")];
   }
 
-  // fields has a number for each limit of the rule that is chosen.
+  // fields shows a number for each limit of the chosen rule.
   fields() {
     const { rule } = this;
     byID("new-limits").replaceChildren(...(rule?.limits ?? []).map((limit, i) => {
@@ -53,7 +53,8 @@ export class Limits {
     this.show();
   }
 
-  // show shows the limits in force of the page's users. Those of a rule that the page has set are in set.
+  // show shows the limits in force for the page's users. set has those that the page has set, by
+  // rule.
   show(set = this.inForce) {
     this.inForce = set;
     byID("do-limit").hidden = this.rules.length === 0;
@@ -69,7 +70,7 @@ export class Limits {
     const values = [...byID("limit-key").querySelectorAll("input")].map((input) => input.value);
     const key = values.some((value) => value !== "") ? values : undefined;
     const limits = inputs.map((input, i) => (Number(input.value) === rule.limits[i].limit ? null : Number(input.value)));
-    // Numbers that are those of the configuration take back what was set.
+    // The configuration's own numbers remove the limits that were set.
     if (!key && limits.every((limit) => limit === null)) {
       this.unset();
       return;

@@ -6,14 +6,14 @@ import { Run } from "./run.js";
 import { themes } from "./theme.js";
 import { Watch } from "./watch.js";
 
-// views are the live views, by what live.json says.
+// views are the live views, by the name in live.json.
 const views = { run: () => new Run(), serve: () => new Watch() };
 
-// view shows the view that the address names. The live view is where a server has one.
+// view shows the view that the address names. The live view exists only where a server has it.
 async function view() {
   if (document.documentElement.dataset.embed !== undefined) return;
   const { live, traffic } = await (await fetch("live.json")).json();
-  // Whoever has sent requests has come to see them, unless the address says otherwise.
+  // A person who has sent requests wants to see them, unless the address names another view.
   if (live && traffic && !location.hash && !location.search) history.replaceState(null, "", "#live");
   byID("views").hidden = !live;
   const behind = views[live]?.();
@@ -35,12 +35,12 @@ async function view() {
 
 async function engine() {
   const response = await fetch("engine.wasm");
-  if (!response.ok) throw new Error("it is not here. make build makes it, make playground copies it.");
+  if (!response.ok) throw new Error("it is not here. make build builds it, and make playground copies it.");
   return load(await response.arrayBuffer());
 }
 
 async function start() {
-  // A page that others frame shows a lane, and nothing that has effects.
+  // A page that others frame shows a single lane, and nothing that has effects.
   if (new URLSearchParams(location.search).has("embed")) {
     document.documentElement.dataset.embed = "";
     document.querySelector("#playground .intro").classList.add("unseen");
@@ -48,7 +48,7 @@ async function start() {
   try {
     const playground = new Playground(await engine(), Clock);
     themes(byID("theme"), () => playground.recolor());
-    // For the console, and for tests: they let the time pass.
+    // For the console, and for tests, which move the time.
     globalThis.playground = playground;
   } catch (error) {
     byID("missing").textContent = `The playground can’t load its engine: ${error.message}`;

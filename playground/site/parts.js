@@ -1,12 +1,12 @@
-// Parts that the page's views are made of. Whatever a server says is text: nothing makes elements of
-// it.
+// Parts of the page's views. All texts of a server are shown as text: nothing makes elements of
+// them.
 const svg = "http://www.w3.org/2000/svg";
 export const byID = (id) => document.getElementById(id);
 
-// card is a copy of a template's element.
+// card returns a copy of a template's element.
 export const card = (id) => byID(id).content.firstElementChild.cloneNode(true);
 
-// say sets an element's text. One that is as it was is left alone, for those who hear it.
+// say sets an element's text. It leaves an equal text alone, for those who hear the page.
 export function say(element, text) {
   if (element.textContent !== `${text}`) element.textContent = text;
 }
@@ -26,7 +26,7 @@ export function duration(milliseconds) {
   return `${milliseconds} ms`;
 }
 
-// What a picture shows at least and at most, in milliseconds.
+// The shortest and the longest time that a picture shows, in milliseconds.
 const shortest = 15 * 1000;
 const longest = 5 * 60 * 1000;
 
@@ -43,7 +43,8 @@ export class Series {
     return this.points.at(-1)?.[1] ?? 0;
   }
 
-  // perSecond is the series of how fast this one grows, over some milliseconds.
+  // perSecond returns how fast this series grows, as a series. over is the time between the points
+  // that it compares, in milliseconds.
   perSecond(over = 2000) {
     let from = 0;
     return this.points.map(([time, value]) => {
@@ -54,17 +55,17 @@ export class Series {
   }
 }
 
-// Events are what has happened, for all pictures: marks, and times in which something was out of order.
+// Events are marks for all pictures, and the times of outages.
 export class Events {
   marks = []; // {at, text}, oldest first
-  outages = []; // {from, until, text}; the last one may have no end
+  outages = []; // {from, until, text}; the last may have no end
 
   mark(at, text) {
     this.marks.push({ at, text });
     while (this.marks[0].at < at - longest) this.marks.shift();
   }
 
-  // outage tells whether something is out of order: text says what, or nothing.
+  // outage begins or ends an outage: text says what is out of order, or is empty.
   outage(at, text) {
     const last = this.outages.at(-1);
     const running = last && last.until === undefined;
@@ -77,9 +78,9 @@ export class Events {
 
 const clock = (at) => new Date(at).toLocaleTimeString();
 
-// draw draws lines into an SVG of 1000 by 100, over the time that there is, or the end of it. level is
-// where a dashed line is, and now the present, if that is not the time of the newest point. It returns
-// the times at which the picture begins and ends, and what is at its top.
+// draw draws lines into an SVG of 1000 by 100, over all of their time or the end of it. level is
+// the height of a dashed line. now is the present, unless that is the newest point. It returns the
+// times at which the picture begins and ends, and the value at its top.
 export function draw(picture, lines, level, now = 0, events = undefined) {
   const end = Math.max(now, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
   const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
@@ -121,13 +122,12 @@ export function draw(picture, lines, level, now = 0, events = undefined) {
   return { begin: end - span, end, top };
 }
 
-// average is a line's mean over the time that a picture shows.
+// average returns the mean of a line's points.
 function average(points) {
   return points.length === 0 ? 0 : points.reduce((sum, [, value]) => sum + value, 0) / points.length;
 }
 
-// Curve shows how much of a limit is used, over time. What is over the limit looks like it, if it has to
-// be within.
+// Curve shows the used part of a limit over time. With within, a value above the limit is marked.
 export class Curve {
   constructor(parent, title, hint, within = true) {
     this.within = within;
@@ -146,7 +146,7 @@ export class Curve {
     return this.element.querySelector(selector);
   }
 
-  // show draws what is used against the limit, and tells it.
+  // show draws the used hits against the limit, and shows the text.
   show(limit, text, now, events) {
     say(this.part(".status"), text);
     this.part(".status").classList.toggle("refused", this.within && this.used.last > limit);
@@ -161,7 +161,7 @@ export class Curve {
     say(this.part(".mean"), end > 0 ? `0 to ${count(top)}; mean of the last ${span}: ${count(average(this.used.points))}` : "");
   }
 
-  // pointed tells the value where a pointer is, by its share of the picture's width.
+  // pointed shows the value at a pointer, whose place is a share of the picture's width.
   pointed(share) {
     const at = this.scale?.(share);
     const point = at && this.used.points.findLast(([time]) => time <= at);
@@ -169,7 +169,7 @@ export class Curve {
   }
 }
 
-// Table is a table of texts. Its title is heard where there is no heading.
+// Table is a table of texts. Its title is read out if there is no heading.
 export class Table {
   constructor(parent, title, heads, heard = title) {
     const section = document.createElement(title ? "section" : "div");
@@ -191,7 +191,7 @@ export class Table {
     parent.append(section);
   }
 
-  // show shows rows, the first cell of each being its name, or what to say without any. If names can be
+  // show shows rows, whose first cells are their names, or else the text none. If names can be
   // chosen, chosen gets the row's number.
   show(rows, none, chosen = undefined) {
     this.chosen = chosen;
@@ -217,13 +217,13 @@ export class Table {
   }
 }
 
-// keyName is a key as people may see it.
+// keyName returns a key as people may see it.
 export function keyName(key) {
   if (!key.values) return key.hash;
   return key.values.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ");
 }
 
-// keyFields puts a field into an element for each part of a key.
+// keyFields puts an input for each part of a key into an element.
 export function keyFields(parent, parts, values = []) {
   parent.replaceChildren(...parts.map((part, i) => {
     const field = document.createElement("div");
@@ -237,10 +237,10 @@ export function keyFields(parent, parts, values = []) {
   }));
 }
 
-// ruleName is a rule as people know it.
+// ruleName returns a rule's name with its mode.
 export const ruleName = (name, shadow) => (shadow ? `${name} (shadow)` : name);
 
-// Rule shows what passed of a rule and what was refused.
+// Rule shows how many requests of a rule passed and were refused.
 export class Rule {
   constructor(parent, name) {
     this.element = card("rule");
@@ -253,7 +253,7 @@ export class Rule {
     return this.element.querySelector(selector);
   }
 
-  // show shows totals, if there are some, rates over time, and what is held, if that is known.
+  // show shows totals, if there are any, rates over time, and the held hits, if they are known.
   show(allowed, refused, totals, held) {
     const now = (points) => points.at(-1)?.[1] ?? 0;
     say(this.part("b.allowed"), totals ? count(totals.allowed) : rate(now(allowed)));

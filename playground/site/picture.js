@@ -1,9 +1,9 @@
 import { second, span, subBuckets } from "./world.js";
 
-// Beside the past a picture has some of what is to come: where windows end.
+// Besides the past, a picture shows some of the future: where windows end.
 const ahead = 0.6;
 
-// Where things are, in CSS pixels from the top.
+// Places in CSS pixels from the top.
 const chart = { top: 10, height: 64 };
 const counter = { top: 92, height: 44 };
 const requests = { top: 150, height: 28 };
@@ -13,7 +13,7 @@ const plain = "11px system-ui, sans-serif";
 
 const colorNames = ["ink", "soft", "rule", "passed", "passed-soft", "refused", "refused-soft", "card"];
 
-// palette reads the colours of the theme in force.
+// palette reads the colours of the current theme.
 export function palette() {
   const probe = document.createElement("span");
   document.body.append(probe);
@@ -42,7 +42,7 @@ export class Picture {
     this.#fit();
   }
 
-  // resized is called when a new picture is wanted.
+  // resized is called when the picture has to be drawn again.
   resized = () => {};
 
   #fit() {
@@ -59,7 +59,7 @@ export class Picture {
     this.resized();
   }
 
-  // draw draws the lane of a number as it stands: view is what it knows.
+  // draw draws the state of the lane of a number, which is in view.
   draw(world, number, view, colors) {
     const c = this.#context;
     const lane = world.lanes[number];
@@ -107,7 +107,7 @@ function box(c, color, x, y, width, height, radius = 2) {
   c.fill();
 }
 
-// say writes a text that may lie on others' lines.
+// say writes a text that may overlap lines.
 function say({ c, colors, width }, text, x, y, { align = "left", color = colors.soft } = {}) {
   const size = c.measureText(text).width;
   let left = align === "right" ? x - size : align === "center" ? x - size / 2 : x;
@@ -120,7 +120,7 @@ function say({ c, colors, width }, text, x, y, { align = "left", color = colors.
   c.fillText(text, left, y);
 }
 
-// marks are the multiples of the window, which clocks have in common.
+// marks are the multiples of the window, which all clocks have in common.
 function marks({ c, colors, world, width, x, from, until }, height) {
   c.fillStyle = colors.soft;
   for (let i = Math.max(0, Math.ceil(from / world.window)); i * world.window <= until; i++) {
@@ -131,13 +131,14 @@ function marks({ c, colors, world, width, x, from, until }, height) {
   }
 }
 
-// drawChart draws what has passed in the window that ends at each time, against the limit.
+// drawChart draws, for each time, how many requests have passed in the window that ends then,
+// against the limit.
 function drawChart({ c, colors, world, lane, width, now, x }) {
   const bottom = chart.top + chart.height;
   const unit = chart.height / Math.max(1.3 * world.limit, 1.08 * world.most);
   const step = [[0, bottom]];
-  let first = 0; // that has not left the window yet
-  let last = 0; // that is still to come
+  let first = 0; // the first that is still in the window
+  let last = 0; // the first that is still to come
   const { times } = lane;
   const to = (at, hits) => {
     const px = Math.max(0, x(at));
@@ -186,7 +187,7 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
     c.stroke();
     c.restore();
   };
-  // At the limit the line is as thick as below it.
+  // At the limit, the line has its full thickness.
   curve(colors.passed, limit - 2, bottom - limit + 4);
   curve(colors.refused, 0, limit - 2);
   c.setLineDash([4, 3]);
@@ -201,7 +202,8 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   c.font = plain;
 }
 
-// drawRequests draws what passed upwards and what was refused downwards. What waits is paler.
+// drawRequests draws requests that passed upwards and refused requests downwards. Waiting requests
+// are paler.
 function drawRequests({ c, colors, world, width, x }, number) {
   const middle = requests.top + 16;
   line(c, colors.rule, 0, middle + 0.5, width, middle + 0.5);
@@ -220,7 +222,7 @@ function drawRequests({ c, colors, world, width, x }, number) {
   }
 }
 
-// band shades the window of the last w.
+// band shades the last window.
 function band({ c, colors, world, now, x }, from = world.now - world.window) {
   const left = x(from);
   c.globalAlpha = 0.35;
@@ -231,7 +233,7 @@ function band({ c, colors, world, now, x }, from = world.now - world.window) {
 const level = (hits, limit) => Math.min(1, hits / limit) * counter.height;
 const floor = counter.top + counter.height;
 
-// columns draws windows of which each has its own count. alive says which one counts now.
+// columns draws windows with counts of their own. alive reports whether a window counts now.
 function columns({ c, colors, world, lane, x }, alive) {
   for (const { start, hits } of lane.windows) {
     const left = x(start);
@@ -248,7 +250,7 @@ function columns({ c, colors, world, lane, x }, alive) {
   }
 }
 
-// open draws a window that is open and has no hits.
+// open draws an open window without hits.
 function open({ c, colors, world, x }, start) {
   c.strokeStyle = colors.passed;
   c.beginPath();
@@ -283,7 +285,7 @@ const counters = {
     open(scene, begin);
     const before = lane.windows.findLast((w) => w.start + world.window === begin);
     if (before && view.previous > 0) {
-      // What the last window still covers of the one before counts.
+      // Only the part that the last window still covers counts.
       const left = x(world.now - world.window);
       const high = level(before.hits, world.limit);
       c.globalAlpha = 0.55;
@@ -298,7 +300,7 @@ const counters = {
     const width = world.window / subBuckets;
     const begin = (Math.floor(world.now / width) + 1 - subBuckets) * width;
     band(scene, begin);
-    // Those that have left are those of what has passed.
+    // Buckets that no longer count are built from the times that passed.
     const gone = new Map();
     for (const at of lane.times) {
       if (at >= begin) break;
@@ -341,7 +343,7 @@ const counters = {
     }
   },
 
-  // A place after the other is taken: each bar is a request, for as long as it lasts.
+  // Places are taken in turn: each bar is a request, for as long as it lasts.
   flight({ c, colors, world, lane, x }) {
     const each = counter.height / world.limit;
     const before = lane.passed - lane.times.length;
@@ -352,7 +354,7 @@ const counters = {
     });
   },
 
-  // The line of those that wait gets longer with each that comes, and shorter with each that goes on.
+  // The line grows with each request that joins the queue, and shrinks with each that leaves it.
   queue(scene) {
     const { c, colors, world, lane, view, now, x } = scene;
     const steps = lane.queued.flatMap(({ at, until }) => [[at, 1], [until, -1]]).filter(([at]) => at <= world.now).sort((a, b) => a[0] - b[0]);
@@ -386,7 +388,7 @@ const counters = {
       left = tokens;
       c.lineTo(x(time), floor - level(left, view.quota));
     };
-    // Between two hits tokens come back one by one.
+    // Between two hits, tokens come back one by one.
     const drip = (from, until) => {
       for (let back = from; left < view.quota && back <= until; back += each) to(back, left + 1);
     };
@@ -409,7 +411,7 @@ const counters = {
   },
 };
 
-// drawGauge draws how much of the quota is left. Tokens drip into it.
+// drawGauge draws the rest of the quota. With drips, tokens drip into it.
 function drawGauge({ c, colors, view, world }, left, drips) {
   const top = chart.top;
   const bottom = floor;
@@ -426,7 +428,7 @@ function drawGauge({ c, colors, view, world }, left, drips) {
     box(c, colors.passed, left, bottom - high, gauge.width, high, 3);
   }
   if (drips && view.remaining < view.quota) {
-    // The next token grows at the top, and falls on what is there.
+    // The next token grows at the top, and falls onto those that are there.
     const done = 1 - view.next / (world.window / world.limit);
     const surface = bottom - (height * view.remaining) / view.quota;
     const fall = Math.max(0, (done - 0.7) / 0.3);

@@ -5,35 +5,35 @@ import { palette, Picture } from "./picture.js";
 import { presets } from "./presets.js";
 import { second, World } from "./world.js";
 
-// Words change so often, in milliseconds: faster nobody reads.
+// The time between two updates of words, in milliseconds: people can't read faster.
 const wordsEvery = 150;
 const spokenEvery = 6000;
-// So often a picture is drawn where somebody wants less motion.
+// The same for pictures, if the visitor prefers reduced motion.
 const calmEvery = 500;
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Steps of the slider grow with the rate.
+// The slider's steps grow with the rate.
 const rateOf = (position) => Math.round(mostRate * (position / 100) ** 2.5 * 10) / 10;
 const positionOf = (rate) => Math.round(100 * (Math.min(rate, mostRate) / mostRate) ** 0.4);
 
-// A preset with bursts begins so long before the first request, and repeats so long after the last one, in
-// windows: by then it is still in the picture.
+// The time from a preset's beginning to its first request, and from its last request to the
+// repetition, in windows. The last request is then still in the picture.
 const before = second;
 const after = 0.9;
 
-// Playground joins the page's controls, its clock, its world and its pictures.
+// Playground connects the page's controls, its clock, its world and its pictures.
 export class Playground {
   #colors = palette();
   #lanes;
   #playing = ""; // the preset's name
-  #repeats = Infinity; // when the preset begins anew
-  #lane = ""; // the name of the one that the address points at
-  #embed = ""; // and of the only one that is shown
-  #worded = -Infinity; // when, by the browser's clock
+  #repeats = Infinity; // when the preset begins again
+  #lane = ""; // the lane that the address points at
+  #embed = ""; // the only lane that is shown, if any
+  #worded = -Infinity; // the time of the last words, by the browser's clock
   #drawn = -Infinity;
-  #link = ""; // to what is seen
-  #addressed; // a timer that writes it
+  #link = ""; // to the current view
+  #addressed; // the timer that writes the link to the address
   #spoken = { at: -Infinity, sent: 0 };
 
   constructor(engine, Clock) {
@@ -70,7 +70,7 @@ export class Playground {
     this.draw();
   }
 
-  // draw draws the present, and says it in words.
+  // draw draws the present, in pictures and words.
   draw() {
     this.#draw(true);
   }
@@ -91,13 +91,13 @@ export class Playground {
     if (words) this.#speak(now);
   }
 
-  // speak tells those who hear the page what has become of requests, now and then.
+  // speak tells those who hear the page the counts, now and then.
   #speak(now) {
     const { world } = this;
     if (world.sent === this.#spoken.sent || now - this.#spoken.at < spokenEvery) return;
     this.#spoken = { at: now, sent: world.sent };
     const passed = world.lanes.map((lane, i) => `${lanes[i].title} ${lane.passed}`);
-    byID("spoken").textContent = `Of ${world.sent} requests passed: ${passed.join("; ")}.`;
+    byID("spoken").textContent = `Requests sent: ${world.sent}. Passed: ${passed.join("; ")}.`;
   }
 
   #controls() {
@@ -159,7 +159,7 @@ export class Playground {
     }
   }
 
-  // chapter is a lane's part of the story.
+  // chapter makes a lane's part of the story.
   #chapter({ name, title, chapter }, i) {
     const element = card("chapter");
     const part = (selector, text) => (element.querySelector(selector).textContent = text);
@@ -178,7 +178,7 @@ export class Playground {
     return element;
   }
 
-  // point marks a lane, and brings it into sight.
+  // point marks a lane, and brings it into view.
   #point(name) {
     this.#lane = name;
     for (const lane of this.#lanes) {
@@ -188,7 +188,8 @@ export class Playground {
     this.#settings();
   }
 
-  // address changes it, but not with each step of a slider: a browser takes a few changes a second.
+  // address changes the address, but not at each step of a slider: browsers allow only a few
+  // changes a second.
   #address(asked) {
     this.#link = `${location.pathname}${asked}`;
     clearTimeout(this.#addressed);
@@ -204,7 +205,7 @@ export class Playground {
     this.#settings(preset.told(world.limit), name);
   }
 
-  // begin plays the preset from its beginning. What is played once is played again.
+  // begin plays the preset from its beginning. A preset with bursts is repeated.
   #begin() {
     const { world } = this;
     const { times } = presets[this.#playing];
@@ -217,7 +218,7 @@ export class Playground {
     this.#repeats = Math.max(...requests) + after * world.window;
   }
 
-  // settings shows what is set. told is what the page tells of the preset that plays.
+  // settings shows the settings. told is the page's text about the preset that plays.
   #settings(told = byID("told").textContent, preset = told && this.#playing) {
     const { world, clock } = this;
     this.#playing = preset;
@@ -245,8 +246,8 @@ export class Playground {
   }
 }
 
-// holdable has a button hit once when it is pressed, and go on while it is held; by mouse, finger, pen
-// and keyboard. Whoever only clicks, as screen readers do, hits once.
+// holdable makes a button hit once when it is pressed, and repeat while it is held, by mouse,
+// finger, pen or keyboard. A click alone, as of a screen reader, hits once.
 function holdable(button, { hit, hold, release, shown }) {
   const press = () => {
     button.classList.add("held");
@@ -274,7 +275,7 @@ function holdable(button, { hit, hold, release, shown }) {
     letGo();
   });
   button.addEventListener("click", (event) => {
-    if (event.detail !== 0) return; // it was pressed
+    if (event.detail !== 0) return; // the press has hit already
     hit();
     shown();
   });
@@ -307,7 +308,7 @@ class LaneView {
     this.#parts.canvas.setAttribute("aria-label", `${kind.title}: its requests and its counter over time, told below`);
   }
 
-  // attach begins to draw. The element must be in the page by now, as it has no size before.
+  // attach begins to draw. The element must be in the page: before, it has no size.
   attach(resized) {
     this.#picture = new Picture(this.#parts.canvas, this.#kind.draws);
     this.#picture.resized = resized;
@@ -339,7 +340,7 @@ class LaneView {
     this.#set(parts.headers, !last ? "No request has come yet." : last.waits ? "The request waits: it has no response yet." : `${line}\n${last.headers}`);
   }
 
-  // set changes a text only where it differs, so that nothing is laid out in vain.
+  // set changes a text only if it differs, to avoid useless layout.
   #set(element, text) {
     if (this.#texts.get(element) === text) return;
     this.#texts.set(element, text);

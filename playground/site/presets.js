@@ -1,5 +1,5 @@
-// A preset says what it shows, and either a steady rate or the times of its requests, in nanoseconds
-// since the world began. All begin with a window of the clock.
+// A preset has a text, and either a steady rate or the times of its requests, in nanoseconds since
+// the world began. Each begins with a window of the clock.
 const burst = (hits, from, until) => Array.from({ length: hits }, (_, i) => from + ((until - from) * (i + 0.5)) / hits);
 
 export const presets = {

@@ -1,11 +1,11 @@
 import { Series, byID, count, rate, say } from "./parts.js";
 
-// So much of the past a small curve shows, in milliseconds, and so wide it is, in pixels.
+// The time that a small curve shows, in milliseconds, and its size, in pixels.
 const past = 60_000;
 const wide = 120;
 const high = 24;
 
-// Columns are what the table sorts by: a rule's value, the larger first, or its name.
+// Columns are those that sort the table: by a value of the rule, largest first, or by its name.
 const columns = [
   ["Rule", (rule) => rule.title],
   ["Used", (rule) => rule.used ?? -1],
@@ -14,16 +14,16 @@ const columns = [
   ["Last minute", undefined],
 ];
 
-// Rules is a table of many rules: nearest to their limit first, unless somebody sorts it otherwise. A rule
-// that is chosen is opened: see opened. Only rows that can be seen are drawn.
+// Rules is a table of many rules. At first, the rules nearest to their limits come first. A chosen
+// rule is opened: see opened. Only visible rows are drawn.
 export class Rules {
   #by = 1;
   #down = true;
   #rows = new Map(); // by the rule's name
-  #seen = new Set(); // rows in sight
+  #seen = new Set(); // visible rows
   #wanted = "";
 
-  // opened is called with the names of the rules that are open.
+  // opened is called with the names of the open rules.
   constructor(parent, opened) {
     this.opened = opened;
     this.open = new Set();
@@ -64,8 +64,8 @@ export class Rules {
     parent.append(section);
   }
 
-  // set tells how a rule stands at a time: its title, what is used of its limit, as a share and in words,
-  // and what passes and is refused a second.
+  // set gives a rule its state at a time: its title, the used share of its limit and the same in
+  // words, and how many requests pass and are refused per second.
   set(name, at, { title = name, used, text, passed, refused }) {
     let rule = this.#rows.get(name);
     if (!rule) {
@@ -95,7 +95,7 @@ export class Rules {
     return row;
   }
 
-  // show brings the table up to date.
+  // show updates the table.
   show() {
     const value = columns[this.#by][1];
     const sign = this.#down ? -1 : 1;
@@ -112,7 +112,7 @@ export class Rules {
     this.#draw();
   }
 
-  // order puts rows where they belong, and leaves the others alone. The one with the focus keeps it.
+  // order moves rows to their places. It leaves the others alone, and keeps the focus.
   #order(rows) {
     const focus = document.activeElement;
     const wanted = new Set(rows);
@@ -143,7 +143,7 @@ export class Rules {
   }
 }
 
-// resolved is a colour of the style sheet as a canvas takes it.
+// resolved returns a colour of the style sheet in the form for a canvas.
 const known = new Map();
 function resolved(element, color) {
   const scheme = matchMedia("(prefers-color-scheme: dark)").matches + document.documentElement.dataset.theme;
@@ -157,7 +157,7 @@ function resolved(element, color) {
   return known.get(key);
 }
 
-// spark draws what passed and what was refused in the last minute.
+// spark draws how many requests passed and were refused in the last minute.
 function spark(c, { history, at }, colors) {
   const { points } = history;
   c.clearRect(0, 0, wide, high);

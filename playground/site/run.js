@@ -5,17 +5,17 @@ import { Stream, refusal } from "./stream.js";
 import { Why } from "./why.js";
 import { words } from "./words.js";
 
-// figures are those of a node.
+// figures are the figures of a node.
 const figures = [
   ["callouts", "Callouts"], ["failed_callouts", "Failed callouts"], ["pushed", "Hits pushed"],
   ["waited", "Waited"], ["late", "Waited in vain"], ["alone", "Decided alone"],
 ];
 
-// With more than these a table comes first, and what is opened in it is drawn.
+// With more than these, a table comes first, and only the rules that are opened in it are drawn.
 const fewRules = 4;
 const fewNodes = 6;
 
-// Run is the live view of weir run: what its nodes do, and what one can do to them.
+// Run is the live view of weir run: the work of its nodes, and the controls for it.
 export class Run {
   constructor() {
     this.last = 0; // the number of the last moment
@@ -37,14 +37,14 @@ export class Run {
     }
   }
 
-  // wanted asks for the rules of each node that are drawn, if moments do not tell them all.
+  // wanted asks for the rules of each node that are drawn, unless moments have all of them.
   wanted() {
     if (!this.fixed || this.fixed.each || byID("nodes").hidden) return "";
     const names = this.many ? this.many.open : this.fixed.rules.map((rule) => rule.name);
     return `?${new URLSearchParams([...names].map((name) => ["rule", name]))}`;
   }
 
-  // again asks for other rules than before.
+  // again asks for other rules.
   again() {
     if (!this.stream || this.wanted() === this.asked) return;
     this.show(false);
@@ -56,7 +56,7 @@ export class Run {
     byID("live-notice").hidden = !text;
   }
 
-  // setup is told first.
+  // setup comes first.
   setup(setup) {
     if (JSON.stringify(setup) === JSON.stringify(this.fixed)) return;
     this.fixed = setup;
@@ -74,7 +74,7 @@ export class Run {
     this.many = setup.rules.length > fewRules ? new Rules(byID("rules"), (open) => this.choose(open)) : undefined;
     this.totals = setup.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
     this.eachNode(setup.nodes.length <= fewNodes && !this.many);
-    this.inSight = new Set(); // of many nodes, those that are drawn
+    this.inSight = new Set(); // the drawn nodes, if there are many
     this.sight?.disconnect();
     this.sight = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
@@ -84,7 +84,7 @@ export class Run {
       if (this.stands) this.state(this.stands);
     });
     this.nodes = setup.nodes.map((address, number) => this.node(address, number));
-    const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, as nodes count alone" : "of the key with most";
+    const alone = setup.nodes.length > 1 ? "of the key with most at each node, added up, because nodes count alone" : "of the key with most";
     this.curves = setup.rules.map((rule) => rule.limits.map((limit) => new Curve(
       byID("curves"), `${ruleName(rule.name, rule.shadow)}: in ${duration(limit.window_ms)}`,
       `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
@@ -94,7 +94,7 @@ export class Run {
     say(byID("live-title"), setup.nodes.length === 1 ? "A node at work" : `${setup.nodes.length} nodes at work`);
   }
 
-  // choose shows the curves of rules that are open in the table.
+  // choose shows the curves of the rules that are open in the table.
   choose(open) {
     this.curves.forEach((limits, i) => limits.forEach((curve) => {
       curve.element.hidden = !open.has(this.fixed.rules[i].name);
@@ -104,7 +104,7 @@ export class Run {
     this.again();
   }
 
-  // eachNode shows or hides what each node does. What is hidden is not kept.
+  // eachNode shows or hides the nodes. Hidden nodes keep no history.
   eachNode(on) {
     byID("nodes").hidden = !on;
     byID("more-nodes").hidden = false;
@@ -143,9 +143,9 @@ export class Run {
     return { element, cut, facts, series: Object.fromEntries(figures.map(([name]) => [name, new Series()])), rules: new Map() };
   }
 
-  // moment is told of each half a second.
+  // moment comes every half second.
   moment(moment) {
-    if (moment.n <= this.last) this.forget(); // the server has begun anew
+    if (moment.n <= this.last) this.forget(); // the server has started again
     this.last = moment.n;
     this.now = moment;
     this.curves.forEach((limits, i) => limits.forEach((curve, j) => curve.used.add(moment.at, moment.most[i][j])));
@@ -171,7 +171,7 @@ export class Run {
     });
   }
 
-  // tabulate tells the table how rules stand.
+  // tabulate updates the table.
   tabulate(moment) {
     const pace = (series) => {
       const { points } = series;
@@ -190,7 +190,7 @@ export class Run {
     });
   }
 
-  // note marks what has been changed since the state before.
+  // note marks the changes since the last state.
   note(before, { faults, limits = {} }) {
     const at = this.now?.at ?? 0;
     const cut = faults.cut.map((n) => `node ${n}`).join(", ");
@@ -214,7 +214,7 @@ export class Run {
     }
   }
 
-  // state is told after the moments that it is of.
+  // state comes after the moments that it belongs to.
   state(state) {
     this.note(this.stands, state);
     this.stands = state;
@@ -247,7 +247,7 @@ export class Run {
       .sort((a, b) => b.key.hits_per_second - a.key.hits_per_second).slice(0, 10);
     const rows = hot.map(({ rule, key }) =>
       [keyName(key) || "(empty)", rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]);
-    const none = looked.failed ? "The store can’t be read." : "Nodes tell every five seconds or so which keys they see.";
+    const none = looked.failed ? "The store can’t be read." : "Nodes report about every five seconds which keys they see.";
     this.keys.show(rows, none, (i) => this.why.choose(hot[i].rule, hot[i].key));
     byID("why").hidden = !state.backend || this.why.rules.length === 0;
     this.why.again(state);
@@ -258,7 +258,7 @@ export class Run {
     this.limits.show(state.limits ?? {});
     if (!state.backend) byID("do-limit").hidden = true;
     if (this.changing > 0) return;
-    // As somebody else may have changed them.
+    // Another page may have changed them.
     const keep = (id, value) => {
       if (byID(id) !== document.activeElement) byID(id).value = value;
     };
@@ -291,7 +291,7 @@ export class Run {
     say(byID("load-users-text"), byID("load-users").value);
   }
 
-  // load sends what the sliders say, once for all that they say while it is under way.
+  // load sends the values of the sliders. Changes during a request are sent together after it.
   async load() {
     this.loadAgain = true;
     if (this.loading) return;

@@ -1,10 +1,10 @@
-// Server-sent events over fetch, which can send a token where EventSource can't.
+// Server-sent events over fetch, which can send a token, unlike EventSource.
 const first = 500; // milliseconds
 const longest = 8000;
 const largest = 4 << 20; // characters of one event
 
-// Stream asks for events again and again until it is stopped. told gets each event, and trouble what is
-// wrong, or nothing when that has passed. A refusal ends it.
+// Stream requests events until it is stopped, and reconnects. told gets each event. trouble gets
+// the reason of a failure, or an empty text once that is over. A refusal ends the stream.
 export class Stream {
   constructor(url, { headers = () => ({}), told, trouble }) {
     Object.assign(this, { url, headers, told, trouble });
@@ -63,7 +63,7 @@ export class Stream {
   }
 }
 
-// refusal is what a server says of why.
+// refusal returns the server's reason for a refusal.
 export async function refusal(response) {
   const text = (await response.text()).slice(0, 500).trim();
   try {

@@ -1,4 +1,4 @@
-// The theme is the system's, unless somebody chooses another one.
+// The theme is the system's, unless the visitor chooses another.
 const key = "weir-theme";
 
 export function themes(select, changed) {
@@ -16,7 +16,7 @@ export function themes(select, changed) {
   apply(select.value);
 }
 
-// A browser may refuse to keep anything.
+// A browser may refuse to store anything.
 function kept() {
   try {
     return localStorage.getItem(key);
@@ -29,6 +29,6 @@ function keep(theme) {
   try {
     localStorage.setItem(key, theme);
   } catch {
-    // It lasts as long as the page.
+    // Then the choice lasts as long as the page.
   }
 }

@@ -3,10 +3,11 @@ import { Counted } from "./counted.js";
 import { Rules } from "./rules.js";
 import { Stream } from "./stream.js";
 
-// With more rules than these a table comes first, and those that are opened in it are drawn.
+// With more rules than these, a table comes first, and only the rules that are opened in it are
+// drawn.
 const few = 6;
 
-// Watch is the live view of weir serve: what its nodes report.
+// Watch is the live view of weir serve: the reports of its nodes.
 export class Watch {
   constructor() {
     byID("ask").hidden = false;
@@ -34,7 +35,7 @@ export class Watch {
     });
   }
 
-  // headers are those that show who asks.
+  // headers returns the header with the token.
   headers() {
     const { token } = this.asked;
     return token ? { authorization: `Bearer ${token}` } : {};
@@ -57,14 +58,14 @@ export class Watch {
     }
   }
 
-  // moment is told of every two seconds, first of those before.
+  // moment comes every two seconds; earlier moments come first.
   moment({ n, at, rules }) {
-    if (n <= this.last) this.forget(); // another server, or one that has begun anew
+    if (n <= this.last) this.forget(); // another server, or the same after a restart
     this.last = n;
     for (const rule of rules) {
       this.known(rule.rule).add(at, rule);
       this.table.set(rule.rule, at, {
-        used: rule.use, text: rule.use === undefined ? "no key told" : `${Math.round(100 * rule.use)} %`, passed: rule.passed, refused: rule.refused,
+        used: rule.use, text: rule.use === undefined ? "no key reported" : `${Math.round(100 * rule.use)} %`, passed: rule.passed, refused: rule.refused,
       });
     }
   }
@@ -80,7 +81,7 @@ export class Watch {
     for (const [name, rule] of this.rules) rule.chosen = this.rules.size <= few || this.table.open.has(name);
   }
 
-  // watched is told after the moments.
+  // watched comes after the moments.
   watched(told) {
     this.told = told;
     const { at, ready, top, overrides } = told;
@@ -107,7 +108,7 @@ export class Watch {
     ]), "None.");
   }
 
-  // known is what there is of a rule.
+  // known returns the view of a rule.
   known(rule) {
     if (!this.rules.has(rule)) {
       this.rules.set(rule, new Watched(rule));
@@ -118,7 +119,7 @@ export class Watch {
   }
 }
 
-// Watched is a rule that nodes report of.
+// Watched is the view of a rule that nodes report.
 class Watched {
   constructor(rule) {
     this.chosen = true;
@@ -127,7 +128,7 @@ class Watched {
     byID("nodes").append(this.element);
     this.view = new Rule(this.element.querySelector(".rules"), "Requests");
     this.curve = new Curve(byID("curves"), `${rule}: share of the limit`,
-      "By the key that is nearest to a limit, when a node has seen it last. Nodes tell no more than 100\u00a0%, and leased hits of others are among it.");
+      "For the key that is nearest to a limit, as a node saw it last. Nodes report at most 100\u00a0%, which includes hits that other nodes have leased.");
     this.forget();
   }
 
@@ -143,7 +144,7 @@ class Watched {
     if (use !== undefined) this.curve.used.add(at, 100 * use);
   }
 
-  // show shows what nodes report now, if any does.
+  // show shows the nodes' reports, if there are any.
   show(rule, at, events) {
     this.element.hidden = !rule || !this.chosen;
     this.curve.element.hidden = !this.chosen;
@@ -153,7 +154,7 @@ class Watched {
       say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
       this.view.show(this.passed.points, this.refused.points);
     }
-    const use = this.use === undefined ? "no node has told a key" : `${Math.round(100 * this.use)} %`;
+    const use = this.use === undefined ? "no node has reported a key" : `${Math.round(100 * this.use)} %`;
     this.curve.show(100, rule ? use : "no node reports", at, events);
   }
 }

@@ -1,11 +1,11 @@
 import { Table, byID, count, duration, keyFields, say } from "./parts.js";
 
-// So often the page asks again, in milliseconds.
+// The time between two requests, in milliseconds.
 const often = 1000;
 
-// Why tells why a key is refused, of weir run's rules: of the key that somebody has chosen or typed.
+// Why explains why a key of weir run's rules is refused: a key that the visitor chooses or types.
 export class Why {
-  // setup is as weir run tells it.
+  // setup is the setup of weir run.
   constructor(setup) {
     this.rules = setup.rules.filter((rule) => rule.shared);
     this.failure = setup.failure;
@@ -33,7 +33,7 @@ export class Why {
     byID("why-limits").hidden = true;
   }
 
-  // fields has a field for each part of the key of the rule that is chosen.
+  // fields shows a field for each part of the key of the chosen rule.
   fields(values) {
     const rule = this.rules.find(({ name }) => name === byID("why-rule").value);
     const parts = rule?.key ?? [];
@@ -47,14 +47,14 @@ export class Why {
     this.fields(values);
   }
 
-  // opened puts the rule into the form that was opened last.
+  // opened puts the rule that was opened last into the form.
   opened(open) {
     const last = [...open].at(-1);
     if (last !== this.last && last !== undefined && last !== byID("why-rule").value) this.rule(last);
     this.last = last;
   }
 
-  // choose asks for a key of a table, by its hash.
+  // choose asks about a key of a table, by its hash.
   choose(rule, { hash, values }) {
     const whole = values && !values.some(({ cut }) => cut) ? values.map(({ text }) => text) : undefined;
     this.rule(rule, whole);
@@ -72,7 +72,7 @@ export class Why {
     this.again();
   }
 
-  // again brings the answer up to date, unless that was done just now.
+  // again updates the answer, unless that was done just now.
   async again(state = this.state) {
     this.state = state;
     const { asked } = this;
@@ -92,7 +92,7 @@ export class Why {
       trouble = `weir run does not answer: ${error.message}`;
     }
     asked.running = false;
-    if (asked !== this.asked) return; // somebody asks for another key by now
+    if (asked !== this.asked) return; // another key was chosen meanwhile
     if (trouble) {
       say(byID("why-told"), trouble);
       this.facts.replaceChildren();
@@ -111,22 +111,22 @@ export class Why {
     this.table.show(limits.map((l) => [l.title, count(l.used), l.left === undefined ? "–" : count(l.left), room(l), l.reset_ms === undefined || l.algorithm === "in_flight" ? "–" : time(l.reset_ms)]), "");
     byID("why-limits").hidden = false;
     const facts = this.about(told, rule, block);
-    if (limits.some((l) => l.left === 0)) facts.push("Hits that nodes have leased count as used. A node with some left lets requests pass though nothing is left here.");
+    if (limits.some((l) => l.left === 0)) facts.push("Hits that nodes have leased count as used. A node that has leased hits lets requests pass although nothing is left here.");
     while (this.facts.children.length > facts.length) this.facts.lastChild.remove();
     facts.forEach((fact, i) => say(this.facts.children[i] ?? this.facts.appendChild(document.createElement("li")), fact));
   }
 
-  // about are the facts besides the limits.
+  // about returns the facts besides the limits.
   about(told, rule, block) {
     const facts = [];
     if (told.override) {
       const limits = told.override.limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
       const until = told.override.until ? `until ${new Date(told.override.until).toLocaleString()}` : "until somebody unsets it";
-      facts.push(`An override holds: ${limits}, ${until}.`);
+      facts.push(`An override is in force: ${limits}, ${until}.`);
     } else if (told.listed) facts.push("The configuration has limits for this key, under overrides.keys. No override was set at run time.");
-    else facts.push("No override holds: the limits are the rule’s.");
-    if (told.varies) facts.push("Requests of this key can have other limits, by a value that they bring. The numbers are by the limits above.");
-    if (block) facts.push(`A block holds, and ends in ${time(block.reset_ms)}${block.reset_ms === undefined ? "" : " at the latest, unless it is prolonged"}.`);
+    else facts.push("No override is in force: the limits are the rule’s.");
+    if (told.varies) facts.push("Requests of this key can have other limits, by a value in the request. The numbers here are for the limits above.");
+    if (block) facts.push(`A block is in force, and ends in ${time(block.reset_ms)}${block.reset_ms === undefined ? "" : " at the latest, unless it is prolonged"}.`);
     if (rule.costly) facts.push("A request of this rule can take more than one hit. It is refused when fewer are left.");
     for (const { node, places, oldest_ms: oldest } of told.holders ?? []) facts.push(`Node ${node} holds ${count(places)}, the oldest for ${time(oldest)}.`);
     const { faults } = this.state ?? {};
@@ -138,8 +138,8 @@ export class Why {
   }
 }
 
-// title is a limit in words. The configuration's window goes before that of the backend, which knows no
-// calendars.
+// title returns a limit in words. The configuration's window is preferred to the backend's, which
+// knows no calendars.
 export function title(limit, configured) {
   if (limit.algorithm === "in_flight") return `${most(limit)} in flight`;
   return `${most(limit)} in ${duration(configured?.window_ms ?? limit.width_ms)} (${limit.algorithm.replaceAll("_", " ")})`;
@@ -147,7 +147,7 @@ export function title(limit, configured) {
 
 const most = ({ limit, burst }) => (limit === undefined ? "a limit" : count(burst || limit));
 
-// room is when there is room for another hit than those that are left.
+// room says when there is room for a further hit.
 export function room(limit) {
   if (limit.left > 0) return "now";
   if (limit.algorithm === "in_flight") return "when a request ends";
@@ -155,7 +155,8 @@ export function room(limit) {
   return limit.next_ms === undefined ? "never, by this limit" : `in ${time(limit.next_ms)}`;
 }
 
-// verdict is why a key is refused, or that it is not. It has no times, as it is read out when it changes.
+// verdict says why a key is refused, or that it is not. It has no times, because each change is
+// read out.
 function verdict(rule, key, limits, block) {
   const of = key ? `${rule.name}, key ${key}` : rule.name;
   const full = limits.filter((l) => l.left === 0);
@@ -170,7 +171,7 @@ function verdict(rule, key, limits, block) {
   return `${of}: ${because}, so ${does}${rule.shadow ? " when the rule is enforced. It is a shadow rule, and refuses nobody" : ""}.`;
 }
 
-// time is a span of time as people say it, in its two largest units.
+// time returns a duration in words, in its two largest units.
 export function time(milliseconds) {
   if (milliseconds === undefined) return "–";
   let left = Math.ceil(milliseconds / 1000);

@@ -1,18 +1,18 @@
-// The world begins at a time at which a window of every width does.
+// The world begins at a time that begins a window of every width.
 const epoch = 1_767_225_600_000_000_000n; // 2026-01-01
 
 export const subBuckets = 10;
 
-// span is how much of the past is kept and shown, in windows.
+// span is the part of the past that is kept and shown, in windows.
 export const span = 2.4;
 
 export const second = 1e9;
 
-// lasts is for how long a request holds its place in a lane whose requests do.
+// lasts returns how long a request holds its place in a lane that holds.
 export const lasts = (window) => (window * 2) / 5;
 
-// World sends requests to all lanes, and remembers what became of them. Times are in nanoseconds since
-// the world began, whole numbers: what is exactly a window old is so in the page too.
+// World sends requests to all lanes, and records the outcomes. Times are whole nanoseconds since
+// the world began, so that a request which is exactly a window old is so in the page too.
 export class World {
   now = 0;
   limit = 10;
@@ -20,25 +20,25 @@ export class World {
   rate = 0; // requests a second
 
   #engine;
-  #script = []; // times, the last one first
-  #steady = Infinity; // when the next one of the steady rate is due
-  #since = 0; // that the steady rate is what it is
-  #count = 0; // of its requests since
-  #held = Infinity; // and of the button
+  #script = []; // times, the last first
+  #steady = Infinity; // when the next request of the steady rate is due
+  #since = 0; // since the steady rate was last set
+  #count = 0; // the requests of the steady rate since then
+  #held = Infinity; // when the held button hits next
 
   constructor(engine) {
     this.#engine = engine;
     this.restart();
   }
 
-  // restart begins anew, with the same settings and nothing but the steady rate.
+  // restart begins again, with the same settings and only the steady rate.
   restart() {
     this.now = 0;
-    this.requests = []; // of the time shown: {at, passed}, a bit for each lane
+    this.requests = []; // those that are shown: {at, passed}, a bit for each lane
     this.sent = 0;
     this.#script = [];
     this.#held = Infinity;
-    this.most = 0; // that any lane has let pass in any window
+    this.most = 0; // the most that any lane has let pass in any window
     this.lanes = Array.from({ length: this.#engine.lanes }, (_, i) => {
       this.#engine.set(i, this.limit, BigInt(this.window), subBuckets);
       const { holds } = this.#engine.traits(i);
@@ -60,12 +60,13 @@ export class World {
     this.#steady = this.#due();
   }
 
-  // due is when the next request of the steady rate comes. Times don't drift by what is rounded.
+  // due returns when the next request of the steady rate comes. It counts from the start of the
+  // rate, so that roundings don't add up.
   #due() {
     return this.rate > 0 ? this.#since + Math.round(((this.#count + 1) * second) / this.rate) : Infinity;
   }
 
-  // play has requests come at times.
+  // play schedules requests.
   play(times) {
     this.#script = times.map(Math.round).sort((a, b) => b - a);
   }
@@ -106,7 +107,7 @@ export class World {
     this.#forget();
   }
 
-  // look is what a lane knows now.
+  // look returns the state of a lane now.
   look(lane) {
     return this.#engine.look(lane, this.#nanos(this.now));
   }
@@ -115,7 +116,7 @@ export class World {
     return epoch + BigInt(at);
   }
 
-  // later has requests end, and others go on that have waited.
+  // later ends requests, and continues those that have waited.
   #later(at) {
     this.now = at;
     this.lanes.forEach((lane, i) => {
@@ -156,7 +157,7 @@ export class World {
     this.sent++;
   }
 
-  // forget drops what is not shown any more.
+  // forget drops all that is no longer shown.
   #forget() {
     const before = this.now - (span + 1) * this.window;
     drop(this.requests, (r) => r.at < before);
@@ -164,33 +165,33 @@ export class World {
   }
 }
 
-// Lane is what became of one lane's requests.
+// Lane has the outcomes of a lane's requests.
 class Lane {
   passed = 0;
   refused = 0;
-  strict = 0; // of those refused, how many came when less than the limit had passed in the window before
-  most = 0; // that passed in any window
+  strict = 0; // the refused requests that came when fewer than the limit had passed in the window before
+  most = 0; // the most that passed in any window
   last = null; // {at, allowed, headers}, or {at, waits}
-  ends = []; // when requests end that hold places
-  lets = []; // requests that wait: {at, request, headers}, at which they go on
-  queued = []; // those of the time shown: {at, until}
-  times = []; // of what passed, of the time shown and a window before
-  windows = []; // that hits have counted in: {start, hits}
-  levels = []; // of the bucket, after each hit: {at, left, next}
-  #oldest = 0; // of times, in the window that ends with the last
+  ends = []; // the times at which requests that hold places end
+  lets = []; // waiting requests: {at, request, headers}, where at is when they continue
+  queued = []; // waiting requests that are shown: {at, until}
+  times = []; // the times of requests that passed, of the time shown and a window before
+  windows = []; // windows with hits: {start, hits}
+  levels = []; // levels of the bucket, after each hit: {at, left, next}
+  #oldest = 0; // the index in times of the first in the window that ends with the last
 
-  // What has passed counts for so long: for a window, or for as long as requests hold their places.
+  // reach is how long a passed request counts: a window, or as long as requests hold their places.
   constructor(holds, reach) {
     this.holds = holds;
     this.reach = reach;
   }
 
-  // later is when something happens next that no request brings.
+  // later returns the time of the next event that is not a request.
   later() {
     return Math.min(this.ends[0] ?? Infinity, this.lets[0]?.at ?? Infinity);
   }
 
-  // wait has a request wait.
+  // wait makes a request wait.
   wait(at, until, request, headers) {
     this.last = { at, waits: true };
     this.lets.push({ at: until, request, headers });
@@ -215,7 +216,8 @@ class Lane {
     else this.windows.push({ start, hits: view.current });
   }
 
-  // within is how many have passed in the window that ends at a time, which is not before the last one.
+  // within returns how many passed in the window that ends at a time, which must not be before the
+  // last.
   #within(at) {
     while (this.times[this.#oldest] <= at - this.reach) this.#oldest++;
     return this.times.length - this.#oldest;
@@ -230,7 +232,7 @@ class Lane {
   }
 }
 
-// drop removes what list begins with, as long as it is old, and returns how many there were.
+// drop removes the old entries at the beginning of list, and returns how many they were.
 function drop(list, old) {
   let n = 0;
   while (n < list.length && old(list[n])) n++;

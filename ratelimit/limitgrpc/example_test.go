@@ -11,7 +11,7 @@ import (
 	"weir/ratelimit/limitgrpc"
 )
 
-// A server lets each client's address make ten calls of a method at once, and two a second in the
+// A server allows each client address a burst of ten calls of a method, and two a second in the
 // long run.
 func Example() {
 	perMethod, err := ratelimit.NewLimiter(ratelimit.TokenBucket(2, time.Second, 10))

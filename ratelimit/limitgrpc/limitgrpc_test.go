@@ -20,10 +20,10 @@ import (
 	"weir/ratelimit/limitgrpc"
 )
 
-// day is the beginning of one.
+// day is the beginning of a day.
 var day = time.Unix(1_767_571_200, 0)
 
-// health is a service that has a call and a stream.
+// health is a service with a call and a stream.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	served atomic.Int64
@@ -44,14 +44,15 @@ func (h *health) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc.ServerS
 	return nil
 }
 
-// world is a server that limits, and a client of its.
+// world is a server with limits, and a client of it.
 type world struct {
 	namespace *ratelimit.Namespace
 	health
 	client grpc_health_v1.HealthClient
 }
 
-// newWorld starts a server with a limit of two calls a minute to a method, and of none to others.
+// newWorld starts a server with a limit of two calls a minute for a method, and no limit for
+// others.
 func newWorld(t *testing.T, o limitgrpc.Options) *world {
 	t.Helper()
 	w := &world{}
@@ -133,7 +134,7 @@ func (w *world) watch(t *testing.T, kv ...string) (metadata.MD, error) {
 	}
 }
 
-// want checks metadata. Values that are empty are to be missing.
+// want checks metadata. Keys with empty values must be absent.
 func want(t *testing.T, what string, got metadata.MD, kv ...string) {
 	t.Helper()
 	for i := 0; i < len(kv); i += 2 {
@@ -195,7 +196,7 @@ func TestOptions(t *testing.T) {
 	want(t, "allowed", header, "ratelimit", "", "ratelimit-policy", "", "x-ratelimit-limit", "2", "x-ratelimit-reset", "1767571260")
 }
 
-// A call that was not decided is not served.
+// A call without a decision is not served.
 func TestClosed(t *testing.T) {
 	w := newWorld(t, limitgrpc.Options{})
 	if err := w.namespace.Close(context.Background()); err != nil {
@@ -216,7 +217,7 @@ func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// A call that ends while it waits for the backend ends as its context does.
+// If a call's context ends while it waits for the backend, the call ends with its error.
 func TestCallEnds(t *testing.T) {
 	n, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Rules: []ratelimit.Rule{{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Minute)}}},

@@ -16,8 +16,8 @@ func noon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
 func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }
 
-// A server lets each client's address have two requests an hour. A network of 64 bits is one
-// client in IPv6.
+// A server allows each client address two requests an hour. In IPv6 a network of 64 bits counts as
+// a client.
 func ExampleMiddleware() {
 	perClient, err := ratelimit.NewLimiter(ratelimit.SlidingLog(2, time.Hour))
 	if err != nil {
@@ -43,8 +43,8 @@ func ExampleMiddleware() {
 	// 429 Too Many Requests 0 "default";q=2;w=3600
 }
 
-// Each user, as a header names them, has a limit, and all of them together have another. A request
-// that one rule refuses takes nothing from the other.
+// Each user, named by a header, has a limit, and all of them together have another. A request that
+// one rule refuses takes nothing from the other.
 func ExampleMiddleware_header() {
 	shop, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop",

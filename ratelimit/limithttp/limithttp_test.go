@@ -26,7 +26,7 @@ import (
 	"weir/window"
 )
 
-// day is the beginning of one, and of a week.
+// day is the beginning of a day, and of a week.
 var day = time.Unix(1_767_571_200, 0)
 
 // program is a server that limits its requests.
@@ -60,13 +60,13 @@ func (p *program) limiter(t testing.TB, rule string) *ratelimit.Limiter {
 	return l
 }
 
-// each demands a hit of every request, of a rule without a key.
+// each returns demands of a hit for every request, on a rule without a key.
 func (p *program) each(t testing.TB, rule string) limithttp.Demands {
 	l := p.limiter(t, rule)
 	return func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }
 }
 
-// limitsOf are limits of a configuration, as a program makes them.
+// limitsOf returns a configuration's limits as a program makes them.
 func limitsOf(limits []window.Limit) (made []ratelimit.Limit) {
 	for i := range limits {
 		l := &limits[i]
@@ -88,7 +88,8 @@ func twoASecond() ratelimit.Rule {
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
 
-// want checks the headers of lines like "retry-after: 1"; those without a value are to be missing.
+// want checks headers given as lines like "retry-after: 1". A header without a value must be
+// absent.
 func want(t *testing.T, what string, got http.Header, lines string) {
 	t.Helper()
 	for line := range strings.Lines(lines) {
@@ -103,8 +104,7 @@ func want(t *testing.T, what string, got http.Header, lines string) {
 	}
 }
 
-// The vectors are decisions of the plugin's, with its headers. Through the middleware they are the
-// same.
+// The vectors have decisions of the plugin with its headers. The middleware gives the same.
 func TestVectors(t *testing.T) {
 	var vectors []struct {
 		Name   string
@@ -174,7 +174,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// The answers are those of the plugin's TestHeadersOfTheContract and TestRejection.
+// The answers equal those of the plugin's TestHeadersOfTheContract and TestRejection.
 func TestAnswers(t *testing.T) {
 	p := newProgram(t, twoASecond(), ratelimit.Rule{
 		Name: "per-user", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.TokenBucket(40, time.Minute, 5)},
@@ -269,7 +269,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A limit is told with its quota, and with a window where that is a whole number of seconds.
+// Headers show a limit with its quota, and with a window if that is a whole number of seconds.
 func TestPolicy(t *testing.T) {
 	p := newProgram(t, ratelimit.Rule{Name: "all", Limits: []ratelimit.Limit{
 		ratelimit.SlidingLog(100, 90*time.Second), ratelimit.TokenBucket(10, time.Minute, 5), ratelimit.TokenBucket(7, time.Second, 5),
@@ -281,7 +281,7 @@ func TestPolicy(t *testing.T) {
 	want(t, "policy", w.Header(), `ratelimit-policy: "all";q=100;w=90, "all.2";q=5;w=30, "all.3";q=5, "all.4";q=3, "all.5";q=9, "all.6";q=0`)
 }
 
-// A request that was not decided is not served.
+// A request without a decision is not served.
 func TestFailures(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	if err := p.Close(context.Background()); err != nil {
@@ -312,7 +312,7 @@ func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// A client that goes away while its request waits for the backend is not served.
+// If a client leaves while its request waits for the backend, the request is not served.
 func TestClientGone(t *testing.T) {
 	n, err := ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Rules: []ratelimit.Rule{twoASecond()}, Backend: silent{}, Exact: true, Timeout: time.Hour,
@@ -335,7 +335,7 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// unwrapped has what a response writer can do behind Unwrap only.
+// unwrapped is a response writer whose further methods are only reachable through Unwrap.
 type unwrapped struct{ w http.ResponseWriter }
 
 func (u unwrapped) Header() http.Header         { return u.w.Header() }
@@ -343,8 +343,8 @@ func (u unwrapped) Write(b []byte) (int, error) { return u.w.Write(b) }
 func (u unwrapped) WriteHeader(status int)      { u.w.WriteHeader(status) }
 func (u unwrapped) Unwrap() http.ResponseWriter { return u.w }
 
-// However a handler sends its header, it has the limit's fields, and not those of the same names
-// that the handler has set.
+// However a handler sends its header, it has the limit's fields, which replace the handler's fields
+// of the same names.
 func TestHeadersReplace(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit", `"upstream";r=1`)
@@ -424,7 +424,7 @@ func TestHeadersReplace(t *testing.T) {
 	}
 }
 
-// Headers that only a writer behind the middleware's can send have the limit's fields all the same.
+// Headers that only a wrapped writer can send have the limit's fields too.
 func TestUnwrap(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	limited := limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
@@ -439,7 +439,7 @@ func TestUnwrap(t *testing.T) {
 	want(t, "unwrapped", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-limit: 2")
 }
 
-// An early hint has no fields of the handler's that the response doesn't have.
+// An early hint has only fields of the handler that the response has too.
 func TestEarlyHints(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
@@ -469,7 +469,7 @@ func TestEarlyHints(t *testing.T) {
 	}
 }
 
-// A handler that answers by itself can, with the limit's fields.
+// A handler can hijack the connection and answer with the limit's fields.
 func TestHijack(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
@@ -528,7 +528,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	want(t, "switched", r.Header, "ratelimit: \"all\";r=1;t=1")
 }
 
-// The writer that a handler gets can do what the server's can.
+// A handler's writer has all abilities of the server's writer.
 func TestWriterIsWhole(t *testing.T) {
 	p := newProgram(t, twoASecond())
 	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(

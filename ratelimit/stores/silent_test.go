@@ -18,7 +18,7 @@ import (
 	"weir/ratelimit/stores"
 )
 
-// asProgram makes the test's binary a program with the library, whose store is at this URL.
+// asProgram makes the test's binary a program with the library, with a store at this URL.
 const asProgram = "WEIR_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(postgrestest.Main(m))
 }
 
-// program decides as long as the store fails it, and some more.
+// program makes decisions while the store fails, and some more.
 func program(url string) error {
 	store, err := stores.Open(url)
 	if err != nil {
@@ -65,7 +65,8 @@ func program(url string) error {
 	return store.Close()
 }
 
-// A program whose database is away is told by OnPushError, and nobody writes to its standard error.
+// A program whose database is away gets the error by OnPushError, and nothing is written to its
+// standard error.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -14,7 +14,7 @@ import (
 	"weir/ratelimit/stores"
 )
 
-// Two processes keep their totals in one Redis.
+// Two processes share their totals in a Redis.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
@@ -48,7 +48,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A program's counts in a file are there when it starts again.
+// A program's counts in a file survive its restart.
 func TestOpenFile(t *testing.T) {
 	t.Parallel()
 	path := "file:" + filepath.Join(t.TempDir(), "weir.db")
@@ -79,7 +79,7 @@ func TestOpenFile(t *testing.T) {
 	}
 }
 
-// A push that no store takes is refused.
+// An invalid push is refused.
 func TestPushRefused(t *testing.T) {
 	t.Parallel()
 	store, err := stores.Open("memory")
@@ -92,7 +92,7 @@ func TestPushRefused(t *testing.T) {
 	}
 }
 
-// A name that is none is refused without what may be a password.
+// An invalid name is refused without repeating a part that may be a password.
 func TestOpenBadName(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "hunter2", "mysql://weir:hunter2@host", "redis://:hunter2/@host", "postgres://weir:hunter2/@host"} {

@@ -1,9 +1,9 @@
-// Command module moves the repository to the module path under which it will live: go.mod, every import, and every page and
-// setting that names a package.
+// Command module changes the module path of the repository: in go.mod, in every import, and in every page and setting that
+// names a package.
 //
 //	go run ./scripts/module example.com/owner/weir
 //
-// Where the path names an owner, as those of code hosts do, .github/CODEOWNERS does, too.
+// If the path names an owner, as on code hosts, .github/CODEOWNERS gets that owner too.
 package main
 
 import (
@@ -34,7 +34,7 @@ var (
 	skipped = []string{".git", "dist", "node_modules"}
 )
 
-// move gives the repository in a folder another module path.
+// move changes the module path of the repository in a folder.
 func move(root, to string) error {
 	if !valid.MatchString(to) {
 		return fmt.Errorf("want a module path such as example.com/owner/weir, got %.80q", to)
@@ -55,7 +55,7 @@ func move(root, to string) error {
 	for i := range folders {
 		folders[i] = regexp.QuoteMeta(folders[i])
 	}
-	// A package stands behind nothing that a longer path has: dist/weir/config is not one.
+	// A package's name is no part of a longer path: dist/weir/config is no package.
 	packages := regexp.MustCompile(`(^|[^\w./@~-])` + old + `/(` + strings.Join(folders, "|") + `)\b`)
 	itself := regexp.MustCompile(`(?m)(^(?:(?:module|require|replace) |\t)|\bpkg: )` + old + `([ ,}]|$)`)
 	owner := regexp.MustCompile(`(?m)^\* @\S+$`)
@@ -68,7 +68,8 @@ func move(root, to string) error {
 		if bytes.IndexByte(text, 0) >= 0 {
 			continue
 		}
-		// Matches share the character between them, so that a second look finds those that the first has skipped.
+		// Adjacent matches share the character between them, so a second pass finds those that the
+		// first has skipped.
 		moved := text
 		for range 2 {
 			moved = packages.ReplaceAll(moved, []byte("${1}"+to+"/${2}"))
@@ -89,7 +90,7 @@ func move(root, to string) error {
 	return nil
 }
 
-// files are the names of all files under a folder, without those that are made or fetched.
+// files returns the names of all files under a folder, without generated and fetched folders.
 func files(root string) (names []string, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -107,7 +108,7 @@ func files(root string) (names []string, err error) {
 	return names, err
 }
 
-// foldersOf are the first folders of names.
+// foldersOf returns the first folder of each name, once.
 func foldersOf(names []string) (folders []string) {
 	for _, name := range names {
 		if folder, _, within := strings.Cut(filepath.ToSlash(name), "/"); within && !slices.Contains(folders, folder) {

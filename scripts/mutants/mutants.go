@@ -15,19 +15,19 @@ import (
 	"strings"
 )
 
-// mutant is a change of one operator, number or name in one file.
+// mutant is a change of an operator, a number or a name in a file.
 type mutant struct {
-	file       string // below the module's folder
-	start, end int    // of what is replaced, in bytes
-	text       string // what stands there instead
-	// name says what is changed: the file, the function, the source before and after. It goes
-	// without line numbers, so that it stays when other lines change. If two names in a file are
+	file       string // relative to the module's folder
+	start, end int    // of the replaced bytes
+	text       string // the replacement
+	// name describes the change: the file, the function, the source before and after. It has no
+	// line numbers, so that it stays the same when other lines change. If two names in a file are
 	// equal, the second ends with #2.
 	name string
 	line int
 }
 
-// swaps has what each operator is changed to: its boundary and its opposite.
+// swaps has the replacements of each operator: its boundary and its opposite.
 var swaps = map[token.Token][]token.Token{
 	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
 	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
@@ -55,7 +55,7 @@ type source struct {
 	seen    map[string]int
 }
 
-// list lists all mutants of a file, in the order of the file. Some of them may not compile.
+// list returns all mutants of a file, in the order of the file. Some of them may not compile.
 func list(name string, content []byte) ([]mutant, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, content, parser.SkipObjectResolution)
@@ -103,8 +103,8 @@ func (s *source) visit(n ast.Node, above []ast.Node) {
 	}
 }
 
-// constant reports whether a number is that of a constant, or of an array. Such a number is a
-// choice: another one need not be wrong.
+// constant reports whether a number belongs to a constant or to an array's type. Such a number is a
+// choice, and another may be as good.
 func constant(above []ast.Node) bool {
 	return slices.ContainsFunc(above, func(n ast.Node) bool {
 		decl, ok := n.(*ast.GenDecl)
@@ -113,7 +113,7 @@ func constant(above []ast.Node) bool {
 	})
 }
 
-// add adds the mutant that has other in the place of old. Its name shows the line of shown that
+// add adds the mutant that has other in place of old. Its name has the line of the node shown that
 // changes.
 func (s *source) add(shown ast.Node, above []ast.Node, at token.Pos, old, other string) {
 	start := s.file.Offset(at)
@@ -133,7 +133,7 @@ func (s *source) add(shown ast.Node, above []ast.Node, at token.Pos, old, other 
 
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// function is the name of the function around a node, with its receiver's type.
+// function returns the name of the function around a node, with its receiver's type.
 func function(above []ast.Node) string {
 	for _, n := range above {
 		decl, ok := n.(*ast.FuncDecl)
@@ -148,12 +148,12 @@ func function(above []ast.Node) string {
 	return "package"
 }
 
-// apply is the file's content with the mutant's change.
+// apply returns the file's content with the mutant's change.
 func (m *mutant) apply(content []byte) []byte {
 	return slices.Concat(content[:m.start], []byte(m.text), content[m.end:])
 }
 
-// listAll lists the mutants of files, and of all files in folders but tests.
+// listAll lists the mutants of files, and of all files in folders except tests.
 func listAll(paths []string) (mutants []mutant, err error) {
 	for _, path := range paths {
 		path = filepath.Clean(path)
@@ -184,7 +184,7 @@ func listAll(paths []string) (mutants []mutant, err error) {
 	return mutants, nil
 }
 
-// compiler tells which mutants compile. It reads each package once.
+// compiler finds the mutants that compile. It reads each package once.
 type compiler struct {
 	files    *token.FileSet
 	importer types.Importer

@@ -1,20 +1,20 @@
-// Command mutants tells which changes of the code no test notices. Such a change shows a property
-// that no test holds, or code that does nothing.
+// Command mutants finds changes of the code that no test notices. Such a change shows a property
+// that no test checks, or code that has no effect.
 //
 //	go run ./scripts/mutants [-seed 1] [-n 100] [-match text] path...
 //
-// A path is a Go file, or a folder with some. A change is of one operator, number, boolean, min or
-// max in these files. The command takes n of those that compile, by the seed; all of them if n is
-// 0. Each is built and tested by itself, first by the tests of its package, then by those packages
-// of -by that depend on it, the fastest first, until one fails or takes far longer than without the
+// A path is a Go file, or a folder with Go files. A change replaces an operator, number, boolean,
+// min or max in these files. Among the changes that compile, the seed selects n; 0 selects all. Each
+// change is built and tested by itself, first by the tests of its package, then by those packages of
+// -by that depend on it, the fastest first, until a test fails or takes far longer than without the
 // change. The files stay as they are: go sees the change in an overlay.
 //
-// To see that a test catches one change, name it: -n 0 -match 'Limit.fill: ago <= now'.
+// To see that a test catches a certain change, name it: -n 0 -match 'Limit.fill: ago <= now'.
 //
-// Changes after which the program is the same are in equal.txt, each with the reason below it. They
-// count as noticed. Only the tests of their own package look at them.
+// Changes that have no effect on the program are in equal.txt, each with the reason below it. They
+// count as noticed. Only the tests of their own package run on them.
 //
-// It fails if a change went unnoticed, or if a change in equal.txt was noticed.
+// The command fails if a change went unnoticed, or if a change in equal.txt was noticed.
 package main
 
 import (
@@ -41,11 +41,11 @@ import (
 var equalText string
 
 func main() {
-	seed := flag.Uint64("seed", 1, "which changes are taken")
-	most := flag.Int("n", 100, "how many changes are taken, 0 for all")
+	seed := flag.Uint64("seed", 1, "which changes are selected")
+	most := flag.Int("n", 100, "how many changes are selected; 0 is all")
 	match := flag.String("match", "", "only changes whose names contain this")
 	by := flag.String("by", "./internal/wire,./internal/counter,./sharedata,./internal/store,./internal/store/memory,./filter,./internal/node,./ratelimit",
-		"packages whose tests look at what they depend on")
+		"packages whose tests also run on changes in their dependencies")
 	flag.Parse()
 	r := &run{out: os.Stdout, equal: parseEqual(equalText)}
 	err := r.choose(flag.Args(), *seed, *most, *match)
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// parseEqual reads names of mutants, each on a line, and reasons, indented below them.
+// parseEqual reads the names of mutants, each on a line, and the indented reasons below them.
 func parseEqual(text string) (reasons map[string]string) {
 	reasons = map[string]string{}
 	name := ""
@@ -75,10 +75,10 @@ func parseEqual(text string) (reasons map[string]string) {
 	return reasons
 }
 
-// run is one run of the command.
+// run is a run of the command.
 type run struct {
 	out     io.Writer
-	equal   map[string]string // reasons, by the mutants' names
+	equal   map[string]string // the reasons, by the mutants' names
 	mutants []mutant
 	tests   []test
 	temp    string
@@ -117,7 +117,7 @@ func (r *run) choose(paths []string, seed uint64, most int, match string) error 
 	return nil
 }
 
-// all runs the mutants, two at a time, and prints what became of them.
+// all runs the mutants, two at a time, and prints the results.
 func (r *run) all(by []string) (err error) {
 	if r.temp, err = os.MkdirTemp("", "mutants"); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (r *run) all(by []string) (err error) {
 	return failed
 }
 
-// findTests finds out which tests look at the mutants, what they depend on, and how long they take.
+// findTests finds the tests that run on the mutants, their dependencies, and their duration.
 func (r *run) findTests(by []string) error {
 	packages := slices.Clone(by)
 	for i := range r.mutants {
@@ -204,21 +204,21 @@ func (r *run) findTests(by []string) error {
 	return nil
 }
 
-// run reports whether the tests pass within a time.
+// run reports whether the tests pass within atMost.
 func (t *test) run(atMost time.Duration, flags ...string) (passed bool, output []byte, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), atMost+time.Minute) // to build
+	ctx, cancel := context.WithTimeout(context.Background(), atMost+time.Minute) // and the time to build
 	defer cancel()
-	// A change may have a loop without end take all memory.
+	// A change may make a loop endless, which would take all memory.
 	arguments := append([]string{"-c", `ulimit -v 8000000; exec go test -short -vet=off -failfast "$@"`, "go", "-timeout=" + atMost.String(), t.path}, flags...)
 	command := exec.CommandContext(ctx, "sh", arguments...)
 	output, err = command.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return false, output, nil // or they do not build: the change does
+		return false, output, nil // or the change keeps the tests from building
 	}
 	return err == nil, output, err
 }
 
-// try is the path of the package whose tests notice a mutant, "" if none do.
+// try returns the path of the package whose tests notice a mutant, or an empty path if none do.
 func (r *run) try(i int, ownOnly bool) (catcher string, err error) {
 	m := &r.mutants[i]
 	path, err := filepath.Abs(m.file)
@@ -257,7 +257,7 @@ func (r *run) try(i int, ownOnly bool) (catcher string, err error) {
 	return "", nil
 }
 
-// depends reports whether the tests see the mutant's package.
+// depends reports whether the tests depend on the mutant's package.
 func (t *test) depends(m *mutant) bool {
 	return slices.ContainsFunc(t.needs, func(path string) bool {
 		return strings.HasSuffix("/"+path, "/"+filepath.ToSlash(filepath.Dir(m.file)))

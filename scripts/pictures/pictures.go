@@ -1,6 +1,6 @@
-// Command pictures draws what docs/concepts.md shows of each algorithm: what it decides about the
-// same requests. It decides with package window. With -check it draws nothing, and fails if a
-// picture is not what it would draw.
+// Command pictures draws the pictures of the algorithms in docs/concepts.md: the decisions of each
+// on the same requests. Package window makes the decisions. With -check the command draws nothing,
+// and fails if a picture is out of date.
 package main
 
 import (
@@ -21,18 +21,18 @@ const (
 	span  = 3 * width
 )
 
-// start is where a window of the clock starts.
+// start begins a window of the clock.
 var start = time.Unix(0, 0).Add(1e6 * width)
 
-// Picture is one algorithm's.
+// Picture is the picture of an algorithm.
 type Picture struct {
-	// Name is the file's, without its ending.
+	// Name is the file's name without its ending.
 	Name string
-	// Limit decides.
+	// Limit makes the decisions.
 	Limit window.Limit
 }
 
-// Pictures are all, in the page's order.
+// Pictures are all pictures, in the page's order.
 var Pictures = []Picture{
 	{"fixed-window", of(window.FixedWindow, 0, 0)},
 	{"first-hit", of(window.FirstHitWindow, 0, 0)},
@@ -42,13 +42,13 @@ var Pictures = []Picture{
 	{"token-bucket", of(window.TokenBucket, 0, limit)},
 }
 
-// of is a limit of a kind.
+// of returns a limit of a kind.
 func of(kind window.Kind, precision int64, burst uint64) window.Limit {
 	return window.Limit{Shape: window.Shape{Kind: kind, Width: int64(width), Precision: precision}, Max: limit, Burst: burst}
 }
 
-// requests are when requests come, after start: a burst before a window of the clock ends, another
-// one after it, and a steady few.
+// requests returns the times of the requests, after start: a burst before the end of a window of
+// the clock, another burst after it, and then a steady few.
 func requests() (at []time.Duration) {
 	for i := range 10 {
 		at = append(at, 24*time.Second+time.Duration(i)*500*time.Millisecond)
@@ -62,13 +62,13 @@ func requests() (at []time.Duration) {
 	return at
 }
 
-// decision tells what became of a request.
+// decision is the decision on a request.
 type decision struct {
 	at      time.Duration
 	allowed bool
 }
 
-// Draw is the picture, in SVG.
+// Draw returns the picture as SVG.
 func (p Picture) Draw() []byte {
 	const (
 		left, top, wide, high = 44, 20, 640, 100

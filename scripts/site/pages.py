@@ -1,7 +1,7 @@
-"""Hooks of mkdocs: what of the repository is on the site, where links lead, and the navigation.
+"""Hooks of mkdocs: they choose the files of the site, mend links, and make the navigation.
 
-The site has the repository's layout, so that the links of pages hold. A link to what is not on it,
-such as Go code, stays as text.
+The site has the repository's layout, so that links between pages work. A link to a file that is not
+on the site, such as Go code, becomes plain text.
 """
 
 import os
@@ -11,14 +11,14 @@ import subprocess
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
-# The pages of docs/, in the order of the navigation. One that is not there is left out, and one that
-# is not named comes after these.
+# The pages of docs/, in the order of the navigation. Missing pages are left out, and pages without a
+# place here come last.
 ORDER = """getting-started cookbook concepts playground envoy kubernetes library tokens simulate who-is-limited
 convert coming-from comparison faq / configuration commands counters rate-limit-service live native glossary /
 guarantees leases how-it-works / install backend operations monitoring security upgrading / architecture""".split("/")
 SECTIONS = ["Guides", "Reference", "Promises", "Operations", "Inside"]
 
-# The landing page has these doors, before what the README says.
+# The landing page has these doors after the first paragraph of the README.
 DOORS = """
 <div class="doors">
   <a href="{try}"><b>Try</b> See eight ways to limit the same requests, in this browser.</a>
@@ -71,7 +71,7 @@ def title_of(path):
 
 
 def synonyms():
-    """Words by which a page is found, by its path."""
+    """The words that find a page in the search, by its path."""
     found = {}
     with open(os.path.join(ROOT, "scripts/site/synonyms.txt"), encoding="utf-8") as lines:
         for line in lines:
@@ -87,7 +87,7 @@ SYNONYMS = synonyms()
 
 
 def both_themes(markdown, here):
-    """A picture that there is in two themes is shown in that of the page."""
+    """A picture with two themes is shown in the theme of the page."""
 
     def both(match):
         dark = match.group(2).replace("-light-", "-dark-")
@@ -103,7 +103,7 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri == "README.md":
         there = files.get_file_from_path("playground/index.html")
         doors = DOORS.replace("{try}", "playground/index.html" if there else "docs/playground.html")
-        # The README's picture is for the system's theme, and the site's for its own.
+        # The README's picture follows the theme of the system, and the site's follows its own.
         markdown = re.sub(r'<picture>.*?<img src="([^"]*)" alt="([^"]*)">\s*</picture>', r"![\2](\1)", markdown, flags=re.S)
         head, rest = markdown.split("\n\n", 1)
         promise, rest = rest.split("\n\n", 1)

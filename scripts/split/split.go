@@ -1,10 +1,10 @@
-// Split divides the C file that wasm2c writes into several, which compile beside each other and in
+// Split divides the C file that wasm2c writes into several files, which compile in parallel and in
 // less memory: a header with everything that functions share, a file with the data, and files with
 // functions of about the same size.
 //
 //	go run ./scripts/split weir.c DIR PARTS
 //
-// The files are DIR/code.h and DIR/code-0.c to DIR/code-PARTS.c, of which the first has the data.
+// The files are DIR/code.h and DIR/code-0.c to DIR/code-PARTS.c. DIR/code-0.c has the data.
 package main
 
 import (
@@ -61,10 +61,11 @@ var (
 	beginInit    = []byte("static void init_func_types(void) {")
 	declarations = []byte("\nstatic ")
 
-	// Memory lies at a distance from what describes it, so that no access has to read where it is.
+	// Memory lies at a fixed distance from its description, so that no access has to read its
+	// address.
 	access     = []byte("&mem->data[addr]")
 	nearAccess = []byte("MEMORY(mem) + addr")
-	// A read that nobody uses is left out: no address can trap. Others become operands.
+	// An unused read is left out, because no address can trap. Other reads become operands.
 	forcedRead = []byte(`wasm_asm("" ::"r"(result));`)
 )
 
@@ -88,7 +89,7 @@ func divide(source []byte) (c code, err error) {
 	rest = bytes.TrimPrefix(rest, endFunction)
 	functions, rest := cut(rest, exports)
 	if !bytes.Contains(preamble, access) || !bytes.Contains(preamble, forcedRead) {
-		err = errors.Join(err, errors.New("no access to memory that is known: is it another version of wasm2c?"))
+		err = errors.Join(err, errors.New("no known access to memory: is it another version of wasm2c?"))
 	}
 	if err != nil {
 		return c, err
@@ -102,7 +103,7 @@ func divide(source []byte) (c code, err error) {
 	c.data = bytes.Join([][]byte{
 		state, bytes.Replace(types, static, nil, 1), typesInit, endFunction, data, tail, endFunction, rest,
 	}, nil)
-	functions = append(bytes.Clone(functions), '\n') // whose last one the exports follow
+	functions = append(bytes.Clone(functions), '\n') // the exports follow the last function
 	for len(bytes.TrimSpace(functions)) > 0 {
 		f, after := cut(functions, endFunction)
 		if err != nil {

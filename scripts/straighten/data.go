@@ -9,19 +9,20 @@ import (
 )
 
 const (
-	// widestGap is the longest run of zeros inside a segment; a longer run ends it. Another segment takes up to 9
-	// bytes of the module, an entry in the engine's memory, and a call in the C that wasm2c writes. But Envoy keeps
-	// several copies of a module's bytes, so long runs are not written out.
+	// widestGap is the longest run of zeros inside a segment; a longer run ends the segment. Each
+	// segment takes up to 9 bytes of the module, an entry in the engine's memory, and a call in the
+	// C that wasm2c writes. But Envoy keeps several copies of a module's bytes, so long runs are
+	// not written out.
 	widestGap = 16
-	// recordSize is the size of a record of [findTable]'s table, and sparse how many bytes at most lie between two of
-	// its segments.
+	// recordSize is the size of a record in the table of [findTable]. sparse is the most bytes
+	// between two of its segments.
 	recordSize = 20
 	sparse     = 3 * recordSize
 	// smallestTable is the size from which a table of records is worth a function.
 	smallestTable = 64 << 10
 )
 
-// dataSegment goes to a part of a new instance's memory.
+// dataSegment initializes a part of a new instance's memory.
 type dataSegment struct {
 	offset int
 	bytes  []byte
@@ -29,15 +30,15 @@ type dataSegment struct {
 
 func (s dataSegment) end() int { return s.offset + len(s.bytes) }
 
-// table is where in memory a table of records lies. It begins and ends at a multiple of 4.
+// table is the place of a table of records in memory. It begins and ends at a multiple of 4.
 type table struct{ from, to int }
 
 func (t table) worthwhile() bool { return t.to-t.from >= smallestTable }
 
-// findTable finds the largest part of the data whose segments are small and lie close to each other. That is
-// runtime.findfunctab: it has 20 bytes for each 4 KiB of the addresses of functions, of which most are zero, and a
-// function of WebAssembly takes 64 KiB of addresses, so that 16 records are the same. Go's linker makes each a
-// segment, 40,000 in all.
+// findTable finds the largest part of the data whose segments are small and close to each other.
+// That is runtime.findfunctab, which has 20 bytes for each 4 KiB of the addresses of functions.
+// Most bytes are zero. A function of WebAssembly takes 64 KiB of addresses, so that 16 records are
+// the same. Go's linker makes a segment of each, 40,000 in all.
 func findTable(module []byte) (largest table, err error) {
 	err = eachSection(module, func(id byte, body []byte) error {
 		if id != dataSection {
@@ -62,8 +63,9 @@ func findTable(module []byte) (largest table, err error) {
 	return largest, err
 }
 
-// pack makes few segments of a module's data. A table's records are written as what each word is more than the word
-// of the record before: nearly all are zero then. [table.unpack] is the code that puts them right.
+// pack joins a module's data into few segments. In a table, each word is written as its difference
+// from the same word of the record before, which is nearly always zero. The code of [table.unpack]
+// restores the table.
 func pack(body []byte, t table) ([]byte, error) {
 	segments, err := dataSegments(body)
 	if err != nil || len(segments) == 0 {
@@ -90,7 +92,7 @@ func pack(body []byte, t table) ([]byte, error) {
 	return out, nil
 }
 
-// split makes segments of what is not zero.
+// split makes segments of all bytes but long runs of zeros.
 func split(memory []byte) (segments []dataSegment) {
 	gap := make([]byte, widestGap+1)
 	for at := 0; ; {
@@ -109,7 +111,8 @@ func split(memory []byte) (segments []dataSegment) {
 	}
 }
 
-// unpack is a function's code that adds to each word of a table the word of the record before.
+// unpack returns the code of a function that adds to each word of a table the word of the record
+// before.
 func (t table) unpack() []byte {
 	code := append([]byte{1, 1, typeI32, opI32Const}, appendSigned(nil, int64(t.from))...) // one local, of 32 bits
 	code = append(code, opLocalSet, 0, opLoop, empty,
@@ -123,8 +126,8 @@ func (t table) unpack() []byte {
 	return append(code, opI32LtU, opBrIf, 0, opEnd, opEnd)
 }
 
-// dataSegments reads the segments, in the order of their offsets. They go to a constant offset as the instance
-// begins, and none over another: Go's linker makes no others.
+// dataSegments returns the segments in the order of their offsets. They must have constant offsets
+// and must not overlap: Go's linker makes no others.
 func dataSegments(body []byte) (segments []dataSegment, err error) {
 	r := reader{b: body}
 	for n := r.u32(); n > 0 && !r.bad; n-- {

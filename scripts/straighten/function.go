@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Instructions that mean something here.
+// Instructions that matter here.
 const (
 	opUnreachable  = 0x00
 	opBlock        = 0x02
@@ -33,13 +33,13 @@ const (
 
 	typeI32 = 0x7f
 
-	// dropped stands for an instruction that is no more.
+	// dropped stands for an instruction that was removed.
 	dropped = 0xff
-	// empty is the type of a block that takes and leaves nothing.
+	// empty is the type of a block without parameters and results.
 	empty = 0x40
 )
 
-// place is where a branch leads to: the index of the instruction that opens the block.
+// place is the target of a branch: the index of the instruction that opens the block.
 type place int
 
 const (
@@ -49,7 +49,7 @@ const (
 	trap place = -2
 )
 
-// hint says whether a branch is taken.
+// hint says how often a branch is taken.
 type hint int8
 
 const (
@@ -58,13 +58,14 @@ const (
 	usually
 )
 
-// instruction is an instruction of a function. Its places are in places, not in bytes.
+// instruction is an instruction of a function. The targets of its branches are in places, not in
+// bytes.
 type instruction struct {
 	op     byte
 	bytes  []byte
 	value  int64   // a constant, or the number of a local or a function
 	places []place // of br, br_if and br_table, whose last is the default
-	opener int     // of end: what it ends
+	opener int     // of an end: the instruction that opened the block
 	hint   hint
 }
 
@@ -81,16 +82,16 @@ type instruction struct {
 type function struct {
 	locals []byte
 	code   []instruction
-	// The fields from here on are for Go's functions. entry is the index of br_table, 0 if there is
-	// none.
+	// The fields below are for Go's functions only. entry is the index of br_table, or 0 if there
+	// is none.
 	entry    int
 	loop     int       // its index, or -1
 	segments []segment // in the order of the code
 }
 
-// segment is the code between the end of one of the blocks and of the next.
+// segment is the code between the end of a block and the end of the next.
 type segment struct {
-	opener     int // of the block behind which it begins
+	opener     int // of the block after which it begins
 	start, end int // in code
 	cold       bool
 }
@@ -166,7 +167,7 @@ func decode(b []byte) (*function, error) {
 	return f, nil
 }
 
-// wide reads what follows the first byte of an instruction of more than one.
+// wide reads the rest of an instruction that has more than one byte.
 func (r *reader) wide() {
 	switch op := r.u32(); {
 	case op <= 7: // numbers that saturate
@@ -180,7 +181,7 @@ func (r *reader) wide() {
 	}
 }
 
-// dissect finds the parts of a function of Go's.
+// dissect finds the parts of a function that Go's compiler made.
 func (f *function) dissect() {
 	at := slices.IndexFunc(f.code, func(i instruction) bool { return i.op == opBrTable })
 	if at < 2 || f.code[at-1].op != opLocalGet || f.code[at-1].value != 0 {
@@ -213,15 +214,15 @@ func (f *function) dissect() {
 			f.segments = append(f.segments, segment{opener: o, start: i + 1})
 		}
 	}
-	// A function that is not Go's stays as it is.
+	// A function of another compiler stays as it is.
 	n := len(f.segments)
 	if n != at-1-first || f.segments[n-1].end == 0 || !f.endsInTrap() {
 		f.entry = 0
 	}
 }
 
-// endsInTrap reports whether the last instruction that is never reached stands behind the loop, or
-// if there is none, in the last segment.
+// endsInTrap reports whether the last unreachable instruction is after the loop, or, without a
+// loop, in the last segment.
 func (f *function) endsInTrap() bool {
 	last := f.lastTrap()
 	if f.loop >= 0 {
@@ -240,22 +241,22 @@ func (f *function) endsInTrap() bool {
 	return s.start <= last && last < s.end && depth == 0
 }
 
-// segmentOf is the number of the segment behind a block of br_table's, or -1.
+// segmentOf returns the number of the segment after a block of br_table, or -1.
 func (f *function) segmentOf(p place) int {
-	// The first segment is behind the innermost block, which was opened last.
+	// The first segment is after the innermost block, which was opened last.
 	if n := f.entry - 2 - int(p); p >= 0 && n >= 0 && n < len(f.segments) {
 		return n
 	}
 	return -1
 }
 
-// at is the segment that a place number leads to.
+// at returns the segment that the number of a place leads to.
 func (f *function) at(number int64) int {
 	places := f.code[f.entry].places
 	return f.segmentOf(places[max(0, min(number, int64(len(places)-1)))])
 }
 
-// jump is the segment that a branch to the loop goes on with, or -1 if that can't be told.
+// jump returns the segment to which a branch to the loop leads, or -1 if that is unknown.
 func (f *function) jump(i int) int {
 	b := &f.code[i]
 	if b.op != opBr || f.loop < 0 || b.places[0] != place(f.loop) || f.code[i-1].op != opLocalSet || f.code[i-1].value != 0 ||
@@ -265,8 +266,8 @@ func (f *function) jump(i int) int {
 	return f.at(f.code[i-2].value)
 }
 
-// straighten makes a function's jumps direct. recovers is the number of the function that only
-// those call that recover from panics.
+// straighten makes a function's jumps direct. recovers is the number of a function that only
+// functions which recover from panics call.
 func (f *function) straighten(recovers uint32) {
 	if f.entry == 0 {
 		return
@@ -278,7 +279,7 @@ func (f *function) straighten(recovers uint32) {
 	for i := range f.code {
 		switch in := &f.code[i]; in.op {
 		case opI64Const:
-			// An address to return to: the function's number, and the place in the lower 16 bits.
+			// A return address: the function's number, and the place in the lower 16 bits.
 			if in.value >= 1<<28 {
 				needed[f.at(in.value&0xffff)] = true
 			}
@@ -310,7 +311,7 @@ func (f *function) straighten(recovers uint32) {
 	f.foresee()
 }
 
-// merge makes one branch of an if with a branch in it.
+// merge turns an if that contains only a branch into a conditional branch.
 func (f *function) merge() {
 	for i := range f.code {
 		if f.code[i].op != opIf {
@@ -332,7 +333,7 @@ func (f *function) merge() {
 	}
 }
 
-// prune has br_table lead to those segments only that are needed.
+// prune makes br_table lead only to segments that are needed.
 func (f *function) prune(needed []bool) {
 	table := &f.code[f.entry]
 	most := 0
@@ -346,7 +347,7 @@ func (f *function) prune(needed []bool) {
 	table.places = append(table.places[:most+1], trap)
 }
 
-// foresee says which branches are seldom taken: those that unwind, or panic.
+// foresee marks branches that are seldom taken: those that unwind, or panic.
 func (f *function) foresee() {
 	f.findCold()
 	now := -1 // the segment
@@ -357,7 +358,7 @@ func (f *function) foresee() {
 		in := &f.code[i]
 		switch in.op {
 		case opIf:
-			// Calls stand outside of ifs, but for those to grow the stack and to panic.
+			// Calls are outside of ifs, except those that grow the stack or panic.
 			for j := i + 1; f.code[j].op != opEnd || f.code[j].opener != i; j++ {
 				if f.code[j].op == opCall {
 					in.hint = seldom
@@ -375,7 +376,7 @@ func (f *function) foresee() {
 	}
 }
 
-// findCold finds the segments from which no way leads to a return.
+// findCold finds the segments from which no path leads to a return.
 func (f *function) findCold() {
 	for i := range f.segments {
 		f.segments[i].cold = true
@@ -390,7 +391,7 @@ func (f *function) findCold() {
 	}
 }
 
-// returns reports whether a segment returns, or goes on in a segment that isn't cold.
+// returns reports whether a segment returns, or continues in a segment that isn't cold.
 func (f *function) returns(number int) bool {
 	s := &f.segments[number]
 	depth, falls := 0, true
@@ -490,7 +491,7 @@ func (f *function) encode() (b []byte, hints []hinted) {
 	return b, hints
 }
 
-// trapBounds is before which instructions the trap's block opens and closes.
+// trapBounds returns the instructions before which the trap's block opens and closes.
 func (f *function) trapBounds() (opens, closes int) {
 	opens = f.segments[len(f.segments)-1].opener
 	if f.loop >= 0 {
@@ -499,7 +500,8 @@ func (f *function) trapBounds() (opens, closes int) {
 	return opens, f.lastTrap()
 }
 
-// lastTrap is the index of the instruction that ends all functions of Go's, which is never reached.
+// lastTrap returns the index of the unreachable instruction at the end of each of Go's functions,
+// or 0.
 func (f *function) lastTrap() int {
 	for i := len(f.code) - 1; i > 0; i-- {
 		if f.code[i].op == opUnreachable {

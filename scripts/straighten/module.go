@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Sections of a module, as the specification of WebAssembly numbers them.
+// Sections of a module, by the numbers in WebAssembly's specification.
 const (
 	customSection   = 0
 	typeSection     = 1
@@ -20,20 +20,21 @@ const (
 
 const (
 	magic = "\x00asm\x01\x00\x00\x00"
-	// hintSection says which branches are seldom taken. It is of the proposal for branch hinting.
+	// hintSection says which branches are seldom taken. It comes from the proposal for branch
+	// hinting.
 	hintSection = "metadata.code.branch_hint"
 	nameSection = "name"
 	// functionNames is the part of the name section that names functions.
 	functionNames = 1
-	// deferReturn is called by a function that the runtime may make return after a panic: it may go
-	// on behind any call, and just before this call.
+	// deferReturn is called by a function that the runtime may make return after a panic. Such a
+	// function may continue after any call, and just before this call.
 	deferReturn = "runtime.deferreturn"
 )
 
 var errMalformed = errors.New("malformed module")
 
-// straighten makes a module's jumps direct, and packs its data. A module without names is refused, as it takes them to
-// know which functions recover from panics.
+// straighten makes a module's jumps direct, and packs its data. It refuses a module without names,
+// which tell it the functions that recover from panics.
 func straighten(module []byte, names bool) ([]byte, error) {
 	if len(module) < len(magic) || string(module[:len(magic)]) != magic {
 		return nil, fmt.Errorf("%w: want a module of WebAssembly 1.0", errMalformed)
@@ -64,11 +65,11 @@ func straighten(module []byte, names bool) ([]byte, error) {
 				return nil
 			}
 		case id == typeSection && t.worthwhile():
-			types, body = added(body, "\x60\x00\x00") // of a function without parameters and results
+			types, body = added(body, "\x60\x00\x00") // the type of a function without parameters and results
 		case id == functionSection && t.worthwhile():
 			functions, body = added(body, string(binary.AppendUvarint(nil, uint64(types))))
 		case id == startSection && t.worthwhile():
-			return errors.New("the module has a function already that runs as it starts")
+			return errors.New("the module already has a start function")
 		case id == codeSection:
 			var hints []byte
 			if body, hints, err = straightenCode(body, imported, recovers); err != nil {
@@ -90,7 +91,7 @@ func straighten(module []byte, names bool) ([]byte, error) {
 	return out, err
 }
 
-// added is a section with one more entry, and that entry's number.
+// added returns a section with another entry, and the entry's number.
 func added(section []byte, entry string) (number uint32, more []byte) {
 	r := reader{b: section}
 	number = r.u32()
@@ -124,8 +125,8 @@ func customName(body []byte) string {
 	return string(r.bytes(r.u32()))
 }
 
-// findFunction is the number of the function of a name. It is beyond all functions if the module
-// has names, but not this name.
+// findFunction returns the number of the function of a name. If the module has names but not this
+// name, the number is beyond all functions.
 func findFunction(module []byte, name string) (number uint32, err error) {
 	named := false
 	number = 1<<32 - 1
@@ -195,7 +196,7 @@ func imports(module []byte) (count uint32, err error) {
 	return count, err
 }
 
-// straightenCode makes the jumps of all functions direct, and the section that has the hints.
+// straightenCode makes the jumps of all functions direct. It also returns the section of hints.
 func straightenCode(code []byte, imported, recovers uint32) (straight, hints []byte, err error) {
 	r := reader{b: code}
 	count := r.u32()
@@ -226,7 +227,7 @@ func straightenCode(code []byte, imported, recovers uint32) (straight, hints []b
 	return straight, append(hints, each...), nil
 }
 
-// reader reads what the format is made of. Once it is bad, all that it gives is nothing.
+// reader reads the parts of the format. Once it is bad, all its results are empty.
 type reader struct {
 	b   []byte
 	at  int

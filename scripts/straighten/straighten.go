@@ -1,15 +1,15 @@
-// Command straighten makes the jumps of a WebAssembly module direct that Go's compiler has made.
+// Command straighten makes jumps direct in a WebAssembly module that Go's compiler has made.
 //
 //	go run ./scripts/straighten [-names] GO.wasm STRAIGHT.wasm
 //
-// A goroutine may be resumed anywhere behind a call. So each function of Go's is a loop around a
-// table of places to go on, and all other jumps go through that table, too: a place is written to a
-// variable, the loop begins again, and an indirect jump leads there. Engines take that for what it
-// says. This command makes a jump forward a branch to its place, and leaves in the table what a
-// call may return to. It tells the engine which branches are seldom taken, so that cold code stands
-// apart from the rest. Functions compute the same as before.
+// A goroutine may be resumed after any call. So each function of Go is a loop around a table of
+// places to resume at, and all other jumps use that table too: the code writes a place to a variable,
+// the loop begins again, and an indirect jump leads to the place. Engines do not optimize that. This
+// command turns a forward jump into a branch to its place, and keeps in the table only the places to
+// which calls may return. It tells the engine which branches are seldom taken, so that cold code is
+// kept apart. Functions compute the same as before.
 //
-// It also packs the module's data, of which one table takes most segments: see [findTable].
+// It also packs the module's data, in which a single table takes most segments: see [findTable].
 //
 // Names are dropped from the module unless -names is set.
 package main

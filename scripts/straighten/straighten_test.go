@@ -191,7 +191,7 @@ func TestRefused(t *testing.T) {
 		{"empty", nil, "want a module of WebAssembly 1.0"},
 		{"text", []byte("(module)"), "want a module of WebAssembly 1.0"},
 		{"cut off", module[:len(module)/2], "malformed module: section 10"},
-		{"with a function to start with", slices.Concat(module, []byte{startSection, 1, 0}), "runs as it starts"},
+		{"with a function to start with", slices.Concat(module, []byte{startSection, 1, 0}), "already has a start function"},
 		{"without names", build(t, "-ldflags=-s"), "build the module without -ldflags=-s"},
 	} {
 		if _, err := straighten(test.module, false); err == nil || !strings.Contains(err.Error(), test.want) {

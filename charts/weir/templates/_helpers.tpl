@@ -16,7 +16,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- define "weir.host" -}}
 {{ include "weir.name" . }}.{{ .Release.Namespace }}.svc.cluster.local
 {{- end }}
-{{/* The plugin's configuration, with the backend that this chart has. */}}
+{{/* The plugin's configuration, with this chart's backend. */}}
 {{- define "weir.configuration" -}}
 {{- $c := deepCopy .root.Values.configuration }}
 {{- if .root.Values.backend.enabled }}
@@ -26,7 +26,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- toYaml $c }}
 {{- end }}
-{{/* An image by its tag, or by its digest: sha256:… in the place of a tag. */}}
+{{/* An image with its tag, or with its digest if the tag is sha256:…. */}}
 {{- define "weir.image" -}}
 {{- $tag := .tag | default .version -}}
 {{ .name }}{{ ternary "@" ":" (hasPrefix "sha256:" $tag) }}{{ $tag }}

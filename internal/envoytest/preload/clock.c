@@ -1,7 +1,9 @@
-// Loaded into an Envoy by LD_PRELOAD: its wall clock is what a test has written to the file that WEIR_TEST_CLOCK names.
-// Timers go by the monotonic clock, which stays the machine's.
+// LD_PRELOAD loads this into an Envoy. The Envoy's wall clock is then the time that a test has
+// written to the file named by WEIR_TEST_CLOCK. Timers use the monotonic clock, which stays the
+// machine's.
 //
-// Nothing here allocates, as the memory allocator may ask for the time itself. libfaketime does, and Envoy hangs at its start.
+// No function here may allocate, because the memory allocator may ask for the time itself.
+// libfaketime allocates, and an Envoy with it hangs at its start.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -11,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// Two numbers of nanoseconds: a time that stands still, if it is not 0; else what is added to the machine's time.
+// Two numbers in nanoseconds: a time at which the clock stands still, if it is not 0; else the
+// difference to the machine's time.
 static const int64_t *page;
 
 __attribute__((constructor)) static void open_clock(void) {

@@ -10,7 +10,7 @@ import (
 var (
 	errJSON   = errors.New("not one JSON object")
 	errNoTime = errors.New("no time")
-	errDeep   = errors.New("objects within objects, too deep")
+	errDeep   = errors.New("objects nested too deep")
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 	maxFieldName = 256
 )
 
-// target says what a field of a JSON log is.
+// target is the meaning of a field in a JSON log.
 type target struct {
 	role role
 	part Part
@@ -35,14 +35,14 @@ const (
 	isOriginalPath
 	isPeer
 	isClient
-	// isMillis is for how many milliseconds a request lasted from its time on, as Envoy tells.
-	// isSeconds is for how many seconds it lasted up to its time, as nginx tells.
+	// isMillis is the duration of a request from its time on, in milliseconds, as Envoy writes it.
+	// isSeconds is the duration of a request up to its time, in seconds, as nginx writes it.
 	isMillis
 	isSeconds
 )
 
-// known are the names that fields have in the encodings of Envoy Gateway and Istio, and what others
-// often choose. A name is in lower case.
+// known are the names of fields in the encodings of Envoy Gateway and Istio, and other common
+// names. Names are in lower case.
 var known = map[string]target{}
 
 func init() {
@@ -74,7 +74,8 @@ func init() {
 	}
 }
 
-// targetOf tells what a field is. A field of an unknown name is taken for the header of that name.
+// targetOf returns the meaning of a field. A field of an unknown name is taken for the header of
+// that name.
 func targetOf(name string) target {
 	name = strings.ToLower(name)
 	if t, found := known[name]; found {
@@ -115,14 +116,15 @@ func (p *object) target(name string) target {
 	return t
 }
 
-// found holds what a line tells that is not a part by itself.
+// found holds the texts of a line that are not parts by themselves.
 type found [isSeconds + 1]struct {
 	text string
-	// given says that the user has named the field.
+	// given says that the user has mapped the field.
 	given bool
 }
 
-// set sets a role. The first field that has it counts, or the field that the user has named.
+// set sets a role. The field that the user has mapped counts, or else the first field with the
+// role.
 func (f *found) set(r role, text string, given bool) {
 	if v := &f[r]; text != "" && (v.text == "" || given && !v.given) {
 		v.text, v.given = text, given
@@ -195,7 +197,7 @@ func (p *object) members(o gjson.Result, prefix string, r *Request, f *found, de
 func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 	text := value.Str
 	if value.Type != gjson.String && value.Type != gjson.Null {
-		text = value.Raw // as it is written, a number of any length too
+		text = value.Raw // as it is written: the number may have any length
 	}
 	if text == "-" {
 		text = ""

@@ -11,24 +11,24 @@ import (
 const (
 	// batchSize is how many requests a log hands over at once.
 	batchSize = 256
-	// batchesAhead is how many of these a log is read ahead.
+	// batchesAhead is how many batches are read ahead from a log.
 	batchesAhead = 8
 )
 
-// Log is one log of a merge.
+// Log is a log in a merge.
 type Log struct {
 	Name   string
 	Reader *Reader
-	// Disorder is complete when the merge is.
+	// Disorder is complete once the merge is.
 	Disorder
 }
 
-// Merger reads several logs at once, and gives out their requests in the order of their times.
-// Requests of one time are in the order of the logs, and of their lines. It is not safe for
+// Merger reads several logs at once, and returns their requests in the order of their times.
+// Requests of the same time keep the order of the logs, and of their lines. It is not safe for
 // concurrent use.
 type Merger struct {
 	sources []*source
-	// ready are the sources that have requests.
+	// ready are the sources with requests left.
 	ready  []*source
 	cancel context.CancelFunc
 	group  sync.WaitGroup
@@ -42,7 +42,7 @@ type source struct {
 	at      int
 }
 
-// Merge begins to read. Until Close has returned, the logs are the merger's.
+// Merge begins to read. The logs belong to the merger until Close has returned.
 func Merge(ctx context.Context, logs []*Log) (*Merger, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Merger{cancel: cancel}
@@ -60,7 +60,7 @@ func Merge(ctx context.Context, logs []*Log) (*Merger, error) {
 	return m, nil
 }
 
-// read hands the requests of a log over, in order, until its end or that of ctx.
+// read hands over the requests of a log in order, until the end of the log or of ctx.
 func (s *source) read(ctx context.Context) {
 	defer close(s.batches)
 	o := order{next: s.log.Reader.Read}
@@ -81,7 +81,7 @@ func (s *source) read(ctx context.Context) {
 	}
 }
 
-// more has a source get its next requests, and reports whether it has any.
+// more gets a source's next requests, and reports whether it has any.
 func (s *source) more() (found bool, err error) {
 	for s.at == len(s.batch) {
 		batch, open := <-s.batches
@@ -104,8 +104,8 @@ func (m *Merger) add(s *source) error {
 	return err
 }
 
-// Next returns the next request of all logs. The error is io.EOF behind the last. The request is
-// valid until the next call.
+// Next returns the next request of all logs, or io.EOF after the last. The request is valid until
+// the next call.
 func (m *Merger) Next() (*Request, error) {
 	if len(m.ready) == 0 {
 		return nil, io.EOF
@@ -130,12 +130,12 @@ func (m *Merger) Next() (*Request, error) {
 	return r, nil
 }
 
-// Close ends all reading, and waits for that.
+// Close stops all reading, and waits until it has stopped.
 func (m *Merger) Close() {
 	m.cancel()
 	for _, s := range m.sources {
 		for range s.batches {
-			// Requests that are on their way have nobody to go to.
+			// Requests still on their way are dropped.
 		}
 	}
 	m.group.Wait()

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// Options say how logs are read. The zero value reads all that speaks for itself.
+// Options say how to read logs. With the zero value, the reader finds the format itself and knows
+// the common names of fields.
 type Options struct {
-	// Format is a member of Formats, or empty: then the first line that fits any of them decides.
+	// Format is a member of Formats. If it is empty, the first line that fits a format decides.
 	Format string
-	// TrustedHops is how many proxies are trusted in front of the writer of the log, as Envoy's
-	// xff_num_trusted_hops. The client is the peer of the outermost. It is of use where a log has
-	// X-Forwarded-For, and not the address that Envoy has made of it.
+	// TrustedHops is the number of trusted proxies in front of the proxy that wrote the log, as in
+	// Envoy's xff_num_trusted_hops. The peer of the outermost is the client. It matters for logs
+	// that have X-Forwarded-For but not the client's address as Envoy determines it.
 	TrustedHops int
 
 	names   map[string]target
@@ -29,7 +30,7 @@ type column struct {
 // Formats are the names of all formats.
 var Formats = []string{"json", "envoy", "istio", "combined", "common"}
 
-// roles are the parts that have a name of their own.
+// roles are the parts with a name of their own.
 var roles = map[string]target{
 	"time":         {role: isTime},
 	"path":         {role: isPath},
@@ -40,11 +41,11 @@ var roles = map[string]target{
 	"request_time": {role: isSeconds},
 }
 
-// Map adds what a field of the log is, as NAME=PART: NAME is a field's of JSON, with dots where
-// objects are in objects, or the number of a field of text, counted from 1. PART is time, method,
-// path, host, client_ip, duration, request_time, header:NAME, response_header:NAME or
-// property:PATH. A duration is Envoy's, in milliseconds, and a request_time nginx's, in seconds up
-// to the line's time.
+// Map gives a field of the log a meaning, as NAME=PART. NAME is a field of JSON, with dots for
+// nested objects, or the number of a field of text, counted from 1. PART is time, method, path,
+// host, client_ip, duration, request_time, header:NAME, response_header:NAME or property:PATH. A
+// duration is in milliseconds, as Envoy's. A request_time is in seconds and ends at the line's
+// time, as nginx's.
 func (o *Options) Map(mapping string) error {
 	name, value, found := strings.Cut(mapping, "=")
 	if !found || name == "" {
@@ -70,7 +71,7 @@ func (o *Options) Map(mapping string) error {
 		}
 		switch t.role {
 		case isTime:
-			return errors.New("want the time where the format has it: times of text have no other place")
+			return errors.New("want no other place for the time than that of the text format")
 		case isPath:
 			t = target{part: Path}
 		case isClient:
@@ -86,8 +87,8 @@ func (o *Options) Map(mapping string) error {
 	return nil
 }
 
-// client is the address that is trusted, of those that X-Forwarded-For lists and of the peer, if
-// that is known.
+// client returns the trusted client address, from X-Forwarded-For and the peer, if the peer is
+// known.
 func (o *Options) client(peer, chain string) string {
 	if o.TrustedHops == 0 && peer != "" {
 		return peer
@@ -110,7 +111,7 @@ func (o *Options) client(peer, chain string) string {
 	return outermost
 }
 
-// areAddresses reports whether a field is X-Forwarded-For, or a dash in its place.
+// areAddresses reports whether a field is an X-Forwarded-For, or a dash in its place.
 func areAddresses(text string) bool {
 	if text == "-" {
 		return true

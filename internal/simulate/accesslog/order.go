@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// Patience is how much later than others of its log a request may come, and still be put in
-	// order: lines are written when requests are over.
+	// Patience is how far a request may be behind others of its log and still be put in order:
+	// lines are written when requests end.
 	Patience = time.Minute
-	// maxHeld bounds the requests that wait for those before them.
+	// maxHeld bounds the requests that wait for earlier requests.
 	maxHeld = 1 << 16
 )
 
-// Disorder tells of requests that were not in order.
+// Disorder counts requests that were out of order.
 type Disorder struct {
-	// Moved requests were put in order. Late requests came too late for that: they count as
-	// requests of the time that had been reached.
+	// Moved requests were put in order. Late requests came too late for that, and count at the time
+	// that the order had reached.
 	Moved, Late int64
-	// Most is the farthest that a request was out of order.
+	// Most is the farthest that a request was behind.
 	Most time.Duration
 }
 
-// order puts the requests of one log in order.
+// order puts the requests of a log in order.
 type order struct {
 	Disorder
 	next     func() (Request, error)
 	held     earliest
 	number   int64
 	newest   int64 // time that was read
-	released int64 // time that was given out
+	released int64 // time that was returned
 	err      error
 }
 
@@ -39,7 +39,8 @@ type held struct {
 	number int64
 }
 
-// earliest is a heap. It is changed in place, and mended by heap.Fix: heap.Push would allocate.
+// earliest is a heap, which is changed in place and repaired by heap.Fix, because heap.Push would
+// allocate.
 type earliest []held
 
 func (e earliest) Len() int { return len(e) }
@@ -50,13 +51,13 @@ func (e earliest) Less(i, j int) bool {
 
 func (e earliest) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push and Pop are for heap.Interface alone.
+// Push and Pop exist only for heap.Interface.
 func (e *earliest) Push(any) {}
 
 // Pop implements heap.Interface.
 func (e *earliest) Pop() any { return nil }
 
-// read is the next request in order.
+// read returns the next request in order.
 func (o *order) read() (Request, error) {
 	for o.err == nil && (len(o.held) == 0 || len(o.held) < maxHeld && o.newest-o.held[0].Time < int64(Patience)) {
 		var r Request

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxLine is the longest line that is read.
+	// maxLine is the length of the longest line that is read, in bytes.
 	maxLine = 1 << 20
-	// maxExamples bounds the lines that are shown of those that can't be read.
+	// maxExamples bounds the unreadable lines that are shown.
 	maxExamples = 3
 	// maxExcerpt bounds the bytes that are shown of such a line.
 	maxExcerpt = 120
@@ -23,12 +23,12 @@ const (
 
 var errLongLine = errors.New("longer than " + strconv.Itoa(maxLine) + " bytes")
 
-// Counts tell what a reader has met.
+// Counts has the counts of a reader.
 type Counts struct {
-	// Format is empty as long as no line could be read.
+	// Format is empty until a line could be read.
 	Format string
 	Gzip   bool
-	// Lines are all that are not empty. Those that are no requests are Unreadable, or were
+	// Lines counts all lines that are not empty. Lines without a request are Unreadable or
 	// WithoutRequest.
 	Lines, Requests, Unreadable, WithoutRequest int64
 	// Examples are the first lines that could not be read.
@@ -41,7 +41,7 @@ type Counts struct {
 type Example struct {
 	Line    int64 // counted from 1
 	Problem string
-	// Excerpt is its beginning.
+	// Excerpt is the line's beginning.
 	Excerpt string
 }
 
@@ -61,10 +61,10 @@ type parser interface {
 	parse(line string, r *Request) error
 }
 
-// NewReader makes a reader of a log.
+// NewReader returns a reader of a log.
 func NewReader(in io.Reader, o *Options) *Reader { return &Reader{options: o, in: in} }
 
-// Read reads the next request. The error is io.EOF behind the last.
+// Read returns the next request, or io.EOF after the last.
 func (r *Reader) Read() (request Request, err error) {
 	if r.lines == nil {
 		if err := r.open(); err != nil {
@@ -108,7 +108,7 @@ func (r *Reader) open() error {
 	return nil
 }
 
-// line is the next line without its end. It is valid until the next call.
+// line returns the next line without its end. It is valid until the next call.
 func (r *Reader) line() (line []byte, err error) {
 	line, err = r.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -145,7 +145,7 @@ func (r *Reader) longLine(line []byte) ([]byte, error) {
 	}
 }
 
-// parse reads a line. The first line that can be read decides on the format.
+// parse reads a line. The first readable line decides the format.
 func (r *Reader) parse(line string) (request Request, err error) {
 	request.Fields = r.fields()
 	if r.parser != nil {
@@ -183,7 +183,7 @@ func newParser(format string, o *Options) parser {
 	return newObject(o)
 }
 
-// fields is room for the fields of a request. Requests get theirs from the same piece of memory.
+// fields returns memory for the fields of a request. Several requests share a piece of memory.
 func (r *Reader) fields() []Field {
 	const usual = 32
 	if cap(r.slab)-len(r.slab) < usual {

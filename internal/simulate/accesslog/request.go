@@ -1,10 +1,10 @@
-// Package accesslog reads the access logs of proxies: Envoy's and Istio's text, JSON, and the
-// common and combined formats of nginx and others, compressed by gzip or not.
+// Package accesslog reads the access logs of proxies: the text of Envoy and Istio, JSON, and the
+// common and combined formats of nginx and others, also compressed by gzip.
 //
-// A [Reader] reads one log, line by line, as it was written: a line is written when its request is
-// over, so lines are only nearly in order. A [Merger] puts the requests of several logs in order. A
-// [Request] speaks in terms of Envoy, whichever proxy wrote the log: header fields with
-// pseudo-headers among them, and properties such as source.address.
+// A [Reader] reads a log line by line, in the order of the lines. A line is written when its
+// request ends, so lines are only nearly in the order of time. A [Merger] puts the requests of
+// several logs in order. A [Request] has Envoy's terms, whichever proxy wrote the log: header
+// fields with pseudo-headers among them, and properties such as source.address.
 package accesslog
 
 import (
@@ -12,22 +12,22 @@ import (
 	"strings"
 )
 
-// Request is a request as one line tells it.
+// Request is the request of a line.
 type Request struct {
 	// Time is in nanoseconds since the Unix epoch.
 	Time int64
-	// Fields are the parts of the request that the log has, none of them twice.
+	// Fields are the parts of the request that the log has, each once.
 	Fields []Field
 }
 
-// Part names something of a request or its response.
+// Part names a part of a request or its response.
 type Part struct {
 	Kind PartKind
-	// Name is a header's in lower case, or a property's path, its parts separated by dots.
+	// Name is a header in lower case, or a property's path with dots.
 	Name string
 }
 
-// PartKind tells headers and properties apart.
+// PartKind is the kind of a part.
 type PartKind uint8
 
 const (
@@ -35,11 +35,11 @@ const (
 	Header PartKind = iota
 	// ResponseHeader is a header of the response.
 	ResponseHeader
-	// Property is an attribute of Envoy's.
+	// Property is an attribute of Envoy.
 	Property
 )
 
-// String is how people write a part.
+// String returns the part for people.
 func (p Part) String() string { return kindNames[p.Kind] + p.Name }
 
 var kindNames = [...]string{Header: "header ", ResponseHeader: "response header ", Property: "property "}
@@ -49,11 +49,11 @@ type Field struct {
 	Part
 	// Value is empty if the part is absent.
 	Value string
-	// Absent says that the log says that the request had no such part.
+	// Absent says that the log records the absence of the part.
 	Absent bool
 }
 
-// Nearly every log tells these.
+// Parts that nearly every log has.
 var (
 	Method    = Part{Header, ":method"}
 	Path      = Part{Header, ":path"}
@@ -65,11 +65,11 @@ var (
 	Forwarded = Part{Header, "x-forwarded-for"}
 	// Source is the address of the client.
 	Source = Part{Property, "source.address"}
-	// Duration is for how long a request lasted, in whole nanoseconds.
+	// Duration is the duration of a request in whole nanoseconds.
 	Duration = Part{Property, "request.duration"}
 )
 
-// Find is the part of this kind and name. It is nil if the log does not tell.
+// Find returns the part of this kind and name, or nil if the log does not have it.
 func (r *Request) Find(kind PartKind, name string) *Field {
 	for i := range r.Fields {
 		if f := &r.Fields[i]; f.Name == name && f.Kind == kind {
@@ -79,8 +79,8 @@ func (r *Request) Find(kind PartKind, name string) *Field {
 	return nil
 }
 
-// lasted notes for how long the request lasted, in units of so many nanoseconds. It is told of no
-// request that lasted for longer than a year.
+// lasted records the duration of the request. unit is the unit of text in nanoseconds. A duration
+// of more than a year is ignored.
 func (r *Request) lasted(text string, unit int64) (nanos int64) {
 	const longest = 366 * 86400 * int64(1e9)
 	whole, fraction, _ := strings.Cut(text, ".")
@@ -100,7 +100,8 @@ func (r *Request) lasted(text string, unit int64) (nanos int64) {
 	return nanos
 }
 
-// Lasted is for how many nanoseconds the request lasted, and whether the log tells.
+// Lasted returns the duration of the request in nanoseconds. told is false if the log does not have
+// it.
 func (r *Request) Lasted() (nanos int64, told bool) {
 	f := r.Find(Duration.Kind, Duration.Name)
 	if f == nil || f.Absent {
@@ -110,7 +111,7 @@ func (r *Request) Lasted() (nanos int64, told bool) {
 	return nanos, err == nil
 }
 
-// set sets a part. A value that is already there stays.
+// set sets a part, unless it has a value already.
 func (r *Request) set(p Part, value string) {
 	absent := value == "" || value == "-"
 	if absent {
@@ -123,7 +124,7 @@ func (r *Request) set(p Part, value string) {
 	}
 }
 
-// overwrite sets a part whatever it was, unless the value is absent.
+// overwrite sets a part whatever its value was, unless the new value is absent.
 func (r *Request) overwrite(p Part, value string) {
 	if f := r.Find(p.Kind, p.Name); f != nil && value != "" && value != "-" {
 		f.Value, f.Absent = value, false

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	// errNoRequest is of a line about something that never became a request, such as what nginx
-	// writes when it is sent TLS where it waits for plain HTTP.
+	// errNoRequest marks a line about a connection without a request, such as the line that nginx
+	// writes when TLS arrives where it expects plain HTTP.
 	errNoRequest  = errors.New("no request")
 	errUnclosed   = errors.New("a quote or bracket is not closed")
 	errManyTokens = errors.New("too many fields")
@@ -17,15 +17,15 @@ var (
 
 const maxTokens = 64
 
-// token is one field of a line of text, without its quotes or brackets.
+// token is a field of a line of text, without its quotes or brackets.
 type token struct {
 	text string
-	// open is the character that the field begins with: a quote, a bracket, or 0.
+	// open is the first character of the field if it is a quote or a bracket, or 0.
 	open byte
 }
 
-// split splits a line at its spaces that are neither in quotes nor in brackets. escapes says that a
-// backslash keeps a quote from ending the field.
+// split splits a line at spaces outside of quotes and brackets. With escapes, a quote after a
+// backslash does not end the field.
 func split(line string, escapes bool, dst []token) ([]token, error) {
 	for {
 		line = strings.TrimLeft(line, " \t")
@@ -59,7 +59,7 @@ func split(line string, escapes bool, dst []token) ([]token, error) {
 	}
 }
 
-// closing is where the quote is that ends a field: it is followed by a space, or by nothing.
+// closing returns the index of the quote that ends a field: a space follows it, or nothing.
 func closing(text string, escapes bool) int {
 	for i := 0; i < len(text); i++ {
 		switch {
@@ -72,7 +72,8 @@ func closing(text string, escapes bool) int {
 	return -1
 }
 
-// unescape undoes what nginx and Apache write for quotes, backslashes and control characters.
+// unescape undoes the escapes that nginx and Apache write for quotes, backslashes and control
+// characters.
 func unescape(text string) string {
 	at := strings.IndexByte(text, '\\')
 	if at < 0 {
@@ -131,7 +132,7 @@ func (r *Request) requestLine(line string) error {
 	if !strings.HasPrefix(protocol, "HTTP/") && protocol != "-" {
 		return errNoRequest
 	}
-	// A CONNECT has no path, which Envoy's text tells as a dash.
+	// A CONNECT has no path, for which Envoy's text has a dash.
 	if path == "" {
 		return errNoRequest
 	}
@@ -140,7 +141,7 @@ func (r *Request) requestLine(line string) error {
 	return nil
 }
 
-// path sets the path, and of an absolute URI the authority too.
+// path sets the path, and for an absolute URI the authority too.
 func (r *Request) path(path string) {
 	if path != "" && path[0] != '/' {
 		if scheme, rest, found := strings.Cut(path, "://"); found && (scheme == "http" || scheme == "https") {
@@ -167,7 +168,7 @@ func isToken(text string) bool {
 	return text != "" && len(text) <= 64
 }
 
-// text reads lines of one of the formats that are text.
+// text reads lines of a text format.
 type text struct {
 	options *Options
 	clock   clock
@@ -175,22 +176,22 @@ type text struct {
 	layout  *layout
 }
 
-// layout says where a format has what. Numbers count fields from 0.
+// layout says which field of a format has which part. Numbers count fields from 0.
 type layout struct {
 	name    string
 	escapes bool
 	// shape has a letter for each field: q for a field in quotes, b for a field in brackets, a dot
-	// for others. more says that lines may have further fields.
+	// for others. more allows further fields.
 	shape         string
 	more          bool
 	time, request int
-	// peer is the address that connected, and trusted says that Envoy takes it for the client's.
-	// forwarded is X-Forwarded-For. They are -1 if the format does not tell.
+	// peer is the address that connected. With trusted, Envoy has made it the client's address.
+	// forwarded is X-Forwarded-For. peer and forwarded are -1 if the format does not have them.
 	peer      int
 	trusted   bool
 	forwarded int
 	parts     map[int]Part
-	// lasts has for how many milliseconds the request lasted; 0 if the format does not tell.
+	// lasts is the duration of the request in milliseconds, or 0 if the format does not have it.
 	lasts int
 }
 
@@ -205,8 +206,8 @@ var layouts = []layout{
 		name: "istio", shape: "bq....q....qqqqq......", time: 0, request: 1, peer: 19, trusted: true, forwarded: 11, lasts: 9,
 		parts: map[int]Part{2: Status, 12: UserAgent, 13: RequestID, 14: Authority},
 	},
-	// https://nginx.org/en/docs/http/ngx_http_log_module.html, with $http_x_forwarded_for behind it as in nginx.conf's own
-	// example; or whatever else.
+	// https://nginx.org/en/docs/http/ngx_http_log_module.html, followed by
+	// $http_x_forwarded_for as in the example of nginx.conf, or by anything else.
 	{
 		name: "combined", escapes: true, shape: "...bq..qq", more: true, time: 3, request: 4, peer: 0, forwarded: 9,
 		parts: map[int]Part{5: Status, 7: Referer, 8: UserAgent},

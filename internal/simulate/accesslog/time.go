@@ -10,11 +10,11 @@ import (
 
 var errTime = errors.New(`want a time such as "2026-01-02T15:04:05.678Z", "02/Jan/2026:15:04:05 +0000" or seconds since 1970`)
 
-// clock reads times. Lines that follow each other often have the same one.
+// clock reads times. Consecutive lines often have the same time.
 type clock struct {
 	text  string
 	nanos int64
-	// layout read the time before.
+	// layout is the index of the layout that read the last time.
 	layout int
 }
 
@@ -28,8 +28,8 @@ var timeLayouts = [...]string{
 	"2006-01-02 15:04:05",
 }
 
-// read reads a time in one of the timeLayouts, or in seconds, milli-, micro- or nanoseconds since 1970:
-// whichever is nearest to our days.
+// read reads a time in one of the timeLayouts, or a number since 1970. The size of the number
+// decides whether it is in seconds, milliseconds, microseconds or nanoseconds.
 func (c *clock) read(text string) (nanos int64, err error) {
 	if text == c.text && text != "" {
 		return c.nanos, nil
@@ -37,7 +37,7 @@ func (c *clock) read(text string) (nanos int64, err error) {
 	if nanos, err = c.parse(text); err != nil {
 		return 0, err
 	}
-	// Nothing of the line is kept.
+	// A clone, so that the line itself is not kept.
 	c.text, c.nanos = strings.Clone(text), nanos
 	return nanos, nil
 }
@@ -62,7 +62,7 @@ func (c *clock) parse(text string) (nanos int64, err error) {
 	return 0, errTime
 }
 
-// sinceEpoch reads a decimal number, to the nanosecond.
+// sinceEpoch reads a decimal number, exact to the nanosecond.
 func sinceEpoch(text string) (nanos int64, ok bool) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)

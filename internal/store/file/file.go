@@ -1,7 +1,7 @@
-// Package file is a [store.Store] in a file, for a single backend whose counters survive it.
-// Everything is also in memory, where package memory decides. Before a push is answered, all of its
-// changes are in the file: pushes that wait at the same time share a transaction, and its wait for
-// the disk.
+// Package file is a [store.Store] in a file. It is for a single backend whose counters must survive
+// a restart. Everything is also in memory, where package memory decides. A push is answered when
+// the file has all of its changes: pushes that wait at the same time share a transaction and its
+// wait for the disk.
 package file
 
 import (
@@ -25,32 +25,34 @@ import (
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// MaxCounters is that of [memory.Options].
+	// MaxCounters is as in [memory.Options].
 	MaxCounters int
-	// Now is the store's clock, time.Now if nil.
+	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
-	// Granter is that of [memory.Options].
+	// Granter is as in [memory.Options].
 	Granter store.Granter
-	// NoSync is for tests: the file outlives the process as ever, but not the machine's failure.
+	// NoSync is for tests. The file then survives the process, but not a failure of the machine.
 	NoSync bool
 }
 
 // Store is a [store.Store]. [Open] opens one; Close it afterwards.
 type Store struct {
-	// The store in memory answers what needs no file: reads, and what nodes tell again by themselves.
+	// The store in memory answers calls that need no file: reads, and calls that nodes repeat
+	// anyway.
 	*memory.Store
 	db    *bolt.DB
 	trial *store.Trial
-	// behind is while the file lacks what the last transaction should have brought.
+	// behind is true while the file lacks changes because the last transaction failed.
 	behind atomic.Bool
 
-	mu     sync.Mutex // of what follows
+	mu     sync.Mutex // guards next, wake and closed
 	next   *group
 	wake   chan struct{}
 	closed bool
 	ended  chan struct{}
 
-	// unwritten are the changes that the file lacks, by their keys. They belong to run.
+	// unwritten has the changes that the file lacks, by key. Only run uses it, and Close after run
+	// has ended.
 	unwritten map[string][]byte
 }
 
@@ -59,15 +61,15 @@ var (
 	_ store.OnDisk = (*Store)(nil)
 )
 
-// group is of calls that wait for one transaction.
+// group is the calls that wait for the same transaction.
 type group struct {
 	done chan struct{}
-	err  error // once it is done
+	err  error // valid after done is closed
 }
 
 func newGroup() *group { return &group{done: make(chan struct{})} }
 
-// errClosed is for calls after Close.
+// errClosed is the error of calls after Close.
 var errClosed = errors.New("the store is closed")
 
 // Open opens the store in a file, and creates the file if there is none. No other process can open
@@ -161,14 +163,14 @@ func (s *Store) DiskBytes() (size, free int64) {
 		free = size - tx.Size() + int64(s.db.Stats().FreeAlloc)
 		return nil
 	})
-	if err != nil { // the store is closed, or somebody has moved the file
+	if err != nil { // the store is closed, or the file was moved
 		return 0, 0
 	}
 	return size, free
 }
 
-// change makes a change in memory, and waits until the file has it. While the file takes nothing,
-// nothing is changed, so that no more waits for it than it lacked when it began to.
+// change applies a change in memory, and waits until the file has it. While the file can't be
+// written, it applies nothing, so memory gets no further ahead of the file.
 func (s *Store) change(ctx context.Context, call string, apply func() error) error {
 	if s.behind.Load() {
 		if err := s.written(ctx); err != nil {
@@ -186,7 +188,7 @@ func (s *Store) change(ctx context.Context, call string, apply func() error) err
 
 func (s *Store) failed(call string, err error) error { return fmt.Errorf("file: %s: %w", call, err) }
 
-// written waits until the file has all that was changed before.
+// written waits until the file has all earlier changes.
 func (s *Store) written(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -196,7 +198,7 @@ func (s *Store) written(ctx context.Context) error {
 	own := s.next
 	select {
 	case s.wake <- struct{}{}:
-	default: // a transaction is about to begin
+	default: // run will begin a transaction anyway
 	}
 	s.mu.Unlock()
 	select {
@@ -207,10 +209,10 @@ func (s *Store) written(ctx context.Context) error {
 	}
 }
 
-// run makes a transaction after the other, each for all that have begun to wait meanwhile.
+// run writes one transaction after the other, each for all calls that wait when it begins.
 func (s *Store) run() {
 	defer close(s.ended)
-	debug.SetPanicOnFault(true) // update makes an error of it
+	debug.SetPanicOnFault(true) // update turns the panic into an error
 	for range s.wake {
 		s.mu.Lock()
 		own := s.next
@@ -221,7 +223,7 @@ func (s *Store) run() {
 	}
 }
 
-// write writes what has changed. If the file does not take a change, the next write tries again.
+// write writes the changes to the file. If it fails, the next write tries the same changes again.
 func (s *Store) write() error {
 	for _, r := range s.Changes() {
 		s.unwritten[string(r.Key)] = r.Value
@@ -230,7 +232,7 @@ func (s *Store) write() error {
 		return nil
 	}
 	err := update(s.db, func(b buckets) error {
-		for _, key := range slices.Sorted(maps.Keys(s.unwritten)) { // pages are in this order
+		for _, key := range slices.Sorted(maps.Keys(s.unwritten)) { // the order of the file's pages
 			records, err := b.of([]byte(key))
 			if err != nil {
 				return err
@@ -249,7 +251,7 @@ func (s *Store) write() error {
 	return nil
 }
 
-// Error says why a file is not opened.
+// Error is the reason why a file can't be opened.
 type Error struct {
 	Path string
 	Err  error

@@ -19,7 +19,7 @@ func openAt(t testing.TB, path string, o file.Options) *file.Store {
 	return s
 }
 
-// open opens a new store, which the test closes.
+// open opens a new store, and closes it at the test's end.
 func open(t testing.TB, now func() time.Time) store.Store {
 	t.Helper()
 	s := openAt(t, filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: now, NoSync: true})

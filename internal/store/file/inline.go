@@ -6,30 +6,31 @@ import (
 	"io"
 )
 
-// The engine keeps a small bucket inside the page that names it. To read such a bucket, it copies that part of
-// the page into Go's memory, and follows the offsets in there without looking where they lead. checkInline
-// looks first: an offset that damage has changed would have the engine read what the program keeps elsewhere.
+// bbolt keeps a small bucket inside the page that names it. To read such a bucket, it copies that
+// part of the page into Go's memory, and follows the offsets there without checking them.
+// checkInline checks them first: with a damaged offset, bbolt would read other memory of the
+// process.
 //
-// The layout is bbolt's: a page is a header and elements, which are followed by the keys and values at the
-// offsets that the elements say.
+// In bbolt's layout, a page is a header, elements, and then keys and values at the offsets in the
+// elements.
 const (
-	pageHeaderBytes   = 16 // its number, 8 bytes; flags, 2; count of elements, 2; how many pages follow it, 4
-	elementBytes      = 16 // flags, the offset from the element, the key's length and the value's, 4 bytes each
-	bucketHeaderBytes = 16 // its first page, 0 if it is inside; a sequence
+	pageHeaderBytes   = 16 // page number, 8 bytes; flags, 2; count of elements, 2; count of overflow pages, 4
+	elementBytes      = 16 // flags, offset from the element, lengths of key and value, 4 bytes each
+	bucketHeaderBytes = 16 // number of its root page, 0 if it is inline; a sequence
 
 	leafPage      = 0x02
 	bucketElement = 0x01
 )
 
-// checkInline looks at all buckets that are inside of a page, which is the root's.
+// checkInline checks all inline buckets in the root page.
 func checkInline(file io.ReaderAt, number uint64, pageSize int) error {
 	page := make([]byte, pageSize)
 	if _, err := file.ReadAt(page, int64(number)*int64(pageSize)); err != nil {
 		return fmt.Errorf("%w (its root page: %w)", errDamaged, plain(err))
 	}
-	// There are three buckets, so that no page has to follow.
+	// A root with four buckets needs no overflow page.
 	if binary.LittleEndian.Uint32(page[12:]) != 0 {
-		return fmt.Errorf("%w (its root page says that others follow)", errDamaged)
+		return fmt.Errorf("%w (its root page has overflow pages)", errDamaged)
 	}
 	return eachElement(page, func(flags uint32, value []byte) error {
 		switch {
@@ -38,13 +39,14 @@ func checkInline(file io.ReaderAt, number uint64, pageSize int) error {
 		case len(value) < bucketHeaderBytes:
 			return fmt.Errorf("%w (a bucket of %d bytes)", errDamaged, len(value))
 		case binary.LittleEndian.Uint64(value) != 0:
-			return nil // it has pages of its own
+			return nil // the bucket has its own pages
 		}
 		return eachElement(value[bucketHeaderBytes:], func(uint32, []byte) error { return nil })
 	})
 }
 
-// eachElement goes through a page of keys and values, each of which has to be inside of it.
+// eachElement calls each for the elements of a leaf page. It returns an error if an element, a key
+// or a value reaches beyond the page.
 func eachElement(page []byte, each func(flags uint32, value []byte) error) error {
 	if len(page) < pageHeaderBytes {
 		return fmt.Errorf("%w (a page of %d bytes)", errDamaged, len(page))

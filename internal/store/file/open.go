@@ -21,10 +21,9 @@ import (
 	"weir/internal/store/memory"
 )
 
-// The file has a bucket about itself, with its format, and one of records. That has what package memory
-// makes of them, each behind its checksum: the engine has none for what is in its pages. Records of
-// what keys have used are in a bucket of their own, and so are those of nodes that advance hits: older
-// versions pass over these.
+// A file has a bucket with its format, and buckets of package memory's records. A checksum precedes
+// each record, because bbolt has none for the content of its pages. Records of usage, and of
+// senders that advance hits, are in separate buckets, which older versions ignore.
 var (
 	aboutBucket   = []byte("weir")
 	recordsBucket = []byte("records")
@@ -37,18 +36,18 @@ var (
 const Format = memory.RecordsFormat
 
 var (
-	errInUse = errors.New("another process has it open: a file is one weir serve's at a time")
-	// A directory that is made in passing would hide that a volume is not mounted.
-	errNoDirectory = errors.New("there is no such directory: make it first")
-	errEmpty       = errors.New("it is empty, and so no store of Weir: remove it, or put a copy of the store in its place")
-	errOther       = errors.New("it is no store of Weir, and is left as it is: name another file")
-	// errDamaged is followed by where.
-	errDamaged = errors.New("it is damaged, and is left as it is: put a copy of the store in its place, or move it away for counters that begin anew")
+	errInUse = errors.New("another process has it open: only one weir serve can use a file at a time")
+	// Creating the directory here would hide a volume that is not mounted.
+	errNoDirectory = errors.New("its directory does not exist: create it first")
+	errEmpty       = errors.New("it is empty, so it is not a store of Weir: remove it, or replace it with a copy of the store")
+	errOther       = errors.New("it is not a store of Weir, and was not changed: choose another file")
+	// Errors that wrap errDamaged add where the damage is.
+	errDamaged = errors.New("it is damaged, and was not changed: replace it with a copy of the store, or move it away to start with empty counters")
 )
 
-// openFile opens a file, and restores what it has.
+// openFile opens or creates a file, and restores its records.
 func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
-	// The engine panics at what it can't make sense of, and a page that is missing faults.
+	// bbolt panics on damaged pages, and reading a missing page faults.
 	isNew := false
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -56,7 +55,7 @@ func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
 			err = fmt.Errorf("%w (%v)", errDamaged, reason)
 		}
 		if err != nil && isNew && !errors.Is(err, errInUse) {
-			err = errors.Join(err, remove(path)) // rather than have it empty
+			err = errors.Join(err, remove(path)) // an empty file could not be opened again
 		}
 		if err != nil && db != nil {
 			db, err = nil, errors.Join(err, db.Close())
@@ -91,7 +90,8 @@ func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
 	return db, syncDirectory(filepath.Dir(path))
 }
 
-// syncDirectory waits until the disk knows that a new file is there, where a file system does that.
+// syncDirectory waits until the disk has the directory entry of a new file, on file systems that
+// can wait for that.
 func syncDirectory(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -106,7 +106,7 @@ func syncDirectory(path string) error {
 	return errors.Join(err, dir.Close())
 }
 
-// remove removes a file that may not be there.
+// remove removes a file if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return plain(err)
@@ -114,7 +114,7 @@ func remove(path string) error {
 	return nil
 }
 
-// plain is an error without the path, which is told once.
+// plain returns an error without its path, which [Error] has already.
 func plain(err error) error {
 	if of := (*fs.PathError)(nil); errors.As(err, &of) {
 		return of.Err
@@ -122,7 +122,7 @@ func plain(err error) error {
 	return err
 }
 
-// restore reads a file, and makes a new one a store.
+// restore reads a file's records, or writes the format and the buckets of a new file.
 func restore(db *bolt.DB, path string, into *memory.Store) (err error) {
 	pages, err := os.Open(path)
 	if err != nil {
@@ -144,9 +144,9 @@ func restore(db *bolt.DB, path string, into *memory.Store) (err error) {
 		}
 		switch has, err := strconv.Atoi(string(about.Get(formatKey))); {
 		case err != nil:
-			return fmt.Errorf("%w (its format is no number)", errDamaged)
+			return fmt.Errorf("%w (its format is not a number)", errDamaged)
 		case has != Format:
-			return fmt.Errorf("it has format %d, of another version of Weir, and this one reads %d: start that version, or name another file", has, Format)
+			return fmt.Errorf("it has format %d, of another version of Weir, and this version reads %d: start that version, or choose another file", has, Format)
 		}
 		var damaged error
 		if err := into.Restore(checked(&damaged, records, tx.Bucket(usedBucket), tx.Bucket(fleetBucket))); err != nil || damaged != nil {
@@ -169,10 +169,10 @@ func restore(db *bolt.DB, path string, into *memory.Store) (err error) {
 	})
 }
 
-// buckets are those of records, in a transaction.
+// buckets gives access to the buckets of records in a transaction.
 type buckets struct{ tx *bolt.Tx }
 
-// of is the bucket of a record.
+// of returns the bucket for a record's key.
 func (b buckets) of(key []byte) (*bolt.Bucket, error) {
 	switch {
 	case memory.IsUsed(key):
@@ -183,7 +183,7 @@ func (b buckets) of(key []byte) (*bolt.Bucket, error) {
 	return b.tx.Bucket(recordsBucket), nil
 }
 
-// update is a transaction on the records.
+// update runs a transaction on the records. It returns a panic of bbolt as an error.
 func update(db *bolt.DB, run func(buckets) error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -201,7 +201,7 @@ func sum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
 }
 
-// put writes a record, or removes it if there is no value.
+// put writes a record with its checksum, or removes it if value is nil.
 func put(records *bolt.Bucket, key, value []byte) error {
 	if value == nil {
 		return records.Delete(key)
@@ -209,8 +209,8 @@ func put(records *bolt.Bucket, key, value []byte) error {
 	return records.Put(key, append(binary.BigEndian.AppendUint32(make([]byte, 0, sumBytes+len(value)), sum(key, value)), value...))
 }
 
-// checked are the records of a file's buckets, of which some may be nil, until one is found that is not
-// as it was written.
+// checked returns the records of a file's buckets, some of which may be nil. It stops at the first
+// record with a wrong checksum, and sets damaged.
 func checked(damaged *error, of ...*bolt.Bucket) iter.Seq2[[]byte, []byte] {
 	return func(yield func([]byte, []byte) bool) {
 		for _, records := range of {
@@ -219,7 +219,7 @@ func checked(damaged *error, of ...*bolt.Bucket) iter.Seq2[[]byte, []byte] {
 			}
 			*damaged = records.ForEach(func(key, stored []byte) error {
 				if len(stored) < sumBytes || binary.BigEndian.Uint32(stored) != sum(key, stored[sumBytes:]) {
-					return fmt.Errorf("record %.100q has another checksum", key)
+					return fmt.Errorf("record %.100q has a wrong checksum", key)
 				}
 				if !yield(key, stored[sumBytes:]) {
 					return errors.New("the rest was not read")

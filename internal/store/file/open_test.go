@@ -34,8 +34,8 @@ func closed(t testing.TB, s *file.Store) {
 	}
 }
 
-// crashing is a store whose process is killed before every third push: another one goes on with what the
-// file has then.
+// crashing is a store whose process is killed before every third push. The next process continues
+// with the file as it was then.
 type crashing struct {
 	*file.Store
 	t      testing.TB
@@ -61,7 +61,7 @@ func (c *crashing) crash() {
 	c.Store = openAt(c.t, c.path, file.Options{Now: c.now, NoSync: true})
 }
 
-// A store whose process is killed between pushes does as a store that goes on.
+// A store whose process is killed between pushes behaves like a store that runs on.
 func TestCrashes(t *testing.T) {
 	a := &storetest.Alike{
 		Exact:  func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
@@ -74,7 +74,7 @@ func TestCrashes(t *testing.T) {
 	a.RunSeeds(t, 20)
 }
 
-// pushOf pushes a hit for each of so many new keys, from the first one on.
+// pushOf pushes a hit for each of a number of new keys.
 func pushOf(t testing.TB, s store.Store, sequence uint64, first, keys int) store.Outcome {
 	t.Helper()
 	p := &wire.Push{Namespace: "shop", Sender: 7, Sequence: sequence, Floor: sequence}
@@ -90,7 +90,7 @@ func pushOf(t testing.TB, s store.Store, sequence uint64, first, keys int) store
 	return out
 }
 
-// Overrides and nodes outlive the process, too; what has expired does not.
+// Overrides and nodes survive the process too, and expired records don't.
 func TestRestart(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "weir.db"), epoch
 	o := file.Options{Now: func() time.Time { return now }}
@@ -130,17 +130,17 @@ func TestRestart(t *testing.T) {
 	if size := s.Size(); size.Counters != 0 || size.Senders != 0 {
 		t.Errorf("after a month: %+v", size)
 	}
-	// The next transaction removes from the file what had expired.
+	// The next transaction removes the expired records from the file.
 	if err := s.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	closed(t, s)
-	if n := recordsIn(t, path); n != 2 { // the list, and the sender of the trial
+	if n := recordsIn(t, path); n != 2 { // the list, and the ping's sender
 		t.Errorf("%d records, want 2", n)
 	}
 }
 
-// recordsIn is how many records a file has.
+// recordsIn returns the number of records in a file.
 func recordsIn(t *testing.T, path string) (n int) {
 	t.Helper()
 	edit(t, path, func(tx *bolt.Tx) error {
@@ -150,7 +150,7 @@ func recordsIn(t *testing.T, path string) (n int) {
 	return n
 }
 
-// edit changes a file as no store does.
+// edit changes a file in a way that no store does.
 func edit(t *testing.T, path string, change func(*bolt.Tx) error) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
@@ -162,7 +162,7 @@ func edit(t *testing.T, path string, change func(*bolt.Tx) error) {
 	}
 }
 
-// fileOf is a file with these bytes.
+// fileOf returns a new file with these bytes.
 func fileOf(t *testing.T, text []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "weir.db")
@@ -181,7 +181,7 @@ func bytesOf(t testing.TB, path string) []byte {
 	return text
 }
 
-// storeOf are the bytes of a store with so many counters.
+// storeOf returns the bytes of a store's file with a number of counters.
 func storeOf(t *testing.T, counters int) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir.db")
@@ -191,7 +191,7 @@ func storeOf(t *testing.T, counters int) []byte {
 	return bytesOf(t, path)
 }
 
-// The file is for one process, which makes it for its user alone.
+// Only one process can use the file, and only its user can read it.
 func TestOpenOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s := openAt(t, path, file.Options{})
@@ -206,7 +206,7 @@ func TestOpenOnce(t *testing.T) {
 	closed(t, openAt(t, path, file.Options{}))
 }
 
-// A file that is no store, or none of this version, is left as it is.
+// A file that is not a store, or not of this version, is not changed.
 func TestOpenOthers(t *testing.T) {
 	dir, whole := t.TempDir(), storeOf(t, 1000)
 	edited := func(change func(*bolt.Tx) error) []byte {
@@ -219,15 +219,15 @@ func TestOpenOthers(t *testing.T) {
 		want string
 	}{
 		"nothing":      {nil, "it is empty"},
-		"text":         {[]byte("limits:\n- 5\n"), "it is no store of Weir"},
-		"a larger one": {bytes.Repeat([]byte("limits:\n- 5\n"), 5000), "it is no store of Weir"},
+		"text":         {[]byte("limits:\n- 5\n"), "it is not a store of Weir"},
+		"a larger one": {bytes.Repeat([]byte("limits:\n- 5\n"), 5000), "it is not a store of Weir"},
 		"another's": {edited(func(tx *bolt.Tx) error {
 			_, err := tx.CreateBucket([]byte("other"))
 			return errors.Join(err, tx.DeleteBucket([]byte("weir")))
-		}), "it is no store of Weir"},
+		}), "it is not a store of Weir"},
 		"a later one": {edited(func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("weir")).Put([]byte("format"), []byte("2"))
-		}), "it has format 2, of another version of Weir, and this one reads 1"},
+		}), "it has format 2, of another version of Weir, and this version reads 1"},
 		"a part":           {whole[:len(whole)/2], "it is damaged"},
 		"a part of a page": {whole[:5000], "it is damaged"},
 		"another value": {edited(func(tx *bolt.Tx) error {
@@ -236,7 +236,7 @@ func TestOpenOthers(t *testing.T) {
 			value = bytes.Clone(value)
 			value[len(value)-1]++
 			return records.Put(key, value)
-		}), "another checksum"},
+		}), "wrong checksum"},
 		"no record": {edited(func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("records")).Put([]byte("x"), []byte("\x00\x00\x00\x00"))
 		}), "it is damaged"},
@@ -255,20 +255,21 @@ func TestOpenOthers(t *testing.T) {
 			}
 		})
 	}
-	for path, want := range map[string]string{dir: "it is no store of Weir", filepath.Join(dir, "none", "weir.db"): "there is no such directory: make it first"} {
+	for path, want := range map[string]string{dir: "it is not a store of Weir", filepath.Join(dir, "none", "weir.db"): "its directory does not exist: create it first"} {
 		if _, err := file.Open(path, file.Options{}); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
 	}
 }
 
-// Wherever a file is damaged, it is opened with all that was in it, or not at all.
+// A damaged file, wherever the damage is, is opened with all that was in it, or not at all.
 func TestDamaged(t *testing.T) {
 	whole := storeOf(t, 500)
 	random, refused := rand.New(rand.NewPCG(1, 2)), 0
 	for range 300 {
 		text := bytes.Clone(whole)
-		// The first pages say which transaction was last: without the later, the one before it counts.
+		// The first pages say which transaction was last. Damage there brings back the transaction
+		// before.
 		at := 2*os.Getpagesize() + random.IntN(len(text)-2*os.Getpagesize())
 		for n := range 1 << random.IntN(8) {
 			if at+n < len(text) {
@@ -290,7 +291,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// A flood of keys makes the file no larger than what is kept needs.
+// A flood of keys does not grow the file beyond what the kept counters need.
 func TestFileIsBounded(t *testing.T) {
 	const most, flood = 2000, 1000
 	s := openAt(t, filepath.Join(t.TempDir(), "weir.db"), file.Options{MaxCounters: most, Now: atEpoch, NoSync: true})
@@ -314,7 +315,7 @@ func TestFileIsBounded(t *testing.T) {
 	}
 }
 
-// With a lower bound than before, those make room that the bound wants to.
+// With a lower bound than before, the surplus counters make room.
 func TestBoundIsLowered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s := openAt(t, path, file.Options{Now: atEpoch})
@@ -325,15 +326,16 @@ func TestBoundIsLowered(t *testing.T) {
 		t.Errorf("%+v, want 10 counters", size)
 	}
 	closed(t, s)
-	if n := recordsIn(t, path); n != 11 { // and the sender
+	if n := recordsIn(t, path); n != 11 { // 10 counters and the sender
 		t.Errorf("%d records are left, want 11", n)
 	}
 }
 
-// A small bucket lies inside of another's page. Where an element of it is said to be elsewhere, it is not read.
+// A small bucket lies inside another's page. If the position of an element points outside, it is
+// not read.
 func TestDamagedInside(t *testing.T) {
 	whole := storeOf(t, 1)
-	for field, value := range map[int]uint32{4: 1 << 24, 8: 1 << 20, 12: 4096} { // the element's offset, and the lengths of its key and value
+	for field, value := range map[int]uint32{4: 1 << 24, 8: 1 << 20, 12: 4096} { // the element's offset, and the lengths of key and value
 		text, found := bytes.Clone(whole), 0
 		for at := range text {
 			if bytes.HasPrefix(text[at:], []byte("format")) {

@@ -10,8 +10,8 @@ import (
 	"weir/window"
 )
 
-// A sender that advances hits has its part of a limit after the process was killed, too: the next process
-// grants nobody those hits before it has heard from the sender.
+// A sender that advances hits keeps its part of a limit after the process was killed: the next
+// process grants nobody those hits before it has an answer from the sender.
 func TestPartsOutliveTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s := &crashing{Store: openAt(t, path, file.Options{Now: atEpoch, NoSync: true}), t: t, path: path, now: atEpoch, pushes: -100}
@@ -57,7 +57,7 @@ func TestPartsOutliveTheProcess(t *testing.T) {
 		t.Error("the sender has lost its part")
 	}
 	word = wire.Advance{Told: true, Settled: true}
-	says() // it gives the part back
+	says() // the sender gives the part back
 	s.crash()
 	if got := push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units; got != 1000 {
 		t.Errorf("got %d hits of 1,000 that nobody else has", got)

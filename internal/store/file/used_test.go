@@ -12,8 +12,8 @@ import (
 	"weir/internal/wire"
 )
 
-// Usage outlives the process, and so does the knowledge of what was told; after 13 months the file has
-// nothing of it. It is beside the records, so that an older version reads these.
+// Usage survives the process, and so do the sequences of its messages. After 13 months the file has
+// none of it. It is in a separate bucket, so older versions can read the other records.
 func TestUsedOutlivesTheProcess(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "weir.db"), epoch
 	o := file.Options{Now: func() time.Time { return now }}

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// maxUsed is the most labels that all namespaces have on all days, beside those of others.
+	// maxUsed bounds the labels of all namespaces on all days, without the labels of others.
 	maxUsed = 1 << 20
-	// maxAccountants is the most senders of which it is known what they have sent.
+	// maxAccountants bounds the senders whose last sequence is remembered.
 	maxAccountants = 1 << 16
 )
 
-// accounts keep the usage of keys.
+// accounts has the usage of keys.
 type accounts struct {
 	days map[usedDay]*usedRows
-	// rows is how many labels there are, and most how many there may be, beside those of others. Each namespace
-	// has a share of them.
+	// rows is the number of labels, and most its bound, both without the labels of others. Each
+	// namespace has a share of them.
 	rows, most int
 	shares     share.Shares[string, struct{}]
-	// swept is the day on which old days were looked for last.
+	// swept is the day on which old days were last removed.
 	swept uint32
-	// last has the sequence that each sender has sent last.
+	// last has the last sequence of each sender.
 	last *fair[uint64]
 }
 
@@ -38,13 +38,13 @@ type usedDay struct {
 	day       uint32
 }
 
-// usedRows are a day's.
+// usedRows has the rows of a day.
 type usedRows struct {
 	of     map[string]usedRow // by label
-	others int                // labels of others among them
+	others int                // how many are labels of others
 }
 
-// put puts a row of a day.
+// put sets the row of a label on a day.
 func (a *accounts) put(key usedDay, label string, r usedRow) {
 	day := a.days[key]
 	if day == nil {
@@ -62,7 +62,7 @@ func (a *accounts) put(key usedDay, label string, r usedRow) {
 	}
 }
 
-// elsewhere is the label for hits of a label that finds no room on the day.
+// elsewhere returns the label of others that counts the hits of a label without room on the day.
 func (u *usedRows) elsewhere(label []byte) []byte {
 	ofRule, ofAll := store.OthersLabel(label)
 	if _, there := u.of[string(ofRule)]; !there && u.others >= store.MaxUsedOthers {
@@ -71,7 +71,7 @@ func (u *usedRows) elsewhere(label []byte) []byte {
 	return ofRule
 }
 
-// of are a day's rows, which may be none.
+// of returns a day's rows; empty if there are none.
 func (a *accounts) of(key usedDay) (day usedRows) {
 	if of := a.days[key]; of != nil {
 		day = *of
@@ -121,7 +121,7 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 	return done, nil
 }
 
-// account adds a row, and reports whether that went to another label than its own.
+// account adds a row, and reports whether its hits went to a label of others.
 func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded bool) {
 	key := usedDay{namespace, day}
 	rows := s.accounts.of(key)
@@ -139,8 +139,8 @@ func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded b
 	return folded
 }
 
-// usedRoom reports whether there is room for one more label of a namespace. If there is none, the namespace that has
-// most labels makes room: keys of its oldest days count together from now on.
+// usedRoom reports whether there is room for another label of a namespace. If there is none, the
+// namespace with the most labels makes room: the hits of its oldest days move to labels of others.
 func (s *Store) usedRoom(namespace string) bool {
 	a := &s.accounts
 	for a.rows >= a.most {
@@ -164,7 +164,7 @@ func (s *Store) usedRoom(namespace string) bool {
 	return true
 }
 
-// foldDay has all keys of a day count together.
+// foldDay moves all hits of a day to labels of others.
 func (s *Store) foldDay(key usedDay) {
 	a, day := &s.accounts, s.accounts.days[key]
 	for label, of := range day.of {
@@ -182,7 +182,7 @@ func (s *Store) foldDay(key usedDay) {
 	}
 }
 
-// forgetDays removes days that are too old, once a day.
+// forgetDays removes expired days, once a day.
 func (s *Store) forgetDays(c store.Calendar) {
 	if s.accounts.swept == c.Day() {
 		return
@@ -226,7 +226,7 @@ func (s *Store) usedOn(namespace string, day uint32) (rows []wire.UsedRow) {
 	return rows
 }
 
-// Keys of records of what keys have used begin with these.
+// Keys of records of usage begin with these letters.
 const (
 	usedRecord       = 'u'
 	accountantRecord = 'v'
@@ -268,7 +268,7 @@ func (k accountantKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.at), e.value.of), true
 }
 
-// readUsed reads what is of what keys have used.
+// readUsed reads a record of usage.
 func (r *restoring) readUsed(letter byte, namespace string, k, v *reader) {
 	if letter == accountantRecord {
 		sender := owned{namespace, k.fixed()}

@@ -9,7 +9,7 @@ import (
 	"weir/internal/wire"
 )
 
-// A full store takes 256 labels of others for a day, and no more, whatever rules somebody makes up.
+// A full store keeps at most 256 labels of others for a day, whatever rules senders invent.
 func TestOthersAreBounded(t *testing.T) {
 	now := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
 	s := New(Options{Now: func() time.Time { return now }})
@@ -34,8 +34,8 @@ func TestOthersAreBounded(t *testing.T) {
 	}
 }
 
-// A namespace that makes up keys does not take from another what its keys have used. The larger namespace makes room
-// with its oldest day, whose hits stay.
+// A namespace that invents keys does not displace the usage of another. The larger namespace makes
+// room with its oldest day, whose hits stay.
 func TestNamespacesShareUsage(t *testing.T) {
 	now := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
 	s := New(Options{Now: func() time.Time { return now }})

@@ -11,7 +11,7 @@ import (
 	"weir/window"
 )
 
-// grown is a store in memory with so many counters of an hour, one hit in each.
+// grown fills a store with a number of counters with a window of an hour and a hit each.
 func grown(b *testing.B, s *memory.Store, counters int) {
 	b.Helper()
 	for first := 0; first < counters; first += wire.MaxItems {
@@ -21,7 +21,7 @@ func grown(b *testing.B, s *memory.Store, counters int) {
 	}
 }
 
-// hourly is a push of a hit in each of n counters of an hour.
+// hourly returns a push of a hit in each of n counters with a window of an hour.
 func hourly(sequence uint64, first, n int) *wire.Push {
 	hour := uint64(time.Hour)
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: make([]wire.Item, n)}
@@ -48,8 +48,8 @@ func BenchmarkPushFull(b *testing.B) {
 	}
 }
 
-// BenchmarkPushWhileListed measures pushes of one counter while a million are listed, and how long
-// the slowest takes.
+// BenchmarkPushWhileListed measures pushes of a counter while a million are listed, and the slowest
+// of them.
 func BenchmarkPushWhileListed(b *testing.B) {
 	s := memory.New(memory.Options{})
 	grown(b, s, 1<<20)
@@ -85,7 +85,7 @@ func BenchmarkPushWhileListed(b *testing.B) {
 }
 
 // BenchmarkTakeOfLogs measures a take of full logs, one for each limit that a request may have. The
-// store serves nobody else meanwhile.
+// store is locked meanwhile.
 func BenchmarkTakeOfLogs(b *testing.B) {
 	now := time.Unix(1_767_225_600, 0)
 	s := memory.New(memory.Options{Now: func() time.Time { return now }})

@@ -9,29 +9,29 @@ import (
 	"weir/internal/wire"
 )
 
-// counters is a table of at most so many counters that can be read in parts. If there are more, the
-// namespace that has most makes room: of its largest group the counter of the least worth.
+// counters is a bounded table of counters that can be read in parts. A new counter in a full table
+// takes the room of the least worth counter in the largest group of the largest namespace.
 type counters struct {
 	table[counterKey, counter]
 	most   int
 	shares share.Shares[string, groups]
-	// places has each row in one place for as long as it is there. Those that are free are nil.
+	// places has each row in one place as long as the row exists. Free places are nil.
 	places []*counterRow
 	free   []int
-	// born is how many rows there ever were.
+	// born is how many rows were ever added.
 	born uint64
-	// forgotten, if it is not nil, is told of each counter that goes.
+	// forgotten, unless nil, is called for each counter that is removed.
 	forgotten func(counterKey)
 }
 
 type counterRow = row[counterKey, counter]
 
-// counter has all that the store keeps of a counter.
+// counter is everything that the store keeps of a counter.
 type counter struct {
 	store.Contents
 	standing
 	place int
-	// born numbers the rows in the order in which they came.
+	// born numbers the rows in the order of their insertion.
 	born uint64
 }
 
@@ -49,8 +49,8 @@ func (c *counters) insert(key counterKey, now, expires uint64) *counterRow {
 	return c.table.insert(key, expires)
 }
 
-// place puts a counter, with so many hits of a quota, into a group of its namespace, as the last to
-// be hit.
+// place puts a counter that has used hits of a quota into a group of its namespace, as the most
+// recently hit.
 func (c *counters) place(e *counterRow, used, quota uint64) {
 	if own := e.value.group; own != nil {
 		own.of.place(e, used, quota)
@@ -59,7 +59,7 @@ func (c *counters) place(e *counterRow, used, quota uint64) {
 	c.shares.Grow(e.key.namespace, 1).Of.place(e, used, quota)
 }
 
-// settle gives a new row its place. It has no group yet.
+// settle gives a new row its place. The row has no group yet.
 func (c *counters) settle(e *counterRow) {
 	c.born++
 	e.value.born = c.born
@@ -73,7 +73,7 @@ func (c *counters) settle(e *counterRow) {
 	c.places = append(c.places, e)
 }
 
-// leave frees the place of a row that is gone.
+// leave frees the place of a removed row.
 func (c *counters) leave(e *counterRow) {
 	if own := e.value.group; own != nil {
 		own.of.remove(e)
@@ -87,20 +87,20 @@ func (c *counters) leave(e *counterRow) {
 }
 
 const (
-	// partPlaces bounds the places that are looked at while the store is locked.
+	// partPlaces bounds the places that a part reads while the store is locked.
 	partPlaces = 1024
-	// partWindows is how many windows are copied at least before a part ends early.
+	// A part ends early once it has copied partWindows windows.
 	partWindows = 4096
 )
 
-// reading is a walk through the counters of a namespace, in parts. It leaves out rows that came
-// after it began. A counter that goes and comes back is such a row, so none is read twice. A row
-// that was there all the time kept its place, so none is missed.
+// reading reads the counters of a namespace in parts. It skips rows that were added after it began.
+// A counter that was removed and added again is such a row, so no counter is read twice. A row that
+// exists all the time keeps its place, so none is missed.
 type reading struct {
 	store     *Store
 	namespace string
 	widths    []uint64
-	id        *wire.ID // of the only counter that is wanted, if any
+	id        *wire.ID // of the only key to read; nil for all
 	born      uint64
 	next      int // place
 	part      []store.LimitCounter
@@ -129,8 +129,8 @@ func (s *Store) read(namespace string, widths []uint64) *reading {
 	return &reading{store: s, namespace: namespace, widths: widths, born: s.counters.born}
 }
 
-// readPart copies the next part's counters that have a window which counts, and reports whether
-// there may be more. The store is locked meanwhile, and only then.
+// readPart copies the counters of the next part that have a window that counts, and reports whether
+// there may be more. It locks the store.
 func (r *reading) readPart() (more bool) {
 	s := r.store
 	s.mu.Lock()
@@ -160,8 +160,8 @@ func (r *reading) wants(e *counterRow) bool {
 		(len(r.widths) == 0 || slices.Contains(r.widths, e.key.WidthMillis)) && (r.id == nil || e.key.ID == *r.id)
 }
 
-// CountersOf implements [store.Store]. It searches all counters: single keys are rarely asked for,
-// and an index would cost every push.
+// CountersOf implements [store.Store]. It searches all counters. Single keys are rarely asked for,
+// and an index would make every push slower.
 func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
 	r := s.read(namespace, nil)
 	r.id = &id

@@ -12,7 +12,7 @@ import (
 	"weir/window"
 )
 
-// hit is an item of a hit in a fixed window.
+// hit returns an item of a hit in a fixed window.
 func hit(id uint64, now time.Time, width time.Duration) wire.Item {
 	item := wire.Item{
 		LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
@@ -22,7 +22,7 @@ func hit(id uint64, now time.Time, width time.Duration) wire.Item {
 	return item
 }
 
-// pusher pushes as one sender.
+// pusher pushes as a sender.
 type pusher struct {
 	*testing.T
 	store    *Store
@@ -39,8 +39,8 @@ func (p *pusher) push(items ...wire.Item) store.Outcome {
 	return out
 }
 
-// Between any two counters that a reader is shown, others expire, make room, and come again. It is
-// shown none twice, and all that were there from its beginning to its end.
+// Between any two counters that a reader visits, others expire, make room, and come again. It
+// visits none twice, and visits all that exist from its beginning to its end.
 func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 	}
 }
 
-// However many counters there are, a part looks at some, and the store is free between parts.
+// Even with very many counters, a part reads a bounded number, and the store is free between parts.
 func TestCountersAreReadInParts(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := New(Options{Now: func() time.Time { return now }})
@@ -93,7 +93,7 @@ func TestCountersAreReadInParts(t *testing.T) {
 	for id := range uint64(5 * partPlaces) {
 		p.push(hit(id, now, time.Hour))
 	}
-	// Another namespace has none, which takes the same number of parts to find out.
+	// Another namespace has none. Finding that out takes the same number of parts.
 	for _, namespace := range []string{"ns", "none"} {
 		r := s.read(namespace, nil)
 		for part := 1; r.readPart(); part++ {
@@ -105,7 +105,7 @@ func TestCountersAreReadInParts(t *testing.T) {
 	}
 }
 
-// Counters of many windows make a part end sooner.
+// A part with counters of many windows ends sooner.
 func TestPartsOfManyWindows(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := New(Options{Now: func() time.Time { return now }})

@@ -1,6 +1,6 @@
 package memory
 
-// NewTiny returns a store that has room for little of anything.
+// NewTiny returns a store with very small bounds.
 func NewTiny(o Options) *Store {
 	o.MaxCounters = 48
 	s := New(o)

@@ -6,22 +6,22 @@ import (
 	"weir/internal/share"
 )
 
-// owned is the key of what a namespace has: of a sender, or of a node.
+// owned is the key of a sender or node of a namespace.
 type owned struct {
 	namespace string
 	id        uint64
 }
 
-// fair is a table that namespaces share. It has rows of a size, which are at most most together. If
-// there are more, the namespace that has most makes room, with its oldest row.
+// fair is a table that namespaces share. Each row has a size, and most bounds the sum of the sizes.
+// In a full table, the oldest row of the largest namespace makes room.
 type fair[V any] struct {
 	table[owned, kept[V]]
 	most, size int
-	// spared is how long, in nanoseconds, a row makes no room for others of its namespace after it
-	// was put there. A row that finds no room then is refused.
+	// spared protects a row from other rows of its namespace: it makes no room for them until
+	// spared nanoseconds after it was put. A new row that finds no room then is refused.
 	spared  uint64
 	refused uint64
-	// forgotten, if it is not nil, is told of each row that goes.
+	// forgotten, unless nil, is called for each row that is removed.
 	forgotten func(owned, V)
 	shares    share.Shares[string, list.List]
 }
@@ -29,8 +29,8 @@ type fair[V any] struct {
 type kept[V any] struct {
 	of    V
 	size  int
-	at    uint64        // when it was put there last
-	place *list.Element // in its namespace's share, whose rows are in the order of that
+	at    uint64        // when it was last put
+	place *list.Element // in its namespace's share, which is ordered by at
 }
 
 type fairRow[V any] = row[owned, kept[V]]
@@ -41,8 +41,8 @@ func newFair[V any](most int) *fair[V] {
 	return f
 }
 
-// put returns the row of a key: a new one of a size if there is none, or nil if it finds no room. It
-// lives until expires at least.
+// put returns the row of a key, or a new row of a size if there is none; nil if the new row is
+// refused. The row does not expire before expires.
 func (f *fair[V]) put(key owned, now, expires uint64, size int) *fairRow[V] {
 	e := f.rows[key]
 	if e == nil {
@@ -63,7 +63,7 @@ func (f *fair[V]) put(key owned, now, expires uint64, size int) *fairRow[V] {
 	return e
 }
 
-// victim makes room for another row of a namespace.
+// victim returns the row that makes room for another row of a namespace; nil if that row is spared.
 func (f *fair[V]) victim(namespace string, now uint64) *fairRow[V] {
 	e := f.shares.MakesRoom(namespace).Of.Front().Value.(*fairRow[V])
 	if e.key.namespace == namespace && now-e.value.at < f.spared {
@@ -72,7 +72,7 @@ func (f *fair[V]) victim(namespace string, now uint64) *fairRow[V] {
 	return e
 }
 
-// leave is told of a row that is gone.
+// leave is called for each removed row.
 func (f *fair[V]) leave(e *fairRow[V]) {
 	f.size -= e.value.size
 	f.shares.Of(e.key.namespace).Of.Remove(e.value.place)
@@ -82,7 +82,7 @@ func (f *fair[V]) leave(e *fairRow[V]) {
 	}
 }
 
-// count is how many rows of a namespace there are.
+// count returns the number of a namespace's rows.
 func (f *fair[V]) count(namespace string) int {
 	if own := f.shares.Of(namespace); own != nil {
 		return own.Of.Len()

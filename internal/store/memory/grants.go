@@ -7,30 +7,30 @@ import (
 	"weir/internal/share"
 )
 
-// A sender that got no answer sends its push again, so the store remembers the grants of pushes. A
-// sender never has more than a few pushes unanswered. But a store can't tell which, but for the
-// push at the floor. So it remembers all from the floor on, within bounds. A push whose grants are
-// forgotten is still known by its sender's bits: it is not applied again, and its grants are of
-// nothing. The hits that it was granted stay counted.
+// A sender that got no answer sends its push again, so the store remembers the grants of pushes.
+// Only a few pushes of a sender are unanswered at a time. But the store can't tell which, except
+// for the push at the floor. So it remembers the grants of all pushes from the floor on, within
+// bounds. If the grants of a push are forgotten, its sequence is still known: the push is not
+// applied again, and its takes get nothing. The hits of the first grants stay counted.
 const (
-	// senderGrantBytes bounds what is remembered of one sender. The plugin has eight batches out at
-	// most. With the largest numbers in all of their takes these need a quarter of it.
+	// senderGrantBytes bounds the remembered grants of a sender. The plugin has at most eight
+	// unanswered pushes. If all of their takes have the largest numbers, they need a quarter of it.
 	senderGrantBytes = 256 << 10
-	// counterGrantBytes bounds the memory of all senders' grants, for each counter that the store
-	// may have. leastGrantBytes is the bound in a store of few counters.
+	// counterGrantBytes times MaxCounters bounds the grants of all senders. leastGrantBytes is the
+	// bound of small stores.
 	counterGrantBytes = 64
 	leastGrantBytes   = 1 << 20
-	// grantOverhead is about what a push's grants take beside their units.
+	// grantOverhead estimates the memory of a push's grants besides their units.
 	grantOverhead = 256
 )
 
-// pushGrants holds the grants of a push's takes.
+// pushGrants has the grants of a push's takes.
 type pushGrants struct {
 	sender       *sender
 	sequence, at uint64
 	units        []byte        // a varint for each take
-	inSender     *list.Element // of its sender's
-	inShare      *list.Element // of its namespace's
+	inSender     *list.Element // in senderGrants.oldest
+	inShare      *list.Element // in its namespace's share
 }
 
 func (g *pushGrants) key() grantsKey {
@@ -39,10 +39,10 @@ func (g *pushGrants) key() grantsKey {
 
 func (g *pushGrants) size() int { return grantOverhead + len(g.units) }
 
-// add adds the next take's units.
+// add appends the units of the next take.
 func (g *pushGrants) add(units uint64) { g.units = binary.AppendUvarint(g.units, units) }
 
-// each yields the units of n takes, zeros beyond those that were added.
+// each yields the units of n takes; zero for takes without an added unit.
 func (g *pushGrants) each(n int, yield func(i int, units uint64)) {
 	rest := g.units
 	for i := range n {
@@ -52,29 +52,29 @@ func (g *pushGrants) each(n int, yield func(i int, units uint64)) {
 	}
 }
 
-// senderGrants are those of a sender's pushes.
+// senderGrants has the grants of a sender's pushes.
 type senderGrants struct {
 	bySequence map[uint64]*pushGrants
-	oldest     list.List // as they were noted
+	oldest     list.List // in the order of the pushes
 	bytes      int
 }
 
-// of is a push's, nil if there are none.
+// of returns the grants of a push; nil if there are none.
 func (s *senderGrants) of(sequence uint64) *pushGrants { return s.bySequence[sequence] }
 
-// grants are those of all senders.
+// grants has the grants of all senders.
 type grants struct {
 	max     int
-	shares  share.Shares[string, list.List] // as they were noted
+	shares  share.Shares[string, list.List] // in the order of the pushes
 	bytes   int
-	dropped uint64 // before their sender's floor had passed them
-	// forgotten, if it is not nil, is told of those of each push that go.
+	dropped uint64 // how many made room although the sender's floor had not passed them
+	// forgotten, unless nil, is called for the grants of each push that are removed.
 	forgotten func(*pushGrants)
 }
 
-// keep remembers a push's. If there is too much of its sender, those that were noted first make
-// room, but not those of the push at its floor, which has no answer. If there is too much of all,
-// those make room that were noted first of the namespace that has most.
+// keep remembers the grants of a push. If its sender has too many bytes, the sender's oldest grants
+// make room, except those of the push at the floor, which is unanswered. If all have too many
+// bytes, the oldest grants of the largest namespace make room.
 func (a *grants) keep(g *pushGrants) {
 	own := &g.sender.grants
 	if own.bySequence == nil {
@@ -101,7 +101,7 @@ func (a *grants) drop(e *list.Element) {
 	a.forget(e.Value.(*pushGrants))
 }
 
-// forget forgets a push's, if there are any.
+// forget removes the grants of a push. g may be nil.
 func (a *grants) forget(g *pushGrants) {
 	if g == nil {
 		return
@@ -118,7 +118,7 @@ func (a *grants) forget(g *pushGrants) {
 	}
 }
 
-// forgetSender forgets all of a sender's.
+// forgetSender removes all grants of a sender.
 func (a *grants) forgetSender(s *sender) {
 	for e := s.grants.oldest.Front(); e != nil; e = s.grants.oldest.Front() {
 		a.forget(e.Value.(*pushGrants))

@@ -9,10 +9,10 @@ import (
 	"weir/window"
 )
 
-// noon is a clock that stands.
+// noon is a clock that stands still.
 func noon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
-// taking is a push of so many takes of a hit.
+// taking returns a push with a number of takes of a hit.
 func taking(sender, sequence, floor uint64, takes int) *wire.Push {
 	p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: floor, Takes: make([]wire.Take, takes)}
 	for i := range p.Takes {
@@ -23,7 +23,7 @@ func taking(sender, sequence, floor uint64, takes int) *wire.Push {
 	return p
 }
 
-// remembered is how many pushes' grants are.
+// remembered returns the number of pushes whose grants are remembered.
 func remembered(s *Store) int {
 	if own := s.grants.shares.Of("ns"); own != nil {
 		return own.Of.Len()
@@ -62,8 +62,9 @@ func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
 	}
 }
 
-// A sender whose floor stays takes no more than its part. No push of it is applied twice, and the
-// grants of its first push, which has no answer, and of its latest pushes are remembered.
+// A sender whose floor does not move uses only its part of the memory. None of its pushes is
+// applied twice. The grants of its first push, which has no answer, and of its latest pushes are
+// remembered.
 func TestGrantsOfASenderAreBounded(t *testing.T) {
 	s := New(Options{Now: noon})
 	const pushes, takes, latest = 2000, 20, 8
@@ -88,7 +89,7 @@ func TestGrantsOfASenderAreBounded(t *testing.T) {
 	}
 }
 
-// Eight pushes with the largest grants are remembered: the plugin has no more out.
+// Eight pushes with the largest grants are remembered: the plugin never has more without an answer.
 func TestLargestGrantsAreRemembered(t *testing.T) {
 	s := New(Options{Now: noon})
 	large := func(seq uint64) *wire.Push {
@@ -115,8 +116,8 @@ func TestLargestGrantsAreRemembered(t *testing.T) {
 	}
 }
 
-// Many senders together take no more than what the store has for all. Those that were noted first
-// are forgotten, though not that they were applied.
+// Many senders together use only the memory for all. The oldest grants are forgotten, but not that
+// their pushes were applied.
 func TestGrantsOfAllSendersAreBounded(t *testing.T) {
 	for counters, want := range map[int]int{0: 64 << 20, 1: 1 << 20, 1 << 24: 1 << 30} {
 		if got := New(Options{MaxCounters: counters}).grants.max; got != want {
@@ -141,7 +142,7 @@ func TestGrantsOfAllSendersAreBounded(t *testing.T) {
 	}
 }
 
-// With a sender's record goes what it was granted.
+// A sender's grants are removed with its record.
 func TestGrantsGoWithTheirSender(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := New(Options{MaxCounters: 1, Now: func() time.Time { return now }})

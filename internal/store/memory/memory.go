@@ -1,4 +1,4 @@
-// Package memory is a [store.Store] in the memory of one process, for a single backend whose
+// Package memory is a [store.Store] in the memory of a process. It is for a single backend whose
 // counters may be lost when it ends.
 package memory
 
@@ -13,30 +13,30 @@ import (
 	"weir/window"
 )
 
-// DefaultMaxCounters is the most counters of a store by default.
+// DefaultMaxCounters is the default of [Options.MaxCounters].
 const DefaultMaxCounters = 1 << 20
 
-// leastSenders is how many senders a store of few counters keeps: a thousand proxies of four workers
-// may change their configuration four times in the time that none is forgotten.
+// leastSenders is the bound of senders in a small store. In store.SenderLife, a thousand proxies
+// with four workers can change their configuration four times before a sender is forgotten.
 const leastSenders = 1 << 14
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// MaxCounters is the most counters that are kept, DefaultMaxCounters if 0. If there are more,
-	// the namespace that has most makes room: the rule that has the most there loses the counters
-	// that use the least of their limits. The store keeps one sender for each 16 counters, but
-	// leastSenders at least.
+	// MaxCounters is the most counters that are kept; 0 means DefaultMaxCounters. In a full store
+	// the namespace with the most counters makes room: its rule with the most counters loses those
+	// that use the least of their limits. The store keeps one sender per 16 counters, but at least
+	// leastSenders.
 	MaxCounters int
-	// Now is the store's clock, time.Now if nil.
+	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
-	// Tracked has the store note what changes, for [Store.Changes].
+	// Tracked makes the store record changes for [Store.Changes].
 	Tracked bool
-	// Granter bounds what takes get, if it is not nil. Then no sender may advance hits: the store does
-	// not know all hits of a key.
+	// Granter, unless nil, bounds the hits of takes. Then no sender may advance hits, because the
+	// store does not know all hits of a key.
 	Granter store.Granter
 }
 
-// Store is a [store.Store]. [New] makes one.
+// Store is a [store.Store]. [New] makes one. It is safe for concurrent use.
 type Store struct {
 	now func() time.Time
 
@@ -45,13 +45,13 @@ type Store struct {
 	senders  *fair[*sender]
 	grants   grants
 	nodes    *nodes
-	// overrides are by namespace, told has the nodes' own words about them, and reports those of
-	// senders about their keys.
+	// overrides are by namespace. told has the reports of nodes on their overrides, and reports
+	// those of senders on their keys.
 	overrides map[string]overrides
 	told      *fair[store.Told]
 	reports   *fair[[]byte]
 	accounts  accounts
-	// changed are the records that have, nil if nobody asks.
+	// changed has the records that have changed; nil unless Options.Tracked is set.
 	changed map[recordKey]struct{}
 	fleets  map[string]*fleet // by namespace
 	granter store.Granter
@@ -105,7 +105,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	defer s.mu.Unlock()
 	now := uint64(s.now().UnixNano())
 	calendar := store.Calendar{NowNanos: now}
-	// More than a push can add, so that what has expired does not pile up.
+	// Remove more rows than a push can add, so that expired rows do not pile up.
 	s.counters.sweep(now, 2*parts(p)+8)
 	s.senders.sweep(now, 2)
 
@@ -137,7 +137,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	return out, nil
 }
 
-// sender is the record of a push's sender.
+// sender returns the record of a push's sender.
 func (s *Store) sender(p *wire.Push, calendar store.Calendar) (*sender, error) {
 	row := s.senders.put(owned{p.Namespace, p.Sender}, calendar.NowNanos, calendar.NotedUntil(p), 1)
 	if row == nil {
@@ -149,7 +149,7 @@ func (s *Store) sender(p *wire.Push, calendar store.Calendar) (*sender, error) {
 	return row.value.of, nil
 }
 
-// parts is the most counters that a push can add.
+// parts bounds the counters that a push can add.
 func parts(p *wire.Push) int {
 	n := len(p.Items)
 	for i := range p.Takes {
@@ -158,7 +158,7 @@ func parts(p *wire.Push) int {
 	return n
 }
 
-// apply applies a push, and remembers what its takes are granted.
+// apply applies a push, and remembers the grants of its takes.
 func (s *Store) apply(ctx context.Context, p *wire.Push, sender *sender, nodes uint64, counters *ledger) {
 	for i := range p.Items {
 		counters.Add(&p.Items[i])
@@ -187,8 +187,8 @@ func (s *Store) apply(ctx context.Context, p *wire.Push, sender *sender, nodes u
 	noteChange(s, granted.key())
 }
 
-// again answers the takes of a push that is known with what they were granted then, or with nothing
-// if that is forgotten.
+// again answers the takes of a known push with their first grants, or with nothing if these are
+// forgotten.
 func (s *Store) again(p *wire.Push, sender *sender, counters *ledger) {
 	granted := sender.grants.of(p.Sequence)
 	if granted == nil {
@@ -200,16 +200,16 @@ func (s *Store) again(p *wire.Push, sender *sender, counters *ledger) {
 	})
 }
 
-// ledger is the store's counters of a namespace at a time. The store is locked.
+// ledger reads and adds the hits of a namespace for a push. The store must be locked.
 type ledger struct {
 	store     *Store
 	namespace string
 	calendar  store.Calendar
 	out       *store.Outcome
-	// take is the take that is being decided, if any, and room the next of its rooms to add hits.
+	// take is the take being decided, if any, and room the next of its rooms to add hits.
 	take *wire.Take
 	room int
-	// fleet is the namespace's; nil if it has none.
+	// fleet belongs to the namespace; nil if there is none.
 	fleet *fleet
 }
 
@@ -222,7 +222,7 @@ func (l *ledger) Total(item *wire.Item) wire.Total {
 	return l.calendar.Total(contents, item)
 }
 
-// contents are those of a counter, which are empty if there is none. They are not to be changed.
+// contents returns the contents of a counter, or empty contents. The caller must not change them.
 func (l *ledger) contents(of wire.LimitCounter) *store.Contents {
 	if e := l.store.counters.rows[counterKey{l.namespace, of}]; e != nil {
 		return &e.value.Contents
@@ -275,10 +275,10 @@ func (l *ledger) Add(item *wire.Item) {
 	noteChange(l.store, key)
 }
 
-// quota is how many hits fit the limit of an item at once, as far as that is known.
+// quota returns how many hits fit the limit of an item at once; 0 if that is not known.
 func (l *ledger) quota(item *wire.Item, known uint64) uint64 {
 	bursts := window.Kind(item.Kind).Bursts()
-	// Rooms add their hits in their order.
+	// A take adds the hits of its rooms in their order.
 	for ; l.take != nil && l.room < len(l.take.Rooms); l.room++ {
 		if room := &l.take.Rooms[l.room]; room.LimitCounter == item.LimitCounter {
 			if bursts {
@@ -287,7 +287,7 @@ func (l *ledger) quota(item *wire.Item, known uint64) uint64 {
 			return room.Limit
 		}
 	}
-	// Items have no burst, which is the limit as a rule; and not all have a limit.
+	// An item has no burst, which usually equals the limit, and some items have no limit.
 	if item.Limit == 0 || bursts && known != 0 {
 		return known
 	}
@@ -319,17 +319,17 @@ func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes
 // Ping implements [store.Store]. It always succeeds, since nothing can refuse a hit.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
-// Size is how much a store holds.
+// Size tells how much a store holds.
 type Size struct {
-	// Counters and Senders are in memory, those not yet swept included.
+	// Counters and Senders include those that have expired but are not removed yet.
 	Counters, Senders int
 	// CountersEvicted and SendersEvicted made room for others before they expired. SendersRefused
-	// are pushes that were not taken, as none of their namespace could make room.
+	// counts the pushes of new senders that found no room.
 	CountersEvicted, SendersEvicted, SendersRefused uint64
-	// GrantBytes are about what the memory of the senders' grants takes.
+	// GrantBytes estimates the memory of the senders' grants.
 	GrantBytes int
-	// GrantsDropped are pushes whose grants made room for those of others. A sender that still has
-	// no answer to such a push gets nothing.
+	// GrantsDropped counts the pushes whose grants made room for others. If such a push is sent
+	// again, its takes get nothing.
 	GrantsDropped uint64
 }
 

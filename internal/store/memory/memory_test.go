@@ -18,7 +18,8 @@ func open(_ testing.TB, now func() time.Time) store.Store {
 func TestStore(t *testing.T)      { storetest.Run(t, open) }
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, open) }
 
-// A neighbour takes nothing from who has less than its part, however little room there is.
+// A neighbour displaces nothing of a namespace that uses less than its share, even in a very small
+// store.
 func TestNeighbours(t *testing.T) {
 	storetest.Neighbours(t, func(_ testing.TB, now func() time.Time) store.Store {
 		return memory.NewTiny(memory.Options{Now: now})
@@ -40,7 +41,7 @@ func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.T
 	return out.Answer.Totals[0].Hits[0]
 }
 
-// While their limits are unknown and their hits equal, what was hit least recently makes room.
+// If limits are unknown and hits equal, the least recently hit counter makes room.
 func TestFullStoreForgetsWhatWasHitLeastRecently(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := memory.New(memory.Options{MaxCounters: 3, Now: func() time.Time { return now }})
@@ -70,7 +71,7 @@ func TestExpiredCountersAreSwept(t *testing.T) {
 	wantSize(t, s, memory.Size{Counters: 3, Senders: 1})
 }
 
-// Counters that only takes have hits of are swept like others.
+// Counters with hits only from takes are swept like others.
 func TestTakenCountersAreSwept(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := memory.New(memory.Options{Now: func() time.Time { return now }})
@@ -91,7 +92,7 @@ func TestTakenCountersAreSwept(t *testing.T) {
 	}
 }
 
-// wantSize wants a store to keep so much.
+// wantSize wants a store to have a size.
 func wantSize(t *testing.T, s *memory.Store, want memory.Size) {
 	t.Helper()
 	if got := s.Size(); got != want {

@@ -10,53 +10,56 @@ import (
 	"weir/window"
 )
 
-// Senders may let hits of a key pass before the store has counted them ("advance" them), as long as the
-// key is far from its limit. RATIONALE.md proves why no more than the limit passes. Here is the store's
-// part of that: it notes which keys are near, and what each sender may have advanced; and while a sender
-// may not have heard that a key is near, it grants others less of the key.
+// Senders may let hits of a key pass before the store has counted them ("advance" them) while the
+// key is far from its limit. RATIONALE.md proves that no more than the limit passes. This file is
+// the store's part: it records which keys are near, and bounds the hits that each sender may have
+// advanced. While a sender may not know that a key is near, the store grants others fewer hits of
+// the key.
 
 const (
 	// maxFleets bounds the namespaces whose senders advance hits.
 	maxFleets = 1024
-	// leastDivisor and mostDivisor bound the divisors of senders' parts, and wholeUnits is all parts
-	// together.
+	// leastDivisor and mostDivisor bound the divisors of senders' parts. wholeUnits is the sum of
+	// all possible parts.
 	leastDivisor = 16
 	mostDivisor  = 1 << 16
 	wholeUnits   = uint64(1) << 32
-	// A sender is silent when it has had no answer for silentAfter: then its part has ended. It is
-	// forgotten after its hits have left all windows and graceOfParts.
+	// A sender is silent after it had no answer for silentAfter: its part has then ended. It is
+	// forgotten graceOfParts after its hits have left all windows.
 	silentAfter  = uint64(wire.PartLife + 2e9)
 	graceOfParts = uint64(120e9)
-	// sweepEvery is how often fleets are looked through.
+	// sweepEvery is how often the senders of a fleet are checked.
 	sweepEvery = uint64(1e9)
-	// reviewEvery is how often keys are taken off the list that are far again, by the clock of now and of
-	// clockSlack ago. Windows of senders are ahead by no more than that.
+	// reviewEvery is how often keys that are far again are removed from the list. They must be far
+	// by the present clock and by that of clockSlack ago, because senders' windows are ahead by at
+	// most that.
 	reviewEvery = uint64(10e9)
 	clockSlack  = uint64(5e9)
-	// restNanos is for how long a limit rests that had too many near keys, or that nobody asked for.
+	// restNanos is how long a limit is off the list after it had too many near keys. After staleAt
+	// without a take, a limit is removed.
 	restNanos = uint64(60e9)
 	staleAt   = uint64(3600e9)
-	// walkPlaces bounds the counters that a push looks at for a limit that is new.
+	// walkPlaces bounds the counters that a push examines for a new limit.
 	walkPlaces = 256
-	// reservedVersions is how many versions a store that outlives its process has written down ahead.
+	// reservedVersions is how many versions a durable store records in advance.
 	reservedVersions = 1 << 20
-	// maxLimits bounds the limits whose keys are looked at when they are hit.
+	// maxLimits bounds the limits whose keys are checked at each hit.
 	maxLimits = 32
 )
 
-// fleet has the senders of a namespace, and its near keys.
+// fleet has the senders of a namespace that advance hits, and its near keys.
 type fleet struct {
 	store          *Store
 	namespace      string
 	epoch, version uint64
-	versions       uint64 // that a next life of the store begins with, and later than any told before
+	versions       uint64 // the next process begins with this version, which is later than any sent before
 	base           uint64 // the version before the first of the log
 	log            []nearEntry
 	limits         []*nearLimit
-	keys, gone     int // near keys of all limits, and keys of the epoch that are far again
+	keys, gone     int // near keys of all limits, and keys removed in this epoch
 	live, silent   []*part
 	of             map[uint64]*part
-	units          uint64 // that all parts take
+	units          uint64 // sum of all parts
 	low            uint64 // no live part has a lower version
 	swept, looked  uint64
 }
@@ -72,16 +75,16 @@ type nearLimit struct {
 	shape wire.LimitCounter // without an identity
 	max   uint64
 	name  uint64
-	// rules are in the list, each with the limit: nobody advances hits of another rule, and no other rule's
-	// hits are kept back.
+	// rules are the rules with this limit in the list. Senders advance no hits of other rules, and
+	// other rules' takes leave no room for advanced hits.
 	rules []nearRule
-	// near has the keys that are, each with the version that has told of it.
+	// near has the near keys, each with the version that has listed it.
 	near map[wire.ID]uint64
-	// listed says that the list has the limit. If not, the store walks through its counters, unless the
-	// limit rests until restsTo. unlisted is the version that took the limit off the list, 0 if it has
-	// never been there.
+	// listed means that the list has the limit. Otherwise the store walks through its counters,
+	// unless the limit rests until restsTo. unlisted is the version that removed the limit from the
+	// list; 0 if it was never listed.
 	listed   bool
-	walked   int // places
+	walked   int // places seen so far
 	unlisted uint64
 	restsTo  uint64
 	asked    uint64
@@ -90,18 +93,19 @@ type nearLimit struct {
 // nearRule is a rule whose senders advance hits.
 type nearRule struct {
 	tag uint16 // odd
-	// since is the version that has told of the rule first, 0 if none has.
+	// since is the version that has first listed the rule; 0 if none has.
 	since uint64
 }
 
-// part bounds the hits that a sender may have advanced: MostAdvanced of each limit, of keys that the list
-// of version heard does not have. All that it had advanced before it knew that version is counted.
-// answered is when the sender got the last answer, from which on its part lasts for wire.PartLife.
+// part bounds the hits that a sender may have advanced: MostAdvanced of each limit, of keys that
+// are not in the list of version heard. All hits that it advanced before it had that version are
+// counted. answered is the time of the sender's last answer, from which its part lasts for
+// wire.PartLife.
 type part struct {
 	sender, sequence, divisor, heard, answered uint64
 }
 
-// owes reports whether the hits of a silent sender may count in a limit's windows of now.
+// owes reports whether hits of a silent sender may count in a limit's present windows.
 func (p *part) owes(of *wire.LimitCounter, now uint64) bool {
 	last := store.NumberAt(*of, p.answered+uint64(wire.PartLife)+clockSlack)
 	if window.Kind(of.Kind) == window.SlidingWindow {
@@ -117,7 +121,8 @@ func unitsOf(divisor uint64) uint64 {
 	return (wholeUnits + divisor - 1) / divisor
 }
 
-// fleet is that of a push's namespace; nil if it has none, or a granter knows of hits that this store does not.
+// fleet returns the fleet of a push's namespace. It is nil if there is none, or if a granter has
+// hits that this store does not know.
 func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 	if s.granter != nil {
 		return nil
@@ -137,21 +142,21 @@ func (s *Store) newFleet(namespace string, now uint64) *fleet {
 	return f
 }
 
-// next is the next version.
+// next begins the next version.
 func (f *fleet) next() {
 	if f.version++; f.version == f.versions {
 		f.reserve(f.version)
 	}
 }
 
-// reserve reserves versions, from one on.
+// reserve reserves versions from a version on.
 func (f *fleet) reserve(from uint64) {
 	f.version, f.versions = from, from+reservedVersions
 	noteChange(f.store, fleetKey(f.namespace))
 }
 
-// advances reports whether hits of a limit can be advanced. Others may come back singly, start their own
-// windows, or push out each other.
+// advances reports whether hits of a limit can be advanced. Hits of other kinds may return singly,
+// start their own windows, or displace each other.
 func advances(c *wire.LimitCounter, limit uint64) bool {
 	switch window.Kind(c.Kind) {
 	case window.FixedWindow, window.SlidingWindow:
@@ -160,7 +165,7 @@ func advances(c *wire.LimitCounter, limit uint64) bool {
 	return false
 }
 
-// see notes that a counter has so many hits.
+// see records that a counter has used hits.
 func (f *fleet) see(key wire.LimitCounter, used, now uint64) {
 	for _, l := range f.limits {
 		if used >= wire.NearFrom(l.max) && (l.listed || l.walks(now)) && l.isOf(key) {
@@ -176,7 +181,7 @@ func (l *nearLimit) isOf(c wire.LimitCounter) bool {
 
 func (l *nearLimit) walks(now uint64) bool { return !l.listed && now >= l.restsTo }
 
-// add adds a key to a limit's, unless it is there.
+// add adds a key to a limit's near keys, unless it is there.
 func (f *fleet) add(l *nearLimit, id wire.ID, now uint64) {
 	if _, known := l.near[id]; known {
 		return
@@ -187,7 +192,7 @@ func (f *fleet) add(l *nearLimit, id wire.ID, now uint64) {
 	}
 	f.keys++
 	if !l.listed {
-		l.near[id] = l.unlisted // senders will hear of the limit and the key at once
+		l.near[id] = l.unlisted // senders will get the limit and the key together
 		return
 	}
 	f.next()
@@ -198,7 +203,7 @@ func (f *fleet) add(l *nearLimit, id wire.ID, now uint64) {
 	}
 }
 
-// rest takes a limit off the list for a while.
+// rest removes a limit from the list for a while.
 func (f *fleet) rest(l *nearLimit, now uint64) {
 	f.keys -= len(l.near)
 	l.near, l.walked, l.restsTo = map[wire.ID]uint64{}, 0, now+restNanos
@@ -209,13 +214,13 @@ func (f *fleet) rest(l *nearLimit, now uint64) {
 	}
 }
 
-// begin begins an epoch: all senders get the whole list.
+// begin begins an epoch. All senders then get the whole list.
 func (f *fleet) begin() {
 	f.epoch = rand.Uint64() | 1
 	f.base, f.log, f.gone = f.version, nil, 0
 }
 
-// ask notes that a room is asked for whose rule's hits are advanced.
+// ask records a take's room of a rule whose hits are advanced.
 func (f *fleet) ask(room *wire.Room, now uint64) {
 	if room.Tag&1 == 0 || !advances(&room.LimitCounter, room.Limit) {
 		return
@@ -231,7 +236,7 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 		}
 	}
 	if rules >= wire.MaxNearLimits || limit == nil && len(f.limits) >= maxLimits {
-		return // the rule's requests wait
+		return // requests of the rule wait for the backend
 	}
 	if limit == nil {
 		limit = f.newLimit(room.LimitCounter, room.Limit, now)
@@ -250,7 +255,7 @@ func (f *fleet) newLimit(shape wire.LimitCounter, most, now uint64) *nearLimit {
 	return l
 }
 
-// listRule lists a limit with a rule, by the newest version.
+// listRule adds a limit with a rule to the list, as of the newest version.
 func (f *fleet) listRule(l *nearLimit, r *nearRule) {
 	if r.since == 0 {
 		r.since = f.version
@@ -258,7 +263,8 @@ func (f *fleet) listRule(l *nearLimit, r *nearRule) {
 	f.log = append(f.log, nearEntry{version: f.version, limit: wire.NearRule(l.name, r.tag)})
 }
 
-// rule is that of a tag, which may be even in some of its rooms; nil if the limit is of no such rule.
+// rule returns the rule with a tag, which is even in some rooms; nil if no rule with it has the
+// limit.
 func (l *nearLimit) rule(tag uint16) *nearRule {
 	for i := range l.rules {
 		if r := &l.rules[i]; r.tag == tag|1 {
@@ -268,9 +274,9 @@ func (l *nearLimit) rule(tag uint16) *nearRule {
 	return nil
 }
 
-// keptBack is the number of hits that a room has to leave for those that senders may have advanced, and
-// how many of them silent senders may have: nobody gets those. used hits are counted, and the room may
-// give most hits.
+// keptBack returns how many hits a room must leave for senders that may have advanced them, and how
+// many of these silent senders may have, which no other sender can get. used hits are counted, and
+// the room may give up to most hits.
 func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent uint64) {
 	after := used + most
 	for _, l := range f.limits {
@@ -278,8 +284,8 @@ func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent 
 			continue
 		}
 		version, near := l.near[room.ID]
-		// An old sender's room has no tag. A rule's key that is near for longer than the rule is listed is
-		// known to be near to all who know of the rule.
+		// Rooms of old senders have no tag. If a key was near before its rule was listed, all
+		// senders that know the rule also know that the key is near.
 		if r := l.rule(room.Tag); room.Tag != 0 && (r == nil || r.since == 0 || near && version < r.since) {
 			continue
 		}
@@ -287,7 +293,7 @@ func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent 
 		case !l.listed:
 			version = l.unlisted
 		case !near:
-			version = f.version + 1 // nobody has heard of it yet
+			version = f.version + 1 // no sender knows it yet
 		}
 		lost := f.lost(l, version, now)
 		hits, silent = max(hits, lost+f.unheard(l.max, version)), max(silent, lost)
@@ -295,8 +301,8 @@ func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent 
 	return hits, silent
 }
 
-// lost is the most hits of a key that silent senders may have advanced by a limit, which may not know a
-// version.
+// lost returns the most hits of a key that silent senders may have advanced by a limit without
+// knowing a version.
 func (f *fleet) lost(l *nearLimit, version, now uint64) (hits uint64) {
 	for _, p := range f.silent {
 		if p.heard < version && p.owes(&l.shape, now) {
@@ -306,8 +312,8 @@ func (f *fleet) lost(l *nearLimit, version, now uint64) (hits uint64) {
 	return hits
 }
 
-// unheard is the most hits of a key that live senders may have advanced by a limit of so many hits, and
-// may not know a version.
+// unheard returns the most hits of a key that live senders may have advanced by a limit without
+// knowing a version.
 func (f *fleet) unheard(limit, version uint64) (hits uint64) {
 	if version <= f.low {
 		return 0
@@ -325,7 +331,8 @@ func (f *fleet) unheard(limit, version uint64) (hits uint64) {
 	return hits
 }
 
-// hear takes in a push's word on what its sender has advanced. The push's items are counted.
+// hear records a push's report on its sender's advanced hits. The push's items must be counted
+// before.
 func (f *fleet) hear(p *wire.Push) {
 	a := &p.Advance
 	own := f.of[p.Sender]
@@ -342,7 +349,7 @@ func (f *fleet) hear(p *wire.Push) {
 	own.heard = max(own.heard, min(a.Version, f.version))
 }
 
-// setDivisor has a part be larger or smaller, or none.
+// setDivisor changes the size of a part. A divisor of 0 means no part.
 func (f *fleet) setDivisor(p *part, divisor uint64) {
 	if p.divisor == divisor {
 		return
@@ -352,7 +359,7 @@ func (f *fleet) setDivisor(p *part, divisor uint64) {
 	noteChange(f.store, partKey{f.namespace, p.sender})
 }
 
-// tell answers a push's word.
+// tell returns the answer to a push's report.
 func (f *fleet) tell(p *wire.Push, now uint64) (n wire.Near) {
 	a := &p.Advance
 	n = wire.Near{Told: true, Epoch: f.epoch, Version: f.version, Divisor: f.divisor(p, now)}
@@ -385,7 +392,8 @@ func (f *fleet) tell(p *wire.Push, now uint64) (n wire.Near) {
 	return n
 }
 
-// divisor is that of a sender's part, which it gets if it wants one and there is room.
+// divisor returns the divisor of a sender's part. A sender gets a part if it wants one and there is
+// room.
 func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	own, a := f.of[p.Sender], &p.Advance
 	if own != nil {
@@ -404,7 +412,7 @@ func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	case own == nil || want == 0:
 		return 0
 	case own.divisor > 4*want:
-		return 0 // it comes back for a larger part
+		return 0 // the sender will ask for a larger part
 	case own.divisor > 0:
 		return max(own.divisor, want)
 	case !a.Wants || a.Divisor != 0 || !a.Settled || f.units+unitsOf(want) > wholeUnits || p.Sequence < own.sequence:
@@ -415,7 +423,7 @@ func (f *fleet) divisor(p *wire.Push, now uint64) uint64 {
 	return want
 }
 
-// fair is the divisor by which there is a part for each sender; 0 if there is none.
+// fair returns the divisor with which each sender can have a part; 0 if there is none.
 func (f *fleet) fair() uint64 {
 	lost := uint64(0)
 	for _, p := range f.silent {
@@ -438,7 +446,7 @@ func (f *fleet) fair() uint64 {
 
 func (p *part) silent(now uint64) bool { return now > p.answered && now-p.answered > silentAfter }
 
-// sort tells silent senders from others.
+// sort separates silent senders from others.
 func (f *fleet) sort(now uint64) {
 	all := append(f.live, f.silent...)
 	f.live, f.silent, f.low = nil, nil, 0
@@ -451,14 +459,15 @@ func (f *fleet) sort(now uint64) {
 	}
 }
 
-// sweep does what is due. It looks at some of the counters that a new limit may have.
+// sweepFleet does the periodic work. It also examines some of the counters that a new limit may
+// have.
 func (s *Store) sweepFleet(namespace string, f *fleet, now uint64) {
 	calendar := store.Calendar{NowNanos: now}
 	for _, l := range f.limits {
 		if l.walks(now) {
 			s.walk(namespace, f, l, calendar)
 		} else {
-			l.walked = 0 // if the clock was set back, keys go unseen
+			l.walked = 0 // keys go unseen if the clock was set back
 		}
 	}
 	if now >= f.swept && now-f.swept < sweepEvery {
@@ -474,7 +483,8 @@ func (s *Store) sweepFleet(namespace string, f *fleet, now uint64) {
 	s.review(namespace, f, calendar)
 }
 
-// forget forgets silent senders whose hits count no more.
+// forget removes silent senders whose hits count no more, and limits that no take has named for
+// long.
 func (f *fleet) forget(now uint64) {
 	longest := uint64(0)
 	for _, l := range f.limits {
@@ -501,7 +511,7 @@ func (f *fleet) forget(now uint64) {
 	})
 }
 
-// review takes keys off the list that are far again.
+// review removes keys from the list that are far again.
 func (s *Store) review(namespace string, f *fleet, calendar store.Calendar) {
 	before := store.Calendar{NowNanos: calendar.NowNanos - min(calendar.NowNanos, clockSlack)}
 	for _, l := range f.limits {
@@ -520,13 +530,13 @@ func (s *Store) review(namespace string, f *fleet, calendar store.Calendar) {
 		}
 	}
 	if f.gone > 64+f.keys/2 {
-		f.next() // a list of the same version may be the last epoch's
+		f.next() // the last epoch's list may have the same version
 		f.begin()
 	}
 }
 
-// walk looks for near keys of a limit that is to be listed, and lists it when it has seen all counters.
-// Those that come meanwhile are seen when they are hit.
+// walk searches for near keys of a limit to be listed, and lists it after all counters were seen.
+// Counters that are added meanwhile are seen when they are hit.
 func (s *Store) walk(namespace string, f *fleet, l *nearLimit, calendar store.Calendar) {
 	for range walkPlaces {
 		if l.walked >= len(s.counters.places) {
@@ -546,7 +556,7 @@ func (s *Store) walk(namespace string, f *fleet, l *nearLimit, calendar store.Ca
 	}
 }
 
-// list lists a limit, with its near keys.
+// list adds a limit and its near keys to the list.
 func (f *fleet) list(l *nearLimit) {
 	f.next()
 	l.listed = true
@@ -561,7 +571,7 @@ func (f *fleet) list(l *nearLimit) {
 	}
 }
 
-// keptBack asks [fleet.keptBack] about a room of a take.
+// keptBack calls [fleet.keptBack] for a room of a take.
 func (l *ledger) keptBack(take *wire.Take, room *wire.Room) (hits, silent uint64) {
 	used := uint64(0)
 	if e := l.store.counters.rows[counterKey{l.namespace, room.LimitCounter}]; e != nil {
@@ -574,8 +584,8 @@ func (l *ledger) keptBack(take *wire.Take, room *wire.Room) (hits, silent uint64
 	return l.fleet.keptBack(room, used, uint64(most), l.calendar.NowNanos)
 }
 
-// takeFor is a take whose rooms leave what senders may have advanced. It is the take itself, unless there
-// is something to leave.
+// takeFor returns the take with rooms that leave the hits that senders may have advanced. It
+// returns the take itself if there are none.
 func (l *ledger) takeFor(take *wire.Take) *wire.Take {
 	if l.fleet == nil {
 		return take
@@ -597,9 +607,9 @@ func (l *ledger) takeFor(take *wire.Take) *wire.Take {
 	return left
 }
 
-// refuse has what silent senders may have advanced count as used in the answer to a take that is refused:
-// a sender that took it for room would ask for each request until the window ends. Other kinds of windows
-// are asked for as they fill.
+// refuse counts hits that silent senders may have advanced as used in the answer to a refused take.
+// Otherwise its sender would see room, and ask for each request until the window ends. Windows of
+// other kinds don't need it: senders ask for them as they fill.
 func (l *ledger) refuse(take *wire.Take, g *wire.Grant) {
 	for i := range take.Rooms {
 		room := &take.Rooms[i]

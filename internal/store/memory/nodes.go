@@ -2,15 +2,15 @@ package memory
 
 import "weir/internal/store"
 
-// maxNodes bounds the nodes of all namespaces that are kept.
+// maxNodes bounds the nodes of all namespaces together.
 const maxNodes = 1 << 16
 
-// nodes are those that joined lately.
+// nodes has the active nodes.
 type nodes struct{ joined *fair[struct{}] }
 
 func newNodes(most int) *nodes { return &nodes{joined: newFair[struct{}](most)} }
 
-// join notes a node, and returns how many nodes are active in its namespace.
+// join records a node, and returns how many nodes are active in its namespace.
 func (n *nodes) join(key owned, now uint64) uint64 {
 	n.joined.sweepAll(now)
 	switch {
@@ -22,7 +22,7 @@ func (n *nodes) join(key owned, now uint64) uint64 {
 	return uint64(n.joined.count(key.namespace))
 }
 
-// count returns how many nodes are active in the namespace of one, or would be with it.
+// count returns how many nodes are active in the namespace of a node, counting it in any case.
 func (n *nodes) count(key owned, now uint64) uint64 {
 	n.joined.sweepAll(now)
 	nodes := uint64(n.joined.count(key.namespace))

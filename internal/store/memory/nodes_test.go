@@ -23,7 +23,7 @@ func TestNodesAreBoundedAndForgotten(t *testing.T) {
 			t.Fatalf("%+v: %d nodes", step, got)
 		}
 	}
-	// Nothing stays of a namespace without nodes.
+	// Nothing is kept of a namespace without nodes.
 	n.join(owned{"c", 2}, 15+uint64(store.NodeLife))
 	if n.joined.count("c") != 2 || len(n.joined.rows) != 2 || n.joined.size != 2 {
 		t.Errorf("%d nodes, %d of c; want two of c alone", len(n.joined.rows), n.joined.count("c"))

@@ -8,7 +8,7 @@ import (
 	"weir/internal/store"
 )
 
-// overrides are those of one namespace.
+// overrides is the list of a namespace with its version.
 type overrides struct {
 	list    []byte
 	version uint64
@@ -44,7 +44,7 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	case o.version != from:
 		return 0, store.ErrChanged
 	case !known && len(s.overrides) >= store.MaxOverridden:
-		return 0, fmt.Errorf("%w: overrides: want them of at most %d namespaces in memory", store.ErrInvalid, store.MaxOverridden)
+		return 0, fmt.Errorf("%w: overrides: want at most %d namespaces with overrides in memory", store.ErrInvalid, store.MaxOverridden)
 	}
 	o = overrides{list: bytes.Clone(list), version: store.NextVersion(from, s.now())}
 	s.overrides[namespace] = o

@@ -7,10 +7,11 @@ import (
 	"weir/internal/wire"
 )
 
-// A store that outlives its process remembers which senders have parts of the limits, and by which limits of
-// rules they advance hits. It does not remember which keys are near, nor what senders have heard. So its
-// next life begins as if it had taken all limits off the list: it keeps back what senders may have advanced,
-// until they have heard that, and lists the limits again once it has found the keys that are near.
+// A durable store remembers which senders have parts of the limits, and which limits of rules are
+// listed. It does not remember which keys are near, or which versions senders have. So the next
+// process begins as if all limits had been removed from the list: it leaves room for hits that
+// senders may have advanced until they know that, and lists the limits again after it has found the
+// near keys.
 
 const (
 	fleetRecord = 'f'
@@ -75,7 +76,7 @@ func (k limitKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return nil, false
 }
 
-// fleet is that of a namespace.
+// fleet returns the fleet of a namespace, and makes it if necessary.
 func (r *restoring) fleet(namespace string) *fleet {
 	if f := r.fleets[namespace]; f != nil {
 		return f
@@ -83,14 +84,14 @@ func (r *restoring) fleet(namespace string) *fleet {
 	return r.newFleet(namespace, r.calendar.NowNanos)
 }
 
-// readFleet reads which versions of the list of near keys are told.
+// readFleet reads the reserved versions of the list of near keys.
 func (r *restoring) readFleet(namespace string, v *reader) {
 	f := r.fleet(namespace)
 	f.reserve(max(f.version, v.number()))
 	f.base = f.version
 }
 
-// readPart reads the part of a sender, which had an answer just now, as far as is known.
+// readPart reads the part of a sender. Its last answer may have been just now.
 func (r *restoring) readPart(of owned, v *reader) {
 	f := r.fleet(of.namespace)
 	p := &part{sender: of.id, divisor: v.number(), sequence: v.number(), answered: r.calendar.NowNanos}
@@ -113,13 +114,13 @@ func (r *restoring) readLimit(namespace string, k, v *reader) error {
 		if v.bad {
 			return errRecord
 		}
-		// It was listed before all that will be.
+		// The rule was listed before all versions to come.
 		l.rules = append(l.rules, nearRule{tag: binary.BigEndian.Uint16(tag), since: 1})
 	}
 	return nil
 }
 
-// settleFleets takes the limits off the lists.
+// settleFleets removes the limits from the lists.
 func (r *restoring) settleFleets() {
 	for _, f := range r.fleets {
 		for _, l := range f.limits {

@@ -17,17 +17,17 @@ import (
 // them.
 const RecordsFormat = 1
 
-// Record is a part of a store's knowledge, for a caller that keeps it. [Store.Restore] reads it.
-// There are records of counters, senders, grants, nodes, lists of overrides, usage, and parts of
-// limits. Nodes repeat the rest within a minute, such as reports, which have no records.
+// Record is a part of a store's state, for a caller that keeps it. [Store.Restore] reads it. There
+// are records of counters, senders, grants, nodes, lists of overrides, usage, and parts of limits.
+// Other state, such as reports, has no records, because nodes repeat it within a minute.
 type Record struct {
 	Key []byte
-	// Value is nil if the store knows nothing of the key any more.
+	// Value is nil if the store has no state for the key any more.
 	Value []byte
 }
 
-// Keys begin with a letter for their sort. Those of grants continue their sender's: they are next to
-// it wherever keys are in order.
+// Keys begin with a letter for the type of the record. The key of grants begins with the key of
+// their sender, and so follows it wherever keys are in order.
 const (
 	counterRecord   = 'c'
 	nodeRecord      = 'n'
@@ -35,10 +35,10 @@ const (
 	senderRecord    = 's'
 )
 
-// recordKey names what a record is of.
+// recordKey names a record.
 type recordKey interface {
 	appendKey(b []byte) []byte
-	// appendValue appends what the store knows of it, or reports that it knows nothing.
+	// appendValue appends the record's value. It returns false if there is none.
 	appendValue(b []byte, s *Store) ([]byte, bool)
 }
 
@@ -52,7 +52,7 @@ type (
 	}
 )
 
-// track has the store note which records change.
+// track makes the store record which records change.
 func (s *Store) track() {
 	s.changed = map[recordKey]struct{}{}
 	s.counters.forgotten = func(key counterKey) { noteChange(s, key) }
@@ -65,8 +65,8 @@ func (s *Store) track() {
 	s.accounts.last.forgotten = func(key owned, _ uint64) { noteChange(s, accountantKey(key)) }
 }
 
-// noteChange notes that a record changes, if the store notes that. It is generic so that a store that
-// does not allocates nothing for it.
+// noteChange records that a record changes, if the store is tracked. It is generic so that it does
+// not allocate in a store that is not tracked.
 func noteChange[K recordKey](s *Store, key K) {
 	if s.changed != nil {
 		s.changed[key] = struct{}{}
@@ -115,16 +115,15 @@ type restoring struct {
 	accountants []restored[uint64]
 }
 
-// restored is a value that waits for its turn, which comes by the time at which it was noted.
+// restored is a value that is inserted after all records are read. at is when it was last put.
 type restored[V any] struct {
 	key         owned
 	at, expires uint64
 	of          V
 }
 
-// settle has senders and grants take their places, in the order in which they were noted: the first
-// to come is the first to make room. All senders find room, as a forgotten sender's push could
-// count twice.
+// settle inserts senders and grants, the oldest first, so that the oldest also make room first. All
+// senders find room, because the push of a forgotten sender could count twice.
 func (r *restoring) settle() {
 	r.settleFleets()
 	now, most := r.calendar.NowNanos, r.Store.senders.most
@@ -207,7 +206,7 @@ func (r *restoring) read(key, value []byte) error {
 	return nil
 }
 
-// readSender reads what is of a sender: its record, or the grants of a push.
+// readSender reads a sender's record, or the grants of a push.
 func (r *restoring) readSender(key owned, k, v *reader) {
 	if len(k.rest) > 0 {
 		sequence, at := k.fixed(), v.number()
@@ -228,7 +227,7 @@ func (r *restoring) readSender(key owned, k, v *reader) {
 	}
 }
 
-// lives reports whether a record has yet to expire. Otherwise it is to go.
+// lives reports whether a record has not expired. An expired record becomes a change.
 func (r *restoring) lives(expires uint64, key recordKey) bool {
 	if expires > r.calendar.NowNanos {
 		return true
@@ -268,7 +267,7 @@ func (k counterKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return b, true
 }
 
-// contents are those of a counter.
+// contents reads a counter's contents.
 func (r *reader) contents() (c store.Contents) {
 	c.Limit = r.number()
 	number := uint64(0)
@@ -333,14 +332,14 @@ func (k overridesKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return append(binary.AppendUvarint(b, o.version), o.list...), true
 }
 
-// reader reads what is appended above. A value that it can't read is zero, and bad is true from
-// then on.
+// reader reads appended values. It returns zero for a value that it can't read, and bad stays true
+// from then on.
 type reader struct {
 	rest []byte
 	bad  bool
 }
 
-// whole reports whether all was read, and nothing is missing.
+// whole reports whether everything was read, without errors.
 func (r *reader) whole() bool { return !r.bad && len(r.rest) == 0 }
 
 func (r *reader) next(n uint64) []byte {

@@ -12,7 +12,7 @@ import (
 	"weir/window"
 )
 
-// recorded are the records of a store that has some of each sort.
+// recorded returns the records of a store with some of each kind.
 func recorded(t testing.TB, o memory.Options) []memory.Record {
 	t.Helper()
 	s := memory.New(o)
@@ -43,7 +43,7 @@ func recorded(t testing.TB, o memory.Options) []memory.Record {
 
 func atNoon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
-// FuzzRestore reads records that nobody has written. A store that takes some works.
+// FuzzRestore reads records that no store has written. A store that accepts them works.
 func FuzzRestore(f *testing.F) {
 	o := memory.Options{Now: atNoon, Tracked: true, MaxCounters: 2}
 	for _, r := range recorded(f, o) {
@@ -63,7 +63,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// A record that was cut short, or has more than it should, is an error.
+// A record that was cut short, or has surplus bytes, is an error.
 func TestRestoreParts(t *testing.T) {
 	o := memory.Options{Now: atNoon, Tracked: true}
 	restore := func(key, value []byte) error {
@@ -74,7 +74,8 @@ func TestRestoreParts(t *testing.T) {
 			t.Errorf("%q: %v", r.Key, err)
 		}
 		for n := range r.Key {
-			// Without its last part the key of grants is that of their sender, whose record is another.
+			// Without its last part, the key of grants is the key of their sender, whose record has
+			// another form.
 			if err := restore(r.Key[:n], r.Value); err == nil {
 				t.Errorf("%q: no error for %d bytes of the key", r.Key, n)
 			}

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// maxReportBytes bounds the reports of all namespaces.
+	// maxReportBytes bounds the memory of all reports.
 	maxReportBytes = 64 << 20
-	// rowBytes is how much memory a report takes beside its own bytes, at most.
+	// rowBytes bounds the memory of a report besides its own bytes.
 	rowBytes = 512
 )
 

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// However large or small reports are, and of whatever namespaces, they take so much memory and no
-// more. Those go that would be forgotten first.
+// Reports of any size and of any namespace use at most the bound of memory. The oldest make room.
 func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 64 << 10

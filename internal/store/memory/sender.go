@@ -2,21 +2,21 @@ package memory
 
 import "weir/internal/store"
 
-// sender is a sender's record: which of its pushes were applied. All that matter are in [floor,
-// floor+MaxAhead). No sender takes more, whatever it sends.
+// sender is a sender's record of applied pushes. Only sequences in [floor, floor+MaxAhead) matter,
+// so the record's size is bounded for any pushes.
 type sender struct {
 	namespace string
 	id        uint64
 	floor     uint64
-	// applied has a bit for each push, from the word on that has the floor's. Most senders have a
-	// few pushes without an answer, and need no second word.
+	// applied has a bit for each sequence, from the word of the floor on. Most senders have a few
+	// unanswered pushes, and need one word.
 	applied []uint64
-	// grants are those of its pushes that had takes, as far as they are remembered.
+	// grants has the remembered grants of its pushes.
 	grants senderGrants
 }
 
-// note notes a push, and reports whether it was known: applied before, or below the floor.
-// store.Check has bounded its sequence by its floor.
+// note records a push, and reports whether it was known: applied before, or below the floor.
+// store.Check has bounded the distance from its floor to its sequence.
 func (s *sender) note(sequence, floor uint64, all *grants) (known bool) {
 	if sequence < s.floor {
 		return true
@@ -31,7 +31,7 @@ func (s *sender) note(sequence, floor uint64, all *grants) (known bool) {
 	}
 	word, bit := sequence/64-s.floor/64, uint64(1)<<(sequence%64)
 	if word >= uint64(len(s.applied)) {
-		// No more than is needed.
+		// Allocate exactly the words needed.
 		s.applied = append(make([]uint64, 0, word+1), s.applied...)[:word+1]
 	}
 	known = s.applied[word]&bit != 0

@@ -10,8 +10,8 @@ import (
 	"weir/internal/wire"
 )
 
-// A sender's record knows each push from the floor on, however far they are apart, and has no more
-// words than that takes.
+// A sender's record knows each push from the floor on, however far apart they are, with only the
+// words that this needs.
 func TestSendersKnowTheirPushes(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -24,7 +24,7 @@ func TestSendersKnowTheirPushes(t *testing.T) {
 			}
 			next = max(next, floor)
 			sequence := min(floor+random.Uint64N(1<<random.Uint64N(13)), floor+store.MaxAhead-1)
-			// Floors of pushes that come late are lower.
+			// Late pushes have lower floors.
 			told := floor - min(floor-1, random.Uint64N(100))
 			told = max(told, sequence-min(sequence, store.MaxAhead-1))
 			want := sequence < s.floor || applied[sequence]
@@ -39,9 +39,9 @@ func TestSendersKnowTheirPushes(t *testing.T) {
 	}
 }
 
-// In a full store a sender that goes on pushing is remembered, however often another one comes. It is
-// forgotten for others of its namespace when it has been silent for SenderLife, and not before: until
-// then these are refused, and nothing changes.
+// In a full store an active sender is remembered, however often others come. It is forgotten in
+// favour of its namespace's senders after it was silent for SenderLife, and not before. Until then
+// new senders are refused, and nothing changes.
 func TestAFullStoreRefusesNewSenders(t *testing.T) {
 	now := noon()
 	s := New(Options{Now: func() time.Time { return now }})
@@ -62,13 +62,13 @@ func TestAFullStoreRefusesNewSenders(t *testing.T) {
 	refused(3)
 	now = now.Add(store.SenderLife - 1)
 	refused(3)
-	for sender := range uint64(2) { // the second by a copy
+	for sender := range uint64(2) { // the second sender by a copy
 		if out := push(t, s, of(sender, 2-sender)); out.Duplicate != (sender == 1) || out.Answer.Totals[0].Hits[0] != 4 {
 			t.Fatalf("sender %d: %+v", sender, out)
 		}
 	}
 	now = now.Add(1)
-	push(t, s, of(3, 1)) // in the place of sender 2
+	push(t, s, of(3, 1)) // replaces sender 2
 	refused(2)
 	for sender := range uint64(2) {
 		if out := push(t, s, of(sender, 1)); !out.Duplicate || out.Answer.Totals[0].Hits[0] != 5 {
@@ -78,7 +78,7 @@ func TestAFullStoreRefusesNewSenders(t *testing.T) {
 	if size := s.Size(); size.Senders != 3 || size.SendersEvicted != 1 || size.SendersRefused != 3 {
 		t.Errorf("%+v", size)
 	}
-	// Another namespace finds room at once, and does not lose it.
+	// Another namespace finds room at once, and keeps it.
 	theirs := of(0, 1)
 	theirs.Namespace = "another"
 	push(t, s, theirs)

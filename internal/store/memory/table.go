@@ -2,12 +2,12 @@ package memory
 
 import "container/heap"
 
-// table is a map whose rows expire. They stay until they are swept, or make room.
+// table is a map whose rows expire. Expired rows stay until they are swept or make room.
 type table[K comparable, V any] struct {
 	rows    map[K]*row[K, V]
 	queue   queue[K, V]
 	evicted uint64
-	// added and removed, if they are not nil, are told of each row that comes and goes.
+	// added and removed, unless nil, are called for each row that comes or goes.
 	added, removed func(*row[K, V])
 }
 
@@ -20,7 +20,7 @@ type row[K comparable, V any] struct {
 
 func newTable[K comparable, V any]() table[K, V] { return table[K, V]{rows: make(map[K]*row[K, V])} }
 
-// prolong has a row live until expires at least.
+// prolong moves a row's expiry to expires, if that is later.
 func (t *table[K, V]) prolong(e *row[K, V], expires uint64) {
 	if e.expires < expires {
 		e.expires = expires
@@ -52,7 +52,7 @@ func (t *table[K, V]) makeRoom(now uint64, victim func() *row[K, V]) bool {
 	return true
 }
 
-// sweep removes up to n entries that have expired.
+// sweep removes up to n expired rows.
 func (t *table[K, V]) sweep(now uint64, n int) {
 	for ; n > 0 && len(t.queue) > 0 && t.queue[0].expires <= now; n-- {
 		t.remove(t.queue[0])
@@ -77,14 +77,14 @@ func (q queue[K, V]) Swap(i, j int) {
 	q[i].index, q[j].index = i, j
 }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (q *queue[K, V]) Push(x any) {
 	e := x.(*row[K, V])
 	e.index = len(*q)
 	*q = append(*q, e)
 }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (q *queue[K, V]) Pop() any {
 	last := len(*q) - 1
 	e := (*q)[last]

@@ -9,19 +9,18 @@ import (
 	"weir/internal/wire"
 )
 
-// maxGroups bounds the groups of a namespace. Counters beyond that share one group.
+// maxGroups bounds the groups of a namespace. Further counters share one group.
 const maxGroups = 1024
 
-// groups are the counters of a namespace by what a store can tell of their rules. The group that has
-// the most makes room for others: a flood of one rule's keys resets no counter of a rule that has
-// less.
+// groups divides a namespace's counters by the limit that they seem to belong to. The largest group
+// makes room: a flood of one rule's keys resets no counter of a rule with fewer keys.
 type groups struct {
 	byKey map[groupKey]*group
-	heap  groupHeap // of all, that with the most counters first
-	rest  *group    // what has found no group of its own; nil if there is none
+	heap  groupHeap // all groups, the largest first
+	rest  *group    // counters beyond maxGroups; nil if there are none
 }
 
-// groupKey has what counters of a limit have in common.
+// groupKey is the properties that all counters of a limit share.
 type groupKey struct {
 	limit wire.LimitCounter // without its ID
 	quota uint64            // see standing
@@ -35,7 +34,7 @@ type group struct {
 	index int // in the heap
 }
 
-// place puts a counter, with so many hits of a quota, into its group, as the last to be hit.
+// place puts a counter that has used hits of a quota into its group, as the most recently hit.
 func (g *groups) place(e *counterRow, used, quota uint64) {
 	if own := e.value.group; own == nil || own.key.quota != quota || own == g.rest {
 		g.remove(e)
@@ -49,7 +48,7 @@ func (g *groups) place(e *counterRow, used, quota uint64) {
 	e.value.group.ranks.move(e, rankOf(used, quota))
 }
 
-// of is the group that a counter belongs to.
+// of returns the group for a counter.
 func (g *groups) of(e *counterRow, quota uint64) *group {
 	key := groupKey{limit: e.key.LimitCounter, quota: quota}
 	key.limit.ID = wire.ID{}
@@ -72,7 +71,7 @@ func (g *groups) of(e *counterRow, quota uint64) *group {
 	return g.rest
 }
 
-// remove takes a counter out of its group, if it has one.
+// remove removes a counter from its group, if it has one.
 func (g *groups) remove(e *counterRow) {
 	of := e.value.group
 	if of == nil {
@@ -92,7 +91,7 @@ func (g *groups) remove(e *counterRow) {
 	}
 }
 
-// victim is the counter that makes room for another. There must be one.
+// victim returns the counter that makes room for another. There must be a counter.
 func (g *groups) victim() *counterRow { return g.heap[0].ranks.lowest() }
 
 type groupHeap []*group
@@ -104,14 +103,14 @@ func (h groupHeap) Swap(i, j int) {
 	h[i].index, h[j].index = i, j
 }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (h *groupHeap) Push(x any) {
 	added := x.(*group)
 	added.index = len(*h)
 	*h = append(*h, added)
 }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (h *groupHeap) Pop() any {
 	last := len(*h) - 1
 	removed := (*h)[last]
@@ -120,53 +119,54 @@ func (h *groupHeap) Pop() any {
 	return removed
 }
 
-// A counter's worth is the share of its limit that was used at its last hit: a counter that is near
-// its limit refuses soon, and a counter far from its limit has little to tell. Counters of nearly
-// the same worth have a rank in common.
+// A counter's worth is the share of its limit that was used at its last hit. A counter near its
+// limit refuses soon; a reset of a counter far from its limit lets little more pass. Counters of
+// nearly the same worth share a rank.
 const (
-	lastRank = 63 // of all that is used, or more
-	// awayHits is how far away the limit of a counter is taken to be while it is not known: a
-	// sender tells it only when it takes hits.
+	lastRank = 63 // the limit is used up
+	// awayHits is the assumed distance to an unknown limit. A sender sends the limit only when it
+	// takes hits.
 	awayHits = 9
 )
 
-// rankOf is that of so many hits, of a limit of so many, or of an unknown limit if that is 0.
+// rankOf returns the rank for used hits of a quota; 0 means an unknown quota.
 func rankOf(used, quota uint64) uint8 {
 	share := float32(used) / float32(max(quota, 1))
 	if quota == 0 {
 		share = float32(used) / float32(used+awayHits)
 	}
-	// A float's bits ascend as it does. Without the last 21 there are four ranks for each doubling.
+	// The bits of positive floats have the same order as the floats. Without the last 21 bits, each
+	// doubling has four ranks.
 	const drop = 21
 	one := int(math.Float32bits(1) >> drop)
 	return uint8(min(max(0, int(math.Float32bits(share)>>drop)-one+lastRank), lastRank))
 }
 
-// standing is a counter's among others.
+// standing is a counter's place among others.
 type standing struct {
-	// quota is how many hits fit the limit at once, 0 if that is not known.
+	// quota is how many hits fit the limit at once; 0 if that is not known.
 	quota        uint64
 	group        *group
-	before, next *counterRow // of its rank
+	before, next *counterRow // with the same rank
 	rank         uint8
 }
 
-// ranks has the rows of each rank, those first that were hit least recently.
+// ranks has the rows by rank, each rank's least recently hit row first.
 type ranks struct {
-	lists    []rankList // of the ranks that have rows
-	occupied uint64     // a bit for each of them
+	lists    []rankList // of ranks with rows, ascending
+	occupied uint64     // has bit r set if rank r has rows
 }
 
 type rankList struct{ first, last *counterRow }
 
-// at is where the list of a rank is, or would be.
+// at returns the index that the list of a rank has or would have.
 func (r *ranks) at(rank uint8) int { return bits.OnesCount64(r.occupied & (1<<rank - 1)) }
 
-// lowest is the row that makes room first: the least recently hit of the lowest rank. There must be
-// one.
+// lowest returns the row that makes room first: the least recently hit of the lowest rank. There
+// must be a row.
 func (r *ranks) lowest() *counterRow { return r.lists[0].first }
 
-// move puts a row into a rank, as the last to be hit.
+// move moves a row to a rank, as the most recently hit.
 func (r *ranks) move(e *counterRow, rank uint8) {
 	if e.value.rank == rank && e.value.next == nil {
 		return

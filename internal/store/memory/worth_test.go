@@ -13,14 +13,14 @@ import (
 	"weir/window"
 )
 
-// rooms are limits of 5 a minute, of each algorithm.
+// rooms returns limits of 5 a minute, of each algorithm.
 func rooms() []wire.Room {
 	var rooms []wire.Room
 	for kind := window.Kind(1); kind <= window.LastKind; kind++ {
 		room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: 60_000}, Limit: 5, Cost: 1}
 		switch {
 		case kind.Blocks():
-			continue // takes count nothing of it
+			continue // takes count no hits in it
 		case kind.Bursts():
 			room.Burst = 5
 		case kind.Bucketed():
@@ -33,7 +33,7 @@ func rooms() []wire.Room {
 	return rooms
 }
 
-// sent is a push as a store behind HTTP gets it, without what does not go over the wire.
+// sent returns a push as a store behind HTTP gets it, without fields that are not sent.
 func sent(t *testing.T, p *wire.Push) *wire.Push {
 	t.Helper()
 	p.Namespace, p.Floor = "ns", p.Sequence
@@ -44,8 +44,8 @@ func sent(t *testing.T, p *wire.Push) *wire.Push {
 	return got
 }
 
-// A flood of keys of an hourly rule, with a hit each, does not reset counters that are at their
-// limit, whatever their algorithms, nor a counter that is more than half used.
+// A flood of keys of an hourly rule, with a hit each, does not reset counters at their limit, of
+// any algorithm, or a counter that is more than half used.
 func TestFullCountersOutliveAFlood(t *testing.T) {
 	for _, full := range rooms() {
 		for _, flood := range rooms() {
@@ -93,8 +93,8 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 	}
 }
 
-// A flood of keys that are all at their limit does not reset a counter of another rule, or of
-// another namespace, that is not: whoever has the most makes room.
+// A flood of keys at their limit does not reset a counter below its limit of another rule or
+// namespace: the largest makes room.
 func TestAFloodOfAnotherRule(t *testing.T) {
 	for _, room := range rooms() {
 		for _, from := range []string{"another rule", "another namespace"} {
@@ -147,7 +147,7 @@ func TestAFloodOfAnotherRule(t *testing.T) {
 	}
 }
 
-// There are no more groups than there may be, whatever limits come, and those without counters go.
+// The number of groups is bounded for any limits, and groups without counters are removed.
 func TestGroupsAreBounded(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := New(Options{Now: func() time.Time { return now }})
@@ -175,8 +175,8 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// checkGroups checks that all counters are in groups of their namespaces, and that the first of each
-// has the most.
+// checkGroups checks that all counters are in groups of their namespaces, and that the first group
+// of each is the largest.
 func checkGroups(t *testing.T, s *Store, want int) {
 	t.Helper()
 	found := 0
@@ -197,7 +197,7 @@ func checkGroups(t *testing.T, s *Store, want int) {
 	}
 }
 
-// If only items have hits of a counter, its limit is not known. Counters of many hits stay.
+// If a counter has hits only from items, its limit is unknown. Counters with many hits stay.
 func TestCountersOfUnknownLimits(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const most = 64
@@ -214,7 +214,7 @@ func TestCountersOfUnknownLimits(t *testing.T) {
 	}
 }
 
-// Ranks ascend with what is used, and a full counter has the highest.
+// Ranks ascend with the use, and a full counter has the highest.
 func TestRanks(t *testing.T) {
 	for _, quota := range []uint64{0, 1, 2, 3, 5, 10, 1000, 1e9, wire.MaxHits} {
 		last := uint8(0)
@@ -232,7 +232,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes, each row is in the list of its rank in its group once, in the order of
+// After any changes, each row is exactly once in the list of its rank in its group, in the order of
 // the latest hits, and the lowest rank has the victim.
 func TestRanksHoldEachCounterOnce(t *testing.T) {
 	for seed := range uint64(20) {

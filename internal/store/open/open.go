@@ -1,4 +1,4 @@
-// Package open opens a store by its name.
+// Package open opens stores by their names.
 package open
 
 import (
@@ -18,21 +18,23 @@ import (
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// MaxCounters is that of [memory.Options], for stores in memory and in a file. No other has it.
+	// MaxCounters is as in [memory.Options], for stores in memory and in a file. Others must have
+	// 0.
 	MaxCounters int
-	// Granter is that of [memory.Options], for stores in memory and in a file. No other has it.
+	// Granter is as in [memory.Options], for stores in memory and in a file. Others must have nil.
 	Granter store.Granter
-	// Now is the clock of stores in memory or in a file, time.Now if nil.
+	// Now is the clock of stores in memory and in a file; nil means time.Now.
 	Now func() time.Time
 }
 
-// ErrUnbounded is the error of a MaxCounters for a store without such a bound.
-var ErrUnbounded = errors.New("only a store in memory or in a file has a most number of counters")
+// ErrUnbounded is returned for a MaxCounters of a store that can't bound its counters.
+var ErrUnbounded = errors.New("only a store in memory or in a file can bound its counters")
 
-// ErrNoGranter is the error of a Granter for a store that can't have one.
+// ErrNoGranter is returned for a Granter of a store that can't have one.
 var ErrNoGranter = errors.New("only a store in memory or in a file can have a parent")
 
-// Formats names the formats of stores. Backends that share a store need the same formats.
+// Formats returns the names and versions of the stores' formats. Backends can share a store only if
+// their formats are equal.
 func Formats() string {
 	return fmt.Sprintf("file %d, PostgreSQL %d, Redis %d", file.Format, postgres.Format, redis.Format)
 }
@@ -75,11 +77,11 @@ func Store(name string, o Options) (store.Store, io.Closer, error) {
 	return nil, nil, fmt.Errorf("want memory, file:PATH, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…%s", got)
 }
 
-// inFile opens a store in a file. file:///var/lib/weir.db is file:/var/lib/weir.db, as other programs
-// write it.
+// inFile opens a store in a file. It also accepts a URL, as other programs write it:
+// file:///a/weir.db means file:/a/weir.db.
 func inFile(path string, o Options) (store.Store, io.Closer, error) {
 	if rest, isURL := strings.CutPrefix(path, "//"); isURL && !strings.HasPrefix(rest, "/") || path == "" {
-		return nil, nil, errors.New("want a path behind file:, such as file:/var/lib/weir/weir.db")
+		return nil, nil, errors.New("want a path after file:, such as file:/var/lib/weir/weir.db")
 	} else if isURL {
 		path = rest
 	}

@@ -16,7 +16,7 @@ import (
 	"weir/window"
 )
 
-// contents are a store's counters, in order.
+// contents returns a store's counters, in order.
 func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	t.Helper()
 	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
@@ -33,9 +33,9 @@ func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	return counters
 }
 
-// TestLikeMemory gives PostgreSQL and the memory store the same pushes at random, to the nanosecond,
-// and wants the same outcomes and counters. Package storetest does so with all stores, whose clocks
-// are not as fine.
+// TestLikeMemory gives PostgreSQL and the memory store the same random pushes, with times in
+// nanoseconds, and wants the same outcomes and counters. Package storetest does so with all stores,
+// and coarser clocks.
 func TestLikeMemory(t *testing.T) {
 	a := &storetest.Alike{
 		Exact:  func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
@@ -45,7 +45,7 @@ func TestLikeMemory(t *testing.T) {
 	a.RunSeeds(t, 30)
 }
 
-// TestExpired has rows go when nobody can read them any more, a few at a time.
+// TestExpired removes rows that can't be read any more, a few at a time.
 func TestExpired(t *testing.T) {
 	url, now := postgrestest.Database(t), epoch
 	counters, raw := open(t, url, func() time.Time { return now }), connect(t, url)
@@ -87,7 +87,7 @@ func TestExpired(t *testing.T) {
 		}
 		left = got
 		if sequence == 4 {
-			// No sooner than a second later.
+			// Rows are removed at most once a second.
 			now = now.Add(-time.Second)
 			wantTotal(t, counters, sequence, now, lasting, sequence)
 			if got := rows("counters"); got != left {
@@ -102,8 +102,7 @@ func TestExpired(t *testing.T) {
 	if nodes, err := counters.Join(t.Context(), "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
 		t.Errorf("%d nodes, error %v, %d rows; want one", nodes, err, rows("nodes"))
 	}
-	// Those that add counters remove more than they add, and leave nothing of what they did not
-	// need.
+	// Pushes that add counters remove more than they add, and leave no rows that they did not need.
 	exec(t, raw, "INSERT INTO weir.counters SELECT 'ns', gen_random_uuid(), 1, 0, 1000, 0, 0, '{1}', '{1}', '2020-01-01' FROM generate_series(1, 1000)")
 	now = now.Add(-time.Second)
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
@@ -120,7 +119,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestSenderOutlivesItsWindows has a sender's last push need no long memory.
+// TestSenderOutlivesItsWindows lets a sender's last push need a short memory.
 func TestSenderOutlivesItsWindows(t *testing.T) {
 	now := epoch
 	counters := open(t, postgrestest.Database(t), func() time.Time { return now })
@@ -137,13 +136,13 @@ func TestSenderOutlivesItsWindows(t *testing.T) {
 	push(1, 1, long)
 	push(1, 2, counter(window.FixedWindow, 2, time.Minute))
 	now = now.Add(time.Hour)
-	push(2, 1, long) // removes what has expired
+	push(2, 1, long) // removes expired rows
 	if out := push(1, 1, long); !out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 {
 		t.Errorf("outcome %+v, want a duplicate, total 2", out)
 	}
 }
 
-// TestExpiredAndLocked has a row that has expired and is about to be renewed stay.
+// TestExpiredAndLocked keeps an expired row that is about to be renewed.
 func TestExpiredAndLocked(t *testing.T) {
 	url, now := postgrestest.Database(t), epoch
 	counters, raw := open(t, url, func() time.Time { return now }), connect(t, url)
@@ -223,7 +222,7 @@ func TestHostileContents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			exec(t, raw, "TRUNCATE weir.counters, weir.senders")
 			exec(t, raw, test.rows...)
-			// A store of its own, so that each looks for rows that have expired, too.
+			// A new store each time, so that each also looks for expired rows.
 			counters := open(t, url, atEpoch)
 			contents(t, counters)
 			out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log)
@@ -249,7 +248,7 @@ func TestHostileContents(t *testing.T) {
 	}
 }
 
-// TestForeignRowsAreNotCounted has rows of counters that no push has.
+// TestForeignRowsAreNotCounted adds rows of counters that no push can have.
 func TestForeignRowsAreNotCounted(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, atEpoch), connect(t, url)
@@ -259,7 +258,7 @@ func TestForeignRowsAreNotCounted(t *testing.T) {
 		"1, 0, 0, 0", "1, 0, -60000, 0", "1, 0, 9223372036854775807, 0", "1, 0, 60000, 1", "4, 0, 60000, 0", "4, 0, 60000, -1"} {
 		exec(t, raw, fmt.Sprintf("INSERT INTO weir.counters VALUES ('ns', gen_random_uuid(), %s, 0, '{%d}', '{5}', 'infinity')", key, current))
 	}
-	// More than are read at a time come in one visit each.
+	// Counters that need several pages are visited once each.
 	exec(t, raw, fmt.Sprintf(`INSERT INTO weir.counters
 		SELECT 'ns', gen_random_uuid(), 1, 0, 60000 + n %% 2, 0, 0, array[%d / (60000 + n %% 2)], '{5}', 'infinity' FROM generate_series(1, 2500) n`, epoch.UnixMilli()))
 	visited := make(map[wire.LimitCounter]bool)

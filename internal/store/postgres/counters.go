@@ -13,7 +13,7 @@ import (
 	"weir/internal/wire"
 )
 
-// pageSize is how many counters are read at a time.
+// pageSize is how many rows a page has.
 const pageSize = 500
 
 const readPage = `

@@ -16,7 +16,7 @@ import (
 	"weir/window"
 )
 
-// hit is a push of a hit to a counter of a namespace.
+// hit returns a push of a hit to a counter of a namespace.
 func hit(namespace string, sender, sequence uint64) *wire.Push {
 	c := counter(window.FixedWindow, 1, 24*time.Hour)
 	return &wire.Push{Namespace: namespace, Sender: sender, Sequence: sequence, Floor: sequence,
@@ -30,7 +30,8 @@ func push(t *testing.T, s store.Store, p *wire.Push) {
 	}
 }
 
-// lock has another session lock the counters of a namespace, and returns what ends that.
+// lock locks the counters of a namespace in another session, and returns the function that unlocks
+// them.
 func lock(t *testing.T, url, namespace string) (unlock func()) {
 	t.Helper()
 	c := connect(t, url)
@@ -40,7 +41,7 @@ func lock(t *testing.T, url, namespace string) (unlock func()) {
 
 const waiting = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = current_database() AND wait_event_type = 'Lock'`
 
-// TestLockedCounter has another session lock a namespace's counter. Many pushes wait for it, and
+// TestLockedCounter locks a namespace's counter in another session. Many pushes wait for it, and
 // none of them ends while a neighbour pushes.
 func TestLockedCounter(t *testing.T) {
 	url := postgrestest.Database(t)
@@ -59,7 +60,7 @@ func TestLockedCounter(t *testing.T) {
 			}
 		})
 	}
-	for number(t, watch, waiting) < 2 { // the locked row's own, and those behind it
+	for number(t, watch, waiting) < 2 { // the first waits for the row, and the others behind it
 	}
 	for sequence := uint64(1); sequence <= 50; sequence++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -76,8 +77,8 @@ func TestLockedCounter(t *testing.T) {
 	pushes.Wait()
 }
 
-// TestGivenUp has pushes wait for a lock longer than their senders do: they end before, and no
-// connection with them.
+// TestGivenUp lets pushes wait for a lock longer than their senders do. They end before, without
+// closing a connection.
 func TestGivenUp(t *testing.T) {
 	url := postgrestest.Database(t)
 	s, watch := open(t, url, atEpoch), connect(t, url)
@@ -94,7 +95,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		cancel()
 	}
-	// A caller that goes while it waits takes no connection along either.
+	// A caller that gives up while it waits closes no connection either.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	gone := make(chan error)
 	go func() {
@@ -119,8 +120,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestFewConnections has three backends share a server that has seven connections for them: each has
-// what it takes to answer, though the first could use all.
+// TestFewConnections lets three backends share a server with seven connections for them. Each gets
+// enough to answer, although the first could use all.
 func TestFewConnections(t *testing.T) {
 	server := postgrestest.Start(t, "max_connections=10")
 	admin := connect(t, server.URL())

@@ -14,7 +14,7 @@ const (
 	readOverrides = `
 SELECT version, CASE WHEN version = $2::bigint THEN NULL ELSE list END FROM weir.overrides WHERE namespace = $1`
 
-	// Two that add the first list at once conflict, and the later one finds another version.
+	// If two calls add the first list at once, they conflict, and the later finds another version.
 	setOverrides = `
 INSERT INTO weir.overrides AS o (namespace, version, list)
 SELECT $1, greatest($2::bigint + 1, (extract(epoch FROM coalesce($4, clock_timestamp())) * 1000000)::bigint), $3

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// places are the right to use connections of the pool. A namespace has half of them at most. When
-// one is free, the namespace with the fewest comes first. So calls that wait in the database, for a
-// lock or a disk, do not keep those of other namespaces from being made.
+// places are permits to use the pool's connections. A namespace holds at most half of them, and a
+// free place goes to the waiting namespace with the fewest. So calls of a namespace that wait in
+// the database, for a lock or a disk, do not block calls of others.
 type places struct {
 	mu   sync.Mutex
 	size int
-	// narrow is in the place of size until a time: the server has no room for more connections.
+	// narrow replaces size until a time, if it is not 0: the server has too few connections.
 	narrow int
 	until  time.Time
 
 	used    int
 	held    map[string]int
-	waiting []waiter // in the order of coming
+	waiting []waiter // in the order of their calls
 }
 
 type waiter struct {
 	namespace string
-	turn      chan struct{} // closed when the place is the waiter's
+	turn      chan struct{} // closed when the waiter has its place
 }
 
 func newPlaces(size int) *places { return &places{size: size, held: map[string]int{}} }
 
-// take waits for a place, until ctx ends.
+// take waits for a place until ctx ends.
 func (p *places) take(ctx context.Context, namespace string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (p *places) take(ctx context.Context, namespace string) error {
 	if at := slices.Index(p.waiting, w); at >= 0 {
 		p.waiting = slices.Delete(p.waiting, at, at+1)
 	} else {
-		p.leave(namespace) // it had its turn just now
+		p.leave(namespace) // it got its place just now
 	}
 	return ctx.Err()
 }
@@ -61,18 +61,18 @@ func (p *places) give(namespace string) {
 	p.leave(namespace)
 }
 
-// crowded says that the server has no room for more than so many connections. It is asked again
-// after a while.
+// crowded limits the places to a number of connections because the server refuses more. After
+// crowdedFor the pool tries again.
 func (p *places) crowded(connections int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.narrow, p.until = max(1, connections), time.Now().Add(crowdedFor)
 }
 
-// crowdedFor is how long a pool does not grow that the server had no room for.
+// crowdedFor is how long a pool does not grow after the server refused a connection.
 const crowdedFor = 5 * time.Second
 
-// The callers of what follows hold the lock.
+// The methods below need the lock.
 
 func (p *places) leave(namespace string) {
 	p.used--
@@ -82,7 +82,7 @@ func (p *places) leave(namespace string) {
 	p.serve()
 }
 
-// serve gives places to those who wait.
+// serve gives free places to waiters.
 func (p *places) serve() {
 	size := p.size
 	if p.narrow > 0 && p.narrow < size {

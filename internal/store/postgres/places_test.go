@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// A pool that can't grow leaves half of what it has to other namespaces, too.
+// A pool that can't grow leaves half of its connections to other namespaces too.
 func TestPlacesOfANarrowPool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

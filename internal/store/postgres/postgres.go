@@ -1,38 +1,40 @@
 // Package postgres is a [store.Store] in PostgreSQL 14 or later. Any number of backends may share a
-// database. They agree on the time: it is PostgreSQL's.
+// database. They all go by PostgreSQL's clock.
 //
-// The tables are in a schema of their own, weir. The first use creates it, and so does any use that
-// finds it gone. A user that may not create schemas has to own this schema, by CREATE SCHEMA weir
-// AUTHORIZATION …:
+// The tables are in a schema named weir. The first call creates it, and so does any call that finds
+// it gone. If the user may not create schemas, an administrator must create it: CREATE SCHEMA weir
+// AUTHORIZATION …. The tables are:
 //
-//	weir.counters  a row for each counter: numbers of windows, newest first, and the hits of each in the array beside it;
-//	               of a token bucket also refill, the tokens that come back in a window
-//	weir.senders   a row for each sender: its floor, the sequences applied from there on, and what their takes were granted
-//	weir.nodes     a row for each node of a namespace: when it joined last
-//	weir.overrides a row for each namespace that has had overrides: their list, and its version
-//	weir.told      a row for each node: what it has told of that list
-//	weir.reports   a row for each sender: what it has seen of its keys
-//	weir.used      a row for each label and day: how much it has used; weir.used_days says how many labels a day has
-//	weir.accountants  a row for each sender: the last sequence that it has told of what keys have used
-//	weir.version   one row: 1
+//	weir.counters     a row per counter: numbers of windows, newest first, and an array of their hits;
+//	                  refill is the number of tokens that return to a token bucket in a window
+//	weir.senders      a row per sender: its floor, the applied sequences from there on, and the grants
+//	                  of their takes
+//	weir.nodes        a row per node of a namespace: when it joined last
+//	weir.overrides    a row per namespace that has had overrides: their list and its version
+//	weir.told         a row per node: its last report on that list
+//	weir.reports      a row per sender: its last report on its keys
+//	weir.used         a row per label and day: how many hits the label has used
+//	weir.used_days    a row per day: how many labels it has
+//	weir.accountants  a row per sender: the last sequence of its messages on used hits
+//	weir.version      one row: 1
 //
-// Senders and nodes are unsigned; the tables have the signed number of the same 64 bits.
+// Senders and nodes are unsigned numbers. The tables hold the signed numbers with the same 64 bits.
 //
-// A push is one transaction of two round trips. A read takes a single one. The transaction locks
-// the sender's row, then the counters' rows in one order for all, and only then asks for the time.
-// READ COMMITTED is enough for that: what is read after its lock was taken stays as it is until the
-// transaction ends, and a push depends on nothing else. If a connection breaks, the push is sent
-// again, as it can't be applied twice.
+// A push is one transaction of two round trips, and a read needs a single round trip. The
+// transaction locks the sender's row, then the counters' rows in an order that all backends use,
+// and only then reads the clock. READ COMMITTED is enough: a row read after its lock was taken
+// can't change before the transaction ends, and a push depends on no other rows. If a connection
+// breaks, the push is sent again, because it can't be applied twice.
 //
-// A namespace has half of the pool's connections at most. A statement that waits for a lock gives up
-// before the caller does, and its connection is used again. A pool does not grow while the server has
-// few connections left.
+// A namespace uses at most half of the pool's connections. A statement that waits for a lock gives
+// up before its caller does, so its connection can be used again. A pool does not grow while the
+// server has few connections left.
 //
-// Hits are as durable as PostgreSQL's transactions are. synchronous_commit=off in the URL spares
-// each push its wait for the disk, at the risk of the last hits if the server's machine fails.
-// Pushes remove rows that have expired: each push two for each row that it adds, or 64 once a
-// second. PostgreSQL's autovacuum does the rest. A row that the store has not written does no harm:
-// it counts as nothing, and the next push that writes it begins it anew.
+// Hits are as durable as PostgreSQL's transactions. With synchronous_commit=off in the URL, a push
+// does not wait for the disk, and the last hits may be lost if the server's machine fails. Pushes
+// remove expired rows: two for each row that a push adds, or 64 once a second. PostgreSQL's
+// autovacuum frees their space. A row that the store can't have written is harmless: it counts as
+// empty, and the next push to it replaces it.
 package postgres
 
 import (
@@ -65,9 +67,9 @@ type Store struct {
 	pool   *pgxpool.Pool
 	places *places
 	now    func() time.Time
-	// checked says that this version knows the schema.
+	// checked means that the schema's version was compared with Format.
 	checked atomic.Bool
-	// Times in nanoseconds, of the store's clock, when rows that have expired were last looked for.
+	// The store's times, in nanoseconds, of the last removals of expired rows.
 	swept, sweptNodes, sweptUsed atomic.Uint64
 	trial                        *store.Trial
 }
@@ -84,7 +86,7 @@ func Open(url string, o Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if scheme != "postgres" && scheme != "postgresql" || err != nil {
 		return nil, errors.New("postgres url: want postgres://[user[:password]@]host[:port][/database][?parameters], " +
-			"with special characters of the password escaped as in %2F, and parameters, and files that they name, as libpq has them")
+			"with special characters in the password escaped as in %2F, and with libpq's parameters, whose files must exist")
 	}
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "weir"
@@ -96,20 +98,20 @@ func Open(url string, o Options) (*Store, error) {
 	s := &Store{places: newPlaces(int(config.MaxConns)), now: o.Now, trial: store.NewTrial()}
 	config.AfterConnect = s.leaveRoom
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
-		return nil, errors.New("postgres url: its parameters make no pool of connections")
+		return nil, errors.New("postgres url: its parameters are not valid for a pool of connections")
 	}
 	return s, nil
 }
 
-// defaultConnections is how many connections a store has at most, if its URL has no pool_max_conns.
+// defaultConnections bounds a store's connections if its URL has no pool_max_conns.
 const defaultConnections = 8
 
-// errCrowded is the error of a connection that would leave too little room for those of others.
+// errCrowded refuses a new connection that would leave too few for other backends.
 var errCrowded = errors.New("the server has few connections left")
 
-// leaveRoom looks at a new connection. A pool's first connection is always welcome. Later
-// connections are refused if the server has less than a tenth of its connections left, or less than
-// three: a backend that starts now, or again, must find a connection.
+// leaveRoom is called for each new connection. It always accepts a pool's first connection. It
+// refuses others if the server has less than a tenth of its connections left, or fewer than three:
+// a backend that starts must find a connection.
 func (s *Store) leaveRoom(ctx context.Context, c *pgx.Conn) error {
 	if s.pool.Stat().TotalConns() <= 1 {
 		return nil
@@ -145,12 +147,12 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// attempts bounds how often one call is tried.
+// attempts bounds the attempts of a call.
 const attempts = 5
 
-// try gives run a connection to a database that has the schema, and a context for its use. It does so
-// again after an error that another attempt can mend. An attempt that has failed has changed nothing,
-// unless the connection broke.
+// try calls run with a connection to a database that has the schema, and with a context for the
+// connection's use. It tries again after errors that may not recur. A failed attempt has changed
+// nothing, unless the connection broke.
 func (s *Store) try(ctx context.Context, namespace string, run func(context.Context, *pgx.Conn) error) error {
 	missing := false
 	for attempt := 1; ; attempt++ {
@@ -163,7 +165,8 @@ func (s *Store) try(ctx context.Context, namespace string, run func(context.Cont
 	}
 }
 
-// attempt reports whether a connection that it had broke, or there was no room for one beside others.
+// attempt is an attempt of try. It returns again if the connection broke, or if there were too few
+// connections.
 func (s *Store) attempt(ctx context.Context, namespace string, missing bool, run func(context.Context, *pgx.Conn) error) (again bool, err error) {
 	if err := s.places.take(ctx, namespace); err != nil {
 		return false, err
@@ -172,14 +175,14 @@ func (s *Store) attempt(ctx context.Context, namespace string, missing bool, run
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
 		if errors.Is(err, errCrowded) || hasCode(err, "53300") { // too_many_connections
-			// Those that are being made may be refused, too.
+			// Connections that are just being made may be refused too.
 			stat := s.pool.Stat()
 			s.places.crowded(int(stat.AcquiredConns() + stat.IdleConns()))
 			return true, err
 		}
 		return false, err
 	}
-	// A connection whose transaction has not ended does not return to the pool, but is closed.
+	// The pool closes a connection whose transaction has not ended.
 	defer pooled.Release()
 	c := pooled.Conn()
 	inUse, cancel := outlasting(ctx)
@@ -203,19 +206,19 @@ func (s *Store) attempt(ctx context.Context, namespace string, missing bool, run
 			err = errors.Join(err, c.PgConn().Exec(inUse, "ROLLBACK").Close())
 		}
 	case inUse.Err() == nil:
-		// Others that wait in the pool are likely to be as dead: the server was stopped.
+		// The server was probably stopped, so the pool's idle connections are dead too.
 		s.pool.Reset()
 		return true, err
 	}
 	return false, err
 }
 
-// idle is the status of a connection without a transaction.
+// idle is the status of a connection outside of a transaction.
 const idle = 'I'
 
-// outlasting is a context for the use of a connection. pgx closes a connection when the context ends,
-// and a new one costs the server a process. So this one goes on for a little longer than the caller's:
-// by then what waits for a lock has given up.
+// outlasting returns a context that ends a little later than the caller's. pgx closes a connection
+// when its context ends, and a new connection costs the server a process. By the later end,
+// statements that wait for a lock have given up and the connection can be used again.
 func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastsLonger, cancel) })
@@ -227,12 +230,12 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 
 const (
 	lastsLonger = time.Second
-	// longestLock bounds how long a statement waits for a lock, of callers who wait for ever, too.
+	// longestLock bounds the wait for a lock even if the caller has no deadline.
 	longestLock = 2 * time.Second
 )
 
-// lockTimeout is how long statements wait for a lock, as PostgreSQL takes it: half of the time that the
-// caller waits, who then still hears of it.
+// lockTimeout returns the lock_timeout of a call's statements: half of the time until the caller's
+// deadline, so the caller still gets the error.
 func lockTimeout(ctx context.Context) string {
 	wait := longestLock
 	if until, bounded := ctx.Deadline(); bounded {
@@ -241,7 +244,7 @@ func lockTimeout(ctx context.Context) string {
 	return strconv.FormatInt(max(1, wait.Milliseconds()), 10) + "ms"
 }
 
-// hasCode reports whether the server has reported an error of one of these codes.
+// hasCode reports whether err is an error of the server with one of these codes.
 func hasCode(err error, codes ...string) bool {
 	var reported *pgconn.PgError
 	return errors.As(err, &reported) && slices.Contains(codes, reported.Code)
@@ -253,12 +256,12 @@ var schema string
 // Format is the version of the schema that this package reads and writes.
 const Format = 1
 
-// check wants a schema of this package's.
+// check returns an error unless the schema has the version Format.
 func (s *Store) check(ctx context.Context, c *pgx.Conn) error {
 	var found int
 	err := c.QueryRow(ctx, "SELECT version FROM weir.version").Scan(&found)
 	if errors.Is(err, pgx.ErrNoRows) {
-		// As if it was not there.
+		// Handle it as a missing table, so that try runs the schema.
 		return &pgconn.PgError{Severity: "ERROR", Code: "42P01", Message: "weir.version is empty"}
 	}
 	if err != nil {
@@ -304,7 +307,7 @@ func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes
 	return nodes, nil
 }
 
-// given is the time that takes the place of PostgreSQL's, or nil.
+// given returns the time that replaces PostgreSQL's; nil if none does.
 func (s *Store) given() *time.Time {
 	if s.now == nil {
 		return nil
@@ -314,8 +317,8 @@ func (s *Store) given() *time.Time {
 }
 
 const (
-	// A node that is new, or was forgotten, is noted as if it had joined longer ago, so that it is
-	// forgotten sooner.
+	// A new node, or a forgotten one, is recorded as if it had joined longer ago: so it expires
+	// sooner.
 	joinNode = `
 INSERT INTO weir.nodes AS n (namespace, node, joined_at)
 SELECT $1, $2, coalesce($3, clock_timestamp()) - $4::interval + $5::interval

@@ -52,7 +52,7 @@ func BenchmarkStore(b *testing.B) {
 	})
 }
 
-// connect is a connection beside the store's.
+// connect returns a connection besides the store's.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)
@@ -76,7 +76,7 @@ func exec(t *testing.T, c *pgx.Conn, statements ...string) {
 	}
 }
 
-// number returns the number that a query finds.
+// number returns the number that a query returns.
 func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
 	t.Helper()
 	if err := c.QueryRow(t.Context(), sql).Scan(&n); err != nil {
@@ -93,7 +93,7 @@ func counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
 	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
 }
 
-// pushOne pushes a hit in the window that now is in, for each counter.
+// pushOne pushes a hit in the present window of each counter.
 func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
 	p := &wire.Push{Namespace: "ns", Sender: 1<<64 - 2, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
@@ -109,7 +109,7 @@ func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time,
 	return s.Push(ctx, p, 1)
 }
 
-// wantTotal pushes a hit to a counter of one item, and wants this total.
+// wantTotal pushes an item with a hit to a counter, and wants this total.
 func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wire.LimitCounter, want uint64) store.Outcome {
 	t.Helper()
 	out, err := pushOne(t.Context(), s, sequence, now, c)
@@ -119,9 +119,8 @@ func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wi
 	return out
 }
 
-// TestManyStores has several stores take and push at once, each push twice, some of them to
-// counters that nobody has yet, in any order: what is granted is the limit, and every hit counts
-// once.
+// TestManyStores lets several stores take and push at once, each push twice, some of them to new
+// counters, in any order. The grants equal the limit, and every hit counts once.
 func TestManyStores(t *testing.T) {
 	url := postgrestest.Database(t)
 	const limit, pushes = 1000, 80
@@ -173,7 +172,7 @@ func TestManyStores(t *testing.T) {
 	if sums[wire.ID{1}] != limit {
 		t.Errorf("%d hits of the limit, want %d", sums[wire.ID{1}], limit)
 	}
-	// Sessions report what they have seen when they end, at the latest.
+	// Sessions report their statistics at the latest when they end.
 	for _, counters := range stores {
 		if err := counters.Close(); err != nil {
 			t.Error(err)
@@ -206,14 +205,14 @@ func TestRestart(t *testing.T) {
 		t.Fatal("join: want an error while PostgreSQL is down")
 	}
 	server.Restart(t)
-	// A push that was applied is still recorded as applied, and any other is applied now.
+	// A push that was applied is still recorded, and any other is applied now.
 	if out := wantTotal(t, counters, 1, now, c, 1); !out.Duplicate {
 		t.Errorf("outcome %+v, want a duplicate", out)
 	}
 	if out := wantTotal(t, counters, 2, now, c, 2); out.Duplicate {
 		t.Errorf("outcome %+v, want none", out)
 	}
-	// Connections that broke since they were last used are nobody's error.
+	// Connections that broke while idle cause no errors.
 	server.Restart(t)
 	wantTotal(t, counters, 3, now, c, 3)
 	if err := counters.Ping(t.Context()); err != nil {
@@ -221,8 +220,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartUnderWay stops the server while senders push; each sends again what failed until it is
-// answered.
+// TestRestartUnderWay stops the server while senders push. Each sends a failed push again until it
+// is answered.
 func TestRestartUnderWay(t *testing.T) {
 	server := postgrestest.Start(t)
 	const pushes = 100
@@ -284,7 +283,7 @@ func TestSchemaVanishes(t *testing.T) {
 			return counters.Counters(ctx, "ns", nil, func(store.LimitCounter) error { return nil })
 		},
 	} {
-		// Twice, so that the second time its statements are known to the server.
+		// Twice, so that the second time the server has the prepared statements.
 		for range 2 {
 			if err := call(t.Context()); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -314,7 +313,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestOwnedSchema has a user that may create tables in its schema, and nothing else.
+// TestOwnedSchema uses a user who may only create tables in the schema.
 func TestOwnedSchema(t *testing.T) {
 	server := postgrestest.Start(t)
 	raw := connect(t, server.URL())
@@ -347,7 +346,7 @@ func TestBadURL(t *testing.T) {
 	}
 }
 
-// TestURL has parameters of the pool, of libpq and of the server do what they say.
+// TestURL checks the effect of parameters of the pool, of libpq and of the server.
 func TestURL(t *testing.T) {
 	address := postgrestest.Database(t)
 	if err := open(t, strings.Replace(address, "sslmode=disable", "sslmode=require", 1), nil).Ping(t.Context()); err == nil {
@@ -413,8 +412,8 @@ func TestPostgresClock(t *testing.T) {
 	}
 }
 
-// TestTimeAfterLocks has a push wait for another that holds its counter: it is answered with a time
-// after that one's end, so that a counter's time does not go back.
+// TestTimeAfterLocks lets a push wait for another that has locked its counter. The time of its
+// answer is after the end of the other, so a counter's time does not go back.
 func TestTimeAfterLocks(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, nil), connect(t, url)
@@ -445,7 +444,7 @@ func TestTimeAfterLocks(t *testing.T) {
 	}
 }
 
-// TestDeadlock has the server give up a push twice, as it does where somebody else locks in another
+// TestDeadlock lets the server abort a push twice, as it does if another program locks in another
 // order.
 func TestDeadlock(t *testing.T) {
 	for _, code := range []string{"deadlock_detected", "serialization_failure"} {

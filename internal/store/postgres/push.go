@@ -43,17 +43,17 @@ const (
 	beginRead = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 	commit    = "COMMIT"
 
-	// settings are a transaction's. Plans are kept for long. A plan for a small table must still do
-	// when the table has grown, so each goes by an index. If a backend is cut off, it must not keep
-	// its locks until TCP notices. A lock that somebody else keeps for long must not keep a
-	// connection for as long.
+	// settings apply to a transaction. PostgreSQL keeps plans for long, and a plan for a small
+	// table must still suit the table when it has grown, so each plan must use an index. The
+	// timeout of idle transactions frees the locks of a backend that was cut off before TCP
+	// notices. The lock timeout frees connections that wait for a lock that others hold for long.
 	settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('lock_timeout', $1, true)`
 	limitLocks = `SELECT set_config('lock_timeout', $1, true)`
 
-	// If a row is there, it is locked but not written, as the condition comes after the lock. If it
-	// is not, it is made, and thereby locked. So all locks are taken in one pass, in the order of
-	// the arrays. None of the rows can be removed meanwhile.
+	// The condition is false, but PostgreSQL evaluates it after it has locked the row. So an
+	// existing row is locked and not written, and a missing row is created, which locks it too. All
+	// locks are taken in one pass, in the order of the arrays, and no row can be removed meanwhile.
 	lockSender = `
 INSERT INTO weir.senders (namespace, sender) VALUES ($1, $2)
 ON CONFLICT (namespace, sender) DO UPDATE SET floor = excluded.floor WHERE false`
@@ -64,7 +64,7 @@ ON CONFLICT (namespace, id, kind, ordinal, width_ms, precision_ns) DO UPDATE SET
 
 	readSender = `
 SELECT floor, sequences, grant_sequences, grant_units, grant_nanos FROM weir.senders WHERE namespace = $1 AND sender = $2`
-	// LIMIT keeps this from becoming a join of another kind.
+	// LIMIT keeps the planner from another kind of join.
 	readCounters = `
 SELECT k.place, c.*
 FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[])
@@ -74,8 +74,8 @@ FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint
       = ($1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns) LIMIT 1) c`
 	readTime = `SELECT clock_timestamp()`
 
-	// Windows of all counters come in two arrays, of which each counter has a part. The kinds named
-	// last are those where the last expiry counts.
+	// Two arrays hold the windows of all counters, and each counter has a slice of them. $13 are
+	// the kinds whose new expiry always replaces the old, even if it is earlier.
 	writeCounters = `
 INSERT INTO weir.counters AS c (namespace, id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, expires_at)
 SELECT $1, k.id, k.kind, k.ordinal, k.width_ms, k.precision_ns, k.refill,
@@ -91,8 +91,8 @@ UPDATE weir.senders SET floor = $3, sequences = $4, grant_sequences = $5, grant_
   expires_at = greatest(expires_at, $8)
 WHERE namespace = $1 AND sender = $2`
 
-	// Rows that somebody has locked are about to be renewed. A row that was renewed since the
-	// statement began is not that old any more when its lock is taken.
+	// A locked row is about to be renewed, so it is skipped. PostgreSQL checks the condition again
+	// after it has locked a row, so a row that was renewed meanwhile stays.
 	sweepCounters = `
 DELETE FROM weir.counters WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM weir.counters WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
@@ -107,23 +107,23 @@ type transaction struct {
 	conn  *pgx.Conn
 	push  *wire.Push
 	nodes uint64
-	// lockTimeout is of each of its statements.
+	// lockTimeout applies to each of the transaction's statements.
 	lockTimeout string
 
-	// counters are those of the push, in the order of their locks. Those that nothing is added to
-	// need no lock, and come last.
+	// counters are the push's counters in the order of their locks. The last are counters that are
+	// only read, which need no lock.
 	counters []*counter
 	locked   int
 	named    map[wire.LimitCounter]*counter
 	sender   sender
-	// Rows that the locks have made.
+	// How many rows the locks have created.
 	newCounters, newSenders int64
 
 	calendar store.Calendar
 	out      store.Outcome
 }
 
-// counter is one of a push's.
+// counter is a counter of a push.
 type counter struct {
 	wire.LimitCounter
 	contents   store.Contents
@@ -152,7 +152,7 @@ func (t *transaction) run(ctx context.Context) (store.Outcome, error) {
 	return t.out, nil
 }
 
-// name finds the counters of the push.
+// name collects the push's counters.
 func (t *transaction) name() {
 	written := make(map[wire.LimitCounter]bool)
 	for i := range t.push.Items {
@@ -186,7 +186,7 @@ func (t *transaction) name() {
 	})
 }
 
-// read asks for what the push needs: after it was locked, unless the push is a read.
+// read reads the rows that the push needs, and locks them first unless the push is a read.
 func (t *transaction) read(ctx context.Context, isRead bool) error {
 	var batch pgx.Batch
 	var row senderRow
@@ -261,10 +261,10 @@ func (t *transaction) readClock(row pgx.Row) error {
 	return nil
 }
 
-// apply decides what becomes of the push.
+// apply applies the push to the rows that were read.
 func (t *transaction) apply() {
 	if t.out.Duplicate = t.sender.note(t.push); t.out.Duplicate {
-		// The grants of the first time, or nothing if they are forgotten.
+		// The grants of the first time; none if they are forgotten.
 		grants := t.sender.granted(t.push.Sequence)
 		for i := range t.push.Takes {
 			g := grant{nanos: t.calendar.NowNanos}
@@ -304,15 +304,15 @@ func (t *transaction) Add(item *wire.Item) {
 	c.expires = expires
 }
 
-// write writes what has changed, removes some of what has expired, and ends the transaction.
+// write writes the changed rows, removes some expired rows, and commits.
 func (t *transaction) write(ctx context.Context) error {
 	var batch pgx.Batch
 	if changed := slices.DeleteFunc(slices.Clone(t.counters), func(c *counter) bool { return !c.changed }); len(changed) > 0 {
 		batch.Queue(writeCounters, append(keys(t.push.Namespace, changed), records(changed)...)...)
 	}
 	batch.Queue(writeSender, append([]any{t.push.Namespace, int64(t.push.Sender)}, t.senderColumns()...)...)
-	// More than the push adds, so that what has expired does not pile up; rows that it has made in
-	// vain come first.
+	// Remove more rows than the push adds, so that expired rows do not pile up. Unused rows that a
+	// lock has created are removed first.
 	counters, senders := 2*t.newCounters, 2*t.newSenders
 	if due(&t.store.swept, t.calendar.NowNanos) {
 		counters, senders = max(counters, sweepStep), max(senders, sweepStep)
@@ -328,21 +328,20 @@ func (t *transaction) write(ctx context.Context) error {
 	return t.conn.SendBatch(ctx, &batch).Close()
 }
 
-// sweepStep is how many rows that have expired are removed at a time where none were added, and
-// sweepEvery how often.
+// sweepStep is how many expired rows a push removes although it adds none, once in sweepEvery.
 const (
 	sweepStep  = 64
 	sweepEvery = time.Second
 )
 
-// due tells one of its callers in each sweepEvery to sweep.
+// due returns true to one caller per sweepEvery, which must then sweep.
 func due(swept *atomic.Uint64, nowNanos uint64) bool {
 	last := swept.Load()
 	ago := max(nowNanos, last) - min(nowNanos, last) // the clock may have been set back
 	return ago >= uint64(sweepEvery) && swept.CompareAndSwap(last, nowNanos)
 }
 
-// keys are the arguments that name counters.
+// keys returns the arguments that name counters.
 func keys(namespace string, counters []*counter) []any {
 	ids := make([]pgtype.UUID, len(counters))
 	kinds, ordinals := make([]int16, len(counters)), make([]int16, len(counters))
@@ -355,7 +354,7 @@ func keys(namespace string, counters []*counter) []any {
 	return []any{namespace, ids, kinds, ordinals, widths, precisions}
 }
 
-// refilling are the kinds that refill.
+// refilling are all kinds that refill.
 var refilling = func() (kinds []int16) {
 	for k := window.Kind(1); k <= window.LastKind; k++ {
 		if k.Refills() {
@@ -365,7 +364,7 @@ var refilling = func() (kinds []int16) {
 	return kinds
 }()
 
-// records are the arguments that follow keys where counters are written.
+// records returns the arguments of writeCounters after keys.
 func records(counters []*counter) []any {
 	refills, expires := make([]int64, len(counters)), make([]time.Time, len(counters))
 	firsts, lasts := make([]int32, len(counters)), make([]int32, len(counters))
@@ -382,7 +381,7 @@ func records(counters []*counter) []any {
 	return []any{refills, firsts, lasts, numbers, hits, expires, refilling}
 }
 
-// senderColumns are the arguments that follow the key where the sender is written.
+// senderColumns returns the arguments of writeSender after the key.
 func (t *transaction) senderColumns() []any {
 	sequences := make([]int64, len(t.sender.applied))
 	for i, sequence := range t.sender.applied {
@@ -395,5 +394,5 @@ func (t *transaction) senderColumns() []any {
 	return []any{int64(t.sender.floor), sequences, granted, units, nanos, expiry(t.calendar.NotedUntil(t.push))}
 }
 
-// expiry rounds a time up to a minute: then most pushes leave it as it is, and with it the index.
+// expiry rounds a time up to a minute. So most pushes leave the column and its index unchanged.
 func expiry(nanos uint64) time.Time { return time.Unix(int64(nanos/1e9/60+1)*60, 0) }

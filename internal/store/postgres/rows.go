@@ -11,11 +11,11 @@ import (
 	"weir/window"
 )
 
-// Somebody else may have written a column. So arrays are read with the NULLs that they may have,
-// and taken apart here.
+// Other programs may have written a column. So arrays are scanned with any NULLs that they have,
+// and checked here.
 
-// integers are the elements of a column's array. ok is false if there is no array, or an element is
-// NULL or negative.
+// integers returns the elements of a column's array. ok is false if there is no array, or an
+// element is NULL or negative.
 func integers(column []pgtype.Int8) (elements []int64, ok bool) {
 	if column == nil {
 		return nil, false
@@ -30,13 +30,14 @@ func integers(column []pgtype.Int8) (elements []int64, ok bool) {
 	return elements, true
 }
 
-// counterRow has the columns of a counter's row besides its key.
+// counterRow has the columns of a counter's row without its key.
 type counterRow struct {
 	refill        pgtype.Int8
 	numbers, hits []pgtype.Int8
 }
 
-// contents returns what a counter's row says, unless the store has not written it.
+// contents returns the contents of a counter's row. It returns false if the store can't have
+// written them.
 func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	numbers, ok := integers(r.numbers)
 	hits, okHits := integers(r.hits)
@@ -56,27 +57,28 @@ func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	return contents, true
 }
 
-// newestFirst is the order in which windows are written, and which tells that they were.
+// newestFirst orders windows as they are written. A row with another order was not written by the
+// store.
 func newestFirst(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) }
 
-// sender is a sender's record: its floor, the sequences from there on that were applied, and what
-// their takes were granted. store.MaxAhead bounds both lists.
+// sender is a sender's record: its floor, the applied sequences from there on, and the grants of
+// their takes. store.MaxAhead bounds both lists.
 type sender struct {
 	floor   uint64
 	applied []uint64 // ascending
-	grants  []grant  // of a sequence one after the other, in its takes' order
+	grants  []grant  // the grants of a sequence are adjacent, in the order of its takes
 }
 
-// grant has the hits that a take was given.
+// grant has the units of a take of a push, and the time.
 type grant struct{ sequence, units, nanos uint64 }
 
-// senderRow has the columns of a sender's row besides its key.
+// senderRow has the columns of a sender's row without its key.
 type senderRow struct {
 	floor                                             pgtype.Int8
 	sequences, grantSequences, grantUnits, grantNanos []pgtype.Int8
 }
 
-// sender returns what the row says, unless the store has not written it.
+// sender returns the record in the row. It returns false if the store can't have written it.
 func (r *senderRow) sender() (sender, bool) {
 	sequences, ok := integers(r.sequences)
 	granted, okGranted := integers(r.grantSequences)
@@ -102,8 +104,8 @@ func (r *senderRow) sender() (sender, bool) {
 	return s, true
 }
 
-// note notes a push, and reports whether it was known: applied before, or below the floor.
-// store.Check has bounded its sequence by its floor.
+// note records a push, and reports whether it was known: applied before, or below the floor.
+// store.Check has bounded the distance from its floor to its sequence.
 func (s *sender) note(p *wire.Push) (known bool) {
 	if p.Sequence < s.floor {
 		return true

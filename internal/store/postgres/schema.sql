@@ -1,12 +1,13 @@
--- The schema, version 1. It runs as one transaction, by any number of backends at once and as often as one likes: what is there
--- stays as it is, and is not locked, as pushes may be under way.
+-- The schema, version 1. Any number of backends may run this transaction at once, and any number of
+-- times. It neither changes nor locks existing tables, because pushes may be using them.
 
--- Two that create the same at once could fail. The lock's number is "weir" in ASCII.
+-- Two transactions that create the same table at once could fail. The lock's number is "weir" in
+-- ASCII.
 SELECT pg_advisory_xact_lock(2003134834);
 
 DO $$ BEGIN
 
--- Not CREATE SCHEMA IF NOT EXISTS, which needs the right to create one even if it is there.
+-- CREATE SCHEMA IF NOT EXISTS would need the right to create a schema even if weir exists.
 IF to_regnamespace('weir') IS NULL THEN
   CREATE SCHEMA weir;
 END IF;
@@ -18,12 +19,13 @@ IF NOT EXISTS (SELECT FROM weir.version) THEN
   INSERT INTO weir.version VALUES (1);
 END IF;
 
--- Pages are left with room for new versions of their rows, which then need no new entries in indexes (HOT updates).
+-- fillfactor leaves room in pages for new versions of their rows, which then need no new index
+-- entries (HOT updates).
 
 IF to_regclass('weir.counters') IS NULL THEN
   CREATE TABLE weir.counters (
     namespace    text COLLATE "C" NOT NULL,
-    id           uuid NOT NULL, -- 16 bytes, and nothing else
+    id           uuid NOT NULL, -- for its 16 bytes alone
     kind         smallint NOT NULL,
     ordinal      smallint NOT NULL,
     width_ms     bigint NOT NULL,
@@ -52,7 +54,8 @@ IF to_regclass('weir.senders') IS NULL THEN
   CREATE INDEX senders_expires_at ON weir.senders (expires_at);
 END IF;
 
--- Few rows, each written every second: an index of joined_at would cost more than it spares.
+-- The table has few rows, each written every second: an index on joined_at would cost more than it
+-- saves.
 IF to_regclass('weir.nodes') IS NULL THEN
   CREATE TABLE weir.nodes (
     namespace text COLLATE "C" NOT NULL,
@@ -62,7 +65,7 @@ IF to_regclass('weir.nodes') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
--- The list is of package wire's form.
+-- Package wire defines the list's encoding.
 IF to_regclass('weir.overrides') IS NULL THEN
   CREATE TABLE weir.overrides (
     namespace text COLLATE "C" PRIMARY KEY,
@@ -82,7 +85,8 @@ IF to_regclass('weir.told') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
--- What senders have seen. A report is of package wire's form, and of no use after half a minute.
+-- Reports of senders on their keys, encoded by package wire. A report is useless after half a
+-- minute.
 IF to_regclass('weir.reports') IS NULL THEN
   CREATE TABLE weir.reports (
     namespace   text COLLATE "C" NOT NULL,
@@ -93,8 +97,8 @@ IF to_regclass('weir.reports') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
--- What keys have used: the hits of a label on a day, and the budget that was told of it last. Labels and budgets are of package
--- wire's form. Days are counted from 1 January 1970.
+-- The hits of a label on a day, and the last budget that was sent for the label. Package wire
+-- defines labels and budgets. Days are counted from 1 January 1970.
 IF to_regclass('weir.used') IS NULL THEN
   CREATE TABLE weir.used (
     namespace text COLLATE "C" NOT NULL,
@@ -107,7 +111,7 @@ IF to_regclass('weir.used') IS NULL THEN
   CREATE INDEX used_day ON weir.used (day);
 END IF;
 
--- How many labels a day has.
+-- The number of labels of a day.
 IF to_regclass('weir.used_days') IS NULL THEN
   CREATE TABLE weir.used_days (
     namespace text COLLATE "C" NOT NULL,
@@ -117,7 +121,7 @@ IF to_regclass('weir.used_days') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
--- The last sequence that a sender has told of what keys have used.
+-- The last sequence of a sender's messages on used hits.
 IF to_regclass('weir.accountants') IS NULL THEN
   CREATE TABLE weir.accountants (
     namespace  text COLLATE "C" NOT NULL,

@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	// noteAccountant locks the sender's row, and returns nothing if it has the sequence.
+	// noteAccountant locks the sender's row and records the sequence. It returns no row if the
+	// sequence was recorded before.
 	noteAccountant = `
 INSERT INTO weir.accountants AS a (namespace, sender, sequence, expires_at) VALUES ($1, $2, $3, $4)
 ON CONFLICT (namespace, sender) DO UPDATE SET sequence = excluded.sequence, expires_at = greatest(a.expires_at, excluded.expires_at)
 WHERE a.sequence < excluded.sequence
 RETURNING sequence`
 
-	// readLabels tells which rows are there, and how many labels each day has.
+	// readLabels returns which rows exist, and how many labels each day has.
 	readLabels = `
 SELECT k.place, u.label IS NOT NULL, coalesce(d.labels, 0)
 FROM unnest($2::integer[], $3::bytea[]) WITH ORDINALITY k (day, label, place)
 LEFT JOIN weir.used u ON u.namespace = $1 AND u.day = k.day AND u.label = k.label
 LEFT JOIN weir.used_days d ON d.namespace = $1 AND d.day = k.day`
 
-	// Rows come in one order for all, and so their locks are taken in it. A sum stays within 2^53-1 of zero.
+	// All backends pass rows in the same order, and so take their locks in it. A sum stays within
+	// 2^53-1 of zero.
 	addUsed = `
 INSERT INTO weir.used AS u (namespace, day, label, hits, budget)
 SELECT $1, k.* FROM unnest($2::integer[], $3::bytea[], $4::bigint[], $5::bytea[]) k
@@ -56,8 +58,7 @@ DELETE FROM weir.accountants WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM weir.accountants WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
 )
 
-// usedSweep is how many rows that are too old are removed at a time. It is more than pushes can add
-// meanwhile.
+// usedSweep is how many expired rows are removed at a time. Messages can't add as fast.
 const usedSweep = 4096
 
 // Account implements [store.Store].
@@ -79,7 +80,7 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 	return done, nil
 }
 
-// accounting is an attempt at a message of what keys have used.
+// accounting is an attempt to apply a message on used hits.
 type accounting struct {
 	store       *Store
 	conn        *pgx.Conn
@@ -89,7 +90,7 @@ type accounting struct {
 	done        store.Accounted
 }
 
-// usedRow is a row that is to be added.
+// usedRow is a row to add to the table.
 type usedRow struct {
 	day    uint32
 	label  []byte
@@ -108,7 +109,7 @@ func (a *accounting) run(ctx context.Context) (store.Accounted, error) {
 	return a.done, a.write(ctx, rows, added)
 }
 
-// note begins the transaction, and notes the message in it.
+// note begins the transaction, and records the message in it.
 func (a *accounting) note(ctx context.Context) error {
 	now, noted := time.Time{}, int64(0)
 	var batch pgx.Batch
@@ -130,7 +131,7 @@ func (a *accounting) note(ctx context.Context) error {
 	return err
 }
 
-// rows are those of the message, each label of a day once, in the order of their locks.
+// rows returns the message's rows in the order of their locks, with each label of a day once.
 func (a *accounting) rows() (rows []usedRow) {
 	for i := range a.used.Rows {
 		r := &a.used.Rows[i]
@@ -161,7 +162,7 @@ func merged(rows []usedRow) []usedRow {
 	return rows[:min(len(rows), last+1)]
 }
 
-// look reports which rows are there, and how many labels there are on the day of each.
+// look reports which rows exist, and how many labels each row's day has.
 func (a *accounting) look(ctx context.Context, rows []usedRow) (there []bool, labels []int64, err error) {
 	there, labels = make([]bool, len(rows)), make([]int64, len(rows))
 	days, names, _, _ := columns(rows)
@@ -178,7 +179,8 @@ func (a *accounting) look(ctx context.Context, rows []usedRow) (there []bool, la
 	return there, labels, err
 }
 
-// place gives rows labels that there is room for, and says how many each day gets more.
+// place gives rows that exceed the bound of labels the label of others, and returns how many labels
+// are new for each day.
 func (a *accounting) place(ctx context.Context, rows []usedRow) (placed []usedRow, added map[uint32]int64, err error) {
 	added = map[uint32]int64{}
 	there, labels, err := a.look(ctx, rows)
@@ -300,7 +302,7 @@ func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit 
 		for i := range page {
 			after = page[i].Label
 			if _, ok := wire.DecodeUsedLabel(page[i].Label); !ok {
-				continue // somebody else has written it
+				continue // another program has written it
 			}
 			if err := visit(page[i]); err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 	"weir/window"
 )
 
-// arguments sets the arguments that commit.lua describes.
+// arguments sets the keys and arguments that commit.lua describes.
 func (a *attempt) arguments() {
 	g := a.group
 	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
@@ -65,8 +65,8 @@ func (a *attempt) arguments() {
 	}
 }
 
-// senderLife is how long a sender's record is to live, in milliseconds; negative if it does, unless it
-// is new.
+// senderLife returns how long a sender's record must live, in milliseconds. It is negative if the
+// record is known to live that long, unless it is new.
 func (a *attempt) senderLife(one *pending) int64 {
 	until := a.calendar.NowNanos + uint64(store.SenderLife) + one.p.AgainNanos()
 	for _, item := range one.b.items {
@@ -84,12 +84,12 @@ func (a *attempt) senderLife(one *pending) int64 {
 	return life
 }
 
-// millis is how long it is to a time, rounded up.
+// millis returns the milliseconds until a time, rounded up.
 func millis(c store.Calendar, nanos uint64) uint64 {
 	return (max(nanos, c.NowNanos) - c.NowNanos + 999_999) / 1e6
 }
 
-// log are the arguments of a log.
+// log appends the arguments for a log.
 func (h *held) log(args []any, calendar store.Calendar) []any {
 	args = append(args, "1", h.end(), h.seen.expected())
 	if !h.changed {
@@ -98,11 +98,11 @@ func (h *held) log(args []any, calendar store.Calendar) []any {
 	return append(args, millis(calendar, lasts(h.LimitCounter, h.contents.Windows)), records(h.contents.Windows))
 }
 
-// end is how much of a log's end is looked at, in bytes: twice what is needed, for records that lie
-// ahead.
+// end returns how many bytes of a log's end the script reads: twice the bytes needed, because
+// records may lie ahead.
 func (h *held) end() int { return 2 * h.most * recordSize }
 
-// lasts is until when something of windows can be read.
+// lasts returns the time until which any of the windows can be read.
 func lasts(of wire.LimitCounter, windows []store.Window) (expires uint64) {
 	for _, w := range windows {
 		expires = max(expires, store.ExpiresNanos(of, w.Number))
@@ -110,7 +110,7 @@ func lasts(of wire.LimitCounter, windows []store.Window) (expires uint64) {
 	return expires
 }
 
-// hash are the arguments of a hash that must be as it was seen.
+// hash appends the arguments for a hash that must be as it was seen.
 func (h *held) hash(args []any, calendar store.Calendar) []any {
 	args = append(args, "0", h.seen.expected())
 	if !h.changed {
@@ -151,8 +151,8 @@ func (h *held) hash(args []any, calendar store.Calendar) []any {
 	return args
 }
 
-// forgets reports whether windows go that additions can't remove: those ahead, and those that an item
-// names.
+// forgets reports whether windows disappear that additions can't remove: windows ahead, and windows
+// that an item names.
 func (h *held) forgets(c store.Calendar) bool {
 	kept := uint64(0)
 	if clocked(h.LimitCounter) {
@@ -163,7 +163,7 @@ func (h *held) forgets(c store.Calendar) bool {
 	})
 }
 
-// additions are the arguments of a hash of windows of the clock, to which hits are added.
+// additions appends the arguments for a hash of windows of the clock, to which hits are added.
 func (h *held) additions(args []any, calendar store.Calendar) []any {
 	for _, w := range h.contents.Windows {
 		if !slices.Contains(h.named, w.Number) {
@@ -177,7 +177,7 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 	current := store.NumberAt(h.LimitCounter, calendar.NowNanos)
 	for i, number := range h.named {
 		was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
-		// Each hit of the window before weighs less than a hit.
+		// A hit of the window before weighs less than a hit of the current window.
 		spare := h.spare
 		if spare < wire.MaxHits {
 			if spare /= 2; number == current {

@@ -12,13 +12,13 @@ import (
 	"weir/window"
 )
 
-// attempt is a decision about a group's batches, by what was seen of their counters.
+// attempt is a decision on a group's batches, by the last known contents of their counters.
 type attempt struct {
 	group    *group
 	clock    *clock
 	calendar store.Calendar
-	micros   string // as commit.lua is told it
-	// noted are the batches that are new, and again those that were applied before.
+	micros   string // ARGV[1] of commit.lua
+	// noted are new batches that are recorded, and again those that were applied before.
 	noted, again []*pending
 	counters     []*held
 	by           map[wire.LimitCounter]*held
@@ -42,15 +42,16 @@ type held struct {
 	contents store.Contents
 	changed  bool
 	expires  uint64
-	// most is how many buckets of a log its items and rooms need.
+	// most is how many buckets of a log the items and rooms need.
 	most int
-	// A window of the clock takes its hits whatever it has. named are the windows that were asked
-	// for, and spare is how many more hits the counter could have had without another decision.
+	// Hits are added to a window of the clock even if its hits have changed. named are the windows
+	// that items and rooms name. spare is how many more hits the counter could have had with the
+	// same decision.
 	named []uint64
 	spare uint64
-	// exact says that what was decided holds for what was seen, and nothing else.
+	// exact means that the decision holds only if the counter is as it was seen.
 	exact bool
-	// unseen are hits that were there without having been seen, by windows.
+	// unseen are hits that the counter had although they were not seen, by window.
 	unseen map[uint64]int64
 }
 
@@ -65,7 +66,7 @@ func (g *group) decide() *attempt {
 	case heard:
 		a.micros = strconv.FormatInt(micros, 10)
 	default:
-		a.micros = "0" // nothing holds then, and what is there is learnt
+		a.micros = "0" // the script then rejects the decision, and returns the counters
 	}
 	a.calendar.NowNanos = uint64(micros) * 1000
 	a.fleet = c.store.fleet(g.all[0].p.Namespace)
@@ -78,7 +79,7 @@ func (g *group) decide() *attempt {
 	return a
 }
 
-// held is the counter of an item, or of a room's.
+// held returns the counter of an item or a room.
 func (a *attempt) held(namespace string, item *wire.Item) *held {
 	h := a.by[item.LimitCounter]
 	if h == nil {
@@ -112,7 +113,7 @@ func clocked(c wire.LimitCounter) bool {
 	return !kind.Started() && !kind.Bucketed()
 }
 
-// ledger is where a batch's hits are counted.
+// ledger counts the hits of a batch in an attempt.
 type ledger struct {
 	*attempt
 	one *pending
@@ -204,7 +205,7 @@ func (t *part) take() *wire.Take {
 	return take
 }
 
-// grants are the grants of takes in a sender's record.
+// grants are the grants of a batch's takes in its sender's record.
 type grants struct {
 	nanos uint64
 	units []uint64
@@ -217,7 +218,7 @@ func (g *grants) of(i int) uint64 {
 	return 0
 }
 
-// parseGrants reads what appendGrants has written, and nothing else.
+// parseGrants is the inverse of attempt.grants. It returns no grants for any other text.
 func parseGrants(member string) (g grants) {
 	parts := strings.Split(member, ":")
 	if len(parts) != 3 || len(parts[1]) != 20 {

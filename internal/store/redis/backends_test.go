@@ -16,8 +16,9 @@ import (
 	"weir/window"
 )
 
-// TestBackendsShareLimits has senders take from one counter of each kind by several backends, and send
-// pushes again to others. Exactly the limit is granted, and a push is granted the same each time.
+// TestBackendsShareLimits lets senders take from a counter of each kind through several backends,
+// and send pushes again through others. Exactly the limit is granted, and a push gets the same
+// grant each time.
 func TestBackendsShareLimits(t *testing.T) {
 	for name, url := range map[string]string{"server": redistest.Start(t).URL(), "cluster": redistest.StartCluster(t).URL()} {
 		backends := []*redis.Store{open(t, url, nil), open(t, url, nil)}
@@ -77,8 +78,8 @@ func TestBackendsShareLimits(t *testing.T) {
 	}
 }
 
-// TestPushesWaitForTheLock has somebody lock a partition. Counters that must be as they were seen wait
-// for that, and others do not.
+// TestPushesWaitForTheLock locks a partition. Pushes whose counters must be as they were seen wait
+// for the lock, and others do not.
 func TestPushesWaitForTheLock(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
@@ -113,8 +114,8 @@ func TestPushesWaitForTheLock(t *testing.T) {
 	}
 }
 
-// TestLocksThatDoNotEnd has locks that no backend has made, or that outlast their milliseconds as the
-// server's clock was set back. Nothing waits for them.
+// TestLocksThatDoNotEnd sets locks that no backend has made, and locks that live too long because
+// the server's clock was set back. No push waits for them.
 func TestLocksThatDoNotEnd(t *testing.T) {
 	const lock = "weir:{ns}:lock"
 	server := redistest.Start(t)

@@ -70,7 +70,7 @@ func fixedRoom(id byte, limit uint64) wire.Room {
 	return wire.Room{LimitCounter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
 }
 
-// sum is the hits of all counters, and of one.
+// sum returns the hits of all counters, and of a single key.
 func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	t.Helper()
 	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
@@ -88,8 +88,7 @@ func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	return all, one
 }
 
-// places tells for the IDs from 0 which partition they are in, as keys name it, and on which
-// master.
+// places returns for the IDs from 0 their partition, as in keys, and their master.
 func places(t *testing.T, cluster *redistest.Cluster) (partition []string, master []int) {
 	t.Helper()
 	store := open(t, cluster.URL(), atEpoch)
@@ -126,7 +125,7 @@ func places(t *testing.T, cluster *redistest.Cluster) (partition []string, maste
 	return partition, master
 }
 
-// calls is how many scripts the masters have run.
+// calls returns how many scripts the masters have run.
 func calls(t *testing.T, cluster *redistest.Cluster) (n int) {
 	t.Helper()
 	for m := range 3 {
@@ -146,7 +145,7 @@ func calls(t *testing.T, cluster *redistest.Cluster) (n int) {
 }
 
 func testScripts(t *testing.T, cluster *redistest.Cluster) {
-	partition, _ := places(t, cluster) // which loads the script on all masters
+	partition, _ := places(t, cluster) // this loads the script on all masters
 	store := open(t, cluster.URL(), atEpoch)
 	for seq, test := range []struct {
 		name  string
@@ -179,7 +178,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 			t.Errorf("%s: %d scripts, want %d", test.name, got, test.want)
 		}
 	}
-	// A large batch takes a script for each partition that it touches, whatever it has for each.
+	// A large batch needs a script for each partition that it touches, whatever its size there.
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 10, Floor: 1}
 	var touched []string
 	for id, name := range partition {
@@ -196,7 +195,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 	if got := calls(t, cluster) - before; got != len(touched) || got > 32 {
 		t.Errorf("%d scripts for %d partitions", got, len(touched))
 	}
-	// And again when the masters have forgotten the script.
+	// The same holds when the masters have forgotten the script.
 	for m := range 3 {
 		if err := cluster.Client(m).ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -206,7 +205,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 	if out, err := store.Push(t.Context(), p, 1); err != nil || out.Applied != int64(4*len(p.Takes)) {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	// A take of several partitions: one more for each but the first.
+	// A take of several partitions needs one more script for each except the first.
 	before = calls(t, cluster)
 	other := slices.IndexFunc(partition, func(name string) bool { return name != partition[0] })
 	p = &wire.Push{Namespace: "ns", Sender: 1, Sequence: 12, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1,
@@ -219,7 +218,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testKeys looks at what is in Redis: hash tags, and a life for each key.
+// testKeys checks the keys in Redis: their hash tags, and that each expires.
 func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	store := open(t, cluster.URL(), nil)
 	if _, err := store.Join(t.Context(), "ns", 7); err != nil {
@@ -229,7 +228,7 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	for id := range byte(40) {
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 1))
 	}
-	for range 2 { // a grant, and a grant that is given back
+	for range 2 { // a grant, and a grant that goes back
 		if _, err := store.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +252,7 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// hammer has several backends take hits of one key, each with many requests at a time: exactly the
+// hammer lets several backends take hits of a key, each with many requests at a time: exactly the
 // limit passes.
 func hammer(t *testing.T, url string) {
 	const limit, backends, requests, each = 500, 4, 5, 40
@@ -285,7 +284,7 @@ func hammer(t *testing.T, url string) {
 	}
 }
 
-// apart are two IDs whose partitions are asked in this order, and are on different masters.
+// apart returns two IDs whose partitions are asked in this order, and are on different masters.
 func apart(t *testing.T, cluster *redistest.Cluster) (first, second byte, masterOfFirst, masterOfSecond int) {
 	t.Helper()
 	partition, master := places(t, cluster)
@@ -301,8 +300,8 @@ func apart(t *testing.T, cluster *redistest.Cluster) (first, second byte, master
 	return
 }
 
-// testSharedTakes has many requests take from two partitions at a time: as much as the fuller has,
-// and nothing is left behind in the other.
+// testSharedTakes lets many requests take from two partitions at a time. They get all that the
+// fuller partition has, and nothing is left behind in the other.
 func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, _ := apart(t, cluster)
 	for name, limits := range map[string][2]uint64{"the first is full": {40, 400}, "the second is full": {400, 40}} {
@@ -341,8 +340,8 @@ func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// full makes a master refuse writes, as one does that has no memory left, or lets it take them
-// again, and waits until a store knows.
+// full makes a master refuse writes as if its memory was full, or accept them again, and waits
+// until a store knows.
 func full(t *testing.T, cluster *redistest.Cluster, s store.Store, master int, is bool) {
 	t.Helper()
 	memory := "0"
@@ -357,7 +356,7 @@ func full(t *testing.T, cluster *redistest.Cluster, s store.Store, master int, i
 	}
 }
 
-// wellAgain waits until a store takes all hits.
+// wellAgain waits until a store accepts all hits.
 func wellAgain(t *testing.T, cluster *redistest.Cluster, s store.Store) {
 	t.Helper()
 	var err error
@@ -370,8 +369,8 @@ func wellAgain(t *testing.T, cluster *redistest.Cluster, s store.Store) {
 	t.Fatal(err)
 }
 
-// testSharedTakesBeside has two takes of a push meet in a partition, of which the first breaks off before
-// it gets there. When the push comes again, each is granted what is counted of it.
+// testSharedTakesBeside lets two takes of a push meet in a partition. The first is cut short before
+// it gets there. When the push comes again, each take gets a grant that equals its counted hits.
 func testSharedTakesBeside(t *testing.T, cluster *redistest.Cluster) {
 	partition, master := places(t, cluster)
 	find := func(fits func(id int) bool) int {
@@ -413,7 +412,7 @@ func testSharedTakesBeside(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testSharedTakesAgain sends takes again that broke off between their partitions.
+// testSharedTakesAgain repeats takes that were cut short between their partitions.
 func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	first, second, masterOfFirst, masterOfSecond := apart(t, cluster)
 	store := open(t, cluster.URL(), atEpoch)
@@ -446,7 +445,7 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 			t.Fatalf("outcome %+v, want %d units, totals %d and %d, duplicate %v", out, units, totalOfFirst, totalOfSecond, duplicate)
 		}
 	}
-	// Granted at last.
+	// The repeated take is granted.
 	full(t, cluster, store, masterOfSecond, true)
 	fails(push(1))
 	fails(push(1))
@@ -455,14 +454,14 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	answers(push(1), 5, 6, 5, false)
 	answers(push(1), 5, 6, 5, true)
 	counted(6, 5)
-	// Less than the first partition has granted.
+	// The second partition has less than the first has granted.
 	if _, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Items: []wire.Item{fixedItem(second, 1)}}, 1); err != nil {
 		t.Fatal(err)
 	}
 	answers(push(2), 4, 11, 10, false)
 	answers(push(2), 4, 11, 10, true)
 	counted(11, 10)
-	// Refused by the second partition; what the first has granted can't be given back at once.
+	// The second partition refuses, and the first's grant can't be given back at once.
 	full(t, cluster, store, masterOfSecond, true)
 	fails(push(3))
 	full(t, cluster, store, masterOfSecond, false)
@@ -475,14 +474,14 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	answers(push(3), 0, 12, 10, false)
 	answers(push(3), 0, 12, 10, true)
 	counted(12, 10)
-	// A take that broke off for ever leaves the first partition's grant: less passes, not more.
+	// A take that is never repeated leaves the first partition's grant: less passes, not more.
 	full(t, cluster, store, masterOfSecond, true)
 	fails(push(4))
 	full(t, cluster, store, masterOfSecond, false)
 	counted(18, 10)
 }
 
-// testSharedTakesLate sends a copy of a take whose sender has its answer.
+// testSharedTakesLate sends a copy of a take whose sender already has its answer.
 func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 	partition, _ := places(t, cluster)
 	ids := make([]byte, len(partition))
@@ -509,8 +508,8 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	take(1, ids[1], ids[2], ids[3])
-	// Only the partition in the middle is told of a new floor. That it has forgotten the copy is no
-	// refusal, for which the first would give back what it granted.
+	// Only the middle partition gets a new floor. It has forgotten the copy, which is no refusal:
+	// after a refusal the first would give back its grant.
 	take(2, ids[0], ids[2])
 	take(1, ids[1], ids[2], ids[3])
 	for i, want := range []int64{3, 3, 6, 3} {
@@ -520,8 +519,8 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testSharedTakesLater sends a take again when the window has ended that its first partition has
-// counted it in. The hits that it gives back are not missing in the next window.
+// testSharedTakesLater repeats a take after the end of the window in which its first partition has
+// counted it. The hits that it gives back are not missing in the next window.
 func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, masterOfSecond := apart(t, cluster)
 	for _, kind := range []window.Kind{window.FixedWindow, window.FirstHitWindow, window.TokenBucket} {
@@ -532,7 +531,7 @@ func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 		ofSecond.Ordinal = uint8(kind)
 		p := &wire.Push{Namespace: "ns", Sender: uint64(kind), Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{ofFirst, ofSecond}}}}
 		if kind != window.TokenBucket {
-			// The window has begun before the take, and ends less than a window after it.
+			// The window begins before the take, and ends less than a window after it.
 			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.LimitCounter); err != nil {
 				t.Fatal(err)
 			}
@@ -559,7 +558,7 @@ func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testClocksApart has servers on both sides of a window's end.
+// testClocksApart puts the servers' clocks on both sides of a window's end.
 func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 	first, second, _, _ := apart(t, cluster)
 	var asked atomic.Int64
@@ -596,12 +595,12 @@ func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// traffic has senders push hits and takes, each push until it is answered.
+// traffic lets senders push hits and takes, each push until it is answered.
 type traffic struct {
 	cluster *redistest.Cluster
 	work    sync.WaitGroup
 	stop    chan struct{}
-	pushed  chan struct{} // one for each answer, as long as somebody listens
+	pushed  chan struct{} // gets a value for each answer while a test listens
 	gone    chan struct{} // closed when a sender gives up
 	once    sync.Once
 	ended   sync.Once
@@ -643,7 +642,7 @@ func startTraffic(t *testing.T, cluster *redistest.Cluster, parameters string, s
 	return tr
 }
 
-// send tries until there is an answer.
+// send tries until it has an answer.
 func (tr *traffic) send(t *testing.T, store *redis.Store, p *wire.Push) (out store.Outcome, ok bool) {
 	var err error
 	for range 300 {
@@ -666,7 +665,7 @@ func (tr *traffic) send(t *testing.T, store *redis.Store, p *wire.Push) (out sto
 	return out, false
 }
 
-// wait waits for so many answers.
+// wait waits for a number of answers.
 func (tr *traffic) wait(answers int) {
 	for range answers {
 		select {
@@ -697,7 +696,7 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 		store := open(t, cluster.URL(), atEpoch)
 		sequence := uint64(0)
 		cluster.MoveSlot(int(slot), master[id], (master[id]+1)%3, func() {
-			// Whether or not the slot can be pushed to just now.
+			// The slot may accept pushes now or not.
 			sequence++
 			p := &wire.Push{Namespace: "ns", Sender: uint64(50 + id), Sequence: sequence, Floor: sequence, Items: []wire.Item{fixedItem(byte(id), 1)}}
 			out, err := store.Push(t.Context(), p, 1)
@@ -724,7 +723,7 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// everywhere pushes hits of all keys from 30 on whose masters are known, one of each.
+// everywhere pushes a hit of each key from 30 on whose master is known.
 type everywhere struct {
 	store  *redis.Store
 	master []int
@@ -739,8 +738,8 @@ func (e *everywhere) push(sequence uint64) *wire.Push {
 	return p
 }
 
-// lacks pushes, and wants all that is not on a master answered before the time is over. It reports what
-// is known of the rest.
+// lacks pushes, and wants in-time answers for all keys except those of a master. It returns the
+// state of the missing parts.
 func (e *everywhere) lacks(t *testing.T, lost int) (missing wire.Missing) {
 	t.Helper()
 	p := e.push(uint64(len(e.pushes) + 1))
@@ -760,7 +759,7 @@ func (e *everywhere) lacks(t *testing.T, lost int) (missing wire.Missing) {
 	return missing
 }
 
-// untilLeftAlone pushes until the master is left alone, and then some more.
+// untilLeftAlone pushes until nothing is sent to the master, and then some more.
 func (e *everywhere) untilLeftAlone(t *testing.T, lost int) {
 	t.Helper()
 	for range 100 {
@@ -778,7 +777,7 @@ func (e *everywhere) untilLeftAlone(t *testing.T, lost int) {
 	}
 }
 
-// again sends all pushes again, and returns how many hits they have.
+// again repeats all pushes, and returns the number of their hits.
 func (e *everywhere) again(t *testing.T, cluster *redistest.Cluster) (hits int64) {
 	t.Helper()
 	wellAgain(t, cluster, e.store)
@@ -791,7 +790,7 @@ func (e *everywhere) again(t *testing.T, cluster *redistest.Cluster) (hits int64
 	return hits
 }
 
-// testPausedMaster has a master that does not answer. Keys of others are answered all the same.
+// testPausedMaster pauses a master. Keys of the others are still answered.
 func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
 	_, master := places(t, cluster)
 	e := &everywhere{store: open(t, cluster.URL(), atEpoch), master: master}
@@ -804,9 +803,9 @@ func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
 	}
 }
 
-// testKilledMaster kills a master while pushes go on. Writes that Redis has answered are lost with
-// it unless a replica had them by then: wait_replicas makes sure of that. So nothing is pushed to
-// the partitions of the new master until it has a replica, and everything to all others.
+// testKilledMaster kills a master during pushes. Writes that Redis has answered are lost unless a
+// replica had them, which wait_replicas ensures. So pushes to the new master's partitions wait
+// until it has a replica, and all others succeed.
 func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	_, master := places(t, cluster)
 	e := &everywhere{store: open(t, cluster.URL()+"?wait_replicas=1", atEpoch), master: master}
@@ -841,7 +840,7 @@ func TestNoReplicas(t *testing.T) {
 	if _, err := pushOne(t.Context(), open(t, server.URL()+"?wait_replicas=1", atEpoch), 1, epoch, c); err == nil || !strings.Contains(err.Error(), "1 replicas") {
 		t.Fatalf("error %v, want one of too few replicas", err)
 	}
-	// It may have been applied nevertheless, and was.
+	// The failed push may have been applied, and was.
 	if out, err := pushOne(t.Context(), open(t, server.URL(), atEpoch), 1, epoch, c); err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
 		t.Errorf("outcome %+v, error %v; want a duplicate", out, err)
 	}
@@ -868,7 +867,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("outcome %+v, error %v; want total 1", out, err)
 	}
 	for url, o := range map[string]redis.Options{
-		"rediss://weir:s3cret%2F%3A%40@" + server.Addr:      {Now: atEpoch}, // which the system does not trust
+		"rediss://weir:s3cret%2F%3A%40@" + server.Addr:      {Now: atEpoch}, // the system does not trust this certificate
 		"rediss://weir:hunter2@" + server.Addr:              trusting,
 		"rediss://" + server.Addr:                           trusting,
 		"redis://weir:s3cret%2F%3A%40@" + server.Addr:       trusting,
@@ -902,7 +901,7 @@ func TestClusterURL(t *testing.T) {
 	}
 }
 
-// testOneNode names few of the nodes, some of which are not there.
+// testOneNode opens a store with a few of the nodes, some of which do not exist.
 func testOneNode(t *testing.T, cluster *redistest.Cluster) {
 	for _, url := range []string{"redis+cluster://127.0.0.1:1," + cluster.Servers[5].Addr, "redis+cluster://" + cluster.Servers[0].Addr + ",127.0.0.1:1",
 		"redis+cluster://127.0.0.1:1/?addr=" + cluster.Servers[1].Addr} {

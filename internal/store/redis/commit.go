@@ -20,37 +20,40 @@ var commitSource string
 
 var commitScript = goredis.NewScript(commitSource)
 
-// committer decides batches by what it has seen of their counters, and has commit.lua write what came
-// of that. If others have written since, it learns what is there, and decides again.
+// committer decides batches by the last known contents of their counters, and lets commit.lua write
+// the result. If others have written since, it learns the present contents and decides again.
 //
-// Batches that come for a counter while one is on its way wait, and are decided together.
+// If batches for a counter come while another is being sent, they wait and are decided together.
 //
-// Hits are added to windows of the clock whatever is there, within bounds for which the decision stays
-// the same. So backends that count for one key do not get in each other's way. Counters of other kinds
-// must be as they were seen. A group that is late too often, as others are quicker, locks the
-// counters of its partition that must be so, for some milliseconds.
+// Hits are added to windows of the clock even if these have changed, within bounds that don't
+// change the decision. So backends that count for the same key do not block each other. Counters of
+// other kinds must be as they were seen. A group that has often lost the race against others locks
+// such counters of its partition for some milliseconds.
 type committer struct {
 	store *Store
 	mu    sync.Mutex
 	lanes map[string]*lane // by the key of the first counter of their batches
-	// seen are counters by their keys, and noted until when senders' records live at least, in nanoseconds.
+	// seen has counters by key. noted has the time until which a sender's record is known to live,
+	// in nanoseconds.
 	seen   recent[*entry]
 	noted  recent[uint64]
-	clocks []clock // of the servers of the partitions
+	clocks []clock // of the partitions' servers
 }
 
 const (
-	// seenBytes bounds about half of what is remembered of counters, and seenSenders half of the
+	// seenBytes bounds half of the memory for seen counters, roughly, and seenSenders half of the
 	// senders.
 	seenBytes   = 16 << 20
 	seenSenders = 1 << 15
-	// notedLonger is how much longer a sender's record lives than it must, so that few pushes prolong it.
+	// notedLonger is how much longer than necessary a sender's record lives, so that few pushes
+	// prolong it.
 	notedLonger = time.Minute
-	// mostTogether is how many batches are decided together at most.
+	// mostTogether bounds the batches that are decided together.
 	mostTogether = 128
-	// lockAfter is how often in vain a group is sent before it locks its partition.
+	// lockAfter is how many attempts of a group fail before it locks its partition.
 	lockAfter = 3
-	// exactAfter is how often in vain a group is sent before its counters must be as they were seen.
+	// exactAfter is how many attempts of a group fail before its counters must be as they were
+	// seen.
 	exactAfter = 6
 )
 
@@ -60,10 +63,10 @@ func newCommitter(s *Store) *committer {
 	return c
 }
 
-// lane has the batches that wait for the batch that is on its way.
+// lane has the batches that wait for the batch being sent.
 type lane struct{ waiting []*pending }
 
-// pending is a batch that is to be committed.
+// pending is a batch to be committed.
 type pending struct {
 	p       *wire.Push
 	nodes   uint64
@@ -71,13 +74,13 @@ type pending struct {
 	out     store.Outcome
 	err     error
 	done    chan struct{}
-	until   time.Time // zero if its sender waits for ever
-	granted string    // what its takes were granted, if it was applied before
-	noted   uint64    // until when its sender's record lives at least, once it is written
+	until   time.Time // its sender's deadline; zero if there is none
+	granted string    // the grants of its takes, if it was applied before
+	noted   uint64    // the time until which its sender's record lives once it is written
 }
 
 // commit commits batches of a push, each of another partition, in one round trip for each server.
-// It says in each what became of it. The error is that of any of them.
+// It sets their outcomes and errors, and returns the error of any of them.
 func (c *committer) commit(ctx context.Context, p *wire.Push, nodes uint64, batches []*batch) (err error) {
 	all := make([]*pending, len(batches))
 	for i, b := range batches {
@@ -101,7 +104,7 @@ func (c *committer) commit(ctx context.Context, p *wire.Push, nodes uint64, batc
 	return err
 }
 
-// together commits a batch together with others that come meanwhile.
+// together commits a batch, together with others that come meanwhile.
 func (c *committer) together(ctx context.Context, one *pending) {
 	key := one.b.sender
 	if len(one.b.items) > 0 {
@@ -127,7 +130,7 @@ func (c *committer) together(ctx context.Context, one *pending) {
 	}
 }
 
-// follow commits what waits in a lane, until nothing does.
+// follow commits the waiting batches of a lane until none waits.
 func (c *committer) follow(key string, l *lane, next *group) {
 	for ; next != nil; next = c.next(key, l) {
 		ctx, cancel := next.context()
@@ -139,8 +142,8 @@ func (c *committer) follow(key string, l *lane, next *group) {
 	}
 }
 
-// next are batches that wait in a lane, one of a sender at most: each is decided by the record as the
-// one before has left it. If there is none, the lane ends.
+// next returns waiting batches of a lane, at most one of each sender, because a push of a sender is
+// decided by the record that its earlier push leaves. If no batch waits, the lane ends.
 func (c *committer) next(key string, l *lane) *group {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,19 +167,19 @@ func (c *committer) next(key string, l *lane) *group {
 	return g
 }
 
-// group are batches of one partition that are decided together.
+// group is batches of one partition that are decided together.
 type group struct {
 	c    *committer
 	all  []*pending
 	work int
-	// lock is the group's name for a lock, once it has been decided in vain.
+	// lock is the group's name for the lock, once it has needed a name.
 	lock  string
 	tries int
 	// left is how many hits of near keys are left for others, as was learnt in vain.
 	left map[string]advancedHits
 }
 
-// context ends when no sender waits any more.
+// context returns a context that ends when no sender waits any more.
 func (g *group) context() (context.Context, context.CancelFunc) {
 	var last time.Time
 	for _, one := range g.all {
@@ -196,7 +199,7 @@ func (g *group) fail(err error) {
 	}
 }
 
-// write decides groups, and writes what came of them, until all are written or have failed.
+// write decides groups and writes the results until all are written or have failed.
 func (c *committer) write(ctx context.Context, groups []*group) {
 	for len(groups) > 0 {
 		attempts := make([]*attempt, len(groups))
@@ -229,7 +232,7 @@ func (c *committer) write(ctx context.Context, groups []*group) {
 	}
 }
 
-// wait gives the holder of a lock time to write.
+// wait gives the holder of the lock time to write.
 func wait(ctx context.Context) {
 	t := time.NewTimer(time.Millisecond + rand.N(2*time.Millisecond))
 	defer t.Stop()
@@ -239,7 +242,7 @@ func wait(ctx context.Context) {
 	}
 }
 
-// send has attempts written, in one round trip for each server, and takes in what became of them.
+// send sends attempts to their servers, in one round trip for each server, and reads the replies.
 func (c *committer) send(ctx context.Context, attempts []*attempt) {
 	cmds := make([]*goredis.Cmd, len(attempts))
 	acks := &acks{}
@@ -255,25 +258,25 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 			err = a.hear(reply, sent)
 		}
 		if err == nil && a.written && c.store.replicas > 0 && len(a.noted)+len(a.again)+len(a.words) > 0 && !acks.has(cmds[i]) {
-			err = fmt.Errorf("it was not on %d replicas within %v", c.store.replicas, c.store.patience)
+			err = fmt.Errorf("it did not reach %d replicas within %v", c.store.replicas, c.store.patience)
 		}
 		if a.err = err; err == nil {
 			continue
 		}
 		for _, one := range a.noted {
-			c.noted.put(one.b.sender, 0, 1) // what has failed may be another server by now
+			c.noted.put(one.b.sender, 0, 1) // another server may have taken over, without the record
 		}
 	}
 }
 
-// pipeline sends what may be for several servers together. The commands tell what has failed.
+// pipeline sends attempts that may belong to several servers. The commands hold the errors.
 func (c *committer) pipeline(ctx context.Context, attempts []*attempt, cmds []*goredis.Cmd) {
 	pipe := c.store.client.Pipeline()
 	for i, a := range attempts {
 		cmds[i] = pipe.EvalSha(ctx, commitScript.Hash(), a.keys, a.args...)
 	}
 	_, _ = pipe.Exec(ctx)
-	// A server that is new, or was started again, does not know the script.
+	// A new or restarted server does not know the script.
 	for i, a := range attempts {
 		if goredis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
 			cmds[i] = pipe.Eval(ctx, commitSource, a.keys, a.args...)
@@ -284,7 +287,7 @@ func (c *committer) pipeline(ctx context.Context, attempts []*attempt, cmds []*g
 	}
 }
 
-// name is how the group locks its partition.
+// name returns the group's name for the lock.
 func (g *group) name() string {
 	if g.lock == "" {
 		g.lock = strconv.FormatUint(rand.Uint64(), 36)

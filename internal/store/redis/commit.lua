@@ -38,7 +38,7 @@ local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~=
 local LOCK = 50 -- ms
 local holder = locks and redis.pcall('GET', KEYS[#KEYS])
 if type(holder) == 'string' and holder ~= ARGV[4] then
-  -- No backend has made one that lasts longer, but the clock may have been set back.
+  -- No backend sets a longer life, but the clock may have been set back.
   local left = redis.call('PTTL', KEYS[#KEYS])
   if left >= 0 and left <= LOCK then
     return {time[1], time[2], 2}
@@ -99,7 +99,7 @@ for i = pushes + 1, pushes + counters do
         if got[k] == ARGV[j] then
           local hits = got[k + 1]
           rest = rest - 2
-          local ours = #hits <= 16 and (hits == '0' or string.find(hits, '^[1-9]%d*$')) -- HINCRBY takes nothing else
+          local ours = #hits <= 16 and (hits == '0' or string.find(hits, '^[1-9]%d*$')) -- HINCRBY accepts no other number
           same = same and ours and tonumber(hits) <= tonumber(ARGV[j + n])
           break
         end
@@ -288,9 +288,10 @@ if known or others or lacks or not holds then
   return reply
 end
 
--- Writing. From here on nothing can fail, save that Redis refuses the first write.
+-- From here on only the first write can fail: Redis may refuse it.
 
--- write calls a command with so many arguments, so many at a time as Lua's stack has room for.
+-- write calls a command with count arguments from ARGV[from] on, at most 1000 at a time, because
+-- Lua's stack has no room for more.
 local function write(command, key, from, count)
   for j = from, from + count - 1, 1000 do
     redis.call(command, key, unpack(ARGV, j, math.min(j + 1000, from + count) - 1))
@@ -303,7 +304,7 @@ for i = pushes + 1, pushes + counters do
   local key, form = KEYS[i], ARGV[at]
   if form == '2' then
     local n, got, gone, born = tonumber(ARGV[at + 1]), had[i][1], had[i][2], false
-    local absent = #got == 0 -- then nothing is to be asked of how long it lives
+    local absent = #got == 0 -- then it has no life to compare
     for j = at + 2, at + 1 + n do
       local hits = ARGV[j + 2 * n]
       if hits ~= '0' then
@@ -361,7 +362,8 @@ at = 7
 for i = 1, pushes do
   local key, sequence, floor, part, life, granted = KEYS[i], ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
   if sequence == '' then
-    -- WAIT waits for the last write of its connection, and what was applied before may have been another's.
+    -- WAIT waits for the last write of its own connection, and another connection may have applied
+    -- this push.
     redis.call('PEXPIRE', key, digits(math.max(redis.call('PTTL', key), math.abs(life))))
   else
     local known = floors[i]

@@ -64,8 +64,8 @@ func TestRecentCountsWhatGrows(t *testing.T) {
 	}
 }
 
-// TestLateGroupsLock has a group find in vain that its counter has changed, until it locks its
-// partition. Then it writes, and the lock is gone.
+// TestLateGroupsLock changes a group's counter before each of its attempts, until the group locks
+// its partition. Then the group writes, and the lock is gone.
 func TestLateGroupsLock(t *testing.T) {
 	s, err := Open(redistest.Start(t).URL(), Options{})
 	if err != nil {

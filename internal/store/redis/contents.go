@@ -12,33 +12,34 @@ import (
 	"weir/window"
 )
 
-// entry is a counter as it was seen. Nobody changes it.
+// entry is the last known contents of a counter. It is never changed.
 type entry struct {
 	contents store.Contents
-	// is are a hash's fields and values, one after the other, or the end of a string.
+	// is has a hash's fields and values, alternating, or the end of a string.
 	is []string
-	// broken says that somebody else has written it, or some of it: it is to be written anew.
+	// broken means that another program has written some of it, and that it must be written anew.
 	broken bool
-	// limitless says that a token bucket has no limit: it is as one of whoever asks.
+	// limitless means that the hash has no limit: a token bucket then takes the limit of its next
+	// item.
 	limitless bool
 }
 
-// unseen is the entry of a counter until it is seen.
+// unseen is the entry of a counter that was not seen yet.
 var unseen = &entry{limitless: true}
 
 // foreign stands for a key of another type.
 const foreign = "?"
 
-// expected is how commit.lua is told what a counter has.
+// expected returns the contents as commit.lua compares them.
 func (e *entry) expected() string { return strings.Join(e.is, " ") }
 
 // limitField is the field of a token bucket's limit.
 const limitField = "limit"
 
-// nanosFormat is of numbers that compare as strings as they do as numbers.
+// nanosFormat formats numbers so that they sort as strings.
 const nanosFormat = "%020d"
 
-// field is a window's in its counter's hash.
+// field returns the name of a window's field in its counter's hash.
 func field(of wire.LimitCounter, number uint64) string {
 	if kind := window.Kind(of.Kind); kind.Started() || kind.Bucketed() {
 		return fmt.Sprintf(nanosFormat, number)
@@ -46,13 +47,13 @@ func field(of wire.LimitCounter, number uint64) string {
 	return strconv.FormatUint(number, 10)
 }
 
-// integer reads a number that this package has written, and nothing else.
+// integer parses a number. It accepts only the digits that this package writes.
 func integer(s string) (n int64, ok bool) {
 	u, err := strconv.ParseUint(s, 10, 64)
 	return int64(u), err == nil && u <= wire.MaxHits && strconv.FormatUint(u, 10) == s
 }
 
-// parseHash reads a counter's fields and values.
+// parseHash parses a hash's fields and values.
 func parseHash(of wire.LimitCounter, is []string) *entry {
 	e := &entry{is: is, limitless: true}
 	kind := window.Kind(of.Kind)
@@ -73,8 +74,8 @@ func parseHash(of wire.LimitCounter, is []string) *entry {
 	return e
 }
 
-// isField reports whether a field is that of a number, as which it was read. A start beyond all numbers
-// is one: it lies too far ahead.
+// isField reports whether a field's name is the name of the number parsed from it. A start too
+// large for a number is accepted: it lies too far ahead.
 func isField(of wire.LimitCounter, number uint64, err error, is string) bool {
 	if kind := window.Kind(of.Kind); err == nil || !kind.Started() && !kind.Bucketed() {
 		return err == nil && field(of, number) == is
@@ -82,11 +83,11 @@ func isField(of wire.LimitCounter, number uint64, err error, is string) bool {
 	return len(is) == 20 && strings.Trim(is, "0123456789") == ""
 }
 
-// recordSize is the size of a log's record: seven bytes with the microseconds of a time, two with
-// the nanoseconds beyond these, and seven with hits.
+// recordSize is the bytes of a log's record: seven with the microseconds of a time, two with the
+// nanoseconds beyond them, and seven with hits.
 const recordSize = 16
 
-// parseRecords reads the end of a log. A sender's limit bounds how much of it.
+// parseRecords parses the end of a log. A sender's limit bounds how much of it is read.
 func parseRecords(is string) *entry {
 	e := &entry{is: []string{is}}
 	e.contents.Windows = parseLog(is)
@@ -101,7 +102,7 @@ func parseRecords(is string) *entry {
 	return e
 }
 
-// records are a log's, of buckets newest first.
+// records encodes the buckets of a log, which are newest first.
 func records(buckets []store.Window) string {
 	b := make([]byte, 0, recordSize*len(buckets)+1)
 	for _, w := range slices.Backward(buckets) {

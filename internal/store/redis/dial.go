@@ -9,15 +9,14 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// dialTimeout is go-redis's own default.
+// dialTimeout is the default of go-redis.
 const dialTimeout = 5 * time.Second
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// quietly dials as go-redis does by itself. A dial that fails gives a connection that fails: its
-// first use has the dial's error. go-redis writes a line for each dial that fails, to a logger that
-// all of the process's clients share. A library has no right to that logger, and whoever calls the
-// store is told of the error anyway.
+// quietly returns a dialer like that of go-redis. If it can't dial, it returns a connection whose
+// first use returns the dial's error. Otherwise go-redis would log each failed dial to a logger
+// that all clients of the process share. The caller of the store gets the error anyway.
 func quietly(timeout time.Duration, config *tls.Config) dialer {
 	dial := goredis.NewDialer(&goredis.Options{DialTimeout: timeout, TLSConfig: config})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -29,7 +28,7 @@ func quietly(timeout time.Duration, config *tls.Config) dialer {
 	}
 }
 
-// failed is a connection that never was.
+// failed is a connection that could not be dialed.
 type failed struct{ err error }
 
 var _ net.Conn = failed{}

@@ -14,9 +14,8 @@ import (
 
 var _ store.Evictor = (*Store)(nil)
 
-// Evicts implements [store.Evictor]. It asks by INFO, which more servers allow than CONFIG. It asks
-// all servers of a cluster, because a replica may take over, and ignores those that can't be
-// reached.
+// Evicts implements [store.Evictor]. It uses INFO, because more servers allow it than CONFIG. It
+// asks all servers of a cluster, since a replica may take over, and ignores unreachable servers.
 func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 	servers, err := s.servers(ctx, true)
 	if err != nil {
@@ -51,7 +50,7 @@ func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 	return "", nil
 }
 
-// evictionPolicy is a server's maxmemory-policy.
+// evictionPolicy returns a server's maxmemory-policy.
 func evictionPolicy(ctx context.Context, server *goredis.Client) (string, error) {
 	info, err := server.Info(ctx, "memory").Result()
 	if reply := goredis.Error(nil); errors.As(err, &reply) {

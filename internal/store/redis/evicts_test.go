@@ -14,8 +14,8 @@ import (
 	"weir/window"
 )
 
-// Whatever policy Redis has but noeviction, it forgets a full counter for others when its memory is
-// full: then twice the limit passes, and Evicts says so. With noeviction it takes no more.
+// With any policy except noeviction, Redis evicts a full counter when its memory is full. Then
+// twice the limit passes, and Evicts reports it. With noeviction Redis refuses hits.
 func TestPoliciesThatEvict(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), nil), raw(t, server)
@@ -58,8 +58,8 @@ func TestPoliciesThatEvict(t *testing.T) {
 				t.Fatal(err)
 			}
 			set("maxmemory", fmt.Sprint(used+100_000))
-			// More than there is room for, of keys that live longer; and, as some are chosen at random,
-			// until it is the counter's turn.
+			// Write more keys than there is room for, with longer lives. Some policies choose at
+			// random, so write until the counter is evicted.
 			outOfMemory := false
 			for i := uint64(1); i <= 300 && !outOfMemory && client.Exists(t.Context(), key(full.Rooms[0].LimitCounter)).Val() == 1; i++ {
 				p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
@@ -88,7 +88,7 @@ func TestPoliciesThatEvict(t *testing.T) {
 	}
 }
 
-// A cluster evicts if any of its servers would, replicas included.
+// A cluster evicts if any of its servers would, including replicas.
 func testEvictions(t *testing.T, cluster *redistest.Cluster) {
 	counters := open(t, cluster.URL(), nil)
 	for _, server := range []int{0, len(cluster.Servers) - 1} {
@@ -96,7 +96,7 @@ func testEvictions(t *testing.T, cluster *redistest.Cluster) {
 			if err := cluster.Client(server).ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
 				t.Fatal(err)
 			}
-			// A new replica is in no list of servers before a master has heard of it.
+			// A new replica is in no list of servers until a master knows it.
 			want := strings.TrimPrefix(policy, "noeviction")
 			got, err := counters.Evicts(t.Context())
 			for err == nil && got != want {

@@ -1,9 +1,13 @@
--- Records that a node is active, and returns how many are, or would be with it. As store.Store has it.
+-- Records that a node is active, and returns how many nodes are active, counting it in any case. See
+-- Join and Nodes of store.Store.
 --
--- KEYS[1]  sorted set: nodes, each with the time in microseconds when it joined last. One that is new is noted as if that was
---          longer ago, so that it is forgotten sooner.
--- ARGV     1 time in microseconds, or '' for Redis's; 2 node; 3 how long a node stays active, 4 a new one; 5 most nodes;
---          6 '1' to record it
+-- KEYS[1] sorted set of nodes, each with the time of its last join as score, in microseconds. A new
+--         node is recorded as if it had joined earlier, so it expires sooner.
+-- ARGV    1 time in microseconds; '' for Redis's
+--         2 node
+--         3 how long a node stays active, and 4 a new node, in microseconds
+--         5 most nodes
+--         6 '1' to record the node
 local now, life, new, most, records = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 if not now then
   local t = redis.call('TIME')
@@ -19,7 +23,7 @@ if type(joined) == 'table' and joined.err then
   end
   joined = nil
   if not records then
-    return 1 -- it is not ours
+    return 1 -- another program has written the key
   end
   redis.call('UNLINK', KEYS[1])
 end

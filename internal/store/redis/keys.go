@@ -11,14 +11,15 @@ import (
 	"weir/internal/wire"
 )
 
-// clusterPartitions is how many partitions a namespace has in a cluster, a power of 2 up to 64. With more
-// partitions, larger clusters share a namespace evenly. With fewer, a batch costs fewer scripts.
+// clusterPartitions is the number of a namespace's partitions in a cluster: a power of 2 up to 64.
+// With more partitions, larger clusters share a namespace evenly. With fewer, a batch needs fewer
+// scripts.
 const clusterPartitions = wire.Partitions
 
-// keys names what a store keeps, in so many partitions of each namespace.
+// keys returns the names of keys in Redis for a number of partitions.
 type keys struct{ partitions uint32 }
 
-// partition is where all limits of a key are.
+// partition returns the partition of all limits of a key.
 func (k keys) partition(id wire.ID) uint32 {
 	if k.partitions == 1 {
 		return 0
@@ -26,9 +27,9 @@ func (k keys) partition(id wire.ID) uint32 {
 	return id.Partition() % k.partitions
 }
 
-// prefix begins all keys of a partition. Its hash tag tells where in a cluster it is: a namespace,
-// and three digits to base 4. As CRC-16 is linear, these put the partitions of every namespace at
-// even distances among the slots.
+// prefix returns the prefix of all keys of a partition. Its hash tag decides the slot in a cluster:
+// a namespace, and three digits to base 4. CRC-16 is linear, so these digits spread the partitions
+// of every namespace evenly over the slots.
 func (k keys) prefix(namespace string, partition uint32) string {
 	if k.partitions == 1 {
 		return "weir:{" + namespace + "}:"
@@ -38,7 +39,8 @@ func (k keys) prefix(namespace string, partition uint32) string {
 
 const counterPart = "counter:"
 
-// counters matches the keys of a namespace's counters, and others; [keys.parse] tells.
+// counters returns a pattern for the keys of a namespace's counters. It may match other keys too,
+// so [keys.parse] must check.
 func (k keys) counters(namespace string) string {
 	if k.partitions == 1 {
 		return k.prefix(namespace, 0) + counterPart + "*"
@@ -46,7 +48,7 @@ func (k keys) counters(namespace string) string {
 	return "weir:{" + namespace + "/*}:" + counterPart + "*"
 }
 
-// countersOf matches the keys of one key's counters.
+// countersOf returns a pattern for the keys of one key's counters.
 func (k keys) countersOf(namespace string, id wire.ID) string {
 	return k.prefix(namespace, k.partition(id)) + counterPart + hex.EncodeToString(id[:]) + ":*"
 }
@@ -62,7 +64,7 @@ func (k keys) counter(namespace string, c wire.LimitCounter) string {
 	return string(key)
 }
 
-// numbers is how many numbers a counter's key has.
+// numbers returns how many numbers a counter's key has.
 func numbers(c wire.LimitCounter) int {
 	if c.Precision == 0 {
 		return 3
@@ -70,8 +72,8 @@ func numbers(c wire.LimitCounter) int {
 	return 4
 }
 
-// sender is the key of a sender's record in a partition. If a take brings a push to a partition
-// several times, there is a record for each time. round tells them apart.
+// sender returns the key of a sender's record in a partition. If a shared take asks a partition
+// several times for a push, each time has its own record, with another round.
 func (k keys) sender(namespace string, partition uint32, sender uint64, round string) string {
 	return k.prefix(namespace, partition) + "sender:" + hexOf(sender) + round
 }
@@ -102,19 +104,19 @@ func (k keys) overrides(namespace string) string { return "weir:{" + namespace +
 
 func (k keys) reports(namespace string) string { return "weir:{" + namespace + "}:reports" }
 
-// accountant is the key of what a sender has sent last of what keys have used.
+// accountant returns the key of the last sequence of a sender's messages on usage.
 func (k keys) accountant(namespace string, sender uint64) string {
 	return fmt.Sprintf("weir:{%s}:used:sender:%016x", namespace, sender)
 }
 
-// used is the key of what keys have used on a day.
+// used returns the key of the usage of a day.
 func (k keys) used(namespace string, day uint32) string {
 	return "weir:{" + namespace + "}:used:" + strconv.FormatUint(uint64(day), 10)
 }
 
 func (k keys) told(namespace string) string { return "weir:{" + namespace + "}:told" }
 
-// parse takes apart what counter has made, and nothing else.
+// parse is the inverse of counter. ok is false for keys that counter does not return.
 func (k keys) parse(namespace, key string) (c wire.LimitCounter, ok bool) {
 	_, name, _ := strings.Cut(key, "}:"+counterPart)
 	parts := strings.Split(name, ":")

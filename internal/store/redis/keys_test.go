@@ -27,8 +27,8 @@ func slot(key string) int {
 	return int(crc) % 16384
 }
 
-// TestPartitions wants each partition in a part of the slots of its own, whatever the namespace,
-// and counters in all of them.
+// TestPartitions wants each partition in its own part of the slots, for any namespace, and counters
+// in all of them.
 func TestPartitions(t *testing.T) {
 	if got := slot("x{123456789}y"); got != 0x31c3 {
 		t.Fatalf("slot %#x, want the specification's", got)

@@ -12,8 +12,8 @@ import (
 	"weir/internal/wire"
 )
 
-// masters tells whether a cluster's masters take hits, by their addresses. A master that has
-// failed, or has too few replicas, would make every push wait that has anything for it.
+// masters remembers which masters of a cluster have failed, by address. A master that is down, or
+// has too few replicas, would delay every push with hits for it.
 type masters struct {
 	mu     sync.Mutex
 	failed map[string]*failure
@@ -28,16 +28,17 @@ type failure struct {
 }
 
 const (
-	// trialEvery is how often it is tried whether a master takes hits again.
+	// trialEvery is the least time between trials of a failed master.
 	trialEvery = 100 * time.Millisecond
 	// trialTimeout bounds a trial.
 	trialTimeout = time.Second
 )
 
-// errLeftAlone is of what is not sent to a master that has failed.
+// errLeftAlone is the error of batches that are not sent because their master has failed.
 var errLeftAlone = errors.New("nothing is sent there until a trial succeeds")
 
-// failure is why a master was left alone, and whether the caller is to try it again; nil if it is not.
+// failure returns why a master has failed; nil if it has not. If try is true, the caller must try
+// the master again.
 func (m *masters) failure(addr string) (err error, try bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +53,7 @@ func (m *masters) failure(addr string) (err error, try bool) {
 	return f.err, try
 }
 
-// note notes how a master did.
+// note records the result of a call to a master.
 func (m *masters) note(addr string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +71,7 @@ func (m *masters) note(addr string, err error) {
 	}
 }
 
-// tried ends a trial.
+// tried records the result of a trial.
 func (m *masters) tried(addr string, err error) {
 	m.note(addr, err)
 	m.mu.Lock()
@@ -81,14 +82,14 @@ func (m *masters) tried(addr string, err error) {
 	m.trials.Done()
 }
 
-// forget forgets a master that is none any more.
+// forget removes a server that is no longer a master.
 func (m *masters) forget(addr string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.failed, addr)
 }
 
-// close waits for the trials under way.
+// close waits for running trials, and prevents new trials.
 func (m *masters) close() {
 	m.mu.Lock()
 	m.closed = true
@@ -96,8 +97,8 @@ func (m *masters) close() {
 	m.trials.Wait()
 }
 
-// master returns the address of the master that has a key; it is empty for a single server. An
-// error says that the cluster can't be reached at all, so that nobody knows its masters.
+// master returns the address of the master that has a key; empty for a single server. It returns an
+// error if no server of the cluster can be reached, so that its masters are unknown.
 func (s *Store) master(ctx context.Context, key string) (addr string, err error) {
 	cluster, ok := s.client.(*goredis.ClusterClient)
 	if !ok {
@@ -110,12 +111,12 @@ func (s *Store) master(ctx context.Context, key string) (addr string, err error)
 	return client.Options().Addr, nil
 }
 
-// mapTries is how often a cluster is asked which master has what, at most.
+// mapTries bounds the attempts to read which master has which slots.
 const mapTries = 8
 
-// masterForKey is MasterForKey of a cluster that may not know its masters yet. The server that it
-// asks then, by chance, may be the very server that does not answer, so each has a part of the
-// time.
+// masterForKey is MasterForKey for a client that may not know the masters yet. It then asks a
+// random server, which may be the very server that does not answer. So each attempt has a part of
+// the time.
 func masterForKey(ctx context.Context, cluster *goredis.ClusterClient, key string) (client *goredis.Client, err error) {
 	until, bounded := ctx.Deadline()
 	if !bounded {
@@ -134,7 +135,7 @@ func masterForKey(ctx context.Context, cluster *goredis.ClusterClient, key strin
 	return client, err
 }
 
-// leftAlone is why nothing is sent to a master now; nil if it takes hits.
+// leftAlone returns why nothing is sent to a master now; nil if it has not failed.
 func (s *Store) leftAlone(addr string) error {
 	err, try := s.masters.failure(addr)
 	if err == nil {
@@ -146,7 +147,7 @@ func (s *Store) leftAlone(addr string) error {
 	return errors.Join(err, errLeftAlone)
 }
 
-// without is why nothing can be had of a key now; nil if its master takes hits.
+// without returns why a key can't be reached now; nil if its master has not failed.
 func (s *Store) without(ctx context.Context, key string) error {
 	addr, err := s.master(ctx, key)
 	if err != nil {
@@ -155,8 +156,8 @@ func (s *Store) without(ctx context.Context, key string) error {
 	return s.leftAlone(addr)
 }
 
-// blames reports whether an error says that a master takes no hits, for a call that began then. A
-// caller may have had no patience, and a slot that moves says nothing of others.
+// blames reports whether the error of a call that began at since means that the master has failed.
+// A caller's deadline may have been too short, and a slot that moves does not affect other slots.
 func blames(err error, since time.Time) bool {
 	switch {
 	case errors.Is(err, context.Canceled), goredis.HasErrorPrefix(err, "TRYAGAIN"):
@@ -167,10 +168,11 @@ func blames(err error, since time.Time) bool {
 	return true
 }
 
-// leastPatience is for how long a master must not have answered to be left alone.
+// leastPatience is how long a call must have waited for its timeout to count as the master's
+// failure.
 const leastPatience = 50 * time.Millisecond
 
-// time is that of any master that is not left alone.
+// time returns the time of any master that has not failed.
 func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err error) {
 	if s.now != nil {
 		return uint64(s.now().UnixNano()), nil
@@ -201,7 +203,7 @@ func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err e
 	return 0, err
 }
 
-// try pushes a trial to those of its counters that a master has.
+// try pushes a trial to the counters of a master.
 func (s *Store) try(addr string) {
 	ctx, cancel := context.WithTimeout(context.Background(), trialTimeout)
 	defer cancel()
@@ -221,7 +223,7 @@ func (s *Store) try(addr string) {
 	}
 	if len(batches) == 0 {
 		s.reload(ctx)
-		s.masters.tried(addr, errors.New("it is no master"))
+		s.masters.tried(addr, errors.New("it is not a master"))
 		s.masters.forget(addr)
 		return
 	}

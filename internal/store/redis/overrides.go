@@ -22,7 +22,7 @@ var (
 	toldScript      = goredis.NewScript(toldSource)
 )
 
-// given is the time in microseconds that takes the place of Redis's, or empty.
+// given returns the time in microseconds that replaces Redis's; empty if none does.
 func (s *Store) given() string {
 	if s.now == nil {
 		return ""
@@ -30,7 +30,8 @@ func (s *Store) given() string {
 	return strconv.FormatInt(s.now().UnixMicro(), 10)
 }
 
-// failed has a cluster's client look again where keys are, and says what an error is about.
+// failed wraps an error with the name of the call, and makes a cluster's client read again which
+// server has which keys.
 func (s *Store) failed(ctx context.Context, what string, err error) error {
 	s.reload(ctx)
 	return fmt.Errorf("redis: %s: %w", what, err)

@@ -1,10 +1,12 @@
--- A namespace's list of overrides. As store.Overrides has it.
+-- Reads or replaces a namespace's list of overrides. See store.Overrides.
 --
--- KEYS[1]  hash: version and list
--- ARGV     1 the version that is known; then to replace the list, if it has that version: 2 time in microseconds, or '' for Redis's;
---          3 the new list
+-- KEYS[1] hash: version and list
+-- ARGV    1 the version that the caller knows
+--         To replace the list if it has that version also: 2 time in microseconds, '' for Redis's; 3
+--         the new list
 --
--- Returns the version, and the list if that is not the one known. To replace: the new version, or false if the list has another.
+-- Returns the version, and the list unless the caller knows it. After a replacement it returns the
+-- new version; false if the list has another version.
 local function read()
   local found = redis.pcall('HMGET', KEYS[1], 'version', 'list')
   if found.err then
@@ -13,7 +15,7 @@ local function read()
     end
     return '0', false
   end
-  -- A list that the store has not written is none.
+  -- A list without a valid version was not written by the store, and counts as empty.
   if not found[1] or not string.find(found[1], '^%d+$') then
     return '0', false
   end

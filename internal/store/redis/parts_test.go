@@ -15,7 +15,8 @@ import (
 	"weir/window"
 )
 
-// logItem is of a log of an hour, with a hit in each of so many nanoseconds before now.
+// logItem returns an item of a log of an hour, with a hit in each of a number of nanoseconds before
+// now.
 func logItem(id byte, limit uint64, hits int) wire.Item {
 	it := wire.Item{
 		LimitCounter: wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(window.SlidingBuckets), WidthMillis: 3_600_000, Precision: 1},
@@ -27,7 +28,7 @@ func logItem(id byte, limit uint64, hits int) wire.Item {
 	return it
 }
 
-// scripts are how many buckets each script has read that Redis ran for a body.
+// scripts returns how many buckets each script of a call has read.
 func scripts(t *testing.T, server *redistest.Server, body func()) (read []int) {
 	t.Helper()
 	client := raw(t, server)
@@ -74,8 +75,8 @@ func scripts(t *testing.T, server *redistest.Server, body func()) (read []int) {
 	}
 }
 
-// However large the logs are that a push names, it reads what its own limits need, and no script
-// reads so much that Redis serves nobody else for long.
+// With logs of any size, a push reads only what its own limits need, and no script reads so much
+// that Redis serves no other client for long.
 func TestReadsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	counters := open(t, server.URL(), atEpoch)
@@ -89,7 +90,7 @@ func TestReadsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A limit beyond all bounds makes logs as large as they get.
+	// Very large limits make logs as large as they can get.
 	for id := range byte(logs) {
 		push([]wire.Item{logItem(id, wire.MaxHits, wire.MaxBuckets)})
 	}
@@ -110,7 +111,7 @@ func TestReadsAreBounded(t *testing.T) {
 	}{
 		{"reads for no limit", func() { push(items(0, logs, 0)) }, logs * 260, 2048},
 		{"reads for limits of 505", func() { push(items(505, 50, 0)) }, 50 * 2280, 2048},
-		// It is one step.
+		// A take is a single step.
 		{"a take", func() { push(nil, take) }, logs * 260, logs * 130},
 		{"writes for no limit", func() { push(items(0, logs, 1)) }, logs * 260, 2048},
 	} {
@@ -127,8 +128,8 @@ func TestReadsAreBounded(t *testing.T) {
 	}
 }
 
-// A push of several scripts that breaks off is finished by the next attempt, and nothing of it is
-// applied twice.
+// If a push of several scripts is cut short, the next attempt completes it, and nothing is applied
+// twice.
 func TestPartsBreakOff(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
@@ -143,7 +144,7 @@ func TestPartsBreakOff(t *testing.T) {
 		p.Items = append(p.Items, logItem(id, 800, 2))
 		p.Takes = append(p.Takes, wire.Take{Least: 1, Most: 5, Rooms: []wire.Room{{LimitCounter: logItem(id, 0, 0).LimitCounter, Limit: 800, Cost: 1}}})
 	}
-	// The last counters are out of reach.
+	// The last counters are not accessible.
 	allow("~weir:{ns}:sender:*", "~weir:{ns}:counter:00*", "~weir:{ns}:counter:01*", "~weir:{ns}:counter:02*")
 	if _, err := counters.Push(t.Context(), p, 1); err == nil {
 		t.Fatal("want an error")

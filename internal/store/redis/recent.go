@@ -2,10 +2,11 @@ package redis
 
 import "sync"
 
-// recent keeps values by their keys, those used last. It forgets others when it has too much.
+// recent is a map that keeps recently put values, within a bound. It has two generations: when the
+// younger is full, it replaces the older.
 type recent[V any] struct {
 	mu sync.Mutex
-	// most is how much the younger of two generations has, in bytes or whatever its user counts.
+	// most bounds the size of the younger generation. The unit is the caller's.
 	most, size     int
 	younger, older map[string]sized[V]
 }

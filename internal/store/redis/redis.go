@@ -1,74 +1,73 @@
-// Package redis is a [store.Store] in Redis 6 or later, or a server that speaks and scripts like
-// it, or in a Redis Cluster. Any number of backends may share one. They agree on the time: it is
-// Redis's.
+// Package redis is a [store.Store] in Redis 6 or later, in a server with the same protocol and
+// scripts, or in a Redis Cluster. Any number of backends may share it. They all go by Redis's clock.
 //
 // A namespace N has these keys:
 //
-//	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits; of a log a string: its records
-//	weir:{N}:sender:<sender in hex>                                     sorted set: sequences applied, their grants, and the floor
-//	weir:{N}:lock                                                       string: who writes counters that must be as they were seen
+//	weir:{N}:counter:<identity in hex>:<kind>:<ordinal>:<width in ms>   hash: window to hits; a log is a string of records
+//	weir:{N}:sender:<sender in hex>                                     sorted set: applied sequences, their grants, and the floor
+//	weir:{N}:lock                                                       string: the backend that may write counters as they were seen
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
-//	weir:{N}:told                                                       hash: nodes, and what they have told of that list
-//	weir:{N}:reports                                                    hash: senders, and what they have reported
+//	weir:{N}:told                                                       hash: nodes, and their reports on that list
+//	weir:{N}:reports                                                    hash: senders, and their reports on their keys
 //	weir:{N}:fleet                                                      hash: limits whose hits are advanced, and sums of parts
 //	weir:{N}:fleet:near                                                 sorted set: near keys, and the versions that list them
 //	weir:{N}:fleet:parts                                                hash: senders, and their parts of the limits
 //	weir:{N}:fleet:heard, :divisors, :answered and :silent              sorted sets: senders by what their parts have
-//	weir:{N}:used:<day>                                                 hash: labels to what they have used on a day
-//	weir:{N}:used:sender:<sender in hex>                                string: the last sequence that the sender has told of that
+//	weir:{N}:used:<day>                                                 hash: labels to their used hits of a day
+//	weir:{N}:used:sender:<sender in hex>                                string: the last sequence of the sender's messages on used hits
 //
-// Counters of kind 4 have :<precision in ns> behind them. A token bucket's hash has its limit
-// besides. A log's string has 16 bytes for each time that was hit.
+// The key of a counter with a precision ends in :<precision in ns>. A token bucket's hash also has its
+// limit. A log's string has 16 bytes for each moment with hits.
 //
-// They expire by themselves, all but the overrides. A push is decided here, by what was seen
-// last, and written by one script, commit.lua, in one round trip. If others have written meanwhile, it
-// is decided again. If the connection breaks, the push is sent again, as it can't be applied twice. Redis must not evict keys that have
-// not expired (maxmemory-policy noeviction, and no other), or hits are forgotten. A key or a
-// field under these names that the store has not written does no harm. It is not counted, and is
-// replaced when its counter is next written.
+// All keys expire, except the overrides. A push is decided here, by the contents that were seen
+// last, and written by a script, commit.lua, in one round trip. If others have written meanwhile, it
+// is decided again. If the connection breaks, it is sent again, because it can't be applied twice.
+// Redis must not evict keys that have not expired (only maxmemory-policy noeviction prevents that),
+// or hits are forgotten. A key or a field with these names that the store has not written is
+// harmless: it is not counted, and is replaced when its counter is next written.
 //
 // # Large pushes
 //
-// Redis does nothing else while a script runs. So a push that has much to read, of many logs, is
-// several scripts, one after the other. Each is noted by itself in the sender's record, with +1, +2
-// and so on behind the sequence. Which items and takes are in which script, is the same whenever the
-// push comes. So if it breaks off, it is sent again, and what was applied is not applied again.
-// Others may see the push half-way. A take is never divided.
+// Redis serves nobody else while a script runs. So a push that has to read many logs is divided into
+// several scripts, which run one after the other. Each has its own entry in the sender's record,
+// with +1, +2 and so on after the sequence. Items and takes are divided in the same way whenever the
+// push comes. So if the push is cut short and sent again, no script is applied twice. Others may see
+// a part of the push. A take is never divided.
 //
-// A script reads no more of a log than twice what the requested limits need, however long the log
-// is. wire.MaxAnswer bounds the sum of these limits, and with it what a push makes Redis read.
+// A script reads at most twice as much of a log as the requested limits need, even if the log is
+// longer. wire.MaxAnswer bounds the sum of these limits, and so how much Redis reads for a push.
 //
 // # Redis Cluster
 //
-// In a cluster the counters and senders of a namespace are in 32 partitions, with hash tags {N/000}
-// to {N/332}, which lie evenly among the slots. A key's identity, and with it all of its limits, is
-// in one partition. A push costs one script for each partition that it touches. The scripts are
-// sent together. Each partition has its own record of the sender. If some partitions fail, for
-// instance while a replica takes over or a slot moves, the push is an error. It is sent again
-// whole, and each partition applies it once.
+// In a cluster the counters and senders of a namespace are in 32 partitions, with the hash tags
+// {N/000} to {N/332}, which are spread evenly over the slots. A key's identity, and so all of its
+// limits, is in one partition. A push needs a script for each partition that it touches, and sends
+// the scripts together. Each partition has its own record of the sender. If some partitions fail,
+// for instance while a replica takes over or a slot moves, the answer lacks their parts. The push is
+// sent again, and each partition applies it once.
 //
-// If a take's rooms are in one partition, it is one step, as on one server. If they are in several,
-// there is a step, and a round trip, for each. If a later partition has not granted what the first
-// have, another step gives that back. Each step has its own record of the sender, with :1, :2 and
-// so on, or :last, behind its key. Such a take never passes more than the limits, and gets all of
-// its rooms or none in the end. If it breaks off, it can be sent again, to the same answer. Until
-// it ends, totals have its hits, and takes of others may be refused for them. If its sender is gone
-// for ever half-way, that lasts until their window ends. A window that starts with its first hit
-// has begun even if that hit is given back.
+// If a take's rooms are in one partition, it is a single step, as on one server. If they are in
+// several, it is a step, and a round trip, for each. If a later partition has not granted as much as
+// the first have, a last step gives the surplus back. Each step has its own record of the sender,
+// with :1, :2 and so on, or :last, after its key. Such a take never passes more than the limits, and
+// in the end gets all of its rooms or none. If it is cut short, it can be repeated with the same
+// answer. Until it ends, totals include its hits, and takes of others may be refused for them. If
+// its sender never repeats it, that lasts until their window ends. A window that starts with its
+// first hit stays begun even if that hit is given back.
 //
-// A counter goes by the clock of the server that has it. The time of an answer is the earliest of
-// the servers that were asked. A grant has one time, which names windows. So a lease over several
+// A counter goes by the clock of its server. The time of an answer is the earliest of the servers
+// that were asked. A grant has a single time, which names windows. So a lease over several
 // partitions is refused while their servers' clocks are in different windows, and always if it has
 // a room of a sliding log.
 //
 // # Replicas
 //
-// Redis answers before its replicas have a write. If the server is lost then, and a replica takes
-// over, the write is lost. With wait_replicas=n in the URL a push is answered when n replicas of
-// each of its servers have it. If they don't have it within 100 ms, or what wait_timeout says, its part
-// fails and is sent again. So hits survive the server. But while a server has fewer replicas, nothing
-// is counted on it.
+// Redis answers before its replicas have a write. If the server is then lost, and a replica takes
+// over, the write is lost. With wait_replicas=n in the URL, a push is answered when n replicas of
+// each of its servers have it. If they don't have it within 100 ms, or the URL's wait_timeout, its
+// part fails and is sent again. So hits survive the loss of a server. But while a server has fewer
+// replicas, it counts nothing.
 package redis
 
 import (

@@ -45,7 +45,7 @@ func openFresh(t testing.TB, now func() time.Time) store.Store {
 func TestStore(t *testing.T)      { storetest.Run(t, openFresh) }
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, openFresh) }
 
-// raw is a client beside the store's.
+// raw returns a client besides the store's.
 func raw(t *testing.T, s *redistest.Server) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: s.Addr})
@@ -61,7 +61,7 @@ func counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
 	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
 }
 
-// key is a counter's in Redis, as the package documents it.
+// key returns a counter's key in Redis, as documented by the package.
 func key(c wire.LimitCounter) string {
 	k := fmt.Sprintf("weir:{ns}:counter:%x:%d:%d:%d", c.ID, c.Kind, c.Ordinal, c.WidthMillis)
 	if c.Precision != 0 {
@@ -76,7 +76,7 @@ func buckets(id byte, width, precision time.Duration) wire.LimitCounter {
 	return c
 }
 
-// pushOne pushes a hit in the window that now is in, for each counter.
+// pushOne pushes a hit in the present window of each counter.
 func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
 	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
 	for _, c := range counters {
@@ -92,7 +92,7 @@ func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time,
 	return s.Push(ctx, p, 1)
 }
 
-// sender is the key of the sender that pushOne is.
+// sender is the key of pushOne's sender.
 const sender = "weir:{ns}:sender:00000000000000ab"
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -119,7 +119,7 @@ func TestKeysExpire(t *testing.T) {
 		if _, err := pushOne(t.Context(), counters, sequence, epoch, c); err != nil {
 			t.Fatal(err)
 		}
-		// A window that is aligned has begun before now, but only the life after now counts.
+		// An aligned window has begun before now, but only its time after now counts.
 		begun := time.Duration(0)
 		if kind := window.Kind(c.Kind); kind == window.FixedWindow || kind == window.SlidingWindow {
 			begun = time.Duration(uint64(epoch.UnixMilli())%c.WidthMillis) * time.Millisecond
@@ -131,8 +131,8 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
-// TestSenderOutlivesItsTakes has a sender's record live as long as a push may be sent again for its
-// takes.
+// TestSenderOutlivesItsTakes wants a sender's record to live as long as a push may be sent again
+// for its takes.
 func TestSenderOutlivesItsTakes(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
@@ -154,8 +154,8 @@ func TestSenderOutlivesItsTakes(t *testing.T) {
 	}
 }
 
-// TestKeysOfHitsAheadExpire has hits of a clock that is 5 minutes ahead: the key lives as long as if
-// they were of now, and the sender's record as long as a copy of them would count.
+// TestKeysOfHitsAheadExpire pushes hits of a clock that is 5 minutes ahead. The key lives as long
+// as with hits of now, and the sender's record as long as a copy would count.
 func TestKeysOfHitsAheadExpire(t *testing.T) {
 	const ahead = 5 * time.Minute
 	server := redistest.Start(t)
@@ -176,7 +176,7 @@ func TestKeysOfHitsAheadExpire(t *testing.T) {
 	}
 }
 
-// wantTTL wants a key to live as long as this, less the time that the test takes.
+// wantTTL wants a key's remaining life, less the time that the test takes.
 func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duration) {
 	t.Helper()
 	if got := ttl(t, client, key); got > want || got < want/2 {
@@ -320,14 +320,14 @@ func TestHostileBuckets(t *testing.T) {
 	}
 }
 
-// record is a log's bucket, as it is kept.
+// record returns a log's bucket as it is stored.
 func record(number, hits int64) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(number/1000))[1:]
 	b = binary.BigEndian.AppendUint16(b, uint16(number%1000))
 	return string(append(b, binary.BigEndian.AppendUint64(nil, uint64(hits))[1:]...))
 }
 
-// staleRecords are of buckets long gone.
+// staleRecords returns records of old buckets.
 func staleRecords(n int64) string {
 	var records strings.Builder
 	for i := range n {
@@ -336,7 +336,7 @@ func staleRecords(n int64) string {
 	return records.String()
 }
 
-// TestTakePrecision takes all that is left, at numbers for which doubles can't hold the products.
+// TestTakePrecision takes all that is left, with numbers whose products doubles can't represent.
 func TestTakePrecision(t *testing.T) {
 	now := epoch
 	clock := func() time.Time { return now }
@@ -373,7 +373,7 @@ func TestTakePrecision(t *testing.T) {
 	}
 }
 
-// stale is fields and values of windows long gone.
+// stale returns fields and values of old windows.
 func stale(n int) (fields []any) {
 	for i := range n {
 		fields = append(fields, i, 1)
@@ -401,8 +401,8 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestGrants looks at what is remembered of takes: as much as may be sent again, and what is there
-// in its place is no harm.
+// TestGrants checks the remembered grants: they cover all pushes that may be sent again, and
+// foreign values in their place do no harm.
 func TestGrants(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
@@ -504,7 +504,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal("ping: want an error while Redis is down")
 	}
 	server.Restart()
-	// A push that was applied is still recorded as applied, and any other is applied now.
+	// A push that was applied is still recorded, and any other is applied now.
 	out, err := pushOne(t.Context(), counters, 1, now, c)
 	if err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
 		t.Errorf("outcome %+v, error %v; want a duplicate, total 1", out, err)
@@ -515,7 +515,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFullRedis shows that a push that Redis has no memory for changes nothing.
+// TestFullRedis checks that a push for which Redis has no memory changes nothing.
 func TestFullRedis(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)

@@ -10,10 +10,10 @@ import (
 	"weir/window"
 )
 
-// errReply is of what commit.lua does not answer.
-var errReply = errors.New("answer of the script: not understood")
+// errReply is the error of a reply that commit.lua never sends.
+var errReply = errors.New("the reply of the script is not understood")
 
-// hear takes in the script's reply.
+// hear applies the script's reply to the attempt.
 func (a *attempt) hear(reply []any, sent time.Duration) error {
 	received := time.Since(began)
 	if len(reply) < 3 {
@@ -44,7 +44,7 @@ func (a *attempt) hear(reply []any, sent time.Duration) error {
 	}
 }
 
-// learn takes in why an attempt was not written.
+// learn remembers the contents in the reply to an attempt that was not written.
 func (a *attempt) learn(reply []any) error {
 	senders := len(a.again) + len(a.noted)
 	known := 2*senders + len(a.counters)
@@ -84,7 +84,7 @@ func (a *attempt) learn(reply []any) error {
 	return nil
 }
 
-// texts are texts, and integers as texts.
+// texts converts texts and integers to texts.
 func texts(reply []any) ([]string, error) {
 	all := make([]string, len(reply))
 	for i, value := range reply {
@@ -108,7 +108,7 @@ func (h *held) remember(a *attempt, e *entry) {
 	a.group.c.seen.put(h.key, e, size)
 }
 
-// settle takes in that an attempt was written.
+// settle applies the reply to an attempt that was written.
 func (a *attempt) settle(reply []any) error {
 	if len(reply) == 0 {
 		return errReply
@@ -157,14 +157,15 @@ func (a *attempt) settle(reply []any) error {
 	return a.hearWords(reply)
 }
 
-// writtenLog is the end of a log as it is now.
+// writtenLog returns the end of a log after it was written.
 func (h *held) writtenLog() *entry {
 	is := records(h.contents.Windows)
 	is = is[max(0, len(is)-h.end()):]
 	return parseRecords(is)
 }
 
-// writtenHash is a hash as it is now, most likely: new fields come last in what Redis keeps in a list.
+// writtenHash returns a hash after it was written, with a likely order of fields: Redis appends new
+// fields while it keeps the hash as a list.
 func (h *held) writtenHash() *entry {
 	values := make(map[string]string, len(h.contents.Windows)+1)
 	names := make([]string, 0, len(h.contents.Windows)+1)
@@ -195,7 +196,7 @@ func (h *held) writtenHash() *entry {
 	return parseHash(h.LimitCounter, is)
 }
 
-// made is a hash of windows of the clock that was not there, and has what was added.
+// made returns a new hash of windows of the clock after hits were added.
 func (h *held) made() *entry {
 	e := &entry{limitless: true}
 	for _, number := range h.named {
@@ -208,12 +209,13 @@ func (h *held) made() *entry {
 	return e
 }
 
-// added takes in what a hash of windows of the clock has now.
+// added remembers a hash of windows of the clock after hits were added, and the hits that were not
+// seen before.
 func (h *held) added(a *attempt, is []string) {
 	now, span := parseHash(h.LimitCounter, is), a.calendar.Span(h.LimitCounter)
 	for _, number := range h.named {
 		if number < span.Kept || number > span.Newest {
-			continue // nobody is told of it
+			continue // answers don't have this window
 		}
 		if there := hitsOf(now.contents.Windows, number) - hitsOf(h.contents.Windows, number); there != 0 {
 			if h.unseen == nil {
@@ -225,7 +227,7 @@ func (h *held) added(a *attempt, is []string) {
 	h.remember(a, now)
 }
 
-// shift has answers tell of hits that were there unseen.
+// shift adds unseen hits to the answers.
 func (a *attempt) shift() {
 	for _, h := range a.counters {
 		if h.unseen == nil {

@@ -11,37 +11,37 @@ import (
 	"weir/window"
 )
 
-// shared is a take whose rooms lie in several partitions. No step joins these. So they are asked
-// one after the other, in an order that all takes keep to. Each is asked for what those before have
-// granted. If one refuses, or has less, the others get back what they granted too much. Each step
-// has a record of its own, so that all of it can be done again, with the same answer.
+// shared is a take whose rooms lie in several partitions, which no script can join. So the
+// partitions are asked one after the other, in the same order for all takes, each for the hits that
+// the earlier have granted. If one refuses or grants less, the others get the surplus back. Each
+// step has its own record, so the whole take can be repeated with the same answer.
 //
-// Until that is done, nobody else can have what was granted first. So never too much passes. But a
-// take may be refused for hits that another take is about to give back.
+// Until it ends, no other take can have the hits that were granted first. So never too many hits
+// pass, but a take may be refused for hits that another take is about to give back.
 type shared struct {
 	take   *wire.Take
 	answer *wire.Grant
-	// parts are in the order of partitions. The first asked of them have answered.
+	// parts are in the order of partitions. The first asked parts have answered.
 	parts []sharedPart
 	asked int
-	// units is how many all of those asked have granted.
+	// units is how many units all parts asked so far have granted.
 	units uint64
-	// forgotten says that the sender has had its answer long ago: then nothing is left to do.
+	// forgotten means that the sender had its answer long ago, so nothing is left to do.
 	forgotten bool
-	// missing says that the take broke off: a partition has failed.
+	// missing is set if the take was cut short because a partition failed.
 	missing wire.Missing
-	// last are the batches that give back.
+	// last are the batches that give hits back.
 	last []*batch
 }
 
 type sharedPart struct {
 	partition uint32
-	rooms     []int // indices of the take's
+	rooms     []int // indexes in the take's rooms
 	batch     *batch
 	grant     wire.Grant
 }
 
-// newShared divides a take into parts. It is shared if there are several.
+// newShared divides a take into parts, one for each partition.
 func newShared(keys keys, take *wire.Take, answer *wire.Grant) *shared {
 	t := &shared{take: take, answer: answer, units: take.Most}
 	for i := range take.Rooms {
@@ -57,7 +57,7 @@ func newShared(keys keys, take *wire.Take, answer *wire.Grant) *shared {
 	return t
 }
 
-// share does what the first round, in which the first part of each take was asked, has left to do.
+// share completes takes after the first round, which has asked the first part of each.
 func (r *run) share(ctx context.Context, takes []*shared) error {
 	if len(takes) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 	if err := last.do(ctx); err != nil {
 		return err
 	}
-	// Hits that takes did not get in the end were not applied.
+	// Hits given back by takes count as never applied.
 	r.out.Applied = max(0, r.out.Applied-(r.out.Returned-returned))
 	r.out.Returned = returned
 	for _, t := range takes {
@@ -111,11 +111,12 @@ func (r *run) share(ctx context.Context, takes []*shared) error {
 	return nil
 }
 
-// spoil breaks off takes that have something to settle where a broken-off take may have something,
-// too.
+// spoil cuts short all takes that still have work in a partition where a take that was cut short
+// may have work too.
 //
-// A step's script of a partition must hold the same takes when the push comes again: it is noted
-// together. So while it isn't known what some take has to do there, no take does anything.
+// The script of a step and partition must have the same takes when the push is repeated, because
+// its record covers them together. So while the work of a take there is unknown, no take does any
+// there.
 func spoil(takes []*shared) {
 	spoilt := make(map[uint32]bool)
 	lost := func(t *shared) {
@@ -140,7 +141,7 @@ func spoil(takes []*shared) {
 	}
 }
 
-// settles reports whether settle has something to do in one of these partitions.
+// settles reports whether settle has work in any of these partitions.
 func (t *shared) settles(partitions map[uint32]bool) bool {
 	for n := range t.parts {
 		if partitions[t.parts[n].partition] && !t.settled(n) {
@@ -150,15 +151,15 @@ func (t *shared) settles(partitions map[uint32]bool) bool {
 	return false
 }
 
-// settled reports whether a part has granted what the take gets.
+// settled reports whether a part has granted exactly the take's units.
 func (t *shared) settled(n int) bool {
 	return n < t.asked && (t.forgotten || t.parts[n].grant.Units == t.units)
 }
 
-// lose breaks a take off. The grants of its parts stay until it comes again.
+// lose cuts a take short. The grants of its parts stay until the push is repeated.
 func (t *shared) lose(missing wire.Missing) { t.missing, t.units = max(t.missing, missing), 0 }
 
-// ask asks part n, if there is one and all before it have granted something.
+// ask asks part n if it exists and all earlier parts have granted units.
 func (t *shared) ask(r *round, n int) {
 	if n == len(t.parts) || n != t.asked || t.units == 0 {
 		return
@@ -167,7 +168,7 @@ func (t *shared) ask(r *round, n int) {
 	part.batch = r.take(t.take, t.units, modeOf(t.take), part.rooms, &part.grant)
 }
 
-// hear takes in the answer of the part before n, if it was asked.
+// hear reads the answer of part n-1, if it was asked.
 func (t *shared) hear(n int) {
 	if n > len(t.parts) || t.parts[n-1].batch == nil {
 		return
@@ -190,19 +191,19 @@ func (t *shared) hear(n int) {
 	}
 }
 
-// apart reports whether a part has counted its hits in windows that the answer's one time does not
-// name.
+// apart reports whether a part has counted its hits in windows other than those that the answer's
+// time names.
 func (t *shared) apart(part *sharedPart) bool {
 	here, named := store.Calendar{NowNanos: part.grant.AtNanos}, store.Calendar{NowNanos: t.parts[0].grant.AtNanos}
 	return slices.ContainsFunc(part.rooms, func(i int) bool {
 		room := &t.take.Rooms[i]
-		// A window that started with a hit is named by its total.
+		// The total names a window that started with a hit.
 		return !window.Kind(room.Kind).Started() && here.RoomItem(room, 0).Newest != named.RoomItem(room, 0).Newest
 	})
 }
 
-// settle gives back what parts have granted too much, and has those that were not asked count what
-// was rejected.
+// settle gives back the surplus of parts that granted more than the take gets. Parts that were not
+// asked count rejected hits, if a rule wants that.
 func (t *shared) settle(r *round) {
 	for n := range t.parts {
 		part := &t.parts[n]
@@ -219,18 +220,18 @@ func (t *shared) settle(r *round) {
 	}
 }
 
-// giveBack gives back what a part has granted above what the take gets, and asks for what its rooms
-// have then.
+// giveBack gives back the units that a part has granted beyond the take's, and reads the totals of
+// its rooms afterwards.
 func (t *shared) giveBack(r *round, part *sharedPart) {
 	for i, of := range part.rooms {
 		room, total := &t.take.Rooms[of], &part.grant.Totals[i]
 		item := store.Calendar{NowNanos: part.grant.AtNanos}.RoomItem(room, 0)
 		hits := (max(part.grant.Units, t.units) - t.units) * room.Cost
 		if window.Kind(room.Kind).Blocks() {
-			hits = 0 // it has counted none
+			hits = 0 // a block counts no hits of takes
 		}
 		if kind := window.Kind(room.Kind); kind.Started() {
-			// A window that began since, or is empty, does not have them any more.
+			// A window that began later, or is empty, does not have these hits any more.
 			if len(total.Hits) == 0 || total.Hits[0] == 0 || total.Newest > part.grant.AtNanos {
 				hits = 0
 			} else if !kind.Refills() {
@@ -242,7 +243,7 @@ func (t *shared) giveBack(r *round, part *sharedPart) {
 	}
 }
 
-// finish puts together the answer.
+// finish sets the take's answer.
 func (t *shared) finish() {
 	*t.answer = wire.Grant{Units: t.units, AtNanos: t.parts[0].grant.AtNanos, Totals: make([]wire.Total, len(t.take.Rooms))}
 	for n := range t.parts {

@@ -1,11 +1,12 @@
--- What nodes have told of a namespace's list of overrides, as store.Overrides has it, and what senders have reported, as store.Reports
--- has it.
+-- Records the reports of nodes on a namespace's overrides (see store.Overrides), and the reports of
+-- senders on its keys (see store.Reports), or reads them.
 --
--- KEYS[1]  hash: node or sender to what it has told, with the time in microseconds before it
--- ARGV     1 time in microseconds, or '' for Redis's; 2 how long it is noted; then to note something: 3 most nodes; 4 node; 5 what it
---          tells
+-- KEYS[1] hash: node or sender to its last report, which the time in microseconds and a space precede
+-- ARGV    1 time in microseconds; '' for Redis's
+--         2 how long a report lives, in microseconds
+--         To record a report also: 3 most nodes; 4 node or sender; 5 its report
 --
--- Returns, unless it notes something, nodes and what they have told, one after the other.
+-- Returns nodes or senders and their reports, alternating, unless it records a report.
 local now, life = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not now then
   local t = redis.call('TIME')
@@ -17,7 +18,7 @@ if type(size) == 'table' then
     return size
   end
   if #ARGV == 2 then
-    return {} -- it is not ours
+    return {} -- another program has written the key
   end
   redis.call('UNLINK', KEYS[1])
   size = 0

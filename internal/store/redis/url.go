@@ -11,7 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// address is that of a URL: of one server, or of a cluster.
+// address is a parsed URL of a server or a cluster.
 type address struct {
 	server   *goredis.Options
 	cluster  *goredis.ClusterOptions
@@ -22,9 +22,9 @@ type address struct {
 const maxReplicas = 16
 
 var errURL = errors.New("want redis://[[user]:password@]host[:port][/database] or " +
-	"redis+cluster://[[user]:password@]host[:port][,host:port…], or rediss… of either for TLS; with special characters of the password escaped as in %2F, and known parameters")
+	"redis+cluster://[[user]:password@]host[:port][,host:port…], or rediss… of either for TLS; with special characters in the password escaped as in %2F, and only known parameters")
 
-// parseURL has errors that do not repeat it.
+// parseURL parses a store's URL. Its errors do not repeat the URL.
 func parseURL(url string) (address, error) {
 	scheme, rest, _ := strings.Cut(url, "://")
 	scheme, isCluster := strings.CutSuffix(scheme, "+cluster")
@@ -42,7 +42,7 @@ func parseURL(url string) (address, error) {
 	}
 	var a address
 	if query.Has("wait_replicas") {
-		// The value of a parameter with a name is no secret.
+		// Errors may show the values of these parameters, which are no secrets.
 		text := query.Get("wait_replicas")
 		if a.replicas, err = strconv.Atoi(text); err != nil || a.replicas < 0 || a.replicas > maxReplicas {
 			return address{}, fmt.Errorf("wait_replicas: want 0 to %d, got %.20q", maxReplicas, text)
@@ -68,7 +68,7 @@ func parseURL(url string) (address, error) {
 		return a, nil
 	}
 	if u.Path != "" && u.Path != "/" {
-		return address{}, errors.New("want no database of a cluster, which has only one")
+		return address{}, errors.New("want no database in the URL of a cluster, which has only one")
 	}
 	if a.cluster, err = goredis.ParseClusterURL(u.String()); err != nil {
 		return address{}, errURL
@@ -76,7 +76,7 @@ func parseURL(url string) (address, error) {
 	return a, nil
 }
 
-// cutHosts takes all hosts but the first out of what follows a URL's scheme.
+// cutHosts removes all hosts except the first from the part of a URL after its scheme.
 func cutHosts(rest string) (one string, more []string) {
 	end := len(rest)
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {

@@ -59,8 +59,8 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 	return done, nil
 }
 
-// runUsed runs the script, and waits for the replicas that are to have what it writes. It writes even
-// where it adds nothing, as an earlier call may not have waited long enough.
+// runUsed runs the script, and waits until the replicas have its write. The script writes even if
+// it adds nothing, because an earlier call may not have waited long enough.
 func (s *Store) runUsed(ctx context.Context, keys []string, args []any) *goredis.Cmd {
 	if s.replicas == 0 {
 		return usedScript.Run(ctx, s.client, keys, args...)
@@ -69,19 +69,19 @@ func (s *Store) runUsed(ctx context.Context, keys []string, args []any) *goredis
 	cmd := pipelined(context.WithValue(ctx, acksKey{}, acks), s.client, func(p goredis.Pipeliner) *goredis.Cmd {
 		return p.EvalSha(ctx, usedScript.Hash(), keys, args...)
 	})
-	// A server that is new, or was started again, does not know the script.
+	// A new or restarted server does not know the script.
 	if goredis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		cmd = pipelined(context.WithValue(ctx, acksKey{}, acks), s.client, func(p goredis.Pipeliner) *goredis.Cmd {
 			return p.Eval(ctx, usedSource, keys, args...)
 		})
 	}
 	if (cmd.Err() == nil || errors.Is(cmd.Err(), goredis.Nil)) && !acks.has(cmd) {
-		cmd.SetErr(fmt.Errorf("it was not on %d replicas within %v", s.replicas, s.patience))
+		cmd.SetErr(fmt.Errorf("it did not reach %d replicas within %v", s.replicas, s.patience))
 	}
 	return cmd
 }
 
-// pipelined sends a command as a pipeline. The command tells what has failed.
+// pipelined sends a command as a pipeline. The command holds the error.
 func pipelined(ctx context.Context, client goredis.UniversalClient, add func(goredis.Pipeliner) *goredis.Cmd) *goredis.Cmd {
 	pipe := client.Pipeline()
 	cmd := add(pipe)
@@ -89,7 +89,7 @@ func pipelined(ctx context.Context, client goredis.UniversalClient, add func(gor
 	return cmd
 }
 
-// calendar is at the time of the server, or in a cluster of any master.
+// calendar returns a calendar with the server's time, or that of any master of a cluster.
 func (s *Store) calendar(ctx context.Context, namespace string) (c store.Calendar, err error) {
 	if client, single := s.client.(*goredis.Client); single && s.now == nil {
 		now, err := client.Time(ctx).Result()
@@ -102,7 +102,7 @@ func (s *Store) calendar(ctx context.Context, namespace string) (c store.Calenda
 	return c, err
 }
 
-// usedPage is how many labels are asked for at a time.
+// usedPage is how many labels a call of HSCAN asks for.
 const usedPage = 500
 
 // Used implements [store.Store].
@@ -119,13 +119,13 @@ func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, vis
 	return nil
 }
 
-// usedOn visits the labels of a day. Redis may tell some twice while there come more.
+// usedOn visits the labels of a day. HSCAN may return a label twice while others are added.
 func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit func(wire.UsedRow) error) error {
 	told := map[string]bool{}
 	for cursor := uint64(0); ; {
 		found, next, err := s.client.HScan(ctx, s.keys.used(namespace, day), cursor, "", usedPage).Result()
 		if goredis.HasErrorPrefix(err, "WRONGTYPE") {
-			return nil // it is not ours
+			return nil // another program has written the key
 		}
 		if err != nil {
 			return s.failed(ctx, "used", err)

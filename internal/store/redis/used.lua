@@ -1,11 +1,16 @@
--- What keys have used, as store.Accounts has it.
+-- Adds to the usage of keys. See store.Accounts.
 --
--- KEYS[1]  string: the sequence that the sender has sent last; then hashes of days: label to hits, and behind a space the budget
--- ARGV     1 sequence; 2 for how many milliseconds it is known; 3 most labels of a day; 4 most with those of others; 5 rows; then of
---          each row: the day's place in KEYS, label, label of others, label of all others, hits, budget; and of each day for how many
---          milliseconds it is kept
+-- KEYS    1 string: the last sequence of the sender; then hashes, one for each day: label to hits, a
+--         space and the budget
+-- ARGV    1 sequence
+--         2 how many milliseconds the sequence is remembered
+--         3 most labels of a day, and 4 with the labels of others
+--         5 number of rows
+--         For each row: the index of its day in KEYS, label, label of the rule's others, label of all
+--         others, hits, budget.
+--         For each day: for how many milliseconds it is kept.
 --
--- Returns false if the sequence was known, else how many rows went to other labels than their own.
+-- Returns how many rows went to labels of others, or false if the sequence was known.
 local most = 9007199254740991
 local known = redis.pcall('GET', KEYS[1])
 if type(known) == 'table' then

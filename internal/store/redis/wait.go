@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	// replicaTimeout is how long a push waits for replicas to have it, if the URL does not say. Nodes
-	// wait for 200 ms, if they are not told otherwise.
+	// replicaTimeout is the default of wait_timeout. Nodes wait 200 ms for an answer by default.
 	replicaTimeout = 100 * time.Millisecond
 	longestWait    = 4 * time.Second
 )
 
-// acks are the commands whose last answer was followed, on the same connection, by that of enough
-// replicas.
+// acks has the commands that enough replicas have acknowledged: a WAIT followed them on the same
+// connection.
 type acks struct {
 	mu   sync.Mutex
 	cmds map[goredis.Cmder]bool
@@ -41,9 +40,9 @@ func (a *acks) has(cmd goredis.Cmder) bool {
 	return a.cmds[cmd]
 }
 
-// waitHook appends WAIT to pipelines that have acks in their context. A cluster's client divides a
-// pipeline among the servers, and again if there are redirections. Only a hook of each server's
-// client sees what goes over one connection.
+// waitHook appends WAIT to pipelines with acks in their context. A cluster's client divides a
+// pipeline among the servers, and again after redirections. Only a hook of each server's client
+// sees the commands of one connection.
 type waitHook struct {
 	replicas int
 	timeout  time.Duration
@@ -70,7 +69,7 @@ func (h waitHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 			case "evalsha", "eval":
 				scripts, sent = append(scripts, cmd), append(sent, cmd)
 			case "wait":
-				// It is of a try that failed: all of its commands are tried again.
+				// It belongs to a failed attempt, all of whose commands are sent again.
 			default:
 				sent = append(sent, cmd)
 			}
@@ -78,12 +77,12 @@ func (h waitHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 		switch {
 		case len(sent) == 0:
 			return nil
-		case len(scripts) == 0: // what begins a connection
+		case len(scripts) == 0: // the commands that begin a connection
 			return next(ctx, sent)
 		}
 		timeout := h.timeout
 		if until, bounded := ctx.Deadline(); bounded {
-			timeout = min(timeout, time.Until(until)*3/4) // so that its answer is there in time
+			timeout = min(timeout, time.Until(until)*3/4) // so that the answer comes in time
 		}
 		wait := goredis.NewIntCmd(ctx, "wait", h.replicas, max(1, timeout.Milliseconds())) // 0 is for ever
 		acks.set(scripts, false)

@@ -19,22 +19,22 @@ import (
 	"weir/window"
 )
 
-// moody is a parent across an ocean that treats some pushes in its own way.
+// moody is a parent across an ocean that treats some pushes in a special way.
 type moody struct {
 	sea *ocean
 	mu  sync.Mutex
 	is  mood
 }
 
-// mood says how a parent is.
+// mood is the state of a parent.
 type mood struct {
-	// deaf says which pushes get no answer, refuses which get an error, and apart which counters are on a
-	// server of their own, which may be down. None if nil.
+	// deaf chooses the pushes that get no answer, refuses those that get an error, and apart the
+	// counters on a second server, which may be down. nil chooses none.
 	deaf    func(p *wire.Push) bool
 	refuses func(p *wire.Push) error
 	apart   func(of wire.LimitCounter) bool
 	down    bool
-	// unheard has the answers of all pushes be lost.
+	// unheard loses the answers of all pushes.
 	unheard bool
 }
 
@@ -57,7 +57,7 @@ func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, errLost
 	case err != nil:
-		return m.sea.Push(ctx, message) // no push, but a report
+		return m.sea.Push(ctx, message) // not a push, but a report
 	case is.deaf != nil && is.deaf(p):
 		<-ctx.Done()
 		return nil, errLost
@@ -72,11 +72,11 @@ func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
 	return m.sea.Push(ctx, message)
 }
 
-// severally answers as a store of two servers does: each notes its part of a push.
+// severally answers like a store with two servers: each records its part of a push.
 func (m *moody) severally(ctx context.Context, p *wire.Push, is mood) ([]byte, error) {
 	all := wire.Answer{Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)), Missing: make([]wire.Missing, len(p.Items)+len(p.Takes))}
 	missing := false
-	for server, apart := range []bool{true, false} { // in this order all totals are those after the takes
+	for server, apart := range []bool{true, false} { // in this order all totals include the takes
 		part := *p
 		part.Sender, part.Items, part.Takes = p.Sender^uint64(server), nil, nil
 		var items, takes []int
@@ -121,7 +121,7 @@ func (m *moody) severally(ctx context.Context, p *wire.Push, is mood) ([]byte, e
 	return wire.AppendAnswer(nil, &all), nil
 }
 
-// below is a region in memory of such a parent.
+// below returns a region in memory with such a parent.
 func below(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *moody) {
 	t.Helper()
 	m := &moody{sea: &ocean{parent: parent, random: rand.New(rand.NewPCG(1, 2))}}
@@ -137,8 +137,8 @@ func names(p *wire.Push, room wire.Room) bool {
 	return slices.ContainsFunc(p.Items, func(item wire.Item) bool { return item.LimitCounter == room.LimitCounter })
 }
 
-// A counter that the parent does not answer for is decided by the policy alone. The same push's other counters
-// are not, and the parent is not away.
+// If the parent does not answer for a counter, the policy decides for that counter alone. The
+// push's other counters are not affected, and the parent does not count as away.
 func TestCounterWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 100
@@ -153,7 +153,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 		there.take(full, limit-1, limit-1, false)
 		<-time.After(3 * time.Second)
 		m.set(mood{deaf: func(p *wire.Push) bool { return names(p, stuck) }})
-		if here.take(stuck, 1, 1, false).Units != 1 { // of this counter alone
+		if here.take(stuck, 1, 1, false).Units != 1 { // only this counter
 			t.Error("refused by the policy, though the parent does not answer")
 		}
 		<-time.After(attemptTimeout)
@@ -191,7 +191,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 	})
 }
 
-// A push that the parent refuses, of a node or of a namespace, says nothing of others.
+// If the parent refuses a push of a node or of a namespace, other pushes are not affected.
 func TestRefusedPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent := backend.New(memory.New(memory.Options{}))
@@ -267,7 +267,8 @@ func TestPartOfTheParent(t *testing.T) {
 	})
 }
 
-// A bucket that is decided alone for an hour has the tokens that come back meanwhile above its limit, too.
+// A bucket that the region decides alone for an hour admits, above its limit, also the tokens that
+// return meanwhile.
 func TestBoundOfABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
@@ -290,8 +291,8 @@ func TestBoundOfABucket(t *testing.T) {
 	})
 }
 
-// Nodes that wait for less long than the parent's answers take are told of, once a minute. Others are not, nor
-// is a parent that is away.
+// The log says once a minute that nodes wait less long than the parent's answers take. It does not
+// say so of other nodes, nor while the parent is away.
 func TestNodesThatDoNotWait(t *testing.T) {
 	for timeout, want := range map[time.Duration]int{100 * time.Millisecond: 2, 400 * time.Millisecond: 0} {
 		t.Run(timeout.String(), func(t *testing.T) {
@@ -303,7 +304,7 @@ func TestNodesThatDoNotWait(t *testing.T) {
 					t.Fatal(err)
 				}
 				c := &client{t: t, of: r, id: 1}
-				c.take(hourly(0, window.FixedWindow, 1000), 1, 1, false) // waits for as long as it takes
+				c.take(hourly(0, window.FixedWindow, 1000), 1, 1, false) // waits until the answer comes
 				for i := range byte(80) {
 					ctx, cancel := context.WithTimeout(t.Context(), timeout)
 					c.sequence++
@@ -322,7 +323,7 @@ func TestNodesThatDoNotWait(t *testing.T) {
 				}
 				<-time.After(time.Minute)
 				closed(t, r)
-				if got := strings.Count(log.String(), "set their backend.timeout to twice what these take\" answers_take=150ms"); got != want {
+				if got := strings.Count(log.String(), "set their backend.timeout to twice answers_take\" answers_take=150ms"); got != want {
 					t.Errorf("told %d times, want %d:\n%s", got, want, &log)
 				}
 			})

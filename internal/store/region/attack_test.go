@@ -14,7 +14,8 @@ import (
 	"weir/window"
 )
 
-// A region that has not heard of others does not reckon that it is alone: they may come while it is away.
+// A region that knows no others still does not count itself as the only region: others may start
+// while the parent is away.
 func TestOthersComeMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1000
@@ -45,8 +46,8 @@ func TestOthersComeMeanwhile(t *testing.T) {
 	})
 }
 
-// Items and rooms that a region's own store takes never make a push that the parent refuses: it would be
-// sent for ever, and the parent would seem away.
+// Items and rooms that a region's own store accepts never lead to a push that the parent refuses.
+// The region would repeat such a push for ever, and the parent would seem away.
 func TestHostileNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
@@ -58,14 +59,14 @@ func TestHostileNode(t *testing.T) {
 		for range 400 {
 			kind := []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}[random.IntN(3)]
 			room := hourly(byte(random.IntN(4)), kind, size())
-			room.WidthMillis = 1000 // so that hits may be of many windows ahead
+			room.WidthMillis = 1000 // so hits may lie many windows ahead
 			if room.Burst = 0; kind == window.TokenBucket {
 				room.Limit, room.Burst = max(1, room.Limit), max(1, size())
 			}
 			room.Cost = max(1, size())
 			item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
 			item.Limit = room.Limit
-			if kind != window.TokenBucket { // in windows to come, and in several
+			if kind != window.TokenBucket { // in future windows, and in several
 				item.Newest += uint64(random.IntN(store.WindowsAhead + 2))
 				item.Hits = make([]int64, 1+random.IntN(4))
 			}
@@ -91,21 +92,21 @@ func TestHostileNode(t *testing.T) {
 	})
 }
 
-// Counters that nobody asks for any more make no region grow while the parent is away.
+// Counters that no node uses any more don't grow a region while the parent is away.
 func TestFundsAreBounded(t *testing.T) {
 	s := New(Options{})
 	for i := range uint64(maxFunds + 1000) {
 		id := wire.ID{}
 		id[0], id[1], id[2] = byte(i), byte(i>>8), byte(i>>16)
 		f := s.fund(key{"shop", wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: 1000}})
-		s.hasten(f) // as for a parent that does not answer
+		s.hasten(f) // as if the parent did not answer
 	}
 	if len(s.funds) > maxFunds || len(s.due) > len(s.funds) {
 		t.Errorf("%d funds, %d of them due, want %d at most", len(s.funds), len(s.due), maxFunds)
 	}
 }
 
-// A correction that was not kept does not end all that come after it.
+// A correction that was not recorded does not prevent later corrections.
 func TestKeepAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
@@ -118,7 +119,7 @@ func TestKeepAfterAnError(t *testing.T) {
 		if err := one.keep(t.Context(), one.record); err != nil {
 			t.Error(err)
 		}
-		// As after a write that its caller did not wait for.
+		// As after a write whose caller had given up.
 		if _, err := one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.encode()); err != nil {
 			t.Fatal(err)
 		}
@@ -131,8 +132,8 @@ func TestKeepAfterAnError(t *testing.T) {
 	})
 }
 
-// A counter that was forgotten between the tick that had it due and its push is told of once, though a node
-// may have asked for it meanwhile.
+// A counter that was forgotten between the tick that made it due and its push is pushed once, even
+// if a node has asked for it meanwhile.
 func TestForgottenWhileDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
@@ -163,6 +164,8 @@ func TestForgottenWhileDue(t *testing.T) {
 			t.Errorf("%d funds, %d of them due, want those of the push, and none due", len(one.funds), len(one.due))
 		}
 		one.send(b)
+		<-time.After(10 * time.Second) // what the region's own loop has begun is over then
+		synctest.Wait()
 		if !gone.known || gone.busy || !again.known || again.busy {
 			t.Error("the parent's answer is of no fund")
 		}

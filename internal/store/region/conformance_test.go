@@ -19,7 +19,8 @@ import (
 	"weir/internal/wire"
 )
 
-// parentOf is a backend in the same process. It keeps what became of pushes, which no answer says.
+// parentOf is a backend in the same process. It keeps the outcomes of pushes, which answers don't
+// have.
 type parentOf struct {
 	backend  *backend.Backend
 	outcomes sync.Map // by pushName
@@ -38,13 +39,13 @@ func (p *parentOf) Push(ctx context.Context, message []byte) ([]byte, error) {
 	return reply.Body, err
 }
 
-// both is a region, and its parent for what a region's handler relays.
+// both is a region, with its parent for the counters that the region relays.
 type both struct {
 	*Store
 	parent store.Store
 }
 
-// Push adds what became of the part that was relayed.
+// Push adds the outcome of the relayed part.
 func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	out, err := b.Store.Push(ctx, p, nodes)
 	relayed, ok := b.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
@@ -79,7 +80,8 @@ func (b *both) Account(ctx context.Context, u *wire.Used) (store.Accounted, erro
 	return b.parent.Account(ctx, u)
 }
 
-// Counters are those that the region counts, and the parent's of the kinds that a region relays.
+// Counters visits the counters of the region, and the parent's counters of the kinds that a region
+// relays.
 func (b *both) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
 	err := b.Own.Counters(ctx, namespace, widths, visit)
 	return errors.Join(err, b.parent.Counters(ctx, namespace, widths, func(c store.LimitCounter) error {
@@ -97,7 +99,7 @@ func (b *both) CountersOf(ctx context.Context, namespace string, id wire.ID) ([]
 	return append(own, relayed...), errors.Join(err, errParent)
 }
 
-// inMemory is a region in memory, with a parent on a store.
+// inMemory returns a region in memory, with a parent on a store.
 func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Store {
 	r := New(Options{Parent: &parentOf{backend: backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
 	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
@@ -111,7 +113,8 @@ func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Stor
 	return &both{r, parent}
 }
 
-// A region does as any store, whatever its parent's store is, but for the tests that say why not.
+// A region passes the conformance suite with any store of its parent, except for the tests that
+// name a reason.
 func TestStore(t *testing.T) {
 	const (
 		pools = "a region gives what it holds at once, which may be less than a store leases"

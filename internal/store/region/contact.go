@@ -13,7 +13,7 @@ import (
 	"weir/window"
 )
 
-// run tells the parent what has changed, and asks it for what is wanted, until the region ends.
+// run pushes changes to the parent and asks for hits until the region ends.
 func (s *Store) run() {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -25,15 +25,15 @@ func (s *Store) run() {
 			s.tick()
 		case <-s.wake:
 			if s.Away() {
-				continue // what is under way tells when the parent is back, or the next tick tries
+				continue // a push in flight will notice that the parent is back, or the next tick tries
 			}
 		}
 		s.contact()
 	}
 }
 
-// tick has all funds be due that have something to tell, to hear or to give back, and forgets those that
-// nobody asks for.
+// tick makes all funds due that have changes to push or hits to give back, and forgets funds that
+// no node asks for.
 func (s *Store) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,8 +65,8 @@ func (s *Store) tick() {
 	maps.DeleteFunc(s.alone, func(_ string, e excess) bool { return e.untilNanos <= now })
 }
 
-// batch is a push to the parent, with the funds that it is of: nil in place of those that the parent has
-// answered. Items 2i and 2i+1 are of fund i.
+// batch is a push to the parent, with its funds: nil after the parent has answered them. Items 2i
+// and 2i+1 belong to fund i.
 type batch struct {
 	message  []byte
 	push     wire.Push
@@ -74,7 +74,7 @@ type batch struct {
 	answered []chan struct{}
 }
 
-// lacking are the counters of which an answer lacks something.
+// lacking returns the counters that an answer has only in part.
 func (b *batch) lacking(answer *wire.Answer) map[wire.LimitCounter]bool {
 	lacks := map[wire.LimitCounter]bool{}
 	for i, m := range answer.Missing {
@@ -87,8 +87,8 @@ func (b *batch) lacking(answer *wire.Answer) map[wire.LimitCounter]bool {
 	return lacks
 }
 
-// known reports whether the parent may be told anything: it knows this process, and of no other that has the
-// same identity.
+// known reports whether the region may push: the parent knows this process, and no other process
+// has the same identity.
 func (s *Store) known() bool {
 	s.mu.Lock()
 	claimed, ousted := s.claimed, s.ousted
@@ -103,7 +103,7 @@ func (s *Store) known() bool {
 	return err == nil
 }
 
-// contact sends pushes with the funds that are due, and not under way already.
+// contact pushes the funds that are due and not in a push already.
 func (s *Store) contact() {
 	if !s.known() {
 		return
@@ -132,7 +132,7 @@ func (s *Store) contact() {
 	s.leave()
 }
 
-// gather makes a push of funds. It is nil while maxFlying pushes are under way.
+// gather makes a push of funds. It returns nil while maxFlying pushes are unanswered.
 func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 	s.Look(namespace, func(c store.Calendar, contents func(wire.LimitCounter) *store.Contents) {
 		s.mu.Lock()
@@ -148,14 +148,15 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 				s.funds[f.key] = f // makeRoom has forgotten it meanwhile
 			} else if is != f {
 				delete(s.due, f)
-				continue // two pushes of one counter would tell the same hits
+				continue // two pushes of one counter would both have its hits
 			}
 			own := contents(f.key.of)
 			whole, mine := f.difference(c, own, s.leaving)
 			b.push.Items = append(b.push.Items, whole, mine)
 			f.held = f.free(c, own)
 			var answered chan struct{}
-			// The parent first has to hear of hits that it may not have: or it would grant the same again.
+			// The parent may lack hits of the region, and must get them first: else it would grant
+			// the same hits again.
 			if f.known || len(own.Windows) == 0 {
 				if f.need > 0 {
 					b.push.Takes = append(b.push.Takes, f.take(f.need, false))
@@ -169,7 +170,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 			delete(s.due, f)
 			b.funds, b.answered = append(b.funds, f), append(b.answered, answered)
 		}
-		// Needs come first: somebody waits for these.
+		// Needs come first, because nodes wait for them.
 		b.push.Takes = append(b.push.Takes, leases...)
 		b.push.Sequence, b.push.Floor = from.next()
 		from.flying[b.push.Sequence] = struct{}{}
@@ -189,7 +190,7 @@ func (s *Store) sender(namespace string) *sender {
 	return from
 }
 
-// take asks the parent for hits of the key, which it counts for this region, too.
+// take returns a take of a key's hits that the parent also counts for this region.
 func (f *fund) take(hits uint64, lease bool) wire.Take {
 	whole := wire.Room{LimitCounter: f.key.of, Limit: f.limit, Burst: f.burst, Cost: 1}
 	mine := wire.Room{LimitCounter: f.mine, Limit: wire.MaxHits, Cost: 1}
@@ -199,10 +200,10 @@ func (f *fund) take(hits uint64, lease bool) wire.Take {
 	return wire.Take{Least: 1, Most: min(hits, wire.MaxHits), Lease: lease, Rooms: []wire.Room{whole, mine}}
 }
 
-// errPartly says that the parent has answered a part of a push.
+// errPartly means that the parent's answer lacks parts of a push.
 var errPartly = errors.New("the parent lacks a part of its counters")
 
-// send sends a push until the parent has answered all of it, or the region ends.
+// send sends a push until the parent has answered all of it or the region ends.
 func (s *Store) send(b *batch) {
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
@@ -217,7 +218,7 @@ func (s *Store) send(b *batch) {
 	}
 }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits, and reports false if ctx ended meanwhile.
 func pause(ctx context.Context, long time.Duration) bool {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
@@ -229,8 +230,8 @@ func pause(ctx context.Context, long time.Duration) bool {
 	}
 }
 
-// attempt sends a push once, and notes whether the parent has answered, and its time. The answer may lack
-// parts.
+// attempt sends a push once, records whether the parent answered, and corrects the clock. The
+// answer may lack parts.
 func (s *Store) attempt(ctx context.Context, message []byte, items, takes int) (*wire.Answer, error) {
 	sent, before := s.o.Now(), s.answers.Load()
 	s.asks.Add(1)
@@ -256,7 +257,7 @@ func (s *Store) attempt(ctx context.Context, message []byte, items, takes int) (
 	return answer, nil
 }
 
-// whole is attempt for a push whose answer is of use only if it lacks nothing.
+// whole is attempt for pushes whose answer is useless unless it is complete.
 func (s *Store) whole(ctx context.Context, message []byte, items, takes int) (*wire.Answer, error) {
 	answer, err := s.attempt(ctx, message, items, takes)
 	if err == nil && answer.Missing != nil {
@@ -265,7 +266,7 @@ func (s *Store) whole(ctx context.Context, message []byte, items, takes int) (*w
 	return answer, err
 }
 
-// setClock corrects the region's clock if it is off by more than the way of an answer explains.
+// setClock corrects the region's clock if the answer's travel time can't explain the difference.
 func (s *Store) setClock(sent, came time.Time, parentNanos uint64) {
 	half := came.Sub(sent) / 2
 	if half < 0 {
@@ -278,7 +279,7 @@ func (s *Store) setClock(sent, came time.Time, parentNanos uint64) {
 	}
 }
 
-// heard notes that the parent has answered. Its answer may be an error for what it was asked.
+// heard records that the parent has answered. err is its complaint about the message, if any.
 func (s *Store) heard(err error) {
 	s.answers.Add(1)
 	s.mu.Lock()
@@ -289,12 +290,12 @@ func (s *Store) heard(err error) {
 		s.awake()
 	}
 	if err != nil {
-		s.tell("the parent does not take a push", err)
+		s.tell("the parent has not applied all of a push", err)
 	}
 }
 
-// unheard notes that a push got no answer. The parent is away, unless it has answered another since: before
-// is how many answers there were as the push was sent.
+// unheard records that a push got no answer. The parent counts as away unless it has answered
+// another push since: before is the number of answers when the push was sent.
 func (s *Store) unheard(before uint64, err error) {
 	switch {
 	case s.ended.Err() != nil:
@@ -315,7 +316,8 @@ func (s *Store) unheard(before uint64, err error) {
 	s.tell("the parent does not answer", err)
 }
 
-// tell has the log say how the parent fails, each error once a minute at most. The lock is held.
+// tell logs how the parent fails, and repeats an error only after a minute. The caller holds the
+// lock.
 func (s *Store) tell(message string, err error) {
 	now := s.o.Now()
 	if ago := now.Sub(s.toldAt); s.told == err.Error() && ago >= 0 && ago < toldFor {
@@ -325,7 +327,7 @@ func (s *Store) tell(message string, err error) {
 	s.o.Logger.Warn(message, "error", err, "on_parent_failure", s.o.Policy.String())
 }
 
-// hurried has the log say that nodes wait for less long than the parent's answers take, once a minute at most.
+// hurried logs that nodes wait less long than the parent's answers take, at most once a minute.
 func (s *Store) hurried(waited time.Duration) {
 	trip := time.Duration(s.trip.Load())
 	if trip <= waited {
@@ -338,12 +340,13 @@ func (s *Store) hurried(waited time.Duration) {
 		return
 	}
 	s.hurriedAt = now
-	s.o.Logger.Warn("nodes do not wait for the parent's answers: set their backend.timeout to twice what these take",
+	s.o.Logger.Warn("nodes give up before the parent answers: set their backend.timeout to twice answers_take",
 		"answers_take", trip, "waited", waited, "on_parent_failure", s.o.Policy.String())
 }
 
-// ping asks the parent for nothing while it is away, or owes an answer: so a push that fails alone is told from
-// a parent that is away. It also looks whether another process has taken over. The lock is held.
+// ping sends the parent an empty push while it is away or owes an answer. So the region can tell a
+// push that fails alone from a parent that is away. It also looks whether another process has taken
+// over the region's identity. The caller holds the lock.
 func (s *Store) ping() {
 	s.ticks++
 	looks := s.onDisk && s.claimed && s.ousted == nil
@@ -362,7 +365,7 @@ func (s *Store) ping() {
 		defer cancel()
 		answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), 0)
 		if err != nil {
-			s.o.Logger.Debug("the parent does not answer a push of nothing", "error", err)
+			s.o.Logger.Debug("the parent does not answer an empty push", "error", err)
 		} else if looks {
 			if successors := contents(&p.Items[0], &answer.Totals[0]); sum(&successors) > 0 {
 				s.oust()
@@ -374,7 +377,7 @@ func (s *Store) ping() {
 	})
 }
 
-// unanswered notes the counters that the parent was asked for and has not answered.
+// unanswered marks the counters that the parent has not answered.
 func (s *Store) unanswered(b *batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,7 +388,7 @@ func (s *Store) unanswered(b *batch) {
 	}
 }
 
-// answered takes over what the parent has answered, and reports whether that is all.
+// answered applies the parent's answer, and reports whether it was complete.
 func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	var emptied []wire.Item
 	var heard []chan struct{}
@@ -398,10 +401,10 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 		if f == nil || lacks[f.key.of] {
 			continue
 		}
-		b.funds[i] = nil // it may be in another push when the rest of this is answered
+		b.funds[i] = nil // the fund may be in another push before the rest of this push is answered
 		f.whole = contents(&b.push.Items[2*i], &answer.Totals[2*i])
 		granted := contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
-		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // at most: the next look says
+		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // an upper bound until the region looks again
 		f.granted = granted
 		first := !f.known
 		f.known, f.busy, f.unanswered, f.part = true, false, false, nil
@@ -414,7 +417,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 		}
 	}
 	most := s.reckon(answer.Nodes)
-	s.awake() // others may have waited for a push to end
+	s.awake() // other funds may have waited for a push to end
 	s.mu.Unlock()
 	s.fix(b.push.Namespace, emptied, most)
 	for _, answered := range heard {
@@ -423,8 +426,8 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	return len(lacks) == 0
 }
 
-// reckon notes how many nodes the parent has. It returns their number if it is the greatest so far, else
-// 0. The lock is held.
+// reckon records how many nodes the parent has. It returns the number if it is the greatest so far,
+// else 0. The caller holds the lock.
 func (s *Store) reckon(nodes uint64) (most uint64) {
 	now := s.o.Now()
 	switch {
@@ -437,11 +440,11 @@ func (s *Store) reckon(nodes uint64) (most uint64) {
 	return 0
 }
 
-// emptied returns items that take from the own store the hits that somebody has taken from the parent's
-// counter, by weir counter reset: the parent counts less of the key than it has granted to this region.
+// emptied returns items that take hits from the own store which weir counter reset has taken from
+// the parent's counter: the parent counts fewer hits of the key than it has granted to this region.
 func (f *fund) emptied() (items []wire.Item) {
 	if window.Kind(f.key.of.Kind).Refills() {
-		return nil // tokens of an emptied bucket are back
+		return nil // the tokens of an emptied bucket have returned
 	}
 	for _, w := range f.granted.Windows {
 		if gone := w.Hits - f.backed(w.Number); gone > 0 {
@@ -452,8 +455,8 @@ func (f *fund) emptied() (items []wire.Item) {
 	return items
 }
 
-// fix changes the own store, and keeps how many nodes the parent has, if that is not 0. A store that can't
-// be written is told of by those that push.
+// fix applies corrections to the own store. If most is not 0, it also records it. An error is only
+// logged, because pushes report a store that can't be written.
 func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
 	if len(items) == 0 && most == 0 {
 		return
@@ -477,11 +480,12 @@ func (s *Store) fix(namespace string, items []wire.Item, most uint64) {
 		err = errors.Join(err, errPush)
 	}
 	if err != nil {
-		s.o.Logger.Warn("the region's own store has not taken a correction", "error", err)
+		s.o.Logger.Warn("the region's own store has not applied a correction", "error", err)
 	}
 }
 
-// leave ends a region that is leaving, once nothing is due or under way. The lock is held.
+// leave ends the wait of Close once no fund is due and no push is unanswered. The caller holds the
+// lock.
 func (s *Store) leave() {
 	if !s.leaving || len(s.due) > 0 {
 		return

@@ -1,15 +1,16 @@
-// Package region is a [store.Store] of a backend that has a parent: another backend, which keeps the
-// limits of several regions together. Its nodes ask the region, and the region asks the parent.
+// Package region is the [store.Store] of a backend that has a parent: another backend, which keeps
+// the limits that several regions share. Nodes ask their region, and the region asks the parent.
 //
-// The region's own store counts the hits of the region's nodes. The parent counts those of all, and
-// beside them, in a counter of the region's own, how many of these the region has got. So each side
-// knows by itself where the region stands, whatever was lost or came twice on the way:
+// The region's own store counts the hits of the region's nodes. The parent counts the hits of all
+// regions. For each key, a second counter of the parent has the hits that it has granted to this
+// region. So each side knows where the region stands, even if messages were lost or came twice:
 //
-//   - A take gets no more than what the parent has granted and no node here has used. The region asks
-//     for hits ahead of its nodes, in blocks, and gives back those that they do not need.
-//   - Once a second the region pushes by how much the two counts differ: both of the parent's counters
-//     change in one push, so that hits arrive exactly once.
+//   - A take gets only hits that the parent has granted and that no node of the region has used.
+//     The region asks for blocks of hits ahead of its nodes, and gives back hits that they do not
+//     need.
+//   - Once a second the region pushes the difference between the two counts. One push changes both
+//     of the parent's counters, so hits arrive exactly once.
 //
-// Only windows of the clock and token buckets can be held ahead ([Holds]). The region relays items and
-// takes of other kinds to the parent, under the sender's own number.
+// A region can hold hits ahead only for windows of the clock and token buckets ([Holds]). It relays
+// items and takes of other kinds to the parent, with the sender's own identity.
 package region

@@ -8,57 +8,65 @@ import (
 	"weir/window"
 )
 
-// Holds reports whether a region holds hits of a counter ahead. Hits of other kinds leave their limit one
-// by one, or start its window: a hit that is used later than it was granted would count at another time.
+// Holds reports whether a region can hold hits of a counter ahead. Hits of other kinds leave their
+// limit one by one, or start its window. If such a hit is used later than it was granted, it counts
+// at the wrong time.
 func Holds(of *wire.LimitCounter) bool {
 	kind := window.Kind(of.Kind)
 	return kind.Clocked() || kind.Refills()
 }
 
-// key names a counter of the region's nodes.
+// key names a counter of a namespace.
 type key struct {
 	namespace string
 	of        wire.LimitCounter
 }
 
-// fund has the region's knowledge of a counter at the parent. The store's lock guards it.
+// fund is the region's knowledge of a counter at the parent. The store's lock guards it.
 type fund struct {
 	key key
-	// mine is the parent's counter of what it has granted to this region.
+	// mine is the counter at the parent of the hits granted to this region.
 	mine wire.LimitCounter
-	// limit and burst are those of the last node that told them.
+	// limit and burst are from the last node that sent them.
 	limit, burst uint64
 
-	// whole has the parent's count of the key, and granted its count of the hits that this region got: as of
-	// the last answer, less what the region has given back since. Both are of nothing until it is known.
+	// whole is the parent's count of the key, and granted its count of this region's hits. Both are
+	// as of the last answer, less hits that the region has given back since. They are empty until
+	// known is true.
 	known          bool
 	whole, granted store.Contents
 
-	// busy says that a push to the parent is under way with the counter: there is one at a time. dirty
-	// says that there is something to tell or to hear, and due that this can't wait for the next tick.
+	// busy means that a push to the parent with the counter is unanswered: there is at most one.
+	// dirty means that there are changes to push or hits to read. due means that this can't wait
+	// for the next tick.
 	busy, dirty, due bool
-	// unanswered says that the parent has not answered the push in time, or not this part of it.
+	// unanswered means that the parent has not answered the last push in time, or not this part of
+	// it.
 	unanswered bool
-	// need is how many hits takes lack that wait for the next push. reserved is how many hits all takes
-	// want that the own store has yet to decide. answered is closed when the push that has the need is answered.
+	// need is how many hits the takes lack that wait for the next push. reserved is how many hits
+	// all takes want that the own store has yet to decide. answered is closed when the push with
+	// the need is answered.
 	need, reserved uint64
 	answered       chan struct{}
 
-	// part is a token bucket of the region's even part of the limit, from when the region first gave out tokens
-	// by that, until the parent answers. It has those that own had then. apart are tokens that takes may be
-	// getting by it.
+	// part is a token bucket of the region's even share of the limit. It exists from the first time
+	// that the region gives out tokens by this share until the parent answers. At first it lacks
+	// the tokens that the own bucket lacked. apart is how many tokens undecided takes may get from
+	// it.
 	part  *store.Contents
 	apart uint64
 
-	// wanted is how many hits to hold ahead, and held how many were there when the region last looked. At
-	// least standing are wanted of a key that nodes ask for: 0 of a small limit, of which nobody leases.
+	// wanted is how many hits the region should hold ahead, and held how many it had when it last
+	// looked. wanted is at least standing for a key that nodes ask for. standing is 0 for small
+	// limits, which nodes can't lease.
 	wanted, held, standing uint64
-	// given is how many hits nodes got since the last tick, and idle how many ticks ago a node was here.
+	// given is how many hits nodes got since the last tick, and idle how many ticks no node has
+	// asked.
 	given uint64
 	idle  int
 }
 
-// hear notes a room's limit.
+// hear records a room's limit.
 func (f *fund) hear(room *wire.Room) {
 	f.limit, f.burst, f.idle, f.standing = room.Limit, room.Burst, 0, standing
 	if limit := (window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}); limit.Parts(0) == 0 {
@@ -66,7 +74,7 @@ func (f *fund) hear(room *wire.Room) {
 	}
 }
 
-// hits are those of a window of the clock.
+// hits returns the hits of a window of the clock.
 func hits(r *store.Contents, number uint64) int64 {
 	for _, w := range r.Windows {
 		if w.Number == number {
@@ -76,7 +84,7 @@ func hits(r *store.Contents, number uint64) int64 {
 	return 0
 }
 
-// sum is the hits of all windows.
+// sum returns the hits of all windows.
 func sum(r *store.Contents) (hits int64) {
 	for _, w := range r.Windows {
 		hits = store.Sum(hits, w.Hits)
@@ -84,7 +92,7 @@ func sum(r *store.Contents) (hits int64) {
 	return hits
 }
 
-// take adds to the hits of a window of the clock, if there are any.
+// take adds n to the hits of a window of the clock; it does nothing if there is no such window.
 func take(r *store.Contents, number uint64, n int64) {
 	for i := range r.Windows {
 		if r.Windows[i].Number == number {
@@ -93,13 +101,13 @@ func take(r *store.Contents, number uint64, n int64) {
 	}
 }
 
-// backed is how many hits the parent has granted in a window of the clock, as far as it still counts them:
-// somebody may have emptied the key's counter.
+// backed returns how many of the granted hits in a window of the clock the parent still counts: the
+// key's counter may have been emptied.
 func (f *fund) backed(number uint64) int64 {
 	return min(hits(&f.granted, number), hits(&f.whole, number))
 }
 
-// free is how many hits the region can give out now, if its nodes use own.
+// free returns how many hits the region can give out now if its nodes have used own.
 func (f *fund) free(c store.Calendar, own *store.Contents) uint64 {
 	of := f.key.of
 	if window.Kind(of.Kind).Refills() {
@@ -109,8 +117,8 @@ func (f *fund) free(c store.Calendar, own *store.Contents) uint64 {
 	return uint64(max(0, f.backed(now)-hits(own, now)))
 }
 
-// merged are the contents of the counter with the hits of all: those of own, and those that others have at
-// the parent.
+// merged returns the counter's contents with the hits of all regions: those of own, and those that
+// others have at the parent.
 func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *store.Contents {
 	of := f.key.of
 	if window.Kind(of.Kind).Refills() {
@@ -122,7 +130,7 @@ func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *s
 		taken := c.Taken(of, item.Limit, own)
 		if taken+others > 0 {
 			bucket := store.Window{Number: c.NowNanos, Hits: taken + others}
-			if taken > 0 && own.Limit == item.Limit { // its tokens come back when they do here
+			if taken > 0 && own.Limit == item.Limit { // keep the moments at which its tokens return
 				bucket = store.Window{Number: own.Windows[0].Number, Hits: own.Windows[0].Hits + others}
 			}
 			merged.Windows = []store.Window{bucket}
@@ -148,7 +156,7 @@ func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *s
 	return merged
 }
 
-// contents are those that an item is answered with.
+// contents returns the contents that a total answers an item with.
 func contents(item *wire.Item, t *wire.Total) (r store.Contents) {
 	r.Limit = item.Limit
 	for age, n := range t.Hits {
@@ -159,8 +167,8 @@ func contents(item *wire.Item, t *wire.Total) (r store.Contents) {
 	return r
 }
 
-// returned is how many of so many hits that are free go back to the parent. Takes that wait have theirs,
-// and what is wanted ahead stays, up to twice of it: a pace that varies gives nothing back.
+// returned returns how many of the free hits go back to the parent. The hits of waiting takes stay,
+// and so do up to twice the wanted hits, so a varying rate gives nothing back.
 func (f *fund) returned(free uint64, leaves bool) uint64 {
 	keep := f.reserved
 	if !leaves {
@@ -171,9 +179,9 @@ func (f *fund) returned(free uint64, leaves bool) uint64 {
 	return free - min(free, keep)
 }
 
-// difference returns the items that bring the parent's two counters to what the region's nodes use, less
-// what they hold ahead. It takes from the fund what goes back. Items of a fund that is not known have no
-// hits: their answer says what the parent has.
+// difference returns the items that bring the parent's two counters to the hits that the region's
+// nodes have used plus those that stay held ahead. It subtracts the hits that go back from the
+// fund. If the fund is not known, the items have no hits and only read the parent's counts.
 func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (whole, mine wire.Item) {
 	of := f.key.of
 	now := store.NumberAt(of, c.NowNanos)
@@ -213,7 +221,7 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 		case d < 0 && number == now:
 			d = -int64(f.returned(uint64(-d), leaves))
 		case d < 0 && number > now:
-			d = 0 // it becomes free when its window begins
+			d = 0 // these hits become free when their window begins
 		}
 		whole.Hits[age] = d
 		mine.Hits[age] = d - (granted - backed)
@@ -223,7 +231,8 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 	return whole, mine
 }
 
-// unparted is how many tokens of the region's even part of a room are left, if its nodes lack those of own.
+// unparted returns how many tokens are left of the region's even share of a room. own is the bucket
+// of its nodes, from which a new share starts.
 func (f *fund) unparted(c store.Calendar, part, room *wire.Room, own *store.Contents) uint64 {
 	if part.Limit == 0 {
 		return 0
@@ -236,7 +245,7 @@ func (f *fund) unparted(c store.Calendar, part, room *wire.Room, own *store.Cont
 	return part.Burst - min(part.Burst, taken)
 }
 
-// count adds tokens to those that the region's part lacks, if that is in use. They may be fewer than none.
+// count takes tokens from the region's share, if it is in use. A negative number gives them back.
 func (f *fund) count(c store.Calendar, limit uint64, tokens int64) {
 	if f.part != nil && tokens != 0 {
 		c.CountTokens(&wire.Item{LimitCounter: f.key.of, Limit: limit, Newest: c.NowNanos, Hits: []int64{tokens}}, f.part)

@@ -16,33 +16,34 @@ import (
 	"weir/window"
 )
 
-// identityNamespace is where the own store keeps what a region is, in place of a list of overrides, and the
-// parent the counters by which copies of a region's file are told apart.
+// identityNamespace is where the own store keeps the region's record, in place of a list of
+// overrides. At the parent it has the counters that tell copies of a region's file apart.
 const (
 	identityNamespace = "weir.region"
 	identityBytes     = sha256.Size
-	// leastRecord is the size of a record without bounds, and maxBounds how many bounds it has at most.
+	// leastRecord is the size of a record without bounds, and maxBounds the most bounds in a
+	// record.
 	leastRecord = identityBytes + 3*8
 	maxBounds   = 4096
-	// lookTicks is after how many ticks a region looks whether a copy of its file has begun.
+	// lookTicks is the number of ticks between checks for a process with a copy of the file.
 	lookTicks = 10
 )
 
-// ErrCopied is the error of a region whose file is a copy of another's, or was copied: both would take all
-// hits that the parent has granted to them for their own.
-var ErrCopied = errors.New("a copy of this region's file is in use, or was: start the region with a new file, as the parent counts its hits")
+// ErrCopied is the error of a region whose file is or was in use as a copy elsewhere. Both regions
+// would claim all hits that the parent has granted.
+var ErrCopied = errors.New("a copy of this region's file is or was in use: start the region with a new file; the parent has counted its hits")
 
-// record has all that a region keeps of itself in its own store.
+// record is the region's state in its own store.
 type record struct {
-	// identity is the region's at the parent.
+	// identity names the region at the parent.
 	identity []byte
 	// most is the greatest number of nodes that the parent had in a day.
 	most uint64
-	// incarnation is a number of the process, known to the parent. successor is the number of the next process,
-	// from its start until the parent knows it; else 0. An incarnation has a single successor: a copy of the file
-	// would have a second.
+	// incarnation is a number of the process that the parent knows. successor is the number of the
+	// next process from its start until the parent knows it, else 0. An incarnation has a single
+	// successor: a copy of the file would have a second.
 	incarnation, successor uint64
-	// bounds are by namespace what may pass above its limits.
+	// bounds limit, by namespace, the hits that may pass above a limit.
 	bounds map[string]excess
 }
 
@@ -60,9 +61,9 @@ func (r *record) encode() (dst []byte) {
 	return dst
 }
 
-var errRecord = errors.New("the record of it is damaged")
+var errRecord = errors.New("its record is damaged")
 
-// parseRecord reads what encode has written.
+// parseRecord is the inverse of encode.
 func parseRecord(kept []byte) (r record, err error) {
 	if len(kept) < leastRecord {
 		return r, errRecord
@@ -86,7 +87,7 @@ func parseRecord(kept []byte) (r record, err error) {
 	return r, nil
 }
 
-// be reads what the own store keeps of the region, or makes a region that is new.
+// be reads the region's record from its own store, or makes a new region.
 func (s *Store) be(ctx context.Context) error {
 	kept, version, err := s.Own.Overrides(ctx, identityNamespace, 0)
 	if err != nil {
@@ -110,11 +111,11 @@ func (s *Store) be(ctx context.Context) error {
 	return s.keep(ctx, s.record)
 }
 
-// keep writes down what the region is from now on. Only Start and the holder of fixing call it.
+// keep writes the record to the own store. Only Start and the holder of fixing call it.
 func (s *Store) keep(ctx context.Context, r record) error {
 	kept := r.encode()
 	version, err := s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
-	if errors.Is(err, store.ErrChanged) { // by a call that was not waited for
+	if errors.Is(err, store.ErrChanged) { // an earlier call timed out, but has written
 		if _, s.version, err = s.Own.Overrides(ctx, identityNamespace, 0); err == nil {
 			version, err = s.Own.SetOverrides(ctx, identityNamespace, s.version, kept)
 		}
@@ -129,7 +130,7 @@ func (s *Store) keep(ctx context.Context, r record) error {
 	return nil
 }
 
-// counterOf is a counter at the parent that says something of this region's incarnations.
+// counterOf returns the counter at the parent for some of this region's incarnations.
 func (s *Store) counterOf(incarnations ...uint64) wire.LimitCounter {
 	named := append([]byte("incarnation"), s.record.identity...)
 	for _, n := range incarnations {
@@ -141,8 +142,9 @@ func (s *Store) counterOf(incarnations ...uint64) wire.LimitCounter {
 	return of
 }
 
-// claim has the parent note that this process goes on with its store. It is nil if the parent has, or does not
-// let the region ask. The error is [ErrCopied] if another process did so before. Start and run call it, in turn.
+// claim records at the parent that this process continues with its store. It returns nil if it
+// succeeded, or if the parent refuses such a push. The error is [ErrCopied] if another process
+// claimed first. Start and run call it, never at once.
 func (s *Store) claim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -153,7 +155,7 @@ func (s *Store) claim(ctx context.Context) error {
 		Namespace: identityNamespace, Sender: rand.Uint64(), Sequence: 1, Floor: 1,
 		Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: succeeded, Limit: 1, Cost: 1}, {LimitCounter: by, Limit: wire.MaxHits, Cost: 1}}}},
 	}
-	// Nothing is locked meanwhile: pushes of nodes would wait.
+	// Hold no lock meanwhile: pushes of nodes would wait.
 	answer, err := s.whole(ctx, wire.AppendPush(nil, p), 0, 1)
 	switch {
 	case errors.Is(err, ErrRefused):
@@ -162,7 +164,7 @@ func (s *Store) claim(ctx context.Context) error {
 		return err
 	case len(answer.Grants[0].Totals) != 2:
 		return fmt.Errorf("the parent's answer: want totals of 2 rooms, got %d", len(answer.Grants[0].Totals))
-	// This process may have asked before, and not heard.
+	// This process may have claimed before without getting the answer.
 	case answer.Grants[0].Units == 0 && !slices.ContainsFunc(answer.Grants[0].Totals[1].Hits, func(n uint64) bool { return n > 0 }):
 		return ErrCopied
 	default:
@@ -180,7 +182,7 @@ func (s *Store) claim(ctx context.Context) error {
 	return nil
 }
 
-// oust ends a region that is not alone with its identity.
+// oust stops a region whose identity another process uses.
 func (s *Store) oust() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,15 +192,15 @@ func (s *Store) oust() {
 	}
 }
 
-// usable is why the region answers nobody, nil if it does.
+// usable returns why the region answers no push; nil if it does.
 func (s *Store) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ousted
 }
 
-// foresee keeps the bound of what a push can have pass that the parent has not granted, before it does: so that
-// no kill has it forgotten.
+// foresee records the bound of the hits that a push may pass without the parent's grant. It does so
+// before they pass, so a kill can't lose the bound.
 func (s *Store) foresee(ctx context.Context, p *wire.Push, a *asking) {
 	if len(a.alone) == 0 || s.o.Policy == Deny {
 		return
@@ -210,16 +212,17 @@ func (s *Store) foresee(ctx context.Context, p *wire.Push, a *asking) {
 	defer s.fixing.Unlock()
 	r, lacks := s.foreseen(p, a)
 	if !lacks {
-		return // another push had the same
+		return // another push has recorded it
 	}
-	if err := s.keep(ctx, r); err != nil && ctx.Err() == nil { // else the own store takes no push, either
-		s.o.Logger.Warn("a restart would forget the bound of what passes above limits", "error", err)
+	if err := s.keep(ctx, r); err != nil && ctx.Err() == nil { // if ctx ended, the own store refuses the push too
+		s.o.Logger.Warn("a restart would forget the bound of the hits that pass above limits", "error", err)
 	}
 }
 
-// foreseen is the record with the bound of a push's namespace. lacks says that what is kept has less.
+// foreseen returns the record with the bound for a push. lacks reports that the recorded bounds are
+// too small.
 func (s *Store) foreseen(p *wire.Push, a *asking) (r record, lacks bool) {
-	const soon = 5e9 // the own store decides within that
+	const soon = 5e9 // nanoseconds within which the own store decides
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := uint64(s.Now().UnixNano())
@@ -237,7 +240,7 @@ func (s *Store) foreseen(p *wire.Push, a *asking) (r record, lacks bool) {
 			if want.hits <= kept.hits && want.untilNanos <= kept.untilNanos {
 				continue
 			}
-			// Longer than need be: the next push soon is of the same bound.
+			// Longer than necessary, so the next pushes need no new record.
 			want.untilNanos += max(room.WidthMillis*1e6/4, 10e9)
 			r.bounds[p.Namespace], lacks = larger(kept, want), true
 		}
@@ -245,7 +248,7 @@ func (s *Store) foreseen(p *wire.Push, a *asking) (r record, lacks bool) {
 	return r, lacks && (len(r.bounds) <= maxBounds)
 }
 
-// larger is an excess that covers both.
+// larger returns an excess that covers both.
 func larger(a, b excess) excess {
 	return excess{hits: max(a.hits, b.hits), untilNanos: max(a.untilNanos, b.untilNanos)}
 }

@@ -17,13 +17,13 @@ import (
 	"weir/window"
 )
 
-// filed is a region on a file.
+// filed is a region with a store in a file.
 type filed struct {
 	*Store
 	own *file.Store
 }
 
-// onFile starts a region on a file.
+// onFile starts a region with a store in a file.
 func onFile(t *testing.T, parent Parent, policy Policy, path string) (filed, error) {
 	t.Helper()
 	r := New(Options{Parent: parent, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
@@ -38,7 +38,7 @@ func onFile(t *testing.T, parent Parent, policy Policy, path string) (filed, err
 	return filed{r, own}, nil
 }
 
-// kill ends a region as a machine's end does: it tells nobody.
+// kill ends a region like the end of its machine, without telling the parent.
 func (f filed) kill(t *testing.T) {
 	t.Helper()
 	f.end()
@@ -60,8 +60,8 @@ func copied(t *testing.T, from, to string) {
 	}
 }
 
-// The bound of what may have passed above limits outlives a kill, and ends when the windows concerned have
-// ended, or soon after.
+// The bound of the hits above limits survives a kill, and disappears when the windows concerned
+// have ended, or soon after.
 func TestBoundOutlivesAKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestBoundOutlivesAKill(t *testing.T) {
 		room := hourly(1, window.FixedWindow, 1000)
 		c.take(room, 1, 1, false)
 		sea.cut(10 * time.Hour)
-		for range 100 { // all that it holds, and beyond
+		for range 100 { // all hits that the region holds, and more
 			c.take(room, 1, 1, false)
 		}
 		want := r.Overshoot()["shop"]
@@ -131,7 +131,7 @@ func TestCopiesOfAFile(t *testing.T) {
 		if _, err = onFile(t, sea, Share, second); !errors.Is(err, ErrCopied) {
 			t.Errorf("error %v, want %v", err, ErrCopied)
 		}
-		// While the parent is away nobody knows. Then the region answers no more.
+		// While the parent is away the copy is not noticed. After that the region stops answering.
 		sea.cut(time.Minute)
 		late, err := onFile(t, sea, Share, third)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestCopiesOfAFile(t *testing.T) {
 	})
 }
 
-// A region whose file was copied while it ran answers no more, soon after the copy has begun.
+// A region whose file was copied while it ran stops answering soon after the copy has started.
 func TestCopyOfARunningRegion(t *testing.T) {
 	const limit = 1000
 	dir := t.TempDir()
@@ -195,7 +195,7 @@ func TestCopyOfARunningRegion(t *testing.T) {
 	})
 }
 
-// A region that has not heard that the parent knows of it begins again as itself.
+// A region that got no answer to its claim can start again with its identity.
 func TestClaimWithoutAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 	})
 }
 
-// A record that is damaged makes no new region, which would tell all its hits again.
+// A damaged record does not make a new region, which would push all its hits again.
 func TestDamagedRecord(t *testing.T) {
 	whole := record{identity: make([]byte, identityBytes), most: 1, incarnation: 2, successor: 3, bounds: map[string]excess{"shop": {4, 5}, "a": {6, 7}}}
 	kept := whole.encode()

@@ -8,20 +8,20 @@ import (
 	"weir/internal/wire"
 )
 
-// list holds what the region knows of a namespace's overrides, which the parent has.
+// list is the region's copy of a namespace's overrides, which the parent has.
 type list struct {
 	bytes   []byte
 	version uint64
 	known   bool
 	asking  bool
-	idle    int           // ticks since somebody has asked
-	asked   chan struct{} // closed when the parent has been asked, answered or not
+	idle    int           // ticks since a node last asked
+	asked   chan struct{} // closed when the request to the parent ends, even if it failed
 }
 
-// errUnlisted says that the parent has not told its overrides.
+// errUnlisted means that the parent has not sent its overrides.
 var errUnlisted = errors.New("the parent's overrides are not known")
 
-// Overrides implements [store.Overrides]: it is the parent's list, as of a tick ago.
+// Overrides implements [store.Overrides]. It returns the parent's list as of the last tick.
 func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (bytes []byte, version uint64, err error) {
 	s.mu.Lock()
 	l := s.lists[namespace]
@@ -38,7 +38,7 @@ func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (
 		s.refresh(namespace, l)
 		away, asked := !s.away.IsZero(), l.asked
 		s.mu.Unlock()
-		if away || asked == nil { // or leaving
+		if away || asked == nil { // asked is nil if the region is leaving
 			return nil, 0, errUnlisted
 		}
 		select {
@@ -63,8 +63,8 @@ func (s *Store) SetOverrides(context.Context, string, uint64, []byte) (uint64, e
 	return 0, errAtParent
 }
 
-// refresh asks the parent for a list, unless it was asked already, or nobody here has asked for long. The
-// lock is held.
+// refresh asks the parent for a list, unless a request is on its way or no node has asked for the
+// list for long. The caller holds the lock.
 func (s *Store) refresh(namespace string, l *list) {
 	if l.idle++; l.idle > lingering && !l.asking {
 		delete(s.lists, namespace)
@@ -88,15 +88,15 @@ func (s *Store) refresh(namespace string, l *list) {
 	})
 }
 
-// fetch reads the parent's list in parts, unless it still has the known version. It tells the parent as of one node
-// what the region's nodes have.
+// fetch reads the parent's list in parts, unless its version is known. It also reports to the
+// parent, as a single node, which version the region's nodes have.
 func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known uint64) (bytes []byte, version uint64, err error) {
 	told, err := s.Told(ctx, namespace)
 	if err != nil {
 		return nil, 0, err
 	}
 	p := wire.Push{Namespace: namespace, Sender: s.fixer.id, Sequence: 1, Floor: 1, Node: s.node}
-	p.Known = wire.Known{Asks: true, Version: known} // nobody is told a list that it knows
+	p.Known = wire.Known{Asks: true, Version: known} // the parent does not send a list of this version
 	for _, node := range told {
 		p.Known.Version = min(p.Known.Version, node.Version)
 		p.Known.Unfit += node.Unfit
@@ -108,7 +108,7 @@ func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known u
 			return nil, 0, err
 		}
 		o := &answer.Overrides
-		if !o.Told { // the parent is about to read them, for another push
+		if !o.Told { // the parent is still reading its list
 			if !pause(ctx, lookAgain) {
 				return nil, 0, errUnlisted
 			}

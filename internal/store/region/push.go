@@ -11,9 +11,9 @@ import (
 	"weir/window"
 )
 
-// Push implements [store.Store]. It waits for the parent only if a take lacks hits, or asks for counters
-// that a region does not hold. While the parent is away, [Policy] decides the first, and the answer lacks
-// the second.
+// Push implements [store.Store]. It waits for the parent only if a take lacks hits, or if the push
+// has counters that a region does not hold. While the parent is away, [Policy] decides such takes,
+// and the answer lacks such counters.
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	if err := store.Check(p); err != nil {
 		return store.Outcome{}, err
@@ -54,17 +54,19 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	return out, nil
 }
 
-// part is a part of a push, with the places of its items and takes in that.
+// part is a part of a push. items and takes are the indexes that its items and takes have in the
+// whole push.
 type part struct {
 	push         wire.Push
 	items, takes []int
 }
 
-// split takes a push apart: into what the region holds, and what it relays, nil if that is nothing.
+// split divides a push into the counters that the region holds and those that it relays. If it
+// relays none, both results are nil.
 func split(p *wire.Push) (here, there *part) {
 	here = &part{push: *p}
 	here.push.Items, here.push.Takes = nil, nil
-	// The parent knows the region as one node, whose overrides the region itself asks for.
+	// The parent knows the region as a single node, and the region itself asks for its overrides.
 	there = &part{push: wire.Push{Namespace: p.Namespace, Sender: p.Sender, Sequence: p.Sequence, Floor: p.Floor}}
 	for i := range p.Items {
 		to := there
@@ -88,23 +90,23 @@ func split(p *wire.Push) (here, there *part) {
 	return here, there
 }
 
-// errLate says that a part of an answer is lacking.
+// errLate means that the answer lacks parts because the parent was late.
 var errLate = errors.New("the parent has not answered in time")
 
-// relay has the parent apply what a region does not hold.
+// relay sends the parent the part of a push that a region does not hold.
 func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 	p.Node = s.node
 	ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 	defer cancel()
 	answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), len(p.Takes))
 	if errors.Is(err, ErrRefused) {
-		err = fmt.Errorf("%w: %w", store.ErrFull, err) // it is this sender's, and not a failure of the store
+		err = fmt.Errorf("%w: %w", store.ErrFull, err) // an error for this sender, not a failure of the store
 	}
 	return answer, err
 }
 
-// join puts together the answers to the parts of a push. A part that the parent did not answer is in
-// doubt: it may have arrived.
+// join combines the answers to the parts of a push. Without the parent's answer, the relayed parts
+// are in doubt: they may have arrived.
 func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer {
 	all := *a
 	all.Totals, all.Grants = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
@@ -133,7 +135,8 @@ func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer 
 	return all
 }
 
-// push asks the parent for the hits that a push's takes lack, and has the own store apply the push.
+// push asks the parent for the hits that the push's takes lack, and applies the push to the own
+// store.
 func (s *Store) push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	a := s.ask(ctx, p)
 	s.foresee(ctx, p, a)
@@ -142,27 +145,28 @@ func (s *Store) push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	return out, err
 }
 
-// askingKey is where a push's context has its asking.
+// askingKey is the context key of a push's asking.
 type askingKey struct{}
 
-// asking is a push that asks for hits.
+// asking is the state of a push that may ask the parent for hits.
 type asking struct {
-	// alone are those that the parent has not answered in time.
+	// alone has the funds that the parent has not answered in time: the policy decides for them.
 	alone map[*fund]bool
-	// reserved has what takes want of funds until the own store has decided.
+	// reserved is how many hits of each fund the push's takes want, until the own store has
+	// decided.
 	reserved map[*fund]uint64
-	// apart are tokens that takes may get of funds' parts, likewise.
+	// apart is how many tokens the takes may get from a fund's share until then.
 	apart map[*fund]uint64
 	waits []wait
 }
 
-// wait is for what a push lacks of a fund.
+// wait is a fund that has too few hits for the push, and its answered channel.
 type wait struct {
 	fund     *fund
 	answered chan struct{}
 }
 
-// ask asks the parent for what a push's takes lack, and waits for the answers.
+// ask asks the parent for the hits that the push's takes lack, and waits for the answers.
 func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 	a := &asking{reserved: map[*fund]uint64{}, alone: map[*fund]bool{}, apart: map[*fund]uint64{}}
 	if len(p.Takes) == 0 {
@@ -175,7 +179,7 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 			free := f.free(c, contents(f.key.of))
 			f.held = free
 			free -= min(free, f.reserved)
-			// Or else what is there could go back before the own store decides.
+			// Reserved hits can't go back to the parent before the own store decides.
 			f.reserved += wants
 			a.reserved[f] = wants
 			if f.known && wants <= free {
@@ -210,7 +214,7 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 		case <-ctx.Done():
 		}
 		select {
-		case <-w.answered: // while another was waited for
+		case <-w.answered: // while ask waited for another fund
 		default:
 			a.alone[w.fund], late = true, true
 		}
@@ -221,8 +225,8 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 	return a
 }
 
-// patience is how long a push waits for the parent: the own store, and the answer's way, have a part of
-// the time, too.
+// patience returns how long a push waits for the parent. It leaves some of the caller's time to the
+// own store and to the answer's way back.
 func patience(ctx context.Context) time.Duration {
 	if until, bounded := ctx.Deadline(); bounded {
 		return min(attemptTimeout, time.Until(until)*7/8)
@@ -230,7 +234,7 @@ func patience(ctx context.Context) time.Duration {
 	return attemptTimeout
 }
 
-// wants is how many hits the takes of a push wait for, by funds. The lock is held.
+// wants returns how many hits a push's takes wait for, by fund. The caller holds the lock.
 func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 	wants := map[*fund]uint64{}
 	for i := range p.Takes {
@@ -244,7 +248,7 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 				f.wanted = max(f.wanted, f.standing)
 			}
 			switch {
-			case !take.Lease: // it gets all that is there
+			case !take.Lease: // it gets all hits that are free
 				least = max(least, min(most, max(room.Limit, room.Burst)))
 			case f.standing > 0:
 				f.wanted = max(f.wanted, most)
@@ -255,7 +259,7 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 	return wants
 }
 
-// times is a product of hits, wire.MaxHits at most.
+// times returns a·b, at most wire.MaxHits.
 func times(a, b uint64) uint64 {
 	if a != 0 && b > wire.MaxHits/a {
 		return wire.MaxHits
@@ -263,7 +267,7 @@ func times(a, b uint64) uint64 {
 	return a * b
 }
 
-// pushed notes what a push has changed.
+// pushed records a push's effect on the funds.
 func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +318,7 @@ func (s *Store) Whole(c store.Calendar, namespace string, item *wire.Item, own *
 func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, take *wire.Take, own func(wire.LimitCounter) *store.Contents) uint64 {
 	a, asks := ctx.Value(askingKey{}).(*asking)
 	if !asks {
-		return take.Most // the region's own store is tried, or corrected
+		return take.Most // a ping of the own store, or a correction
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +331,7 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 		f := s.fund(key{namespace, room.LimitCounter})
 		had := own(room.LimitCounter)
 		free := f.free(c, had)
-		// Others that wait come first with what goes beyond the least.
+		// Hits beyond the least are first for other takes that wait.
 		unreserved := free - min(free, f.reserved-min(f.reserved, a.reserved[f]))
 		units := max(unreserved, min(free, times(take.Least, room.Cost))) / room.Cost
 		if a.alone[f] && units < take.Least {
@@ -345,11 +349,11 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 	return most
 }
 
-// byPolicy is how many hits of a room the region gives out that the parent has not granted.
+// byPolicy returns how many hits of a room the region may give out without the parent's grant.
 func (s *Store) byPolicy(c store.Calendar, f *fund, room *wire.Room, own *store.Contents) uint64 {
 	switch s.o.Policy {
 	case Local:
-		return wire.MaxHits // what all have is looked at besides
+		return wire.MaxHits // the own store compares the hits of all regions with the limit
 	case Share:
 		if s.most == 0 {
 			return 0
@@ -365,12 +369,12 @@ func (s *Store) byPolicy(c store.Calendar, f *fund, room *wire.Room, own *store.
 	return 0
 }
 
-// sharers is how many regions a limit is reckoned to be for: at least two, as another may come while the
-// parent is away. The lock is held.
+// sharers returns the number of regions that a limit is divided by. It is at least two, because
+// another region may start while the parent is away. The caller holds the lock.
 func (s *Store) sharers() uint64 { return max(2, s.most) }
 
-// exceed notes that a take got hits that the parent has not granted. The bound goes by the largest limit
-// since the parent was away.
+// exceed records that a take got hits that the parent has not granted. The bound is that of the
+// largest limit since the parent went away.
 func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
 	e := s.alone[namespace]
 	if e.untilNanos <= c.NowNanos {
@@ -379,11 +383,12 @@ func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
 	s.alone[namespace] = larger(e, s.exceeding(c.NowNanos, room))
 }
 
-// exceeding bounds the hits that pass above a room's limit, if the policy decides a take at a time.
+// exceeding returns the bound of the hits that pass above a room's limit if the policy decides a
+// take at a time.
 func (s *Store) exceeding(atNanos uint64, room *wire.Room) excess {
 	quota := room.Limit
 	if window.Kind(room.Kind).Refills() {
-		quota = min(room.Limit+room.Burst, wire.MaxHits) // in the time of a window
+		quota = min(room.Limit+room.Burst, wire.MaxHits) // the most hits within a window's width
 	}
 	bound := times(quota, s.sharers()-1)
 	if s.o.Policy == Share {

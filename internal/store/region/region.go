@@ -17,38 +17,40 @@ import (
 	"weir/internal/wire"
 )
 
-// Parent is a backend. It is asked from any number of goroutines.
+// Parent is a connection to the parent backend. Its method is safe for concurrent use.
 type Parent interface {
-	// Push brings a message to the parent, and returns its answer. If the parent is there and does not take
-	// this message, the error wraps [ErrRefused]. After any other error the message may have arrived.
+	// Push sends a message to the parent and returns its answer. If the parent was reached but
+	// refuses this message, the error wraps [ErrRefused]. After any other error the message may
+	// have arrived.
 	Push(ctx context.Context, message []byte) (answer []byte, err error)
 }
 
-// ErrRefused is wrapped by the error of a message that the parent has answered without taking it, while it
-// may take others. Nothing has changed there.
+// ErrRefused is wrapped by the error of a message that the parent has refused. Nothing has changed
+// there, and it may accept other messages.
 var ErrRefused = errors.New("the parent refuses it")
 
-// Policy says what holds for takes while the parent does not answer.
+// Policy decides takes while the parent does not answer.
 type Policy uint8
 
 const (
-	// Share has the region give out its even part of each limit, and what it holds ahead.
+	// Share lets the region give out an even share of each limit, and the hits that it holds ahead.
 	Share Policy = iota
-	// Local has it decide by itself, by what it last knew of the other regions.
+	// Local lets the region decide alone, by its own hits and the last known hits of the other
+	// regions.
 	Local
-	// Deny has it give out no more than it holds ahead.
+	// Deny lets the region give out only the hits that it holds ahead.
 	Deny
 )
 
 var policies = [...]string{Share: "share", Local: "local", Deny: "deny"}
 
-// String is the name of a policy.
+// String returns the policy's name.
 func (p Policy) String() string { return policies[p] }
 
-// Policies are the names of all policies, the default first.
+// Policies returns the names of all policies, the default first.
 func Policies() []string { return policies[:] }
 
-// ParsePolicy reads the name of a policy.
+// ParsePolicy returns the policy with a name.
 func ParsePolicy(name string) (Policy, error) {
 	for p, known := range policies {
 		if name == known {
@@ -58,8 +60,8 @@ func ParsePolicy(name string) (Policy, error) {
 	return 0, fmt.Errorf("want share, local or deny, got %.80q", name)
 }
 
-// Own is the region's own store: a [memory.Store] or one in a file. Its Granter is the [Store], and its
-// clock [Store.Now].
+// Own is the region's own store: a [memory.Store], or a store in a file. The [Store] must be its
+// Granter, and [Store.Now] its clock.
 type Own interface {
 	store.Store
 	Look(namespace string, look func(c store.Calendar, contents func(wire.LimitCounter) *store.Contents))
@@ -67,43 +69,44 @@ type Own interface {
 	Size() memory.Size
 }
 
-// Options has what a region can be told. The zero value is good, but for the parent.
+// Options configure a region. Only Parent is required.
 type Options struct {
 	Parent Parent
 	Policy Policy
-	// Logger is told when the parent does not answer, and when it is back; slog.Default if nil.
+	// Logger logs when the parent stops answering, and when it is back. nil means slog.Default.
 	Logger *slog.Logger
-	// Now is the machine's clock, time.Now if nil. The region corrects it to the parent's.
+	// Now is the machine's clock; nil means time.Now. The region corrects it to the parent's clock.
 	Now func() time.Time
 }
 
-// Store is a [store.Store]. [New] makes one, Start gives it its own store, and Close ends it.
+// Store is a [store.Store]. [New] makes one, Start gives it its own store, and Close ends it. It is
+// safe for concurrent use after Start.
 //
-// Reports and usage go to the parent, and overrides come from there. So nobody reads reports and usage
-// here, or sets overrides: these methods return an error.
+// Reports and usage go to the parent, and overrides come from there. The methods that read reports
+// and usage or set overrides therefore return an error here.
 type Store struct {
 	Own
 	o       Options
-	offset  atomic.Int64  // of the parent's clock, in nanoseconds
-	answers atomic.Uint64 // that the parent has given
-	asks    atomic.Int64  // that are under way
-	trip    atomic.Int64  // how long the last answer took, in nanoseconds
+	offset  atomic.Int64  // of the parent's clock from the machine's, in nanoseconds
+	answers atomic.Uint64 // how many the parent has given
+	asks    atomic.Int64  // messages to the parent without an answer yet
+	trip    atomic.Int64  // round trip of the last answer, in nanoseconds
 	ended   context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 	wake    chan struct{}
 
-	// fixing is held while the region changes its own store by itself: its counters as the sender fixer, and
-	// what it keeps of itself, which has a version.
+	// fixing is held while the region changes its own store: counters, as the sender fixer, and its
+	// record, which has a version.
 	fixing  sync.Mutex
 	fixer   sender
 	version uint64
 
-	onDisk bool // the own store is, and can be copied
+	onDisk bool // the own store is in a file, which can be copied
 
-	mu sync.Mutex // of what follows; it is taken while the own store is locked, and not before
-	// record has all that the own store keeps of the region. claimed says that the parent knows of this
-	// incarnation, and ousted is why the region answers nobody.
+	mu sync.Mutex // guards the fields below; if the own store is locked too, mu is locked after it
+	// record is the record in the own store. claimed means that the parent knows of this
+	// incarnation. ousted is why the region answers no push; nil if it does.
 	record  record
 	claimed bool
 	ousted  error
@@ -113,32 +116,32 @@ type Store struct {
 	due     map[*fund]struct{}
 	senders map[string]*sender
 	lists   map[string]*list
-	reports int // under way
-	// most is the record's, or what is to be: regions, and others that ask the parent. At mostAt it had that
-	// number last.
+	reports int // being sent
+	// most is the number of nodes at the parent to divide by: regions, and others that ask it. It
+	// may be newer than the record's. mostAt is when the parent last had that number.
 	most   uint64
 	mostAt time.Time
-	// away is when the parent began not to answer anything, zero if it answers. pinging says that it is being
-	// asked for nothing. told is the error that the log has, since toldAt.
+	// away is when the parent stopped answering; zero if it answers. pinging means that an empty
+	// push is on its way. told is the last error logged, and toldAt the time.
 	away    time.Time
 	pinging bool
 	told    string
 	toldAt  time.Time
-	// hurriedAt is when the log was told last that nodes wait for too short.
+	// hurriedAt is when the log last said that nodes do not wait long enough.
 	hurriedAt time.Time
-	// leaving is set once by Close. left is closed when the parent has heard all.
+	// Close sets leaving. left is closed when the parent has every hit.
 	leaving bool
 	left    chan struct{}
 	alone   map[string]excess
 }
 
-// sender is the region as the parent sees it in a namespace.
+// sender is the region's identity as a sender in a namespace of the parent.
 type sender struct {
 	id, sequence uint64
 	flying       map[uint64]struct{} // pushes that have no answer yet
 }
 
-// next is the next push's sequence, and the floor with it.
+// next returns the sequence of the next push and the floor to send with it.
 func (s *sender) next() (sequence, floor uint64) {
 	s.sequence++
 	floor = s.sequence
@@ -148,45 +151,46 @@ func (s *sender) next() (sequence, floor uint64) {
 	return s.sequence, floor
 }
 
-// excess is the most that may have passed above a limit since the parent was away.
+// excess bounds the hits that may have passed above a limit since the parent went away.
 type excess struct{ hits, untilNanos uint64 }
 
 const (
-	// every is how often a region tells the parent what has changed, and hears of others.
+	// every is how often a region pushes its changes to the parent and reads the hits of others.
 	every = time.Second
-	// standing is how many hits a region holds of a key at least that nodes ask for, and lingering for how
-	// many ticks after the last node was here.
+	// A region holds at least standing hits of a key that nodes ask for, until no node has asked
+	// for lingering ticks.
 	standing  = 8
 	lingering = 60
-	// attemptTimeout is how long the parent has for an answer. Then it is away, and the same push is sent
-	// again after a pause, which doubles.
+	// attemptTimeout is how long the region waits for an answer. Then it sends the same push again
+	// after a pause, which doubles each time.
 	attemptTimeout = 2 * time.Second
 	firstPause     = 250 * time.Millisecond
 	lastPause      = 5 * time.Second
-	// lookAgain is after how long a parent is asked again that has not read its overrides yet.
+	// lookAgain is the pause before the region asks again a parent that has not read its overrides
+	// yet.
 	lookAgain = 20 * time.Millisecond
-	// toldFor is for how long the log is not told of the same error again.
+	// toldFor is how long the log does not repeat an error.
 	toldFor = time.Minute
-	// maxFlying bounds the pushes of a namespace that have no answer yet, and maxBatch the counters in one.
+	// maxFlying bounds the unanswered pushes of a namespace, and maxBatch the counters in a push.
 	maxFlying = 16
 	maxBatch  = 160
-	// maxWindows bounds the windows of a counter in a push: farther ahead are only hits of clocks that are off,
-	// and these are told when they come nearer.
+	// maxWindows bounds the windows of a counter in a push. Only a wrong clock has hits farther
+	// ahead, and they are pushed when their windows come nearer.
 	maxWindows = 16
-	// maxFunds is how many counters a region keeps what it knows of the parent's.
+	// maxFunds bounds the counters whose state at the parent the region remembers.
 	maxFunds = 1 << 20
-	// mostFor is for how long a region is reckoned with that the parent does not hear of any more.
+	// mostFor is how long a greatest number of nodes holds after the parent last had it.
 	mostFor = 24 * time.Hour
-	// maxReports bounds the reports that are under way.
+	// maxReports bounds the reports being sent at once.
 	maxReports = 64
 	// leaveTimeout is how long Close waits for the parent.
 	leaveTimeout = 3 * time.Second
 )
 
-// errAtParent is for what only the parent has.
-var errAtParent = errors.New("ask the parent: it has that for all regions")
+// errAtParent answers questions about data that only the parent has.
+var errAtParent = errors.New("ask the parent: it has this data for all regions")
 
-// New makes a region, which does nothing before Start.
+// New returns a region, which does nothing before Start.
 func New(o Options) *Store {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -203,12 +207,13 @@ func New(o Options) *Store {
 	return s
 }
 
-// Now is the parent's time, as far as the region knows it: windows begin when they do at the parent.
+// Now returns the parent's time as well as the region knows it. With it, windows begin when they
+// begin at the parent.
 func (s *Store) Now() time.Time { return s.o.Now().Add(time.Duration(s.offset.Load())) }
 
-// Start gives the region its own store. If that has counters, the region compares them with the parent's.
-// A store that keeps its counters keeps the region's identity with them. If the parent knows of a process that
-// has gone on with a copy of the store, the error is [ErrCopied].
+// Start gives the region its own store, and compares any counters in it with the parent's. A
+// durable store also keeps the region's identity. If the parent knows that another process has gone
+// on with a copy of the store, the error wraps [ErrCopied].
 func (s *Store) Start(ctx context.Context, own Own) error {
 	s.Own = own
 	if err := s.be(ctx); err != nil {
@@ -242,7 +247,7 @@ func (s *Store) Start(ctx context.Context, own Own) error {
 	return nil
 }
 
-// fund is that of a counter. The lock is held.
+// fund returns the fund of a counter, which it makes if necessary. The caller holds the lock.
 func (s *Store) fund(of key) *fund {
 	f := s.funds[of]
 	if f == nil {
@@ -257,8 +262,9 @@ func (s *Store) fund(of key) *fund {
 	return f
 }
 
-// makeRoom forgets a fund that has least to tell: a counter that comes back is asked for anew, and then the
-// parent hears of its hits. The lock is held.
+// makeRoom forgets a fund, if possible without unsent changes. If its counter is used again, the
+// region asks the parent anew, and then pushes the hits that the parent lacks. The caller holds the
+// lock.
 func (s *Store) makeRoom() {
 	tried := 0
 	var last *fund
@@ -279,7 +285,7 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// hasten has a fund be in a push as soon as can be. The lock is held.
+// hasten puts a fund into the next push. The caller holds the lock.
 func (s *Store) hasten(f *fund) {
 	f.due, f.dirty = true, true
 	s.due[f] = struct{}{}
@@ -293,13 +299,14 @@ func (s *Store) awake() {
 	}
 }
 
-// Close tells the parent what it has not heard, gives back what the region holds, and ends. It waits for
-// the parent for 3 seconds at most. The own store is the caller's to close.
+// Close pushes the last hits to the parent, gives back the hits held ahead, and ends the region. It
+// waits for the parent for at most 3 seconds, and returns an error if the parent lacks hits then.
+// The caller must close the own store.
 func (s *Store) Close() error {
 	if s.usable() != nil {
 		s.end()
 		s.tasks.Wait()
-		return nil // what it has to tell is the other's, too
+		return nil // the other copy has the same hits to push
 	}
 	s.mu.Lock()
 	s.leaving = true
@@ -314,15 +321,15 @@ func (s *Store) Close() error {
 	select {
 	case <-s.left:
 	case <-timer.C:
-		err = errors.New("the parent has not heard the region's last hits")
+		err = errors.New("the parent has not received the region's last hits")
 	}
 	s.end()
 	s.tasks.Wait()
 	return err
 }
 
-// Overshoot is how many hits may have passed above the limits of a namespace while the parent was away,
-// for each key, until the windows concerned have ended.
+// Overshoot bounds, by namespace, the hits that may have passed above a key's limits while the
+// parent was away. A bound disappears when the windows concerned have ended.
 func (s *Store) Overshoot() map[string]uint64 {
 	now := uint64(s.Now().UnixNano())
 	s.mu.Lock()
@@ -338,7 +345,7 @@ func (s *Store) Overshoot() map[string]uint64 {
 	return bounds
 }
 
-// Away reports whether the parent does not answer.
+// Away reports whether the parent has stopped answering.
 func (s *Store) Away() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,7 +355,7 @@ func (s *Store) Away() bool {
 // Ping implements [store.Store].
 func (s *Store) Ping(ctx context.Context) error { return cmp.Or(s.usable(), s.Own.Ping(ctx)) }
 
-// Account implements [store.Accounts]: the parent counts what keys have used.
+// Account implements [store.Accounts]. It sends the message on to the parent.
 func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
 	if err := store.CheckUsed(u); err != nil {
 		return store.Accounted{}, err
@@ -365,8 +372,8 @@ func (s *Store) Used(context.Context, string, uint32, uint32, func(wire.UsedRow)
 	return errAtParent
 }
 
-// Report implements [store.Reports]: the parent has the reports of all. Nobody waits for that, and while
-// many are under way others are lost, as their senders soon send the next.
+// Report implements [store.Reports]. It sends the report on to the parent without waiting. While
+// many are being sent, further reports are dropped: each sender soon sends its next.
 func (s *Store) Report(ctx context.Context, namespace string, _ uint64, report []byte) error {
 	if err := store.CheckReport(namespace, report); err != nil {
 		return err

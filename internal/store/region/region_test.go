@@ -16,7 +16,8 @@ import (
 	"weir/window"
 )
 
-// across is a region in memory with an ocean to its parent. The bubble's end ends it.
+// across returns a region in memory with an ocean between it and its parent. It ends with the
+// bubble.
 func across(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *ocean) {
 	t.Helper()
 	sea := &ocean{parent: parent, random: rand.New(rand.NewPCG(1, 2))}
@@ -45,7 +46,7 @@ func hourly(id byte, kind window.Kind, limit uint64) wire.Room {
 	return r
 }
 
-// client asks a region as one sender.
+// client pushes to a region as a sender.
 type client struct {
 	t        *testing.T
 	of       store.Store
@@ -69,7 +70,7 @@ func (c *client) push(items []wire.Item, takes ...wire.Take) *wire.Answer {
 	return &out.Answer
 }
 
-// counted is how many hits a parent counts of a room's key in the window of now.
+// counted returns the parent's hits of a room's key in the present window.
 func counted(t *testing.T, parent *memory.Store, room wire.Room) uint64 {
 	t.Helper()
 	item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
@@ -80,7 +81,7 @@ func counted(t *testing.T, parent *memory.Store, room wire.Room) uint64 {
 	return out.Answer.Totals[0].Hits[0]
 }
 
-// Requests far from their limit do not wait for the ocean, but the first of a key in a region.
+// Requests far from their limit do not wait for the ocean, except the first for a key in a region.
 func TestFarFromTheLimit(t *testing.T) {
 	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
@@ -115,8 +116,8 @@ func TestFarFromTheLimit(t *testing.T) {
 	}
 }
 
-// While the parent is away, each policy says what a region gives out, and its bound tells. Afterwards the
-// parent hears of all of it.
+// While the parent is away, the policy decides how much a region gives out, and its bound covers
+// that. Afterwards the parent gets all hits.
 func TestPolicies(t *testing.T) {
 	const limit = 1000
 	for policy, want := range map[Policy]struct{ passed, bound uint64 }{Share: {500, 500}, Local: {1000, 1000}, Deny: {8, 0}} {
@@ -161,7 +162,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A key whose counter is emptied at the parent has all of its limit again, in each region, and no more.
+// A key whose counter is emptied at the parent has its whole limit again, over all regions, and no
+// more.
 func TestEmptied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := memory.New(memory.Options{})
@@ -180,7 +182,7 @@ func TestEmptied(t *testing.T) {
 		if _, err := shared.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
 		}
-		c.take(room, 1, 1, false) // has the region hear of it
+		c.take(room, 1, 1, false) // makes the key known to the region
 		<-time.After(3 * time.Second)
 		passed := uint64(0)
 		for range 3 {
@@ -194,7 +196,8 @@ func TestEmptied(t *testing.T) {
 	})
 }
 
-// Kinds that a region does not hold are the parent's to decide. An answer says so while it is away.
+// The parent decides the kinds that a region does not hold. While it is away, the answer lacks
+// them.
 func TestRelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := memory.New(memory.Options{})
@@ -224,7 +227,8 @@ func TestRelayed(t *testing.T) {
 	})
 }
 
-// Hits of a small limit that a node gives back are there for other regions at once: nobody leases of these.
+// Hits of a small limit that a node gives back are available to other regions at once, because such
+// limits are not leased.
 func TestSmallLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent := backend.New(memory.New(memory.Options{}))
@@ -244,7 +248,7 @@ func TestSmallLimit(t *testing.T) {
 	})
 }
 
-// The parent's store loses its memory, and hears again of what a region's nodes have used.
+// The parent's store loses its memory, and gets the hits of a region's nodes again.
 func TestParentForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
@@ -271,7 +275,7 @@ func TestParentForgets(t *testing.T) {
 	})
 }
 
-// Hits that are on their way back to the parent count once, for nobody.
+// Hits under way back to the parent count once, and belong to no region.
 func TestGivenBackOnTheWay(t *testing.T) {
 	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
@@ -304,7 +308,7 @@ func TestGivenBackOnTheWay(t *testing.T) {
 	}
 }
 
-// late is a store that takes its time for pushes with takes.
+// late is a store that delays pushes with takes.
 type late struct{ Own }
 
 func (l *late) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
@@ -314,8 +318,8 @@ func (l *late) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outc
 	return l.Own.Push(ctx, p, nodes)
 }
 
-// A take that has found room has it still when the own store comes to it: the region does not give back
-// meanwhile what nobody else wants.
+// A take that has found room still has it when the own store decides: the region does not give the
+// hits back meanwhile.
 func TestRoomIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := New(Options{Parent: &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}, Logger: slog.New(slog.DiscardHandler)})
@@ -323,7 +327,7 @@ func TestRoomIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &client{t: t, of: one, id: 1}
-		room := hourly(1, window.FixedWindow, 100) // of which a region holds nothing ahead
+		room := hourly(1, window.FixedWindow, 100) // a region holds nothing of it ahead
 		if c.take(room, 101, 101, false).Units != 0 {
 			t.Error("101 of 100 pass")
 		}

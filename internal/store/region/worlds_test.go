@@ -26,10 +26,11 @@ import (
 
 var worlds = flag.Int("worlds", nightly.Or(60, 3), "how many worlds of regions are tried")
 
-// ocean is a way to the parent, of 75 ms each. Messages are lost, come twice, or come late.
+// ocean is a connection to the parent with 75 ms in each direction. Messages are lost, come twice,
+// or come late.
 type ocean struct {
 	parent *backend.Backend
-	// until is when a partition ends, and lossy the part of messages of which something goes wrong.
+	// until is the end of a partition, and lossy the share of messages with a fault.
 	mu     sync.Mutex
 	random *rand.Rand
 	until  time.Time
@@ -43,7 +44,7 @@ const oneWay = 75 * time.Millisecond
 
 var errLost = errors.New("lost on the way")
 
-// fate says how a message and its answer fare.
+// fate decides the faults of a message and its answer.
 func (o *ocean) fate() (lost, late, unheard bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -69,7 +70,7 @@ func (o *ocean) Push(ctx context.Context, message []byte) ([]byte, error) {
 		o.refused = err
 		o.mu.Unlock()
 	}
-	if late { // and it comes again, long after
+	if late { // the message also comes again, much later
 		again := append([]byte(nil), message...)
 		go func() {
 			<-time.After(7 * time.Second)
@@ -88,7 +89,7 @@ func (o *ocean) Push(ctx context.Context, message []byte) ([]byte, error) {
 	return reply.Body, err
 }
 
-// world has two regions of a parent, and nodes that ask them.
+// world has two regions of a parent, and nodes that use them.
 type world struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -99,25 +100,26 @@ type world struct {
 	nodes   sync.WaitGroup
 
 	mu sync.Mutex
-	// passed are the hits that nodes have used, by counter and window. uses are those of token buckets.
+	// passed has the hits that nodes have used, by counter and window. uses has those of token
+	// buckets.
 	passed map[wire.LimitCounter]map[uint64]int64
 	uses   map[wire.LimitCounter][]use
 }
 
-// use is of some tokens, which were granted at a time.
+// use is a use of tokens, with the time of their grant.
 type use struct {
 	atNanos uint64
 	tokens  int64
 }
 
-// place is a region, which may be killed.
+// place is a region that may be killed.
 type place struct {
 	w      *world
 	sea    *ocean
 	path   string
 	policy Policy
 
-	mu    sync.Mutex // nobody waits for time while it is held, which would stand still
+	mu    sync.Mutex // must not be held while waiting for time, which would stand still
 	own   *file.Store
 	store *Store
 }
@@ -137,14 +139,14 @@ func (p *place) start() {
 	p.store, p.own = r, own
 }
 
-// now is the region that is up. It may be killed meanwhile.
+// now returns the running region. It may be killed meanwhile.
 func (p *place) now() *Store {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.store
 }
 
-// kill has the region forget all but its file, and start again.
+// kill starts the region again with only its file.
 func (p *place) kill() {
 	p.store.end()
 	p.store.tasks.Wait()
@@ -154,7 +156,7 @@ func (p *place) kill() {
 	p.start()
 }
 
-// node asks a region for hits, uses some, and gives back the others.
+// node takes hits from a region, uses some, and gives back the others.
 func (w *world) node(p *place, id uint64, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, id))
 	sequence := uint64(0)
@@ -206,7 +208,7 @@ func (w *world) node(p *place, id uint64, seed uint64) {
 	}
 }
 
-// run has a world go on for a while, with a partition of ten minutes for one of its regions, or both.
+// run runs a world for a while, with a partition of ten minutes for one of its regions, or both.
 func (w *world) run(seed uint64, policy Policy, dir string) {
 	w.random = rand.New(rand.NewPCG(seed, 1))
 	w.parent = memory.New(memory.Options{})
@@ -238,7 +240,7 @@ func (w *world) run(seed uint64, policy Policy, dir string) {
 	wait(12 * time.Minute)
 	close(w.over)
 	w.nodes.Wait()
-	<-time.After(11 * time.Minute) // the partition is over, and what was late has come
+	<-time.After(11 * time.Minute) // the partition is over, and late messages have come
 	for _, p := range w.regions {
 		p.sea.calm()
 	}
@@ -256,7 +258,7 @@ func (o *ocean) cut(long time.Duration) {
 	o.until = time.Now().Add(long)
 }
 
-// refusal is the last error of the parent, nil if there was none.
+// refusal returns the parent's last error; nil if there was none.
 func (o *ocean) refusal() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -269,9 +271,9 @@ func (o *ocean) calm() {
 	o.lossy = 0
 }
 
-// TestWorlds has two regions with a way of 150 ms to and from their parent, on which messages are lost and
-// come twice, partitions of ten minutes, and kills. In the end the parent's sums are exact. Nothing passes
-// above a limit beyond the bound of the policy.
+// TestWorlds runs two regions with a round trip of 150 ms to their parent, lost and repeated
+// messages, partitions of ten minutes, and kills. At the end the parent's sums are exact. No more
+// passes above a limit than the policy's bound.
 func TestWorlds(t *testing.T) {
 	for seed := range uint64(*worlds) {
 		policy := Policy(seed % 3)
@@ -324,12 +326,14 @@ func (w *world) check(policy Policy) {
 	}
 }
 
-// wholeTokens is how many tokens two regions may be off. There are six counts in whole tokens: what each region's
-// nodes use, what the parent has granted to each, what it counts of all, and the test's own.
+// wholeTokens is the error in tokens that two regions may cause. Six counts are in whole tokens:
+// the use of each region's nodes, the parent's grants to each, the parent's count of all, and the
+// test's own.
 const wholeTokens = 6
 
-// checkBucket has a bucket of one place that all tokens were taken from. It never lacks more than the burst, but
-// for the bound, and the parent's lacks no fewer in the end. It returns whether the bucket was empty once.
+// checkBucket replays all tokens taken from a bucket. It never lacks more than the burst plus the
+// bound, and at the end the parent's bucket lacks no fewer. The result reports whether the bucket
+// was ever empty.
 func (w *world) checkBucket(policy Policy, room wire.Room) (empty int) {
 	bound := map[Policy]uint64{Share: (room.Burst + room.Limit) / 2, Local: room.Burst + room.Limit}[policy]
 	uses := w.uses[room.LimitCounter]
@@ -354,7 +358,7 @@ func (w *world) checkBucket(policy Policy, room wire.Room) (empty int) {
 	if err != nil {
 		w.t.Error(err)
 	}
-	// While a region is cut off, its tokens come back beside those of the others.
+	// While a region is cut off, its tokens return independently of the others'.
 	if lost := want - got; lost > wholeTokens && (policy == Deny || lost > int64(room.Limit)/6+wholeTokens) {
 		w.t.Errorf("burst %d: the parent lacks %d tokens, want %d", room.Burst, got, want)
 	}

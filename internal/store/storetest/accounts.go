@@ -17,7 +17,7 @@ import (
 // today is the day of epoch.
 var today = uint32(epoch.Unix() / 86400)
 
-// used is a row of a key that has a name.
+// used returns a row of a named key.
 func used(key byte, day uint32, hits int64) wire.UsedRow {
 	return wire.UsedRow{
 		Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "tokens", ID: wire.ID{key}, Name: wire.AppendValue(nil, []byte{'k', key}, false)}),
@@ -25,7 +25,7 @@ func used(key byte, day uint32, hits int64) wire.UsedRow {
 	}
 }
 
-// account has a sender tell what keys have used.
+// account sends a message on used hits.
 func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.UsedRow) (done store.Accounted) {
 	b.t.Helper()
 	done, err := b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows})
@@ -35,7 +35,7 @@ func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.
 	return done
 }
 
-// usedOf sums up what a namespace has used, by day and label.
+// usedOf returns a namespace's used hits by day and label.
 func (b *bench) usedOf(namespace string, from, to uint32) (all map[string]int64) {
 	b.t.Helper()
 	all = map[string]int64{}
@@ -75,12 +75,12 @@ func testAccounts(t *testing.T, b *bench) {
 		}
 	}
 	b.wantUsed("ns", want)
-	// Another namespace knows nothing of it, and has senders of its own.
+	// Other namespaces have no part in it, and have their own senders.
 	if done := b.account("other", 2, 1, used(1, today, 4)); done.Duplicate {
 		t.Error("a sender of another namespace was known")
 	}
 	b.wantUsed("other", map[string]int64{"0 tokens 1 ": 4})
-	// Hits that are given back go from the day on which they were counted.
+	// Hits that are given back are subtracted from the day on which they were counted.
 	b.account("ns", 1, 2, used(1, today, -8), used(2, today-1, -2))
 	want["0 tokens 1 "], want["-1 tokens 2 "] = 100, -2
 	b.wantUsed("ns", want)
@@ -119,8 +119,8 @@ func testAccounts(t *testing.T, b *bench) {
 	}
 }
 
-// Days are kept for 13 months. Hits for days that are not kept, or have not come, count on the nearest
-// day that is.
+// Days are kept for 13 months. Hits for days that are too old, or in the future, count on the
+// nearest day that is kept.
 func testAccountsOverYears(t *testing.T, b *bench) {
 	b.account("ns", 1, 1, used(1, today, 1), used(2, today-store.UsedDays, 2), used(3, today-store.UsedDays-1, 4), used(4, today+1, 8), used(5, today+2, 16), used(6, 0, 32))
 	want := map[string]int64{
@@ -135,7 +135,7 @@ func testAccountsOverYears(t *testing.T, b *bench) {
 	b.wantUsed("ns", map[string]int64{"400 tokens 7 ": 64})
 }
 
-// If a day has too many labels, others count together, and nothing is lost.
+// If a day has too many labels, the hits of further labels count together, and none is lost.
 func testAccountsBounded(t *testing.T, b *bench) {
 	sequence, sum := uint64(0), int64(0)
 	label := func(rule string, n int) []byte {
@@ -166,7 +166,7 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	if got["0 r 0 "] != 11 || got["0 s 0 "] != 9 {
 		t.Errorf("others have %d and %d", got["0 r 0 "], got["0 s 0 "])
 	}
-	// Rules that somebody makes up are bounded, too.
+	// Invented rules are bounded too.
 	var rows []wire.UsedRow
 	for n := range 2 * store.MaxUsedOthers {
 		rows = append(rows, wire.UsedRow{Label: label(fmt.Sprint("rule-", n), 1), Day: today, Hits: 1})
@@ -185,7 +185,7 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	}
 }
 
-// The budget that was told last of a label counts.
+// The last budget sent for a label counts.
 func testBudgets(t *testing.T, b *bench) {
 	of := func(r wire.UsedRow, used uint64) wire.UsedRow {
 		r.Budget = wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2, Used: used, Quota: wire.MaxHits})
@@ -206,7 +206,7 @@ func testBudgets(t *testing.T, b *bench) {
 	}
 }
 
-// Senders that tell at once, and each message twice at once, add up.
+// Messages that many senders send at once, and each twice at once, add up.
 func testAccountsHammer(t *testing.T, b *bench) {
 	const senders, messages = 8, 20
 	var group sync.WaitGroup
@@ -230,8 +230,8 @@ func testAccountsHammer(t *testing.T, b *bench) {
 	for _, hits := range b.usedOf("ns", 0, wire.MaxUsedDay) {
 		sum += hits
 	}
-	// A message that is late may come after the next: then it counts no more, as its sender has not
-	// waited for the answer. So both of a sender's goroutines send the same.
+	// A message that comes after the next does not count, because its sender must wait for each
+	// answer. So both goroutines of a sender send the same messages.
 	if want := int64(senders * messages * 30 * 31 / 2); sum != want {
 		t.Errorf("used %d, want %d", sum, want)
 	}

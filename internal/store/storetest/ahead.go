@@ -10,7 +10,7 @@ import (
 	"weir/internal/wire"
 )
 
-// tenSeconds are rooms of a window of 10 s: a sliding log, and sub-buckets of 2.5 s.
+// tenSeconds returns rooms with a window of 10 s: a sliding log, and sub-buckets of 2.5 s.
 func tenSeconds(limit uint64) []wire.Room {
 	rooms := []wire.Room{logRoom(1, limit, 1), room(buckets, 2, limit, 1)}
 	for i := range rooms {
@@ -20,7 +20,7 @@ func tenSeconds(limit uint64) []wire.Room {
 	return rooms
 }
 
-// at is an item of a room whose sender's clock is ahead of the store's, or behind it.
+// at returns an item of a room from a sender whose clock is ahead of the store's, or behind it.
 func (b *bench) at(r wire.Room, ahead time.Duration, n int64) wire.Item {
 	now := uint64(b.clock.now().Add(ahead).UnixNano())
 	it := store.Calendar{NowNanos: now}.RoomItem(&r, 0)
@@ -28,7 +28,7 @@ func (b *bench) at(r wire.Room, ahead time.Duration, n int64) wire.Item {
 	return it
 }
 
-// takeOften takes 50 times a hit within 5 s, and wants so many to pass.
+// takeOften takes a hit 50 times within 5 s, and wants a number of them to pass.
 func (b *bench) takeOften(r wire.Room, want uint64) {
 	b.t.Helper()
 	passed := uint64(0)
@@ -41,13 +41,13 @@ func (b *bench) takeOften(r wire.Room, want uint64) {
 	}
 }
 
-// testBucketsFastSender has hits of a sender whose clock is more than a window ahead. They are hits
-// of the time when they come.
+// testBucketsFastSender pushes hits of a sender whose clock is more than a window ahead. They count
+// as hits of the time when they come.
 func testBucketsFastSender(t *testing.T, b *bench) {
 	for i, test := range []struct {
 		pushed []int64
 		passed uint64
-		left   [2]uint64 // once what was pushed has left a log, and sub-buckets
+		left   [2]uint64 // after the pushed hits have left a log, and sub-buckets
 	}{
 		{nil, 5, [2]uint64{0, 5}},
 		{[]int64{2}, 3, [2]uint64{2, 5}},
@@ -75,8 +75,8 @@ func testBucketsFastSender(t *testing.T, b *bench) {
 	}
 }
 
-// testBucketsBelieved has hits ahead by a window, which are counted where they are, and by a bucket
-// more, which are counted now.
+// testBucketsBelieved pushes hits that are a window ahead, which count at their time, and hits that
+// are a bucket further ahead, which count now.
 func testBucketsBelieved(t *testing.T, b *bench) {
 	for _, r := range tenSeconds(5) {
 		for further, leaves := range []time.Duration{20 * time.Second, 10 * time.Second} {
@@ -96,7 +96,7 @@ func testBucketsBelieved(t *testing.T, b *bench) {
 	}
 }
 
-// testBucketsSetBack sets the store's clock back. The hits until then count as those of now, until
+// testBucketsSetBack sets the store's clock back. Earlier hits then count as hits of now, until
 // they have left the window that ends with them.
 func testBucketsSetBack(t *testing.T, b *bench) {
 	for i, back := range []time.Duration{5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute} {
@@ -125,7 +125,7 @@ func testBucketsSetBack(t *testing.T, b *bench) {
 			if back == 5*time.Second {
 				continue
 			}
-			// Hits that lie ahead push nothing out that is of today.
+			// Hits ahead do not displace today's hits.
 			full.ID[1] = 2
 			b.clock.set(epoch)
 			old := b.at(full, 0, -9)
@@ -149,7 +149,7 @@ func testBucketsAheadReturned(t *testing.T, b *bench) {
 		name string
 		run  func(push func(ahead time.Duration, n int64))
 		want uint64
-		// unbacked is how many of the hits given back nobody has.
+		// unbacked is how many of the returned hits were never counted.
 		unbacked int64
 	}{
 		{"far ahead", func(push func(time.Duration, int64)) {
@@ -230,9 +230,9 @@ func testBucketsAheadReturned(t *testing.T, b *bench) {
 	}
 }
 
-// testBucketsAheadReturnedLate has a sender whose clock is more than a window ahead give back hits
-// when others have taken what it left. No window has more than the limit, even so, and what still
-// counts is given back.
+// testBucketsAheadReturnedLate lets a sender whose clock is more than a window ahead give back hits
+// after others have taken the rest. Still no window exceeds the limit, and hits that count are
+// given back.
 func testBucketsAheadReturnedLate(t *testing.T, b *bench) {
 	const far, near = 30 * time.Second, 12500 * time.Millisecond
 	for i, test := range []struct {
@@ -297,8 +297,8 @@ func testBucketsAheadReturnedLate(t *testing.T, b *bench) {
 	}
 }
 
-// testBucketsNothingReturned gives back nothing while the store's clock is set back so far that it
-// can't see a counter's hits: they are still there when it is right again.
+// testBucketsNothingReturned gives back hits while the store's clock is set back so far that it
+// can't see them. Nothing is subtracted: the hits are there when the clock is right again.
 func testBucketsNothingReturned(t *testing.T, b *bench) {
 	for _, r := range tenSeconds(5) {
 		b.clock.set(epoch)
@@ -313,7 +313,7 @@ func testBucketsNothingReturned(t *testing.T, b *bench) {
 }
 
 // testBucketsAheadUnseen sets the store's clock back so far that it sees only some of a counter's
-// hits. Those count, whatever the others are.
+// hits. These count, and the others don't matter.
 func testBucketsAheadUnseen(_ *testing.T, b *bench) {
 	for _, r := range tenSeconds(5) {
 		once := r
@@ -328,7 +328,7 @@ func testBucketsAheadUnseen(_ *testing.T, b *bench) {
 	}
 }
 
-// testBucketsAheadOnce sends hits that are ahead again, as late as their number still counts.
+// testBucketsAheadOnce sends hits ahead a second time, as late as their number still counts.
 func testBucketsAheadOnce(t *testing.T, b *bench) {
 	for _, r := range tenSeconds(5) {
 		b.clock.set(epoch)
@@ -350,8 +350,8 @@ func testBucketsAheadOnce(t *testing.T, b *bench) {
 	}
 }
 
-// testBucketsWander has clocks of senders and of the store that jump, to and fro, and compares with
-// a counter that keeps to the rules in the plainest way.
+// testBucketsWander lets the clocks of senders and of the store jump, and compares the store with
+// the simplest counter that follows the rules.
 func testBucketsWander(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(12, 13))
 	const width = 60 * time.Second
@@ -372,7 +372,8 @@ func testBucketsWander(t *testing.T, b *bench) {
 		c := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}
 		for i := range rooms {
 			r := &rooms[i]
-			// Always a hit of now: a counter that nobody hits goes by a clock that does not jump.
+			// Push a hit of now each time: a counter without hits goes by a clock that does not
+			// jump.
 			pushed := map[uint64]int64{store.NumberAt(r.LimitCounter, c.NowNanos): 1}
 			for range random.IntN(4) {
 				ahead := random.Int64N(int64(3*width)) - int64(width)
@@ -410,7 +411,7 @@ func testBucketsWander(t *testing.T, b *bench) {
 	}
 }
 
-// plainBuckets is a counter of buckets, by their numbers.
+// plainBuckets is a counter's buckets by their numbers.
 type plainBuckets struct {
 	of    wire.LimitCounter
 	limit uint64
@@ -467,7 +468,7 @@ func (p *plainBuckets) push(c store.Calendar, it *wire.Item) {
 	}
 }
 
-// sum is the hits that count.
+// sum returns the hits that count.
 func (p *plainBuckets) sum(c store.Calendar) (sum int64) {
 	span := c.Span(p.of)
 	for number, n := range p.hits {

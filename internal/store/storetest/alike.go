@@ -17,32 +17,32 @@ import (
 	"weir/window"
 )
 
-// Alike gives stores the same pushes, one after the other, and wants the same of them: outcomes, and
-// in the end counters. Stores are opened with [Alike.Now] for a clock. It is not for several
-// goroutines.
+// Alike gives the same pushes to several stores, one after the other, and wants the same outcomes,
+// and in the end the same counters. The stores must use [Alike.Now] as their clock. It is not safe
+// for concurrent use.
 type Alike struct {
-	// Exact opens the store that the others are compared with: a new one each time.
+	// Exact opens the store that the others are compared with. It must be a new store each time.
 	Exact func(now func() time.Time) store.Store
-	// Others are the stores to compare, by their names.
+	// Others are the stores to compare, by name.
 	Others map[string]store.Store
-	// Widths of windows in milliseconds. Resolution is that of the stores' clocks.
+	// Widths are the windows' widths in milliseconds. Resolution is that of the stores' clocks.
 	Widths     []uint64
 	Resolution time.Duration
-	// Life is for how long, by this machine's clock, no store forgets what it has by a clock of its
-	// own; 0 if none does.
+	// Life is how long, by this machine's clock, no store forgets anything by its own clock; 0 if
+	// none ever does.
 	Life time.Duration
 
 	clock clock
 	runs  int
 }
 
-// Now is the time of the stores.
+// Now returns the time of the stores.
 func (a *Alike) Now() time.Time { return a.clock.now() }
 
-// Tally counts what became of a sequence's pushes.
+// Tally counts the results of a sequence's pushes.
 type Tally struct{ Pushes, Applied, Returned, Dropped, Granted, Leased, Refused, Duplicates, SetBack int }
 
-// fields are pointers to all that is counted.
+// fields returns pointers to all counts.
 func (t *Tally) fields() []*int {
 	return []*int{&t.Pushes, &t.Applied, &t.Returned, &t.Dropped, &t.Granted, &t.Leased, &t.Refused, &t.Duplicates, &t.SetBack}
 }
@@ -54,7 +54,7 @@ func (t *Tally) add(other Tally) {
 	}
 }
 
-// least is the count of what happened least often.
+// least returns the smallest count.
 func (t *Tally) least() int {
 	least := t.Pushes
 	for _, n := range t.fields() {
@@ -72,13 +72,13 @@ func Choices(seed uint64, n int) (choices []byte) {
 	return choices
 }
 
-// RunSeeds runs sequences of so many seeds, and wants that all that pushes do has happened often.
+// RunSeeds runs a number of sequences, and wants each result in Tally to occur often.
 func (a *Alike) RunSeeds(t *testing.T, seeds uint64) {
 	var sum Tally
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { sum.add(a.Run(t, Choices(seed, 2000))) })
 		if t.Failed() {
-			return // what else differs may follow from it
+			return // further differences may follow from this
 		}
 	}
 	t.Logf("%+v", sum)
@@ -87,10 +87,10 @@ func (a *Alike) RunSeeds(t *testing.T, seeds uint64) {
 	}
 }
 
-// mostPushes is how long a sequence is at most.
+// mostPushes is the most pushes of a sequence.
 const mostPushes = 96
 
-// Run makes pushes of bytes, which choose what is in them, and gives them to the stores.
+// Run makes pushes whose contents the bytes choose, and gives them to the stores.
 func (a *Alike) Run(t testing.TB, choices []byte) Tally {
 	t.Helper()
 	a.runs++
@@ -109,23 +109,23 @@ func (a *Alike) Run(t testing.TB, choices []byte) Tally {
 	return s.tally
 }
 
-// keys are which keys a sequence's pushes name.
+// keys is the choice of keys in a sequence's pushes.
 type keys uint8
 
 const (
-	// oneKey is in one partition of a cluster. All else comes in any order.
+	// oneKey is in one partition of a cluster. Pushes may come in any order.
 	oneKey keys = iota
-	// keysApart are in several partitions, but each take is in one. Partitions do not forget pushes
-	// below the floor of another partition, so no copy comes that late.
+	// keysApart are in several partitions, but each take is in one. A partition does not forget
+	// pushes below the floor of another partition, so no copy comes that late.
 	keysApart
-	// keysTogether are in several partitions that share takes. If one of them grants hits, and
+	// keysTogether are in several partitions that share takes. If a partition grants hits, and
 	// another has fewer, the rest of the push sees these hits until they are given back. So a push
-	// is one take, of counters that are as before when it is given back: no clock is set back, as a
-	// counter that starts with a hit would begin anew.
+	// is a single take, of counters that the return restores. The clock is not set back, because a
+	// counter that starts with a hit would then start anew.
 	keysTogether
 )
 
-// sequence is a run under way.
+// sequence is a run.
 type sequence struct {
 	*Alike
 	t         testing.TB
@@ -134,7 +134,7 @@ type sequence struct {
 	keys      keys
 	exact     store.Store
 	senders   [3]sendingSide
-	named     []wire.Item // what later pushes may name again
+	named     []wire.Item // items that later pushes may name again
 	used      map[wire.LimitCounter]uint64
 	order     []wire.LimitCounter // of used
 	latest    time.Time
@@ -143,16 +143,16 @@ type sequence struct {
 	tally     Tally
 }
 
-// sendingSide is a sender, as it numbers its pushes, until a store may have forgotten it. Then a new
-// generation is another sender.
+// sendingSide numbers a sender's pushes, until a store may have forgotten the sender. Then the next
+// generation is a new sender.
 type sendingSide struct {
 	generation, sequence, floor uint64
 	last                        time.Time
-	// held are made and not sent yet; sent were, and may be again.
+	// held are pushes that are not sent yet. sent are pushes that may be sent again.
 	held, sent []*wire.Push
 }
 
-// sound reports whether no store has forgotten anything by this machine's clock.
+// sound reports whether no store can have forgotten anything by the machine's clock.
 func (s *sequence) sound() bool { return s.Life == 0 || time.Since(s.began) < s.Life }
 
 func (s *sequence) byte() byte {
@@ -164,10 +164,10 @@ func (s *sequence) byte() byte {
 	return b
 }
 
-// below is a choice of n.
+// below returns a choice below n.
 func (s *sequence) below(n int) int { return int(s.byte()) % n }
 
-// size is a number of any size, up to so many bits.
+// size returns a number of any size up to most bits.
 func (s *sequence) size(most int) uint64 {
 	length := s.below(most + 1)
 	if length == 0 {
@@ -197,8 +197,8 @@ func (s *sequence) step() {
 	}
 }
 
-// setBack sets the clock back. Counters that have expired by then may be gone or not. So each
-// counter is hit before, which removes what can't be read.
+// setBack sets the clock back. Counters that have expired may exist or not. So it hits each counter
+// first, which removes windows that can't be read.
 func (s *sequence) setBack() {
 	now := uint64(s.Now().UnixNano())
 	for chunk := range slices.Chunk(s.order, 16) {
@@ -215,7 +215,7 @@ func (s *sequence) setBack() {
 	s.tally.SetBack++
 }
 
-// sender is one whose record no store has forgotten.
+// sender returns a sender that no store has forgotten.
 func (s *sequence) sender() *sendingSide {
 	if now := s.Now(); now.After(s.latest) {
 		s.latest = now
@@ -228,14 +228,14 @@ func (s *sequence) sender() *sendingSide {
 	return side
 }
 
-// hold makes a push that comes after later pushes.
+// hold makes a push that will be sent after later pushes.
 func (s *sequence) hold() {
 	p := s.make()
 	side := s.sideOf(p)
 	side.held = append(side.held, p)
 }
 
-// again sends a push that was held, or a push that was sent before.
+// again sends a held push, or sends a push again.
 func (s *sequence) again() {
 	side := s.sender()
 	switch {
@@ -256,7 +256,7 @@ func (s *sequence) sideOf(p *wire.Push) *sendingSide {
 	return &s.senders[p.Sender%uint64(len(s.senders))]
 }
 
-// number is a push of nothing, with its numbers.
+// number returns an empty push with its numbers.
 func (s *sequence) number() *wire.Push {
 	side := s.sender()
 	side.sequence++
@@ -269,7 +269,7 @@ func (s *sequence) number() *wire.Push {
 	for _, held := range side.held {
 		p.Floor = min(p.Floor, held.Sequence)
 	}
-	// It has no answer to some of those that were sent.
+	// Pretend that some pushes have no answer yet.
 	p.Floor -= min(p.Floor-1, uint64(s.below(4)))
 	return p
 }
@@ -292,7 +292,7 @@ func (s *sequence) make() *wire.Push {
 
 var alikeLimits = []uint64{0, 1, 7, 100, 101, 640, 1000, 20_011, 99_991}
 
-// counter is one of few, at a limit of its own or one of several.
+// counter returns a counter out of few, with its own limit or a limit out of several.
 func (s *sequence) counter() (c wire.LimitCounter, limit uint64) {
 	c.Kind = uint8(1 + s.below(int(window.LastKind)))
 	kind := window.Kind(c.Kind)
@@ -320,7 +320,7 @@ func (s *sequence) use(c wire.LimitCounter, limit uint64) {
 	s.used[c] = limit
 }
 
-// hits are some, or some that are given back.
+// hits returns a number of hits, negative if they are given back.
 func (s *sequence) hits(limit uint64) int64 {
 	choice := s.byte()
 	if choice == 255 {
@@ -333,7 +333,7 @@ func (s *sequence) hits(limit uint64) int64 {
 	return n
 }
 
-// item has hits of a counter about now, or of a counter that was named before.
+// item returns an item with hits of a counter about now, or of a counter that was named before.
 func (s *sequence) item() wire.Item {
 	if len(s.named) > 0 && s.below(3) == 0 {
 		return s.namedAgain()
@@ -367,8 +367,8 @@ func (s *sequence) item() wire.Item {
 	return it
 }
 
-// namedAgain has other hits of windows that were named lately: some of what was pushed then is given
-// back, or other hits come. The sender's time may have gone on since.
+// namedAgain returns an item with other hits for windows that were named lately: some are given
+// back, or more come. The sender's time may have gone on since.
 func (s *sequence) namedAgain() wire.Item {
 	it := s.named[len(s.named)-1-s.below(min(len(s.named), 16))]
 	choice := s.byte()
@@ -403,7 +403,7 @@ func (s *sequence) take() wire.Take {
 		}
 		kind := window.Kind(c.Kind)
 		if s.keys == keysTogether && kind.Started() && kind.AtOnce() && rooms > 1 {
-			continue // a hit that was given back leaves it begun
+			continue // after a returned hit, the window has still begun
 		}
 		r := wire.Room{LimitCounter: c, Limit: limit, CountRejected: s.below(2) == 0}
 		if kind.Bursts() {
@@ -453,14 +453,14 @@ func (s *sequence) send(p *wire.Push) {
 	s.count(p, &want)
 }
 
-// event is a push that all stores have answered alike.
+// event is a push with the answer that all stores gave.
 type event struct {
 	at  time.Time
 	p   *wire.Push
 	out store.Outcome
 }
 
-// explain tells a push, its answers, and the history of the first counter that differs.
+// explain describes a push, its answers, and the history of the first counter that differs.
 func (s *sequence) explain(p *wire.Push, got, want *store.Outcome) string {
 	c, found := firstDifference(p, got, want)
 	if !found {
@@ -474,7 +474,7 @@ func (s *sequence) explain(p *wire.Push, got, want *store.Outcome) string {
 	return fmt.Sprintf("%s%sgot  %+v\nwant %+v", s.before(c), about(p, c, got, want), less(got), less(want))
 }
 
-// before tells of a counter what is in the pushes that all stores have answered alike.
+// before describes a counter in the earlier pushes.
 func (s *sequence) before(c wire.LimitCounter) string {
 	var text strings.Builder
 	for _, e := range s.history {
@@ -485,7 +485,7 @@ func (s *sequence) before(c wire.LimitCounter) string {
 	return text.String()
 }
 
-// about tells of a counter what is in a push and in answers to it.
+// about describes a counter in a push and its answers.
 func about(p *wire.Push, c wire.LimitCounter, answers ...*store.Outcome) string {
 	var text strings.Builder
 	for i := range p.Items {
@@ -507,7 +507,7 @@ func about(p *wire.Push, c wire.LimitCounter, answers ...*store.Outcome) string 
 	return text.String()
 }
 
-// firstDifference is the first counter that two answers to a push have different totals of.
+// firstDifference returns the first counter with different totals in two answers to a push.
 func firstDifference(p *wire.Push, got, want *store.Outcome) (c wire.LimitCounter, found bool) {
 	for i := range p.Takes {
 		a, b := &got.Answer.Grants[i], &want.Answer.Grants[i]
@@ -553,7 +553,7 @@ func (s *sequence) count(p *wire.Push, out *store.Outcome) {
 	s.tally.add(one)
 }
 
-// compareCounters wants the stores to list the same.
+// compareCounters wants all stores to list the same counters.
 func (s *sequence) compareCounters() {
 	s.t.Helper()
 	want := s.listed(s.exact)
@@ -570,7 +570,7 @@ func (s *sequence) compareCounters() {
 	}
 }
 
-// listed are a store's counters. Takes that several partitions share leave windows of no hits.
+// listed returns a store's counters. Takes shared by several partitions leave windows without hits.
 func (s *sequence) listed(of store.Store) (counters map[wire.LimitCounter]store.LimitCounter) {
 	s.t.Helper()
 	counters = make(map[wire.LimitCounter]store.LimitCounter)

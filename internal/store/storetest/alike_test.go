@@ -20,13 +20,13 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
 
-// allStores returns all stores, beside the store in memory.
+// allStores returns all other stores, to compare with the store in memory.
 func allStores(t testing.TB) *storetest.Alike {
 	t.Helper()
 	a := &storetest.Alike{
 		Exact: func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
-		// Redis expires keys by a clock of its own, a grace after their windows at the soonest, and counts
-		// microseconds.
+		// Redis expires keys by its own clock, at the earliest a grace after their windows, and
+		// counts microseconds.
 		Widths: []uint64{10_000, 59_999, 600_000, 86_400_000, wire.MaxWidthMillis}, Resolution: time.Microsecond, Life: store.Grace - time.Second,
 	}
 	onPostgres, err := postgres.Open(postgrestest.Database(t), postgres.Options{Now: a.Now})
@@ -41,8 +41,8 @@ func allStores(t testing.TB) *storetest.Alike {
 	closed(t, inFile.Close)
 	a.Others = map[string]store.Store{"PostgreSQL": onPostgres, "file": inFile}
 	for name, url := range map[string]string{"Redis": redistest.Start(t).URL(), "Redis Cluster": redistest.StartCluster(t).URL()} {
-		// A client that hears nothing for 3 s asks again by itself: what it applied the first time is not
-		// in the outcome of the second.
+		// A client without an answer for 3 s asks again by itself. The outcome of the second
+		// attempt lacks the hits applied by the first.
 		var both turns
 		for i := range both.stores {
 			onRedis, err := redis.Open(url+"?read_timeout=1m", redis.Options{Now: a.Now})
@@ -57,8 +57,8 @@ func allStores(t testing.TB) *storetest.Alike {
 	return a
 }
 
-// turns are two stores on one server that take pushes in turns of any length. So neither has seen all
-// that is there.
+// turns are two stores on a server that take turns of any length, so neither has seen the latest
+// contents.
 type turns struct {
 	store.Store
 	stores [2]store.Store
@@ -79,7 +79,7 @@ func closed(t testing.TB, end func() error) {
 // TestAlike gives all stores the same pushes at random.
 func TestAlike(t *testing.T) { allStores(t).RunSeeds(t, 60) }
 
-// FuzzAlike has a fuzzer choose the pushes.
+// FuzzAlike lets a fuzzer choose the pushes.
 func FuzzAlike(f *testing.F) {
 	a := allStores(f)
 	for seed := range uint64(12) {

@@ -11,7 +11,7 @@ import (
 	"weir/internal/wire"
 )
 
-// bucketItem is one of a counter of buckets that is named after id, with hits of buckets, newest
+// bucketItem returns an item of a counter with buckets, named after id. The buckets are newest
 // first.
 func bucketItem(id byte, widthMillis, precision, limit uint64, pushed ...store.Window) wire.Item {
 	c := wire.LimitCounter{ID: wire.ID{0: id}, Kind: buckets, WidthMillis: widthMillis, Precision: precision}
@@ -26,21 +26,21 @@ func bucketItem(id byte, widthMillis, precision, limit uint64, pushed ...store.W
 	return it
 }
 
-// log is an item of a sliding log of a minute.
+// log returns an item of a sliding log of a minute.
 func log(id byte, limit uint64, pushed ...store.Window) wire.Item {
 	return bucketItem(id, minute, 1, limit, pushed...)
 }
 
 func hits(number uint64, n int64) store.Window { return store.Window{Number: number, Hits: n} }
 
-// pushBuckets pushes an item and wants these buckets, newest first.
+// pushBuckets pushes an item, and wants these buckets, newest first.
 func (b *bench) pushBuckets(it wire.Item, want ...store.Window) store.Outcome {
 	b.t.Helper()
 	b.seq++
 	return b.sendBuckets(&wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq, Items: items(it)}, want...)
 }
 
-// readBuckets wants buckets of a read that asks with an item's newest.
+// readBuckets reads the buckets of an item, and wants these.
 func (b *bench) readBuckets(it wire.Item, want ...store.Window) wire.Total {
 	b.t.Helper()
 	it.Hits, it.Ages = nil, nil
@@ -70,7 +70,7 @@ func bucketsOf(t wire.Total) (found []store.Window) {
 	return found
 }
 
-// quarter is the number of the bucket of 15 seconds that the tests begin with.
+// quarter is the number of the 15-second bucket at which the tests begin.
 var quarter = uint64(epoch.Unix()) / 15
 
 func quarters(id byte, pushed ...store.Window) wire.Item {
@@ -84,8 +84,7 @@ func testBuckets(t *testing.T, b *bench) {
 	if out.Applied != 7 || out.Dropped != 5 {
 		t.Errorf("outcome %+v, want 7 applied, and 5 dropped of a bucket that the window has left", out)
 	}
-	// All that count are answered, whether or not there were hits of them, and those of the newest
-	// the item names.
+	// The answer has all buckets that count, even those without hits, and the newest of the item.
 	b.pushBuckets(quarters(1, hits(quarter, 1)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4))
 	if got := b.readBuckets(quarters(1, hits(quarter+2, 0)), hits(quarter+1, 3), hits(quarter, 1)); got.Newest != quarter+2 {
 		t.Errorf("newest %d, want the one asked for, %d", got.Newest, quarter+2)
@@ -101,12 +100,12 @@ func testBuckets(t *testing.T, b *bench) {
 	if want := []store.Window{hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)}; !slices.Equal(counters[0].Windows, want) {
 		t.Errorf("counter %+v, want buckets %v", counters[0], want)
 	}
-	// Twice in a batch, and before others.
+	// The counter is twice in a batch, with others before it.
 	b.push(items(quarters(2, hits(quarter+1, 1)), item(fixed, 3, minute, epoch, 5), quarters(2, hits(quarter+1, 1), hits(quarter, 1))),
 		totals(2, 1), totals(5), totals(2, 1))
 }
 
-// testBucketSums has senders push in any order what one node would have counted.
+// testBucketSums lets senders push in any order the hits that a single node would have counted.
 func testBucketSums(t *testing.T, b *bench) {
 	b.clock.advance(50 * time.Second)
 	for id, precision := range []uint64{1, minute * 1e6 / 64, 15e9, minute * 1e6} {
@@ -157,7 +156,7 @@ func testBucketsEnd(t *testing.T, b *bench) {
 	if out.Dropped != 2 || b.sum("ns") != 3 {
 		t.Errorf("outcome %+v, sum %d; want 2 dropped, and 3 that count", out, b.sum("ns"))
 	}
-	// Those whose clock is behind can read it a little longer.
+	// Nodes whose clock is behind can read it a little longer.
 	b.clock.advance(store.Grace - time.Millisecond)
 	b.readBuckets(quarters(1, hits(quarter, 0)), hits(quarter, 3), hits(quarter-1, 4))
 	b.clock.advance(time.Millisecond)
@@ -168,7 +167,7 @@ func testBucketsEnd(t *testing.T, b *bench) {
 	}
 	b.clock.advance(store.Grace)
 	b.readBuckets(quarters(1, hits(quarter, 0)))
-	// Buckets that have gone don't come back with those that follow.
+	// Expired buckets don't come back with later buckets.
 	b.pushBuckets(quarters(1, hits(quarter+4, 1)), hits(quarter+4, 1))
 }
 
@@ -183,7 +182,7 @@ func testBucketsAhead(t *testing.T, b *bench) {
 		{"10 minutes and a bucket", minute, 15e9, 10*time.Minute + 15*time.Second, false},
 		{"two wide windows", day, day * 1e6 / 8, 48 * time.Hour, true},
 		{"two wide windows and a bucket", day, day * 1e6 / 8, 51 * time.Hour, false},
-		// Not so narrow that Redis, whose own time goes on, lets them expire before they are read.
+		// The windows are wide enough to be read before Redis expires them by its own time.
 		{"64 narrow windows", 5000, 5e9 / 64, 320 * time.Second, true},
 		{"64 narrow windows and a bucket", 5000, 5e9 / 64, 320*time.Second + 5*time.Second/64, false},
 		{"a log, 10 minutes", minute, 1, 10 * time.Minute, true},
@@ -201,12 +200,12 @@ func testBucketsAhead(t *testing.T, b *bench) {
 		if out := b.decide(b.next(items(it)), 1); out.Applied != 5 {
 			t.Errorf("%s: outcome %+v, want 5 applied", test.name, out)
 		}
-		// As hits of now.
+		// They count as hits of now.
 		now := uint64(epoch.UnixNano()) / test.precision
 		it.Newest = now
 		b.readBuckets(it, hits(now, 5))
 	}
-	// A clock far ahead fills no answer at the cost of the present.
+	// A clock far ahead must not fill an answer in place of the present.
 	var ahead, present []store.Window
 	base := uint64(epoch.Unix()) * 64
 	for i := range uint64(64) {
@@ -242,7 +241,7 @@ func testBucketsReturned(t *testing.T, b *bench) {
 		if out := b.pushBuckets(of(-7), hits(number-1, 1)); out.Returned != 5 || out.Applied != 0 || out.Dropped != 2 {
 			t.Errorf("precision %d: outcome %+v, want 5 returned, 2 dropped", precision, out)
 		}
-		// A push that has overtaken the hits that it gives back makes no room.
+		// A push that gives back hits before these have arrived makes no room.
 		b.pushBuckets(of(5), hits(number, 5), hits(number-1, 1))
 		// Nothing is left of a bucket without hits.
 		b.pushBuckets(of(-5, -1))
@@ -267,7 +266,7 @@ func testBucketsSaturate(_ *testing.T, b *bench) {
 func testLog(t *testing.T, b *bench) {
 	now := uint64(epoch.UnixNano())
 	const width = uint64(minute * 1e6)
-	// To the nanosecond: a hit as old as the window counts no more.
+	// The window is exact to the nanosecond: a hit as old as the window does not count.
 	out := b.pushBuckets(log(1, 9, hits(now, 2), hits(now-width+1, 3), hits(now-width, 4)),
 		hits(now, 2), hits(now-width+1, 3))
 	if out.Applied != 5 || out.Dropped != 4 {
@@ -282,13 +281,13 @@ func testLog(t *testing.T, b *bench) {
 	}
 	b.clock.advance(store.Grace)
 	b.readBuckets(log(1, 9, hits(now, 0)), hits(now+1, 1))
-	// Exactly once.
+	// They count exactly once.
 	p := &wire.Push{Namespace: "ns", Sender: 7, Sequence: 1, Floor: 1, Items: items(log(2, 9, hits(now+uint64(time.Minute), 3)))}
 	b.sendBuckets(p, hits(now+uint64(time.Minute), 3))
 	if !b.sendBuckets(p, hits(now+uint64(time.Minute), 3)).Duplicate {
 		t.Error("want a duplicate")
 	}
-	// And when the sender is forgotten, the hits no longer count.
+	// When the sender is forgotten, the hits no longer count.
 	b.clock.advance(store.SenderLife + 2*time.Minute)
 	if out := b.sendBuckets(p); !out.Duplicate && out.Dropped != 3 {
 		t.Errorf("outcome %+v, want a duplicate, or 3 dropped", out)
@@ -298,7 +297,8 @@ func testLog(t *testing.T, b *bench) {
 func testLogBound(t *testing.T, b *bench) {
 	now := uint64(epoch.UnixNano())
 	b.pushBuckets(log(1, 5, hits(now-1, 2), hits(now-3, 2), hits(now-5, 2)), hits(now-1, 2), hits(now-3, 2), hits(now-5, 2))
-	// The oldest hits that would make the sum exceed the limit are forgotten, and come in vain.
+	// The oldest hits that would exceed the limit are forgotten, and are dropped if they come
+	// again.
 	b.pushBuckets(log(1, 5, hits(now-2, 2)), hits(now-1, 2), hits(now-2, 2), hits(now-3, 2))
 	b.pushBuckets(log(1, 5, hits(now-9, 7)), hits(now-1, 2), hits(now-2, 2), hits(now-3, 2))
 	if got := b.sum("ns"); got != 6 {
@@ -308,9 +308,9 @@ func testLogBound(t *testing.T, b *bench) {
 	b.readBuckets(log(1, 1, hits(now, 0)), hits(now-1, 2))
 	b.readBuckets(log(1, 5, hits(now, 0)), hits(now-1, 2), hits(now-2, 2), hits(now-3, 2))
 	b.pushBuckets(log(1, 0, hits(now, 1)), hits(now, 1))
-	// Hits that nobody has are not given back.
+	// Hits that are not counted are not given back.
 	b.pushBuckets(log(2, 1, hits(now, -5), hits(now-1, 2), hits(now-2, 1)), hits(now-1, 2))
-	// Nor does a limit beyond all bounds make an answer larger than it may be.
+	// A very large limit must not make an answer exceed its bound.
 	for round := range uint64(2) {
 		it := log(3, wire.MaxHits)
 		var want []store.Window
@@ -338,7 +338,7 @@ func testLargeLog(t *testing.T, b *bench) {
 	for round := range uint64(3) {
 		pushed := make(map[uint64]int64)
 		for i := range uint64(700) {
-			// Some buckets are in every round, others in one.
+			// Some buckets are in every round, and others in a single round.
 			number := now - i*(1+i%2*round)*80_000_003
 			if number > now-minute*1e6 {
 				pushed[number]++
@@ -351,7 +351,7 @@ func testLargeLog(t *testing.T, b *bench) {
 	if len(counters) != 1 || len(counters[0].Windows) != len(sums) {
 		t.Fatalf("%d counters, want one of %d buckets", len(counters), len(sums))
 	}
-	// All but the newest have left a minute later.
+	// After a minute only the newest are left.
 	b.clock.advance(time.Minute + store.Grace)
 	now = uint64(b.clock.now().UnixNano())
 	b.pushBuckets(log(1, 4000, hits(now, 1)), hits(now, 1))

@@ -9,7 +9,7 @@ import (
 	"weir/window"
 )
 
-// everyShape are rooms of a counter for a limit of 100 a minute of each algorithm.
+// everyShape returns rooms of a counter of each algorithm, with a limit of 100 a minute.
 func everyShape(id byte) (rooms []wire.Room) {
 	const limit = 100
 	for _, c := range []wire.LimitCounter{
@@ -26,7 +26,7 @@ func everyShape(id byte) (rooms []wire.Room) {
 	return rooms
 }
 
-// takeOf takes all units that there are, up to most, and returns how many.
+// takeOf takes all available units, up to most, and returns their number.
 func (b *bench) takeOf(rooms []wire.Room, most uint64) (units uint64) {
 	b.t.Helper()
 	b.seq++
@@ -39,7 +39,7 @@ func (b *bench) takeOf(rooms []wire.Room, most uint64) (units uint64) {
 	return out.Answer.Grants[0].Units
 }
 
-// countersOf is a key's counters by their shapes.
+// countersOf returns a key's counters by their shapes.
 func (b *bench) countersOf(namespace string, id byte) map[wire.LimitCounter]store.LimitCounter {
 	b.t.Helper()
 	found, err := b.store.CountersOf(b.t.Context(), namespace, wire.ID{0: id})
@@ -60,7 +60,7 @@ func (b *bench) calendar() store.Calendar {
 	return store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}
 }
 
-// giveBack gives hits of all of a key's counters back, as an operator has it done.
+// giveBack gives back hits of all counters of a key, as an operator's command does.
 func (b *bench) giveBack(id byte, hits uint64) store.Outcome {
 	b.t.Helper()
 	b.seq++
@@ -72,14 +72,14 @@ func (b *bench) giveBack(id byte, hits uint64) store.Outcome {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// It comes again, as its answer was lost.
+	// The push comes again, as if its answer was lost.
 	if again, err := b.store.Push(b.t.Context(), p, 1); err != nil || len(p.Items) > 0 && !again.Duplicate {
 		b.t.Fatalf("the push came again: %+v, %v", again, err)
 	}
 	return out
 }
 
-// A key's counters are found by its identity, each limit once, and nobody else's.
+// A key's counters are found by its identity, each limit once, without counters of other keys.
 func testCountersOf(t *testing.T, b *bench) {
 	if got := b.countersOf("ns", 1); len(got) != 0 {
 		t.Errorf("found %+v before there is any", got)
@@ -115,8 +115,8 @@ func testCountersOf(t *testing.T, b *bench) {
 	}
 }
 
-// A counter that is emptied has room for the whole limit, once, in whatever window its hits are.
-// Hits that come afterwards count.
+// An emptied counter has room for the whole limit, once, in whatever window its hits were. Later
+// hits count.
 func testCountersEmptied(t *testing.T, b *bench) {
 	for i, room := range everyShape(1) {
 		t.Log(room.LimitCounter)
@@ -143,7 +143,7 @@ func testCountersEmptied(t *testing.T, b *bench) {
 	}
 }
 
-// Hits that are given back pass at once, and no more than the whole limit.
+// Hits that are given back can pass again at once, up to the whole limit.
 func testCountersRelieved(t *testing.T, b *bench) {
 	for i, room := range everyShape(1) {
 		t.Log(room.LimitCounter)

@@ -9,8 +9,8 @@ import (
 	"weir/internal/wire"
 )
 
-// Neighbours wants whatever a store keeps of a namespace to stay as it is while another namespace
-// pushes, takes, joins and reports much more than the store has room for, if that is little.
+// Neighbours wants a namespace's data in the store to stay unchanged while another namespace
+// pushes, takes, joins and reports much more than a small store has room for.
 func Neighbours(t *testing.T, open Open) {
 	clock := &clock{}
 	clock.set(epoch)
@@ -47,7 +47,7 @@ func testNeighbours(t *testing.T, b *bench) {
 	for i := range uint64(many) {
 		p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
 		for j := range uint64(keys) {
-			// The keys are the same, and each take has a window of its own.
+			// The keys are the same, and each take has another window.
 			r := room(fixed, byte(j), 1+i, 1)
 			r.WidthMillis = day + (i*keys+j)*1000
 			p.Takes = append(p.Takes, take(1, 1+i, r))

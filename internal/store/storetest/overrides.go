@@ -36,7 +36,7 @@ func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 	return version
 }
 
-// The last list that was set is the list, and its version ascends, whatever the clock does.
+// The last list set is the list, and its version ascends, even if the clock jumps.
 func testOverrides(t *testing.T, b *bench) {
 	if v := b.wantOverrides("ns", nil); v != 0 {
 		t.Errorf("version %d before there is a list, want 0", v)
@@ -71,7 +71,7 @@ func testOverrides(t *testing.T, b *bench) {
 	if v := b.wantOverrides("another", nil); v != 0 {
 		t.Errorf("another namespace has version %d, want none", v)
 	}
-	// Lists are no counters, and outlive them.
+	// Lists are not listed as counters, and outlive them.
 	if got := b.counters("ns"); len(got) != 0 {
 		t.Errorf("counters %+v, want none", got)
 	}
@@ -80,7 +80,7 @@ func testOverrides(t *testing.T, b *bench) {
 	b.wantOverrides("ns", []byte("five"))
 }
 
-// A list that has changed meanwhile is not replaced, nor is one by what is none.
+// A list that has changed meanwhile is not replaced, and an invalid list replaces none.
 func testOverridesChanged(t *testing.T, b *bench) {
 	set := func(namespace string, from uint64, list []byte) error {
 		_, err := b.store.SetOverrides(t.Context(), namespace, from, list)
@@ -114,7 +114,7 @@ func testOverridesChanged(t *testing.T, b *bench) {
 	b.wantOverrides("ns", []byte("x"))
 }
 
-// If several change a list at once, each change takes the place of one other.
+// If several callers change a list at once, each change replaces a different list.
 func testOverridesHammer(t *testing.T, b *bench) {
 	const writers, changes = 8, 20
 	var group sync.WaitGroup
@@ -148,7 +148,7 @@ func testOverridesHammer(t *testing.T, b *bench) {
 	}
 }
 
-// told wants what nodes have told.
+// told wants these reports of nodes.
 func (b *bench) told(namespace string, want ...store.Told) {
 	b.t.Helper()
 	got, err := b.store.Told(b.t.Context(), namespace)
@@ -161,7 +161,7 @@ func (b *bench) told(namespace string, want ...store.Told) {
 	}
 }
 
-// A node's words are known until it tells something else, or has told nothing for long.
+// A node's report is known until the node sends another, or is silent for long.
 func testTold(t *testing.T, b *bench) {
 	tell := func(namespace string, node, version, unfit uint64) store.Told {
 		t.Helper()
@@ -185,7 +185,7 @@ func testTold(t *testing.T, b *bench) {
 	b.told("other")
 	b.clock.advance(store.HeardLife - time.Second)
 	b.told("ns")
-	// Made-up nodes are bounded, and keep none of those that are there from telling.
+	// Invented nodes are bounded, and don't prevent known nodes from reporting.
 	node := uint64(0)
 	for ; node < store.MaxNodes; node++ {
 		tell("ns", node, 1, 0)

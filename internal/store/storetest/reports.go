@@ -28,7 +28,7 @@ func (b *bench) reports(namespace string, want ...string) {
 	}
 }
 
-// A sender's report takes the place of the one before, and is not kept for long.
+// A sender's report replaces its last, and is not kept for long.
 func testReports(t *testing.T, b *bench) {
 	report := func(namespace string, sender uint64, report string) {
 		t.Helper()
@@ -59,7 +59,7 @@ func testReports(t *testing.T, b *bench) {
 	if err := b.store.Report(t.Context(), "ns", 1, make([]byte, wire.MaxReport+1)); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a report that is too long: %v", err)
 	}
-	// Made-up senders are bounded, and keep none of those that are there from reporting.
+	// Invented senders are bounded, and don't prevent known senders from reporting.
 	var want []string
 	for sender := range uint64(store.MaxReports) {
 		want = append(want, fmt.Sprintf("%03d", sender))
@@ -69,7 +69,7 @@ func testReports(t *testing.T, b *bench) {
 	report("ns", 0, "000 again")
 	want[0] = "000 again"
 	b.reports("ns", want...)
-	// Reports are no counters.
+	// Reports are not listed as counters.
 	if got := b.counters("ns"); len(got) != 0 {
 		t.Errorf("counters %+v, want none", got)
 	}

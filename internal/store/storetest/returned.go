@@ -10,11 +10,11 @@ import (
 	"weir/window"
 )
 
-// unbacked is the number of hits that a sender gives back without having counted any.
+// unbacked is how many hits a sender gives back without having counted any.
 const unbacked = 1_000_000
 
-// testReturnedUnbacked gives back far more than was counted: with every algorithm, as much passes
-// afterwards as was there, up to the limit, and no more.
+// testReturnedUnbacked gives back far more hits than were counted. With every algorithm, afterwards
+// no more hits pass than the limit.
 func testReturnedUnbacked(t *testing.T, b *bench) {
 	for _, ahead := range []time.Duration{0, 2 * time.Second, 90 * time.Second} {
 		for _, r := range algorithms(10, 1) {
@@ -22,7 +22,7 @@ func testReturnedUnbacked(t *testing.T, b *bench) {
 			b.clock.set(epoch.Add(7 * time.Second))
 			back := store.Calendar{NowNanos: uint64(b.clock.now().Add(ahead).UnixNano())}.RoomItem(&r, 0)
 			back.Hits[0] = -unbacked
-			// All that can be named is given back: what counts of a window before, too.
+			// Give back everything that can be named, including the hits of the window before.
 			for i := range back.Hits {
 				back.Hits[i] = -unbacked
 			}
@@ -38,14 +38,14 @@ func testReturnedUnbacked(t *testing.T, b *bench) {
 				t.Errorf("kind %d, %v ahead: a counter of nothing but what was given back: %+v", r.Kind, ahead, got)
 			}
 			b.takeOften(r, 10)
-			// A push that asks, too, hears of what it has given back first.
+			// A push with a take counts the returned hits first.
 			b.clock.advance(2*time.Minute + 10*time.Second)
 			back.Newest = store.Calendar{NowNanos: uint64(b.clock.now().Add(ahead).UnixNano())}.RoomItem(&r, 0).Newest
 			if out := b.decide(b.next(items(back), take(1, 99, r)), 1); out.Answer.Grants[0].Units != 10 || out.Returned != 0 {
 				t.Errorf("kind %d, %v ahead: %d units, %d returned; want 10 and none", r.Kind, ahead, out.Answer.Grants[0].Units, out.Returned)
 			}
 			b.takeOften(r, 0)
-			// Nor do hits that are pushed make up for it.
+			// Pushed hits don't make up for it either.
 			b.clock.advance(2*time.Minute + 10*time.Second)
 			nothing("a key that has rested")
 			pushed := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}.RoomItem(&r, 4)
@@ -57,7 +57,8 @@ func testReturnedUnbacked(t *testing.T, b *bench) {
 	}
 }
 
-// testReturnedBeyond gives back more than is counted: that is given back, and the rest dropped.
+// testReturnedBeyond gives back more than is counted: the counted hits are subtracted, and the rest
+// dropped.
 func testReturnedBeyond(t *testing.T, b *bench) {
 	for _, r := range algorithms(10, 1) {
 		b.clock.set(epoch.Add(7 * time.Second))
@@ -73,7 +74,7 @@ func testReturnedBeyond(t *testing.T, b *bench) {
 		b.used(r, 0)
 		b.takeOften(r, 10)
 		if window.Kind(r.Kind).Started() && !window.Kind(r.Kind).Refills() {
-			// Hits that are given back do not have the window begin, and end, earlier.
+			// Returned hits don't make the window begin, and end, earlier.
 			early := back
 			early.Newest -= uint64(50 * time.Second)
 			early.Hits = []int64{-1}

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of [store.Store]: what every store does, in tests that
-// any store can run.
+// Package storetest is the conformance suite of [store.Store]: tests of everything that each store
+// must do.
 package storetest
 
 import (
@@ -20,8 +20,8 @@ import (
 	"weir/window"
 )
 
-// Open opens an empty store that goes by the clock now, or by its own if now is nil. The store ends
-// with the test.
+// Open opens an empty store with the clock now, or with its own clock if now is nil. The store is
+// closed when the test ends.
 type Open func(t testing.TB, now func() time.Time) store.Store
 
 const (
@@ -35,13 +35,13 @@ const (
 	day    = 24 * 60 * minute
 )
 
-// epoch is when the tests begin: at the beginning of a window of every width that they use.
+// epoch is when the tests begin: the beginning of a window of every width that they use.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Run runs the suite.
 func Run(t *testing.T, open Open) { RunBut(t, open, nil) }
 
-// RunBut runs the suite but for some tests of it, each with the reason for that.
+// RunBut runs the suite without some tests, each given with the reason.
 func RunBut(t *testing.T, open Open, but map[string]string) {
 	ran := 0
 	defer func() {
@@ -161,7 +161,7 @@ func RunBut(t *testing.T, open Open, but map[string]string) {
 	}
 }
 
-// clock is a fake one.
+// clock is a fake clock.
 type clock struct{ nanos atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
@@ -176,8 +176,7 @@ type bench struct {
 	seq   uint64
 }
 
-// push pushes items as the next batch of one sender, and wants these totals, one list for each
-// item.
+// push pushes items as the next batch of a sender, and wants these totals, a list for each item.
 func (b *bench) push(items []wire.Item, want ...[]uint64) store.Outcome {
 	b.t.Helper()
 	b.seq++
@@ -199,7 +198,7 @@ func (b *bench) send(p *wire.Push, want ...[]uint64) store.Outcome {
 	return out
 }
 
-// read wants totals of a pure read.
+// read reads an item, and wants these totals.
 func (b *bench) read(item wire.Item, want ...uint64) wire.Total {
 	b.t.Helper()
 	item.Hits = make([]int64, len(want))
@@ -207,7 +206,7 @@ func (b *bench) read(item wire.Item, want ...uint64) wire.Total {
 	return b.send(p, want).Answer.Totals[0]
 }
 
-// sum is the hits of all counters of a namespace.
+// sum returns the hits of all counters of a namespace.
 func (b *bench) sum(namespace string) (sum int64) {
 	b.t.Helper()
 	for _, c := range b.counters(namespace) {
@@ -237,7 +236,7 @@ func hitsOf(out store.Outcome) (hits [][]uint64) {
 	return hits
 }
 
-// unbucketed are all kinds but those with buckets of a precision.
+// unbucketed are all kinds without buckets of a precision.
 var unbucketed = func() (kinds []uint8) {
 	for k := window.Kind(1); k <= window.LastKind; k++ {
 		if !k.Bucketed() {
@@ -247,8 +246,8 @@ var unbucketed = func() (kinds []uint8) {
 	return kinds
 }()
 
-// item is one of a counter named after id, at the window that t is in. A token bucket's limit is 0:
-// nothing comes back.
+// item returns an item of a counter named after id, at the window of t. A token bucket's limit is
+// 0, so no token returns.
 func item(kind uint8, id byte, widthMillis uint64, t time.Time, hits ...int64) wire.Item {
 	newest := uint64(t.UnixNano())
 	if !window.Kind(kind).Started() {
@@ -287,7 +286,7 @@ func testFixed(t *testing.T, b *bench) {
 	if got := b.counters("ns"); len(got) != 0 {
 		t.Errorf("counters %+v, want none once the window has ended", got)
 	}
-	// The next window begins at zero. The last can still be read by those whose clock is behind.
+	// The next window begins at zero. Nodes whose clock is behind can still read the last.
 	b.push(items(item(fixed, 1, minute, b.clock.now(), 1)), totals(1))
 	b.read(item(fixed, 1, minute, b.clock.now()), 1, 10)
 	b.clock.advance(store.Grace - time.Millisecond)
@@ -338,7 +337,7 @@ func testFirstHit(t *testing.T, b *bench) {
 	if got := b.read(item(firstHit, 1, minute, asked), 0); got.Newest != uint64(asked.UnixNano()) {
 		t.Errorf("start %d, want the one asked for, %d, as no window lives", got.Newest, asked.UnixNano())
 	}
-	// Hits of the window that has ended matter no more, and don't reach the next.
+	// Hits of the ended window don't matter any more, and don't reach the next.
 	next := b.clock.now()
 	b.push(items(item(firstHit, 1, minute, next, 1)), totals(1))
 	out := b.push(items(item(firstHit, 1, minute, start, 9)), totals(1))
@@ -351,7 +350,7 @@ func testFirstHitMerge(t *testing.T, b *bench) {
 	b.clock.advance(30 * time.Second)
 	late, early := b.clock.now(), b.clock.now().Add(-20*time.Second-time.Nanosecond)
 	b.push(items(item(firstHit, 1, minute, late, 1)), totals(1))
-	// This window began earlier, by a nanosecond that a double would not hold.
+	// This window began earlier, by a nanosecond that a float64 could not represent.
 	out := b.push(items(item(firstHit, 1, minute, early, 2)), totals(3))
 	if got := out.Answer.Totals[0].Newest; got != uint64(early.UnixNano()) {
 		t.Errorf("start %d, want the earlier, %d", got, early.UnixNano())
@@ -461,7 +460,7 @@ func testOnce(t *testing.T, b *bench) {
 	}
 	b.push(items(item(fixed, 1, minute, epoch, 10)), totals(13))
 	for range 3 {
-		// Answered with what the totals are now.
+		// It is answered with the present totals.
 		if out := b.send(p, totals(13), totals(4), totals(5, 6)); !out.Duplicate || out.Applied != 0 || out.Dropped != 0 {
 			t.Errorf("outcome %+v, want a duplicate", out)
 		}
@@ -471,7 +470,7 @@ func testOnce(t *testing.T, b *bench) {
 func testOrder(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var want uint64
-	// Batches of a window of 32 in flight, each sent up to 3 times in any order, with the floor
+	// A window of 32 batches is in flight, each sent up to 3 times in any order, with the floor
 	// that was known when it was made.
 	for first := uint64(1); first < 200; first += 32 {
 		var pushes []*wire.Push
@@ -512,17 +511,17 @@ func testZombie(t *testing.T, b *bench) {
 		{1, 1, 1, false},
 		{3, 1, 2, false},
 		{4, 3, 3, false},
-		{2, 1, 3, true},  // never seen, but below the floor: the sender has its answer
+		{2, 1, 3, true},  // new, but below the floor: the sender has its answer
 		{1, 1, 3, true},  // seen, and forgotten below the floor
 		{3, 1, 3, true},  // seen, and still remembered
 		{5, 0, 4, false}, // a floor of nothing does not lower it
 		{2, 2, 4, true},
-		{5000, 5000, 5, false}, // far ahead
+		{5000, 5000, 5, false}, // far above the floor
 		{4999, 4999, 5, true},
-		{9095, 5000, 6, false}, // as far above the floor as is remembered
+		{9095, 5000, 6, false}, // the highest sequence above the floor that is accepted
 		{9095, 5000, 6, true},
 		{5001, 5000, 7, false},
-		{9096, 5001, 8, false}, // takes the place of 5000 in the memory store
+		{9096, 5001, 8, false}, // has the place of 5000 in the memory store
 		{5000, 5000, 8, true},
 		{5001, 5001, 8, true},
 		{wire.MaxHits, wire.MaxHits, 9, false},
@@ -532,12 +531,12 @@ func testZombie(t *testing.T, b *bench) {
 			t.Fatalf("sequence %d, floor %d: duplicate %v, want %v", step.seq, step.floor, got, step.duplicate)
 		}
 	}
-	// As long as one of its windows counts, the sender is remembered.
+	// The sender is remembered as long as any of its windows counts.
 	b.clock.advance(48*time.Hour - time.Millisecond)
 	if !push(wire.MaxHits, wire.MaxHits, 9) {
 		t.Error("the sender is forgotten before its window")
 	}
-	// And for ten minutes at least.
+	// It is remembered for at least ten minutes.
 	p := &wire.Push{Namespace: "ns", Sender: 8, Sequence: 1, Floor: 1, Items: items(item(fixed, 2, 1, b.clock.now(), 1))}
 	b.send(p, totals(1))
 	b.clock.advance(store.SenderLife - time.Millisecond)
@@ -596,10 +595,10 @@ func testReads(t *testing.T, b *bench) {
 	if got := b.counters("ns"); len(got) != 0 {
 		t.Errorf("counters %+v, want none", got)
 	}
-	// A read is not recorded: its sequence is still to be had. And it does not raise the floor.
+	// A read is not recorded, so its sequence can still be used, and it does not raise the floor.
 	b.send(&wire.Push{Namespace: "ns", Sender: 5, Sequence: 9, Floor: 9, Items: items(item(fixed, 1, minute, epoch, 0))}, totals(0))
 	b.send(&wire.Push{Namespace: "ns", Sender: 5, Sequence: 3, Floor: 3, Items: items(item(fixed, 1, minute, epoch, 1))}, totals(1))
-	// Nor does a read among hits start a window, or move one.
+	// A read among hits starts no window either, and moves none.
 	b.push(items(item(fixed, 1, minute, epoch, 1), item(firstHit, 2, minute, epoch, 0)), totals(2), totals(0))
 	b.clock.advance(time.Second)
 	b.push(items(item(firstHit, 2, minute, b.clock.now(), 1)), totals(1))
@@ -643,7 +642,7 @@ func testLarge(t *testing.T, b *bench) {
 	if got := len(b.counters("ns")); got != wire.MaxItems {
 		t.Errorf("%d counters, want %d", got, wire.MaxItems)
 	}
-	// An item has all the windows that it can have, of which two count.
+	// The item has all windows that it can have, and two of them count.
 	many := make([]int64, wire.MaxWindows)
 	for i := range many {
 		many[i] = 1
@@ -669,7 +668,7 @@ func testTwice(t *testing.T, b *bench) {
 	if got := len(b.counters("ns")); got != 3 {
 		t.Errorf("%d counters, want 3", got)
 	}
-	// Where a store takes the push apart, each answer is of the whole, too.
+	// If a store divides the push, each answer still has all totals.
 	now := uint64(late.UnixNano())
 	first, second := log(4, 99_991, hits(now, 3)), log(4, 99_991, hits(now, 4))
 	b.push(items(first, log(5, 99_991, hits(now, 1)), second), totals(7), totals(1), totals(7))
@@ -799,7 +798,7 @@ func testCancelled(t *testing.T, b *bench) {
 	}
 }
 
-// A ping leaves nothing where others count, and little where it counts.
+// A ping leaves nothing in other namespaces, and little in its own.
 func testPings(t *testing.T, b *bench) {
 	b.push(items(item(fixed, 1, minute, epoch, 1)), totals(1))
 	for range 100 {
@@ -828,7 +827,7 @@ func testVisitsEnd(t *testing.T, b *bench) {
 	}
 }
 
-// testHammer has many senders push to few counters, each batch twice at the same time.
+// testHammer lets many senders push to few counters, each batch twice at the same time.
 func testHammer(t *testing.T, b *bench) {
 	const senders, batches, counters = 8, 40, 5
 	var pushes sync.WaitGroup

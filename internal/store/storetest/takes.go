@@ -18,8 +18,8 @@ import (
 	"weir/window"
 )
 
-// room is one of a counter named after id, of a minute, where a unit costs so many hits. A token
-// bucket holds its limit.
+// room returns a room of a counter named after id, with a window of a minute, in which a unit costs
+// cost hits. A token bucket holds its limit.
 func room(kind uint8, id byte, limit, cost uint64) wire.Room {
 	r := wire.Room{LimitCounter: item(kind, id, minute, epoch).LimitCounter, Limit: limit, Cost: cost}
 	if window.Kind(kind).Bucketed() {
@@ -37,11 +37,11 @@ func logRoom(id byte, limit, cost uint64) wire.Room {
 	return r
 }
 
-// algorithms is a room of each algorithm, with counters of their own.
+// algorithms returns a room of each algorithm, with different counters.
 func algorithms(limit, cost uint64) (rooms []wire.Room) {
 	for kind := range uint8(window.LastKind) {
 		if window.Kind(kind + 1).Blocks() {
-			continue // nobody takes anything of it
+			continue // nothing is taken from it
 		}
 		rooms = append(rooms, room(kind+1, byte(len(rooms)+1), limit, cost))
 		if kind+1 == buckets {
@@ -59,7 +59,7 @@ func lease(least, most uint64, rooms ...wire.Room) wire.Take {
 	return wire.Take{Least: least, Most: most, Lease: true, Rooms: rooms}
 }
 
-// counting is rooms that count what is rejected.
+// counting returns rooms that count rejected hits.
 func counting(rooms ...wire.Room) []wire.Room {
 	for i := range rooms {
 		rooms[i].CountRejected = true
@@ -67,13 +67,13 @@ func counting(rooms ...wire.Room) []wire.Room {
 	return rooms
 }
 
-// next is the next push of one sender.
+// next returns the next push of a sender.
 func (b *bench) next(items []wire.Item, takes ...wire.Take) *wire.Push {
 	b.seq++
 	return &wire.Push{Namespace: "ns", Sender: 1, Sequence: b.seq, Floor: b.seq, Items: items, Takes: takes}
 }
 
-// decide pushes, and wants an answer that can be one. It may be called from several goroutines.
+// decide pushes, and wants a valid answer. It is safe for concurrent use.
 func (b *bench) decide(p *wire.Push, nodes uint64) store.Outcome {
 	b.t.Helper()
 	out, err := b.store.Push(b.t.Context(), p, nodes)
@@ -107,7 +107,7 @@ func (b *bench) decide(p *wire.Push, nodes uint64) store.Outcome {
 	return out
 }
 
-// nothing stands in for an outcome that is none.
+// nothing returns the outcome of a push that had no effect.
 func nothing(p *wire.Push) (out store.Outcome) {
 	out.Answer.Totals, out.Answer.Grants = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
 	for i := range p.Takes {
@@ -116,14 +116,14 @@ func nothing(p *wire.Push) (out store.Outcome) {
 	return out
 }
 
-// take pushes one take as the next push, for a namespace of one node, and wants so many units of
-// it.
+// take pushes a take as the next push, for a namespace with a single node, and wants a number of
+// units.
 func (b *bench) take(t wire.Take, want uint64) wire.Grant {
 	b.t.Helper()
 	return b.takeAmong(1, t, want)
 }
 
-// takeAmong is take, for a namespace of so many nodes.
+// takeAmong is take for a namespace with a number of nodes.
 func (b *bench) takeAmong(nodes uint64, t wire.Take, want uint64) wire.Grant {
 	b.t.Helper()
 	grant := b.decide(b.next(nil, t), nodes).Answer.Grants[0]
@@ -133,7 +133,7 @@ func (b *bench) takeAmong(nodes uint64, t wire.Take, want uint64) wire.Grant {
 	return grant
 }
 
-// used wants so many hits in a room's counter, as a read tells them.
+// used reads a room's counter, and wants a number of hits.
 func (b *bench) used(r wire.Room, want uint64) {
 	b.t.Helper()
 	asked := store.Calendar{NowNanos: uint64(b.clock.now().UnixNano())}.RoomItem(&r, 0)
@@ -150,8 +150,8 @@ func sumOf(t wire.Total) (sum uint64) {
 	return sum
 }
 
-// givenBack is an item that gives back hits of a grant's room: to the windows of the grant's time,
-// or to what began as the grant's total says.
+// givenBack returns an item that gives back hits of a grant's room: to the windows of the grant's
+// time, or to the window whose start is in the grant's total.
 func givenBack(r wire.Room, g wire.Grant, total wire.Total, hits int64) wire.Item {
 	it := store.Calendar{NowNanos: g.AtNanos}.RoomItem(&r, 0)
 	if window.Kind(r.Kind).Started() {
@@ -161,7 +161,7 @@ func givenBack(r wire.Room, g wire.Grant, total wire.Total, hits int64) wire.Ite
 	return it
 }
 
-// node is a single node that has the counter of a room to itself.
+// node is a node that uses the counter of a room alone.
 type node struct {
 	limit window.Limit
 	state window.State
@@ -173,7 +173,7 @@ func nodeOf(r wire.Room) *node {
 	}}}
 }
 
-// take decides a take as the node does by itself.
+// take decides a take as the node does without a backend.
 func (n *node) take(now time.Time, t wire.Take) (units uint64) {
 	n.limit.Advance(&n.state, now.UnixNano())
 	cost := t.Rooms[0].Cost
@@ -182,7 +182,7 @@ func (n *node) take(now time.Time, t wire.Take) (units uint64) {
 	}
 	units = min(t.Most, n.limit.Remaining(&n.state)/cost)
 	n.limit.Count(&n.state, units*cost)
-	// Nothing is pending: the store hears of it at once.
+	// Nothing is pending, because the store gets the hits at once.
 	n.limit.Claim(&n.state)
 	n.state.EndFlight()
 	return units
@@ -202,7 +202,7 @@ func testTakes(t *testing.T, b *bench) {
 				t.Errorf("kind %d: totals %+v of a refused take, want 12", r.Kind, g.Totals)
 			}
 			b.used(r, 12)
-			// Those of the same name in other namespaces are others.
+			// Counters of the same name in other namespaces are different.
 			p := b.next(nil, take(1, 99, r))
 			p.Namespace = "other"
 			if g := b.decide(p, 1).Answer.Grants[0]; g.Units != 12/cost {
@@ -213,7 +213,7 @@ func testTakes(t *testing.T, b *bench) {
 	if got, want := b.sum("ns"), int64(2*12*len(algorithms(12, 1))); got != want {
 		t.Errorf("sum of counters %d, want %d", got, want)
 	}
-	// At least so many, at most so many, and all that is there in between.
+	// The grant is at least Least and at most Most, and in between all that is there.
 	r := room(fixed, 9, 10, 2)
 	b.take(take(6, 9, r), 0)
 	b.take(take(1, 3, r), 3)
@@ -225,8 +225,8 @@ func testTakes(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesOfOneNode compares with one node that decides alone, and wants room again exactly when
-// that has some.
+// testTakesOfOneNode compares the store with a node that decides alone, and wants room again
+// exactly when the node has some.
 func testTakesOfOneNode(t *testing.T, b *bench) {
 	burst, fine := room(tokens, 11, 7, 1), room(buckets, 12, 100, 1)
 	burst.Burst, fine.Precision = 20, minute*1e6/64
@@ -253,7 +253,7 @@ func testTakesOfOneNode(t *testing.T, b *bench) {
 				granted++
 				continue
 			}
-			// Nobody knows when those end that hold something.
+			// The store can't know when held places are released.
 			held := window.Kind(r.Kind).Held()
 			if at, ok := alone.limit.FitsAt(&alone.state, least*r.Cost); ok && !held && random.IntN(2) == 0 {
 				// The store's clock has microseconds.
@@ -275,7 +275,7 @@ func testTakesOfOneNode(t *testing.T, b *bench) {
 }
 
 func testTakesRooms(t *testing.T, b *bench) {
-	// All of the rooms, or none: a full room refuses for all.
+	// A take gets hits in all rooms or in none: a full room refuses for all.
 	for full, it := range algorithms(4, 2) {
 		rooms := algorithms(9, 2)
 		for i := range rooms {
@@ -298,8 +298,8 @@ func testTakesRooms(t *testing.T, b *bench) {
 	b.used(a, 100)
 	b.used(c, 70)
 
-	// Takes see the items of their push, and the takes before them; the totals of items see them
-	// all.
+	// Takes see the items of their push and the takes before them. The totals of items include all
+	// takes.
 	r := room(fixed, 9, 10, 1)
 	it := item(fixed, 9, minute, epoch, 5)
 	out := b.decide(b.next(items(it), take(1, 1, r), take(5, 9, r), take(3, 9, r), take(1, 1, r)), 1)
@@ -311,7 +311,7 @@ func testTakesRooms(t *testing.T, b *bench) {
 	if got := out.Answer.Totals[0].Hits; !slices.Equal(got, totals(10)) || out.Applied != 10 {
 		t.Errorf("totals %v, %d applied; want 10 and 10", got, out.Applied)
 	}
-	// And those given back by it.
+	// Takes also see hits that their push gives back.
 	it.Hits[0] = -4
 	if g := b.decide(b.next(items(it), take(4, 9, r)), 1).Answer.Grants[0]; g.Units != 4 {
 		t.Errorf("%d units after 4 were given back, want them", g.Units)
@@ -320,7 +320,7 @@ func testTakesRooms(t *testing.T, b *bench) {
 
 func testTakesOfNothing(t *testing.T, b *bench) {
 	for _, r := range algorithms(5, 0) {
-		// It asks only, and starts no window.
+		// It only asks, and starts no window.
 		if g := b.take(take(1, 3, r), 3); sumOf(g.Totals[0]) != 0 {
 			t.Errorf("kind %d: totals %+v, want nothing counted", r.Kind, g.Totals)
 		}
@@ -340,7 +340,7 @@ func testTakesOfNothing(t *testing.T, b *bench) {
 		over.Hits[0] = -6
 		b.decide(b.next(items(over)), 1)
 	}
-	// A room that only asks refuses for those that take.
+	// A room without a cost also refuses for the others.
 	full, r := room(fixed, 7, 1, 1), room(fixed, 8, 9, 1)
 	b.push(items(item(fixed, 7, minute, epoch, 2)), totals(2))
 	full.Cost = 0
@@ -351,7 +351,7 @@ func testTakesOfNothing(t *testing.T, b *bench) {
 func testTakesRejected(t *testing.T, b *bench) {
 	for _, r := range counting(algorithms(10, 2)...) {
 		b.take(take(4, 4, r), 4)
-		// The least that was asked for is counted; a bucket stops at empty.
+		// The rejected Least is counted. A bucket stops at empty.
 		g := b.take(take(2, 5, r), 0)
 		want := uint64(12)
 		if window.Kind(r.Kind).Refills() {
@@ -361,7 +361,8 @@ func testTakesRejected(t *testing.T, b *bench) {
 			t.Errorf("kind %d: total %d, want %d", r.Kind, got, want)
 		}
 		b.used(r, want)
-		// A cost that can never pass is not counted, nor is a cost beyond all numbers of hits.
+		// A cost that can never pass is not counted, and neither is a cost above the largest number
+		// of hits.
 		b.take(take(6, 6, r), 0)
 		r.Cost = wire.MaxHits
 		b.take(take(2, 5, r), 0)
@@ -378,7 +379,7 @@ func testTakesRejected(t *testing.T, b *bench) {
 		}
 		b.used(r, want)
 	}
-	// Only where there is no room.
+	// Rejected hits count only in rooms without room for them.
 	rooms := counting(room(fixed, 7, 5, 3), room(sliding, 8, 9, 4), room(firstHit, 9, 1, 1), room(tokens, 10, 100, 7))
 	b.take(take(1, 1, rooms...), 1)
 	out := b.decide(b.next(nil, take(1, 1, rooms...)), 1)
@@ -388,7 +389,7 @@ func testTakesRejected(t *testing.T, b *bench) {
 	if out.Applied != 4 {
 		t.Errorf("outcome %+v, want what was rejected applied, 4", out)
 	}
-	// That a lease leaves what others may need is no lack of room.
+	// A lease that leaves hits for others is not refused for lack of room.
 	r := counting(room(fixed, 11, 1000, 1))[0]
 	b.takeAmong(10, take(1, 990, r), 990)
 	b.takeAmong(10, lease(1, 1, r), 0)
@@ -396,7 +397,7 @@ func testTakesRejected(t *testing.T, b *bench) {
 	b.takeAmong(10, take(1, 99, r), 10)
 	b.takeAmong(10, lease(1, 1, r), 0)
 	b.used(r, 1001)
-	// Nor that nothing of a small limit is leased.
+	// Neither is a lease of a limit too small to be leased.
 	r = counting(room(fixed, 12, 100, 1))[0]
 	b.takeAmong(10, lease(1, 1, r), 0)
 	b.used(r, 0)
@@ -404,15 +405,15 @@ func testTakesRejected(t *testing.T, b *bench) {
 
 func testLeases(t *testing.T, b *bench) {
 	for _, r := range algorithms(640, 1) {
-		// Each of two nodes leases a quarter of what is left, until that is less than a hit.
+		// Each of two nodes leases a quarter of the rest, until that is less than a hit.
 		for _, want := range []uint64{160, 120, 90, 67, 50, 38, 28, 21, 16, 12, 9, 7, 5, 4, 3, 2, 2, 1, 1, 1, 0, 0} {
 			b.takeAmong(2, lease(1, 640, r), want)
 		}
 		b.used(r, 637)
-		// Hits that leases leave are there for requests.
+		// Requests get the hits that leases leave.
 		b.takeAmong(2, take(1, 640, r), 3)
 		b.takeAmong(2, lease(1, 640, r), 0)
-		// A node that is alone, or of an unknown number, gets as much as one of two.
+		// A single node, or a node among an unknown number, gets the same as a node among two.
 		for i, of := range []struct{ nodes, want uint64 }{
 			{0, 160}, {1, 160}, {3, 106}, {10, 32}, {320, 1}, {321, 0}, {math.MaxUint64, 0},
 		} {
@@ -420,13 +421,13 @@ func testLeases(t *testing.T, b *bench) {
 			b.takeAmong(of.nodes, lease(1, 640, r), of.want)
 			b.used(r, of.want)
 		}
-		// No more than is of use, and nothing if it is less.
+		// A lease gets no more than is useful, and nothing if it would be less.
 		r.Ordinal = 10
 		b.takeAmong(2, lease(1, 50, r), 50)
 		b.takeAmong(2, lease(148, 640, r), 0)
 		b.takeAmong(2, lease(147, 640, r), 147)
 		b.used(r, 197)
-		// Whole units, of all rooms.
+		// A lease gets whole units, in all rooms.
 		r.Ordinal, r.Cost = 11, 3
 		b.takeAmong(2, lease(54, 640, r), 0)
 		b.takeAmong(2, lease(1, 640, r), 53)
@@ -436,7 +437,8 @@ func testLeases(t *testing.T, b *bench) {
 		b.takeAmong(2, lease(1, 640, r, less), 10)
 		b.used(r, 189)
 		b.used(less, 30)
-		// Nothing of a limit of a hundred, nor of what is taken with it; all of it for requests.
+		// A limit of a hundred can't be leased, nor can rooms taken with it. Requests get all of
+		// it.
 		small := r
 		small.Limit, small.Burst, small.Ordinal = 100, 100, 13
 		b.takeAmong(2, lease(1, 640, small), 0)
@@ -446,14 +448,14 @@ func testLeases(t *testing.T, b *bench) {
 		small.Limit, small.Burst, small.Ordinal = 101, 101, 14
 		b.takeAmong(2, lease(1, 640, small), 8)
 	}
-	// A bucket's quota is the number of tokens that it holds, however fast it fills.
+	// A bucket's quota is the number of tokens that it holds, whatever its rate.
 	holds := room(tokens, 9, 10, 1)
 	holds.Burst = 640
 	b.takeAmong(2, lease(1, 640, holds), 160)
 	holds = room(tokens, 10, 640, 1)
 	holds.Burst = 100
 	b.takeAmong(2, lease(1, 640, holds), 0)
-	// Hits that others have taken in the same push are not there any more.
+	// Hits that earlier takes of the push got are gone.
 	r := room(fixed, 9, 640, 1)
 	out := b.decide(b.next(items(item(fixed, 9, minute, epoch, 28)), lease(1, 640, r), take(1, 1, r), lease(1, 640, r)), 2)
 	for i, want := range []uint64{153, 1, 114} {
@@ -463,7 +465,7 @@ func testLeases(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesReturned gives back what was granted, as nodes do with what they have leased and not
+// testTakesReturned gives back granted hits, as nodes give back leased hits that they have not
 // used.
 func testTakesReturned(t *testing.T, b *bench) {
 	for _, r := range algorithms(120, 2) {
@@ -480,7 +482,7 @@ func testTakesReturned(t *testing.T, b *bench) {
 		b.take(take(55, 55, r), 0)
 		b.take(take(54, 54, r), 54)
 		b.take(take(1, 1, r), 0)
-		// Hits that come back when the window has gone make no room in another.
+		// Hits that come back after the window's end make no room in another.
 		b.clock.advance(2*time.Minute + time.Second)
 		b.take(take(1, 1, r), 1)
 		if out := b.decide(b.next(items(back)), 1); out.Dropped != 18 {
@@ -488,7 +490,7 @@ func testTakesReturned(t *testing.T, b *bench) {
 		}
 		b.take(take(1, 99, r), 59)
 	}
-	// A push that has overtaken the hits that it gives back makes no more room than the limit.
+	// A push that gives back hits before these have arrived makes no more room than the limit.
 	b.clock.set(epoch)
 	for _, r := range algorithms(12, 1) {
 		r.Ordinal = 1
@@ -528,7 +530,7 @@ func testTakesOnce(t *testing.T, b *bench) {
 		}
 		at := b.clock.now()
 		b.clock.advance(time.Second)
-		// Later pushes come in any order, and without takes.
+		// Later pushes come in any order, also without takes.
 		third := push(3, 1, take(1, 1, r))
 		b.decide(third, 1)
 		b.decide(push(4, 0), 1)
@@ -537,11 +539,11 @@ func testTakesOnce(t *testing.T, b *bench) {
 			again(first, at, 3, 2, 0)
 			again(third, at.Add(time.Second), 1)
 		}
-		// With the totals of now.
+		// The answer has the present totals.
 		if g := b.decide(first, 1).Answer.Grants[1]; sumOf(g.Totals[0]) != 14 {
 			t.Errorf("kind %d: totals %+v of a duplicate, want 14", r.Kind, g.Totals)
 		}
-		// As long as its sender may send it again, and is remembered at all.
+		// The grants are remembered as long as the sender may send the push again.
 		b.clock.advance(store.SenderLife - time.Millisecond)
 		again(third, at.Add(time.Second), 1)
 		b.decide(push(5, 3, take(1, 1, r)), 1)
@@ -549,14 +551,14 @@ func testTakesOnce(t *testing.T, b *bench) {
 		again(first, time.Time{}, 0, 0, 0)
 		again(push(2, 2, take(1, 1, r)), time.Time{}, 0)
 		b.used(r, 16)
-		// Nor does a push that never came take anything below the floor.
+		// A push below the floor that never came before gets nothing either.
 		b.decide(push(9, 9, take(1, 1, r)), 1)
 		again(push(8, 8, take(1, 1, r)), time.Time{}, 0)
 		b.used(r, 18)
 		b.clock.advance(-store.SenderLife)
 	}
-	// A take that was refused is not tried again, even if there is room by then, and counts what
-	// was rejected once.
+	// A refused take is not tried again, even if there is room by then, and its rejected hits count
+	// once.
 	r := counting(room(fixed, 7, 4, 1))[0]
 	refused := b.next(nil, take(5, 5, r), take(1, 9, r), take(1, 1, r))
 	for range 3 {
@@ -568,8 +570,8 @@ func testTakesOnce(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesLate sends takes again as late as may be: after an outage of nearly a day, or when their
-// windows have ended. Meanwhile the store is used by others, which has it forget what has expired.
+// testTakesLate sends takes again as late as possible: after an outage of nearly a day, or when
+// their windows have ended. Meanwhile others use the store, which makes it forget expired data.
 func testTakesLate(t *testing.T, b *bench) {
 	for _, width := range []uint64{60 * minute, day, 30 * day} {
 		for _, r := range algorithms(100, 2) {
@@ -609,7 +611,7 @@ func testTakesTurned(t *testing.T, b *bench) {
 		if !reflect.DeepEqual(again, first) {
 			t.Errorf("kind %d: %+v in the next window, want what it was, %+v", r.Kind, again, first)
 		}
-		// Those of the next window are not in it, but for those of kinds whose windows go on.
+		// The old window lacks the hits of the next, unless windows of the kind go on.
 		p = b.next(nil, take(1, 1, r))
 		p.Floor = 0
 		b.decide(p, 1)
@@ -627,8 +629,7 @@ func testTakesTurned(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesInAnyOrder has a sender's pushes come in any order, several times, and some of them at
-// once.
+// testTakesInAnyOrder sends a sender's pushes in any order, several times, and some at once.
 func testTakesInAnyOrder(t *testing.T, b *bench) {
 	const limit, sequences = 30, 24
 	random := rand.New(rand.NewPCG(8, 9))
@@ -671,7 +672,7 @@ func testTakesInAnyOrder(t *testing.T, b *bench) {
 	b.used(r, limit)
 }
 
-// testTakesHammer has many senders take one unit at a time, each push twice at the same time.
+// testTakesHammer lets many senders take one unit at a time, each push twice at the same time.
 func testTakesHammer(t *testing.T, b *bench) {
 	const limit, senders, takes = 40, 8, 8
 	rooms := algorithms(limit, 1)
@@ -697,7 +698,7 @@ func testTakesHammer(t *testing.T, b *bench) {
 		sum := uint64(0)
 		for sender := range units {
 			for seq := 1; seq <= takes; seq++ {
-				// A copy that is so late that it is below the floor has nothing.
+				// A copy below the floor has no grants.
 				sum += max(units[sender][seq][0][i], units[sender][seq][1][i])
 			}
 		}
@@ -708,8 +709,8 @@ func testTakesHammer(t *testing.T, b *bench) {
 	}
 }
 
-// testLeasesHammer has ten nodes lease what they can get, and then take the rest for requests. The
-// sum of the leases depends on no order: once a lease is refused, all further leases are.
+// testLeasesHammer lets ten nodes lease all that they can, and then take the rest for requests. The
+// sum of the leases does not depend on the order: once a lease is refused, all further leases are.
 func testLeasesHammer(t *testing.T, b *bench) {
 	const limit, nodes = 1000, 10
 	for _, test := range []struct {
@@ -749,7 +750,7 @@ func testLeasesHammer(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesAndItems mixes hits and takes, and wants the sums.
+// testTakesAndItems mixes hits and takes, and compares the sums.
 func testTakesAndItems(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(10, 11))
 	rooms := algorithms(300, 1)
@@ -757,9 +758,9 @@ func testTakesAndItems(t *testing.T, b *bench) {
 		rooms[i].WidthMillis = day
 		switch {
 		case window.Kind(rooms[i].Kind).Refills():
-			rooms[i].Limit = 1 // comes back in a day
+			rooms[i].Limit = 1 // returns in a day
 		case rooms[i].Precision == 1:
-			rooms[i].Limit = wire.MaxHits // above it hits are forgotten
+			rooms[i].Limit = wire.MaxHits // hits above the limit are forgotten
 		case window.Kind(rooms[i].Kind).Bucketed():
 			rooms[i].Precision = day * 1e6 / 64
 		}
@@ -812,8 +813,8 @@ func testTakesAndItems(t *testing.T, b *bench) {
 	}
 }
 
-// testTakesSkew has hits of proxies whose clock is ahead, and a store's clock that is set back:
-// neither makes room.
+// testTakesSkew pushes hits of proxies whose clock is ahead, and sets a store's clock back: neither
+// makes room.
 func testTakesSkew(t *testing.T, b *bench) {
 	for _, r := range algorithms(12, 1) {
 		b.clock.set(epoch.Add(10 * time.Second))
@@ -827,7 +828,7 @@ func testTakesSkew(t *testing.T, b *bench) {
 		b.take(take(1, 99, r), 0)
 		b.used(r, 12)
 	}
-	// Tokens that would be back before the clock was set back are taken nevertheless.
+	// Tokens that would have returned before the clock was set back can still be taken.
 	r := room(tokens, 9, 600, 1)
 	b.clock.set(epoch.Add(10 * time.Second))
 	b.take(take(595, 595, r), 595)
@@ -886,7 +887,7 @@ func testTakesInvalid(t *testing.T, b *bench) {
 	b.used(room(fixed, 1, 9, 1), 1)
 }
 
-// many is rooms of so many counters, of all kinds but buckets.
+// many returns rooms of n counters, of all kinds without buckets.
 func many(n int) (rooms []wire.Room) {
 	for i := range n {
 		r := room(unbucketed[i%len(unbucketed)], 0, 2, 1)
@@ -907,12 +908,12 @@ func testTakesLarge(t *testing.T, b *bench) {
 	rooms := many(wire.MaxItems)
 	b.take(take(1, 1, rooms...), 1)
 	b.take(take(1, 1, rooms[7]), 1)
-	// One of them is full, and refuses for all.
+	// A full room refuses for all.
 	b.take(take(1, 1, rooms...), 0)
 	if got := b.sum("ns"); got != wire.MaxItems+1 {
 		t.Errorf("sum %d, want %d", got, wire.MaxItems+1)
 	}
-	// Now each counter has a take of its own.
+	// Now each counter has its own take.
 	p := b.next(nil)
 	for _, r := range rooms {
 		p.Takes = append(p.Takes, take(1, 2, r))
@@ -927,7 +928,7 @@ func testTakesLarge(t *testing.T, b *bench) {
 func testTakesExtremes(t *testing.T, b *bench) {
 	const most = uint64(wire.MaxHits)
 	for _, r := range algorithms(most, most) {
-		// More than can be counted fits nowhere, whether or not it can be multiplied.
+		// Hits above the largest number fit nowhere, even if the product overflows.
 		b.take(take(2, most, r), 0)
 		b.take(take(most, most, r), 0)
 		b.take(lease(most, most, r), 0)
@@ -952,7 +953,7 @@ func testTakesExtremes(t *testing.T, b *bench) {
 		b.takeAmong(1, lease(1, 1<<33, r), most>>33)
 		r.Ordinal, r.Cost = 8, 1
 		b.takeAmong(math.MaxUint64, lease(1, most, r), most>>33)
-		// Nor is it counted where it has no room.
+		// They are not counted as rejected either.
 		r.Ordinal, r.Cost = 7, 1
 		b.take(take(1, 1, r), 1)
 		r.Cost, r.CountRejected = most, true
@@ -965,7 +966,8 @@ func testTakesExtremes(t *testing.T, b *bench) {
 			if window.Kind(r.Kind).Bucketed() && r.Precision != 1 {
 				r.Precision = width * 1e6 / 64
 			}
-			// In one push, as a store may forget the narrowest in the meantime.
+			// A single push has all takes, because a store may forget the narrowest window in the
+			// meantime.
 			out := b.decide(b.next(nil, take(1, 8, r), take(1, 8, r), take(1, 8, r)), 1)
 			for i, want := range []uint64{8, 1, 0} {
 				if got := out.Answer.Grants[i].Units; got != want {
@@ -974,7 +976,7 @@ func testTakesExtremes(t *testing.T, b *bench) {
 			}
 		}
 	}
-	// A bucket holds nothing, and another lasts for long.
+	// One bucket holds nothing, and another lasts for long.
 	r := room(tokens, 9, 10, 1)
 	r.Burst = 0
 	b.take(take(1, 1, r), 0)
@@ -1004,13 +1006,13 @@ func testNodes(t *testing.T, b *bench) {
 		join("ns", node, uint64(i+1))
 		nodes("ns", node, uint64(i+1))
 	}
-	// Other namespaces have others.
+	// Other namespaces have other nodes.
 	join("n", 1, 1)
 	join("n", 1, 1)
 	join("ns2", 2, 1)
 	nodes("ns2", 1, 2)
 	nodes("ns2", 2, 1)
-	// Those that don't join again are forgotten, each at its own time.
+	// Nodes that don't join again are forgotten, each at its own time.
 	b.clock.advance(store.NodeLife - time.Second)
 	join("ns", 1, 6)
 	join("ns", 2, 7)
@@ -1027,13 +1029,13 @@ func testNodes(t *testing.T, b *bench) {
 	join("ns", 7, 2)
 	b.clock.advance(time.Hour)
 	join("ns", 7, 1)
-	// Nodes are no counters, and counters no nodes.
+	// Nodes are not listed as counters.
 	if got := b.counters("ns"); len(got) != 0 {
 		t.Errorf("counters %+v, want none", got)
 	}
 	b.push(items(item(fixed, 1, minute, b.clock.now(), 1)), totals(1))
 	join("ns", 7, 1)
-	// Many at once are all counted.
+	// Nodes that join at once are all counted.
 	var joins sync.WaitGroup
 	for node := range uint64(20) {
 		joins.Go(func() {
@@ -1046,8 +1048,8 @@ func testNodes(t *testing.T, b *bench) {
 	join("crowd", 0, 20)
 }
 
-// testNodesOnce has nodes that join once: they count for a while, and those that push on as long as
-// before.
+// testNodesOnce lets nodes join once. They count for a short time. Nodes that join again count
+// longer.
 func testNodesOnce(t *testing.T, b *bench) {
 	nodes := func(want uint64) {
 		t.Helper()
@@ -1078,7 +1080,7 @@ func testNodesOnce(t *testing.T, b *bench) {
 	b.clock.advance(store.NodeLife - store.Newcomer - time.Millisecond)
 	nodes(2)
 	b.clock.advance(time.Millisecond)
-	// Node 1 is asked for, but is none any more.
+	// Node 1 asks, but is not active any more.
 	nodes(2)
 	join(1)
 	nodes(2)
@@ -1090,7 +1092,7 @@ func testNodesOnce(t *testing.T, b *bench) {
 	nodes(1)
 }
 
-// testNodesBounded has more nodes than count.
+// testNodesBounded lets more nodes join than are counted.
 func testNodesBounded(t *testing.T, b *bench) {
 	const lasting, workers, beyond = 3, 16, 8
 	join := func(node uint64) {
@@ -1124,7 +1126,7 @@ func testNodesBounded(t *testing.T, b *bench) {
 	if got, err := b.store.Join(t.Context(), "other", 0); err != nil || got != 1 {
 		t.Errorf("%d nodes, error %v; want 1", got, err)
 	}
-	// Those that were too many were not noted, and there is room again when the others are gone.
+	// The surplus nodes were not recorded, and there is room again when the others have expired.
 	b.clock.advance(store.Newcomer)
 	nodes(lasting)
 	if got, err := b.store.Join(t.Context(), "ns", 99); err != nil || got != lasting+1 {
@@ -1162,8 +1164,8 @@ func testWidths(t *testing.T, b *bench) {
 	}
 }
 
-// Takes are three that are valid: of two limits, of a lease, and of a rule that counts what it
-// rejects.
+// Takes returns three valid takes: with two limits, a lease, and with a rule that counts rejected
+// hits.
 func Takes() []wire.Take {
 	return []wire.Take{
 		{Least: 2, Most: 5, Rooms: []wire.Room{

@@ -13,15 +13,15 @@ import (
 	"weir/window"
 )
 
-// tokenItem is one of a token bucket of a minute that is named after id: tokens taken since a time
-// when it was full.
+// tokenItem returns an item of a token bucket with a window of a minute, named after id: tokens
+// taken since a time when the bucket was full.
 func tokenItem(id byte, limit uint64, start time.Time, taken int64) wire.Item {
 	it := item(tokens, id, minute, start, taken)
 	it.Limit = limit
 	return it
 }
 
-// pushTokens pushes an item, and wants this start and what was taken since.
+// pushTokens pushes an item, and wants this start and these tokens taken since.
 func (b *bench) pushTokens(it wire.Item, start time.Time, taken uint64) store.Outcome {
 	b.t.Helper()
 	out := b.push(items(it), totals(taken))
@@ -42,7 +42,7 @@ func (b *bench) wantStart(got wire.Total, start time.Time) {
 }
 
 func testTokens(t *testing.T, b *bench) {
-	// 10 a minute: one comes back every 6 seconds.
+	// At 10 a minute, a token returns every 6 seconds.
 	b.pushTokens(tokenItem(1, 10, epoch, 3), epoch, 3)
 	b.clock.advance(12 * time.Second)
 	b.pushTokens(tokenItem(1, 10, epoch, 2), epoch, 5)
@@ -52,7 +52,7 @@ func testTokens(t *testing.T, b *bench) {
 	}
 	b.clock.advance(18*time.Second - time.Microsecond)
 	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), epoch, 5)
-	// With a higher limit it is full at the same time.
+	// With a higher limit the bucket is full at the same time.
 	b.readTokens(tokenItem(1, 20, b.clock.now(), 0), epoch, 10)
 	b.clock.advance(time.Microsecond)
 	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), b.clock.now(), 0)
@@ -63,7 +63,7 @@ func testTokens(t *testing.T, b *bench) {
 	next := b.clock.now().Add(-time.Nanosecond)
 	b.pushTokens(tokenItem(1, 10, b.clock.now(), 1), b.clock.now(), 1)
 	b.pushTokens(tokenItem(2, 7, next, 1), next, 1)
-	// Tokens that were taken in the future are taken now, unless nobody can believe it.
+	// Tokens taken in the near future count as taken now. Tokens taken too far ahead are dropped.
 	b.pushTokens(tokenItem(3, 10, b.clock.now().Add(10*time.Minute), 1), b.clock.now(), 1)
 	far := b.clock.now().Add(10*time.Minute + time.Nanosecond)
 	if out := b.pushTokens(tokenItem(4, 10, far, 1), far, 0); out.Dropped != 1 {
@@ -127,17 +127,17 @@ func testTokensMerge(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfAnotherLimit changes the limit of a bucket of 1000 a minute that lacks 500 tokens: it
-// is full half a minute later, whatever the limit.
+// testTokensOfAnotherLimit changes the limit of a bucket of 1000 a minute that lacks 500 tokens. It
+// is full half a minute later with any limit.
 func testTokensOfAnotherLimit(t *testing.T, b *bench) {
 	at := func(nanos int64) time.Time { return epoch.Add(time.Duration(nanos)) }
 	const second = int64(time.Second)
 	b.clock.set(at(10 * second))
 	for id, test := range []struct {
 		name          string
-		start, missed int64 // when it was full, and what it lacks now at 1000 a minute
+		start, missed int64 // when the bucket was full, and how many tokens it lacks at 1000 a minute
 		limit         uint64
-		taken, added  int64 // what it lacks at the limit, and what is taken then
+		taken, added  int64 // how many tokens it lacks at the limit, and how many are then taken
 		wantStart     int64
 		want          uint64
 	}{
@@ -163,7 +163,7 @@ func testTokensOfAnotherLimit(t *testing.T, b *bench) {
 		if start := time.Unix(0, int64(total.Newest)); !start.Equal(at(test.wantStart)) || total.Hits[0] != test.want || out.Dropped != 0 {
 			t.Errorf("%s: %d since %v, outcome %+v; want %d since %v", test.name, total.Hits[0], start.Sub(epoch), out, test.want, time.Duration(test.wantStart))
 		}
-		// A take sees the same, and a read has written nothing.
+		// A take sees the same bucket, and a read has written nothing.
 		r := room(tokens, byte(id), test.limit, 1)
 		r.Burst = wire.MaxHits
 		if test.limit > 0 {
@@ -183,8 +183,8 @@ func testTokensOfAnotherLimit(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfTwoLimits has nodes of two limits push, take and read in turns. The bucket is full at
-// the same time as if one limit had come with all, to the nanosecond.
+// testTokensOfTwoLimits lets nodes with two limits push, take and read in turns. The bucket is full
+// at the same nanosecond as if all had the same limit.
 func testTokensOfTwoLimits(t *testing.T, b *bench) {
 	for id, limits := range [][2]uint64{{1000, 10}, {7, 11}, {1, 999_983}, {window.MaxLimit, 3}} {
 		start := b.clock.now()
@@ -193,7 +193,7 @@ func testTokensOfTwoLimits(t *testing.T, b *bench) {
 			if turn == 0 {
 				it.Hits[0] = int64(limits[0] * 2)
 			}
-			// Tokens that are taken and given back change nothing, but are written.
+			// Taking tokens and giving them back changes nothing, but writes the bucket.
 			back := it
 			back.Hits, back.Newest = []int64{-1}, uint64(b.clock.now().UnixNano())
 			it.Hits[0]++
@@ -224,9 +224,9 @@ func testTokensOfTwoLimits(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfTwoLimitsAtOnce has nodes with an old and a new limit push what they take, in any
-// order, each with the start that it has read last. A token costs the time that it takes to come
-// back, neither more nor less.
+// testTokensOfTwoLimitsAtOnce lets nodes with an old and a new limit push their tokens in any
+// order, each with the start that it has read last. A token costs exactly the time in which it
+// returns.
 func testTokensOfTwoLimitsAtOnce(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(14, 15))
 	for id, limits := range [][]uint64{{1000, 10, 1000, 10}, {10, 10, 9, 9}, {60, 40, 30, 2}} {
@@ -240,7 +240,7 @@ func testTokensOfTwoLimitsAtOnce(t *testing.T, b *bench) {
 			total := out.Answer.Totals[0]
 			l := window.Limit{Shape: it.Shape(), Max: it.Limit, Burst: wire.MaxHits}
 			s := window.State{Newest: b.clock.now().UnixNano(), Start: int64(total.Newest), Hits: [2]window.Hits{{Total: total.Hits[0]}}}
-			// A minute has no whole number of ninths, in nanoseconds.
+			// A ninth of a minute is not a whole number of nanoseconds.
 			at, _ := l.ResetAt(&s)
 			if early := full.UnixNano() - at; early > 0 || early < -1000 || out.Dropped != 0 {
 				t.Fatalf("limits %v: full %v too early, outcome %+v", limits, time.Duration(early), out)
@@ -260,13 +260,13 @@ func testTokensOfTwoLimitsAtOnce(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfRandomLimits has pushes, takes and reads of any limit, and compares with the memory
-// store, whose arithmetic is exact.
+// testTokensOfRandomLimits pushes, takes and reads with random limits, and compares the store with
+// the memory store, whose arithmetic is exact.
 func testTokensOfRandomLimits(t *testing.T, b *bench) {
 	model := memory.New(memory.Options{Now: b.clock.now})
 	random := rand.New(rand.NewPCG(12, 13))
 	limits := []uint64{0, 1, 2, 7, 10, 60, 999, 1000, 1001, 1 << 20, 1<<31 - 1, 1e9 + 7, 1 << 40, 1<<45 + 1, 1e14 + 31, window.MaxLimit}
-	// A store may forget narrower windows by a clock of its own.
+	// A store may forget narrower windows by its own clock.
 	widths := []uint64{minute, 7 * minute, day, wire.MaxWidthMillis}
 	for step := range 3000 {
 		b.clock.advance(time.Duration(random.Int64N(1<<random.Int64N(26))) * time.Microsecond)
@@ -307,7 +307,7 @@ func testTokensOfRandomLimits(t *testing.T, b *bench) {
 	}
 }
 
-// testTokenSums has senders with starts of their own push in any order to a bucket that is never
+// testTokenSums lets senders with different starts push in any order to a bucket that is never
 // full.
 func testTokenSums(t *testing.T, b *bench) {
 	b.clock.advance(time.Minute)
@@ -337,8 +337,8 @@ func testTokenSums(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfOneNode has three nodes that know nothing of each other push what they take at once,
-// and compares with one node that takes it all.
+// testTokensOfOneNode lets three independent nodes push their tokens at once, and compares the
+// bucket with a single node that takes them all.
 func testTokensOfOneNode(t *testing.T, b *bench) {
 	for id, limit := range []uint64{1, 7, 10, 1000} {
 		l := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(time.Minute)}, Max: limit, Burst: wire.MaxHits}
@@ -352,7 +352,7 @@ func testTokensOfOneNode(t *testing.T, b *bench) {
 			for _, s := range []*window.State{&one, node} {
 				l.Advance(s, now.UnixNano())
 				l.Count(s, cost)
-				// Nothing is pending: the store hears of it at once.
+				// Nothing is pending, because the store gets the tokens at once.
 				l.Claim(s)
 				s.EndFlight()
 			}
@@ -376,14 +376,14 @@ func testTokensEnd(t *testing.T, b *bench) {
 	b.pushTokens(tokenItem(1, 10, epoch, 1), epoch, 1)
 	b.pushTokens(tokenItem(2, 10, epoch, 1), epoch, 1)
 	b.clock.advance(6*time.Second + store.Grace - time.Millisecond)
-	// Full, but what was taken before it was may still come.
+	// The bucket is full, but tokens taken before that may still come.
 	before := epoch.Add(6*time.Second - time.Nanosecond)
 	b.pushTokens(tokenItem(1, 10, before, 1), epoch, 2)
 	b.clock.advance(time.Millisecond)
 	b.pushTokens(tokenItem(2, 10, before, 1), before, 1)
 	b.clock.advance(time.Hour)
 	b.readTokens(tokenItem(1, 10, b.clock.now(), 0), b.clock.now(), 0)
-	// It is long since the bucket was full, and it is not full yet.
+	// The bucket was full long ago, and is not full yet.
 	long := b.clock.now().Add(-time.Hour)
 	b.pushTokens(tokenItem(3, 10, long, 601), long.Add(time.Hour), 1)
 	if out := b.pushTokens(tokenItem(4, 10, long, 599), long, 0); out.Dropped != 599 {
@@ -391,7 +391,7 @@ func testTokensEnd(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOverYears takes as much as comes back, for longer than any sum of it could be kept.
+// testTokensOverYears takes all tokens that return, for longer than any sum of them could be kept.
 func testTokensOverYears(t *testing.T, b *bench) {
 	const limit = 1 << 47
 	b.pushTokens(tokenItem(1, limit, epoch, limit), epoch, limit)
@@ -410,8 +410,7 @@ func testTokensOverYears(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensOfASilentSender has a sender that pushes after so long a time that the bucket's start
-// was written later since.
+// testTokensOfASilentSender lets a sender push so late that the bucket's start was moved meanwhile.
 func testTokensOfASilentSender(t *testing.T, b *bench) {
 	b.pushTokens(tokenItem(1, 10, epoch, 20), epoch, 20)
 	for range 40 {
@@ -429,7 +428,7 @@ func testTokensOfASilentSender(t *testing.T, b *bench) {
 func testTokensZombie(t *testing.T, b *bench) {
 	p := &wire.Push{Namespace: "ns", Sender: 7, Sequence: 1, Floor: 1, Items: items(tokenItem(1, 10, epoch, 20))}
 	b.send(p, totals(20))
-	// The bucket goes on, and is never full.
+	// The bucket is used on, and is never full.
 	for range 60 {
 		b.clock.advance(30 * time.Second)
 		b.seq++
@@ -443,14 +442,14 @@ func testTokensZombie(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensReturnedLate gives tokens back a while after they were taken. Those that have come back
-// since are not given back once more: whoever takes then, no more pass than the bucket holds.
+// testTokensReturnedLate gives tokens back a while after they were taken. Tokens that have returned
+// since are not given back again, so no more pass than the bucket holds.
 func testTokensReturnedLate(t *testing.T, b *bench) {
-	// 20 a minute: one comes back every 3 seconds.
+	// At 20 a minute, a token returns every 3 seconds.
 	for id, test := range []struct {
 		name     string
-		others   uint64        // taken by others just before the tokens are given back
-		late     time.Duration // when they are
+		others   uint64        // tokens that others take just before the return
+		late     time.Duration // when the tokens are given back
 		returned int64
 		left     uint64
 	}{
@@ -486,12 +485,12 @@ func testTokensReturnedLate(t *testing.T, b *bench) {
 	}
 }
 
-// testTokensReturnedEarly gives tokens back before the store hears that they were taken. None is
-// missing then, and nobody has more than a full bucket for having given some back.
+// testTokensReturnedEarly gives tokens back before the store knows that they were taken. None is
+// missing then, and the return gives no sender more than a full bucket.
 func testTokensReturnedEarly(t *testing.T, b *bench) {
 	for id, test := range []struct {
 		name  string
-		after time.Duration // when those that were taken come
+		after time.Duration // when the taken tokens arrive
 		taken int64
 		left  uint64
 	}{
@@ -515,7 +514,7 @@ func testTokensReturnedEarly(t *testing.T, b *bench) {
 }
 
 // testTokensSetBack sets the store's clock back after tokens were taken, by less than a millisecond
-// and by more. The same number is missing as before.
+// and by more. The same number of tokens stays missing.
 func testTokensSetBack(t *testing.T, b *bench) {
 	for i, back := range []time.Duration{3 * time.Microsecond, 999 * time.Microsecond, time.Millisecond, time.Second} {
 		b.clock.set(epoch.Add(time.Minute))
@@ -527,8 +526,8 @@ func testTokensSetBack(t *testing.T, b *bench) {
 			t.Errorf("%v back: %d pass, want 5", back, got)
 		}
 	}
-	// So far back that the start can't be believed, at whatever limit: a bucket of another one starts
-	// earlier.
+	// The clock is so far back that the start can't be right, with any limit: a bucket of another
+	// limit starts earlier.
 	b.clock.set(epoch.Add(time.Minute))
 	r := room(tokens, 99, 10, 1)
 	b.take(take(5, 5, r), 5)

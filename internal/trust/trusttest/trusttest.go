@@ -18,7 +18,7 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	// File has its own certificate, in PEM, and Pool nothing else.
+	// File has the authority's own certificate, in PEM. Pool has only that certificate.
 	File string
 	Pool *x509.CertPool
 
@@ -27,7 +27,7 @@ type Authority struct {
 	serial      int64
 }
 
-// New makes an authority of its own.
+// New returns a new authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{Pool: x509.NewCertPool(), key: newKey(t), File: filepath.Join(t.TempDir(), "ca.pem")}
@@ -38,8 +38,8 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate with this common name, for clients and for servers at 127.0.0.1 and
-// localhost. The files are new, and in PEM.
+// Issue creates a certificate with a common name, for clients and for servers at 127.0.0.1 and
+// localhost. It returns the names of new PEM files.
 func (a *Authority) Issue(t testing.TB, name string) (certificate, key string) {
 	t.Helper()
 	dir := t.TempDir()

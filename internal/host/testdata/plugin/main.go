@@ -1,6 +1,6 @@
-// Command plugin is the plugin of this package's tests, in stock Go. A request says in the header
-// x-do what to do, as commands separated by semicolons; each answers a line in the header x-result.
-// Its configuration is such a list, too.
+// Command plugin is the plugin of this package's tests, in stock Go. A request has commands in the
+// header x-do, separated by semicolons; each adds a line to the header x-result. The configuration
+// is such a list too.
 package main
 
 import (
@@ -29,7 +29,7 @@ func allocate(size uint32) unsafe.Pointer {
 
 var (
 	contexts   = map[uint32]string{} // id to configuration, of root contexts
-	waiting    []uint32              // streams that a tick shall act on
+	waiting    []uint32              // streams that a tick will act on
 	onWake     string
 	answerTo   = map[uint32]uint32{} // callout to stream
 	delayDone  = map[uint32]bool{}
@@ -77,7 +77,7 @@ func onResponseHeaders(id, n, end uint32) uint32 {
 	return commands(id, 2)
 }
 
-// commands runs x-do of a header map, and answers whether to pause.
+// commands runs the x-do of a header map, and reports whether to pause.
 func commands(id, headers uint32) uint32 {
 	do, _ := get(headers, "x-do")
 	if do == "" {
@@ -111,8 +111,9 @@ func onResponseBody(id, size, end uint32) uint32 {
 	return body(1, size, end)
 }
 
-// body marks what passes; what starts with "hold" is kept until the end of the stream, a request's
-// with "wait" until somebody continues it, and one's with "drop" not at all.
+// body marks the bytes that pass. A body that begins with "hold" is kept until the end of the
+// stream. A request's body that begins with "wait" is kept until another context continues it, and
+// with "drop" it is dropped.
 func body(kind, size, end uint32) uint32 {
 	b, _ := buffer(kind, 0, size)
 	if strings.HasPrefix(b, "hold") && end == 0 {
@@ -190,7 +191,7 @@ func onDelete(id uint32) {
 	delete(contexts, id)
 }
 
-// run does one command and tells its result, mostly a status.
+// run runs one command and returns its result, mostly a status.
 func run(root, id uint32, command string) string {
 	f := strings.Fields(command)
 	if len(f) == 0 {

@@ -23,10 +23,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is a PostgreSQL server of a test, on a port of 127.0.0.1 of its own. It is not for several
-// goroutines.
+// Server is a PostgreSQL server of a test, on its own port of 127.0.0.1. It is not safe for
+// concurrent use.
 type Server struct {
-	// Addr is host and port. They stay the same when the server is started again.
+	// Addr is host and port. They survive [Server.Restart].
 	Addr string
 
 	dir, programs string
@@ -38,18 +38,18 @@ type Server struct {
 	databases     int
 }
 
-// The superuser, whose password has what URLs must escape.
+// The superuser's password has characters that a URL must escape.
 const (
 	superuser = "weir"
 	password  = "s3cret/:@"
 )
 
-// Start starts a server with an empty database, and returns when it answers. It ends with the test,
-// with all that it has. Settings are like "max_connections=10". It does not wait for disks: its
-// data outlive [Server.Restart], but not the machine.
+// Start starts a server with an empty database, and returns when it answers. At the test's end the
+// server is stopped and its data removed. Settings are like "max_connections=10". The server does
+// not wait for disks: its data outlive [Server.Restart], but not the machine.
 //
-// As PostgreSQL refuses to run as root, it runs as nobody then. The test fails if there is no
-// PostgreSQL to start.
+// PostgreSQL refuses to run as root, so for root it runs as the user nobody. The test fails if
+// PostgreSQL is not installed.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := start(settings...)
@@ -64,7 +64,7 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// URL is the address of the server's first database for a client, password included.
+// URL returns the address of the server's first database, including the password.
 func (s *Server) URL() string { return s.url("postgres") }
 
 func (s *Server) url(database string) string {
@@ -74,7 +74,7 @@ func (s *Server) url(database string) string {
 	return u.String()
 }
 
-// Stop ends the server at once, as a crash would. It does nothing if it was stopped before.
+// Stop stops the server at once, like a crash. It does nothing if the server is stopped already.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.stop(); err != nil {
@@ -82,7 +82,7 @@ func (s *Server) Stop(t testing.TB) {
 	}
 }
 
-// Restart stops the server if it runs, and starts it at the same address with what it had.
+// Restart stops the server if it runs, and starts it at the same address with the same data.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop(t)
@@ -91,8 +91,8 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Standby restarts the server read-only, like a standby that has lost its primary. [Server.Promote]
-// ends that.
+// Standby restarts the server read-only, like a standby without its primary. [Server.Promote] ends
+// this state.
 func (s *Server) Standby(t testing.TB) {
 	t.Helper()
 	s.Stop(t)
@@ -107,7 +107,7 @@ func (s *Server) Standby(t testing.TB) {
 	s.Restart(t)
 }
 
-// Promote makes a standby a server that can be written to.
+// Promote makes a standby writable.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
 	if err := s.exec("SELECT pg_promote()"); err != nil {
@@ -115,7 +115,7 @@ func (s *Server) Promote(t testing.TB) {
 	}
 }
 
-// Database makes an empty database, and returns its URL.
+// Database creates an empty database, and returns its URL.
 func (s *Server) Database(t testing.TB) (url string) {
 	t.Helper()
 	s.databases++
@@ -143,8 +143,8 @@ var shared struct {
 	server *Server
 }
 
-// Main is for TestMain of a package whose tests use [Database]: it runs the tests, and returns the
-// exit code.
+// Main must be called by TestMain in packages whose tests use [Database]. It runs the tests, and
+// returns the exit code.
 func Main(m *testing.M) (code int) {
 	shared.Lock()
 	shared.run = true
@@ -159,8 +159,8 @@ func Main(m *testing.M) (code int) {
 	return code
 }
 
-// Database makes an empty database in a server that the tests of a package share, and returns its
-// URL. The package's TestMain must call [Main]. It may be called from several goroutines.
+// Database creates an empty database in a server that a package's tests share, and returns its URL.
+// The package's TestMain must call [Main]. Database is safe for concurrent use.
 func Database(t testing.TB) (url string) {
 	t.Helper()
 	shared.Lock()
@@ -207,7 +207,7 @@ func start(settings ...string) (*Server, error) {
 	return nil, errors.Join(err, s.end())
 }
 
-// find is the directory of PostgreSQL's programs. Debian keeps them out of the PATH.
+// find returns the directory of PostgreSQL's programs. Debian does not put them in the PATH.
 func find() (string, error) {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
@@ -227,7 +227,7 @@ func find() (string, error) {
 	return "", errors.New("no postgres and initdb in the PATH or in /usr/lib/postgresql/*/bin; install them: apt-get install postgresql")
 }
 
-// unprivileged is whom a server of root's runs as, or nil.
+// unprivileged returns the user nobody if this process runs as root, else nil.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -272,14 +272,15 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
-	// Its messages are read, and what is set for clients is not meant for it.
+	// launch and initdb read English messages, and variables for clients must not affect the
+	// server.
 	ofClients := func(variable string) bool { return strings.HasPrefix(variable, "PG") }
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), ofClients), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.owner}
 	return cmd
 }
 
-// launch returns when the server answers.
+// launch starts the server, and returns when it answers.
 func (s *Server) launch() error {
 	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
@@ -321,10 +322,10 @@ func (s *Server) launch() error {
 	}
 }
 
-// keeper is a shell that ends the server when its input ends: when the test says so, or is gone
-// without having said anything. It is an immediate shutdown, in which processes end where they are,
-// and the next start recovers from the log; a killed server would leave some of its processes for a
-// while, and these the data in use.
+// keeper is a shell that shuts the server down when its input ends: the test closes it, or the
+// test's process has died. SIGQUIT is an immediate shutdown: all processes exit at once, and the
+// next start recovers from the log. After SIGKILL some processes would live for a while and use the
+// data.
 const keeper = `"$@" & exec 2>/dev/null; read -r _; kill -QUIT $!; wait $!`
 
 func (s *Server) stop() error {
@@ -339,7 +340,7 @@ func (s *Server) stop() error {
 	if err := <-s.drained; err != nil {
 		return fmt.Errorf("postgres: its log: %w", err)
 	}
-	// That it did not end well is no failure.
+	// The server's exit code is no failure.
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		return fmt.Errorf("postgres: %w", err)
@@ -347,7 +348,7 @@ func (s *Server) stop() error {
 	return nil
 }
 
-// end stops the server and removes what it has.
+// end stops the server and removes its data.
 func (s *Server) end() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
 func freeAddr() (string, error) {

@@ -12,16 +12,16 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// masters is how many masters a cluster has. Each has a replica.
+// masters is the number of masters. Each has a replica.
 const masters = 3
 
-// slots is how many there are in every Redis Cluster.
+// slots is the number of slots of every Redis Cluster.
 const slots = 16384
 
 // Cluster is a Redis Cluster of a test: three masters with a third of the slots each, and a replica
-// of each. It is not for several goroutines.
+// of each. It is not safe for concurrent use.
 type Cluster struct {
-	// Servers are the masters and then their replicas, as they were when the cluster began.
+	// Servers are the masters and then their replicas, in their roles at the start.
 	Servers []*Server
 
 	t       testing.TB
@@ -29,8 +29,8 @@ type Cluster struct {
 	ids     []string
 }
 
-// StartCluster starts a cluster, and returns when all of its servers agree on it. It ends with the
-// test.
+// StartCluster starts a cluster, and returns when all of its servers agree on it. It is stopped at
+// the test's end.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -85,8 +85,8 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// How long servers wait for one another, in milliseconds. The shorter, the sooner they agree; but a
-// machine that is busy with other tests is no reason for a failover.
+// How long servers wait for each other, in milliseconds. With a shorter time they agree sooner, but
+// a machine busy with other tests must not cause a failover.
 const (
 	hasty   = "1000"
 	patient = "15000"
@@ -99,7 +99,7 @@ func (c *Cluster) nodeTimeout(millis string) {
 	}
 }
 
-// URL is the cluster's address for a store.
+// URL returns the cluster's URL for a store.
 func (c *Cluster) URL() string {
 	addrs := make([]string, len(c.Servers))
 	for i, s := range c.Servers {
@@ -108,7 +108,7 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// Client is a client of the server i alone.
+// Client returns a client of server i alone.
 func (c *Cluster) Client(i int) *goredis.Client { return c.clients[i] }
 
 // Flush removes all keys.
@@ -119,7 +119,7 @@ func (c *Cluster) Flush() {
 	}
 }
 
-// KillMaster kills master i of those that the cluster began with, and returns when its replica has
+// KillMaster kills the server that was master i at the start, and returns when its replica has
 // taken over for all others.
 func (c *Cluster) KillMaster(i int) {
 	c.t.Helper()
@@ -136,7 +136,7 @@ func (c *Cluster) KillMaster(i int) {
 					replica = line
 				}
 			}
-			// Its address, then its flags, and slots at the end.
+			// A line has the address, then the flags, and the slots at the end.
 			if !strings.Contains(replica, "master") || !strings.Contains(replica, "-"+strconv.Itoa((i+1)*slots/masters-1)) ||
 				!strings.Contains(c.do(client, "cluster", "info"), "cluster_state:ok") {
 				return false
@@ -146,8 +146,8 @@ func (c *Cluster) KillMaster(i int) {
 	})
 }
 
-// ReturnMaster starts a master again that was killed, and returns when it is a replica of the
-// server that has taken over.
+// ReturnMaster starts a killed master again, and returns when it is a replica of the server that
+// took over.
 func (c *Cluster) ReturnMaster(i int) {
 	c.t.Helper()
 	c.Servers[i].Restart()
@@ -157,8 +157,8 @@ func (c *Cluster) ReturnMaster(i int) {
 	c.nodeTimeout(patient)
 }
 
-// MoveSlot moves a slot with all its keys from one master to another, one key after the other, in
-// the steps that operators' tools take. It calls between before each.
+// MoveSlot moves a slot with all its keys from one master to another, key by key, in the steps that
+// operators' tools take. It calls between before each step.
 func (c *Cluster) MoveSlot(slot, from, to int, between func()) {
 	c.t.Helper()
 	source, target := c.clients[from], c.clients[to]
@@ -181,10 +181,10 @@ func (c *Cluster) MoveSlot(slot, from, to int, between func()) {
 	}
 }
 
-// do runs a command of which any error fails the test.
+// do runs a command. The test fails if the command does.
 func (c *Cluster) do(client *goredis.Client, args ...any) string {
 	c.t.Helper()
-	// Not the test's context, which has ended when it cleans up.
+	// The test's context has ended in its cleanup.
 	reply, err := client.Do(context.Background(), args...).Result()
 	if err != nil {
 		c.t.Fatalf("redis cluster: %v: %v", args, err)
@@ -192,7 +192,7 @@ func (c *Cluster) do(client *goredis.Client, args ...any) string {
 	return fmt.Sprint(reply)
 }
 
-// until asks again and again.
+// until waits until done is true.
 func (c *Cluster) until(what string, done func() bool) {
 	c.t.Helper()
 	for range 1500 {
@@ -204,12 +204,12 @@ func (c *Cluster) until(what string, done func() bool) {
 	c.t.Fatalf("redis cluster: not in time: %s", what)
 }
 
-// Pause returns a little later. No command tells when a cluster's state changes; but one waits, for
-// more replicas than there are.
+// Pause returns a little later. No command tells when a cluster's state changes, so it waits for
+// more replicas than exist.
 func (c *Cluster) Pause(ctx context.Context) {
 	for _, client := range c.clients {
 		if client.Wait(ctx, 100, 20*time.Millisecond).Err() == nil {
-			return // it is there, and a master
+			return // a master has waited
 		}
 	}
 }

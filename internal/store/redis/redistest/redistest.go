@@ -14,33 +14,32 @@ import (
 	"testing"
 )
 
-// Server is a redis-server process of a test, on a port of 127.0.0.1 of its own. It is not for
-// several goroutines.
+// Server is a redis-server process of a test, on its own port of 127.0.0.1. It is not safe for
+// concurrent use.
 type Server struct {
-	// Addr is host and port. They stay the same when the server is started again.
+	// Addr is host and port. They survive [Server.Restart].
 	Addr string
 
 	t       testing.TB
 	dir     string
 	options []string
-	// listen are the options that make it listen at a port.
+	// listen returns the options to listen at a port.
 	listen  func(port string) []string
 	cmd     *exec.Cmd
 	drained chan error
 }
 
-// Start starts a server that keeps nothing when it stops, and returns when it answers. It ends with
-// the test. Options are appended to its command line: "--appendonly", "yes", "--appendfsync",
-// "always" lets it keep its data over [Server.Restart].
+// Start starts a server that keeps no data when it stops, and returns when it answers. It is
+// stopped at the test's end. Options are appended to its command line. With "--appendonly", "yes",
+// "--appendfsync", "always" it keeps its data over [Server.Restart].
 //
-// The test fails if there is no redis-server to start.
+// The test fails if redis-server is not installed.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	return launch(t, func(port string) []string { return []string{"--port", port} }, func() []string { return options })
 }
 
-// launch starts a server. Where it does not start, as another process has taken its port, options
-// are asked for again.
+// launch starts a server. If another process has taken its port, it tries again with new options.
 func launch(t testing.TB, listen func(port string) []string, options func() []string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -61,10 +60,10 @@ func launch(t testing.TB, listen func(port string) []string, options func() []st
 	return nil
 }
 
-// URL is the server's address for a client, database 0.
+// URL returns the server's URL for a client, with database 0.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
-// Stop ends the process, as a crash would. It does nothing if it was stopped before.
+// Stop kills the process, like a crash. It does nothing if the server is stopped already.
 func (s *Server) Stop() {
 	if s.cmd == nil {
 		return
@@ -75,7 +74,7 @@ func (s *Server) Stop() {
 	if err := <-s.drained; err != nil {
 		s.t.Errorf("redis-server: its log: %v", err)
 	}
-	// That it was killed is no failure.
+	// The exit status of a killed process is no failure.
 	var exit *exec.ExitError
 	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		s.t.Errorf("redis-server: %v", err)
@@ -92,11 +91,10 @@ func (s *Server) Restart() {
 	}
 }
 
-// Pause keeps the process from doing anything, but for what the kernel does for it: connections open.
-// [Server.Resume] ends that.
+// Pause stops the process from running until [Server.Resume]. The kernel still accepts connections.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets a process go on that was paused.
+// Resume lets a paused process run again.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal os.Signal) {
@@ -106,7 +104,7 @@ func (s *Server) signal(signal os.Signal) {
 	}
 }
 
-// start reports whether the server came to be ready, and what it said before.
+// start starts the process. It reports whether the server is ready, and returns its log until then.
 func (s *Server) start() (log string, ready bool) {
 	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"weir/internal/trust/trusttest"
 )
 
-// StartTLS starts a server that speaks only TLS, with a certificate for 127.0.0.1 that clients can
-// tell by the pool.
+// StartTLS starts a server that accepts only TLS. Clients can verify its certificate, for
+// 127.0.0.1, with the returned pool.
 func StartTLS(t testing.TB, options ...string) (*Server, *x509.CertPool) {
 	t.Helper()
 	authority := trusttest.New(t)

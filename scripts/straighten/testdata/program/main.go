@@ -1,4 +1,4 @@
-// Program goes all the ways on which Go's functions are left and resumed, and prints what it did.
+// Program uses all the ways in which Go's functions are left and resumed, and prints the results.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	os.Exit(7)
 }
 
-// loops has jumps back and forth, out of the middle and over several loops.
+// loops jumps back and forth, out of the middle and over several loops.
 func loops(n int) (sum int) {
 outer:
 	for i := 0; i < n; i++ {
@@ -134,7 +134,7 @@ func selects(n int) (got [3]int) {
 
 type node struct{ next *node }
 
-// recovers panics in all the ways in which the runtime does, and returns all the same.
+// recovers panics in all the ways of the runtime, and returns all the same.
 func recovers() (messages []string) {
 	try := func(f func() int) (result int) {
 		defer func() {
@@ -163,7 +163,7 @@ func recovers() (messages []string) {
 	return append(messages, fmt.Sprint(results))
 }
 
-// panicsAgain panics while it panics, with more than one function to call in the end.
+// panicsAgain panics during a panic, with more than one deferred function.
 func panicsAgain() (trace []string) {
 	note := func(s string) { trace = append(trace, s) }
 	func() {
@@ -199,7 +199,7 @@ func exits() (trace []string) {
 	return trace
 }
 
-// deep makes the stack grow, and move.
+// deep makes the stack grow and move.
 func deep(n int, frame [4]int) int {
 	if n == 0 {
 		return frame[0]
