@@ -18,20 +18,20 @@
 --                                               to each; life in ms, at least, or '=' to write nothing; the number below
 --                                               which other fields go. It may have no others
 --       then how many keys the fleet has here: 0 to leave it alone, 1 if none was seen, or all; unless 0, its revision as seen;
---       if all, the time in microseconds, or '' for the server's; how long silent senders' parts last, in microseconds; count,
---       and for each near key the key, and '+' to list it or '-' to take it off; count, and for each key of which a take leaves
---       hits to others: the key; since when its rule is listed, or '' if its limit is not; when the limit was taken off last;
---       the limit; when silent senders that owe hits had an answer, at least; the hits left; '1' if no fewer may be enough; count,
---       and for each push with a word on advanced hits: sender, sequence, '1' if settled, divisor, version, '1' if it wants a part,
---       '1' if its list is of the fleet's epoch
+--       if all, the time in microseconds, or '' for the server's; how long silent senders' parts last, in microseconds; number of
+--       words, of near keys, and of keys of which takes leave hits to others; then for each push with a word on advanced hits:
+--       sender, divisor, version, sequence, '1' if settled, '1' if it wants a part, '1' if its list is of the fleet's epoch; for
+--       each near key the key, and '+' to list it or '-' to take it off; and for each key of which a take leaves hits: the key;
+--       since when its rule is listed, or '' if its limit is not; when the limit was taken off last; the limit; when silent
+--       senders that owe hits had an answer, at least; the hits left; '1' if no fewer may be enough
 -- Returns seconds and microseconds of the server's clock, then
 --         0, and for each push '0' if it is new, '1' if applied before or '2' if below the floor, and what it was granted; for
 --         each counter nothing if it is as expected, 0 if it is of another type, or what it has; if there are keys of a fleet,
 --         nothing, or 'changed', revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and
 --         for each key of which hits are left, what live senders may have advanced and what silent ones; nothing was written; or
 --         1, the number of records of senders begun anew, and for each counter of form 2 what it has, or 0 if it was new and has
---         nothing else; if all keys of a fleet are there, '1' if the list is to be reviewed, and for each word the version, the
---         divisor, '1' if the whole list follows, and near keys; or
+--         nothing else; if all keys of a fleet are there, 0 if all words hold as they are, or '1' if the list is to be reviewed
+--         and for each word the version, the divisor, '1' if the whole list follows, and near keys; or
 --         2, and nothing was looked at: somebody else has the lock
 local time = redis.call('TIME')
 local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~= ''
@@ -154,32 +154,61 @@ local function whole(text)
   return n and n >= 0 and n <= 9007199254740991 and n == math.floor(n) and n or 0
 end
 
--- The fleet. If somebody else has written one of its keys, all are forgotten: then no sender has a part.
+-- The fleet. A word holds as it is if it says what is noted, the list has nothing new, and the sender's answer was noted lately.
+-- Most do: then nothing below is written, nor made ready for that.
+local SECOND = 1000000
 local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
-local NEAR, PARTS, HEARD, DIVISORS, ANSWERED, SILENT = FLEET + 1, FLEET + 2, FLEET + 3, FLEET + 4, FLEET + 5, FLEET + 6
-local broken = false
-local function fleet(command, key, ...)
-  local r = redis.pcall(command, KEYS[key], ...)
-  if type(r) == 'table' and r.err then
-    if not foreign(r) then
-      return redis.call(command, KEYS[key], ...)
+local head, now, swept = {}, 0, 0
+local words, marks, takes, sweeps, stale, holding = 0, 0, 0, false, false, true
+if fleets == 1 then
+  stale = redis.pcall('HGET', KEYS[FLEET], 'revision') ~= false
+elseif fleets > 1 then
+  words = tonumber(ARGV[at + 4])
+  head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[at + 7] or 'units')
+  stale, swept = head[1] ~= ARGV[at + 1], whole(head[3])
+  now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
+  sweeps = now < swept or now - swept >= SECOND
+  marks, takes = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+  holding = not (stale or sweeps)
+  for i = at + 7, at + 7 * words, 7 do
+    if not holding or ARGV[i + 6] ~= '1' then
+      holding = false
+      break
     end
-    broken = true
-    return nil
-  end
-  return r
-end
-local function forget()
-  for i = FLEET, FLEET + fleets - 1 do
-    redis.call('UNLINK', KEYS[i])
+    local own = i == at + 7 and head[4] or redis.call('HGET', KEYS[FLEET], ARGV[i]) or ''
+    local divisor, heard, answered = string.match(own, '^(%d+) (%d+) (%d+) %d+$')
+    holding = divisor == ARGV[i + 1] and divisor ~= '0' and heard == ARGV[i + 2] and heard == head[2]
+      and now >= tonumber(answered) and now - tonumber(answered) <= 3 * SECOND
   end
 end
 
-local lacks, head, now, version, span, swept = nil, {}, 0, 0, 0, 0
-local adds, removes, words = {}, {}, 0
-if fleets > 0 then
-  head = fleet('HMGET', FLEET, 'revision', 'version', 'swept', 'units') or head
-  version, swept = whole(head[2]), whole(head[3])
+-- If somebody else has written one of its keys, all are forgotten: then no sender has a part.
+local NEAR, HEARD, DIVISORS, ANSWERED, SILENT = FLEET + 1, FLEET + 2, FLEET + 3, FLEET + 4, FLEET + 5
+local broken, fleet, forget = false, nil, nil
+if stale or marks + takes > 0 or not holding then
+  fleet = function(command, key, ...)
+    local r = redis.pcall(command, KEYS[key], ...)
+    if type(r) == 'table' and r.err then
+      if not foreign(r) then
+        return redis.call(command, KEYS[key], ...)
+      end
+      broken = true
+      return nil
+    end
+    return r
+  end
+  forget = function()
+    for i = FLEET, FLEET + fleets - 1 do
+      redis.call('UNLINK', KEYS[i])
+    end
+  end
+end
+
+local lacks, version, span = nil, 0, 0
+local adds, removes = nil, nil
+if fleet then
+  head = fleet('HMGET', FLEET, 'revision', 'version', 'swept', 'units', 'senders', 'lost') or {}
+  version = whole(head[2])
   if version > 4503599627370496 then -- no clock has told it
     version = 0
   end
@@ -187,12 +216,12 @@ if fleets > 0 then
     lacks = {'changed', head[1] or '', digits(version), not broken and fleet('HGET', FLEET, 'contents') or ''}
   end
 end
-if fleets > 1 and not lacks then
-  now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
+local wordsAt = at + 7
+if fleet and fleets > 1 and not lacks then
   span = tonumber(ARGV[at + 3])
-  local n = tonumber(ARGV[at + 4])
-  at = at + 5
-  for _ = 1, n do
+  at = wordsAt + 7 * words
+  adds, removes = {}, {}
+  for _ = 1, marks do
     if ARGV[at + 1] == '-' then
       removes[#removes + 1] = ARGV[at]
     elseif not fleet('ZSCORE', NEAR, ARGV[at]) then
@@ -200,21 +229,20 @@ if fleets > 1 and not lacks then
     end
     at = at + 2
   end
+  holding = holding and #adds + #removes == 0
   if #adds > 0 and #adds + (fleet('ZCARD', NEAR) or 0) > 4096 then
     lacks = {'full', adds[1]}
   end
 
-  n = tonumber(ARGV[at])
-  at = at + 1
-  if n > 0 or now < swept or now - swept >= 1000000 then
+  if takes > 0 or sweeps then
     -- A key that is lost, with what others go by, is noticed by what the others have.
     local given, silent = fleet('ZCARD', DIVISORS) or 0, fleet('ZCARD', SILENT) or 0
-    if given ~= (fleet('ZCARD', HEARD) or 0) + silent or (fleet('HLEN', PARTS) or 0) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
+    if given ~= (fleet('ZCARD', HEARD) or 0) + silent or whole(head[5]) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
       or (given > 0) ~= (whole(head[4]) > 0) then
       broken = true
     end
   end
-  if n > 0 then
+  if takes > 0 then
     local least
     -- mostAdvanced is the most hits that so many senders may have advanced of a key.
     local function mostAdvanced(senders, limit)
@@ -226,7 +254,7 @@ if fleets > 1 and not lacks then
       return math.min(whole, senders * math.min(8, math.floor(whole / least)))
     end
     local keep, enough = {'keep'}, true
-    for _ = 1, n do
+    for _ = 1, takes do
       local since, unlisted, limit, owing, left = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], tonumber(ARGV[at + 5])
       local below = '(' .. unlisted
       if since ~= '' then
@@ -241,7 +269,7 @@ if fleets > 1 and not lacks then
       if (fleet('ZCOUNT', SILENT, owing, '+inf') or 0) > 0 then
         local some = fleet('ZRANGEBYSCORE', SILENT, owing, '+inf', 'LIMIT', 0, 64) or {}
         for _, sender in ipairs(some) do
-          local heard = string.match(fleet('HGET', PARTS, sender) or '', '^%d+ %d+ (%d+)')
+          local heard = string.match(fleet('HGET', FLEET, sender) or '', '^%d+ (%d+)')
           if not heard or below == '+inf' or tonumber(heard) < tonumber(string.sub(below, 2)) then
             silent = silent + 1
           end
@@ -260,14 +288,11 @@ if fleets > 1 and not lacks then
       lacks = lacks or keep
     end
   end
-  words = tonumber(ARGV[at])
-  at = at + 1
 end
 if broken then
   forget()
   lacks = {'changed', '', '0', ''}
 end
-local wordsAt = at
 
 if known or others or lacks or not holds then
   if ARGV[5] == '1' then
@@ -395,23 +420,28 @@ if holder then
 end
 if fleets < 2 then
   return reply
+elseif holding then
+  reply[#reply + 1] = 0
+  return reply
 end
 
 -- What senders may have advanced. The pushes' items are counted.
-local WHOLE, SECOND = 4294967296, 1000000
-local touched, units, lost = false, 0, 0
+local WHOLE = 4294967296
+local units, senders, lost = whole(head[4]), whole(head[5]), whole(head[6])
+local touched, made = false, false
 -- touch comes before a write, and before sums are used. Redis may refuse a first write: then nothing is written.
 local function touch()
   if not touched then
     touched = true
     redis.call('HSET', KEYS[FLEET], 'version', digits(version))
-    local sums = fleet('HMGET', FLEET, 'units', 'lost')
-    units, lost = whole(sums[1]), whole(sums[2])
   end
 end
-local function put(...)
+-- put writes, and returns how much is there that was not.
+local function put(command, ...)
   touch()
-  return fleet(...)
+  local n = fleet(command, ...) or 0
+  made = made or n > 0 and (command == 'ZADD' or command == 'HSET')
+  return n
 end
 if #adds > 0 then
   version = math.max(version + 1, now)
@@ -421,7 +451,7 @@ if #adds > 0 then
 end
 local gone = 0
 for _, key in ipairs(removes) do
-  gone = gone + (put('ZREM', NEAR, key) or 0)
+  gone = gone + put('ZREM', NEAR, key)
 end
 if gone > 0 then
   put('HSET', FLEET, 'gone', digits(whole(fleet('HGET', FLEET, 'gone')) + gone))
@@ -429,15 +459,15 @@ end
 
 local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE + divisor - 1) / divisor) end
 
--- part is that of a sender: the last sequence that has changed it, its divisor, the version heard, and when it had an answer, 0
--- if the sender is silent.
+-- part is that of a sender: its divisor, the version heard, when it had an answer, 0 if the sender is silent, and the last
+-- sequence that has changed it.
 local function part(sender)
-  local sequence, divisor, heard, answered = string.match(fleet('HGET', PARTS, sender) or '', '^(%d+) (%d+) (%d+) (%d+)$')
-  return sequence and {sequence = whole(sequence), divisor = whole(divisor), heard = whole(heard), answered = whole(answered)}
+  local divisor, heard, answered, sequence = string.match(fleet('HGET', FLEET, sender) or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  return divisor and {divisor = whole(divisor), heard = whole(heard), answered = whole(answered), sequence = whole(sequence)}
 end
 
 local function keepPart(sender, own)
-  put('HSET', PARTS, sender, digits(own.sequence) .. ' ' .. digits(own.divisor) .. ' ' .. digits(own.heard) .. ' ' .. digits(own.answered))
+  senders = senders + put('HSET', FLEET, sender, string.format('%.0f %.0f %.0f %.0f', own.divisor, own.heard, own.answered, own.sequence))
 end
 
 -- fair is the divisor by which there is a part for each sender; 0 if there is none. The sums were touched.
@@ -472,7 +502,7 @@ local function hear(sender, sequence, settled, divisor, heard, wants)
     end
   end
   if not own then
-    if not wants or (fleet('HLEN', PARTS) or 0) >= 65536 then
+    if not wants or senders >= 65536 then
       return 0
     end
     own = {sequence = sequence, divisor = 0, heard = 0, answered = 0}
@@ -515,8 +545,8 @@ end
 at = wordsAt
 local told = {}
 for i = 1, words do
-  local sender, heard = ARGV[at], tonumber(ARGV[at + 4])
-  local gets = hear(sender, tonumber(ARGV[at + 1]), ARGV[at + 2] == '1', tonumber(ARGV[at + 3]), heard, ARGV[at + 5] == '1')
+  local heard = tonumber(ARGV[at + 2])
+  local gets = hear(ARGV[at], tonumber(ARGV[at + 3]), ARGV[at + 4] == '1', tonumber(ARGV[at + 1]), heard, ARGV[at + 5] == '1')
   if heard > version then
     gets = 0 -- this server has lost what told the sender, who gets a part of it by the next list
   end
@@ -528,7 +558,7 @@ for i = 1, words do
 end
 
 local due = '0'
-if now < swept or now - swept >= SECOND then
+if sweeps then
   put('HSET', FLEET, 'swept', digits(now))
   for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 32) or {}) do
     local own = part(sender)
@@ -539,7 +569,7 @@ if now < swept or now - swept >= SECOND then
       lost, own.answered = lost + unitsOf(own.divisor), 0
       keepPart(sender, own)
     else
-      put('HDEL', PARTS, sender)
+      senders = senders - put('HDEL', FLEET, sender)
     end
   end
   for _, sender in ipairs(fleet('ZRANGEBYSCORE', SILENT, '-inf', '(' .. digits(now - span), 'LIMIT', 0, 32) or {}) do
@@ -548,7 +578,7 @@ if now < swept or now - swept >= SECOND then
     units, lost = units - gone, lost - gone
     put('ZREM', SILENT, sender)
     put('ZREM', DIVISORS, sender)
-    put('HDEL', PARTS, sender)
+    senders = senders - put('HDEL', FLEET, sender)
   end
   local reviewed = whole(fleet('HGET', FLEET, 'reviewed'))
   if words > 0 and (now < reviewed or now - reviewed >= 10 * SECOND) then -- the first word's push reviews
@@ -560,8 +590,8 @@ if now < swept or now - swept >= SECOND then
   end
 end
 if touched then
-  put('HSET', FLEET, 'version', digits(version), 'units', digits(units), 'lost', digits(lost))
-  for i = NEAR, SILENT do -- one that is new may be the last that is written
+  put('HSET', FLEET, 'version', digits(version), 'units', digits(units), 'lost', digits(lost), 'senders', digits(senders))
+  for i = NEAR, made and SILENT or FLEET do -- one that is new may be the last that is written
     if redis.call('PTTL', KEYS[i]) == -1 then
       redis.call('PEXPIRE', KEYS[i], digits(span / 1000 + 3600000))
     end

@@ -192,8 +192,18 @@ func (a *attempt) fleetArguments(args []any, marks []any) []any {
 	case a.fleet == noFleet:
 		return append(args, 1, "")
 	}
-	args = append(args, len(s.keys.fleet("")), a.fleet.revision, s.given(), a.fleet.partsLast()/1000, len(marks)/2)
-	args = append(append(args, marks...), len(a.claims))
+	for _, one := range a.group.all {
+		if one.b.word {
+			a.words = append(a.words, one)
+		}
+	}
+	args = append(args, len(s.keys.fleet("")), a.fleet.revision, s.given(), a.fleet.partsLast()/1000, len(a.words), len(marks)/2, len(a.claims))
+	for _, one := range a.words {
+		w := &one.p.Advance
+		args = append(args, hexOf(one.p.Sender), min(w.Divisor, wire.MaxHits), min(w.Version, wire.MaxHits), one.p.Sequence,
+			flag(w.Settled), flag(w.Wants), flag(w.Epoch == a.fleet.Epoch))
+	}
+	args = append(args, marks...)
 	for _, c := range a.claims {
 		exact := ""
 		if c.exact {
@@ -201,16 +211,6 @@ func (a *attempt) fleetArguments(args []any, marks []any) []any {
 		}
 		args = append(args, c.key, c.since, c.limit.Unlisted, c.limit.Max, c.owing, c.left.sum(), exact)
 	}
-	at := len(args)
-	args = append(args, 0)
-	for _, one := range a.group.all {
-		if one.b.word {
-			w := &one.p.Advance
-			a.words = append(a.words, one)
-			args = append(args, hexOf(one.p.Sender), one.p.Sequence, flag(w.Settled), min(w.Divisor, wire.MaxHits), min(w.Version, wire.MaxHits), flag(w.Wants), flag(w.Epoch == a.fleet.Epoch))
-		}
-	}
-	args[at] = len(a.words)
 	return args
 }
 
@@ -268,6 +268,13 @@ func (a *attempt) hearWords(reply []any) error {
 			if one.b.word && a.group.c.store.keys.partitions == 1 {
 				one.b.near = wire.Near{Told: true, Whole: true}
 			}
+		}
+		return nil
+	}
+	if len(reply) == 1 && reply[0] == int64(0) {
+		for _, one := range a.words {
+			w := &one.p.Advance
+			one.b.near = wire.Near{Told: true, Epoch: w.Epoch, Version: w.Version, Divisor: w.Divisor}
 		}
 		return nil
 	}

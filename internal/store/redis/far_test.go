@@ -254,20 +254,20 @@ func TestSilentSenders(t *testing.T) {
 		f.hit(1, 5, 6)
 		f.now = f.now.Add(2 * time.Second)
 	}
-	for _, key := range []string{":parts", ":heard", ":divisors", ":answered", ":silent"} {
+	for _, key := range []string{":heard", ":divisors", ":answered", ":silent"} {
 		if n, err := f.client.Exists(t.Context(), fleetKey+key).Result(); err != nil || n != 0 {
 			t.Errorf("%s is there, error %v", key, err)
 		}
 	}
-	if units, err := f.client.HMGet(t.Context(), fleetKey, "units", "lost").Result(); err != nil || units[0] != "0" || units[1] != "0" {
-		t.Errorf("parts of %v are given and lost, error %v", units, err)
+	if units, err := f.client.HMGet(t.Context(), fleetKey, "units", "lost", "senders").Result(); err != nil || units[0] != "0" || units[1] != "0" || units[2] != "0" {
+		t.Errorf("parts of %v are given, lost and of senders, error %v", units, err)
 	}
 }
 
 // A key of a fleet that somebody else has written does no harm: all is forgotten, the sender loses its part,
 // and gets another.
 func TestForeignFleets(t *testing.T) {
-	for _, key := range []string{"", ":near", ":parts", ":heard", ":divisors", ":answered", ":silent"} {
+	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {
 		t.Run(key, func(t *testing.T) {
 			f := newFleet(t)
 			if err := errors.Join(f.client.Del(t.Context(), fleetKey+key).Err(), f.client.RPush(t.Context(), fleetKey+key, "x").Err()); err != nil {

@@ -25,7 +25,7 @@ func TestForgedWords(t *testing.T) {
 
 // A field of a fleet that somebody else has written does no harm to a backend that begins.
 func TestForeignFields(t *testing.T) {
-	for _, field := range []string{"revision", "version", "contents", "gone", "units", "lost", "swept", "reviewed"} {
+	for _, field := range []string{"revision", "version", "contents", "gone", "units", "lost", "senders", "swept", "reviewed"} {
 		for _, value := range []string{"x", "", "-1", "inf", "nan", "1e300", "18446744073709551616", "9007199254740991"} {
 			t.Run(field+"="+value, func(t *testing.T) {
 				f := newFleet(t)
@@ -53,7 +53,7 @@ func TestForeignFields(t *testing.T) {
 
 // A fleet one of whose keys is lost leaves what its senders may have advanced, or takes their parts away.
 func TestLostKeys(t *testing.T) {
-	for _, key := range []string{"", ":near", ":parts", ":heard", ":divisors", ":answered", ":silent"} {
+	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {
 		for _, silent := range []bool{false, true} {
 			t.Run(key+strconv.FormatBool(silent), func(t *testing.T) {
 				f := newFleet(t)

@@ -88,14 +88,14 @@ func (k keys) lock(namespace string, partition uint32) string {
 // Places of a fleet's keys.
 const (
 	nearIndex   = 1
-	heardIndex  = 3
-	silentIndex = 6
+	heardIndex  = 2
+	silentIndex = 5
 )
 
 // fleet are the keys of a namespace's fleet.
 func (k keys) fleet(namespace string) []string {
 	prefix := k.prefix(namespace, 0) + "fleet"
-	return []string{prefix, prefix + ":near", prefix + ":parts", prefix + ":heard", prefix + ":divisors", prefix + ":answered", prefix + ":silent"}
+	return []string{prefix, prefix + ":near", prefix + ":heard", prefix + ":divisors", prefix + ":answered", prefix + ":silent"}
 }
 
 func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }

@@ -10,9 +10,8 @@
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
 //	weir:{N}:told                                                       hash: nodes, and their reports on that list
 //	weir:{N}:reports                                                    hash: senders, and their reports on their keys
-//	weir:{N}:fleet                                                      hash: limits whose hits are advanced, and sums of parts
+//	weir:{N}:fleet                                                      hash: limits whose hits are advanced, senders' parts, and their sums
 //	weir:{N}:fleet:near                                                 sorted set: near keys, and the versions that list them
-//	weir:{N}:fleet:parts                                                hash: senders, and their parts of the limits
 //	weir:{N}:fleet:heard, :divisors, :answered and :silent              sorted sets: senders by what their parts have
 //	weir:{N}:used:<day>                                                 hash: labels to their used hits of a day
 //	weir:{N}:used:sender:<sender in hex>                                string: the last sequence of the sender's messages on used hits
