@@ -158,16 +158,16 @@ end
 -- Most do: then nothing below is written, nor made ready for that.
 local SECOND = 1000000
 local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
-local head, now, swept = {}, 0, 0
+local head, now
 local words, marks, takes, sweeps, stale, holding = 0, 0, 0, false, false, true
 if fleets == 1 then
-  stale = redis.pcall('HGET', KEYS[FLEET], 'revision') ~= false
+  stale = redis.call('EXISTS', KEYS[FLEET]) > 0
 elseif fleets > 1 then
   words = tonumber(ARGV[at + 4])
   head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[at + 7] or 'units')
-  stale, swept = head[1] ~= ARGV[at + 1], whole(head[3])
+  local swept = whole(head[3])
   now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
-  sweeps = now < swept or now - swept >= SECOND
+  stale, sweeps = head[1] ~= ARGV[at + 1], now < swept or now - swept >= SECOND
   marks, takes = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
   holding = not (stale or sweeps)
   for i = at + 7, at + 7 * words, 7 do
@@ -207,7 +207,7 @@ end
 local lacks, version, span = nil, 0, 0
 local adds, removes = nil, nil
 if fleet then
-  head = fleet('HMGET', FLEET, 'revision', 'version', 'swept', 'units', 'senders', 'lost') or {}
+  head = fleet('HMGET', FLEET, 'revision', 'version', 'units', 'senders', 'lost') or {}
   version = whole(head[2])
   if version > 4503599627370496 then -- no clock has told it
     version = 0
@@ -237,8 +237,8 @@ if fleet and fleets > 1 and not lacks then
   if takes > 0 or sweeps then
     -- A key that is lost, with what others go by, is noticed by what the others have.
     local given, silent = fleet('ZCARD', DIVISORS) or 0, fleet('ZCARD', SILENT) or 0
-    if given ~= (fleet('ZCARD', HEARD) or 0) + silent or whole(head[5]) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
-      or (given > 0) ~= (whole(head[4]) > 0) then
+    if given ~= (fleet('ZCARD', HEARD) or 0) + silent or whole(head[4]) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
+      or (given > 0) ~= (whole(head[3]) > 0) then
       broken = true
     end
   end
@@ -427,7 +427,7 @@ end
 
 -- What senders may have advanced. The pushes' items are counted.
 local WHOLE = 4294967296
-local units, senders, lost = whole(head[4]), whole(head[5]), whole(head[6])
+local units, senders, lost = whole(head[3]), whole(head[4]), whole(head[5])
 local touched, made = false, false
 -- touch comes before a write, and before sums are used. Redis may refuse a first write: then nothing is written.
 local function touch()
@@ -560,7 +560,7 @@ end
 local due = '0'
 if sweeps then
   put('HSET', FLEET, 'swept', digits(now))
-  for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 32) or {}) do
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 128) or {}) do
     local own = part(sender)
     put('ZREM', ANSWERED, sender)
     if own and own.divisor > 0 then
@@ -572,7 +572,7 @@ if sweeps then
       senders = senders - put('HDEL', FLEET, sender)
     end
   end
-  for _, sender in ipairs(fleet('ZRANGEBYSCORE', SILENT, '-inf', '(' .. digits(now - span), 'LIMIT', 0, 32) or {}) do
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', SILENT, '-inf', '(' .. digits(now - span), 'LIMIT', 0, 128) or {}) do
     local own = part(sender)
     local gone = own and unitsOf(own.divisor) or 0
     units, lost = units - gone, lost - gone
