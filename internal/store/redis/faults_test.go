@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"math"
+	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -139,5 +140,56 @@ func TestFleetsExpireAtOnce(t *testing.T) {
 	f.hit(600, 0, 1)
 	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
 		t.Errorf("near keys live for %v, error %v", life, err)
+	}
+}
+
+// A replica that hangs lacks what others have written meanwhile. A push that tells that waits for the replica, though it has no
+// hits and the sender's part stays as it is.
+func TestNewsWaitForReplicas(t *testing.T) {
+	for name, change := range map[string]func(f *fleet) wire.Advance{
+		"a near key": func(f *fleet) wire.Advance {
+			f.hit(600, 0, 1)
+			return f.word
+		},
+		"a part that the sender did not hear of": func(f *fleet) wire.Advance {
+			n := f.push(1, func(p *wire.Push) { p.Advance = f.word }).Near
+			return wire.Advance{Told: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			f.tells()
+			addr := f.client.Options().Addr
+			host, port, err := net.SplitHostPort(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.client.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
+				t.Fatal(err)
+			}
+			replica := redistest.Start(t, "--replicaof", host, port)
+			master := f.client.Conn()
+			if err := master.Set(t.Context(), "x", 1, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
+				t.Fatalf("%d replicas, error %v", n, err)
+			}
+			replica.Pause()
+			word := change(f)
+			careful := open(t, "redis://"+addr+"?wait_replicas=1", func() time.Time { return f.now })
+			f.sequence++
+			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.sequence, Floor: f.sequence, Advance: word}
+			if out, err := careful.Push(t.Context(), p, 1); err == nil {
+				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
+			}
+			replica.Resume()
+			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
+				t.Fatalf("%d replicas, error %v", n, err)
+			}
+			if out, err := careful.Push(t.Context(), p, 1); err != nil || out.Answer.Near.Divisor == 0 {
+				t.Errorf("with the replica the sender hears %+v, error %v", out.Answer.Near, err)
+			}
+		})
 	}
 }
