@@ -143,16 +143,17 @@ func TestFleetsExpireAtOnce(t *testing.T) {
 	}
 }
 
-// A replica that hangs lacks what others have written meanwhile. A push that tells that waits for the replica, though it has no
-// hits and the sender's part stays as it is.
+// A replica that hangs lacks all that backends have written meanwhile. A push that tells of this waits for the replica, though
+// the push has no hits and changes nothing.
 func TestNewsWaitForReplicas(t *testing.T) {
-	for name, change := range map[string]func(f *fleet) wire.Advance{
-		"a near key": func(f *fleet) wire.Advance {
+	for name, change := range map[string]func(f *fleet, sender uint64) wire.Advance{
+		"a near key": func(f *fleet, sender uint64) wire.Advance {
+			n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
 			f.hit(600, 0, 1)
-			return f.word
+			return wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n.Epoch, Version: n.Version, Divisor: n.Divisor}
 		},
-		"a part that the sender did not hear of": func(f *fleet) wire.Advance {
-			n := f.push(1, func(p *wire.Push) { p.Advance = f.word }).Near
+		"a part that the sender did not hear of": func(f *fleet, sender uint64) wire.Advance {
+			n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
 			return wire.Advance{Told: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
 		},
 	} {
@@ -176,10 +177,11 @@ func TestNewsWaitForReplicas(t *testing.T) {
 				t.Fatalf("%d replicas, error %v", n, err)
 			}
 			replica.Pause()
-			word := change(f)
+			const sender = 9
+			word := change(f, sender)
 			careful := open(t, "redis://"+addr+"?wait_replicas=1", func() time.Time { return f.now })
 			f.sequence++
-			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.sequence, Floor: f.sequence, Advance: word}
+			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.sequence, Floor: f.sequence, Advance: word}
 			if out, err := careful.Push(t.Context(), p, 1); err == nil {
 				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
 			}
