@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 )
@@ -179,17 +180,19 @@ func TestNewsWaitForReplicas(t *testing.T) {
 			replica.Pause()
 			const sender = 9
 			word := change(f, sender)
-			careful := open(t, "redis://"+addr+"?wait_replicas=1", func() time.Time { return f.now })
+			waits := func(timeout string) *redis.Store {
+				return open(t, "redis://"+addr+"?wait_replicas=1&wait_timeout="+timeout, func() time.Time { return f.now })
+			}
 			f.sequence++
 			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.sequence, Floor: f.sequence, Advance: word}
-			if out, err := careful.Push(t.Context(), p, 1); err == nil {
+			if out, err := waits("50ms").Push(t.Context(), p, 1); err == nil {
 				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
 			}
 			replica.Resume()
 			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
 				t.Fatalf("%d replicas, error %v", n, err)
 			}
-			if out, err := careful.Push(t.Context(), p, 1); err != nil || out.Answer.Near.Divisor == 0 {
+			if out, err := waits("4s").Push(t.Context(), p, 1); err != nil || out.Answer.Near.Divisor == 0 {
 				t.Errorf("with the replica the sender hears %+v, error %v", out.Answer.Near, err)
 			}
 		})
