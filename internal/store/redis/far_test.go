@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -393,4 +394,58 @@ func TestLateWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wants("hits which the sender may have advanced", 1, 1000, 0, fleetRule)
+}
+
+// A sender whose list is of another epoch hears all of the list, though its version is the newest.
+func TestOtherEpoch(t *testing.T) {
+	f := newFleet(t)
+	f.tells()
+	f.word.Epoch++
+	epoch := f.word.Epoch
+	if n := f.tells(); !n.Whole || n.LimitCount() != 1 || n.Epoch == epoch {
+		t.Errorf("the sender hears %+v", n)
+	}
+}
+
+// Words of several senders may come in one script. Each sender hears what it lacks, though others lack nothing.
+func TestWordsTogether(t *testing.T) {
+	f := newFleet(t)
+	const senders = 12
+	words := make([]wire.Advance, senders)
+	says := func(i int, items ...wire.Item) *wire.Push {
+		f.sequence++
+		return &wire.Push{Namespace: "ns", Sender: uint64(10 + i), Sequence: f.sequence, Floor: f.sequence, Advance: words[i], Items: items}
+	}
+	tell := func(i int, p *wire.Push) (n wire.Near) {
+		out, err := f.Push(t.Context(), p, 1)
+		if n = out.Answer.Near; err != nil || n.Divisor == 0 {
+			t.Errorf("sender %d hears %+v, error %v", i, n, err)
+		}
+		words[i].Epoch, words[i].Version, words[i].Divisor = n.Epoch, n.Version, n.Divisor
+		return n
+	}
+	for i := range words {
+		words[i] = wire.Advance{Told: true, Wants: true, Settled: true}
+		tell(i, says(i))
+	}
+	for round := range 20 {
+		for i := range words {
+			tell(i, says(i))
+		}
+		f.hit(600, round, round+1)
+		for i := 0; i < senders; i += 2 {
+			tell(i, says(i))
+			tell(i, says(i)) // now it is noted that the sender has heard
+		}
+		var group sync.WaitGroup
+		for i := range words {
+			p := says(i, wire.Item{LimitCounter: hourly(7000), Newest: uint64(f.now.UnixMilli()) / 3600_000, Hits: []int64{1}})
+			group.Go(func() {
+				if n := tell(i, p); n.KeyCount() != i%2 {
+					t.Errorf("round %d: sender %d hears of %d keys", round, i, n.KeyCount())
+				}
+			})
+		}
+		group.Wait()
+	}
 }
