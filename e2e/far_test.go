@@ -6,17 +6,22 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"weir/internal/store/redis/redistest"
 )
 
 // In a fleet of ten nodes, requests for keys that a node has never seen do not wait. A key near its
 // limit gets all of it, and no more. Once all is quiet the backend has exactly the admitted hits.
 func TestFarKeysWaitForNothing(t *testing.T) {
 	t.Parallel()
-	for _, store := range []string{"memory", "file"} {
+	for _, store := range []string{"memory", "file", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			url := store
-			if store == "file" {
+			switch store {
+			case "file":
 				url += ":" + filepath.Join(t.TempDir(), "weir.db")
+			case "redis":
+				url = redistest.Start(t).URL()
 			}
 			onWazero(t, func(t *testing.T, d driver) { farKeysWaitForNothing(t, d, url) })
 		})

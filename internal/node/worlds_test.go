@@ -66,7 +66,7 @@ func TestRandomWorlds(t *testing.T) {
 // TestFarWorlds runs worlds whose keys are far from their limits until all at once they are not, on the
 // stores that tell nodes which keys are near.
 func TestFarWorlds(t *testing.T) {
-	for _, backend := range worldStores[:2] {
+	for _, backend := range worldStores[:3] {
 		t.Run(backend.name, func(t *testing.T) { farWorlds(t, backend.name, backend.start(t)) })
 	}
 }

@@ -15,6 +15,7 @@ func (a *attempt) arguments() {
 	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
 	a.args = make([]any, 0, 6+5*len(g.all)+12*len(a.counters))
 	lock, locks, fresh := "", "", 0
+	marks := a.marks()
 	for i, h := range a.counters {
 		if h.exact = h.exact || h.forgets(a.calendar); h.exact {
 			lock = g.name()
@@ -49,6 +50,13 @@ func (a *attempt) arguments() {
 		default:
 			a.args = h.additions(a.args, a.calendar)
 		}
+	}
+	if a.args = a.fleetArguments(a.args, marks); g.c.store.keys.partitions == 1 {
+		keys := g.c.store.keys.fleet(g.all[0].p.Namespace)
+		if a.fleet == noFleet {
+			keys = keys[:1]
+		}
+		a.keys = append(a.keys, keys...)
 	}
 	if lock != "" {
 		a.keys = append(a.keys, g.c.store.keys.lock(g.all[0].p.Namespace, g.all[0].b.partition))

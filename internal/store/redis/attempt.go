@@ -24,6 +24,11 @@ type attempt struct {
 	by           map[wire.LimitCounter]*held
 	keys         []string
 	args         []any
+	// fleet is the namespace's as it was seen, and words are the batches with a word on advanced hits.
+	fleet  *fleet
+	claims []*claim
+	words  []*pending
+	full   string // a near key for which the list has no room
 
 	written, busy bool
 	err           error
@@ -64,6 +69,7 @@ func (g *group) decide() *attempt {
 		a.micros = "0" // the script then rejects the decision, and returns the counters
 	}
 	a.calendar.NowNanos = uint64(micros) * 1000
+	a.fleet = c.store.fleet(g.all[0].p.Namespace)
 	for _, one := range g.all {
 		one.out = store.Outcome{Answer: wire.Answer{NowNanos: a.calendar.NowNanos}}
 		a.decide(one)
@@ -155,17 +161,22 @@ func (a *attempt) decide(one *pending) {
 	}
 	for i := range b.takes {
 		t := &b.takes[i]
-		take := t.take()
+		whole := t.take()
+		take := whole
+		var claims [][]*claim
+		if applies && (t.mode == modeTake || t.mode == modeLease) {
+			take, claims = a.takeFor(one, take)
+		}
 		switch {
 		case !applies:
-			*t.grant = a.calendar.Again(&take, then.of(i), cmp.Or(then.nanos, a.calendar.NowNanos), in)
+			*t.grant = a.calendar.Again(take, then.of(i), cmp.Or(then.nanos, a.calendar.NowNanos), in)
 		case t.mode == modeSkipped:
 			*t.grant = wire.Grant{AtNanos: a.calendar.NowNanos, Totals: make([]wire.Total, len(t.rooms))}
 			continue
 		case t.mode == modeRefused:
-			*t.grant = a.calendar.Refuse(&take, in)
+			*t.grant = a.calendar.Refuse(take, in)
 		default:
-			*t.grant = a.calendar.Decide(&take, one.nodes, in)
+			*t.grant = a.calendar.Decide(take, one.nodes, in)
 		}
 		for j := range take.Rooms {
 			item := a.calendar.RoomItem(&take.Rooms[j], 0)
@@ -175,9 +186,10 @@ func (a *attempt) decide(one *pending) {
 			case t.mode == modeRefused || t.grant.Units < t.most:
 				h.exact = true
 			default:
-				h.spare = min(h.spare, a.calendar.Spare(&take, &take.Rooms[j], &t.grant.Totals[j], one.nodes))
+				h.spare = min(h.spare, a.calendar.Spare(take, &take.Rooms[j], &t.grant.Totals[j], one.nodes))
 			}
 		}
+		a.granted(whole, t.grant, claims)
 	}
 	for i, item := range b.items {
 		*b.totals[i] = in.Total(item)
@@ -185,8 +197,8 @@ func (a *attempt) decide(one *pending) {
 }
 
 // take is a part as a take of its own.
-func (t *part) take() wire.Take {
-	take := wire.Take{Least: t.least, Most: t.most, Lease: t.mode == modeLease, Rooms: make([]wire.Room, len(t.rooms))}
+func (t *part) take() *wire.Take {
+	take := &wire.Take{Least: t.least, Most: t.most, Lease: t.mode == modeLease, Rooms: make([]wire.Room, len(t.rooms))}
 	for i, room := range t.rooms {
 		take.Rooms[i] = *room
 	}

@@ -175,6 +175,8 @@ type group struct {
 	// lock is the group's name for the lock, once it has needed a name.
 	lock  string
 	tries int
+	// left is how many hits of near keys are left for others, as was learnt in vain.
+	left map[string]advancedHits
 }
 
 // context returns a context that ends when no sender waits any more.
@@ -213,6 +215,12 @@ func (c *committer) write(ctx context.Context, groups []*group) {
 				a.group.fail(a.err)
 			case !a.written && ctx.Err() != nil:
 				a.group.fail(ctx.Err())
+			case a.full != "":
+				if err := c.store.makeRoom(ctx, a.group.all[0].p.Namespace, a.full); err != nil {
+					a.group.fail(err)
+					continue
+				}
+				groups = append(groups, a.group)
 			case !a.written:
 				busy = busy || a.busy
 				groups = append(groups, a.group)
@@ -249,7 +257,7 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 		if err == nil {
 			err = a.hear(reply, sent)
 		}
-		if err == nil && a.written && c.store.replicas > 0 && len(a.noted)+len(a.again) > 0 && !acks.has(cmds[i]) {
+		if err == nil && a.written && c.store.replicas > 0 && len(a.noted)+len(a.again)+len(a.words) > 0 && !acks.has(cmds[i]) {
 			err = fmt.Errorf("it did not reach %d replicas within %v", c.store.replicas, c.store.patience)
 		}
 		if a.err = err; err == nil {

@@ -2,7 +2,8 @@
 --
 -- KEYS  the sender's record of each push, a sorted set: the parts of pushes that were applied, each with its sequence as score
 --       and, if it had takes, once more as part:time in nanoseconds:units,units… of the takes; and "floor" with the floor;
---       then the counters; then, if any counter is to be as expected, the lock; and one key at least, to tell where this runs
+--       then the counters; then the keys of the namespace's fleet, as keys.fleet orders them; then, if any counter is to be as
+--       expected, the lock; and one key at least, to tell where this runs
 -- ARGV  1 when it was decided by this server's clock, in microseconds, or '' for no matter when; 2 number of pushes, 3 of
 --       counters; 4 the caller's name for a lock, or '' if there is no lock to look at; 5 '1' to lock if it can't be written;
 --       6 how many counters, the first ones, are of form 2 and most likely new, so that all of these are looked for at once;
@@ -16,11 +17,21 @@
 --         2, a hash to which hits are added     count n; n fields, numbers; the most hits that each may have; the hits to add
 --                                               to each; life in ms, at least, or '=' to write nothing; the number below
 --                                               which other fields go. It may have no others
+--       then how many keys the fleet has here: 0 to leave it alone, 1 if none was seen, or all; unless 0, its revision as seen;
+--       if all, the time in microseconds, or '' for the server's; how long silent senders' parts last, in microseconds; number of
+--       words, of near keys, and of keys of which takes leave hits to others; then for each push with a word on advanced hits:
+--       sender, divisor, version, sequence, '1' if settled, '1' if it wants a part, '1' if its list is of the fleet's epoch; for
+--       each near key the key, and '+' to list it or '-' to take it off; and for each key of which a take leaves hits: the key;
+--       since when its rule is listed, or '' if its limit is not; when the limit was taken off last; the limit; when silent
+--       senders that owe hits had an answer, at least; the hits left; '1' if no fewer may be enough
 -- Returns seconds and microseconds of the server's clock, then
 --         0, and for each push '0' if it is new, '1' if applied before or '2' if below the floor, and what it was granted; for
---         each counter nothing if it is as expected, 0 if it is of another type, or what it has; nothing was written; or
+--         each counter nothing if it is as expected, 0 if it is of another type, or what it has; if there are keys of a fleet,
+--         nothing, or 'changed', revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and
+--         for each key of which hits are left, what live senders may have advanced and what silent ones; nothing was written; or
 --         1, the number of records of senders begun anew, and for each counter of form 2 what it has, or 0 if it was new and has
---         nothing else; or
+--         nothing else; if all keys of a fleet are there, 0 if all words hold as they are, or '1' if the list is to be reviewed
+--         and for each word the version, the divisor, '1' if the whole list follows, and near keys; or
 --         2, and nothing was looked at: somebody else has the lock
 local time = redis.call('TIME')
 local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~= ''
@@ -135,7 +146,155 @@ for i = pushes + 1, pushes + counters do
   end
 end
 
-if known or others or not holds then
+local function digits(n) return string.format('%.0f', n) end
+
+-- whole reads a number of a fleet; it is 0 if somebody else has written it.
+local function whole(text)
+  local n = tonumber(text)
+  return n and n >= 0 and n <= 9007199254740991 and n == math.floor(n) and n or 0
+end
+
+-- The fleet. A word holds as it is if it says what is noted, the list has nothing new, and the sender's answer was noted lately.
+-- Most do: then nothing below is written, nor made ready for that.
+local SECOND = 1000000
+local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
+local head, now
+local words, marks, takes, sweeps, stale, holding = 0, 0, 0, false, false, true
+if fleets == 1 then
+  stale = redis.call('EXISTS', KEYS[FLEET]) > 0
+elseif fleets > 1 then
+  words = tonumber(ARGV[at + 4])
+  head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[at + 7] or 'units')
+  local swept = whole(head[3])
+  now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
+  stale, sweeps = head[1] ~= ARGV[at + 1], now < swept or now - swept >= SECOND
+  marks, takes = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+  holding = not (stale or sweeps)
+  for i = at + 7, at + 7 * words, 7 do
+    if not holding or ARGV[i + 6] ~= '1' then
+      holding = false
+      break
+    end
+    local own = i == at + 7 and head[4] or redis.call('HGET', KEYS[FLEET], ARGV[i]) or ''
+    local divisor, heard, answered = string.match(own, '^(%d+) (%d+) (%d+) %d+$')
+    holding = divisor == ARGV[i + 1] and divisor ~= '0' and heard == ARGV[i + 2] and heard == head[2]
+      and now >= tonumber(answered) and now - tonumber(answered) <= 3 * SECOND
+  end
+end
+
+-- If somebody else has written one of its keys, all are forgotten: then no sender has a part.
+local NEAR, HEARD, DIVISORS, ANSWERED, SILENT = FLEET + 1, FLEET + 2, FLEET + 3, FLEET + 4, FLEET + 5
+local broken, fleet, forget = false, nil, nil
+if stale or marks + takes > 0 or not holding then
+  fleet = function(command, key, ...)
+    local r = redis.pcall(command, KEYS[key], ...)
+    if type(r) == 'table' and r.err then
+      if not foreign(r) then
+        return redis.call(command, KEYS[key], ...)
+      end
+      broken = true
+      return nil
+    end
+    return r
+  end
+  forget = function()
+    for i = FLEET, FLEET + fleets - 1 do
+      redis.call('UNLINK', KEYS[i])
+    end
+  end
+end
+
+local lacks, version, span = nil, 0, 0
+local adds, removes = nil, nil
+if fleet then
+  head = fleet('HMGET', FLEET, 'revision', 'version', 'units', 'senders', 'lost') or {}
+  version = whole(head[2])
+  if version > 4503599627370496 then -- no clock has told it
+    version = 0
+  end
+  if (head[1] or '') ~= ARGV[at + 1] then
+    lacks = {'changed', head[1] or '', digits(version), not broken and fleet('HGET', FLEET, 'contents') or ''}
+  end
+end
+local wordsAt = at + 7
+if fleet and fleets > 1 and not lacks then
+  span = tonumber(ARGV[at + 3])
+  at = wordsAt + 7 * words
+  adds, removes = {}, {}
+  for _ = 1, marks do
+    if ARGV[at + 1] == '-' then
+      removes[#removes + 1] = ARGV[at]
+    elseif not fleet('ZSCORE', NEAR, ARGV[at]) then
+      adds[#adds + 1] = ARGV[at]
+    end
+    at = at + 2
+  end
+  holding = holding and #adds + #removes == 0
+  if #adds > 0 and #adds + (fleet('ZCARD', NEAR) or 0) > 4096 then
+    lacks = {'full', adds[1]}
+  end
+
+  if takes > 0 or sweeps then
+    -- A key that is lost, with what others go by, is noticed by what the others have.
+    local given, silent = fleet('ZCARD', DIVISORS) or 0, fleet('ZCARD', SILENT) or 0
+    if given ~= (fleet('ZCARD', HEARD) or 0) + silent or whole(head[4]) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
+      or (given > 0) ~= (whole(head[3]) > 0) then
+      broken = true
+    end
+  end
+  if takes > 0 then
+    local least
+    -- mostAdvanced is the most hits that so many senders may have advanced of a key.
+    local function mostAdvanced(senders, limit)
+      if senders == 0 then
+        return 0
+      end
+      least = least or tonumber((fleet('ZRANGE', DIVISORS, 0, 0, 'WITHSCORES') or {})[2]) or 1
+      local whole = math.floor(limit / 2) - 1
+      return math.min(whole, senders * math.min(8, math.floor(whole / least)))
+    end
+    local keep, enough = {'keep'}, true
+    for _ = 1, takes do
+      local since, unlisted, limit, owing, left = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], tonumber(ARGV[at + 5])
+      local below = '(' .. unlisted
+      if since ~= '' then
+        local near = fleet('ZSCORE', NEAR, ARGV[at])
+        if not near then
+          below = '+inf' -- nobody has heard of it yet
+        elseif tonumber(near) >= tonumber(since) then
+          below = '(' .. near
+        end
+      end
+      local live, silent = fleet('ZCOUNT', HEARD, '-inf', below) or 0, 0
+      if (fleet('ZCOUNT', SILENT, owing, '+inf') or 0) > 0 then
+        local some = fleet('ZRANGEBYSCORE', SILENT, owing, '+inf', 'LIMIT', 0, 64) or {}
+        for _, sender in ipairs(some) do
+          local heard = string.match(fleet('HGET', FLEET, sender) or '', '^%d+ (%d+)')
+          if not heard or below == '+inf' or tonumber(heard) < tonumber(string.sub(below, 2)) then
+            silent = silent + 1
+          end
+        end
+        if #some == 64 then
+          silent = silent + fleet('ZCOUNT', SILENT, owing, '+inf') - 64
+        end
+      end
+      silent = mostAdvanced(silent, limit)
+      live = math.min(mostAdvanced(live, limit), math.max(0, math.floor(limit / 2) - 1 - silent))
+      enough = enough and (live + silent == left or live + silent < left and ARGV[at + 6] ~= '1')
+      keep[#keep + 1], keep[#keep + 2] = live, silent
+      at = at + 7
+    end
+    if not enough then
+      lacks = lacks or keep
+    end
+  end
+end
+if broken then
+  forget()
+  lacks = {'changed', '', '0', ''}
+end
+
+if known or others or lacks or not holds then
   if ARGV[5] == '1' then
     redis.pcall('SET', KEYS[#KEYS], ARGV[4], 'PX', LOCK)
   end
@@ -147,6 +306,9 @@ if known or others or not holds then
   end
   for i = pushes + 1, pushes + counters do
     reply[#reply + 1] = others and others[i] or false
+  end
+  if fleets > 0 then
+    reply[#reply + 1] = lacks or false
   end
   return reply
 end
@@ -160,8 +322,6 @@ local function write(command, key, from, count)
     redis.call(command, key, unpack(ARGV, j, math.min(j + 1000, from + count) - 1))
   end
 end
-
-local function digits(n) return string.format('%.0f', n) end
 
 local reply = {time[1], time[2], 1, 0}
 at = first
@@ -257,5 +417,202 @@ for i = 1, pushes do
 end
 if holder then
   redis.call('DEL', KEYS[#KEYS])
+end
+if fleets < 2 then
+  return reply
+elseif holding then
+  reply[#reply + 1] = 0
+  return reply
+end
+
+-- What senders may have advanced. The pushes' items are counted.
+local WHOLE = 4294967296
+local units, senders, lost = whole(head[3]), whole(head[4]), whole(head[5])
+local touched, made = false, false
+-- touch comes before a write, and before sums are used. Redis may refuse a first write: then nothing is written.
+local function touch()
+  if not touched then
+    touched = true
+    redis.call('HSET', KEYS[FLEET], 'version', digits(version))
+  end
+end
+-- put writes, and returns how much is there that was not.
+local function put(command, ...)
+  touch()
+  local n = fleet(command, ...) or 0
+  made = made or n > 0 and (command == 'ZADD' or command == 'HSET')
+  return n
+end
+if #adds > 0 then
+  version = math.max(version + 1, now)
+  for _, key in ipairs(adds) do
+    put('ZADD', NEAR, digits(version), key)
+  end
+end
+local gone = 0
+for _, key in ipairs(removes) do
+  gone = gone + put('ZREM', NEAR, key)
+end
+if gone > 0 then
+  put('HSET', FLEET, 'gone', digits(whole(fleet('HGET', FLEET, 'gone')) + gone))
+end
+
+local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE + divisor - 1) / divisor) end
+
+-- part is that of a sender: its divisor, the version heard, when it had an answer, 0 if the sender is silent, and the last
+-- sequence that has changed it.
+local function part(sender)
+  local divisor, heard, answered, sequence = string.match(fleet('HGET', FLEET, sender) or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  return divisor and {divisor = whole(divisor), heard = whole(heard), answered = whole(answered), sequence = whole(sequence)}
+end
+
+local function keepPart(sender, own)
+  senders = senders + put('HSET', FLEET, sender, string.format('%.0f %.0f %.0f %.0f', own.divisor, own.heard, own.answered, own.sequence))
+end
+
+-- fair is the divisor by which there is a part for each sender; 0 if there is none. The sums were touched.
+local function fair()
+  if lost >= WHOLE then
+    return 0
+  end
+  local divisor = math.max(16, math.floor(((fleet('ZCARD', ANSWERED) or 0) * WHOLE + WHOLE - lost - 1) / (WHOLE - lost)))
+  local step = 1
+  while step * 16 <= divisor do
+    step = step * 2
+  end
+  divisor = math.ceil(divisor / step) * step
+  return divisor <= 65536 and divisor or 0
+end
+
+-- hear takes in a word, and returns the divisor that the sender gets.
+local function hear(sender, sequence, settled, divisor, heard, wants)
+  local own, changed = part(sender), false
+  if own and own.answered == 0 then
+    put('ZREM', SILENT, sender)
+    lost, changed = lost - unitsOf(own.divisor), true
+  end
+  if own and sequence > own.sequence and settled then
+    if divisor ~= own.divisor and (divisor == 0 or divisor > own.divisor and own.divisor > 0) then
+      touch()
+      units = units + unitsOf(divisor) - unitsOf(own.divisor)
+      own.divisor, own.sequence, changed = divisor, sequence, true
+    end
+    if math.min(heard, version) > own.heard then
+      own.heard, own.sequence, changed = math.min(heard, version), sequence, true
+    end
+  end
+  if not own then
+    if not wants or senders >= 65536 then
+      return 0
+    end
+    own = {sequence = sequence, divisor = 0, heard = 0, answered = 0}
+  end
+  -- So few answers are noted that silent senders are known three seconds late.
+  if now < own.answered or now - own.answered > 3 * SECOND then
+    put('ZADD', ANSWERED, digits(now), sender)
+    own.answered, changed = now, true
+  end
+  local gets = own.divisor
+  if changed or own.divisor == 0 then
+    touch()
+    local want = fair()
+    if want == 0 or own.divisor > 4 * want then -- it comes back for a larger part
+      gets = 0
+    elseif own.divisor > 0 then
+      gets = math.max(own.divisor, want)
+    elseif wants and divisor == 0 and settled and units + unitsOf(want) <= WHOLE and sequence >= own.sequence then
+      units = units + unitsOf(want)
+      own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
+    end
+  end
+  if gets > 0 and divisor == 0 and sequence >= own.sequence then
+    -- It has a part again: an earlier word that it has none is late. And WAIT waits for writes of its connection.
+    own.sequence, changed = sequence, true
+  end
+  if changed then
+    keepPart(sender, own)
+    if own.divisor > 0 then
+      put('ZADD', HEARD, digits(own.heard), sender)
+      put('ZADD', DIVISORS, digits(own.divisor), sender)
+    else
+      put('ZREM', HEARD, sender)
+      put('ZREM', DIVISORS, sender)
+    end
+  end
+  return gets
+end
+
+at = wordsAt
+local told = {}
+for i = 1, words do
+  local heard = tonumber(ARGV[at + 2])
+  local gets = hear(ARGV[at], tonumber(ARGV[at + 3]), ARGV[at + 4] == '1', tonumber(ARGV[at + 1]), heard, ARGV[at + 5] == '1')
+  if heard > version then
+    gets = 0 -- this server has lost what told the sender, who gets a part of it by the next list
+  end
+  told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
+  if not told[i][2] or heard < version then
+    touch() -- so that WAIT waits for what is told, too, which others may have written
+  end
+  at = at + 7
+end
+
+local due = '0'
+if sweeps then
+  put('HSET', FLEET, 'swept', digits(now))
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 128) or {}) do
+    local own = part(sender)
+    put('ZREM', ANSWERED, sender)
+    if own and own.divisor > 0 then
+      put('ZREM', HEARD, sender)
+      put('ZADD', SILENT, digits(own.answered), sender)
+      lost, own.answered = lost + unitsOf(own.divisor), 0
+      keepPart(sender, own)
+    else
+      senders = senders - put('HDEL', FLEET, sender)
+    end
+  end
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', SILENT, '-inf', '(' .. digits(now - span), 'LIMIT', 0, 128) or {}) do
+    local own = part(sender)
+    local gone = own and unitsOf(own.divisor) or 0
+    units, lost = units - gone, lost - gone
+    put('ZREM', SILENT, sender)
+    put('ZREM', DIVISORS, sender)
+    senders = senders - put('HDEL', FLEET, sender)
+  end
+  local reviewed = whole(fleet('HGET', FLEET, 'reviewed'))
+  if words > 0 and (now < reviewed or now - reviewed >= 10 * SECOND) then -- the first word's push reviews
+    due = '1'
+    put('HSET', FLEET, 'reviewed', digits(now))
+  end
+  for i = FLEET, SILENT do
+    redis.call('PEXPIRE', KEYS[i], digits(span / 1000 + 3600000))
+  end
+end
+if touched then
+  put('HSET', FLEET, 'version', digits(version), 'units', digits(units), 'lost', digits(lost), 'senders', digits(senders))
+  for i = NEAR, made and SILENT or FLEET do -- one that is new may be the last that is written
+    if redis.call('PTTL', KEYS[i]) == -1 then
+      redis.call('PEXPIRE', KEYS[i], digits(span / 1000 + 3600000))
+    end
+  end
+end
+
+reply[#reply + 1] = due
+for _, word in ipairs(told) do
+  local gets, same, heard = word[1], word[2], word[3]
+  local answer = {digits(version), digits(gets), same and '0' or '1'}
+  if not same or heard < version then
+    for _, key in ipairs(fleet('ZRANGEBYSCORE', NEAR, same and '(' .. digits(heard) or '-inf', '+inf') or {}) do
+      answer[#answer + 1] = key
+    end
+  end
+  reply[#reply + 1] = answer
+end
+if broken then
+  forget()
+  for i = #reply - words + 1, #reply do
+    reply[i] = {'0', '0', '1'}
+  end
 end
 return reply

@@ -75,12 +75,27 @@ func numbers(c wire.LimitCounter) int {
 // sender returns the key of a sender's record in a partition. If a shared take asks a partition
 // several times for a push, each time has its own record, with another round.
 func (k keys) sender(namespace string, partition uint32, sender uint64, round string) string {
-	return fmt.Sprintf("%ssender:%016x%s", k.prefix(namespace, partition), sender, round)
+	return k.prefix(namespace, partition) + "sender:" + hexOf(sender) + round
 }
+
+func hexOf(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // lock is the key of a lock of a partition.
 func (k keys) lock(namespace string, partition uint32) string {
 	return k.prefix(namespace, partition) + "lock"
+}
+
+// Places of a fleet's keys.
+const (
+	nearIndex   = 1
+	heardIndex  = 2
+	silentIndex = 5
+)
+
+// fleet are the keys of a namespace's fleet.
+func (k keys) fleet(namespace string) []string {
+	prefix := k.prefix(namespace, 0) + "fleet"
+	return []string{prefix, prefix + ":near", prefix + ":heard", prefix + ":divisors", prefix + ":answered", prefix + ":silent"}
 }
 
 func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }

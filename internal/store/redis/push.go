@@ -23,7 +23,10 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		return store.Outcome{}, err
 	}
 	r := newRun(s, p, nodes)
-	err := r.push(ctx)
+	err := s.askFleet(ctx, p)
+	if err == nil {
+		err = r.push(ctx)
+	}
 	if err == nil {
 		err = r.account(ctx)
 	}
@@ -86,6 +89,11 @@ func (r *run) push(ctx context.Context) error {
 	if len(first.waves) == 0 {
 		first.at(0, 0) // to know the time
 	}
+	var last *batch
+	if r.p.Advance.Told && r.store.keys.partitions == 1 {
+		last = first.waves[len(first.waves)-1][0]
+		last.word = true
+	}
 	if err := first.do(ctx); err != nil {
 		return err
 	}
@@ -98,6 +106,10 @@ func (r *run) push(ctx context.Context) error {
 		}
 	}
 	r.out.Duplicate = r.applied == 0 && r.known > 0
+	if last != nil {
+		r.out.Answer.Near = last.near
+		r.store.tendFleet(ctx, r.p.Namespace, last.due)
+	}
 	return nil
 }
 
@@ -346,6 +358,12 @@ type batch struct {
 	// err is why the batch is missing.
 	err     error
 	missing wire.Missing
+	// word says that the push has a word on advanced hits: after this batch its items are counted. near
+	// answers it, and due says that the list of near keys is to be reviewed.
+	word, due bool
+	near      wire.Near
+	// review are near keys that go if they are far.
+	review []string
 }
 
 // part is a take, or what of one lies in one partition.

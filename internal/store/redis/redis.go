@@ -10,6 +10,9 @@
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
 //	weir:{N}:told                                                       hash: nodes, and their reports on that list
 //	weir:{N}:reports                                                    hash: senders, and their reports on their keys
+//	weir:{N}:fleet                                                      hash: limits whose hits are advanced, senders' parts, and their sums
+//	weir:{N}:fleet:near                                                 sorted set: near keys, and the versions that list them
+//	weir:{N}:fleet:heard, :divisors, :answered and :silent              sorted sets: senders by what their parts have
 //	weir:{N}:used:<day>                                                 hash: labels to their used hits of a day
 //	weir:{N}:used:sender:<sender in hex>                                string: the last sequence of the sender's messages on used hits
 //
@@ -111,6 +114,8 @@ type Store struct {
 	trial     *store.Trial
 	masters   masters
 	committer *committer
+	fleets    recent[*fleet]
+	walks     walks
 }
 
 var _ store.Store = (*Store)(nil)
@@ -144,7 +149,7 @@ func Open(url string, o Options) (*Store, error) {
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
-		s.committer = newCommitter(s)
+		s.committer, s.fleets.most = newCommitter(s), seenFleets
 		return s, nil
 	}
 	options := at.cluster
@@ -159,7 +164,7 @@ func Open(url string, o Options) (*Store, error) {
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
-	s.committer = newCommitter(s)
+	s.committer, s.fleets.most = newCommitter(s), seenFleets
 	return s, nil
 }
 

@@ -46,7 +46,7 @@ func TestStore(t *testing.T)      { storetest.Run(t, openFresh) }
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, openFresh) }
 
 // raw returns a client besides the store's.
-func raw(t *testing.T, s *redistest.Server) *goredis.Client {
+func raw(t testing.TB, s *redistest.Server) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: s.Addr})
 	t.Cleanup(func() {

@@ -47,7 +47,17 @@ func (a *attempt) hear(reply []any, sent time.Duration) error {
 // learn remembers the contents in the reply to an attempt that was not written.
 func (a *attempt) learn(reply []any) error {
 	senders := len(a.again) + len(a.noted)
-	if len(reply) != 2*senders+len(a.counters) {
+	known := 2*senders + len(a.counters)
+	if a.group.c.store.keys.partitions == 1 {
+		if len(reply) != known+1 {
+			return errReply
+		}
+		if err := a.lacks(reply[known]); err != nil {
+			return err
+		}
+		reply = reply[:known]
+	}
+	if len(reply) != known {
 		return errReply
 	}
 	for i, one := range a.noted {
@@ -144,7 +154,7 @@ func (a *attempt) settle(reply []any) error {
 		h.added(a, fields)
 	}
 	a.shift()
-	return nil
+	return a.hearWords(reply)
 }
 
 // writtenLog returns the end of a log after it was written.

@@ -1,0 +1,57 @@
+package memory_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/store/storetest"
+)
+
+// TestAdvance kills the process of every other store now and then, before or after what a push has changed is
+// kept, and another one restores what is.
+func TestAdvance(t *testing.T) {
+	storetest.Advance(t, 1000, func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
+		if seed%2 == 0 {
+			s := memory.New(memory.Options{Now: now})
+			return storetest.AdvanceStore{Store: func() store.Store { return s }}
+		}
+		k := &keptStore{t: t, now: now, kept: map[string][]byte{}}
+		k.start()
+		return storetest.AdvanceStore{Store: func() store.Store { return k.Store }, Keep: k.keep, Start: k.start}
+	})
+}
+
+// keptStore is a store that outlives its process.
+type keptStore struct {
+	*memory.Store
+	t    *testing.T
+	now  func() time.Time
+	kept map[string][]byte // records
+}
+
+// start starts the store's process.
+func (k *keptStore) start() {
+	k.Store = memory.New(memory.Options{Now: k.now, Tracked: true})
+	if err := k.Restore(func(yield func(key, value []byte) bool) {
+		for _, key := range slices.Sorted(maps.Keys(k.kept)) {
+			if !yield([]byte(key), k.kept[key]) {
+				return
+			}
+		}
+	}); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// keep keeps what has changed.
+func (k *keptStore) keep() {
+	for _, r := range k.Changes() {
+		if k.kept[string(r.Key)] = r.Value; r.Value == nil {
+			delete(k.kept, string(r.Key))
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package redis_test
+
+import (
+	"math"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/internal/store/redis"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+)
+
+// A sender may say anything of its part. It and others get answers.
+func TestForgedWords(t *testing.T) {
+	f := newFleet(t)
+	for _, n := range []uint64{math.MaxUint64, 1 << 63, 1 << 53, wire.MaxHits, 1} {
+		for range 3 {
+			f.push(1, func(p *wire.Push) {
+				p.Advance = wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n, Version: n, Divisor: n}
+			})
+		}
+	}
+	f.tells()
+}
+
+// A field of a fleet that somebody else has written does no harm to a backend that begins.
+func TestForeignFields(t *testing.T) {
+	for _, field := range []string{"revision", "version", "contents", "gone", "units", "lost", "senders", "swept", "reviewed"} {
+		for _, value := range []string{"x", "", "-1", "inf", "nan", "1e300", "18446744073709551616", "9007199254740991"} {
+			t.Run(field+"="+value, func(t *testing.T) {
+				f := newFleet(t)
+				f.hit(600, 0, 1)
+				if err := f.client.HSet(t.Context(), fleetKey, field, value).Err(); err != nil {
+					t.Fatal(err)
+				}
+				f.Store = open(t, "redis://"+f.client.Options().Addr, func() time.Time { return f.now })
+				for i := range 20 {
+					f.now = f.now.Add(2 * time.Second)
+					f.tells()
+					f.wants("a key", 100+i, 60, 60, fleetRule)
+					f.wants("a key of a new rule", 200+i, 60, 60, uint16(21+2*i))
+					f.hit(600, i+1, i+2)
+				}
+				f.now = f.now.Add(time.Hour)
+				for range 15 {
+					f.now = f.now.Add(2 * time.Second)
+					f.tells()
+				}
+			})
+		}
+	}
+}
+
+// A fleet one of whose keys is lost leaves what its senders may have advanced, or takes their parts away.
+func TestLostKeys(t *testing.T) {
+	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {
+		for _, silent := range []bool{false, true} {
+			t.Run(key+strconv.FormatBool(silent), func(t *testing.T) {
+				f := newFleet(t)
+				if silent {
+					f.now = f.now.Add(20 * time.Second)
+					f.hit(1, 50, 51)
+				}
+				if err := f.client.Del(t.Context(), fleetKey+key).Err(); err != nil {
+					t.Fatal(err)
+				}
+				f.now = f.now.Add(2 * time.Second)
+				n := f.tells()
+				got := f.push(3, func(p *wire.Push) { p.Takes = []wire.Take{thousand(1, 1000, fleetRule)} }).Grants[0].Units
+				if n.Divisor > 0 && got > 0 {
+					t.Errorf("the sender has a part of 1/%d, and %d hits are granted", n.Divisor, got)
+				}
+				// In the end all of a limit can be had.
+				f.now = f.now.Add(5 * time.Hour)
+				for range 200 {
+					f.now = f.now.Add(2 * time.Second)
+					f.hit(1, 50, 51)
+				}
+				f.wants("all, when the sender is forgotten", 2, 1000, 1000, fleetRule)
+				f.hasPart()
+			})
+		}
+	}
+}
+
+// A part is told when replicas have it, though the push that gets it has no hits.
+func TestPartsWaitForReplicas(t *testing.T) {
+	f := newFleet(t)
+	f.Store = open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout=1ms", func() time.Time { return f.now })
+	for range 3 {
+		f.sequence++
+		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.sequence, Floor: f.sequence, Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		if out, err := f.Push(t.Context(), p, 1); err == nil {
+			t.Errorf("without a replica the sender hears %+v", out.Answer.Near)
+		}
+	}
+}
+
+// A server that has lost that a limit was listed tells senders so that heard it, be its version less than theirs or more.
+func TestLostList(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		t.Run(strconv.FormatBool(later), func(t *testing.T) {
+			server := redistest.Start(t)
+			f := &fleet{t: t, client: raw(t, server), now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
+			f.Store = open(t, server.URL(), func() time.Time { return f.now })
+			f.hit(1, 0, 3000)
+			f.push(1, func(p *wire.Push) { p.Advance, p.Takes = f.word, []wire.Take{thousand(9999, 1, fleetRule)} })
+			f.tells()
+			was, err := f.client.Dump(t.Context(), fleetKey).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			limits := 0
+			for range 30 {
+				f.now = f.now.Add(time.Millisecond)
+				n := f.tells()
+				limits += n.LimitCount()
+			}
+			if limits == 0 || f.word.Divisor == 0 {
+				t.Fatalf("the sender hears of %d limits, and has a part of 1/%d", limits, f.word.Divisor)
+			}
+			if err := f.client.RestoreReplace(t.Context(), fleetKey, 0, was).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if f.now = f.now.Add(time.Second); later {
+				f.hit(600, 5000, 5001)
+			}
+			heard := f.word.Version
+			if n := f.tells(); n.Divisor != 0 && (!n.Whole || n.Version < heard || n.LimitCount() != 0) {
+				t.Errorf("the sender, which has heard version %d, keeps the limit: it hears %+v", heard, n)
+			}
+		})
+	}
+}
+
+// The keys of a fleet expire if what made them was the last push.
+func TestFleetsExpireAtOnce(t *testing.T) {
+	f := newFleet(t)
+	f.hit(600, 0, 1)
+	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
+		t.Errorf("near keys live for %v, error %v", life, err)
+	}
+}
+
+// A replica that hangs lacks all that backends have written meanwhile. A push that tells of this waits for the replica, though
+// the push has no hits and changes nothing.
+func TestNewsWaitForReplicas(t *testing.T) {
+	for name, change := range map[string]func(f *fleet, sender uint64) wire.Advance{
+		"a near key": func(f *fleet, sender uint64) wire.Advance {
+			n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
+			f.hit(600, 0, 1)
+			return wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n.Epoch, Version: n.Version, Divisor: n.Divisor}
+		},
+		"a part that the sender did not hear of": func(f *fleet, sender uint64) wire.Advance {
+			n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
+			return wire.Advance{Told: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			f.tells()
+			addr := f.client.Options().Addr
+			host, port, err := net.SplitHostPort(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.client.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
+				t.Fatal(err)
+			}
+			replica := redistest.Start(t, "--replicaof", host, port)
+			master := f.client.Conn()
+			if err := master.Set(t.Context(), "x", 1, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
+				t.Fatalf("%d replicas, error %v", n, err)
+			}
+			replica.Pause()
+			const sender = 9
+			word := change(f, sender)
+			waits := func(timeout string) *redis.Store {
+				return open(t, "redis://"+addr+"?wait_replicas=1&wait_timeout="+timeout, func() time.Time { return f.now })
+			}
+			f.sequence++
+			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.sequence, Floor: f.sequence, Advance: word}
+			if out, err := waits("50ms").Push(t.Context(), p, 1); err == nil {
+				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
+			}
+			replica.Resume()
+			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
+				t.Fatalf("%d replicas, error %v", n, err)
+			}
+			if out, err := waits("4s").Push(t.Context(), p, 1); err != nil || out.Answer.Near.Divisor == 0 {
+				t.Errorf("with the replica the sender hears %+v, error %v", out.Answer.Near, err)
+			}
+		})
+	}
+}
