@@ -21,8 +21,8 @@ var (
 )
 
 // TestCosts tells the CPU time that a request costs in the service and in Redis, of envoyproxy/ratelimit and
-// of Weir: for keys of 10,000 users, for keys that are seen once, and without a limit, which is what gRPC alone
-// takes. It needs -costs and -ratelimit.
+// of Weir. Requests have keys of 10,000 users, keys that are seen once, or no limit: then they cost as much as
+// gRPC alone. It needs -costs and -ratelimit.
 func TestCosts(t *testing.T) {
 	if *costs == 0 {
 		return
