@@ -1,0 +1,126 @@
+package usage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
+
+// search finds whether a text contains any of some words. Its words begin so much alike that a
+// single pass finds the beginnings of all.
+type search struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	words [][]byte
+	beginning
+}
+
+// beginning is the first two bytes of words, as far as these are alike. Each field repeats a byte
+// eight times, so that it compares with eight bytes of a text at once.
+type beginning struct {
+	// first and second are the bits that all words have in common.
+	first, second pattern
+}
+
+// pattern is a byte's bits, of which the bits in mask count. The highest bit never counts: 7 bits
+// can be added to each of eight bytes without a carry.
+type pattern struct{ mask, bits uint64 }
+
+const (
+	each    = 0x0101010101010101
+	lower7  = 0x7f * each
+	highest = 0x80 * each
+)
+
+func patternOf(c byte) pattern { return pattern{mask: lower7, bits: lower7 & (uint64(c) * each)} }
+
+// with returns a pattern that both patterns' bytes have.
+func (p pattern) with(other pattern) pattern {
+	mask := p.mask & other.mask &^ (p.bits ^ other.bits)
+	return pattern{mask: mask, bits: p.bits & mask}
+}
+
+// ignored is the number of bits that don't count.
+func (p pattern) ignored() int { return bits.OnesCount8(uint8(lower7 &^ p.mask)) }
+
+// has reports whether a byte has the pattern.
+func (p pattern) has(c byte) bool { return (c^uint8(p.bits))&uint8(p.mask) == 0 }
+
+// differs returns zero in each byte that has the pattern, and at most 0x7f in others.
+func (p pattern) differs(eight uint64) uint64 { return (eight ^ p.bits) & p.mask }
+
+// mostIgnored is how many bits of two bytes words of a search may differ in. Each ignored bit
+// doubles the places in texts where a word seems to begin.
+const mostIgnored = 4
+
+// addWord adds a word to the first search whose words it is like, or else as another search.
+func addWord(list []search, word []byte) []search {
+	if len(word) < 2 {
+		return append(list, search{words: [][]byte{word}})
+	}
+	b := beginning{patternOf(word[0]), patternOf(word[1])}
+	for i := range list {
+		if s := &list[i]; s.first.mask != 0 {
+			both := beginning{s.first.with(b.first), s.second.with(b.second)}
+			if both.first.ignored()+both.second.ignored() <= mostIgnored {
+				s.words, s.beginning = append(s.words, word), both
+				return list
+			}
+		}
+	}
+	return append(list, search{words: [][]byte{word}, beginning: b})
+}
+
+// in reports whether a text contains any of the words.
+func (s *search) in(text []byte) bool {
+	if s.first.mask == 0 { // the word is shorter than a beginning
+		return bytes.Contains(text, s.words[0])
+	}
+	for {
+		at := s.find(text)
+		if at < 0 {
+			return false
+		}
+		text = text[at:]
+		for _, word := range s.words {
+			if bytes.HasPrefix(text, word) {
+				return true
+			}
+		}
+		text = text[1:]
+	}
+}
+
+// find returns the index of the first place where a text has the beginning, or -1.
+func (b *beginning) find(text []byte) int {
+	at := pass(text, b)
+	for ; at+8 < len(text); at += 8 {
+		differs := b.first.differs(binary.LittleEndian.Uint64(text[at:])) | b.second.differs(binary.LittleEndian.Uint64(text[at+1:]))
+		if same := ^(differs + lower7) & highest; same != 0 {
+			return at + bits.TrailingZeros64(same)/8
+		}
+	}
+	for ; at+1 < len(text); at++ {
+		if b.first.has(text[at]) && b.second.has(text[at+1]) {
+			return at
+		}
+	}
+	return -1
+}
+
+// passed is how many bytes pass compares at once.
+const passed = 32
+
+// passPortably does the same as pass, on every processor.
+func passPortably(text []byte, b *beginning) (at int) {
+	for ; at+passed < len(text); at += passed {
+		differ := uint64(highest)
+		for i := at; i < at+passed; i += 8 {
+			differ &= lower7 + (b.first.differs(binary.LittleEndian.Uint64(text[i:])) | b.second.differs(binary.LittleEndian.Uint64(text[i+1:])))
+		}
+		if differ != highest {
+			break
+		}
+	}
+	return at
+}
