@@ -40,9 +40,6 @@ func (p pattern) with(other pattern) pattern {
 	return pattern{mask: mask, bits: p.bits & mask}
 }
 
-// ignored is the number of bits that don't count.
-func (p pattern) ignored() int { return bits.OnesCount8(uint8(lower7 &^ p.mask)) }
-
 // has reports whether a byte has the pattern.
 func (p pattern) has(c byte) bool { return (c^uint8(p.bits))&uint8(p.mask) == 0 }
 
@@ -55,20 +52,26 @@ const mostIgnored = 4
 
 // addWord adds a word to the first search whose words it is like, or else as another search.
 func addWord(list []search, word []byte) []search {
-	if len(word) < 2 {
-		return append(list, search{words: [][]byte{word}})
-	}
-	b := beginning{patternOf(word[0]), patternOf(word[1])}
-	for i := range list {
-		if s := &list[i]; s.first.mask != 0 {
-			both := beginning{s.first.with(b.first), s.second.with(b.second)}
-			if both.first.ignored()+both.second.ignored() <= mostIgnored {
-				s.words, s.beginning = append(s.words, word), both
+	added := search{words: [][]byte{word}}
+	if len(word) > 1 {
+		added.first, added.second = patternOf(word[0]), patternOf(word[1])
+		for i := range list {
+			if list[i].join(&added) {
 				return list
 			}
 		}
 	}
-	return append(list, search{words: [][]byte{word}, beginning: b})
+	return append(list, added)
+}
+
+// join adds the words of a search to s, if all begin alike.
+func (s *search) join(added *search) (joined bool) {
+	first, second := s.first.with(added.first), s.second.with(added.second)
+	if bits.OnesCount64(first.mask)+bits.OnesCount64(second.mask) < bits.OnesCount64(lower7)*2-8*mostIgnored {
+		return false
+	}
+	s.words, s.first, s.second = append(s.words, added.words...), first, second
+	return true
 }
 
 // in reports whether a text contains any of the words.

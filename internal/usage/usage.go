@@ -69,10 +69,9 @@ func NewFields(list []Field) *Fields {
 
 // prepare prepares the search for hints, once there are all.
 func (f *Fields) prepare() {
-	for _, hint := range f.hints {
-		f.searches = addWord(f.searches, hint)
+	for _, word := range append(f.hints, escape) {
+		f.searches = addWord(f.searches, word)
 	}
-	f.searches = addWord(f.searches, escape)
 }
 
 // hint adds the rare end of a name, unless that contains another hint.
@@ -104,6 +103,8 @@ func rareEnd(name string) string {
 }
 
 // mayBeIn reports whether a complete text may have any of the fields.
+//
+//go:noinline
 func (f *Fields) mayBeIn(text []byte) bool {
 	for i := range f.searches {
 		if f.searches[i].in(text) {
