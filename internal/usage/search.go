@@ -22,8 +22,8 @@ type beginning struct {
 	first, second pattern
 }
 
-// pattern is a byte's bits, of which the bits in mask count. The highest bit never counts: 7 bits
-// can be added to each of eight bytes without a carry.
+// pattern is a byte's bits, of which the bits in mask count. The highest bit never counts, so that
+// 0x7f can be added to what differs in each of eight bytes, without a carry.
 type pattern struct{ mask, bits uint64 }
 
 const (

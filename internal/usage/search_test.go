@@ -119,8 +119,8 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// What WebAssembly searches is what Go searches: the tests above run in WebAssembly too, in both
-// forms of the plugin.
+// The search in WebAssembly is a function of its own: the tests above run there too, as Go's
+// compiler leaves the code and as the plugin has it.
 func TestOnWebAssembly(t *testing.T) {
 	if runtime.GOARCH == "wasm" {
 		t.Skip("runs on WebAssembly already")
