@@ -40,9 +40,6 @@ func (p pattern) with(other pattern) pattern {
 	return pattern{mask: mask, bits: p.bits & mask}
 }
 
-// has reports whether a byte has the pattern.
-func (p pattern) has(c byte) bool { return (c^uint8(p.bits))&uint8(p.mask) == 0 }
-
 // differs returns zero in each byte that has the pattern, and at most 0x7f in others.
 func (p pattern) differs(eight uint64) uint64 { return (eight ^ p.bits) & p.mask }
 
@@ -79,36 +76,43 @@ func (s *search) in(text []byte) bool {
 	if s.first.mask == 0 { // the word is shorter than a beginning
 		return bytes.Contains(text, s.words[0])
 	}
-	for {
-		at := s.find(text)
-		if at < 0 {
-			return false
-		}
-		text = text[at:]
-		for _, word := range s.words {
-			if bytes.HasPrefix(text, word) {
-				return true
+	for len(text) > 8 {
+		text = text[pass(text, &s.beginning):]
+		for at := uint64(0); at == 0 && len(text) > 8; text = text[8:] {
+			at = s.places(text)
+			for rest := at; rest != 0; rest &= rest - 1 {
+				if s.begins(text[bits.TrailingZeros64(rest)/8:]) {
+					return true
+				}
 			}
 		}
-		text = text[1:]
 	}
+	for ; len(text) > 1; text = text[1:] {
+		if s.begins(text) {
+			return true
+		}
+	}
+	return false
 }
 
-// find returns the index of the first place where a text has the beginning, or -1.
-func (b *beginning) find(text []byte) int {
-	at := pass(text, b)
-	for ; at+8 < len(text); at += 8 {
-		differs := b.first.differs(binary.LittleEndian.Uint64(text[at:])) | b.second.differs(binary.LittleEndian.Uint64(text[at+1:]))
-		if same := ^(differs + lower7) & highest; same != 0 {
-			return at + bits.TrailingZeros64(same)/8
+// begins reports whether a text begins with any of the words.
+func (s *search) begins(text []byte) bool {
+	for _, word := range s.words {
+		if bytes.HasPrefix(text, word) {
+			return true
 		}
 	}
-	for ; at+1 < len(text); at++ {
-		if b.first.has(text[at]) && b.second.has(text[at+1]) {
-			return at
-		}
-	}
-	return -1
+	return false
+}
+
+// places returns the places where the first eight bytes of a text have the beginning: the highest
+// bit of a byte that begins like the words. The text has another byte.
+func (b *beginning) places(text []byte) uint64 { return ^b.others(text) & highest }
+
+// others returns the highest bit of each of the first eight bytes that does not begin like the
+// words. Its other bits mean nothing.
+func (b *beginning) others(text []byte) uint64 {
+	return lower7 + (b.first.differs(binary.LittleEndian.Uint64(text)) | b.second.differs(binary.LittleEndian.Uint64(text[1:])))
 }
 
 // passed is how many bytes pass compares at once.
@@ -117,11 +121,8 @@ const passed = 32
 // passPortably does the same as pass, on every processor.
 func passPortably(text []byte, b *beginning) (at int) {
 	for ; at+passed < len(text); at += passed {
-		differ := uint64(highest)
-		for i := at; i < at+passed; i += 8 {
-			differ &= lower7 + (b.first.differs(binary.LittleEndian.Uint64(text[i:])) | b.second.differs(binary.LittleEndian.Uint64(text[i+1:])))
-		}
-		if differ != highest {
+		all := b.others(text[at:]) & b.others(text[at+8:]) & b.others(text[at+16:]) & b.others(text[at+24:])
+		if all&highest != highest {
 			break
 		}
 	}
