@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +18,19 @@ import (
 )
 
 var clients = flag.String("clients", nightly.Or("../dist/clients/bin/python", ""), "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
+
+// meet has the clients meet a proxy, as a program of theirs says, and returns what that prints.
+func meet(t *testing.T, program string, proxy node) (out []byte) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), *clients, program, proxy.url()).CombinedOutput()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		t.Fatalf("%v\nWEIR_NIGHTLY=1 scripts/test-dependencies installs the clients", err)
+	case err != nil:
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
 
 // answered has providers' answers, by a part of the path.
 var answered = map[string]string{
@@ -71,10 +86,7 @@ func TestClients(t *testing.T) {
 	}
 	onEach(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(answerAsProvider)})
-		out, err := exec.CommandContext(t.Context(), *clients, "clients/refusals.py", proxy.url()).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out := meet(t, "clients/refusals.py", proxy)
 		t.Logf("%s", out)
 		var got strings.Builder
 		for line := range strings.Lines(string(out)) {
@@ -171,10 +183,7 @@ litellm_openai, error, MidStreamFallbackError, at once
 	}
 	onEach(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(streamAsProvider)})
-		out, err := exec.CommandContext(t.Context(), *clients, "clients/streams.py", proxy.url()).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out := meet(t, "clients/streams.py", proxy)
 		t.Logf("%s", out)
 		var got strings.Builder
 		for line := range strings.Lines(string(out)) {
