@@ -68,6 +68,24 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	return Unsure
 }
 
+// Stale reports whether the counter is full by the totals that are known, and only others can make
+// room before hits come back by themselves, by giving back leases. It is time to ask whether they
+// did.
+func (c *Counter) Stale(now int64) bool {
+	if !c.synced || c.lease.Refused == 0 || c.dryFor(now) > 0 {
+		return false
+	}
+	full := false
+	for i := range c.States {
+		if l := &c.rule.Limits[i]; !l.Allows(&c.States[i], 1) {
+			if full = l.Kind == window.FixedWindow && l.Max > 0; !full {
+				return false
+			}
+		}
+	}
+	return full
+}
+
 // dryFor is how long the backend is not to be asked, in nanoseconds.
 //
 //go:noinline

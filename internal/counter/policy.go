@@ -38,8 +38,7 @@ const (
 	// mostStanding bounds the lease that stays for a key that is hit seldom, and standingShare is
 	// the divisor of the largest lease that bounds it too. Otherwise a key that is hit every few
 	// seconds would ask for each hit.
-	mostStanding  = 8
-	standingShare = 4
+	mostStanding = 8
 	// An unused lease of this kind goes back after standsFor times standingPause, or after
 	// standsFor intervals if an interval is longer.
 	standsFor     = 4
@@ -121,7 +120,7 @@ func (c *Counter) standing() uint64 {
 			return 0
 		}
 	}
-	return min(mostStanding, c.most()/standingShare)
+	return min(mostStanding, c.most())
 }
 
 // most is the most hits that a lease should have. Its present hits count as left in the limits.

@@ -58,6 +58,21 @@ func (a *asks) prefetch(d *Demand, now int64) {
 	}
 }
 
+// askBehind asks whether a full key has room again, for requests to come. It reports whether it
+// could.
+func (a *asks) askBehind(d *Demand, now int64) bool {
+	if len(a.unsent) >= maxUnsent || !a.link.connectedAt(now) || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
+		return false
+	}
+	if a.leases.find(d, false) == nil {
+		t := a.newLease(d, 1, d.Counter.Asks(1))
+		a.leases.add(t)
+		a.add(t)
+		a.sendAll()
+	}
+	return true
+}
+
 // lease asks for the hits of a waiting request, and for more ahead of others.
 func (a *asks) lease(d *Demand, w turn) {
 	t := a.leases.find(d, false)

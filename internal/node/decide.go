@@ -206,9 +206,15 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 		d.unheard = e.advances.hits.held(d.address)
 	}
 	verdict := d.verdict(d.Cost, now)
+	if verdict == counter.Unsure && !d.Rule.Blocks && d.Counter.Stale(now) && e.asks.askBehind(d, now) {
+		return counter.Rejected
+	}
 	if verdict == counter.Unsure && e.advances.takes(d, now) {
 		d.by = byDistance
 		return counter.Allowed
+	}
+	if verdict == counter.Unsure && !d.Rule.Blocks && d.Counter.Leased() == 0 && e.advances.full(d) && e.asks.askBehind(d, now) {
+		return counter.Rejected
 	}
 	if verdict == counter.Rejected {
 		e.rememberRefusal(d, now)

@@ -196,13 +196,21 @@ func (m *advanceModel) advance(s *modelSender, key int) {
 		s.of = m.window
 	}
 	for range 1 + m.r.IntN(8) {
-		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[rule] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[rule] || s.near[wire.NearKey(c.ID, m.listed(name))] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
 			return
 		}
 		s.unsent[key]++
 		m.advanced++
 		m.pass(key, 1)
 	}
+}
+
+// listed is the form that a limit has in the list in the present window.
+func (m *advanceModel) listed(name uint64) uint64 {
+	if window.Kind(m.keys[0].Kind) == window.SlidingWindow {
+		return wire.NearWindow(name, 0)
+	}
+	return wire.NearWindow(name, m.window)
 }
 
 // settles reports whether a sender has nothing to push.
@@ -746,7 +754,7 @@ func TestLimitsRestAgain(t *testing.T) {
 	for range 8 {
 		f.hit(1, 5000)
 	}
-	if _, near := l.near[hourly(0).ID]; !l.listed || !near {
+	if _, near := l.near[nearKey{id: hourly(0).ID, number: l.number(uint64(f.now.UnixNano()))}]; !l.listed || !near {
 		t.Errorf("listed: %t, the key is near: %t", l.listed, near)
 	}
 }
