@@ -114,6 +114,7 @@ func (a *advances) wants(now int64) bool {
 //
 //go:noinline
 func (a *advances) takes(d *Demand, now int64) bool {
+	d.listed = false
 	r := d.Rule
 	if a.divisor == 0 || r.allowance == 0 || r.override || r != &a.rules.list[r.Index] {
 		a.wishes(r, now)
@@ -127,7 +128,8 @@ func (a *advances) takes(d *Demand, now int64) bool {
 	if d.Cost > r.allowance || held > r.allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
 		return false
 	}
-	return !a.lists(d, wire.NearWindow)
+	d.listed = a.lists(d, wire.NearWindow)
+	return !d.listed
 }
 
 // full reports whether a demand's key was full in its present window, as the backend has told.

@@ -97,7 +97,13 @@ func (a *asks) lease(d *Demand, w turn) {
 
 // leaseAhead asks for a lease for requests to come, if the key is worth it.
 func (a *asks) leaseAhead(d *Demand) {
-	if most := d.Counter.Ahead(a.link.now()); most > 0 && a.leases.find(d, true) == nil {
+	most := uint64(0)
+	if d.listed {
+		most = d.Counter.AheadOfMany(a.link.now())
+	} else {
+		most = d.Counter.Ahead(a.link.now())
+	}
+	if most > 0 && a.leases.find(d, true) == nil {
 		t := a.newLease(d, 1, most)
 		t.ahead = true
 		a.leases.add(t)

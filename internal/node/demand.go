@@ -21,8 +21,9 @@ type Demand struct {
 	// WarnAt set it.
 	Warned uint8
 
-	by   arbiter
-	hits progress
+	by     arbiter
+	listed bool // the backend has told that the key is near a limit
+	hits   progress
 	// grantedAt is when the backend counted the hits for this request; 0 if it did not.
 	grantedAt int64
 	unheard   uint64 // advanced hits of the key, if the backend can't be asked
