@@ -68,9 +68,11 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	return Unsure
 }
 
-// Stale reports whether the counter is full by the totals that are known, and only others can make
-// room before hits come back by themselves, by giving back leases. It is time to ask whether they
-// did.
+// Stale reports whether it is time to ask again for a full key, though its windows have to end before
+// hits come back by themselves: others may have given back leases. In the study of bench/fleet a
+// request that waited for the answer was refused nearly always. Such waits were 98 of the 232 of 1,000
+// requests that waited at 300 nodes with limits of 1,000 a minute. Where hits come back singly, 24 of
+// 1,000 requests would be refused falsely instead of none.
 func (c *Counter) Stale(now int64) bool {
 	if !c.synced || c.lease.Refused == 0 || c.dryFor(now) > 0 {
 		return false
@@ -167,7 +169,9 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 	c.lease.Since, c.lease.Worn, c.lease.Granted = DueAt(now), DueAt(now)+1, leased
 	c.lease.Pace = uint64(min(math.Ceil(pace), window.MaxHits))
 	switch {
+	case ahead && units == 0:
 	case ahead:
+		c.lease.Refused = 0 // as in a new window, in which no request has asked
 	case units < most && c.dryFor(now) > 0: // another worker asked at the same time
 	case units < most:
 		c.lease.Refused = min(c.lease.Refused+1, maxRefused)

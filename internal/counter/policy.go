@@ -94,11 +94,8 @@ func (c *Counter) Ahead(now int64) uint64 {
 	return sub(min(want, c.most()), c.Leased())
 }
 
-// AheadOfMany is Ahead for a key that many nodes hit so often that it is near a limit: a node leases
-// what may stand with its first hit.
-func (c *Counter) AheadOfMany(now int64) uint64 {
-	return max(c.Ahead(now), sub(c.standing(), c.Leased()))
-}
+// Stands is Ahead for a key of unknown pace that is worth a lease.
+func (c *Counter) Stands() uint64 { return sub(c.standing(), c.Leased()) }
 
 // used is how many hits were taken since a time, as far as is known.
 func (c *Counter) used() (hits uint64, from Due) {

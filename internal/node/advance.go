@@ -114,7 +114,6 @@ func (a *advances) wants(now int64) bool {
 //
 //go:noinline
 func (a *advances) takes(d *Demand, now int64) bool {
-	d.listed = false
 	r := d.Rule
 	if a.divisor == 0 || r.allowance == 0 || r.override || r != &a.rules.list[r.Index] {
 		a.wishes(r, now)
@@ -132,12 +131,9 @@ func (a *advances) takes(d *Demand, now int64) bool {
 	return !d.listed
 }
 
-// full reports whether a demand's key was full in its present window, as the backend has told.
-//
-//go:noinline
-func (a *advances) full(d *Demand) bool {
-	return a.divisor != 0 && d.Rule.advances && a.near.count != 0 && a.lists(d, wire.NearWindow) && a.lists(d, wire.NearFull)
-}
+// full reports whether the key of a demand that is listed was full in its present window, as far as
+// the backend has told.
+func (a *advances) full(d *Demand) bool { return a.lists(d, wire.NearFull) }
 
 // lists reports whether the list has a demand's key by any of its limits, in one of their forms. The
 // demand was read.

@@ -97,11 +97,9 @@ func (a *asks) lease(d *Demand, w turn) {
 
 // leaseAhead asks for a lease for requests to come, if the key is worth it.
 func (a *asks) leaseAhead(d *Demand) {
-	most := uint64(0)
+	most := d.Counter.Ahead(a.link.now())
 	if d.listed {
-		most = d.Counter.AheadOfMany(a.link.now())
-	} else {
-		most = d.Counter.Ahead(a.link.now())
+		most = max(most, d.Counter.Stands())
 	}
 	if most > 0 && a.leases.find(d, true) == nil {
 		t := a.newLease(d, 1, most)
