@@ -507,7 +507,11 @@ func (f *fleet) fair() uint64 {
 	for step*16 <= divisor {
 		step *= 2
 	}
-	if divisor = (divisor + step - 1) / step * step; divisor > mostDivisor {
+	divisor = (divisor + step - 1) / step * step
+	if senders*unitsOf(divisor) > wholeUnits-lost {
+		divisor += step // as units are rounded up, the last sender would have none
+	}
+	if divisor > mostDivisor {
 		return 0
 	}
 	return divisor

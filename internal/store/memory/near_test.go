@@ -441,6 +441,35 @@ func (m *advanceModel) settleAll() {
 	}
 }
 
+// However many senders there are, each of them has a part in the end.
+func TestEachSenderHasAPart(t *testing.T) {
+	for senders := uint64(1); senders < 70; senders++ {
+		s := New(Options{Now: func() time.Time { return time.Unix(1_767_571_260, 0) }})
+		words := make([]wire.Advance, senders)
+		for sequence := range uint64(4) {
+			for i := range words {
+				word := &words[i]
+				word.Told, word.Wants, word.Settled = true, true, true
+				out, err := s.Push(context.Background(), &wire.Push{Namespace: "default", Sender: uint64(i), Sequence: sequence + 1, Advance: *word}, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := &out.Answer.Near
+				word.Epoch, word.Version, word.Divisor = n.Epoch, n.Version, n.Divisor
+			}
+		}
+		units := uint64(0)
+		for i := range words {
+			if units += unitsOf(words[i].Divisor); words[i].Divisor == 0 {
+				t.Errorf("sender %d of %d has no part", i, senders)
+			}
+		}
+		if units > wholeUnits {
+			t.Errorf("the parts of %d senders are %d of %d", senders, units, wholeUnits)
+		}
+	}
+}
+
 // A limit with too many near keys leaves the list. All of it can be had again when those who had a part
 // know that.
 func TestTooManyNearKeys(t *testing.T) {
