@@ -169,9 +169,10 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 	c.lease.Since, c.lease.Worn, c.lease.Granted = DueAt(now), DueAt(now)+1, leased
 	c.lease.Pace = uint64(min(math.Ceil(pace), window.MaxHits))
 	switch {
-	case ahead && units == 0:
 	case ahead:
-		c.lease.Refused = 0 // as in a new window, in which no request has asked
+		if units > 0 && c.rule.renews() {
+			c.lease.Refused = 0 // it is a new window, in which no request had to ask
+		}
 	case units < most && c.dryFor(now) > 0: // another worker asked at the same time
 	case units < most:
 		c.lease.Refused = min(c.lease.Refused+1, maxRefused)
