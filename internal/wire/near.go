@@ -108,8 +108,8 @@ func NearFull(limit, number uint64) uint64 { return mixed(limit + 2*number + 1) 
 // [Room]s; its lowest bit does not matter.
 func NearRule(limit uint64, tag uint16) uint64 { return mixed(limit ^ uint64(tag|1)) }
 
-// NearKey returns the form of a key in the list of near keys, from that of a limit's window. It is not 0. Two keys may
-// have the same form: then a key may be treated as near because the other is.
+// NearKey returns the form of a key in the list of near keys, from that of a limit's window. It is not
+// 0. Two keys may have the same form: then a key may be treated as near because the other is.
 func NearKey(id ID, limit uint64) uint32 {
 	return max(1, uint32(mixed(binary.LittleEndian.Uint64(id[:])^limit)>>32))
 }
