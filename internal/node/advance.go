@@ -127,13 +127,31 @@ func (a *advances) takes(d *Demand, now int64) bool {
 	if d.Cost > r.allowance || held > r.allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
 		return false
 	}
+	d.listed = a.lists(d, wire.NearWindow)
+	return !d.listed
+}
+
+// full reports whether the key of a demand that is listed was full in its present window, as far as
+// the backend has told.
+func (a *advances) full(d *Demand) bool { return a.lists(d, wire.NearFull) }
+
+// lists reports whether the list has a demand's key by any of its limits, in one of their forms. The
+// demand was read.
+func (a *advances) lists(d *Demand, form func(limit, number uint64) uint64) bool {
+	if a.near.count == 0 {
+		return false
+	}
 	id := a.keys.identity(d)
-	for _, limit := range r.near {
-		if a.near.has(wire.NearKey(id, limit)) {
-			return false
+	for i, limit := range d.Rule.near {
+		number := uint64(0)
+		if l := &d.Rule.Limits[i]; l.Kind == window.FixedWindow {
+			number = l.Number(&d.Counter.States[i])
+		}
+		if a.near.has(wire.NearKey(id, form(limit, number))) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // take advances a demand's hits. The demand's counter includes everything advanced for its key, and
@@ -248,7 +266,7 @@ func (a *advances) allow() {
 		}
 		allowance := uint64(wire.MaxAdvance)
 		for j := range r.Limits {
-			if !a.lists(wire.NearRule(r.near[j], r.tag)) {
+			if !a.listsRule(wire.NearRule(r.near[j], r.tag)) {
 				allowance = 0
 			}
 			allowance = min(allowance, wire.MostAdvanced(r.Limits[j].Max, a.divisor))
@@ -260,7 +278,7 @@ func (a *advances) allow() {
 // vary stops advancing hits of a rule.
 func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
 
-func (a *advances) lists(limit uint64) bool { return slices.Contains(a.limits, limit) }
+func (a *advances) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
 // tick ends the part when its time is over or the clock was set back. It reports whether a push
 // without hits should inform or ask the backend.

@@ -481,6 +481,9 @@ local function fair()
     step = step * 2
   end
   divisor = math.ceil(divisor / step) * step
+  if (fleet('ZCARD', ANSWERED) or 0) * unitsOf(divisor) > WHOLE - lost then
+    divisor = divisor + step -- as units are rounded up, the last sender would have none
+  end
   return divisor <= 65536 and divisor or 0
 end
 

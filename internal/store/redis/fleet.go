@@ -13,6 +13,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -90,6 +91,9 @@ func (l *nearLimit) isOf(c wire.LimitCounter) bool {
 	c.ID = wire.ID{}
 	return l.Shape == c
 }
+
+// renews reports whether all of the limit can be had in each window.
+func (l *nearLimit) renews() bool { return window.Kind(l.Shape.Kind) == window.FixedWindow }
 
 // watched reports whether keys are noted that come near the limit.
 func (l *nearLimit) watched() bool { return l.RestsTo == 0 }
@@ -335,16 +339,45 @@ func (f *fleet) lacks(room *wire.Room, now uint64) bool {
 	return advances(&room.LimitCounter, room.Limit)
 }
 
-// nearKey is a key in the list of near keys.
-func nearKey(limit uint64, id wire.ID) string {
-	return string(append(binary.LittleEndian.AppendUint64(nil, limit), id[:]...))
+// nearKey is a key in the list of near keys: it is near the limit with a name in the window with a number,
+// or in all windows that slide, with the number 0.
+type nearKey struct {
+	limit  uint64
+	id     wire.ID
+	number uint64
 }
 
-// parseNearKey reads a near key.
-func parseNearKey(key string) (limit uint64, id wire.ID, ok bool) {
-	if len(key) != 8+len(id) {
-		return 0, id, false
+// nearKeyAt is a key in the present window.
+func nearKeyAt(l *nearLimit, id wire.ID, now uint64) nearKey {
+	k := nearKey{limit: l.name(), id: id}
+	if l.renews() {
+		k.number = store.NumberAt(l.Shape, now)
 	}
-	copy(id[:], key[8:])
-	return binary.LittleEndian.Uint64([]byte(key)), id, true
+	return k
+}
+
+// next is the key in the next window.
+func (k nearKey) next() nearKey {
+	k.number++
+	return k
+}
+
+// member is the key in Redis's list.
+func (k nearKey) member() string {
+	b := append(binary.LittleEndian.AppendUint64(nil, k.limit), k.id[:]...)
+	return string(binary.LittleEndian.AppendUint64(b, k.number))
+}
+
+// told is the key in the form that senders know.
+func (k nearKey) told() uint32 { return wire.NearKey(k.id, wire.NearWindow(k.limit, k.number)) }
+
+// parseNearKey reads a member of Redis's list.
+func parseNearKey(member string) (k nearKey, ok bool) {
+	b := []byte(member)
+	if len(b) != 8+len(k.id)+8 {
+		return k, false
+	}
+	copy(k.id[:], b[8:])
+	k.limit, k.number = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8+len(k.id):])
+	return k, true
 }

@@ -183,10 +183,10 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 		f := s.fleet(namespace)
 		var counters []wire.LimitCounter
 		for _, key := range some {
-			if name, id, ok := parseNearKey(key); ok {
-				if l := f.limit(name); l != nil {
+			if near, ok := parseNearKey(key); ok {
+				if l := f.limit(near.limit); l != nil && !l.renews() {
 					c := l.Shape
-					c.ID = id
+					c.ID = near.id
 					counters = append(counters, c)
 				}
 			}
@@ -226,7 +226,7 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 
 // makeRoom takes a limit off the list that has too many near keys.
 func (s *Store) makeRoom(ctx context.Context, namespace, key string) error {
-	name, _, ok := parseNearKey(key)
+	full, ok := parseNearKey(key)
 	if !ok {
 		return errReply
 	}
@@ -235,11 +235,11 @@ func (s *Store) makeRoom(ctx context.Context, namespace, key string) error {
 		return err
 	}
 	near = slices.DeleteFunc(near, func(key string) bool {
-		of, _, ok := parseNearKey(key)
-		return ok && of != name
+		of, ok := parseNearKey(key)
+		return ok && of.limit != full.limit
 	})
 	return s.changeFleet(ctx, namespace, func(f *fleet, version, now uint64) bool {
-		l := f.limit(name)
+		l := f.limit(full.limit)
 		if l == nil || !l.watched() {
 			return false
 		}
