@@ -78,6 +78,29 @@ func (v *fakeVM) remaining(key string) string {
 	return v.response["x-ratelimit-remaining"]
 }
 
+// A number counts wherever the plugin ends its reads of a long piece: in the event that has the
+// number, at its ends, or in an event that is longer than what is read twice.
+func TestLongPiece(t *testing.T) {
+	const number, ends = `data: {"choices":[],"usage":{"total_tokens":70}}` + "\n\n", `data: {"choices":[],"usage":null}` + "\n\n"
+	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, `, "reserve": {"header": "x-reserve", "least": 0}`))
+	for _, filler := range []string{`data: {"choices":[1],"usage":null}` + "\n\n", ": " + strings.Repeat("x", 5000) + "\n\n", "data: {}\r\n\r\n", "\n", `data: {"finish_reason":"\u005f"}` + "\n\n"} {
+		for shift := -2; shift <= len(number)+2; shift++ {
+			before := bodyPiece - shift
+			stream := strings.Repeat(filler, before/len(filler))
+			stream += ":" + strings.Repeat("x", (before-len(stream)+len(filler))%len(filler)) + "\n\n"
+			stream += number + strings.Repeat(filler, 2*bodyPiece/len(filler)) + ends
+			key := fmt.Sprintf("%d from the end of a read, after %.30q", shift, filler)
+			s := v.open("x-key", key, "x-reserve", "100")
+			v.respond(s, false, "content-type", "text/event-stream")
+			v.bring(s, true, stream)
+			if got := v.remaining(key); got != "930" {
+				t.Fatalf("%s: %s left, want 930", key, got)
+			}
+			v.reset(s)
+		}
+	}
+}
+
 // A response's cost replaces the hits that its request has reserved, however it ends.
 func TestReserve(t *testing.T) {
 	const reserve = `, "reserve": {"header": "x-reserve", "least": 0}`

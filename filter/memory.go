@@ -10,7 +10,7 @@ const (
 	// sends the longest header that Envoy accepts by default.
 	maxIdleKeys = 256 << 10
 	// bodyPiece is how much of a body is read at once, in bytes. A VM never returns memory.
-	bodyPiece = 16 << 10
+	bodyPiece = 64 << 10
 )
 
 // reuse takes a kept value from the list, if there is any.

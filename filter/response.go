@@ -365,6 +365,9 @@ func (c *charges) read(size int, end bool) {
 		if !ok || len(piece) == 0 {
 			break
 		}
+		if start+len(piece) < size && !c.course.cuts {
+			piece = usage.WholeEvents(piece) // the rest comes again, with the end of its event
+		}
 		for i := range c.list {
 			if reader := c.list[i].reader; reader != nil {
 				reader.Feed(piece)

@@ -114,6 +114,19 @@ func (e *events) skip(r *Reader, piece []byte) (rest []byte) {
 	return piece[end:]
 }
 
+// longEvent is the size from which WholeEvents takes no event for complete, in bytes.
+const longEvent = 1 << 10
+
+// WholeEvents returns a piece without the event that its end cuts. It returns the whole piece if no
+// event ends in the last KiB. A Reader reads an event faster if its end is there.
+func WholeEvents(piece []byte) []byte {
+	last := max(0, len(piece)-longEvent)
+	if end := bytes.LastIndex(piece[last:], eventEnd); end >= 0 {
+		return piece[:last+end+len(eventEnd)]
+	}
+	return piece
+}
+
 // endsEvent reports whether an event ends with the line that rest follows.
 func endsEvent(rest []byte) bool {
 	return len(rest) > 1 && (rest[1] == rest[0] || len(rest) > 2 && rest[0] == '\r' && rest[1] == '\n' && (rest[2] == '\r' || rest[2] == '\n'))

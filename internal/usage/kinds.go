@@ -170,5 +170,6 @@ func kindsBelow(wanted stemSet) (*Fields, error) {
 			f.sources = append(f.sources, s)
 		}
 	}
+	f.prepare()
 	return f, f.addModels(wanted)
 }

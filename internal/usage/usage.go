@@ -48,8 +48,9 @@ type Fields struct {
 	// indexed means that a path begins with the index of an element.
 	indexed bool
 	// hints are parts of names. A text with any of the fields contains a hint, unless it has
-	// escapes.
-	hints [][]byte
+	// escapes. searches find hints and escapes.
+	hints    [][]byte
+	searches []search
 }
 
 // NewFields makes fields from a list, which must not be modified afterwards.
@@ -62,7 +63,15 @@ func NewFields(list []Field) *Fields {
 			f.hint(path.Longest())
 		}
 	}
+	f.prepare()
 	return f
+}
+
+// prepare prepares the search for hints, once there are all.
+func (f *Fields) prepare() {
+	for _, word := range append(f.hints, escape) {
+		f.searches = addWord(f.searches, word)
+	}
 }
 
 // hint adds the rare end of a name, unless that contains another hint.
@@ -94,13 +103,15 @@ func rareEnd(name string) string {
 }
 
 // mayBeIn reports whether a complete text may have any of the fields.
+//
+//go:noinline
 func (f *Fields) mayBeIn(text []byte) bool {
-	for _, hint := range f.hints {
-		if bytes.Contains(text, hint) {
+	for i := range f.searches {
+		if f.searches[i].in(text) {
 			return true
 		}
 	}
-	return bytes.Contains(text, escape)
+	return false
 }
 
 var escape = []byte(`\u`)
