@@ -421,6 +421,10 @@ end
 if fleets < 2 then
   return reply
 elseif holding then
+  if words > 0 and pushes == 0 then
+    -- WAIT waits for writes of its connection, and a replica must not answer. A full Redis does not refuse this.
+    redis.call('PEXPIRE', KEYS[FLEET], digits(ARGV[wordsAt - 4] / 1000 + 3600000))
+  end
   reply[#reply + 1] = 0
   return reply
 end
@@ -551,8 +555,8 @@ for i = 1, words do
     gets = 0 -- this server has lost what told the sender, who gets a part of it by the next list
   end
   told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
-  if not told[i][2] or heard < version then
-    touch() -- so that WAIT waits for what is told, too, which others may have written
+  if not told[i][2] or heard < version or pushes == 0 then
+    touch() -- so that WAIT waits for what is told, too, which others may have written, and no replica answers
   end
   at = at + 7
 end
