@@ -75,3 +75,19 @@ func TestReplicasGiveNoParts(t *testing.T) {
 		t.Errorf("the sender hears %+v", out.Answer.Near)
 	}
 }
+
+// A backend's own clock may be wrong. Before it has heard Redis's time, it writes none to a fleet.
+func TestFleetsGoByTheServersClock(t *testing.T) {
+	server := redistest.Start(t)
+	client, s := raw(t, server), open(t, server.URL(), nil)
+	for sequence := range uint64(2) {
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+		p.Advance = wire.Advance{Told: true, Wants: true, Settled: true}
+		if _, err := s.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := client.Exists(t.Context(), fleetKey).Uint64(); n != sequence || err != nil {
+			t.Errorf("after push %d there are %d fleets, error %v", sequence+1, n, err)
+		}
+	}
+}

@@ -246,7 +246,7 @@ func (s *Store) fleet(namespace string) *fleet {
 
 func (s *Store) seeFleet(namespace string, f *fleet) { s.fleets.put(namespace, f, 1) }
 
-// nanos is about the time of the server.
+// nanos is about the time of the server; 0 before it has told that.
 func (s *Store) nanos() uint64 {
 	if s.now != nil {
 		return uint64(s.now().UnixNano())
@@ -254,7 +254,7 @@ func (s *Store) nanos() uint64 {
 	if micros, heard := s.committer.clocks[0].now(); heard {
 		return uint64(micros) * 1000
 	}
-	return uint64(time.Now().UnixNano())
+	return 0
 }
 
 // changeFleet changes a fleet, and makes it if there is none. change changes a copy, as of a new version,
@@ -296,10 +296,10 @@ func (s *Store) changeFleet(ctx context.Context, namespace string, change func(f
 
 // askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet.
 func (s *Store) askFleet(ctx context.Context, p *wire.Push) error {
-	if s.keys.partitions > 1 {
+	f, now := s.fleet(p.Namespace), s.nanos()
+	if s.keys.partitions > 1 || now == 0 {
 		return nil
 	}
-	f, now := s.fleet(p.Namespace), s.nanos()
 	if f == noFleet {
 		if !p.Advance.Told {
 			return nil
