@@ -45,7 +45,7 @@ const (
 	graceOfParts = uint64(120 * time.Second)
 	// fleetTries is how often a fleet is changed in vain, as others were quicker.
 	fleetTries = 16
-	// seenFleets is how many namespaces' fleets are remembered at least.
+	// seenFleets is how many namespaces' fleets, and walks, are remembered at least.
 	seenFleets = 1024
 )
 
