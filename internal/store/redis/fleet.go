@@ -294,26 +294,22 @@ func (s *Store) changeFleet(ctx context.Context, namespace string, change func(f
 	return errFleet
 }
 
-// askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet.
-func (s *Store) askFleet(ctx context.Context, p *wire.Push) error {
+// askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet. If that fails, another push does it.
+func (s *Store) askFleet(ctx context.Context, p *wire.Push) {
 	f, now := s.fleet(p.Namespace), s.nanos()
 	if s.keys.partitions > 1 || now == 0 {
-		return nil
+		return
 	}
-	if f == noFleet {
-		if !p.Advance.Told {
-			return nil
-		}
-		return s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
-	}
+	news := f == noFleet && p.Advance.Told
 	for i := range p.Takes {
 		for j := range p.Takes[i].Rooms {
-			if room := &p.Takes[i].Rooms[j]; room.Tag&1 != 0 && f.lacks(room, now) {
-				return s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
-			}
+			room := &p.Takes[i].Rooms[j]
+			news = news || f != noFleet && room.Tag&1 != 0 && f.lacks(room, now)
 		}
 	}
-	return nil
+	if news {
+		_ = s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
+	}
 }
 
 func (f *fleet) askAll(p *wire.Push, version, now uint64) (news bool) {
