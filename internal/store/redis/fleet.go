@@ -296,8 +296,11 @@ func (s *Store) changeFleet(ctx context.Context, namespace string, change func(f
 
 // askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet. If that fails, another push does it.
 func (s *Store) askFleet(ctx context.Context, p *wire.Push) {
+	if s.keys.partitions > 1 {
+		return
+	}
 	f, now := s.fleet(p.Namespace), s.nanos()
-	if s.keys.partitions > 1 || now == 0 {
+	if now == 0 {
 		return
 	}
 	news := f == noFleet && p.Advance.Told
