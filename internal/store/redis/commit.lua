@@ -155,7 +155,7 @@ local function whole(text)
 end
 
 -- The fleet. A word holds as it is if it says what is noted, the list has nothing new, and the sender's answer was noted lately.
--- Most do: then nothing below is written, nor made ready for that.
+-- Most do: then nothing below is written, nor made ready for that. A push that only reads writes nothing, so a full Redis answers.
 local SECOND = 1000000
 local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
 local head, now
@@ -167,7 +167,7 @@ elseif fleets > 1 then
   head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[at + 7] or 'units')
   local swept = whole(head[3])
   now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
-  stale, sweeps = head[1] ~= ARGV[at + 1], now < swept or now - swept >= SECOND
+  stale, sweeps = head[1] ~= ARGV[at + 1], pushes + words > 0 and (now < swept or now - swept >= SECOND)
   marks, takes = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
   holding = not (stale or sweeps)
   for i = at + 7, at + 7 * words, 7 do

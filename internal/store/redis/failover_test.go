@@ -91,3 +91,15 @@ func TestFleetsGoByTheServersClock(t *testing.T) {
 		}
 	}
 }
+
+// A full Redis refuses hits, and tells totals.
+func TestFullFleet(t *testing.T) {
+	f := newFleet(t)
+	if err := f.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.now = f.now.Add(2 * time.Second)
+		f.hit(0, 1, 2)
+	}
+}

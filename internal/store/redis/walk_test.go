@@ -101,11 +101,9 @@ func TestReviewIsOneStep(t *testing.T) {
 			if n, err := f.client.ZCard(t.Context(), fleetKey+":silent").Result(); n != 0 || err != nil {
 				t.Errorf("%d senders are silent, error %v", n, err)
 			}
-			for sequence := range uint64(2) { // the first hears of the fleet
-				p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1 + sequence, Floor: 1 + sequence}
-				if _, err := sweeper.Push(t.Context(), p, 1); err != nil {
-					t.Error(err)
-				}
+			p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+			if _, err := sweeper.Push(t.Context(), p, 1); err != nil {
+				t.Error(err)
 			}
 		}
 	})
