@@ -521,3 +521,23 @@ func TestWordsTogether(t *testing.T) {
 		group.Wait()
 	}
 }
+
+// Others may change a fleet again and again while a push asks for a rule. The push goes on without.
+func TestOthersAreQuicker(t *testing.T) {
+	f := newFleet(t)
+	others := f.Store
+	tag := uint16(101)
+	addr := between(t, f.client.Options().Addr, func(command []string) {
+		if len(command) < 4 || command[3] != fleetKey {
+			return
+		}
+		tag += 2
+		p := &wire.Push{Namespace: "ns", Sender: uint64(tag), Sequence: 1, Floor: 1, Takes: []wire.Take{thousand(1, 1, tag)}}
+		if _, err := others.Push(t.Context(), p, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	f.Store = open(t, "redis://"+addr, func() time.Time { return f.now })
+	f.wants("a rule that others do not ask for", 2, 10, 10, 21)
+	f.wants("a rule that others do not ask for", 2, 10, 10, 21)
+}

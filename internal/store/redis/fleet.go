@@ -46,7 +46,7 @@ const (
 	graceOfParts = uint64(120 * time.Second)
 	// fleetTries is how often a fleet is changed in vain, as others were quicker.
 	fleetTries = 16
-	// seenFleets is how many namespaces' fleets are remembered at least.
+	// seenFleets is how many namespaces' fleets, and walks, are remembered at least.
 	seenFleets = 1024
 )
 
@@ -250,7 +250,7 @@ func (s *Store) fleet(namespace string) *fleet {
 
 func (s *Store) seeFleet(namespace string, f *fleet) { s.fleets.put(namespace, f, 1) }
 
-// nanos is about the time of the server.
+// nanos is about the time of the server; 0 before it has told that.
 func (s *Store) nanos() uint64 {
 	if s.now != nil {
 		return uint64(s.now().UnixNano())
@@ -258,7 +258,7 @@ func (s *Store) nanos() uint64 {
 	if micros, heard := s.committer.clocks[0].now(); heard {
 		return uint64(micros) * 1000
 	}
-	return uint64(time.Now().UnixNano())
+	return 0
 }
 
 // changeFleet changes a fleet, and makes it if there is none. change changes a copy, as of a new version,
@@ -298,26 +298,25 @@ func (s *Store) changeFleet(ctx context.Context, namespace string, change func(f
 	return errFleet
 }
 
-// askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet.
-func (s *Store) askFleet(ctx context.Context, p *wire.Push) error {
+// askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet. If that fails, another push does it.
+func (s *Store) askFleet(ctx context.Context, p *wire.Push) {
 	if s.keys.partitions > 1 {
-		return nil
+		return
 	}
 	f, now := s.fleet(p.Namespace), s.nanos()
-	if f == noFleet {
-		if !p.Advance.Told {
-			return nil
-		}
-		return s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
+	if now == 0 {
+		return
 	}
+	news := f == noFleet && p.Advance.Told
 	for i := range p.Takes {
 		for j := range p.Takes[i].Rooms {
-			if room := &p.Takes[i].Rooms[j]; room.Tag&1 != 0 && f.lacks(room, now) {
-				return s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
-			}
+			room := &p.Takes[i].Rooms[j]
+			news = news || f != noFleet && room.Tag&1 != 0 && f.lacks(room, now)
 		}
 	}
-	return nil
+	if news {
+		_ = s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
+	}
 }
 
 func (f *fleet) askAll(p *wire.Push, version, now uint64) (news bool) {
