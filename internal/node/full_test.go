@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,6 +96,30 @@ func newUser() *askingUser {
 	q := &askingUser{}
 	q.Request = q
 	return q
+}
+
+// A refusal behind which the node asks says to come again at once while others may still give back leases.
+// After some refusals in a row it says when the window ends, like the refusals in the pauses.
+func TestRefusalsOfKeysThatStayFull(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	f := w.nodes[0]
+	w.fill(t, f, "ann")
+	var soon []bool
+	for range 6 {
+		d, now := []Demand{{Saved: Saved{Rule: &f.rules.list[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now())
+		if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected || !d[0].asks {
+			t.Fatalf("got %d, asks: %t", verdict, d[0].asks)
+		}
+		at, ok := RetryAt(d, now)
+		if soon = append(soon, at == now); !ok || at != now && at != (now/hour+1)*hour {
+			t.Errorf("come again after %v, %t", time.Duration(at-now), ok)
+		}
+		f.deliver()
+		w.pass(15 * time.Second)
+	}
+	if want := []bool{true, true, true, false, false, false}; !slices.Equal(soon, want) {
+		t.Errorf("come again at once: %t, want %t", soon, want)
+	}
 }
 
 // A refusal says when to come again by its own decision, and not by that of the request before.
