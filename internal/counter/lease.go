@@ -202,10 +202,12 @@ func (c *Counter) RunDry(now int64, spread float64) {
 	}
 }
 
-// Doubtful reports whether others may still give back leases of a full key.
-func (c *Counter) Doubtful(now int64) bool {
-	return c.rule.Leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
-}
+// Doubtful reports whether others may still give back leases of a full key, in the pause before the next
+// question.
+func (c *Counter) Doubtful(now int64) bool { return c.Hopes() && c.dryFor(now) > 0 }
+
+// Hopes is Doubtful for a key that is asked for.
+func (c *Counter) Hopes() bool { return c.rule.Leases() && c.lease.Refused <= doubtful }
 
 // Review gives back the part of the lease that is no longer of use: by halves, except for the few
 // hits that stay for a key that is hit seldom. It reports whether a lease is left to review again.

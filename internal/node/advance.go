@@ -127,17 +127,28 @@ func (a *advances) takes(d *Demand, now int64) bool {
 	if d.Cost > r.allowance || held > r.allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
 		return false
 	}
-	d.listed = a.lists(d, wire.NearWindow)
+	d.listed = a.lists(d)
 	return !d.listed
 }
 
-// full reports whether the key of a demand that is listed was full in its present window, as far as
-// the backend has told.
-func (a *advances) full(d *Demand) bool { return a.lists(d, wire.NearFull) }
+// full reports whether the list has a demand's key as full in its present window. The list does not tell
+// if there is room again, so it counts only until the node has heard of the key in this window.
+func (a *advances) full(d *Demand, now int64) bool {
+	id := a.keys.identity(d)
+	for i, limit := range d.Rule.near {
+		l := &d.Rule.Limits[i]
+		if l.Kind != window.FixedWindow || d.Counter.HeardSince(now-now%l.Width, now) {
+			continue
+		}
+		if a.near.has(wire.NearKey(id, wire.NearFull(limit, l.Number(&d.Counter.States[i])))) {
+			return true
+		}
+	}
+	return false
+}
 
-// lists reports whether the list has a demand's key by any of its limits, in one of their forms. The
-// demand was read.
-func (a *advances) lists(d *Demand, form func(limit, number uint64) uint64) bool {
+// lists reports whether the list has a demand's key as near by any of its limits. The demand was read.
+func (a *advances) lists(d *Demand) bool {
 	if a.near.count == 0 {
 		return false
 	}
@@ -147,7 +158,7 @@ func (a *advances) lists(d *Demand, form func(limit, number uint64) uint64) bool
 		if l := &d.Rule.Limits[i]; l.Kind == window.FixedWindow {
 			number = l.Number(&d.Counter.States[i])
 		}
-		if a.near.has(wire.NearKey(id, form(limit, number))) {
+		if a.near.has(wire.NearKey(id, wire.NearWindow(limit, number))) {
 			return true
 		}
 	}

@@ -59,9 +59,10 @@ func (a *asks) prefetch(d *Demand, now int64) {
 }
 
 // askBehind asks whether a full key has room again, for requests to come. It reports whether it
-// could.
-func (a *asks) askBehind(d *Demand, now int64) bool {
-	if len(a.unsent) >= maxUnsent || !a.link.connectedAt(now) || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
+// could. While the breaker is open, it could not: the configuration says how to decide such requests, and
+// a single request tests whether the backend is back.
+func (a *asks) askBehind(d *Demand) bool {
+	if len(a.unsent) >= maxUnsent || a.link.open() || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
 		return false
 	}
 	if a.leases.find(d, false) == nil {

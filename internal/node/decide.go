@@ -225,8 +225,8 @@ func (e *decider) resolve(d *Demand, now int64) counter.Verdict {
 		d.by = byDistance
 		return counter.Allowed
 	}
-	full := d.Counter.Stale(now) || d.listed && d.Counter.Leased() == 0 && e.advances.full(d)
-	if d.asks = full && d.Rule.staysFull() && e.asks.askBehind(d, now); d.asks {
+	full := d.Counter.Stale(now) || d.listed && d.Counter.Leased() == 0 && e.advances.full(d, now)
+	if d.asks = full && d.Rule.staysFull() && e.asks.askBehind(d); d.asks {
 		return counter.Rejected
 	}
 	return counter.Unsure

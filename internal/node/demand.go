@@ -142,9 +142,9 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	}
 	switch dry := d.Counter.DryUntil(now); {
 	case d.Verdict != counter.Rejected:
-	case !full || d.asks:
+	case !full:
 		at = dry // the backend withholds hits, or is asked
-	case d.Counter.Doubtful(now) && !d.Counter.Blocked():
+	case d.asks && d.Counter.Hopes() || d.Counter.Doubtful(now) && !d.Counter.Blocked():
 		at = min(at, dry)
 	}
 	return at, true

@@ -37,6 +37,10 @@ const (
 	clockSlack  = uint64(5e9)
 	// hearingNanos bounds the time in which senders hear that a key is near.
 	hearingNanos = uint64(5e9)
+	// mostSpare is the length of the list from which on it has no more full keys, and none for the next
+	// window. Without these some requests wait or are refused falsely. If the list had no room for near
+	// keys, the limit would have to leave it.
+	mostSpare = wire.MaxNearKeys / 2
 	// restNanos is how long a limit is off the list after it had too many near keys. After staleAt
 	// without a take, a limit is removed.
 	restNanos = uint64(60e9)
@@ -201,6 +205,9 @@ func (f *fleet) note(l *nearLimit, id wire.ID, c *store.Contents, now uint64) {
 			continue
 		}
 		since := f.add(l, nearKey{id: id, number: w.Number}, now, now)
+		if f.keys >= mostSpare {
+			continue
+		}
 		if hits >= l.max-l.max/8 && now-min(now, since) < l.hearing() {
 			f.add(l, nearKey{id: id, number: w.Number + 1}, 0, now)
 		}

@@ -321,6 +321,20 @@ func TestNearInAWindow(t *testing.T) {
 	}
 }
 
+// Entries for full keys and for the next window take no room from near keys: a limit stays on the list that
+// has fewer near keys than the list may have.
+func TestFullKeysLeaveRoomInTheList(t *testing.T) {
+	f := newFleetStore(t, 7)
+	keys := make([]int, wire.MaxNearKeys/2)
+	for i := range keys {
+		keys[i] = i
+	}
+	f.hit(1000, keys...)
+	if l := f.fleet().limits[0]; !l.listed || f.fleet().keys < len(keys) || f.fleet().keys > wire.MaxNearKeys {
+		t.Errorf("with %d full keys: listed: %t, %d entries", len(keys), l.listed, f.fleet().keys)
+	}
+}
+
 // Two rules may have the same limit. Senders advance hits of those that the list names, and of these alone
 // hits are kept back, whatever else a node's configuration says of the rule.
 func TestRulesAreToldApart(t *testing.T) {
