@@ -61,8 +61,11 @@ func (f *fleet) end() int64 { return f.from() + f.span }
 // outcome is the result of a way of limiting for a fleet's requests.
 type outcome struct {
 	requests, waited, falsely, above int
-	calls, bytesUp, bytesDown        int
-	waits                            waits
+	// far are requests for keys that had used less than half of their limit, and farWaited those of
+	// them that waited.
+	far, farWaited            int
+	calls, bytesUp, bytesDown int
+	waits                     waits
 }
 
 // waits[i] is how many requests waited for i tenths of a millisecond.
@@ -104,11 +107,12 @@ func (j *judge) of(key int) *sim.Oracle {
 // decided records the result of a request.
 func (j *judge) decided(key int, came, now int64, passed bool) {
 	o, counts := j.of(key), came >= j.fleet.from()
+	o.Limit.Advance(&o.State, now)
+	far := o.Limit.Remaining(&o.State) > j.fleet.limit/2
 	falsely, above := false, false
 	if passed {
 		above = o.Admit(now) > 1
 	} else {
-		o.Limit.Advance(&o.State, now)
 		falsely = o.Limit.Allows(&o.State, 1)
 	}
 	if !counts {
@@ -119,7 +123,10 @@ func (j *judge) decided(key int, came, now int64, passed bool) {
 	for _, n := range []struct {
 		is bool
 		of *int
-	}{{now > came, &j.out.waited}, {falsely, &j.out.falsely}, {above, &j.out.above}} {
+	}{
+		{now > came, &j.out.waited}, {falsely, &j.out.falsely}, {above, &j.out.above},
+		{far, &j.out.far}, {far && now > came, &j.out.farWaited},
+	} {
 		if n.is {
 			*n.of++
 		}
@@ -184,9 +191,9 @@ func (f *fleet) perRequest() outcome {
 func busyTable(out io.Writer, fleets []fleet) (string, error) {
 	var b strings.Builder
 	to := io.MultiWriter(&b, out)
-	fmt.Fprint(to, "                                                 Weir, of 1,000 requests                 waits, ms       a second at the backend     "+
+	fmt.Fprint(to, "                                                 Weir, of 1,000 requests                         waits, ms       a second at the backend     "+
 		"each request asks   periodic sync, of 1,000 requests\n")
-	fmt.Fprint(to, " nodes     keys  skew   limit in s  trip, ms    waited   false   above       p50     p99    pushes   kB up  kB down"+
+	fmt.Fprint(to, " nodes     keys  skew   limit in s  trip, ms    waited   if far   false   above       p50     p99    pushes   kB up  kB down"+
 		"     asks  p50, ms      false   above  pushes a second\n")
 	for i := range fleets {
 		f := &fleets[i]
@@ -197,9 +204,9 @@ func busyTable(out io.Writer, fleets []fleet) (string, error) {
 		asks, periodic := f.perRequest(), f.periodic()
 		per := func(o *outcome, n int) float64 { return 1000 * float64(n) / float64(max(o.requests, 1)) }
 		second := func(n int) float64 { return float64(n) * float64(sim.Second) / float64(f.span) }
-		fmt.Fprintf(to, "%6d %8d %5.1f %7d %4d %9.0f %9.1f %7.1f %7.1f %9.1f %7.1f %9.0f %7.0f %8.0f %8.0f %8.1f %10.1f %7.1f %16.0f\n",
+		fmt.Fprintf(to, "%6d %8d %5.1f %7d %4d %9.0f %9.1f %8.1f %7.1f %7.1f %9.1f %7.1f %9.0f %7.0f %8.0f %8.0f %8.1f %10.1f %7.1f %16.0f\n",
 			f.nodes, f.keys, f.skew, f.limit, f.width/sim.Second, float64(2*f.network.Trip)/float64(sim.Millisecond),
-			per(&weir, weir.waited), per(&weir, weir.falsely), per(&weir, weir.above), weir.waits.quantile(0.5), weir.waits.quantile(0.99),
+			per(&weir, weir.waited), 1000*float64(weir.farWaited)/float64(max(weir.far, 1)), per(&weir, weir.falsely), per(&weir, weir.above), weir.waits.quantile(0.5), weir.waits.quantile(0.99),
 			second(weir.calls), second(weir.bytesUp)/1e3, second(weir.bytesDown)/1e3,
 			second(asks.calls), asks.waits.quantile(0.5),
 			per(&periodic, periodic.falsely), per(&periodic, periodic.above), second(periodic.calls))

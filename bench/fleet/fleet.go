@@ -16,6 +16,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"weir/bench/page"
 	"weir/bench/sim"
@@ -25,8 +27,9 @@ func main() {
 	dir := flag.String("dir", filepath.Join("bench", "fleet"), "folder of README.md")
 	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
 	few := flag.Bool("quick", false, "print the tables of small fleets, and write nothing")
+	rows := flag.String("rows", "", "print these rows of the first table, by numbers with commas between them, and write nothing")
 	flag.Parse()
-	if err := run(*dir, *check, *few); err != nil {
+	if err := run(*dir, *check, *few, *rows); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
@@ -35,7 +38,15 @@ func main() {
 // quickTables is the file with the tables of small fleets.
 const quickTables = "testdata/quick.txt"
 
-func run(dir string, check, few bool) error {
+func run(dir string, check, few bool, rows string) error {
+	if rows != "" {
+		some, err := chosen(fleets(), rows)
+		if err != nil {
+			return fmt.Errorf("-rows: %w", err)
+		}
+		_, err = busyTable(os.Stdout, some)
+		return err
+	}
 	small, err := tables(os.Stdout, smallFleets(), smallIdle())
 	if err != nil || few {
 		return err
@@ -57,6 +68,18 @@ func run(dir string, check, few bool) error {
 		return err
 	}
 	return page.Keep(dir, files, check, "go run ./bench/fleet")
+}
+
+// chosen returns the fleets of some rows, which count from 1.
+func chosen(all []fleet, rows string) (some []fleet, err error) {
+	for row := range strings.SplitSeq(rows, ",") {
+		n, err := strconv.Atoi(row)
+		if err != nil || n < 1 || n > len(all) {
+			return nil, fmt.Errorf("want numbers from 1 to %d, got %.80q", len(all), row)
+		}
+		some = append(some, all[n-1])
+	}
+	return some, nil
 }
 
 func tables(out io.Writer, busy []fleet, idle []idleFleet) (string, error) {

@@ -63,6 +63,35 @@ func TestNothingAbove(t *testing.T) {
 	}
 }
 
+// Hardly a request waits for a key that has used less than half of its limit, where nodes may advance
+// more than a hit or two. The backend, which counts leased hits too, may have more than half.
+func TestFarKeysWaitForNothing(t *testing.T) {
+	for _, nodes := range []int{30, 50} {
+		f := usual()
+		f.nodes, f.keys, f.limit, f.width, f.span = nodes, 2000, 2000, 25*sim.Second, 30*sim.Second
+		out, err := f.weir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.far < out.requests/2 || out.farWaited > out.far/500 || out.waited == 0 {
+			t.Errorf("%d nodes: %d requests, %d of them far; %d waited, and %d of those far", nodes, out.requests, out.far, out.waited, out.farWaited)
+		}
+	}
+}
+
+// -rows takes the numbers of rows.
+func TestChosen(t *testing.T) {
+	some, err := chosen(fleets(), "5,13")
+	if err != nil || len(some) != 2 || some[0].nodes != 3000 || some[1].limit != 1000 {
+		t.Errorf("got %+v, %v", some, err)
+	}
+	for _, rows := range []string{"0", "17", "x", "1,", "-1"} {
+		if _, err := chosen(fleets(), rows); err == nil {
+			t.Errorf("%q is taken", rows)
+		}
+	}
+}
+
 // A node knows the hits of a key's total that were there when it last synchronised.
 func TestHistory(t *testing.T) {
 	p := &sharing{totals: make([]history, 1)}

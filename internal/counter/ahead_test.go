@@ -179,16 +179,19 @@ func TestAheadOfAnEnd(t *testing.T) {
 	}
 }
 
-// Up to 8 hits stand for a key that is hit seldom, but no more than an eighth of the node's even part
-// of what is left.
+// Up to 8 hits stand for a key that is hit seldom, but no more than half of the node's even part of
+// what is left. For a new key these alone are worth a lease.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ left, nodes, want uint64 }{
-		{1000, 10, 8}, {640, 10, 8}, {639, 10, 7}, {560, 10, 7}, {80, 10, 1}, {79, 10, 0}, {0, 10, 0}, {1000, 2, 8}, {128, 2, 8}, {127, 2, 7}, {1000, 100, 1},
+		{1000, 10, 8}, {160, 10, 8}, {159, 10, 7}, {140, 10, 7}, {20, 10, 1}, {19, 10, 0}, {0, 10, 0}, {1000, 2, 8}, {32, 2, 8}, {31, 2, 7}, {1000, 100, 5},
 	} {
 		c := has(t, shared(test.nodes, interval, perHour(1000)), start, Lease{Since: DueAt(start) - 5000}, window.Hits{Total: 1000 - test.left})
 		if got := c.Ahead(start); got != test.want {
 			t.Errorf("%+v: %d", test, got)
+		}
+		if got := has(t, shared(test.nodes, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000 - test.left}).Stands(); got != test.want {
+			t.Errorf("%+v, a new key: %d", test, got)
 		}
 	}
 }

@@ -243,3 +243,44 @@ func TestGrantEndsRefusals(t *testing.T) {
 		t.Error("a small limit that has less than was asked for is not dry")
 	}
 }
+
+// A key is asked for again although it is full, once the pause is over. Only where hits come back
+// together at a window's end is the answer known to be no, unless others have given back leases.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	dry, past := DueAt(start)+10, DueAt(start)-10
+	sliding := perMinute(1000)
+	for name, test := range map[string]struct {
+		limits []window.Limit
+		lease  Lease
+		used   []uint64
+		want   bool
+	}{
+		"full":                      {[]window.Limit{perHour(1000)}, Lease{Dry: past, Refused: 1}, []uint64{1000}, true},
+		"in the pause":              {[]window.Limit{perHour(1000)}, Lease{Dry: dry, Refused: 1}, []uint64{1000}, false},
+		"not refused":               {[]window.Limit{perHour(1000)}, Lease{}, []uint64{1000}, false},
+		"with room":                 {[]window.Limit{perHour(1000)}, Lease{Dry: past, Refused: 1}, []uint64{999}, false},
+		"a window that slides":      {[]window.Limit{sliding}, Lease{Dry: past, Refused: 1}, []uint64{1000}, false},
+		"one of two":                {[]window.Limit{sliding, perHour(1000)}, Lease{Dry: past, Refused: 1}, []uint64{1, 1000}, true},
+		"both, of which one slides": {[]window.Limit{sliding, perHour(1000)}, Lease{Dry: past, Refused: 1}, []uint64{1000, 1000}, false},
+	} {
+		var hits []window.Hits
+		for _, used := range test.used {
+			hits = append(hits, window.Hits{Total: used})
+		}
+		if got := has(t, shared(10, interval, test.limits...), start, test.lease, hits...).Stale(start); got != test.want {
+			t.Errorf("%s: got %t", name, got)
+		}
+	}
+}
+
+// Hits that were granted ahead end a row of refusals, as in a new window.
+func TestGrantsAheadEndRefusals(t *testing.T) {
+	t.Parallel()
+	for units, want := range map[uint64]uint8{0: 5, 2: 0} {
+		c := has(t, shared(10, interval, perHour(1000)), start, Lease{Dry: DueAt(start) - 10, Refused: 5}, window.Hits{Total: 100})
+		if c.Granted(units, 3, true, start, 0.5); c.lease.Refused != want {
+			t.Errorf("%d granted: %d refusals count, want %d", units, c.lease.Refused, want)
+		}
+	}
+}

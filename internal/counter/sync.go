@@ -218,6 +218,13 @@ func (c *Counter) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
 
+// HeardSince reports whether an answer of the time since then was taken in. It may miss answers that are
+// older than 26 days.
+func (c *Counter) HeardSince(then, now int64) bool {
+	ago := -c.sync.Heard.In(now)
+	return c.synced && c.sync.Heard != 0 && ago <= now-then && (ago >= 0 || -ago < longestPause)
+}
+
 // Heard records when the backend gave an answer that was taken in.
 func (c *Counter) Heard(answered int64) {
 	if c.newer(answered) {

@@ -127,13 +127,42 @@ func (a *advances) takes(d *Demand, now int64) bool {
 	if d.Cost > r.allowance || held > r.allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
 		return false
 	}
+	d.listed = a.lists(d)
+	return !d.listed
+}
+
+// full reports whether the list has a demand's key as full in its present window. The list does not tell
+// if there is room again, so it counts only until the node has heard of the key in this window.
+func (a *advances) full(d *Demand, now int64) bool {
 	id := a.keys.identity(d)
-	for _, limit := range r.near {
-		if a.near.has(wire.NearKey(id, limit)) {
-			return false
+	for i, limit := range d.Rule.near {
+		l := &d.Rule.Limits[i]
+		if l.Kind != window.FixedWindow || d.Counter.HeardSince(now-now%l.Width, now) {
+			continue
+		}
+		if a.near.has(wire.NearKey(id, wire.NearFull(limit, l.Number(&d.Counter.States[i])))) {
+			return true
 		}
 	}
-	return true
+	return false
+}
+
+// lists reports whether the list has a demand's key as near by any of its limits. The demand was read.
+func (a *advances) lists(d *Demand) bool {
+	if a.near.count == 0 {
+		return false
+	}
+	id := a.keys.identity(d)
+	for i, limit := range d.Rule.near {
+		number := uint64(0)
+		if l := &d.Rule.Limits[i]; l.Kind == window.FixedWindow {
+			number = l.Number(&d.Counter.States[i])
+		}
+		if a.near.has(wire.NearKey(id, wire.NearWindow(limit, number))) {
+			return true
+		}
+	}
+	return false
 }
 
 // take advances a demand's hits. The demand's counter includes everything advanced for its key, and
@@ -248,7 +277,7 @@ func (a *advances) allow() {
 		}
 		allowance := uint64(wire.MaxAdvance)
 		for j := range r.Limits {
-			if !a.lists(wire.NearRule(r.near[j], r.tag)) {
+			if !a.listsRule(wire.NearRule(r.near[j], r.tag)) {
 				allowance = 0
 			}
 			allowance = min(allowance, wire.MostAdvanced(r.Limits[j].Max, a.divisor))
@@ -260,7 +289,7 @@ func (a *advances) allow() {
 // vary stops advancing hits of a rule.
 func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
 
-func (a *advances) lists(limit uint64) bool { return slices.Contains(a.limits, limit) }
+func (a *advances) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
 // tick ends the part when its time is over or the clock was set back. It reports whether a push
 // without hits should inform or ask the backend.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -339,5 +340,105 @@ func TestForgottenHitsCount(t *testing.T) {
 	}
 	if got += w.takeAll(f, 0, "ann", f.rules.list[0].tag, 400); got != 600 {
 		t.Errorf("a hit has passed, and %d more", got)
+	}
+}
+
+// takes reports whether a push asks for hits.
+func takes(p fakePush) bool {
+	push, err := wire.DecodePush(p.body)
+	return err == nil && len(push.Takes) > 0
+}
+
+// giveBack has another sender give back hits of a user, or count some if there are fewer than none.
+func (w *world) giveBack(f *fakeNode, user string, hits int64) {
+	w.t.Helper()
+	l := &f.rules.list[0].Limits[0]
+	w.takes++
+	pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
+		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
+		Items: []wire.Item{{LimitCounter: counterOf(f.identity(0, user), l, l.Width), Newest: uint64(w.now / l.Width), Hits: []int64{-hits}}},
+	}))
+}
+
+// hear has all nodes go on pushing for some seconds, for keys that nobody else asks for.
+func (w *world) hear(t *testing.T, seconds int) {
+	t.Helper()
+	for range 2 * seconds {
+		for i, f := range w.nodes {
+			f.ask(t, fmt.Sprint("somebody else ", i, " at ", w.now))
+		}
+		w.advance(500 * time.Millisecond)
+	}
+}
+
+// A key that was near in a window is far in the next: no request for it waits.
+func TestNearInItsWindowOnly(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
+	w.hear(t, 3)
+	if _, waited := w.nodes[2].ask(t, "ann"); !waited {
+		t.Error("a request for a near key has not waited")
+	}
+	w.now = (w.now/hour+1)*hour - 2*second
+	w.hear(t, 4)
+	if verdict, waited := w.nodes[2].ask(t, "ann"); verdict != counter.Allowed || waited {
+		t.Errorf("in the next window: got %d, waited: %t", verdict, waited)
+	}
+}
+
+// The first request of a near key at a node leases for those that follow.
+func TestFirstHitsOfNearKeysLease(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
+	w.hear(t, 3)
+	for i := range 4 {
+		if verdict, waited := w.nodes[2].ask(t, "ann"); verdict != counter.Allowed || waited != (i == 0) {
+			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+}
+
+// A node that has heard that a key is full refuses without a wait. It asks meanwhile, in case others
+// have given back leases, and refuses nothing any more once it knows.
+func TestFullKeysAreTold(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	f := w.nodes[2]
+	w.giveBack(f, "ann", -1000)
+	w.hear(t, 3)
+	for i, asks := range []bool{true, false} {
+		verdict, waited := f.ask(t, "ann")
+		if verdict != counter.Rejected || waited {
+			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
+		}
+		pushes := f.taken()
+		if got := slices.ContainsFunc(pushes, takes); got != asks {
+			t.Errorf("request %d: asks: %t", i, got)
+		}
+		for _, p := range pushes {
+			f.answer(p)
+		}
+	}
+	w.giveBack(f, "ann", 100)
+	w.pass(3 * time.Second)
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Rejected || waited {
+		t.Errorf("after the pause: got %d, waited: %t", verdict, waited)
+	}
+	f.deliver()
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+		t.Errorf("after hits came back: got %d, waited: %t", verdict, waited)
+	}
+}
+
+// Where charges of responses often leave room again, the backend is asked before a request is refused.
+func TestFullKeysOfChargesAreConfirmed(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		w := newWorld(t, 2, 1, second, Options{}, fakeRule{limits: []window.Limit{fixed(1000)}, costsLater: later})
+		f := w.nodes[0]
+		w.takeAll(f, 0, "ann", 0, 1000)
+		f.ask(t, "ann")
+		w.pass(3 * time.Second)
+		if verdict, waited := f.ask(t, "ann"); verdict != counter.Rejected || waited != later {
+			t.Errorf("charges: %t: got %d, waited: %t", later, verdict, waited)
+		}
 	}
 }

@@ -58,6 +58,22 @@ func (a *asks) prefetch(d *Demand, now int64) {
 	}
 }
 
+// askBehind asks whether a full key has room again, for requests to come. It reports whether it
+// could. While the breaker is open, it could not: the configuration says how to decide such requests, and
+// a single request tests whether the backend is back.
+func (a *asks) askBehind(d *Demand) bool {
+	if len(a.unsent) >= maxUnsent || a.link.open() || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
+		return false
+	}
+	if a.leases.find(d, false) == nil {
+		t := a.newLease(d, 1, d.Counter.Asks(1))
+		a.leases.add(t)
+		a.add(t)
+		a.sendAll()
+	}
+	return true
+}
+
 // lease asks for the hits of a waiting request, and for more ahead of others.
 func (a *asks) lease(d *Demand, w turn) {
 	t := a.leases.find(d, false)
@@ -82,7 +98,11 @@ func (a *asks) lease(d *Demand, w turn) {
 
 // leaseAhead asks for a lease for requests to come, if the key is worth it.
 func (a *asks) leaseAhead(d *Demand) {
-	if most := d.Counter.Ahead(a.link.now()); most > 0 && a.leases.find(d, true) == nil {
+	most := d.Counter.Ahead(a.link.now())
+	if d.listed {
+		most = max(most, d.Counter.Stands())
+	}
+	if most > 0 && a.leases.find(d, true) == nil {
 		t := a.newLease(d, 1, most)
 		t.ahead = true
 		a.leases.add(t)

@@ -182,7 +182,7 @@ func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
 // load reads the counter of a demand's key, and returns the verdict. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
 func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
-	d.hits = untaken
+	d.hits, d.listed, d.asks = untaken, false, false
 	if d.by == byDistance {
 		d.by = byRule
 	}
@@ -206,14 +206,30 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 		d.unheard = e.advances.hits.held(d.address)
 	}
 	verdict := d.verdict(d.Cost, now)
-	if verdict == counter.Unsure && e.advances.takes(d, now) {
-		d.by = byDistance
-		return counter.Allowed
-	}
-	if verdict == counter.Rejected {
+	switch verdict {
+	case counter.Unsure:
+		return e.resolve(d, now)
+	case counter.Rejected:
 		e.rememberRefusal(d, now)
 	}
 	return verdict
+}
+
+// resolve decides an unsure demand that was read without the backend, if it can: a key that is far
+// from its limits has room, and a key that is full has none. In case others have given back leases
+// since, a refusal asks for them, and later requests find the answer.
+//
+//go:noinline
+func (e *decider) resolve(d *Demand, now int64) counter.Verdict {
+	if e.advances.takes(d, now) {
+		d.by = byDistance
+		return counter.Allowed
+	}
+	full := d.Counter.Stale(now) || d.listed && d.Counter.Leased() == 0 && e.advances.full(d, now)
+	if d.asks = full && d.Rule.staysFull() && e.asks.askBehind(d); d.asks {
+		return counter.Rejected
+	}
+	return counter.Unsure
 }
 
 // countInSlot counts a demand's hits directly in the slot, if the state there is simple enough.

@@ -23,6 +23,9 @@ type Demand struct {
 
 	by   arbiter
 	hits progress
+	// listed means that the backend has told that the key is near a limit, and asks that the refusal
+	// has asked for hits that may have come back.
+	listed, asks bool
 	// grantedAt is when the backend counted the hits for this request; 0 if it did not.
 	grantedAt int64
 	unheard   uint64 // advanced hits of the key, if the backend can't be asked
@@ -140,8 +143,8 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	switch dry := d.Counter.DryUntil(now); {
 	case d.Verdict != counter.Rejected:
 	case !full:
-		at = dry // the backend withholds hits
-	case d.Counter.Doubtful(now) && !d.Counter.Blocked():
+		at = dry // the backend withholds hits, or is asked
+	case d.asks && d.Counter.Hopes() || d.Counter.Doubtful(now) && !d.Counter.Blocked():
 		at = min(at, dry)
 	}
 	return at, true

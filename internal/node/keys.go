@@ -35,7 +35,7 @@ const maxOrphans = 1 << 12
 // locate finds the address of a demand's counter from its key.
 func (k *keys) locate(d *Demand) {
 	d.address, d.id = k.table.Address(d.Rule.group, d.Key), [16]byte{}
-	d.by, d.grantedAt, d.Over = byRule, 0, false
+	d.by, d.grantedAt, d.Over, d.asks = byRule, 0, false, false
 	if k.variants.places != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.address)
 	}
@@ -92,7 +92,7 @@ func (k *keys) named(d *Demand) Saved {
 //go:noinline
 func (k *keys) restore(d *Demand, s *Saved) {
 	d.Saved, d.Key = *s, d.Key[:0]
-	d.Verdict, d.by, d.hits, d.grantedAt = counter.Allowed, byRule, untaken, 0
+	d.Verdict, d.by, d.hits, d.grantedAt, d.asks = counter.Allowed, byRule, untaken, 0, false
 }
 
 // read loads a demand's counter, and advances it to now.

@@ -88,16 +88,28 @@ func (n *Near) Key(i int) uint32 { return binary.LittleEndian.Uint32(n.Keys[i*ne
 // NearLimit returns a hash of the counter's shape and of a limit, whatever the rule. The counter's
 // identity does not matter.
 func (c *LimitCounter) NearLimit(limit uint64) uint64 {
-	h := mixed(uint64(c.Kind)<<8 | uint64(c.Ordinal))
+	h := mixed(nearForm<<16 | uint64(c.Kind)<<8 | uint64(c.Ordinal))
 	return mixed(mixed(mixed(h^c.WidthMillis)^c.Precision) ^ limit)
 }
+
+// nearForm is the form of keys in lists. Senders that know another form find none of their limits in
+// a list, and advance nothing.
+const nearForm = 2
+
+// NearWindow returns the form of a limit in a window with a number, for [NearKey]. Windows that slide
+// have the number 0: their keys are near until they are far again. A key of a fixed window is near in
+// that window only.
+func NearWindow(limit, number uint64) uint64 { return mixed(limit + 2*number) }
+
+// NearFull is [NearWindow] for keys that were seen full in the window.
+func NearFull(limit, number uint64) uint64 { return mixed(limit + 2*number + 1) }
 
 // NearRule returns the form of a rule's limit in lists of near keys. tag is that of the rule's
 // [Room]s; its lowest bit does not matter.
 func NearRule(limit uint64, tag uint16) uint64 { return mixed(limit ^ uint64(tag|1)) }
 
-// NearKey returns the form of a key in the list of near keys of a limit. It is not 0. Two keys may
-// have the same form: then a key may be treated as near because the other is.
+// NearKey returns the form of a key in the list of near keys, from that of a limit's window. It is not
+// 0. Two keys may have the same form: then a key may be treated as near because the other is.
 func NearKey(id ID, limit uint64) uint32 {
 	return max(1, uint32(mixed(binary.LittleEndian.Uint64(id[:])^limit)>>32))
 }

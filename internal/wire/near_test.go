@@ -86,6 +86,22 @@ func TestNearOnTheWire(t *testing.T) {
 	}
 }
 
+// A key has another form in each window, and another if it is full.
+func TestNearWindows(t *testing.T) {
+	t.Parallel()
+	forms := map[uint32]bool{}
+	const limits, windows = 10, 100
+	for limit := range uint64(limits) {
+		for number := range uint64(windows) {
+			forms[NearKey(ID{1}, NearWindow(mixed(limit), number))] = true
+			forms[NearKey(ID{1}, NearFull(mixed(limit), number))] = true
+		}
+	}
+	if len(forms) != 2*limits*windows {
+		t.Errorf("%d forms, want %d", len(forms), 2*limits*windows)
+	}
+}
+
 // The parts of all senders leave room for each other, and for a key that is not near.
 func TestMostAdvanced(t *testing.T) {
 	t.Parallel()

@@ -270,7 +270,7 @@ func (l *ledger) Add(item *wire.Item) {
 	used := l.calendar.Used(contents, item.LimitCounter)
 	l.store.counters.place(e, used, l.quota(item, e.value.quota))
 	if l.fleet != nil {
-		l.fleet.see(item.LimitCounter, used, l.calendar.NowNanos)
+		l.fleet.see(item.LimitCounter, &e.value.Contents, used, l.calendar.NowNanos)
 	}
 	noteChange(l.store, key)
 }

@@ -35,6 +35,12 @@ const (
 	// most that.
 	reviewEvery = uint64(10e9)
 	clockSlack  = uint64(5e9)
+	// hearingNanos bounds the time in which senders hear that a key is near.
+	hearingNanos = uint64(5e9)
+	// mostSpare is the length of the list from which on it has no more full keys, and none for the next
+	// window. Without these some requests wait or are refused falsely. If the list had no room for near
+	// keys, the limit would have to leave it.
+	mostSpare = wire.MaxNearKeys / 2
 	// restNanos is how long a limit is off the list after it had too many near keys. After staleAt
 	// without a take, a limit is removed.
 	restNanos = uint64(60e9)
@@ -78,8 +84,8 @@ type nearLimit struct {
 	// rules are the rules with this limit in the list. Senders advance no hits of other rules, and
 	// other rules' takes leave no room for advanced hits.
 	rules []nearRule
-	// near has the near keys, each with the version that has listed it.
-	near map[wire.ID]uint64
+	// near has the near keys.
+	near map[nearKey]nearState
 	// listed means that the list has the limit. Otherwise the store walks through its counters,
 	// unless the limit rests until restsTo. unlisted is the version that removed the limit from the
 	// list; 0 if it was never listed.
@@ -89,6 +95,18 @@ type nearLimit struct {
 	restsTo  uint64
 	asked    uint64
 }
+
+// nearKey is a key that is near in a window, which has the number 0 if it slides. With full set it
+// is a key that was full in the window.
+type nearKey struct {
+	id     wire.ID
+	number uint64
+	full   bool
+}
+
+// nearState has the version that has listed a key, and when half of the limit was used; 0 if it was
+// listed before that.
+type nearState struct{ version, since uint64 }
 
 // nearRule is a rule whose senders advance hits.
 type nearRule struct {
@@ -166,12 +184,60 @@ func advances(c *wire.LimitCounter, limit uint64) bool {
 }
 
 // see records that a counter has used hits.
-func (f *fleet) see(key wire.LimitCounter, used, now uint64) {
+func (f *fleet) see(key wire.LimitCounter, c *store.Contents, used, now uint64) {
 	for _, l := range f.limits {
 		if used >= wire.NearFrom(l.max) && (l.listed || l.walks(now)) && l.isOf(key) {
-			f.add(l, key.ID, now)
+			f.note(l, key.ID, c, now)
 		}
 	}
+}
+
+// note adds a counter that may be near to a limit's near keys.
+func (f *fleet) note(l *nearLimit, id wire.ID, c *store.Contents, now uint64) {
+	if !l.renews() {
+		f.add(l, nearKey{id: id}, now, now)
+		return
+	}
+	oldest := store.NumberAt(l.shape, now-min(now, clockSlack)) // of senders whose clocks are behind
+	for _, w := range c.Windows {
+		hits := uint64(w.Hits)
+		if w.Number < oldest || hits < wire.NearFrom(l.max) {
+			continue
+		}
+		since := f.add(l, nearKey{id: id, number: w.Number}, now, now)
+		if f.keys >= mostSpare {
+			continue
+		}
+		if hits >= l.max-l.max/8 && now-min(now, since) < l.hearing() {
+			f.add(l, nearKey{id: id, number: w.Number + 1}, 0, now)
+		}
+		if hits >= l.max {
+			f.add(l, nearKey{id, w.Number, true}, now, now)
+		}
+	}
+}
+
+// renews reports whether all of the limit can be had in each window.
+func (l *nearLimit) renews() bool { return window.Kind(l.shape.Kind) == window.FixedWindow }
+
+// hearing is the time in which senders hear that a key is near, in nanoseconds. If a key uses up its
+// limit in it, it is listed for the next window, too.
+func (l *nearLimit) hearing() uint64 { return min(l.shape.WidthMillis*1e6/20*3, hearingNanos) }
+
+// number is that of the window at a time, as the list has it.
+func (l *nearLimit) number(now uint64) uint64 {
+	if !l.renews() {
+		return 0
+	}
+	return store.NumberAt(l.shape, now)
+}
+
+// listed is the form of a key in the list.
+func (k *nearKey) listed(limit uint64) uint32 {
+	if k.full {
+		return wire.NearKey(k.id, wire.NearFull(limit, k.number))
+	}
+	return wire.NearKey(k.id, wire.NearWindow(limit, k.number))
 }
 
 func (l *nearLimit) isOf(c wire.LimitCounter) bool {
@@ -181,32 +247,41 @@ func (l *nearLimit) isOf(c wire.LimitCounter) bool {
 
 func (l *nearLimit) walks(now uint64) bool { return !l.listed && now >= l.restsTo }
 
-// add adds a key to a limit's near keys, unless it is there.
-func (f *fleet) add(l *nearLimit, id wire.ID, now uint64) {
-	if _, known := l.near[id]; known {
-		return
+// add adds a key to a limit's near keys, unless it is there. It returns since when half of its limit
+// is used.
+func (f *fleet) add(l *nearLimit, key nearKey, since, now uint64) uint64 {
+	if !l.listed && !l.walks(now) {
+		return since
+	}
+	if known, is := l.near[key]; is {
+		if known.since == 0 && since != 0 {
+			known.since = since
+			l.near[key] = known
+		}
+		return known.since
 	}
 	if f.keys >= wire.MaxNearKeys {
 		f.rest(l, now)
-		return
+		return since
 	}
 	f.keys++
 	if !l.listed {
-		l.near[id] = l.unlisted // senders will get the limit and the key together
-		return
+		l.near[key] = nearState{l.unlisted, since} // senders will get the limit and the key together
+		return since
 	}
 	f.next()
-	l.near[id] = f.version
-	f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: wire.NearKey(id, l.name)})
+	l.near[key] = nearState{f.version, since}
+	f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: key.listed(l.name)})
 	if len(f.log) > 2*wire.MaxNearKeys {
 		f.begin()
 	}
+	return since
 }
 
 // rest removes a limit from the list for a while.
 func (f *fleet) rest(l *nearLimit, now uint64) {
 	f.keys -= len(l.near)
-	l.near, l.walked, l.restsTo = map[wire.ID]uint64{}, 0, now+restNanos
+	l.near, l.walked, l.restsTo = map[nearKey]nearState{}, 0, now+restNanos
 	if l.listed {
 		f.next()
 		l.listed, l.unlisted = false, f.version
@@ -250,7 +325,7 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 
 func (f *fleet) newLimit(shape wire.LimitCounter, most, now uint64) *nearLimit {
 	shape.ID = wire.ID{}
-	l := &nearLimit{shape: shape, max: most, name: shape.NearLimit(most), asked: now, near: map[wire.ID]uint64{}}
+	l := &nearLimit{shape: shape, max: most, name: shape.NearLimit(most), asked: now, near: map[nearKey]nearState{}}
 	f.limits = append(f.limits, l)
 	return l
 }
@@ -283,7 +358,8 @@ func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent 
 		if after < wire.NearFrom(l.max) || !l.isOf(room.LimitCounter) {
 			continue
 		}
-		version, near := l.near[room.ID]
+		listed, near := l.near[nearKey{id: room.ID, number: l.number(now)}]
+		version := listed.version
 		// Rooms of old senders have no tag. If a key was near before its rule was listed, all
 		// senders that know the rule also know that the key is near.
 		if r := l.rule(room.Tag); room.Tag != 0 && (r == nil || r.since == 0 || near && version < r.since) {
@@ -385,8 +461,8 @@ func (f *fleet) tell(p *wire.Push, now uint64) (n wire.Near) {
 		for _, r := range l.rules {
 			n.AddLimit(wire.NearRule(l.name, r.tag))
 		}
-		for id := range l.near {
-			n.AddKey(wire.NearKey(id, l.name))
+		for key := range l.near {
+			n.AddKey(key.listed(l.name))
 		}
 	}
 	return n
@@ -438,7 +514,11 @@ func (f *fleet) fair() uint64 {
 	for step*16 <= divisor {
 		step *= 2
 	}
-	if divisor = (divisor + step - 1) / step * step; divisor > mostDivisor {
+	divisor = (divisor + step - 1) / step * step
+	if senders*unitsOf(divisor) > wholeUnits-lost {
+		divisor += step // as units are rounded up, the last sender would have none
+	}
+	if divisor > mostDivisor {
 		return 0
 	}
 	return divisor
@@ -515,16 +595,12 @@ func (f *fleet) forget(now uint64) {
 func (s *Store) review(namespace string, f *fleet, calendar store.Calendar) {
 	before := store.Calendar{NowNanos: calendar.NowNanos - min(calendar.NowNanos, clockSlack)}
 	for _, l := range f.limits {
-		for id := range l.near {
-			key := counterKey{namespace, l.shape}
-			key.ID = id
-			used := uint64(0)
-			if e := s.counters.rows[key]; e != nil {
-				used = max(calendar.Used(&e.value.Contents, key.LimitCounter), before.Used(&e.value.Contents, key.LimitCounter))
+		for near := range l.near {
+			if s.stays(namespace, l, near, calendar, before) {
+				continue
 			}
-			if used < wire.NearFrom(l.max)/4*3 {
-				delete(l.near, id)
-				f.keys--
+			delete(l.near, near)
+			if f.keys--; !l.renews() {
 				f.gone++
 			}
 		}
@@ -533,6 +609,21 @@ func (s *Store) review(namespace string, f *fleet, calendar store.Calendar) {
 		f.next() // the last epoch's list may have the same version
 		f.begin()
 	}
+}
+
+// stays reports whether a near key stays on the list. before is the time of the senders whose clocks
+// are behind most.
+func (s *Store) stays(namespace string, l *nearLimit, near nearKey, calendar, before store.Calendar) bool {
+	if l.renews() {
+		return near.number >= store.NumberAt(l.shape, before.NowNanos)
+	}
+	key := counterKey{namespace, l.shape}
+	key.ID = near.id
+	used := uint64(0)
+	if e := s.counters.rows[key]; e != nil {
+		used = max(calendar.Used(&e.value.Contents, key.LimitCounter), before.Used(&e.value.Contents, key.LimitCounter))
+	}
+	return used >= wire.NearFrom(l.max)/4*3
 }
 
 // walk searches for near keys of a limit to be listed, and lists it after all counters were seen.
@@ -548,8 +639,8 @@ func (s *Store) walk(namespace string, f *fleet, l *nearLimit, calendar store.Ca
 		if e == nil || e.key.namespace != namespace || !l.isOf(e.key.LimitCounter) {
 			continue
 		}
-		if calendar.Used(&e.value.Contents, e.key.LimitCounter) >= wire.NearFrom(l.max) {
-			if f.add(l, e.key.ID, calendar.NowNanos); !l.walks(calendar.NowNanos) {
+		if l.renews() || calendar.Used(&e.value.Contents, e.key.LimitCounter) >= wire.NearFrom(l.max) {
+			if f.note(l, e.key.ID, &e.value.Contents, calendar.NowNanos); !l.walks(calendar.NowNanos) {
 				return
 			}
 		}
@@ -563,8 +654,8 @@ func (f *fleet) list(l *nearLimit) {
 	for i := range l.rules {
 		f.listRule(l, &l.rules[i])
 	}
-	for id := range l.near {
-		f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: wire.NearKey(id, l.name)})
+	for key := range l.near {
+		f.log = append(f.log, nearEntry{version: f.version, limit: l.name, key: key.listed(l.name)})
 	}
 	if len(f.log) > 2*wire.MaxNearKeys {
 		f.begin()

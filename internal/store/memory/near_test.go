@@ -11,6 +11,35 @@ import (
 	"weir/window"
 )
 
+// However many senders there are, each of them has a part in the end.
+func TestEachSenderHasAPart(t *testing.T) {
+	for senders := uint64(1); senders < 70; senders++ {
+		s := New(Options{Now: func() time.Time { return time.Unix(1_767_571_260, 0) }})
+		words := make([]wire.Advance, senders)
+		for sequence := range uint64(4) {
+			for i := range words {
+				word := &words[i]
+				word.Told, word.Wants, word.Settled = true, true, true
+				out, err := s.Push(context.Background(), &wire.Push{Namespace: "default", Sender: uint64(i), Sequence: sequence + 1, Advance: *word}, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := &out.Answer.Near
+				word.Epoch, word.Version, word.Divisor = n.Epoch, n.Version, n.Divisor
+			}
+		}
+		units := uint64(0)
+		for i := range words {
+			if units += unitsOf(words[i].Divisor); words[i].Divisor == 0 {
+				t.Errorf("sender %d of %d has no part", i, senders)
+			}
+		}
+		if units > wholeUnits {
+			t.Errorf("the parts of %d senders are %d of %d", senders, units, wholeUnits)
+		}
+	}
+}
+
 // A limit with too many near keys leaves the list. All of it can be had again when those who had a part
 // know that.
 func TestTooManyNearKeys(t *testing.T) {
@@ -245,6 +274,67 @@ func (f *fleetStore) take(key int, most uint64, tag uint16) uint64 {
 	return f.push(3, func(p *wire.Push) { p.Takes = []wire.Take{thousand(key, most, tag)} }).Grants[0].Units
 }
 
+// A key is near in the window in which half of its limit is used, and in the next one if the other half
+// is used soon after. It is full from then on. Windows that have passed leave the list.
+func TestNearInAWindow(t *testing.T) {
+	f := newFleetStore(t, 7)
+	counter := hourly(0)
+	name := counter.NearLimit(1000)
+	window := uint64(f.now.UnixMilli()) / 3600_000
+	near := func(key int, number uint64, full bool) bool {
+		n := f.push(4, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} }).Near
+		form := wire.NearWindow(name, number)
+		if full {
+			form = wire.NearFull(name, number)
+		}
+		for i := range n.KeyCount() {
+			if n.Key(i) == wire.NearKey(hourly(key).ID, form) {
+				return true
+			}
+		}
+		return false
+	}
+	f.hit(600, 1, 2)
+	f.now = f.now.Add(2 * time.Second)
+	f.hit(400, 1)
+	f.now = f.now.Add(4 * time.Second)
+	f.hit(400, 2)
+	for _, test := range []struct {
+		key    int
+		number uint64
+		full   bool
+		want   bool
+	}{
+		{1, window, false, true}, {1, window, true, true}, {1, window + 1, false, true}, {1, window + 1, true, false}, {1, window + 2, false, false},
+		{2, window, false, true}, {2, window, true, true}, {2, window + 1, false, false}, {3, window, false, false},
+	} {
+		if got := near(test.key, test.number, test.full); got != test.want {
+			t.Errorf("%+v: got %t", test, got)
+		}
+	}
+	for range 2 {
+		f.now = f.now.Add(30 * time.Minute)
+		f.take(9999, 1, 7) // or the limit is forgotten
+	}
+	if near(1, window, false) || near(2, window, false) || !near(1, window+1, false) {
+		t.Error("the list has keys of the window before, or has lost those of this one")
+	}
+}
+
+// Entries for full keys and for the next window take no room from near keys: a limit stays on the list that
+// has fewer near keys than the list may have.
+func TestFullKeysLeaveRoomInTheList(t *testing.T) {
+	f := newFleetStore(t, 7)
+	keys := make([]int, wire.MaxNearKeys/2)
+	for i := range keys {
+		keys[i] = i
+	}
+	f.hit(1000, keys...)
+	if l := f.fleet().limits[0]; !l.listed || f.fleet().keys < len(keys) || f.fleet().keys > wire.MaxNearKeys {
+		t.Errorf("with %d full keys: listed: %t, %d entries", len(keys), l.listed, f.fleet().keys)
+	}
+}
+
 // Two rules may have the same limit. Senders advance hits of those that the list names, and of these alone
 // hits are kept back, whatever else a node's configuration says of the rule.
 func TestRulesAreToldApart(t *testing.T) {
@@ -324,7 +414,7 @@ func TestLimitsRestAgain(t *testing.T) {
 	for range 8 {
 		f.hit(1, 5000)
 	}
-	if _, near := l.near[hourly(0).ID]; !l.listed || !near {
+	if _, near := l.near[nearKey{id: hourly(0).ID, number: l.number(uint64(f.now.UnixNano()))}]; !l.listed || !near {
 		t.Errorf("listed: %t, the key is near: %t", l.listed, near)
 	}
 }

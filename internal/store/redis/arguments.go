@@ -16,6 +16,7 @@ func (a *attempt) arguments() {
 	a.args = make([]any, 0, 6+5*len(g.all)+12*len(a.counters))
 	lock, locks, fresh := "", "", 0
 	marks := a.marks()
+	a.lists = len(marks) > 0
 	for i, h := range a.counters {
 		if h.exact = h.exact || h.forgets(a.calendar); h.exact {
 			lock = g.name()

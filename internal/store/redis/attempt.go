@@ -28,11 +28,15 @@ type attempt struct {
 	fleet  *fleet
 	claims []*claim
 	words  []*pending
+	lists  bool   // near keys are to be on the list, or to go
 	full   string // a near key for which the list has no room
 
 	written, busy bool
 	err           error
 }
+
+// waits reports whether replicas must have what an attempt has written. A walk goes by the near keys that it has listed.
+func (a *attempt) waits() bool { return a.lists || len(a.noted)+len(a.again)+len(a.words) > 0 }
 
 // held is a counter in an attempt.
 type held struct {

@@ -257,7 +257,7 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 		if err == nil {
 			err = a.hear(reply, sent)
 		}
-		if err == nil && a.written && c.store.replicas > 0 && len(a.noted)+len(a.again)+len(a.words) > 0 && !acks.has(cmds[i]) {
+		if err == nil && a.written && c.store.replicas > 0 && a.waits() && !acks.has(cmds[i]) {
 			err = fmt.Errorf("it did not reach %d replicas within %v", c.store.replicas, c.store.patience)
 		}
 		if a.err = err; err == nil {

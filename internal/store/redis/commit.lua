@@ -155,7 +155,7 @@ local function whole(text)
 end
 
 -- The fleet. A word holds as it is if it says what is noted, the list has nothing new, and the sender's answer was noted lately.
--- Most do: then nothing below is written, nor made ready for that.
+-- Most do: then nothing below is written, nor made ready for that. A push that only reads writes nothing, so a full Redis answers.
 local SECOND = 1000000
 local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
 local head, now
@@ -167,7 +167,7 @@ elseif fleets > 1 then
   head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[at + 7] or 'units')
   local swept = whole(head[3])
   now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
-  stale, sweeps = head[1] ~= ARGV[at + 1], now < swept or now - swept >= SECOND
+  stale, sweeps = head[1] ~= ARGV[at + 1], pushes + words > 0 and (now < swept or now - swept >= SECOND)
   marks, takes = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
   holding = not (stale or sweeps)
   for i = at + 7, at + 7 * words, 7 do
@@ -421,6 +421,10 @@ end
 if fleets < 2 then
   return reply
 elseif holding then
+  if words > 0 and pushes == 0 then
+    -- WAIT waits for writes of its connection, and a replica must not answer. A full Redis does not refuse this.
+    redis.call('PEXPIRE', KEYS[FLEET], digits(ARGV[wordsAt - 4] / 1000 + 3600000))
+  end
   reply[#reply + 1] = 0
   return reply
 end
@@ -481,6 +485,9 @@ local function fair()
     step = step * 2
   end
   divisor = math.ceil(divisor / step) * step
+  if (fleet('ZCARD', ANSWERED) or 0) * unitsOf(divisor) > WHOLE - lost then
+    divisor = divisor + step -- as units are rounded up, the last sender would have none
+  end
   return divisor <= 65536 and divisor or 0
 end
 
@@ -551,8 +558,8 @@ for i = 1, words do
     gets = 0 -- this server has lost what told the sender, who gets a part of it by the next list
   end
   told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
-  if not told[i][2] or heard < version then
-    touch() -- so that WAIT waits for what is told, too, which others may have written
+  if not told[i][2] or heard < version or pushes == 0 then
+    touch() -- so that WAIT waits for what is told, too, which others may have written, and no replica answers
   end
   at = at + 7
 end

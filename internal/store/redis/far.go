@@ -31,7 +31,7 @@ func (h *held) leave(hits uint64) { h.spare = min(h.spare, hits) }
 
 // claimFor is the claim of a room by a limit.
 func (a *attempt) claimFor(room *wire.Room, l *nearLimit, since uint64) *claim {
-	c := claim{limit: l, key: nearKey(l.name(), room.ID)}
+	c := claim{limit: l, key: nearKeyAt(l, room.ID, a.calendar.NowNanos).member()}
 	if l.Listed {
 		c.since = strconv.FormatUint(since, 10)
 	}
@@ -132,19 +132,11 @@ func (a *attempt) granted(take *wire.Take, g *wire.Grant, claims [][]*claim) {
 // must not come near their limits unseen.
 func (a *attempt) marks() (marks []any) {
 	for _, h := range a.counters {
-		used, counted := uint64(0), false
 		for i := range a.fleet.Limits {
-			l := &a.fleet.Limits[i]
-			if !l.isOf(h.LimitCounter) || !l.watched() {
-				continue
-			}
-			if !counted {
-				used, counted = a.calendar.Used(&h.contents, h.LimitCounter), true
-			}
-			if near := wire.NearFrom(l.Max); used < near {
-				h.leave(near - 1 - used)
-			} else {
-				marks = append(marks, nearKey(l.name(), h.ID), "+")
+			if l := &a.fleet.Limits[i]; l.isOf(h.LimitCounter) && l.watched() {
+				for _, key := range a.near(h, l) {
+					marks = append(marks, key.member(), "+")
+				}
 			}
 		}
 	}
@@ -158,22 +150,60 @@ func (a *attempt) marks() (marks []any) {
 	return marks
 }
 
-// far reports whether a near key is far again, by the clock of now and of some seconds ago: windows of
-// senders are ahead by no more than that.
-func (a *attempt) far(key string) bool {
-	name, id, ok := parseNearKey(key)
-	l := a.fleet.limit(name)
+// near are the windows in which a counter is near a limit. A key that has used most of its limit is also near
+// in the next window: it may use up that one's before all senders have heard of it. Sooner than it is near in another
+// window, the counter is decided again.
+func (a *attempt) near(h *held, l *nearLimit) (keys []nearKey) {
+	from, key := wire.NearFrom(l.Max), nearKeyAt(l, h.ID, a.calendar.NowNanos)
+	if !l.renews() {
+		used := a.calendar.Used(&h.contents, h.LimitCounter)
+		if used >= from {
+			return []nearKey{key}
+		}
+		h.leave(from - 1 - used)
+		return nil
+	}
+	h.leave(from - 1)
+	oldest := store.NumberAt(l.Shape, a.before().NowNanos)
+	for _, w := range h.contents.Windows {
+		switch hits := uint64(max(0, w.Hits)); {
+		case w.Number < oldest:
+		case hits < from:
+			h.leave(from - 1 - hits)
+		default:
+			at := key
+			at.number = w.Number
+			if keys = append(keys, at); hits >= l.Max-l.Max/8 {
+				keys = append(keys, at.next())
+			}
+		}
+	}
+	return keys
+}
+
+// before is the time of the senders whose clocks are behind most.
+func (a *attempt) before() store.Calendar {
+	const slack = uint64(5e9)
+	return store.Calendar{NowNanos: a.calendar.NowNanos - min(a.calendar.NowNanos, slack)}
+}
+
+// far reports whether a near key is far again, for all senders.
+func (a *attempt) far(member string) bool {
+	key, ok := parseNearKey(member)
+	l := a.fleet.limit(key.limit)
 	if !ok || l == nil || !l.watched() {
 		return true
 	}
+	before := a.before()
+	if l.renews() {
+		return key.number < store.NumberAt(l.Shape, before.NowNanos)
+	}
 	c := l.Shape
-	c.ID = id
+	c.ID = key.id
 	h := a.by[c]
 	if h == nil {
 		return false
 	}
-	const slack = uint64(5e9)
-	before := store.Calendar{NowNanos: a.calendar.NowNanos - min(a.calendar.NowNanos, slack)}
 	used := max(a.calendar.Used(&h.contents, c), before.Used(&h.contents, c))
 	far := wire.NearFrom(l.Max) / 4 * 3
 	if used >= far {
@@ -302,9 +332,9 @@ func (a *attempt) hearWords(reply []any) error {
 				}
 			}
 		}
-		for _, key := range all[3:] {
-			if limit, id, ok := parseNearKey(key); ok {
-				n.AddKey(wire.NearKey(id, limit))
+		for _, member := range all[3:] {
+			if key, ok := parseNearKey(member); ok {
+				n.AddKey(key.told())
 			}
 		}
 		one.b.near = n

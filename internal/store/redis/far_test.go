@@ -131,6 +131,78 @@ func (f *fleet) wants(what string, id int, most, want uint64, tag uint16) {
 	}
 }
 
+// A key is near in the window in which half of its limit is used, also if senders say so whose clocks are ahead,
+// and in the next one if most of the limit is used. A window stays on the list until no sender's clock is in it.
+func TestNearInAWindow(t *testing.T) {
+	f := newFleet(t)
+	counter := hourly(0)
+	name, window := counter.NearLimit(1000), uint64(f.now.UnixMilli())/3600_000
+	sender := uint64(10)
+	near := func(what string, key int, number uint64, want bool) {
+		t.Helper()
+		sender++
+		n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} }).Near
+		got := false
+		for i := range n.KeyCount() {
+			got = got || n.Key(i) == wire.NearKey(hourly(key).ID, wire.NearWindow(name, number))
+		}
+		if got != want {
+			t.Errorf("%s: near %t, want %t", what, got, want)
+		}
+	}
+	f.hit(600, 1, 3)
+	f.hit(400, 2, 3)
+	f.push(2, func(p *wire.Push) {
+		p.Items = []wire.Item{{LimitCounter: hourly(3), Newest: window + 1, Hits: []int64{600}}}
+	})
+	near("half is used", 1, window, true)
+	near("half is used, the next window", 1, window+1, false)
+	near("all is used", 2, window, true)
+	near("all is used, the next window", 2, window+1, true)
+	near("used in the next window", 3, window, false)
+	near("used in the next window, that one", 3, window+1, true)
+	begins := time.UnixMilli(int64(window+1) * 3600_000)
+	f.now = begins.Add(3 * time.Second)
+	near("a window that is over, reviewed", 1, window, true)
+	near("a window that is over", 1, window, true)
+	take := thousand(9998, 1, 31)
+	take.Rooms[0].Limit = 500
+	for range 3 {
+		f.push(3, func(p *wire.Push) { p.Advance, p.Takes = wire.Advance{Told: true}, []wire.Take{take} })
+	}
+	thousandth := name
+	name = counter.NearLimit(500)
+	near("a window that was over before the limit was asked for", 1, window, true)
+	name = thousandth
+	f.now = begins.Add(14 * time.Second)
+	near("a window that is long over, before its review", 1, window, true)
+	near("a window that is long over", 1, window, false)
+	near("used before its window", 3, window+1, true)
+}
+
+// However many senders there are, each of them has a part in the end.
+func TestEachSenderHasAPart(t *testing.T) {
+	for _, senders := range []int{16, 17, 18, 20, 30, 36, 50} {
+		f := newFleet(t)
+		words := make([]wire.Advance, senders-1) // besides the fleet's own
+		for round := range 4 {
+			for i := range words {
+				words[i].Told, words[i].Wants, words[i].Settled = true, true, true
+				n := f.push(uint64(100+i), func(p *wire.Push) { p.Advance = words[i] }).Near
+				words[i].Epoch, words[i].Version, words[i].Divisor = n.Epoch, n.Version, n.Divisor
+				if round == 3 && n.Divisor == 0 {
+					t.Errorf("sender %d of %d has no part", i, senders)
+				}
+			}
+			f.tells()
+			f.now = f.now.Add(4 * time.Second) // a part that may be smaller is looked at every three seconds
+		}
+		if f.word.Divisor == 0 {
+			t.Errorf("the first of %d senders has no part", senders)
+		}
+	}
+}
+
 // Two rules may have the same limit. Senders advance hits of those that the list names, and hits are left for
 // them by takes of these alone.
 func TestRulesAreToldApart(t *testing.T) {
@@ -448,4 +520,24 @@ func TestWordsTogether(t *testing.T) {
 		}
 		group.Wait()
 	}
+}
+
+// Others may change a fleet again and again while a push asks for a rule. The push goes on without.
+func TestOthersAreQuicker(t *testing.T) {
+	f := newFleet(t)
+	others := f.Store
+	tag := uint16(101)
+	addr := between(t, f.client.Options().Addr, func(command []string) {
+		if len(command) < 4 || command[3] != fleetKey {
+			return
+		}
+		tag += 2
+		p := &wire.Push{Namespace: "ns", Sender: uint64(tag), Sequence: 1, Floor: 1, Takes: []wire.Take{thousand(1, 1, tag)}}
+		if _, err := others.Push(t.Context(), p, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	f.Store = open(t, "redis://"+addr, func() time.Time { return f.now })
+	f.wants("a rule that others do not ask for", 2, 10, 10, 21)
+	f.wants("a rule that others do not ask for", 2, 10, 10, 21)
 }

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"math"
-	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -161,27 +160,12 @@ func TestNewsWaitForReplicas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
 			f.tells()
-			addr := f.client.Options().Addr
-			host, port, err := net.SplitHostPort(addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.client.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
-				t.Fatal(err)
-			}
-			replica := redistest.Start(t, "--replicaof", host, port)
-			master := f.client.Conn()
-			if err := master.Set(t.Context(), "x", 1, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
-				t.Fatalf("%d replicas, error %v", n, err)
-			}
+			replica := follow(t, f.client)
 			replica.Pause()
 			const sender = 9
 			word := change(f, sender)
 			waits := func(timeout string) *redis.Store {
-				return open(t, "redis://"+addr+"?wait_replicas=1&wait_timeout="+timeout, func() time.Time { return f.now })
+				return open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout="+timeout, func() time.Time { return f.now })
 			}
 			f.sequence++
 			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.sequence, Floor: f.sequence, Advance: word}
@@ -189,9 +173,6 @@ func TestNewsWaitForReplicas(t *testing.T) {
 				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
 			}
 			replica.Resume()
-			if n, err := master.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
-				t.Fatalf("%d replicas, error %v", n, err)
-			}
 			if out, err := waits("4s").Push(t.Context(), p, 1); err != nil || out.Answer.Near.Divisor == 0 {
 				t.Errorf("with the replica the sender hears %+v, error %v", out.Answer.Near, err)
 			}

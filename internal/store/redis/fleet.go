@@ -13,6 +13,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -45,7 +46,7 @@ const (
 	graceOfParts = uint64(120 * time.Second)
 	// fleetTries is how often a fleet is changed in vain, as others were quicker.
 	fleetTries = 16
-	// seenFleets is how many namespaces' fleets are remembered at least.
+	// seenFleets is how many namespaces' fleets, and walks, are remembered at least.
 	seenFleets = 1024
 )
 
@@ -90,6 +91,9 @@ func (l *nearLimit) isOf(c wire.LimitCounter) bool {
 	c.ID = wire.ID{}
 	return l.Shape == c
 }
+
+// renews reports whether all of the limit can be had in each window.
+func (l *nearLimit) renews() bool { return window.Kind(l.Shape.Kind) == window.FixedWindow }
 
 // watched reports whether keys are noted that come near the limit.
 func (l *nearLimit) watched() bool { return l.RestsTo == 0 }
@@ -246,7 +250,7 @@ func (s *Store) fleet(namespace string) *fleet {
 
 func (s *Store) seeFleet(namespace string, f *fleet) { s.fleets.put(namespace, f, 1) }
 
-// nanos is about the time of the server.
+// nanos is about the time of the server; 0 before it has told that.
 func (s *Store) nanos() uint64 {
 	if s.now != nil {
 		return uint64(s.now().UnixNano())
@@ -254,7 +258,7 @@ func (s *Store) nanos() uint64 {
 	if micros, heard := s.committer.clocks[0].now(); heard {
 		return uint64(micros) * 1000
 	}
-	return uint64(time.Now().UnixNano())
+	return 0
 }
 
 // changeFleet changes a fleet, and makes it if there is none. change changes a copy, as of a new version,
@@ -294,26 +298,25 @@ func (s *Store) changeFleet(ctx context.Context, namespace string, change func(f
 	return errFleet
 }
 
-// askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet.
-func (s *Store) askFleet(ctx context.Context, p *wire.Push) error {
+// askFleet notes the rooms that a push asks for. A word on advanced hits makes a fleet. If that fails, another push does it.
+func (s *Store) askFleet(ctx context.Context, p *wire.Push) {
 	if s.keys.partitions > 1 {
-		return nil
+		return
 	}
 	f, now := s.fleet(p.Namespace), s.nanos()
-	if f == noFleet {
-		if !p.Advance.Told {
-			return nil
-		}
-		return s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
+	if now == 0 {
+		return
 	}
+	news := f == noFleet && p.Advance.Told
 	for i := range p.Takes {
 		for j := range p.Takes[i].Rooms {
-			if room := &p.Takes[i].Rooms[j]; room.Tag&1 != 0 && f.lacks(room, now) {
-				return s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
-			}
+			room := &p.Takes[i].Rooms[j]
+			news = news || f != noFleet && room.Tag&1 != 0 && f.lacks(room, now)
 		}
 	}
-	return nil
+	if news {
+		_ = s.changeFleet(ctx, p.Namespace, func(f *fleet, version, now uint64) bool { return f.askAll(p, version, now) })
+	}
 }
 
 func (f *fleet) askAll(p *wire.Push, version, now uint64) (news bool) {
@@ -335,16 +338,45 @@ func (f *fleet) lacks(room *wire.Room, now uint64) bool {
 	return advances(&room.LimitCounter, room.Limit)
 }
 
-// nearKey is a key in the list of near keys.
-func nearKey(limit uint64, id wire.ID) string {
-	return string(append(binary.LittleEndian.AppendUint64(nil, limit), id[:]...))
+// nearKey is a key in the list of near keys: it is near the limit with a name in the window with a number,
+// or in all windows that slide, with the number 0.
+type nearKey struct {
+	limit  uint64
+	id     wire.ID
+	number uint64
 }
 
-// parseNearKey reads a near key.
-func parseNearKey(key string) (limit uint64, id wire.ID, ok bool) {
-	if len(key) != 8+len(id) {
-		return 0, id, false
+// nearKeyAt is a key in the present window.
+func nearKeyAt(l *nearLimit, id wire.ID, now uint64) nearKey {
+	k := nearKey{limit: l.name(), id: id}
+	if l.renews() {
+		k.number = store.NumberAt(l.Shape, now)
 	}
-	copy(id[:], key[8:])
-	return binary.LittleEndian.Uint64([]byte(key)), id, true
+	return k
+}
+
+// next is the key in the next window.
+func (k nearKey) next() nearKey {
+	k.number++
+	return k
+}
+
+// member is the key in Redis's list.
+func (k nearKey) member() string {
+	b := append(binary.LittleEndian.AppendUint64(nil, k.limit), k.id[:]...)
+	return string(binary.LittleEndian.AppendUint64(b, k.number))
+}
+
+// told is the key in the form that senders know.
+func (k nearKey) told() uint32 { return wire.NearKey(k.id, wire.NearWindow(k.limit, k.number)) }
+
+// parseNearKey reads a member of Redis's list.
+func parseNearKey(member string) (k nearKey, ok bool) {
+	b := []byte(member)
+	if len(b) != 8+len(k.id)+8 {
+		return k, false
+	}
+	copy(k.id[:], b[8:])
+	k.limit, k.number = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8+len(k.id):])
+	return k, true
 }

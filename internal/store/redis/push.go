@@ -23,10 +23,8 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		return store.Outcome{}, err
 	}
 	r := newRun(s, p, nodes)
-	err := s.askFleet(ctx, p)
-	if err == nil {
-		err = r.push(ctx)
-	}
+	s.askFleet(ctx, p)
+	err := r.push(ctx)
 	if err == nil {
 		err = r.account(ctx)
 	}

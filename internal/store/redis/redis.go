@@ -115,7 +115,8 @@ type Store struct {
 	masters   masters
 	committer *committer
 	fleets    recent[*fleet]
-	walks     walks
+	walks     recent[*walk] // by namespace
+	walking   sync.Mutex    // held for a step of a walk
 }
 
 var _ store.Store = (*Store)(nil)
@@ -149,7 +150,7 @@ func Open(url string, o Options) (*Store, error) {
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
-		s.committer, s.fleets.most = newCommitter(s), seenFleets
+		s.committer, s.fleets.most, s.walks.most = newCommitter(s), seenFleets, seenFleets
 		return s, nil
 	}
 	options := at.cluster
@@ -164,7 +165,7 @@ func Open(url string, o Options) (*Store, error) {
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
-	s.committer, s.fleets.most = newCommitter(s), seenFleets
+	s.committer, s.fleets.most, s.walks.most = newCommitter(s), seenFleets, seenFleets
 	return s, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -21,14 +20,8 @@ const (
 	reviewKeys = 256
 )
 
-// walks look for keys that were near before their limits were watched.
-type walks struct {
-	sync.Mutex
-	by map[string]*walk // by namespace
-}
-
+// walk looks for keys of a namespace that were near before their limits were watched.
 type walk struct {
-	busy   bool
 	cursor uint64
 	run    string            // the server's process in which cursor is a place
 	limits map[uint64]uint64 // for which it looks by their names, and their watch
@@ -59,42 +52,28 @@ func (s *Store) tendFleet(ctx context.Context, namespace string, due bool) {
 			limits[l.name()] = l.Watch
 		}
 	}
-	s.walks.Lock()
-	w := s.walks.by[namespace]
-	switch {
-	case len(limits) == 0 && (w == nil || !w.busy):
-		delete(s.walks.by, namespace)
-		w = nil
-	case w == nil:
-		w = &walk{limits: limits}
-		if s.walks.by == nil {
-			s.walks.by = make(map[string]*walk)
-		}
-		s.walks.by[namespace] = w
-	}
-	if w == nil || w.busy {
-		s.walks.Unlock()
+	// A look takes Redis longer than many pushes, so namespaces take turns.
+	if len(limits) == 0 || !s.walking.TryLock() {
 		return
 	}
-	w.busy = true
-	s.walks.Unlock()
-	ended, err := s.step(ctx, namespace, f, w)
-	if err == nil && ended {
-		err = s.changeFleet(ctx, namespace, func(f *fleet, version, _ uint64) (news bool) {
-			for i := range f.Limits {
-				if l := &f.Limits[i]; !l.Listed && l.watched() && w.of(l) {
-					f.list(l, version)
-					news = true
-				}
+	defer s.walking.Unlock()
+	w, _ := s.walks.get(namespace)
+	if w == nil || !slices.ContainsFunc(f.Limits, func(l nearLimit) bool { return !l.Listed && w.of(&l) }) {
+		w = &walk{limits: limits}
+		s.walks.put(namespace, w, 1)
+	}
+	if ended, err := s.step(ctx, namespace, f, w); err != nil || !ended {
+		return
+	}
+	_ = s.changeFleet(ctx, namespace, func(f *fleet, version, _ uint64) (news bool) {
+		for i := range f.Limits {
+			if l := &f.Limits[i]; !l.Listed && l.watched() && w.of(l) {
+				f.list(l, version)
+				news = true
 			}
-			return news
-		})
-	}
-	s.walks.Lock()
-	if w.busy = false; err == nil && ended {
-		delete(s.walks.by, namespace)
-	}
-	s.walks.Unlock()
+		}
+		return news
+	})
 }
 
 // of reports whether a walk looks for keys of a limit.
@@ -183,10 +162,10 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 		f := s.fleet(namespace)
 		var counters []wire.LimitCounter
 		for _, key := range some {
-			if name, id, ok := parseNearKey(key); ok {
-				if l := f.limit(name); l != nil {
+			if near, ok := parseNearKey(key); ok {
+				if l := f.limit(near.limit); l != nil && !l.renews() {
 					c := l.Shape
-					c.ID = id
+					c.ID = near.id
 					counters = append(counters, c)
 				}
 			}
@@ -226,7 +205,7 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 
 // makeRoom takes a limit off the list that has too many near keys.
 func (s *Store) makeRoom(ctx context.Context, namespace, key string) error {
-	name, _, ok := parseNearKey(key)
+	full, ok := parseNearKey(key)
 	if !ok {
 		return errReply
 	}
@@ -235,11 +214,11 @@ func (s *Store) makeRoom(ctx context.Context, namespace, key string) error {
 		return err
 	}
 	near = slices.DeleteFunc(near, func(key string) bool {
-		of, _, ok := parseNearKey(key)
-		return ok && of != name
+		of, ok := parseNearKey(key)
+		return ok && of.limit != full.limit
 	})
 	return s.changeFleet(ctx, namespace, func(f *fleet, version, now uint64) bool {
-		l := f.limit(name)
+		l := f.limit(full.limit)
 		if l == nil || !l.watched() {
 			return false
 		}

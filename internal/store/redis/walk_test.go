@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 )
@@ -38,6 +39,32 @@ func TestWalkAndRestart(t *testing.T) {
 	noted, err := f.client.ZCard(t.Context(), fleetKey+":near").Result()
 	if err != nil || limits == 0 || noted != near {
 		t.Errorf("%d limits are listed, and %d keys near, of %d; error %v", limits, noted, near, err)
+	}
+}
+
+// A backend looks through the server's keys for a namespace at a time. Others' pushes would wait for the looks of many.
+func TestWalksComeOneByOne(t *testing.T) {
+	server := redistest.Start(t)
+	var s *redis.Store
+	push := func(namespace string) {
+		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Advance: wire.Advance{Told: true, Wants: true}, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+		if _, err := s.Push(t.Context(), p, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	scans := atomic.Int64{}
+	addr := between(t, server.Addr, func(command []string) {
+		if command[0] != "scan" || scans.Add(1) != 1 {
+			return
+		}
+		if push("other"); scans.Load() != 1 {
+			t.Errorf("%d looks at once", scans.Load())
+		}
+	})
+	s = open(t, "redis://"+addr, func() time.Time { return time.Unix(1_767_571_260, 0) })
+	push("ns")
+	if push("other"); scans.Load() != 2 {
+		t.Errorf("%d looks, want 2", scans.Load())
 	}
 }
 
@@ -74,11 +101,9 @@ func TestReviewIsOneStep(t *testing.T) {
 			if n, err := f.client.ZCard(t.Context(), fleetKey+":silent").Result(); n != 0 || err != nil {
 				t.Errorf("%d senders are silent, error %v", n, err)
 			}
-			for sequence := range uint64(2) { // the first hears of the fleet
-				p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1 + sequence, Floor: 1 + sequence}
-				if _, err := sweeper.Push(t.Context(), p, 1); err != nil {
-					t.Error(err)
-				}
+			p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+			if _, err := sweeper.Push(t.Context(), p, 1); err != nil {
+				t.Error(err)
 			}
 		}
 	})

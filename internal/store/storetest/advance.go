@@ -58,8 +58,7 @@ type advanceModel struct {
 	namespace  string
 	limit      uint64
 	keys       []wire.LimitCounter
-	window     uint64 // that passed is of
-	passed     []uint64
+	passed     []map[uint64]uint64 // by key and window
 	senders    []*modelSender
 	pushes     []*wire.Push // on their way, or copies
 	answers    []modelAnswer
@@ -87,6 +86,7 @@ type modelSender struct {
 	out                     map[uint64]*modelPushed // by sequence
 	all                     map[uint64]*wire.Push   // that are not answered
 	dead                    bool
+	off                     time.Duration // its clock less the store's
 }
 
 type modelPushed struct{ hits []uint64 }
@@ -106,8 +106,9 @@ func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uin
 	for i := range 1 + r.IntN(3) {
 		m.keys = append(m.keys, wire.LimitCounter{ID: wire.ID{byte(i + 1), byte(seed)}, Kind: uint8(kind), WidthMillis: width})
 	}
-	m.window = m.number()
-	m.passed = make([]uint64, len(m.keys))
+	for range m.keys {
+		m.passed = append(m.passed, map[uint64]uint64{})
+	}
 	m.late = make([]bool, len(m.keys))
 	for i := range m.keys {
 		m.late[i] = i > 0 && r.IntN(2) == 0
@@ -124,14 +125,14 @@ func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uin
 // before counts hits of a key before anybody advances some.
 func (m *advanceModel) before(key int) {
 	hits := 1 + m.r.Uint64N(m.limit)
-	p := &wire.Push{Namespace: m.namespace, Sender: 2, Sequence: uint64(key + 1), Floor: uint64(key + 1), Items: []wire.Item{m.item(key, m.window, hits)}}
+	p := &wire.Push{Namespace: m.namespace, Sender: 2, Sequence: uint64(key + 1), Floor: uint64(key + 1), Items: []wire.Item{m.item(key, m.number(m.now), hits)}}
 	if _, err := m.store.Store().Push(context.Background(), p, 1); err != nil {
 		m.t.Fatal(err)
 	}
 	if m.store.Keep != nil {
 		m.store.Keep()
 	}
-	m.pass(key, hits)
+	m.pass(key, m.number(m.now), hits)
 }
 
 // tag is of a key's rule.
@@ -139,8 +140,17 @@ func (m *advanceModel) tag(key int) uint16 { return 7 + 2*uint16(key) }
 
 func (m *advanceModel) begin() {
 	m.senders = append(m.senders, &modelSender{
-		id: m.r.Uint64(), near: map[uint32]bool{}, limits: map[uint64]bool{}, unsent: make([]uint64, len(m.keys)), out: map[uint64]*modelPushed{}, all: map[uint64]*wire.Push{},
+		id: m.r.Uint64(), off: m.off(), near: map[uint32]bool{}, limits: map[uint64]bool{}, unsent: make([]uint64, len(m.keys)), out: map[uint64]*modelPushed{}, all: map[uint64]*wire.Push{},
 	})
+}
+
+// off is the difference of a new sender's clock: that of most is small.
+func (m *advanceModel) off() time.Duration {
+	most := int64(5 * time.Second) // so long a store keeps a window's near keys after its end
+	if m.r.IntN(2) == 0 {
+		most = int64(time.Millisecond)
+	}
+	return time.Duration(m.r.Int64N(2*most+1) - most)
 }
 
 func (s *modelSender) drop() {
@@ -157,17 +167,12 @@ func (s *modelSender) held(key int) (hits uint64) {
 	return hits + s.unsent[key]
 }
 
-// number is that of the window of now.
-func (m *advanceModel) number() uint64 { return uint64(m.now.UnixMilli()) / m.keys[0].WidthMillis }
-
-// wait lets time pass. Hits of the window before do not count in the next.
-func (m *advanceModel) wait(d time.Duration) {
-	m.now = m.now.Add(d)
-	if number := m.number(); number != m.window {
-		m.window = number
-		clear(m.passed)
-	}
+// number is that of the window at a time.
+func (m *advanceModel) number(at time.Time) uint64 {
+	return uint64(at.UnixMilli()) / m.keys[0].WidthMillis
 }
+
+func (m *advanceModel) wait(d time.Duration) { m.now = m.now.Add(d) }
 
 func (m *advanceModel) run() {
 	for range 500 + m.r.IntN(1500) {
@@ -201,17 +206,27 @@ func (m *advanceModel) advance(s *modelSender, key int) {
 	c := m.keys[key]
 	name := c.NearLimit(m.limit)
 	rule := wire.NearRule(name, m.tag(key))
-	if s.of != m.window && m.settles(s) {
-		s.of = m.window
+	now := m.now.Add(s.off)
+	number := m.number(now)
+	if s.of != number && m.settles(s) {
+		s.of = number
 	}
 	for range 1 + m.r.IntN(8) {
-		if s.dead || s.divisor == 0 || m.now.UnixNano() >= s.until || s.of != m.window || !s.limits[rule] || s.near[wire.NearKey(c.ID, name)] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+		if s.dead || s.divisor == 0 || now.UnixNano() >= s.until || s.of != number || !s.limits[rule] || s.near[wire.NearKey(c.ID, m.listed(name, number))] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
 			return
 		}
 		s.unsent[key]++
 		m.advanced++
-		m.pass(key, 1)
+		m.pass(key, number, 1)
 	}
+}
+
+// listed is the form that a limit has in the list in a window.
+func (m *advanceModel) listed(name, number uint64) uint64 {
+	if window.Kind(m.keys[0].Kind) == window.SlidingWindow {
+		return wire.NearWindow(name, 0)
+	}
+	return wire.NearWindow(name, number)
 }
 
 // settles reports whether a sender has nothing to push.
@@ -224,9 +239,10 @@ func (m *advanceModel) settles(s *modelSender) bool {
 	return true
 }
 
-func (m *advanceModel) pass(key int, hits uint64) {
-	if m.passed[key] += hits; m.passed[key] > m.limit {
-		m.t.Fatalf("%d hits of key %d have passed, of a limit of %d", m.passed[key], key, m.limit)
+func (m *advanceModel) pass(key int, number, hits uint64) {
+	passed := m.passed[key]
+	if passed[number] += hits; passed[number] > m.limit {
+		m.t.Fatalf("%d hits of key %d have passed, of a limit of %d", passed[number], key, m.limit)
 	}
 }
 
@@ -318,7 +334,7 @@ func (m *advanceModel) arrive(last bool) {
 	}
 	if !out.Duplicate {
 		for i := range out.Answer.Grants {
-			m.pass(int(p.Takes[i].Rooms[0].ID[0])-1, out.Answer.Grants[i].Units) // whoever uses them
+			m.pass(int(p.Takes[i].Rooms[0].ID[0])-1, m.number(m.now), out.Answer.Grants[i].Units) // whoever uses them
 		}
 	}
 	if killed {
@@ -401,7 +417,8 @@ func (m *advanceModel) end() {
 	}
 	p := &wire.Push{Namespace: m.namespace, Sender: 1, Sequence: 1, Floor: 1}
 	for key := range m.keys {
-		for refused := 0; m.passed[key] < m.limit && refused < 3; {
+		passed, number := m.passed[key], m.number(m.now)
+		for refused := 0; passed[number] < m.limit && refused < 3; {
 			p.Takes = []wire.Take{m.take(key, 1)}
 			p.Takes[0].Lease = false
 			out, err := m.store.Store().Push(context.Background(), p, 1)
@@ -412,14 +429,14 @@ func (m *advanceModel) end() {
 				refused++
 				m.settleAll()
 			} else {
-				m.pass(key, 1)
+				m.pass(key, number, 1)
 			}
 			p.Sequence, p.Floor = p.Sequence+1, p.Floor+1
 		}
-		if m.passed[key] == m.limit {
+		if passed[number] == m.limit {
 			m.full++
 		} else if !m.died {
-			m.t.Fatalf("%d hits of key %d have passed in the end, want all of %d", m.passed[key], key, m.limit)
+			m.t.Fatalf("%d hits of key %d have passed in the end, want all of %d", passed[number], key, m.limit)
 		}
 	}
 }

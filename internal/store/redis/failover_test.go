@@ -1,0 +1,105 @@
+package redis_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+)
+
+// follow starts a replica of a server, and returns when the replica has all that the server has.
+func follow(t *testing.T, master *goredis.Client) *redistest.Server {
+	t.Helper()
+	if err := master.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	host, port, err := net.SplitHostPort(master.Options().Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := redistest.Start(t, "--replicaof", host, port)
+	conn := master.Conn()
+	if err := conn.Set(t.Context(), "x", 1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
+		t.Fatalf("%d replicas, error %v", n, err)
+	}
+	return replica
+}
+
+// With wait_replicas, a limit is listed after replicas have all near keys that a walk has found. A replica that lacks
+// some and takes over would let senders advance their hits.
+func TestWalkWaitsForReplicas(t *testing.T) {
+	server := redistest.Start(t)
+	f := &fleet{t: t, client: raw(t, server), now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
+	now := func() time.Time { return f.now }
+	f.Store = open(t, server.URL(), now)
+	f.hit(600, 0, 10)
+	replica := raw(t, follow(t, f.client))
+	addr := between(t, server.Addr, func(command []string) {
+		if command[0] == "scan" {
+			if err := replica.Do(t.Context(), "replicaof", "no", "one").Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	f.Store = open(t, "redis://"+addr+"?wait_replicas=1&wait_timeout=2s", now)
+	f.push(1, func(p *wire.Push) { p.Advance, p.Takes = f.word, []wire.Take{thousand(9999, 1, fleetRule)} })
+	near, err := replica.ZCard(t.Context(), fleetKey+":near").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, err := f.client.HGet(t.Context(), fleetKey, "contents").Result()
+	if err != nil || near < 10 && strings.Contains(contents, `"Listed":true`) {
+		t.Errorf("the replica has %d near keys of 10, and the fleet is %s, error %v", near, contents, err)
+	}
+}
+
+// A server that has become a replica tells nobody that a part goes on.
+func TestReplicasGiveNoParts(t *testing.T) {
+	f := newFleet(t)
+	f.tells()
+	f.tells()
+	if err := f.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.sequence++
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.sequence, Floor: f.sequence, Advance: f.word}
+	if out, err := f.Push(t.Context(), p, 1); err == nil {
+		t.Errorf("the sender hears %+v", out.Answer.Near)
+	}
+}
+
+// A backend's own clock may be wrong. Before it has heard Redis's time, it writes none to a fleet.
+func TestFleetsGoByTheServersClock(t *testing.T) {
+	server := redistest.Start(t)
+	client, s := raw(t, server), open(t, server.URL(), nil)
+	for sequence := range uint64(2) {
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+		p.Advance = wire.Advance{Told: true, Wants: true, Settled: true}
+		if _, err := s.Push(t.Context(), p, 1); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := client.Exists(t.Context(), fleetKey).Uint64(); n != sequence || err != nil {
+			t.Errorf("after push %d there are %d fleets, error %v", sequence+1, n, err)
+		}
+	}
+}
+
+// A full Redis refuses hits, and tells totals.
+func TestFullFleet(t *testing.T) {
+	f := newFleet(t)
+	if err := f.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.now = f.now.Add(2 * time.Second)
+		f.hit(0, 1, 2)
+	}
+}
