@@ -84,7 +84,7 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onEach(t, 1, func(t *testing.T, d driver) {
+	onEvery(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(answerAsProvider)})
 		out := meet(t, "clients/refusals.py", proxy)
 		t.Logf("%s", out)
@@ -181,7 +181,7 @@ litellm_openai, error, MidStreamFallbackError, at once
 	if err != nil {
 		t.Fatal(err)
 	}
-	onEach(t, 1, func(t *testing.T, d driver) {
+	onEvery(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(streamAsProvider)})
 		out := meet(t, "clients/streams.py", proxy)
 		t.Logf("%s", out)
