@@ -115,16 +115,16 @@ run: build ## the playground, and proxy nodes on this machine; ARGS are flags, s
 
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks
 	./scripts/test-dependencies
-	$(MAKE) --no-print-directory -j2 test-raced test-rest
+	$(MAKE) --no-print-directory test-raced test-rest
 	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
 
-# Both run at the same time, and two packages of each, as these wait for stores, Envoys and browsers. The
-# longest package, e2e, comes first.
+# Three packages at once, and four in test-fast, as these wait for stores, Envoys and browsers. The longest
+# package, e2e, comes first.
 .PHONY: test-raced test-rest
 test-raced:
-	WEIR_PROXIES=wazero go test -p 2 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $(raced)
+	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $(raced)
 test-rest:
-	WEIR_PROXIES=envoy go test -p 2 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
 
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length
