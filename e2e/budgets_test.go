@@ -240,7 +240,7 @@ func TestBudgets(t *testing.T) {
 func budgets(t *testing.T, d driver) {
 	const streams, rounds = 200, 3
 	url := redistest.Start(t).URL()
-	process, backend := serveAt(t, "127.0.0.1:0", url)
+	process, backend := serveAt(t, steadyAddress(t), url)
 	_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, 100_000_000), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
 	random := rand.New(rand.NewPCG(7, 8))
 	want := int64(0)

@@ -110,7 +110,7 @@ func TestPlaces(t *testing.T) {
 func places(t *testing.T, d driver, rate string) {
 	const limit = 20
 	url := stores["redis"](t).url
-	served, backend := serveAt(t, "127.0.0.1:0", url)
+	served, backend := serveAt(t, steadyAddress(t), url)
 	upstream := newCrowd()
 	nodes, addresses := nodes(t, d, 3, nodeConfig{backend: backend, upstream: upstream, configuration: placesConfig(rate)})
 	addresses = append(addresses, holdingProgram(t, backend, rate, upstream))

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -27,8 +29,9 @@ type process struct {
 	cmd    *exec.Cmd
 	mu     sync.Mutex
 	output bytes.Buffer
-	lines  chan string
-	killed bool // or ended
+	lines  chan string // closed after the process has ended
+	killed bool        // or ended
+	ended  chan error  // what the process has ended with
 }
 
 // start runs the command, until the test ends.
@@ -46,12 +49,16 @@ func startFile(t *testing.T, file string, args ...string) *process {
 // startCommand is start of a command that has yet to be started.
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{cmd: cmd, lines: make(chan string, 1000)}
+	p := &process{cmd: cmd, lines: make(chan string, 1000), ended: make(chan error, 1)}
 	reader, writer := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = writer, writer
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("%v; make build makes the command", err)
 	}
+	go func() {
+		err := p.cmd.Wait()
+		p.ended <- errors.Join(err, writer.Close())
+	}()
 	go func() {
 		defer close(p.lines)
 		for scanner := bufio.NewScanner(reader); scanner.Scan(); {
@@ -74,9 +81,6 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 				t.Errorf("%v: %v\n%s", cmd.Args, err, p.printed())
 			}
 		}
-		if err := writer.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	return p
 }
@@ -89,7 +93,7 @@ func (p *process) kill(t *testing.T) {
 		t.Error(err)
 	}
 	var killed *exec.ExitError
-	if err := p.cmd.Wait(); !errors.As(err, &killed) {
+	if err := <-p.ended; !errors.As(err, &killed) {
 		t.Errorf("killed: got %v", err)
 	}
 }
@@ -97,7 +101,7 @@ func (p *process) kill(t *testing.T) {
 // end ends the process like an operator does.
 func (p *process) end() error {
 	p.killed = true
-	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), p.cmd.Wait())
+	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), <-p.ended)
 }
 
 func (p *process) printed() string {
@@ -130,6 +134,23 @@ func serveAt(t *testing.T, listen, store string) (p *process, address string) {
 	t.Helper()
 	p = start(t, "serve", "--listen", listen, "--store", store, "--log-level", "debug")
 	return p, p.wait(t, `address=(\S+)`)
+}
+
+// steadyAddress is an address that a test's command gets again after it was away: the system gives ports
+// above these to others.
+func steadyAddress(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 30_000+rand.IntN(2700)))
+		if err == nil {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port between 30,000 and 32,700 is free")
+	return ""
 }
 
 // serveBy runs a backend in memory within the test, with the test's clock. A node uses its

@@ -50,7 +50,7 @@ func instances(t *testing.T, n int, store, descriptors string) (all []*instance)
 		t.Fatal(err)
 	}
 	for range n {
-		i := &instance{store: store, descriptors: file, address: "127.0.0.1:0", failure: "deny"}
+		i := &instance{store: store, descriptors: file, address: steadyAddress(t), failure: "deny"}
 		i.start(t)
 		all = append(all, i)
 	}

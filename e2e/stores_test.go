@@ -78,7 +78,7 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 	const users = 60
 	limit := nightly.Or[int64](200, 100)
 	namespace := fmt.Sprint("rate", rate)
-	served, backend := serveAt(t, "127.0.0.1:0", s.url)
+	served, backend := serveAt(t, steadyAddress(t), s.url)
 	_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, configuration: fmt.Sprintf(
 		`{"namespace": %q, "sync_rate": %d, "backend": {"cluster": "weir", "timeout": "5s"}, "rules": [
 			{"name": "per-user", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`,

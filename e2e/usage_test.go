@@ -54,7 +54,7 @@ func usage(t *testing.T, d driver, s store) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"model": %q, "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}`, asked.Model, asked.In, asked.Out, asked.In+asked.Out)
 	})
-	served, backend := serveAt(t, "127.0.0.1:0", s.url)
+	served, backend := serveAt(t, steadyAddress(t), s.url)
 	started, addresses := nodes(t, d, 2, nodeConfig{configuration: spent, backend: backend, workers: 2, upstream: upstream, stopsHeadersOnly: true})
 	var mu sync.Mutex
 	want, random := map[string]int64{}, rand.New(rand.NewPCG(1, 32))
