@@ -2,17 +2,9 @@ package usage_test
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"weir/internal/usage"
 )
@@ -118,48 +110,3 @@ func FuzzSearch(f *testing.F) {
 		}
 	})
 }
-
-// The search in WebAssembly is a function of its own: the tests above run there too, as Go's
-// compiler leaves the code and as the plugin has it.
-func TestOnWebAssembly(t *testing.T) {
-	if runtime.GOARCH == "wasm" {
-		t.Skip("runs on WebAssembly already")
-	}
-	t.Parallel()
-	dir := t.TempDir()
-	plain, straight := filepath.Join(dir, "go.wasm"), filepath.Join(dir, "straight.wasm")
-	command := func(environment []string, name string, args ...string) {
-		c := exec.Command(name, args...)
-		c.Env = append(os.Environ(), environment...)
-		if output, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%s %q: %v\n%s", name, args, err, output)
-		}
-	}
-	command([]string{"GOOS=wasip1", "GOARCH=wasm"}, "go", "test", "-c", "-ldflags=-w", "-o", plain, ".")
-	command(nil, "go", "run", "../../scripts/straighten", plain, straight)
-	for _, file := range []string{plain, straight} {
-		module, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := context.Background()
-		engine := wazero.NewRuntime(ctx)
-		defer engine.Close(ctx)
-		wasi_snapshot_preview1.MustInstantiate(ctx, engine)
-		var output bytes.Buffer
-		config := wazero.NewModuleConfig().WithStdout(&output).WithStderr(&output).WithSysWalltime().WithSysNanotime().WithRandSource(zeros{}).
-			WithArgs("usage.test", "-test.v", "-test.run=^TestSearch(|Long)$")
-		_, err = engine.InstantiateWithConfig(ctx, module, config)
-		said := output.String()
-		for _, name := range []string{"TestSearch", "TestSearchLong"} {
-			if !strings.Contains(said, "--- PASS: "+name+" ") {
-				t.Errorf("%s: %v: no %s in %s", filepath.Base(file), err, name, said)
-			}
-		}
-	}
-}
-
-// zeros has only zeros to read.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
