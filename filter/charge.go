@@ -103,6 +103,9 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 	case course.failed && c.rule.reserves && !c.rule.keeps:
 		c.finish(e, 0, now)
 	default:
+		if guess, exceeds := c.exceeds(); exceeds {
+			c.finish(e, guess, now)
+		}
 		return course.ended && !course.failed
 	}
 	return false

@@ -215,4 +215,12 @@ func TestCutStreamIsSettled(t *testing.T) {
 	if got := v.remaining("ann"); got != "200" {
 		t.Errorf("%s are left in the end", got)
 	}
+	// So does a stream that comes in a single piece.
+	s = v.open("x-key", "bob")
+	v.respond(s, false, "content-type", "text/event-stream")
+	v.pass(s, true, strings.Repeat(chat, 150))
+	v.reset(s)
+	if got := v.remaining("bob"); got != "750" {
+		t.Errorf("%s are left after a single piece", got)
+	}
 }

@@ -20,6 +20,7 @@ type amazon struct {
 	inner   jsonpath.Reader
 	closed  bool // inner has found its value
 	opened  bool
+	within  bool // decoded is a text
 	decoded []byte
 }
 
@@ -48,7 +49,10 @@ func (a *amazon) feed(r *Reader, piece []byte) {
 		case a.payload > 0:
 			n := skip(&a.payload, piece)
 			a.read(r, piece[:n])
-			piece = piece[n:]
+			if piece = piece[n:]; a.payload == 0 && a.within {
+				r.begin()
+				r.read(a.decoded)
+			}
 		default:
 			if piece = piece[skip(&a.trailer, piece):]; a.trailer == 0 {
 				a.filled = 0
@@ -71,7 +75,7 @@ func (a *amazon) begin(r *Reader) {
 		return
 	}
 	a.headers, a.payload, a.trailer = headers, size-preludeSize-trailerSize-headers, trailerSize
-	a.opened, a.closed = false, false
+	a.opened, a.closed, a.within = false, false, false
 	r.begin()
 }
 
@@ -91,9 +95,6 @@ func (a *amazon) read(r *Reader, piece []byte) {
 		return
 	}
 	var err error
-	if a.decoded, err = base64.StdEncoding.AppendDecode(a.decoded[:0], value); err == nil {
-		r.begin()
-		r.read(a.decoded)
-		r.reading = 0 // the rest of the payload is not part of this text
-	}
+	a.decoded, err = base64.StdEncoding.AppendDecode(a.decoded[:0], value)
+	a.within = err == nil
 }

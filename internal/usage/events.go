@@ -35,8 +35,9 @@ const (
 func (e *events) feed(r *Reader, piece []byte) {
 	rest := e.rest + len(piece) // bytes from the last event to the end of the piece
 	skipped := false
+	lineFeed := len(piece) + 1 // how many bytes of the piece begin with its next line feed
 	for len(piece) > 0 {
-		if !skipped && e.at == inName && rest == len(piece) && !e.returned && !r.counts {
+		if !skipped && e.at == inName && rest == len(piece) && !e.returned && !r.counts && !r.asks() {
 			piece, skipped = e.skip(r, piece), true
 			rest = len(piece)
 			continue
@@ -91,8 +92,14 @@ func (e *events) feed(r *Reader, piece []byte) {
 			}
 			e.at, e.object = inData, e.object || c == '{'
 		default:
-			end := lineEnd(piece)
-			if e.at == inData && (r.started || !endsEvent(piece[end:]) || r.fields.mayBeIn(piece[:end])) {
+			if lineFeed > len(piece) { // it has been read
+				lineFeed = fromLineFeed(piece)
+			}
+			end := len(piece) - lineFeed
+			if i := bytes.IndexByte(piece[:end], '\r'); i >= 0 {
+				end = i
+			}
+			if e.at == inData && (r.started || !endsEvent(piece[end:]) || r.mayTell(piece[:end])) {
 				r.read(piece[:end])
 			}
 			piece = piece[end:]
@@ -132,16 +139,13 @@ func endsEvent(rest []byte) bool {
 	return len(rest) > 1 && (rest[1] == rest[0] || len(rest) > 2 && rest[0] == '\r' && rest[1] == '\n' && (rest[2] == '\r' || rest[2] == '\n'))
 }
 
-// lineEnd returns the index of the line's end, or the length of the piece.
-func lineEnd(piece []byte) int {
-	end := bytes.IndexByte(piece, '\n')
-	if end < 0 {
-		end = len(piece)
+// fromLineFeed returns how many bytes of a piece begin with its first line feed, 0 if it has none. A
+// search at each line would take the square of the time if lines end with carriage returns.
+func fromLineFeed(piece []byte) int {
+	if i := bytes.IndexByte(piece, '\n'); i >= 0 {
+		return len(piece) - i
 	}
-	if i := bytes.IndexByte(piece[:end], '\r'); i >= 0 {
-		end = i
-	}
-	return end
+	return 0
 }
 
 var newline = []byte("\n")

@@ -159,15 +159,27 @@ func (f *Fields) addModels(stems stemSet) error {
 	return nil
 }
 
-// Ask makes the body's tokens cost the list's prices of the model that the body names, if it does.
+// Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
+// list lacks that model, the prices stay as they are.
 func (r *Reader) Ask(list *PriceList) { r.list = list }
 
+// naming says where a body has named its model: in which text, and for which source.
+type naming struct {
+	text   uint64 // 0 if the body has named none yet
+	source int
+}
+
+// asks reports whether the body has still to name its model. Until then no text may be skipped.
+func (r *Reader) asks() bool { return r.list != nil && r.naming.text == 0 }
+
 // takeModel looks up the model's name in the price list.
-func (r *Reader) takeModel(name []byte, kind jsonpath.Kind) {
-	if r.list == nil || kind != jsonpath.String {
+func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
+	n := &r.naming
+	if r.list == nil || kind != jsonpath.String || len(name) == 0 || n.text != 0 && n.text != r.text {
 		return
 	}
-	if rates, entry, known := r.list.Find(name); known {
-		r.rates, r.model = rates, entry
+	n.text = r.text
+	if rates, entry, known := r.list.Find(name); known && from >= n.source {
+		r.rates, r.model, n.source = rates, entry, from
 	}
 }

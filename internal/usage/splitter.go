@@ -62,7 +62,7 @@ func (r *Reader) lines(piece []byte) {
 			r.read(piece)
 			return
 		}
-		if r.started || r.fields.mayBeIn(piece[:end]) {
+		if r.started || r.mayTell(piece[:end]) {
 			r.read(piece[:end+1])
 		}
 		r.begin()

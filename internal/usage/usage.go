@@ -76,7 +76,7 @@ func (f *Fields) prepare() {
 
 // hint adds the rare end of a name, unless that contains another hint.
 func (f *Fields) hint(whole string) {
-	name := []byte(rareEnd(whole))
+	name := []byte(rareEnd(unescaped(whole)))
 	for i := 0; i < len(f.hints); i++ {
 		if bytes.Contains(name, f.hints[i]) {
 			return
@@ -87,6 +87,22 @@ func (f *Fields) hint(whole string) {
 		}
 	}
 	f.hints = append(f.hints, name)
+}
+
+// unescaped returns the longest part of a name that has no short escape in JSON, such as \/ for /. A
+// text may have all other bytes of a name only as they are, or as \u.
+func unescaped(name string) (part string) {
+	for from := 0; from < len(name); from++ {
+		to := from
+		for to < len(name) && name[to] >= ' ' && name[to] != '"' && name[to] != '\\' && name[to] != '/' {
+			to++
+		}
+		if to-from > len(part) {
+			part = name[from:to]
+		}
+		from = to
+	}
+	return part
 }
 
 // rareEnd returns the part of a name from its last capital or _ on that leaves at least 5 bytes.
@@ -226,6 +242,8 @@ type Reader struct {
 	reading int
 	// numbers has the last number of each field.
 	numbers []number
+	text    uint64 // counts the texts
+	naming  naming
 	broken  bool
 	// told means that the current event has had a number. untold counts the events since the last
 	// event with a number.
@@ -254,6 +272,10 @@ type text struct {
 type number struct {
 	hits          uint64
 	found, absurd bool
+	// text and source say where the number comes from. A text's values are found in an order that
+	// depends on where its pieces end, so the sources' order decides.
+	text   uint64
+	source int
 }
 
 // Reset begins a body. Its tokens cost the rates or, if these are nil, the weights of the fields.
@@ -261,6 +283,7 @@ type number struct {
 func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
 	r.fields, r.format, r.rates, r.list, r.model = fields, format, rates, nil, ""
 	r.broken = format == Unreadable
+	r.text, r.naming = 0, naming{}
 	r.told, r.untold, r.counts = false, 0, false
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
 	for range fields.list {
@@ -359,7 +382,11 @@ func (r *Reader) begin() {
 		r.reading = 0
 	}
 	r.started = false
+	r.text++
 }
+
+// mayTell reports whether a complete text may have anything that the reader looks for.
+func (r *Reader) mayTell(text []byte) bool { return r.asks() || r.fields.mayBeIn(text) }
 
 // read reads a piece of the current text.
 func (r *Reader) read(piece []byte) {
@@ -379,12 +406,12 @@ func (r *Reader) read(piece []byte) {
 		r.reading--
 		switch value, kind := t.reader.Value(); {
 		case t.source.field == modelField:
-			r.takeModel(value, kind)
+			r.takeModel(i, value, kind)
 		case t.source.below == nil:
-			r.take(t.source.field, value, kind)
+			r.take(i, t.source.field, value, kind)
 		default:
 			for j := range t.source.below {
-				r.takeBelow(&t.source.below[j], value, kind)
+				r.takeBelow(i, &t.source.below[j], value, kind)
 			}
 		}
 	}
@@ -392,30 +419,36 @@ func (r *Reader) read(piece []byte) {
 }
 
 // takeBelow takes the value at a source's path below an object.
-func (r *Reader) takeBelow(s *source, object []byte, kind jsonpath.Kind) {
-	if kind != jsonpath.Composite {
-		r.take(s.field, nil, kind)
+func (r *Reader) takeBelow(from int, s *source, object []byte, kind jsonpath.Kind) {
+	switch kind {
+	case jsonpath.Composite:
+	case jsonpath.TooLong:
+		r.take(from, s.field, nil, kind)
 		return
+	default:
+		return // a text is skipped for the lack of the object's names, so nothing else may count
 	}
 	r.below.Reset(s.path)
 	r.below.Feed(object)
 	value, kind := r.below.Value()
-	r.take(s.field, value, kind)
+	r.take(from, s.field, value, kind)
 }
 
-// take takes the value at a field's path.
-func (r *Reader) take(field int, value []byte, kind jsonpath.Kind) {
-	n := number{absurd: true}
+// take takes the value at a field's path, which the text from has read.
+func (r *Reader) take(from, field int, value []byte, kind jsonpath.Kind) {
+	n := number{absurd: true, text: r.text, source: from}
 	switch kind {
 	case jsonpath.Missing, jsonpath.Null, jsonpath.Malformed:
 		return
 	case jsonpath.Number, jsonpath.String:
 		if hits, ok := count(value); ok {
-			n = number{hits: hits, found: true}
+			n.hits, n.found, n.absurd = hits, true, false
 			r.told = true
 		}
 	}
-	r.numbers[field] = n
+	if last := &r.numbers[field]; last.text != r.text || last.source <= from {
+		*last = n
+	}
 }
 
 // count parses a number of hits.

@@ -274,7 +274,7 @@ func TestEndings(t *testing.T) {
 func FuzzPieces(f *testing.F) {
 	for _, body := range []string{
 		"data: {\"usage\":{\"total\":1}}\n\ndata: [DONE]\n\n", "data:{\"usage\":\r\ndata:{\"total\":\rdata: 6}}\r\r", "\ufeffdata\n:\n\n", "[{\"usage\":{\"total\":7}}]",
-		"{\"usage\":{\"total\":1}}\n{\"x\":2}", message(`{"usage":{"total":5}}`),
+		"{\"usage\":{\"total\":1}}\n{\"x\":2}", "data: {\"u\":5,\"usage\":{\"total\":1},\"\\u006f\":2}\n\n", message(`{"usage":{"total":5}}`),
 	} {
 		for format := range 5 {
 			f.Add([]byte(body), uint64(7), byte(format))

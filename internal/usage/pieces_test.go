@@ -1,0 +1,165 @@
+package usage_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/usage"
+)
+
+// members are members of answers, of several providers.
+var members = []string{
+	`"model":"a"`, `"model":"b"`, `"model":""`, `"model":"unlisted"`, `"modelVersion":"a"`, `"response":{"model":"a"}`, `"x":"\"usage\""`, `"usage":null`, `"usage":-1`,
+	`"usage":{"total_tokens":70}`, `"us\u0061ge":{"total_tokens":60}`, `"usage":{"prompt_tokens":5,"completion_tokens":7}`, `"message":{"model":"a","usage":{"input_tokens":3}}`,
+	`"usageMetadata":{"totalTokenCount":9}`, `"response":{"model":"b","usage":{"input_tokens":4}}`, `"eval_count":4`, `"message":{"usage":{"output_tokens":-1}}`, `"a\/b":8`, `"c":6`,
+}
+
+// answer returns a random body.
+func answer(random *rand.Rand, format usage.Format) []byte {
+	var body bytes.Buffer
+	if format == usage.Events && random.IntN(4) == 0 {
+		body.WriteString("\ufeff")
+	}
+	members := slices.Clone(members)
+	object := func() string {
+		random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		return "{" + strings.Join(members[:1+random.IntN(4)], ",") + "}"
+	}
+	for i := range 1 + random.IntN(6) {
+		text := object()
+		switch {
+		case format == usage.Events:
+			end := []string{"\n", "\r\n", "\r"}[random.IntN(3)]
+			body.WriteString([]string{"", ":" + end, "event: x" + end, end}[random.IntN(4)] + "data: " + text + end + []string{end, "\n", "\r\n", "\r\r\n\n"}[random.IntN(4)])
+		case format == usage.Lines:
+			body.WriteString(text + "\n")
+		case format == usage.AmazonEvents && random.IntN(2) == 0:
+			within := fmt.Sprintf(`"bytes":"%s"`, base64.StdEncoding.EncodeToString([]byte(object())))
+			body.WriteString(message([]string{"{" + within + "," + text[1:], text[:len(text)-1] + "," + within + "}"}[random.IntN(2)]))
+		case format == usage.AmazonEvents:
+			body.WriteString(message(text))
+		case i == 0:
+			body.WriteString("[" + text)
+		default:
+			body.WriteString("," + text)
+		}
+	}
+	return body.Bytes()
+}
+
+// A body costs the same, and has the same model, wherever its pieces end.
+func TestPiecesAreAlike(t *testing.T) {
+	t.Parallel()
+	list := new(usage.PriceList)
+	list.Add("a", &usage.Rates{usage.Input: usage.Parts, usage.Output: 2 * usage.Parts})
+	list.Add("b", &usage.Rates{usage.Input: 3 * usage.Parts, usage.Output: 7 * usage.Parts})
+	unlisted := &usage.Rates{usage.Input: 100 * usage.Parts, usage.Output: 110 * usage.Parts}
+	kinds := []*usage.Fields{fields(field(1, "a/b", "usage.total_tokens", "c"), field(3, "usage.prompt_tokens", "eval_count"))}
+	for i := range usage.Presets {
+		kinds = append(kinds, fieldsOf(t, &usage.Presets[i], true), fieldsOf(t, &usage.Presets[i], false))
+	}
+	random := rand.New(rand.NewPCG(6, 32))
+	for n := range 20000 {
+		format := usage.JSON + usage.Format(n%4)
+		of, body := kinds[random.IntN(len(kinds))], answer(random, format)
+		guesses, asks := random.IntN(2) == 0, random.IntN(2) == 0
+		want := ""
+		for _, most := range []int{len(body), 1, 1 + random.IntN(9), 1 + random.IntN(99)} {
+			var r usage.Reader
+			r.Reset(of, format, unlisted)
+			if asks {
+				r.Ask(list)
+			}
+			if guesses {
+				r.CountEvents()
+			}
+			for rest := body; len(rest) > 0; {
+				piece := rest[:min(len(rest), most)]
+				if random.IntN(2) == 0 && len(piece) < len(rest) {
+					piece = usage.WholeEvents(piece)
+				}
+				r.Feed(bytes.Clone(piece))
+				rest = rest[len(piece):]
+			}
+			cost, found := r.Cost()
+			got := fmt.Sprintf("%d, %t, model %q", cost, found, r.Model())
+			if guesses {
+				got += fmt.Sprintf(", %d untold", r.Untold())
+			}
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Fatalf("%s in pieces of %d, %s in a single piece of format %d, body %d: %q", got, most, want, format, n, body)
+			}
+		}
+	}
+}
+
+// The model that a body names first has the prices, even if that text has no number.
+func TestFirstModelCounts(t *testing.T) {
+	t.Parallel()
+	list := new(usage.PriceList)
+	list.Add("a", &usage.Rates{usage.Output: 2 * usage.Parts})
+	list.Add("b", &usage.Rates{usage.Output: 7 * usage.Parts})
+	const number = "\n\ndata: {\"usage\":{\"total_tokens\":10}}\n\n"
+	for body, want := range map[string]uint64{
+		`data: {"model":"a"}` + number: 20, `data: {}` + number + `data: {"model":"b"}` + "\n\n": 70, `data: {"model":""}` + "\n\n" + `data: {"model":"b"}` + number: 70,
+		`data: {"model":"a"}` + number + `data: {"model":"b"}` + number: 20, `data: {"model":"c"}` + "\n\n" + `data: {"model":"a"}` + number: 1000, number: 1000,
+	} {
+		var r usage.Reader
+		r.Reset(fieldsOf(t, &usage.Presets[0], true), usage.Events, &usage.Rates{usage.Output: 100 * usage.Parts})
+		r.Ask(list)
+		r.Feed([]byte(body))
+		if got, found := r.Cost(); got != want || !found {
+			t.Errorf("%q costs %d, %t, want %d", body, got, found, want)
+		}
+	}
+}
+
+// A text may have some characters of a name as short escapes.
+func TestNamesWithShortEscapes(t *testing.T) {
+	t.Parallel()
+	for name, escaped := range map[string]string{
+		"a/b": `a\/b`, "tokens_in/out": `tokens_in\/out`, "a\tb": `a\tb`, "/": `\/`, "total\n": `total\n`, "a\rb": `a\rb`, "\b\f": `\b\f`, `"total"`: `\"total\"`, "é/": `é\/`,
+	} {
+		for _, body := range []string{"data: {\"" + escaped + "\":5}\n\n", ":\n\ndata: {\"" + escaped + "\":5}\n\n"} {
+			var r usage.Reader
+			for seed := range uint64(3) {
+				if got, found := costOf(&r, fields(field(1, name)), usage.Events, []byte(body), 2*seed+1); got != 5 || !found {
+					t.Errorf("%q in %q, seed %d: %d, %t", name, body, seed, got, found)
+				}
+			}
+			r.Reset(fields(field(1, name)), usage.Events, nil)
+			r.Feed([]byte(body))
+			if got, found := r.Cost(); got != 5 || !found {
+				t.Errorf("%q in %q: %d, %t", name, body, got, found)
+			}
+		}
+	}
+}
+
+// BenchmarkHostileEvents reads megabytes in which each line or event is as short as can be.
+func BenchmarkHostileEvents(b *testing.B) {
+	for _, unit := range []string{"\n", "\r", ":x\r", ":x\n", "data:x\r", "data: _t\n\n", "data: {\"usage\":{\"total_tokens\":1}}\n\n"} {
+		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
+			of := fieldsOf(b, &usage.Presets[len(usage.Presets)-1], true)
+			body := bytes.Repeat([]byte(unit), 1<<20/len(unit))
+			b.SetBytes(int64(len(body)))
+			var r usage.Reader
+			for b.Loop() {
+				r.Reset(of, usage.Events, nil)
+				for rest := body; len(rest) > 0; {
+					piece := usage.WholeEvents(rest[:min(len(rest), 64<<10)])
+					r.Feed(piece)
+					rest = rest[len(piece):]
+				}
+			}
+		})
+	}
+}
