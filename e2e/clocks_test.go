@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"testing"
 	"time"
 )
@@ -75,7 +74,7 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 // windowStarts returns the starts of a backend's windows with hits.
 func windowStarts(t *testing.T, backend string) (starts []time.Time) {
 	t.Helper()
-	response, err := http.Get("http://" + backend + "/v1/counters?namespace=default")
+	response, err := plain.Get("http://" + backend + "/v1/counters?namespace=default")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if wire.IsReport(body) || wire.IsUsed(body) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return http.DefaultTransport.RoundTrip(r)
+		return plain.Transport.RoundTrip(r)
 	}
 	push, err := wire.DecodePush(body)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Unlock()
 	if !closed || len(push.Items)+len(push.Takes) == 0 {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return http.DefaultTransport.RoundTrip(r)
+		return plain.Transport.RoundTrip(r)
 	}
 	call := &heldCallout{request: r, body: body, answer: make(chan *http.Response, 1)}
 	c.arrived <- call
@@ -90,7 +90,7 @@ func (h *heldCallout) deliver(t *testing.T) {
 	t.Helper()
 	request := h.request.Clone(context.Background())
 	request.Body = io.NopCloser(bytes.NewReader(h.body))
-	response, err := http.DefaultTransport.RoundTrip(request)
+	response, err := plain.Transport.RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestRunServesThePlayground(t *testing.T) {
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--nodes", "1", "--workers", "1")
 	page := p.wait(t, `^playground +(http://\S+)`)
 	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm"} {
-		response, err := http.Get(page + path)
+		response, err := plain.Get(page + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 		if !strings.HasPrefix(page, "http") {
 			page = "http://" + page + "/"
 		}
-		response, err := http.Get(page + path)
+		response, err := plain.Get(page + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestTheLiveViewIsLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"": http.StatusOK, "live/events": http.StatusNotFound} {
-		response, err := http.Get("http://127.0.0.1:" + port + "/" + path)
+		response, err := plain.Get("http://127.0.0.1:" + port + "/" + path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -216,7 +216,7 @@ func (e *event) until(t *testing.T, so func() bool) bool {
 // counted returns the sum of a backend's hits in a namespace; -1 if its store can't be reached.
 func counted(t *testing.T, backend, namespace string) (sum int64) {
 	t.Helper()
-	response, err := http.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
+	response, err := plain.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

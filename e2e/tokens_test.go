@@ -51,7 +51,7 @@ func tokensGoBackLate(t *testing.T, d driver) {
 		group.Go(func() {
 			for !enough.Load() {
 				s := stay{from: time.Now()}
-				status, _, err := get(http.DefaultClient, addresses[worker%2], "ann")
+				status, _, err := get(plain, addresses[worker%2], "ann")
 				if s.to = time.Now(); err != nil {
 					t.Error(err)
 					enough.Store(true)

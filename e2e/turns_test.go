@@ -16,7 +16,7 @@ func (b *breakable) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.cut.Load() {
 		return nil, errors.New("the way is cut")
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return plain.Transport.RoundTrip(r)
 }
 
 // A proxy's log says that pushes fail, why, and what decides meanwhile, and later that they are

@@ -69,7 +69,7 @@ func usage(t *testing.T, d driver, s store) {
 		}
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("x-key", key)
-		response, err := http.DefaultClient.Do(request)
+		response, err := plain.Do(request)
 		if err != nil {
 			t.Error(err)
 			return

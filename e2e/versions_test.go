@@ -87,7 +87,7 @@ func admittedOf(t *testing.T, url string, requests int) (admitted int) {
 			t.Fatal(err)
 		}
 		request.Header.Set("x-user", "ann")
-		response, err := http.DefaultClient.Do(request)
+		response, err := plain.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

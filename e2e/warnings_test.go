@@ -118,7 +118,7 @@ func backendWarnsOnce(t *testing.T, d driver) {
 	}
 	told := 0
 	for _, backend := range backends {
-		response, err := http.Get("http://" + backend + "/metrics")
+		response, err := plain.Get("http://" + backend + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}

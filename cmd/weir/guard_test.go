@@ -27,7 +27,7 @@ func TestServeIsNoWebSites(t *testing.T) {
 		}
 		return all
 	}
-	plain := map[string]string{"Content-Type": "text/plain"}
+	form := map[string]string{"Content-Type": "text/plain"}
 	js := map[string]string{"Content-Type": "application/json"}
 	weir := map[string]string{"Content-Type": wire.ContentType}
 	for _, test := range []struct {
@@ -42,13 +42,13 @@ func TestServeIsNoWebSites(t *testing.T) {
 		{"a person's change", "PUT", "/v1/overrides?namespace=shop", limit, with(js, "Content-Type", "application/json; charset=utf-8"), 200},
 		{"a probe by any name", "GET", "/readyz", "", map[string]string{"Host": "weir.example"}, 200},
 
-		{"a page's simple request", "POST", "/v1/counter?namespace=shop", reset, with(plain, "Origin", "http://evil.example"), 403},
-		{"a page that hides where it is from", "POST", "/v1/counter?namespace=shop", reset, with(plain, "Origin", "null"), 403},
-		{"a page's request, by what the browser says", "POST", "/v1/counter?namespace=shop", reset, with(plain, "Sec-Fetch-Site", "cross-site"), 403},
-		{"a page's request, from another port", "POST", "/v1/counter?namespace=shop", reset, with(plain, "Sec-Fetch-Site", "same-site"), 403},
-		{"a form's type", "POST", "/v1/counter?namespace=shop", reset, plain, 415},
+		{"a page's simple request", "POST", "/v1/counter?namespace=shop", reset, with(form, "Origin", "http://evil.example"), 403},
+		{"a page that hides where it is from", "POST", "/v1/counter?namespace=shop", reset, with(form, "Origin", "null"), 403},
+		{"a page's request, by what the browser says", "POST", "/v1/counter?namespace=shop", reset, with(form, "Sec-Fetch-Site", "cross-site"), 403},
+		{"a page's request, from another port", "POST", "/v1/counter?namespace=shop", reset, with(form, "Sec-Fetch-Site", "same-site"), 403},
+		{"a form's type", "POST", "/v1/counter?namespace=shop", reset, form, 415},
 		{"no type", "POST", "/v1/counter?namespace=shop", reset, nil, 415},
-		{"overrides of a form's type", "PUT", "/v1/overrides?namespace=shop", limit, plain, 415},
+		{"overrides of a form's type", "PUT", "/v1/overrides?namespace=shop", limit, form, 415},
 		{"rebound: a look", "GET", "/v1/overrides?namespace=shop", "", map[string]string{"Host": "evil.example"}, 421},
 		{"rebound: a list", "GET", "/v1/counters?namespace=shop", "", map[string]string{"Host": "evil.example:9180"}, 421},
 		{"rebound: a change", "PUT", "/v1/overrides?namespace=shop", limit, with(rebound, "Content-Type", "application/json"), 421},
@@ -68,7 +68,7 @@ func TestServeIsNoWebSites(t *testing.T) {
 			r.Host = address
 		}
 		r.Header.Del("Host")
-		answer, err := http.DefaultClient.Do(r)
+		answer, err := plain.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -103,13 +103,13 @@ func TestRateLimitService(t *testing.T) {
 	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK || len(answer.GetResponseHeadersToAdd()) != 3 {
 		t.Errorf("answered %v, %v", answer, err)
 	}
-	response, err := http.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
+	response, err := plain.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
 	if err != nil || response.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("/json: %v, %v", response, err)
 	} else {
 		response.Body.Close()
 	}
-	metrics, err := http.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
+	metrics, err := plain.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

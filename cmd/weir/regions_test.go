@@ -77,7 +77,7 @@ func TestRegionRelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(r)
+	response, err := plain.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 		if namespace == "private" {
 			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
 		}
-		response, err := http.DefaultClient.Do(r)
+		response, err := plain.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -99,7 +99,7 @@ func TestTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		request.Header.Set("x-user", "ann")
-		answer, err := http.DefaultClient.Do(request)
+		answer, err := plain.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,6 @@ func TestFailedStays(t *testing.T) {
 				}); err != nil {
 					t.Fatal(err)
 				}
-				http.DefaultClient.CloseIdleConnections() // they lead to the replaced listener
 			}
 			set("1", "1")
 			closed, open := address(t, e, "closed"), address(t, e, "open")

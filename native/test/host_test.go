@@ -190,6 +190,10 @@ func address(t *testing.T, e *envoytest.Envoy, listener string) string {
 	return addresses[listener]
 }
 
+// anew asks on a new connection each time: a connection that is kept leads to a listener that a test
+// has replaced.
+var anew = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // send sends a request with an action for the plugin.
 func send(t *testing.T, address, do string) (status int) {
 	t.Helper()
@@ -202,7 +206,7 @@ func send(t *testing.T, address, do string) (status int) {
 	if do != "" {
 		r.Header.Set("x-do", do)
 	}
-	response, err := http.DefaultClient.Do(r)
+	response, err := anew.Do(r)
 	if err != nil {
 		t.Fatalf("x-do %q: %v", do, err)
 	}
