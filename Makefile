@@ -119,12 +119,12 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
 
 # Three packages at once, and four in test-fast, as these wait for stores, Envoys and browsers. The longest
-# package, e2e, comes first.
+# packages come first.
 .PHONY: test-raced test-rest
 test-raced:
-	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $(raced)
+	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./internal/store/redis ./internal/store/postgres $(raced)
 test-rest:
-	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/node ./docs $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
 
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length

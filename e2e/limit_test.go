@@ -97,8 +97,8 @@ func allOfTheLimit(t *testing.T, d driver) {
 	}
 }
 
-// Ten nodes (three Envoys) share a limit, with even traffic and with 91 % at one node, at three
-// times the limit (up to ten in a nightly run). At no moment do they pass more than the limit.
+// Ten nodes (three Envoys) share a limit, with even traffic and with 91 % at one node, at twice
+// the limit (up to ten in a nightly run). At no moment do they pass more than the limit.
 // bench/overshoot tests the same in simulated time, with windows that end.
 func TestTenNodesKeepOneLimit(t *testing.T) {
 	onEachByNight(t, 10, manyNodesKeepOneLimit)
@@ -106,7 +106,7 @@ func TestTenNodesKeepOneLimit(t *testing.T) {
 
 func manyNodesKeepOneLimit(t *testing.T, d driver) {
 	const limit = 1000
-	n, requests := d.few(10), nightly.Or(10, 3)*limit
+	n, requests := d.few(10), nightly.Or(10, 2)*limit
 	for _, algorithm := range []string{
 		`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`,
 		`{"limit": 1000, "window": "366d"}`,

@@ -17,7 +17,7 @@ import (
 	"weir/internal/nightly"
 )
 
-var restartsFor = flag.Duration("restarts-for", nightly.Or(10*time.Minute, 5*time.Second), "how long to run nodes that restart")
+var restartsFor = flag.Duration("restarts-for", nightly.Or(10*time.Minute, 2*time.Second), "how long to run nodes that restart")
 
 // Many clients ask three nodes at once, and some give up. The nodes restart meanwhile: in good
 // order, cut short by a context, or killed. Pushes and answers are lost, late and doubled. No

@@ -72,9 +72,9 @@ func TestFarWorlds(t *testing.T) {
 }
 
 func farWorlds(t *testing.T, name string, open openStore) {
-	worlds := nightly.Or(1000, 20)
+	worlds := nightly.Or(1000, 10)
 	if name != "memory" {
-		worlds = nightly.Or(100, 5)
+		worlds = nightly.Or(100, 2)
 	}
 	if *worldsCount > 0 {
 		worlds = *worldsCount

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/storetest"
@@ -14,7 +15,7 @@ import (
 // TestAdvance kills the process of every other store now and then, before or after what a push has changed is
 // kept, and another one restores what is.
 func TestAdvance(t *testing.T) {
-	storetest.Advance(t, 1000, func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
+	storetest.Advance(t, nightly.Or(3000, 300), func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
 		if seed%2 == 0 {
 			s := memory.New(memory.Options{Now: now})
 			return storetest.AdvanceStore{Store: func() store.Store { return s }}

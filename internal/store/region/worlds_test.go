@@ -24,7 +24,7 @@ import (
 	"weir/window"
 )
 
-var worlds = flag.Int("worlds", nightly.Or(60, 3), "how many worlds of regions are tried")
+var worlds = flag.Int("worlds", nightly.Or(60, 2), "how many worlds of regions are tried")
 
 // ocean is a connection to the parent with 75 ms in each direction. Messages are lost, come twice,
 // or come late.

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// The code of one plugin is kept, and used again. Damaged code is made anew. A folder that can't be
+// written does no harm.
+func TestCompile(t *testing.T) {
+	wasm := slices.Concat(
+		[]byte("\x00asm\x01\x00\x00\x00"),
+		[]byte("\x01\x09\x02\x60\x00\x00\x60\x01\x7f\x01\x7f"), // two types
+		[]byte("\x03\x03\x02\x00\x01"),                         // a function of each
+		[]byte("\x07\x24\x02\x17proxy_abi_version_0_2_1\x00\x00\x06malloc\x00\x01"),
+		[]byte("\x0a\x09\x02\x02\x00\x0b\x04\x00\x20\x00\x0b"),
+	)
+	other := slices.Concat(wasm, []byte("\x00\x03\x01x\x00")) // with a custom section
+	caches := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", caches)
+	kept := func() (files []string) {
+		t.Helper()
+		err := filepath.WalkDir(caches, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	compiles := func(what string, wasm []byte) {
+		t.Helper()
+		module, err := compile(t.Context(), wasm)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := module.Close(t.Context()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	compiles("a plugin", wasm)
+	first := kept()
+	if len(first) != 1 {
+		t.Fatalf("%q are kept, want a file", first)
+	}
+	written, err := os.Stat(first[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiles("the plugin again", wasm)
+	if again, err := os.Stat(first[0]); err != nil || !os.SameFile(written, again) {
+		t.Errorf("the code was written anew: %v", err)
+	}
+	if err := os.Truncate(first[0], written.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	compiles("with damaged code", wasm)
+	if files := kept(); len(files) != 0 {
+		t.Errorf("%q are damaged, and kept", files)
+	}
+	compiles("once more", wasm)
+	compiles("another plugin", other)
+	if files := kept(); len(files) != 1 || files[0] == first[0] {
+		t.Errorf("%q are kept of two plugins, want the other's file", files)
+	}
+
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(kept()[0], "no-folder"))
+	compiles("where no folder can be", wasm)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	compiles("without a home", wasm)
+	if _, err := compile(t.Context(), []byte("no wasm")); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is no plugin: %v", err)
+	}
+}
