@@ -17,7 +17,7 @@ func TestFloodOfAnotherRule(t *testing.T) {
 
 func floodOfAnotherRule(t *testing.T) {
 	const limit, each, floods = 5, 4, 6
-	keys := nightly.Or(400_000, 80_000)
+	keys := nightly.Or(400_000, 40_000)
 	for _, test := range []struct {
 		name, rejected string
 		hits           int // for each key of the flood

@@ -52,9 +52,10 @@ type serving struct {
 	url    string
 	own    int
 	stores []int
+	end    func() // in order, once
 }
 
-func serve(t *testing.T, binary, store string) *serving {
+func serve(t *testing.T, binary, store string, flags ...string) *serving {
 	s := &serving{t: t}
 	url := store
 	switch store {
@@ -76,16 +77,17 @@ func serve(t *testing.T, binary, store string) *serving {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(binary, "serve", "--listen", address, "--store", url)
+	command := exec.Command(binary, append([]string{"serve", "--listen", address, "--store", url}, flags...)...)
 	command.Stderr = os.Stderr
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.end = sync.OnceFunc(func() {
 		if err := errors.Join(command.Process.Signal(os.Interrupt), command.Wait()); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(s.end)
 	s.url, s.own = "http://"+address, command.Process.Pid
 	for until := time.Now().Add(20 * time.Second); ; <-time.After(50 * time.Millisecond) {
 		if answer, err := http.Get(s.url + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == 200 {
