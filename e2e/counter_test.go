@@ -17,7 +17,7 @@ func TestCountersAreEmptied(t *testing.T) {
 
 // A key that one node has blocked is blocked on all nodes until its counter is reset.
 func TestBlocksEnd(t *testing.T) {
-	onEach(t, 3, func(t *testing.T, d driver) {
+	onEachByNight(t, 3, func(t *testing.T, d driver) {
 		backend := serve(t, stores["redis"](t).url)
 		_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, workers: 2, configuration: strings.Replace(
 			strings.Replace(countered, `"limit": 60`, `"limit": 2`, 1), `"limits"`, `"block": "1h", "limits"`, 1)})

@@ -34,7 +34,7 @@ func overdrawn(passed []stay, burst, perSecond float64) (most float64) {
 // Three of ten callouts are lost, so tokens of requests that were not admitted go back late. No
 // token exists twice.
 func TestTokensGoBackLate(t *testing.T) {
-	onEach(t, 2, tokensGoBackLate)
+	onEachByNight(t, 2, tokensGoBackLate)
 }
 
 func tokensGoBackLate(t *testing.T, d driver) {

@@ -117,7 +117,7 @@ func settle(t *testing.T, backend, namespace string, want int64) {
 // Two nodes with random hits lose callouts before or after the backend has applied them. Once all
 // is quiet the backend's sum is exactly the number of admitted hits.
 func TestBackendHasWhatWasAdmitted(t *testing.T) {
-	onEach(t, 2, backendHasWhatWasAdmitted)
+	onEachByNight(t, 2, backendHasWhatWasAdmitted)
 }
 
 func backendHasWhatWasAdmitted(t *testing.T, d driver) {
@@ -157,7 +157,7 @@ var synced = `{"backend": {"cluster": "weir"}, "sync_rate": 0.02, ` + perUser(sy
 
 // Redis is away for a while: nodes decide alone, and their hits arrive afterwards.
 func TestRedisRestarted(t *testing.T) {
-	onEach(t, 2, redisRestarted)
+	onEachByNight(t, 2, redisRestarted)
 }
 
 func redisRestarted(t *testing.T, d driver) {

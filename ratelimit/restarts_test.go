@@ -17,7 +17,7 @@ import (
 	"weir/internal/nightly"
 )
 
-var restartsFor = flag.Duration("restarts-for", nightly.Or(10*time.Minute, 2*time.Second), "how long to run nodes that restart")
+var restartsFor = flag.Duration("restarts-for", nightly.Or(10*time.Minute, time.Second), "how long to run nodes that restart")
 
 // Many clients ask three nodes at once, and some give up. The nodes restart meanwhile: in good
 // order, cut short by a context, or killed. Pushes and answers are lost, late and doubled. No
@@ -177,7 +177,8 @@ func (r *restarts) start(t *testing.T) (*Namespace, *roughWay) {
 }
 
 func (r *restarts) run(t *testing.T) {
-	const nodes, clients, lasts = 3, 5, 20 * time.Second
+	const nodes, clients = 3, 5
+	lasts := nightly.Or(20*time.Second, 8*time.Second)
 	r.began = time.Now()
 	end := r.began.Add(lasts)
 	var running sync.WaitGroup

@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err, "\nscripts/test-dependencies installs it")
 		return 1
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.Flag("hide-scrollbars", false))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.Flag("hide-scrollbars", false), chromedp.Flag("disable-gpu", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
 	}

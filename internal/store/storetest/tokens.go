@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -268,7 +269,7 @@ func testTokensOfRandomLimits(t *testing.T, b *bench) {
 	limits := []uint64{0, 1, 2, 7, 10, 60, 999, 1000, 1001, 1 << 20, 1<<31 - 1, 1e9 + 7, 1 << 40, 1<<45 + 1, 1e14 + 31, window.MaxLimit}
 	// A store may forget narrower windows by its own clock.
 	widths := []uint64{minute, 7 * minute, day, wire.MaxWidthMillis}
-	for step := range 3000 {
+	for step := range nightly.Or(3000, 1000) {
 		b.clock.advance(time.Duration(random.Int64N(1<<random.Int64N(26))) * time.Microsecond)
 		now := b.clock.now().UnixNano()
 		c := tokenItem(byte(random.IntN(3)), 0, epoch, 0).LimitCounter
