@@ -100,9 +100,9 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // in any way, the backend is killed, and in a nightly run also a proxy, whose places then expire.
 // All places are free when all requests have ended. The upstream counts.
 func TestPlaces(t *testing.T) {
-	for _, rate := range []string{"0", "0.1"} {
+	for rate, on := range map[string]func(t *testing.T, nodes int, scenario func(t *testing.T, d driver)){"0": onEach, "0.1": onEachByNight} {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
-			onEach(t, 3, func(t *testing.T, d driver) { places(t, d, rate) })
+			on(t, 3, func(t *testing.T, d driver) { places(t, d, rate) })
 		})
 	}
 }

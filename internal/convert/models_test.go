@@ -142,7 +142,7 @@ func TestKongModel(t *testing.T) {
 			plugin := fmt.Sprintf("plugins: [{name: rate-limiting, config: {%s, policy: local, %s}}]\n", written, config)
 			text := "_format_version: '3.0'\nservices:\n- name: shop\n  routes: [{name: all, paths: [/]}]\n  " + plugin
 			m := &calendarLimits{of: func(r logged) (map[string]int, string) { return limits, identifierOf(by, r) }}
-			compareWithModel(t, "kong", text, m, trafficOf(1, nightly.Or(20_000, 1500), 40*time.Second))
+			compareWithModel(t, "kong", text, m, trafficOf(1, nightly.Or(20_000, 1000), 40*time.Second))
 		})
 	}
 	// A request runs the plugin of its route, else that of its service, else that of all.
@@ -166,7 +166,7 @@ plugins: [{name: rate-limiting, config: {minute: 12, policy: local, limit_by: ip
 			}
 			return map[string]int{"minute": 12}, r.source
 		}}
-		compareWithModel(t, "kong", text, m, trafficOf(2, nightly.Or(20_000, 1500), 40*time.Second))
+		compareWithModel(t, "kong", text, m, trafficOf(2, nightly.Or(20_000, 1000), 40*time.Second))
 	})
 }
 
@@ -224,7 +224,7 @@ func TestKongAdvancedModel(t *testing.T) {
 				m := &weighedLimits{
 					limits: []int{10, 40}, sizes: []int{20, 300}, fixed: fixed, penalty: penalty, of: func(r logged) string { return identifierOf("header", r) },
 				}
-				requests := trafficOf(3, nightly.Or(20_000, 1500), 30*time.Second)
+				requests := trafficOf(3, nightly.Or(20_000, 1000), 30*time.Second)
 				if either := compareWithModel(t, "kong", text, m, requests); either > len(requests)/50 || fixed && either > 0 {
 					t.Errorf("%d requests are decided otherwise", either)
 				}
@@ -304,7 +304,7 @@ func TestAPISIXModelOfSlidingWindows(t *testing.T) {
 			for _, l := range result.Lost {
 				t.Errorf("lost: %s", l)
 			}
-			requests := trafficOf(4, nightly.Or(20_000, 1500), 40*time.Second)
+			requests := trafficOf(4, nightly.Or(20_000, 1000), 40*time.Second)
 			m, weir := &estimatedLimit{limit: 9, size: 47, of: of}, map[string]int{}
 			passed, same := 0, 0
 			for i, status := range decide(t, result.Document, requests) {
@@ -382,7 +382,7 @@ func TestAPISIXModels(t *testing.T) {
 			t.Run(plugin+" by "+key, func(t *testing.T) {
 				t.Parallel()
 				text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {%s: {%s, %s}}}]\n", m.name, m.config, key)
-				requests := trafficOf(4, nightly.Or(20_000, 1500), m.most)
+				requests := trafficOf(4, nightly.Or(20_000, 1000), m.most)
 				if either := compareWithModel(t, "apisix", text, m.model, requests); either > 0 {
 					t.Errorf("%d requests are decided otherwise", either)
 				}

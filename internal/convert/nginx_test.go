@@ -89,7 +89,7 @@ func TestNginx(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	text := strings.ReplaceAll(compared, "DIR", dir)
-	requests := ask(t, dir, text, nightly.Or(20_000, 1500))
+	requests := ask(t, dir, text, nightly.Or(20_000, 1000))
 	result, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
