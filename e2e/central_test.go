@@ -74,7 +74,7 @@ func checkHeaders(t *testing.T, status int, header http.Header) {
 
 // With a sync_rate of 0, a client gets the same headers as from a single proxy.
 func TestCentralHeaders(t *testing.T) {
-	onEach(t, 3, centralHeaders)
+	onEachByNight(t, 3, centralHeaders)
 }
 
 func centralHeaders(t *testing.T, d driver) {

@@ -12,7 +12,7 @@ import (
 // Nodes whose clocks are wrong by twenty minutes use the same windows of a quarter of an hour as
 // the other nodes and the backend: they count together, and tell clients the same end.
 func TestClocksThatAreOff(t *testing.T) {
-	onEach(t, 3, clocksThatAreOff)
+	onEachByNight(t, 3, clocksThatAreOff)
 }
 
 func clocksThatAreOff(t *testing.T, d driver) {

@@ -14,10 +14,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,17 +29,42 @@ import (
 
 type object = envoytest.Object
 
-// build translates native/testdata/traps.wat and links it with the host.
+// library is native/testdata/traps.wat linked with the host, which all tests share.
+var library struct {
+	dir, file string
+	once      sync.Once
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if library.dir, err = os.MkdirTemp("", "native"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(library.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// build translates native/testdata/traps.wat and links it with the host, once.
 func build(t *testing.T) (file string) {
 	t.Helper()
-	return compile(t, "libtraps.so", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
+	library.once.Do(func() {
+		library.file = compile(t, library.dir, "libtraps.so", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
+	})
+	if library.file == "" {
+		t.Fatal("the library was not built: another test says why")
+	}
+	return library.file
 }
 
 // compile translates native/testdata/traps.wat and compiles it with the host, with flags of gcc and
-// further sources from native/.
-func compile(t *testing.T, name string, flags ...string) (file string) {
+// further sources from native/, into a folder.
+func compile(t *testing.T, dir, name string, flags ...string) (file string) {
 	t.Helper()
-	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +95,7 @@ var hostileCalls = flag.Int("hostile-calls", nightly.Or(1_000_000, 30_000), "how
 // memory. Each run has new seeds, which a failure names.
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	program := compile(t, "hostile", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/hostile.c")
+	program := compile(t, t.TempDir(), "hostile", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/hostile.c")
 	for range 4 {
 		seed := strconv.FormatUint(rand.Uint64(), 10)
 		if out, err := exec.CommandContext(t.Context(), program, seed, strconv.Itoa(*hostileCalls)).CombinedOutput(); err != nil {
@@ -84,7 +111,7 @@ func TestSoak(t *testing.T) {
 	for _, sanitizers := range []string{"address,undefined", "thread"} {
 		t.Run(sanitizers, func(t *testing.T) {
 			t.Parallel()
-			program := compile(t, "soak", "-O1", "-g", "-fsanitize="+sanitizers, "../alone/soak.c")
+			program := compile(t, t.TempDir(), "soak", "-O1", "-g", "-fsanitize="+sanitizers, "../alone/soak.c")
 			out, err := exec.CommandContext(t.Context(), program, strconv.Itoa(nightly.Or(1_000_000, 20_000))).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
