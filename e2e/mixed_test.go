@@ -60,7 +60,7 @@ func programIn(t *testing.T, namespace, backend, secret string, exact bool, limi
 // admit more than the limit, and all but a few hits of it. If the backend decides every request,
 // they admit exactly the limit.
 func TestProxiesAndPrograms(t *testing.T) {
-	onEach(t, 2, proxiesAndPrograms)
+	onEachByNight(t, 2, proxiesAndPrograms)
 }
 
 func proxiesAndPrograms(t *testing.T, d driver) {
