@@ -7,6 +7,8 @@ import (
 	"io"
 	"testing"
 	"time"
+
+	"weir/internal/envoytest"
 )
 
 // Nodes whose clocks are wrong by twenty minutes use the same windows of a quarter of an hour as
@@ -74,7 +76,7 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 // windowStarts returns the starts of a backend's windows with hits.
 func windowStarts(t *testing.T, backend string) (starts []time.Time) {
 	t.Helper()
-	response, err := plain.Get("http://" + backend + "/v1/counters?namespace=default")
+	response, err := envoytest.Client.Get("http://" + backend + "/v1/counters?namespace=default")
 	if err != nil {
 		t.Fatal(err)
 	}

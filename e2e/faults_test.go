@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/host"
 	"weir/internal/nightly"
 )
@@ -36,11 +37,6 @@ type traffic struct {
 func newTraffic(cost int64, addresses ...string) *traffic {
 	return &traffic{addresses: addresses, cost: cost, admitted: map[string]int64{}}
 }
-
-// plain is http.DefaultClient with a transport of its own: an httptest.Server that is closed closes
-// the idle connections of http.DefaultTransport, and breaks an answer that is just being read there
-// for another test.
-var plain = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 
 // client returns a client with its own connections, so each client is connected to another worker.
 func client(t *testing.T) *http.Client {
@@ -167,7 +163,7 @@ func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
 // backend does not know the keys' names. It is nil if the store can't be reached.
 func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 	t.Helper()
-	response, err := plain.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
+	response, err := envoytest.Client.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +325,7 @@ type silence struct {
 func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.calls.Add(1)
 	if !s.dead.Load() {
-		return plain.Transport.RoundTrip(r)
+		return envoytest.Client.Transport.RoundTrip(r)
 	}
 	<-r.Context().Done()
 	s.expired.Add(1)

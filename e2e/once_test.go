@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/host"
 	"weir/internal/wire"
 )
@@ -47,7 +48,7 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if wire.IsReport(body) || wire.IsUsed(body) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return plain.Transport.RoundTrip(r)
+		return envoytest.Client.Transport.RoundTrip(r)
 	}
 	push, err := wire.DecodePush(body)
 	if err != nil {
@@ -58,7 +59,7 @@ func (c *customs) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Unlock()
 	if !closed || len(push.Items)+len(push.Takes) == 0 {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return plain.Transport.RoundTrip(r)
+		return envoytest.Client.Transport.RoundTrip(r)
 	}
 	call := &heldCallout{request: r, body: body, answer: make(chan *http.Response, 1)}
 	c.arrived <- call
@@ -90,7 +91,7 @@ func (h *heldCallout) deliver(t *testing.T) {
 	t.Helper()
 	request := h.request.Clone(context.Background())
 	request.Body = io.NopCloser(bytes.NewReader(h.body))
-	response, err := plain.Transport.RoundTrip(request)
+	response, err := envoytest.Client.Transport.RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/nightly"
 )
 
@@ -41,7 +42,7 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	answer, err := plain.Do(request)
+	answer, err := envoytest.Client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func limitsMove(t *testing.T, d driver) {
 	// Nodes have leased more than the lower limit leaves, and give it back at once.
 	settle(t, backend, "moving", admitted.Load())
 	for i, address := range addresses {
-		if status, header, err := get(plain, address, "ann"); err != nil || status != http.StatusTooManyRequests || header.Get("x-ratelimit-limit") != "20" {
+		if status, header, err := get(envoytest.Client, address, "ann"); err != nil || status != http.StatusTooManyRequests || header.Get("x-ratelimit-limit") != "20" {
 			t.Errorf("node %d: status %d of limit %s, error %v, want a refusal by 20", i, status, header.Get("x-ratelimit-limit"), err)
 		}
 	}

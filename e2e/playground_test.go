@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/envoytest"
 )
 
 // TestRunServesThePlayground wants weir run to print the address of the page, and to serve the page
@@ -19,7 +21,7 @@ func TestRunServesThePlayground(t *testing.T) {
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--nodes", "1", "--workers", "1")
 	page := p.wait(t, `^playground +(http://\S+)`)
 	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm"} {
-		response, err := plain.Get(page + path)
+		response, err := envoytest.Client.Get(page + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +47,7 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 		if !strings.HasPrefix(page, "http") {
 			page = "http://" + page + "/"
 		}
-		response, err := plain.Get(page + path)
+		response, err := envoytest.Client.Get(page + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func TestTheLiveViewIsLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"": http.StatusOK, "live/events": http.StatusNotFound} {
-		response, err := plain.Get("http://127.0.0.1:" + port + "/" + path)
+		response, err := envoytest.Client.Get("http://127.0.0.1:" + port + "/" + path)
 		if err != nil {
 			t.Fatal(err)
 		}

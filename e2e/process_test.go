@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 )
@@ -216,7 +217,7 @@ func (e *event) until(t *testing.T, so func() bool) bool {
 // counted returns the sum of a backend's hits in a namespace; -1 if its store can't be reached.
 func counted(t *testing.T, backend, namespace string) (sum int64) {
 	t.Helper()
-	response, err := plain.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
+	response, err := envoytest.Client.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

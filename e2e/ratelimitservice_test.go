@@ -247,7 +247,7 @@ descriptors:
 	// Each instance learns that the limit is used up.
 	for range 10 {
 		for node := range addresses {
-			if _, _, err := f.ask(plain, node, "ann"); err != nil {
+			if _, _, err := f.ask(envoytest.Client, node, "ann"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -500,7 +500,7 @@ descriptors:
 				}
 			}
 			if script.name == "value-included-in-stats-key" {
-				response, err := plain.Get("http://" + all.metrics)
+				response, err := envoytest.Client.Get("http://" + all.metrics)
 				if err != nil {
 					t.Fatal(err)
 				}

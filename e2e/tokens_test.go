@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/nightly"
 )
 
@@ -51,7 +52,7 @@ func tokensGoBackLate(t *testing.T, d driver) {
 		group.Go(func() {
 			for !enough.Load() {
 				s := stay{from: time.Now()}
-				status, _, err := get(plain, addresses[worker%2], "ann")
+				status, _, err := get(envoytest.Client, addresses[worker%2], "ann")
 				if s.to = time.Now(); err != nil {
 					t.Error(err)
 					enough.Store(true)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 )
@@ -91,7 +92,7 @@ func (f *faults) RoundTrip(r *http.Request) (*http.Response, error) {
 	if lost && before {
 		return nil, errLost
 	}
-	response, err := plain.Transport.RoundTrip(r)
+	response, err := envoytest.Client.Transport.RoundTrip(r)
 	if lost && err == nil {
 		_, err = io.Copy(io.Discard, response.Body)
 		return nil, errors.Join(errLost, err, response.Body.Close())
@@ -127,7 +128,7 @@ func backendHasWhatWasAdmitted(t *testing.T, d driver) {
 	random := rand.New(rand.NewPCG(1, 2))
 	admitted := int64(0)
 	for range 1000 {
-		status, _, err := get(plain, addresses[random.IntN(2)], fmt.Sprint("user", random.IntN(20)))
+		status, _, err := get(envoytest.Client, addresses[random.IntN(2)], fmt.Sprint("user", random.IntN(20)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +170,7 @@ func redisRestarted(t *testing.T, d driver) {
 		t.Helper()
 		for range n {
 			sent++
-			status, _, err := get(plain, addresses[sent%2], user)
+			status, _, err := get(envoytest.Client, addresses[sent%2], user)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +236,7 @@ func TestRun(t *testing.T) {
 			// admitted, and no more.
 			deadline := time.Now().Add(hang)
 			for i, after := 0, 0; after < 20; i++ {
-				status, header, err := get(plain, nodes[i%2], "ann")
+				status, header, err := get(envoytest.Client, nodes[i%2], "ann")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -267,7 +268,7 @@ func synchronise(t *testing.T, backend, namespace string, nodes []string, counte
 	for range 12 {
 		for _, node := range nodes {
 			*counted++
-			if status, _, err := get(plain, node, fmt.Sprint("barrier", *counted)); err != nil || status != http.StatusOK {
+			if status, _, err := get(envoytest.Client, node, fmt.Sprint("barrier", *counted)); err != nil || status != http.StatusOK {
 				t.Fatalf("a new key: got %d, %v", status, err)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"weir/internal/envoytest"
 )
 
 // breakable is a connection to a backend that a test can cut.
@@ -16,7 +18,7 @@ func (b *breakable) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.cut.Load() {
 		return nil, errors.New("the way is cut")
 	}
-	return plain.Transport.RoundTrip(r)
+	return envoytest.Client.Transport.RoundTrip(r)
 }
 
 // A proxy's log says that pushes fail, why, and what decides meanwhile, and later that they are

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/server"
 )
 
@@ -69,7 +70,7 @@ func usage(t *testing.T, d driver, s store) {
 		}
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("x-key", key)
-		response, err := plain.Do(request)
+		response, err := envoytest.Client.Do(request)
 		if err != nil {
 			t.Error(err)
 			return

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/envoytest"
 	"weir/internal/host"
 	"weir/internal/nightly"
 )
@@ -87,7 +88,7 @@ func admittedOf(t *testing.T, url string, requests int) (admitted int) {
 			t.Fatal(err)
 		}
 		request.Header.Set("x-user", "ann")
-		response, err := plain.Do(request)
+		response, err := envoytest.Client.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -118,7 +119,7 @@ func backendWarnsOnce(t *testing.T, d driver) {
 	}
 	told := 0
 	for _, backend := range backends {
-		response, err := plain.Get("http://" + backend + "/metrics")
+		response, err := envoytest.Client.Get("http://" + backend + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -171,6 +171,7 @@ func serve(t *testing.T) *backend {
 	t.Helper()
 	b := &backend{own: startServe(t), hosts: make(map[string]bool)}
 	between := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: envoytest.Client.Transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -238,7 +239,7 @@ func (b *backend) counted(namespace, kind string, width time.Duration) (sum int6
 		return 0, err
 	}
 	request.Header.Set("Authorization", "Bearer "+exampleToken)
-	response, err := http.DefaultClient.Do(request)
+	response, err := envoytest.Client.Do(request)
 	if err != nil {
 		return 0, err
 	}

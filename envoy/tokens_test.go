@@ -133,7 +133,7 @@ func complete(gateway, key string, most int) (completion, error) {
 		return completion{}, err
 	}
 	request.Header.Set("Authorization", "Bearer "+key)
-	response, err := http.DefaultClient.Do(request)
+	response, err := envoytest.Client.Do(request)
 	if err != nil {
 		return completion{}, err
 	}

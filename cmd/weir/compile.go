@@ -10,15 +10,15 @@ import (
 	"weir/internal/host"
 )
 
-// compile compiles a plugin. The code is kept in the user's cache folder, so that the next run with the
+// compileKept compiles a plugin. The code is kept in the user's cache folder, so that the next run with the
 // plugin starts a second of CPU time earlier. Without such a folder, or if the code there is damaged or
 // can't be written, the plugin is compiled all the same.
-func compile(ctx context.Context, wasm []byte) (*host.Module, error) {
+func compileKept(ctx context.Context, wasm []byte) (*host.Module, error) {
 	caches, err := os.UserCacheDir()
-	if err != nil {
+	if err != nil || os.Getenv("SUDO_UID") != "" { // sudo may leave the user's folder, whose code root must not run
 		return host.Compile(ctx, wasm, host.Options{})
 	}
-	own := filepath.Join(caches, "weir")
+	own := filepath.Join(caches, "weir", "compiled") // a folder that nothing else has
 	hash := sha256.Sum256(wasm)
 	folder := filepath.Join(own, hex.EncodeToString(hash[:16]))
 	removeOthers(own, folder)

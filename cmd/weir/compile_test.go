@@ -11,7 +11,7 @@ import (
 
 // The code of one plugin is kept, and used again. Damaged code is made anew. A folder that can't be
 // written does no harm.
-func TestCompile(t *testing.T) {
+func TestCompileKept(t *testing.T) {
 	wasm := slices.Concat(
 		[]byte("\x00asm\x01\x00\x00\x00"),
 		[]byte("\x01\x09\x02\x60\x00\x00\x60\x01\x7f\x01\x7f"), // two types
@@ -37,7 +37,7 @@ func TestCompile(t *testing.T) {
 	}
 	compiles := func(what string, wasm []byte) {
 		t.Helper()
-		module, err := compile(t.Context(), wasm)
+		module, err := compileKept(t.Context(), wasm)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -46,6 +46,11 @@ func TestCompile(t *testing.T) {
 		}
 	}
 
+	// Another program's cache may have the same name.
+	foreign := filepath.Join(caches, "weir", "of-another-program")
+	if err := os.MkdirAll(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	compiles("a plugin", wasm)
 	first := kept()
 	if len(first) != 1 {
@@ -71,13 +76,26 @@ func TestCompile(t *testing.T) {
 	if files := kept(); len(files) != 1 || files[0] == first[0] {
 		t.Errorf("%q are kept of two plugins, want the other's file", files)
 	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Errorf("another program's folder: %v", err)
+	}
 
+	if err := os.RemoveAll(filepath.Dir(foreign)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SUDO_UID", "1000")
+	compiles("by sudo", wasm)
+	if files := kept(); len(files) != 0 {
+		t.Errorf("sudo leaves %q", files)
+	}
+	t.Setenv("SUDO_UID", "")
+	compiles("not by sudo", wasm)
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(kept()[0], "no-folder"))
 	compiles("where no folder can be", wasm)
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
 	compiles("without a home", wasm)
-	if _, err := compile(t.Context(), []byte("no wasm")); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if _, err := compileKept(t.Context(), []byte("no wasm")); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what is no plugin: %v", err)
 	}
 }

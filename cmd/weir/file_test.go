@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/envoytest"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -321,7 +322,7 @@ func TestServeFileFullDisk(t *testing.T) {
 	}
 	try := func(push *wire.Push) int {
 		t.Helper()
-		status, err := p.try(plain, push)
+		status, err := p.try(envoytest.Client, push)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +358,7 @@ func TestServeFileFullDisk(t *testing.T) {
 	other := newPusher(backend, 2)
 	late := other.next([]wire.Item{hits(wire.ID{1}, 5)}, nil)
 	for range 3 {
-		if status, err := other.try(plain, late); status != http.StatusServiceUnavailable || err != nil {
+		if status, err := other.try(envoytest.Client, late); status != http.StatusServiceUnavailable || err != nil {
 			t.Errorf("another sender: status %d, %v", status, err)
 		}
 		if status := try(refused); status != http.StatusServiceUnavailable {
@@ -372,7 +373,7 @@ func TestServeFileFullDisk(t *testing.T) {
 	if status := try(refused); status != http.StatusOK {
 		t.Errorf("status %d, though there is room", status)
 	}
-	if status, err := other.try(plain, late); status != http.StatusOK || err != nil {
+	if status, err := other.try(envoytest.Client, late); status != http.StatusOK || err != nil {
 		t.Errorf("another sender: status %d, %v, though there is room", status, err)
 	}
 	ready(http.StatusOK)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"weir/internal/envoytest"
 	"weir/internal/wire"
 )
 
@@ -68,7 +69,7 @@ func TestServeIsNoWebSites(t *testing.T) {
 			r.Host = address
 		}
 		r.Header.Del("Host")
-		answer, err := plain.Do(r)
+		answer, err := envoytest.Client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

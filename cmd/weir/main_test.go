@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"weir/internal/envoytest"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/trust/trusttest"
@@ -342,14 +343,9 @@ func TestServeLog(t *testing.T) {
 	}
 }
 
-// plain is http.DefaultClient with a transport of its own: an httptest.Server that is closed closes
-// the idle connections of http.DefaultTransport, and breaks an answer that is just being read there
-// for another test.
-var plain = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
-
 func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 	t.Helper()
-	return askWith(t, plain, method, url, token, body)
+	return askWith(t, envoytest.Client, method, url, token, body)
 }
 
 func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte) (int, string) {

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/trust/trusttest"
-
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -27,6 +25,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"weir/internal/envoytest"
+	"weir/internal/trust/trusttest"
 )
 
 // Where the rate limit service keeps counters is told by its variables as Weir's URLs have it.
@@ -103,13 +104,13 @@ func TestRateLimitService(t *testing.T) {
 	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK || len(answer.GetResponseHeadersToAdd()) != 3 {
 		t.Errorf("answered %v, %v", answer, err)
 	}
-	response, err := plain.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
+	response, err := envoytest.Client.Post("http://"+httpAddress+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
 	if err != nil || response.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("/json: %v, %v", response, err)
 	} else {
 		response.Body.Close()
 	}
-	metrics, err := plain.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
+	metrics, err := envoytest.Client.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/region"
@@ -77,7 +78,7 @@ func TestRegionRelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	response, err := plain.Do(r)
+	response, err := envoytest.Client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 		if namespace == "private" {
 			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
 		}
-		response, err := plain.Do(r)
+		response, err := envoytest.Client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

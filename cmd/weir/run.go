@@ -349,5 +349,5 @@ func (r *runner) compile(ctx context.Context) (*host.Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--wasm: %w", err)
 	}
-	return compile(ctx, wasm)
+	return compileKept(ctx, wasm)
 }

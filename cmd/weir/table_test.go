@@ -13,6 +13,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"weir/internal/envoytest"
 	"weir/internal/live"
 )
 
@@ -99,7 +100,7 @@ func TestTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		request.Header.Set("x-user", "ann")
-		answer, err := plain.Do(request)
+		answer, err := envoytest.Client.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/nightly"
-
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"weir/internal/nightly"
 )
 
 // The search in WebAssembly is a function of its own: the tests above run there too, as Go's
