@@ -37,6 +37,7 @@ func (s *Store) run() {
 func (s *Store) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c := store.Calendar{NowNanos: uint64(s.Now().UnixNano())}
 	namespaces := map[string]bool{}
 	for of, f := range s.funds {
 		namespaces[of.namespace] = true
@@ -48,9 +49,12 @@ func (s *Store) tick() {
 			f.wanted = 0
 		}
 		f.given = 0
+		// A region replaces hits that have lapsed, but only once for each time that nodes have asked.
+		lapsed := f.asked && f.known && f.left(c) < f.wanted/2
 		switch {
-		case f.dirty || f.held > 2*f.wanted:
+		case f.dirty || f.held > 2*f.wanted || lapsed:
 			f.due, f.dirty = true, true
+			f.asked = f.asked && !lapsed
 			s.due[f] = struct{}{}
 		case f.idle > lingering && f.held == 0 && !f.busy && !f.due && f.reserved == 0:
 			delete(s.funds, of)
@@ -61,8 +65,7 @@ func (s *Store) tick() {
 	}
 	s.ping()
 	maps.DeleteFunc(s.senders, func(namespace string, from *sender) bool { return len(from.flying) == 0 && !namespaces[namespace] })
-	now := uint64(s.Now().UnixNano())
-	maps.DeleteFunc(s.alone, func(_ string, e excess) bool { return e.untilNanos <= now })
+	maps.DeleteFunc(s.alone, func(_ string, e excess) bool { return e.untilNanos <= c.NowNanos })
 }
 
 // batch is a push to the parent, with its funds: nil after the parent has answered them. Items 2i
@@ -153,7 +156,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 			own := contents(f.key.of)
 			whole, mine := f.difference(c, own, s.leaving)
 			b.push.Items = append(b.push.Items, whole, mine)
-			f.held = f.free(c, own)
+			f.held, f.heldAt = f.free(c, own), c.NowNanos
 			var answered chan struct{}
 			// The parent may lack hits of the region, and must get them first: else it would grant
 			// the same hits again.

@@ -56,10 +56,12 @@ type fund struct {
 	part  *store.Contents
 	apart uint64
 
-	// wanted is how many hits the region should hold ahead, and held how many it had when it last
-	// looked. wanted is at least standing for a key that nodes ask for. standing is 0 for small
+	// wanted is how many hits the region should hold ahead, and held how many it had at heldAt, in
+	// nanoseconds. wanted is at least standing for a key that nodes ask for. standing is 0 for small
 	// limits, which nodes can't lease.
-	wanted, held, standing uint64
+	wanted, held, standing, heldAt uint64
+	// asked means that a node has asked since the region last replaced hits that lapsed.
+	asked bool
 	// given is how many hits nodes got since the last tick, and idle how many ticks no node has
 	// asked.
 	given uint64
@@ -68,10 +70,26 @@ type fund struct {
 
 // hear records a room's limit.
 func (f *fund) hear(room *wire.Room) {
-	f.limit, f.burst, f.idle, f.standing = room.Limit, room.Burst, 0, standing
+	f.limit, f.burst, f.idle, f.asked, f.standing = room.Limit, room.Burst, 0, true, standing
 	if limit := (window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}); limit.Parts(0) == 0 {
 		f.standing = 0
+	} else if limit.Kind.Refills() && room.Limit > 0 {
+		f.standing += min(uint64(lapsing/limit.Return()), room.Burst/lapsingShare)
 	}
+}
+
+// left returns how many of the hits last held the region surely still holds: another window of the
+// clock may have begun, and tokens come back.
+func (f *fund) left(c store.Calendar) uint64 {
+	of := f.key.of
+	if window.Kind(of.Kind).Refills() {
+		held := store.Contents{Limit: f.limit, Windows: []store.Window{{Number: f.heldAt, Hits: int64(f.held)}}}
+		return uint64(c.Taken(of, f.limit, &held))
+	}
+	if store.NumberAt(of, c.NowNanos) != store.NumberAt(of, f.heldAt) {
+		return 0
+	}
+	return f.held
 }
 
 // hits returns the hits of a window of the clock.

@@ -177,15 +177,12 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 		defer s.mu.Unlock()
 		for f, wants := range s.wants(p) {
 			free := f.free(c, contents(f.key.of))
-			f.held = free
+			f.held, f.heldAt = free, c.NowNanos
 			free -= min(free, f.reserved)
 			// Reserved hits can't go back to the parent before the own store decides.
 			f.reserved += wants
 			a.reserved[f] = wants
 			if f.known && wants <= free {
-				if free-wants < f.wanted/2 {
-					s.hasten(f)
-				}
 				continue
 			}
 			s.hasten(f)
@@ -295,6 +292,10 @@ func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 			f.dirty = true
 			if got := times(out.Answer.Grants[i].Units, room.Cost); !out.Duplicate {
 				f.given = min(f.given+got, wire.MaxHits)
+				f.held -= min(f.held, got)
+				if got > 0 && f.known && f.held < f.wanted/2 {
+					s.hasten(f) // not before the take is decided: the push would not see what it leaves
+				}
 				if f.part != nil {
 					f.count(c, f.part.Limit, int64(got))
 				}
@@ -333,6 +334,9 @@ func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, ta
 		free := f.free(c, had)
 		// Hits beyond the least are first for other takes that wait.
 		unreserved := free - min(free, f.reserved-min(f.reserved, a.reserved[f]))
+		if take.Lease {
+			unreserved -= unreserved / 2 // the rest is for other nodes, until the region has more
+		}
 		units := max(unreserved, min(free, times(take.Least, room.Cost))) / room.Cost
 		if a.alone[f] && units < take.Least {
 			units = max(units, s.byPolicy(c, f, room, had)/room.Cost)

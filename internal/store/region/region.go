@@ -161,6 +161,10 @@ const (
 	// for lingering ticks.
 	standing  = 8
 	lingering = 60
+	// The tokens of a bucket come back even if a region holds them. So a region holds the tokens of the
+	// time lapsing besides, but at most the burst divided by lapsingShare.
+	lapsing      = int64(10 * time.Second)
+	lapsingShare = 32
 	// attemptTimeout is how long the region waits for an answer. Then it sends the same push again
 	// after a pause, which doubles each time.
 	attemptTimeout = 2 * time.Second

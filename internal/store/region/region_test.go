@@ -116,6 +116,75 @@ func TestFarFromTheLimit(t *testing.T) {
 	}
 }
 
+// Nodes that lease hits of a key at about the same time do not wait for the ocean, except the first.
+func TestLeasesFarFromTheLimit(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(1, 2))
+				one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+				room := hourly(1, kind, 100_000)
+				first := &client{t: t, of: one, id: 100}
+				first.take(room, 1, 1, false)
+				waits, asked := 0, 0
+				// A key that is hit seldom, a key that more and more nodes want, and again few.
+				for _, every := range []time.Duration{3 * time.Second, time.Second, 200 * time.Millisecond, 50 * time.Millisecond, time.Second, 3 * time.Second} {
+					for range 300 {
+						<-time.After(time.Duration(random.ExpFloat64() * float64(every)))
+						c := &client{t: t, of: one, id: 1 + random.Uint64N(20)}
+						began := time.Now()
+						if c.take(room, 1, 8, true).Units == 0 {
+							t.Fatal("refused far from the limit")
+						}
+						if asked++; time.Since(began) > 0 {
+							waits++
+						}
+					}
+					t.Logf("a lease every %v: %d of %d waited", every, waits, asked)
+				}
+				<-time.After(10 * time.Second)
+				for id := range uint64(3) { // the first leaves some of the few that are held
+					began := time.Now()
+					(&client{t: t, of: one, id: 200 + id}).take(room, 1, 8, true)
+					if waited := time.Since(began); waited > 0 {
+						t.Errorf("lease %d of three at once waited for %v", id, waited)
+					}
+				}
+				if waits*200 > asked {
+					t.Errorf("%d of %d leases waited, want 5 of 1,000 at most", waits, asked)
+				}
+				closed(t, one)
+			})
+		})
+	}
+}
+
+// A region has hits of a new window before the first request that comes in its middle.
+func TestNewWindow(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+				room := hourly(1, kind, 1000)
+				room.WidthMillis = 30e3
+				c := &client{t: t, of: one, id: 1}
+				<-time.After(time.Until(time.Now().Truncate(time.Minute).Add(75 * time.Second)))
+				for i := range 10 {
+					began := time.Now()
+					if c.take(room, 1, 1, false).Units != 1 {
+						t.Fatal("refused far from the limit")
+					}
+					if waited := time.Since(began); i > 0 && waited > 0 {
+						t.Errorf("request %d waited for %v", i, waited)
+					}
+					<-time.After(time.Until(began.Add(30 * time.Second)))
+				}
+				closed(t, one)
+			})
+		})
+	}
+}
+
 // While the parent is away, the policy decides how much a region gives out, and its bound covers
 // that. Afterwards the parent gets all hits.
 func TestPolicies(t *testing.T) {
