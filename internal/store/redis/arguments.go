@@ -160,14 +160,16 @@ func (h *held) forgets(c store.Calendar) bool {
 		kept = c.Span(h.LimitCounter).Kept
 	}
 	return h.changed && slices.ContainsFunc(h.seen.contents.Windows, func(w store.Window) bool {
-		return !has(h.contents.Windows, w.Number) && (w.Number >= kept || slices.Contains(h.named, w.Number))
+		return (w.Number >= kept || slices.Contains(h.named, w.Number)) && !has(h.contents.Windows, w.Number)
 	})
 }
 
 // additions appends the arguments for a hash of windows of the clock, to which hits are added.
 func (h *held) additions(args []any, calendar store.Calendar) []any {
+	kept := calendar.Span(h.LimitCounter).Kept
 	for _, w := range h.contents.Windows {
-		if !slices.Contains(h.named, w.Number) {
+		// The hash may have any number of old windows, which the script removes.
+		if w.Number >= kept && !slices.Contains(h.named, w.Number) {
 			h.named = append(h.named, w.Number)
 		}
 	}
@@ -189,7 +191,6 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 		args[at+n+i] = min(was+int64(spare), wire.MaxHits-(is-was))
 		args[at+2*n+i] = is - was
 	}
-	kept := calendar.Span(h.LimitCounter).Kept
 	if !h.changed {
 		return append(args, "=", kept)
 	}
