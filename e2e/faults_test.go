@@ -253,7 +253,7 @@ func metric(t *testing.T, nodes []node, name string) (n int64) {
 	return n
 }
 
-// Nodes admit 5,000 hits (100,000 in a nightly run, and a fifth of that on Envoy), 20 with each
+// Nodes admit 2,000 hits (100,000 in a nightly run, and a fifth of that on Envoy), 20 with each
 // request. Meanwhile three of ten callouts are lost, before or after the backend has applied them,
 // answers come out of order, and the store stops and comes back. Once all is quiet the backend has
 // exactly the admitted hits of each user, in the counters of all algorithms. Two backends share an
@@ -264,7 +264,7 @@ func TestFaults(t *testing.T) {
 
 func faultsOfAll(t *testing.T, d driver) {
 	const cost = 20
-	hits, users := int64(d.heavy(nightly.Or(100_000, 50_000))), d.heavy(1200)
+	hits, users := int64(d.heavy(nightly.Or(100_000, 20_000))), d.heavy(1200)
 	eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
 		store := start(t)
 		url, fault, repair := store.url, store.down, store.back

@@ -51,7 +51,7 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 	}
 }
 
-// A limit changes ten times, a hundred times in a nightly run, while clients send requests as
+// A limit changes five times, a hundred times in a nightly run, while clients send requests as
 // fast as they are answered. It holds at every worker of every node two intervals later. No request
 // fails, and all that passes is counted.
 func TestLimitsMove(t *testing.T) {
@@ -60,7 +60,7 @@ func TestLimitsMove(t *testing.T) {
 
 func limitsMove(t *testing.T, d driver) {
 	const connections, each = 2, 10
-	changes, users := nightly.Or(100, 10), nightly.Or(100, 10) // so that some are refused
+	changes, users := nightly.Or(100, 5), nightly.Or(100, 3) // so that some are refused
 	backend := serve(t, "memory")
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
 	first := 1_000_000

@@ -178,7 +178,7 @@ func (r *restarts) start(t *testing.T) (*Namespace, *roughWay) {
 
 func (r *restarts) run(t *testing.T) {
 	const nodes, clients = 3, 5
-	lasts := nightly.Or(20*time.Second, 8*time.Second)
+	lasts := nightly.Or(20*time.Second, 4*time.Second)
 	r.began = time.Now()
 	end := r.began.Add(lasts)
 	var running sync.WaitGroup

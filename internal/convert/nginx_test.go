@@ -300,7 +300,7 @@ func plugin(t *testing.T) *host.Module {
 	if err != nil {
 		t.Fatalf("make build first: %v", err)
 	}
-	module, err := host.Compile(t.Context(), wasm, host.Options{Interpreter: true})
+	module, err := host.Compile(t.Context(), wasm, host.Options{CacheDir: "../../dist/cache"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 func TestAdvance(t *testing.T) {
 	server := redistest.Start(t)
 	url, client := server.URL(), raw(t, server)
-	storetest.Advance(t, nightly.Or(3000, 30), func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
+	storetest.Advance(t, nightly.Or(3000, 15), func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
 		if err := client.FlushAll(t.Context()).Err(); err != nil { // a limit is listed after all keys were seen
 			t.Fatal(err)
 		}
