@@ -129,13 +129,20 @@ func TestAheadOfPace(t *testing.T) {
 			lease.Since = DueAt(test.now) - test.since
 		}
 		test.hits.Total = test.hits.Lease
-		aDay := window.Limit{Shape: shape(window.FixedWindow, 24*60*minute), Max: 1_000_000, Burst: 1_000_000}
+		aDay := window.Limit{Shape: shape(window.FixedWindow, 24*60*minute), Max: 30_000, Burst: 30_000}
 		c := has(t, shared(2, interval, aDay), test.now, lease, test.hits)
 		if test.claimed != 0 {
 			c.sync.Claimed = DueAt(test.now) - test.claimed
 		}
 		if got := c.Ahead(test.now); got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+	// More hits stand far from a large limit.
+	for max, want := range map[uint64]uint64{30_000: 8, 100_000: 24, 1_000_000: 64} {
+		c := has(t, shared(2, interval, perHour(max)), start, Lease{Since: DueAt(start) - 10_000}, window.Hits{})
+		if got := c.Ahead(start); got != want {
+			t.Errorf("%d an hour: %d stand, want %d", max, got, want)
 		}
 	}
 	// The pace is measured from the moment of a grant on, too.
