@@ -179,18 +179,41 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits until an expression is true in the page.
+// until waits until an expression is true in the page, also if another page is just replacing it.
 func (p *page) until(expression string) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(hang))); err != nil {
-		p.t.Fatalf("%s: %v", expression, err)
+	for {
+		err := chromedp.Do(p.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(hang)))
+		if err == nil {
+			return
+		}
+		if !p.replaced(err) {
+			p.t.Fatalf("%s: %v", expression, err)
+		}
 	}
+}
+
+// replaced reports whether an error means that another page was just replacing the page: the expression
+// was not evaluated.
+func (p *page) replaced(err error) bool {
+	return p.ctx.Err() == nil && err != nil && strings.Contains(err.Error(), "Cannot find context")
+}
+
+// reload loads the page anew, and waits until it is there.
+func (p *page) reload() {
+	p.t.Helper()
+	p.run(`globalThis.old = true`)
+	p.do(chromedp.Reload())
+	p.until(`!globalThis.old && "ready" in document.documentElement.dataset`)
 }
 
 // value returns the value of an expression in the page.
 func value[T any](p *page, expression string) T {
 	p.t.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	for p.replaced(err) {
+		v, err = chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	}
 	if err != nil {
 		p.t.Fatalf("%s: %v", expression, err)
 	}

@@ -260,8 +260,7 @@ func TestThemeSwitch(t *testing.T) {
 	if dark == light {
 		t.Error("dark looks like light")
 	}
-	p.do(chromedp.Reload())
-	p.until(`"ready" in document.documentElement.dataset`)
+	p.reload()
 	if got := paper(); got != dark {
 		t.Errorf("after a reload: %s, want %s", got, dark)
 	}
