@@ -43,8 +43,9 @@ const (
 	// least that was admitted would be 0.868 of what could be, instead of 0.902.
 	mostStanding  = 8
 	standingShare = 4
-	// More hits stand for a key that is far from a large limit: the largest lease divided by farShare,
-	// and at most farStanding. All nodes together keep at most a 2,048th of what is left so.
+	// More than mostStanding hits stand for a key that is far from a large limit: the largest lease
+	// divided by farShare, and at most farStanding. All nodes together keep at most a 2,048th of what
+	// is left so.
 	farShare    = 1024
 	farStanding = 64
 	// An unused lease of this kind goes back after standsFor times standingPause, or after

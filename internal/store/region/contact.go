@@ -50,7 +50,7 @@ func (s *Store) tick() {
 		}
 		f.given = 0
 		// A region replaces hits that have lapsed, but only once for each time that nodes have asked.
-		lapsed := f.asked && f.known && f.left(c) < f.wanted/2
+		lapsed := f.asked && f.known && f.stillHeld(c) < f.wanted/2
 		switch {
 		case f.dirty || f.held > 2*f.wanted || lapsed:
 			f.due, f.dirty = true, true

@@ -78,9 +78,9 @@ func (f *fund) hear(room *wire.Room) {
 	}
 }
 
-// left returns how many of the hits last held the region surely still holds: another window of the
-// clock may have begun, and tokens come back.
-func (f *fund) left(c store.Calendar) uint64 {
+// stillHeld returns how many of the hits last held the region surely still holds: another window of
+// the clock may have begun, and tokens come back.
+func (f *fund) stillHeld(c store.Calendar) uint64 {
 	of := f.key.of
 	if window.Kind(of.Kind).Refills() {
 		held := store.Contents{Limit: f.limit, Windows: []store.Window{{Number: f.heldAt, Hits: int64(f.held)}}}
