@@ -28,7 +28,8 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
 
 # The plugin ahead of time, for Envoy's dynamic modules: wabt's wasm2c, which is Debian's 1.0.32, makes C of it, which is split
-# so that several processors compile it. gcc optimizes at -O1: RATIONALE.md says why.
+# so that several processors compile it. It is compiled twice: first as a program that decides the requests of
+# native/alone/training and counts what ran, then as the library. RATIONALE.md says what that is worth.
 native: ## dist/libweir.so, the plugin for Envoy's dynamic modules; -j2 uses two processors
 	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
 	@$(MAKE) --no-print-directory dist/libweir.so
@@ -58,12 +59,36 @@ dist/native/code.h: dist/weir.wasm scripts/split/split.go
 	rm dist/native/weir.c
 
 # A library's objects, by a compiler, have a suffix.
-define library
-dist/native/code-%$(2).o: dist/native/code.h native/wasm-rt.h
-	$(3) $$(native_flags) -O1 -w -c dist/native/code-$$*.c -o $$@
+# The program of this machine's processor that is trained. domain.c has the timer's thread, whose counts no two runs share.
+counted = $(patsubst %,dist/native/train/code-%.o,$(native_parts)) $(patsubst native/%.c,dist/native/train/host-%.o,$(filter-out native/domain.c,$(wildcard native/*.c)))
+counting = -O2 -w -fprofile-generate -fprofile-update=atomic
 
-dist/native/host-%$(2).o: native/%.c $$(wildcard native/*.h) dist/native/code.h
-	$(3) $$(native_flags) -O2 -Wall -Wextra -Wno-unused-parameter -Werror -c $$< -o $$@
+dist/native/train/code-%.o: dist/native/code.h native/wasm-rt.h
+	mkdir -p $(@D)
+	gcc $(native_flags) $(counting) -c dist/native/code-$*.c -o $@
+
+dist/native/train/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
+	mkdir -p $(@D)
+	gcc $(native_flags) $(counting) -c $< -o $@
+
+dist/native/train/alone: $(counted) native/domain.c native/alone/envoy.c
+	gcc $(native_flags) -O2 -w $^ -o $@ -lpthread -lgcov
+
+dist/native/train/ran: dist/native/train/alone native/alone/training
+	rm -f dist/native/train/*.gcda
+	while read -r requests configuration; do $< "$$configuration" $$requests >dist/native/train/printed 2>&1 || { cat dist/native/train/printed; exit 1; }; done <native/alone/training
+	touch $@
+
+# A function that training did not reach is compiled as without training.
+trained = -fprofile-use -fprofile-partial-training -Wno-coverage-mismatch -Wno-missing-profile -dumpdir dist/native/train/ -dumpbase-ext .c -dumpbase
+
+# A library's objects, by a compiler, have a suffix.
+define library
+dist/native/code-%$(2).o: dist/native/code.h native/wasm-rt.h dist/native/train/ran
+	$(3) $$(native_flags) -O2 -w $$(trained) code-$$*.c -c dist/native/code-$$*.c -o $$@
+
+dist/native/host-%$(2).o: native/%.c $$(wildcard native/*.h) dist/native/code.h dist/native/train/ran
+	$(3) $$(native_flags) -O2 $$(trained) host-$$*.c -Wall -Wextra -Wno-unused-parameter -Werror -c $$< -o $$@
 
 $(1): $$(patsubst %,dist/native/code-%$(2).o,$$(native_parts)) $$(patsubst native/%.c,dist/native/host-%$(2).o,$$(wildcard native/*.c))
 	$(3) -shared -s -Wl,-z,now -Wl,-z,relro -o $$@ $$^ -lpthread

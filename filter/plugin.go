@@ -154,3 +154,6 @@ func (p *plugin) left() bool {
 
 // NewHttpContext implements types.PluginContext.
 func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.begin(id) }
+
+// NewStream implements proxywasm.Plugin.
+func (p *plugin) NewStream(id uint32) proxywasm.Stream { return p.streams.begin(id) }

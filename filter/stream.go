@@ -100,6 +100,16 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	return s.decide(demands, shadows)
 }
 
+// Finish implements proxywasm.Stream.
+func (s *stream) Finish() (over bool) {
+	if s.told != nil || len(s.later.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
+		return false
+	}
+	s.decorateResponse()
+	s.OnHttpStreamDone()
+	return true
+}
+
 // awaitBody decides a request that may have a body, or makes it wait for the body.
 //
 //go:noinline
@@ -318,13 +328,19 @@ func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
 		s.charges.open(end)
 	}
-	if s.decorate {
-		list := s.headers.Fields()
-		for i := range list {
-			proxywasm.ReplaceResponseHeader(list[i].Name, list[i].Value)
-		}
-	}
+	s.decorateResponse()
 	return types.ActionContinue
+}
+
+// decorateResponse gives the response the headers written in the request phase.
+func (s *stream) decorateResponse() {
+	if !s.decorate {
+		return
+	}
+	list := s.headers.Fields()
+	for i := range list {
+		proxywasm.ReplaceResponseHeader(list[i].Name, list[i].Value)
+	}
 }
 
 // OnHttpResponseBody implements types.HttpContext.

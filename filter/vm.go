@@ -2,6 +2,8 @@ package filter
 
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/internal/proxywasm"
 )
 
 // VM makes a plugin context for each configuration.
@@ -12,7 +14,10 @@ type VM struct {
 }
 
 // NewPluginContext implements types.VMContext.
-func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return vm.NewPlugin(id) }
+
+// NewPlugin implements proxywasm.VM.
+func (vm *VM) NewPlugin(id uint32) proxywasm.Plugin {
 	p := &plugin{id: id, backends: &vm.backends}
 	p.streams.context, p.streams.engine.observed = id, &vm.observed
 	return p

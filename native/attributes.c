@@ -59,19 +59,19 @@ static void say_unread(bytes path) {
 // give_header gives the module all values of a header, joined by commas.
 static uint32_t give_header(vm* v, header_map map, bytes name, uint32_t at, uint32_t size_at) {
   const listed* l = list_headers(v, map);
-  const size_t first = find_header(l, name, 0);
+  const size_t first = find_field(l->headers, l->n, name, 0);
   if (first == l->n) return NOT_FOUND;
-  if (find_header(l, name, first + 1) == l->n) {
+  if (find_field(l->headers, l->n, name, first + 1) == l->n) {
     give(v, l->headers[first].value, at, size_at);
     return OK;
   }
   uint32_t size = 0;
-  for (size_t i = first; i < l->n; i = find_header(l, name, i + 1)) size += l->headers[i].value.size + 1;
+  for (size_t i = first; i < l->n; i = find_field(l->headers, l->n, name, i + 1)) size += l->headers[i].value.size + 1;
   const uint32_t memory = Z_weirZ_proxy_on_memory_allocate(&v->instance, --size);
   vm_put32(v, at, memory);
   vm_put32(v, size_at, size);
   char* to = (char*)vm_bytes(v, memory, size).data;
-  for (size_t i = first; i < l->n; i = find_header(l, name, i + 1)) {
+  for (size_t i = first; i < l->n; i = find_field(l->headers, l->n, name, i + 1)) {
     if (i != first) *to++ = ',';
     to = (char*)memcpy(to, l->headers[i].value.data, l->headers[i].value.size) + l->headers[i].value.size;
   }

@@ -2,7 +2,6 @@
 // and callouts.
 #include "calls.h"
 
-#include <strings.h>
 #include <time.h>
 
 #include "answer.h"
@@ -58,10 +57,11 @@ static bool headers_of(vm* v, uint32_t map, header_map* kind) {
   return true;
 }
 
-// listing returns a stream's headers. To find a header, Envoy would first make a hash table of all
-// headers; to list them and search the list is cheaper. The list is kept for a call into the VM.
-static listed* listing(vm* v, header_map kind) {
+// To find a header, Envoy would first make a hash table of all headers. To list them and search the
+// list is cheaper. The list is kept for a call into the VM.
+const listed* list_headers(vm* v, header_map kind) {
   listed* l = &v->listed;
+  if (kind == RESPONSE_HEADERS) v->stream->read = true;
   if (l->of == v->stream && l->kind == kind) return l;
   const size_t n = CB(http_get_headers_size)(v->stream->filter, kind);
   if (n > l->room) l->headers = realloc(l->headers, (l->room = 2 * n) * sizeof(field));
@@ -69,19 +69,7 @@ static listed* listing(vm* v, header_map kind) {
   l->of = v->stream;
   l->kind = kind;
   l->n = there ? n : 0;
-  l->added_count = 0;
   return l;
-}
-
-const listed* list_headers(vm* v, header_map kind) {
-  if (v->listed.added_count) v->listed.of = NULL;
-  if (kind == RESPONSE_HEADERS) v->stream->read = true;
-  return listing(v, kind);
-}
-
-size_t find_header(const listed* l, bytes name, size_t from) {
-  while (from < l->n && (l->headers[from].key.size != name.size || strncasecmp(l->headers[from].key.data, name.data, name.size) != 0)) from++;
-  return from;
 }
 
 u32 Z_envZ_proxy_get_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 at, u32 size_at) {
@@ -94,7 +82,7 @@ u32 Z_envZ_proxy_get_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size
   } else {
     if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
     const listed* l = list_headers(v, kind);
-    const size_t i = find_header(l, name, 0);
+    const size_t i = find_field(l->headers, l->n, name, 0);
     if (i == l->n) return NOT_FOUND;
     value = l->headers[i].value;
   }
@@ -128,33 +116,18 @@ u32 Z_envZ_proxy_get_header_map_pairs(vm* v, u32 map, u32 at, u32 size_at) {
   return OK;
 }
 
-// is_new reports whether a stream has no header of a name, and records that the name is added now.
-// The list lacks headers that were added in the same call, because the plugin may overwrite their
-// names. So hashes stand for them.
-static bool is_new(vm* v, header_map kind, bytes name) {
-  listed* l = listing(v, kind);
-  uint32_t hash = 2166136261u;
-  for (size_t i = 0; i < name.size; i++) hash = (hash ^ (name.data[i] | 0x20)) * 16777619u;
-  bool there = l->added_count == most_added || find_header(l, name, 0) < l->n;
-  for (int i = 0; i < l->added_count; i++) there |= l->added[i] == hash;
-  if (there) {
-    l->of = NULL;
-  } else {
-    l->added[l->added_count++] = hash;
-  }
-  return !there;
-}
-
 u32 Z_envZ_proxy_replace_header_map_value(vm* v, u32 map, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
   const bytes name = vm_bytes(v, name_at, name_size);
   // A value at a null address would make Envoy remove the header.
   const bytes value = {value_size ? vm_bytes(v, value_at, value_size).data : "", value_size};
-  header_map kind;
-  if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
-  if (is_new(v, kind, name)) {
-    CB(http_add_header)(v->stream->filter, kind, name, value);
+  if (!v->stream || !v->stream->filter || v->stream->phase == ENDED) return BAD_ARGUMENT;
+  if (map == map_response_headers) {
+    stream_keep(v->stream, name, value);
+  } else if (map == map_request_headers && v->stream->phase == REQUEST_PHASE) {
+    CB(http_set_header)(v->stream->filter, REQUEST_HEADERS, name, value);
+    v->listed.of = NULL;
   } else {
-    CB(http_set_header)(v->stream->filter, kind, name, value);
+    return BAD_ARGUMENT;
   }
   return OK;
 }
@@ -164,7 +137,7 @@ u32 Z_envZ_proxy_remove_header_map_value(vm* v, u32 map, u32 name_at, u32 name_s
   header_map kind;
   if (!headers_of(v, map, &kind)) return BAD_ARGUMENT;
   CB(http_set_header)(v->stream->filter, kind, name, (bytes){NULL, 0});
-  listing(v, kind)->of = NULL;
+  v->listed.of = NULL;
   return OK;
 }
 

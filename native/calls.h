@@ -18,6 +18,3 @@ enum { most_pairs = 128 };
 // list_headers returns a stream's headers. They point into Envoy's memory, and are valid until the
 // call into the VM ends.
 const listed* list_headers(vm*, header_map);
-// find_header returns the index of the first header with a name, starting at an index; n if there
-// is none.
-size_t find_header(const listed*, bytes name, size_t from);

@@ -99,37 +99,32 @@ static bool fails(stream* s) {
 
 const void* ON(http_filter_new)(const void* module, void* filter) {
   config* c = (config*)module;
-  domain* d = c->domain;
-  vm* v = d->vms[CB(http_filter_get_worker_index)(filter) % d->workers];
-  stream* s = calloc(1, sizeof *s);
-  *s = (stream){.vm = v, .config = c, .filter = filter};
-  pthread_mutex_lock(&v->lock);
-  if (v->mail) mail_read(v, c);
-  if (v->failed && c->policy == FAIL_RELOAD) domain_reload(v);
-  s->root = vm_root(v, c->id);
-  s->generation = v->generation;
-  if (!v->failed && s->root) {
-    stream_add(v, s);
-    v->through = c;
-    v->stream = s;
-    v->root = s->root;
-    RUN(v, Z_weirZ_proxy_on_context_create(&v->instance, s->id, c->id));
-  } else {
-    s->generation--; // the stream has no context in the VM
-  }
-  pthread_mutex_unlock(&v->lock);
-  return s;
+  return stream_new(c, c->domain->vms[CB(http_filter_get_worker_index)(filter) % c->domain->workers], filter);
 }
 
+// The VM's context of a stream begins with the request's headers, and for most requests ends there.
 int ON(http_filter_request_headers)(void* filter, const void* module, bool end) {
+  enum { pauses = 1, over = 2 }; // of weir_on_request_headers
   stream* s = (stream*)module;
   vm* v = s->vm;
   s->filter = filter;
   uint32_t action = 0;
-  if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_headers(&v->instance, s->id, 0, end))) {
-    return fails(s) ? HEADERS_STOP : HEADERS_CONTINUE;
+  pthread_mutex_lock(&v->lock);
+  if (v->mail) mail_read(v, s->config);
+  if (v->failed && s->config->policy == FAIL_RELOAD) domain_reload(v);
+  s->root = vm_root(v, s->config->id);
+  if (v->failed || !s->root) return fails(s) ? HEADERS_STOP : HEADERS_CONTINUE;
+  s->generation = v->generation;
+  stream_add(v, s);
+  v->through = s->config;
+  v->stream = s;
+  v->root = s->root;
+  if (!RUN(v, action = Z_weirZ_weir_on_request_headers(&v->instance, s->id, s->config->id, end))) return fails(s) ? HEADERS_STOP : HEADERS_CONTINUE;
+  if (action & over) {
+    s->over = true;
+    stream_remove(s);
   }
-  return leave(s, action) ? HEADERS_STOP : HEADERS_CONTINUE; // the body still comes, because a rule may read it
+  return leave(s, action & pauses) ? HEADERS_STOP : HEADERS_CONTINUE; // the body still comes, because a rule may read it
 }
 
 // declines reports whether the plugin does not need a request's body. It pauses a request at the
@@ -140,6 +135,7 @@ int ON(http_filter_request_body)(void* filter, const void* module, bool end) {
   stream* s = (stream*)module;
   vm* v = s->vm;
   if (declines(s)) return BODY_CONTINUE;
+  if (s->over) return BODY_STOP_NO_BUFFER;
   uint32_t action = 0;
   if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_body(&v->instance, s->id, CB(http_get_body_size)(filter, REQUEST_PIECE), end))) {
     return fails(s) ? BODY_STOP_NO_BUFFER : BODY_CONTINUE;
@@ -151,6 +147,7 @@ int ON(http_filter_request_trailers)(void* filter, const void* module) {
   stream* s = (stream*)module;
   vm* v = s->vm;
   if (declines(s)) return TRAILERS_CONTINUE;
+  if (s->over) return TRAILERS_STOP;
   uint32_t action = 0;
   if (!enter(s) || !RUN(v, action = Z_weirZ_proxy_on_request_trailers(&v->instance, s->id, 0))) return fails(s) ? TRAILERS_STOP : TRAILERS_CONTINUE;
   return leave(s, action) ? TRAILERS_STOP : TRAILERS_CONTINUE;
@@ -160,11 +157,15 @@ int ON(http_filter_request_trailers)(void* filter, const void* module) {
 int ON(http_filter_response_headers)(void* filter, const void* module, bool end) {
   stream* s = (stream*)module;
   vm* v = s->vm;
-  const bool runs = enter(s);
+  if (!s->over) {
+    const bool runs = enter(s);
+    s->phase = RESPONSE_PHASE;
+    stream_unpause(s);
+    if (!runs || !RUN(v, Z_weirZ_proxy_on_response_headers(&v->instance, s->id, 0, end))) return fails(s);
+    leave(s, false);
+  }
   s->phase = RESPONSE_PHASE;
-  stream_unpause(s);
-  if (!runs || !RUN(v, Z_weirZ_proxy_on_response_headers(&v->instance, s->id, 0, end))) return fails(s);
-  leave(s, false);
+  stream_decorate(s);
   return HEADERS_CONTINUE;
 }
 
@@ -204,6 +205,10 @@ void ON(http_filter_stream_complete)(void* filter, const void* module) {}
 void ON(http_filter_destroy)(const void* module) {
   stream* s = (stream*)module;
   vm* v = s->vm;
+  if (s->over) {
+    stream_free(s);
+    return;
+  }
   pthread_mutex_lock(&v->lock);
   s->filter = NULL;
   s->phase = ENDED;
@@ -220,9 +225,7 @@ void ON(http_filter_destroy)(const void* module) {
   stream_take_order(s);
   const bool more = v->ordered != NULL;
   pthread_mutex_unlock(&v->lock);
-  if (s->scheduler) CB(http_filter_scheduler_delete)(s->scheduler);
-  free(s->reply);
-  free(s);
+  stream_free(s);
   if (more) follow_all(v);
 }
 

@@ -1,6 +1,74 @@
 #include "stream.h"
 
 #include <stdio.h>
+#include <strings.h>
+
+enum { first_room = 320 }; // for the headers of two limits
+
+stream* stream_new(config* c, vm* v, void* filter) {
+  stream* s = malloc(sizeof *s + first_room);
+  *s = (stream){.vm = v, .config = c, .filter = filter, .kept = (char*)(s + 1), .kept_room = first_room};
+  return s;
+}
+
+void stream_free(stream* s) {
+  if (s->scheduler) CB(http_filter_scheduler_delete)(s->scheduler);
+  if (s->kept != (char*)(s + 1)) free(s->kept);
+  free(s->reply);
+  free(s);
+}
+
+// ---- headers of the response
+
+typedef struct {
+  uint32_t name, value;
+} sizes;
+
+size_t find_field(const field* fields, size_t n, bytes name, size_t from) {
+  while (from < n && (fields[from].key.size != name.size || strncasecmp(fields[from].key.data, name.data, name.size) != 0)) from++;
+  return from;
+}
+
+void stream_keep(stream* s, bytes name, bytes value) {
+  const sizes n = {name.size, value.size};
+  const size_t size = s->kept_size + sizeof n + name.size + value.size;
+  if (size > s->kept_room) {
+    char* first = s->kept == (char*)(s + 1) ? s->kept : NULL;
+    s->kept = realloc(first ? NULL : s->kept, s->kept_room = 2 * size);
+    if (first) memcpy(s->kept, first, s->kept_size);
+  }
+  bytes unused;
+  copy(copy(copy(s->kept + s->kept_size, (bytes){(char*)&n, sizeof n}, &unused), name, &unused), value, &unused);
+  s->kept_size = size;
+}
+
+// To find a header, Envoy would first make a hash table of all headers. It is cheaper to list them, and
+// to add those that are new.
+void stream_decorate(stream* s) {
+  enum { most = 64 };
+  field there[most];
+  if (s->kept_size == 0) return;
+  size_t n = CB(http_get_headers_size)(s->filter, RESPONSE_HEADERS);
+  bool listed = n < most && (n == 0 || CB(http_get_headers)(s->filter, RESPONSE_HEADERS, there));
+  for (char *at = s->kept, *end = at + s->kept_size; at < end;) {
+    sizes of;
+    memcpy(&of, at, sizeof of);
+    at += sizeof of;
+    const field header = {{at, of.name}, {at + of.name, of.value}};
+    at += of.name + of.value;
+    listed = listed && n < most && find_field(there, n, header.key, 0) == n;
+    if (listed) {
+      CB(http_add_header)(s->filter, RESPONSE_HEADERS, header.key, header.value);
+      there[n++] = header;
+    } else {
+      // Envoy frees headers that it replaces, so the list is of no more use.
+      CB(http_set_header)(s->filter, RESPONSE_HEADERS, header.key, header.value);
+    }
+  }
+  s->kept_size = 0;
+}
+
+// ---- streams of a VM
 
 static stream** place(vm* v, uint32_t id) { return &v->streams[id % 256]; }
 

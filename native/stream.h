@@ -23,8 +23,14 @@ struct stream {
   uint32_t id, generation;
   void* filter; // NULL after Envoy has destroyed it
   phase phase;
+  bool over; // the VM has no context of it: nothing is left to do
   bool answered;
   bool read; // the plugin has read a header of the response
+
+  // Headers for the response: for each its sizes, name and value. They begin in the memory after
+  // the stream.
+  char* kept;
+  size_t kept_size, kept_room;
 
   bool paused;
   stream **paused_at, *next_paused;
@@ -35,6 +41,15 @@ struct stream {
   stream* next_ordered;
 };
 
+stream* stream_new(config*, vm*, void* filter);
+void stream_free(stream*);
+// find_field returns the index of the first header with a name, starting at an index; n if there is
+// none.
+size_t find_field(const field*, size_t n, bytes name, size_t from);
+// stream_keep keeps a header for the response. stream_decorate gives the response the kept headers,
+// each in place of those of its name.
+void stream_keep(stream*, bytes name, bytes value);
+void stream_decorate(stream*);
 // stream_add gives a stream its id. stream_find finds it by the id until stream_remove.
 void stream_add(vm*, stream*);
 void stream_remove(stream*);

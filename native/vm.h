@@ -26,15 +26,12 @@ struct root {
   bool leaving;              // proxy_on_done was called, and it still has work
 };
 
-// A list of a stream's headers, and hashes of the names added to them since it was made.
-enum { most_added = 16 };
+// A list of a stream's headers.
 typedef struct {
   stream* of; // NULL if there is none
   header_map kind;
   size_t n, room;
   field* headers;
-  uint32_t added[most_added];
-  int added_count;
 } listed;
 
 struct Z_env_instance_t {

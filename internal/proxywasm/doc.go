@@ -9,6 +9,31 @@
 // are passed in. All calls must come from the one thread that runs the VM.
 package proxywasm
 
+import "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+// VM makes plugin contexts.
+type VM interface {
+	types.VMContext
+	// NewPlugin is NewPluginContext.
+	NewPlugin(id uint32) Plugin
+}
+
+// Plugin is a plugin context.
+type Plugin interface {
+	types.PluginContext
+	// NewStream is NewHttpContext for a host that need not call a stream after its request's
+	// headers.
+	NewStream(id uint32) Stream
+}
+
+// Stream is a stream that may need no more calls after its request's headers.
+type Stream interface {
+	types.HttpContext
+	// Finish is called right after the request's headers. It ends the stream if nothing is left to
+	// do, and reports whether it did. It may replace headers of the response, which is yet to come.
+	Finish() (over bool)
+}
+
 // LogLevel is the severity of a message, in Envoy's numbers.
 type LogLevel uint32
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	sdk "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
-	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
 // Host runs the plugin when it isn't built for wasip1. Its methods have the names and contracts of
@@ -54,7 +53,7 @@ func Use(h Host) (restore func()) {
 }
 
 // SetVMContext registers the plugin with the SDK.
-func SetVMContext(context types.VMContext) { sdk.SetVMContext(context) }
+func SetVMContext(context VM) { sdk.SetVMContext(context) }
 
 // Log writes to the proxy's log.
 func Log(level LogLevel, message string) { host.Log(level, message) }

@@ -102,7 +102,7 @@ const (
 // vm is the state of this VM: the objects that the host knows by number, and the memory where it
 // writes results. A module has a single VM, so only this is global, and nothing of a plugin.
 var vm struct {
-	context  types.VMContext
+	context  VM
 	plugins  []pluginContext // in a list, because there is nearly always only one
 	streams  contexts
 	callouts []callout // those that wait for their answers
@@ -116,11 +116,11 @@ var vm struct {
 
 type pluginContext struct {
 	id      uint32
-	context types.PluginContext
+	context Plugin
 }
 
 // plugin returns the plugin context of an id, or nil.
-func plugin(id uint32) types.PluginContext {
+func plugin(id uint32) Plugin {
 	for i := range vm.plugins {
 		if vm.plugins[i].id == id {
 			return vm.plugins[i].context
@@ -140,7 +140,7 @@ func init() {
 }
 
 // SetVMContext registers the plugin. A reactor has no main, so an init function calls it.
-func SetVMContext(context types.VMContext) { vm.context = context }
+func SetVMContext(context VM) { vm.context = context }
 
 // Log writes to the proxy's log.
 func Log(level LogLevel, message string) { proxyLog(uint32(level), message) }
@@ -350,7 +350,7 @@ func onContextCreate(id, parent uint32) {
 
 //go:noinline
 func addPlugin(id uint32) {
-	vm.plugins = append(vm.plugins, pluginContext{id: id, context: vm.context.NewPluginContext(id)})
+	vm.plugins = append(vm.plugins, pluginContext{id: id, context: vm.context.NewPlugin(id)})
 }
 
 //go:wasmexport proxy_on_vm_start
@@ -400,6 +400,27 @@ func onRequestHeaders(id, headers, endOfStream uint32) uint32 {
 		return uint32(s.OnHttpRequestHeaders(int(headers), endOfStream != 0))
 	}
 	return uint32(types.ActionContinue)
+}
+
+// streamOver is added to the action of a stream that needs no more calls.
+const streamOver = 2
+
+// onRequest is proxy_on_context_create and proxy_on_request_headers for the native form's host,
+// which calls no more for a stream that is over. Envoy's wasm host does not know it.
+//
+//go:wasmexport weir_on_request_headers
+func onRequest(id, parent, endOfStream uint32) uint32 {
+	p := plugin(parent)
+	if p == nil {
+		return uint32(types.ActionContinue) | streamOver
+	}
+	s := p.NewStream(id)
+	action := uint32(s.OnHttpRequestHeaders(0, endOfStream != 0))
+	if s.Finish() {
+		return action | streamOver
+	}
+	vm.streams.put(id, s)
+	return action
 }
 
 //go:wasmexport proxy_on_request_body

@@ -107,6 +107,7 @@ int main(int n, char** args) {
   for (int i = 0; i < calls; i++) {
     filter f = {.maps = {[REQUEST_HEADERS] = request, [RESPONSE_HEADERS] = response}, .piece = TEXT("{\"items\": []}")};
     stream* s = (stream*)ON(http_filter_new)(c, &f);
+    ON(http_filter_request_headers)(&f, s, true);
     if (random_number() % 2) s->phase = RESPONSE_PHASE;
     for (int j = random_number() % 8; j >= 0; j--, i++) {
       fill((char*)vm_memory(v));

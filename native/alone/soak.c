@@ -42,7 +42,7 @@ static used* configure(int number) {
 }
 
 static void request_of(int number) {
-  static const char* const does[] = {"answer", "pass", "wait", "pass", "answer", "pass", "host told to read out of bounds"};
+  static const char* const does[] = {"answer", "pass", "wait", "keep", "answer", "keep", "host told to read out of bounds"};
   const char* what = does[number % 2503 == 0 ? 6 : number % 6];
   used* u = take();
   filter f = {.maps = {[REQUEST_HEADERS] = request}};

@@ -130,7 +130,12 @@ func filter(file, name, configuration string) object {
 	})}
 }
 
+// listener answers each request that passes the filters with the status 200.
 func listener(name string, filters ...object) object {
+	return listenerOf(name, []object{{"match": object{"prefix": "/"}, "direct_response": object{"status": 200}}}, filters...)
+}
+
+func listenerOf(name string, routes []object, filters ...object) object {
 	filters = append(filters, object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
 	return object{
 		"name": name, "address": envoytest.Address("127.0.0.1", 0),
@@ -138,8 +143,7 @@ func listener(name string, filters ...object) object {
 			"name": "http",
 			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", object{
 				"stat_prefix": name, "http_filters": filters, "http2_protocol_options": object{"max_concurrent_streams": 2000},
-				"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": []object{
-					{"match": object{"prefix": "/"}, "direct_response": object{"status": 200}}}}}},
+				"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": routes}}},
 			}),
 		}}}},
 	}

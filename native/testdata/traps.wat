@@ -2,6 +2,7 @@
 ;; waits, or makes a callout. The tests translate it in place of the real plugin, which takes seconds.
 (module
   (import "env" "proxy_get_header_map_value" (func $header (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_replace_header_map_value" (func $replace (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_send_local_response" (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_set_tick_period_milliseconds" (func $tick_period (param i32) (result i32)))
   (import "env" "proxy_set_effective_context" (func $context (param i32) (result i32)))
@@ -34,7 +35,7 @@
     (drop (call $continue (i32.const 0)))
     (drop (call $context (local.get $root))))
   (func $recurse (param i32) (result i32) (i32.add (call $recurse (i32.add (local.get 0) (i32.const 1))) (local.get 0)))
-  (func (export "proxy_on_request_headers") (param $id i32) (param i32 i32) (result i32)
+  (func (export "weir_on_request_headers") (export "proxy_on_request_headers") (param $id i32) (param i32 i32) (result i32)
     (local $what i32)
     (if (call $header (i32.const 0) (i32.const 16) (i32.const 4) (i32.const 0) (i32.const 4))
       (then (return (i32.const 0))))
@@ -67,6 +68,10 @@
       (then
         (global.set $waiting (local.get $id))
         (return (i32.const 1))))
+    (if (i32.eq (local.get $what) (i32.const 0x6b)) ;; k: keeps a header for the response, and is over
+      (then
+        (drop (call $replace (i32.const 2) (i32.const 16) (i32.const 4) (i32.const 1024) (i32.const 4)))
+        (return (i32.const 2))))
     (if (i32.eq (local.get $what) (i32.const 0x66)) ;; f: waits for ever
       (then (return (i32.const 1))))
     (i32.const 0))

@@ -1,0 +1,65 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+)
+
+// TestKept has requests that are over with their headers: the plugin hands the response's header out
+// before the response comes. It takes the place of the upstream's, however many there are.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	header := func(name, value string) object {
+		return object{"header": object{"key": name, "value": value}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}
+	}
+	others := func(n int) (list []object) {
+		for i := range n {
+			list = append(list, header(fmt.Sprintf("x-other-%d", i), "upstream"))
+		}
+		return list
+	}
+	upstreams := map[string][]object{
+		"/none": {}, "/one": {header("x-do", "upstream")}, "/two": {header("x-do", "first"), header("x-other", "upstream"), header("x-do", "second")},
+		"/most": others(63), "/many": append(others(70), header("x-do", "upstream")),
+	}
+	var routes []object
+	for path, headers := range upstreams {
+		routes = append(routes, object{"match": object{"path": path}, "direct_response": object{"status": 200}, "response_headers_to_add": headers})
+	}
+	e := start(t, listenerOf("kept", routes, filter(build(t), "kept", "")))
+	for path, headers := range upstreams {
+		for _, do := range []string{"keep", "pass"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address(t, e, "kept")+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("x-do", do)
+			response, err := anew.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := response.Body.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string][]string{}
+			for _, h := range headers {
+				name, value := h["header"].(object)["key"].(string), h["header"].(object)["value"].(string)
+				want[http.CanonicalHeaderKey(name)] = append(want[http.CanonicalHeaderKey(name)], value)
+			}
+			if do == "keep" {
+				want["X-Do"] = []string{"keep"}
+			}
+			for name, values := range response.Header {
+				if name[:2] == "X-" && !slices.Equal(values, want[name]) {
+					t.Errorf("%s, %s: %s: got %q, want %q", path, do, name, values, want[name])
+				}
+				delete(want, name)
+			}
+			if len(want) > 0 {
+				t.Errorf("%s, %s: the response lacks %v", path, do, want)
+			}
+		}
+	}
+}
