@@ -58,25 +58,26 @@ dist/native/code.h: dist/weir.wasm scripts/split/split.go
 	go run ./scripts/split dist/native/weir.c dist/native $(lastword $(native_parts))
 	rm dist/native/weir.c
 
-# A library's objects, by a compiler, have a suffix.
-# The program of this machine's processor that is trained. domain.c has the timer's thread, whose counts no two runs share.
-counted = $(patsubst %,dist/native/train/code-%.o,$(native_parts)) $(patsubst native/%.c,dist/native/train/host-%.o,$(filter-out native/domain.c,$(wildcard native/*.c)))
+# The program of this machine's processor that is trained.
 counting = -O2 -w -fprofile-generate -fprofile-update=atomic
 
 dist/native/train/code-%.o: dist/native/code.h native/wasm-rt.h
 	mkdir -p $(@D)
 	gcc $(native_flags) $(counting) -c dist/native/code-$*.c -o $@
 
+# Values of the host may be addresses, which each run has others of.
 dist/native/train/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
 	mkdir -p $(@D)
-	gcc $(native_flags) $(counting) -c $< -o $@
+	gcc $(native_flags) $(counting) -fno-profile-values -c $< -o $@
 
-dist/native/train/alone: $(counted) native/domain.c native/alone/envoy.c
+dist/native/train/alone: native/alone/envoy.c $(patsubst %,dist/native/train/code-%.o,$(native_parts)) $(patsubst native/%.c,dist/native/train/host-%.o,$(wildcard native/*.c))
 	gcc $(native_flags) -O2 -w $^ -o $@ -lpthread -lgcov
 
 dist/native/train/ran: dist/native/train/alone native/alone/training
 	rm -f dist/native/train/*.gcda
-	while read -r requests configuration; do $< "$$configuration" $$requests >dist/native/train/printed 2>&1 || { cat dist/native/train/printed; exit 1; }; done <native/alone/training
+	while read -r requests configuration; do \
+		$< "$$configuration" $$requests >dist/native/train/printed 2>&1 || { cat dist/native/train/printed; exit 1; }; \
+	done <native/alone/training
 	touch $@
 
 # A function that training did not reach is compiled as without training.

@@ -5,7 +5,6 @@
 #define main unused
 #include "envoy.c"
 #undef main
-#include <sched.h>
 
 // A configuration as Envoy has it. It ends when neither the main thread nor a stream uses it.
 typedef struct {
