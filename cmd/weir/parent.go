@@ -19,6 +19,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/open"
 	"weir/internal/store/region"
+	"weir/internal/transport"
 	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/ratelimit"
@@ -74,7 +75,7 @@ func (f *parentFlags) read(env environment) (err error) {
 func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	path := cmp.Or(f.ca, env.getenv("WEIR_PARENT_CA"))
 	if path == "" {
-		return http.DefaultTransport, nil
+		return transport.New(nil), nil
 	}
 	if f.url.Scheme != "https" {
 		return nil, errors.New("want it with a --parent of https only")
@@ -83,9 +84,7 @@ func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return transport, nil
+	return transport.New(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
 }
 
 // tooDeep is the error for a parent that has a parent itself.
