@@ -396,6 +396,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	var emptied []wire.Item
 	var heard []chan struct{}
 	lacks := b.lacking(answer)
+	c := store.Calendar{NowNanos: answer.NowNanos}
 	s.mu.Lock()
 	if len(lacks) == 0 {
 		delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
@@ -407,7 +408,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 		b.funds[i] = nil // the fund may be in another push before the rest of this push is answered
 		f.whole = contents(&b.push.Items[2*i], &answer.Totals[2*i])
 		granted := contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
-		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // an upper bound until the region looks again
+		f.held += f.gained(c, &granted) // an upper bound until the region looks again
 		f.granted = granted
 		first := !f.known
 		f.known, f.busy, f.unanswered, f.part = true, false, false, nil

@@ -135,6 +135,19 @@ func (f *fund) free(c store.Calendar, own *store.Contents) uint64 {
 	return uint64(max(0, f.backed(now)-hits(own, now)))
 }
 
+// gained returns how many more hits the parent has granted than the region knew. Hits of windows that
+// have ended, and tokens that are back, make up for none.
+func (f *fund) gained(c store.Calendar, granted *store.Contents) (more uint64) {
+	of := f.key.of
+	if window.Kind(of.Kind).Refills() {
+		return uint64(max(0, c.Taken(of, f.limit, granted)-c.Taken(of, f.limit, &f.granted)))
+	}
+	for _, w := range granted.Windows {
+		more += uint64(max(0, w.Hits-hits(&f.granted, w.Number)))
+	}
+	return more
+}
+
 // merged returns the counter's contents with the hits of all regions: those of own, and those that
 // others have at the parent.
 func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *store.Contents {
