@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"weir/internal/server"
 	"weir/internal/store"
@@ -75,7 +77,7 @@ func (f *parentFlags) read(env environment) (err error) {
 func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	path := cmp.Or(f.ca, env.getenv("WEIR_PARENT_CA"))
 	if path == "" {
-		return transport.New(nil), nil
+		return connections(nil), nil
 	}
 	if f.url.Scheme != "https" {
 		return nil, errors.New("want it with a --parent of https only")
@@ -84,8 +86,23 @@ func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return transport.New(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
+	return connections(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
 }
+
+// connections returns a transport whose connections to a parent are bounded, even while the parent
+// answers none.
+func connections(config *tls.Config) *http.Transport {
+	t := transport.New(config)
+	t.MaxConnsPerHost = maxToParent
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext // else it goes on for long after its push was given up
+	return t
+}
+
+const (
+	// maxToParent bounds the connections to a parent.
+	maxToParent = 2048
+	dialTimeout = 3 * time.Second
+)
 
 // tooDeep is the error for a parent that has a parent itself.
 type tooDeep struct{}

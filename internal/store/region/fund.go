@@ -43,6 +43,9 @@ type fund struct {
 	// unanswered means that the parent has not answered the last push in time, or not this part of
 	// it.
 	unanswered bool
+	// refusals is how often in a row the parent has refused a push of the counter, which therefore is
+	// in no push before the tick restsUntil.
+	refusals, restsUntil uint64
 	// need is how many hits the takes lack that wait for the next push. reserved is how many hits
 	// all takes want that the own store has yet to decide. answered is closed when the push with
 	// the need is answered.
@@ -260,6 +263,24 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 		take(&f.whole, number, min(0, d))
 	}
 	return whole, mine
+}
+
+// regain undoes what difference has subtracted from the fund, as nothing went back.
+func (f *fund) regain(c store.Calendar, whole, mine *wire.Item) {
+	if window.Kind(f.key.of.Kind).Refills() {
+		if whole.Hits[0] < 0 {
+			item := *whole
+			item.Hits = []int64{-whole.Hits[0]}
+			c.CountTokens(&item, &f.granted)
+			c.CountTokens(&item, &f.whole)
+		}
+		return
+	}
+	for age, d := range whole.Hits {
+		number := whole.Newest - uint64(age)
+		take(&f.granted, number, d-mine.Hits[age]-min(0, d))
+		take(&f.whole, number, -min(0, d))
+	}
 }
 
 // unparted returns how many tokens are left of the region's even share of a room. own is the bucket
