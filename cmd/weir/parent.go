@@ -23,7 +23,6 @@ import (
 	"weir/internal/store/region"
 	"weir/internal/transport"
 	"weir/internal/trust"
-	"weir/internal/wire"
 	"weir/ratelimit"
 )
 
@@ -183,19 +182,19 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 		return openStore{}, nil, fmt.Errorf("%w: --parent: %w", errUsage, err)
 	}
 	r := region.New(region.Options{Parent: client, Policy: f.then, Logger: log})
+	meeting, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	if err := r.Meet(meeting); errors.As(err, &tooDeep{}) {
+		return openStore{}, nil, fmt.Errorf("%w: %w", errUsage, tooDeep{})
+	} else if err != nil && !errors.Is(err, region.ErrRefused) {
+		log.Warn("the parent does not answer yet", "error", err)
+	}
 	own, err := s.open(r)
 	if errors.Is(err, open.ErrNoGranter) {
 		err = fmt.Errorf("%w: --parent: want it with --store memory or file:PATH only: a region's store is one weir serve's", errUsage)
 	}
 	if err != nil {
 		return openStore{}, nil, err
-	}
-	probing, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	if err := probe(probing, client); errors.As(err, &tooDeep{}) {
-		return openStore{}, nil, errors.Join(fmt.Errorf("%w: %w", errUsage, tooDeep{}), own.Close())
-	} else if err != nil && !errors.Is(err, region.ErrRefused) {
-		log.Warn("the parent does not answer yet", "error", err)
 	}
 	if err := r.Start(ctx, own.Store.(region.Own)); err != nil {
 		return openStore{}, nil, errors.Join(err, own.Close())
@@ -209,10 +208,4 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 		}{r, disk}
 	}
 	return regional, relay, nil
-}
-
-// probe sends an empty push to a parent.
-func probe(ctx context.Context, parent *ratelimit.Client) error {
-	_, err := parent.Push(ctx, wire.AppendPush(nil, &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}))
-	return err
 }

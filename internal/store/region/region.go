@@ -206,7 +206,7 @@ const (
 // errAtParent answers questions about data that only the parent has.
 var errAtParent = errors.New("ask the parent: it has this data for all regions")
 
-// New returns a region, which does nothing before Start.
+// New returns a region, which does nothing before Meet and Start.
 func New(o Options) *Store {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -227,6 +227,22 @@ func New(o Options) *Store {
 // Now returns the parent's time as well as the region knows it. With it, windows begin when they
 // begin at the parent.
 func (s *Store) Now() time.Time { return s.o.Now().Add(time.Duration(s.offset.Load())) }
+
+// Meet asks the parent for its time. Call it before the own store is opened: by a clock that is ahead, a
+// store in a file would forget counters of windows that have not ended, and the region would give
+// out their hits again.
+func (s *Store) Meet(ctx context.Context) error {
+	sent := s.o.Now()
+	body, err := s.o.Parent.Push(ctx, wire.AppendPush(nil, &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}))
+	if err != nil {
+		return err
+	}
+	answer, err := wire.DecodeAnswer(body)
+	if err == nil {
+		s.setClock(sent, s.o.Now(), answer.NowNanos)
+	}
+	return err
+}
 
 // Start gives the region its own store, and compares any counters in it with the parent's. A
 // durable store also keeps the region's identity. If the parent knows that another process has gone
