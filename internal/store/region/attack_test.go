@@ -109,6 +109,34 @@ func TestFundsAreBounded(t *testing.T) {
 	}
 }
 
+// If the parent's store is full, a flood of keys makes it forget no region's part of a key that uses
+// more of its limit. Else the region would tell all its hits again.
+func TestFullParent(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				one, _ := across(t, backend.New(memory.New(memory.Options{MaxCounters: 400})), Share)
+				room, sequence := hourly(1, kind, 1000), byte(0)
+				c, flood := &client{t: t, of: one, id: 1}, &client{t: t, of: one, id: 2}
+				for n := range 20 {
+					if got := c.take(room, 1, 20, false).Units; got != 20 {
+						t.Fatalf("%d of 20 hits, after %d of a limit of 1,000", got, 20*n)
+					}
+					<-time.After(70 * time.Second)
+					for i := range 300 {
+						key := room
+						key.ID[1], key.ID[2], key.ID[3] = byte(i), byte(i>>8), 1+sequence
+						flood.take(key, 1, 1, false)
+					}
+					sequence++
+					<-time.After(70 * time.Second)
+				}
+				closed(t, one)
+			})
+		})
+	}
+}
+
 // Namespaces that nodes invent while the parent is away don't grow a region.
 func TestBoundsAreBounded(t *testing.T) {
 	s := New(Options{})

@@ -222,10 +222,10 @@ func (s *Store) sender(namespace string) *sender {
 // take returns a take of a key's hits that the parent also counts for this region.
 func (f *fund) take(hits uint64, lease bool) wire.Take {
 	whole := wire.Room{LimitCounter: f.key.of, Limit: f.limit, Burst: f.burst, Cost: 1}
-	mine := wire.Room{LimitCounter: f.mine, Limit: wire.MaxHits, Cost: 1}
-	if window.Kind(f.key.of.Kind).Refills() {
-		mine.Limit, mine.Burst = f.limit, wire.MaxHits
-	}
+	// The same limit refuses nothing more, as the region has no more than all have. By a higher limit
+	// its counter would seem unused, and a full store would forget it long before that of the key.
+	mine := whole
+	mine.LimitCounter = f.mine
 	return wire.Take{Least: 1, Most: min(hits, wire.MaxHits), Lease: lease, Rooms: []wire.Room{whole, mine}}
 }
 

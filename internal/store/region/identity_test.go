@@ -1,6 +1,7 @@
 package region
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -33,7 +34,9 @@ func onFile(t *testing.T, parent Parent, policy Policy, path string) (filed, err
 func onFileAt(t *testing.T, parent Parent, policy Policy, path string, ahead time.Duration) (filed, error) {
 	t.Helper()
 	r := New(Options{Parent: parent, Policy: policy, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(ahead) }})
-	if err := r.Meet(t.Context()); err != nil {
+	meeting, cancel := context.WithTimeout(t.Context(), attemptTimeout)
+	defer cancel()
+	if err := r.Meet(meeting); err != nil {
 		t.Log(err)
 	}
 	own, err := file.Open(path, file.Options{Now: r.Now, Granter: r, NoSync: true})
