@@ -109,6 +109,36 @@ func TestFundsAreBounded(t *testing.T) {
 	}
 }
 
+// A node that asks for more than a limit has does not make its region take the limit from others.
+func TestGreedyNode(t *testing.T) {
+	for _, lease := range []bool{false, true} {
+		t.Run(fmt.Sprint(lease), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit = 1000
+				parent := backend.New(memory.New(memory.Options{}))
+				one, _ := across(t, parent, Share)
+				two, _ := across(t, parent, Share)
+				room := hourly(1, window.FixedWindow, limit)
+				greedy, other, gone := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}, uint64(0)
+				if lease {
+					gone = greedy.take(room, 1, wire.MaxHits, true).Units
+					<-time.After(15 * time.Second)
+				}
+				for n := range (limit - gone - 60) / 5 {
+					if !lease {
+						gone += greedy.take(room, 5*limit, 5*limit, false).Units
+					}
+					if got := other.take(room, 5, 5, false).Units; got == 0 {
+						t.Fatalf("refused after %d of %d hits, of which the other region has %d", 5*n, limit, gone)
+					}
+					<-time.After(100 * time.Millisecond)
+				}
+				closed(t, one, two)
+			})
+		})
+	}
+}
+
 // If the parent's store is full, a flood of keys makes it forget no region's part of a key that uses
 // more of its limit. Else the region would tell all its hits again.
 func TestFullParent(t *testing.T) {

@@ -252,9 +252,12 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 			if room.Cost > 0 {
 				f.wanted = max(f.wanted, f.standing)
 			}
-			switch {
+			quota := max(room.Limit, room.Burst)
+			switch most = min(most, quota); {
+			case least > quota:
+				least = 0 // it gets nothing in any case
 			case !take.Lease: // it gets all hits that are free
-				least = max(least, min(most, max(room.Limit, room.Burst)))
+				least = max(least, most)
 			case f.standing > 0:
 				f.wanted = max(f.wanted, most)
 			}
