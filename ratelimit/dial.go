@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/transport"
 	"weir/internal/wire"
 )
 
@@ -55,23 +56,10 @@ func Dial(base string, o DialOptions) (*Client, error) {
 	}
 	c := &Client{push: u.JoinPath(wire.PushPath).String(), token: o.Token, http: o.HTTPClient}
 	if c.http == nil {
-		c.own = newTransport(o.TLS)
+		c.own = transport.New(o.TLS)
 		c.http = &http.Client{Transport: c.own}
 	}
 	return c, nil
-}
-
-// newTransport copies the settings of http.DefaultTransport, which a program may have replaced by
-// another type.
-func newTransport(config *tls.Config) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
-	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
-		t = usual.Clone()
-	}
-	if config != nil {
-		t.TLSClientConfig = config.Clone()
-	}
-	return t
 }
 
 // Close closes the idle connections, unless they are those of [DialOptions.HTTPClient].

@@ -11,16 +11,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/open"
 	"weir/internal/store/region"
+	"weir/internal/transport"
 	"weir/internal/trust"
-	"weir/internal/wire"
 	"weir/ratelimit"
 )
 
@@ -74,7 +76,7 @@ func (f *parentFlags) read(env environment) (err error) {
 func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	path := cmp.Or(f.ca, env.getenv("WEIR_PARENT_CA"))
 	if path == "" {
-		return http.DefaultTransport, nil
+		return connections(nil), nil
 	}
 	if f.url.Scheme != "https" {
 		return nil, errors.New("want it with a --parent of https only")
@@ -83,10 +85,23 @@ func (f *parentFlags) dialling(env environment) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return transport, nil
+	return connections(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
 }
+
+// connections returns a transport whose connections to a parent are bounded, even while the parent
+// answers none.
+func connections(config *tls.Config) *http.Transport {
+	t := transport.New(config)
+	t.MaxConnsPerHost = maxToParent
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext // else it goes on for long after its push was given up
+	return t
+}
+
+const (
+	// maxToParent bounds the connections to a parent.
+	maxToParent = 2048
+	dialTimeout = 3 * time.Second
+)
 
 // tooDeep is the error for a parent that has a parent itself.
 type tooDeep struct{}
@@ -167,19 +182,19 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 		return openStore{}, nil, fmt.Errorf("%w: --parent: %w", errUsage, err)
 	}
 	r := region.New(region.Options{Parent: client, Policy: f.then, Logger: log})
+	meeting, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	if err := r.Meet(meeting); errors.As(err, &tooDeep{}) {
+		return openStore{}, nil, fmt.Errorf("%w: %w", errUsage, tooDeep{})
+	} else if err != nil && !errors.Is(err, region.ErrRefused) {
+		log.Warn("the parent does not answer yet", "error", err)
+	}
 	own, err := s.open(r)
 	if errors.Is(err, open.ErrNoGranter) {
 		err = fmt.Errorf("%w: --parent: want it with --store memory or file:PATH only: a region's store is one weir serve's", errUsage)
 	}
 	if err != nil {
 		return openStore{}, nil, err
-	}
-	probing, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	if err := probe(probing, client); errors.As(err, &tooDeep{}) {
-		return openStore{}, nil, errors.Join(fmt.Errorf("%w: %w", errUsage, tooDeep{}), own.Close())
-	} else if err != nil && !errors.Is(err, region.ErrRefused) {
-		log.Warn("the parent does not answer yet", "error", err)
 	}
 	if err := r.Start(ctx, own.Store.(region.Own)); err != nil {
 		return openStore{}, nil, errors.Join(err, own.Close())
@@ -193,10 +208,4 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 		}{r, disk}
 	}
 	return regional, relay, nil
-}
-
-// probe sends an empty push to a parent.
-func probe(ctx context.Context, parent *ratelimit.Client) error {
-	_, err := parent.Push(ctx, wire.AppendPush(nil, &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}))
-	return err
 }

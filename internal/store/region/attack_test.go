@@ -2,7 +2,10 @@ package region
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,9 +104,184 @@ func TestFundsAreBounded(t *testing.T) {
 		f := s.fund(key{"shop", wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: 1000}})
 		s.hasten(f) // as if the parent did not answer
 	}
-	if len(s.funds) > maxFunds || len(s.due) > len(s.funds) {
-		t.Errorf("%d funds, %d of them due, want %d at most", len(s.funds), len(s.due), maxFunds)
+	if due := len(s.due["shop"]); len(s.funds) > maxFunds || due > len(s.funds) {
+		t.Errorf("%d funds, %d of them due, want %d at most", len(s.funds), due, maxFunds)
 	}
+}
+
+// A node that asks for more than a limit has does not make its region take the limit from others.
+func TestGreedyNode(t *testing.T) {
+	for _, lease := range []bool{false, true} {
+		t.Run(fmt.Sprint(lease), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit = 1000
+				parent := backend.New(memory.New(memory.Options{}))
+				one, _ := across(t, parent, Share)
+				two, _ := across(t, parent, Share)
+				room := hourly(1, window.FixedWindow, limit)
+				greedy, other, gone := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}, uint64(0)
+				if lease {
+					gone = greedy.take(room, 1, wire.MaxHits, true).Units
+					<-time.After(15 * time.Second)
+				}
+				for n := range (limit - gone - 60) / 5 {
+					if !lease {
+						gone += greedy.take(room, 5*limit, 5*limit, false).Units
+					}
+					if got := other.take(room, 5, 5, false).Units; got == 0 {
+						t.Fatalf("refused after %d of %d hits, of which the other region has %d", 5*n, limit, gone)
+					}
+					<-time.After(100 * time.Millisecond)
+				}
+				closed(t, one, two)
+			})
+		})
+	}
+}
+
+// If the parent's store is full, a flood of keys makes it forget no region's part of a key that uses
+// more of its limit. Else the region would tell all its hits again.
+func TestFullParent(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				one, _ := across(t, backend.New(memory.New(memory.Options{MaxCounters: 400})), Share)
+				room, sequence := hourly(1, kind, 1000), byte(0)
+				c, flood := &client{t: t, of: one, id: 1}, &client{t: t, of: one, id: 2}
+				for n := range 20 {
+					if got := c.take(room, 1, 20, false).Units; got != 20 {
+						t.Fatalf("%d of 20 hits, after %d of a limit of 1,000", got, 20*n)
+					}
+					<-time.After(70 * time.Second)
+					for i := range 300 {
+						key := room
+						key.ID[1], key.ID[2], key.ID[3] = byte(i), byte(i>>8), 1+sequence
+						flood.take(key, 1, 1, false)
+					}
+					sequence++
+					<-time.After(70 * time.Second)
+				}
+				closed(t, one)
+			})
+		})
+	}
+}
+
+// Namespaces that nodes invent while the parent is away don't grow a region.
+func TestBoundsAreBounded(t *testing.T) {
+	s := New(Options{})
+	c := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
+	room := hourly(1, window.FixedWindow, 1000)
+	for i := range maxBounds + 1000 {
+		s.exceed(c, fmt.Sprint("n", i), &room)
+	}
+	larger := room
+	larger.Limit = 2000
+	s.exceed(c, "n0", &larger)
+	if bounds := s.Overshoot(); len(bounds) != maxBounds || bounds["n0"] != 1000 {
+		t.Errorf("%d bounds, and %d of the first namespace", len(bounds), bounds["n0"])
+	}
+}
+
+// crowd is a parent that does not answer while it is deaf, and refuses the namespaces of others.
+type crowd struct {
+	*ocean
+	of string
+
+	mu        sync.Mutex
+	deaf      bool
+	now, most int // messages without an answer
+}
+
+func (c *crowd) Push(ctx context.Context, message []byte) ([]byte, error) {
+	c.mu.Lock()
+	deaf := c.deaf
+	c.now++
+	c.most = max(c.most, c.now)
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now--
+	}()
+	if deaf {
+		<-ctx.Done()
+		return nil, errLost
+	}
+	if p, err := wire.DecodePush(message); err == nil && p.Namespace != c.of && p.Namespace != identityNamespace {
+		if !pause(ctx, 2*oneWay) {
+			return nil, errLost
+		}
+		return nil, fmt.Errorf("%w: not for you", ErrRefused)
+	}
+	return c.ocean.Push(ctx, message)
+}
+
+// Whatever namespaces and counters nodes invent, a region has a bounded number of messages on their
+// way to a parent that does not answer or refuses them, forgets counters that it has in none of
+// them, and still asks for the hits of others.
+func TestCrowdOfNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New(memory.Options{})
+		parent := &crowd{ocean: &ocean{parent: backend.New(shared), random: rand.New(rand.NewPCG(1, 2))}, of: "shop"}
+		one := New(Options{Parent: parent, Logger: slog.New(slog.DiscardHandler)})
+		if err := one.Start(t.Context(), memory.New(memory.Options{Now: one.Now, Granter: one})); err != nil {
+			t.Fatal(err)
+		}
+		set := func(deaf bool) {
+			parent.mu.Lock()
+			defer parent.mu.Unlock()
+			parent.deaf = deaf
+		}
+		flood := func(round, namespaces int) {
+			t.Helper()
+			for i := range namespaces {
+				held, relayed := hourly(1, window.FixedWindow, 1000), hourly(2, window.FirstHitWindow, 1000)
+				for _, room := range []wire.Room{held, relayed} {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
+					p := &wire.Push{Namespace: fmt.Sprintf("n%d-%d", round, i), Sender: 1, Sequence: uint64(i + 1), Floor: uint64(i + 1),
+						Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
+					if _, err := one.Push(ctx, p, 1); err != nil && Holds(&room.LimitCounter) && ctx.Err() == nil {
+						t.Fatal(err)
+					}
+					cancel()
+				}
+			}
+			<-time.After(20 * time.Second)
+		}
+		set(true)
+		flood(1, 3000)
+		set(false)
+		flood(2, 1500) // the parent refuses these, and may have got the others
+		room := hourly(1, window.FixedWindow, 1000)
+		c := &client{t: t, of: one, id: 1}
+		if got := c.take(room, 1, 1, false).Units; got != 1 {
+			t.Error("refused because of other namespaces")
+		}
+		<-time.After(10 * time.Second)
+		if got := counted(t, shared, room); got == 0 {
+			t.Error("the parent did not hear of a namespace because of others")
+		}
+		parent.mu.Lock()
+		if parent.most > maxPushes+maxRelays+10 {
+			t.Errorf("%d messages were on their way at once", parent.most)
+		}
+		parent.mu.Unlock()
+		busy := 0
+		one.mu.Lock()
+		for _, f := range one.funds {
+			if f.busy {
+				busy++
+			}
+		}
+		one.mu.Unlock()
+		if busy > 2*maxPushes { // those on their way, and those that the parent may have got before it refused them
+			t.Errorf("%d counters can't be forgotten", busy)
+		}
+		if err := one.Close(); err == nil {
+			t.Error("closed, as if the parent had all hits")
+		}
+	})
 }
 
 // A correction that was not recorded does not prevent later corrections.
@@ -142,14 +320,13 @@ func TestForgottenWhileDue(t *testing.T) {
 			one.mu.Lock()
 			defer one.mu.Unlock()
 			f := one.fund(k)
-			f.due, f.dirty = true, true
-			one.due[f] = struct{}{}
+			one.makeDue(f)
 			return f
 		}
 		forget := func(f *fund) {
 			one.mu.Lock()
 			defer one.mu.Unlock()
-			delete(one.due, f)
+			one.undue(f)
 			delete(one.funds, f.key)
 		}
 		gone, twice := due(of(1)), due(of(2))

@@ -38,7 +38,7 @@ func (s *Store) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := store.Calendar{NowNanos: uint64(s.Now().UnixNano())}
-	namespaces := map[string]bool{}
+	namespaces, seen := map[string]bool{}, 0
 	for of, f := range s.funds {
 		namespaces[of.namespace] = true
 		f.wanted = max(2*f.given, f.wanted/2)
@@ -53,11 +53,14 @@ func (s *Store) tick() {
 		lapsed := f.asked && f.known && f.stillHeld(c) < f.wanted/2
 		switch {
 		case f.dirty || f.held > 2*f.wanted || lapsed:
-			f.due, f.dirty = true, true
+			s.makeDue(f)
 			f.asked = f.asked && !lapsed
-			s.due[f] = struct{}{}
 		case f.idle > lingering && f.held == 0 && !f.busy && !f.due && f.reserved == 0:
 			delete(s.funds, of)
+		}
+		if seen++; seen%together == 0 { // a million funds take longer than nodes wait
+			s.mu.Unlock()
+			s.mu.Lock()
 		}
 	}
 	for namespace, l := range s.lists {
@@ -106,20 +109,12 @@ func (s *Store) known() bool {
 	return err == nil
 }
 
-// contact pushes the funds that are due and not in a push already.
+// contact pushes the funds that are due.
 func (s *Store) contact() {
 	if !s.known() {
 		return
 	}
-	s.mu.Lock()
-	by := map[string][]*fund{}
-	for f := range s.due {
-		if !f.busy {
-			by[f.key.namespace] = append(by[f.key.namespace], f)
-		}
-	}
-	s.mu.Unlock()
-	for namespace, funds := range by {
+	for namespace, funds := range s.next() {
 		for len(funds) > 0 {
 			n := min(len(funds), maxBatch)
 			b := s.gather(namespace, funds[:n])
@@ -135,13 +130,44 @@ func (s *Store) contact() {
 	s.leave()
 }
 
-// gather makes a push of funds. It returns nil while maxFlying pushes are unanswered.
+// next returns funds that are due, by namespace: no more than pushes have room for.
+func (s *Store) next() map[string][]*fund {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.due) == 0 {
+		s.due = map[string]map[*fund]struct{}{} // an empty map that was large is slow to read
+	}
+	by, pushes := map[string][]*fund{}, 0
+	for namespace, due := range s.due { // in no order, so that each gets its turn
+		most := maxFlying * maxBatch
+		if from := s.senders[namespace]; from != nil {
+			most -= len(from.flying) * maxBatch
+		}
+		var funds []*fund
+		for f := range due {
+			if len(funds) >= most {
+				break
+			}
+			funds = append(funds, f)
+		}
+		if len(funds) == 0 {
+			continue
+		}
+		by[namespace] = funds
+		if pushes += (len(funds) + maxBatch - 1) / maxBatch; pushes >= maxPushes {
+			break
+		}
+	}
+	return by
+}
+
+// gather makes a push of funds. It returns nil if there is no room for another push.
 func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 	s.Look(namespace, func(c store.Calendar, contents func(wire.LimitCounter) *store.Contents) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		from := s.sender(namespace)
-		if len(from.flying) >= maxFlying {
+		if len(from.flying) >= maxFlying || !s.pushes.Enter(namespace) {
 			return
 		}
 		b = &batch{push: wire.Push{Namespace: namespace, Sender: from.id, Node: s.node}}
@@ -150,7 +176,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 			if is := s.funds[f.key]; is == nil {
 				s.funds[f.key] = f // makeRoom has forgotten it meanwhile
 			} else if is != f {
-				delete(s.due, f)
+				s.undue(f)
 				continue // two pushes of one counter would both have its hits
 			}
 			own := contents(f.key.of)
@@ -170,7 +196,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 				f.need, f.answered, answered = 0, nil, f.answered
 			}
 			f.busy, f.dirty, f.due = true, false, false
-			delete(s.due, f)
+			s.undue(f)
 			b.funds, b.answered = append(b.funds, f), append(b.answered, answered)
 		}
 		// Needs come first, because nodes wait for them.
@@ -196,18 +222,26 @@ func (s *Store) sender(namespace string) *sender {
 // take returns a take of a key's hits that the parent also counts for this region.
 func (f *fund) take(hits uint64, lease bool) wire.Take {
 	whole := wire.Room{LimitCounter: f.key.of, Limit: f.limit, Burst: f.burst, Cost: 1}
-	mine := wire.Room{LimitCounter: f.mine, Limit: wire.MaxHits, Cost: 1}
-	if window.Kind(f.key.of.Kind).Refills() {
-		mine.Limit, mine.Burst = f.limit, wire.MaxHits
-	}
+	// The same limit refuses nothing more, as the region has no more than all have. By a higher limit
+	// its counter would seem unused, and a full store would forget it long before that of the key.
+	mine := whole
+	mine.LimitCounter = f.mine
 	return wire.Take{Least: 1, Most: min(hits, wire.MaxHits), Lease: lease, Rooms: []wire.Room{whole, mine}}
 }
 
 // errPartly means that the parent's answer lacks parts of a push.
 var errPartly = errors.New("the parent lacks a part of its counters")
 
-// send sends a push until the parent has answered all of it or the region ends.
+// send sends a push until the parent has answered all of it, or has refused it, or the region ends.
 func (s *Store) send(b *batch) {
+	placed, arrived := true, false
+	leave := func() {
+		if placed {
+			s.pushes.Leave(b.push.Namespace)
+		}
+		placed = false
+	}
+	defer leave()
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		answer, err := s.attempt(ctx, b.message, len(b.push.Items), len(b.push.Takes))
@@ -215,10 +249,37 @@ func (s *Store) send(b *batch) {
 		if err == nil && s.answered(b, answer) {
 			return
 		}
+		switch {
+		case !errors.Is(err, ErrRefused):
+			arrived = true // perhaps, so only an answer can tell
+		case arrived:
+			leave() // others need not wait for an answer that may never come
+		case s.refused(b):
+			return
+		}
 		if s.unanswered(b); !pause(s.ended, wait) {
 			return
 		}
 	}
+}
+
+// refused takes back a push that the parent has refused, and lets its counters rest. It does nothing
+// and returns false if the region is leaving.
+func (s *Store) refused(b *batch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving {
+		return false
+	}
+	delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
+	c := store.Calendar{NowNanos: uint64(s.Now().UnixNano())}
+	for i, f := range b.funds {
+		f.regain(c, &b.push.Items[2*i], &b.push.Items[2*i+1])
+		f.refusals = min(f.refusals+1, longestRest)
+		f.busy, f.dirty, f.unanswered, f.restsUntil = false, true, true, s.ticks+f.refusals
+	}
+	s.awake() // other funds may have waited for a push to end
+	return true
 }
 
 // pause waits, and reports false if ctx ended meanwhile.
@@ -396,6 +457,7 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	var emptied []wire.Item
 	var heard []chan struct{}
 	lacks := b.lacking(answer)
+	c := store.Calendar{NowNanos: answer.NowNanos}
 	s.mu.Lock()
 	if len(lacks) == 0 {
 		delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
@@ -407,10 +469,10 @@ func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 		b.funds[i] = nil // the fund may be in another push before the rest of this push is answered
 		f.whole = contents(&b.push.Items[2*i], &answer.Totals[2*i])
 		granted := contents(&b.push.Items[2*i+1], &answer.Totals[2*i+1])
-		f.held += uint64(max(0, sum(&granted)-sum(&f.granted))) // an upper bound until the region looks again
+		f.held += f.gained(c, &granted) // an upper bound until the region looks again
 		f.granted = granted
 		first := !f.known
-		f.known, f.busy, f.unanswered, f.part = true, false, false, nil
+		f.known, f.busy, f.unanswered, f.refusals, f.part = true, false, false, 0, nil
 		emptied = append(emptied, f.emptied()...)
 		if first || f.due || f.answered != nil || s.leaving && f.dirty {
 			s.hasten(f)

@@ -43,6 +43,9 @@ type fund struct {
 	// unanswered means that the parent has not answered the last push in time, or not this part of
 	// it.
 	unanswered bool
+	// refusals is how often in a row the parent has refused a push of the counter, which therefore is
+	// in no push before the tick restsUntil.
+	refusals, restsUntil uint64
 	// need is how many hits the takes lack that wait for the next push. reserved is how many hits
 	// all takes want that the own store has yet to decide. answered is closed when the push with
 	// the need is answered.
@@ -133,6 +136,19 @@ func (f *fund) free(c store.Calendar, own *store.Contents) uint64 {
 	}
 	now := store.NumberAt(of, c.NowNanos)
 	return uint64(max(0, f.backed(now)-hits(own, now)))
+}
+
+// gained returns how many more hits the parent has granted than the region knew. Hits of windows that
+// have ended, and tokens that are back, make up for none.
+func (f *fund) gained(c store.Calendar, granted *store.Contents) (more uint64) {
+	of := f.key.of
+	if window.Kind(of.Kind).Refills() {
+		return uint64(max(0, c.Taken(of, f.limit, granted)-c.Taken(of, f.limit, &f.granted)))
+	}
+	for _, w := range granted.Windows {
+		more += uint64(max(0, w.Hits-hits(&f.granted, w.Number)))
+	}
+	return more
 }
 
 // merged returns the counter's contents with the hits of all regions: those of own, and those that
@@ -247,6 +263,24 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 		take(&f.whole, number, min(0, d))
 	}
 	return whole, mine
+}
+
+// regain undoes what difference has subtracted from the fund, as nothing went back.
+func (f *fund) regain(c store.Calendar, whole, mine *wire.Item) {
+	if window.Kind(f.key.of.Kind).Refills() {
+		if whole.Hits[0] < 0 {
+			item := *whole
+			item.Hits = []int64{-whole.Hits[0]}
+			c.CountTokens(&item, &f.granted)
+			c.CountTokens(&item, &f.whole)
+		}
+		return
+	}
+	for age, d := range whole.Hits {
+		number := whole.Newest - uint64(age)
+		take(&f.granted, number, d-mine.Hits[age]-min(0, d))
+		take(&f.whole, number, -min(0, d))
+	}
 }
 
 // unparted returns how many tokens are left of the region's even share of a room. own is the bucket

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -26,7 +27,18 @@ type filed struct {
 // onFile starts a region with a store in a file.
 func onFile(t *testing.T, parent Parent, policy Policy, path string) (filed, error) {
 	t.Helper()
-	r := New(Options{Parent: parent, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
+	return onFileAt(t, parent, policy, path, 0)
+}
+
+// onFileAt is onFile on a machine whose clock is ahead.
+func onFileAt(t *testing.T, parent Parent, policy Policy, path string, ahead time.Duration) (filed, error) {
+	t.Helper()
+	r := New(Options{Parent: parent, Policy: policy, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(ahead) }})
+	meeting, cancel := context.WithTimeout(t.Context(), attemptTimeout)
+	defer cancel()
+	if err := r.Meet(meeting); err != nil {
+		t.Log(err)
+	}
 	own, err := file.Open(path, file.Options{Now: r.Now, Granter: r, NoSync: true})
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +70,32 @@ func copied(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A region whose machine's clock is ahead forgets no hits when it starts again.
+func TestRestartAhead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "one.db")
+	synctest.Test(t, func(t *testing.T) {
+		const ahead, limit = 2 * time.Hour, 1000
+		shared := memory.New(memory.Options{})
+		sea := &ocean{parent: backend.New(shared), random: rand.New(rand.NewPCG(1, 2))}
+		room, passed := hourly(1, window.FixedWindow, limit), uint64(0)
+		for id := range uint64(3) {
+			one, err := onFileAt(t, sea, Deny, path, ahead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &client{t: t, of: one, id: 1 + id}
+			for range 10 {
+				passed += c.take(room, 1, limit/20, false).Units
+				<-time.After(300 * time.Millisecond)
+			}
+			one.kill(t)
+		}
+		if passed != limit {
+			t.Errorf("%d hits passed of a limit of %d", passed, limit)
+		}
+	})
 }
 
 // The bound of the hits above limits survives a kill, and disappears when the windows concerned

@@ -30,10 +30,15 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		err    error
 	}
 	relayed := make(chan reply, 1)
-	s.tasks.Go(func() {
-		answer, err := s.relay(&there.push)
-		relayed <- reply{answer, err}
-	})
+	if s.relays.Enter(p.Namespace) {
+		s.tasks.Go(func() {
+			defer s.relays.Leave(p.Namespace)
+			answer, err := s.relay(&there.push)
+			relayed <- reply{answer, err}
+		})
+	} else {
+		relayed <- reply{err: errMany}
+	}
 	out, err := s.push(ctx, &here.push, nodes)
 	r := reply{err: errLate}
 	timer := time.NewTimer(patience(ctx))
@@ -92,6 +97,9 @@ func split(p *wire.Push) (here, there *part) {
 
 // errLate means that the answer lacks parts because the parent was late.
 var errLate = errors.New("the parent has not answered in time")
+
+// errMany means that the parent was not asked, because it owes too many answers.
+var errMany = errors.New("too many pushes wait for the parent")
 
 // relay sends the parent the part of a push that a region does not hold.
 func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
@@ -244,9 +252,12 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 			if room.Cost > 0 {
 				f.wanted = max(f.wanted, f.standing)
 			}
-			switch {
+			quota := max(room.Limit, room.Burst)
+			switch most = min(most, quota); {
+			case least > quota:
+				least = 0 // it gets nothing in any case
 			case !take.Lease: // it gets all hits that are free
-				least = max(least, min(most, max(room.Limit, room.Burst)))
+				least = max(least, most)
 			case f.standing > 0:
 				f.wanted = max(f.wanted, most)
 			}
@@ -378,9 +389,12 @@ func (s *Store) byPolicy(c store.Calendar, f *fund, room *wire.Room, own *store.
 func (s *Store) sharers() uint64 { return max(2, s.most) }
 
 // exceed records that a take got hits that the parent has not granted. The bound is that of the
-// largest limit since the parent went away.
+// largest limit since the parent went away. At most maxBounds namespaces have a bound.
 func (s *Store) exceed(c store.Calendar, namespace string, room *wire.Room) {
-	e := s.alone[namespace]
+	e, bounded := s.alone[namespace]
+	if !bounded && len(s.alone) >= maxBounds {
+		return
+	}
 	if e.untilNanos <= c.NowNanos {
 		e = excess{}
 	}

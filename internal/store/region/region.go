@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -113,10 +114,13 @@ type Store struct {
 	ticks   uint64
 	node    uint64
 	funds   map[key]*fund
-	due     map[*fund]struct{}
+	// due has the funds, by namespace, that are to be in the next push and in none yet.
+	due     map[string]map[*fund]struct{}
 	senders map[string]*sender
 	lists   map[string]*list
 	reports int // being sent
+	// pushes has a place for each push without an answer, and relays for each that is sent on.
+	pushes, relays share.Room[string]
 	// most is the number of nodes at the parent to divide by: regions, and others that ask it. It
 	// may be newer than the record's. mostAt is when the parent last had that number.
 	most   uint64
@@ -175,9 +179,15 @@ const (
 	lookAgain = 20 * time.Millisecond
 	// toldFor is how long the log does not repeat an error.
 	toldFor = time.Minute
-	// maxFlying bounds the unanswered pushes of a namespace, and maxBatch the counters in a push.
+	// maxFlying bounds the unanswered pushes of a namespace, maxPushes those of all, and maxBatch the
+	// counters in a push. maxRelays bounds the pushes of nodes that are being relayed.
 	maxFlying = 16
+	maxPushes = 1024
 	maxBatch  = 160
+	maxRelays = 4096
+	// A counter of a push that the parent has refused is pushed again after a tick, and after one more
+	// each time, but at most longestRest.
+	longestRest = 5
 	// maxWindows bounds the windows of a counter in a push. Only a wrong clock has hits farther
 	// ahead, and they are pushed when their windows come nearer.
 	maxWindows = 16
@@ -185,6 +195,8 @@ const (
 	maxFunds = 1 << 20
 	// mostFor is how long a greatest number of nodes holds after the parent last had it.
 	mostFor = 24 * time.Hour
+	// together is how many funds a tick looks at before it lets others have the lock.
+	together = 1 << 10
 	// maxReports bounds the reports being sent at once.
 	maxReports = 64
 	// leaveTimeout is how long Close waits for the parent.
@@ -194,7 +206,7 @@ const (
 // errAtParent answers questions about data that only the parent has.
 var errAtParent = errors.New("ask the parent: it has this data for all regions")
 
-// New returns a region, which does nothing before Start.
+// New returns a region, which does nothing before Meet and Start.
 func New(o Options) *Store {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -204,8 +216,9 @@ func New(o Options) *Store {
 	}
 	s := &Store{
 		o: o, wake: make(chan struct{}, 1), fixer: sender{id: rand.Uint64()},
-		funds: map[key]*fund{}, due: map[*fund]struct{}{}, senders: map[string]*sender{}, lists: map[string]*list{}, alone: map[string]excess{},
-		left: make(chan struct{}),
+		funds: map[key]*fund{}, due: map[string]map[*fund]struct{}{}, senders: map[string]*sender{}, lists: map[string]*list{}, alone: map[string]excess{},
+		left:   make(chan struct{}),
+		pushes: share.Room[string]{Most: maxPushes}, relays: share.Room[string]{Most: maxRelays},
 	}
 	s.ended, s.end = context.WithCancel(context.Background())
 	return s
@@ -214,6 +227,22 @@ func New(o Options) *Store {
 // Now returns the parent's time as well as the region knows it. With it, windows begin when they
 // begin at the parent.
 func (s *Store) Now() time.Time { return s.o.Now().Add(time.Duration(s.offset.Load())) }
+
+// Meet asks the parent for its time. Call it before the own store is opened: by a clock that is ahead, a
+// store in a file would forget counters of windows that have not ended, and the region would give
+// out their hits again.
+func (s *Store) Meet(ctx context.Context) error {
+	sent := s.o.Now()
+	body, err := s.o.Parent.Push(ctx, wire.AppendPush(nil, &wire.Push{Namespace: store.TrialNamespace, Sequence: 1, Floor: 1}))
+	if err != nil {
+		return err
+	}
+	answer, err := wire.DecodeAnswer(body)
+	if err == nil {
+		s.setClock(sent, s.o.Now(), answer.NowNanos)
+	}
+	return err
+}
 
 // Start gives the region its own store, and compares any counters in it with the parent's. A
 // durable store also keeps the region's identity. If the parent knows that another process has gone
@@ -284,16 +313,38 @@ func (s *Store) makeRoom() {
 		}
 	}
 	if last != nil {
-		delete(s.due, last)
+		s.undue(last)
 		delete(s.funds, last.key)
 	}
 }
 
 // hasten puts a fund into the next push. The caller holds the lock.
 func (s *Store) hasten(f *fund) {
-	f.due, f.dirty = true, true
-	s.due[f] = struct{}{}
+	s.makeDue(f)
 	s.awake()
+}
+
+// makeDue makes a fund due. If it is in a push or rests, it joins the others after that. The caller
+// holds the lock.
+func (s *Store) makeDue(f *fund) {
+	f.due, f.dirty = true, true
+	if f.busy || f.restsUntil > s.ticks {
+		return
+	}
+	of := s.due[f.key.namespace]
+	if of == nil {
+		of = map[*fund]struct{}{}
+		s.due[f.key.namespace] = of
+	}
+	of[f] = struct{}{}
+}
+
+// undue removes a fund from those that are due. The caller holds the lock.
+func (s *Store) undue(f *fund) {
+	of := s.due[f.key.namespace]
+	if delete(of, f); len(of) == 0 {
+		delete(s.due, f.key.namespace)
+	}
 }
 
 func (s *Store) awake() {
@@ -315,6 +366,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.leaving = true
 	for _, f := range s.funds {
+		f.restsUntil = 0
 		s.hasten(f)
 	}
 	s.mu.Unlock()

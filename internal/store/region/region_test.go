@@ -185,6 +185,31 @@ func TestNewWindow(t *testing.T) {
 	}
 }
 
+// Hits that a region has asked for in a new window, and that no node uses, go back.
+func TestNewWindowWithoutRequests(t *testing.T) {
+	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := memory.New(memory.Options{})
+				one, _ := across(t, backend.New(shared), Share)
+				c, room := &client{t: t, of: one, id: 1}, hourly(1, kind, 100_000)
+				for range kind.Windows() { // requests until half a second before each window ends
+					<-time.After(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - 20*time.Second)))
+					for range 195 {
+						c.take(room, 1, 100, true)
+						<-time.After(100 * time.Millisecond)
+					}
+					<-time.After(2 * time.Minute)
+				}
+				if got := counted(t, shared, room); got != 0 {
+					t.Errorf("two minutes later the parent counts %d hits of the new window", got)
+				}
+				closed(t, one)
+			})
+		})
+	}
+}
+
 // While the parent is away, the policy decides how much a region gives out, and its bound covers
 // that. Afterwards the parent gets all hits.
 func TestPolicies(t *testing.T) {

@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/trust/trusttest"
+)
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	accepted chan net.Conn
+	// silent is the number of connections that bring nothing any more, and dialled that of all.
+	silent, dialled atomic.Int64
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	if c := <-p.accepted; c != nil {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p *pipes) Close() error   { close(p.accepted); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.accepted <- far
+	return &line{near, p, p.dialled.Add(1)}, nil
+}
+
+// line is a connection that takes everything, and brings nothing once it is silent.
+type line struct {
+	net.Conn
+	of     *pipes
+	number int64
+}
+
+func (l *line) silent() bool { return l.number <= l.of.silent.Load() }
+
+func (l *line) Read(b []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		if n, err = l.Conn.Read(b); l.silent() {
+			n = 0
+		}
+	}
+	return n, err
+}
+
+func (l *line) Write(b []byte) (int, error) {
+	if l.silent() {
+		return len(b), nil
+	}
+	return l.Conn.Write(b)
+}
+
+// A connection whose other end is gone without a word is soon replaced.
+func TestSilentConnection(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { replaced(t, protocol) })
+		})
+	}
+}
+
+func replaced(t *testing.T, protocol string) {
+	authority := trusttest.New(t)
+	pair, err := tls.LoadX509KeyPair(authority.Issue(t, "weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pipes{accepted: make(chan net.Conn)}
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.WriteString(w, r.Proto); err != nil {
+				t.Error(err)
+			}
+		}),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	if protocol == "HTTP/1.1" {
+		s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	}
+	served := make(chan error)
+	go func() { served <- s.ServeTLS(p, "", "") }()
+	client := New(&tls.Config{RootCAs: authority.Pool})
+	client.DialContext = p.dial
+	ask := func() (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://localhost/v1/push", strings.NewReader("push"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.RoundTrip(r)
+		if err != nil {
+			return "", err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		return string(body), err
+	}
+	if got, err := ask(); got != protocol || err != nil {
+		t.Fatalf("answer %q, %v, want %s", got, err, protocol)
+	}
+	p.silent.Store(p.dialled.Load())
+	tries := 0
+	for ; tries < 10; tries++ {
+		if _, err = ask(); err == nil {
+			break
+		}
+	}
+	if err != nil || p.dialled.Load() != 2 {
+		t.Errorf("after %d tries and %d connections: %v", tries, p.dialled.Load(), err)
+	}
+	client.CloseIdleConnections()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != http.ErrServerClosed {
+		t.Error(err)
+	}
+}
