@@ -190,6 +190,7 @@ mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notic
 bench: build native bench/envoy/node_modules ## all benchmarks and studies, in an hour
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
+	go run ./bench/cold
 	go run ./bench/backend
 	go test -run '^$$' -bench . -benchmem $(packages)
 	node --test bench/v8/host.test.js

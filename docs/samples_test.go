@@ -31,7 +31,7 @@ var notRun = map[string]string{
 	"make build && node bench/v8":  "a benchmark",
 	"make dist/weir-names.wasm":    "a benchmark's profile",
 	"make build         #":         "a list of make's targets, which make test runs",
-	"make native":                  "needs a minute of a processor; TestNativeRuns runs the file by night",
+	"make native":                  "needs two minutes of a processor; TestNativeRuns runs the file by night",
 	"$ ls dist":                    "what make build makes is there, or no test runs",
 	"$ python3 -m venv":            "scripts/test-dependencies installs the same package",
 	"python3 -m venv dist/try && ": "scripts/test-dependencies installs the same package, and TestEnvoyYAMLRuns has the file",

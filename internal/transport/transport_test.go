@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -127,7 +128,7 @@ func replaced(t *testing.T, protocol string) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-served; err != http.ErrServerClosed {
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
 }
