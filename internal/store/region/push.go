@@ -224,7 +224,7 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 			a.alone[w.fund], late = true, true
 		}
 	}
-	if late {
+	if late && waits > 0 { // else the caller's time was over before the region could ask
 		s.hurried(waits)
 	}
 	return a
