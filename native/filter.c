@@ -81,15 +81,15 @@ static bool leave(stream* s, bool pauses) {
 }
 
 // fails ends a request whose VM has failed in this call or before, and returns whether it must
-// stop.
+// stop. A call that fails loses the reply that it has requested: such a request never goes on.
 static bool fails(stream* s) {
   s->vm->stream = NULL;
   s->vm->root = NULL;
-  stream_take_order(s);
+  const bool lost = stream_take_order(s) == REPLY;
   free(s->reply);
   s->reply = NULL;
   stream_unpause(s);
-  const bool ends = s->config->policy != FAIL_OPEN && s->phase == REQUEST_PHASE && !s->answered;
+  const bool ends = s->phase == REQUEST_PHASE && (lost || (s->config->policy != FAIL_OPEN && !s->answered));
   if (ends) s->answered = true;
   const bool stops = s->answered && s->phase == REQUEST_PHASE;
   pthread_mutex_unlock(&s->vm->lock);

@@ -64,6 +64,27 @@ func TestFailedStays(t *testing.T) {
 	}
 }
 
+// TestAnsweredAndFailed has calls that answer a request, and then trap. Such a request ends whatever
+// the policy, as with Envoy's wasm host.
+func TestAnsweredAndFailed(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	for form, filter := range map[string]func(file, name, configuration string) object{"native": filter, "wasm": inWasm} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			policies := []string{"FAIL_CLOSED", "FAIL_OPEN", "FAIL_RELOAD"}
+			var listeners []object
+			for _, policy := range policies {
+				listeners = append(listeners, listener(policy, filter(file, policy+"?failure_policy="+policy, "")))
+			}
+			e := start(t, listeners...)
+			for _, policy := range policies {
+				wantStatus(t, address(t, e, policy), "both", 503)
+			}
+		})
+	}
+}
+
 // TestNoMemory limits a process's addresses. It refuses the configuration, and lives on.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
