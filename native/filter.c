@@ -200,15 +200,10 @@ void ON(http_filter_scheduled)(void* filter, const void* module, uint64_t event)
   follow_all(v);
 }
 
-void ON(http_filter_stream_complete)(void* filter, const void* module) {}
-
-void ON(http_filter_destroy)(const void* module) {
-  stream* s = (stream*)module;
+// end_stream ends a stream's context in the VM.
+static void end_stream(stream* s) {
   vm* v = s->vm;
-  if (s->over) {
-    stream_free(s);
-    return;
-  }
+  if (s->over) return;
   pthread_mutex_lock(&v->lock);
   s->filter = NULL;
   s->phase = ENDED;
@@ -223,10 +218,20 @@ void ON(http_filter_destroy)(const void* module) {
   }
   stream_remove(s);
   stream_take_order(s);
+  s->over = true;
   const bool more = v->ordered != NULL;
   pthread_mutex_unlock(&v->lock);
-  stream_free(s);
   if (more) follow_all(v);
+}
+
+// Envoy destroys the filter of a request that it redirects only after the filter of the new request
+// has begun, which may need the place in flight that this one holds.
+void ON(http_filter_stream_complete)(void* filter, const void* module) { end_stream((stream*)module); }
+
+void ON(http_filter_destroy)(const void* module) {
+  stream* s = (stream*)module;
+  end_stream(s);
+  stream_free(s);
 }
 
 // ---- hooks that Envoy requires and the plugin does not need

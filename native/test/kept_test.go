@@ -2,9 +2,13 @@ package test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
+
+	"weir/internal/envoytest"
 )
 
 // TestKept has requests that are over with their headers: the plugin hands the response's header out
@@ -61,5 +65,35 @@ func TestKept(t *testing.T) {
 				t.Errorf("%s, %s: the response lacks %v", path, do, want)
 			}
 		}
+	}
+}
+
+// TestRedirect has Envoy follow an upstream's redirect by itself. The redirected request finds the
+// place free that the first one held, as with Envoy's wasm host.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "http://"+r.Host+"/there", http.StatusFound)
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	for form, filter := range map[string]func(file, name, configuration string) object{"native": filter, "wasm": inWasm} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			e, files := startUpdated(t, 1)
+			if err := files.SetClusters(t.Context(), e, []object{{
+				"name": "upstream", "type": "STATIC", "load_assignment": object{"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{
+					{"endpoint": object{"address": envoytest.Address("127.0.0.1", upstream.Listener.Addr().(*net.TCPAddr).Port)}}}}}},
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream", "internal_redirect_policy": object{}}}}
+			if err := files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(file, "app", ""))}); err != nil {
+				t.Fatal(err)
+			}
+			wantStatus(t, address(t, e, "app"), "in flight", 200)
+		})
 	}
 }
