@@ -85,6 +85,36 @@ func TestAnsweredAndFailed(t *testing.T) {
 	}
 }
 
+// TestMetricsOfAll has configurations with metrics of their own in one VM. Each has its counter, and
+// keeps it when another configuration comes.
+func TestMetricsOfAll(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	e, files := startUpdated(t, 1)
+	var listeners []object
+	for _, name := range []string{"metric_a", "metric_b", "metric_c"} {
+		listeners = append(listeners, listener(name, filter(file, "m", name)))
+		if err := files.SetListeners(t.Context(), e, listeners); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range listeners {
+			counter := "dynamicmodulescustom." + l["name"].(string)
+			before, err := e.Stat(counter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if err := e.Wait(ctx, func() (bool, error) {
+				now, err := e.Stat(counter)
+				return now > before, err
+			}); err != nil {
+				t.Errorf("%s stays at %d: %v", counter, before, err)
+			}
+			cancel()
+		}
+	}
+}
+
 // TestNoMemory limits a process's addresses. It refuses the configuration, and lives on.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
