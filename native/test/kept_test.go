@@ -69,7 +69,7 @@ func TestKept(t *testing.T) {
 }
 
 // TestRedirect has Envoy follow an upstream's redirect by itself. The redirected request finds the
-// place free that the first one held, as with Envoy's wasm host.
+// place free that the request before it held, as with Envoy's wasm host.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	file := build(t)

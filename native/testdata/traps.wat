@@ -16,7 +16,7 @@
   (data (i32.const 16) "x-do")
   (data (i32.const 256) "hole")
   (data (i32.const 272) "\03\00\00\00\07\00\00\00\03\00\00\00\05\00\00\00\01\00\00\00\0a\00\00\00\01\00\00\00:method\00GET\00:path\00/\00:authority\00a\00")
-  ;; 0: address and size of a value; 12: the number of a metric, and by the root's number from 512 on; 64: an empty list of headers; from 1024 on: values
+  ;; 0: address and size of a value; 12: the number of a metric; 64: an empty list of headers; from 512 on: each root's metric; from 1024 on: values
   (global $waiting (mut i32) (i32.const 0)) ;; the stream that waits for a tick
   (global $calling (mut i32) (i32.const 0)) ;; the stream that waits for the answer to a callout
   (global $ticks (mut i32) (i32.const 0))
@@ -27,8 +27,8 @@
   (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
   (func (export "proxy_on_context_create") (param i32 i32))
   (func (export "proxy_on_vm_start") (param i32 i32) (result i32) (i32.const 1))
-  ;; A configuration that begins with r is refused. A configuration that begins with t traps. One that begins
-  ;; with m is the name of a counter of its ticks.
+  ;; A configuration that begins with r is refused. A configuration that begins with t traps. A configuration that
+  ;; begins with m is the name of a counter of its ticks.
   (func (export "proxy_on_configure") (param $root i32) (param i32) (result i32)
     (drop (call $tick_period (i32.const 20)))
     (drop (call $buffer (i32.const 7) (i32.const 0) (i32.const 64) (i32.const 0) (i32.const 4)))
