@@ -70,7 +70,9 @@ static bool leave(stream* s, bool pauses) {
   if (own != NOTHING) {
     pauses = own == REPLY;
     stream_unpause(s);
-  } else if (pauses && !s->answered) {
+  } else if (!pauses) {
+    stream_unpause(s); // a request that goes on with its body
+  } else if (!s->answered) {
     stream_pause(s);
   }
   const bool more = v->ordered != NULL;
