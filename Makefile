@@ -73,10 +73,11 @@ dist/native/train/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
 dist/native/train/alone: native/alone/envoy.c $(patsubst %,dist/native/train/code-%.o,$(native_parts)) $(patsubst native/%.c,dist/native/train/host-%.o,$(wildcard native/*.c))
 	gcc $(native_flags) -O2 -w $^ -o $@ -lpthread -lgcov
 
+# The program has the path of the folder where it was compiled. The counts belong into this one, which may have been moved.
 dist/native/train/ran: dist/native/train/alone native/alone/training
 	rm -f dist/native/train/*.gcda
 	while read -r requests configuration; do \
-		$< "$$configuration" $$requests >dist/native/train/printed 2>&1 || { cat dist/native/train/printed; exit 1; }; \
+		GCOV_PREFIX=$(@D) GCOV_PREFIX_STRIP=99 $< "$$configuration" $$requests >dist/native/train/printed 2>&1 || { cat dist/native/train/printed; exit 1; }; \
 	done <native/alone/training
 	touch $@
 

@@ -80,6 +80,15 @@ domain* domain_take(void) {
   return taken;
 }
 
+// A configuration that ends leaves the list first, and then takes the locks of all VMs.
+config* domain_config(domain* d, uint32_t id) {
+  register_lock();
+  config* c = d->configs;
+  while (c && c->id != id) c = c->next;
+  register_unlock();
+  return c;
+}
+
 bool domain_orphaned(domain* d) {
   register_lock();
   const bool is = !d->configs && !d->leaving;

@@ -56,6 +56,9 @@ void domain_leave(config*);
 // configuration and is not about to get one.
 void domain_forget(domain*);
 domain* domain_take(void);
+// domain_config returns a domain's configuration by its id, or NULL. It lives for as long as the caller
+// holds the lock of one of the domain's VMs.
+config* domain_config(domain*, uint32_t id);
 // domain_orphaned reports whether a domain has no configuration, and no thread is ending one.
 bool domain_orphaned(domain*);
 

@@ -70,7 +70,9 @@ static bool leave(stream* s, bool pauses) {
   if (own != NOTHING) {
     pauses = own == REPLY;
     stream_unpause(s);
-  } else if (pauses && !s->answered) {
+  } else if (!pauses) {
+    stream_unpause(s); // a request that goes on with its body
+  } else if (!s->answered) {
     stream_pause(s);
   }
   const bool more = v->ordered != NULL;
@@ -81,15 +83,15 @@ static bool leave(stream* s, bool pauses) {
 }
 
 // fails ends a request whose VM has failed in this call or before, and returns whether it must
-// stop.
+// stop. A call that fails loses the reply that it has requested: such a request never goes on.
 static bool fails(stream* s) {
   s->vm->stream = NULL;
   s->vm->root = NULL;
-  stream_take_order(s);
+  const bool lost = stream_take_order(s) == REPLY;
   free(s->reply);
   s->reply = NULL;
   stream_unpause(s);
-  const bool ends = s->config->policy != FAIL_OPEN && s->phase == REQUEST_PHASE && !s->answered;
+  const bool ends = s->phase == REQUEST_PHASE && (lost || (s->config->policy != FAIL_OPEN && !s->answered));
   if (ends) s->answered = true;
   const bool stops = s->answered && s->phase == REQUEST_PHASE;
   pthread_mutex_unlock(&s->vm->lock);
@@ -200,15 +202,10 @@ void ON(http_filter_scheduled)(void* filter, const void* module, uint64_t event)
   follow_all(v);
 }
 
-void ON(http_filter_stream_complete)(void* filter, const void* module) {}
-
-void ON(http_filter_destroy)(const void* module) {
-  stream* s = (stream*)module;
+// end_stream ends a stream's context in the VM.
+static void end_stream(stream* s) {
   vm* v = s->vm;
-  if (s->over) {
-    stream_free(s);
-    return;
-  }
+  if (s->over) return;
   pthread_mutex_lock(&v->lock);
   s->filter = NULL;
   s->phase = ENDED;
@@ -223,10 +220,20 @@ void ON(http_filter_destroy)(const void* module) {
   }
   stream_remove(s);
   stream_take_order(s);
+  s->over = true;
   const bool more = v->ordered != NULL;
   pthread_mutex_unlock(&v->lock);
-  stream_free(s);
   if (more) follow_all(v);
+}
+
+// Envoy destroys the filter of a request that it redirects only after the filter of the new request
+// has begun, which may need the place in flight that this one holds.
+void ON(http_filter_stream_complete)(void* filter, const void* module) { end_stream((stream*)module); }
+
+void ON(http_filter_destroy)(const void* module) {
+  stream* s = (stream*)module;
+  end_stream(s);
+  stream_free(s);
 }
 
 // ---- hooks that Envoy requires and the plugin does not need

@@ -123,26 +123,30 @@ u32 Z_envZ_proxy_define_metric(vm* v, u32 kind, u32 name_at, u32 name_size, u32 
   return OK;
 }
 
-// envoys returns a metric, and Envoy's id of it in the current configuration.
-static metric* envoys(vm* v, uint32_t number, size_t* id) {
-  const metric_ids* ids = v->through ? v->through->metrics : NULL;
-  if (!ids || number - 1 >= ids->size || !ids->of[number - 1].defined) return NULL;
-  *id = ids->of[number - 1].id;
-  return known[number - 1];
+static bool defines(const config* c, uint32_t number) {
+  return c && c->metrics && number - 1 < c->metrics->size && c->metrics->of[number - 1].defined;
+}
+
+// definer returns the configuration by which Envoy knows a metric, or NULL. Ticks go through any
+// configuration of the domain, and others may have other metrics than the root's own.
+static const config* definer(vm* v, uint32_t number) {
+  if (defines(v->through, number)) return v->through;
+  const config* own = v->root ? domain_config(v->domain, v->root->id) : NULL;
+  return defines(own, number) ? own : NULL;
 }
 
 u32 Z_envZ_proxy_increment_metric(vm* v, u32 number, u64 by) {
-  size_t id;
-  metric* m = envoys(v, number, &id);
-  if (!m) return NOT_FOUND;
-  CB(http_filter_config_increment_counter)(v->through->envoy, id, m->value, m->labels, by);
+  const config* c = definer(v, number);
+  if (!c) return NOT_FOUND;
+  metric* m = known[number - 1];
+  CB(http_filter_config_increment_counter)(c->envoy, c->metrics->of[number - 1].id, m->value, m->labels, by);
   return OK;
 }
 
 u32 Z_envZ_proxy_record_metric(vm* v, u32 number, u64 value) {
-  size_t id;
-  metric* m = envoys(v, number, &id);
-  if (!m) return NOT_FOUND;
-  CB(http_filter_config_set_gauge)(v->through->envoy, id, m->value, m->labels, value);
+  const config* c = definer(v, number);
+  if (!c) return NOT_FOUND;
+  metric* m = known[number - 1];
+  CB(http_filter_config_set_gauge)(c->envoy, c->metrics->of[number - 1].id, m->value, m->labels, value);
   return OK;
 }

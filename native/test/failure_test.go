@@ -64,6 +64,57 @@ func TestFailedStays(t *testing.T) {
 	}
 }
 
+// TestAnsweredAndFailed has calls that answer a request, and then trap. Such a request ends whatever
+// the policy, as with Envoy's wasm host.
+func TestAnsweredAndFailed(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	for form, filter := range map[string]func(file, name, configuration string) object{"native": filter, "wasm": inWasm} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			policies := []string{"FAIL_CLOSED", "FAIL_OPEN", "FAIL_RELOAD"}
+			var listeners []object
+			for _, policy := range policies {
+				listeners = append(listeners, listener(policy, filter(file, policy+"?failure_policy="+policy, "")))
+			}
+			e := start(t, listeners...)
+			for _, policy := range policies {
+				wantStatus(t, address(t, e, policy), "both", 503)
+			}
+		})
+	}
+}
+
+// TestMetricsOfAll has configurations with metrics of their own in one VM. Each has its counter, and
+// keeps it when another configuration comes.
+func TestMetricsOfAll(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	e, files := startUpdated(t, 1)
+	var listeners []object
+	for _, name := range []string{"metric_a", "metric_b", "metric_c"} {
+		listeners = append(listeners, listener(name, filter(file, "m", name)))
+		if err := files.SetListeners(t.Context(), e, listeners); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range listeners {
+			counter := "dynamicmodulescustom." + l["name"].(string)
+			before, err := e.Stat(counter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if err := e.Wait(ctx, func() (bool, error) {
+				now, err := e.Stat(counter)
+				return now > before, err
+			}); err != nil {
+				t.Errorf("%s stays at %d: %v", counter, before, err)
+			}
+			cancel()
+		}
+	}
+}
+
 // TestNoMemory limits a process's addresses. It refuses the configuration, and lives on.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()

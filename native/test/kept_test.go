@@ -2,9 +2,14 @@ package test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
+
+	"weir/internal/envoytest"
 )
 
 // TestKept has requests that are over with their headers: the plugin hands the response's header out
@@ -62,4 +67,87 @@ func TestKept(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRedirect has Envoy follow an upstream's redirect by itself. The redirected request finds the
+// place free that the request before it held, as with Envoy's wasm host.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	file := build(t)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "http://"+r.Host+"/there", http.StatusFound)
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	for form, filter := range map[string]func(file, name, configuration string) object{"native": filter, "wasm": inWasm} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			e, files := startUpdated(t, 1)
+			if err := files.SetClusters(t.Context(), e, []object{{
+				"name": "upstream", "type": "STATIC", "load_assignment": object{"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{
+					{"endpoint": object{"address": envoytest.Address("127.0.0.1", upstream.Listener.Addr().(*net.TCPAddr).Port)}}}}}},
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream", "internal_redirect_policy": object{}}}}
+			if err := files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(file, "app", ""))}); err != nil {
+				t.Fatal(err)
+			}
+			wantStatus(t, address(t, e, "app"), "in flight", 200)
+		})
+	}
+}
+
+// TestResumedByBody has a request that waits at its headers and goes on with its body. It waits for the
+// plugin no longer: when the VM fails before the upstream has answered, the request still gets its answer.
+func TestResumedByBody(t *testing.T) {
+	t.Parallel()
+	arrived, answer := make(chan bool, 1), make(chan bool)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("x-do") == "forever" {
+			arrived <- true
+			select {
+			case <-answer:
+			case <-r.Context().Done():
+			}
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	e, files := startUpdated(t, 1)
+	if err := files.SetClusters(t.Context(), e, []object{{
+		"name": "upstream", "type": "STATIC", "load_assignment": object{"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{
+			{"endpoint": object{"address": envoytest.Address("127.0.0.1", upstream.Listener.Addr().(*net.TCPAddr).Port)}}}}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream"}}}
+	if err := files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(build(t), "app", ""))}); err != nil {
+		t.Fatal(err)
+	}
+	app := address(t, e, "app")
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+app, strings.NewReader("body"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.Header.Set("x-do", "forever")
+		response, err := anew.Do(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("got %d, want the upstream's answer", response.StatusCode)
+		}
+	}()
+	<-arrived
+	wantStatus(t, app, "unreachable", 503)
+	wantStatus(t, app, "", 503)
+	close(answer)
+	<-done
 }

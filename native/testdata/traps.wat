@@ -4,6 +4,8 @@
   (import "env" "proxy_get_header_map_value" (func $header (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_replace_header_map_value" (func $replace (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_send_local_response" (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_define_metric" (func $define (param i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_increment_metric" (func $add (param i32 i64) (result i32)))
   (import "env" "proxy_set_tick_period_milliseconds" (func $tick_period (param i32) (result i32)))
   (import "env" "proxy_set_effective_context" (func $context (param i32) (result i32)))
   (import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))
@@ -14,20 +16,26 @@
   (data (i32.const 16) "x-do")
   (data (i32.const 256) "hole")
   (data (i32.const 272) "\03\00\00\00\07\00\00\00\03\00\00\00\05\00\00\00\01\00\00\00\0a\00\00\00\01\00\00\00:method\00GET\00:path\00/\00:authority\00a\00")
-  ;; 0: address and size of a value; 64: an empty list of headers; from 1024 on: values
+  ;; 0: address and size of a value; 12: the number of a metric; 64: an empty list of headers; from 512 on: each root's metric; from 1024 on: values
   (global $waiting (mut i32) (i32.const 0)) ;; the stream that waits for a tick
   (global $calling (mut i32) (i32.const 0)) ;; the stream that waits for the answer to a callout
   (global $ticks (mut i32) (i32.const 0))
+  (global $holding (mut i32) (i32.const 0)) ;; the stream that holds the only place
 
   (func (export "_initialize"))
   (func (export "proxy_abi_version_0_2_1"))
   (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
   (func (export "proxy_on_context_create") (param i32 i32))
   (func (export "proxy_on_vm_start") (param i32 i32) (result i32) (i32.const 1))
-  ;; A configuration that begins with r is refused. A configuration that begins with t traps.
-  (func (export "proxy_on_configure") (param i32 i32) (result i32)
+  ;; A configuration that begins with r is refused. A configuration that begins with t traps. A configuration that
+  ;; begins with m is the name of a counter of its ticks.
+  (func (export "proxy_on_configure") (param $root i32) (param i32) (result i32)
     (drop (call $tick_period (i32.const 20)))
-    (drop (call $buffer (i32.const 7) (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 4)))
+    (drop (call $buffer (i32.const 7) (i32.const 0) (i32.const 64) (i32.const 0) (i32.const 4)))
+    (if (i32.and (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 0x6d)) (i32.lt_u (local.get $root) (i32.const 100)))
+      (then
+        (drop (call $define (i32.const 0) (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 12)))
+        (i32.store (i32.add (i32.const 512) (i32.mul (local.get $root) (i32.const 4))) (i32.load (i32.const 12)))))
     (if (i32.eq (i32.load8_u (i32.const 1024)) (i32.const 0x74)) (then (unreachable)))
     (i32.ne (i32.load8_u (i32.const 1024)) (i32.const 0x72)))
   (func (export "proxy_on_http_call_response") (param $root i32) (param i32 i32 i32 i32)
@@ -58,6 +66,10 @@
       (then
         (drop (call $reply (i32.const 418) (i32.const 16) (i32.const 4) (i32.const 16) (i32.const 4) (i32.const 64) (i32.const 4) (i32.const -1)))
         (return (i32.const 1))))
+    (if (i32.eq (local.get $what) (i32.const 0x62)) ;; b: both an answer and a trap
+      (then
+        (drop (call $reply (i32.const 418) (i32.const 16) (i32.const 4) (i32.const 16) (i32.const 4) (i32.const 64) (i32.const 4) (i32.const -1)))
+        (unreachable)))
     (if (i32.eq (local.get $what) (i32.const 0x63)) ;; c: waits for an answer to a callout
       (then
         (global.set $calling (local.get $id))
@@ -72,10 +84,19 @@
       (then
         (drop (call $replace (i32.const 2) (i32.const 16) (i32.const 4) (i32.const 1024) (i32.const 4)))
         (return (i32.const 2))))
+    (if (i32.eq (local.get $what) (i32.const 0x69)) ;; i: takes the place in flight, or is answered
+      (then
+        (if (global.get $holding)
+          (then
+            (drop (call $reply (i32.const 418) (i32.const 16) (i32.const 4) (i32.const 16) (i32.const 4) (i32.const 64) (i32.const 4) (i32.const -1)))
+            (return (i32.const 3))))
+        (global.set $holding (local.get $id))))
     (if (i32.eq (local.get $what) (i32.const 0x66)) ;; f: waits for ever
       (then (return (i32.const 1))))
     (i32.const 0))
   (func (export "proxy_on_tick") (param $root i32)
+    (if (i32.lt_u (local.get $root) (i32.const 100))
+      (then (drop (call $add (i32.load (i32.add (i32.const 512) (i32.mul (local.get $root) (i32.const 4)))) (i64.const 1)))))
     (if (global.get $waiting)
       (then
         (drop (call $context (global.get $waiting)))
@@ -87,7 +108,9 @@
   (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32) (i32.const 0))
   (func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) (i32.const 0))
   (func (export "proxy_on_response_trailers") (param i32 i32) (result i32) (i32.const 0))
-  (func (export "proxy_on_done") (param i32) (result i32) (i32.const 1))
+  (func (export "proxy_on_done") (param $id i32) (result i32)
+    (if (i32.eq (local.get $id) (global.get $holding)) (then (global.set $holding (i32.const 0))))
+    (i32.const 1))
   (func $called (result i32) (i32.const 0))
   (table 1 funcref)
   (elem (i32.const 0) $called))
