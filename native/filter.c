@@ -122,7 +122,7 @@ int ON(http_filter_request_headers)(void* filter, const void* module, bool end) 
   v->stream = s;
   v->root = s->root;
   if (!RUN(v, action = Z_weirZ_weir_on_request_headers(&v->instance, s->id, s->config->id, end))) return fails(s) ? HEADERS_STOP : HEADERS_CONTINUE;
-  if (action & over) {
+  if (action & over && (s->answered || !(action & pauses))) {
     s->over = true;
     stream_remove(s);
   }
