@@ -23,6 +23,10 @@ func main() {
 	requests := flag.Int("requests", 10_000, "requests of each configuration")
 	code := flag.Int("code", 512<<10, "bytes of other code, and of other data, between two hooks")
 	flag.Parse()
+	if flag.NArg() > 0 || *requests < 1 || *code < 0 {
+		fmt.Fprintln(os.Stderr, "cold: want no arguments, at least one request, and no negative size")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := measure(ctx, *objects, *requests, *code)
 	stop()
