@@ -84,10 +84,7 @@ func TestRedirect(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			e, files := startUpdated(t, 1)
-			if err := files.SetClusters(t.Context(), e, []object{{
-				"name": "upstream", "type": "STATIC", "load_assignment": object{"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{
-					{"endpoint": object{"address": envoytest.Address("127.0.0.1", upstream.Listener.Addr().(*net.TCPAddr).Port)}}}}}},
-			}}); err != nil {
+			if err := files.SetClusters(t.Context(), e, clusterOf(upstream)); err != nil {
 				t.Fatal(err)
 			}
 			routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream", "internal_redirect_policy": object{}}}}
@@ -115,10 +112,7 @@ func TestResumedByBody(t *testing.T) {
 	}))
 	t.Cleanup(upstream.Close)
 	e, files := startUpdated(t, 1)
-	if err := files.SetClusters(t.Context(), e, []object{{
-		"name": "upstream", "type": "STATIC", "load_assignment": object{"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{
-			{"endpoint": object{"address": envoytest.Address("127.0.0.1", upstream.Listener.Addr().(*net.TCPAddr).Port)}}}}}},
-	}}); err != nil {
+	if err := files.SetClusters(t.Context(), e, clusterOf(upstream)); err != nil {
 		t.Fatal(err)
 	}
 	routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream"}}}
@@ -150,4 +144,12 @@ func TestResumedByBody(t *testing.T) {
 	wantStatus(t, app, "", 503)
 	close(answer)
 	<-done
+}
+
+// clusterOf returns the cluster upstream, which is a server.
+func clusterOf(server *httptest.Server) []object {
+	address := envoytest.Address("127.0.0.1", server.Listener.Addr().(*net.TCPAddr).Port)
+	return []object{{"name": "upstream", "type": "STATIC", "load_assignment": object{
+		"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": address}}}}},
+	}}}
 }
