@@ -48,9 +48,6 @@ var policies = [...]string{Share: "share", Local: "local", Deny: "deny"}
 // String returns the policy's name.
 func (p Policy) String() string { return policies[p] }
 
-// Policies returns the names of all policies, the default first.
-func Policies() []string { return policies[:] }
-
 // ParsePolicy returns the policy with a name.
 func ParsePolicy(name string) (Policy, error) {
 	for p, known := range policies {
