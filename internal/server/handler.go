@@ -206,12 +206,12 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	if ok && !h.permits(w, r, namespace) {
 		return
 	}
-	if within, _ := wire.Polls(body); within > 0 && !h.poll(w, r, namespace, body) {
+	ctx, cancel := awaited(r)
+	defer cancel()
+	if within, _ := wire.Polls(body); within > 0 && !h.poll(ctx, w, r, namespace, body) {
 		return
 	}
 	start := time.Now()
-	ctx, cancel := awaited(r)
-	defer cancel()
 	reply, err := h.backend.Push(ctx, body)
 	took := time.Since(start)
 	h.metrics.duration.Observe(took.Seconds())

@@ -12,9 +12,9 @@ import (
 // for other pushes. Beyond it, answers come at once, and nodes ask again within their interval.
 const maxPolls = 1 << 16
 
-// poll delays a push that waits for a new list of overrides. It returns false if the client no
-// longer waits for the answer.
-func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string, body []byte) (answer bool) {
+// poll delays a push that waits for a new list of overrides, for at most three quarters of the time that
+// ctx leaves. It returns false if the client no longer waits for the answer.
+func (h *handler) poll(ctx context.Context, w http.ResponseWriter, r *http.Request, namespace string, body []byte) (answer bool) {
 	longest := time.Duration(wire.LongestPoll)
 	if !h.polls.Enter(namespace) {
 		return true
@@ -25,12 +25,10 @@ func (h *handler) poll(w http.ResponseWriter, r *http.Request, namespace string,
 	if out.SetReadDeadline(until) != nil || out.SetWriteDeadline(until) != nil {
 		return true
 	}
-	sender, cancel := awaited(r)
-	defer cancel()
-	if until, bounded := sender.Deadline(); bounded {
+	if until, bounded := ctx.Deadline(); bounded {
 		longest = min(longest, time.Until(until)*3/4)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), longest)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	defer yields(r)()
 	h.backend.Poll(ctx, h.ended, body)
