@@ -176,6 +176,42 @@ func asked(t *testing.T, n *Namespace, times int, apart time.Duration) (passed i
 	return passed
 }
 
+// A client that asks a single node for several hits at a time, and for nothing else meanwhile, gets all
+// of the limit. Hits that the node has leased count for a request that needs more than them.
+func TestSeveralHitsAtATime(t *testing.T) {
+	for _, limit := range []uint64{100, 101, 150, 300} {
+		for kind, l := range kinds(limit) {
+			for _, nodes := range []int{1, 3} {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					var asked *Limiter
+					for range nodes {
+						n := w.node(t, Options{Rules: rule(l)})
+						asked, _ = n.Limiter("r")
+						if _, err := asked.Allow(t.Context(), "another"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					pause(2 * time.Second)
+					for _, cost := range []uint64{1, 2, 5, 20} {
+						key := Key{strconv.FormatUint(cost, 10)}
+						for left := limit; left > 0; left -= min(cost, left) {
+							d, err := asked.Decide(t.Context(), key, min(cost, left))
+							if err != nil || !d.Allowed {
+								t.Fatalf("%s, limit %d, %d nodes: of %d hits left, %d got %+v, %v", kind, limit, nodes, left, min(cost, left), d, err)
+							}
+							pause(time.Millisecond)
+						}
+						if allowed, err := asked.Allow(t.Context(), key...); allowed || err != nil {
+							t.Fatalf("%s, limit %d, %d nodes: a hit above the limit got %v, %v", kind, limit, nodes, allowed, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
 // A token bucket's limit is lowered, first on one node and later on the other. The bucket is full
 // at the same time as before, and from then on requests pass at the new rate.
 func TestLimitIsLowered(t *testing.T) {

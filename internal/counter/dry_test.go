@@ -22,7 +22,7 @@ func TestDry(t *testing.T) {
 			c := load(t, rule, nil)
 			c.Advance(monday)
 			c.Count(limit.Quota())
-			c.Granted(0, 10, false, monday, 0.99)
+			c.Granted(0, 10, 0, false, monday, 0.99)
 			if limit.Max != 0 && c.dryFor(monday) <= 0 {
 				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
 			}
@@ -39,14 +39,14 @@ func TestDry(t *testing.T) {
 	rule := shared(2, second, perHour(1000))
 	c := leased(t, rule, 1)
 	c.Count(1000)
-	c.Granted(1, 300, true, monday, 0.5)
+	c.Granted(1, 300, 0, true, monday, 0.5)
 	if c.dryFor(monday) != 0 {
 		t.Error("dry though requests have got what they have asked for")
 	}
 	now, last := monday, int64(0)
 	for refusal := range maxRefused + 2 {
 		c.Advance(now)
-		c.Granted(0, 1, false, now, 0.5)
+		c.Granted(0, 1, 0, false, now, 0.5)
 		in := c.dryFor(now)
 		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
 			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
@@ -56,7 +56,7 @@ func TestDry(t *testing.T) {
 		}
 		// Other workers have asked before they could know.
 		before := c.lease
-		if c.Granted(0, 1, false, now, 0.9); c.lease != before {
+		if c.Granted(0, 1, 0, false, now, 0.9); c.lease != before {
 			t.Errorf("refusal %d: another one of the same moment makes %+v of %+v", refusal, c.lease, before)
 		}
 		now, last = now+in, in
@@ -83,7 +83,7 @@ func TestRoomAfterRefusal(t *testing.T) {
 		rule := shared(2, second, test.limit)
 		c := leased(t, rule, test.limit.Quota())
 		c.Count(test.limit.Quota())
-		c.Granted(0, 1, false, monday, 0.5)
+		c.Granted(0, 1, 0, false, monday, 0.5)
 		if got := c.Verdict(1, monday); got != Rejected {
 			t.Errorf("%+v: %v right after a refusal", test.limit, got)
 		}
@@ -107,7 +107,7 @@ func TestPauses(t *testing.T) {
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
 		now := start
 		for i, pauses := range []int64{1, 2, 4, 8, 8, 8, 8} {
-			c.Granted(0, 1, false, now, spread)
+			c.Granted(0, 1, 0, false, now, spread)
 			in := c.dryFor(now)
 			if want := pauses * part * dueUnit; in != want {
 				t.Errorf("refusal %d, spread %v: asks again after %d units, want %d", i+1, spread, in/dueUnit, want/dueUnit)
@@ -119,7 +119,7 @@ func TestPauses(t *testing.T) {
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{Pace: 1}, window.Hits{Total: 1000})
 	c.RunDry(start, 0.5)
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{Pace: 1}, window.Hits{Total: 100})
-	small.Granted(0, 1, false, start, 0.5)
+	small.Granted(0, 1, 0, false, start, 0.5)
 	if a, b := c.dryFor(start), small.dryFor(start); a != interval || b != interval {
 		t.Errorf("asks again after %d and %d units, want an interval", a/dueUnit, b/dueUnit)
 	}
@@ -158,7 +158,7 @@ func TestPauseUntilHitsAreBack(t *testing.T) {
 		for i := range c.States {
 			c.States[i].Start, c.States[i].Hits[0] = now, window.Hits{Total: test.limits[i].Quota()}
 		}
-		if c.Granted(0, 1, false, now, test.spread); c.dryFor(now) != test.want*dueUnit {
+		if c.Granted(0, 1, 0, false, now, test.spread); c.dryFor(now) != test.want*dueUnit {
 			t.Errorf("%s: asks again after %d units, want %d", test.name, c.dryFor(now)/dueUnit, test.want)
 		}
 	}
@@ -231,15 +231,15 @@ func TestRunDry(t *testing.T) {
 func TestGrantEndsRefusals(t *testing.T) {
 	t.Parallel()
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
-	c.Granted(0, 1, false, start, 0.5)
-	if c.Granted(3, 3, false, start, 0.5); c.lease.Refused != 0 {
+	c.Granted(0, 1, 0, false, start, 0.5)
+	if c.Granted(3, 3, 0, false, start, 0.5); c.lease.Refused != 0 {
 		t.Errorf("%d refusals count after a grant", c.lease.Refused)
 	}
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{}, window.Hits{Total: 100})
-	if small.Granted(3, 3, false, start, 0.5); small.dryFor(start) != 0 {
+	if small.Granted(3, 3, 0, false, start, 0.5); small.dryFor(start) != 0 {
 		t.Error("a small limit is dry after a grant")
 	}
-	if small.Granted(2, 3, false, start, 0.5); small.dryFor(start) == 0 {
+	if small.Granted(2, 3, 0, false, start, 0.5); small.dryFor(start) == 0 {
 		t.Error("a small limit that has less than was asked for is not dry")
 	}
 }
@@ -279,7 +279,7 @@ func TestGrantsAheadEndRefusals(t *testing.T) {
 	t.Parallel()
 	for units, want := range map[uint64]uint8{0: 5, 2: 0} {
 		c := has(t, shared(10, interval, perHour(1000)), start, Lease{Dry: DueAt(start) - 10, Refused: 5}, window.Hits{Total: 100})
-		if c.Granted(units, 3, true, start, 0.5); c.lease.Refused != want {
+		if c.Granted(units, 3, 0, true, start, 0.5); c.lease.Refused != want {
 			t.Errorf("%d granted: %d refusals count, want %d", units, c.lease.Refused, want)
 		}
 	}

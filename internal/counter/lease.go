@@ -137,9 +137,9 @@ func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool)
 }
 
 // Granted completes the grants of units, where most were asked for. ahead says whether they are for
-// requests to come. spread, from 0 to 1, keeps nodes from asking all at once if there is less than
-// they want.
-func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread float64) {
+// requests to come. Otherwise the requests that wait for them need relied hits of the lease besides.
+// spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
+func (c *Counter) Granted(units, most, relied uint64, ahead bool, now int64, spread float64) {
 	// The lease before the grant.
 	leased := c.Leased()
 	if !c.rule.Leases() {
@@ -160,10 +160,10 @@ func (c *Counter) Granted(units, most uint64, ahead bool, now int64, spread floa
 		weight := min(1, float64(elapsed)/float64(c.rule.horizon()))
 		pace = float64(c.lease.Pace)*(1-weight) + pace*weight
 	}
-	if most := c.most(); ahead {
-		leased = min(leased, most)
+	if part := c.most(); ahead {
+		leased = min(leased, part)
 	} else {
-		leased -= before - min(before, most) // requests wait for these
+		leased -= before - min(before, max(part, relied)) // requests wait for these
 	}
 	c.trimLease(leased)
 	c.lease.Since, c.lease.Worn, c.lease.Granted = DueAt(now), DueAt(now)+1, leased
@@ -250,11 +250,11 @@ func (c *Counter) Review(now int64) (again bool) {
 }
 
 // Trim gives back leased hits above this node's part of the hits left, by totals that have just
-// arrived.
-func (c *Counter) Trim(now int64) {
+// arrived. If it is relied on, because requests wait that need it and more, it stays.
+func (c *Counter) Trim(relied bool, now int64) {
 	leased := c.Leased()
 	c.lease.Worn = DueAt(now) + 1
-	if most := c.most(); leased > most && c.rule.Leases() {
+	if most := c.most(); leased > most && !relied && c.rule.Leases() {
 		c.trimLease(most)
 		c.lease.Granted = min(c.lease.Granted, most)
 	}

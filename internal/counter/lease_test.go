@@ -23,7 +23,7 @@ func grant(c *Counter, hits uint64, now int64) {
 		number := c.rule.Limits[i].Number(&c.States[i])
 		c.Grant(i, window.Grant{Hits: hits, At: now, Answered: now}, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
 	}
-	c.Granted(hits, hits, false, now, 0.5)
+	c.Granted(hits, hits, 0, false, now, 0.5)
 	c.Heard(now)
 }
 
@@ -130,7 +130,7 @@ func TestSilent(t *testing.T) {
 			}
 			c.Grant(i, window.Grant{Hits: 5, At: monday, Answered: monday}, &total)
 		}
-		c.Granted(5, 5, false, monday, 0.5)
+		c.Granted(5, 5, 0, false, monday, 0.5)
 		if c.Advance(monday + test.later); c.Silent(test.cost) != test.want {
 			t.Errorf("%s: silent %v", name, c.Silent(test.cost))
 		}
@@ -138,19 +138,21 @@ func TestSilent(t *testing.T) {
 }
 
 // A grant that was asked for ahead of requests leaves no more leased than the node's part of what
-// is left. Requests that wait for a grant get all of it, whatever that part is.
+// is left. Requests that wait for a grant get all of it, and what they need of the lease besides, whatever
+// that part is.
 func TestGrantAndPart(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		ahead               bool
-		before, units, want uint64
+		ahead                       bool
+		before, units, relied, want uint64
 	}{
-		{true, 100, 20, 120}, {true, 100, 50, 150}, {true, 100, 100, 150}, {true, 200, 0, 150},
-		{false, 0, 300, 300}, {false, 100, 100, 200}, {false, 150, 100, 250}, {false, 200, 100, 250}, {false, 200, 0, 150},
+		{true, 100, 20, 0, 120}, {true, 100, 50, 0, 150}, {true, 100, 100, 0, 150}, {true, 200, 0, 0, 150},
+		{false, 0, 300, 0, 300}, {false, 100, 100, 0, 200}, {false, 150, 100, 0, 250}, {false, 200, 100, 0, 250}, {false, 200, 0, 0, 150},
+		{false, 200, 100, 100, 250}, {false, 200, 100, 180, 280}, {false, 200, 100, 300, 300},
 	} {
 		leased := test.before + test.units
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Granted: test.before, Since: DueAt(start)}, window.Hits{Total: 400 + leased, Lease: leased})
-		c.Granted(test.units, test.units, test.ahead, start, 0.5)
+		c.Granted(test.units, test.units, test.relied, test.ahead, start, 0.5)
 		if back := -c.States[0].Hits[0].Pending; c.Leased() != test.want || c.lease.Granted != test.want || uint64(back) != leased-test.want {
 			t.Errorf("%+v: %d are leased, %d granted, %d go back", test, c.Leased(), c.lease.Granted, back)
 		}
@@ -197,7 +199,7 @@ func TestPace(t *testing.T) {
 		if test.claimed != 0 {
 			c.sync.Claimed = DueAt(test.now) + test.claimed
 		}
-		if c.Granted(1, 1, false, test.now, 0.5); c.lease.Pace != test.want {
+		if c.Granted(1, 1, 0, false, test.now, 0.5); c.lease.Pace != test.want {
 			t.Errorf("%s: %d, want %d", test.name, c.lease.Pace, test.want)
 		}
 	}
@@ -211,9 +213,9 @@ func TestWearBegins(t *testing.T) {
 		burst uint64
 		hear  func(c *Counter, now int64)
 	}{
-		"a grant":                   {large, func(c *Counter, now int64) { c.Granted(30, 30, false, now, 0.5) }},
-		"a grant of a small bucket": {small, func(c *Counter, now int64) { c.Granted(30, 30, false, now, 0.5) }},
-		"totals":                    {small, func(c *Counter, now int64) { c.lease.Granted = 30; c.Trim(now) }},
+		"a grant":                   {large, func(c *Counter, now int64) { c.Granted(30, 30, 0, false, now, 0.5) }},
+		"a grant of a small bucket": {small, func(c *Counter, now int64) { c.Granted(30, 30, 0, false, now, 0.5) }},
+		"totals":                    {small, func(c *Counter, now int64) { c.lease.Granted = 30; c.Trim(false, now) }},
 	} {
 		// A token comes back in each unit, and the node's part of what is missing is none.
 		bucket := window.Limit{Shape: shape(window.TokenBucket, 1000*dueUnit), Max: 1000, Burst: test.burst}
@@ -274,7 +276,7 @@ func TestTrim(t *testing.T) {
 		{100, 40, 30, 20, 20, 30},
 	} {
 		c := has(t, shared(2, interval, perHour(test.limit)), start, Lease{Granted: test.granted}, window.Hits{Total: test.used + test.leased, Lease: test.leased})
-		if c.Trim(start); c.Leased() != test.want || c.lease.Granted != test.wantGranted {
+		if c.Trim(false, start); c.Leased() != test.want || c.lease.Granted != test.wantGranted {
 			t.Errorf("%+v: %d of %d are leased", test, c.Leased(), c.lease.Granted)
 		}
 	}
@@ -327,7 +329,7 @@ func FuzzWishes(f *testing.F) {
 						for i := range c.States {
 							c.Grant(i, window.Grant{Hits: units, At: now, Answered: now}, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
 						}
-						c.Granted(units, most, what%2 == 0, now, 0.999)
+						c.Granted(units, most, 0, what%2 == 0, now, 0.999)
 					case 1:
 						c.Count(min(hits, c.Leased()))
 					case 2:
@@ -345,7 +347,7 @@ func FuzzWishes(f *testing.F) {
 					c.Verdict(hits, now)
 					c.Low(hits)
 					c.Doubtful(now)
-					c.Trim(now)
+					c.Trim(false, now)
 					c.Own(false, now)
 					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.longest() {
 						t.Fatalf("dry for %d", in)

@@ -191,6 +191,15 @@ func (c *Counter) Low(cost uint64) bool {
 // come back too fast to ask for each.
 func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
+// Lacks is how many hits a request of cost hits that has to wait needs besides the lease. It needs all of
+// them if the lease has enough.
+func (c *Counter) Lacks(cost uint64) uint64 {
+	if leased := c.Leased(); leased < cost {
+		return cost - leased
+	}
+	return cost
+}
+
 // quantum is how many hits are worth asking for at once while the limits are full.
 func (c *Counter) quantum() (hits uint64) {
 	for i := range c.rule.Limits {

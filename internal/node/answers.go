@@ -178,7 +178,7 @@ func (a *answers) settleTotals(b *batch, first int) {
 		d.Counter.Heard(int64(b.reader.NowNanos))
 		now := a.link.now()
 		pending := d.Counter.Pending()
-		d.Counter.Trim(now)
+		d.Counter.Trim(key.relied, now)
 		d.Counter.RunDry(now, a.link.random.fraction())
 		d.noteExcess(now)
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
@@ -386,7 +386,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		for i := range d.Counter.States {
 			lost[i] = !d.Counter.Grant(i, given, &a.totals[i])
 		}
-		d.Counter.Granted(units, t.most, t.ahead, now, a.link.random.fraction())
+		d.Counter.Granted(units, t.most, t.relies, t.ahead, now, a.link.random.fraction())
 		d.Counter.Heard(answered)
 		d.noteExcess(now)
 		again := d.Counter.Own(owned, now)

@@ -11,6 +11,8 @@ type ask struct {
 	parts []Saved
 	least uint64
 	most  uint64
+	// relies is how many hits of the lease its requests need besides.
+	relies uint64
 	// lease means that the hits go to the key's entry.
 	lease bool
 	// ahead means that they are for requests to come, and not for waiting requests.

@@ -80,19 +80,21 @@ func (a *asks) lease(d *Demand, w turn) {
 	if t != nil {
 		d.id = t.parts[0].id
 	}
+	lacks := d.Counter.Lacks(d.Cost)
 	switch {
 	case t == nil:
-		t = a.newLease(d, d.Cost, d.Counter.Asks(d.Cost))
+		t = a.newLease(d, lacks, d.Counter.Asks(d.Cost))
 		a.leases.add(t)
 		a.add(t)
 		a.leaseAhead(d)
 	case !t.wanted():
 		// all of its requests have left.
-		t.turns, t.least, t.most = t.turns[:0], d.Cost, d.Cost
+		t.turns, t.least, t.most, t.relies = t.turns[:0], lacks, d.Cost, 0
 	default:
 		// each waiting request needs its hits.
-		t.least, t.most = min(t.least, d.Cost), min(t.most+d.Cost, window.MaxHits)
+		t.least, t.most = min(t.least, lacks), min(t.most+d.Cost, window.MaxHits)
 	}
+	t.relies = max(t.relies, d.Cost-lacks)
 	t.join(w)
 }
 
@@ -224,7 +226,10 @@ func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 	if !d.Counter.Claim(now) || !a.keys.write(d, now) {
 		return // another worker has the key, or it is pushed later
 	}
-	a.pushes.addClaimed(b, d)
+	first := len(b.items)
+	if a.pushes.addClaimed(b, d); first < len(b.items) {
+		b.items[first].relied = t.relies > 0
+	}
 }
 
 // send sends the open batch, if there is one.

@@ -61,6 +61,7 @@ type pushed struct {
 	begins  int32 // in the body
 	ends    int32
 	ahead   *advanced // set for advanced hits
+	relied  bool      // the batch asks for hits of its key for requests that rely on the lease, too
 }
 
 // done replaces the limit of an item that was settled while others of its batch were not.
