@@ -163,6 +163,13 @@ func wanted(proxy string) bool {
 func onEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
 	t.Helper()
 	t.Parallel()
+	aloneOnEach(t, nodes, scenario)
+}
+
+// aloneOnEach is onEach for a scenario that a busy machine would disturb: it runs before the scenarios
+// that run beside each other.
+func aloneOnEach(t *testing.T, nodes int, scenario func(t *testing.T, d driver)) {
+	t.Helper()
 	onWazero(t, scenario)
 	onEnvoy(t, nodes, newest, scenario)
 	onNative(t, nodes, scenario)

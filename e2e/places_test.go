@@ -223,7 +223,7 @@ func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (
 func TestPlacesAreUsed(t *testing.T) {
 	for _, rate := range nightly.Or([]string{"0", "0.1"}, nil) {
 		t.Run("sync_rate "+rate, func(t *testing.T) {
-			onEach(t, 3, func(t *testing.T, d driver) { placesAreUsed(t, d, rate) })
+			aloneOnEach(t, 3, func(t *testing.T, d driver) { placesAreUsed(t, d, rate) })
 		})
 	}
 }

@@ -22,12 +22,12 @@ const watched = `{"namespace": "watched", "backend": {"cluster": "weir", "timeou
 		"limits": [{"limit": 10, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
 // The backend reports a known demand on three nodes as a single demand, unchanged. Reports are of the last
-// minute or two, so by day the test runs before those that run beside each other.
+// minute or two, so the test runs before those that run beside each other.
 func TestWhoIsLimited(t *testing.T) {
 	if nightly.On() {
-		onEach(t, 3, whoIsLimited)
-	} else if wanted("wazero") {
-		whoIsLimited(t, wazero{})
+		aloneOnEach(t, 3, whoIsLimited)
+	} else {
+		onWazero(t, whoIsLimited)
 	}
 }
 
@@ -87,7 +87,7 @@ func whoIsLimited(t *testing.T, d driver) {
 		r := &top.Rules[i]
 		want, _ := refused(limit)
 		if int(r.Requests) != total || int(r.RefusedRequests) != want {
-			t.Errorf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.RefusedRequests, r.Requests, want, total)
+			t.Fatalf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.RefusedRequests, r.Requests, want, total)
 		}
 		// Each node has a third of each user's requests, and its own span. The shares are those of
 		// demand.
