@@ -265,7 +265,8 @@ func TestWearIsCountedOnce(t *testing.T) {
 }
 
 // Leased hits beyond the node's part of what is left go back when totals come; the used part of the
-// rest is known still. A rule that leases nothing ahead gives nothing back.
+// rest is known still. A lease on which a request relies stays, and a rule that leases nothing ahead gives
+// nothing back.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -276,6 +277,9 @@ func TestTrim(t *testing.T) {
 		{100, 40, 30, 20, 20, 30},
 	} {
 		c := has(t, shared(2, interval, perHour(test.limit)), start, Lease{Granted: test.granted}, window.Hits{Total: test.used + test.leased, Lease: test.leased})
+		if c.Trim(true, start); c.Leased() != test.leased {
+			t.Errorf("%+v: %d are leased, and a request relies on the lease", test, c.Leased())
+		}
 		if c.Trim(false, start); c.Leased() != test.want || c.lease.Granted != test.wantGranted {
 			t.Errorf("%+v: %d of %d are leased", test, c.Leased(), c.lease.Granted)
 		}
@@ -329,7 +333,7 @@ func FuzzWishes(f *testing.F) {
 						for i := range c.States {
 							c.Grant(i, window.Grant{Hits: units, At: now, Answered: now}, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
 						}
-						c.Granted(units, most, 0, what%2 == 0, now, 0.999)
+						c.Granted(units, most, hits, what%2 == 0, now, 0.999)
 					case 1:
 						c.Count(min(hits, c.Leased()))
 					case 2:
@@ -347,7 +351,7 @@ func FuzzWishes(f *testing.F) {
 					c.Verdict(hits, now)
 					c.Low(hits)
 					c.Doubtful(now)
-					c.Trim(false, now)
+					c.Trim(what%2 == 0, now)
 					c.Own(false, now)
 					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.longest() {
 						t.Fatalf("dry for %d", in)

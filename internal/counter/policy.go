@@ -191,8 +191,8 @@ func (c *Counter) Low(cost uint64) bool {
 // come back too fast to ask for each.
 func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
-// Lacks is how many hits a request of cost hits that has to wait needs besides the lease. It needs all of
-// them if the lease has enough.
+// Lacks is how many hits a request of cost hits has to ask for: those that the lease lacks. If the lease has
+// enough and the request waits all the same, it asks for all of them, as it may not use the lease.
 func (c *Counter) Lacks(cost uint64) uint64 {
 	if leased := c.Leased(); leased < cost {
 		return cost - leased
