@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -100,6 +102,8 @@ type world struct {
 	takes             uint64   // of a sender that is no node
 	// holds has polls wait for a list, and cuts that they are lost.
 	holds, cuts bool
+	// seen, if it is not nil, takes all messages and all writes to shared data.
+	seen hash.Hash
 }
 
 // fakeProcess is a process with several nodes, and what they share.
@@ -170,6 +174,14 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 	f.tickMillis = f.TickMillis()
 	p.nodes = append(p.nodes, f)
 	return f
+}
+
+// see adds b to the hash of what nodes sent and wrote.
+func (w *world) see(b []byte) {
+	if w.seen != nil {
+		_, _ = w.seen.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+		_, _ = w.seen.Write(b)
+	}
 }
 
 // pass lets time pass.
@@ -365,6 +377,8 @@ func (f *fakeNode) Set(key, value []byte, cas uint32) bool {
 	if p := f.process; p.before != nil {
 		p.before(f, "set")
 	}
+	f.process.see(key)
+	f.process.see(value)
 	return f.process.Set(key, value, cas)
 }
 
@@ -379,6 +393,7 @@ func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
 	if f.refuse {
 		return false
 	}
+	f.process.see(push)
 	if wire.IsReport(push) {
 		f.reports = append(f.reports, append([]byte(nil), push...))
 		return true

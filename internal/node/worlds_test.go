@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/nightly"
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -22,7 +26,30 @@ var (
 	worldsFrom  = flag.Uint64("worlds-from", 0, "seed of the first random world")
 	worldsCount = flag.Int("worlds", 0, "random worlds to run on each store; 0 for as many as make test or make test-nightly has")
 	worldsFor   = flag.Duration("worlds-for", 0, "how long to run random worlds on each store, instead")
+	worldHashes = flag.String("world-hashes", "", "file to which a line is added for each world in memory: its seed, and a hash of all that its nodes sent and wrote")
 )
+
+// hashTo makes a world tell at its end, in one hash, all messages and all writes to shared data of its
+// nodes. A change of the engine that only moves code leaves the hashes of all worlds as they were.
+//
+//	go test ./internal/node -run 'Worlds/memory' -worlds 2000 -world-hashes FILE
+func (w *randomWorld) hashTo(file string) {
+	w.seen = sha256.New()
+	w.store = memory.New(memory.Options{
+		Now: func() time.Time { return time.Unix(0, w.now+w.storeOff) }, Random: rand.New(rand.NewPCG(w.seed, 17)).Uint64,
+	})
+	w.options.Namespace = fmt.Sprint("world-", w.seed) // with no time in it, as messages tell it
+	w.t.Cleanup(func() {
+		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err == nil {
+			_, err = fmt.Fprintf(f, "%v %d %x\n", w.far, w.seed, w.seen.Sum(nil))
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			w.t.Error(err)
+		}
+	})
+}
 
 // TestRandomWorlds runs nodes, a network and a backend through whatever happens to them, by a seed
 // that is enough to repeat a world. Hits are conserved at every moment: a process has counted the
@@ -245,6 +272,9 @@ func newRandomWorldOf(t testing.TB, seed uint64, far bool, open openStore) *rand
 	}
 	if !w.lasting {
 		w.options.OnBackendFailure = FailDeny
+	}
+	if *worldHashes != "" {
+		w.hashTo(*worldHashes)
 	}
 	w.users = pickOf(r, 1, 3, 10, 300)
 	w.slow = pickOf(r, 0, second/1000, second/50, second/4)
@@ -735,11 +765,27 @@ func (w *randomWorld) end(c *randomCallout, outcome Outcome) {
 	w.collect(c.life, c.node)
 }
 
+// sortNear sorts near keys, which the memory store has in no order.
+func sortNear(n *wire.Near) {
+	keys := make([]uint32, n.KeyCount())
+	for i := range keys {
+		keys[i] = n.Key(i)
+	}
+	slices.Sort(keys)
+	n.Keys = n.Keys[:0]
+	for _, key := range keys {
+		n.AddKey(key)
+	}
+}
+
 // applyOnce brings a push to the store, and keeps account of it. decided is when it came for the
 // first time.
 func (w *randomWorld) applyOnce(body []byte) (answer []byte, decided int64) {
 	push, outcome := pushTo(w.t, w.store, body)
 	outcome.Answer.Overrides = w.tell(push)
+	if w.seen != nil {
+		sortNear(&outcome.Answer.Near)
+	}
 	answer = wire.AppendAnswer(nil, &outcome.Answer)
 	name := pushName{push.Sender, push.Sequence}
 	known, again := w.applied[name]

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 
 	"weir/internal/store"
@@ -153,7 +152,7 @@ func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 }
 
 func (s *Store) newFleet(namespace string, now uint64) *fleet {
-	f := &fleet{store: s, namespace: namespace, epoch: rand.Uint64() | 1, of: map[uint64]*part{}}
+	f := &fleet{store: s, namespace: namespace, epoch: s.random() | 1, of: map[uint64]*part{}}
 	s.fleets[namespace] = f
 	f.reserve(now / 1e6)
 	f.base = f.version
@@ -291,7 +290,7 @@ func (f *fleet) rest(l *nearLimit, now uint64) {
 
 // begin begins an epoch. All senders then get the whole list.
 func (f *fleet) begin() {
-	f.epoch = rand.Uint64() | 1
+	f.epoch = f.store.random() | 1
 	f.base, f.log, f.gone = f.version, nil, 0
 }
 
