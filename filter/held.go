@@ -25,10 +25,10 @@ const (
 type heldShare struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	data   sharedata.Data
-	key    []byte
+	record sharedata.Record
 	worker uint64
 	toldAt int64
+	holds  bool // rules hold places at all
 	told   bool // this worker has told of places
 	// places is how many all workers hold. since is when the oldest of them was taken, by the
 	// host's clock; 0 for none.
@@ -36,9 +36,8 @@ type heldShare struct {
 	since  int64
 }
 
-// newHeldShare returns that of a namespace. A change of the format requires another key.
 func newHeldShare(data sharedata.Data, namespace string, worker uint64) heldShare {
-	return heldShare{data: data, key: []byte("weir:" + namespace + ":held"), worker: worker}
+	return heldShare{record: sharedata.NewRecord(data, namespace, "held"), worker: worker, holds: true}
 }
 
 // tell publishes this worker's places and reads those of the others, if it is time to.
@@ -48,12 +47,7 @@ func (s *heldShare) tell(h *holders, now int64) {
 	}
 	s.toldAt = now
 	since := h.since()
-	const attempts = 8
-	for range attempts {
-		value, cas, found := s.data.Get(s.key, nil)
-		if !found {
-			value, cas = nil, sharedata.CreateOnly
-		}
+	written := s.record.Update(nil, func(value []byte) ([]byte, bool) {
 		s.places, s.since = h.places, since
 		next := make([]byte, 0, len(value)+heldSize)
 		for ; len(value) >= heldSize; value = value[heldSize:] {
@@ -67,18 +61,15 @@ func (s *heldShare) tell(h *holders, now int64) {
 				s.since = began
 			}
 		}
-		if h.places == 0 && !s.told {
-			return
-		}
 		if h.places > 0 {
 			for _, n := range [...]uint64{s.worker, uint64(now), h.places, uint64(since)} {
 				next = binary.LittleEndian.AppendUint64(next, n)
 			}
 		}
-		if s.data.Set(s.key, next, cas) {
-			s.told = h.places > 0
-			return
-		}
+		return next, h.places > 0 || s.told
+	})
+	if written {
+		s.told = h.places > 0
 	}
 }
 
@@ -107,7 +98,7 @@ func (h *holders) since() (since int64) {
 
 // publish sets the proxy's gauges.
 func (s *heldShare) publish(m *metrics, h *holders) {
-	if s.data == nil {
+	if !s.holds {
 		return
 	}
 	now := proxywasm.Now()

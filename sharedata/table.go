@@ -98,27 +98,25 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	capacity := max(1, min(options.Capacity, MaxCapacity))
 	perCounter := max(options.BytesPerCounter, BytesPerCounter)
 	perPage := max(2, min(countersPerPage, largePage/perCounter))
-	for range maxAttempts {
-		value, cas, found := data.Get(key, nil)
-		if found && t.readHeader(value) {
-			// Rounded down, so that all pages together stay within the bound. A page is copied by
-			// each get, so it must not be huge, even if the table was made for a far smaller
-			// capacity.
-			t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
-			return t, nil
-		}
-		if !found {
-			cas = CreateOnly
+	record := Record{data: data, key: key}
+	record.Update(nil, func(value []byte) ([]byte, bool) {
+		if t.readHeader(value) {
+			return nil, false
 		}
 		header := make([]byte, headerSize)
 		header[0] = Format
 		binary.LittleEndian.PutUint64(header[1:], random())
 		binary.LittleEndian.PutUint64(header[9:], random())
 		binary.LittleEndian.PutUint32(header[17:], uint32(max(1, capacity/perPage)))
-		// If another worker was faster, the next attempt finds its table.
-		data.Set(key, header, cas)
+		return header, true
+	})
+	if value, _ := record.Read(nil); !t.readHeader(value) {
+		return nil, ErrUnavailable
 	}
-	return nil, ErrUnavailable
+	// Rounded down, so that all pages together stay within the bound. A page is copied by each get,
+	// so it must not be huge, even if the table was made for a far smaller capacity.
+	t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
+	return t, nil
 }
 
 // newTable returns a table with the name of its namespace, and of its pages without numbers.

@@ -9,8 +9,7 @@ import (
 // excess is by how much keys of a rule are above a limit because responses cost more than there was
 // room for. All workers of a process share it, across configurations.
 type excess struct {
-	data sharedata.Data
-	key  []byte
+	record sharedata.Record
 	// most counts until its window ends. later counts until then too, if its window ends later.
 	most, later above
 }
@@ -23,24 +22,23 @@ type above struct {
 
 const excessSize = 4 * 8
 
-// newExcess returns the excess of a rule in a namespace, for this process. A change of the format
-// requires another key.
+// newExcess returns the excess of a rule in a namespace, for this process.
 func newExcess(data sharedata.Data, namespace string, rule []byte) *excess {
-	key := append(append([]byte("weir:"), namespace...), ":excess:"...)
-	return &excess{data: data, key: append(key, rule...)}
+	return &excess{record: sharedata.NewRecord(data, namespace, "excess:"+string(rule))}
 }
 
 // read loads the state that other workers have written.
-func (x *excess) read() (cas uint32) {
-	value, cas, found := x.data.Get(x.key, nil)
-	if !found {
-		return sharedata.CreateOnly
-	}
+func (x *excess) read() {
+	value, _ := x.record.Read(nil)
+	x.take(value)
+}
+
+// take takes in the value of the record; other values than those of its size tell nothing.
+func (x *excess) take(value []byte) {
 	if len(value) == excessSize {
 		x.most = above{binary.LittleEndian.Uint64(value), int64(binary.LittleEndian.Uint64(value[8:]))}
 		x.later = above{binary.LittleEndian.Uint64(value[16:]), int64(binary.LittleEndian.Uint64(value[24:]))}
 	}
-	return cas
 }
 
 // note records hits above a limit.
@@ -48,21 +46,16 @@ func (x *excess) note(a above, now int64) {
 	if x.covers(a) {
 		return
 	}
-	const attempts = 8
-	for range attempts {
-		cas := x.read()
-		if x.covers(a) {
-			return
+	x.record.Update(nil, func(value []byte) ([]byte, bool) {
+		if x.take(value); x.covers(a) {
+			return nil, false
 		}
 		x.add(a, now)
-		value := binary.LittleEndian.AppendUint64(make([]byte, 0, excessSize), x.most.hits)
+		value = binary.LittleEndian.AppendUint64(make([]byte, 0, excessSize), x.most.hits)
 		value = binary.LittleEndian.AppendUint64(value, uint64(x.most.until))
 		value = binary.LittleEndian.AppendUint64(value, x.later.hits)
-		value = binary.LittleEndian.AppendUint64(value, uint64(x.later.until))
-		if x.data.Set(x.key, value, cas) {
-			return
-		}
-	}
+		return binary.LittleEndian.AppendUint64(value, uint64(x.later.until)), true
+	})
 }
 
 // covers reports whether at is already high enough for some hits at all times.

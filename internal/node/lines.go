@@ -40,7 +40,7 @@ type keyLine struct {
 
 // waitingFor is how many requests of all workers wait for room at an address.
 func (s *lines) waitingFor(a sharedata.Address) (n int) {
-	seen, _ := s.order.read(a, s.link.hostNow())
+	seen := s.order.read(a, s.link.hostNow())
 	if l := s.of[a]; l != nil {
 		n = l.waiting
 	}
@@ -166,7 +166,7 @@ func (l *keyLine) wake() { l.all.due.set(&l.alarm, min(l.dueAt, l.renewAt)) }
 // goesFirst reports whether the line's first request is first among all workers. It also renews the
 // entry.
 func (l *keyLine) goesFirst(now int64) bool {
-	seen, _ := l.all.order.read(l.address, now)
+	seen := l.all.order.read(l.address, now)
 	if !seen.told || now >= l.renewAt {
 		l.tell(now)
 	}

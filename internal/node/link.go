@@ -15,9 +15,8 @@ type link struct {
 	offset int64 // what to add to the host's time
 	trip   int64 // round trip of the answer that gave the offset
 	seen   int64 // when that answer came; 0 for none
-	data   sharedata.Data
-	key    []byte
-	told   []byte // the key in shared data of the last outcome that the host was told
+	record sharedata.Record
+	told   sharedata.Record // the last outcome that the host was told
 	random Random
 	shared sharedLink // as last read or written
 
@@ -46,11 +45,8 @@ type sharedLink struct {
 const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 
 func newLink(o *Options) link {
-	// No page of the table has a name of this length. Different versions of the plugin share this,
-	// whatever the formats of their tables, so a change of its format requires another name.
-	of := append([]byte("weir:"), o.Namespace...)
 	return link{
-		data: o.Data, key: append(of[:len(of):len(of)], ":link"...), told: append(of[:len(of):len(of)], ":told"...),
+		record: sharedata.NewRecord(o.Data, o.Namespace, "link"), told: sharedata.NewRecord(o.Data, o.Namespace, "told"),
 		random: o.Random, host: o.Host, timeout: o.Timeout, turned: o.Turned,
 	}
 }
@@ -69,13 +65,15 @@ const (
 )
 
 // read loads the state that other workers have written.
-func (l *link) read() (cas uint32) {
-	value, cas, found := l.data.Get(l.key, nil)
-	if !found || len(value) != linkSize {
-		if !found {
-			cas = sharedata.CreateOnly
-		}
-		return cas
+func (l *link) read() {
+	value, _ := l.record.Read(nil)
+	l.take(value)
+}
+
+// take takes in the value of the record; other values than those of its size tell nothing.
+func (l *link) take(value []byte) {
+	if len(value) != linkSize {
+		return
 	}
 	l.shared = sharedLink{
 		offset:    int64(binary.LittleEndian.Uint64(value)),
@@ -89,33 +87,30 @@ func (l *link) read() (cas uint32) {
 	if l.seen == 0 {
 		l.offset = l.shared.offset
 	}
-	return cas
 }
 
 // update changes the shared state, and reports whether change made a change and this worker wrote
 // it.
 func (l *link) update(change func(r *sharedLink) bool) bool {
-	const attempts = 8 // if all fail, other workers have fresh news
-	for range attempts {
-		cas := l.read()
-		next := l.shared
-		if !change(&next) {
-			return false
+	var next sharedLink
+	written := l.record.Update(nil, func(value []byte) ([]byte, bool) {
+		l.take(value)
+		if next = l.shared; !change(&next) {
+			return nil, false
 		}
-		value := make([]byte, 0, linkSize)
+		value = make([]byte, 0, linkSize)
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.offset))
 		value = binary.LittleEndian.AppendUint32(value, next.nodes)
 		value = binary.LittleEndian.AppendUint32(value, next.failures)
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.retryAt))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.countedAt))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.aloneAt))
-		value = binary.LittleEndian.AppendUint32(value, next.peak)
-		if l.data.Set(l.key, value, cas) {
-			l.shared = next
-			return true
-		}
+		return binary.LittleEndian.AppendUint32(value, next.peak), true
+	})
+	if written {
+		l.shared = next
 	}
-	return false
+	return written
 }
 
 // open reports whether the breaker is open.
@@ -275,18 +270,17 @@ func (l *link) tell(why Outcome, now int64) bool {
 	if why >= 500 {
 		why = PushLost
 	}
-	value, cas, found := l.data.Get(l.told, nil)
-	before, apart := PushAnswered, true
-	if !found {
-		cas = sharedata.CreateOnly
-	} else if len(value) == toldSize {
-		before = Outcome(binary.LittleEndian.Uint16(value))
-		ago := now - int64(binary.LittleEndian.Uint64(value[2:]))
-		apart = ago < 0 || ago >= turnsApart
-	}
-	if why == before || why != PushAnswered && !apart {
-		return false
-	}
-	value = binary.LittleEndian.AppendUint16(make([]byte, 0, toldSize), uint16(why))
-	return l.data.Set(l.told, binary.LittleEndian.AppendUint64(value, uint64(now)), cas)
+	return l.told.Update(nil, func(value []byte) ([]byte, bool) {
+		before, apart := PushAnswered, true
+		if len(value) == toldSize {
+			before = Outcome(binary.LittleEndian.Uint16(value))
+			ago := now - int64(binary.LittleEndian.Uint64(value[2:]))
+			apart = ago < 0 || ago >= turnsApart
+		}
+		if why == before || why != PushAnswered && !apart {
+			return nil, false
+		}
+		value = binary.LittleEndian.AppendUint16(make([]byte, 0, toldSize), uint16(why))
+		return binary.LittleEndian.AppendUint64(value, uint64(now)), true
+	})
 }

@@ -12,11 +12,9 @@ import (
 // shared data, where all workers find it at their next tick. If the backend has not been heard
 // from, one worker of the process asks.
 type news struct {
-	data    sharedata.Data
-	key     []byte
-	listKey []byte
-	shared  sharedNews // as last read or written
-	value   []byte
+	record sharedata.Record
+	listed sharedata.Record // the list, behind its version
+	shared sharedNews       // as last read or written
 
 	// wants means that this worker asks for the list of the version wanted, of which it has parts.
 	// It asks at once if asksAt is 0, and otherwise not before asksAt by the host's clock.
@@ -56,51 +54,48 @@ const (
 )
 
 func newNews(data sharedata.Data, namespace string) news {
-	// As with link, different versions of the plugin share this, so another format requires other
-	// names.
-	key := append(append([]byte("weir:"), namespace...), ":news"...)
-	return news{data: data, key: key, listKey: append(key[:len(key):len(key)], ":list"...)}
+	return news{record: sharedata.NewRecord(data, namespace, "news"), listed: sharedata.NewRecord(data, namespace, "news:list")}
 }
 
 // read loads the state that other workers have written.
-func (w *news) read() (cas uint32) {
-	value, cas, found := w.data.Get(w.key, nil)
-	if !found {
-		return sharedata.CreateOnly
+func (w *news) read() {
+	value, _ := w.record.Read(nil)
+	w.take(value)
+}
+
+// take takes in the value of the record; other values than those of its size tell nothing.
+func (w *news) take(value []byte) {
+	if len(value) != newsSize {
+		return
 	}
-	if len(value) == newsSize {
-		w.shared = sharedNews{
-			version:   binary.LittleEndian.Uint64(value),
-			since:     int64(binary.LittleEndian.Uint64(value[8:])),
-			confirmed: int64(binary.LittleEndian.Uint64(value[16:])),
-			asked:     int64(binary.LittleEndian.Uint64(value[24:])),
-			emptied:   binary.LittleEndian.Uint64(value[32:]),
-		}
+	w.shared = sharedNews{
+		version:   binary.LittleEndian.Uint64(value),
+		since:     int64(binary.LittleEndian.Uint64(value[8:])),
+		confirmed: int64(binary.LittleEndian.Uint64(value[16:])),
+		asked:     int64(binary.LittleEndian.Uint64(value[24:])),
+		emptied:   binary.LittleEndian.Uint64(value[32:]),
 	}
-	return cas
 }
 
 // update changes the shared state, and reports whether change made a change and this worker wrote
 // it.
 func (w *news) update(change func(r *sharedNews) bool) bool {
-	const attempts = 8
-	for range attempts {
-		cas := w.read()
-		next := w.shared
-		if !change(&next) {
-			return false
+	var next sharedNews
+	written := w.record.Update(nil, func(value []byte) ([]byte, bool) {
+		w.take(value)
+		if next = w.shared; !change(&next) {
+			return nil, false
 		}
-		value := binary.LittleEndian.AppendUint64(w.value[:0], next.version)
+		value = binary.LittleEndian.AppendUint64(make([]byte, 0, newsSize), next.version)
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.since))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.confirmed))
 		value = binary.LittleEndian.AppendUint64(value, uint64(next.asked))
-		value = binary.LittleEndian.AppendUint64(value, next.emptied)
-		if w.value = value; w.data.Set(w.key, value, cas) {
-			w.shared = next
-			return true
-		}
+		return binary.LittleEndian.AppendUint64(value, next.emptied), true
+	})
+	if written {
+		w.shared = next
 	}
-	return false
+	return written
 }
 
 // old reports whether a version that was reported at a backend's time is older than the known
@@ -123,18 +118,8 @@ func (w *news) leave(version uint64, list []byte, at, now int64) {
 	if w.read(); w.shared.old(version, at) {
 		return
 	}
-	w.value = append(binary.LittleEndian.AppendUint64(w.value[:0], version), list...)
-	const attempts = 8
-	for range attempts {
-		_, cas, found := w.data.Get(w.listKey, nil)
-		if !found {
-			cas = sharedata.CreateOnly
-		}
-		if w.data.Set(w.listKey, w.value, cas) {
-			break
-		}
-	}
-	w.value = nil // frees it, because it may be large
+	value := append(binary.LittleEndian.AppendUint64(make([]byte, 0, 8+len(list)), version), list...)
+	w.listed.Update(nil, func([]byte) ([]byte, bool) { return value, true })
 	w.update(func(r *sharedNews) bool {
 		if r.old(version, at) {
 			return false
@@ -146,8 +131,8 @@ func (w *news) leave(version uint64, list []byte, at, now int64) {
 
 // list returns the list in shared data, if it has the version named there.
 func (w *news) list() (list []byte, found bool) {
-	value, _, found := w.data.Get(w.listKey, nil)
-	if !found || len(value) < 8 || binary.LittleEndian.Uint64(value) != w.shared.version {
+	value, _ := w.listed.Read(nil)
+	if len(value) < 8 || binary.LittleEndian.Uint64(value) != w.shared.version {
 		return nil, false
 	}
 	return append([]byte(nil), value[8:]...), true

@@ -17,8 +17,7 @@ import (
 // Keys are spread over pages, because shared data never forgets a key. A page has the next ticket
 // of its keys, and their entries. Any write of the page drops expired entries.
 type order struct {
-	data   sharedata.Data
-	key    []byte // of the page, which is numbered by its last byte
+	record sharedata.Record // of the page, which is numbered by its last byte
 	worker uint32
 	page   []byte // last read, without the worker's own entry for the key asked for
 }
@@ -42,14 +41,11 @@ const (
 	// clock before another worker that writes the page first. An entry that ends even later is from
 	// a clock that has gone back.
 	entryAhead = int64(1e9)
-	// orderAttempts is how often a write of a page is tried while others write it.
-	orderAttempts = 64
 )
 
-// newOrder returns that of a namespace. A change of the format requires another key.
+// newOrder returns that of a namespace.
 func newOrder(o *Options) order {
-	key := append(append([]byte("weir:"), o.Namespace...), ":order2:"...)
-	return order{data: o.Data, key: append(key, 0), worker: uint32(o.Random())}
+	return order{record: sharedata.NewRecord(o.Data, o.Namespace, "order2:\x00"), worker: uint32(o.Random())}
 }
 
 // others are the requests for a key that wait at other workers.
@@ -61,13 +57,15 @@ type others struct {
 }
 
 // read reads the page of a key.
-func (o *order) read(a sharedata.Address, now int64) (seen others, cas uint32) {
+func (o *order) read(a sharedata.Address, now int64) others {
+	o.record.Number(byte(a.Hash()))
+	page, _ := o.record.Read(o.page)
+	return o.take(page, a, now)
+}
+
+// take takes in a key's page, without the worker's own entry for it.
+func (o *order) take(page []byte, a sharedata.Address, now int64) (seen others) {
 	hash := a.Hash()
-	o.key[len(o.key)-1] = byte(hash)
-	page, cas, found := o.data.Get(o.key, o.page)
-	if !found {
-		cas = sharedata.CreateOnly
-	}
 	if len(page)%orderEntry != orderHead {
 		page = append(page[:0], make([]byte, orderHead)...)
 	}
@@ -88,12 +86,12 @@ func (o *order) read(a sharedata.Address, now int64) (seen others, cas uint32) {
 		kept = append(kept, rest[:orderEntry]...)
 	}
 	o.page = kept
-	return seen, cas
+	return seen
 }
 
-// write writes the page of a key after read, with the worker's entry for it, if it has requests
+// with returns the page of a key after take, with the worker's entry for it, if it has requests
 // there.
-func (o *order) write(a sharedata.Address, p entry, cas uint32) (written bool) {
+func (o *order) with(a sharedata.Address, p entry) []byte {
 	if p.waiting > 0 {
 		o.page = binary.LittleEndian.AppendUint64(o.page, a.Hash())
 		o.page = binary.LittleEndian.AppendUint32(o.page, o.worker)
@@ -101,35 +99,33 @@ func (o *order) write(a sharedata.Address, p entry, cas uint32) (written bool) {
 		o.page = binary.LittleEndian.AppendUint64(o.page, p.first)
 		o.page = binary.LittleEndian.AppendUint64(o.page, uint64(p.until))
 	}
-	return o.data.Set(o.key, o.page, cas)
+	return o.page
 }
 
 // join draws a ticket for one more request of the worker, unless most wait already. The entry is
 // the worker's so far.
 func (o *order) join(a sharedata.Address, p entry, now int64, most int) (ticket uint64, joined bool) {
-	for range orderAttempts {
-		seen, cas := o.read(a, now)
-		if seen.waiting+p.waiting >= most {
-			return 0, false
+	o.record.Number(byte(a.Hash()))
+	joined = o.record.Update(o.page, func(page []byte) ([]byte, bool) {
+		if o.take(page, a, now).waiting+p.waiting >= most {
+			return nil, false
 		}
-		ticket, with := binary.LittleEndian.Uint64(o.page), p
+		ticket = binary.LittleEndian.Uint64(o.page)
+		binary.LittleEndian.PutUint64(o.page, ticket+1)
+		with := p
 		if with.waiting++; p.waiting == 0 {
 			with.first = ticket
 		}
-		binary.LittleEndian.PutUint64(o.page, ticket+1)
-		if o.write(a, with, cas) {
-			return ticket, true
-		}
-	}
-	return 0, false
+		return o.with(a, with), true
+	})
+	return ticket, joined
 }
 
 // tell writes the worker's entry for other workers.
 func (o *order) tell(a sharedata.Address, p entry, now int64) (told bool) {
-	for range orderAttempts {
-		if _, cas := o.read(a, now); o.write(a, p, cas) {
-			return true
-		}
-	}
-	return false
+	o.record.Number(byte(a.Hash()))
+	return o.record.Update(o.page, func(page []byte) ([]byte, bool) {
+		o.take(page, a, now)
+		return o.with(a, p), true
+	})
 }

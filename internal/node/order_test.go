@@ -14,8 +14,8 @@ import (
 func (f *fakeNode) inOrders() (bytes int) {
 	o := &f.requests.lines.order
 	for page := range 256 {
-		o.key[len(o.key)-1] = byte(page)
-		if value, _, found := f.process.Get(o.key, nil); found {
+		o.record.Number(byte(page))
+		if value, _ := o.record.Read(nil); value != nil {
 			bytes += len(value) - orderHead
 		}
 	}
@@ -129,7 +129,7 @@ func TestEntriesOfTheMoment(t *testing.T) {
 	first := a.paused("ann")
 	address := first.kept[0].address
 	before := p.now - int64(time.Microsecond)
-	if seen, _ := b.requests.lines.order.read(address, before); seen.waiting != 1 || seen.first != first.room.ticket {
+	if seen := b.requests.lines.order.read(address, before); seen.waiting != 1 || seen.first != first.room.ticket {
 		t.Errorf("another worker sees %+v", seen)
 	}
 	if _, joined := b.requests.lines.order.join(address, entry{until: before + entryHolds}, before, 1); joined {
