@@ -133,7 +133,7 @@ func TestLive(t *testing.T) {
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.
-	p.run(`document.getElementById("new-limit").value = 25`)
+	p.enter("#new-limit", "25")
 	p.click("#set-limit")
 	told("first_hit_window of 25")
 	p.slide("load-rate", 100)
@@ -408,7 +408,8 @@ func TestWatch(t *testing.T) {
 	p.until(`!document.getElementById("ask").hidden && document.getElementById("things").hidden`)
 	ask := func(token string) {
 		t.Helper()
-		p.run(fmt.Sprintf(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = %q`, token))
+		p.enter("#ask-namespace", "shop")
+		p.enter("#ask-token", token)
 		p.click("#ask button")
 	}
 	ask("guessed")
@@ -540,7 +541,8 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 			files.ServeHTTP(w, r)
 		}
 	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
-	p.run(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = "s3cret"`)
+	p.enter("#ask-namespace", "shop")
+	p.enter("#ask-token", "s3cret")
 	p.click("#ask button")
 	tells := func(id, text string) {
 		t.Helper()
