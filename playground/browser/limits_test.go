@@ -7,7 +7,7 @@ import (
 
 // limited has a rule of two limits, a rule with a single counter, and a rule of whose keys no backend knows.
 const limited = `{
-  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
+  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir", "timeout": "30s"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
      "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"},

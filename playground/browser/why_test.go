@@ -12,7 +12,7 @@ import (
 // refusing has a rule whose keys can be read, a rule that blocks networks, and a rule that each node counts
 // alone.
 const refusing = `{
-  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
+  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir", "timeout": "30s"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
      "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
