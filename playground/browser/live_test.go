@@ -64,7 +64,7 @@ func command(t *testing.T, lines int, pattern string, args ...string) []string {
 }
 
 // configuration has a rule of 10 an hour for each user, and a rule of two selectors, which shows
-// the keys as they are. Nodes wait for long, as one that waits in vain beside other work passes more than the
+// the keys as they are. Nodes wait for long, because after a wait in vain a node decides alone and passes more than the
 // limit. Windows of the nodes' own clock begin with the first hit, so that none ends during a test.
 const configuration = `{
   "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir", "timeout": "1900ms"},
