@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,9 @@ const (
 	littleCapacity = 4096
 )
 
+// alone ends a warning about a word that only shared limits have.
+const alone = "without backend, or with a sync_rate below 0, a rule counts in each proxy alone"
+
 // Warnings reports settings that the grammar allows but that hardly work as intended. Paths are
 // those of errors; there are no offsets.
 func Warnings(c *Config) (warnings Errors) {
@@ -27,6 +31,9 @@ func Warnings(c *Config) (warnings Errors) {
 		}
 	}
 	add("capacity", fewCounters(c))
+	if c.OnBackendFailure != FailLocal && !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 }) {
+		add("on_backend_failure", "says nothing: "+alone)
+	}
 	forgeable := map[string]bool{}
 	for i := range c.Rules {
 		rule := &c.Rules[i]
@@ -43,6 +50,9 @@ func Warnings(c *Config) (warnings Errors) {
 			}
 		}
 		add(path+".reserve", understated(rule))
+		if rule.SyncRate < 0 && rule.Reveal != 0 {
+			add(path+".reveal", "shows nobody anything: "+alone)
+		}
 		for j := range rule.Limits {
 			path := path + ".limits[" + strconv.Itoa(j) + "]"
 			add(path, smallSlidingWindow(&rule.Limits[j]))

@@ -60,6 +60,15 @@ func TestWarnings(t *testing.T) {
 		{`{"sync_rate": 0, "backend": {"cluster": "weir"}, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "1ms"}]}]}`, nil},
 		{`{"sync_rate": -5, "rules": [{"name": "a", "limits": [{"limit": 100, "window": "1ms"}]}]}`, nil},
 
+		// Words of shared limits, where nothing is shared.
+		{`{"on_backend_failure": "deny", "rules": [{"name": "a", "reveal": "plain", "limits": [{"limit": 100, "window": 1}]}]}`, []string{
+			"on_backend_failure: says nothing: without backend, or with a sync_rate below 0, a rule counts in each proxy alone",
+			"rules[0].reveal: shows nobody anything: without backend, or with a sync_rate below 0, a rule counts in each proxy alone"}},
+		{`{"on_backend_failure": "deny", "sync_rate": -1, "backend": {"cluster": "weir"}, "rules": [
+			{"name": "a", "sync_rate": 1, "reveal": 4, "limits": [{"limit": 100, "window": 1}]}, {"name": "b", "reveal": 4, "limits": [{"limit": 100, "window": 1}]}]}`, []string{
+			"rules[1].reveal: shows nobody anything: without backend, or with a sync_rate below 0, a rule counts in each proxy alone"}},
+		{`{"on_backend_failure": "local", "rules": [{"name": "a", "reveal": "hash", "limits": [{"limit": 100, "window": 1}]}]}`, nil},
+
 		{`{"capacity": 4095, "rules": [{"name": "a", "key": ["method", {"header": "X-Team"}, "path"], "limits": [{"limit": 100, "window": 1}]}]}`, []string{
 			"capacity: room for 4095 counters, but rule a has one for each x-team: counters that make room for others forget their hits"}},
 		{`{"capacity": 4096, "rules": [{"name": "a", "key": ["path"], "limits": [{"limit": 100, "window": 1}]}]}`, nil},

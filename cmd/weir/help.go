@@ -74,8 +74,8 @@ Editors use it to check and complete configurations.
 		{name: "simulate", summary: "replay access logs through a configuration's rules", operands: "--config FILE LOG…", run: runSimulation, help: `
 For each rule it tells which share of the logged requests the rule would have refused, and whose. For
 each limit it tells how much other limits, and other algorithms, would refuse in its place. It reads
-logs of Envoy, Istio and nginx, and the common and combined formats, plain or compressed with gzip; -
-is standard input.
+logs of Envoy, Istio, nginx, Caddy, Traefik, CloudFront and the load balancers of Amazon and Google, and
+the common and combined formats, plain or compressed with gzip; - is standard input.
 
   weir simulate --config new.json access.log access.log.1.gz
   weir simulate --config new.json --html report.html access.log

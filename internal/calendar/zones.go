@@ -2,14 +2,14 @@
 
 package calendar
 
-// zones has a line for each rule of POSIX (the TZ variable of POSIX.1-2017, section 8.3, with the
-// hours of RFC 9636): the rule, then changes of the clock that are not by the rule, then the zones
-// that have it, all between spaces. A change is a time and the offset from then on, in quarters of an
-// hour, with a colon between them; all but the first are differences. The last one ends with the
-// rule's own.
-const zones = `<+00>0<+02>-2,M3.5.0/1,M10.5.0/3 Antarctica/Troll 
+// zones is of version 2026f of IANA's tz database. It has a line for each rule of POSIX (the TZ
+// variable of POSIX.1-2017, section 8.3, with the hours of RFC 9636): the rule, then changes of the
+// clock that are not by the rule, then the zones that have it, all between spaces. A change is a
+// time and the offset from then on, in quarters of an hour, with a colon between them; all but the
+// first are differences. The last one ends with the rule's own.
+const zones = `<+00>0 1893408:4 6632:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 17468:-4 Africa/Casablanca Africa/El_Aaiun 
+<+00>0<+02>-2,M3.5.0/1,M10.5.0/3 Antarctica/Troll 
 <+01>-1 Etc/GMT-1 
-<+01>-1 1893408:4 6632:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 30240:-4 3360:4 30912:-4 3360:4 30240:-4 4032:4 Africa/Casablanca Africa/El_Aaiun 
 <+02>-2 Etc/GMT-2 
 <+0330>-3:30 Asia/Tehran Iran 
 <+03>-3 Antarctica/Syowa Asia/Aden Asia/Amman Asia/Baghdad Asia/Bahrain Asia/Damascus Asia/Istanbul Asia/Kuwait Asia/Qatar Asia/Riyadh Etc/GMT-3 Europe/Istanbul Europe/Minsk Turkey 
@@ -66,18 +66,19 @@ CAT-2 Africa/Blantyre Africa/Bujumbura Africa/Gaborone Africa/Harare Africa/Juba
 CET-1 Africa/Algiers Africa/Tunis 
 CET-1CEST,M3.5.0,M10.5.0/3 Africa/Ceuta Arctic/Longyearbyen Atlantic/Jan_Mayen CET Europe/Amsterdam Europe/Andorra Europe/Belgrade Europe/Berlin Europe/Bratislava Europe/Brussels Europe/Budapest Europe/Busingen Europe/Copenhagen Europe/Gibraltar Europe/Ljubljana Europe/Luxembourg Europe/Madrid Europe/Malta Europe/Monaco Europe/Oslo Europe/Paris Europe/Podgorica Europe/Prague Europe/Rome Europe/San_Marino Europe/Sarajevo Europe/Skopje Europe/Stockholm Europe/Tirane Europe/Vaduz Europe/Vatican Europe/Vienna Europe/Warsaw Europe/Zagreb Europe/Zurich MET Poland 
 CST-8 Asia/Chongqing Asia/Chungking Asia/Harbin Asia/Macao Asia/Macau Asia/Shanghai Asia/Taipei PRC ROC 
-CST5CDT,M3.2.0/0,M11.1.0/1 America/Havana Cuba 
+CST5CDT,M3.2.0/0,M11.1.0/1 1893408:-20 6644:4 22848:-4 12096:4 22848:-4 12096:4 58464:-4 America/Havana Cuba 
 CST6 America/Bahia_Banderas America/Belize America/Chihuahua America/Costa_Rica America/El_Salvador America/Guatemala America/Managua America/Merida America/Mexico_City America/Monterrey America/Regina America/Swift_Current America/Tegucigalpa Canada/Saskatchewan Mexico/General 
-CST6CDT,M3.2.0,M11.1.0 America/Chicago America/Indiana/Knox America/Indiana/Tell_City America/Knox_IN America/Matamoros America/Menominee America/North_Dakota/Beulah America/North_Dakota/Center America/North_Dakota/New_Salem America/Ojinaga America/Rainy_River America/Rankin_Inlet America/Resolute America/Winnipeg CST6CDT Canada/Central US/Central US/Indiana-Starke 
+CST6 1893408:-28 6660:4 22844:-4 12100:4 22844:-4 12100:4 America/Edmonton America/Inuvik America/Yellowknife Canada/Mountain 
+CST6CDT,M3.2.0,M11.1.0 America/Chicago America/Indiana/Knox America/Indiana/Tell_City America/Knox_IN America/Matamoros America/Menominee America/North_Dakota/Beulah America/North_Dakota/Center America/North_Dakota/New_Salem America/Ojinaga America/Rankin_Inlet America/Resolute CST6CDT US/Central US/Indiana-Starke 
 ChST-10 Pacific/Guam Pacific/Saipan 
 EAT-3 Africa/Addis_Ababa Africa/Asmara Africa/Asmera Africa/Dar_es_Salaam Africa/Djibouti Africa/Kampala Africa/Mogadishu Africa/Nairobi Indian/Antananarivo Indian/Comoro Indian/Mayotte 
 EET-2 Africa/Tripoli Europe/Kaliningrad Libya 
-EET-2EEST,M3.4.4/50,M10.4.4/50 1893408:8 10560:4 18140:-4 16132:4 18812:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14788:4 20156:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14788:4 19484:-4 15460:4 18812:-4 16132:4 17468:-4 17476:4 16796:-4 18148:4 15452:-4 4708:4 668:-4 14788:4 14108:-4 4036:4 2012:-4 14788:4 13436:-4 4036:4 2684:-4 14788:4 12092:-4 4708:4 3356:-4 14788:4 11420:-4 4036:4 5372:-4 14116:4 10748:-4 4036:4 6044:-4 14116:4 9404:-4 4708:4 6716:-4 14788:4 8060:-4 4036:4 8060:-4 14788:4 6716:-4 4708:4 8732:-4 14788:4 6044:-4 4036:4 10748:-4 14116:4 5372:-4 4036:4 11420:-4 14116:4 4028:-4 4708:4 12092:-4 14788:4 2684:-4 4036:4 13436:-4 14788:4 1340:-4 4708:4 14108:-4 14788:4 668:-4 4708:4 14780:-4 18820:4 16796:-4 17476:4 17468:-4 16132:4 18812:-4 15460:4 19484:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14788:4 20156:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20156:-4 15460:4 18812:-4 16132:4 18140:-4 16804:4 16796:-4 18148:4 16124:-4 4036:4 668:-4 14116:4 15452:-4 4036:4 1340:-4 14116:4 14108:-4 4708:4 2012:-4 14788:4 12764:-4 4036:4 3356:-4 14788:4 11420:-4 4708:4 4028:-4 14788:4 10748:-4 4708:4 5372:-4 14116:4 10076:-4 4036:4 6716:-4 14116:4 8732:-4 4708:4 7388:-4 14788:4 7388:-4 4036:4 8732:-4 14788:4 6716:-4 4036:4 9404:-4 14788:4 5372:-4 4708:4 10076:-4 14788:4 4700:-4 4036:4 12092:-4 14116:4 3356:-4 4708:4 12764:-4 14116:4 2684:-4 4708:4 13436:-4 14788:4 1340:-4 4036:4 14780:-4 Asia/Gaza Asia/Hebron 
-EET-2EEST,M3.5.0,M10.5.0/3 Europe/Chisinau Europe/Tiraspol 
+EET-2EEST,M3.4.4/50,M10.4.4/50 1893408:8 10560:4 18140:-4 16132:4 18812:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14788:4 20156:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14788:4 19484:-4 15460:4 18812:-4 16132:4 17468:-4 17476:4 16796:-4 18148:4 15452:-4 4708:4 668:-4 14788:4 14108:-4 4036:4 2012:-4 14788:4 13436:-4 4036:4 2684:-4 14788:4 12092:-4 4708:4 3356:-4 14788:4 11420:-4 4036:4 5372:-4 14116:4 10748:-4 4036:4 6044:-4 14116:4 9404:-4 4708:4 6716:-4 14788:4 8060:-4 4036:4 8060:-4 14788:4 6716:-4 4708:4 8732:-4 14788:4 6044:-4 4036:4 10748:-4 14116:4 5372:-4 4036:4 11420:-4 14116:4 4028:-4 4708:4 12092:-4 14788:4 2684:-4 4036:4 13436:-4 14788:4 1340:-4 4708:4 14108:-4 14788:4 668:-4 4708:4 14780:-4 18820:4 16796:-4 17476:4 17468:-4 16132:4 18812:-4 15460:4 19484:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14116:4 20828:-4 14788:4 20156:-4 14788:4 20156:-4 14788:4 20828:-4 14116:4 20828:-4 14116:4 20156:-4 15460:4 18812:-4 16132:4 18140:-4 16804:4 16796:-4 18148:4 16124:-4 4036:4 668:-4 14116:4 15452:-4 4036:4 1340:-4 14116:4 14108:-4 4708:4 2012:-4 14788:4 12764:-4 4036:4 3356:-4 14788:4 11420:-4 4708:4 4028:-4 14788:4 10748:-4 4708:4 5372:-4 14116:4 10076:-4 4036:4 6716:-4 14116:4 8732:-4 4708:4 7388:-4 14788:4 7388:-4 4036:4 8732:-4 14788:4 6716:-4 4036:4 9404:-4 14788:4 5372:-4 4708:4 10076:-4 14788:4 4700:-4 4036:4 12092:-4 14116:4 3356:-4 4708:4 12764:-4 14116:4 2684:-4 4708:4 13436:-4 14788:4 1340:-4 4036:4 Asia/Gaza Asia/Hebron 
 EET-2EEST,M3.5.0/0,M10.5.0/0 Asia/Beirut 
-EET-2EEST,M3.5.0/3,M10.5.0/4 Asia/Famagusta Asia/Nicosia EET Europe/Athens Europe/Bucharest Europe/Helsinki Europe/Kiev Europe/Kyiv Europe/Mariehamn Europe/Nicosia Europe/Riga Europe/Sofia Europe/Tallinn Europe/Uzhgorod Europe/Vilnius Europe/Zaporozhye 
+EET-2EEST,M3.5.0/3,M10.5.0/4 Asia/Famagusta Asia/Nicosia EET Europe/Athens Europe/Bucharest Europe/Chisinau Europe/Helsinki Europe/Kiev Europe/Kyiv Europe/Mariehamn Europe/Nicosia Europe/Riga Europe/Sofia Europe/Tallinn Europe/Tiraspol Europe/Uzhgorod Europe/Vilnius Europe/Zaporozhye 
 EET-2EEST,M4.5.5/0,M10.5.4/24 Africa/Cairo Egypt 
 EST5 America/Atikokan America/Cancun America/Cayman America/Coral_Harbour America/Jamaica America/Panama EST Jamaica 
+EST5 1893408:-24 6656:4 22844:-4 12100:4 22844:-4 12100:4 America/Rainy_River America/Winnipeg Canada/Central 
 EST5EDT,M3.2.0,M11.1.0 America/Detroit America/Fort_Wayne America/Grand_Turk America/Indiana/Indianapolis America/Indiana/Marengo America/Indiana/Petersburg America/Indiana/Vevay America/Indiana/Vincennes America/Indiana/Winamac America/Indianapolis America/Iqaluit America/Kentucky/Louisville America/Kentucky/Monticello America/Louisville America/Montreal America/Nassau America/New_York America/Nipigon America/Pangnirtung America/Port-au-Prince America/Thunder_Bay America/Toronto Canada/Eastern EST5EDT US/East-Indiana US/Eastern US/Michigan 
 GMT0 Africa/Abidjan Africa/Accra Africa/Bamako Africa/Banjul Africa/Bissau Africa/Conakry Africa/Dakar Africa/Freetown Africa/Lome Africa/Monrovia Africa/Nouakchott Africa/Ouagadougou Africa/Sao_Tome Africa/Timbuktu America/Danmarkshavn Atlantic/Reykjavik Atlantic/St_Helena Etc/GMT Etc/GMT+0 Etc/GMT-0 Etc/GMT0 Etc/Greenwich GMT GMT+0 GMT-0 GMT0 Greenwich Iceland 
 GMT0BST,M3.5.0/1,M10.5.0 Europe/Belfast Europe/Guernsey Europe/Isle_of_Man Europe/Jersey Europe/London GB GB-Eire 
@@ -91,12 +92,13 @@ JST-9 Asia/Tokyo Japan
 KST-9 Asia/Pyongyang Asia/Seoul ROK 
 MSK-3 Europe/Kirov Europe/Moscow Europe/Simferopol Europe/Volgograd W-SU 
 MST7 America/Creston America/Dawson America/Dawson_Creek America/Fort_Nelson America/Hermosillo America/Mazatlan America/Phoenix America/Whitehorse Canada/Yukon MST Mexico/BajaSur US/Arizona 
-MST7MDT,M3.2.0,M11.1.0 America/Boise America/Cambridge_Bay America/Ciudad_Juarez America/Denver America/Edmonton America/Inuvik America/Shiprock America/Yellowknife Canada/Mountain MST7MDT Navajo US/Mountain 
+MST7 1893408:-32 6664:4 22844:-4 12100:4 22844:-4 12100:4 America/Vancouver Canada/Pacific 
+MST7MDT,M3.2.0,M11.1.0 America/Boise America/Cambridge_Bay America/Ciudad_Juarez America/Denver America/Shiprock MST7MDT Navajo US/Mountain 
 NST3:30NDT,M3.2.0,M11.1.0 America/St_Johns Canada/Newfoundland 
 NZST-12NZDT,M9.5.0,M4.1.0/3 Antarctica/McMurdo Antarctica/South_Pole NZ Pacific/Auckland 
 PKT-5 Asia/Karachi 
 PST-8 Asia/Manila 
-PST8PDT,M3.2.0,M11.1.0 America/Ensenada America/Los_Angeles America/Santa_Isabel America/Tijuana America/Vancouver Canada/Pacific Mexico/BajaNorte PST8PDT US/Pacific 
+PST8PDT,M3.2.0,M11.1.0 America/Ensenada America/Los_Angeles America/Santa_Isabel America/Tijuana Mexico/BajaNorte PST8PDT US/Pacific 
 SAST-2 Africa/Johannesburg Africa/Maseru Africa/Mbabane 
 SST11 Pacific/Midway Pacific/Pago_Pago Pacific/Samoa US/Samoa 
 UTC0 Etc/UCT Etc/UTC Etc/Universal Etc/Zulu UCT UTC Universal Zulu 

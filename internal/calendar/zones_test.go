@@ -10,20 +10,31 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"weir/internal/nightly"
 )
 
 var update = flag.Bool("update", false, "write zones.go")
 
-// The table has the zones of Go's own, and what it says of them until 2100.
+// The table has the zones of IANA's newest data, and what these say of them until 2100.
 func TestZones(t *testing.T) {
 	t.Parallel()
+	if !nightly.On() && !*update {
+		return // by day the newest data are not at hand
+	}
+	iana, err := newest()
+	if err != nil {
+		t.Fatal(err)
+	}
 	from, until := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	lines := map[string][]string{}
-	for name, data := range tables(t) {
+	for name, data := range iana.zones {
 		location, err := time.LoadLocationFromTZData(name, data)
 		if err != nil {
 			t.Fatal(err)
@@ -34,18 +45,14 @@ func TestZones(t *testing.T) {
 		if z == nil {
 			t.Fatalf("%s: the rule %q has another form", name, rule)
 		}
-		var all, needed []changed
+		offset := func(at int64) int64 {
+			_, offset := time.Unix(at, 0).In(location).Zone()
+			return int64(offset)
+		}
+		var all []changed
 		for at := from; at.Before(until); {
-			_, offset := at.In(location).Zone()
-			before := int64(offset)
-			if len(all) > 0 {
-				before = all[len(all)-1].offset
-			}
-			if at.Equal(from) || before != int64(offset) {
-				all = append(all, changed{at.Unix(), int64(offset)})
-			}
-			if z.offset(at.Unix()) != int64(offset) || !at.Equal(from) && z.offset(at.Unix()-1) != before {
-				needed = all
+			if now := offset(at.Unix()); len(all) == 0 || all[len(all)-1].offset != now {
+				all = append(all, changed{at.Unix(), now})
 			}
 			_, next := at.In(location).ZoneBounds()
 			if !next.After(at) {
@@ -53,18 +60,35 @@ func TestZones(t *testing.T) {
 			}
 			at = next
 		}
-		if len(needed) > 0 {
-			needed = all[:min(len(needed)+1, len(all))] // the last change is by the rule, or to what it says
+		// The rule applies from the first change after which it says what the table does, also where it changes the
+		// clock and the table does not.
+		times := []int64{from.Unix()}
+		for _, c := range all[1:] {
+			times = append(times, c.at-1, c.at)
+		}
+		for year := int64(from.Year()); z.saves && year < int64(until.Year()); year++ {
+			begins, ends := z.begins.in(year)-z.standard, z.ends.in(year)-z.summer
+			times = append(times, begins-1, begins, ends-1, ends)
+		}
+		needed := 0
+		for _, at := range times {
+			if at >= from.Unix() && z.offset(at) != offset(at) {
+				later := slices.IndexFunc(all, func(c changed) bool { return c.at > at })
+				if later < 0 {
+					t.Fatalf("%s: the rule %q is not what the table ends with", name, rule)
+				}
+				needed = max(needed, later+1)
+			}
 		}
 		line, last := rule, changed{}
-		for _, c := range needed {
+		for _, c := range all[:needed] {
 			line += fmt.Sprintf(" %d:%d", (c.at-last.at)/900, (c.offset-last.offset)/900)
 			last = c
 		}
 		lines[line] = append(lines[line], name)
 	}
 	b := strings.Builder{}
-	b.WriteString(head)
+	fmt.Fprintf(&b, head, iana.version)
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
 		slices.Sort(lines[line])
 		fmt.Fprintf(&b, "%s %s \n", line, strings.Join(lines[line], " "))
@@ -75,7 +99,53 @@ func TestZones(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if written, err := os.ReadFile("zones.go"); err != nil || b.String() != string(written) {
-		t.Errorf("zones.go is not of this Go (%v): go test ./internal/calendar -update", err)
+		t.Errorf("zones.go is not of %s, the newest (%v): go test ./internal/calendar -run TestZones -update", iana.version, err)
+	}
+}
+
+// corrected are zones of whose past IANA has learned since Go 1.26 was made.
+var corrected = []string{"Europe/Chisinau", "Europe/Tiraspol"}
+
+// The table has the zones of Go's own, and says of them what that does until Go 1.26 was made.
+func TestZonesOfGo(t *testing.T) {
+	t.Parallel()
+	all, err := ofGo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range all {
+		location, err := time.LoadLocationFromTZData(name, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := zoneOf(name)
+		if z == nil {
+			t.Errorf("%s is unknown", name)
+		}
+		if z == nil || slices.Contains(corrected, name) {
+			continue
+		}
+		for at := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2026; at = at.Add(time.Hour) {
+			if _, offset := at.In(location).Zone(); z.offset(at.Unix()) != int64(offset) {
+				t.Errorf("%s: at %v it is ahead by %d s, want %d", name, at, z.offset(at.Unix()), offset)
+				break
+			}
+		}
+	}
+}
+
+// Zones have the rules that were made since Go 1.26: hours ahead of UTC as Python's zoneinfo tells them.
+func TestRulesOf2026(t *testing.T) {
+	t.Parallel()
+	december, july, later := time.Date(2026, 12, 15, 12, 0, 0, 0, time.UTC), time.Date(2027, 7, 1, 12, 0, 0, 0, time.UTC), time.Date(2027, 12, 15, 12, 0, 0, 0, time.UTC)
+	for name, want := range map[string][3]int64{
+		"America/Vancouver": {-7, -7, -7}, "America/Edmonton": {-6, -6, -6}, "America/Winnipeg": {-5, -5, -5}, "America/Havana": {-4, -4, -5},
+		"Africa/Casablanca": {0, 0, 0}, "America/Los_Angeles": {-8, -7, -8},
+	} {
+		z := zoneOf(name)
+		if got := [3]int64{z.offset(december.Unix()) / 3600, z.offset(july.Unix()) / 3600, z.offset(later.Unix()) / 3600}; got != want {
+			t.Errorf("%s is ahead of UTC by %d h, want %d", name, got, want)
+		}
 	}
 }
 
@@ -83,45 +153,95 @@ func TestZones(t *testing.T) {
 const head = "// Code generated by TestZones. DO NOT EDIT.\n" + `
 package calendar
 
-// zones has a line for each rule of POSIX (the TZ variable of POSIX.1-2017, section 8.3, with the
-// hours of RFC 9636): the rule, then changes of the clock that are not by the rule, then the zones
-// that have it, all between spaces. A change is a time and the offset from then on, in quarters of an
-// hour, with a colon between them; all but the first are differences. The last one ends with the
-// rule's own.
+// zones is of version %s of IANA's tz database. It has a line for each rule of POSIX (the TZ
+// variable of POSIX.1-2017, section 8.3, with the hours of RFC 9636): the rule, then changes of the
+// clock that are not by the rule, then the zones that have it, all between spaces. A change is a
+// time and the offset from then on, in quarters of an hour, with a colon between them; all but the
+// first are differences. The last one ends with the rule's own.
 const zones = ` + "`"
 
-// tables are Go's own, by the names of the zones.
-func tables(t *testing.T) map[string][]byte {
-	t.Helper()
-	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+// ofGo returns Go's own tables, by the names of the zones.
+func ofGo() (map[string][]byte, error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	archive, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	return unzip(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"), "")
+}
+
+type database struct {
+	version string
+	zones   map[string][]byte
+}
+
+// newest returns IANA's newest tables. The wheel of PyPI's tzdata has them.
+var newest = sync.OnceValues(func() (d database, err error) {
+	folder, err := os.MkdirTemp("", "tzdata")
 	if err != nil {
-		t.Fatal(err)
+		return d, err
+	}
+	defer os.RemoveAll(folder)
+	if out, err := exec.Command("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "tzdata").CombinedOutput(); err != nil {
+		return d, fmt.Errorf("pip download tzdata: %w\n%s", err, out)
+	}
+	wheel, err := filepath.Glob(filepath.Join(folder, "*.whl"))
+	if err != nil || len(wheel) != 1 {
+		return d, fmt.Errorf("pip has downloaded %v: %w", wheel, err)
+	}
+	all, err := unzip(wheel[0], "tzdata/")
+	if err != nil {
+		return d, err
+	}
+	version := regexp.MustCompile(`IANA_VERSION = "(\w+)"`).FindSubmatch(all["__init__.py"])
+	if version == nil {
+		return d, fmt.Errorf("%s: no IANA_VERSION", wheel[0])
+	}
+	d = database{string(version[1]), map[string][]byte{}}
+	for name := range strings.FieldsSeq(string(all["zones"])) {
+		if name != "Factory" {
+			d.zones[name] = all["zoneinfo/"+name]
+		}
+	}
+	return d, nil
+})
+
+// unzip returns the files of an archive below a folder.
+func unzip(path, folder string) (map[string][]byte, error) {
+	archive, err := zip.OpenReader(path)
+	if err != nil {
+		return nil, err
 	}
 	defer archive.Close()
 	all := map[string][]byte{}
 	for _, f := range archive.File {
-		if strings.HasSuffix(f.Name, "/") || f.Name == "Factory" {
+		name, below := strings.CutPrefix(f.Name, folder)
+		if !below || strings.HasSuffix(name, "/") || name == "Factory" {
 			continue
 		}
 		file, err := f.Open()
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		if all[f.Name], err = io.ReadAll(file); err != nil {
-			t.Fatal(err)
+		if all[name], err = io.ReadAll(file); err != nil {
+			return nil, err
 		}
 	}
-	return all
+	return all, nil
 }
 
-// location is a zone of Go's own table.
+// location is a zone of IANA's newest table by night, and of Go's own by day.
 func location(t *testing.T, name string) *time.Location {
 	t.Helper()
-	l, err := time.LoadLocationFromTZData(name, tables(t)[name])
+	tables, err := ofGo()
+	if nightly.On() {
+		var iana database
+		iana, err = newest()
+		tables = iana.zones
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := time.LoadLocationFromTZData(name, tables[name])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,9 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/config"
@@ -70,6 +72,7 @@ type View struct {
 	tables  *live.Tables     // the tables of nodes, for take
 	sampler live.Sampler     // for take
 	ended   chan struct{}
+	changes atomic.Int64 // that pages have made
 
 	setting sync.Mutex // held while limits are set
 
@@ -122,6 +125,8 @@ type Looked struct {
 
 // State is the current state of the view.
 type State struct {
+	// Changes is how many changes of pages are in the state for sure.
+	Changes int64  `json:"changes"`
 	Backend bool   `json:"backend"`
 	Faults  Faults `json:"faults"`
 	Load    Load   `json:"load"`
@@ -361,20 +366,21 @@ func (v *View) Handler(address string) http.Handler {
 	})
 	mux.HandleFunc("GET /live/events", v.events)
 	mux.HandleFunc("GET /live/why", v.why)
-	mux.HandleFunc("POST /live/load", change(v.traffic.set))
-	mux.HandleFunc("POST /live/burst", change(func(b struct {
+	mux.HandleFunc("POST /live/load", change(v, v.traffic.set))
+	mux.HandleFunc("POST /live/burst", change(v, func(b struct {
 		Requests int `json:"requests"`
 	}) error {
 		return v.traffic.burst(b.Requests)
 	}))
-	mux.HandleFunc("POST /live/faults", change(v.setFaults))
-	mux.HandleFunc("POST /live/limit", change(v.setLimit))
+	mux.HandleFunc("POST /live/faults", change(v, v.setFaults))
+	mux.HandleFunc("POST /live/limit", change(v, v.setLimit))
 	mux.Handle("/", v.o.Page)
 	return Guard(address, mux)
 }
 
-// change returns a handler that makes the change in a request's body.
-func change[T any](set func(T) error) http.HandlerFunc {
+// change returns a handler that makes the change in a request's body. Its answer has the number of
+// changes, so that a page can tell states from before the change.
+func change[T any](v *View, set func(T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var asked T
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
@@ -390,6 +396,7 @@ func change[T any](set func(T) error) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		w.Header().Set("x-weir-changes", strconv.FormatInt(v.changes.Add(1), 10))
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -422,10 +429,11 @@ func (v *View) setFaults(f Faults) error {
 }
 
 func (v *View) state() State {
+	changes := v.changes.Load() // before anything else
 	load, sent := v.traffic.told()
 	rule := v.traffic.rule
 	s := State{
-		Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
+		Changes: changes, Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
 		Watched: Watched{Rule: rule.Name, Limit: limitOf(&rule.Limits[0])},
 	}
 	if s.Faults.Cut == nil {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -80,7 +81,8 @@ type page struct {
 	ctx context.Context
 
 	mu       sync.Mutex
-	problems []string // what the console has told
+	problems []string      // what the console has told
+	told     chan struct{} // has an element after it has told something
 }
 
 // open opens the playground of a server, and waits until it is there.
@@ -104,7 +106,7 @@ func tabOf(t testing.TB, url string, l look) *page {
 	t.Helper()
 	tab, closeTab := chromedp.NewContext(chromium)
 	ctx, end := context.WithTimeout(tab, hang)
-	p := &page{t: t, ctx: ctx}
+	p := &page{t: t, ctx: ctx, told: make(chan struct{}, 1)}
 	t.Cleanup(func() {
 		end()
 		closeTab()
@@ -161,10 +163,20 @@ func (p *page) problem(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.problems = append(p.problems, text)
+	select {
+	case p.told <- struct{}{}:
+	default:
+	}
 }
 
-// expect takes the problems that the console has told. Those of a test that expects some are none.
+// expect waits until the console has told problems, and takes them. Those of a test that expects some are none.
 func (p *page) expect() string {
+	p.t.Helper()
+	select {
+	case <-p.told:
+	case <-p.ctx.Done():
+		p.t.Fatal("the console tells of no problem")
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := strings.Join(p.problems, "\n")
@@ -259,10 +271,17 @@ func (p *page) click(selector string) {
 	p.t.Fatalf("%s: no click arrives", selector)
 }
 
-// slide sets a slider as a visitor's hand does: the page hears of it.
+// enter types into a field as a visitor does: the page hears of it. A value that the page does not hear of may be
+// taken back when the page is told of its server's state.
+func (p *page) enter(selector, text string) {
+	p.t.Helper()
+	p.run(fmt.Sprintf(`{ const e = document.querySelector(%q); e.value = %q; e.dispatchEvent(new Event("input", {bubbles: true})) }`, selector, text))
+}
+
+// slide sets a slider.
 func (p *page) slide(id string, value int) {
 	p.t.Helper()
-	p.run(fmt.Sprintf(`{ const s = document.getElementById(%q); s.value = %d; s.dispatchEvent(new Event("input", {bubbles: true})) }`, id, value))
+	p.enter("#"+id, strconv.Itoa(value))
 }
 
 func (p *page) text(selector string) string {

@@ -7,7 +7,7 @@ import (
 
 // limited has a rule of two limits, a rule with a single counter, and a rule of whose keys no backend knows.
 const limited = `{
-  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
+  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir", "timeout": "30s"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
      "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"},
@@ -23,10 +23,6 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	t.Parallel()
 	p := visit(t, nodesOf(t, limited), liveLook)
 	p.until(`document.querySelectorAll("#nodes .node").length === 2 && !document.getElementById("do-limit").hidden`)
-	enter := func(id, text string) {
-		t.Helper()
-		p.run(fmt.Sprintf(`{ const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event("input", {bubbles: true})) }`, id, text))
-	}
 	told := func(text string) {
 		t.Helper()
 		p.until(fmt.Sprintf(`document.getElementById("limit-told").textContent === %q`, text))
@@ -41,8 +37,8 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 
 	// The second limit, by the keyboard's Enter as by the button.
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")
-	enter("new-limit", "30")
-	enter("new-limit-1", "25")
+	p.enter("#new-limit", "30")
+	p.enter("#new-limit-1", "25")
 	p.run(`document.getElementById("new-limit-1").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true}))`)
 	told("per-user: 30 in 1 hour, 25 in 1 day.")
 	p.slide("load-rate", 100)
@@ -53,7 +49,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	// The rule with a single counter, whose limit the page's users share.
 	p.choose("limit-rule", "all")
 	shown("Hits in 1 hour=500")
-	enter("new-limit", "40")
+	p.enter("#new-limit", "40")
 	p.click("#set-limit")
 	told("all: 40 in 1 hour.")
 	p.until(curve("all: in 1 hour", "25 of 40"))
@@ -61,28 +57,26 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	// A single key.
 	p.choose("limit-rule", "per-user")
 	shown("Hits in 1 hour=30,Hits in 1 day=25")
-	enter("new-limit", "77")
-	enter("limit-key-0", "ann")
+	p.enter("#new-limit", "77")
+	p.enter("#limit-key-0", "ann")
 	p.click("#set-limit")
 	told("per-user, key ann: 77 in 1 hour, 25 in 1 day.")
 	p.choose("why-rule", "per-user")
-	enter("why-key-0", "ann")
+	p.enter("#why-key-0", "ann")
 	p.click("#why form button")
 	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override is in force: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
 
 	// A number that can't be is not sent, or is told of.
-	enter("new-limit", "-5")
+	p.enter("#new-limit", "-5")
 	p.click("#set-limit")
 	if valid := value[bool](p, `document.getElementById("new-limit").validity.valid`); valid {
 		t.Error("-5 is a limit")
 	}
 	p.run(`document.getElementById("new-limit").removeAttribute("max")`)
-	enter("new-limit", "2000000")
+	p.enter("#new-limit", "2000000")
 	p.click("#set-limit")
 	p.until(says("live-notice", "Refused: limits[0]: want 0 to 1000000, got 2000000"))
-	if got := p.expect(); got == "" {
-		t.Error("the console does not tell of the refusal")
-	}
+	p.expect()
 
 	// All that was set of the rule goes back, and of no other.
 	p.click("#unset-limit")

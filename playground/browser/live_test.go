@@ -64,9 +64,10 @@ func command(t *testing.T, lines int, pattern string, args ...string) []string {
 }
 
 // configuration has a rule of 10 an hour for each user, and a rule of two selectors, which shows
-// the keys as they are. Windows of the nodes' own clock begin with the first hit, so that none ends during a test.
+// the keys as they are. Nodes wait for long, because after a wait in vain a node decides alone and passes more than the
+// limit. Windows of the nodes' own clock begin with the first hit, so that none ends during a test.
 const configuration = `{
-  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir"},
+  "namespace": "shop", "sync_rate": 0.1, "backend": {"cluster": "weir", "timeout": "1900ms"},
   "rules": [
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
      "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
@@ -133,7 +134,7 @@ func TestLive(t *testing.T) {
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.
-	p.run(`document.getElementById("new-limit").value = 25`)
+	p.enter("#new-limit", "25")
 	p.click("#set-limit")
 	told("first_hit_window of 25")
 	p.slide("load-rate", 100)
@@ -160,8 +161,8 @@ func TestLive(t *testing.T) {
 	// Answers are late, and too late.
 	p.choose("delay", "50")
 	p.until(`document.getElementById("delay").value === "50"`)
-	p.choose("delay", "500")
-	told("The backend’s answers take longer than the 200 ms that nodes wait: each node counts alone")
+	p.choose("delay", "2000")
+	told("The backend’s answers take longer than the 1900 ms that nodes wait: each node counts alone")
 	p.choose("delay", "0")
 
 	p.click("#unset-limit")
@@ -173,7 +174,7 @@ func TestLive(t *testing.T) {
 // leasing has a rule whose hits are leased, a rule that each node counts alone, and a rule of two
 // limits.
 const leasing = `{
-  "namespace": "shop", "backend": {"cluster": "weir"},
+  "namespace": "shop", "backend": {"cluster": "weir", "timeout": "30s"},
   "rules": [
     {"name": "leased", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
     {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
@@ -408,7 +409,8 @@ func TestWatch(t *testing.T) {
 	p.until(`!document.getElementById("ask").hidden && document.getElementById("things").hidden`)
 	ask := func(token string) {
 		t.Helper()
-		p.run(fmt.Sprintf(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = %q`, token))
+		p.enter("#ask-namespace", "shop")
+		p.enter("#ask-token", token)
 		p.click("#ask button")
 	}
 	ask("guessed")
@@ -540,7 +542,8 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 			files.ServeHTTP(w, r)
 		}
 	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
-	p.run(`document.getElementById("ask-namespace").value = "shop"; document.getElementById("ask-token").value = "s3cret"`)
+	p.enter("#ask-namespace", "shop")
+	p.enter("#ask-token", "s3cret")
 	p.click("#ask button")
 	tells := func(id, text string) {
 		t.Helper()

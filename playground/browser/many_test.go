@@ -143,7 +143,7 @@ func TestManyRules(t *testing.T) {
 	m.step()
 	p.click("#rules thead th:nth-child(4) button")
 	p.until(`document.querySelector("#rules tbody td:nth-child(4)").textContent === "100 a second"`)
-	p.run(`{ const f = document.querySelector("#rules input"); f.value = "E-04"; f.dispatchEvent(new Event("input")) }`)
+	p.enter("#rules input", "E-04")
 	p.until(`document.querySelectorAll("#rules tbody tr").length === 10`)
 	if n := value[int](p, `[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length`); n != 0 {
 		t.Errorf("%d curves are drawn", n)
@@ -164,7 +164,7 @@ func TestManyRules(t *testing.T) {
 	p.until(fmt.Sprintf(`document.querySelectorAll("#nodes .node .rule").length === %d`, manyNodes)) // of the rule that is open
 	p.click("#more-nodes button")
 	// Few rows, as axe-core is not sure of those at the edge of what scrolls.
-	p.run(`{ const f = document.querySelector("#rules input"); f.value = "E-041"; f.dispatchEvent(new Event("input")) }`)
+	p.enter("#rules input", "E-041")
 	for _, l := range []look{{width: 360, height: 900, theme: "light"}, {width: 1440, height: 900, theme: "dark"}} {
 		p.wear(l)
 		p.until("document.getAnimations().length === 0")

@@ -20,6 +20,9 @@ export class Run {
   constructor() {
     this.last = 0; // the number of the last moment
     this.changing = 0; // requests under way
+    this.posted = Promise.resolve(); // the end of the last of them
+    this.notices = {};
+    this.faults = { away: false, delay_ms: 0, cut: [] };
     this.controls();
   }
 
@@ -29,7 +32,7 @@ export class Run {
       this.stream = new Stream(`live/events${this.asked}`, {
         headers: () => ({ "last-event-id": `${this.last}` }),
         told: (name, data) => this[name](data),
-        trouble: (reason) => this.notice(reason && `weir run does not answer: ${reason}. Trying again.`),
+        trouble: (reason) => this.notice({ stream: reason && `weir run does not answer: ${reason}. Trying again.` }),
       });
     } else if (!on && this.stream) {
       this.stream.stop();
@@ -51,13 +54,17 @@ export class Run {
     this.show(true);
   }
 
-  notice(text) {
+  // notice shows what does not work: the stream, and the last change. Neither hides the other.
+  notice(now) {
+    Object.assign(this.notices, now);
+    const text = Object.values(this.notices).filter(Boolean).join(" ");
     say(byID("live-notice"), text);
     byID("live-notice").hidden = !text;
   }
 
   // setup comes first.
   setup(setup) {
+    this.changes = 0; // of a server that has started again
     if (JSON.stringify(setup) === JSON.stringify(this.fixed)) return;
     this.fixed = setup;
     this.last = 0;
@@ -127,8 +134,8 @@ export class Run {
     const cut = byID("cut").appendChild(document.createElement("button"));
     cut.type = "button";
     cut.addEventListener("click", () => {
-      const { cut: now, ...others } = this.stands.faults;
-      this.post("faults", { ...others, cut: now.includes(number) ? now.filter((n) => n !== number) : [...now, number] });
+      const { cut: now } = this.faults;
+      this.fault({ cut: now.includes(number) ? now.filter((n) => n !== number) : [...now, number] });
     });
     const facts = {};
     for (const [name, text] of figures) {
@@ -214,8 +221,10 @@ export class Run {
     }
   }
 
-  // state comes after the moments that it belongs to.
+  // state comes after the moments that it belongs to. A state from before the last change would take
+  // that back for a moment.
   state(state) {
+    if (state.changes < this.changes) return;
     this.note(this.stands, state);
     this.stands = state;
     const { faults, load, looked, sent } = state;
@@ -258,6 +267,7 @@ export class Run {
     this.limits.show(state.limits ?? {});
     if (!state.backend) byID("do-limit").hidden = true;
     if (this.changing > 0) return;
+    this.faults = faults;
     // Another page may have changed them.
     const keep = (id, value) => {
       if (byID(id) !== document.activeElement) byID(id).value = value;
@@ -279,8 +289,8 @@ export class Run {
     for (const button of document.querySelectorAll("[data-burst]")) {
       button.addEventListener("click", () => this.post("burst", { requests: Number(button.dataset.burst) }));
     }
-    byID("away").addEventListener("click", () => this.post("faults", { ...this.stands.faults, away: !this.stands.faults.away }));
-    byID("delay").addEventListener("change", () => this.post("faults", { ...this.stands.faults, delay_ms: Number(byID("delay").value) }));
+    byID("away").addEventListener("click", () => this.fault({ away: !this.faults.away }));
+    byID("delay").addEventListener("change", () => this.fault({ delay_ms: Number(byID("delay").value) }));
     this.limits = new Limits((asked) => this.post("limit", asked));
     this.texts();
   }
@@ -303,19 +313,32 @@ export class Run {
     this.loading = false;
   }
 
-  async post(path, body) {
+  // fault changes the faults, those included that the server does not have yet.
+  fault(change) {
+    this.faults = { ...this.faults, ...change };
+    this.post("faults", this.faults);
+  }
+
+  // post sends a change once those before it have ended, and returns whether it was accepted.
+  post(path, body) {
     this.changing++;
+    this.posted = this.posted.then(() => this.send(path, body)).finally(() => this.changing--);
+    return this.posted;
+  }
+
+  async send(path, body) {
+    let change = "";
     try {
       const response = await fetch(`live/${path}`, {
         method: "POST", headers: { "content-type": "application/json", "x-weir": "1" }, body: JSON.stringify(body),
       });
-      this.notice(response.ok ? "" : `Refused: ${await refusal(response)}`);
-      return response.ok;
+      if (response.ok) this.changes = Number(response.headers.get("x-weir-changes"));
+      else change = `Refused: ${await refusal(response)}`;
     } catch (error) {
-      this.notice(`weir run does not answer: ${error.message}`);
-      return false;
-    } finally {
-      this.changing--;
+      change = `weir run did not answer: ${error.message}. Try again.`;
     }
+    this.notice({ change });
+    if (change) byID("live-notice").scrollIntoView({ block: "nearest" }); // on a phone the controls are far below
+    return !change;
   }
 }

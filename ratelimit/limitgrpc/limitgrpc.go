@@ -1,5 +1,9 @@
 // Package limitgrpc limits the calls to a gRPC server by package ratelimit. Clients get the same
-// fields, in the header metadata, and the same refusals as from Weir's plugin.
+// fields and the same refusals as from Weir's plugin.
+//
+// The fields are in the header metadata of a call that is answered. A call that fails without an
+// answer, as refused calls do, has them in its trailer: a header would keep clients from retrying
+// it by their retryPolicy.
 //
 // [UnaryServerInterceptor] and [StreamServerInterceptor] pass the allowed calls to a handler. A
 // function of the program says which rules apply to a call, its keys, and its costs.
@@ -8,6 +12,7 @@ package limitgrpc
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -69,13 +74,14 @@ func UnaryServerInterceptor(demands Demands, o Options) grpc.UnaryServerIntercep
 	return func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		release, md, err := i.decide(ctx, call.FullMethod)
 		defer release()
-		if md != nil {
-			_ = grpc.SetHeader(ctx, md) // fails only if the headers were sent before
+		var reply any
+		if err == nil {
+			reply, err = next(ctx, request)
 		}
-		if err != nil {
-			return nil, err
+		if md != nil && (err != nil || grpc.SetHeader(ctx, md) != nil) { // fails if the handler has sent the header
+			_ = grpc.SetTrailer(ctx, md) // fails only outside a server
 		}
-		return next(ctx, request)
+		return reply, err
 	}
 }
 
@@ -86,14 +92,46 @@ func StreamServerInterceptor(demands Demands, o Options) grpc.StreamServerInterc
 	return func(server any, stream grpc.ServerStream, call *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		release, md, err := i.decide(stream.Context(), call.FullMethod)
 		defer release()
-		if md != nil {
-			_ = stream.SetHeader(md) // fails only if the headers were sent before
+		s := &limitedStream{ServerStream: stream, md: md}
+		if err == nil {
+			err = next(server, s)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			s.header()
 		}
-		return next(server, stream)
+		s.trailer()
+		return err
 	}
+}
+
+// limitedStream adds metadata to a stream's header when that is sent.
+type limitedStream struct {
+	grpc.ServerStream
+	md   metadata.MD // nil for none
+	once sync.Once
+	told bool // whether the header has it
+}
+
+func (s *limitedStream) header() {
+	s.once.Do(func() { s.told = s.md == nil || s.SetHeader(s.md) == nil }) // fails if the header was sent by the context
+}
+
+// trailer is called at the end, for a header that was never sent or was sent without the metadata.
+func (s *limitedStream) trailer() {
+	s.once.Do(func() {})
+	if !s.told && s.md != nil {
+		s.SetTrailer(s.md)
+	}
+}
+
+func (s *limitedStream) SendHeader(md metadata.MD) error {
+	s.header()
+	return s.ServerStream.SendHeader(md)
+}
+
+func (s *limitedStream) SendMsg(message any) error {
+	s.header()
+	return s.ServerStream.SendMsg(message)
 }
 
 type interceptor struct {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	grpcstats "google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"weir/ratelimit"
@@ -27,15 +28,33 @@ var day = time.Unix(1_767_571_200, 0)
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	served atomic.Int64
+	fails  atomic.Int64 // so many calls fail before they answer
+	early  atomic.Bool  // whether the header is sent first, past the stream that the handler has
 }
 
-func (h *health) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+// begin returns the error of a call that fails.
+func (h *health) begin(ctx context.Context) error {
 	h.served.Add(1)
+	if h.early.Load() {
+		return grpc.SendHeader(ctx, metadata.Pairs("x-early", "1"))
+	}
+	if h.fails.Add(-1) >= 0 {
+		return status.Error(codes.Unavailable, "try again")
+	}
+	return nil
+}
+
+func (h *health) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if err := h.begin(ctx); err != nil {
+		return nil, err
+	}
 	return &grpc_health_v1.HealthCheckResponse{}, nil
 }
 
 func (h *health) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
-	h.served.Add(1)
+	if err := h.begin(stream.Context()); err != nil {
+		return err
+	}
 	for range 3 {
 		if err := stream.Send(&grpc_health_v1.HealthCheckResponse{}); err != nil {
 			return err
@@ -48,16 +67,19 @@ func (h *health) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc.ServerS
 type world struct {
 	namespace *ratelimit.Namespace
 	health
-	client grpc_health_v1.HealthClient
+	client  grpc_health_v1.HealthClient
+	seconds atomic.Int64 // of the day
 }
 
 // newWorld starts a server with a limit of two calls a minute for a method, and no limit for
 // others.
-func newWorld(t *testing.T, o limitgrpc.Options) *world {
+func newWorld(t *testing.T, o limitgrpc.Options, dial ...grpc.DialOption) *world {
 	t.Helper()
 	w := &world{}
+	w.seconds.Store(15)
+	now := func() time.Time { return day.Add(time.Duration(w.seconds.Load()) * time.Second) }
 	var err error
-	w.namespace, err = ratelimit.NewNamespace(ratelimit.Options{Name: "shop", Now: func() time.Time { return day.Add(15 * time.Second) }, Rules: []ratelimit.Rule{
+	w.namespace, err = ratelimit.NewNamespace(ratelimit.Options{Name: "shop", Now: now, Rules: []ratelimit.Rule{
 		{Name: "per-method", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Minute)}},
 		{Name: "closed", Limits: []ratelimit.Limit{ratelimit.FixedWindow(0, time.Minute)}},
 	}})
@@ -99,7 +121,7 @@ func newWorld(t *testing.T, o limitgrpc.Options) *world {
 			t.Error(err)
 		}
 	})
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(listener.Addr().String(), append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,12 +130,18 @@ func newWorld(t *testing.T, o limitgrpc.Options) *world {
 	return w
 }
 
-// check makes a call, with metadata.
+// check makes a call, with metadata. It returns the header's, or the trailer's if the call fails.
 func (w *world) check(t *testing.T, kv ...string) (metadata.MD, error) {
 	t.Helper()
-	var header metadata.MD
-	_, err := w.client.Check(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header))
-	return header, err
+	var header, trailer metadata.MD
+	_, err := w.client.Check(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
+	if err != nil {
+		if len(header) > 0 {
+			t.Errorf("a call that fails has the header %v", header)
+		}
+		return trailer, err
+	}
+	return header, nil
 }
 
 // watch makes a stream, with metadata, and reads it to its end.
@@ -127,9 +155,12 @@ func (w *world) watch(t *testing.T, kv ...string) (metadata.MD, error) {
 		if _, err := stream.Recv(); err != nil {
 			header, _ := stream.Header()
 			if received == 3 {
-				err = nil
+				return header, nil
 			}
-			return header, err
+			if len(header) > 0 {
+				t.Errorf("a stream that fails has the header %v", header)
+			}
+			return stream.Trailer(), err
 		}
 	}
 }
@@ -185,6 +216,73 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s: served %d, want 3", name, served)
 		}
 	}
+}
+
+// retryPolicy has clients retry refused calls, and calls that fail, without a pause worth the name.
+const retryPolicy = `{"methodConfig": [{"name": [{}], "retryPolicy": {
+	"maxAttempts": 5, "initialBackoff": "0.000001s", "maxBackoff": "0.000001s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]}}]}`
+
+// TestRetryPolicy has a client retry what was refused until there is room, and what the handler has failed. A client
+// retries only what has sent no header.
+func TestRetryPolicy(t *testing.T) {
+	for name, call := range map[string]func(*world, *testing.T, ...string) (metadata.MD, error){
+		"unary": (*world).check, "stream": (*world).watch,
+	} {
+		for _, omit := range []limitgrpc.Headers{0, limitgrpc.RateLimit | limitgrpc.XRateLimit | limitgrpc.RetryAfter} {
+			var attempts atomic.Int64
+			var w *world
+			w = newWorld(t, limitgrpc.Options{Omit: omit}, grpc.WithDefaultServiceConfig(retryPolicy), grpc.WithStatsHandler(stats(func() {
+				if attempts.Add(1) == 5 {
+					w.seconds.Store(60) // the next window, before the second retry of the third call
+				}
+			})))
+			for i := range 3 {
+				if _, err := call(w, t); err != nil {
+					t.Errorf("%s, omitted %d: call %d: %v", name, omit, i, err)
+				}
+			}
+			if n := attempts.Load(); n != 5 {
+				t.Errorf("%s, omitted %d: %d attempts, want 5", name, omit, n)
+			}
+			w.seconds.Store(120)
+			w.fails.Store(1)
+			if header, err := call(w, t); err != nil {
+				t.Errorf("%s, omitted %d: the handler fails: %v", name, omit, err)
+			} else if omit == 0 {
+				want(t, name, header, "x-ratelimit-remaining", "0") // the attempt that failed took a hit
+			}
+		}
+	}
+}
+
+// stats calls a function as each attempt of a call begins.
+type stats func()
+
+func (s stats) TagRPC(ctx context.Context, _ *grpcstats.RPCTagInfo) context.Context {
+	s()
+	return ctx
+}
+func (stats) HandleRPC(context.Context, grpcstats.RPCStats)                         {}
+func (stats) TagConn(ctx context.Context, _ *grpcstats.ConnTagInfo) context.Context { return ctx }
+func (stats) HandleConn(context.Context, grpcstats.ConnStats)                       {}
+
+// A handler that sends the header by its context has the fields in the trailer.
+func TestHeaderIsSent(t *testing.T) {
+	w := newWorld(t, limitgrpc.Options{})
+	w.early.Store(true)
+	var header, trailer metadata.MD
+	if _, err := w.client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "unary, header", header, "x-early", "1", "x-ratelimit-remaining", "")
+	want(t, "unary, trailer", trailer, "x-ratelimit-remaining", "1")
+	stream, err := w.client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	header, _ = stream.Header()
+	want(t, "stream, header", header, "x-early", "1", "x-ratelimit-remaining", "")
+	want(t, "stream, trailer", stream.Trailer(), "x-ratelimit-remaining", "1")
 }
 
 func TestOptions(t *testing.T) {

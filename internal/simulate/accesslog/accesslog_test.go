@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 // Lines as the documentation of their writers has them, with what they tell.
@@ -65,6 +68,143 @@ var samples = []struct {
 		`10.0.0.1 - - [02/Jan/2026:15:04:05 +0000] "GET http://shop.example/x?y HTTP/1.1" 200 1 "-" "-" "192.0.2.1, 192.0.2.2" 0.004`,
 		"2026-01-02T15:04:05Z", "header :path=/x?y | header :authority=shop.example | header x-forwarded-for=192.0.2.1, 192.0.2.2 | property source.address=10.0.0.1",
 	},
+	{
+		"Envoy, a CONNECT", "envoy",
+		`[2026-01-02T15:04:05.678Z] "CONNECT - HTTP/2" 200 - 0 0 1 - "-" "curl/8.5.0" "-" "shop.example" "-"`,
+		"2026-01-02T15:04:05.678Z", `header :method=CONNECT | header :path | header :authority=shop.example`,
+	},
+	{
+		"Envoy's JSON, a CONNECT", "json", `{"start_time":"2026-01-02T15:04:05.678Z","method":"CONNECT","path":null,"authority":"shop.example:443"}`,
+		"2026-01-02T15:04:05.678Z", `header :method=CONNECT | header :path | header :authority=shop.example:443`,
+	},
+	{
+		"Caddy", "caddy",
+		`{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"41342","client_ip":"192.0.2.1","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a?b=c","headers":{"User-Agent":["curl/7.82.0"],"Accept-Encoding":["gzip","br"],"X-User":["ann"]},"tls":{"resumed":false,"version":772,"cipher_suite":4865,"proto":"h2","server_name":"example.com"}},"bytes_read":0,"user_id":"","duration":0.000929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"X-Tokens":["12"]}}`,
+		"2022-03-09T21:30:01.523172725Z",
+		`header :method=GET | header :path=/a?b=c | header :authority=localhost | header user-agent=curl/7.82.0 | header accept-encoding=gzip,br | header x-user=ann | response header :status=200 | response header x-tokens=12 | property source.address=192.0.2.1 | property request.duration=929675`,
+	},
+	{
+		"Traefik", "traefik",
+		`{"ClientAddr":"10.42.0.1:53512","ClientHost":"10.42.0.1","ClientPort":"53512","ClientUsername":"-","DownstreamContentSize":12,"DownstreamStatus":429,"Duration":1578312,"OriginDuration":0,"OriginStatus":0,"Overhead":1578312,"RequestAddr":"shop.example:8443","RequestContentSize":0,"RequestCount":7,"RequestHost":"shop.example","RequestMethod":"POST","RequestPath":"/a?b","RequestPort":"8443","RequestProtocol":"HTTP/2.0","RequestScheme":"https","RetryAttempts":0,"RouterName":"shop@file","StartLocal":"2026-01-02T16:04:05.678901234+01:00","StartUTC":"2026-01-02T15:04:05.678901234Z","downstream_X-Tokens":"12","entryPointName":"websecure","level":"info","msg":"","request_User-Agent":"curl/8.5.0","request_X-User":"ann","time":"2026-01-02T16:04:06+01:00"}`,
+		"2026-01-02T15:04:05.678901234Z",
+		`header :method=POST | header :path=/a?b | header :authority=shop.example:8443 | header user-agent=curl/8.5.0 | header x-user=ann | response header :status=429 | response header x-tokens=12 | property source.address=10.42.0.1 | property request.duration=1578312`,
+	},
+	{
+		"a load balancer of Google Cloud", "gcp",
+		`{"httpRequest":{"latency":"0.123400s","protocol":"HTTP/1.1","referer":"https://shop.example/","remoteIp":"192.0.2.7","requestMethod":"GET","requestSize":"77","requestUrl":"https://shop.example/a?b","responseSize":"180","serverIp":"10.0.0.1","status":200,"userAgent":"curl/8.5.0"},"insertId":"1x","jsonPayload":{"@type":"type.googleapis.com/google.cloud.loadbalancing.type.LoadBalancerLogEntry","statusDetails":"response_sent_by_backend"},"logName":"projects/p/logs/requests","receiveTimestamp":"2026-01-02T15:04:07Z","resource":{"labels":{"zone":"global"},"type":"http_load_balancer"},"severity":"INFO","timestamp":"2026-01-02T15:04:05.678901Z"}`,
+		"2026-01-02T15:04:05.678901Z",
+		`header :method=GET | header :path=/a?b | header :authority=shop.example | header user-agent=curl/8.5.0 | header referer=https://shop.example/ | response header :status=200 | property source.address=192.0.2.7 | property request.duration=123400000`,
+	},
+	{
+		"a load balancer of Amazon's, by its documentation", "alb",
+		`https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/my-targets/73e2d6bc24d8a067 "Root=1-58337281-1d84f3d73c47ec4e58577259" "www.example.com" "arn:aws:acm:us-east-2:123456789012:certificate/12345678-1234-1234-1234-123456789012" 1 2018-07-02T22:22:48.364000Z "authenticate,forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_123456`,
+		"2018-07-02T22:22:48.364Z",
+		`header :method=GET | header :path=/a?b | header :authority=www.example.com:443 | header user-agent=curl/7.46.0 | response header :status=200 | property source.address=192.168.131.39:2817 | property request.duration=11822641000`,
+	},
+	{
+		"CloudFront, by its documentation, without the lines before", "cloudfront",
+		strings.ReplaceAll(`2019-12-04 21:02:31 LAX1 392 192.0.2.100 GET d111111abcdef8.cloudfront.net /index.html 200 - Mozilla/5.0%20(Windows%20NT%2010.0) a=b%20c - Hit SOX4xwn4XV6Q4rgb7XiVGOHms_BGlTAC4KyHmureZmBNrjGdRLiNIQ== shop.example https 23 0.001 - TLSv1.2 ECDHE-RSA-AES128-GCM-SHA256 Hit HTTP/2.0 - - 11040 0.001 Hit text/html 78 - -`, " ", "\t"),
+		"2019-12-04T21:02:30.999Z",
+		`header :method=GET | header :path=/index.html?a=b%20c | header :authority=shop.example | header user-agent=Mozilla/5.0 (Windows NT 10.0) | header referer | header cookie | response header :status=200 | property source.address=192.0.2.100 | property request.duration=1000000`,
+	},
+}
+
+// Lines about what was no request, as their writers write them.
+func TestNoRequest(t *testing.T) {
+	for line, format := range map[string]string{
+		`[2026-11-27T09:00:01.310Z] "- - HTTP/1.1" 400 DPE 0 11 0 - "-" "-" "-" "-" "-"`:                                                                                                                                                  "envoy",
+		`[2026-11-27T09:00:01.310Z] "- - -" 0 DC 0 0 0 - "-" "-" "-" "-" "-"`:                                                                                                                                                             "envoy",
+		`[2026-11-27T09:00:01.310Z] "GET - HTTP/1.1" 400 DPE 0 11 0 - "-" "-" "-" "-" "-"`:                                                                                                                                                "envoy",
+		`[2026-11-27T09:00:01.310Z] "- - HTTP/1.1" 400 DPE http1.codec_error - "-" 0 11 0 - "-" "-" "-" "-" "-" - - 10.0.0.1:80 10.0.0.2:999 - -`:                                                                                         "istio",
+		`{"start_time":"2026-11-27T09:00:01.310Z","method":null,"path":null,"response_code":400,"response_flags":"DPE"}`:                                                                                                                  "json",
+		`{"start_time":"2026-11-27T09:00:01.310Z","method":"-","path":"-","response_code":400,"response_flags":"DPE"}`:                                                                                                                    "json",
+		`{"start_time":"2026-11-27T09:00:01.310Z","method":"-","path":"/","response_code":400,"response_flags":"DPE"}`:                                                                                                                    "json",
+		`{"level":"info","ts":1646861401.5,"logger":"admin","msg":"admin endpoint started"}`:                                                                                                                                              "caddy",
+		`http 2018-11-30T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 - -1 -1 -1 400 - 0 0 "- http://my-loadbalancer:80- -" "-" - - - "-" "-" "-" - 2018-11-30T22:22:48.364000Z "-" "-" "-" "-" "-" "-" "-"`: "alb",
+		"#Version: 1.0": "cloudfront",
+	} {
+		for _, given := range []string{"", format} {
+			r := NewReader(strings.NewReader(line), &Options{Format: given})
+			if request, err := r.Read(); !errors.Is(err, io.EOF) || r.WithoutRequest != 1 {
+				t.Errorf("%q, %s: %v, %v, %+v", given, line, request, err, r.Counts)
+			}
+		}
+	}
+}
+
+// A line #Fields tells the columns, from then on.
+func TestCloudFrontFields(t *testing.T) {
+	text := "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02\t15:04:05\t192.0.2.1\tGET\t/a\t200\n" +
+		"#Fields: time date cs-uri-stem cs-method cs(X-User) x-forwarded-for c-ip\n15:04:06\t2026-01-02\t/b\tPUT\tj%C3%B6rg\t192.0.2.9,%20192.0.2.8\t10.0.0.1\n"
+	r := NewReader(strings.NewReader(text), &Options{TrustedHops: 1})
+	for _, want := range []string{"/a GET 192.0.2.1", "/b PUT 192.0.2.8"} {
+		request, err := r.Read()
+		if err != nil {
+			t.Fatal(err, r.Counts)
+		}
+		got := request.Find(Header, ":path").Value + " " + request.Find(Header, ":method").Value + " " + request.Find(Source.Kind, Source.Name).Value
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if user := request.Find(Header, "x-user"); want[1] == 'b' && (user == nil || user.Value != "jörg") {
+			t.Errorf("the user is %v", user)
+		}
+	}
+	if r.Format != "cloudfront" || r.WithoutRequest != 3 || r.Unreadable != 0 {
+		t.Errorf("%+v", r.Counts)
+	}
+}
+
+// Those that pass lines on put something around them.
+func TestWrapped(t *testing.T) {
+	envoy, caddy := samples[0].line, samples[11].line
+	if !strings.HasPrefix(caddy, `{"level"`) {
+		t.Fatal(caddy)
+	}
+	quoted := func(text string) string { return string(must(json.Marshal(text))) }
+	const stamp = "2026-01-02T15:04:05.123456789Z "
+	for name, line := range map[string]string{
+		"a byte order mark":    "\ufeff" + envoy,
+		"one of UTF-16":        string(must(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(envoy + "\r\n"))),
+		"the other of UTF-16":  string(must(unicode.UTF16(unicode.BigEndian, unicode.UseBOM).NewEncoder().String(caddy + "\r\n"))),
+		"containerd":           stamp + "stdout F " + envoy,
+		"containerd, JSON":     stamp + "stderr F " + caddy,
+		"containerd, in parts": stamp + "stdout P " + envoy[:40] + "\n" + stamp + "stdout P " + envoy[40:70] + "\n" + stamp + "stdout F " + envoy[70:],
+		"a zone":               "2026-01-02T15:04:05.123456789+01:00 stdout F " + envoy,
+		"kubectl --timestamps": stamp + caddy,
+		"kubectl --prefix":     "[pod/gateway-5d/istio-proxy] " + envoy,
+		"both":                 "[pod/gateway-5d/istio-proxy] " + stamp + envoy,
+		"Docker":               `{"log":` + quoted(caddy+"\n") + `,"stream":"stdout","time":"2026-01-02T15:04:05.1Z"}`,
+		"Docker, in parts":     `{"log":` + quoted(envoy[:50]) + `,"stream":"stdout","time":"2026-01-02T15:04:05.1Z"}` + "\n" + `{"log":` + quoted(envoy[50:]+"\n") + `,"stream":"stdout","time":"2026-01-02T15:04:05.1Z"}`,
+	} {
+		r := NewReader(strings.NewReader(line), &Options{})
+		request, err := r.Read()
+		if err != nil {
+			t.Errorf("%s: %v, %+v", name, err, r.Counts)
+			continue
+		}
+		if path := request.Find(Header, ":path").Value; path != "/api/v1/locations" && path != "/a?b=c" {
+			t.Errorf("%s: the path is %s", name, path)
+		}
+		if _, err := r.Read(); !errors.Is(err, io.EOF) || r.Lines != 1 {
+			t.Errorf("%s: %v, %+v", name, err, r.Counts)
+		}
+	}
+	// Two streams at once, and a line without an end.
+	r := NewReader(strings.NewReader(stamp+"stdout P "+envoy[:40]+"\n"+stamp+"stderr P {\n"+stamp+"stdout F "+envoy[40:]+"\n"), &Options{})
+	if _, err := r.Read(); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Read(); !errors.Is(err, io.EOF) || r.Lines != 2 || r.Unreadable != 1 || !strings.Contains(r.Examples[0].Problem, "end of the line") {
+		t.Errorf("%v, %+v", err, r.Counts)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 func TestFormats(t *testing.T) {
@@ -368,7 +508,7 @@ func FuzzLine(f *testing.F) {
 					t.Errorf("%s: time %d", format, request.Time)
 				}
 				// A CONNECT's path is a dash.
-				if path := request.Find(Header, ":path"); path == nil || path.Absent && !strings.Contains(line, " - ") {
+				if path := request.Find(Header, ":path"); path == nil || path.Absent && !strings.Contains(line, "CONNECT") {
 					t.Errorf("%s: a request without a path", format)
 				}
 				for i := range request.Fields {

@@ -37,8 +37,12 @@ const (
 	isClient
 	// isMillis is the duration of a request from its time on, in milliseconds, as Envoy writes it.
 	// isSeconds is the duration of a request up to its time, in seconds, as nginx writes it.
+	// isNanos and isLatency are durations from its time on too: whole nanoseconds, and seconds with
+	// an s.
 	isMillis
 	isSeconds
+	isNanos
+	isLatency
 )
 
 // known are the names of fields in the encodings of Envoy Gateway and Istio, and other common
@@ -74,6 +78,61 @@ func init() {
 	}
 }
 
+// dialect has the names of a writer that has others, in lower case.
+type dialect struct {
+	// request is the path of a field that all its requests have.
+	request  string
+	names    map[string]target
+	prefixes map[string]PartKind
+}
+
+var dialects = map[string]*dialect{
+	// https://caddyserver.com/docs/logging
+	"caddy": {
+		request: "request.uri",
+		names: map[string]target{
+			"request.uri": {role: isPath}, "request.method": {part: Method}, "request.host": {part: Authority}, "status": {part: Status},
+			"request.remote_ip": {role: isPeer}, "request.client_ip": {role: isClient}, "duration": {role: isSeconds},
+		},
+		prefixes: map[string]PartKind{"request.headers.": Header, "resp_headers.": ResponseHeader},
+	},
+	// https://doc.traefik.io/traefik/reference/install-configuration/observability/logs-and-accesslogs/
+	"traefik": {
+		request: "RequestPath",
+		names: map[string]target{
+			"requestpath": {role: isPath}, "requestmethod": {part: Method}, "requestaddr": {part: Authority}, "downstreamstatus": {part: Status},
+			"clienthost": {role: isPeer}, "duration": {role: isNanos}, "startutc": {role: isTime}, "time": {role: isNothing}, "startlocal": {role: isNothing},
+		},
+		prefixes: map[string]PartKind{"request_": Header, "downstream_": ResponseHeader},
+	},
+	// https://cloud.google.com/logging/docs/reference/v2/rest/v2/LogEntry#HttpRequest
+	"gcp": {
+		request: "httpRequest.requestUrl",
+		names: map[string]target{
+			"httprequest.requesturl": {role: isPath}, "httprequest.requestmethod": {part: Method}, "httprequest.status": {part: Status},
+			"httprequest.useragent": {part: UserAgent}, "httprequest.referer": {part: Referer}, "httprequest.remoteip": {role: isPeer},
+			"httprequest.latency": {role: isLatency}, "timestamp": {role: isTime}, "receivetimestamp": {role: isNothing},
+		},
+	},
+}
+
+// target returns the meaning of a field, and reports whether the dialect has one.
+func (d *dialect) target(name string) (t target, found bool) {
+	if d == nil {
+		return t, false
+	}
+	name = strings.ToLower(name)
+	if t, found = d.names[name]; found {
+		return t, true
+	}
+	for prefix, kind := range d.prefixes {
+		if rest, found := strings.CutPrefix(name, prefix); found {
+			return target{part: Part{kind, strings.ReplaceAll(rest, "_", "-")}}, true
+		}
+	}
+	return t, false
+}
+
 // targetOf returns the meaning of a field. A field of an unknown name is taken for the header of
 // that name.
 func targetOf(name string) target {
@@ -96,11 +155,14 @@ func targetOf(name string) target {
 // object reads lines of JSON.
 type object struct {
 	options *Options
+	dialect *dialect // nil for none
 	clock   clock
 	targets map[string]target
 }
 
-func newObject(o *Options) *object { return &object{options: o, targets: map[string]target{}} }
+func newObject(o *Options, d *dialect) *object {
+	return &object{options: o, dialect: d, targets: map[string]target{}}
+}
 
 func (p *object) target(name string) target {
 	t, found := p.targets[name]
@@ -108,7 +170,9 @@ func (p *object) target(name string) target {
 		return t
 	}
 	if t, found = p.options.names[name]; !found {
-		t = targetOf(name)
+		if t, found = p.dialect.target(name); !found {
+			t = targetOf(name)
+		}
 	}
 	if len(name) <= maxFieldName && len(p.targets) < 4096 {
 		p.targets[strings.Clone(name)] = t
@@ -117,7 +181,7 @@ func (p *object) target(name string) target {
 }
 
 // found holds the texts of a line that are not parts by themselves.
-type found [isSeconds + 1]struct {
+type found [isLatency + 1]struct {
 	text string
 	// given says that the user has mapped the field.
 	given bool
@@ -135,6 +199,9 @@ func (p *object) parse(line string, r *Request) error {
 	if line == "" || line[0] != '{' || !gjson.Valid(line) {
 		return errJSON
 	}
+	if p.dialect != nil && !gjson.Get(line, p.dialect.request).Exists() {
+		return errNoRequest
+	}
 	var f found
 	err := p.members(gjson.Parse(line), "", r, &f, 0)
 	if err != nil {
@@ -148,6 +215,8 @@ func (p *object) parse(line string, r *Request) error {
 	}
 	r.Time -= r.lasted(f[isSeconds].text, 1e9)
 	r.lasted(f[isMillis].text, 1e6)
+	r.lasted(f[isNanos].text, 1)
+	r.lasted(strings.TrimSuffix(f[isLatency].text, "s"), 1e9)
 	if original := f[isOriginalPath].text; original != "" && !f[isPath].given {
 		f[isPath].text = original
 	}
@@ -158,7 +227,10 @@ func (p *object) parse(line string, r *Request) error {
 			return err
 		}
 	}
-	if found := r.Find(Path.Kind, Path.Name); found == nil || found.Absent {
+	method, target := r.Find(Method.Kind, Method.Name), r.Find(Path.Kind, Path.Name)
+	if method != nil && method.Value == "CONNECT" {
+		r.set(Path, "")
+	} else if target == nil || target.Absent || method != nil && method.Absent {
 		return errNoRequest
 	}
 	chain := ""
@@ -186,7 +258,7 @@ func (p *object) members(o gjson.Result, prefix string, r *Request, f *found, de
 		}
 		if value.IsObject() {
 			err = p.members(value, name, r, f, depth+1)
-		} else if !value.IsArray() {
+		} else {
 			p.member(name, value, r, f)
 		}
 		return err == nil
@@ -199,10 +271,16 @@ func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 	if value.Type != gjson.String && value.Type != gjson.Null {
 		text = value.Raw // as it is written: the number may have any length
 	}
+	t := p.target(name)
+	if value.IsArray() {
+		if t.role != isPart || t.part.Kind == Property {
+			return
+		}
+		text = lines(value)
+	}
 	if text == "-" {
 		text = ""
 	}
-	t := p.target(name)
 	_, given := p.options.names[name]
 	switch {
 	case t.role != isPart:
@@ -212,4 +290,16 @@ func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 	default:
 		r.set(t.part, text)
 	}
+}
+
+// lines returns the lines of a header as a single one, as Envoy reads them, or nothing if they are no texts.
+func lines(values gjson.Result) string {
+	var all []string
+	for _, value := range values.Array() {
+		if value.Type != gjson.String {
+			return ""
+		}
+		all = append(all, value.Str)
+	}
+	return strings.Join(all, ",")
 }

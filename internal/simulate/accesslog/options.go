@@ -28,7 +28,7 @@ type column struct {
 }
 
 // Formats are the names of all formats.
-var Formats = []string{"json", "envoy", "istio", "combined", "common"}
+var Formats = []string{"json", "envoy", "istio", "alb", "combined", "common", "caddy", "traefik", "gcp", "cloudfront"}
 
 // roles are the parts with a name of their own.
 var roles = map[string]target{
@@ -85,6 +85,23 @@ func (o *Options) Map(mapping string) error {
 	}
 	o.names[name] = t
 	return nil
+}
+
+// mapColumns gives the fields of a line of text the meanings that Map has given them.
+func (o *Options) mapColumns(r *Request, n int, field func(int) string) {
+	for _, m := range o.columns {
+		if m.column >= n {
+			continue
+		}
+		switch text := field(m.column); m.role {
+		case isMillis:
+			r.lasted(text, 1e6)
+		case isSeconds:
+			r.Time -= r.lasted(text, 1e9)
+		default:
+			r.overwrite(m.part, text)
+		}
+	}
 }
 
 // client returns the trusted client address, from X-Forwarded-For and the peer, if the peer is

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 const (
@@ -54,6 +56,7 @@ type Reader struct {
 	number  int64
 	long    []byte
 	parser  parser
+	parts   map[string][]byte // of lines whose end is to come, by their stream
 	slab    []Field
 }
 
@@ -73,11 +76,19 @@ func (r *Reader) Read() (request Request, err error) {
 	}
 	for {
 		line, err := r.line()
+		if errors.Is(err, io.EOF) {
+			r.broken()
+		}
 		if err != nil && !errors.Is(err, errLongLine) {
 			return request, err
 		}
 		if len(line) == 0 && err == nil {
 			continue
+		}
+		if err == nil {
+			if line = r.unwrap(line); line == nil {
+				continue
+			}
 		}
 		r.Lines++
 		if err == nil {
@@ -104,6 +115,9 @@ func (r *Reader) open() error {
 			return fmt.Errorf("gzip: %w", err)
 		}
 		r.Gzip, r.lines = true, bufio.NewReaderSize(unpacked, 1<<16)
+	}
+	if head, _ := r.lines.Peek(2); string(head) == "\xff\xfe" || string(head) == "\xfe\xff" {
+		r.lines = bufio.NewReaderSize(unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM).NewDecoder().Reader(r.lines), 1<<16)
 	}
 	return nil
 }
@@ -145,8 +159,14 @@ func (r *Reader) longLine(line []byte) ([]byte, error) {
 	}
 }
 
-// parse reads a line. The first readable line decides the format.
+// parse reads a line. The first readable line decides the format, or a line that names columns.
 func (r *Reader) parse(line string) (request Request, err error) {
+	if names, found := strings.CutPrefix(line, "#Fields:"); found && (r.options.Format == "" || r.options.Format == cloudFront) {
+		r.parser, r.Format = newTable(r.options, strings.Fields(names)), cloudFront
+	}
+	if strings.HasPrefix(line, "#") {
+		return request, errNoRequest
+	}
 	request.Fields = r.fields()
 	if r.parser != nil {
 		err = r.parser.parse(line, &request)
@@ -180,7 +200,10 @@ func newParser(format string, o *Options) parser {
 	if at := slices.IndexFunc(layouts, func(l layout) bool { return l.name == format }); at >= 0 {
 		return &text{options: o, layout: &layouts[at]}
 	}
-	return newObject(o)
+	if format == cloudFront {
+		return newTable(o, cloudFrontColumns)
+	}
+	return newObject(o, dialects[format])
 }
 
 // fields returns memory for the fields of a request. Several requests share a piece of memory.

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 )
 
@@ -132,8 +133,8 @@ func (r *Request) requestLine(line string) error {
 	if !strings.HasPrefix(protocol, "HTTP/") && protocol != "-" {
 		return errNoRequest
 	}
-	// A CONNECT has no path, for which Envoy's text has a dash.
-	if path == "" {
+	// Envoy's text has dashes for what it could not parse. A CONNECT has no path, and passes rules.
+	if path == "" || method == "-" || path == "-" && method != "CONNECT" {
 		return errNoRequest
 	}
 	r.set(Method, method)
@@ -192,7 +193,8 @@ type layout struct {
 	forwarded int
 	parts     map[int]Part
 	// lasts is the duration of the request in milliseconds, or 0 if the format does not have it.
-	lasts int
+	// ended is the time of its end, or 0.
+	lasts, ended int
 }
 
 var layouts = []layout{
@@ -211,6 +213,11 @@ var layouts = []layout{
 	{
 		name: "combined", escapes: true, shape: "...bq..qq", more: true, time: 3, request: 4, peer: 0, forwarded: 9,
 		parts: map[int]Part{5: Status, 7: Referer, 8: UserAgent},
+	},
+	// https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-access-logs.html
+	{
+		name: "alb", escapes: true, shape: "............qq...qqq..", more: true, time: 21, request: 12, peer: 3, forwarded: -1, ended: 1,
+		parts: map[int]Part{8: Status, 13: UserAgent},
 	},
 	// https://en.wikipedia.org/wiki/Common_Log_Format
 	{name: "common", escapes: true, shape: "...bq..", time: 3, request: 4, peer: 0, forwarded: -1, parts: map[int]Part{5: Status}},
@@ -255,19 +262,14 @@ func (p *text) parse(line string, r *Request) (err error) {
 	if l.lasts > 0 {
 		r.lasted(p.tokens[l.lasts].text, 1e6)
 	}
-	for _, m := range p.options.columns {
-		if m.column >= len(p.tokens) {
-			continue
+	if l.ended > 0 {
+		ended, err := new(clock).read(p.tokens[l.ended].text)
+		if err != nil {
+			return err
 		}
-		switch text := p.tokens[m.column].text; m.role {
-		case isMillis:
-			r.lasted(text, 1e6)
-		case isSeconds:
-			r.Time -= r.lasted(text, 1e9)
-		default:
-			r.overwrite(m.part, text)
-		}
+		r.lasted(strconv.FormatInt(ended-r.Time, 10), 1)
 	}
+	p.options.mapColumns(r, len(p.tokens), func(i int) string { return p.tokens[i].text })
 	return nil
 }
 

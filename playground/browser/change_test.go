@@ -1,0 +1,131 @@
+package browser
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+
+	"weir/playground"
+)
+
+// scripted is a server like weir run's, which tells what a test has it tell.
+type scripted struct {
+	events  chan string
+	asked   chan string // the changes that the page has asked for
+	refuse  atomic.Bool
+	changes atomic.Int64
+}
+
+func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/live.json":
+		http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "run", "traffic": true}`)}}, "live.json")
+	case "/live/events":
+		w.Header().Set("content-type", "text/event-stream")
+		for {
+			select {
+			case event := <-s.events:
+				if _, err := io.WriteString(w, event); err != nil {
+					return
+				}
+				if http.NewResponseController(w).Flush() != nil {
+					return
+				}
+			case <-r.Context().Done():
+				return
+			}
+		}
+	case "/live/load", "/live/faults", "/live/limit":
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		if r.URL.Path == "/live/limit" && s.refuse.Load() {
+			http.Error(w, "the store: it is read-only", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("x-weir-changes", strconv.FormatInt(s.changes.Add(1), 10))
+		w.WriteHeader(http.StatusNoContent)
+		s.asked <- r.URL.Path + " " + string(body)
+	default:
+		http.FileServerFS(playground.Files()).ServeHTTP(w, r)
+	}
+}
+
+// moment tells moment n, with n hits of the limit, and a state of these many changes.
+func (s *scripted) moment(n, changes int64) {
+	s.events <- fmt.Sprintf(`event: moment
+data: {"n": %[1]d, "at": %[2]d, "rules": [{"allowed": 0, "refused": 0, "overshoot": 0}], "most": [[%[1]d]], "nodes": [{"rules": []}, {"rules": []}]}
+
+event: state
+data: {"changes": %[3]d, "backend": true, "faults": {"away": false, "delay_ms": 0, "cut": []}, "load": {"rate": 0, "users": 1, "node": -1}, "sent": {"passed": 0, "refused": 0, "failed": 0}, "watched": {"rule": "all", "limit": 10, "window_ms": 60000, "algorithm": "sliding_window"}, "looked": {"top": {"rules": []}}}
+
+`, n, 1_767_225_600_000+500*n, changes)
+}
+
+// script opens the page of a scripted server, which has told moment 1.
+func script(t *testing.T) (*page, *scripted) {
+	t.Helper()
+	s := &scripted{events: make(chan string, 100), asked: make(chan string, 100)}
+	s.events <- `event: setup
+data: {"namespace": "shop", "nodes": ["127.0.0.1:1", "127.0.0.1:2"], "rules": [{"name": "all", "shared": true, "limits": [{"limit": 10, "window_ms": 60000, "algorithm": "sliding_window"}]}], "each": true, "failure": "local", "timeout_ms": 200}
+
+`
+	s.moment(1, 0)
+	p := open(t, s, liveLook)
+	p.until(curve("all: in 1 minute", "1 of 10"))
+	return p, s
+}
+
+// TestLiveKeepsRefusals wants the reason of a refusal to stay, and in sight on a phone too, until the next
+// change is accepted.
+func TestLiveKeepsRefusals(t *testing.T) {
+	t.Parallel()
+	const refused = `!document.getElementById("live-notice").hidden && document.getElementById("live-notice").textContent === "Refused: the store: it is read-only"`
+	p, s := script(t)
+	s.refuse.Store(true)
+	p.wear(look{width: 360, height: 640, theme: "light"})
+	p.enter("#new-limit", "5")
+	p.click("#set-limit")
+	p.until(refused)
+	p.expect()
+	p.until(`(({top, bottom}) => top > -1 && bottom < innerHeight)(document.getElementById("live-notice").getBoundingClientRect())`)
+	s.moment(2, 0)
+	p.until(curve("all: in 1 minute", "2 of 10"))
+	if !value[bool](p, refused) {
+		t.Errorf("after the next event the notice says %q", p.text("#live-notice"))
+	}
+	looksWell(p)
+	s.refuse.Store(false)
+	p.click("#set-limit")
+	p.until(`document.getElementById("live-notice").hidden`)
+}
+
+// TestLiveKeepsChanges tells the page a state from before its changes, which must not take them back.
+func TestLiveKeepsChanges(t *testing.T) {
+	t.Parallel()
+	p, s := script(t)
+	asked := func(want string) {
+		t.Helper()
+		if got := <-s.asked; got != want {
+			t.Errorf("the page asks for %s, want %s", got, want)
+		}
+	}
+	p.slide("load-users", 50)
+	asked(`/live/load {"rate":0,"users":50,"node":-1}`)
+	p.until(`performance.getEntriesByType("resource").some((e) => e.name.endsWith("/live/load"))`)
+	s.moment(2, 0)
+	s.moment(3, 0)
+	// Two nodes that are cut off one after the other: the second change has the first, which no state tells yet.
+	p.run(`document.querySelectorAll("#cut button").forEach((button) => button.click())`)
+	asked(`/live/faults {"away":false,"delay_ms":0,"cut":[0]}`)
+	asked(`/live/faults {"away":false,"delay_ms":0,"cut":[0,1]}`)
+	p.slide("load-rate", 100)
+	asked(`/live/load {"rate":100,"users":50,"node":-1}`)
+	s.moment(4, 4)
+	p.until(curve("all: in 1 minute", "4 of 10") + ` && document.getElementById("load-users").value === "1"`) // what the server has now
+}
