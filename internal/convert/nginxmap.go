@@ -246,6 +246,10 @@ func (c *converter) geo(o *directive) *decision {
 			}
 			continue
 		}
+		if strings.Contains(of.arg(0), "$") {
+			c.lose(of.at, "geo: nginx takes %.40q as it is written", of.arg(0))
+			return nil
+		}
 		var networks []netip.Prefix
 		if network, ok := parseNetwork(of.name); ok && !ranges {
 			networks = []netip.Prefix{network}
@@ -276,6 +280,18 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 	}
 	p, err := netip.ParsePrefix(text)
 	return p.Masked(), err == nil
+}
+
+// addressesOf returns the texts that are networks or addresses, as networks.
+func addressesOf(texts []string) (networks []string) {
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, p.String())
+		} else if p, ok := parseNetwork(text); ok {
+			networks = append(networks, p.String())
+		}
+	}
+	return networks
 }
 
 // parseRange returns the networks of a range of IPv4 addresses.
