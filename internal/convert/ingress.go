@@ -208,16 +208,19 @@ func (k *controller) limits(i *ingress) {
 	}
 	const multiplier = 5 // the default of ingress-nginx
 	times := i.annotations["limit-burst-multiplier"].whole(multiplier)
-	if times < 0 {
-		i.annotations["limit-burst-multiplier"].lose("limit-burst-multiplier: nginx refuses a burst below 0")
-		times = 0
+	if times < 1 {
+		i.annotations["limit-burst-multiplier"].lose("limit-burst-multiplier: nginx refuses a configuration with a burst below 1")
 	}
 	for _, unit := range []string{"s", "m"} {
 		v := i.annotations["limit-rp"+unit]
 		if rate := v.whole(0); rate > 0 {
 			zone := name + "-rp" + unit
 			add(said(v.at(), "limit_req_zone", key, "zone="+zone+":5m", fmt.Sprint("rate=", rate, "r/", unit)))
-			i.limits = append(i.limits, said(v.at(), "limit_req", "zone="+zone, fmt.Sprint("burst=", uint64(rate)*uint64(times)), "nodelay"))
+			limit := said(v.at(), "limit_req", "zone="+zone, "nodelay")
+			if times > 0 {
+				limit.args = append(limit.args, fmt.Sprint("burst=", uint64(rate)*uint64(times)))
+			}
+			i.limits = append(i.limits, limit)
 		}
 	}
 }

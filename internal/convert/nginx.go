@@ -37,7 +37,7 @@ type zone struct {
 	name, key   string
 	thousandths uint64 // of a request per perMillis
 	perMillis   uint64
-	used        *directive
+	used        map[string]*directive // by the server whose counters it uses, where each has its own
 }
 
 func (c *converter) nginxFiles() {
@@ -88,7 +88,7 @@ var nginxRate = regexp.MustCompile(`^rate=([0-9]+)r/([sm])$`)
 func (c *converter) zones(http *directive) map[string]*zone {
 	zones := map[string]*zone{}
 	for _, d := range http.find("limit_req_zone") {
-		z := &zone{at: d.at, perMillis: 1000}
+		z := &zone{at: d.at, perMillis: 1000, used: map[string]*directive{}}
 		name := ""
 		for _, arg := range d.args[min(1, len(d.args)):] {
 			if found := nginxRate.FindStringSubmatch(arg); found != nil {
@@ -130,10 +130,7 @@ func (c *converter) limitRequests(p *places, name string, zones map[string]*zone
 			if name == "limit_conn" {
 				args = d.args
 			}
-			key := strings.Join(args, " ")
-			if z := zones[zoneName(d)]; z != nil && z.perServer() {
-				key += " " + s.server.scope.first("server_name").arg(0)
-			}
+			key := strings.Join(args, " ") + " " + zones[zoneName(d)].countersOf(s)
 			i := slices.IndexFunc(groups, func(g *group) bool { return g.key == key })
 			if i < 0 {
 				i = len(groups)
@@ -153,7 +150,7 @@ func (c *converter) limitRequests(p *places, name string, zones map[string]*zone
 				c.lose(s.at, "%s_status and %s_dry_run here become those of line %d: a limit has only one answer", name, name, first.at.line)
 			}
 		}
-		z := c.zoneOf(d, zones)
+		z := c.zoneOf(d, zones, first)
 		if z == nil {
 			continue
 		}
@@ -176,7 +173,7 @@ func (c *converter) connectionZones(http *directive) map[string]*zone {
 			c.fail(d.at, "want limit_conn_zone KEY zone=NAME:SIZE")
 			continue
 		}
-		zones[name] = &zone{at: d.at, http: http, key: d.arg(0), name: name}
+		zones[name] = &zone{at: d.at, http: http, key: d.arg(0), name: name, used: map[string]*directive{}}
 	}
 	return zones
 }
@@ -193,17 +190,18 @@ func (c *converter) limitConnections(d *directive, _ *zone) (*limit, *delay) {
 }
 
 // zoneOf returns the zone that a directive names, or nil if there is none.
-func (c *converter) zoneOf(d *directive, zones map[string]*zone) *zone {
+func (c *converter) zoneOf(d *directive, zones map[string]*zone, s *scope) *zone {
 	name := zoneName(d)
 	z := zones[name]
 	if z == nil {
 		c.lose(d.at, "%s: no %s_zone has the name %.40q", d.name, d.name, name)
 		return nil
 	}
-	if z.used != nil && !z.perServer() {
-		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count separately", name, z.used.at.line)
+	of := z.countersOf(s)
+	if before := z.used[of]; before != nil {
+		c.lose(d.at, "the zone %.40s counts this together with line %d; two rules count separately", name, before.at.line)
 	}
-	z.used = d
+	z.used[of] = d
 	return z
 }
 
@@ -219,9 +217,18 @@ func zoneName(d *directive) string {
 	return ""
 }
 
-// perServer reports whether each server has counters of its own in a zone.
-func (z *zone) perServer() bool {
-	return slices.ContainsFunc(template(z.key), part.isServerName)
+// countersOf names the server of a scope if each server has counters of its own in a zone.
+func (z *zone) countersOf(s *scope) string {
+	if z == nil || !slices.ContainsFunc(template(z.key), part.isServerName) {
+		return ""
+	}
+	return "of " + s.server.scope.first("server_name").arg(0)
+}
+
+// mayBeEmpty reports whether a part is a variable that requests may lack.
+func (p part) mayBeEmpty() bool {
+	s, known := variable(p.text)
+	return p.variable && known && !s.always
 }
 
 // isServerName reports whether a part is $server_name: the first name of a server, whatever the host of a
@@ -237,12 +244,12 @@ func (c *converter) limitRequest(d *directive, z *zone) (*limit, *delay) {
 		case key == "zone":
 		case arg == "nodelay":
 			nodelay = true
-		case key == "burst" && err == nil:
+		case key == "burst" && err == nil && n > 0:
 			burst = n
-		case key == "delay" && err == nil:
+		case key == "delay" && err == nil && n > 0:
 			delay = n
 		default:
-			c.fail(d.at, "limit_req: want zone, burst, delay or nodelay, got %.40q", arg)
+			c.fail(d.at, "limit_req: want zone, nodelay, or burst or delay above 0, got %.40q", arg)
 			return nil, nil
 		}
 	}
@@ -274,15 +281,20 @@ func (c *converter) addLimits(d *directive, z *zone, like rule, s *scope, places
 	if !ok {
 		return
 	}
-	var keys [][]part
+	var keys, whole [][]part
 	for _, of := range regions {
 		if len(of.parts) == 0 {
 			continue // nginx does not limit requests without a key
 		}
-		if slices.ContainsFunc(keys, func(before []part) bool { return slices.Equal(before, of.parts) }) {
-			c.lose(z.at, "requests with this key come from several values of a map, for each of which a rule counts separately")
+		if of.unsaid != nil {
+			c.lose(*of.unsaid, "no conditions of a single rule stand for the requests of this value")
+			continue
 		}
-		keys = append(keys, of.parts)
+		least := slices.DeleteFunc(slices.Clone(of.parts), part.mayBeEmpty)
+		if len(least) > 0 && slices.ContainsFunc(keys, func(before []part) bool { return slices.Equal(before, least) }) || slices.ContainsFunc(whole, func(before []part) bool { return slices.Equal(before, of.parts) }) {
+			c.lose(z.at, "requests with this key may come from several values of a map, for each of which a rule counts separately")
+		}
+		keys, whole = append(keys, least), append(whole, of.parts)
 		key, has, always, ok := c.keyOf(z.at, of.parts)
 		if !ok {
 			continue

@@ -35,6 +35,7 @@ type region struct {
 	parts  []part
 	match  match
 	except []any
+	unsaid *place // no rule can say which requests these are, unless they have no key
 }
 
 // maxRegions bounds the regions of a key.
@@ -71,7 +72,7 @@ func (c *converter) regions(http *directive, parts []part, depth int) (all []reg
 					c.lose(d.at, "two conditions on the same part of a request are no single condition of a rule")
 					return nil, false
 				case possible:
-					all = append(all, region{append(slices.Clone(a.parts), b.parts...), m, append(slices.Clone(a.except), b.except...)})
+					all = append(all, region{append(slices.Clone(a.parts), b.parts...), m, append(slices.Clone(a.except), b.except...), cmp.Or(a.unsaid, b.unsaid)})
 				}
 			}
 		}
@@ -355,17 +356,12 @@ func (c *converter) divide(http *directive, d *decision, depth int) (all []regio
 		case d.of == aClient:
 			own.except = d.others(value)
 		default:
-			// A value without a key needs no rule, unless other parts of the key are there.
 			if own, ok = limited.region(value); !ok {
 				at := d.at
 				if i := slices.IndexFunc(d.lines, func(l line) bool { return l.value == value }); i >= 0 {
 					at = d.lines[i].at
 				}
-				if value == "" {
-					continue
-				}
-				c.lose(at, "no conditions of a single rule stand for the requests of this value")
-				return nil, false
+				own.unsaid = &at
 			}
 		}
 		for _, r := range inner {
@@ -375,7 +371,7 @@ func (c *converter) divide(http *directive, d *decision, depth int) (all []regio
 				return nil, false
 			}
 			if possible {
-				all = append(all, region{r.parts, m, append(slices.Clone(own.except), r.except...)})
+				all = append(all, region{r.parts, m, append(slices.Clone(own.except), r.except...), cmp.Or(own.unsaid, r.unsaid)})
 			}
 		}
 	}

@@ -177,6 +177,7 @@ type nginxServer struct {
 type serverName struct {
 	is   text
 	rank int
+	said string
 }
 
 type socket struct {
@@ -200,24 +201,25 @@ func (c *converter) server(top *scope, d *directive) *nginxServer {
 		for _, name := range names.args {
 			lower := strings.ToLower(name)
 			switch {
-			case name == "_" || name == "":
+			case name == "_" || name == "" || slices.ContainsFunc(s.names, func(n serverName) bool { return n.said == name }):
 			case strings.Contains(name, "$hostname"):
 				c.lose(names.at, "server_name: nobody knows the name of nginx's machine here")
 			case strings.HasPrefix(name, "~"):
+				expr := name[1:]
 				if name != lower {
-					name = "~(?i)" + name[1:]
+					expr = "(?i)" + expr
 				}
-				if t, ok := c.expression(names.at, name[1:], false); ok {
-					s.names = append(s.names, serverName{t, expressionName})
+				if t, ok := c.expression(names.at, expr, false); ok {
+					s.names = append(s.names, serverName{t, expressionName, name})
 				}
 			case strings.HasPrefix(name, "*."):
-				s.names = append(s.names, serverName{text{suffix, lower[1:]}, beginsWithStar})
+				s.names = append(s.names, serverName{text{suffix, lower[1:]}, beginsWithStar, name})
 			case strings.HasPrefix(name, "."):
-				s.names = append(s.names, serverName{text{suffix, lower}, beginsWithStar}, serverName{text{exact, lower[1:]}, exactName})
+				s.names = append(s.names, serverName{text{suffix, lower}, beginsWithStar, name}, serverName{text{exact, lower[1:]}, exactName, name})
 			case strings.HasSuffix(name, ".*"):
-				s.names = append(s.names, serverName{text{prefix, lower[:len(lower)-1]}, endsWithStar})
+				s.names = append(s.names, serverName{text{prefix, lower[:len(lower)-1]}, endsWithStar, name})
 			default:
-				s.names = append(s.names, serverName{text{exact, lower}, exactName})
+				s.names = append(s.names, serverName{text{exact, lower}, exactName, name})
 			}
 		}
 	}
@@ -345,6 +347,9 @@ func (c *converter) assign(p *places, servers []*nginxServer) {
 			}
 		}
 	}
+	for _, name := range names {
+		forgetConflicts(sockets[name])
+	}
 	p.of = make([]*scope, len(p.hosts)*len(p.paths))
 	chosen := map[*nginxServer][]*scope{}
 	for h, host := range p.hosts {
@@ -388,6 +393,26 @@ func (c *converter) assign(p *places, servers []*nginxServer) {
 				p.of[p.index(h, path)] = answering
 			}
 		}
+	}
+}
+
+// forgetConflicts removes names that others at the same socket have before. nginx ignores them, and of
+// such as .example.com the suffix, too.
+func forgetConflicts(servers []*nginxServer) {
+	had := map[text]bool{}
+	for _, s := range servers {
+		ignored := map[string]bool{}
+		for i, n := range s.names {
+			if n.rank != expressionName && had[n.is] {
+				ignored[n.said] = true
+			}
+			if last := i+1 == len(s.names) || s.names[i+1].said != n.said; last && !ignored[n.said] {
+				for _, of := range s.names[:i+1] {
+					had[of.is] = had[of.is] || of.said == n.said
+				}
+			}
+		}
+		s.names = slices.DeleteFunc(s.names, func(n serverName) bool { return ignored[n.said] })
 	}
 }
 
@@ -592,37 +617,46 @@ func (c *converter) placeRule(p *places, u *union, own func(int) bool, from []ex
 			continue
 		}
 		from = append(from, exception{l.match(), p.holds(l)})
-		if m.Path != nil && m.Path.kind == prefix && len(m.Headers) == 0 {
-			smaller := l.match()
-			var besides []text // what own locations have inside
-			for _, o := range p.scopes {
-				if o.server == s.server && !others[o] && (o.is.kind == exact || o.is.kind == prefix) && o.is.within(*m.Path) && o.is != *m.Path {
-					besides = append(besides, o.is)
-				}
-			}
-			but := without(m.Path.value, besides)
-			smaller.Path = &but
-			whole, inside := p.holds(l), p.holds(&location{paths: besides})
-			from = append(from, exception{smaller, func(class int) bool { return len(besides) > 0 && whole(class) && !inside(class) }})
+		if m.Path == nil || len(m.Headers) > 0 {
+			continue
 		}
+		// The same but for what own locations have inside.
+		var besides []text
+		for _, o := range p.scopes {
+			if o.server == s.server && !others[o] && (o.is.kind == exact || o.is.kind == prefix) && (m.Path.kind == regex || o.is.within(*m.Path)) && o.is != *m.Path && !o.is.all() {
+				besides = append(besides, o.is)
+			}
+		}
+		if len(besides) == 0 {
+			continue
+		}
+		smaller := l.match()
+		if m.Path.kind == regex {
+			smaller.header(":path", without("/", besides, true))
+		} else {
+			but := without(m.Path.value, besides, false)
+			smaller.Path = &but
+		}
+		whole, inside := p.holds(l), p.holds(&location{paths: besides})
+		from = append(from, exception{smaller, func(class int) bool { return whole(class) && !inside(class) }})
 	}
 	r.Except, missed = exceptions(inside, own, from)
 	return r, missed
 }
 
-// without returns the condition that a text begins with a prefix, but fulfils none of some conditions,
-// each of which is a longer prefix or a whole text.
-func without(begin string, texts []text) text {
-	rest, _ := after(begin, texts)
+// without returns the condition that a path begins with a prefix, but fulfils none of some conditions, each
+// of which is a longer prefix or a whole path. A query may follow the path if withQuery is set.
+func without(begin string, paths []text, withQuery bool) text {
+	rest, _ := after(begin, paths, withQuery)
 	return text{regex, regexp.QuoteMeta(begin) + rest}
 }
 
-// after returns what may follow the beginning of a text that must not fulfil some conditions, as a regular
+// after returns what may follow the beginning of a path that must not fulfil some conditions, as a regular
 // expression. ok is false if nothing may.
-func after(begin string, texts []text) (expr string, ok bool) {
+func after(begin string, paths []text, withQuery bool) (expr string, ok bool) {
 	ends := true
 	var next []rune
-	for _, t := range texts {
+	for _, t := range paths {
 		rest, found := strings.CutPrefix(t.value, begin)
 		switch {
 		case !found:
@@ -636,24 +670,26 @@ func after(begin string, texts []text) (expr string, ok bool) {
 			}
 		}
 	}
-	switch {
-	case len(next) > 0:
-	case ends:
+	if len(next) == 0 && ends {
 		return ".*", true
-	default:
-		return ".+", true
 	}
-	others, more := "[^", ""
+	others, more := "", ""
+	if !ends && withQuery {
+		others = "?"
+	}
 	for _, r := range next {
-		if strings.ContainsRune(`\]^-`, r) {
+		if strings.ContainsRune(`\]^-[`, r) {
 			others += `\`
 		}
 		others += string(r)
-		if expr, ok := after(begin+string(r), texts); ok {
+		if expr, ok := after(begin+string(r), paths, withQuery); ok {
 			more += "|" + regexp.QuoteMeta(string(r)) + expr
 		}
 	}
-	if expr = "(?:" + others + "].*" + more + ")"; ends {
+	if expr = ".+"; others != "" {
+		expr = "(?:[^" + others + "].*" + more + ")"
+	}
+	if ends {
 		expr += "?"
 	}
 	return expr, true
