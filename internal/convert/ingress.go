@@ -2,159 +2,364 @@ package convert
 
 import (
 	"cmp"
-	"math"
-	"net/netip"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 const annotation = "nginx.ingress.kubernetes.io/"
+
+// harmlessAnnotations are annotations of ingress-nginx that change neither which requests are limited nor
+// what a refusal looks like: what they do is done to upstreams, to answers, or to requests that have
+// passed their limits, as authentication is.
+var harmlessAnnotations = strings.Fields(`
+	affinity affinity-* auth-realm auth-secret auth-secret-type auth-type auth-tls-* auth-url auth-method auth-signin auth-signin-redirect-param auth-response-headers
+	auth-request-redirect auth-cache-key auth-cache-duration auth-keepalive* auth-proxy-set-headers auth-always-set-cookie enable-global-auth backend-protocol
+	canary-* client-body-buffer-size cors-* default-backend denylist-source-range disable-proxy-intercept-errors force-ssl-redirect http2-push-preload
+	permanent-redirect-code temporal-redirect-code relative-redirects preserve-trailing-slash proxy-* enable-rewrite-log satisfy service-upstream session-cookie-* ssl-redirect
+	ssl-ciphers ssl-prefer-server-ciphers upstream-hash-by* upstream-vhost x-forwarded-prefix load-balance whitelist-source-range allowlist-source-range connection-proxy-header
+	custom-headers enable-access-log enable-opentracing opentracing-* enable-opentelemetry opentelemetry-* enable-influxdb influxdb-* mirror-* secure-backends
+	limit-rps limit-rpm limit-connections limit-burst-multiplier limit-whitelist limit-allowlist use-regex rewrite-target server-alias canary app-root permanent-redirect
+	temporal-redirect enable-cors from-to-www-redirect`)
+
+// harmlessSettings are those of the controller's ConfigMap.
+var harmlessSettings = strings.Fields(`
+	add-headers allow-* annotation-value-word-blocklist annotations-risk-level strict-validate-path-type hide-headers access-log-* http-access-log-path stream-access-log-path
+	enable-access-log-for-default-backend error-log-* client-header-* client-body-* disable-access-log disable-ipv6 disable-ipv6-dns disable-proxy-intercept-errors
+	enable-underscores-in-headers enable-ocsp ignore-invalid-headers retry-non-idempotent http2-* hsts hsts-* keep-alive keep-alive-requests large-client-header-buffers
+	log-format-* enable-multi-accept max-worker-* map-hash-bucket-size nginx-status-* proxy-set-headers server-name-hash-* proxy-headers-hash-* reuse-port server-tokens ssl-*
+	proxy-protocol-header-timeout use-gzip use-geoip use-geoip2 geoip2-* enable-brotli brotli-* use-http2 gzip-* worker-* load-balance variables-hash-* upstream-keepalive-*
+	proxy-stream-* bind-address compute-full-forwarded-for proxy-add-original-uri-header generate-request-id enable-opentracing opentracing-* zipkin-* jaeger-* datadog-*
+	enable-opentelemetry opentelemetry-* otlp-* otel-* proxy-body-size proxy-connect-timeout proxy-read-timeout proxy-send-timeout proxy-buffer* proxy-busy-buffers-size
+	proxy-max-temp-file-size proxy-http-version proxy-cookie-* proxy-next-upstream* proxy-redirect-* proxy-request-buffering force-ssl-redirect whitelist-source-range allowlist-source-range
+	denylist-source-range skip-access-log-urls lua-shared-dicts http-redirect-code enable-syslog syslog-* no-tls-redirect-locations global-auth-url global-auth-method global-auth-signin*
+	global-auth-response-headers global-auth-request-redirect global-auth-cache-* global-auth-always-set-cookie no-auth-locations default-type service-upstream debug-connections
+	limit-req-status-code limit-conn-status-code global-rate-limit-memcached-* global-rate-limit-status-code grpc-buffer-size-kb allow-cross-namespace-resources
+	enable-aio-write nginx-status-* plugins`)
 
 // ingress is an Ingress of Kubernetes.
 type ingress struct {
 	value       value
 	name        string
 	annotations map[string]value
-	own         []*location
+	limits      []*directive
+}
+
+// controller makes of Ingresses what ingress-nginx makes of them: a configuration of nginx.
+type controller struct {
+	c       *converter
+	http    *directive
+	servers map[string]*directive
+	// catchesAll marks servers whose location / is that for paths without one.
+	catchesAll map[*directive]bool
+	expression map[*directive]bool // servers whose locations are all regular expressions
+	names      map[string]bool     // of zones
+}
+
+func said(at place, name string, args ...string) *directive {
+	return &directive{at: at, name: name, args: args}
 }
 
 // ingresses reads the annotations of ingress-nginx, which count by the client's address. An Ingress
 // has a zone for each limit, which all of its paths share.
 func (c *converter) ingresses(documents []value) {
-	status := 503
+	k := &controller{
+		c: c, http: &directive{name: "http"}, servers: map[string]*directive{}, catchesAll: map[*directive]bool{}, expression: map[*directive]bool{}, names: map[string]bool{},
+	}
 	var all []*ingress
 	for len(documents) > 0 {
 		d := documents[0]
 		documents = append(documents[1:], d.get("items").list()...)
-		switch d.get("kind").text() {
+		switch kind := d.get("kind").text(); kind {
 		case "ConfigMap":
-			if s := d.get("data", "limit-req-status-code"); s.there() {
-				status = s.whole(503)
-			}
+			k.settings(d)
 		case "Ingress":
 			all = append(all, c.ingress(d))
+		case "VirtualServer", "VirtualServerRoute", "TransportServer", "Policy", "NginxProxy", "ClientSettingsPolicy", "RateLimitPolicy":
+			d.get("kind").lose("%s: what F5's controllers for nginx read is not read here", kind)
 		}
 	}
+	if len(all) == 0 {
+		return
+	}
+	// The server of all other hosts is there always, and its location answers with 404.
+	k.http.at = all[0].value.at()
+	k.serverOf("", said(k.http.at, "location", "/"))
+	all = slices.DeleteFunc(all, func(i *ingress) bool { return i.annotations["canary"].truth(false) }) // nginx reads no limits of those
 	for _, i := range all {
-		var others []*location
-		for _, o := range all {
-			if o != i {
-				others = append(others, o.own...)
+		k.limits(i)
+		k.paths(i)
+	}
+	for _, s := range k.http.find("server") {
+		k.finish(s)
+	}
+	c.nginxLimits(k.http)
+}
+
+// settings reads the ConfigMap of a controller.
+func (k *controller) settings(d value) {
+	about := strings.Contains(d.get("metadata", "name").text(), "nginx")
+	fields := d.get("data").fields()
+	own := []string{"limit-*", "*-snippet", "use-forwarded-headers", "use-proxy-protocol", "enable-real-ip", "global-rate-limit-*"}
+	if !about && !slices.ContainsFunc(fields, func(f field) bool { return fitsAny(f.name, own) }) {
+		return
+	}
+	for _, f := range fields {
+		v := f.value
+		switch f.name {
+		case "limit-req-status-code":
+			k.http.block = append(k.http.block, said(f.at, "limit_req_status", v.text()))
+		case "limit-conn-status-code":
+			k.http.block = append(k.http.block, said(f.at, "limit_conn_status", v.text()))
+		case "use-forwarded-headers", "use-proxy-protocol", "enable-real-ip":
+			if v.truth(false) {
+				v.lose("%s: the client's address is Envoy's source.address: set xff_num_trusted_hops, or the listener filter of the PROXY protocol", f.name)
+			}
+		case "forwarded-for-header", "proxy-real-ip-cidr": // read with those above alone
+		case "limit-rate", "limit-rate-after":
+			if v.text() != "0" {
+				v.lose("%s: Weir does not limit bytes", f.name)
+			}
+		case "custom-http-errors":
+			k.c.lose(f.at, "custom-http-errors: a refusal gets the rule's response, not this page")
+		case "enable-modsecurity", "enable-owasp-modsecurity-crs", "modsecurity-snippet":
+			if v.text() != "false" && v.text() != "" {
+				k.c.lose(f.at, "%s: rules of ModSecurity may refuse requests before they are counted", f.name)
+			}
+		default:
+			if v.text() != "" {
+				k.c.toldUnlessHarmless(f.at, f.name, harmlessSettings)
 			}
 		}
-		c.ingressLimits(i, others, status)
 	}
 }
 
 func (c *converter) ingress(d value) *ingress {
 	i := &ingress{value: d, name: cmp.Or(d.get("metadata", "name").text(), "ingress"), annotations: map[string]value{}}
 	for _, f := range d.get("metadata", "annotations").fields() {
-		if name, ok := strings.CutPrefix(f.name, annotation); ok {
+		name, ok := strings.CutPrefix(f.name, annotation)
+		switch {
+		case ok:
 			i.annotations[name] = f.value
-		}
-	}
-	expressions := i.annotations["use-regex"].truth(false) || i.annotations["rewrite-target"].there()
-	if b := d.get("spec", "defaultBackend"); b.there() {
-		i.own = append(i.own, &location{at: b.at(), rank: []int{-1, 0}})
-	}
-	for _, r := range d.get("spec", "rules").list() {
-		var hosts []text
-		rank := 0
-		if host := strings.ToLower(r.get("host").text()); strings.HasPrefix(host, "*.") {
-			hosts, rank = []text{{regex, `[^.]+` + strings.ReplaceAll(host[1:], ".", `\.`)}}, 1
-		} else if host != "" {
-			hosts, rank = []text{{exact, host}}, 2
-		}
-		for _, p := range r.get("http", "paths").list() {
-			path := p.get("path").or("/")
-			l := &location{at: p.at(), hosts: hosts, rank: []int{rank, len(path)}}
-			switch kind := p.get("pathType").text(); {
-			case expressions && kind != "Exact":
-				t, ok := c.expression(p.get("path").at(), "(?i)^"+path, false)
-				if !ok {
-					continue
-				}
-				l.paths = []text{t}
-			case kind == "Exact":
-				l.paths, l.rank[1] = []text{{exact, path}}, math.MaxInt32
-			case kind == "Prefix" && path != "/":
-				path = strings.TrimSuffix(path, "/")
-				l.paths = []text{{exact, path}, {prefix, path + "/"}}
-			default:
-				l.paths = []text{{prefix, path}}
-			}
-			i.own = append(i.own, l)
-		}
-		if !r.get("http").there() {
-			i.own = append(i.own, &location{at: r.at(), hosts: hosts, rank: []int{rank, 0}})
+			i.told(f, name)
+		case strings.HasPrefix(f.name, "nginx.org/") || strings.HasPrefix(f.name, "nginx.com/"):
+			c.lose(f.at, "%.80s: what F5's controllers for nginx read is not read here", f.name)
 		}
 	}
 	return i
 }
 
-func (c *converter) ingressLimits(i *ingress, others []*location, status int) {
-	var except []any
-	for _, name := range []string{"limit-whitelist", "limit-allowlist"} {
-		if networks := i.annotations[name].text(); networks != "" {
-			var a addresses
-			for n := range strings.SplitSeq(networks, ",") {
-				a.ClientIP = append(a.ClientIP, strings.TrimSpace(n))
+// told tells what an annotation loses.
+func (i *ingress) told(f field, name string) {
+	c, v := f.value.c, f.value
+	switch {
+	case v.text() == "" || v.text() == "false" && !strings.HasSuffix(name, "-snippet"):
+	case strings.HasPrefix(name, "limit-rate"):
+		if v.text() != "0" {
+			v.lose("%s: Weir does not limit bytes", name)
+		}
+	case strings.HasPrefix(name, "global-rate-limit"):
+		c.lose(f.at, "%s: this counts for all replicas together, by a key of its own: write a rule with a backend", name)
+	case strings.HasSuffix(name, "-snippet"):
+		c.lose(f.at, "%s: directives of nginx in a snippet are not read; convert the output of nginx -T in the controller", name)
+	case name == "custom-http-errors":
+		c.lose(f.at, "custom-http-errors: a refusal gets the rule's response, not this page")
+	case name == "ssl-passthrough":
+		c.lose(f.at, "ssl-passthrough: no limit of nginx holds for these hosts")
+	default:
+		c.toldUnlessHarmless(f.at, name, harmlessAnnotations)
+	}
+}
+
+// limits makes the zones of an Ingress, and the directives that its locations have.
+func (k *controller) limits(i *ingress) {
+	key := "$binary_remote_addr"
+	name := i.name
+	for n := 2; k.names[name]; n++ {
+		name = fmt.Sprint(i.name, "-", n)
+	}
+	k.names[name] = true
+	exempt := said(i.value.at(), "geo", fmt.Sprint("$exempt_", len(k.names)))
+	for _, list := range []string{"limit-whitelist", "limit-allowlist"} {
+		v := i.annotations[list]
+		for n := range strings.SplitSeq(v.text(), ",") {
+			if n = strings.TrimSpace(n); n == "" {
+				continue
 			}
-			if len(addressesOf(a.ClientIP)) != len(a.ClientIP) {
-				i.annotations[name].lose("want networks such as 10.0.0.0/8, got %.80q", networks)
+			if _, ok := parseNetwork(n); !ok {
+				v.lose("want networks such as 10.0.0.0/8, got %.80q", v.text())
+				continue
 			}
-			if a.ClientIP = addressesOf(a.ClientIP); len(a.ClientIP) > 0 {
-				except = append(except, a)
-			}
+			exempt.block = append(exempt.block, said(v.at(), n, "1"))
 		}
 	}
-	for name, problem := range map[string]string{
-		"limit-rate": "Weir does not limit bytes", "limit-rate-after": "Weir does not limit bytes",
-	} {
-		if v := i.annotations[name]; v.text() != "" && v.text() != "0" {
-			v.lose("%s: %s", name, problem)
-		}
+	add := func(d *directive) { k.http.block = append(k.http.block, d) }
+	if len(exempt.block) > 0 {
+		limited := said(exempt.at, "map", exempt.arg(0), fmt.Sprint("$limited_", len(k.names)))
+		limited.block = []*directive{said(exempt.at, "1", ""), said(exempt.at, "default", key)}
+		add(exempt)
+		add(limited)
+		key = limited.arg(1)
 	}
-	if v := i.annotations["limit-connections"]; v.there() && v.whole(0) > 0 {
-		for _, r := range c.matches(v.at(), i.own, others) {
-			r.Name, r.Key, r.Limits = i.name+"-connections", []any{client()}, []limit{{Limit: uint64(v.whole(0)), Algorithm: inFlight}}
-			r.Except = append(r.Except, except...)
-			r.Response = c.responseOf(v.at(), status, "")
-			c.add(v.at(), r)
-		}
+	if v := i.annotations["limit-connections"]; v.whole(0) > 0 {
+		add(said(v.at(), "limit_conn_zone", key, "zone="+name+"-connections:5m"))
+		i.limits = append(i.limits, said(v.at(), "limit_conn", name+"-connections", fmt.Sprint(v.whole(0))))
 	}
 	const multiplier = 5 // the default of ingress-nginx
-	for _, name := range []string{"limit-rps", "limit-rpm"} {
-		v := i.annotations[name]
-		rate := v.whole(0)
-		if !v.there() || rate <= 0 {
-			continue
-		}
-		perMillis := uint64(1000)
-		if name == "limit-rpm" {
-			perMillis = 60_000
-		}
-		times := max(1, i.annotations["limit-burst-multiplier"].whole(multiplier))
-		l := c.leakyBucket(v.at(), uint64(rate)*1000, perMillis, uint64(rate)*uint64(times))
-		if l == nil {
-			continue
-		}
-		for _, r := range c.matches(v.at(), i.own, others) {
-			r.Name, r.Key, r.Limits = i.name+strings.TrimPrefix(name, "limit"), []any{client()}, []limit{*l}
-			r.Except = append(r.Except, except...)
-			r.Response = c.responseOf(v.at(), status, "")
-			c.add(v.at(), r)
+	times := i.annotations["limit-burst-multiplier"].whole(multiplier)
+	if times < 1 {
+		i.annotations["limit-burst-multiplier"].lose("limit-burst-multiplier: nginx refuses a configuration with a burst below 1")
+	}
+	for _, unit := range []string{"s", "m"} {
+		v := i.annotations["limit-rp"+unit]
+		if rate := v.whole(0); rate > 0 {
+			zone := name + "-rp" + unit
+			add(said(v.at(), "limit_req_zone", key, "zone="+zone+":5m", fmt.Sprint("rate=", rate, "r/", unit)))
+			limit := said(v.at(), "limit_req", "zone="+zone, "nodelay")
+			if times > 0 {
+				limit.args = append(limit.args, fmt.Sprint("burst=", uint64(rate)*uint64(times)))
+			}
+			i.limits = append(i.limits, limit)
 		}
 	}
 }
 
-// addressesOf returns the texts that are networks or addresses, as networks.
-func addressesOf(texts []string) (networks []string) {
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			networks = append(networks, p.String())
-		} else if a, err := netip.ParseAddr(text); err == nil {
-			networks = append(networks, netip.PrefixFrom(a, a.BitLen()).String())
+// serverOf returns the server of a host. If there is none, it gets one, with a location for paths that have
+// none.
+func (k *controller) serverOf(host string, root *directive) *directive {
+	host = strings.ToLower(host)
+	s := k.servers[host]
+	if s != nil {
+		return s
+	}
+	name := cmp.Or(host, "_")
+	if rest, found := strings.CutPrefix(host, "*."); found {
+		name = `~^[\w-]+\.` + regexp.QuoteMeta(rest) + "$"
+	}
+	s = said(root.at, "server")
+	s.block = []*directive{said(root.at, "server_name", name), root}
+	k.servers[host], k.catchesAll[root] = s, true
+	k.http.block = append(k.http.block, s)
+	return s
+}
+
+// location returns a location of an Ingress.
+func (i *ingress) location(at place, args ...string) *directive {
+	l := said(at, "location", args...)
+	l.block = slices.Clone(i.limits)
+	for _, name := range []string{"permanent-redirect", "temporal-redirect"} {
+		if v := i.annotations[name]; v.text() != "" {
+			l.block = append(l.block, said(v.at(), "return", v.text()))
 		}
 	}
-	return networks
+	for _, name := range []string{"app-root", "enable-cors"} {
+		if v := i.annotations[name]; v.text() != "" && v.text() != "false" {
+			some := said(v.at(), "if", name)
+			some.block = []*directive{said(v.at(), "return", name)}
+			l.block = append(l.block, some)
+		}
+	}
+	return l
+}
+
+// paths makes the servers and locations of an Ingress.
+func (k *controller) paths(i *ingress) {
+	target := i.annotations["rewrite-target"].text()
+	regular := i.annotations["use-regex"].truth(false)
+	rules := i.value.get("spec", "rules").list()
+	if b := i.value.get("spec", "defaultBackend"); b.there() && len(rules) == 0 {
+		k.replace(k.servers[""], i.location(b.at(), "/"))
+	}
+	for _, r := range rules {
+		s := k.serverOf(r.get("host").text(), i.location(r.at(), "/"))
+		if aliases := i.annotations["server-alias"]; aliases.text() != "" {
+			k.alias(s, aliases)
+		}
+		for _, p := range r.get("http", "paths").list() {
+			path := p.get("path").or("/")
+			k.expression[s] = k.expression[s] || regular || target != "" && target != path
+			l := i.location(p.at(), path)
+			kind := cmp.Or(p.get("pathType").text(), "ImplementationSpecific")
+			if kind == "Exact" {
+				l.args = []string{"=", path}
+			}
+			if path == "/" && kind != "Exact" {
+				k.replace(s, l)
+				continue
+			}
+			// Finish makes two of a prefix, unless its Ingress has regular expressions.
+			if kind == "Prefix" && !regular && (target == "" || target == path) {
+				l.args = []string{"Prefix", path}
+			}
+			same := func(o *directive) bool { return o.name == "location" && slices.Equal(o.args, l.args) }
+			if before := slices.IndexFunc(s.block, same); before >= 0 {
+				k.c.lose(p.at(), "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", s.block[before].at.line)
+				continue
+			}
+			s.block = append(s.block, l)
+		}
+	}
+}
+
+// replace puts a location / in the place of that for paths that have none.
+func (k *controller) replace(s, l *directive) {
+	for at, o := range s.block {
+		switch {
+		case k.catchesAll[o]:
+			s.block[at] = l
+			return
+		case o.name == "location" && o.arg(0) == "/":
+			k.c.lose(l.at, "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", o.at.line)
+			return
+		}
+	}
+}
+
+// alias gives a server the names of an annotation that no host has.
+func (k *controller) alias(s *directive, aliases value) {
+	names := s.first("server_name")
+	if len(names.args) > 1 {
+		return // the first Ingress of a host has said them
+	}
+	for alias := range strings.SplitSeq(aliases.text(), ",") {
+		if alias = strings.ToLower(strings.TrimSpace(alias)); alias != "" {
+			names.args = append(names.args, alias)
+		}
+	}
+}
+
+// finish writes the locations of a server as ingress-nginx does.
+func (k *controller) finish(s *directive) {
+	names := s.first("server_name")
+	names.args = slices.DeleteFunc(slices.Clone(names.args), func(name string) bool { return name != names.arg(0) && k.servers[name] != nil })
+	var all []*directive
+	for _, l := range s.block {
+		if l.name == "location" && l.arg(0) == "Prefix" {
+			path := strings.TrimSuffix(l.arg(1), "/")
+			exact := *l
+			exact.args = []string{"=", path}
+			l.args = []string{path + "/"}
+			if l.at == (place{}) || !slices.ContainsFunc(s.block, func(o *directive) bool { return o.name == "location" && slices.Equal(o.args, exact.args) }) {
+				all = append(all, &exact)
+			}
+		}
+		all = append(all, l)
+	}
+	s.block = all
+	if !k.expression[s] {
+		return
+	}
+	path := func(l *directive) string { return l.arg(len(l.args) - 1) }
+	slices.SortStableFunc(s.block, func(a, b *directive) int {
+		if a.name != "location" || b.name != "location" {
+			return strings.Compare(b.name, a.name) // the server's name goes first
+		}
+		return cmp.Or(len(path(b))-len(path(a)), strings.Compare(path(b), path(a)))
+	})
+	for _, l := range s.block {
+		if l.name == "location" {
+			l.args = []string{"~*", "^" + path(l)}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -92,18 +93,13 @@ func (s *scanner) word() (text string, mark byte, at place) {
 	var b strings.Builder
 	for s.text != "" && !strings.ContainsRune(spaces+";", rune(s.text[0])) {
 		switch {
-		case s.text[0] == '\\' && len(s.text) > 1:
-			b.WriteString(s.text[:2])
+		case strings.HasPrefix(s.text, "${"):
+			b.WriteString("${")
 			s.take(2)
-		case strings.HasPrefix(s.text, "${") && strings.Contains(s.text, "}"):
-			end := strings.IndexByte(s.text, '}') + 1
-			b.WriteString(s.text[:end])
-			s.take(end)
 		case s.text[0] == '{':
 			return b.String(), '"', at
 		default:
-			b.WriteByte(s.text[0])
-			s.take(1)
+			b.WriteString(s.character())
 		}
 	}
 	return b.String(), '"', at
@@ -112,14 +108,8 @@ func (s *scanner) word() (text string, mark byte, at place) {
 func (s *scanner) quoted(quote byte) string {
 	at := s.here
 	var b strings.Builder
-	for s.take(1); s.text != "" && s.text[0] != quote; s.take(1) {
-		if s.text[0] == '\\' && len(s.text) > 1 {
-			if next := s.text[1]; next != quote && next != '\\' {
-				b.WriteByte('\\')
-			}
-			s.take(1)
-		}
-		b.WriteByte(s.text[0])
+	for s.take(1); s.text != "" && s.text[0] != quote; {
+		b.WriteString(s.character())
 	}
 	if s.text == "" {
 		s.c.fail(at, "the text has no %c at its end", quote)
@@ -127,6 +117,34 @@ func (s *scanner) quoted(quote byte) string {
 	}
 	s.take(1)
 	return b.String()
+}
+
+// character reads a character of a word, or one behind a backslash, which nginx keeps unless it knows the
+// two.
+func (s *scanner) character() (read string) {
+	size := 1
+	if read = s.text[:1]; read == `\` && len(s.text) > 1 {
+		size = 2
+		switch next := s.text[1]; next {
+		case '"', '\'', '\\':
+			read = string(next)
+		case 't':
+			read = "\t"
+		case 'r':
+			read = "\r"
+		case 'n':
+			read = "\n"
+		default:
+			_, width := utf8.DecodeRuneInString(s.text[1:])
+			size = 1 + width
+			read = s.text[:size]
+		}
+	} else if s.text[0] >= utf8.RuneSelf {
+		_, size = utf8.DecodeRuneInString(s.text)
+		read = s.text[:size]
+	}
+	s.take(size)
+	return read
 }
 
 // block reads directives up to the end of a block, or of the file.
@@ -179,19 +197,54 @@ func (s *scanner) rest(d *directive, depth int) {
 	}
 }
 
-// skip skips a program up to the brace that ends it.
+// skip skips a program of Lua up to the brace that ends it, as OpenResty does: braces in strings and
+// comments do not count.
 func (s *scanner) skip(at place) {
 	for open := 1; open > 0; {
-		next := strings.IndexAny(s.text, "{}")
+		next := strings.IndexAny(s.text, `{}"'[-`)
 		if next < 0 {
 			s.c.fail(at, "a block has no } at its end")
 			return
 		}
-		if open++; s.text[next] == '}' {
-			open -= 2
+		s.take(next)
+		switch mark := s.text[0]; {
+		case mark == '"' || mark == '\'':
+			s.quoted(mark)
+			continue
+		case strings.HasPrefix(s.text, "--"):
+			if s.take(2); !s.longText() {
+				end := strings.IndexByte(s.text+"\n", '\n')
+				s.take(min(end, len(s.text)))
+			}
+			continue
+		case mark == '[' && s.longText():
+			continue
+		case mark == '{':
+			open++
+		case mark == '}':
+			open--
 		}
-		s.take(next + 1)
+		s.take(1)
 	}
+}
+
+var longBracket = regexp.MustCompile(`^\[(=*)\[`)
+
+// longText skips a text of Lua such as [==[ ]] ]==], if there is one.
+func (s *scanner) longText() bool {
+	found := longBracket.FindStringSubmatch(s.text)
+	if found == nil {
+		return false
+	}
+	end := "]" + found[1] + "]"
+	at := strings.Index(s.text, end)
+	if at < 0 {
+		s.c.fail(s.here, "the text has no %s at its end", end)
+		s.take(len(s.text))
+		return true
+	}
+	s.take(at + len(end))
+	return true
 }
 
 // nginxPart is a part of a file: nginx -T prints all files, each after its name.
@@ -225,7 +278,7 @@ func (c *converter) nginxParts() (parts []*nginxPart) {
 }
 
 // harmless are files of nginx's packages that limit nothing.
-var harmless = []string{"mime.types", "*_params", "fastcgi.conf", "koi-*", "win-utf"}
+var harmless = []string{"mime.types", "fastcgi_params", "uwsgi_params", "scgi_params", "proxy_params", "fastcgi.conf", "fastcgi-php.conf", "koi-*", "win-utf", "options-ssl-nginx.conf"}
 
 // include replaces each include of a block by the files that it names. within are the parts that
 // the block is in, which can't include themselves.
@@ -236,7 +289,8 @@ func (c *converter) include(block []*directive, parts, within []*nginxPart) (all
 			all = append(all, d)
 			continue
 		}
-		found := strings.Contains(d.args[0], "modules") || len(parts) > len(c.files)
+		folder := path.Base(path.Dir(d.args[0]))
+		found := folder == "modules" || folder == "modules-enabled" || len(parts) > len(c.files)
 		for _, p := range parts {
 			if slices.Contains(within, p) || !fits(d.args[0], p.name) {
 				continue
@@ -244,11 +298,7 @@ func (c *converter) include(block []*directive, parts, within []*nginxPart) (all
 			p.included, found = true, true
 			all = append(all, c.include(c.copied(d.at, p.block), parts, append(slices.Clone(within), p))...)
 		}
-		for _, pattern := range harmless {
-			fits, err := path.Match(pattern, path.Base(d.args[0]))
-			found = found || fits && err == nil
-		}
-		if !found {
+		if !found && !fitsAny(path.Base(d.args[0]), harmless) {
 			c.lose(d.at, "%.80s was not read: give it as another FILE, or convert the output of nginx -T", d.args[0])
 		}
 	}

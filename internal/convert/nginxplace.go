@@ -1,0 +1,696 @@
+package convert
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// scope is a block whose directives apply to its requests: http, a server or a location.
+type scope struct {
+	*directive
+	above  *scope
+	server *nginxServer
+	kind   locationKind
+	is     text // of a location
+	inner  []*scope
+}
+
+type locationKind int
+
+const (
+	block locationKind = iota // http or a server
+	plainLocation
+	stopLocation // ^~: a prefix that goes before the regular expressions beside it
+	exactLocation
+	expressionLocation
+	namedLocation
+)
+
+// effective returns the directives of a name that apply in a scope: those of the innermost block
+// that has any.
+func (s *scope) effective(name string) []*directive {
+	for ; s != nil; s = s.above {
+		if found := s.find(name); len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+func (s *scope) effectiveOne(name, unless string) string {
+	if all := s.effective(name); len(all) > 0 {
+		return all[0].arg(0)
+	}
+	return unless
+}
+
+// answers reports whether nginx answers the requests of a scope before it limits them.
+func (s *scope) answers() bool {
+	return s.server != nil && s.server.scope.alwaysReturns() || s.alwaysReturns() || len(s.find("internal")) > 0
+}
+
+// alwaysReturns reports whether all requests that a block has are answered by its rewriting.
+func (d *directive) alwaysReturns() bool {
+	for _, o := range d.block {
+		switch {
+		case o.name == "return" || o.redirects() && slices.Contains(allPaths, o.arg(0)):
+			return true
+		case o.name == "rewrite" && !o.redirects() || o.name == "if" && !o.onlyReturns():
+			return false
+		}
+	}
+	return false
+}
+
+// allPaths are expressions of rewrite that all paths match.
+var allPaths = []string{"^", ".*", "(.*)", "^.*", "^.*$", "^(.*)", "^(.*)$", "^/", "^/.*", "^/.*$", "^/(.*)", "^/(.*)$"}
+
+// redirects reports whether a directive is a rewrite that answers with a redirect.
+func (d *directive) redirects() bool {
+	to := d.arg(1)
+	return d.name == "rewrite" && (slices.Contains([]string{"redirect", "permanent"}, d.arg(2)) ||
+		strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme"))
+}
+
+// onlyReturns reports whether a block does nothing to a request but to answer it.
+func (d *directive) onlyReturns() bool {
+	return !slices.ContainsFunc(d.block, func(o *directive) bool {
+		return o.name != "return" && !o.redirects() && o.name != "set" && !isHarmless(o.name)
+	})
+}
+
+// locations adds the locations of a scope, and those nested in them, to all.
+func (c *converter) locations(of *scope, all []*scope) []*scope {
+	for _, d := range of.find("location") {
+		modifier, path := "", d.arg(0)
+		if len(d.args) > 1 {
+			modifier, path = d.arg(0), d.arg(1)
+		} else {
+			for _, m := range []string{"=", "^~", "~*", "~"} {
+				if rest, found := strings.CutPrefix(path, m); found {
+					modifier, path = m, rest
+					break
+				}
+			}
+		}
+		inner := &scope{directive: d, above: of, server: of.server}
+		ok := true
+		switch {
+		case strings.HasPrefix(path, "@") && modifier == "":
+			inner.kind = namedLocation
+		case modifier == "=":
+			inner.kind, inner.is = exactLocation, text{exact, path}
+		case modifier == "~":
+			inner.kind = expressionLocation
+			inner.is, ok = c.expression(d.at, path, false)
+		case modifier == "~*":
+			inner.kind = expressionLocation
+			inner.is, ok = c.expression(d.at, "(?i)"+path, false)
+		case modifier == "^~":
+			inner.kind, inner.is = stopLocation, text{prefix, path}
+		default:
+			inner.kind, inner.is = plainLocation, text{prefix, path}
+		}
+		if !ok {
+			continue
+		}
+		of.inner = append(of.inner, inner)
+		all = c.locations(inner, append(all, inner))
+	}
+	return all
+}
+
+// choose finds the location of a path, as ngx_http_core_find_location does. done says that regular
+// expressions further out do not matter any more.
+func (s *scope) choose(holds func(text) bool) (found *scope, done bool) {
+	var longest *scope
+	for _, l := range s.inner {
+		switch {
+		case l.kind == namedLocation || !holds(l.is):
+		case l.kind == exactLocation:
+			return l, true
+		case l.kind != expressionLocation && (longest == nil || len(l.is.value) > len(longest.is.value)):
+			longest = l
+		}
+	}
+	found = s
+	if longest != nil {
+		if found, done = longest.choose(holds); done || longest.kind == stopLocation {
+			return found, done
+		}
+	}
+	for _, l := range s.inner {
+		if l.kind == expressionLocation && holds(l.is) {
+			found, _ = l.choose(holds)
+			return found, true
+		}
+	}
+	return found, false
+}
+
+// match returns the conditions on the path of a scope and of those around it. ok is false if they are
+// no conditions of a single match.
+func (s *scope) match() (m match, ok bool) {
+	ok = true
+	for ; s != nil && s.kind != block && ok; s = s.above {
+		path := s.is
+		if m, _, ok = bothMatch(match{Path: &path}, m); !ok {
+			return m, false
+		}
+	}
+	if m.Path != nil && m.Path.all() {
+		m.Path = nil
+	}
+	return m, ok
+}
+
+// nginxServer is a server.
+type nginxServer struct {
+	scope   *scope
+	names   []serverName
+	sockets []socket
+}
+
+type serverName struct {
+	is   text
+	rank int
+	said string
+}
+
+type socket struct {
+	at        place
+	name      string
+	isDefault bool
+}
+
+// Ranks of the kinds of names: the smallest decides.
+const (
+	exactName = iota
+	beginsWithStar
+	endsWithStar
+	expressionName
+)
+
+func (c *converter) server(top *scope, d *directive) *nginxServer {
+	s := &nginxServer{scope: &scope{directive: d, above: top}}
+	s.scope.server = s
+	for _, names := range d.find("server_name") {
+		for _, name := range names.args {
+			lower := strings.ToLower(name)
+			switch {
+			case name == "_" || name == "" || slices.ContainsFunc(s.names, func(n serverName) bool { return n.said == name }):
+			case strings.Contains(name, "$hostname"):
+				c.lose(names.at, "server_name: nobody knows the name of nginx's machine here")
+			case strings.HasPrefix(name, "~"):
+				expr := name[1:]
+				if name != lower {
+					expr = "(?i)" + expr
+				}
+				if t, ok := c.expression(names.at, expr, false); ok {
+					s.names = append(s.names, serverName{t, expressionName, name})
+				}
+			case strings.HasPrefix(name, "*."):
+				s.names = append(s.names, serverName{text{suffix, lower[1:]}, beginsWithStar, name})
+			case strings.HasPrefix(name, "."):
+				s.names = append(s.names, serverName{text{suffix, lower}, beginsWithStar, name}, serverName{text{exact, lower[1:]}, exactName, name})
+			case strings.HasSuffix(name, ".*"):
+				s.names = append(s.names, serverName{text{prefix, lower[:len(lower)-1]}, endsWithStar, name})
+			default:
+				s.names = append(s.names, serverName{text{exact, lower}, exactName, name})
+			}
+		}
+	}
+	for _, l := range d.find("listen") {
+		isDefault := slices.Contains(l.args, "default_server") || slices.Contains(l.args, "default")
+		s.sockets = append(s.sockets, socket{l.at, socketName(l.arg(0)), isDefault})
+	}
+	if len(s.sockets) == 0 {
+		s.sockets = []socket{{d.at, "80", false}}
+	}
+	return s
+}
+
+var aPort = regexp.MustCompile(`^[0-9]+$`)
+
+// socketName names what listen listens at, so that all addresses of IPv4 and of IPv6 have a name.
+func socketName(listen string) string {
+	for _, all := range []string{"*", "0.0.0.0", "[::]"} {
+		if listen == all {
+			return "80"
+		}
+		if port, found := strings.CutPrefix(listen, all+":"); found {
+			return port
+		}
+	}
+	if aPort.MatchString(listen) || strings.HasPrefix(listen, "unix:") || strings.LastIndexByte(listen, ':') > strings.LastIndexByte(listen, ']') {
+		return listen
+	}
+	return listen + ":80"
+}
+
+// hostsOf returns the hosts of a server, or none if requests for other hosts come to it, too.
+func (p *places) hostsOf(s *nginxServer) (hosts []text) {
+	if p.defaults[s] {
+		return nil
+	}
+	for _, n := range s.names {
+		hosts = append(hosts, n.is)
+	}
+	return hosts
+}
+
+// places are all classes of requests that nginx tells apart by host and path, and the scope of each.
+type places struct {
+	scopes       []*scope // but for named locations
+	named        []*scope
+	hostTexts    []text
+	pathTexts    []text
+	hosts, paths []class
+	of           []*scope // by host and path: by index(host, path)
+	defaults     map[*nginxServer]bool
+	won          map[*scope]bool // scopes that some requests come to
+}
+
+func (p *places) index(host, path int) int { return host*len(p.paths) + path }
+
+// maxPlaces bounds the classes of hosts and paths.
+const maxPlaces = 1 << 20
+
+// places finds all scopes, and what requests are whose. It returns nil if that takes too much work,
+// which is lost.
+func (c *converter) places(http *directive) *places {
+	p := &places{defaults: map[*nginxServer]bool{}}
+	top := &scope{directive: http}
+	var servers []*nginxServer
+	for _, d := range http.find("server") {
+		servers = append(servers, c.server(top, d))
+	}
+	if len(servers) == 0 {
+		// The contents of a server may be in a file of their own.
+		s := c.server(top, &directive{at: http.at, name: "server", block: http.block})
+		servers = append(servers, s)
+	}
+	for _, s := range servers {
+		for _, l := range c.locations(s.scope, []*scope{s.scope}) {
+			switch {
+			case l.kind == namedLocation:
+				p.named = append(p.named, l)
+				continue
+			case l.kind != block && !slices.Contains(p.pathTexts, l.is):
+				p.pathTexts = append(p.pathTexts, l.is)
+			}
+			p.scopes = append(p.scopes, l)
+		}
+		for _, n := range s.names {
+			if !slices.Contains(p.hostTexts, n.is) {
+				p.hostTexts = append(p.hostTexts, n.is)
+			}
+		}
+	}
+	var ok, fine bool
+	p.hosts, ok = classesOf(p.hostTexts, "", "/?#:@")
+	p.paths, fine = classesOf(p.pathTexts, "/", "?")
+	if !ok || !fine || len(p.hosts)*len(p.paths) > maxPlaces {
+		c.lose(http.at, "there are too many servers and locations to compare: convert fewer at a time")
+		return nil
+	}
+	c.assign(p, servers)
+	p.won = map[*scope]bool{}
+	for class, s := range p.of {
+		p.won[s] = true
+		host := p.hosts[class/len(p.paths)]
+		if !slices.ContainsFunc(s.server.names, func(n serverName) bool { return host.holds[slices.Index(p.hostTexts, n.is)] }) {
+			p.defaults[s.server] = true
+		}
+	}
+	return p
+}
+
+// assign finds the scope of each class of requests.
+func (c *converter) assign(p *places, servers []*nginxServer) {
+	sockets := map[string][]*nginxServer{}
+	var names []string
+	defaults := map[string]*nginxServer{}
+	for _, s := range servers {
+		for _, l := range s.sockets {
+			if !slices.Contains(sockets[l.name], s) {
+				if sockets[l.name] == nil {
+					names = append(names, l.name)
+				}
+				sockets[l.name] = append(sockets[l.name], s)
+			}
+			if defaults[l.name] == nil || l.isDefault {
+				defaults[l.name] = s
+			}
+		}
+	}
+	for _, name := range names {
+		forgetConflicts(sockets[name])
+	}
+	p.of = make([]*scope, len(p.hosts)*len(p.paths))
+	chosen := map[*nginxServer][]*scope{}
+	for h, host := range p.hosts {
+		holds := func(t text) bool { return host.holds[slices.Index(p.hostTexts, t)] }
+		var named, others []*nginxServer
+		for _, name := range names {
+			s, isNamed := serverOf(sockets[name], holds)
+			if !isNamed {
+				s = defaults[name]
+			}
+			if isNamed && !slices.Contains(named, s) {
+				named = append(named, s)
+			} else if !isNamed && !slices.Contains(others, s) {
+				others = append(others, s)
+			}
+		}
+		order := func(a, b *nginxServer) int { return slices.Index(servers, a) - slices.Index(servers, b) }
+		slices.SortFunc(named, order)
+		slices.SortFunc(others, order)
+		all := slices.Concat(named, others)
+		for path := range p.paths {
+			var answering *scope
+			for _, s := range all {
+				if chosen[s] == nil {
+					chosen[s] = p.scopesOf(s)
+				}
+				l := chosen[s][path]
+				before := p.of[p.index(h, path)]
+				switch {
+				case l.answers():
+					answering = cmp.Or(answering, l)
+				case before == nil:
+					p.of[p.index(h, path)] = l
+				case !sameLimits(before, l):
+					two := []*nginxServer{before.server, s}
+					slices.SortFunc(two, order)
+					c.lose(two[1].sockets[0].at, "listen: a rule can't tell apart the addresses that requests come to, and the server of line %d has other limits", two[0].scope.at.line)
+				}
+			}
+			if p.of[p.index(h, path)] == nil {
+				p.of[p.index(h, path)] = answering
+			}
+		}
+	}
+}
+
+// forgetConflicts removes names that others at the same socket have before. nginx ignores them, and of
+// such as .example.com the suffix, too.
+func forgetConflicts(servers []*nginxServer) {
+	had := map[text]bool{}
+	for _, s := range servers {
+		ignored := map[string]bool{}
+		for i, n := range s.names {
+			if n.rank != expressionName && had[n.is] {
+				ignored[n.said] = true
+			}
+			if last := i+1 == len(s.names) || s.names[i+1].said != n.said; last && !ignored[n.said] {
+				for _, of := range s.names[:i+1] {
+					had[of.is] = had[of.is] || of.said == n.said
+				}
+			}
+		}
+		s.names = slices.DeleteFunc(s.names, func(n serverName) bool { return ignored[n.said] })
+	}
+}
+
+// serverOf returns the server that a host names, as ngx_http_find_virtual_server does.
+func serverOf(servers []*nginxServer, holds func(text) bool) (found *nginxServer, ok bool) {
+	var best serverName
+	for _, s := range servers {
+		for _, n := range s.names {
+			if !holds(n.is) {
+				continue
+			}
+			longer := n.rank == best.rank && (n.rank == beginsWithStar || n.rank == endsWithStar) && len(n.is.value) > len(best.is.value)
+			if found == nil || n.rank < best.rank || longer {
+				found, best = s, n
+			}
+		}
+	}
+	return found, found != nil
+}
+
+// scopesOf returns the scope of each class of paths in a server.
+func (p *places) scopesOf(s *nginxServer) (scopes []*scope) {
+	index := map[text]int{}
+	for i, t := range p.pathTexts {
+		index[t] = i
+	}
+	for _, path := range p.paths {
+		found, _ := s.scope.choose(func(t text) bool { return path.holds[index[t]] })
+		scopes = append(scopes, found)
+	}
+	return scopes
+}
+
+// sameLimits reports whether the requests of two scopes are limited alike.
+func sameLimits(a, b *scope) bool {
+	for _, name := range []string{"limit_req", "limit_conn"} {
+		if !slices.EqualFunc(a.limits(name), b.limits(name), func(x, y *directive) bool { return slices.Equal(x.args, y.args) }) {
+			return false
+		}
+		if len(a.limits(name)) > 0 && (a.effectiveOne(name+"_status", "503") != b.effectiveOne(name+"_status", "503") || a.isDry(name) != b.isDry(name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// limits returns the directives of a name that limit the requests that come to a scope.
+func (s *scope) limits(name string) []*directive {
+	if s.answers() {
+		return nil
+	}
+	return s.effective(name)
+}
+
+func (s *scope) isDry(name string) bool {
+	return strings.EqualFold(s.effectiveOne(name+"_dry_run", "off"), "on")
+}
+
+// rules returns rules whose matches together cover the requests of the own scopes, and whose exceptions
+// leave out all others.
+func (c *converter) placeRules(at place, p *places, isOwn func(*scope) bool) (rules []rule) {
+	own := func(class int) bool { return isOwn(p.of[class]) }
+	var boxes []*location
+	for _, s := range p.scopes {
+		inside := false // another that is the rule's own
+		for o := s.above; o != nil; o = o.above {
+			inside = inside || p.won[o] && isOwn(o)
+		}
+		if !p.won[s] || !isOwn(s) || inside {
+			continue
+		}
+		m, ok := s.match()
+		if !ok {
+			c.lose(s.at, "location: no conditions of a rule stand for this location inside others")
+			continue
+		}
+		l := &location{at: s.at, hosts: p.hostsOf(s.server), rest: match{Headers: m.Headers}}
+		if m.Path != nil {
+			l.paths = []text{*m.Path}
+		}
+		boxes = append(boxes, l)
+	}
+	// A box inside another needs no rule.
+	var kept []*location
+	for i, l := range boxes {
+		if !slices.ContainsFunc(boxes, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) &&
+			!slices.ContainsFunc(boxes[:i], func(o *location) bool { return l.within(o) && o.within(l) }) {
+			kept = append(kept, l)
+		}
+	}
+	unions := joined(kept)
+	if len(unions) > 1 {
+		// One rule for all, if exceptions can leave out what is between them.
+		whole := union{of: kept}
+		var crossed []exception
+		paths := false
+		for i, u := range unions {
+			if u.rest.orNil() != nil {
+				whole.of = nil
+			}
+			whole.hosts = append(whole.hosts, u.hosts...)
+			whole.paths = append(whole.paths, u.paths...)
+			paths = paths || len(u.paths) == 0
+			for j, o := range unions {
+				if i != j {
+					l := &location{hosts: u.hosts, paths: o.paths}
+					crossed = append(crossed, exception{l.match(), p.holds(l)})
+				}
+			}
+		}
+		if slices.ContainsFunc(unions, func(u *union) bool { return len(u.hosts) == 0 }) {
+			whole.hosts = nil
+		}
+		if paths {
+			whole.paths = nil
+		}
+		if whole.of != nil {
+			if r, missed := c.placeRule(p, &whole, own, crossed); missed < 0 && len(r.Except) <= maxExcept {
+				return []rule{r}
+			}
+		}
+	}
+	for _, u := range unions {
+		r, missed := c.placeRule(p, u, own, nil)
+		if missed >= 0 {
+			s := p.of[missed]
+			c.lose(s.at, "no exceptions of a rule leave out these requests alone, so the limit of line %d counts them, too", at.line)
+		}
+		rules = append(rules, r)
+	}
+	if len(rules) > 1 {
+		c.lose(at, "the requests of these %d hosts or paths count together; here each has a rule, and the rules count separately", len(rules))
+	}
+	return rules
+}
+
+// holds returns which classes of requests fit hosts and paths.
+func (p *places) holds(l *location) func(class int) bool {
+	hosts, paths := indexes(p.hostTexts, l.hosts), indexes(p.pathTexts, l.paths)
+	var begins []int
+	if t, there := l.rest.Headers[":path"]; there {
+		begins = indexes(p.pathTexts, []text{t})
+	}
+	return func(class int) bool {
+		h, path := p.hosts[class/len(p.paths)], p.paths[class%len(p.paths)]
+		return h.any(hosts) && path.any(paths) && path.any(begins)
+	}
+}
+
+// indexes returns where texts are in all, or nothing if no text is a condition.
+func indexes(all, texts []text) (at []int) {
+	for _, t := range texts {
+		if t.all() {
+			return nil
+		}
+		at = append(at, slices.Index(all, t))
+	}
+	return at
+}
+
+// any reports whether one of some conditions holds, or whether there is none.
+func (c class) any(of []int) bool {
+	return len(of) == 0 || slices.ContainsFunc(of, func(i int) bool { return c.holds[i] })
+}
+
+// placeRule returns a rule for hosts and paths. missed is a class for which it has no exception, or -1.
+func (c *converter) placeRule(p *places, u *union, own func(int) bool, from []exception) (r rule, missed int) {
+	r.Match = u.match().orNil()
+	holds := p.holds(&u.location)
+	var inside []int
+	others := map[*scope]bool{}
+	for class, s := range p.of {
+		if holds(class) {
+			inside = append(inside, class)
+			if !own(class) {
+				others[s] = true
+			}
+		}
+	}
+	servers := map[*nginxServer]bool{}
+	for _, s := range p.scopes {
+		hosts := p.hostsOf(s.server)
+		if others[s] && len(hosts) > 0 && !slices.Equal(hosts, u.hosts) && !servers[s.server] {
+			servers[s.server] = true
+			l := &location{hosts: hosts}
+			from = append(from, exception{l.match(), p.holds(l)})
+		}
+	}
+	for _, s := range p.scopes {
+		m, ok := s.match()
+		if !others[s] || !ok {
+			continue
+		}
+		l := &location{hosts: p.hostsOf(s.server), rest: match{Headers: m.Headers}}
+		if slices.Equal(l.hosts, u.hosts) {
+			l.hosts = nil
+		}
+		if m.Path != nil {
+			l.paths = []text{*m.Path}
+		}
+		if l.match().orNil() == nil {
+			continue
+		}
+		from = append(from, exception{l.match(), p.holds(l)})
+		if m.Path == nil || len(m.Headers) > 0 {
+			continue
+		}
+		// The same but for what own locations have inside.
+		var besides []text
+		for _, o := range p.scopes {
+			if o.server == s.server && !others[o] && (o.is.kind == exact || o.is.kind == prefix) && (m.Path.kind == regex || o.is.within(*m.Path)) && o.is != *m.Path && !o.is.all() {
+				besides = append(besides, o.is)
+			}
+		}
+		if len(besides) == 0 {
+			continue
+		}
+		smaller := l.match()
+		if m.Path.kind == regex {
+			smaller.header(":path", without("/", besides, true))
+		} else {
+			but := without(m.Path.value, besides, false)
+			smaller.Path = &but
+		}
+		whole, inside := p.holds(l), p.holds(&location{paths: besides})
+		from = append(from, exception{smaller, func(class int) bool { return whole(class) && !inside(class) }})
+	}
+	r.Except, missed = exceptions(inside, own, from)
+	return r, missed
+}
+
+// without returns the condition that a path begins with a prefix, but fulfils none of some conditions, each
+// of which is a longer prefix or a whole path. A query may follow the path if withQuery is set.
+func without(begin string, paths []text, withQuery bool) text {
+	rest, _ := after(begin, paths, withQuery)
+	return text{regex, regexp.QuoteMeta(begin) + rest}
+}
+
+// after returns what may follow the beginning of a path that must not fulfil some conditions, as a regular
+// expression. ok is false if nothing may.
+func after(begin string, paths []text, withQuery bool) (expr string, ok bool) {
+	ends := true
+	var next []rune
+	for _, t := range paths {
+		rest, found := strings.CutPrefix(t.value, begin)
+		switch {
+		case !found:
+		case rest == "" && t.kind == prefix:
+			return "", false
+		case rest == "":
+			ends = false
+		default:
+			if r, _ := utf8.DecodeRuneInString(rest); !slices.Contains(next, r) {
+				next = append(next, r)
+			}
+		}
+	}
+	if len(next) == 0 && ends {
+		return ".*", true
+	}
+	others, more := "", ""
+	if !ends && withQuery {
+		others = "?"
+	}
+	for _, r := range next {
+		if strings.ContainsRune(`\]^-[`, r) {
+			others += `\`
+		}
+		others += string(r)
+		if expr, ok := after(begin+string(r), paths, withQuery); ok {
+			more += "|" + regexp.QuoteMeta(string(r)) + expr
+		}
+	}
+	if expr = ".+"; others != "" {
+		expr = "(?:[^" + others + "].*" + more + ")"
+	}
+	if ends {
+		expr += "?"
+	}
+	return expr, true
+}
