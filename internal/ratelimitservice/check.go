@@ -39,7 +39,7 @@ func IsConfiguration(text []byte, found bool) bool {
 			return domain || descriptors
 		}
 	}
-	// What is broken is reported when it is read. Templates that make files are no files.
+	// It is broken, which is reported when it is read. Templates that make files are no files.
 	return !errors.Is(err, io.EOF) && domainLine.Match(text) && descriptorsLine.Match(text) && !(found && bytes.Contains(text, []byte("{{")))
 }
 

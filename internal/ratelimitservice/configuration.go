@@ -153,7 +153,7 @@ func (d *domain) surprises() (all []Mistake) {
 	return all
 }
 
-// reaches reports whether a limit replaces another, or one that replaces it.
+// reaches reports whether a limit replaces another, or a limit that replaces the other.
 func reaches(replaced map[string][]string, from, to string) bool {
 	seen, next := map[string]bool{}, []string{from}
 	for len(next) > 0 {
