@@ -92,6 +92,8 @@ type converter struct {
 	lost   []Loss
 	err    error
 	values int // in all files, counted each time that an alias or include repeats them
+	// messages says that fields are those of protobuf's messages.
+	messages bool
 }
 
 // place is a position in a file.
