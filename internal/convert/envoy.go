@@ -373,7 +373,8 @@ func (e *envoy) useAll(f *envoyFilter, places []*envoyPlace, patches bool) {
 					others = append(others, o.location)
 				}
 			}
-			e.limit(f, l, own, others)
+			legacy := has(places[i].route, l) || has(places[i].host, l)
+			e.limit(f, l, legacy, own, others)
 		}
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// limit makes the use of a limit's actions at some locations.
-func (e *envoy) limit(f *envoyFilter, l value, own, others []*location) {
+// limit makes the use of a limit's actions at some locations. old says that it stands in a route or
+// virtual host, and not in a configuration of the filter.
+func (e *envoy) limit(f *envoyFilter, l value, old bool, own, others []*location) {
 	u := &use{at: l.at(), filter: f, own: own, others: others}
 	u.when = match{Headers: map[string]text{}}
 	for name, t := range f.when.Headers {
@@ -22,6 +23,10 @@ func (e *envoy) limit(f *envoyFilter, l value, own, others []*location) {
 			}
 		case "stage", "x_ratelimit_option": // the latter is for Envoy's own limits
 		case "hits_addend":
+			if old {
+				e.c.lose(f.at, "hits_addend: Envoy ignores it here, and a request counts as one hit")
+				continue
+			}
 			u.cost = e.cost(f.value, &u.when)
 		case "apply_on_stream_done":
 			if f.value.truth(false) {

@@ -148,14 +148,15 @@ func (e *envoy) route(t *envoyTable, host, r value, domains []domain, order int)
 	r.tell("a route", append(harmlessInRoutes, "match", "route", "redirect", "direct_response", "non_forwarding_action", "typed_per_filter_config")...)
 	action := r.get("route")
 	action.tell("a route's action", append(harmlessInActions, "rate_limits", "include_vh_rate_limits", "weighted_clusters")...)
+	of := e.conditions(r)
 	for _, c := range action.get("weighted_clusters", "clusters").list() {
 		for _, f := range c.get("typed_per_filter_config").fields() {
 			if slices.ContainsFunc(e.filters, func(o *envoyFilter) bool { return o.name == f.name }) {
-				e.c.lose(f.at, "a rule does not know the cluster, and counts the requests of the whole route")
+				e.c.lose(f.at, "a rule does not know the cluster")
+				of.partly = true
 			}
 		}
 	}
-	of := e.conditions(r)
 	for _, d := range domains {
 		l := *of
 		l.hosts, l.rank = d.hosts, slices.Concat(d.rank, []int{order})

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -299,7 +300,7 @@ func joined(all []*location) (unions []*union) {
 				if byHost {
 					same = slices.Equal(u.paths, o.paths)
 				}
-				return same && u.rest.orNil() == nil && o.rest.orNil() == nil && len(u.unless)+len(o.unless) == 0
+				return same && reflect.DeepEqual(u.rest, o.rest) && reflect.DeepEqual(u.unless, o.unless)
 			})
 			switch {
 			case i < 0:

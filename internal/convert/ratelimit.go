@@ -45,6 +45,9 @@ func (c *converter) rateLimit() {
 	if c.err != nil {
 		return
 	}
+	if len(e.uses) == 0 && len(c.lost) > 0 {
+		return // what is lost says why
+	}
 	if len(e.uses) == 0 {
 		d := domains[0]
 		c.err = fmt.Errorf("%s:%d:%d: want another FILE with Envoy's routes, whose rate_limits make the descriptors of the domain %.80s",

@@ -213,6 +213,14 @@ func (v value) texts() (all []string) {
 	return all
 }
 
+// textsOr returns the elements of a list as they are written, or a text if there are none.
+func (v value) textsOr(text string) []string {
+	if all := v.texts(); len(all) > 0 {
+		return all
+	}
+	return []string{text}
+}
+
 // text returns a scalar as it is written, or nothing if there is none.
 func (v value) text() string {
 	if v.node == nil || v.node.Kind != yaml.ScalarNode {
