@@ -2,10 +2,9 @@ package convert
 
 import (
 	"math"
+	"net/http"
 	"slices"
 	"strings"
-
-	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
 // envoy finds rate limits in documents of Envoy, and in Istio's EnvoyFilters.
@@ -261,18 +260,37 @@ func shareOf(v value) float64 {
 func (e *envoy) statusOf(v value) int {
 	v.tell("a status", "code")
 	code := v.get("code")
-	status, named := envoytype.StatusCode_value[code.text()]
-	if !named {
-		status = int32(code.whole(429))
+	status := statusNamed(code.text())
+	if status == 0 {
+		status = code.whole(http.StatusTooManyRequests)
 	}
-	if status < 400 {
-		return 429 // as Envoy does
-	}
-	if status > 599 {
+	switch {
+	case status < http.StatusBadRequest:
+		return http.StatusTooManyRequests // as Envoy does
+	case status > 599:
 		code.lose("want a status from 400 to 599, got %d", status)
-		return 429
+		return http.StatusTooManyRequests
 	}
-	return int(status)
+	return status
+}
+
+// statusNamed returns the status that Envoy names so, or 0. Most names are those of Go without
+// spaces.
+func statusNamed(name string) int {
+	switch name {
+	case "PayloadTooLarge":
+		return http.StatusRequestEntityTooLarge
+	case "URITooLong":
+		return http.StatusRequestURITooLong
+	case "RangeNotSatisfiable":
+		return http.StatusRequestedRangeNotSatisfiable
+	}
+	for status := http.StatusOK; status < 600 && name != ""; status++ {
+		if strings.ReplaceAll(http.StatusText(status), " ", "") == name {
+			return status
+		}
+	}
+	return 0
 }
 
 // istio reads the patches of an EnvoyFilter.

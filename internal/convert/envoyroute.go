@@ -148,12 +148,12 @@ func (e *envoy) route(t *envoyTable, host, r value, domains []domain, order int)
 	r.tell("a route", append(harmlessInRoutes, "match", "route", "redirect", "direct_response", "non_forwarding_action", "typed_per_filter_config")...)
 	action := r.get("route")
 	action.tell("a route's action", append(harmlessInActions, "rate_limits", "include_vh_rate_limits", "weighted_clusters")...)
-	of := e.conditions(r)
+	of, forwards := e.conditions(r), action.there()
 	for _, c := range action.get("weighted_clusters", "clusters").list() {
 		for _, f := range c.get("typed_per_filter_config").fields() {
 			if slices.ContainsFunc(e.filters, func(o *envoyFilter) bool { return o.name == f.name }) {
-				e.c.lose(f.at, "a rule does not know the cluster")
-				of.partly = true
+				e.c.lose(f.at, "a rule does not know the cluster, and leaves the route alone")
+				forwards = false
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (e *envoy) route(t *envoyTable, host, r value, domains []domain, order int)
 			l.partly = true
 		}
 		places = append(places, &envoyPlace{
-			location: &l, forwards: action.there(), route: action.get("rate_limits").list(), host: host.get("rate_limits").list(), include: action.get("include_vh_rate_limits").truth(false),
+			location: &l, forwards: forwards, route: action.get("rate_limits").list(), host: host.get("rate_limits").list(), include: action.get("include_vh_rate_limits").truth(false),
 			overrides: []value{r.get("typed_per_filter_config"), host.get("typed_per_filter_config"), t.value.get("typed_per_filter_config")},
 		})
 	}
