@@ -23,8 +23,8 @@ var errRefused = errors.New("configuration refused")
 const checkHelp = `
 Files are JSON or YAML; - is standard input. A file is a configuration, or a document of Envoy
 (a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin, TrafficExtension) or Envoy Gateway
-(EnvoyExtensionPolicy), or a ConfigMap of Kubernetes with one of these in it, or a file of Envoy's
-rate limit service, with a domain and its descriptors: see weir serve --descriptors. In a document,
+(EnvoyExtensionPolicy), or a file of Envoy's rate limit service, with a domain and its descriptors:
+see weir serve --descriptors; or a ConfigMap of Kubernetes with some of these in it. In a document,
 weir check reads each plugin that loads a module with "weir" in its name, or has rules with limits. A
 file that begins with { or [ is JSON, unless its name ends in .yaml or .yml. In a folder, weir check
 reads the files below it whose names end in .json, .yaml or .yml, if they have such plugins or rules;
@@ -65,7 +65,7 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	out := printed(env)
 	refused, configurations := 0, 0
 	checked := 0
-	checkOne := func(name string, read func(name string, content []byte) *check.Report, passed bool) {
+	checkOne := func(name string, read func(name string, content []byte, readers ...check.Reader) *check.Report, passed bool) {
 		report := checkFile(name, env, passed, read)
 		if passed && report.Configurations+len(report.Findings) == 0 {
 			return
@@ -80,14 +80,14 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	for _, name := range flags.Args() {
 		files, isFolder := filesIn(name)
 		for _, name := range files {
-			checkOne(name, descriptorsOr(check.Found), true)
+			checkOne(name, check.Found, true)
 		}
 		switch {
 		case isFolder:
 		case *none:
-			checkOne(name, descriptorsOr(check.Found), false)
+			checkOne(name, check.Found, false)
 		default:
-			checkOne(name, descriptorsOr(check.File), false)
+			checkOne(name, check.File, false)
 		}
 	}
 	if err := out.end(); err != nil {
@@ -126,27 +126,22 @@ func filesIn(name string) (files []string, isFolder bool) {
 	return files, true
 }
 
-// descriptorsOr checks files of the rate limit service, and passes other files to otherwise.
-func descriptorsOr(otherwise func(name string, content []byte) *check.Report) func(name string, content []byte) *check.Report {
-	return func(name string, content []byte) *check.Report {
-		if !ratelimitservice.IsConfiguration(content) {
-			return otherwise(name, content)
-		}
-		report := &check.Report{Configurations: 1}
-		mistakes, ignored := ratelimitservice.Check([]ratelimitservice.File{{Name: name, Text: content}}, ratelimitservice.Options{MergeDomains: true})
-		for _, m := range mistakes {
-			report.Findings = append(report.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem})
-		}
-		for _, m := range ignored {
-			report.Findings = append(report.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: true})
-		}
-		return report
+// checkDescriptors checks a file of the rate limit service.
+func checkDescriptors(name string, content []byte, found bool) *check.Report {
+	if !ratelimitservice.IsConfiguration(content, found) {
+		return nil
 	}
+	report := &check.Report{Configurations: 1}
+	mistakes, warnings := ratelimitservice.Check([]ratelimitservice.File{{Name: name, Text: content}}, ratelimitservice.Options{MergeDomains: true})
+	for i, m := range append(mistakes, warnings...) {
+		report.Findings = append(report.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: i >= len(mistakes)})
+	}
+	return report
 }
 
 // checkFile checks a file. The user has not named the files of a folder, and one may be a pipe
 // without a writer, so these must be regular.
-func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte) *check.Report) *check.Report {
+func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte, readers ...check.Reader) *check.Report) *check.Report {
 	if info, err := os.Stat(name); ofFolder && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return &check.Report{Findings: []check.Finding{{Problem: "want a regular file"}}}
 	}
@@ -154,7 +149,7 @@ func checkFile(name string, env environment, ofFolder bool, read func(name strin
 	if err != nil {
 		return &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
 	}
-	return read(name, content)
+	return read(name, content, checkDescriptors)
 }
 
 // longestFile bounds a file in bytes: a device may have no end.

@@ -171,6 +171,58 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
+// A file of the rate limit service is known as one, also in a ConfigMap, and its warnings say what is hardly meant.
+func TestCheckDescriptors(t *testing.T) {
+	t.Parallel()
+	inMap := func(text string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: limits}\ndata:\n  config.yaml: |\n    " + strings.ReplaceAll(text, "\n", "\n    ")
+	}
+	const (
+		right     = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+		wrong     = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: minuet, requests_per_unit: 1}}\n"
+		missing   = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day}}\n"
+		unlimited = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unlimited: true}}\n- {key: j, rate_limit: {unit: day, requests_per_unit: 0}}\n"
+		other     = "domain: d\nname: of another program\n"
+	)
+	replacing := func(a, b string) string {
+		return "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: " + a +
+			"}]}}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: b, replaces: [{name: " + b + "}]}}\n" +
+			"- {key: c, rate_limit: {unit: day, requests_per_unit: 1, name: c, replaces: [{name: a}]}}\n"
+	}
+	for _, test := range []struct {
+		text string
+		code int
+		want string
+	}{
+		{right, 0, "-: ok\n"},
+		{inMap(right), 0, "-: ok\n"},
+		{inMap(wrong), 1, `-:8:35: descriptors[0].rate_limit.unit: want second, minute, hour, day, month, year, week, got "minuet"`},
+		{inMap("domain: d\ndescriptors:\n- [\n"), 1, "-:6:5: "},
+		{inMap("domain: {{ .Values.domain }}\ndescriptors:\n{{ toYaml .Values.descriptors }}\n"), 1, "got none"},
+		{inMap(missing), 0, "-:8:28: warning: descriptors[0].rate_limit: requests_per_unit is missing: the limit is 0, and refuses every request"},
+		{missing, 0, "-:3:24: warning: descriptors[0].rate_limit: requests_per_unit is missing: the limit is 0, and refuses every request"},
+		{"domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: }}\n", 0, "warning: descriptors[0].rate_limit: requests_per_unit is missing"},
+		{unlimited, 0, "-: ok\n"},
+		{"domain: d\n", 0, "-: ok\n"},
+		{inMap("domain: d\n"), 0, "-: ok\n"},
+		{inMap(other), 1, "got none"},
+		{other, 0, "-:2:7: warning: name: the rate limit service ignores the field here"},
+		{"domain: d\ndomain: e\ndescriptors: []\n", 1, "-:2:9: domain: want the field once"},
+		{"domain: d\ndescriptor: []\n", 1, "-:2:13: descriptor: want a field of the rate limit service or of Weir: did you mean descriptors?"},
+		{"descriptors: []\n", 1, "-:1:1: want a domain that is not empty"},
+		{"---\n# none\n---\n" + wrong, 1, `got "minuet"`},
+		{replacing("b", "a"), 0, `-:3:77: warning: descriptors[0].rate_limit.replaces: "a" and "b" replace each other: a request that both match is limited by neither`},
+		{replacing("b", "c"), 0, `descriptors[2].rate_limit.replaces: "c" and "a" replace each other`},
+		{replacing("b", "x"), 0, "-: ok\n"},
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), []string{"check", "-"}, environment{stdin: strings.NewReader(test.text), stdout: &out, stderr: &out})
+		if code != test.code || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s", test.text, code, test.code, test.want, out.String())
+		}
+	}
+}
+
 // The help tells what a pipeline has to know.
 func TestCheckHelp(t *testing.T) {
 	t.Parallel()

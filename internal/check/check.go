@@ -56,13 +56,26 @@ func (r *Report) Refused() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
 }
 
-// File checks a file. The name says whether a file that begins like JSON is YAML.
-func File(name string, content []byte) *Report {
-	return check(checker{file: content, places: placesOf(content)}, name)
+// Reader checks files of another program. It returns nil for others. found is as for [Found].
+type Reader func(name string, content []byte, found bool) *Report
+
+// File checks a file. The name says whether a file that begins like JSON is YAML. Readers go first,
+// also for the files in a ConfigMap.
+func File(name string, content []byte, readers ...Reader) *Report {
+	return check(checker{file: content, places: placesOf(content), readers: readers}, name)
 }
 
 func check(c checker, name string) *Report {
 	content := c.file
+	for _, read := range c.readers {
+		if report := read(name, content, c.found); report != nil {
+			for i := range report.Findings {
+				f := &report.Findings[i]
+				f.at = c.places.offset(f.Line, f.Column)
+			}
+			return report
+		}
+	}
 	trimmed := bytes.TrimLeft(content, " \t\r\n")
 	extension := strings.ToLower(filepath.Ext(name))
 	switch {
@@ -85,9 +98,10 @@ type checker struct {
 	file   []byte
 	places *places
 	// found means that nobody named the file: it may belong to another program.
-	found  bool
-	report Report
-	tokens []tokens // tokens that resources in the file verify
+	found   bool
+	readers []Reader
+	report  Report
+	tokens  []tokens // tokens that resources in the file verify
 	// gateways are the resources of Envoy Gateway in the file.
 	gateways *gateways
 	looked   int // how many values of filters were compared with the rules' selectors

@@ -8,8 +8,8 @@ import (
 // Found checks a file that was found in a folder. A file without rules with limits, and without a
 // module of Weir's, belongs to another program: Found reports nothing about it, nor about templates
 // of documents.
-func Found(name string, content []byte) *Report {
-	return check(checker{file: content, places: placesOf(content), found: true}, name)
+func Found(name string, content []byte, readers ...Reader) *Report {
+	return check(checker{file: content, places: placesOf(content), found: true, readers: readers}, name)
 }
 
 // evident reports whether a document is certainly a configuration of Weir's.
@@ -31,7 +31,7 @@ func (c *checker) configMap(data *node) {
 			continue
 		}
 		content := []byte(value.text)
-		inner := checker{file: content, places: placesOf(content), found: true}
+		inner := checker{file: content, places: placesOf(content), found: true, readers: c.readers}
 		report := check(inner, data.names[i].text)
 		places := align(c.file, value)
 		from := func(offset int) int { return places[min(offset, len(places)-1)] }

@@ -5,11 +5,13 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // apisixRoute is a route of APISIX.
 type apisixRoute struct {
-	location *location
+	locations []*location
 	// owners have the route's plugins, the nearest first: the route itself, a plugin_config, a
 	// service.
 	owners []*apisixOwner
@@ -19,6 +21,7 @@ type apisixRoute struct {
 type apisixOwner struct {
 	name    string
 	plugins value
+	hosts   value // of a service
 	// everywhere marks a global rule, which applies besides the plugins of routes.
 	everywhere bool
 }
@@ -34,12 +37,46 @@ var apisixKinds = []string{"routes", "services", "plugin_configs", "global_rules
 
 var apisixLimits = []string{"limit-count", "limit-req", "limit-conn"}
 
+var (
+	// apisixHarmless are plugins that leave requests as they are, or act after they have counted.
+	apisixHarmless = []string{"request-id", "zipkin", "skywalking", "opentelemetry", "error-log-logger", "proxy-mirror", "proxy-control", "proxy-buffering", "node-status",
+		"brotli", "gzip", "server-info", "traffic-label", "traffic-split", "redirect", "grpc-transcode", "grpc-web", "prometheus", "datadog", "lago", "loki-logger",
+		"elasticsearch-logger", "loggly", "http-logger", "splunk-hec-logging", "skywalking-logger", "google-cloud-logging", "sls-logger", "tcp-logger", "kafka-logger",
+		"rocketmq-logger", "syslog", "udp-logger", "file-logger", "clickhouse-logger", "tencent-cloud-cls", "inspect", "log-rotate", "ai-proxy", "ai-proxy-multi", "api-breaker"}
+	apisixFields = append([]string{"upstreams", "plugins", "plugin_metadata", "ssls", "protos", "secrets", "stream_routes", "list", "total", "key", "value",
+		"createdIndex", "modifiedIndex", "created_index", "modified_index", "create_time", "update_time"}, apisixKinds...)
+	apisixAbout       = []string{"id", "name", "desc", "labels", "create_time", "update_time", "plugins"}
+	apisixRouteFields = append([]string{"uri", "uris", "host", "hosts", "remote_addr", "remote_addrs", "methods", "priority", "vars", "filter_func", "plugin_config_id",
+		"service_id", "upstream", "upstream_id", "enable_websocket", "timeout", "status", "service_protocol"}, apisixAbout...)
+	apisixOwnerFields = map[string][]string{
+		"service":       append([]string{"upstream", "upstream_id", "enable_websocket", "hosts"}, apisixAbout...),
+		"plugin_config": apisixAbout,
+	}
+	apisixLimitFields = map[string][]string{
+		"limit-count": {"count", "time_window", "window_type", "rules", "group", "show_limit_quota_header", "sync_interval"},
+		"limit-req":   {"rate", "burst", "nodelay"},
+		"limit-conn":  {"conn", "burst", "default_conn_delay", "only_use_default_delay", "rules"},
+	}
+	apisixCommon = []string{"key", "key_type", "rejected_code", "rejected_msg", "policy", "allow_degradation", "_meta", "disable"}
+	// apisixStore are fields that say where counters are.
+	apisixStore = []string{"redis_host", "redis_port", "redis_username", "redis_password", "redis_database", "redis_timeout", "redis_ssl", "redis_ssl_verify",
+		"redis_keepalive_timeout", "redis_keepalive_pool", "redis_cluster_nodes", "redis_cluster_name", "redis_cluster_ssl", "redis_cluster_ssl_verify", "redis_sentinels",
+		"redis_master_name", "redis_role", "redis_connect_timeout", "redis_read_timeout", "sentinel_username", "sentinel_password", "key_ttl"}
+)
+
 // apisix reads limit-count, limit-req and limit-conn from APISIX's apisix.yaml, or from answers of
 // its Admin API.
 func (c *converter) apisix() {
 	a := &apisix{c: c, groups: map[string]place{}}
 	objects := map[string][]value{}
 	for _, d := range c.documents() {
+		if kind := d.get("kind"); kind.there() {
+			kind.lose("kind: convert reads apisix.yaml and the Admin API's answers, and no resources of Kubernetes")
+			continue
+		}
+		if !d.get("uri").there() && !d.get("uris").there() {
+			d.tell("APISIX's configuration", append(apisixFields, mergedFields(d)...)...)
+		}
 		for _, kind := range apisixKinds {
 			objects[kind] = append(objects[kind], d.get(kind).list()...)
 		}
@@ -73,6 +110,8 @@ func (c *converter) apisix() {
 		for _, name := range apisixLimits {
 			a.limits(o, name)
 		}
+	}
+	for _, o := range a.owners {
 		a.losses(o)
 	}
 	c.settle()
@@ -90,7 +129,8 @@ func (c *converter) apisix() {
 func (a *apisix) byID(all []value, kind string) map[string]*apisixOwner {
 	owners := map[string]*apisixOwner{}
 	for _, v := range all {
-		o := &apisixOwner{name: cmp.Or(v.get("name").text(), kind+"-"+v.get("id").text()), plugins: v.get("plugins")}
+		o := &apisixOwner{name: cmp.Or(v.get("name").text(), kind+"-"+v.get("id").text()), plugins: v.get("plugins"), hosts: v.get("hosts")}
+		v.tell("a "+kind, apisixOwnerFields[kind]...)
 		owners[v.get("id").text()] = o
 		a.owners = append(a.owners, o)
 	}
@@ -98,36 +138,82 @@ func (a *apisix) byID(all []value, kind string) map[string]*apisixOwner {
 }
 
 func (a *apisix) route(v value, services, configs map[string]*apisixOwner) {
-	l := &location{at: v.at()}
-	longest := 0
-	for _, uri := range append(v.get("uri").either(), v.get("uris").list()...) {
-		path := uri.text()
-		if before, found := strings.CutSuffix(path, "*"); found {
-			l.paths, longest = append(l.paths, text{prefix, before}), max(longest, len(before))
-		} else {
-			l.paths, longest = append(l.paths, text{exact, path}), math.MaxInt32
-		}
-		if strings.ContainsAny(strings.TrimSuffix(path, "*"), "*:") {
-			uri.lose("a rule has no parameters in paths: %.80s", path)
-		}
-	}
-	for _, h := range append(v.get("host").either(), v.get("hosts").list()...) {
-		if host := strings.ToLower(h.text()); strings.HasPrefix(host, "*") {
-			l.hosts = append(l.hosts, text{suffix, host[1:]})
-		} else {
-			l.hosts = append(l.hosts, text{exact, host})
-		}
-	}
-	l.rest.Methods = v.get("methods").texts()
-	for _, name := range []string{"vars", "filter_func", "remote_addr", "remote_addrs"} {
+	v.tell("a route", apisixRouteFields...)
+	of := location{at: v.at()}
+	of.rest.Methods = v.get("methods").texts()
+	for _, name := range []string{"filter_func", "remote_addr", "remote_addrs"} {
 		if c := v.get(name); c.there() {
 			c.lose("%s: a rule has no such condition", name)
+			of.partly = true
 		}
 	}
-	l.rank = []int{v.get("priority").whole(0), min(len(l.hosts), 1), longest}
+	for _, expression := range v.get("vars").list() {
+		if !variableIs(&of.rest, expression) {
+			expression.lose("vars: a rule has no such condition")
+			of.partly = true
+		}
+	}
+	if vars := v.get("vars"); vars.there() && vars.node.Kind != yaml.SequenceNode {
+		vars.lose("vars: want a list")
+		of.partly = true
+	}
 	own := &apisixOwner{name: cmp.Or(v.get("name").text(), "route-"+v.get("id").text()), plugins: v.get("plugins")}
 	a.owners = append(a.owners, own)
-	a.routes = append(a.routes, &apisixRoute{l, []*apisixOwner{own, configs[v.get("plugin_config_id").text()], services[v.get("service_id").text()]}})
+	r := &apisixRoute{owners: []*apisixOwner{own, configs[v.get("plugin_config_id").text()], services[v.get("service_id").text()]}}
+	for _, name := range []string{"plugin_config", "service"} {
+		if id := v.get(name + "_id"); id.there() && map[string]map[string]*apisixOwner{"plugin_config": configs, "service": services}[name][id.text()] == nil {
+			id.lose("%s_id: no file has %.40q", name, id.text())
+		}
+	}
+	a.routes = append(a.routes, r)
+	hosts := append(v.get("host").either(), v.get("hosts").list()...)
+	if service := r.owners[2]; len(hosts) == 0 && service != nil {
+		hosts = service.hosts.list()
+	}
+	if len(hosts) == 0 {
+		hosts = []value{{c: a.c}}
+	}
+	// A host goes before a path, a path before a priority, and longer ones before others.
+	for _, h := range hosts {
+		for _, uri := range append(v.get("uri").either(), v.get("uris").list()...) {
+			l := of
+			byHost, byPath := 0, math.MaxInt32
+			if host := strings.ToLower(h.text()); strings.HasPrefix(host, "*") {
+				l.hosts, byHost = []text{{suffix, host[1:]}}, len(host)
+			} else if host != "" {
+				l.hosts, byHost = []text{{exact, host}}, math.MaxInt32
+			}
+			path := uri.text()
+			if before, found := strings.CutSuffix(path, "*"); found {
+				l.paths, byPath = []text{{prefix, before}}, len(before)
+			} else {
+				l.paths = []text{{exact, path}}
+			}
+			if at := strings.IndexAny(strings.TrimSuffix(path, "*"), "*:"); at >= 0 {
+				uri.lose("a rule has no parameters in paths: %.80s", path)
+				l.paths, l.partly = []text{{prefix, path[:at]}}, true
+			}
+			l.rank = []int{byHost, byPath, v.get("priority").whole(0)}
+			r.locations = append(r.locations, &l)
+		}
+	}
+}
+
+// variableIs adds the condition that a variable has a value. It reports false for other
+// expressions, and for what a rule can't say.
+func variableIs(m *match, expression value) bool {
+	parts := expression.list()
+	if len(parts) != 3 || parts[1].text() != "==" || parts[2].node.Kind != yaml.ScalarNode {
+		return false
+	}
+	name, is := strings.ToLower(parts[0].text()), text{exact, parts[2].text()}
+	if of, found := strings.CutPrefix(name, "http_"); found {
+		return m.narrow(strings.ReplaceAll(of, "_", "-"), is)
+	}
+	if of, found := strings.CutPrefix(parts[0].text(), "arg_"); found {
+		return m.narrow(":path", text{regex, queryOf(text{exact, of}.expression(), is)})
+	}
+	return false
 }
 
 // of returns the owner whose plugin of this name a route runs: the nearest owner that has it.
@@ -142,15 +228,26 @@ func (r *apisixRoute) of(name string) *apisixOwner {
 
 func disabled(p value) bool { return p.get("_meta", "disable").truth(p.get("disable").truth(false)) }
 
-// losses reports plugins that have no counterpart in Weir.
+// losses tells plugins that limit, and those that requests meet before they count.
 func (a *apisix) losses(o *apisixOwner) {
+	limited := slices.ContainsFunc(a.owners, func(g *apisixOwner) bool { return g.everywhere && g.limited() }) || o.everywhere && slices.ContainsFunc(a.owners, (*apisixOwner).limited)
+	for _, r := range a.routes {
+		limited = limited || slices.Contains(r.owners, o) && slices.ContainsFunc(r.owners, (*apisixOwner).limited)
+	}
 	for _, p := range o.plugins.fields() {
 		switch {
-		case disabled(p.value):
-		case strings.HasPrefix(p.name, "limit-") && !slices.Contains(apisixLimits, p.name) || p.name == "ai-rate-limiting":
+		case disabled(p.value) || slices.Contains(apisixLimits, p.name) || slices.Contains(apisixHarmless, p.name):
+		case strings.Contains(p.name, "limit-") || p.name == "ai-rate-limiting" || p.name == "workflow":
 			a.c.lose(p.at, "the plugin %.40s is not converted", p.name)
+		case limited:
+			a.c.lose(p.at, "the plugin %.40s is not converted: what it refuses, answers or changes counts as it came", p.name)
 		}
 	}
+}
+
+// limited reports whether an owner has one of the plugins that are converted.
+func (o *apisixOwner) limited() bool {
+	return o != nil && slices.ContainsFunc(apisixLimits, func(name string) bool { p := o.plugins.get(name); return p.there() && !disabled(p) })
 }
 
 // limits makes the rules of a plugin.
@@ -160,8 +257,11 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 		return
 	}
 	at := config.at()
+	config.tell(name, slices.Concat(apisixCommon, apisixStore, apisixLimitFields[name])...)
+	config.get("_meta").tell("_meta", "disable", "filter", "priority")
 	if filter := config.get("_meta", "filter"); filter.there() {
 		filter.lose("_meta.filter: a rule has no such condition")
+		return
 	}
 	var own, others []*location
 	if o.everywhere {
@@ -169,9 +269,9 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	} else {
 		for _, r := range a.routes {
 			if r.of(name) == o {
-				own = append(own, r.location)
+				own = append(own, r.locations...)
 			} else {
-				others = append(others, r.location)
+				others = append(others, r.locations...)
 			}
 		}
 		if len(own) == 0 {
@@ -194,7 +294,7 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	}
 	r.Limits = []limit{*l}
 	r.SyncRate = a.pace(config)
-	r.Response = a.c.responseOf(at, config.get("rejected_code").whole(503), config.get("rejected_msg").text())
+	r.Response = a.c.responseOf(at, config.get("rejected_code").whole(503), saying("error_msg", config.get("rejected_msg").text()))
 	if name == "limit-count" && !config.get("show_limit_quota_header").truth(true) {
 		r.Headers = &[]string{}
 	}
@@ -332,9 +432,11 @@ func (a *apisix) byKey(config value, r rule) {
 		a.c.add(at, r)
 		return
 	}
-	lacks := r
-	a.c.onlyWith(at, &r, has)
-	a.c.add(at, r)
+	lacks, m := r, match{}
+	m.header(has[0].header, has[0].is)
+	if a.c.also(at, &r, m) {
+		a.c.add(at, r)
+	}
 	lacks.Name, lacks.Key = r.Name+"-others", []any{client()}
 	lacks.Except = append(slices.Clone(lacks.Except), match{Headers: map[string]text{has[0].header: has[0].is}})
 	a.c.add(at, lacks)

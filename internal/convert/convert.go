@@ -92,6 +92,8 @@ type converter struct {
 	lost   []Loss
 	err    error
 	values int // in all files, counted each time that an alias or include repeats them
+	// messages says that fields are those of protobuf's messages.
+	messages bool
 }
 
 // place is a position in a file.
@@ -128,6 +130,33 @@ func (c *converter) add(at place, r rule) {
 		return
 	}
 	c.said.Rules = append(c.said.Rules, r)
+}
+
+// also narrows a rule to requests that fulfil another condition, too. It reports false if no rule
+// can say that, or no request does both.
+func (c *converter) also(at place, r *rule, m match) bool {
+	var both match
+	if r.Match != nil {
+		both = *r.Match
+	}
+	if m.Path != nil {
+		if both.Path != nil && !m.Path.within(*both.Path) {
+			return false
+		}
+		both.Path = m.Path
+	}
+	both.Headers = maps.Clone(both.Headers)
+	for name, t := range m.Headers {
+		if both.narrow(name, t) {
+			continue
+		}
+		if t.kind != present && both.Headers[name].kind != present {
+			c.lose(at, "a rule has one condition for the header %.40s: what needs two is left out", name)
+		}
+		return false
+	}
+	r.Match = both.orNil()
+	return true
 }
 
 // isFull reports whether there is no room for another rule, which is then lost.
@@ -278,15 +307,29 @@ type response struct {
 	ContentType string `json:"content_type,omitempty"`
 }
 
-// responseOf returns a response with the source's status and message, or nil for Weir's default.
-func (c *converter) responseOf(at place, status int, message string) *response {
+// saying returns the JSON that Kong and APISIX write around a message of the configuration, or
+// nothing if there is none.
+func saying(field, message string) string {
+	if message == "" {
+		return ""
+	}
+	body, err := plainJSON(map[string]string{field: message}, "")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(body), "\n")
+}
+
+// responseOf returns a response with the source's status and body, which is JSON, or nil for Weir's
+// default.
+func (c *converter) responseOf(at place, status int, body string) *response {
 	if status < 200 || status > 599 {
 		c.lose(at, "want a status from 200 to 599, got %d", status)
 		status = 0
 	}
-	r := &response{Status: status, Body: message}
-	if message != "" {
-		r.ContentType = "text/plain"
+	r := &response{Status: status, Body: body}
+	if body != "" {
+		r.ContentType = "application/json; charset=utf-8"
 	}
 	if *r == (response{Status: 429}) || *r == (response{}) {
 		return nil

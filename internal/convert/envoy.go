@@ -1,25 +1,57 @@
 package convert
 
 import (
-	"regexp"
+	"math"
+	"net/http"
+	"slices"
 	"strings"
 )
 
 // envoy finds rate limits in documents of Envoy, and in Istio's EnvoyFilters.
 type envoy struct {
-	c      *converter
-	domain string
+	c *converter
+	// filters are those that ask the service, of all connection managers.
+	filters []*envoyFilter
+	tables  []*envoyTable
+	patches []*envoyPlace
+	domain  string
 	// deny says that requests are refused while the service is away.
 	deny   bool
 	status int
 	uses   []*use
 }
 
+// envoyFilter is a filter that asks the service.
+type envoyFilter struct {
+	at           place
+	name, domain string
+	stage        int
+	// off says that only routes that configure the filter have it.
+	off bool
+	// shadow says that the service is asked, and no request is refused.
+	shadow bool
+	// when and unless select the requests that the filter asks for.
+	when   match
+	unless []match
+	// limits go before those of routes.
+	limits []value
+}
+
+// envoyTable is a route configuration, with the filters of its connection manager. portless says
+// that ports in hosts are ignored.
+type envoyTable struct {
+	value    value
+	filters  []*envoyFilter // nil if they are elsewhere
+	portless bool
+}
+
 // use is a list of actions of some routes, whose requests have the actions' descriptor.
 type use struct {
 	at      place
+	filter  *envoyFilter
 	entries []*entry
 	cost    any
+	when    match
 	own     []*location
 	others  []*location
 }
@@ -37,305 +69,330 @@ type entry struct {
 	remoteAddress bool
 	// when and unless select the requests that have the entry. All others have no descriptor.
 	when   match
-	unless []any
+	unless []match
 }
 
-// walk looks for route configurations, and for the filter.
+const (
+	ratelimitName = "envoy.filters.http.ratelimit"
+	unknownField  = "%.60s: convert does not know what this does in %s"
+)
+
+// typed returns the name of a message's type, and the message, which may be in a TypedStruct.
+func typed(v value) (name string, message value) {
+	last := func(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
+	if name = last(v.get("@type").text()); strings.HasSuffix(name, ".TypedStruct") {
+		return last(v.get("type_url").text()), v.get("value")
+	}
+	return name, v
+}
+
+func isRateLimit(v value) (message value, ok bool) {
+	name, message := typed(v)
+	return message, strings.HasSuffix(name, ".http.ratelimit.v3.RateLimit")
+}
+
+// tell tells the fields of a message that are not among the known ones. It reports whether there
+// are any.
+func (v value) tell(of string, known ...string) (told bool) {
+	for _, f := range v.fields() {
+		if f.name != "@type" && f.value.there() && !slices.Contains(known, f.name) {
+			v.c.lose(f.at, unknownField, f.name, of)
+			told = true
+		}
+	}
+	return told
+}
+
+// read collects filters and routes, and makes the uses of all limits.
+func (e *envoy) read(documents []value) {
+	for _, d := range documents {
+		switch {
+		case d.get("kind").text() == "EnvoyFilter":
+			e.istio(d)
+		case d.get("rate_limits").there() && !d.get("domain").there() && !d.get("domains").there():
+			// A part of a virtual host or a route, which does not name it.
+			e.patch(d, &location{at: d.at()}, d)
+		case d.get("domains").there():
+			e.tables = append(e.tables, &envoyTable{value: d})
+		default:
+			e.walk(d, 0)
+		}
+	}
+	e.judge()
+	for _, t := range e.tables {
+		e.table(t)
+	}
+	for _, f := range e.asked(nil) {
+		e.useAll(f, e.patches, true)
+	}
+}
+
+// judge chooses the domain. A namespace has one, and one way to refuse.
+func (e *envoy) judge() {
+	if len(e.filters) == 0 {
+		e.filters = []*envoyFilter{{name: ratelimitName, domain: e.domain}}
+		return
+	}
+	e.domain = e.filters[0].domain
+	e.filters = slices.DeleteFunc(e.filters, func(f *envoyFilter) bool {
+		if f.domain != e.domain {
+			e.c.lose(f.at, "a filter of Weir has one domain, which is %.80s: convert %.80s by itself", e.domain, f.domain)
+		}
+		return f.domain != e.domain
+	})
+}
+
+// asked returns the filters of a connection manager that ask for the domain; nil stands for all.
+func (e *envoy) asked(of []*envoyFilter) (all []*envoyFilter) {
+	for _, f := range e.filters {
+		if of == nil && !slices.ContainsFunc(all, func(o *envoyFilter) bool { return o.stage == f.stage && o.name == f.name }) || slices.Contains(of, f) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// walk looks for filters and route configurations.
 func (e *envoy) walk(v value, depth int) {
 	if depth > maxNested || e.c.err != nil {
 		return
 	}
-	if strings.HasSuffix(v.get("@type").text(), "extensions.filters.http.ratelimit.v3.RateLimit") {
-		e.filter(v)
+	name, message := typed(v)
+	switch {
+	case strings.Contains(name, ".local_ratelimit.") || strings.HasSuffix(name, ".http.ratelimit.v3.RateLimitPerRoute"):
+		return // the former stays in Envoy
+	case strings.HasSuffix(name, ".http.ratelimit.v3.RateLimit"):
+		e.filter(message, value{c: e.c})
+		return
+	case message.get("http_filters").there():
+		e.manager(message, depth)
+		return
+	case message.get("virtual_hosts").there():
+		e.tables = append(e.tables, &envoyTable{value: message})
 		return
 	}
-	if hosts := v.get("virtual_hosts"); hosts.there() {
-		e.hosts(hosts.list())
+	if message, ok := isRateLimit(v.get("typed_config")); ok {
+		e.filter(message, v)
 		return
 	}
-	if v.get("rate_limits").there() {
-		// An Istio patch, which does not name its host or route.
-		l := &location{at: v.at()}
-		e.limits(v.get("rate_limits").list(), []*location{l}, nil)
-		return
-	}
-	for _, f := range v.fields() {
+	for _, f := range message.fields() {
+		if strings.Contains(f.name, "rate_limit") && f.value.there() {
+			e.c.lose(f.at, "%.60s: convert reads no rate limits here", f.name)
+			continue
+		}
 		e.walk(f.value, depth+1)
 	}
-	for _, element := range v.list() {
+	for _, element := range message.list() {
 		e.walk(element, depth+1)
 	}
 }
 
-func (e *envoy) filter(v value) {
-	e.domain = v.get("domain").or(e.domain)
-	e.deny = v.get("failure_mode_deny").truth(false)
-	if code := v.get("rate_limited_status", "code"); code.there() {
-		e.status = code.whole(429)
+// manager reads a connection manager.
+func (e *envoy) manager(v value, depth int) {
+	before := len(e.filters)
+	t := &envoyTable{value: v.get("route_config"), portless: v.get("strip_any_host_port").truth(false)}
+	for _, f := range v.fields() {
+		if f.name != "route_config" {
+			e.walk(f.value, depth+1)
+		}
 	}
-	if stage := v.get("stage"); stage.there() && stage.text() != "0" {
-		stage.lose("stage: a filter of Weir applies all of its rules")
+	if !t.value.there() {
+		return
 	}
-	if kind := v.get("request_type"); kind.there() && kind.text() != "both" {
-		kind.lose("request_type: a rule can't tell internal requests from others")
+	t.filters = e.filters[before:]
+	if len(t.filters) == 0 {
+		t.value.lose("no filter of this connection manager asks the rate limit service, so that its routes have no limits")
+		return
+	}
+	e.tables = append(e.tables, t)
+}
+
+// filter reads a filter that asks the service, and its entry in a list of filters.
+func (e *envoy) filter(v, entry value) {
+	f := &envoyFilter{at: v.at(), name: entry.get("name").or(ratelimitName), domain: v.get("domain").text(), off: entry.get("disabled").truth(false), limits: v.get("rate_limits").list()}
+	entry.tell("an HTTP filter", "name", "typed_config", "disabled", "is_optional")
+	v.tell("the filter", "domain", "stage", "request_type", "failure_mode_deny", "rate_limited_status", "rate_limits", "filter_enabled", "filter_enforced",
+		// How long the service is waited for, how it is found, and what headers are sent.
+		"timeout", "rate_limit_service", "stat_prefix", "enable_x_ratelimit_headers", "disable_x_envoy_ratelimited_header", "rate_limited_as_resource_exhausted")
+	f.stage = v.get("stage").whole(0)
+	deny, status := v.get("failure_mode_deny").truth(false), e.statusOf(v.get("rate_limited_status"))
+	if len(e.filters) == 0 {
+		e.deny, e.status = deny, status
+	} else if e.deny != deny || e.status != status {
+		v.lose("a filter of Weir refuses by one status, and does the same for all rules while the backend is away: as the filter at line %d", e.filters[0].at.line)
+	}
+	const internal = "x-envoy-internal"
+	switch kind := v.get("request_type"); kind.or("both") {
+	case "both":
+	case "internal":
+		f.when.header(internal, text{exact, "true"})
+	case "external":
+		f.unless = append(f.unless, match{Headers: map[string]text{internal: {exact, "true"}}})
+	default:
+		kind.lose("request_type: want internal, external or both, got %.40q", kind.text())
+		return
+	}
+	for _, name := range []string{"filter_enabled", "filter_enforced"} {
+		switch share := v.get(name); shareOf(share) {
+		case 1:
+		case 0:
+			if f.shadow = true; name == "filter_enabled" {
+				return
+			}
+		default:
+			f.shadow = true
+			share.lose("%s: a rule applies to all requests or to none, so the rules refuse nothing", name)
+		}
+	}
+	e.filters = append(e.filters, f)
+}
+
+// shareOf returns the part of all requests, up to 1, that a fraction stands for.
+func shareOf(v value) float64 {
+	if !v.there() {
+		return 1
+	}
+	of := map[string]float64{"": 100, "HUNDRED": 100, "0": 100, "TEN_THOUSAND": 1e4, "1": 1e4, "MILLION": 1e6, "2": 1e6}[v.get("default_value", "denominator").text()]
+	return math.Min(1, v.get("default_value", "numerator").number(0)/of)
+}
+
+// statusOf returns the status of refusals, as Envoy takes it.
+func (e *envoy) statusOf(v value) int {
+	v.tell("a status", "code")
+	code := v.get("code")
+	status := statusNamed(code.text())
+	if status == 0 {
+		status = code.whole(http.StatusTooManyRequests)
+	}
+	switch {
+	case status < http.StatusBadRequest:
+		return http.StatusTooManyRequests // as Envoy does
+	case status > 599:
+		code.lose("want a status from 400 to 599, got %d", status)
+		return http.StatusTooManyRequests
+	}
+	return status
+}
+
+// statusNamed returns the status that Envoy names so, or 0. Most names are those of Go without
+// spaces.
+func statusNamed(name string) int {
+	switch name {
+	case "PayloadTooLarge":
+		return http.StatusRequestEntityTooLarge
+	case "URITooLong":
+		return http.StatusRequestURITooLong
+	case "RangeNotSatisfiable":
+		return http.StatusRequestedRangeNotSatisfiable
+	}
+	for status := http.StatusOK; status < 600 && name != ""; status++ {
+		if strings.ReplaceAll(http.StatusText(status), " ", "") == name {
+			return status
+		}
+	}
+	return 0
+}
+
+// istio reads the patches of an EnvoyFilter.
+func (e *envoy) istio(d value) {
+	for _, p := range d.get("spec", "config_patches").list() {
+		patch := p.get("patch", "value")
+		switch kind := p.get("apply_to").text(); kind {
+		case "VIRTUAL_HOST", "HTTP_ROUTE":
+			if l := e.patched(p); l != nil {
+				limits := patch
+				if kind == "HTTP_ROUTE" {
+					limits = patch.get("route")
+					patch.tell("a patch of a route", append(harmlessInRoutes, "route", "typed_per_filter_config")...)
+				} else {
+					patch.tell("a patch of a virtual host", append(harmlessInHosts, "rate_limits", "typed_per_filter_config")...)
+				}
+				e.patch(limits, l, patch)
+			}
+		default:
+			e.walk(patch, 0)
+		}
+		switch operation := p.get("patch", "operation"); operation.or("MERGE") {
+		case "MERGE", "ADD", "INSERT_BEFORE", "INSERT_AFTER", "INSERT_FIRST", "REPLACE":
+		default:
+			operation.lose("operation: convert does not know what %.40s leaves", operation.text())
+		}
 	}
 }
 
-// envoyRoute is a route with its rate limits.
-type envoyRoute struct {
-	location *location
-	limits   []value
-	host     int
+// patched returns the requests of the virtual hosts or routes that a patch changes; nil if a rule
+// can't say them.
+func (e *envoy) patched(p value) *location {
+	l := &location{at: p.at(), rank: []int{0}}
+	for _, f := range p.get("match").fields() {
+		switch f.name {
+		case "context":
+		case "route_configuration":
+			host := f.value.get("vhost")
+			for _, f := range f.value.fields() {
+				if f.name != "vhost" && f.value.there() {
+					e.c.lose(f.at, "%.60s: a rule does not know the listener, and counts the requests of all", f.name)
+				}
+			}
+			if host.tell("the match of a virtual host", "name", "route") {
+				return nil
+			}
+			for _, f := range host.get("route").fields() {
+				if f.name != "action" || f.value.or("ANY") != "ANY" {
+					e.c.lose(f.at, "%.60s: a rule does not know Istio's routes", f.name)
+					return nil
+				}
+			}
+			if name := host.get("name"); name.text() != "" {
+				if strings.Contains(name.text(), "|") && !strings.HasPrefix(name.text(), "inbound|") || strings.Contains(name.text(), ".svc.") {
+					name.lose("vhost: Istio's virtual host %.80s has other names, which the rule does not know", name.text())
+				}
+				if !strings.HasPrefix(name.text(), "inbound|") {
+					l.rank[0] = 1
+					before, _, _ := cutPort(strings.ToLower(name.text()))
+					if t := domainText(before); !t.all() {
+						l.hosts = []text{t}
+					}
+				}
+			}
+		default:
+			e.c.lose(f.at, unknownField, f.name, "the match of a patch")
+			return nil
+		}
+	}
+	return l
 }
 
-func (e *envoy) hosts(hosts []value) {
-	var routes []*envoyRoute
-	for i, host := range hosts {
-		var domains []text
-		rank := 0
-		for _, domain := range host.get("domains").texts() {
-			domain, _, _ = strings.Cut(strings.ToLower(domain), ":")
-			switch {
-			case domain == "*":
-				domains = nil
-			case strings.HasPrefix(domain, "*"):
-				domains, rank = append(domains, text{suffix, domain[1:]}), 2
-			case strings.HasSuffix(domain, "*"):
-				domains, rank = append(domains, text{prefix, domain[:len(domain)-1]}), 1
-			default:
-				domains, rank = append(domains, text{exact, domain}), 3
-			}
-		}
-		for j, r := range host.get("routes").list() {
-			l, ok := e.route(r, domains)
-			if !ok {
-				continue
-			}
-			l.rank = []int{rank, -j}
-			limits := r.get("route", "rate_limits").list()
-			if len(limits) == 0 || r.get("route", "include_vh_rate_limits").truth(false) {
-				limits = append(limits, host.get("rate_limits").list()...)
-			}
-			routes = append(routes, &envoyRoute{l, limits, i})
-		}
-		if len(host.get("routes").list()) == 0 {
-			// The host's routes may be elsewhere.
-			routes = append(routes, &envoyRoute{&location{at: host.at(), hosts: domains, rank: []int{rank, 0}}, host.get("rate_limits").list(), i})
-		}
+// patch collects the limits of a patch's virtual host or route.
+func (e *envoy) patch(limits value, l *location, over value) {
+	e.patches = append(e.patches, &envoyPlace{location: l, route: limits.get("rate_limits").list(), overrides: []value{over.get("typed_per_filter_config")}, forwards: true})
+}
+
+// useAll makes the uses of a filter's limits at some places. Patches of Istio add to each other,
+// so that limits of one apply where those of others do.
+func (e *envoy) useAll(f *envoyFilter, places []*envoyPlace, patches bool) {
+	var limits [][]value
+	for _, p := range places {
+		limits = append(limits, e.limitsAt(f, p))
 	}
 	done := map[place]bool{}
-	for _, r := range routes {
-		for _, l := range r.limits {
+	for i := range places {
+		for _, l := range limits[i] {
 			if done[l.at()] {
 				continue
 			}
 			done[l.at()] = true
 			var own, others []*location
-			for _, o := range routes {
-				if has(o.limits, l) {
+			for j, o := range places {
+				switch {
+				case has(limits[j], l):
 					own = append(own, o.location)
-				} else {
+				case !patches || o.off:
 					others = append(others, o.location)
 				}
 			}
-			e.limits([]value{l}, own, others)
+			legacy := has(places[i].route, l) || has(places[i].host, l)
+			e.limit(f, l, legacy, own, others)
 		}
 	}
-}
-
-func has(limits []value, l value) bool {
-	for _, o := range limits {
-		if o.node == l.node {
-			return true
-		}
-	}
-	return false
-}
-
-// route returns the location of a route.
-func (e *envoy) route(r value, hosts []text) (*location, bool) {
-	l := &location{at: r.at(), hosts: hosts}
-	for _, f := range r.get("match").fields() {
-		switch f.name {
-		case "prefix":
-			l.paths = []text{{prefix, f.value.text()}}
-		case "path":
-			l.paths = []text{{exact, f.value.text()}}
-		case "path_separated_prefix":
-			l.paths = []text{{exact, f.value.text()}, {prefix, f.value.text() + "/"}}
-		case "safe_regex":
-			t, ok := e.c.expression(f.value.at(), f.value.get("regex").text(), true)
-			if !ok {
-				return nil, false
-			}
-			l.paths = []text{t}
-		case "headers":
-			for _, h := range f.value.list() {
-				name, t, not, ok := e.headerMatch(h)
-				if !ok || not {
-					h.lose("a rule can't say this condition of a route")
-					return nil, false
-				}
-				l.rest.header(name, t)
-			}
-		case "case_sensitive":
-			if !f.value.truth(true) {
-				e.c.lose(f.at, "case_sensitive: a rule's paths are always case-sensitive")
-			}
-		default:
-			e.c.lose(f.at, "a rule has no such condition as a route's %.40s", f.name)
-		}
-	}
-	return l, true
-}
-
-// headerMatch reads a condition on a header. With not, the header must not fulfil it.
-func (e *envoy) headerMatch(h value) (name string, t text, not, ok bool) {
-	name = strings.ToLower(h.get("name").text())
-	t = text{present, "true"}
-	not = h.get("invert_match").truth(false)
-	ok = name != ""
-	s := h.get("string_match")
-	if s.get("ignore_case").truth(false) {
-		return name, t, not, false
-	}
-	for _, f := range append(h.fields(), s.fields()...) {
-		switch strings.TrimSuffix(f.name, "_match") {
-		case "exact", "prefix", "suffix":
-			t = text{strings.TrimSuffix(f.name, "_match"), f.value.text()}
-		case "contains":
-			t = text{regex, ".*" + regexp.QuoteMeta(f.value.text()) + ".*"}
-		case "safe_regex":
-			var fine bool
-			t, fine = e.c.expression(f.value.at(), f.value.get("regex").text(), true)
-			ok = ok && fine
-		case "present":
-			t.value = f.value.or("true")
-		case "name", "invert", "string", "ignore_case":
-		default:
-			ok = false
-		}
-	}
-	return name, t, not, ok
-}
-
-func (e *envoy) limits(all []value, own, others []*location) {
-	for _, l := range all {
-		u := &use{at: l.at(), own: own, others: others}
-		ok := true
-		for _, f := range l.fields() {
-			switch f.name {
-			case "actions":
-				for _, a := range f.value.list() {
-					if !e.action(u, a) {
-						ok = false
-					}
-				}
-			case "stage":
-				if f.value.text() != "0" {
-					e.c.lose(f.at, "stage: a filter of Weir applies all of its rules")
-				}
-			case "hits_addend":
-				u.cost = e.cost(f.value)
-			default:
-				e.c.lose(f.at, "%.40s: a rule has nothing like it", f.name)
-			}
-		}
-		if ok && len(u.entries) > 0 {
-			e.uses = append(e.uses, u)
-		}
-	}
-}
-
-var responseHeader = regexp.MustCompile(`^%REQ\(([A-Za-z0-9_-]+)\)%$`)
-
-func (e *envoy) cost(v value) any {
-	if n := v.get("number"); n.there() {
-		return n.whole(1)
-	}
-	if found := responseHeader.FindStringSubmatch(v.get("format").text()); found != nil {
-		return map[string]any{"header": strings.ToLower(found[1]), "least": 0}
-	}
-	v.lose("hits_addend: want a number or %%REQ(HEADER)%%")
-	return nil
-}
-
-// action adds the entry of an action, and reports whether a rule can express the action.
-func (e *envoy) action(u *use, a value) bool {
-	for _, f := range a.fields() {
-		v := f.value
-		n := &entry{key: v.get("descriptor_key").text()}
-		switch f.name {
-		case "generic_key":
-			n.constant, n.value = true, v.get("descriptor_value").text()
-			n.key = v.get("descriptor_key").or("generic_key")
-		case "remote_address":
-			n.key, n.selector, n.remoteAddress = "remote_address", client(), true
-		case "masked_remote_address":
-			n.key = "masked_remote_address"
-			n.selector = map[string]any{clientIP: map[string]int{
-				"ipv4_prefix": v.get("v4_prefix_mask_len").whole(32), "ipv6_prefix": v.get("v6_prefix_mask_len").whole(wholeAddress),
-			}}
-		case "request_headers":
-			n.header = strings.ToLower(v.get("header_name").text())
-			n.selector = one("header", n.header)
-			if v.get("skip_if_absent").truth(false) {
-				e.c.lose(f.at, "skip_if_absent: a request without the header %.40s gets another descriptor, which no rule counts", n.header)
-			}
-			if n.header != ":path" && n.header != ":method" && n.header != ":authority" {
-				n.when.header(n.header, text{present, "true"})
-			}
-		case "query_parameters":
-			n.query = v.get("query_parameter_name").text()
-			n.selector = one("query", n.query)
-			n.when.header(":path", text{regex, `[^?]*\?(?:.*&)?` + regexp.QuoteMeta(n.query) + "(?:[=&].*)?"})
-		case "header_value_match":
-			n.constant, n.value = true, v.get("descriptor_value").text()
-			n.key = v.get("descriptor_key").or("header_match")
-			if !e.valueMatch(n, v) {
-				return false
-			}
-		case "destination_cluster", "source_cluster":
-			e.c.lose(f.at, "%s: a rule does not know the cluster", f.name)
-			return false
-		case "metadata", "dynamic_metadata":
-			property := []string{"metadata", "filter_metadata", v.get("metadata_key", "key").text()}
-			if v.get("source").text() == "ROUTE_ENTRY" {
-				property[0] = "xds.route_metadata"
-			}
-			for _, segment := range v.get("metadata_key", "path").list() {
-				property = append(property, segment.get("key").text())
-			}
-			n.selector = map[string]any{"property": property}
-			if v.get("default_value").there() {
-				v.lose("default_value: a rule counts requests without this metadata under the empty value")
-			} else {
-				v.lose("%s: Envoy does not limit requests without this metadata; a rule counts them together", f.name)
-			}
-		default:
-			e.c.lose(f.at, "%.40s: a rule has no selector like it", f.name)
-			return false
-		}
-		u.entries = append(u.entries, n)
-	}
-	return true
-}
-
-// valueMatch finds which requests have the entry of header_value_match.
-func (e *envoy) valueMatch(n *entry, v value) bool {
-	expected := v.get("expect_match").truth(true)
-	headers := v.get("headers").list()
-	for _, h := range headers {
-		name, t, not, ok := e.headerMatch(h)
-		switch {
-		case !ok || len(headers) > 1 && !expected:
-			h.lose("a rule can't say this condition of a header")
-			return false
-		case not == expected:
-			n.unless = append(n.unless, match{Headers: map[string]text{name: t}})
-		default:
-			n.when.header(name, t)
-		}
-	}
-	return true
 }

@@ -2,6 +2,9 @@ package convert
 
 import (
 	"cmp"
+	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,20 +18,23 @@ type kongRoute struct {
 
 // kongPlugin is a limiter of Kong.
 type kongPlugin struct {
-	value          value
+	value, config  value
 	name           string
 	service, route string
 	consumer       bool // or for a consumer group
 	disabled       bool
-	routes         []*kongRoute
 }
 
 type kong struct {
 	c       *converter
 	routes  []*kongRoute
 	plugins []*kongPlugin
-	// auths are the plugins that turn a client into a consumer.
-	auths []*kongPlugin
+	// auths are the plugins that turn a client into a consumer, and others those that may change or
+	// answer requests before they count.
+	auths, others []*kongPlugin
+	// regexes says that a path with certain characters is a regular expression, as before version 3.
+	regexes bool
+	shared  value // configurations that plugins name
 	// spaces has the namespaces of plugins, and where each was first seen.
 	spaces map[string]place
 }
@@ -40,10 +46,37 @@ const (
 
 var kongAuths = []string{"key-auth", "key-auth-enc", "jwt", "basic-auth", "oauth2", "hmac-auth", "ldap-auth", "ldap-auth-advanced", "openid-connect", "mtls-auth", "session"}
 
+// kongHarmless are plugins that leave requests as they are, or act after a request has counted.
+var kongHarmless = []string{
+	"file-log", "http-log", "tcp-log", "udp-log", "syslog", "loggly", "statsd", "statsd-advanced", "datadog", "prometheus", "zipkin", "opentelemetry", "correlation-id",
+	"request-transformer", "request-transformer-advanced", "response-transformer", "response-transformer-advanced", "proxy-cache", "proxy-cache-advanced",
+	"aws-lambda", "azure-functions", "redirect", "grpc-web",
+	"ai-proxy", "ai-prompt-decorator", "ai-prompt-guard", "ai-prompt-template", "ai-request-transformer", "ai-response-transformer",
+}
+
+var (
+	kongPluginFields = []string{"name", "config", "enabled", "service", "route", "consumer", "consumer_group", "protocols", "tags", "id", "created_at", "updated_at", "instance_name",
+		"run_on", "_comment", "_ignore", "_config"}
+	kongRouteFields = []string{"id", "name", "created_at", "updated_at", "hosts", "paths", "methods", "headers", "protocols", "https_redirect_status_code", "strip_path",
+		"preserve_host", "request_buffering", "response_buffering", "tags", "service", "regex_priority", "path_handling", "plugins", "snis", "sources", "destinations", "expression",
+		"priority", "_comment", "_ignore"}
+	kongServiceFields = []string{"id", "name", "created_at", "updated_at", "url", "host", "port", "path", "protocol", "retries", "connect_timeout", "write_timeout", "read_timeout",
+		"tags", "routes", "plugins", "enabled", "client_certificate", "tls_verify", "tls_verify_depth", "tls_sans", "ca_certificates", "_comment", "_ignore"}
+	kongFields = []string{"_format_version", "_transform", "_info", "_workspace", "_konnect", "_comment", "_plugin_configs", "services", "routes", "plugins", "consumers",
+		"consumer_groups", "upstreams", "targets", "certificates", "ca_certificates", "snis", "vaults", "keys", "key_sets", "licenses",
+		"keyauth_credentials", "basicauth_credentials", "jwt_secrets", "hmacauth_credentials", "oauth2_credentials", "acls"}
+)
+
 // kong reads rate-limiting and rate-limiting-advanced from Kong's declarative configuration.
 func (c *converter) kong() {
 	k := &kong{c: c, spaces: map[string]place{}}
 	for _, d := range c.documents() {
+		if kind := d.get("kind"); kind.there() {
+			kind.lose("kind: convert reads Kong's declarative configuration, and no resources of Kubernetes")
+			continue
+		}
+		d.tell("Kong's configuration", append(kongFields, mergedFields(d)...)...)
+		k.regexes, k.shared = d.get("_format_version").number(3) < 3, d.get("_plugin_configs")
 		for _, s := range d.get("services").list() {
 			k.readService(s)
 		}
@@ -66,8 +99,36 @@ func (c *converter) kong() {
 			k.limit(p)
 		}
 	}
+	for _, p := range append(k.auths, k.others...) {
+		if !p.disabled && k.precedes(p) {
+			what := "what it refuses, answers or changes counts as it came"
+			if slices.Contains(kongAuths, p.name) {
+				what = "requests that it refuses count too"
+			}
+			p.value.lose("the plugin %.40s is not converted: %s", p.name, what)
+		}
+	}
 	c.settle()
 }
+
+// mergedFields are fields that files keep values in, for others to refer to by aliases.
+func mergedFields(d value) (all []string) {
+	for _, f := range d.fields() {
+		if strings.HasPrefix(f.name, "x-") || f.value.node != nil && f.value.node.Anchor != "" {
+			all = append(all, f.name)
+		}
+	}
+	return all
+}
+
+// precedes reports whether requests meet a plugin and a limiter.
+func (k *kong) precedes(p *kongPlugin) bool {
+	return slices.ContainsFunc(k.plugins, func(l *kongPlugin) bool {
+		return !l.disabled && (p.everywhere() && l.everywhere() || slices.ContainsFunc(k.routes, func(r *kongRoute) bool { return p.holds(r) && l.holds(r) }))
+	})
+}
+
+func (p *kongPlugin) everywhere() bool { return p.service == "" && p.route == "" }
 
 func names(v value, more ...string) (all []string) {
 	for _, name := range append([]string{v.get("name").text(), v.get("id").text()}, more...) {
@@ -82,6 +143,10 @@ func (k *kong) readService(s value) {
 	services := names(s)
 	if len(services) == 0 {
 		services = []string{s.at().file + " " + duration(uint64(s.at().line))}
+	}
+	s.tell("a service", kongServiceFields...)
+	if !s.get("enabled").truth(true) {
+		return // its routes answer 404
 	}
 	for _, r := range s.get("routes").list() {
 		k.route(r, services)
@@ -104,31 +169,43 @@ func (k *kong) readRoute(r, service value) {
 	k.route(r, services)
 }
 
+// aRegex finds the characters that made a path a regular expression before version 3.
+var aRegex = regexp.MustCompile(`[^a-zA-Z0-9.\-_~/%]`)
+
 func (k *kong) route(r value, services []string) {
 	l := &location{at: r.at()}
 	route := &kongRoute{names(r), services, l}
 	if len(route.names) == 0 {
 		route.names = []string{"route at " + duration(uint64(r.at().line))}
 	}
+	r.tell("a route", kongRouteFields...)
+	no := func(at place, format string, args ...any) {
+		k.c.lose(at, format, args...)
+		l.partly = true
+	}
+	for _, p := range r.get("plugins").list() {
+		k.readPlugin(p, "", route.names[0])
+	}
+	if protocols := r.get("protocols").texts(); len(protocols) > 0 && !slices.ContainsFunc(protocols, func(p string) bool { return strings.HasPrefix(p, "http") || strings.HasPrefix(p, "grpc") }) {
+		return // it has no requests
+	}
 	wild := 0
 	for _, h := range r.get("hosts").either() {
-		switch host := strings.ToLower(h.text()); {
-		case strings.HasPrefix(host, "*"):
-			l.hosts, wild = append(l.hosts, text{suffix, host[1:]}), -1
-		case strings.HasSuffix(host, "*"):
-			l.hosts, wild = append(l.hosts, text{prefix, host[:len(host)-1]}), -1
-		default:
-			l.hosts = append(l.hosts, text{exact, host})
+		host, port, found := cutPort(strings.ToLower(h.text()))
+		if found {
+			no(h.at(), "a rule can't say the port %s of this host alone", port)
+		}
+		if l.hosts = append(l.hosts, domainText(host)); strings.Contains(host, "*") {
+			wild = -1
 		}
 	}
 	longest, expressions := 0, 0
 	for _, p := range r.get("paths").either() {
 		path := p.text()
-		if expr, found := strings.CutPrefix(path, "~"); found {
+		expr, found := strings.CutPrefix(path, "~")
+		if found = found && !k.regexes || k.regexes && aRegex.MatchString(path); found {
 			t, ok := k.c.expression(p.at(), "^"+expr, false)
-			if !ok {
-				continue
-			}
+			l.partly = l.partly || !ok
 			l.paths, expressions = append(l.paths, t), 1+r.get("regex_priority").whole(0)
 		} else {
 			l.paths, longest = append(l.paths, text{prefix, path}), max(longest, len(path))
@@ -136,34 +213,42 @@ func (k *kong) route(r value, services []string) {
 	}
 	l.rest.Methods = r.get("methods").texts()
 	for _, h := range r.get("headers").fields() {
-		if texts := h.value.texts(); len(texts) == 1 && !strings.HasPrefix(texts[0], "~*") {
-			l.rest.header(strings.ToLower(h.name), text{exact, texts[0]})
-		} else {
-			k.c.lose(h.at, "a rule can't say this condition of a route")
+		texts := h.value.texts()
+		if len(texts) == 0 || strings.HasPrefix(texts[0], "~*") {
+			no(h.at, "a rule can't say this condition of a route")
+			continue
 		}
+		for i := range texts {
+			texts[i] = regexp.QuoteMeta(texts[i])
+		}
+		// Kong ignores the case.
+		l.rest.header(strings.ToLower(h.name), text{regex, "(?i)" + strings.Join(texts, "|")})
 	}
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
 		if v := r.get(name); v.there() {
-			v.lose("%s: a rule has no such condition", name)
+			no(v.at(), "%s: a rule has no such condition", name)
 		}
 	}
+	if l.partly && slices.Contains(l.paths, text{}) {
+		l.paths = nil // a path is left out, so that all may be the route's
+	}
 	count := 0
-	for _, given := range []bool{len(l.hosts) > 0, len(l.paths) > 0, len(l.rest.Methods) > 0, len(l.rest.Headers) > 0} {
+	for _, given := range []bool{r.get("hosts").there(), r.get("paths").there(), len(l.rest.Methods) > 0, r.get("headers").there(), r.get("snis").there()} {
 		if given {
 			count++
 		}
 	}
-	l.rank = []int{count, len(l.rest.Headers), wild, expressions, longest}
-	k.routes = append(k.routes, route)
-	for _, p := range r.get("plugins").list() {
-		k.readPlugin(p, "", route.names[0])
+	l.rank = []int{count, len(r.get("headers").fields()), wild, expressions, longest}
+	if r.get("expression").there() {
+		l.rank[0] = math.MaxInt
 	}
+	k.routes = append(k.routes, route)
 }
 
 func (k *kong) readPlugin(p value, service, route string) *kongPlugin {
 	read := &kongPlugin{
 		value: p, name: p.get("name").text(), disabled: !p.get("enabled").truth(true),
-		service: cmp.Or(service, reference(p.get("service"))), route: cmp.Or(route, reference(p.get("route"))),
+		service: cmp.Or(service, reference(p.get("service"))), route: cmp.Or(route, reference(p.get("route"))), config: p.get("config"),
 	}
 	for _, name := range []string{"consumer", "consumer_group"} {
 		read.consumer = read.consumer || p.get(name).there()
@@ -175,6 +260,19 @@ func (k *kong) readPlugin(p value, service, route string) *kongPlugin {
 		k.auths = append(k.auths, read)
 	case strings.Contains(read.name, "limiting") && !read.disabled:
 		p.lose("the plugin %.40s is not converted", read.name)
+	case read.name == "request-termination" || !slices.Contains(kongHarmless, read.name):
+		k.others = append(k.others, read)
+	}
+	if !read.disabled && !slices.Contains(kongHarmless, read.name) {
+		p.tell("a plugin", kongPluginFields...)
+		if protocols := p.get("protocols"); protocols.there() && (!slices.Contains(protocols.texts(), "http") || !slices.Contains(protocols.texts(), "https")) {
+			protocols.lose("protocols: a rule does not know the protocol, and holds for all")
+		}
+	}
+	if name := p.get("_config"); name.there() {
+		if read.config = k.shared.get(name.text()); p.get("config").there() || !read.config.there() {
+			name.lose("_config: want a configuration of _plugin_configs, and none of the plugin's own")
+		}
 	}
 	return read
 }
@@ -201,26 +299,28 @@ func (k *kong) limit(p *kongPlugin) {
 		p.value.lose("%s of a consumer: a rule does not know Kong's consumers", p.name)
 		return
 	}
-	var own, others []*location
+	// Locations by how their clients are told apart.
+	who := map[string]*identity{}
+	var own []*kongRoute
+	var others []*location
 	for _, r := range k.routes {
 		better := slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool {
 			return o.name == p.name && !o.consumer && !o.disabled && o.holds(r) && o.rank() > p.rank()
 		})
 		if p.holds(r) && !better {
-			own = append(own, r.location)
-			p.routes = append(p.routes, r)
+			own = append(own, r)
 		} else {
 			others = append(others, r.location)
 		}
 	}
-	if p.service == "" && p.route == "" {
-		own = append(own, &location{at: p.value.at(), rank: []int{-1}})
+	if p.everywhere() {
+		own = append(own, &kongRoute{location: &location{at: p.value.at(), rank: []int{-1}}})
 	}
 	if len(own) == 0 {
 		p.value.lose("%s: no route has it", p.name)
 		return
 	}
-	config := p.value.get("config")
+	config := p.config
 	r := rule{Name: strings.Trim(cmp.Or(p.route, p.service, "global")+"-"+p.name, "-")}
 	var key value
 	if p.name == kongBasic {
@@ -253,18 +353,44 @@ func (k *kong) limit(p *kongPlugin) {
 		p.value.lose("%s: no limit is left", p.name)
 		return
 	}
-	r.Response = k.c.responseOf(p.value.at(), config.get("error_code").whole(429), config.get("error_message").text())
+	r.Response = k.c.responseOf(p.value.at(), config.get("error_code").whole(429), saying("message", config.get("error_message").text()))
 	if config.get("hide_client_headers").truth(false) {
 		r.Headers = &[]string{}
 	}
-	for _, m := range k.c.matches(p.value.at(), own, others) {
-		made := r
-		made.Match, made.Except = m.Match, m.Except
-		k.byKey(p, config, made, key.or("consumer"))
+	by := key.or("consumer")
+	var order []string
+	for _, route := range own {
+		i := &identity{}
+		if by == "consumer" || by == "credential" || by == "consumer-group" {
+			i = k.identify(p, route)
+		}
+		if who[i.name] == nil {
+			who[i.name] = i
+			order = append(order, i.name)
+		}
+		who[i.name].own = append(who[i.name].own, route.location)
+	}
+	for _, name := range order {
+		i, rest := who[name], slices.Clone(others)
+		for _, other := range order {
+			if other != name {
+				rest = append(rest, who[other].own...)
+			}
+		}
+		for _, m := range k.c.matches(p.value.at(), i.own, rest) {
+			made := r
+			made.Match, made.Except = m.Match, m.Except
+			k.byKey(p, config, made, by, i)
+		}
 	}
 }
 
+// kongCommon are fields of both plugins, with those that say where counters are.
+var kongCommon = []string{"hide_client_headers", "error_code", "error_message", "sync_rate", "redis", "redis_host", "redis_port", "redis_password", "redis_username", "redis_ssl",
+	"redis_ssl_verify", "redis_server_name", "redis_timeout", "redis_database"}
+
 func (k *kong) basicLimits(config value) (limits []limit) {
+	config.tell(kongBasic, append(kongCommon, "second", "minute", "hour", "day", "month", "year", "limit_by", "header_name", "path", "policy", "fault_tolerant")...)
 	for _, unit := range []struct{ name, window string }{
 		{"second", "1s"}, {"minute", "1m"}, {"hour", "1h"}, {"day", "1d"}, {"month", "month"}, {"year", "365d"},
 	} {
@@ -282,6 +408,8 @@ func (k *kong) basicLimits(config value) (limits []limit) {
 }
 
 func (k *kong) advancedLimits(config value) (limits []limit) {
+	config.tell(kongAdvanced, append(kongCommon, "limit", "window_size", "window_type", "identifier", "header_name", "path", "strategy", "namespace", "disable_penalty",
+		"retry_after_jitter_max", "enforce_consumer_groups", "consumer_groups", "compound_identifier", "counter_key", "throttling", "dictionary_name", "lock_dictionary_name")...)
 	hits, sizes := config.get("limit").either(), config.get("window_size").either()
 	if len(hits) != len(sizes) {
 		config.lose("want a window_size for each limit")
@@ -307,7 +435,7 @@ func (k *kong) advancedLimits(config value) (limits []limit) {
 
 // byKey adds the rules for the key that a plugin counts by. Kong counts a request without the key
 // by its address.
-func (k *kong) byKey(p *kongPlugin, config value, r rule, by string) {
+func (k *kong) byKey(p *kongPlugin, config value, r rule, by string, who *identity) {
 	at := p.value.at()
 	switch by {
 	case "ip":
@@ -322,85 +450,136 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string) {
 		}
 	case "header":
 		name := strings.ToLower(config.get("header_name").text())
-		k.both(p, config, r, []any{one("header", name)}, match{Headers: map[string]text{name: {present, "true"}}},
-			match{Headers: map[string]text{name: {present, "false"}}})
+		here, lacks := match{}, match{}
+		here.header(name, text{present, "true"})
+		lacks.header(name, text{present, "false"})
+		k.part(p, r, here, []any{one("header", name)}, "")
+		k.part(p, r, lacks, []any{client()}, "-others")
 		return
 	case "path":
 		path := text{exact, config.get("path").text()}
-		k.both(p, config, r, nil, match{Path: &path}, match{})
+		k.part(p, r, match{Path: &path}, nil, "")
+		r.Except = append(slices.Clone(r.Except), match{Path: &path})
+		k.part(p, r, match{}, []any{client()}, "-others")
 		return
 	default: // consumer, credential, consumer-group
-		k.byConsumer(p, config, &r, by)
+		k.byConsumer(p, config, r, by, who)
+		return
 	}
 	k.add(at, config, r)
 }
 
-// both adds two rules: one for requests that fulfil a condition, and one by address for the others.
-func (k *kong) both(p *kongPlugin, config value, r rule, key []any, has, lacks match) {
-	at := p.value.at()
-	for i, m := range []match{has, lacks} {
-		made := r
-		if r.Match != nil {
-			both := *r.Match
-			if m.Path != nil {
-				if both.Path != nil && !m.Path.overlaps(*both.Path) {
-					continue
-				}
-				both.Path = m.Path
-			}
-			headers := map[string]text{}
-			for _, all := range []map[string]text{both.Headers, m.Headers} {
-				for name, t := range all {
-					headers[name] = t
-				}
-			}
-			if both.Headers = headers; len(headers) == 0 {
-				both.Headers = nil
-			}
-			m = both
-		}
-		made.Match, made.Key = m.orNil(), key
-		if i == 1 {
-			made.Key, made.Name = []any{client()}, r.Name+"-others"
-			if has.Path != nil {
-				made.Except = append(slices.Clone(r.Except), has)
-			}
-		}
-		k.add(at, config, made)
+// part adds the rule for those requests that also fulfil a condition, if there can be any.
+func (k *kong) part(p *kongPlugin, r rule, m match, key []any, suffix string) {
+	r.Key, r.Name = key, r.Name+suffix
+	if k.c.also(p.value.at(), &r, m) {
+		k.add(p.value.at(), p.config, r)
 	}
 }
 
-// byConsumer chooses a key that tells consumers apart. Without a plugin that identifies clients
-// there are no consumers, and Kong counts by address.
-func (k *kong) byConsumer(p *kongPlugin, config value, r *rule, by string) {
-	r.Key = []any{client()}
+// identity is how the clients of some routes are told apart.
+type identity struct {
+	name string // the same for routes whose clients are told apart alike
+	own  []*location
+	// auth finds the consumer; nil if there is none. alone says that no other plugin does so.
+	auth  *kongPlugin
+	alone bool
+}
+
+// identify returns how a route's consumers are found. Of several plugins of a name the most
+// specific one runs.
+func (k *kong) identify(p *kongPlugin, r *kongRoute) *identity {
+	i := &identity{alone: true}
 	for _, a := range k.auths {
-		if a.disabled || a.route != "" && a.route != p.route && p.route != "" || a.service != "" && a.service != p.service && p.service != "" {
+		of := func(a *kongPlugin) bool { return !a.disabled && !a.consumer && (a.everywhere() || a.holds(r)) }
+		if !of(a) || slices.ContainsFunc(k.auths, func(o *kongPlugin) bool { return of(o) && o.name == a.name && o.rank() > a.rank() }) {
 			continue
 		}
-		where := p.value
-		if v := config.get("limit_by"); v.there() {
-			where = v
-		} else if v := config.get("identifier"); v.there() {
-			where = v
-		}
-		switch a.name {
-		case "key-auth", "key-auth-enc":
-			name := "apikey"
-			if all := a.value.get("config", "key_names").texts(); len(all) > 0 {
-				name = strings.ToLower(all[0])
-			}
-			r.Key = []any{one("header", name)}
-			where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by the header %.40s", by, a.name, name)
-		case "jwt":
-			claim := a.value.get("config", "key_claim_name").or("iss")
-			r.Key = []any{map[string]string{"jwt_claim": claim, "header": "authorization"}}
-			where.lose("%s: Kong counts by the consumer that the plugin jwt finds; the rule counts by the claim %.40s, which another filter has to verify", by, claim)
-		default:
-			where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by address", by, a.name)
-		}
+		i.name += fmt.Sprint(a.name, " at ", a.value.at(), "; ")
+		i.alone = i.auth == nil
+		i.auth = a
+	}
+	return i
+}
+
+// token is a place in requests that tells who the client is.
+type token struct {
+	selector any
+	header   string
+	is       text
+}
+
+// byConsumer adds rules that tell consumers apart by what they authenticate with. Without a plugin
+// that does so there are no consumers, and Kong counts by address.
+func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *identity) {
+	if who.auth == nil {
+		r.Key = []any{client()}
+		k.add(p.value.at(), config, r)
 		return
 	}
+	where := p.value
+	if v := config.get("limit_by"); v.there() {
+		where = v
+	} else if v := config.get("identifier"); v.there() {
+		where = v
+	}
+	a := who.auth
+	var tokens []token
+	switch {
+	case !who.alone:
+		where.lose("%s: Kong counts by the consumer that several plugins find; the rule counts by address", by)
+	case a.name == "key-auth" || a.name == "key-auth-enc":
+		tokens = k.keys(a)
+		where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by the key itself, and requests without one by address", by, a.name)
+	case a.name == "jwt":
+		claim := a.config.get("key_claim_name").or("iss")
+		for _, name := range a.config.get("header_names").textsOr("authorization") {
+			name = strings.ToLower(name)
+			tokens = append(tokens, token{map[string]string{"jwt_claim": claim, "header": name}, name, text{regex, `\s*[Bb]earer\s+.+`}})
+		}
+		where.lose("%s: Kong counts by the consumer that the plugin jwt finds; the rule counts by the claim %.40s, which another filter has to verify, and requests without a token in a header by address", by, claim)
+	default:
+		where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by address", by, a.name)
+	}
+	for i, t := range tokens {
+		suffix := "-" + fmt.Sprint(i+1)
+		if i == 0 {
+			suffix = ""
+		}
+		has := match{}
+		has.header(t.header, t.is)
+		k.part(p, r, has, []any{t.selector}, suffix)
+		r.Except = append(slices.Clone(r.Except), has)
+	}
+	r.Key = []any{client()}
+	if anonymous := a.config.get("anonymous"); anonymous.text() != "" && who.alone {
+		r.Key = nil // the anonymous consumer is a single one
+	}
+	if len(tokens) > 0 {
+		r.Name += "-others"
+	}
+	k.add(p.value.at(), config, r)
+}
+
+// keys returns where key-auth looks for a key, in its order.
+func (k *kong) keys(a *kongPlugin) (tokens []token) {
+	a.config.tell("key-auth", "key_names", "key_in_header", "key_in_query", "key_in_body", "run_on_preflight", "anonymous", "hide_credentials", "realm", "identity_realms")
+	if body := a.config.get("key_in_body"); body.truth(false) {
+		body.lose("key_in_body: a rule does not read the key there, and counts by address")
+	}
+	if preflight := a.config.get("run_on_preflight"); !preflight.truth(true) {
+		preflight.lose("run_on_preflight: a rule counts preflight requests with a key by the key")
+	}
+	for _, name := range a.config.get("key_names").textsOr("apikey") {
+		if a.config.get("key_in_header").truth(true) {
+			header := strings.ToLower(name)
+			tokens = append(tokens, token{one("header", header), header, text{regex, ".+"}})
+		}
+		if a.config.get("key_in_query").truth(true) {
+			tokens = append(tokens, token{one("query", name), ":path", text{regex, `[^?]*\?(?:.*&)?` + regexp.QuoteMeta(name) + "=[^&]+.*"}})
+		}
+	}
+	return tokens
 }
 
 // add adds a rule with the rate of its pushes, and with the decision while the store is away.

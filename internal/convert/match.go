@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -94,6 +95,9 @@ func (t text) within(o text) bool {
 	switch {
 	case t == o || o.all():
 		return true
+	case t.kind == exact && o.kind == regex:
+		whole, err := regexp.Compile("^(?:" + o.value + ")$")
+		return err == nil && whole.MatchString(t.value)
 	case t.kind == exact:
 		return t.overlaps(o)
 	case t.kind == prefix && o.kind == prefix:
@@ -154,6 +158,11 @@ type location struct {
 	hosts []text // any of them; none stands for all hosts
 	paths []text
 	rest  match // its Host and Path are nil
+	// unless are conditions that its requests don't meet.
+	unless []match
+	// partly says that it has more requests than the source's, because a rule can't say some of the
+	// conditions. No rule is for it, and rules leave all of it alone.
+	partly bool
 	// rank orders the locations that a request fits: it belongs to the location of the highest
 	// rank.
 	rank []int
@@ -203,7 +212,7 @@ func (l *location) isExpression() bool { return len(l.paths) == 1 && l.paths[0].
 
 // within reports whether every request that fits l is known to fit o.
 func (l *location) within(o *location) bool {
-	return o.rest.orNil() == nil && within(l.hosts, o.hosts) && within(l.paths, o.paths)
+	return o.rest.orNil() == nil && len(o.unless) == 0 && within(l.hosts, o.hosts) && within(l.paths, o.paths)
 }
 
 // restricted returns the condition that a text fulfils one of texts, or nil if every text does.
@@ -225,6 +234,7 @@ func (l *location) match() match {
 // out the others. If there are several rules, each counts for itself.
 func (c *converter) matches(at place, own, others []*location) (rules []rule) {
 	var kept []*location
+	own = slices.DeleteFunc(slices.Clone(own), func(l *location) bool { return l.partly })
 	for i, l := range own {
 		covered := slices.ContainsFunc(own, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) ||
 			slices.ContainsFunc(own[:i], func(o *location) bool { return l.within(o) && o.within(l) })
@@ -236,6 +246,9 @@ groups:
 	for _, group := range joined(kept) {
 		var r rule
 		r.Match = group.match().orNil()
+		for _, u := range group.unless {
+			r.Except = append(r.Except, u)
+		}
 		for _, o := range others {
 			if !slices.ContainsFunc(group.of, o.beats) {
 				continue
@@ -246,6 +259,9 @@ groups:
 			m := o.match()
 			if len(o.hosts) > 0 && slices.Equal(o.hosts, group.hosts) {
 				m.Host = nil
+			}
+			if len(o.unless) > 0 {
+				c.lose(o.at, "a rule can't say all conditions of this exception, and leaves more requests alone: see line %d", group.of[0].at.line)
 			}
 			if m.orNil() == nil {
 				continue groups // no request is left for the rule
@@ -284,7 +300,7 @@ func joined(all []*location) (unions []*union) {
 				if byHost {
 					same = slices.Equal(u.paths, o.paths)
 				}
-				return same && u.rest.orNil() == nil && o.rest.orNil() == nil
+				return same && reflect.DeepEqual(u.rest, o.rest) && reflect.DeepEqual(u.unless, o.unless)
 			})
 			switch {
 			case i < 0:

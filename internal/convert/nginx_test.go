@@ -80,6 +80,7 @@ type logged struct {
 	at                             time.Time
 	source, method, host, uri, who string
 	status                         int
+	headers                        map[string]string
 }
 
 // TestNginx sends the same requests through nginx and through what its configuration is converted to, and wants
@@ -261,7 +262,7 @@ func send(t *testing.T, dir, text string, n int, next func() logged) (requests [
 		if status == http.StatusMethodNotAllowed {
 			status = http.StatusOK // what answers knows no POST, and is asked once the limits have room
 		}
-		requests = append(requests, logged{time.UnixMilli(millis), fields[1], fields[2], fields[3], fields[4], strings.Trim(fields[5], "-"), status})
+		requests = append(requests, logged{time.UnixMilli(millis), fields[1], fields[2], fields[3], fields[4], strings.Trim(fields[5], "-"), status, nil})
 	}
 	if len(requests) < n {
 		t.Fatalf("nginx has logged %d requests of %d", len(requests), n)
@@ -293,6 +294,9 @@ func decide(t *testing.T, configuration []byte, requests []logged) (answers []in
 		h := host.NewHeaders(":method", r.method, ":path", r.uri, ":authority", r.host)
 		if r.who != "" {
 			h.Add("x-user", r.who)
+		}
+		for name, value := range r.headers {
+			h.Add(name, value)
 		}
 		if _, err := s.RequestHeaders(h, true); err != nil {
 			t.Fatal(err)

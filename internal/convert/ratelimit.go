@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,14 +12,20 @@ import (
 // rateLimit reads the configuration of Envoy's rate limit service, and the actions in Envoy's
 // routes that make descriptors for it.
 func (c *converter) rateLimit() {
+	c.messages = true
 	var service []ratelimitservice.File
 	var routes []value
 	for _, f := range c.files {
-		documents := c.documentsOf(f)
-		if slices.ContainsFunc(documents, func(d value) bool { return d.get("domain").there() && d.get("descriptors").there() }) {
+		if ratelimitservice.IsConfiguration(f.Text, false) {
 			service = append(service, ratelimitservice.File(f))
-		} else {
-			routes = append(routes, documents...)
+			continue
+		}
+		for _, d := range c.documentsOf(f) {
+			if d.get("kind").text() == "ConfigMap" {
+				d.get("data").lose("data: convert reads no ConfigMap: give its file of descriptors by itself")
+			} else {
+				routes = append(routes, d)
+			}
 		}
 	}
 	if c.err != nil {
@@ -33,9 +40,13 @@ func (c *converter) rateLimit() {
 		c.err = fmt.Errorf("want a FILE with a domain and its descriptors")
 		return
 	}
-	e := envoy{c: c, domain: domains[0].Name, deny: false, status: 429}
-	for _, d := range routes {
-		e.walk(d, 0)
+	e := envoy{c: c, domain: domains[0].Name, status: 429}
+	e.read(routes)
+	if c.err != nil {
+		return
+	}
+	if len(e.uses) == 0 && len(c.lost) > 0 {
+		return // what is lost says why
 	}
 	if len(e.uses) == 0 {
 		d := domains[0]
@@ -50,7 +61,7 @@ func (c *converter) rateLimit() {
 	if e.deny {
 		c.said.OnBackendFailure = "deny"
 	}
-	c.said.Response = c.responseOf(place{}, e.status, "")
+	c.said.Response = c.responseOf(place{}, e.status, "") // a status that was checked
 	used := map[ratelimitservice.Position]bool{}
 	for _, d := range domains {
 		if d.Name != e.domain {
@@ -156,7 +167,10 @@ func (c *converter) limitOf(u *use, path []chosen) {
 	at := placeOf(last.Position)
 	r := rule{CountRejected: said.CountRejected, Cost: u.cost, Limits: []limit{limitAsWritten(said)}}
 	var names []string
-	var m match
+	m := match{Headers: maps.Clone(u.when.Headers)}
+	for _, not := range u.filter.unless {
+		r.Except = append(r.Except, not)
+	}
 	for _, p := range path {
 		e := p.entry
 		names = append(names, p.Key)
@@ -165,10 +179,10 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		} else if e.constant {
 			names = append(names, e.value)
 		}
-		for name, t := range e.when.Headers {
-			m.header(name, t)
+		if !e.requests(&m, &r.Except) {
+			c.lose(u.at, "a rule has one condition for each header, and these actions need two: the limit of line %d is left out", said.Line)
+			return
 		}
-		r.Except = append(r.Except, e.unless...)
 		if e.constant {
 			continue
 		}
@@ -184,7 +198,7 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		}
 	}
 	r.Name = strings.Join(names, "-")
-	if last.Shadow {
+	if last.Shadow || u.filter.shadow {
 		r.Mode = shadow
 	}
 	if last.Quota {
@@ -203,16 +217,14 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		if of.Match != nil {
 			both = *of.Match
 		}
+		both.Headers = maps.Clone(both.Headers)
+		said := true
 		for name, t := range m.Headers {
-			if _, twice := both.Headers[name]; twice {
-				c.lose(at, "a rule has one condition for the header %.40s", name)
-			}
-			headers := map[string]text{}
-			for n, old := range both.Headers {
-				headers[n] = old
-			}
-			headers[name] = t
-			both.Headers = headers
+			said = said && both.narrow(name, t)
+		}
+		if !said {
+			c.lose(u.at, "a rule has one condition for each header, and the actions and the route need two: the limit of line %d is left out", last.Limit.Line)
+			continue
 		}
 		made := r
 		made.Match, made.Except = both.orNil(), append(of.Except, r.Except...)
@@ -225,13 +237,14 @@ func (c *converter) limitOf(u *use, path []chosen) {
 func (*converter) when(m *match, e *entry, t text) bool {
 	switch {
 	case e.header != "":
-		m.header(e.header, t)
+		return m.narrow(e.header, t)
 	case e.query != "":
-		m.header(":path", text{regex, `[^?]*\?(?:.*&)?` + text{exact, e.query}.expression() + "=" + strings.ReplaceAll(t.expression(), ".*", "[^&]*") + "(?:&.*)?"})
-	default:
-		return false
+		if old, only := m.Headers[":path"], e.when.Headers[":path"]; old == only {
+			delete(m.Headers, ":path") // that there is a parameter follows from its value
+		}
+		return m.narrow(":path", text{regex, queryOf(text{exact, e.query}.expression(), t)})
 	}
-	return true
+	return false
 }
 
 // sibling makes a rule leave out the values that another descriptor at its level is for.

@@ -91,10 +91,10 @@ func (c *converter) wantOnce(file string, n *yaml.Node) {
 		if key.Kind != yaml.ScalarNode || isMerge(key) {
 			continue
 		}
-		if line, twice := given[key.Value]; twice {
+		if line, twice := given[c.field(key.Value)]; twice {
 			c.fail(place{file, max(1, key.Line), max(1, key.Column)}, "want the field %.40q once; line %d has it too", key.Value, line)
 		}
-		given[key.Value] = key.Line
+		given[c.field(key.Value)] = key.Line
 	}
 }
 
@@ -139,7 +139,7 @@ func (v value) fields() (all []field) {
 			bases = append(append(bases, of), of.list()...)
 			continue
 		}
-		all = append(all, field{key.Value, place{v.file, key.Line, key.Column}, of})
+		all = append(all, field{v.c.field(key.Value), place{v.file, key.Line, key.Column}, of})
 	}
 	for _, b := range bases {
 		if b.node == v.node {
@@ -152,6 +152,22 @@ func (v value) fields() (all []field) {
 		}
 	}
 	return all
+}
+
+// field returns the name of a field. A message of Envoy's has each under two names: rate_limits is
+// also rateLimits.
+func (c *converter) field(name string) string {
+	if !c.messages || strings.ContainsAny(name, ".-") {
+		return name
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if upper := name[i] >= 'A' && name[i] <= 'Z'; upper && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteByte(name[i])
+	}
+	return strings.ToLower(b.String())
 }
 
 func isMerge(key *yaml.Node) bool { return key.ShortTag() == "!!merge" }
@@ -195,6 +211,14 @@ func (v value) texts() (all []string) {
 		all = append(all, e.text())
 	}
 	return all
+}
+
+// textsOr returns the elements of a list as they are written, or a text if there are none.
+func (v value) textsOr(text string) []string {
+	if all := v.texts(); len(all) > 0 {
+		return all
+	}
+	return []string{text}
 }
 
 // text returns a scalar as it is written, or nothing if there is none.

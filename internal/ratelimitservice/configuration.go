@@ -2,6 +2,7 @@ package ratelimitservice
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,8 @@ type Configuration struct {
 	domains map[string]*domain
 	// Ignored are fields that the rate limit service knows, but not in their place.
 	Ignored []Mistake
+	// Surprises are limits that are hardly meant as they are written.
+	Surprises []Mistake
 }
 
 // File is a file of a configuration.
@@ -33,6 +36,16 @@ type domain struct {
 	// pace is the pace of limits in requests.
 	pace  pace
 	paced bool
+	// naming are the names in the domain's limits.
+	naming []naming
+}
+
+// naming is a limit's name, and the names of the limits that it replaces.
+type naming struct {
+	name     string
+	replaces []string
+	file     string
+	at       place
 }
 
 // level has the descriptors at one level.
@@ -112,11 +125,49 @@ func Read(files []File, o Options) (*Configuration, error) {
 		})
 		errs = append(errs, r.errs...)
 		c.Ignored = append(c.Ignored, r.ignored...)
+		c.Surprises = append(c.Surprises, r.surprises...)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
+		c.Surprises = append(c.Surprises, c.domains[name].surprises()...)
+		c.domains[name].naming = nil
+	}
 	return c, nil
+}
+
+// surprises are limits that replace limits which replace them too.
+func (d *domain) surprises() (all []Mistake) {
+	replaced := map[string][]string{} // by name
+	for _, n := range d.naming {
+		replaced[n.name] = append(replaced[n.name], n.replaces...)
+	}
+	for _, n := range d.naming {
+		for _, of := range n.replaces {
+			if n.name != "" && reaches(replaced, of, n.name) {
+				all = append(all, *(&reader{file: n.file}).mistake(n.at.has("replaces"), "%.80q and %.80q replace each other: a request that both match is limited by neither", n.name, of))
+			}
+		}
+	}
+	return all
+}
+
+// reaches reports whether a limit replaces another, or a limit that replaces the other.
+func reaches(replaced map[string][]string, from, to string) bool {
+	seen, next := map[string]bool{}, []string{from}
+	for len(next) > 0 {
+		name := next[0]
+		if next = next[1:]; seen[name] {
+			continue
+		}
+		seen[name] = true
+		if slices.Contains(replaced[name], to) {
+			return true
+		}
+		next = append(next, replaced[name]...)
+	}
+	return false
 }
 
 func (c *Configuration) add(r *reader, said *document, o Options) {
@@ -189,11 +240,17 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 			r.fail(said.at, "want a limit that replaces others, and not itself")
 		}
 	}
+	if said.name != "" || len(said.replaces) > 0 {
+		of.naming = append(of.naming, naming{said.name, said.replaces, r.file, said.at})
+	}
 	if said.unlimited {
 		if said.unit != "" || said.window != "" {
 			r.fail(said.at, "want no unit and no window for an unlimited limit")
 		}
 		return l
+	}
+	if !said.counted {
+		r.surprises = append(r.surprises, *r.mistake(said.at, "requests_per_unit is missing: the limit is 0, and refuses every request"))
 	}
 	faults := len(r.errs)
 	l.shape = r.shape(said)

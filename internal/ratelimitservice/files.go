@@ -140,6 +140,9 @@ func adopt(files []File, o Options, of *Service, from string, log *slog.Logger) 
 	for _, field := range c.Ignored {
 		log.Warn("a field of the rate limit service's configuration has no effect in its place", "field", field.Error())
 	}
+	for _, limit := range c.Surprises {
+		log.Warn("a limit of the rate limit service's configuration is hardly meant so", "limit", limit.Error())
+	}
 	log.Info("the descriptors were read", "from", from, "files", len(files), "domains", len(c.domains))
 	return nil
 }

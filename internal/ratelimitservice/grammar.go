@@ -50,6 +50,7 @@ type rateLimit struct {
 	at              place
 	unit            string
 	requestsPerUnit uint64
+	counted         bool // requests_per_unit is given
 	unlimited       bool
 	name            string
 	replaces        []string
@@ -125,19 +126,22 @@ func (r *reader) rateLimit(p place) *rateLimit {
 	}
 	l := &rateLimit{at: p}
 	r.fields(p, map[string]func(place){
-		"unit":              r.text(&l.unit),
-		"requests_per_unit": r.whole(&l.requestsPerUnit, mostPerUnit),
-		"unlimited":         r.truth(&l.unlimited),
-		"name":              r.text(&l.name),
-		"replaces":          r.replaces(l),
-		"algorithm":         r.text(&l.algorithm),
-		"start":             r.text(&l.start),
-		"window":            r.text(&l.window),
-		"precision":         r.text(&l.precision),
-		"zone":              r.text(&l.zone),
-		"burst":             r.whole(&l.burst, mostPerUnit),
-		"sync_rate":         r.syncRate(l),
-		"count_rejected":    r.truth(&l.countRejected),
+		"unit": r.text(&l.unit),
+		"requests_per_unit": func(p place) {
+			l.counted = !isNull(p.resolved().node)
+			r.whole(&l.requestsPerUnit, mostPerUnit)(p)
+		},
+		"unlimited":      r.truth(&l.unlimited),
+		"name":           r.text(&l.name),
+		"replaces":       r.replaces(l),
+		"algorithm":      r.text(&l.algorithm),
+		"start":          r.text(&l.start),
+		"window":         r.text(&l.window),
+		"precision":      r.text(&l.precision),
+		"zone":           r.text(&l.zone),
+		"burst":          r.whole(&l.burst, mostPerUnit),
+		"sync_rate":      r.syncRate(l),
+		"count_rejected": r.truth(&l.countRejected),
 	})
 	return l
 }

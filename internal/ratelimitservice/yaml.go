@@ -20,7 +20,9 @@ type reader struct {
 	errs []error
 	// ignored are fields that the rate limit service ignores in their place.
 	ignored []Mistake
-	nodes   int
+	// surprises are those of a [Configuration].
+	surprises []Mistake
+	nodes     int
 }
 
 // place is a value in a file, and the path to it.
