@@ -43,13 +43,13 @@ type bodies struct {
 }
 
 // begin returns what to read from a request's body for its rules, or nil for nothing.
-func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
+func (b *bodies) begin(r *request, rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
 		t = new(told)
 	}
-	t.add(rules, demands)
-	t.add(rules, shadows)
+	t.add(r, rules, demands)
+	t.add(r, rules, shadows)
 	if len(t.parts) == 0 {
 		b.end(t)
 		return nil
@@ -115,7 +115,7 @@ func (t *told) isKept(now int64) bool {
 }
 
 // add adds everything that the rules of some demands read.
-func (t *told) add(rules []requestRule, demands []node.Demand) {
+func (t *told) add(r *request, rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
 		if body := rule.cost.body; body != nil {
@@ -129,7 +129,7 @@ func (t *told) add(rules []requestRule, demands []node.Demand) {
 		for _, p := range rule.texts {
 			t.addText(p.name, p.claim)
 		}
-		if p := rule.prices; p.readsBody() {
+		if p := rule.prices; p.readsBody(&r.scratch) {
 			t.addText(p.text, p.textPath)
 		}
 	}

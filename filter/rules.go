@@ -134,7 +134,7 @@ func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told
 	q.awaited = true
 	demands, shadows = r.find()
 	q.awaited = false
-	if t = b.begin(r.list, demands, shadows); t != nil {
+	if t = b.begin(q, r.list, demands, shadows); t != nil {
 		q.badCosts, q.absentCosts = bad, absent // findByBody counts them again
 	}
 	return demands, shadows, t
