@@ -205,9 +205,9 @@ func (r *request) costOf(rule *requestRule) uint64 {
 	case body == nil:
 		return rule.prices.inUnits(r.cost(&rule.cost), 0)
 	}
-	tokens := r.bodyCost(&rule.cost)
+	tokens, prompt := r.bodyCost(&rule.cost)
 	if tokens == refusedCost {
 		return refusedCost
 	}
-	return rule.prices.inUnits(tokens, r.promptTokens(body.BytesPerToken))
+	return rule.prices.inUnits(tokens, prompt)
 }
