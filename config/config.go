@@ -192,14 +192,18 @@ type BodyCost struct {
 	Paths []*jsonpath.Path
 	Sum   bool
 	Times *jsonpath.Path
-	// BytesPerToken estimates the tokens of the body's text, which are added; 0 adds nothing.
-	BytesPerToken uint64
+	// BytesPerToken estimates the tokens of the body's text, which are added, up to PromptMost; 0 adds
+	// nothing.
+	BytesPerToken, PromptMost uint64
 	// Default is the cost of a request that does not say it. It has no bounds.
 	Default uint64
 	// Unread says what a request costs if its body can't be read. Chosen reports whether the
 	// configuration says so.
 	Unread Unread
 	Chosen bool
+	// Unsized takes Unread's place for a request whose body's length is unknown, and that of its prompt
+	// with it. The prompt then counts as PromptMost, unless that is UnreadDefault.
+	Unsized Unread
 }
 
 // Unread says how to charge a request whose body can't be read for its cost.

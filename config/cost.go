@@ -13,6 +13,9 @@ const (
 	maxUsageFields   = 8
 	maxBodyPaths     = 8
 	maxBytesPerToken = 1000
+	// maxPrompt is the most tokens of a prompt unless a configuration says otherwise. Most models have
+	// windows below it.
+	maxPrompt        = 2_000_000
 	maxWeight        = 1_000_000
 	wantPath         = `the path of a number such as `
 	wantResponsePath = wantPath + `"usage.total_tokens"`
@@ -64,7 +67,7 @@ func readReserve(v, cost *value, rule *Rule) {
 
 var (
 	bodyCostFields = append([]field{{"request_json", required}, {"default", required}, {"unread", optional}, {"times", optional}, {"prompt", optional}}, boundFields...)
-	promptFields   = []field{{"bytes_per_token", required}}
+	promptFields   = []field{{"bytes_per_token", required}, {"most", optional}}
 	bodySumFields  = []field{{"sum", required}}
 	// unreads are in the order of Unread.
 	unreads = []string{"default", "most", "refuse"}
@@ -72,7 +75,7 @@ var (
 
 // readBodyCost reads where a request's JSON body has its cost.
 func readBodyCost(v *value, rule *Rule) {
-	rule.Cost, rule.CostFromBody = 0, &BodyCost{}
+	rule.Cost, rule.CostFromBody = 0, &BodyCost{PromptMost: maxPrompt}
 	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
 	var least, otherwise, unread *value
 	v.object(likeBodyCost, bodyCostFields, func(name string, v *value) {
@@ -80,7 +83,13 @@ func readBodyCost(v *value, rule *Rule) {
 		case "request_json":
 			rule.CostFromBody.readPaths(v)
 		case "prompt":
-			v.object(`{"bytes_per_token": 4}`, promptFields, func(_ string, v *value) { rule.CostFromBody.BytesPerToken = uint64(v.integer(1, maxBytesPerToken)) })
+			v.object(`{"bytes_per_token": 4}`, promptFields, func(name string, v *value) {
+				if name == "most" {
+					rule.CostFromBody.PromptMost = uint64(v.integer(1, maxHits))
+				} else {
+					rule.CostFromBody.BytesPerToken = uint64(v.integer(1, maxBytesPerToken))
+				}
+			})
 		case "times":
 			rule.CostFromBody.Times = readPath(v, `the path of a number such as "n"`)
 		case "default":
@@ -98,6 +107,14 @@ func readBodyCost(v *value, rule *Rule) {
 	})
 	if rule.CostFromBody.Unread == UnreadMost && rule.CostMost == math.MaxUint64 {
 		unread.fail("want most too, which such a request takes")
+	}
+	b := rule.CostFromBody
+	switch b.Unsized = b.Unread; {
+	case b.Chosen:
+	case rule.CostMost == math.MaxUint64: // there is no bound on what such a request costs
+		b.Unsized = UnreadRefuse
+	default:
+		b.Unsized = UnreadMost
 	}
 	notAbove(otherwise, rule.CostFromBody.Default, rule.CostMost)
 	notAbove(least, rule.CostLeast, rule.CostMost)

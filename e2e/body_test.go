@@ -112,6 +112,59 @@ func TestUnreadBodies(t *testing.T) {
 	})
 }
 
+// A prompt reserves no less, and is bounded no less, if nothing tells its length.
+func TestPromptsOfUnknownLength(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		const limit, prompt, most = 1_000_000, 300_000, 200_000
+		proxy := d.node(t, nodeConfig{workers: 1, upstream: tokens(t), stopsHeadersOnly: true, configuration: fmt.Sprintf(
+			`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}], "most_per_request": 250000,
+			"reserve": {"request_json": "max_tokens", "default": 50, "most": 2000, "prompt": {"bytes_per_token": 3, "most": %d}}, "cost_on_response": {"response_json": "tokens"}},
+			{"name": "small", "match": {"path": {"exact": "/small"}}, "limits": [{"limit": %[1]d, "window": "366d"}], "most_per_request": 150000, "headers": [],
+			"reserve": {"request_json": "max_tokens", "default": 50, "most": 2000, "prompt": {"bytes_per_token": 3}}, "cost_on_response": {"response_json": "tokens"}}]}`, limit, most)})
+		short, long := `{"max_tokens":1000}`, `{"max_tokens":1000,"x":"`+strings.Repeat("x", prompt)+`"}`
+		for i, c := range []struct {
+			body, encoding string
+			sized          bool
+			left           int
+			small          int // status at a lower bound
+		}{
+			{long, "", true, limit - 1000 - (len(long)+2)/3, http.StatusOK},
+			{long, "", false, limit - 2000 - most, http.StatusBadRequest}, // in HTTP/1.1 chunked
+			{long, "gzip", true, limit - 2000 - most, http.StatusBadRequest},
+			{long, "gzip", false, limit - 2000 - most, http.StatusBadRequest},
+			{short, "", false, limit - 1000 - 7, http.StatusOK},
+		} {
+			for _, http2 := range []bool{false, true} {
+				for path, status := range map[string]int{"/": http.StatusOK, "/small": c.small} {
+					var body io.Reader = strings.NewReader(c.body)
+					if !c.sized {
+						body = io.MultiReader(body)
+					}
+					request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url()+path, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					request.Header.Set("x-key", fmt.Sprint(i, http2, path))
+					if c.encoding != "" {
+						request.Header.Set("content-encoding", c.encoding)
+					}
+					left := c.left
+					if status != http.StatusOK {
+						left = limit
+					}
+					r, err := do(clientOf(t, http2), request)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got := r.header.Get("x-ratelimit-remaining"); r.status != status || got != fmt.Sprint(left) {
+						t.Errorf("%d, %s, HTTP/2 %t: status %d, %s are left, want %d and %d", i, path, http2, r.status, got, status, left)
+					}
+				}
+			}
+		}
+	})
+}
+
 // A client that leaves before its body is read takes nothing.
 func TestClientLeavesBeforeItsBody(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {

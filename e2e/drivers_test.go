@@ -109,6 +109,7 @@ var alone = map[string]string{
 	"TestKeptBodies":                    byKeeping,
 	"TestFlood":                         byMemory,
 	"TestRouting":                       byRouting,
+	"TestTunnelsDoNotWait":              byRouting,
 	"TestVerifiedTokens":                byFilters,
 	"TestDecompressor":                  byFilters,
 	"TestRateLimitService":              byFilters,

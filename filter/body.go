@@ -2,6 +2,7 @@ package filter
 
 import (
 	"encoding/binary"
+	"math"
 
 	"weir/internal/jsonpath"
 	"weir/internal/node"
@@ -43,13 +44,13 @@ type bodies struct {
 }
 
 // begin returns what to read from a request's body for its rules, or nil for nothing.
-func (b *bodies) begin(rules []requestRule, demands, shadows []node.Demand) *told {
+func (b *bodies) begin(r *request, rules []requestRule, demands, shadows []node.Demand) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
 		t = new(told)
 	}
-	t.add(rules, demands)
-	t.add(rules, shadows)
+	t.add(r, rules, demands)
+	t.add(r, rules, shadows)
 	if len(t.parts) == 0 {
 		b.end(t)
 		return nil
@@ -115,7 +116,7 @@ func (t *told) isKept(now int64) bool {
 }
 
 // add adds everything that the rules of some demands read.
-func (t *told) add(rules []requestRule, demands []node.Demand) {
+func (t *told) add(r *request, rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
 		if body := rule.cost.body; body != nil {
@@ -129,7 +130,7 @@ func (t *told) add(rules []requestRule, demands []node.Demand) {
 		for _, p := range rule.texts {
 			t.addText(p.name, p.claim)
 		}
-		if p := rule.prices; p.readsBody() {
+		if p := rule.prices; p.readsBody(&r.scratch) {
 			t.addText(p.text, p.textPath)
 		}
 	}
@@ -156,14 +157,43 @@ func bodyComes() bool {
 	if mediaType, ok := proxywasm.RequestHeader("content-type"); ok && !usage.IsUTF8(mediaType) {
 		return false
 	}
-	if encoding, ok := proxywasm.RequestHeader("content-encoding"); ok && string(encoding) != "identity" {
-		return false
-	}
-	if _, upgrades := proxywasm.RequestHeader("upgrade"); upgrades {
-		return false
-	}
 	_, expects := proxywasm.RequestHeader("expect") // a proxy that answers it removes it
-	return !expects && !isGRPC()
+	return !expects && !isCompressed() && !isGRPC() && !isTunnel(false)
+}
+
+// bodySize returns the size of the current request's body, as far as it is known, and whether it is
+// known.
+func (t *told) bodySize() (bytes uint64, known bool) {
+	if t == nil {
+		return 0, true // there is no body
+	}
+	bytes = uint64(t.size)
+	if t.whole {
+		return bytes, true
+	}
+	value, _ := proxywasm.RequestHeader("content-length")
+	if length, sized := parseHits(value); sized {
+		return max(bytes, min(length, math.MaxInt64)), !isCompressed()
+	}
+	return bytes, isTunnel(true)
+}
+
+// isCompressed reports whether the current request's body is compressed, by any line of the header.
+func isCompressed() bool {
+	if _, ok := proxywasm.RequestHeader("content-encoding"); !ok {
+		return false
+	}
+	encoding, _ := proxywasm.RequestLines("content-encoding", ",")
+	return string(encoding) != "identity"
+}
+
+// isTunnel reports whether the current request asks for a tunnel: by CONNECT or, as a WebSocket, by an
+// upgrade. Its client waits for the answer before it sends anything. An upgrade that the proxy does not
+// allow comes without that header. With only, a request that may have a body besides is none.
+func isTunnel(only bool) bool {
+	_, upgrades := proxywasm.RequestHeader("upgrade")
+	method, _ := proxywasm.RequestHeader(":method")
+	return string(method) == "CONNECT" || upgrades && (!only || string(method) == "GET")
 }
 
 // requestSize is the size of the current request's headers, plus that of the part of its body that

@@ -439,6 +439,81 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// A prompt whose length is not known reserves what unread says: by default no less than it may cost. A
+// bound on what a request may reserve holds for it, too.
+func TestPromptsOfUnknownLength(t *testing.T) {
+	const limit = 10_000_000
+	large := `{"max_tokens":7,"x":"` + strings.Repeat("x", 4*maxRequestBody) + `"}`
+	length := fmt.Sprint(len(large))
+	prompt := (len(large) + 3) / 4
+	const most = 2_000_000 // tokens of a prompt
+	// What is taken: 0 for a refusal. A body that is not whole can't be read.
+	type takes struct{ silent, unbound, byDefault, byMost, byRefusal int }
+	known := takes{50 + prompt, 50 + prompt, 50 + prompt, 200 + prompt, 0}
+	unknown := takes{200 + most, 0, 50 + maxRequestBody/4, 200 + most, 0}
+	unseen := takes{200 + most, 0, 50, 200 + most, 0}
+	for name, c := range map[string]struct {
+		headers []string
+		body    string
+		want    takes
+	}{
+		"with a length":                {[]string{"content-length", length}, large, known},
+		"short and chunked":            {nil, `{"max_tokens":7}`, takes{11, 11, 11, 11, 11}},
+		"chunked":                      {nil, large, unknown},
+		"a length that is no number":   {[]string{"content-length", "1x"}, large, unknown},
+		"compressed":                   {[]string{"content-length", "400", "content-encoding", "gzip"}, large, takes{200 + most, 0, 150, 200 + most, 0}},
+		"compressed and chunked":       {[]string{"content-encoding", "br"}, large, unseen},
+		"compressed, in a second line": {[]string{"content-encoding", "identity\ngzip"}, large, unseen},
+		"not compressed":               {[]string{"content-encoding", "identity", "content-length", length}, large, known},
+		"slow":                         {nil, large[:400], takes{200 + most, 0, 150, 200 + most, 0}},
+		"slow, with a length":          {[]string{"content-length", length}, large[:400], known},
+		"kept":                         {nil, "", unseen},
+		"gRPC":                         {[]string{"content-type", "application/grpc"}, large, unseen},
+		"WebSocket":                    {[]string{":method", "GET", "upgrade", "websocket"}, "", takes{50, 50, 50, 200, 0}},
+		"upgrade of a POST":            {[]string{":method", "POST", "upgrade", "websocket"}, large, unseen},
+		"CONNECT":                      {[]string{":method", "CONNECT"}, "", takes{50, 50, 50, 200, 0}},
+	} {
+		for unread, want := range map[string]int{
+			`"most": 200`: c.want.silent, `"least": 1`: c.want.unbound, `"most": 200, "unread": "default"`: c.want.byDefault,
+			`"most": 200, "unread": "most"`: c.want.byMost, `"unread": "refuse"`: c.want.byRefusal,
+		} {
+			for _, bound := range []int{limit, 1000} {
+				v := newProxy(t).start(fmt.Sprintf(`{"headers": ["x-ratelimit"], "rules": [{"name": "tokens", "key": [{"header": "x-key"}],
+					"limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": "openai", "most_per_request": %d,
+					"reserve": {"request_json": "max_tokens", "default": 50, %s, "prompt": {"bytes_per_token": 4}}}]}`, limit, bound, unread))
+				s, action := v.ask(append(c.headers, "x-key", "ann")...)
+				for rest := c.body; action == types.ActionPause && v.reply == nil && len(rest) > 0; {
+					n := min(len(rest), bodyPiece)
+					action = v.upload(s, strings.HasSuffix(rest[:n], "}") && n == len(rest), rest[:n])
+					rest = rest[n:]
+				}
+				if action == types.ActionPause && v.reply == nil {
+					v.now += bodyWait
+					v.tick()
+				}
+				taken := 0
+				if v.reply == nil {
+					left := 0
+					if _, err := fmt.Sscan(v.leaves(s), &left); err != nil {
+						t.Fatal(err)
+					}
+					taken = limit - left
+				} else if v.reply.status != 400 {
+					t.Errorf("%s, %s: refused with %d", name, unread, v.reply.status)
+				}
+				want := want
+				if want > bound {
+					want = 0
+				}
+				if taken != want {
+					t.Errorf("%s, %s, at most %d for each request: %d taken, want %d", name, unread, bound, taken, want)
+				}
+				v.reset(s)
+			}
+		}
+	}
+}
+
 // Requests name how many tokens they want in several ways, and how many answers.
 func TestReserveOfSeveralNumbers(t *testing.T) {
 	const either, both = `["max_completion_tokens", "max_tokens"]`, `{"sum": ["max_tokens", "thinking.budget_tokens"]}`

@@ -31,8 +31,8 @@ func (r *request) cost(c *cost) uint64 {
 		return c.fixed
 	}
 	if c.body != nil {
-		hits := r.bodyCost(c)
-		if prompt := r.promptTokens(c.body.BytesPerToken); hits < refusedCost-1-prompt {
+		hits, prompt := r.bodyCost(c)
+		if hits < refusedCost-1-prompt {
 			hits += prompt
 		}
 		return hits
@@ -51,12 +51,22 @@ const refusedCost = math.MaxUint64
 // tooLargeCost is the cost of a request above its rule's bound. No limit has room for it.
 const tooLargeCost = refusedCost - 1
 
-// bodyCost returns the cost in the current request's body, or the cost for bodies without one.
-// Clients write the body, so if the upstream might read it differently, the highest possible cost
-// counts.
+// bodyCost returns the cost in the current request's body, or the cost for bodies without one, and
+// that of its prompt. Clients write the body, so if the upstream might read it differently, the highest
+// possible cost counts.
 //
 //go:noinline
-func (r *request) bodyCost(c *cost) (hits uint64) {
+func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
+	unread := c.body.Unread
+	if c.body.BytesPerToken != 0 {
+		size, known := r.told.bodySize()
+		prompt = min((size+c.body.BytesPerToken-1)/c.body.BytesPerToken, c.body.PromptMost)
+		if !known {
+			if unread = c.body.Unsized; unread != config.UnreadDefault {
+				prompt = c.body.PromptMost
+			}
+		}
+	}
 	n := r.told.findAll(c.body)
 	if n.Found {
 		hits = min(max(n.Largest, c.least), c.most)
@@ -68,20 +78,20 @@ func (r *request) bodyCost(c *cost) (hits uint64) {
 	}
 	if !n.Sound {
 		r.told.unread = true
-		switch c.body.Unread {
+		switch unread {
 		case config.UnreadMost:
-			return c.most
+			hits = c.most
 		case config.UnreadRefuse:
-			return refusedCost
+			return refusedCost, prompt
 		}
 	}
 	if n.Lacking || !n.Sound {
 		hits = max(hits, c.fixed)
 	}
 	if above, low := bits.Mul64(hits, times); above == 0 {
-		return min(low, refusedCost-1)
+		return min(low, refusedCost-1), prompt
 	}
-	return refusedCost - 1
+	return refusedCost - 1, prompt
 }
 
 // selectedCost returns the cost in a property of the current request.
@@ -125,18 +135,4 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 		}
 	}
 	return hits, len(digits) > 0
-}
-
-// promptTokens estimates the number of tokens in the current request's body from its length.
-func (r *request) promptTokens(bytesPerToken uint64) uint64 {
-	if bytesPerToken == 0 || r.told == nil {
-		return 0
-	}
-	size := uint64(r.told.size)
-	if value, ok := proxywasm.RequestHeader("content-length"); ok {
-		if length, ok := parseHits(value); ok {
-			size = max(size, min(length, math.MaxInt64))
-		}
-	}
-	return (size + bytesPerToken - 1) / bytesPerToken
 }

@@ -457,7 +457,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		"warned of": warning.vms[0],
 	} {
 		v.headersOnly, v.piece = name == "told by the body" || name == "priced", []byte(`{"n":{"x":1},"x":2}`)
-		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2")}
+		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2"), "content-length": []byte("2000")}
 		v.response, v.calls = nil, nil
 		v.source = []byte("[2001:db8::1]:443")
 		run := func() {

@@ -45,9 +45,10 @@ type fakeVM struct {
 	plugin        *plugin
 	tickMillis    uint32
 
-	request map[string][]byte
-	lines   []byte // of a header, joined
-	source  []byte
+	request  map[string][]byte
+	lines    []byte // of a header, joined
+	returned []byte
+	source   []byte
 	// properties are Envoy's attributes but the source's address, by their names with points.
 	properties map[string][]byte
 	upstream   map[string]string // headers of its responses
@@ -280,7 +281,9 @@ func (v *fakeVM) RequestHeader(name string) ([]byte, bool) {
 	v.called("request header")
 	value, ok := v.request[name]
 	first, _, _ := bytes.Cut(value, []byte("\n"))
-	return first, ok
+	clear(v.returned) // the host writes the next value there
+	v.returned = append(v.returned[:0], first...)
+	return v.returned, ok
 }
 
 func (v *fakeVM) RequestLines(name, separator string) (values []byte, lines int) {

@@ -48,13 +48,13 @@ func (r *request) pricing(c *config.Prices) *pricing {
 }
 
 // readsBody reports whether the current request's body names its model.
-func (p *pricing) readsBody() bool {
+func (p *pricing) readsBody(s *scratch) bool {
 	if p == nil || p.textPath == nil {
 		return false
 	}
 	if p.inPath {
 		path, _ := proxywasm.RequestHeader(":path")
-		return modelIn(withoutQuery(path)) == nil
+		return s.modelIn(withoutQuery(path)) == nil
 	}
 	return true
 }
@@ -69,7 +69,7 @@ func (p *pricing) find(r *request) {
 	switch {
 	case p.by >= 0:
 		model, found = r.value(p.by)
-	case p.readsBody():
+	case p.readsBody(&r.scratch):
 		if r.told != nil {
 			model, found, sure = r.told.text(p.text)
 		}
@@ -80,7 +80,7 @@ func (p *pricing) find(r *request) {
 		}
 	default:
 		path, _ := proxywasm.RequestHeader(":path")
-		model, found = r.scratch.unescape(modelIn(withoutQuery(path))), true
+		model, found = r.scratch.modelIn(withoutQuery(path)), true
 	}
 	if p.sure, p.unknown = sure && found, false; !sure {
 		p.rates, p.model = p.list.Most(), ""
@@ -102,29 +102,34 @@ func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 }
 
 // modelIn returns the name of the model in a path, nil for none: for Gemini the part after models
-// and before a colon, for Bedrock that after model, for Azure the name of a deployment.
-func modelIn(path []byte) []byte {
-	for i := range modelsIn {
-		m := &modelsIn[i]
-		at := bytes.Index(path, m.before)
-		if at < 0 {
-			continue
-		}
-		name, rest := next(path[at+len(m.before):], '/')
-		if m.colon {
-			name, rest = next(name, ':')
-		}
-		if len(name) > 0 && rest != nil {
-			return name
+// and before a colon, for Bedrock that after model, for Azure the name of a deployment, and in OpenAI's
+// oldest paths that of an engine. Upstreams read names in either form, with percent escapes or without.
+func (s *scratch) modelIn(path []byte) []byte {
+	for len(path) > 0 {
+		var part []byte
+		part, path = next(path, '/')
+		part = s.unescape(part)
+		for i := range modelsIn {
+			m := &modelsIn[i]
+			if string(part) != m.before {
+				continue
+			}
+			name, rest := next(path, '/')
+			if name = s.unescape(name); m.colon {
+				name, rest = next(name, ':')
+			}
+			if len(name) > 0 && rest != nil {
+				return name
+			}
 		}
 	}
 	return nil
 }
 
 var modelsIn = [...]struct {
-	before []byte
+	before string
 	colon  bool
-}{{[]byte("/models/"), true}, {[]byte("/model/"), false}, {[]byte("/deployments/"), false}}
+}{{"models", true}, {"model", false}, {"deployments", false}, {"engines", false}}
 
 // unescape decodes percent escapes in a part of a path.
 func (s *scratch) unescape(encoded []byte) []byte {

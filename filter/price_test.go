@@ -61,6 +61,13 @@ func TestPrices(t *testing.T) {
 		{"path of Gemini", "", "/v1beta/models/gpt-5:generateContent", `{"max_tokens":50,"model":"new"}`, `{"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":200}}`, 50, 10, ofGPT, 3250, 0},
 		{"path of Azure", "", "/openai/deployments/claude/chat/completions", `{"max_tokens":50}`, `{"usage":{"input_tokens":1000,"cache_creation_input_tokens":100,"output_tokens":10}}`, 50, 15, ofClaude, 3525, 0},
 		{"path of Bedrock", "", "/model/gpt%2D5/converse", `{"max_tokens":50}`, `{"usage":{"inputTokens":1,"outputTokens":1,"totalTokens":2}}`, 50, 10, ofGPT, 12, 0}, // 11.25
+		{"path of Gemini with an escape", "", "/v1beta/models/gpt-5%3AgenerateContent", `{"max_tokens":50,"model":"free"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
+		{"path of Gemini with more escapes", "", "/v1beta/%6dodels/%67pt-5%3agenerateContent", `{"max_tokens":50,"model":"free"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
+		{"path of an engine", "", "/v1/engines/gpt-5/completions", `{"max_tokens":50,"model":"free"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
+		{"path beside another model", "", "/model/gpt-5-mini/converse", `{"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 50, 2, ofMini, 2800, 0},
+		{"answer of a dearer model", "", "", `{"max_tokens":50,"model":"gpt-5-mini"}`, `{"model":"gpt-5",` + answer, 50, 2, ofMini, 2800, 0},
+		{"answer of a cheaper model", "", "", `{"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5-mini",` + answer, 50, 10, ofGPT, 2800, 0},
+		{"answer of a version", "", "", `{"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5-2025-08-07",` + answer, 50, 10, ofGPT, 2800, 0},
 		{"path without a model", "", "/models/", `{"max_tokens":50,"model":"gpt-5"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
 		{"header", `"by": {"header": "x-model"}, `, "", `{"max_tokens":50,"model":"new"}`, `{` + answer, 50, 10, ofGPT, 2800, 0},
 		{"json", `"by": {"request_json": "x.m"}, `, "/model/new/converse", `{"max_tokens":50,"x":{"m":"gpt-5"}}`, `{` + answer, 50, 10, ofGPT, 2800 + 2*10000, 0}, // with that of taken's own requests

@@ -83,10 +83,12 @@ type said struct {
 	ok   bool
 	// ending is how the request's provider ends its event streams.
 	ending usage.Ending
-	// rates are the prices of the tokens. If they are nil, list has the prices of the model that
-	// the answer names.
+	// rates are the prices of the tokens, of list's entry for the model that the request names. If it
+	// names none of the list, model is empty, and list has the prices of the model that the answer
+	// names.
 	rates *usage.Rates
 	list  *usage.PriceList
+	model string
 }
 
 // forget drops a request: a cost that its response has not told by now stays unknown.
@@ -183,11 +185,10 @@ func (c *charges) say(demands []node.Demand) {
 			said.ending = endingOf(providerOf())
 		}
 		if p := rule.prices; p != nil {
-			if said.rates = p.rates; !p.sure || p.unknown {
-				said.list = p.list
-			}
-			if p.unknown {
+			if said.rates, said.list = p.rates, p.list; p.unknown {
 				rules.request.unknownModels++
+			} else if p.sure {
+				said.model = p.model
 			}
 		}
 		c.said = append(c.said, said)
@@ -258,7 +259,7 @@ func (c *charges) open(end bool) {
 			charge.reader = reader
 			said := c.saidFor(charge.rule)
 			if charge.reader.Reset(charge.rule.usage.Fields, format, said.rates); said.list != nil {
-				charge.reader.Ask(said.list)
+				charge.reader.Ask(said.list, said.model)
 			}
 			if charge.rule.guesses {
 				charge.reader.CountEvents()

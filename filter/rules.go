@@ -134,7 +134,7 @@ func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told
 	q.awaited = true
 	demands, shadows = r.find()
 	q.awaited = false
-	if t = b.begin(r.list, demands, shadows); t != nil {
+	if t = b.begin(q, r.list, demands, shadows); t != nil {
 		q.badCosts, q.absentCosts = bad, absent // findByBody counts them again
 	}
 	return demands, shadows, t
@@ -205,9 +205,9 @@ func (r *request) costOf(rule *requestRule) uint64 {
 	case body == nil:
 		return rule.prices.inUnits(r.cost(&rule.cost), 0)
 	}
-	tokens := r.bodyCost(&rule.cost)
+	tokens, prompt := r.bodyCost(&rule.cost)
 	if tokens == refusedCost {
 		return refusedCost
 	}
-	return rule.prices.inUnits(tokens, r.promptTokens(body.BytesPerToken))
+	return rule.prices.inUnits(tokens, prompt)
 }

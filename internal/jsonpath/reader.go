@@ -105,6 +105,10 @@ type Reader struct {
 	exact   bool    // the last name matches the path with its capitals
 	single  bool    // a single value is wanted: see ResetOnly
 	only    []byte  // that value
+
+	flows  bool   // an object or array is not kept: see ResetFlow
+	object bool   // it is an object
+	flow   []byte // its part in the piece that Feed has read last
 }
 
 // Reset prepares the reader for a new text. It allocates only if the path has more names than any
@@ -117,8 +121,19 @@ func (r *Reader) Reset(path *Path) {
 	r.state, r.kind, r.value = begin, Missing, r.value[:0]
 	r.wanted, r.taken = true, false
 	r.escape, r.high, r.quoted = 0, 0, false
-	r.all, r.numbers, r.single = false, Numbers{}, false
+	r.all, r.numbers, r.single, r.flows, r.flow = false, Numbers{}, false, false, nil
 }
+
+// ResetFlow prepares the reader for a new text as Reset does. But an object or an array at the end of
+// the path may be of any size: it is not kept, and passes through [Reader.Flow].
+func (r *Reader) ResetFlow(path *Path) {
+	r.Reset(path)
+	r.flows = true
+}
+
+// Flow returns the part, behind its opening bracket, of the value at the end of the path that the
+// last Feed has read, and whether that value is an object. The bytes are those that Feed was given.
+func (r *Reader) Flow() (part []byte, object bool) { return r.flow, r.object }
 
 // Value returns the value once Feed has reported true, or at the end of the text. The bytes are
 // valid until the next Reset.
@@ -137,13 +152,18 @@ func (r *Reader) Value() (value []byte, kind Kind) {
 // Feed reads the next piece of the text, and reports whether the result is known. Later pieces then
 // make no difference.
 func (r *Reader) Feed(chunk []byte) (done bool) {
+	r.flow = nil
 	for len(chunk) > 0 && r.state != end {
 		switch r.state {
 		case inName, inString:
 			chunk = chunk[r.characters(chunk):]
 			continue
 		case inComposite:
-			chunk = chunk[r.composite(chunk):]
+			n := r.composite(chunk)
+			if r.flows && r.taken {
+				r.flow = chunk[:n]
+			}
+			chunk = chunk[n:]
 			continue
 		case inNumber:
 			if n := r.digits(chunk); n > 0 {
@@ -281,7 +301,7 @@ func (r *Reader) beginValue(c byte) {
 			r.open(c)
 			return
 		}
-		r.state, r.brackets = inComposite, 0
+		r.state, r.brackets, r.object = inComposite, 0, c == '{'
 		r.composite([]byte{c})
 		return
 	case '"':
@@ -314,7 +334,7 @@ func (r *Reader) beginValue(c byte) {
 
 // keep keeps bytes that belong to the wanted value.
 func (r *Reader) keep(bytes []byte) {
-	if !r.taken {
+	if !r.taken || r.flows && r.state == inComposite {
 		return
 	}
 	if len(r.value)+len(bytes) > MaxValue {

@@ -78,8 +78,9 @@ type member struct {
 }
 
 const (
-	inputMember = iota
-	outputMember
+	inputMember    = 0
+	outputMember   = 1
+	iteratedMember = 10
 )
 
 // members are the numbers of all providers: no name means different things for two providers.
@@ -103,6 +104,10 @@ var members = [...]member{
 	{Audio, inputMember, "prompt_tokens_details.audio_tokens input_tokens_details.audio_tokens"},
 	{Reasoning, outputMember, "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens"},
 	{AudioOutput, outputMember, "completion_tokens_details.audio_tokens output_tokens_details.audio_tokens"},
+	iteratedMember: {Input, -1, ""}, // these four take the sums of iterated
+	{Output, -1, ""},
+	{Cached, -1, ""},
+	{CacheWrite, -1, ""},
 	{Total, -1, "total_tokens totalTokens totalTokenCount"},
 }
 
@@ -131,9 +136,9 @@ var stems = [...]struct{ path, name string }{
 	{"", "eval_count"},
 }
 
-// kindsBelow returns the fields of the members below some stems.
-func kindsBelow(wanted stemSet) (*Fields, error) {
-	f := &Fields{list: make([]Field, len(members))}
+// kindsBelow returns the fields of the members below some stems whose names contain a text.
+func kindsBelow(wanted stemSet, with string) (*Fields, error) {
+	f := &Fields{list: make([]Field, len(members)), largest: true}
 	for i := range stems {
 		stem := &stems[i]
 		if wanted>>i&1 == 0 {
@@ -151,19 +156,19 @@ func kindsBelow(wanted stemSet) (*Fields, error) {
 			f.list[i] = Field{Weight: Parts, kind: m.kind, within: 1 + m.within}
 			for names := m.names; names != ""; {
 				var name string
-				if name, names, _ = strings.Cut(names, " "); !strings.Contains(name, stem.name) {
+				if name, names, _ = strings.Cut(names, " "); !strings.Contains(name, stem.name) || !strings.Contains(name, with) {
+					continue
+				}
+				f.hint(name[strings.LastIndexByte(name, '.')+1:])
+				if stem.path != "" {
+					s.below = append(s.below, below{name, i})
 					continue
 				}
 				path, err := jsonpath.Compile(name)
 				if err != nil {
 					return nil, err
 				}
-				f.hint(name[strings.LastIndexByte(name, '.')+1:])
-				if stem.path == "" {
-					f.sources = append(f.sources, source{path: path, field: i})
-				} else {
-					s.below = append(s.below, source{path: path, field: i})
-				}
+				f.sources = append(f.sources, source{path: path, field: i})
 			}
 		}
 		if stem.path != "" {

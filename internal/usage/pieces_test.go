@@ -16,6 +16,8 @@ import (
 var members = []string{
 	`"model":"a"`, `"model":"b"`, `"model":""`, `"model":"unlisted"`, `"modelVersion":"a"`, `"response":{"model":"a"}`, `"x":"\"usage\""`, `"usage":null`, `"usage":-1`,
 	`"usage":{"total_tokens":70}`, `"us\u0061ge":{"total_tokens":60}`, `"usage":{"prompt_tokens":5,"completion_tokens":7}`, `"message":{"model":"a","usage":{"input_tokens":3}}`,
+	`"usage":{"iterations":[{"type":"compaction","input_tokens":70,"x":[{"output_tokens":1}]},{"type":"message","input_tokens":9},{"output_tokens":"8","type":"advisor_message"}],"input_tokens":2}`,
+	`"usage":{"x":[[[[{"a":"]"}]]]],"in\u0070ut_tokens":"12","y":"` + strings.Repeat("y", 500) + `","output_tokens":0}`, `"usage":[{"input_tokens":99}]`, `"usage":{"input_tokens":{"n":1}}`,
 	`"usageMetadata":{"totalTokenCount":9}`, `"response":{"model":"b","usage":{"input_tokens":4}}`, `"eval_count":4`, `"message":{"usage":{"output_tokens":-1}}`, `"a\/b":8`, `"c":6`,
 }
 
@@ -67,13 +69,13 @@ func TestPiecesAreAlike(t *testing.T) {
 	for n := range 20000 {
 		format := usage.JSON + usage.Format(n%4)
 		of, body := kinds[random.IntN(len(kinds))], answer(random, format)
-		guesses, asks := random.IntN(2) == 0, random.IntN(2) == 0
+		guesses, asks, asked := random.IntN(2) == 0, random.IntN(2) == 0, []string{"", "a"}[random.IntN(2)]
 		want := ""
 		for _, most := range []int{len(body), 1, 1 + random.IntN(9), 1 + random.IntN(99)} {
 			var r usage.Reader
 			r.Reset(of, format, unlisted)
 			if asks {
-				r.Ask(list)
+				r.Ask(list, asked)
 			}
 			if guesses {
 				r.CountEvents()
@@ -114,10 +116,44 @@ func TestFirstModelCounts(t *testing.T) {
 	} {
 		var r usage.Reader
 		r.Reset(fieldsOf(t, &usage.Presets[0], true), usage.Events, &usage.Rates{usage.Output: 100 * usage.Parts})
-		r.Ask(list)
+		r.Ask(list, "")
 		r.Feed([]byte(body))
 		if got, found := r.Cost(); got != want || !found {
 			t.Errorf("%q costs %d, %t, want %d", body, got, found, want)
+		}
+	}
+}
+
+// A model that has answered in the place of the request's counts where it is dearer. A version of the
+// same model costs what the request's model does, also where another beginning fits its name better.
+func TestDearerModelCounts(t *testing.T) {
+	t.Parallel()
+	rates := func(input, output uint64) *usage.Rates {
+		return &usage.Rates{usage.Input: input * usage.Parts, usage.Output: output * usage.Parts}
+	}
+	list := new(usage.PriceList)
+	for name, r := range map[string]*usage.Rates{
+		"mid": rates(3, 3), "mid-0613": rates(4, 4), "mid-pro": rates(9, 9), "mid*": rates(20, 20), "cheap": rates(1, 1), "dear": rates(5, 50), "reads": rates(30, 1), "*": rates(90, 90),
+	} {
+		list.Add(name, r)
+	}
+	for model, want := range map[string]struct {
+		cost  uint64
+		entry string
+	}{
+		"mid": {60, ""}, "cheap": {60, ""}, "dear": {550, "dear"}, "reads": {310, "reads"}, "unlisted": {60, ""}, "mid-pro": {180, "mid-pro"}, "mid-0613": {80, "mid-0613"},
+		"mid-2025-08-07": {60, ""}, "mid-20250807": {60, ""}, "mid@20250807": {60, ""}, "mid-001": {60, ""},
+		"mid-5": {400, "mid*"}, "mid-5-20250807": {400, "mid*"}, "mid-2025x": {400, "mid*"}, "mid-": {400, "mid*"}, "middle": {400, "mid*"}, "mid2025": {400, "mid*"},
+	} {
+		var r usage.Reader
+		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, rates(3, 3))
+		r.Ask(list, "mid")
+		r.Feed([]byte(`{"model":"` + model + `","usage":{"prompt_tokens":10,"completion_tokens":10}}`))
+		if got, found := r.Cost(); got != want.cost || !found || r.Model() != want.entry {
+			t.Errorf("%s costs %d, %t, as %q, want %d as %q", model, got, found, r.Model(), want.cost, want.entry)
+		}
+		if got, least := r.Guessed(1), want.cost/20; got < least && model != "reads" {
+			t.Errorf("%s: a token is guessed at %d, want %d at least", model, got, least)
 		}
 	}
 }

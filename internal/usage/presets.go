@@ -5,10 +5,12 @@ import "weir/internal/jsonpath"
 // Preset is where a provider's answers have their number of tokens.
 type Preset struct {
 	Name string
-	// paths are the paths of numbers in bodies, each with its alternatives.
+	// paths are the paths of numbers in bodies, each with its alternatives. nil means that the numbers
+	// are added up by kind.
 	paths [][]string
-	// stems are the objects with the numbers of tokens of each kind.
+	// stems are the objects with the numbers of tokens of each kind, whose names contain names.
 	stems stemSet
+	names string
 	// Headers together have the cost of a response. If the response has any of them, its body is
 	// not read.
 	Headers []Header
@@ -45,13 +47,7 @@ var Presets = []Preset{
 		paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}},
 	},
 	{
-		Name: "anthropic", Ending: Anthropic, stems: inUsage | inMessage,
-		paths: [][]string{
-			{"message.usage.input_tokens", "usage.input_tokens"},
-			{"message.usage.cache_creation_input_tokens", "usage.cache_creation_input_tokens"},
-			{"message.usage.cache_read_input_tokens", "usage.cache_read_input_tokens"},
-			{"message.usage.output_tokens", "usage.output_tokens"},
-		},
+		Name: "anthropic", Ending: Anthropic, stems: inUsage | inMessage, names: "_tokens",
 	},
 	{
 		Name: "gemini", Ending: Gemini, stems: inMetadata | inPredictions,
@@ -80,7 +76,7 @@ var bedrockHeaders = []Header{
 // or if the provider has no number for all of them.
 func (p *Preset) Fields(priced bool) (*Fields, error) {
 	if priced || p.paths == nil {
-		return kindsBelow(p.stems)
+		return kindsBelow(p.stems, p.names)
 	}
 	var list []Field
 	for _, paths := range p.paths {
@@ -94,5 +90,7 @@ func (p *Preset) Fields(priced bool) (*Fields, error) {
 		}
 		list = append(list, field)
 	}
-	return NewFields(list), nil
+	fields := NewFields(list)
+	fields.largest = true
+	return fields, nil
 }

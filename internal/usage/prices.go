@@ -159,27 +159,75 @@ func (f *Fields) addModels(stems stemSet) error {
 	return nil
 }
 
-// Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
-// list lacks that model, the prices stay as they are.
-func (r *Reader) Ask(list *PriceList) { r.list = list }
-
-// naming says where a body has named its model: in which text, and for which source.
-type naming struct {
-	text   uint64 // 0 if the body has named none yet
-	source int
+// priced has the prices that a body's own word on its model brings.
+type priced struct {
+	list   *PriceList // where to look up the model; nil if the rates are known
+	asked  string     // the entry of the model that the request has named, or empty
+	dearer *Rates     // of the model that has answered in its place; nil if it is the same
+	model  string     // the entry of the model that the body has named
+	// text says in which text the body has named its model, 0 if it has not yet, and from for which
+	// source.
+	text uint64
+	from int
 }
 
+// Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
+// list lacks that model, the prices stay as they are. asked is the list's entry for the model that the
+// request has named, whose prices apply: then the answer's model counts only where it is dearer. It is
+// empty if the request has not named a model of the list.
+func (r *Reader) Ask(list *PriceList, asked string) { r.list, r.asked = list, asked }
+
 // asks reports whether the body has still to name its model. Until then no text may be skipped.
-func (r *Reader) asks() bool { return r.list != nil && r.naming.text == 0 }
+func (r *Reader) asks() bool { return r.list != nil && r.priced.text == 0 }
 
 // takeModel looks up the model's name in the price list.
 func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
-	n := &r.naming
-	if r.list == nil || kind != jsonpath.String || len(name) == 0 || n.text != 0 && n.text != r.text {
+	p := &r.priced
+	if p.list == nil || kind != jsonpath.String || len(name) == 0 || p.text != 0 && p.text != r.text {
 		return
 	}
-	n.text = r.text
-	if rates, entry, known := r.list.Find(name); known && from >= n.source {
-		r.rates, r.model, n.source = rates, entry, from
+	p.text = r.text
+	rates, entry, known := p.list.Find(name)
+	switch {
+	case !known || from < p.from:
+	case p.asked == "":
+		r.rates, p.model, p.from = rates, entry, from
+	case entry == p.asked || entry != string(name) && isVersion(name, p.asked):
+		p.dearer, p.model, p.from = nil, "", from
+	default:
+		p.dearer, p.model, p.from = rates, entry, from
 	}
+}
+
+// isVersion reports whether a name is a model's with a date or a number behind it. Answers name models
+// so whose requests did not. Another beginning in a list may fit such a name better than the request's.
+func isVersion(name []byte, model string) bool {
+	const least = 3 // digits: fewer are part of another model's name
+	n := len(model)
+	if len(name) <= n || string(name[:n]) != model || name[n] != '-' && name[n] != '@' {
+		return false
+	}
+	digits := 0
+	for _, c := range name[n+1:] {
+		switch {
+		case '0' <= c && c <= '9':
+			digits++
+		case c != '-' || digits < least:
+			return false
+		}
+	}
+	return digits >= least
+}
+
+// Model returns the list's entry for the model that the body has named, if its prices apply; empty if
+// earlier prices apply.
+func (r *Reader) Model() string {
+	if r.dearer == nil {
+		return r.model
+	}
+	asked, _ := r.costBy(r.rates)
+	if answered, ok := r.costBy(r.dearer); !ok || answered <= asked {
+		return ""
+	}
+	return r.model
 }

@@ -1,8 +1,8 @@
 // Package usage reads the cost of an answer from its body, which arrives in pieces.
 //
 // The cost is a weighted sum of numbers at JSON paths. A body is a JSON text, or a stream of them;
-// in a stream the last value of each number counts. Only values at these paths are kept, so memory
-// is bounded for any body.
+// in a stream the last value of each number counts, and of a provider's numbers the largest. Only
+// values at these paths are kept, so memory is bounded for any body.
 package usage
 
 import (
@@ -35,7 +35,13 @@ type source struct {
 
 	path  *jsonpath.Path
 	field int
-	below []source
+	below []below
+}
+
+// below is the number of a field within an object.
+type below struct {
+	name  string // with dots between names
+	field int
 }
 
 // Fields are the numbers that make up a cost. They are not modified after NewFields, and several
@@ -45,6 +51,9 @@ type Fields struct {
 
 	list    []Field
 	sources []source
+	// largest means that numbers only grow in a body: some upstreams end with zeros, or with a part.
+	// Without it the last number counts.
+	largest bool
 	// indexed means that a path begins with the index of an element.
 	indexed bool
 	// hints are parts of names. A text with any of the fields contains a hint, unless it has
@@ -233,25 +242,21 @@ type Reader struct {
 
 	fields *Fields
 	rates  *Rates
-	model  string     // the entry in list of the model that the body has named
-	list   *PriceList // where to look up the model that the body names; nil if the rates are known
 	format Format
+	priced // by the model that the body names
 	// texts read the current text, each for one source. reading is how many of them still look for
 	// their value. If it is 0, the rest of the text is skipped.
 	texts   []text
 	reading int
-	// numbers has the last number of each field.
+	// numbers has the number of each field that counts.
 	numbers []number
 	text    uint64 // counts the texts
-	naming  naming
 	broken  bool
 	// told means that the current event has had a number. untold counts the events since the last
 	// event with a number.
 	told   bool
 	untold uint64
 	counts bool // count events: see CountEvents
-
-	below jsonpath.Reader // reads the object of a source
 
 	json    splitter
 	events  events
@@ -265,10 +270,12 @@ type text struct {
 
 	reader jsonpath.Reader
 	source *source
+	object object // of a source with several fields
+	opened bool   // object has begun
 	done   bool
 }
 
-// number is the last number of a field.
+// number is the number of a field that counts.
 type number struct {
 	hits          uint64
 	found, absurd bool
@@ -281,9 +288,9 @@ type number struct {
 // Reset begins a body. Its tokens cost the rates or, if these are nil, the weights of the fields.
 // It allocates only if fields has more sources than those of all bodies before.
 func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
-	r.fields, r.format, r.rates, r.list, r.model = fields, format, rates, nil, ""
+	r.fields, r.format, r.rates, r.priced = fields, format, rates, priced{}
 	r.broken = format == Unreadable
-	r.text, r.naming = 0, naming{}
+	r.text = 0
 	r.told, r.untold, r.counts = false, 0, false
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
 	for range fields.list {
@@ -319,6 +326,17 @@ func (r *Reader) Feed(piece []byte) {
 // of the fields; missing fields count as 0. It is false if a value is not a number of hits, or a
 // value or the sum is above Most.
 func (r *Reader) Cost() (hits uint64, found bool) {
+	if hits, found = r.costBy(r.rates); r.dearer == nil {
+		return hits, found
+	}
+	if more, ok := r.costBy(r.dearer); ok && more > hits {
+		return more, true
+	}
+	return hits, found
+}
+
+// costBy is Cost by some rates or, if these are nil, by the fields' weights.
+func (r *Reader) costBy(rates *Rates) (hits uint64, found bool) {
 	var sum Sum
 	counted := uint64(0) // of tokens
 	for i := range r.numbers {
@@ -337,7 +355,7 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 			own -= min(own, counted)
 		}
 		counted += own
-		sum.Add(own, r.rate(f))
+		sum.Add(own, f.rate(rates))
 	}
 	hits, ok := sum.Whole()
 	if !ok {
@@ -346,18 +364,18 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 	return hits, found
 }
 
-// Model returns the list's entry for the model that the body has named, whose prices apply; empty
-// if earlier prices apply.
-func (r *Reader) Model() string { return r.model }
-
 // Guessed returns the cost of a number of tokens of a model's output, for tokens that the body has
 // not told.
 func (r *Reader) Guessed(tokens uint64) uint64 {
-	var sum Sum
-	if sum.Add(tokens, Parts); r.rates != nil {
-		sum = Sum{}
-		sum.Add(tokens, r.rates[Output])
+	rate := uint64(Parts)
+	if r.rates != nil {
+		rate = r.rates[Output]
 	}
+	if r.dearer != nil {
+		rate = max(rate, r.dearer[Output])
+	}
+	var sum Sum
+	sum.Add(tokens, rate)
 	hits, ok := sum.Whole()
 	if !ok {
 		return Most
@@ -366,14 +384,14 @@ func (r *Reader) Guessed(tokens uint64) uint64 {
 }
 
 // rate returns the price of a unit of a field.
-func (r *Reader) rate(f *Field) uint64 {
+func (f *Field) rate(rates *Rates) uint64 {
 	switch {
-	case r.rates == nil || f.kind == NoKind:
+	case rates == nil || f.kind == NoKind:
 		return f.Weight
 	case f.kind == Total:
-		return r.rates[Output]
+		return rates[Output]
 	}
-	return r.rates[f.kind]
+	return rates[f.kind]
 }
 
 // begin begins a text.
@@ -396,58 +414,65 @@ func (r *Reader) read(piece []byte) {
 	for i := range r.texts {
 		t := &r.texts[i]
 		if !r.started {
-			t.reader.Reset(t.source.path)
-			t.done = false
+			if t.done, t.opened = false, false; t.source.below != nil {
+				t.reader.ResetFlow(t.source.path)
+			} else {
+				t.reader.Reset(t.source.path)
+			}
 		}
-		if t.done || !t.reader.Feed(piece) {
+		if t.done {
 			continue
 		}
-		t.done = true
+		t.done = t.reader.Feed(piece)
+		if part, isObject := t.reader.Flow(); len(part) > 0 {
+			if !t.opened {
+				t.opened = true
+				t.object.begin(isObject)
+			}
+			t.object.feed(r, t.source, part)
+		}
+		if !t.done {
+			continue
+		}
 		r.reading--
 		switch value, kind := t.reader.Value(); {
 		case t.source.field == modelField:
 			r.takeModel(i, value, kind)
 		case t.source.below == nil:
 			r.take(i, t.source.field, value, kind)
-		default:
-			for j := range t.source.below {
-				r.takeBelow(i, &t.source.below[j], value, kind)
-			}
 		}
 	}
 	r.started = true
 }
 
-// takeBelow takes the value at a source's path below an object.
-func (r *Reader) takeBelow(from int, s *source, object []byte, kind jsonpath.Kind) {
-	switch kind {
-	case jsonpath.Composite:
-	case jsonpath.TooLong:
-		r.take(from, s.field, nil, kind)
-		return
-	default:
-		return // a text is skipped for the lack of the object's names, so nothing else may count
-	}
-	r.below.Reset(s.path)
-	r.below.Feed(object)
-	value, kind := r.below.Value()
-	r.take(from, s.field, value, kind)
-}
-
 // take takes the value at a field's path, which the text from has read.
 func (r *Reader) take(from, field int, value []byte, kind jsonpath.Kind) {
-	n := number{absurd: true, text: r.text, source: from}
+	hits, ok := uint64(0), false
 	switch kind {
 	case jsonpath.Missing, jsonpath.Null, jsonpath.Malformed:
 		return
 	case jsonpath.Number, jsonpath.String:
-		if hits, ok := count(value); ok {
-			n.hits, n.found, n.absurd = hits, true, false
-			r.told = true
-		}
+		hits, ok = count(value)
 	}
-	if last := &r.numbers[field]; last.text != r.text || last.source <= from {
-		*last = n
+	if last := &r.numbers[field]; !r.fields.largest && last.text == r.text && last.source > from {
+		r.told = r.told || ok
+	} else {
+		last.text, last.source = r.text, from
+		r.note(field, hits, ok)
+	}
+}
+
+// note notes a number of a field. ok is false if it is none that is believed.
+func (r *Reader) note(field int, hits uint64, ok bool) {
+	n := &r.numbers[field]
+	r.told = r.told || ok
+	switch {
+	case !r.fields.largest:
+		n.hits, n.found, n.absurd = hits, ok, !ok
+	case ok:
+		n.hits, n.found, n.absurd = max(n.hits, hits), true, false
+	default:
+		n.absurd = !n.found
 	}
 }
 

@@ -393,6 +393,31 @@ func TestPresets(t *testing.T) {
 		{"anthropic", "text/event-stream", events(
 			`{"type":"message_start","message":{"usage":{"input_tokens":25,"cache_read_input_tokens":5,"output_tokens":1}}}`,
 			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":5,"output_tokens":15}}`), 45},
+		// Some upstreams end with zeros, or with less than before.
+		{"anthropic", "text/event-stream", events(
+			`{"type":"message_start","message":{"usage":{"input_tokens":317,"output_tokens":1}}}`,
+			`{"type":"message_delta","usage":{"input_tokens":0,"cache_read_input_tokens":0,"output_tokens":15}}`, `{"type":"message_delta","usage":{"input_tokens":-1,"output_tokens":3}}`), 332},
+		{"openai", "text/event-stream", events(
+			`{"choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29}}`, `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`,
+			`{"choices":[],"usage":{"total_tokens":"?"}}`), 29},
+		{"gemini", "text/event-stream", events(`{"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":9,"totalTokenCount":13}}`, `{"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4}}`), 13},
+		{"ollama", "application/x-ndjson", `{"done":false,"prompt_eval_count":9,"eval_count":4}` + "\n" + `{"done":true,"prompt_eval_count":0,"eval_count":7}` + "\n", 16},
+		{"bedrock", "application/vnd.amazon.eventstream", message(`{"usage":{"inputTokens":25,"outputTokens":10,"totalTokens":35}}`) + message(`{"usage":{"inputTokens":0,"outputTokens":0,"totalTokens":0}}`), 35},
+		// Rounds that made the conversation shorter, and those of an advisor, are in no other number.
+		{"anthropic", "application/json", `{"usage":{"input_tokens":682,"iterations":[
+			{"type":"compaction","input_tokens":60385,"output_tokens":592,"cache_creation_input_tokens":0,"cache_read_input_tokens":0},
+			{"type":"message","input_tokens":682,"output_tokens":1320}],"output_tokens":1320}}`, 62979},
+		{"anthropic", "application/json", `{"usage":{"input_tokens":5,"output_tokens":6,"iterations":[{"cache_read_input_tokens":1000,"cache_creation_input_tokens":200,"input_tokens":30,"output_tokens":4,
+			"cache_creation":{"ephemeral_5m_input_tokens":200},"type":"compaction"},{"type":"compaction","input_tokens":10000},{"type":"advisor_message","model":"m","input_tokens":70000,"output_tokens":800000},
+			{"type":"message","input_tokens":5,"output_tokens":6},null,7,[],{"type":"new","input_tokens":1}]}}`, 881245},
+		// A model that has declined costs nothing. The model that answered is in the numbers beside.
+		{"anthropic", "application/json", `{"usage":{"input_tokens":5,"output_tokens":6,"iterations":[{"type":"message","model":"a","input_tokens":4000,"output_tokens":0},{"type":"fallback_message","model":"b","input_tokens":5,"output_tokens":6}]}}`, 11},
+		{"anthropic", "text/event-stream", events(
+			`{"type":"message_start","message":{"usage":{"input_tokens":7,"output_tokens":1,"iterations":[{"type":"compaction","input_tokens":100,"output_tokens":20}]}}}`,
+			`{"type":"message_delta","usage":{"output_tokens":9,"iterations":[{"type":"compaction","input_tokens":100,"output_tokens":20},{"type":"compaction","input_tokens":200,"output_tokens":3},{"type":"message","input_tokens":7,"output_tokens":9}]}}`), 339},
+		{"anthropic", "application/json", `{"usage":{"input_tokens":700,"iterations":[` + strings.Repeat(`{"type":"message","input_tokens":682,"output_tokens":120,"cache_read_input_tokens":11000},`, 400) + `{"type":"compaction","input_tokens":1}],"output_tokens":1320}}`, 2021},
+		{"openai", "application/json", `{"usage":{"prompt_tokens":19,"x":"` + strings.Repeat(`\"`, 5000) + `","completion_tokens":10,"total_tokens":29}}`, 29},
+		{"gemini", "application/json", `{"usageMetadata":{"promptTokensDetails":[` + strings.Repeat(`{"modality":"TEXT","tokenCount":4},`, 300) + `{}],"promptTokenCount":4,"candidatesTokenCount":9,"totalTokenCount":13}}`, 13},
 		{"gemini", "application/json", `{"candidates":[{"content":{"parts":[{"text":"x"}]}}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":9,"totalTokenCount":13}}`, 13},
 		{"gemini", "text/event-stream", events(
 			`{"candidates":[{}],"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4}}`,
