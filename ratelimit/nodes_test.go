@@ -699,3 +699,49 @@ func TestExactFitsOneQuestion(t *testing.T) {
 		})
 	}
 }
+
+// A request that is refused says nothing about a smaller one after it: a client that asks a single
+// node for more than is left, and then for less, gets the latter, however soon.
+func TestLargeThenSmall(t *testing.T) {
+	t.Parallel()
+	for kind, limits := range map[string][]Limit{
+		"fixed": {FixedWindow(5000, time.Minute)}, "first hit": {FirstHitWindow(5000, time.Minute)}, "sliding": {SlidingWindow(5000, time.Minute)},
+		"buckets": {SlidingBuckets(5000, time.Minute, time.Second)}, "log": {SlidingLog(500, time.Minute)}, "tokens": {TokenBucket(5000, time.Minute, 5000)},
+		"two": {TokenBucket(2000, time.Second, 5000), SlidingWindow(8000, time.Minute)}, "a small one beside": {TokenBucket(5000, time.Minute, 5000), FixedWindow(30, time.Minute)},
+	} {
+		for seed := range nightly.Or(uint64(100), 4) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 17))
+				shared := limiter(t, newWorld().node(t, Options{Rules: rule(limits...)}), "r")
+				alone, err := NewLimiter(limits...) // decides at once, and says what is left
+				if err != nil {
+					t.Fatal(err)
+				}
+				// quota is the most that ever passes.
+				quota := decide(t, alone, 0, "k").Remaining
+				for range 100 {
+					pause(time.Duration(random.Int64N(int64(6 * time.Second))))
+					left := decide(t, alone, 0, "k").Remaining
+					if left < 2 || left == quota {
+						if used := random.Uint64N(quota); decide(t, shared, used, "k").Allowed {
+							decide(t, alone, used, "k")
+						}
+						continue
+					}
+					large := left + 1 + random.Uint64N(quota-left)
+					if got := decide(t, shared, large, "k"); got.Allowed {
+						t.Errorf("%s, seed %d: %d of %d hits that are left are allowed", kind, seed, large, left)
+					}
+					pause(time.Duration(random.Int64N(3)) * time.Duration(random.Int64N(int64(time.Second))))
+					left = decide(t, alone, 0, "k").Remaining
+					small := 1 + random.Uint64N(left/2)
+					if got := decide(t, shared, small, "k"); !got.Allowed {
+						t.Errorf("%s, seed %d: after a request of %d, one of %d of %d hits that are left: %+v", kind, seed, large, small, left, got.Standing)
+						continue
+					}
+					decide(t, alone, small, "k")
+				}
+			})
+		}
+	}
+}

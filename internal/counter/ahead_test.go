@@ -56,7 +56,7 @@ func TestSmallLimits(t *testing.T) {
 	}
 	c := leased(t, small, 100)
 	c.Count(100)
-	c.Granted(0, 1, 0, false, monday+second, 0)
+	c.Granted(0, 1, 1, 0, false, monday+second, 0)
 	ends := minute - (monday+second)%minute
 	if in := c.dryFor(monday + second); in <= 0 || in > min(ends, small.horizon())+2*dueUnit {
 		t.Errorf("asks again after %d ns", in)

@@ -22,7 +22,7 @@ func TestDry(t *testing.T) {
 			c := load(t, rule, nil)
 			c.Advance(monday)
 			c.Count(limit.Quota())
-			c.Granted(0, 10, 0, false, monday, 0.99)
+			c.Granted(0, 1, 10, 0, false, monday, 0.99)
 			if limit.Max != 0 && c.dryFor(monday) <= 0 {
 				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
 			}
@@ -39,14 +39,14 @@ func TestDry(t *testing.T) {
 	rule := shared(2, second, perHour(1000))
 	c := leased(t, rule, 1)
 	c.Count(1000)
-	c.Granted(1, 300, 0, true, monday, 0.5)
+	c.Granted(1, 1, 300, 0, true, monday, 0.5)
 	if c.dryFor(monday) != 0 {
 		t.Error("dry though requests have got what they have asked for")
 	}
 	now, last := monday, int64(0)
 	for refusal := range maxRefused + 2 {
 		c.Advance(now)
-		c.Granted(0, 1, 0, false, now, 0.5)
+		c.Granted(0, 1, 1, 0, false, now, 0.5)
 		in := c.dryFor(now)
 		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
 			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
@@ -56,7 +56,7 @@ func TestDry(t *testing.T) {
 		}
 		// Other workers have asked before they could know.
 		before := c.lease
-		if c.Granted(0, 1, 0, false, now, 0.9); c.lease != before {
+		if c.Granted(0, 1, 1, 0, false, now, 0.9); c.lease != before {
 			t.Errorf("refusal %d: another one of the same moment makes %+v of %+v", refusal, c.lease, before)
 		}
 		now, last = now+in, in
@@ -83,7 +83,7 @@ func TestRoomAfterRefusal(t *testing.T) {
 		rule := shared(2, second, test.limit)
 		c := leased(t, rule, test.limit.Quota())
 		c.Count(test.limit.Quota())
-		c.Granted(0, 1, 0, false, monday, 0.5)
+		c.Granted(0, 1, 1, 0, false, monday, 0.5)
 		if got := c.Verdict(1, monday); got != Rejected {
 			t.Errorf("%+v: %v right after a refusal", test.limit, got)
 		}
@@ -100,6 +100,46 @@ func TestRoomAfterRefusal(t *testing.T) {
 	}
 }
 
+// A backend that has not had many hits may have fewer, so requests of fewer ask it, however fast hits
+// come back. Requests of as many wait for the pause.
+func TestRoomForLess(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []window.Limit{
+		{Shape: shape(window.SlidingWindow, minute), Max: 10_000}, {Shape: shape(window.TokenBucket, minute), Max: 10_000, Burst: 10_000},
+		{Shape: window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, Max: 10_000},
+	} {
+		rule := shared(2, second, limit)
+		c := leased(t, rule, 6000)
+		c.Count(6000)
+		want := func(when string, verdicts map[uint64]Verdict) {
+			t.Helper()
+			for cost, want := range verdicts {
+				if got := c.Verdict(cost, monday); got != want {
+					t.Errorf("%+v, %s: %d hits are %v, want %v", limit, when, cost, got, want)
+				}
+			}
+			// An entry keeps it.
+			if again := load(t, rule, c.Append(nil, monday)); again.lease != c.lease {
+				t.Errorf("%+v, %s: %+v is read as %+v", limit, when, c.lease, again.lease)
+			}
+		}
+		c.Granted(0, 3000, 3000, 0, false, monday, 0.5)
+		want("3000 were refused", map[uint64]Verdict{1: Unsure, 2999: Unsure, 3000: Rejected, 3500: Rejected})
+		c.Granted(0, 2000, 2000, 0, false, monday, 0.5)
+		want("2000, too", map[uint64]Verdict{1: Unsure, 1999: Unsure, 2000: Rejected, 3500: Rejected})
+		c.Granted(0, 2500, 2500, 0, false, monday, 0.5)
+		want("2500 before that", map[uint64]Verdict{1999: Unsure, 2000: Rejected})
+		c.Granted(0, 1, 1, 0, false, monday, 0.5)
+		want("a single hit", map[uint64]Verdict{1: Rejected, 1999: Rejected})
+	}
+	// The backend gives all that it has.
+	c := leased(t, shared(2, second, window.Limit{Shape: shape(window.TokenBucket, minute), Max: 10_000, Burst: 10_000}), 6000)
+	c.Count(6000)
+	if c.Granted(100, 50, 4000, 0, false, monday, 0.5); c.Verdict(1, monday) != Rejected {
+		t.Error("a backend that has given 100 of 4000 is asked for more")
+	}
+}
+
 // While a key is full it is asked for after one, two, four and eight intervals, times 0.5 to 1.5.
 func TestPauses(t *testing.T) {
 	t.Parallel()
@@ -107,7 +147,7 @@ func TestPauses(t *testing.T) {
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
 		now := start
 		for i, pauses := range []int64{1, 2, 4, 8, 8, 8, 8} {
-			c.Granted(0, 1, 0, false, now, spread)
+			c.Granted(0, 1, 1, 0, false, now, spread)
 			in := c.dryFor(now)
 			if want := pauses * part * dueUnit; in != want {
 				t.Errorf("refusal %d, spread %v: asks again after %d units, want %d", i+1, spread, in/dueUnit, want/dueUnit)
@@ -119,7 +159,7 @@ func TestPauses(t *testing.T) {
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{Pace: 1}, window.Hits{Total: 1000})
 	c.RunDry(start, 0.5)
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{Pace: 1}, window.Hits{Total: 100})
-	small.Granted(0, 1, 0, false, start, 0.5)
+	small.Granted(0, 1, 1, 0, false, start, 0.5)
 	if a, b := c.dryFor(start), small.dryFor(start); a != interval || b != interval {
 		t.Errorf("asks again after %d and %d units, want an interval", a/dueUnit, b/dueUnit)
 	}
@@ -158,7 +198,7 @@ func TestPauseUntilHitsAreBack(t *testing.T) {
 		for i := range c.States {
 			c.States[i].Start, c.States[i].Hits[0] = now, window.Hits{Total: test.limits[i].Quota()}
 		}
-		if c.Granted(0, 1, 0, false, now, test.spread); c.dryFor(now) != test.want*dueUnit {
+		if c.Granted(0, 1, 1, 0, false, now, test.spread); c.dryFor(now) != test.want*dueUnit {
 			t.Errorf("%s: asks again after %d units, want %d", test.name, c.dryFor(now)/dueUnit, test.want)
 		}
 	}
@@ -231,15 +271,15 @@ func TestRunDry(t *testing.T) {
 func TestGrantEndsRefusals(t *testing.T) {
 	t.Parallel()
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
-	c.Granted(0, 1, 0, false, start, 0.5)
-	if c.Granted(3, 3, 0, false, start, 0.5); c.lease.Refused != 0 {
+	c.Granted(0, 1, 1, 0, false, start, 0.5)
+	if c.Granted(3, 1, 3, 0, false, start, 0.5); c.lease.Refused != 0 {
 		t.Errorf("%d refusals count after a grant", c.lease.Refused)
 	}
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{}, window.Hits{Total: 100})
-	if small.Granted(3, 3, 0, false, start, 0.5); small.dryFor(start) != 0 {
+	if small.Granted(3, 1, 3, 0, false, start, 0.5); small.dryFor(start) != 0 {
 		t.Error("a small limit is dry after a grant")
 	}
-	if small.Granted(2, 3, 0, false, start, 0.5); small.dryFor(start) == 0 {
+	if small.Granted(2, 1, 3, 0, false, start, 0.5); small.dryFor(start) == 0 {
 		t.Error("a small limit that has less than was asked for is not dry")
 	}
 }
@@ -279,7 +319,7 @@ func TestGrantsAheadEndRefusals(t *testing.T) {
 	t.Parallel()
 	for units, want := range map[uint64]uint8{0: 5, 2: 0} {
 		c := has(t, shared(10, interval, perHour(1000)), start, Lease{Dry: DueAt(start) - 10, Refused: 5}, window.Hits{Total: 100})
-		if c.Granted(units, 3, 0, true, start, 0.5); c.lease.Refused != want {
+		if c.Granted(units, 1, 3, 0, true, start, 0.5); c.lease.Refused != want {
 			t.Errorf("%d granted: %d refusals count, want %d", units, c.lease.Refused, want)
 		}
 	}

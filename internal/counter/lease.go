@@ -29,13 +29,15 @@ type Lease struct {
 	Pace uint64
 	// Worn is until when the wear of leased tokens was applied.
 	Worn Due
+	// Short is how many hits the backend did not have when Dry was set: it may have fewer. 0 is 1.
+	Short uint64
 	// Refused is how often in a row the backend had fewer hits than requests asked for.
 	Refused uint8
 }
 
 // none reports whether there is nothing to record.
 func (l *Lease) none() bool {
-	return l.Dry|l.Since|l.Worn == 0 && l.Granted|l.Pace == 0 && l.Refused == 0
+	return l.Dry|l.Since|l.Worn == 0 && l.Granted|l.Pace|l.Short == 0 && l.Refused == 0
 }
 
 const (
@@ -56,13 +58,14 @@ func (r *Rule) Share(nodes uint64) {
 
 // Verdict decides whether cost hits may be taken at the counter's time. They come from the lease.
 // Otherwise the backend must be asked, unless it has just refused: then it is asked again when hits
-// have come back, or after a pause if they come back too fast for that.
+// have come back, or after a pause if they come back too fast for that. What it has refused to a
+// larger request says nothing about a smaller one that has room.
 func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
 	case allows && (cost == 0 || c.Leased() >= cost):
 		return Allowed
-	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0 && (!allows || c.quantum() > 1):
+	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0 && (!allows || c.quantum() > 1 && c.Lacks(cost) >= c.lease.Short):
 		return Rejected
 	}
 	return Unsure
@@ -136,16 +139,17 @@ func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool)
 	return c.rule.Limits[i].Lease(&c.States[i], &g, total)
 }
 
-// Granted completes the grants of units, where most were asked for. ahead says whether they are for
+// Granted completes the grants of units, where least to most were asked for. ahead says whether they are for
 // requests to come. Otherwise the requests that wait for them need relied hits of the lease besides.
 // spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
-func (c *Counter) Granted(units, most, relied uint64, ahead bool, now int64, spread float64) {
+func (c *Counter) Granted(units, least, most, relied uint64, ahead bool, now int64, spread float64) {
 	// The lease before the grant.
 	leased := c.Leased()
 	if !c.rule.Leases() {
 		c.trimLease(leased)
 		if c.lease = (Lease{Since: DueAt(now), Worn: DueAt(now) + 1, Granted: leased}); units < most {
 			c.dry(now, spread)
+			c.lease.Short = short(units, least)
 		}
 		return
 	}
@@ -173,13 +177,23 @@ func (c *Counter) Granted(units, most, relied uint64, ahead bool, now int64, spr
 		if units > 0 && c.rule.renews() {
 			c.lease.Refused = 0 // it is a new window, in which no request had to ask
 		}
-	case units < most && c.dryFor(now) > 0: // another worker asked at the same time
+	case units < most && c.dryFor(now) > 0: // another worker asked at the same time, or a smaller request
+		c.lease.Short = min(c.lease.Short, short(units, least))
 	case units < most:
 		c.lease.Refused = min(c.lease.Refused+1, maxRefused)
 		c.dry(now, spread)
+		c.lease.Short = short(units, least)
 	default:
 		c.lease.Refused = 0
 	}
+}
+
+// short is how many hits a backend does not have that has granted units of at least least.
+func short(units, least uint64) uint64 {
+	if units > 0 || least == 1 {
+		return 0 // it has given all that it had, or has none
+	}
+	return least
 }
 
 //go:noinline

@@ -23,7 +23,7 @@ func grant(c *Counter, hits uint64, now int64) {
 		number := c.rule.Limits[i].Number(&c.States[i])
 		c.Grant(i, window.Grant{Hits: hits, At: now, Answered: now}, &window.Totals{Newest: number, Hits: []uint64{c.States[i].Hits[0].Total + hits, 0}})
 	}
-	c.Granted(hits, hits, 0, false, now, 0.5)
+	c.Granted(hits, 1, hits, 0, false, now, 0.5)
 	c.Heard(now)
 }
 
@@ -130,7 +130,7 @@ func TestSilent(t *testing.T) {
 			}
 			c.Grant(i, window.Grant{Hits: 5, At: monday, Answered: monday}, &total)
 		}
-		c.Granted(5, 5, 0, false, monday, 0.5)
+		c.Granted(5, 1, 5, 0, false, monday, 0.5)
 		if c.Advance(monday + test.later); c.Silent(test.cost) != test.want {
 			t.Errorf("%s: silent %v", name, c.Silent(test.cost))
 		}
@@ -152,7 +152,7 @@ func TestGrantAndPart(t *testing.T) {
 	} {
 		leased := test.before + test.units
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Granted: test.before, Since: DueAt(start)}, window.Hits{Total: 400 + leased, Lease: leased})
-		c.Granted(test.units, test.units, test.relied, test.ahead, start, 0.5)
+		c.Granted(test.units, 1, test.units, test.relied, test.ahead, start, 0.5)
 		if back := -c.States[0].Hits[0].Pending; c.Leased() != test.want || c.lease.Granted != test.want || uint64(back) != leased-test.want {
 			t.Errorf("%+v: %d are leased, %d granted, %d go back", test, c.Leased(), c.lease.Granted, back)
 		}
@@ -199,7 +199,7 @@ func TestPace(t *testing.T) {
 		if test.claimed != 0 {
 			c.sync.Claimed = DueAt(test.now) + test.claimed
 		}
-		if c.Granted(1, 1, 0, false, test.now, 0.5); c.lease.Pace != test.want {
+		if c.Granted(1, 1, 1, 0, false, test.now, 0.5); c.lease.Pace != test.want {
 			t.Errorf("%s: %d, want %d", test.name, c.lease.Pace, test.want)
 		}
 	}
@@ -213,8 +213,8 @@ func TestWearBegins(t *testing.T) {
 		burst uint64
 		hear  func(c *Counter, now int64)
 	}{
-		"a grant":                   {large, func(c *Counter, now int64) { c.Granted(30, 30, 0, false, now, 0.5) }},
-		"a grant of a small bucket": {small, func(c *Counter, now int64) { c.Granted(30, 30, 0, false, now, 0.5) }},
+		"a grant":                   {large, func(c *Counter, now int64) { c.Granted(30, 1, 30, 0, false, now, 0.5) }},
+		"a grant of a small bucket": {small, func(c *Counter, now int64) { c.Granted(30, 1, 30, 0, false, now, 0.5) }},
 		"totals":                    {small, func(c *Counter, now int64) { c.lease.Granted = 30; c.Trim(false, now) }},
 	} {
 		// A token comes back in each unit, and the node's part of what is missing is none.
@@ -333,7 +333,7 @@ func FuzzWishes(f *testing.F) {
 						for i := range c.States {
 							c.Grant(i, window.Grant{Hits: units, At: now, Answered: now}, &window.Totals{Newest: hits, Hits: []uint64{hits, units}, Ages: []uint64{0, 1}})
 						}
-						c.Granted(units, most, hits, what%2 == 0, now, 0.999)
+						c.Granted(units, 1, most, hits, what%2 == 0, now, 0.999)
 					case 1:
 						c.Count(min(hits, c.Leased()))
 					case 2:

@@ -226,5 +226,5 @@ func (c *Counter) dry(now int64, spread float64) {
 			wait = max(wait, float64(l.Return())*float64(quantum)*nodes*(0.5+spread))
 		}
 	}
-	c.lease.Dry = DueAt(now + int64(min(wait, longest)))
+	c.lease.Dry, c.lease.Short = DueAt(now+int64(min(wait, longest))), 0
 }

@@ -73,14 +73,21 @@ func (l *Lease) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Dry))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Since))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(l.Worn))
-	dst = append(dst, l.Refused)
-	return binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace)
+	if l.Short <= 1 {
+		dst = append(dst, l.Refused)
+		return binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace)
+	}
+	dst = append(dst, l.Refused|shortFollows)
+	return binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(dst, l.Granted), l.Pace), l.Short)
 }
+
+// shortFollows is set in the byte of Refused if Short is above 1, and last.
+const shortFollows = 0x80
 
 // decode returns the number of bytes read; 0 if they are malformed.
 func (l *Lease) decode(b []byte) (length int) {
 	const fixed = 3*4 + 1
-	if len(b) < fixed || b[12] > maxRefused {
+	if len(b) < fixed || b[12]&^shortFollows > maxRefused {
 		return 0
 	}
 	granted, n := binary.Uvarint(b[fixed:])
@@ -91,11 +98,18 @@ func (l *Lease) decode(b []byte) (length int) {
 	if m <= 0 || pace > window.MaxHits {
 		return 0
 	}
+	length, short := fixed+n+m, uint64(0)
+	if b[12]&shortFollows != 0 {
+		if short, n = binary.Uvarint(b[length:]); n <= 0 || short <= 1 || short > window.MaxHits {
+			return 0
+		}
+		length += n
+	}
 	*l = Lease{
 		Dry: Due(binary.LittleEndian.Uint32(b)), Since: Due(binary.LittleEndian.Uint32(b[4:])), Worn: Due(binary.LittleEndian.Uint32(b[8:])),
-		Refused: b[12], Granted: granted, Pace: pace,
+		Refused: b[12] &^ shortFollows, Granted: granted, Pace: pace, Short: short,
 	}
-	return fixed + n + m
+	return length
 }
 
 // Identify sets the identity in the backend of a counter without one.

@@ -10,7 +10,7 @@ import (
 )
 
 // leaseSize is the most bytes that an encoded Lease takes.
-const leaseSize = 4 + 4 + 1 + 2*10
+const leaseSize = 3*4 + 1 + 3*8
 
 func TestClaimAndSettle(t *testing.T) {
 	t.Parallel()
@@ -356,6 +356,9 @@ func TestLeaseBounds(t *testing.T) {
 		want  bool
 	}{
 		{Lease{Granted: window.MaxHits, Pace: window.MaxHits, Refused: maxRefused, Dry: math.MaxUint32, Since: math.MaxUint32, Worn: math.MaxUint32}, true},
+		{Lease{Granted: window.MaxHits, Pace: window.MaxHits, Short: window.MaxHits, Refused: maxRefused}, true},
+		{Lease{Short: 2}, true},
+		{Lease{Short: window.MaxHits + 1}, false},
 		{Lease{Granted: window.MaxHits + 1}, false},
 		{Lease{Pace: window.MaxHits + 1}, false},
 		{Lease{Refused: maxRefused + 1}, false},
@@ -372,7 +375,7 @@ func TestLeaseBounds(t *testing.T) {
 			}
 		}
 	}
-	for _, part := range []Lease{{Dry: 1}, {Since: 1}, {Worn: 1}, {Granted: 1}, {Pace: 1}, {Refused: 1}} {
+	for _, part := range []Lease{{Dry: 1}, {Since: 1}, {Worn: 1}, {Granted: 1}, {Pace: 1}, {Refused: 1}, {Short: 2}} {
 		if part.none() {
 			t.Errorf("%+v is nothing", part)
 		}

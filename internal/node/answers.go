@@ -386,7 +386,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		for i := range d.Counter.States {
 			lost[i] = !d.Counter.Grant(i, given, &a.totals[i])
 		}
-		d.Counter.Granted(units, t.most, t.relies, t.ahead, now, a.link.random.fraction())
+		d.Counter.Granted(units, t.least, t.most, t.relies, t.ahead, now, a.link.random.fraction())
 		d.Counter.Heard(answered)
 		d.noteExcess(now)
 		again := d.Counter.Own(owned, now)

@@ -33,7 +33,7 @@ type ask struct {
 func (t *ask) pass(demands []Demand) {
 	parts := t.parts // in the order of the demands
 	for i := range demands {
-		if d := &demands[i]; len(parts) > 0 && d.Rule == parts[0].Rule {
+		if d := &demands[i]; len(parts) > 0 && d.address == parts[0].address {
 			d.by, d.grantedAt, parts = byBackend, t.grantedAt, parts[1:]
 		}
 	}
@@ -98,7 +98,7 @@ func (t *ask) wanted() bool {
 func (t *ask) needs() (hits uint64) {
 	for _, w := range t.turns {
 		for i := range w.wait.kept {
-			if k := &w.wait.kept[i]; w.waits() && k.Rule == t.parts[0].Rule {
+			if k := &w.wait.kept[i]; w.waits() && k.address == t.parts[0].address {
 				hits = min(hits+k.Cost, window.MaxHits)
 			}
 		}

@@ -272,7 +272,8 @@ func (n *Node) Vary(rule int) { n.advances.vary(&n.rules.list[rule]) }
 
 // Decide takes a request's hits from all limits of all matching rules, or from none. now is from
 // [Node.Time]. If the request has to wait, Decide returns [counter.Unsure], and w.Request is told
-// the verdict later unless it calls [Wait.Leave] before. The demands must be on different rules.
+// the verdict later unless it calls [Wait.Leave] before. The demands must be on different keys
+// or rules.
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	for i := range demands {
 		n.keys.locate(&demands[i])

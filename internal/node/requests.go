@@ -271,6 +271,9 @@ func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter
 
 // takeUp returns the demands of a kept request.
 func (q *requests) takeUp(w *Wait) []Demand {
+	for len(q.keys.demands) < len(w.kept) {
+		q.keys.demands = append(q.keys.demands, Demand{}) // several keys of a rule
+	}
 	for i := range w.kept {
 		q.keys.restore(&q.keys.demands[i], &w.kept[i])
 	}
