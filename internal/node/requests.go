@@ -272,7 +272,9 @@ func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter
 // takeUp returns the demands of a kept request.
 func (q *requests) takeUp(w *Wait) []Demand {
 	for i := range w.kept {
-		q.keys.restore(&q.keys.demands[i], &w.kept[i])
+		d := &q.keys.demands[i]
+		q.keys.restore(d, &w.kept[i])
+		d.patient = w.patient(d)
 	}
 	return q.keys.demands[:len(w.kept)]
 }
