@@ -19,24 +19,22 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/nightly"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 )
 
 var (
-	realStores = flag.String("real", "", "measure real nodes against weir serve on these stores: memory, file, redis, cluster, postgres, with commas")
-	realNodes  = flag.Int("nodes", 200, "how many, for -real")
-	realSpan   = flag.Duration("span", 30*time.Second, "for how long each, for -real")
+	realStores = flag.String("real", nightly.Or("memory,file,redis", "redis"), "the stores of TestReal: memory, file, redis, cluster, postgres, with commas")
+	realNodes  = flag.Int("nodes", 100, "how many nodes TestReal has")
+	realSpan   = flag.Duration("span", 10*time.Second, "for how long TestReal measures each")
 )
 
 // TestReal measures what real nodes cost a real weir serve and its store: each hit of cold keys,
-// and a node without hits. It is a measurement and no test. Run it alone, on a quiet machine: go
-// test ./bench/fleet -run TestReal -real memory,redis -v.
+// and a node without hits. It fails if requests wait that need not. The figures are those of a
+// quiet machine: go test ./bench/fleet -run TestReal -real memory,redis -nodes 200 -span 30s -v.
 func TestReal(t *testing.T) {
-	if *realStores == "" {
-		return
-	}
 	binary := filepath.Join(t.TempDir(), "weir")
 	if out, err := exec.Command("go", "build", "-o", binary, "weir/cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -201,6 +199,7 @@ func measureReal(t *testing.T, binary, store string) {
 	s := serve(t, binary, store)
 	ctx := t.Context()
 	var limiters []*ratelimit.Limiter
+	var namespaces []*ratelimit.Namespace
 	for range *realNodes {
 		// Each program has its own client.
 		client, err := ratelimit.Dial(s.url, ratelimit.DialOptions{})
@@ -223,17 +222,18 @@ func measureReal(t *testing.T, binary, store string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiters = append(limiters, limiter)
+		limiters, namespaces = append(limiters, limiter), append(namespaces, namespace)
 	}
 	<-time.After(10 * time.Second) // all nodes have learnt the state
 	s.over("idle", float64(*realNodes), "a node and second", func() { <-time.After(*realSpan) })
 
 	// Each node has ten requests a second, most of them for keys that it has not seen for a while.
 	const rate = 10
-	var group sync.WaitGroup
-	end := time.Now().Add(*realSpan)
-	waits := make([]waits, len(limiters))
-	s.over("busy", float64(*realNodes*rate), "a request", func() {
+	of := make([]waits, len(limiters))
+	load := func(span time.Duration) {
+		clear(of)
+		var group sync.WaitGroup
+		end := time.Now().Add(span)
 		for i, limiter := range limiters {
 			group.Go(func() {
 				random := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -249,16 +249,38 @@ func measureReal(t *testing.T, binary, store string) {
 						t.Error(err)
 						return
 					}
-					waits[i].add(int64(time.Since(began)))
+					of[i].add(int64(time.Since(began)))
 				}
 			})
 		}
 		group.Wait()
-	})
-	for i := 1; i < len(waits); i++ {
-		for j, n := range waits[i] {
-			waits[0][j] += n
+	}
+	load(10 * time.Second) // each has a part of the limits
+	before, requests := statsOf(namespaces), 0
+	s.over("busy", float64(*realNodes*rate), "a request", func() { load(*realSpan) })
+	for i := range of {
+		for j, n := range of[i] {
+			requests += n
+			if i > 0 {
+				of[0][j] += n
+			}
 		}
 	}
-	t.Logf("clients wait: p50 %.1f ms, p99 %.1f ms", waits[0].quantile(0.5), waits[0].quantile(0.99))
+	after := statsOf(namespaces)
+	waited, advanced := after.WaitedRequests-before.WaitedRequests, after.AdvancedHits-before.AdvancedHits
+	t.Logf("clients wait: p50 %.1f ms, p99 %.1f ms; of 1,000 of %d requests %.1f wait; %d hits are advanced",
+		of[0].quantile(0.5), of[0].quantile(0.99), requests, 1000*float64(waited)/float64(requests), advanced)
+	if advances := store != "cluster" && store != "postgres"; advances && (advanced == 0 || 50*waited > uint64(requests)) {
+		t.Errorf("of %d requests %d wait, want at most 20 of 1,000; %d hits were advanced, want some", requests, waited, advanced)
+	}
+}
+
+// statsOf adds up the counts of nodes.
+func statsOf(nodes []*ratelimit.Namespace) (sum ratelimit.Stats) {
+	for _, n := range nodes {
+		of := n.Stats()
+		sum.WaitedRequests += of.WaitedRequests
+		sum.AdvancedHits += of.AdvancedHits
+	}
+	return sum
 }

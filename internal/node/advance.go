@@ -340,7 +340,7 @@ func nearOf(r *Rule) {
 // cost of requests, and all of its limits must be windows of the clock, changed by nothing but
 // overrides.
 func (r *Rule) mayAdvance() bool {
-	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || r.Widest != nil || r.delays() || !r.Leases() {
+	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || r.Widest != nil || !r.Leases() {
 		return false
 	}
 	for i := range r.Limits {

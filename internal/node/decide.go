@@ -226,7 +226,7 @@ func (e *decider) resolve(d *Demand, now int64) counter.Verdict {
 		return counter.Allowed
 	}
 	full := d.Counter.Stale(now) || d.listed && d.Counter.Leased() == 0 && e.advances.full(d, now)
-	if d.asks = full && d.Rule.staysFull() && e.asks.askBehind(d); d.asks {
+	if d.asks = full && !d.patient && d.Rule.staysFull() && e.asks.askBehind(d); d.asks {
 		return counter.Rejected
 	}
 	return counter.Unsure

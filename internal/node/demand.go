@@ -26,6 +26,8 @@ type Demand struct {
 	// listed means that the backend has told that the key is near a limit, and asks that the refusal
 	// has asked for hits that may have come back.
 	listed, asks bool
+	// patient means that the request waits if it has no room. So the backend has to confirm that.
+	patient bool
 	// grantedAt is when the backend counted the hits for this request; 0 if it did not.
 	grantedAt int64
 	unheard   uint64 // advanced hits of the key, if the backend can't be asked

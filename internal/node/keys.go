@@ -92,7 +92,7 @@ func (k *keys) named(d *Demand) Saved {
 //go:noinline
 func (k *keys) restore(d *Demand, s *Saved) {
 	d.Saved, d.Key = *s, d.Key[:0]
-	d.Verdict, d.by, d.hits, d.grantedAt, d.asks = counter.Allowed, byRule, untaken, 0, false
+	d.Verdict, d.by, d.hits, d.grantedAt, d.asks, d.patient = counter.Allowed, byRule, untaken, 0, false, false
 }
 
 // read loads a demand's counter, and advances it to now.

@@ -277,6 +277,7 @@ func (n *Node) Vary(rule int) { n.advances.vary(&n.rules.list[rule]) }
 func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	for i := range demands {
 		n.keys.locate(&demands[i])
+		demands[i].patient = w.patient(&demands[i])
 	}
 	return n.requests.decideLocated(demands, now, w)
 }

@@ -275,7 +275,9 @@ func (q *requests) takeUp(w *Wait) []Demand {
 		q.keys.demands = append(q.keys.demands, Demand{}) // several keys of a rule
 	}
 	for i := range w.kept {
-		q.keys.restore(&q.keys.demands[i], &w.kept[i])
+		d := &q.keys.demands[i]
+		q.keys.restore(d, &w.kept[i])
+		d.patient = w.patient(d)
 	}
 	return q.keys.demands[:len(w.kept)]
 }

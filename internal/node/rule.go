@@ -116,11 +116,9 @@ func (r *Rule) compile(index int) {
 func (r *Rule) exact() bool { return r.SyncRate == 0 }
 
 // staysFull reports whether requests for a full key can be refused before the backend has confirmed
-// it. It must confirm each refusal of an exact rule, and those that block the key, mark the request or wait
-// for room in a line. Where responses settle charges, keys often have room again.
-func (r *Rule) staysFull() bool {
-	return !r.exact() && !r.Blocks && !r.Marks && !r.CostsLater && !r.delays()
-}
+// it. It must confirm each refusal of an exact rule, and those that block the key or mark the
+// request. Where responses settle charges, keys often have room again.
+func (r *Rule) staysFull() bool { return !r.exact() && !r.Blocks && !r.Marks && !r.CostsLater }
 
 // hasty reports whether hits that go back are pushed at once.
 func (r *Rule) hasty() bool { return r.exact() || r.Limits[0].Kind.Held() && r.Synced() && !r.Leases() }

@@ -69,6 +69,9 @@ type Wait struct {
 // Waiting reports whether the request waits.
 func (w *Wait) Waiting() bool { return w.queue != nil || w.waitsForRoom() }
 
+// patient reports whether the request waits if a demand has no room.
+func (w *Wait) patient(d *Demand) bool { return w.Patience >= 0 && d.Rule.delays() }
+
 // Delayed is how long the request has waited for room, in nanoseconds; 0 if it has not.
 func (w *Wait) Delayed() int64 {
 	if w.room == nil {

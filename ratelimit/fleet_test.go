@@ -1,0 +1,171 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// In a fleet of programs with rules as they are by default, requests for keys that are far from their limits
+// wait for nothing: of 1,000 requests of 100 programs at most 20 wait.
+func TestFleetWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const nodes, perSecond = 100, 10
+		w := newWorld()
+		all := make([]*Namespace, nodes)
+		for i := range all {
+			all[i] = w.node(t, Options{Rules: rule(FixedWindow(100_000, time.Hour))})
+		}
+		during := func(span time.Duration) {
+			var group sync.WaitGroup
+			end := time.Now().Add(span)
+			for i, n := range all {
+				group.Go(func() {
+					l, err := n.Limiter("r")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					random := rand.New(rand.NewPCG(1, uint64(i)))
+					keys := rand.NewZipf(random, 1.2, 1, 19_999)
+					for at := time.Now(); at.Before(end); at = time.Now() {
+						<-time.After(time.Duration(random.ExpFloat64() * float64(time.Second) / perSecond))
+						if ok, err := l.Allow(t.Context(), fmt.Sprint(keys.Uint64())); !ok || err != nil {
+							t.Error("refused", err)
+						}
+					}
+				})
+			}
+			group.Wait()
+		}
+		during(10 * time.Second) // all have heard of each other
+		stats := func() (s Stats) {
+			for _, n := range all {
+				of := n.Stats()
+				s.WaitedRequests += of.WaitedRequests
+				s.AdvancedHits += of.AdvancedHits
+			}
+			return s
+		}
+		const span = 10
+		before := stats()
+		during(span * time.Second)
+		after := stats()
+		waited, advanced := after.WaitedRequests-before.WaitedRequests, after.AdvancedHits-before.AdvancedHits
+		of1000 := float64(waited) / (nodes * perSecond * span / 1000)
+		if t.Logf("of 1,000 requests %.1f wait; %d hits advanced", of1000, advanced); of1000 > 20 || advanced == 0 {
+			t.Errorf("of 1,000 requests %.1f wait, want at most 20; %d hits were advanced, want some", of1000, advanced)
+		}
+	})
+}
+
+// Calls that wait for room in a fleet get it in their order, and all of the limit and no more passes, though
+// the first hits of each window are advanced.
+func TestWaitInAFleet(t *testing.T) {
+	t.Parallel()
+	const nodes, limit, window, windows, every = 10, 300, 30 * time.Second, 4, 900 * time.Millisecond
+	for name, of := range map[string]Limit{"fixed": FixedWindow(limit, window), "sliding": SlidingWindow(limit, window)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				start := time.Now()
+				if start.UnixNano()%int64(window) != 0 {
+					t.Fatal("a window has to begin with the test")
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				time.AfterFunc(windows*window-time.Second, stop)
+				var group sync.WaitGroup
+				all := make([]*Namespace, nodes)
+				var at [nodes][(windows*window - 10*time.Second) / every]time.Duration // when each call had room
+				for i := range all {
+					all[i] = w.node(t, Options{Rules: rule(of)})
+					l, err := all[i].Limiter("r")
+					if err != nil {
+						t.Fatal(err)
+					}
+					group.Go(func() { // its node has a part of the limits as long as it has requests
+						for j := 0; ctx.Err() == nil; j++ {
+							<-time.After(time.Second)
+							if _, err := l.Allow(t.Context(), fmt.Sprint("other", i, j)); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+					for call := range at[i] {
+						group.Go(func() {
+							at[i][call] = math.MaxInt64
+							<-time.After(10*time.Second + time.Duration(call)*every)
+							if err := l.Wait(ctx, "k"); err == nil {
+								at[i][call] = time.Since(start)
+							} else if ctx.Err() == nil {
+								t.Error(err)
+							}
+						})
+					}
+				}
+				group.Wait()
+				var passed [windows]int
+				advanced := uint64(0)
+				for i := range at {
+					if !slices.IsSorted(at[i][:]) {
+						t.Errorf("node %d: calls have room at %v", i, at[i])
+					}
+					for _, then := range at[i] {
+						if then != math.MaxInt64 {
+							passed[then/window]++
+						}
+					}
+					advanced += all[i].Stats().AdvancedHits
+				}
+				sum := 0
+				for i := range passed {
+					if sum += passed[i]; sum > (i+1)*limit {
+						t.Errorf("%v calls have room in windows of %d", passed, limit)
+					}
+				}
+				// A sliding window has little room at first, as the window before weighs on it.
+				if name == "fixed" && sum < windows*limit*9/10 {
+					t.Errorf("%v calls have room in windows of %d", passed, limit)
+				}
+				others := uint64(nodes * windows * window / time.Second)
+				if t.Log(passed, advanced); advanced <= others {
+					t.Errorf("%d hits were advanced, of which up to %d are of other keys, want some of this", advanced, others)
+				}
+			})
+		})
+	}
+}
+
+// A request that does not wait for room does not wait for the confirmation that a full key stays full either.
+func TestFullKeysRefuseAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		l, err := w.node(t, Options{Rules: rule(FixedWindow(200, time.Hour))}).Limiter("r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 300 {
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := l.namespace.Stats()
+		for range 100 {
+			pause(100 * time.Millisecond)
+			if ok, err := l.Allow(t.Context(), "k"); ok || err != nil {
+				t.Errorf("passes: %t, %v", ok, err)
+			}
+		}
+		if waited := l.namespace.Stats().WaitedRequests - before.WaitedRequests; waited != 0 {
+			t.Errorf("%d of 100 requests for a full key waited", waited)
+		}
+	})
+}
