@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/listen"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/wire"
@@ -142,7 +143,7 @@ func serve(store store.Store, senders int) (s *service, end func() error, err er
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(ctx, l, server.Handler(store, server.Options{Registry: s.metrics})) }()
+	go func() { stopped <- listen.Serve(ctx, l, server.Handler(store, server.Options{Registry: s.metrics})) }()
 	connections := &http.Transport{MaxIdleConnsPerHost: senders}
 	random := rand.New(rand.NewPCG(3, uint64(time.Now().UnixNano())))
 	for i := range senders {

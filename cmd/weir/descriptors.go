@@ -18,8 +18,8 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/fields"
+	"weir/internal/listen"
 	"weir/internal/ratelimitservice"
-	"weir/internal/server"
 	"weir/ratelimit"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,8 +53,8 @@ func (f *descriptorFlags) given() (bool, error) {
 }
 
 // open listens at the given addresses, and reads the descriptors.
-func (f *descriptorFlags) open(t *trusted, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
-	r = &rateLimits{log: log, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
+func (f *descriptorFlags) open(t *trusted, bound *listen.Connections, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
+	r = &rateLimits{log: log, connections: bound, certificates: t.certificates, insecure: t.insecure, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
 	if err := r.setHeaders(f.headers); err != nil {
 		return nil, fmt.Errorf("%w: --rate-limit-headers: %w", errUsage, err)
 	}
@@ -163,6 +163,11 @@ type rateLimits struct {
 	metricsPath string
 	statsd      string
 	statsdEvery time.Duration
+	// certificates means that clients of gRPC need a certificate, and insecure that clients of /json may
+	// name any host.
+	certificates, insecure bool
+	// connections bounds those of all listeners.
+	connections *listen.Connections
 	// awaitDomain makes the service healthy only once it has a domain.
 	awaitDomain bool
 }
@@ -201,10 +206,15 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	counters := ratelimitservice.NewCounters(o)
 	answers := r.answers
 	answers.Counters = counters
+	answers.GiveBack = isLocal(r.grpc) || r.certificates
 	service := ratelimitservice.NewService(answers)
 	grpc := ratelimitservice.NewServer(service, r.server)
 	healthy := func() bool {
 		return ctx.Err() == nil && service.Configured() && (service.Domains() > 0 || !r.awaitDomain)
+	}
+	handler := ratelimitservice.HandlerOptions{Healthy: healthy, GiveBack: isLocal(r.http)}
+	if isLocal(r.http) && !r.insecure {
+		handler.Host = r.http.Addr().String()
 	}
 	if err := r.source.Load(service); err != nil {
 		r.log.Error("the descriptors are invalid: requests get an error until they are corrected", "error", err)
@@ -227,7 +237,7 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	errs := make(chan error, 3)
 	running.Go(func() {
 		defer cancel() // if one fails, all end
-		errs <- grpc.Serve(ctx, r.grpc)
+		errs <- grpc.Serve(ctx, r.connections.Bound(r.grpc))
 	})
 	serveHTTP := func(what string, l net.Listener, h http.Handler) {
 		if l == nil {
@@ -237,10 +247,10 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 		r.log.Info(what+" listens", "address", l.Addr().String())
 		running.Go(func() {
 			defer cancel()
-			errs <- server.Serve(ctx, l, h)
+			errs <- listen.Serve(ctx, r.connections.Bound(l), h)
 		})
 	}
-	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, healthy))
+	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, handler))
 	serveHTTP("the rate limit service's metrics", r.metrics, r.metricsHandler())
 	running.Wait()
 	answered()

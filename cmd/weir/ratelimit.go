@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/listen"
 	"weir/internal/ratelimitservice"
 	"weir/internal/trust"
 )
@@ -48,7 +49,8 @@ Environment:
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
       there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers, WEIR_ON_BACKEND_FAILURE as
-      its --rate-limit-on-backend-failure, and WEIR_REVEAL (hash) as its --rate-limit-reveal
+      its --rate-limit-on-backend-failure, WEIR_REVEAL (hash) as its --rate-limit-reveal, and
+      WEIR_MAX_CONNECTIONS_PER_ADDRESS as its --max-connections-per-address
 `
 
 // Default ports of the rate limit service.
@@ -79,10 +81,12 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	v.port("PORT", httpPort)
 	store := storeFlags{name: v.store(log)}
 	config := v.tls(log)
+	perAddress := v.count("WEIR_MAX_CONNECTIONS_PER_ADDRESS")
 	if err := v.err(); err != nil {
 		return err
 	}
-	r.server.TLS = config
+	r.server.TLS, r.certificates = config, config != nil && v.getenv("GRPC_CLIENT_TLS_CACERT") != ""
+	r.connections = listen.NewConnections(perAddress, log)
 	opened, err := store.open(nil)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"weir/config"
 	"weir/internal/check"
 	"weir/internal/host"
-	"weir/internal/server"
+	"weir/internal/listen"
 	"weir/internal/store"
 	"weir/internal/trust"
 	"weir/internal/ui"
@@ -85,6 +85,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	if r.log, err = logs.logger(lines); err != nil {
 		return err
 	}
+	r.connections = listen.NewConnections(0, r.log)
 	return r.run(ctx)
 }
 
@@ -107,6 +108,8 @@ type runner struct {
 	table    *table // nil where there is no terminal
 	// processes are the nodes' processes, once they run.
 	processes []*host.Process
+	// connections bounds those of all listeners.
+	connections *listen.Connections
 	// lines lead from the nodes to the backend.
 	lines ui.Lines
 }
@@ -162,7 +165,7 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		counters = opened.Store
 		start(func(ctx context.Context) error {
-			return (&service{listener: l, store: opened, trusted: t, log: r.log}).serve(ctx)
+			return (&service{listener: r.connections.Bound(l), store: opened, trusted: t, log: r.log}).serve(ctx)
 		})
 	}
 	nodes, err := r.nodes(ctx, at.nodes, upstream, clusters, start)
@@ -259,14 +262,18 @@ func (r *runner) page(l net.Listener, nodes []string, counters store.Store, star
 	page = "http://" + l.Addr().String() + "/"
 	if !isLoopback(l.Addr()) {
 		// Anyone who reaches the live view may change what runs here.
-		start(func(ctx context.Context) error { return server.Serve(ctx, l, playground.Handler()) })
+		start(func(ctx context.Context) error {
+			return listen.Serve(ctx, r.connections.Bound(l), playground.Handler())
+		})
 		return page + " (without the live view, which needs a loopback address)"
 	}
 	view := ui.New(ui.Options{
 		Config: r.config, Processes: r.processes, VMID: vmID, Nodes: nodes, Lines: &r.lines, Store: counters, Page: playground.Handler(),
 	})
 	start(view.Run)
-	start(func(ctx context.Context) error { return server.Serve(ctx, l, view.Handler(l.Addr().String())) })
+	start(func(ctx context.Context) error {
+		return listen.Serve(ctx, r.connections.Bound(l), view.Handler(l.Addr().String()))
+	})
 	return page
 }
 
@@ -283,7 +290,9 @@ func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, er
 	if err != nil {
 		return nil, err
 	}
-	start(func(ctx context.Context) error { return server.Serve(ctx, l, http.HandlerFunc(ownUpstream)) })
+	start(func(ctx context.Context) error {
+		return listen.Serve(ctx, r.connections.Bound(l), http.HandlerFunc(ownUpstream))
+	})
 	return &url.URL{Scheme: "http", Host: l.Addr().String()}, nil
 }
 
@@ -309,11 +318,12 @@ func (r *runner) nodes(
 			// The page simulates faults of the backend here.
 			CalloutTransport: r.lines.Transport(i),
 			Logger:           r.log.With("node", i),
+			ConnState:        listen.NoteState,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
-		start(func(ctx context.Context) error { return serveProxy(ctx, proxy, l) })
+		start(func(ctx context.Context) error { return serveProxy(ctx, proxy, r.connections.Bound(l)) })
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil

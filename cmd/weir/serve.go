@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/listen"
 	"weir/internal/server"
 	"weir/internal/trust"
 	"weir/internal/ui"
@@ -30,7 +31,7 @@ import (
 // serve runs weir serve.
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	listen := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
+	address := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
 	page := flags.String("ui", "", "`address` of a page that shows what nodes report; none if empty")
 	var store storeFlags
 	store.define(flags)
@@ -88,7 +89,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	l, err := listenFor("--listen", *listen, trusted, who.insecure)
+	l, err := listenFor("--listen", *address, trusted, who.insecure)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 			return errors.Join(err, l.Close())
 		}
 	}
-	bound := server.NewConnections(*connections, log)
+	bound := listen.NewConnections(*connections, log)
 	if l = bound.Bound(l); onPage != nil {
 		onPage = bound.Bound(onPage)
 	}
@@ -114,7 +115,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	}
 	s := &service{listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
-		if s.limits, err = descriptors.open(&trusted, env.getenv, log); err != nil {
+		if s.limits, err = descriptors.open(&trusted, bound, env.getenv, log); err != nil {
 			if onPage != nil {
 				err = errors.Join(err, onPage.Close())
 			}
@@ -126,7 +127,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 
 // connectionsFlag defines --max-connections-per-address.
 func connectionsFlag(flags *flag.FlagSet) *int {
-	most := server.DefaultConnections
+	most := listen.DefaultConnections
 	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of the files that the process may open; "+
 		"those that wait for a request make room; raise it for many nodes behind one address (default %d)", most)
 	flags.Func("max-connections-per-address", usage, func(text string) (err error) {
@@ -286,7 +287,7 @@ func (s *service) serve(ctx context.Context) error {
 		}
 		go func() {
 			defer cancel() // if one fails, both end
-			served <- server.Serve(ctx, withTLS(onPage, t), page)
+			served <- listen.Serve(ctx, withTLS(onPage, t), page)
 		}()
 	}
 	limited := make(chan error, 1)
@@ -305,7 +306,7 @@ func (s *service) serve(ctx context.Context) error {
 		log.Info("the counter backend ends", "requests_under_way", handler.underWay())
 		before <- ended // behind the log, so that the line of the end comes after it
 	})
-	err := server.Serve(ctx, withTLS(l, t), handler)
+	err := listen.Serve(ctx, withTLS(l, t), handler)
 	cancel()
 	err = errors.Join(err, <-served, <-limited)
 	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
@@ -343,6 +344,11 @@ func requiring(t *trusted, name string) *tls.Config {
 		return of, nil
 	}
 	return config
+}
+
+// isLocal reports whether only programs of this machine reach a listener.
+func isLocal(l net.Listener) bool {
+	return l != nil && (isLoopback(l.Addr()) || l.Addr().Network() == "unix")
 }
 
 func isLoopback(a net.Addr) bool {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -61,6 +62,8 @@ type ProxyConfig struct {
 	Properties map[string]string
 	// ManualTicks disables the timers: only [Proxy.Tick] ticks.
 	ManualTicks bool
+	// ConnState is http.Server's; nil for none.
+	ConnState func(net.Conn, http.ConnState)
 	// Logger gets the plugin's and the proxy's messages. nil logs nothing.
 	Logger *slog.Logger
 }

@@ -30,6 +30,7 @@ func (p *Proxy) initServer() {
 		Handler:           p,
 		Protocols:         new(http.Protocols),
 		ReadHeaderTimeout: time.Minute,
+		ConnState:         p.config.ConnState,
 		ErrorLog:          slog.NewLogLogger(p.config.Logger.Handler(), slog.LevelDebug),
 		// As in Envoy, a connection stays on its worker, with all its streams.
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {

@@ -169,7 +169,7 @@ func nameOf(l *limit, d *common.RateLimitDescriptor) string {
 
 // metadata returns the request, and the merged metadata of the limits that have room.
 func metadata(r *pb.RateLimitRequest, all []asked, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
-	told := map[string]*structpb.Value{"domain": structpb.NewStringValue(r.GetDomain())}
+	told := map[string]*structpb.Value{"domain": structpb.NewStringValue(valid(r.GetDomain()))}
 	descriptors := &structpb.ListValue{}
 	for _, d := range r.GetDescriptors() {
 		descriptors.Values = append(descriptors.Values, structpb.NewStructValue(describe(d)))
@@ -190,10 +190,13 @@ func metadata(r *pb.RateLimitRequest, all []asked, statuses []*pb.RateLimitRespo
 	return &structpb.Struct{Fields: told}
 }
 
+// valid replaces bytes of a request that are not UTF-8, where only that can be said.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
 func describe(d *common.RateLimitDescriptor) *structpb.Struct {
 	entries := &structpb.ListValue{}
 	for _, e := range d.GetEntries() {
-		entries.Values = append(entries.Values, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
+		entries.Values = append(entries.Values, structpb.NewStringValue(valid(e.GetKey()+"="+e.GetValue())))
 	}
 	told := map[string]*structpb.Value{"entries": structpb.NewListValue(entries)}
 	if d.GetLimit() != nil {

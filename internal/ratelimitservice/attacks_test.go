@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -101,7 +102,8 @@ func TestForgedRequests(t *testing.T) {
 			t.Errorf("%s: got %.200v, want %v", test.name, err, test.want)
 		}
 	}
-	for _, body := range [][]byte{{0xff}, {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte{0x12, 0x80}, 1000), {0x0a, 0x02, 0xff, 0xfe}} {
+	crowd := protowire.AppendBytes([]byte{0x12}, bytes.Repeat([]byte{0x0a, 0}, maxEntries+1))
+	for _, body := range [][]byte{{0xff}, {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte{0x12, 0x80}, 1000), crowd} {
 		var answer []byte
 		err := connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, body, &answer, grpc.ForceCodec(raw{}))
 		if status.Code(err) != codes.Internal {

@@ -33,6 +33,8 @@ type domain struct {
 	// Unless charge is ChargeAll, all limits of the domain have windows of the protocol's units and
 	// the same pace. Limits in requests have that pace too.
 	charge Charge
+	// giveBack lets anyone who reaches the service give hits back.
+	giveBack bool
 	// pace is the pace of limits in requests.
 	pace  pace
 	paced bool
@@ -185,6 +187,7 @@ func (c *Configuration) add(r *reader, said *document, o Options) {
 	case said.chargeAt.node != nil && said.charge != d.charge:
 		r.fail(said.chargeAt, "want the same charge as in other files of the domain %.80q", said.domain)
 	}
+	d.giveBack = d.giveBack || said.giveBack
 	d.add(r, said.descriptors, d, nil, false)
 }
 

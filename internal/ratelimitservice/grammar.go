@@ -29,6 +29,7 @@ type document struct {
 	domain      string
 	charge      Charge
 	chargeAt    place
+	giveBack    bool
 	descriptors []descriptor
 }
 
@@ -77,6 +78,7 @@ func (r *reader) document(p place) (d document) {
 				r.fail(p, "want %s", strings.Join(charges, ", "))
 			}
 		},
+		"give_back":   r.truth(&d.giveBack),
 		"descriptors": r.descriptors(&d.descriptors, 1),
 	})
 	if d.domain == "" {

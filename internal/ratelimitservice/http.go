@@ -1,8 +1,11 @@
 package ratelimitservice
 
 import (
+	"errors"
 	"io"
 	"net/http"
+
+	"weir/internal/listen"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -11,12 +14,32 @@ import (
 // maxBody bounds a JSON request, in bytes.
 const maxBody = 1 << 20
 
-// Handler answers /json, for clients without gRPC, and /healthcheck.
-func Handler(s *Service, healthy func() bool) http.Handler {
+// HandlerOptions configure a [Handler].
+type HandlerOptions struct {
+	Healthy func() bool
+	// Host is the address at which the handler is served, if requests of /json have to name it or a
+	// loopback address as their host; empty if they may name any.
+	Host string
+	// GiveBack is as in [ServiceOptions], for clients of /json.
+	GiveBack bool
+}
+
+// Handler answers /json, for clients without gRPC, and /healthcheck. /json answers 403 to a page of
+// another site, and 421 to another host than Options.Host.
+func Handler(s *Service, o HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/json", s.json)
+	mux.HandleFunc("/json", func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case o.Host != "" && !listen.KnownHost(r.Host, o.Host):
+			http.Error(w, "host: want a loopback address or "+o.Host, http.StatusMisdirectedRequest)
+		case !listen.SameOrigin(r):
+			http.Error(w, "origin: want no request by a page of another site", http.StatusForbidden)
+		default:
+			s.json(w, r, o.GiveBack)
+		}
+	})
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
-		if !healthy() {
+		if !o.Healthy() {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
@@ -27,7 +50,7 @@ func Handler(s *Service, healthy func() bool) http.Handler {
 
 // json takes a RateLimitRequest as JSON, and answers with a RateLimitResponse. The status is 200,
 // or 429 if the request is over its limit.
-func (s *Service) json(w http.ResponseWriter, r *http.Request) {
+func (s *Service) json(w http.ResponseWriter, r *http.Request, giveBack bool) {
 	var request pb.RateLimitRequest
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
@@ -37,9 +60,13 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want a RateLimitRequest as JSON", http.StatusBadRequest)
 		return
 	}
-	response, err := s.ShouldRateLimit(r.Context(), &request)
+	response, err := s.respond(r.Context(), &request, giveBack)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		code := http.StatusBadRequest
+		if errors.Is(err, errGiveBack) {
+			code = http.StatusForbidden
+		}
+		http.Error(w, err.Error(), code)
 		return
 	}
 	answer, err := protojson.Marshal(response)

@@ -78,7 +78,7 @@ descriptors:
 			t.Errorf("step %d, %s: got %s, want %s", i, step.descriptors, got, step.want)
 		}
 	}
-	if n := stats.of(nil, "rl", "unspec_unspecified_value").counters[overLimit].Load(); n != 1 {
+	if n := stats.of("rl", "unspec_unspecified_value").counters[overLimit].Load(); n != 1 {
 		t.Errorf("over_limit of the value is %d", n)
 	}
 }

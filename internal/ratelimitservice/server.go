@@ -6,9 +6,12 @@ import (
 	"net"
 	"time"
 
+	"weir/internal/listen"
+
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -21,8 +24,9 @@ const healthName = "ratelimit"
 // drainTimeout is how long requests under way may take when a server ends.
 const drainTimeout = 10 * time.Second
 
-// connectTimeout is how long a client may take for the handshakes of TLS and HTTP/2.
-const connectTimeout = 10 * time.Second
+// maxMessage bounds a request, in bytes. It is the default of package grpc. Envoy lets a request pass
+// whose question is larger, so it is above what headers may have.
+const maxMessage = 4 << 20
 
 // streamWorkers is the number of goroutines that answer requests one after another. A new goroutine
 // for each request would first have to grow its stack. If all wait for the store, more are started.
@@ -45,12 +49,12 @@ type Server struct {
 
 // NewServer returns a server for a service. It reports itself unhealthy until [Server.Healthy].
 func NewServer(s *Service, o ServerOptions) *Server {
-	options := []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
-		MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
-	}), grpc.NumStreamWorkers(streamWorkers), grpc.ConnectionTimeout(connectTimeout)}
+	secure := insecure.NewCredentials()
 	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+		secure = credentials.NewTLS(o.TLS)
 	}
+	options := listen.GRPC(secure, keepalive.ServerParameters{MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace})
+	options = append(options, grpc.NumStreamWorkers(streamWorkers), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxMessage))
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.Healthy(false)
 	pb.RegisterRateLimitServiceServer(server.grpc, s)

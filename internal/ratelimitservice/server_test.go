@@ -96,7 +96,7 @@ func TestServer(t *testing.T) {
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	healthy := true
-	handler := Handler(start(t, newClock(), messaging, ServiceOptions{}), func() bool { return healthy })
+	handler := Handler(start(t, newClock(), messaging, ServiceOptions{}), HandlerOptions{Healthy: func() bool { return healthy }})
 	for _, step := range []struct {
 		path, body string
 		code       int
@@ -121,6 +121,41 @@ func TestHandler(t *testing.T) {
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
 	if w.Code != http.StatusInternalServerError {
 		t.Errorf("of an instance that is not healthy: %d", w.Code)
+	}
+}
+
+// /json refuses the pages of other sites, which reach everything that their browser does, and takes
+// programs, and pages of its own address. It gives hits back as its own options say.
+func TestJSONOfPages(t *testing.T) {
+	t.Parallel()
+	const body = `{"domain": "messaging", "descriptors": [{"entries": [{"key": "to_number", "value": "1"}], "hitsAddend": "0"}]}`
+	s := start(t, newClock(), messaging, ServiceOptions{GiveBack: true})
+	for name, test := range map[string]struct {
+		host, target, body string
+		headers            []string
+		want               int
+	}{
+		"a program":                 {"", "weir:8080", body, nil, http.StatusOK},
+		"a page's fetch":            {"", "weir:8080", body, []string{"Origin", "https://other.example", "Content-Type", "text/plain"}, http.StatusForbidden},
+		"a page's form":             {"", "weir:8080", body, []string{"Origin", "null"}, http.StatusForbidden},
+		"a page without an origin":  {"", "weir:8080", body, []string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		"a sister site's":           {"", "weir:8080", body, []string{"Sec-Fetch-Site", "same-site"}, http.StatusForbidden},
+		"another port's":            {"", "weir:8080", body, []string{"Origin", "http://weir:9090"}, http.StatusForbidden},
+		"its own":                   {"", "weir:8080", body, []string{"Origin", "http://weir:8080"}, http.StatusOK},
+		"a name for a local one":    {"127.0.0.1:8080", "evil.example:8080", body, []string{"Origin", "http://evil.example:8080"}, http.StatusMisdirectedRequest},
+		"the local one":             {"127.0.0.1:8080", "localhost:8080", body, nil, http.StatusOK},
+		"a program gives back":      {"", "weir:8080", strings.Replace(body, `"0"`, `"1", "isNegativeHits": true`, 1), nil, http.StatusForbidden},
+		"a page's fetch gives back": {"", "weir:8080", strings.Replace(body, `"0"`, `"1", "isNegativeHits": true`, 1), []string{"Origin", "https://other.example"}, http.StatusForbidden},
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "http://"+test.target+"/json", strings.NewReader(test.body))
+		for i := 0; i < len(test.headers); i += 2 {
+			r.Header.Set(test.headers[i], test.headers[i+1])
+		}
+		Handler(s, HandlerOptions{Host: test.host, Healthy: func() bool { return true }}).ServeHTTP(w, r)
+		if w.Code != test.want {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
 	}
 }
 

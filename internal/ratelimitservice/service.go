@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +25,13 @@ const maxDescriptors = 1000
 // mostHits bounds the hits of a descriptor. It is above any limit.
 const mostHits = window.MaxHits
 
-// The errors of requests. All but the last have the texts of the rate limit service.
+// The errors of requests. All but the last two have the texts of the rate limit service.
 var (
 	errNoDomain        = errors.New("rate limit domain must not be empty")
 	errNoDescriptors   = errors.New("rate limit descriptor list must not be empty")
 	errNoConfiguration = errors.New("no rate limit configuration loaded")
 	errManyDescriptors = status.Errorf(codes.InvalidArgument, "want at most %d descriptors", maxDescriptors)
+	errGiveBack        = status.Error(codes.PermissionDenied, "is_negative_hits: want give_back: true in the domain's file, or a listener that wants client certificates")
 )
 
 // ServiceOptions configure a [Service].
@@ -44,6 +46,9 @@ type ServiceOptions struct {
 	Shadow, Quota bool
 	// Metadata adds to answers the request, and the metadata of limits that have room.
 	Metadata bool
+	// GiveBack lets clients of gRPC give hits back in all domains: others can't reach the listener.
+	// Otherwise they may only in domains with give_back.
+	GiveBack bool
 	// Stats counts hits; nil counts none.
 	Stats *Stats
 	Log   *slog.Logger
@@ -80,7 +85,7 @@ func (s *Service) Use(c *Configuration) error {
 func (l *level) count(by *Stats, domain string) {
 	for _, n := range l.byKey {
 		if n.limit != nil {
-			n.limit.series = by.of(nil, domain, n.limit.path...)
+			n.limit.series = by.of(domain, n.limit.path...)
 		}
 		n.count(by, domain)
 	}
@@ -102,9 +107,9 @@ func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *
 					path[j] = compose(e.GetKey(), e.GetValue())
 				}
 			}
-			series = s.options.Stats.asked(s.options.Stats.other, r.GetDomain(), path)
+			series = s.options.Stats.ofClient(s.options.Stats.other, r.GetDomain(), path)
 		case a.limit.detailed || a.limit.named:
-			series = s.options.Stats.asked(series, r.GetDomain(), d.labels(a.limit, entries))
+			series = s.options.Stats.ofClient(series, r.GetDomain(), d.labels(a.limit, entries))
 		}
 		series.count(a, answer.GetStatuses()[i].GetCode())
 	}
@@ -146,14 +151,19 @@ func (a *asked) unlimited() bool { return a.limit != nil && a.limit.unlimited }
 
 // ShouldRateLimit implements the rate limit service.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	answer, err := s.shouldRateLimit(ctx, r)
+	return s.respond(ctx, r, s.options.GiveBack)
+}
+
+// respond answers a request. giveBack is that of its listener.
+func (s *Service) respond(ctx context.Context, r *pb.RateLimitRequest, giveBack bool) (*pb.RateLimitResponse, error) {
+	answer, err := s.shouldRateLimit(ctx, r, giveBack)
 	if err != nil && s.options.Stats != nil {
 		s.options.Stats.serviceErrors.Add(1)
 	}
 	return answer, err
 }
 
-func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, mayGiveBack bool) (*pb.RateLimitResponse, error) {
 	configuration := s.configuration.Load()
 	switch {
 	case r.GetDomain() == "":
@@ -166,6 +176,9 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		return nil, errNoConfiguration
 	}
 	d := configuration.domains[r.GetDomain()]
+	if !mayGiveBack && d != nil && !d.giveBack && slices.ContainsFunc(r.GetDescriptors(), (*common.RateLimitDescriptor).GetIsNegativeHits) {
+		return nil, errGiveBack
+	}
 	all, err := s.find(d, r)
 	if err != nil {
 		return nil, err

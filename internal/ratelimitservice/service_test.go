@@ -12,6 +12,8 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -213,7 +215,7 @@ func TestHits(t *testing.T) {
 func TestNegativeHits(t *testing.T) {
 	t.Parallel()
 	for _, charge := range charges {
-		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
+		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ngive_back: true\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
 		for i, step := range []struct {
 			hits uint32
 			back bool
@@ -229,6 +231,55 @@ func TestNegativeHits(t *testing.T) {
 			r.HitsAddend, r.Descriptors[0].IsNegativeHits = step.hits, step.back
 			if got := told(t, s, r); got != step.want {
 				t.Errorf("%s: step %d: got %s, want %s", charge, i, got, step.want)
+			}
+		}
+	}
+}
+
+// Hits are given back only where the domain says so, or to those whom the listener trusts. Elsewhere
+// the request gets an error, and nothing changes.
+func TestWhoGivesBack(t *testing.T) {
+	t.Parallel()
+	limit := "descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]"
+	for name, test := range map[string]struct {
+		domain  string
+		trusted bool
+		allowed bool
+	}{
+		"by default":          {"domain: d\n" + limit, false, false},
+		"give_back: false":    {"domain: d\ngive_back: false\n" + limit, false, false},
+		"give_back: true":     {"domain: d\ngive_back: true\n" + limit, false, true},
+		"another domain's":    {"domain: d\n" + limit + "\n---\ndomain: e\ngive_back: true\n" + limit, false, false},
+		"a trusted listener":  {"domain: d\n" + limit, true, true},
+		"a second descriptor": {"domain: d\n" + limit, false, false},
+	} {
+		s := start(t, newClock(), test.domain, ServiceOptions{GiveBack: test.trusted})
+		take := request("d", "k=v")
+		take.HitsAddend = 10
+		told(t, s, take)
+		back := request("d", "k=v")
+		if name == "a second descriptor" {
+			back = request("d", "other=v", "k=v")
+		}
+		last := len(back.Descriptors) - 1
+		back.Descriptors[last].HitsAddend, back.Descriptors[last].IsNegativeHits = wrapperspb.UInt64(4), true
+		_, err := s.ShouldRateLimit(t.Context(), back)
+		if denied := status.Code(err) == codes.PermissionDenied; denied == test.allowed {
+			t.Errorf("%s: got %v", name, err)
+		}
+		look := request("d", "k=v")
+		look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+		want := "OK | OK 0/10 MINUTE 45s"
+		if test.allowed {
+			want = "OK | OK 4/10 MINUTE 45s"
+		}
+		if got := told(t, s, look); got != want {
+			t.Errorf("%s: then %s, want %s", name, got, want)
+		}
+		// What the gRPC listener allows, that of /json does not.
+		if name == "a trusted listener" {
+			if _, err := s.respond(t.Context(), back, false); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("another listener: got %v", err)
 			}
 		}
 	}

@@ -20,12 +20,19 @@ import (
 )
 
 const (
-	// maxSeries bounds the descriptors with counts of their own, because with detailed_metric
-	// clients name them.
+	// maxSeries bounds the configuration's descriptors with counts of their own.
 	maxSeries = 10_000
-	// maxPath bounds the keys and values of a descriptor that a client names, in bytes: a value may
-	// have megabytes.
-	maxPath = 1 << 10
+	// maxAsked bounds the descriptors that clients name, with detailed_metric and the like: the bytes
+	// that all have at /metrics, where each has a line for each counter. maxPath bounds the keys and
+	// values of one, since a value may have megabytes.
+	maxAsked = 2 << 20
+	maxPath  = 1 << 10
+	// lineBytes is the length of such a line beside the labels.
+	lineBytes = 80
+	// askedLife is how long a client's descriptor is kept after its last hit, and sweepEvery how often
+	// old ones are looked for.
+	askedLife  = 10 * time.Minute
+	sweepEvery = time.Minute
 	// nearLimit is the share of a limit beyond which hits count as near it. It is the rate limit
 	// service's default.
 	nearLimit = 0.8
@@ -46,12 +53,17 @@ const (
 var counterNames = [numCounters]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"}
 
 // Stats counts hits by descriptor, and reports them to Prometheus and statsd under the names of the
-// rate limit service. Beyond maxSeries, a new descriptor of a request counts as the configuration's
+// rate limit service. Beyond maxAsked, a new descriptor of a request counts as the configuration's
 // descriptor that it matches, or else as other.
 type Stats struct {
+	now    func() time.Time
 	mu     sync.RWMutex
 	series map[labels]*series
 	other  *series
+	// asked are the bytes of the descriptors that clients name, and swept is when old ones were
+	// looked for.
+	asked int
+	swept time.Time
 
 	loads, loadErrors, serviceErrors atomic.Uint64
 	sent                             map[string]uint64 // by statsd's name
@@ -66,56 +78,100 @@ type labels struct {
 // series has the counts of a descriptor.
 type series struct {
 	labels
-	name     string // for statsd, where other series may have it too
+	name     string       // for statsd, where other series may have it too
+	asked    int          // bytes; 0 for a series of the configuration
+	used     atomic.Int64 // when an asked series was, in nanoseconds
 	counters [numCounters]atomic.Uint64
 }
 
 // NewStats returns stats without counts.
 func NewStats() *Stats {
-	s := &Stats{series: map[labels]*series{}, sent: map[string]uint64{}}
-	s.other = s.of(nil, "other")
+	s := &Stats{now: time.Now, series: map[labels]*series{}, sent: map[string]uint64{}}
+	s.other = s.of("other")
 	return s
 }
 
-// of returns the series of a domain's descriptor, whose keys and values are in path. If there are
-// too many series, it returns otherwise.
-func (s *Stats) of(otherwise *series, domain string, path ...string) *series {
-	of := labels{domain: domain}
-	if len(path) > 0 {
-		of.first, of.rest = path[0], strings.Join(path[1:], ".")
-	}
-	s.mu.RLock()
-	known := s.series[of]
-	s.mu.RUnlock()
-	if known != nil {
-		return known
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch known := s.series[of]; {
-	case known != nil:
-		return known
-	case len(s.series) >= maxSeries && otherwise != nil:
-		return otherwise
-	case len(s.series) >= maxSeries:
-		return s.other
-	}
-	made := &series{labels: of, name: statsdName(strings.Join(append([]string{domain}, path...), "."))}
-	s.series[of] = made
-	return made
+func newSeries(of labels, path []string) *series {
+	return &series{labels: of, name: statsdName(strings.Join(append([]string{of.domain}, path...), "."))}
 }
 
-// asked is [Stats.of] for a descriptor that a client names. A path that is too long counts as
-// otherwise.
-func (s *Stats) asked(otherwise *series, domain string, path []string) *series {
+func labelsOf(domain string, path []string) labels {
+	if len(path) == 0 {
+		return labels{domain: domain}
+	}
+	return labels{domain, path[0], strings.Join(path[1:], ".")}
+}
+
+// of returns the series of a descriptor of the configuration, whose keys and values are in path. If
+// there are too many series, it returns other.
+func (s *Stats) of(domain string, path ...string) *series {
+	of := labelsOf(domain, path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.series[of]
+	switch {
+	case known == nil && len(s.series) >= maxSeries:
+		return s.other
+	case known == nil:
+		known = newSeries(of, path)
+		s.series[of] = known
+	default:
+		s.asked -= known.asked
+		known.asked = 0
+	}
+	return known
+}
+
+// ofClient returns the series of a descriptor that a client names. It returns otherwise if the path
+// is too long, or if there is no room.
+func (s *Stats) ofClient(otherwise *series, domain string, path []string) *series {
 	length := 0
-	for _, part := range path {
-		length += len(part)
+	for i := range path {
+		path[i] = valid(path[i])
+		length += len(path[i])
 	}
 	if length > maxPath {
 		return otherwise
 	}
-	return s.of(otherwise, domain, path...)
+	now, of := s.now(), labelsOf(domain, path)
+	s.mu.RLock()
+	known := s.series[of]
+	s.mu.RUnlock()
+	if known != nil {
+		known.used.Store(now.UnixNano())
+		return known
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.series[of]; known != nil {
+		return known
+	}
+	made := newSeries(of, path)
+	made.asked = numCounters * (lineBytes + len(domain) + length)
+	made.used.Store(now.UnixNano())
+	if s.asked+made.asked > maxAsked {
+		s.sweep(now)
+	}
+	if s.asked+made.asked > maxAsked {
+		return otherwise
+	}
+	s.series[of] = made
+	s.asked += made.asked
+	return made
+}
+
+// sweep removes the series of clients that had no hit for askedLife. The caller holds the lock.
+func (s *Stats) sweep(now time.Time) {
+	if now.Sub(s.swept) < sweepEvery {
+		return
+	}
+	s.swept = now
+	for of, known := range s.series {
+		if known.asked > 0 && now.UnixNano()-known.used.Load() > int64(askedLife) {
+			delete(s.series, of)
+			s.asked -= known.asked
+		}
+	}
 }
 
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
@@ -148,8 +204,9 @@ func (s *series) count(a *asked, code pb.RateLimitResponse_Code) {
 
 // all returns the series in the order of their names.
 func (s *Stats) all() []*series {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(s.now())
 	return slices.SortedFunc(maps.Values(s.series), func(a, b *series) int { return strings.Compare(a.name, b.name) })
 }
 

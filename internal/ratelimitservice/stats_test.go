@@ -3,12 +3,15 @@ package ratelimitservice
 import (
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -111,19 +114,39 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 
-// TestSeriesAreBounded has clients name more descriptors than there is room for.
+// TestSeriesAreBounded has clients name more descriptors than there is room for, long and short ones.
+// All that is told of them has a bound, and they make room for others once nobody uses them.
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
-	stats := NewStats()
-	s := start(t, newClock(), measured, ServiceOptions{Stats: stats})
-	for i := range maxSeries + 10 {
-		told(t, s, request("d", fmt.Sprintf("detailed=%d", i)))
-	}
-	if n := len(stats.all()); n != maxSeries {
-		t.Errorf("there are %d series", n)
-	}
-	if n := stats.of(nil, "d", "detailed").counters[totalHits].Load(); n < 10 {
-		t.Errorf("%d hits are counted as the configuration's", n)
+	for _, value := range []string{"", strings.Repeat("x", 900)} {
+		c, stats := newClock(), NewStats()
+		stats.now = c.now
+		s := start(t, c, measured, ServiceOptions{Stats: stats})
+		before := len(stats.all())
+		const asked = 10_000
+		for i := range asked {
+			told(t, s, request("d", fmt.Sprintf("detailed=%d%s", i, value)))
+			c.advance(time.Millisecond)
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(stats)
+		page := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+		if n := page.Body.Len(); n < maxAsked/2 || n > maxAsked*5/4 {
+			t.Errorf("/metrics has %d bytes", n)
+		}
+		kept := len(stats.all()) - before
+		if n := stats.of("d", "detailed").counters[totalHits].Load(); n != uint64(asked-kept) {
+			t.Errorf("%d hits are counted as the configuration's, and %d descriptors by themselves", n, kept)
+		}
+		c.advance(askedLife + time.Minute)
+		told(t, s, request("d", "detailed=new"))
+		if n := stats.of("d", "detailed_new").counters[totalHits].Load(); n != 1 {
+			t.Errorf("of a new one %d hits are counted", n)
+		}
+		if n := len(stats.all()); n != before+1 {
+			t.Errorf("%d are kept", n-before)
+		}
 	}
 }
 

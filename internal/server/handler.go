@@ -1,7 +1,7 @@
 // Package server is the counter backend. It serves a store by HTTP to proxies that push, and to
 // people.
 //
-// [Handler] answers requests, [Serve] runs it until its context ends.
+// [Handler] answers requests. Package listen serves it.
 package server
 
 import (
@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/backend"
+	"weir/internal/listen"
 	"weir/internal/share"
 	"weir/internal/store"
 	"weir/internal/trust"
@@ -92,7 +92,8 @@ type Options struct {
 //     text says if the store takes only some. A hit of its own tells, once a second at most. GET
 //     /healthz is the same.
 //   - GET /livez is 200.
-//   - GET /metrics is for Prometheus.
+//   - GET /metrics is for Prometheus: all metrics for those who may read all namespaces, and for others
+//     those that name no namespace, rule or descriptor.
 //
 // With Options.Parent all of /v1 but pushes is answered by the parent, 502 if that does not answer; and
 // a region is refused with 409.
@@ -125,7 +126,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent}
 	h.refused = refused{log: o.Logger, now: o.Now}
-	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, mostFiles()/4)
+	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
 	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
 	if o.Probe {
@@ -157,7 +158,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /healthz", h.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", h.metricsOf(o.Registry, o.Tokens, o.Certificates))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &statusWriter{ResponseWriter: w, code: http.StatusOK}
 		// Count the request even if a handler aborts the connection.
@@ -279,7 +280,7 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
 	err := h.store.Counters(r.Context(), namespace, widths, func(c store.LimitCounter) error {
 		if written%1024 == 0 {
 			// A long list takes longer than one answer may, but none of its parts does.
-			if broken = out.SetWriteDeadline(time.Now().Add(writeTimeout)); broken != nil {
+			if broken = out.SetWriteDeadline(time.Now().Add(listen.WriteTimeout)); broken != nil {
 				return broken
 			}
 		}
@@ -456,18 +457,24 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 			h.refuse(w, r, http.StatusForbidden, "want a client certificate")
 			return
 		}
-		scope := trust.Everything
-		if tokens != nil {
-			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-			var known bool
-			if scope, known = tokens.Scope(strings.TrimSpace(token)); !known || !strings.EqualFold(scheme, "Bearer") {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				h.refuse(w, r, http.StatusUnauthorized, "authorization: want the bearer token")
-				return
-			}
+		scope, known := scopeOf(r, tokens)
+		if !known {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			h.refuse(w, r, http.StatusUnauthorized, "authorization: want the bearer token")
+			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), scopeKey{}, scope)))
 	})
+}
+
+// scopeOf returns the scope of a request's token. known is false if it has none of the tokens.
+func scopeOf(r *http.Request, tokens *trust.Tokens) (scope trust.Scope, known bool) {
+	if tokens == nil {
+		return trust.Everything, true
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	scope, known = tokens.Scope(strings.TrimSpace(token))
+	return scope, known && strings.EqualFold(scheme, "Bearer")
 }
 
 // refuse refuses a request whose sender is not trusted, and logs that.

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/listen"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/file"
@@ -515,7 +516,7 @@ func TestServe(t *testing.T) {
 		w.Header().Set("Proto", r.Proto)
 	})
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, l, handler) }()
+	go func() { served <- listen.Serve(ctx, l, handler) }()
 	url := "http://" + l.Addr().String()
 
 	// As Envoy speaks to clusters: HTTP/1.1, or HTTP/2 without TLS.
@@ -585,7 +586,7 @@ func TestServeWhoseListenerIsClosedFirst(t *testing.T) {
 			close(finished)
 		})
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(ctx, &failing{Listener: l, ended: ctx.Done()}, handler) }()
+		go func() { served <- listen.Serve(ctx, &failing{Listener: l, ended: ctx.Done()}, handler) }()
 		answered := make(chan error, 1)
 		go func() {
 			answer, err := (&http.Client{Transport: new(http.Transport)}).Do(request(t, "GET", "http://"+l.Addr().String(), nil))

@@ -1,12 +1,17 @@
 package server
 
 import (
+	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"weir/internal/backend"
 	"weir/internal/share"
+	"weir/internal/trust"
 	"weir/internal/wire"
 )
 
@@ -68,6 +73,31 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp,
 		m.missing, m.partly, m.used, m.usedReturned, m.usedFolded)
 	return m
+}
+
+// naming are the labels whose values say whom a backend serves.
+var naming = []string{"weir_namespace", "weir_rule", "domain", "key1", "key2"}
+
+// metricsOf answers with the metrics of a registry. Those that name namespaces, rules or descriptors
+// are for clients that may read all namespaces under /v1: they tell of tenants, and what each spends.
+func (h *handler) metricsOf(registry *prometheus.Registry, tokens *trust.Tokens, certificates bool) http.Handler {
+	all := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	nameless := promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := registry.Gather()
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+			return slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool {
+				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return slices.Contains(naming, l.GetName()) })
+			})
+		}), err
+	}), promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scope, known := scopeOf(r, tokens)
+		if known && scope.AllowsAll() && (!certificates || trust.HasCertificate(r.TLS)) && h.guarded(r) == 0 {
+			all.ServeHTTP(w, r)
+		} else {
+			nameless.ServeHTTP(w, r)
+		}
+	})
 }
 
 func (m *metrics) request(endpoint string, code int) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/listen"
 )
 
 // RegionHeader marks the requests of a region to its parent.
@@ -18,7 +20,7 @@ const RegionHeader = "X-Weir-Region"
 const tooDeep = "region: this backend has a parent itself, and there are only two levels: want that parent's URL"
 
 // longestRelay is the longest time for the parent's whole answer.
-const longestRelay = watchLife + writeTimeout
+const longestRelay = watchLife + listen.WriteTimeout
 
 // ToParent relays requests to a parent. Unless token is empty, it replaces the client's.
 func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *slog.Logger) http.Handler {

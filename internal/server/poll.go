@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"weir/internal/listen"
 	"weir/internal/wire"
 )
 
@@ -21,7 +22,7 @@ func (h *handler) poll(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	defer h.polls.Leave(namespace)
 	// The server's deadlines are for answers that come at once.
-	out, until := http.NewResponseController(w), time.Now().Add(longest+writeTimeout)
+	out, until := http.NewResponseController(w), time.Now().Add(longest+listen.WriteTimeout)
 	if out.SetReadDeadline(until) != nil || out.SetWriteDeadline(until) != nil {
 		return true
 	}
@@ -30,7 +31,7 @@ func (h *handler) poll(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	defer yields(r)()
+	defer listen.Yields(r)()
 	h.backend.Poll(ctx, h.ended, body)
 	return r.Context().Err() == nil
 }

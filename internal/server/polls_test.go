@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"testing"
 
+	"weir/internal/listen"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
@@ -21,13 +22,13 @@ func TestPollsMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	bound := &Connections{ofAddress: 2, ofAll: 100, log: log}
+	bound := listen.NewConnections(2, log)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error)
 	handler := Handler(memory.New(memory.Options{}), Options{Logger: log})
 	polling := make(chan struct{}, 4)
 	go func() {
-		served <- Serve(ctx, bound.Bound(listener), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served <- listen.Serve(ctx, bound.Bound(listener), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("x-poll") != "" {
 				polling <- struct{}{}
 			}
@@ -54,9 +55,7 @@ func TestPollsMakeRoom(t *testing.T) {
 		<-polling
 		// The poll that yields first is closed first, so the second is sent when the first yields.
 		for waiting := 0; waiting < len(polls); runtime.Gosched() {
-			bound.mu.Lock()
-			waiting = bound.shares.Of(network(polls[0].LocalAddr())).Of.Len()
-			bound.mu.Unlock()
+			waiting = bound.Idle()
 		}
 	}
 	for range 3 {

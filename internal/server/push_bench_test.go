@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"testing"
 
+	"weir/internal/listen"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -47,7 +48,7 @@ func BenchmarkPush(b *testing.B) {
 			b.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(b.Context(), listener, handler) }()
+		go func() { ended <- listen.Serve(b.Context(), listener, handler) }()
 		connection, err := net.Dial("tcp", listener.Addr().String())
 		if err != nil {
 			b.Fatal(err)

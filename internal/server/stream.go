@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"weir/internal/listen"
 )
 
 // Stream sends server-sent events.
@@ -32,7 +34,7 @@ func (s *Stream) Send(event string, data any) error {
 	if err != nil {
 		return err
 	}
-	if err := s.out.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := s.out.SetWriteDeadline(time.Now().Add(listen.WriteTimeout)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", event, text)

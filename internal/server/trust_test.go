@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/listen"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/trust"
@@ -107,7 +108,7 @@ func TestCertificates(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	handler := server.Handler(open(), server.Options{Tokens: oneToken("s3cret"), Certificates: true, Logger: slog.New(slog.DiscardHandler)})
-	go func() { served <- server.Serve(ctx, tls.NewListener(l, config), handler) }()
+	go func() { served <- listen.Serve(ctx, tls.NewListener(l, config), handler) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {

@@ -34,6 +34,9 @@ func (s Scope) Allows(namespace string) bool {
 	return false
 }
 
+// AllowsAll reports whether all namespaces are in the scope.
+func (s Scope) AllowsAll() bool { return s.all }
+
 // Tokens is a set of bearer tokens. It is safe for concurrent use.
 type Tokens struct {
 	fixed *tokens

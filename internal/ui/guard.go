@@ -3,7 +3,7 @@ package ui
 import (
 	"net/http"
 
-	"weir/internal/server"
+	"weir/internal/listen"
 )
 
 // Header is a header that requests must carry if they change something. A page of another origin
@@ -16,9 +16,9 @@ const Header = "x-weir"
 func Guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case !server.KnownHost(r.Host, address):
+		case !listen.KnownHost(r.Host, address):
 			http.Error(w, "host: want the address that this server listens on", http.StatusMisdirectedRequest)
-		case !server.SameOrigin(r):
+		case !listen.SameOrigin(r):
 			http.Error(w, "origin: want a page of this server", http.StatusForbidden)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(Header) == "":
 			http.Error(w, Header+": want this header in a request that changes something", http.StatusForbidden)

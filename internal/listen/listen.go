@@ -1,4 +1,7 @@
-package server
+// Package listen serves listeners within bounds that hold for all listeners of a process together: on
+// connections, on the memory of requests that have not come whole, on headers, and on times.
+// [Connections] has them, for HTTP and for gRPC.
+package listen
 
 import (
 	"context"
@@ -11,33 +14,36 @@ import (
 
 const (
 	// headerTimeout is how long a request's header may take, from its first byte or from the
-	// beginning of the connection.
+	// beginning of the connection, and readTimeout how long its body may take besides.
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
-	writeTimeout  = 30 * time.Second
-	idleTimeout   = 5 * time.Minute
+	// WriteTimeout is how long an answer may take, unless its handler sets another deadline.
+	WriteTimeout = 30 * time.Second
+	idleTimeout  = 5 * time.Minute
+	// maxHeader bounds the header of a request, in bytes.
+	maxHeader = 16 << 10
 	// shutdownTimeout is how long requests may take to finish after ctx has ended.
 	shutdownTimeout = 10 * time.Second
 )
 
 // Serve serves HTTP/1.1 and HTTP/2 on a listener until ctx ends. It uses no TLS unless the listener
-// does. Afterwards it lets requests finish for up to 10 seconds. [Connections] bounds the
-// connections of the listener. Serve closes the listener; others may close it too once ctx has
-// ended. It returns nil if ctx has ended and no request was cut off.
+// does. Afterwards it lets requests finish for up to 10 seconds. The connections of the listener
+// are bounded, if it is one of [Connections.Bound]. Serve closes the listener; others may close it
+// too once ctx has ended. It returns nil if ctx has ended and no request was cut off.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:           h,
+		Handler:           countingBodies(h),
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
+		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    16 << 10,
-		ConnState:         noteState,
+		MaxHeaderBytes:    maxHeader,
+		ConnState:         NoteState,
 		ConnContext:       noteConnection,
 	}
 	served := make(chan error, 1)

@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"container/list"
@@ -29,8 +29,10 @@ const (
 // that connection which has been without a request for longest, including those that have sent no
 // request yet. If all others have requests, it closes the new connection. If all addresses together
 // have too many, it does so for the address with most connections, or for that of the new
-// connection if all others have requests. [NewConnections] makes one. It is safe for concurrent
-// use.
+// connection if all others have requests.
+//
+// It also bounds the memory of requests whose bodies have not come whole: see [pending].
+// [NewConnections] makes one for all listeners of a process. It is safe for concurrent use.
 type Connections struct {
 	ofAddress, ofAll int
 	log              *slog.Logger
@@ -43,6 +45,13 @@ type Connections struct {
 	// closed counts connections that the log has not mentioned; told is when it last mentioned any.
 	closed int
 	told   time.Time
+
+	// pending has each address's requests that have not come whole, in the order in which they
+	// began, and held is the memory of all.
+	pending share.Shares[netip.Prefix, list.List]
+	held    int
+	// long has the streams that last as long as their clients want.
+	long share.Room[netip.Prefix]
 }
 
 // NewConnections bounds the connections of an address to ofAddress, or DefaultConnections if that
@@ -51,15 +60,25 @@ func NewConnections(ofAddress int, log *slog.Logger) *Connections {
 	if ofAddress == 0 {
 		ofAddress = DefaultConnections
 	}
-	files := mostFiles()
+	files := MostFiles()
 	// If the process may open few files, a quarter of them is left for stores and logs.
 	all := max(files/2, files-max(64, min(files/4, 1024)))
-	return &Connections{ofAddress: max(1, min(ofAddress, all/2)), ofAll: all, log: log}
+	return &Connections{ofAddress: max(1, min(ofAddress, all/2)), ofAll: all, log: log, long: share.Room[netip.Prefix]{Most: maxLong}}
 }
 
-// Bound returns a listener whose connections count. It is for [Serve], with or without TLS around
-// it.
+// Bound returns a listener whose connections count. It is for [Connections.Serve] and servers with
+// [Connections.GRPC], with or without TLS around it.
 func (c *Connections) Bound(l net.Listener) net.Listener { return bounded{l, c} }
+
+// Idle returns how many connections have no request.
+func (c *Connections) Idle() (idle int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, own := range c.shares.All() {
+		idle += own.Of.Len()
+	}
+	return idle
+}
 
 type bounded struct {
 	net.Listener
@@ -72,7 +91,11 @@ func (b bounded) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Conn: conn, by: b.by, from: network(conn.RemoteAddr())}, nil
+	of := &connection{Conn: conn, by: b.by, from: network(conn.RemoteAddr())}
+	if surplus := b.by.note(of, http.StateNew); surplus != nil {
+		surplus.hangUp()
+	}
+	return of, nil
 }
 
 // connection belongs to an address. The lock of its Connections guards all other fields.
@@ -81,9 +104,20 @@ type connection struct {
 	by   *Connections
 	from netip.Prefix
 
-	counted bool
-	waits   *list.Element // nil while it has a request
+	counted  bool
+	waits    *list.Element // nil while it has a request
+	requests int           // of gRPC, that have come whole and are not answered yet
 }
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.by.note(c, http.StateClosed)
+	return c.Conn.Close()
+}
+
+// hangUp closes a connection for others. It is below TLS, which would wait for its farewell. The
+// connection's own goroutine notices.
+func (c *connection) hangUp() { _ = c.Close() }
 
 // network groups addresses whose connections count together: an IPv4 address, or the IPv6 addresses
 // that a machine can choose from.
@@ -114,16 +148,10 @@ func connectionOf(of net.Conn) *connection {
 	return c
 }
 
-// noteState is http.Server's ConnState.
-func noteState(of net.Conn, state http.ConnState) {
-	c := connectionOf(of)
-	if c == nil {
-		return
-	}
-	if surplus := c.by.note(c, state); surplus != nil {
-		// Close it below TLS, which would wait for its farewell. The connection's own goroutine
-		// notices.
-		_ = surplus.Close()
+// NoteState is for http.Server's ConnState. It learns which connections have requests.
+func NoteState(of net.Conn, state http.ConnState) {
+	if c := connectionOf(of); c != nil && (state == http.StateActive || state == http.StateIdle) {
+		c.by.note(c, state)
 	}
 }
 
@@ -135,10 +163,10 @@ func noteConnection(ctx context.Context, of net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, connectionOf(of))
 }
 
-// yields lets a request's connection be closed to make room, as if it had no request, until its
+// Yields lets a request's connection be closed to make room, as if it had no request, until its
 // state changes or stays is called. A connection of HTTP/2 may have other requests, so it is not
 // affected.
-func yields(r *http.Request) (stays func()) {
+func Yields(r *http.Request) (stays func()) {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	if c == nil || r.ProtoMajor != 1 {
 		return func() {}
@@ -157,13 +185,18 @@ func (c *Connections) note(of *connection, state http.ConnState) (surplus *conne
 	case http.StateActive:
 		c.settle(of)
 	case http.StateIdle:
-		if c.settle(of); of.counted {
-			of.waits = c.shares.Of(of.from).Of.PushBack(of)
-		}
-	case http.StateClosed, http.StateHijacked:
+		c.rest(of)
+	case http.StateClosed:
 		c.remove(of)
 	}
 	return surplus
+}
+
+// rest makes a connection the last of the idle ones of its address.
+func (c *Connections) rest(of *connection) {
+	if c.settle(of); of.counted {
+		of.waits = c.shares.Of(of.from).Of.PushBack(of)
+	}
 }
 
 // settle removes a connection from the idle connections.
@@ -194,7 +227,7 @@ func (c *Connections) add(of *connection) (surplus *connection) {
 		}
 		from = c.shares.MakesRoom(of.from)
 	}
-	c.tell(from.Owner, from.Size()-1)
+	c.tell(from.Owner, "connections", from.Size()-1)
 	if from.Of.Len() == 0 {
 		from = own // which has at least the new connection
 	}
@@ -203,11 +236,11 @@ func (c *Connections) add(of *connection) (surplus *connection) {
 	return surplus
 }
 
-// tell logs that an address with that number of connections had to make room.
-func (c *Connections) tell(address netip.Prefix, has int) {
+// tell logs that an address with that number of connections, or of something else, had to make room.
+func (c *Connections) tell(address netip.Prefix, what string, has int) {
 	c.closed++
 	if now := time.Now(); c.told.IsZero() || now.Sub(c.told) >= closedEvery {
-		c.log.Warn("connections are closed for others: an address has too many", "address", address, "connections", has, "closed", c.closed)
+		c.log.Warn("connections are closed for others: an address has too many "+what, "address", address, what, has, "closed", c.closed)
 		c.closed, c.told = 0, now
 	}
 }

@@ -1,14 +1,14 @@
 //go:build unix
 
-package server
+package listen
 
 import (
 	"math"
 	"syscall"
 )
 
-// mostFiles is the most files that the process may have open.
-func mostFiles() int {
+// MostFiles is the most files that the process may have open.
+func MostFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return unknownFiles

@@ -1,9 +1,9 @@
-package server_test
+package listen_test
 
 import (
 	"testing"
 
-	"weir/internal/server"
+	"weir/internal/listen"
 )
 
 // A known host of a request is an address, and not a name like an address.
@@ -14,7 +14,7 @@ func TestKnownHost(t *testing.T) {
 		"": false, "10.1.2.3:1": false, "evil.test": false, "localhost.evil.test": false, "127.0.0.1.evil.test:9181": false, "evil.test:9181": false,
 		"0.0.0.0:9181": false, "2130706433": false,
 	} {
-		if got := server.KnownHost(host, "10.1.2.3:9181"); got != want {
+		if got := listen.KnownHost(host, "10.1.2.3:9181"); got != want {
 			t.Errorf("%q: %t", host, got)
 		}
 	}

@@ -1,0 +1,108 @@
+package listen
+
+import (
+	"container/list"
+	"io"
+	"net/http"
+)
+
+const (
+	// maxPending bounds the memory of all requests that have not come whole. Go's heap grows to a
+	// multiple of what is in use.
+	maxPending = 16 << 20
+	// pendingBytes is the memory of such a request without its body: a goroutine, buffers, a header.
+	pendingBytes = 16 << 10
+	// maxCounted bounds the bytes of a body of HTTP that count. No handler keeps more of one.
+	maxCounted = 1 << 20
+)
+
+// pending is a request that has not come whole, with the memory that it takes. Anyone who reaches a
+// listener can leave requests unfinished. If all take more than maxPending, the address with most
+// of it makes room: the connection is closed whose request is unfinished for longest. A request
+// of an honest client is unfinished for milliseconds. The lock of Connections guards all fields.
+type pending struct {
+	of    *connection
+	bytes int
+	place *list.Element // in the list of its address; nil if it does not count
+}
+
+// hold counts further memory of a request.
+func (p *pending) hold(bytes int) {
+	c := p.of.by
+	c.mu.Lock()
+	if p.place == nil {
+		bytes += pendingBytes
+		p.place = c.pending.Grow(p.of.from, bytes).Of.PushBack(p)
+	} else {
+		c.pending.Grow(p.of.from, bytes)
+	}
+	p.bytes += bytes
+	c.held += bytes
+	var surplus []*connection
+	for c.held > maxPending {
+		from := c.pending.MakesRoom(p.of.from)
+		oldest := from.Of.Front().Value.(*pending)
+		surplus = append(surplus, oldest.of)
+		c.tell(from.Owner, "unfinished_requests", from.Of.Len())
+		oldest.leave()
+	}
+	c.mu.Unlock()
+	for _, s := range surplus {
+		s.hangUp()
+	}
+}
+
+// release ends the counting of a request: it has come whole, or is gone.
+func (p *pending) release() {
+	p.of.by.mu.Lock()
+	defer p.of.by.mu.Unlock()
+	p.leave()
+}
+
+// leave is release for a caller that holds the lock.
+func (p *pending) leave() {
+	if p.place == nil {
+		return
+	}
+	c := p.of.by
+	c.pending.Of(p.of.from).Of.Remove(p.place)
+	c.pending.Grow(p.of.from, -p.bytes)
+	c.held -= p.bytes
+	p.place, p.bytes = nil, 0
+}
+
+// countingBodies counts the bodies of requests on bounded connections.
+func countingBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of, _ := r.Context().Value(connectionKey{}).(*connection)
+		if of == nil || r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		b := &body{ReadCloser: r.Body, pending: pending{of: of}}
+		b.hold(0)
+		defer b.release() // even if the handler aborts the connection
+		r.Body = b
+		next.ServeHTTP(w, r)
+	})
+}
+
+// body is the body of a request, which counts until it has come whole.
+type body struct {
+	io.ReadCloser
+	pending
+	read int
+}
+
+// Read implements io.Reader.
+func (b *body) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	switch counts := min(n, maxCounted-b.read); {
+	case err != nil:
+		b.release()
+	case counts > 0:
+		b.read += counts
+		b.hold(counts)
+	}
+	return n, err
+}
