@@ -51,8 +51,8 @@ type Options struct {
 	Backend *backend.Backend
 	// Now is the clock for that; nil means time.Now.
 	Now func() time.Time
-	// Probe probes the store at once, so that the log says from the start if it can't be reached.
-	Probe bool
+	// Monitor watches the store, if others use it too; nil means a new one, which nobody runs.
+	Monitor *Monitor
 	// Leaving, once closed, makes /readyz say that the backend is about to end; nil for never.
 	Leaving <-chan struct{}
 	// Parent answers requests about all regions in place of the handler, if the store is a
@@ -127,9 +127,8 @@ func Handler(counters store.Store, o Options) http.Handler {
 	h.refused = refused{log: o.Logger, now: o.Now}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, mostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
-	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
-	if o.Probe {
-		h.health.look()
+	if h.health = o.Monitor; h.health == nil {
+		h.health = NewMonitor(counters, o.Registry, o.Logger, o.Now)
 	}
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
@@ -170,7 +169,7 @@ type handler struct {
 	store   store.Store
 	metrics *metrics
 	log     *slog.Logger
-	health  *health
+	health  *Monitor
 	backend *backend.Backend
 	parent  http.Handler // nil without a parent
 	host    string
@@ -225,16 +224,13 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}
-	if !h.health.succeeded(ctx, err, reply.Written) {
+	if !h.health.Pushed(ctx, &reply, err) {
 		detail := "the store failed"
 		if errors.Is(err, store.ErrFull) {
 			detail = err.Error()
 		}
 		h.problem(w, http.StatusServiceUnavailable, detail)
 		return
-	}
-	if reply.Lacking != nil {
-		h.health.lack(reply.Lacking)
 	}
 	h.metrics.push(&reply)
 	w.Header().Set("Content-Type", wire.ContentType)
