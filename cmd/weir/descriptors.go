@@ -23,7 +23,6 @@ import (
 	"weir/ratelimit"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -160,6 +159,7 @@ type rateLimits struct {
 	// metrics is for Prometheus; nil for none. statsd is the address of a statsd that gets metrics
 	// at intervals; empty for none.
 	metrics     net.Listener
+	registry    *prometheus.Registry // nil without metrics
 	metricsPath string
 	statsd      string
 	statsdEvery time.Duration
@@ -168,8 +168,9 @@ type rateLimits struct {
 	certificates, insecure bool
 	// connections bounds those of all listeners.
 	connections *listen.Connections
-	// awaitDomain makes the service healthy only once it has a domain.
-	awaitDomain bool
+	// awaitDomain makes the service healthy only once it has a domain, and awaitStore only while the
+	// store takes hits.
+	awaitDomain, awaitStore bool
 }
 
 func (r *rateLimits) close() error {
@@ -183,10 +184,8 @@ func (r *rateLimits) close() error {
 }
 
 func (r *rateLimits) metricsHandler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), r.answers.Stats)
 	mux := http.NewServeMux()
-	mux.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
 	return mux
 }
 
@@ -194,15 +193,19 @@ func (r *rateLimits) metricsHandler() http.Handler {
 // leave much garbage, and little memory is in use.
 const gcPercent = 300
 
-// serve serves until ctx ends. It closes the listeners, but not the backend.
-func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
+// healthEvery is how often the health that clients of gRPC watch follows the store's.
+const healthEvery = time.Second
+
+// serve serves until ctx ends. Once leaving is closed, it says that it is not healthy. It closes the
+// listeners, but not the backend.
+func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *backend.Backend, m *server.Monitor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	o := r.counters
-	o.Backend = ratelimitservice.Local{Backend: b}
+	o.Backend = ratelimitservice.Local{Backend: b, Pushed: func(ctx context.Context, reply *backend.Reply, err error) { m.Pushed(ctx, reply, err) }}
 	counters := ratelimitservice.NewCounters(o)
 	answers := r.answers
 	answers.Counters = counters
@@ -210,7 +213,14 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	service := ratelimitservice.NewService(answers)
 	grpc := ratelimitservice.NewServer(service, r.server)
 	healthy := func() bool {
-		return ctx.Err() == nil && service.Configured() && (service.Domains() > 0 || !r.awaitDomain)
+		select {
+		case <-leaving:
+			return false
+		case <-ctx.Done():
+			return false
+		default:
+		}
+		return service.Configured() && (service.Domains() > 0 || !r.awaitDomain) && (!r.awaitStore || m.Takes(ctx))
 	}
 	handler := ratelimitservice.HandlerOptions{Healthy: healthy, GiveBack: isLocal(r.http)}
 	if isLocal(r.http) && !r.insecure {
@@ -226,6 +236,21 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 	}
 	var running, telling sync.WaitGroup
 	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	running.Go(func() {
+		ticker := time.NewTicker(healthEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-leaving:
+				grpc.Leave()
+				return
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				grpc.Healthy(healthy())
+			}
+		}
+	})
 	// Requests under way are answered after ctx has ended, and statsd is told of their hits, too.
 	answering, answered := context.WithCancel(context.WithoutCancel(ctx))
 	defer answered()

@@ -24,14 +24,15 @@ func (d *drain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // underWay returns how many requests were not answered yet.
 func (d *drain) underWay() int64 { return d.begun.Load() - d.ended.Load() }
 
-// later returns a context that ends a delay after ctx, or when it is cancelled.
-func later(ctx context.Context, delay time.Duration, log *slog.Logger) (context.Context, context.CancelFunc) {
+// later returns a context that ends a delay after ctx, or when it is cancelled. The log says so of
+// what ends.
+func later(ctx context.Context, delay time.Duration, what string, log *slog.Logger) (context.Context, context.CancelFunc) {
 	if delay == 0 {
 		return context.WithCancel(ctx)
 	}
 	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
-		log.Info("the counter backend is about to end; it accepts requests until then, and /readyz answers 503", "in", delay)
+		log.Info(what+" is about to end; it accepts requests until then, and says that it is not ready", "in", delay)
 		select {
 		case <-time.After(delay):
 			cancel()

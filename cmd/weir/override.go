@@ -17,7 +17,6 @@ import (
 
 	"weir/config"
 	"weir/internal/calendar"
-	"weir/internal/node"
 	"weir/internal/server"
 	"weir/internal/wire"
 	"weir/window"
@@ -34,9 +33,9 @@ An override replaces each limit of the rule by a limit with the same window: LIM
 1000/1m or 100000/month, LIMIT/WINDOW/BURST for a token bucket, or LIMIT/in_flight. Values are those of
 the rule's key, as requests have them; a rule without a key takes none. Counters stay as they are. Flags
 may come anywhere.
-set fails if the rule has other windows or another key at the nodes. It also fails if no node has told
-of the rule in the last minutes, because it has had no requests, for example: then --config checks the
-override by the proxies' configuration, and --force sets it unchecked.
+set fails and changes nothing if the rule has other windows or another key at the nodes. It also fails
+if no node has told of the rule in the last minutes, because it has had no requests, for example: then
+--config checks the override by the proxies' configuration, and --force sets it unchecked.
 `
 
 // override runs weir override.
@@ -121,8 +120,12 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
+	query := url.Values{"namespace": {c.namespace}}
+	if c.force || c.config != "" {
+		query.Set("force", "")
+	}
 	var changed server.Changed
-	if err := c.call(ctx, http.MethodPut, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+	if err := c.call(ctx, http.MethodPut, query, body, &changed); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, describeOverride(&o))
@@ -131,10 +134,33 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	if after.Unfit > before.Unfit {
-		return fmt.Errorf("it is set, but nodes can't apply it: %s has other limits there, other windows or another key; weir override unset removes it", o.Rule)
+	const unfit = "nodes can't apply it: %s has other limits there, other windows or another key"
+	switch {
+	case after.Unfit <= before.Unfit:
+		return nil
+	case c.force:
+		return fmt.Errorf("it is set, but "+unfit+"; weir override unset removes it", o.Rule)
 	}
-	return nil
+	if err := c.restore(ctx, &o, before.Overrides); err != nil {
+		return fmt.Errorf(unfit+", and it could not be taken back: %w", o.Rule, err)
+	}
+	return fmt.Errorf("it is taken back, as "+unfit, o.Rule)
+}
+
+// restore puts the override that a key had before in the place of another, or none.
+func (c *overrideCommand) restore(ctx context.Context, of *server.Override, before []server.Override) error {
+	query := url.Values{"namespace": {c.namespace}, "force": {""}}
+	for i := range before {
+		if o := &before[i]; o.Rule == of.Rule && slices.Equal(o.Key, of.Key) {
+			body, err := json.Marshal(map[string][]server.Override{"overrides": {*o}})
+			if err != nil {
+				return err
+			}
+			return c.call(ctx, http.MethodPut, query, body, new(server.Changed))
+		}
+	}
+	query = url.Values{"namespace": {c.namespace}, "rule": {of.Rule}, "key": of.Key}
+	return c.call(ctx, http.MethodDelete, query, nil, new(server.Changed))
 }
 
 // check returns an error if no known rule fits an override. It also returns the overrides before
@@ -148,7 +174,7 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 		if err := checkKey(rule, o.Key); err != nil {
 			return before, err
 		}
-		if !node.Fits(rule.Limits, o.WireLimits()) {
+		if !wire.Fits(rule.Limits, o.WireLimits()) {
 			return before, fmt.Errorf("%w: want a limit for each limit of the rule, with its windows and bursts such as%s, got%s", errUsage,
 				describeLimits(limitsOf(rule)), describeLimits(o.Limits))
 		}

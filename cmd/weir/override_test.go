@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -15,6 +18,7 @@ import (
 	"weir/internal/store/memory"
 	"weir/internal/trust"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // An override is stored as people type it, and shown in the same form.
@@ -186,8 +190,121 @@ rules:
 		if unfit > 0 {
 			want = "1 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
 		}
-		if !strings.HasPrefix(said, want) || strings.Contains(said, "it is set, but nodes can't apply it") != (unfit > 0) {
+		if !strings.HasPrefix(said, want) || strings.Contains(said, "it is taken back, as nodes can't apply it") != (unfit > 0) {
 			t.Errorf("%d unfit: got %s", unfit, said)
 		}
+	}
+	// What was in force before is in force again, also by a node that tells nothing of its rules.
+	if list := overridesAt(t, address); list != "per-net 10.0.0.1 10/31d, per-user ann 10/1m 5/1h/7, per-user bob 10/1m 5/1h, " {
+		t.Errorf("in force are %s", list)
+	}
+}
+
+func overridesAt(t *testing.T, address string) (list string) {
+	t.Helper()
+	_, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil)
+	var all server.Overrides
+	if err := json.Unmarshal([]byte(body), &all); err != nil {
+		t.Fatal(err)
+	}
+	for i := range all.Overrides {
+		list += describeOverride(&all.Overrides[i]) + ", "
+	}
+	return list
+}
+
+// An override that no node could apply is refused, by the command and by HTTP, and the override in force
+// stays: by what nodes have reported of their rules and, when they are silent, by the overrides that
+// they apply.
+func TestOverrideThatNoNodeCanApply(t *testing.T) {
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	push := func(body []byte) {
+		t.Helper()
+		if status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", body); status != 200 {
+			t.Fatalf("status %d: %s", status, answer)
+		}
+	}
+	fixed := func(width time.Duration) window.Limit {
+		return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}
+	}
+	report := wire.Report{
+		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()),
+		Shapes: []wire.RuleShape{
+			{Name: "per-user", Values: 1, Limits: []window.Limit{fixed(time.Minute)}},
+			{Name: "log", Values: 0, Limits: []window.Limit{{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}},
+			{Name: "program", Values: wire.AnyValues, Limits: []window.Limit{fixed(time.Hour), fixed(time.Minute)}},
+		},
+		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1}},
+	}
+	push(wire.AppendReport(nil, &report))
+	weir := func(args string) (code int, said string) {
+		var out bytes.Buffer
+		code = run(t.Context(), strings.Fields("override set shop "+args), environment{
+			stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: func(name string) string { return map[string]string{"WEIR_BACKEND": "http://" + address}[name] },
+		})
+		return code, out.String()
+	}
+	put := func(rule, key string, limit string) (status int, answer string) {
+		request, err := http.NewRequestWithContext(t.Context(), "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop",
+			strings.NewReader(fmt.Sprintf(`{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, rule, key, limit)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	if code, said := weir("per-user ann 20/1m"); code != 0 {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+	for _, args := range []string{"per-user ann 5/1h", "per-user ann 20/1m 5/1h", "per-user ann bob 5/1m", "per-user 5/1m", "per-user ann 5/1m/7"} {
+		if code, said := weir(args); code == 0 || !strings.Contains(said, "no node can apply it: rule per-user has a limit with a window of 1m0s, and a key of 1 values") {
+			t.Errorf("%s: exit %d: %s", args, code, said)
+		}
+	}
+	for _, test := range []struct {
+		rule, key, limits string
+		status            int
+	}{
+		{"per-user", `["ann"]`, `{"limit": 5, "width_ms": 3600000}`, 400},
+		{"log", `[]`, `{"limit": 999999999, "width_ms": 1000}`, 400}, // a log has no room for these
+		{"log", `[]`, `{"limit": 9, "width_ms": 1000}`, 200},
+		{"program", `["a", "b"]`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 200}, // in any order
+		{"program", `["a", "b"]`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 60000}`, 400},
+		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200}, // perhaps a node comes
+	} {
+		if status, answer := put(test.rule, test.key, test.limits); status != test.status {
+			t.Errorf("%+v: status %d: %s", test, status, answer)
+		}
+	}
+	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
+	if list := overridesAt(t, address); list != inForce {
+		t.Errorf("in force are %s", list)
+	}
+	// The node's next report has nothing of its rules, and it applies all overrides.
+	report.Shapes, report.Rules = nil, nil
+	push(wire.AppendReport(nil, &report))
+	var all server.Overrides
+	if _, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil); json.Unmarshal([]byte(body), &all) != nil {
+		t.Fatal(body)
+	}
+	push(wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Version: all.Version}}))
+	if code, said := weir("per-user ann 5/1h"); code == 0 || !strings.Contains(said, "no node can apply it: the overrides of rule per-user that nodes apply have") {
+		t.Errorf("exit %d: %s", code, said)
+	}
+	if list := overridesAt(t, address); list != inForce {
+		t.Errorf("in force are %s", list)
+	}
+	// By force anything is set.
+	if code, said := weir("per-user ann 5/1h --force"); code != 0 || !strings.Contains(overridesAt(t, address), "per-user ann 5/1h,") {
+		t.Errorf("exit %d: %s", code, said)
 	}
 }

@@ -11,14 +11,20 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"weir/internal/backend"
 	"weir/internal/listen"
 	"weir/internal/ratelimitservice"
+	"weir/internal/server"
 	"weir/internal/trust"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 const ratelimitHelp = `
@@ -45,12 +51,18 @@ Environment:
       GRPC_CLIENT_TLS_SAN  are files in PEM, read again when they change, and a client's name
   USE_PROMETHEUS, PROMETHEUS_ADDR (:9090), PROMETHEUS_PATH  serve metrics by descriptor, and USE_STATSD (false),
       STATSD_HOST, STATSD_PORT, STATS_FLUSH_INTERVAL (10s) tell a statsd of them by TCP; DISABLE_STATS does neither
+  NEAR_LIMIT_RATIO (0.8)  is the share of a limit from which on hits count as near_limit
+  REDIS_HEALTH_CHECK_ACTIVE_CONNECTION (false)  makes the service unhealthy while its store takes no hits
+  WEIR_SHUTDOWN_DELAY (0s)  is how long to go on after SIGTERM while the health is NOT_SERVING, so that
+      Envoy hears of it first; a second signal ends at once
   LIMIT_RESPONSE_HEADERS_ENABLED, LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER, LIMIT_RESET_HEADER,
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
       there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers, WEIR_ON_BACKEND_FAILURE as
       its --rate-limit-on-backend-failure, WEIR_REVEAL (hash) as its --rate-limit-reveal, and
       WEIR_MAX_CONNECTIONS_PER_ADDRESS as its --max-connections-per-address
+
+The log says at the start which others of its variables are set and have no effect here.
 `
 
 // Default ports of the rate limit service.
@@ -79,9 +91,11 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	r := v.rateLimits(log)
 	v.port("GRPC_PORT", grpcPort)
 	v.port("PORT", httpPort)
-	store := storeFlags{name: v.store(log)}
+	v.tellUndone(log)
+	store := v.store(log)
 	config := v.tls(log)
 	perAddress := v.count("WEIR_MAX_CONNECTIONS_PER_ADDRESS")
+	delay := v.duration("WEIR_SHUTDOWN_DELAY", 0)
 	if err := v.err(); err != nil {
 		return err
 	}
@@ -94,7 +108,19 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	if err := v.listen(r); err != nil {
 		return errors.Join(err, opened.Close())
 	}
-	err = r.serve(ctx, backend.New(opened.Store))
+	r.registry = prometheus.NewRegistry()
+	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), r.answers.Stats)
+	leaving := ctx.Done()
+	ctx, cancel := later(ctx, delay, "the rate limit service", log)
+	defer cancel()
+	var watching sync.WaitGroup
+	monitor := server.NewMonitor(opened.Store, r.registry, log, time.Now)
+	watching.Go(func() { monitor.Run(ctx) })
+	evictions := server.NewEvictions(opened.Store, r.registry, log)
+	watching.Go(func() { evictions.Run(ctx) })
+	err = r.serve(ctx, leaving, backend.New(opened.Store), monitor)
+	cancel()
+	watching.Wait()
 	if closeErr := opened.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}
@@ -171,7 +197,7 @@ func (v *variables) level(name string, into *slog.Level) {
 // rateLimits returns the service by the environment, without listeners and TLS.
 func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 	r := &rateLimits{
-		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+		log: log, awaitDomain: v.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"), awaitStore: v.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"),
 		counters: ratelimitservice.CounterOptions{KeyPrefix: v.text("CACHE_KEY_PREFIX", "")},
 		answers: ratelimitservice.ServiceOptions{
 			Shadow: v.truth("SHADOW_MODE"), Quota: v.truth("QUOTA_MODE"), Metadata: v.truth("RESPONSE_DYNAMIC_METADATA"),
@@ -181,6 +207,11 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 			MaxConnectionAge:      v.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
 			MaxConnectionAgeGrace: v.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
 		},
+	}
+	if near, err := strconv.ParseFloat(v.text("NEAR_LIMIT_RATIO", fmt.Sprint(ratelimitservice.NearRatio)), 32); err != nil || !(near >= 0 && near <= 1) {
+		v.fail("NEAR_LIMIT_RATIO", "a number from 0 to 1")
+	} else {
+		r.answers.Stats.Near = float32(near)
 	}
 	switch v.text("CONFIG_TYPE", "FILE") {
 	case "FILE":
@@ -289,8 +320,8 @@ func (v *variables) count(name string) int {
 // listen opens the listeners of the environment.
 func (v *variables) listen(r *rateLimits) (err error) {
 	if socket := v.getenv("GRPC_UDS"); socket != "" {
-		if r.grpc, err = net.Listen("unix", socket); err != nil {
-			return fmt.Errorf("GRPC_UDS: %w", err)
+		if r.grpc, err = listenAtSocket("GRPC_UDS", socket); err != nil {
+			return err
 		}
 	} else if r.grpc, err = listenOn("GRPC_HOST, GRPC_PORT", net.JoinHostPort(v.text("GRPC_HOST", "0.0.0.0"), v.port("GRPC_PORT", grpcPort))); err != nil {
 		return err
@@ -306,51 +337,60 @@ func (v *variables) listen(r *rateLimits) (err error) {
 	return v.err()
 }
 
-// store returns the name of the store.
-func (v *variables) store(log *slog.Logger) string {
+// store says which store to open.
+func (v *variables) store(log *slog.Logger) storeFlags {
 	if name := v.getenv("WEIR_STORE"); name != "" {
-		return name
+		return storeFlags{name: name, from: "WEIR_STORE"}
 	}
 	if v.text("BACKEND_TYPE", "redis") != "redis" {
 		v.fail("BACKEND_TYPE", "redis; WEIR_STORE names other stores")
 	}
 	address := v.getenv("REDIS_URL")
-	switch {
-	case address == "":
+	if address == "" {
 		log.Warn("the counters are in memory, and no other instance shares them: REDIS_URL or WEIR_STORE says where they are kept")
-		return "memory"
-	case strings.Contains(address, "://"):
-		return address
-	case strings.HasPrefix(address, "/"):
-		v.fail("REDIS_URL", "host:port, or a URL such as redis://host:6379; Weir has no Unix sockets to Redis")
+		return storeFlags{name: "memory"}
 	}
-	if v.truth("REDIS_PERSECOND") {
-		log.Warn("REDIS_PERSECOND does nothing: all counters are in the Redis of REDIS_URL")
+	scheme, rest, isURL := strings.Cut(address, "://")
+	const want = "host:port, or a URL such as redis://host:6379"
+	switch {
+	case !isURL:
+		scheme, rest = "redis", address
+	case !slices.Contains([]string{"redis", "rediss", "redis+cluster", "rediss+cluster"}, scheme):
+		v.fail("REDIS_URL", fmt.Sprintf("%s, got %.20q", want, scheme+"://…"))
+	}
+	if strings.HasPrefix(rest, "/") {
+		v.fail("REDIS_URL", want+"; Weir has no Unix sockets to Redis")
 	}
 	for _, name := range []string{"REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY", "REDIS_TLS_CACERT"} {
 		if v.getenv(name) != "" {
 			v.fail(name, "none: Redis is to have a certificate that the system trusts, and to ask for none")
 		}
 	}
-	u := url.URL{Scheme: "redis", Host: address}
+	kind, cluster := strings.CutSuffix(scheme, "+cluster")
 	if v.truth("REDIS_TLS") {
-		u.Scheme = "rediss"
+		kind = "rediss"
 	}
-	switch kind := strings.ToLower(v.text("REDIS_TYPE", "single")); kind {
+	switch of := strings.ToLower(v.text("REDIS_TYPE", "single")); of {
 	case "single":
 	case "cluster":
-		u.Scheme += "+cluster"
+		cluster = true
 	default:
 		v.fail("REDIS_TYPE", "single or cluster")
 	}
+	if cluster {
+		kind += "+cluster"
+	}
 	if auth := v.getenv("REDIS_AUTH"); auth != "" {
+		if authority, _, _ := strings.Cut(rest, "/"); strings.Contains(authority, "@") {
+			v.fail("REDIS_AUTH", "none, as REDIS_URL has a password")
+		}
 		user, password, named := strings.Cut(auth, ":")
 		if !named {
 			user, password = "", auth
 		}
-		u.User = url.UserPassword(user, password)
+		rest = url.UserPassword(user, password).String() + "@" + rest
 	}
-	return u.String()
+	return storeFlags{name: kind + "://" + rest, from: "REDIS_URL"}
 }
 
 // tls returns the TLS configuration of the gRPC server; nil for none.

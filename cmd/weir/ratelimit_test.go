@@ -44,6 +44,11 @@ func TestRedisVariables(t *testing.T) {
 		{map[string]string{"REDIS_URL": "rediss://:secret@redis:6379"}, "rediss://:secret@redis:6379", ""},
 		{map[string]string{"REDIS_URL": "redis:6379", "WEIR_STORE": "memory"}, "memory", ""},
 		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_PERSECOND": "true"}, "redis://redis:6379", ""},
+		{map[string]string{"REDIS_URL": "redis://redis:6379/2", "REDIS_AUTH": "secret", "REDIS_TLS": "true"}, "rediss://:secret@redis:6379/2", ""},
+		{map[string]string{"REDIS_URL": "rediss://a:1", "REDIS_TYPE": "cluster"}, "rediss+cluster://a:1", ""},
+		{map[string]string{"REDIS_URL": "redis://:secret@redis:6379", "REDIS_AUTH": "another"}, "", "REDIS_AUTH: want none, as REDIS_URL has a password"},
+		{map[string]string{"REDIS_URL": "tcp://redis:6379"}, "", `REDIS_URL: want host:port, or a URL such as redis://host:6379, got "tcp://…"`},
+		{map[string]string{"REDIS_URL": "unix:///run/redis.sock"}, "", "REDIS_URL: want host:port"},
 		{map[string]string{"REDIS_URL": "/var/run/redis.sock"}, "", "REDIS_URL: want host:port"},
 		{map[string]string{"REDIS_URL": "mymaster,a:1", "REDIS_TYPE": "sentinel"}, "", "REDIS_TYPE: want single or cluster"},
 		{map[string]string{"REDIS_URL": "redis:6379", "REDIS_TLS_CACERT": "ca.pem"}, "", "REDIS_TLS_CACERT: want none"},
@@ -56,7 +61,7 @@ func TestRedisVariables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := v.store(log)
+		got := v.store(log).name
 		err = v.err()
 		switch {
 		case test.err == "" && (got != test.want || err != nil):
@@ -233,8 +238,11 @@ func TestImpossibleVariables(t *testing.T) {
 		{"GRPC_MAX_CONNECTION_AGE", "-1h", "GRPC_MAX_CONNECTION_AGE: want a duration"},
 		{"GRPC_MAX_CONNECTION_AGE_GRACE", "1e400s", "GRPC_MAX_CONNECTION_AGE_GRACE: want a duration"},
 		{"GRPC_SERVER_USE_TLS", "true", "GRPC_SERVER_TLS_CERT"},
-		{"REDIS_URL", "redis://:\x00secret@host", "store"},
-		{"WEIR_STORE", "nowhere://secret", "store"},
+		{"REDIS_URL", "redis://:\x00secret@host", "REDIS_URL: redis url: want redis://"},
+		{"WEIR_STORE", "nowhere://secret", "WEIR_STORE: want memory"},
+		{"NEAR_LIMIT_RATIO", "80", "NEAR_LIMIT_RATIO: want a number from 0 to 1"},
+		{"NEAR_LIMIT_RATIO", "NaN", "NEAR_LIMIT_RATIO: want a number from 0 to 1"},
+		{"WEIR_SHUTDOWN_DELAY", "10", "WEIR_SHUTDOWN_DELAY: want a duration"},
 		{"WEIR_REVEAL", "65", "WEIR_REVEAL: want hash, plain or 1 to 64"},
 		{"WEIR_ON_BACKEND_FAILURE", "error", "WEIR_ON_BACKEND_FAILURE: want local, allow or deny"},
 		{"WEIR_RATE_LIMIT_HEADERS", "all", "WEIR_RATE_LIMIT_HEADERS: want three, ratelimit, retry-after"},
@@ -262,11 +270,21 @@ func TestImpossibleVariables(t *testing.T) {
 // startRateLimit runs weir ratelimit with variables. address returns the address in a line of its
 // log, and end ends it.
 func startRateLimit(ctx context.Context, t *testing.T, set map[string]string) (address func(of string) string, end func()) {
+	find, end := startCommand(ctx, t, []string{"ratelimit"}, set)
+	return func(of string) string {
+		t.Helper()
+		return find(of + `" (?:address|from)=(\S+)`)
+	}, end
+}
+
+// startCommand runs weir with arguments and variables. find waits until the log has an expression,
+// and returns its first group. end ends the command.
+func startCommand(ctx context.Context, t *testing.T, args []string, set map[string]string) (find func(expression string) string, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	reader, writer := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{"ratelimit"}, environment{stdout: io.Discard, stderr: writer, getenv: func(name string) string { return set[name] }})
+		ended <- run(ctx, args, environment{stdout: io.Discard, stderr: writer, getenv: func(name string) string { return set[name] }})
 		writer.Close()
 	}()
 	log := make(chan string, 100)
@@ -281,17 +299,23 @@ func startRateLimit(ctx context.Context, t *testing.T, set map[string]string) (a
 			log <- text
 		}
 	}()
-	address = func(of string) string {
+	said := ""
+	find = func(expression string) string {
 		t.Helper()
-		for text := range log {
-			if match := regexp.MustCompile(of + `" (?:address|from)=(\S+)`).FindStringSubmatch(text); match != nil {
-				return match[1]
+		for more := true; more; {
+			if match := regexp.MustCompile(expression).FindStringSubmatch(said); match != nil {
+				return match[len(match)-1]
+			}
+			if text, running := <-log; running {
+				said = text
+			} else {
+				more = false
 			}
 		}
-		t.Fatal("it does not listen")
+		t.Fatalf("its log lacks %s:\n%s", expression, said)
 		return ""
 	}
-	return address, func() {
+	return find, func() {
 		t.Helper()
 		cancel()
 		for range log {

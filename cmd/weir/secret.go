@@ -34,6 +34,17 @@ func (s *secret) given(env environment) (string, error) {
 	return env.getenv(s.variable), nil
 }
 
+// origin returns what gives the secret: a flag or a variable.
+func (s *secret) origin() string {
+	switch {
+	case s.file != "":
+		return "--" + s.name + "-file"
+	case s.value != "":
+		return "--" + s.name
+	}
+	return s.variable
+}
+
 // read returns the secret from the flag, the file or the environment, without a line break at its
 // end.
 func (s *secret) read(env environment) (string, error) {

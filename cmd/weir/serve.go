@@ -48,7 +48,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	webhookSecret.define(flags, "warn-webhook-secret", "`secret` that signs what --warn-webhook gets; better given as WEIR_WARN_WEBHOOK_SECRET or in a file", "`file` with the secret, in one line")
 	var logs logFlags
 	logs.define(flags, slog.LevelInfo)
-	delay := flags.Duration("shutdown-delay", 0, "how long to go on after SIGTERM while /readyz says 503, so that load balancers hear of it first; a second signal ends at once")
+	delay := flags.Duration("shutdown-delay", 0, "how long to go on after SIGTERM while /readyz says 503, and the rate limit service NOT_SERVING, so that load balancers hear of it first; a second signal ends at once")
 	connections := connectionsFlag(flags)
 	var descriptors descriptorFlags
 	descriptors.define(flags)
@@ -255,7 +255,7 @@ type service struct {
 func (s *service) serve(ctx context.Context) error {
 	l, onPage, store, t, log := s.listener, s.onPage, s.store, &s.trusted, s.log
 	leaving := ctx.Done()
-	ctx, cancel := later(ctx, s.delay, log)
+	ctx, cancel := later(ctx, s.delay, "the counter backend", log)
 	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
@@ -265,10 +265,12 @@ func (s *service) serve(ctx context.Context) error {
 	warning.Go(func() { warner.Run(ctx) })
 	evictions := server.NewEvictions(store.Store, registry, log)
 	warning.Go(func() { evictions.Run(ctx) })
+	monitor := server.NewMonitor(store.Store, registry, log, time.Now)
+	warning.Go(func() { monitor.Run(ctx) })
 	answers := backend.New(store.Store)
 	handler := &drain{Handler: server.Handler(store.Store, server.Options{
 		Backend: answers, Warned: warner.Hear,
-		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Probe: true, Leaving: leaving, Ended: ctx.Done(),
+		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Monitor: monitor, Leaving: leaving, Ended: ctx.Done(),
 		Host: t.host(l), Parent: s.parent,
 	})}
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
@@ -297,7 +299,7 @@ func (s *service) serve(ctx context.Context) error {
 		registry.MustRegister(s.limits.answers.Stats)
 		go func() {
 			defer cancel()
-			limited <- s.limits.serve(ctx, answers)
+			limited <- s.limits.serve(ctx, leaving, answers, monitor)
 		}()
 	}
 	before := make(chan int64, 1)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,6 +23,8 @@ type storeFlags struct {
 	// url is the flag, and name the value that resolve finds.
 	url  secret
 	name string
+	// from names the flag or the variable in errors; empty for --store.
+	from string
 	// maxCounters bounds a store in memory or in a file; 0 means the store's own bound.
 	maxCounters int
 }
@@ -42,6 +45,7 @@ func (f *storeFlags) resolve(env environment) (err error) {
 	if f.name, err = f.url.read(env); f.name == "" {
 		f.name = "memory"
 	}
+	f.from = f.url.origin()
 	return err
 }
 
@@ -77,17 +81,18 @@ func (f storeFlags) open(granter *region.Store) (openStore, error) {
 	if granter != nil {
 		o.Granter, o.Now = granter, granter.Now
 	}
+	from := cmp.Or(f.from, "--store")
 	s, closer, err := open.Store(f.name, o)
 	var unfit *file.Error
 	switch {
 	case errors.Is(err, open.ErrUnbounded):
 		return openStore{}, fmt.Errorf("%w: --max-counters: want it with --store memory or file:PATH only", errUsage)
 	case errors.As(err, &unfit):
-		return openStore{}, fmt.Errorf("--store: %w", err)
+		return openStore{}, fmt.Errorf("%s: %w", from, err)
 	case errors.Is(err, open.ErrNoGranter):
 		return openStore{}, err
 	case err != nil:
-		return openStore{}, fmt.Errorf("%w: --store: %w", errUsage, err)
+		return openStore{}, fmt.Errorf("%w: %s: %w", errUsage, from, err)
 	}
 	return openStore{s, closer}, nil
 }

@@ -237,13 +237,22 @@ func inForce(list []wire.Override, now time.Time) []wire.Override {
 }
 
 // SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
-// version of the list. If an override is invalid, or there are too many, the error wraps
-// [store.ErrInvalid].
+// version of the list. If an override is invalid, no node that has its rule could apply it, or
+// there are too many, the error wraps [store.ErrInvalid] and nothing has changed.
 func (b *Backend) SetOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
-	for i := range set {
-		if err := checkOverride(&set[i]); err != nil {
-			return 0, fmt.Errorf("%w: overrides[%d].%w", store.ErrInvalid, i, err)
-		}
+	if err := checkOverrides(set); err != nil {
+		return 0, err
+	}
+	if err := b.checkFit(ctx, namespace, set); err != nil {
+		return 0, err
+	}
+	return b.ForceOverrides(ctx, namespace, set...)
+}
+
+// ForceOverrides is [Backend.SetOverrides] for overrides that may fit no rule yet.
+func (b *Backend) ForceOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
+	if err := checkOverrides(set); err != nil {
+		return 0, err
 	}
 	version, _, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
 		for i := range set {
@@ -320,6 +329,15 @@ func (o *overrides) changed(namespace string, version uint64, bytes []byte) {
 		return // another change is newer
 	}
 	l.set(bytes, version, o.now())
+}
+
+func checkOverrides(set []wire.Override) error {
+	for i := range set {
+		if err := checkOverride(&set[i]); err != nil {
+			return fmt.Errorf("%w: overrides[%d].%w", store.ErrInvalid, i, err)
+		}
+	}
+	return nil
 }
 
 // checkOverride checks an override, except for the fit to its rule, which only nodes know.

@@ -233,7 +233,7 @@ func (c *converter) server(top *scope, d *directive) *nginxServer {
 	return s
 }
 
-var aPort = regexp.MustCompile(`^[0-9]+$`)
+var digitsOnly = regexp.MustCompile(`^[0-9]+$`)
 
 // socketName names what listen listens at, so that all addresses of IPv4 and of IPv6 have a name.
 func socketName(listen string) string {
@@ -245,7 +245,7 @@ func socketName(listen string) string {
 			return port
 		}
 	}
-	if aPort.MatchString(listen) || strings.HasPrefix(listen, "unix:") || strings.LastIndexByte(listen, ':') > strings.LastIndexByte(listen, ']') {
+	if digitsOnly.MatchString(listen) || strings.HasPrefix(listen, "unix:") || strings.LastIndexByte(listen, ':') > strings.LastIndexByte(listen, ']') {
 		return listen
 	}
 	return listen + ":80"

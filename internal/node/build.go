@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"weir/internal/counter"
+	"weir/internal/wire"
 )
 
 // build begins to make a table from a list.
@@ -56,7 +57,7 @@ func (v *overrides) next(b *building) bool {
 		v.notice(b, r)
 		return true
 	}
-	limits, fits := fit(r.Limits, b.reader.Limits)
+	limits, fits := wire.Fit(r.Limits, b.reader.Limits)
 	if fits {
 		b.key, fits = v.variants.owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
 	}

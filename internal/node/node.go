@@ -86,7 +86,7 @@ func (n *Node) furnish(o *Options) {
 	}
 	n.pushes = pushes{advances: &n.advances, tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
-	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts, visit: o.Held}
+	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts, visit: o.Held, owner: o.Owner}
 	n.accounts = accounts{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.decider = decider{
 		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, advances: &n.advances, blocks: rules.blocks, marks: rules.marks,

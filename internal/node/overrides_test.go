@@ -370,13 +370,13 @@ func TestOverrideOfSeveralLimits(t *testing.T) {
 	of := []window.Limit{
 		limit(window.FixedWindow, 1, minute), limit(window.TokenBucket, 2, hour), limit(window.SlidingWindow, 3, hour),
 	}
-	limits, fits := fit(of, []wire.OverrideLimit{
+	limits, fits := wire.Fit(of, []wire.OverrideLimit{
 		{Max: 20, WidthMillis: uint64(hour / 1e6)}, {Max: 10, WidthMillis: uint64(minute / 1e6)}, {Max: 30, WidthMillis: uint64(hour / 1e6)},
 	})
 	if !fits || limits[0].Max != 10 || limits[1].Max != 20 || limits[1].Burst != 20 || limits[2].Max != 30 || of[0].Max != 1 {
 		t.Errorf("got %+v, %v", limits, fits)
 	}
-	limits, fits = fit(of[1:2], []wire.OverrideLimit{{Max: 0, WidthMillis: uint64(hour / 1e6)}})
+	limits, fits = wire.Fit(of[1:2], []wire.OverrideLimit{{Max: 0, WidthMillis: uint64(hour / 1e6)}})
 	if !fits || limits[0].Max != 0 || limits[0].Burst != 1 {
 		t.Errorf("a bucket of none: got %+v, %v", limits, fits)
 	}

@@ -55,6 +55,9 @@ func TestReport(t *testing.T) {
 	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.callouts.id {
 		t.Fatalf("got %+v", r)
 	}
+	if s := r.Shapes; len(s) != 1 || s[0].Name != r.Rules[0].Name || s[0].Limits[0].Width != hour {
+		t.Errorf("shapes %+v, want that of the rule that is shared", s)
+	}
 	if size := len(f.reports[len(f.reports)-1]); size > wire.MaxReport {
 		t.Errorf("%d bytes", size)
 	}

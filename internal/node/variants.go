@@ -3,7 +3,6 @@ package node
 import (
 	"weir/internal/wire"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // overrideTable has the backend's overrides, indexed by the addresses of their keys. The keys keep
@@ -39,43 +38,6 @@ func (o *overrideTable) find(a sharedata.Address) *place {
 	}
 }
 
-// Fits reports whether a rule can have an override's limits.
-func Fits(of []window.Limit, by []wire.OverrideLimit) bool {
-	_, fits := fit(of, by)
-	return fits
-}
-
-// fit applies an override to a rule's limits. An override has a limit for each of them, and each
-// goes to the first limit with its window that has none yet. Without a burst, the burst is the
-// limit.
-func fit(of []window.Limit, by []wire.OverrideLimit) (limits []window.Limit, fits bool) {
-	last := len(of) - 1
-	blocks := last >= 0 && of[last].Kind.Blocks()
-	if blocks && len(by) != last || !blocks && len(by) != len(of) {
-		return nil, false
-	}
-	limits = append(limits, of...)
-	var given [maxLimits]bool
-	for j := range by {
-		i := 0
-		for i < len(limits) && (given[i] || limits[i].Width != int64(by[j].WidthMillis)*window.MinWidth) {
-			i++
-		}
-		if i == len(limits) {
-			return nil, false
-		}
-		given[i] = true
-		l := &limits[i]
-		if l.Max, l.Burst = by[j].Max, by[j].Burst; l.Kind.Bursts() && l.Burst == 0 {
-			l.Burst = max(1, l.Max)
-		}
-		if l.Fault() != window.Sound {
-			return nil, false
-		}
-	}
-	return limits, true
-}
-
 // inForce returns the variant of a rule that decides a key: that of its override if there is one,
 // and otherwise r, unless r belongs to an override that is over.
 //
@@ -106,7 +68,7 @@ func (v *variants) vary(p *place) {
 	o.Reset(v.list, int(p.at-1))
 	o.Next()
 	r := &v.rules.list[p.index]
-	limits, _ := fit(r.Limits, o.Limits)
+	limits, _ := wire.Fit(r.Limits, o.Limits)
 	p.rule = r.Variant(limits, v.owner.Tag(int(p.index), limits))
 	p.rule.override = true
 }

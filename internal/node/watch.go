@@ -20,6 +20,10 @@ type watch struct {
 	// visit is Options.Held, and held its last result.
 	visit func(visit func(c *Charge, since int64) (more bool))
 	held  []wire.HeldKey
+	// owner knows the keys of rules; nil if overrides have no effect here. shaped is the last result
+	// of shapes.
+	owner  Owner
+	shaped []wire.RuleShape
 }
 
 // visitedPerReport bounds the requests that are asked for held places per report.
@@ -142,6 +146,7 @@ func (w *watch) tellSightings() {
 	if w.visit != nil {
 		head.Held = w.heldKeys()
 	}
+	head.Shapes = w.shapes()
 	// The backend keeps a report until another replaces it, so an idle node sends one empty report.
 	empty := rules+len(head.Warnings)+len(head.Held) == 0
 	if empty && s.idle {
@@ -160,6 +165,34 @@ func (w *watch) tellSightings() {
 	for i := range s.rules {
 		s.rules[i].mark()
 	}
+}
+
+// shapes returns the shapes of the rules that may have overrides. They are valid until the next
+// call.
+func (w *watch) shapes() []wire.RuleShape {
+	w.shaped = w.shaped[:0]
+	for i := range w.rules.list {
+		r := &w.rules.list[i]
+		if name := nameOf(r); len(name) > 0 && r.Synced() && w.owner != nil {
+			w.shaped = append(w.shaped, wire.RuleShape{Name: string(name), Values: w.values(i), Limits: r.Own()})
+		}
+	}
+	return w.shaped
+}
+
+// values returns how many values the key of a rule has.
+func (w *watch) values(rule int) uint8 {
+	var none [wire.MaxOverrideValues][]byte
+	takes := func(n int) (takes bool) {
+		w.keys.payload, takes = w.owner.AppendKey(w.keys.payload[:0], rule, none[:n])
+		return takes
+	}
+	for n := range none {
+		if takes(n) && !takes(n+1) {
+			return uint8(n)
+		}
+	}
+	return wire.AnyValues
 }
 
 // reports reports whether a rule has anything to report. The windows of package ratelimit have no

@@ -167,7 +167,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	t.Parallel()
 	const waiting = 20
 	counts := memory.New(memory.Options{})
-	way := &slow{Local{backend.New(counts)}, make(chan struct{}, 1000), make(chan struct{})}
+	way := &slow{Local{Backend: backend.New(counts)}, make(chan struct{}, 1000), make(chan struct{})}
 	counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
 	s := NewService(ServiceOptions{Counters: counters})
 	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", Options{})

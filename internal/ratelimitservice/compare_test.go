@@ -61,7 +61,7 @@ func TestComparison(t *testing.T) {
 		text := random.configurations()
 		it := startIts(t, file, text)
 		own := NewService(ServiceOptions{
-			Counters: NewCounters(CounterOptions{Backend: Local{backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second}),
+			Counters: NewCounters(CounterOptions{Backend: Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second}),
 			Headers:  &Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"},
 		})
 		files := make([]File, len(text))

@@ -1,13 +1,17 @@
 package ratelimitservice
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"weir/internal/listen"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -48,16 +52,31 @@ func Handler(s *Service, o HandlerOptions) http.Handler {
 	return mux
 }
 
+// unprefixed returns the text of an error of protojson, which says the line and column, without the
+// name of its package. That has a space or a no-break space behind it, so that nobody relies on it.
+func unprefixed(err error) string {
+	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+}
+
 // json takes a RateLimitRequest as JSON, and answers with a RateLimitResponse. The status is 200,
 // or 429 if the request is over its limit.
 func (s *Service) json(w http.ResponseWriter, r *http.Request, giveBack bool) {
 	var request pb.RateLimitRequest
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err == nil {
-		err = protojson.Unmarshal(body, &request)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		http.Error(w, fmt.Sprintf("the body is too long: want at most %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+		return
+	case err != nil:
+		http.Error(w, "the body ends too early", http.StatusBadRequest)
+		return
+	case len(bytes.TrimSpace(body)) == 0:
+		http.Error(w, `want a RateLimitRequest as JSON, such as {"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}, got an empty body`, http.StatusBadRequest)
+		return
 	}
-	if err != nil {
-		http.Error(w, "want a RateLimitRequest as JSON", http.StatusBadRequest)
+	if err := protojson.Unmarshal(body, &request); err != nil {
+		http.Error(w, "want a RateLimitRequest as JSON: "+unprefixed(err), http.StatusBadRequest)
 		return
 	}
 	response, err := s.respond(r.Context(), &request, giveBack)
@@ -66,7 +85,7 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request, giveBack bool) {
 		if errors.Is(err, errGiveBack) {
 			code = http.StatusForbidden
 		}
-		http.Error(w, err.Error(), code)
+		http.Error(w, status.Convert(err).Message(), code)
 		return
 	}
 	answer, err := protojson.Marshal(response)

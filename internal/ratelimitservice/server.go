@@ -72,13 +72,17 @@ func (s *Server) Healthy(is bool) {
 	s.health.SetServingStatus(healthName, status)
 }
 
+// Leave makes the server report that it serves nothing, whatever its health is then, while it goes
+// on to answer requests.
+func (s *Server) Leave() { s.health.Shutdown() }
+
 // Serve serves until ctx ends, then finishes the requests under way, for at most ten seconds. It
 // closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		s.health.Shutdown()
+		s.Leave()
 		late := time.AfterFunc(drainTimeout, s.grpc.Stop)
 		s.grpc.GracefulStop()
 		late.Stop()

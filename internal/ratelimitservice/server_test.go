@@ -105,15 +105,20 @@ func TestHandler(t *testing.T) {
 		{"/json", `{"domain": "messaging", "descriptors": [{"entries": [{"key": "to_number", "value": "1"}], "hitsAddend": "3"}]}`, http.StatusOK, `"overallCode":"OK"`},
 		{"/json", `{"domain": "messaging", "descriptors": [{"entries": [{"key": "to_number", "value": "1"}]}]}`, http.StatusTooManyRequests, `"overallCode":"OVER_LIMIT"`},
 		{"/json", `{"domain": "messaging"}`, http.StatusBadRequest, "list must not be empty"},
-		{"/json", `{"domian": "messaging"}`, http.StatusBadRequest, "want a RateLimitRequest"},
-		{"/json", ``, http.StatusBadRequest, ""},
+		{"/json", `{"domian": "messaging"}`, http.StatusBadRequest, "want a RateLimitRequest as JSON: (line 1:2): unknown field \"domian\""},
+		{"/json", "{\"domain\": \"messaging\",\n  \"descriptors\": [{\"entries\": {}}]}", http.StatusBadRequest, "(line 2:31)"},
+		{"/json", `{"domain": "messaging"`, http.StatusBadRequest, "unexpected EOF"},
+		{"/json", ``, http.StatusBadRequest, "got an empty body"},
+		{"/json", `{"domain": "` + strings.Repeat("x", 1<<20) + `"}`, http.StatusRequestEntityTooLarge, "want at most 1048576 bytes"},
 		{"/healthcheck", "", http.StatusOK, "OK"},
 		{"/other", "", http.StatusNotFound, ""},
 	} {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, step.path, strings.NewReader(step.body)))
-		if got := strings.ReplaceAll(w.Body.String(), " ", ""); w.Code != step.code || !strings.Contains(got, strings.ReplaceAll(step.want, " ", "")) {
-			t.Errorf("%s %s: %d %s", step.path, step.body, w.Code, got)
+		if got := strings.ReplaceAll(strings.ReplaceAll(w.Body.String(), "\u00a0", ""), " ", ""); w.Code != step.code || !strings.Contains(got, strings.ReplaceAll(step.want, " ", "")) {
+			t.Errorf("%s %.100s: %d %s", step.path, step.body, w.Code, got)
+		} else if strings.Contains(got, "rpcerror") || strings.Contains(got, "proto:") {
+			t.Errorf("%s %.100s: it tells of the protocol: %s", step.path, step.body, got)
 		}
 	}
 	healthy = false
@@ -172,7 +177,7 @@ func TestInstances(t *testing.T) {
 			counted := memory.New(memory.Options{})
 			answers := backend.New(counted)
 			instance := func() (*Service, *Counters) {
-				counters := NewCounters(CounterOptions{Backend: Local{answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain})
+				counters := NewCounters(CounterOptions{Backend: Local{Backend: answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain})
 				s := NewService(ServiceOptions{Counters: counters})
 				use(t, s, text, Options{})
 				return s, counters

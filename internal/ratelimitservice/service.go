@@ -111,7 +111,7 @@ func (s *Service) count(d *domain, r *pb.RateLimitRequest, all []asked, answer *
 		case a.limit.detailed || a.limit.named:
 			series = s.options.Stats.ofClient(series, r.GetDomain(), d.labels(a.limit, entries))
 		}
-		series.count(a, answer.GetStatuses()[i].GetCode())
+		series.count(a, answer.GetStatuses()[i].GetCode(), s.options.Stats.Near)
 	}
 }
 

@@ -33,9 +33,9 @@ const (
 	// old ones are looked for.
 	askedLife  = 10 * time.Minute
 	sweepEvery = time.Minute
-	// nearLimit is the share of a limit beyond which hits count as near it. It is the rate limit
-	// service's default.
-	nearLimit = 0.8
+	// NearRatio is the share of a limit beyond which hits count as near it by default, as in the rate
+	// limit service.
+	NearRatio = 0.8
 	// statsdTimeout bounds a flush.
 	statsdTimeout = 5 * time.Second
 )
@@ -56,6 +56,8 @@ var counterNames = [numCounters]string{"total_hits", "over_limit", "near_limit",
 // rate limit service. Beyond maxAsked, a new descriptor of a request counts as the configuration's
 // descriptor that it matches, or else as other.
 type Stats struct {
+	// Near is the share of a limit beyond which hits count as near it. Set it before the first hit.
+	Near   float32
 	now    func() time.Time
 	mu     sync.RWMutex
 	series map[labels]*series
@@ -86,7 +88,7 @@ type series struct {
 
 // NewStats returns stats without counts.
 func NewStats() *Stats {
-	s := &Stats{now: time.Now, series: map[labels]*series{}, sent: map[string]uint64{}}
+	s := &Stats{Near: NearRatio, now: time.Now, series: map[labels]*series{}, sent: map[string]uint64{}}
 	s.other = s.of("other")
 	return s
 }
@@ -182,10 +184,10 @@ func statsdName(name string) string {
 	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }
 
-// count counts the decision on a descriptor.
-func (s *series) count(a *asked, code pb.RateLimitResponse_Code) {
+// count counts the decision on a descriptor. Beyond a share of the limit hits are near it.
+func (s *series) count(a *asked, code pb.RateLimitResponse_Code, ratio float32) {
 	limit := a.decision.Limit.Quota()
-	near := uint64(math.Floor(float64(float32(limit) * nearLimit)))
+	near := uint64(math.Floor(float64(float32(limit) * ratio)))
 	s.counters[totalHits].Add(a.hits)
 	if after := limit - min(a.decision.Remaining, limit); a.decision.Allowed {
 		s.counters[withinLimit].Add(a.hits)

@@ -110,6 +110,21 @@ ratelimit_service_config_load_success 1
 	}
 }
 
+// Hits count as near from another share of the limit on, if that is set.
+func TestNear(t *testing.T) {
+	t.Parallel()
+	stats := NewStats()
+	stats.Near = 0.5
+	s := start(t, newClock(), measured, ServiceOptions{Stats: stats})
+	r := request("d", "plain=1")
+	r.HitsAddend = 7 // of 10
+	told(t, s, r)
+	var out strings.Builder
+	if err := stats.flush(&out); err != nil || !strings.Contains(out.String(), ".plain.near_limit:2|c\n") {
+		t.Errorf("it tells %v\n%s", err, out.String())
+	}
+}
+
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("full") }

@@ -51,8 +51,8 @@ type Options struct {
 	Backend *backend.Backend
 	// Now is the clock for that; nil means time.Now.
 	Now func() time.Time
-	// Probe probes the store at once, so that the log says from the start if it can't be reached.
-	Probe bool
+	// Monitor watches the store, if others use it too; nil means a new one, which nobody runs.
+	Monitor *Monitor
 	// Leaving, once closed, makes /readyz say that the backend is about to end; nil for never.
 	Leaving <-chan struct{}
 	// Parent answers requests about all regions in place of the handler, if the store is a
@@ -79,7 +79,8 @@ type Options struct {
 //     value, by the override in force, and with &limit=… by these limits. POST has a [CounterChange],
 //     and answers with [CounterChanged].
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
-//     a body of this form; DELETE with &rule=R removes the override of &key=V, once for each value,
+//     a body of this form, unless a rule that nodes have told of can't have them; with &force it does
+//     not look; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule. Both answer with [Changed].
 //   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
 //   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with
@@ -128,9 +129,8 @@ func Handler(counters store.Store, o Options) http.Handler {
 	h.refused = refused{log: o.Logger, now: o.Now}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
-	h.health = &health{store: counters, metrics: h.metrics, log: o.Logger, now: o.Now}
-	if o.Probe {
-		h.health.look()
+	if h.health = o.Monitor; h.health == nil {
+		h.health = NewMonitor(counters, o.Registry, o.Logger, o.Now)
 	}
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
@@ -171,7 +171,7 @@ type handler struct {
 	store   store.Store
 	metrics *metrics
 	log     *slog.Logger
-	health  *health
+	health  *Monitor
 	backend *backend.Backend
 	parent  http.Handler // nil without a parent
 	host    string
@@ -226,16 +226,13 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}
-	if !h.health.succeeded(ctx, err, reply.Written) {
+	if !h.health.Pushed(ctx, &reply, err) {
 		detail := "the store failed"
 		if errors.Is(err, store.ErrFull) {
 			detail = err.Error()
 		}
 		h.problem(w, http.StatusServiceUnavailable, detail)
 		return
-	}
-	if reply.Lacking != nil {
-		h.health.lack(reply.Lacking)
 	}
 	h.metrics.push(&reply)
 	w.Header().Set("Content-Type", wire.ContentType)

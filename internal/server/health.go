@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"weir/internal/backend"
 	"weir/internal/store"
 )
@@ -15,6 +17,8 @@ import (
 const (
 	// probeEvery is the least time between two probes of the store, whoever asks.
 	probeEvery = time.Second
+	// lookEvery is how often the store is probed if nobody asks.
+	lookEvery = 10 * time.Second
 	// quietFor is how long the store must work before it counts as back. Otherwise a store that
 	// fails every other call would fill the log.
 	quietFor = time.Second
@@ -24,13 +28,15 @@ const (
 	fullEvery    = time.Minute
 )
 
-// health knows the state of the store, and reports it in the log and the metrics. It is safe for
-// concurrent use.
-type health struct {
-	store   store.Store
-	metrics *metrics
-	log     *slog.Logger
-	now     func() time.Time
+// Monitor knows the state of a store, and reports it in the log and the metrics. [NewMonitor] makes
+// one. It is safe for concurrent use.
+type Monitor struct {
+	store store.Store
+	log   *slog.Logger
+	now   func() time.Time
+
+	errors, givenUpCalls prometheus.Counter
+	partly               prometheus.Gauge
 
 	mu sync.Mutex
 	// failing is set from the first failure until hits are accepted again.
@@ -48,6 +54,58 @@ type health struct {
 	probed   *probe
 }
 
+// NewMonitor returns a monitor of a store, whose metrics go to a registry. Call its Run.
+func NewMonitor(counters store.Store, r prometheus.Registerer, log *slog.Logger, now func() time.Time) *Monitor {
+	m := &Monitor{
+		store: counters, log: log, now: now,
+		errors: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_store_errors_total", Help: "Calls of the store that failed."}),
+		givenUpCalls: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_store_given_up_total", Help: "Calls of the store that failed in nothing but that their clients did not wait for the end.",
+		}),
+		partly: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only."}),
+	}
+	r.MustRegister(m.errors, m.givenUpCalls, m.partly)
+	return m
+}
+
+// Run probes the store at once and then every ten seconds, until ctx ends. So the log has a store
+// that is away even if nobody asks for it.
+func (h *Monitor) Run(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		h.probe()
+		h.mu.Unlock()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Pushed records the result of a push, and reports whether it succeeded. A push that is invalid is
+// not the store's fault.
+func (h *Monitor) Pushed(client context.Context, r *backend.Reply, err error) bool {
+	if errors.Is(err, store.ErrInvalid) {
+		return false
+	}
+	if !h.succeeded(client, err, r.Written) {
+		return false
+	}
+	if r.Lacking != nil {
+		h.lack(r.Lacking)
+	}
+	return true
+}
+
+// Takes reports whether the store takes hits, of some keys at least, by a probe within the last
+// second.
+func (h *Monitor) Takes(ctx context.Context) bool {
+	err := h.ready(ctx)
+	return err == nil || errors.Is(err, store.ErrPartly)
+}
+
 // probe is a probe of the store.
 type probe struct {
 	at   time.Time
@@ -57,7 +115,7 @@ type probe struct {
 
 // succeeded reports whether a call of the store for a client's request succeeded. written says that
 // the store had to write.
-func (h *health) succeeded(client context.Context, err error, written bool) bool {
+func (h *Monitor) succeeded(client context.Context, err error, written bool) bool {
 	switch {
 	case err == nil:
 		h.work(written)
@@ -78,60 +136,60 @@ func isLate(client context.Context, err error) bool {
 }
 
 // lack records that the store accepts hits for some keys only, and probes it until it accepts all.
-func (h *health) lack(err error) {
-	h.metrics.storeErrors.Inc()
-	h.metrics.partly.Set(1)
+func (h *Monitor) lack(err error) {
+	h.errors.Inc()
+	h.partly.Set(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.lacking {
 		h.lacking = true
-		h.log.Error("the store accepts hits of some keys only, and /readyz says so until it accepts all", "error", err)
+		h.log.Error("the store accepts hits of some keys only", "error", err)
 	}
 	h.probe()
 }
 
 // complete records that the store accepts all hits.
-func (h *health) complete() {
-	h.metrics.partly.Set(0)
+func (h *Monitor) complete() {
+	h.partly.Set(0)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lacking {
 		h.lacking = false
-		h.log.Info("the store accepts all hits again")
+		h.log.Warn("the store accepts all hits again")
 	}
 }
 
 // work records that the store has worked. If it had failed and did not write now, a probe must find
 // out whether it is only readable.
-func (h *health) work(written bool) {
+func (h *Monitor) work(written bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case !h.failing || h.now().Sub(h.failedAt) < quietFor:
 	case written:
 		h.failing = false
-		h.log.Info("the store is back")
+		h.log.Warn("the store is back")
 	default:
 		h.probe()
 	}
 }
 
 // fail counts a failure, and logs the first.
-func (h *health) fail(err error) {
-	h.metrics.storeErrors.Inc()
+func (h *Monitor) fail(err error) {
+	h.errors.Inc()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failedAt = h.now()
 	if !h.failing {
 		h.failing = true
-		h.log.Error("the store fails, and /readyz says so until it is back", "error", err)
+		h.log.Error("the store fails", "error", err)
 	}
 }
 
 // leave records that a client left while the store worked for it. A probe, which nobody cuts short,
 // finds out whether the store hangs.
-func (h *health) leave() {
-	h.metrics.storeGivenUp.Inc()
+func (h *Monitor) leave() {
+	h.givenUpCalls.Inc()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.givenUp++
@@ -143,7 +201,7 @@ func (h *health) leave() {
 }
 
 // refuse records a push that the store could not record. The store accepts others.
-func (h *health) refuse(err error) {
+func (h *Monitor) refuse(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.full++
@@ -155,7 +213,7 @@ func (h *health) refuse(err error) {
 
 // probe returns the last probe, or starts another if that has ended and is old. The caller holds
 // the lock.
-func (h *health) probe() *probe {
+func (h *Monitor) probe() *probe {
 	now := h.now()
 	if p := h.probed; p != nil {
 		select {
@@ -189,15 +247,8 @@ func (h *health) probe() *probe {
 	return p
 }
 
-// look makes the log say at once if the store can't be reached.
-func (h *health) look() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probe()
-}
-
 // ready returns the error of a probe within the last second, or of ctx if that ends first.
-func (h *health) ready(ctx context.Context) error {
+func (h *Monitor) ready(ctx context.Context) error {
 	h.mu.Lock()
 	p := h.probe()
 	h.mu.Unlock()

@@ -26,10 +26,7 @@ type metrics struct {
 	dropped      prometheus.Counter
 	duplicates   prometheus.Counter
 	repaired     prometheus.Counter
-	storeErrors  prometheus.Counter
-	storeGivenUp prometheus.Counter
 	missing      prometheus.Counter
-	partly       prometheus.Gauge
 	used         *prometheus.CounterVec
 	usedReturned *prometheus.CounterVec
 	usedFolded   prometheus.Counter
@@ -48,19 +45,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "weir_push_duration_seconds", Help: "Time that the store took for a push, whether it failed or not.",
 			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10),
 		}),
-		items:       counter("weir_push_items_total", "Items of the pushes that the store took, duplicates included."),
-		applied:     counter("weir_hits_applied_total", "Hits added to totals."),
-		returned:    counter("weir_hits_returned_total", "Hits given back, taken from totals."),
-		dropped:     counter("weir_hits_dropped_total", "Hits, pushed or given back, for windows that no longer count or lie too far ahead, and hits given back that nobody has."),
-		duplicates:  counter("weir_push_duplicates_total", "Pushes not applied because they had been before."),
-		repaired:    counter("weir_store_repaired_total", "Records that the store could not read and began anew."),
-		storeErrors: counter("weir_store_errors_total", "Calls of the store that failed."),
-		storeGivenUp: counter("weir_store_given_up_total",
-			"Calls of the store that failed in nothing but that their clients did not wait for the end."),
-		missing: counter("weir_push_missing_total", "Items and takes that answers to pushes lacked, as the store could not reach their counters."),
-		partly: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only.",
-		}),
+		items:      counter("weir_push_items_total", "Items of the pushes that the store took, duplicates included."),
+		applied:    counter("weir_hits_applied_total", "Hits added to totals."),
+		returned:   counter("weir_hits_returned_total", "Hits given back, taken from totals."),
+		dropped:    counter("weir_hits_dropped_total", "Hits, pushed or given back, for windows that no longer count or lie too far ahead, and hits given back that nobody has."),
+		duplicates: counter("weir_push_duplicates_total", "Pushes not applied because they had been before."),
+		repaired:   counter("weir_store_repaired_total", "Records that the store could not read and began anew."),
+		missing:    counter("weir_push_missing_total", "Items and takes that answers to pushes lacked, as the store could not reach their counters."),
 		used: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_used_hits_total", Help: "Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.",
 		}, []string{"weir_namespace", "weir_rule"}),
@@ -70,8 +61,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		usedFolded: counter("weir_used_folded_total", "Rows of what keys have used that were counted together with others, as a day had too many."),
 		usedRules:  &usedRules{known: map[usedRule]bool{}, room: share.Room[string]{Most: maxUsedRules}},
 	}
-	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.storeErrors, m.storeGivenUp,
-		m.missing, m.partly, m.used, m.usedReturned, m.usedFolded)
+	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.missing,
+		m.used, m.usedReturned, m.usedFolded)
 	return m
 }
 

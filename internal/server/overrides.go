@@ -97,7 +97,11 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request) {
 	for i := range set {
 		set[i] = given.Overrides[i].wire()
 	}
-	version, err := h.backend.SetOverrides(r.Context(), namespace, set...)
+	do := h.backend.SetOverrides
+	if r.URL.Query().Has("force") {
+		do = h.backend.ForceOverrides
+	}
+	version, err := do(r.Context(), namespace, set...)
 	h.changed(w, r, Changed{Version: version, Changed: len(set)}, err)
 }
 

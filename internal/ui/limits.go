@@ -10,7 +10,6 @@ import (
 	"weir/config"
 	"weir/internal/backend"
 	"weir/internal/named"
-	"weir/internal/node"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -67,7 +66,7 @@ func (v *View) setLimit(asked LimitsAsked) error {
 	for i, key := range keys {
 		set[i] = wire.Override{Rule: rule.Name, Values: key, Limits: limits}
 	}
-	_, err = v.backend.SetOverrides(ctx, v.o.Config.Namespace, set...)
+	_, err = v.backend.ForceOverrides(ctx, v.o.Config.Namespace, set...)
 	switch {
 	case errors.Is(err, store.ErrInvalid):
 	case err != nil:
@@ -138,7 +137,7 @@ func overrideOf(rule *config.Rule, asked []*uint64) (limits []wire.OverrideLimit
 		}
 		limits, quotas = append(limits, to), append(quotas, quota)
 	}
-	if !node.Fits(rule.Limits, limits) {
+	if !wire.Fits(rule.Limits, limits) {
 		return nil, nil, fmt.Errorf("limits: rule %s can't have these", rule.Name)
 	}
 	return limits, quotas, nil

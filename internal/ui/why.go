@@ -13,7 +13,6 @@ import (
 	"weir/internal/backend"
 	"weir/internal/counter"
 	"weir/internal/named"
-	"weir/internal/node"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -116,7 +115,7 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 	// applies.
 	var inForce []wire.Override
 	for i := range overrides.List {
-		if o := overrides.List[i]; o.Rule == rule.Name && is(o.Values) && node.Fits(rule.Limits, o.Limits) {
+		if o := overrides.List[i]; o.Rule == rule.Name && is(o.Values) && wire.Fits(rule.Limits, o.Limits) {
 			by.Key, asked.Key, inForce = o.Values, orElse(asked.Key, o.Values), []wire.Override{o}
 			break
 		}

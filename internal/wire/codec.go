@@ -23,7 +23,7 @@ const (
 func Formats() string {
 	const last = 15 // the last four bits are the number, and the others the type
 	digit := func(version byte) string { return string('0' + rune(version&last)) }
-	return "push " + digit(advanceVersion) + ", answer " + digit(nearVersion) + ", report " + digit(steppedVersion) + ", usage " + digit(usedVersion)
+	return "push " + digit(advanceVersion) + ", answer " + digit(nearVersion) + ", report " + digit(shapedVersion) + ", usage " + digit(usedVersion)
 }
 
 // ErrMalformed is wrapped by every error of the decoders.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// steppedVersion begins a report whose warnings have steps, heldVersion a report of held places,
-// and recentVersion any other. Older reports begin with oldVersion, or with warningVersion if they
+// shapedVersion begins a report with shapes of rules, steppedVersion a report whose warnings have
+// steps, heldVersion a report of held places, and recentVersion any other. Older reports begin with oldVersion, or with warningVersion if they
 // have warnings. Both lack recent figures.
 const (
 	oldVersion     = 0x71
@@ -15,6 +15,7 @@ const (
 	recentVersion  = 0x73
 	heldVersion    = 0x74
 	steppedVersion = 0x75
+	shapedVersion  = 0x76
 )
 
 // Bounds of a report.
@@ -48,8 +49,11 @@ type Report struct {
 	// Warnings are about keys that have neared a limit since the last report but one.
 	Warnings []Warning
 	// Held are keys with places that the sender's requests hold.
-	Held  []HeldKey
-	Rules []RuleReport
+	Held []HeldKey
+	// Shapes are those of all rules with a name that the sender synchronises, whether or not they
+	// have requests.
+	Shapes []RuleShape
+	Rules  []RuleReport
 }
 
 // HeldKey says how many places of a key requests hold, and since when the oldest is held, by the
@@ -172,7 +176,7 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 // IsReport reports whether a message is a report.
 func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
 
-func beginsReport(head byte) bool { return oldVersion <= head && head <= steppedVersion }
+func beginsReport(head byte) bool { return oldVersion <= head && head <= shapedVersion }
 
 // AppendReportHeader appends the part of a report before its count rules.
 func AppendReportHeader(dst []byte, r *Report, count int) []byte {
@@ -184,6 +188,9 @@ func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 		if r.Warnings[i].At != 0 {
 			version = steppedVersion
 		}
+	}
+	if len(r.Shapes) > 0 {
+		version = shapedVersion
 	}
 	dst = append(dst, version, byte(len(r.Namespace)))
 	dst = append(dst, r.Namespace...)
@@ -213,7 +220,10 @@ func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 		dst = append(dst, h.ID[:]...)
 		dst = binary.LittleEndian.AppendUint64(appendUvarint(dst, h.Places), h.SinceNanos)
 	}
-	return dst
+	if version < shapedVersion {
+		return dst
+	}
+	return appendShapes(dst, r.Shapes)
 }
 
 // AppendReport appends a whole report.
@@ -308,6 +318,14 @@ func DecodeReport(b []byte) (*Report, error) {
 				break
 			}
 			p.Held = append(p.Held, r.heldKey())
+		}
+	}
+	if version >= shapedVersion {
+		for range int(r.byte()) {
+			if r.err != nil {
+				break
+			}
+			p.Shapes = append(p.Shapes, r.shape())
 		}
 	}
 	for range rules {

@@ -3,10 +3,14 @@ package wire
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"weir/window"
 )
 
 func exampleReport() *Report {
@@ -72,6 +76,43 @@ func TestReport(t *testing.T) {
 	}
 	if _, err := DecodePush(body); !errors.Is(err, ErrMalformed) {
 		t.Errorf("as a push: %v", err)
+	}
+}
+
+// A report tells of the shapes of rules, up to a quarter of its size. If it has none to tell of,
+// backends that do not know them read it.
+func TestReportOfShapes(t *testing.T) {
+	r := exampleReport()
+	bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 6e10}, Max: 1, Burst: 1}
+	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 1e9, Precision: window.LogPrecision}, Max: 1}
+	r.Shapes = []RuleShape{{Name: "per-user", Values: 2, Limits: []window.Limit{bucket, log}}, {Name: "program", Values: AnyValues, Limits: []window.Limit{log}}}
+	body := AppendReport(nil, r)
+	got, err := DecodeReport(body)
+	if err != nil || body[0] != shapedVersion || !reflect.DeepEqual(got.Shapes, r.Shapes) || string(AppendReport(nil, got)) != string(body) {
+		t.Errorf("%+v became %+v, %v", r.Shapes, got.Shapes, err)
+	}
+	for i := range body {
+		if _, err := DecodeReport(body[:i]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d bytes: %v", i, err)
+		}
+	}
+	for _, bad := range []RuleShape{
+		{Name: "r", Values: AnyValues + 1}, {Name: "r r"}, {Name: "r", Limits: make([]window.Limit, MaxOverrideLimits+1)},
+		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.LastKind + 1, Width: 1e9}}}},
+		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow}}}},
+		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: 1e9, Precision: 1}}}},
+	} {
+		r.Shapes = []RuleShape{bad}
+		if _, err := DecodeReport(AppendReport(nil, r)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	r.Shapes = nil
+	for i := range 256 {
+		r.Shapes = append(r.Shapes, RuleShape{Name: strings.Repeat("r", 60) + fmt.Sprint(i), Limits: slices.Repeat([]window.Limit{bucket}, MaxOverrideLimits)})
+	}
+	if got, err = DecodeReport(AppendReport(nil, r)); err != nil || len(got.Shapes) < 100 || len(got.Shapes) == 256 || len(got.Rules) != len(r.Rules) {
+		t.Errorf("%d shapes of 256, %v", len(got.Shapes), err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"runtime/debug"
@@ -40,9 +41,12 @@ type Store struct {
 	// The store in memory answers calls that need no file: reads, and calls that nodes repeat
 	// anyway.
 	*memory.Store
-	db    *bolt.DB
+	db *bolt.DB
+	// own is the file that was opened; another may come to have its path.
+	own   os.FileInfo
 	trial *store.Trial
-	// behind is true while the file lacks changes because the last transaction failed.
+	// behind is true while the file may lack changes, because the last transaction failed or the file
+	// was moved.
 	behind atomic.Bool
 
 	mu     sync.Mutex // guards next, wake and closed
@@ -81,9 +85,13 @@ func Open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, &Error{path, err}
 	}
+	own, err := os.Stat(path)
+	if err != nil {
+		return nil, &Error{path, errors.Join(plain(err), db.Close())}
+	}
 	db.NoSync, db.NoGrowSync = o.NoSync, o.NoSync
 	s := &Store{
-		Store: kept, db: db, trial: store.NewTrial(), next: newGroup(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		Store: kept, db: db, own: own, trial: store.NewTrial(), next: newGroup(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		unwritten: map[string][]byte{},
 	}
 	go s.run()
@@ -218,9 +226,28 @@ func (s *Store) run() {
 		own := s.next
 		s.next = newGroup()
 		s.mu.Unlock()
-		own.err = s.write()
+		if own.err = s.moved(); own.err == nil {
+			own.err = s.write()
+		}
+		s.behind.Store(own.err != nil)
 		close(own.done)
 	}
+}
+
+// errMoved is the error of changes while the path is not that of the open file. Its lock does not
+// keep another process from making a file at the path, and then both would count.
+var errMoved = errors.New("the file was moved away or removed: move it back, or start weir serve again")
+
+// moved returns an error if the file is not at its path any more.
+func (s *Store) moved() error {
+	at, err := os.Stat(s.db.Path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(at, s.own):
+		return errMoved
+	case err != nil:
+		return plain(err)
+	}
+	return nil
 }
 
 // write writes the changes to the file. If it fails, the next write tries the same changes again.
@@ -243,7 +270,6 @@ func (s *Store) write() error {
 		}
 		return nil
 	})
-	s.behind.Store(err != nil)
 	if err != nil {
 		return err
 	}

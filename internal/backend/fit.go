@@ -1,0 +1,99 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// checkFit returns an error that wraps [store.ErrInvalid] if the rule of an override is known, and
+// can't have it. A rule is known if a node has reported its shape in the last half minute, or else
+// if nodes apply other overrides of it. While nodes change from one configuration to another, an
+// override has to fit some of them.
+func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Override) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	reported, err := b.shapes(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	inForce, err := b.overridden(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	for i := range set {
+		o := &set[i]
+		known, from := reported[o.Rule], "rule "+o.Rule+" has"
+		if len(known) == 0 {
+			known, from = inForce.applied(o.Rule), "the overrides of rule "+o.Rule+" that nodes apply have"
+		}
+		if len(known) > 0 && !slices.ContainsFunc(known, func(s wire.RuleShape) bool { return s.Fits(o) }) {
+			return fmt.Errorf("%w: overrides[%d]: no node can apply it: %s %s", store.ErrInvalid, i, from, describeShape(&known[0]))
+		}
+	}
+	return nil
+}
+
+// shapes returns the shapes of a namespace's rules by their names, as nodes have reported them.
+func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wire.RuleShape, error) {
+	bodies, err := b.store.Reports(ctx, namespace)
+	shapes := map[string][]wire.RuleShape{}
+	for _, body := range bodies {
+		r, err := wire.DecodeReport(body)
+		if err != nil || r.Namespace != namespace {
+			continue // another version's, or nobody's
+		}
+		for _, s := range r.Shapes {
+			if !slices.ContainsFunc(shapes[s.Name], s.Equal) {
+				shapes[s.Name] = append(shapes[s.Name], s)
+			}
+		}
+	}
+	return shapes, err
+}
+
+// applied returns the shape that a rule has by an override that all nodes apply; nothing if there
+// is none.
+func (o *Overrides) applied(rule string) []wire.RuleShape {
+	if o.Nodes == 0 || o.Knowing < o.Nodes || o.Unfit > 0 {
+		return nil
+	}
+	for i := range o.List {
+		if o.List[i].Rule == rule {
+			return []wire.RuleShape{shapeOf(&o.List[i])}
+		}
+	}
+	return nil
+}
+
+// shapeOf returns a shape that has the windows and the number of values of an override. It does not
+// tell which kinds the limits have, so they are of a kind that takes any number of hits.
+func shapeOf(o *wire.Override) wire.RuleShape {
+	s := wire.RuleShape{Name: o.Rule, Values: uint8(len(o.Values))}
+	for _, l := range o.Limits {
+		s.Limits = append(s.Limits, window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(l.WidthMillis) * window.MinWidth}, Max: 1, Burst: 1})
+	}
+	return s
+}
+
+// describeShape says what an override of a rule needs.
+func describeShape(s *wire.RuleShape) string {
+	windows := make([]string, len(s.Limits))
+	for i := range s.Limits {
+		windows[i] = (time.Duration(s.Limits[i].Width)).String()
+	}
+	text := fmt.Sprintf("%d limits, with windows of %s", len(windows), strings.Join(windows, ", "))
+	if len(windows) == 1 {
+		text = "a limit with a window of " + windows[0]
+	}
+	if s.Values == wire.AnyValues {
+		return text
+	}
+	return text + fmt.Sprintf(", and a key of %d values", s.Values)
+}

@@ -1,0 +1,103 @@
+package file_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/file"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+func hitOf(sequence uint64) *wire.Push {
+	return &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{
+		{LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: wire.MaxWidthMillis}, Newest: uint64(time.Now().UnixMilli()) / wire.MaxWidthMillis, Hits: []int64{1}},
+	}}
+}
+
+// While the file is not at its path, because it was moved, removed or replaced, the store takes no hits:
+// another process may have a file there. When it is moved back, the store goes on, and pushes count
+// once.
+func TestMoved(t *testing.T) {
+	for name, move := range map[string]func(path string) error{
+		"moved":    func(path string) error { return os.Rename(path, path+".away") },
+		"removed":  func(path string) error { return errors.Join(os.Link(path, path+".away"), os.Remove(path)) },
+		"replaced": func(path string) error { return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("another"), 0o600)) },
+		"its folder moved": func(path string) error {
+			return errors.Join(os.Rename(filepath.Dir(path), filepath.Dir(path)+".away"), os.Mkdir(filepath.Dir(path), 0o700),
+				os.Rename(filepath.Dir(path)+".away/weir.db", path+".away"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "in", "weir.db")
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s := openAt(t, path, file.Options{NoSync: true})
+			push := func(sequence uint64) (store.Outcome, error) { return s.Push(t.Context(), hitOf(sequence), 1) }
+			if _, err := push(1); err != nil {
+				t.Fatal(err)
+			}
+			if err := move(path); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "the file was moved away or removed") {
+					t.Errorf("pinged: %v", err)
+				}
+				if _, err := push(2); err == nil {
+					t.Error("a push is taken")
+				}
+			}
+			if _, err := s.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: 1, Sequence: 1}); err == nil {
+				t.Error("usage is taken")
+			}
+			if _, err := s.SetOverrides(t.Context(), "ns", 0, nil); err == nil {
+				t.Error("a list of overrides is taken")
+			}
+			if err := os.Rename(path+".away", path); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := push(2); err != nil || out.Answer.Totals[0].Hits[0] != 2 {
+				t.Errorf("when the file is back: %+v, %v", out, err)
+			}
+			if err := errors.Join(s.Ping(t.Context()), s.Close()); err != nil {
+				t.Error(err)
+			}
+			s = openAt(t, path, file.Options{NoSync: true})
+			if out, err := push(3); err != nil || out.Answer.Totals[0].Hits[0] != 3 {
+				t.Errorf("opened again: %+v, %v", out, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A process that begins where the file was has a file of its own; the first one takes no hits then.
+func TestMovedAndTwoProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.db")
+	first := openAt(t, path, file.Options{NoSync: true})
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Open(path+".away", file.Options{}); err == nil || !strings.Contains(err.Error(), "another process has it open") {
+		t.Errorf("the file that was moved away: %v", err)
+	}
+	second := openAt(t, path, file.Options{NoSync: true})
+	if _, err := first.Push(t.Context(), hitOf(1), 1); err == nil {
+		t.Error("both take hits")
+	}
+	if _, err := second.Push(t.Context(), hitOf(1), 1); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(first.Close(), second.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,122 @@
+package wire
+
+import (
+	"slices"
+
+	"weir/window"
+)
+
+// RuleShape is the part of a rule on which overrides depend. Nodes report it, so that a backend
+// refuses overrides that they can't apply.
+type RuleShape struct {
+	Name string
+	// Values is how many values the rule's key has, or AnyValues if the node does not know.
+	Values uint8
+	Limits []window.Limit // without numbers of hits
+}
+
+// AnyValues is more than any key has.
+const AnyValues = MaxOverrideValues + 1
+
+// maxShapes bounds the bytes of all shapes in a report. Rules beyond that are left out.
+const maxShapes = MaxReport / 4
+
+// Equal reports whether two shapes are the same.
+func (s RuleShape) Equal(other RuleShape) bool {
+	return s.Name == other.Name && s.Values == other.Values &&
+		slices.EqualFunc(s.Limits, other.Limits, func(a, b window.Limit) bool { return a.Shape == b.Shape })
+}
+
+// Fits reports whether a rule of this shape can have an override.
+func (s *RuleShape) Fits(o *Override) bool {
+	return (s.Values == AnyValues || int(s.Values) == len(o.Values)) && Fits(s.Limits, o.Limits)
+}
+
+// Fits reports whether a rule with these limits can have an override's.
+func Fits(of []window.Limit, by []OverrideLimit) bool {
+	_, fits := Fit(of, by)
+	return fits
+}
+
+// Fit applies an override to a rule's limits. An override has a limit for each of them, and each
+// goes to the first limit with its window that has none yet. Without a burst, the burst is the
+// limit.
+func Fit(of []window.Limit, by []OverrideLimit) (limits []window.Limit, fits bool) {
+	last := len(of) - 1
+	blocks := last >= 0 && of[last].Kind.Blocks()
+	if blocks && len(by) != last || !blocks && len(by) != len(of) {
+		return nil, false
+	}
+	limits = append(limits, of...)
+	var given [MaxOverrideLimits + 1]bool
+	for j := range by {
+		i := 0
+		for i < len(limits) && (given[i] || limits[i].Width != int64(by[j].WidthMillis)*window.MinWidth) {
+			i++
+		}
+		if i == len(limits) {
+			return nil, false
+		}
+		given[i] = true
+		l := &limits[i]
+		if l.Max, l.Burst = by[j].Max, by[j].Burst; l.Kind.Bursts() && l.Burst == 0 {
+			l.Burst = max(1, l.Max)
+		}
+		if l.Fault() != window.Sound {
+			return nil, false
+		}
+	}
+	return limits, true
+}
+
+// appendShapes appends the shapes that there is room for.
+func appendShapes(dst []byte, shapes []RuleShape) []byte {
+	count, start := len(dst), len(dst)
+	dst = append(dst, 0)
+	for i := range shapes {
+		s, end := &shapes[i], len(dst)
+		dst = append(append(dst, byte(len(s.Name))), s.Name...)
+		dst = append(dst, s.Values, byte(len(s.Limits)))
+		for j := range s.Limits {
+			l := &s.Limits[j]
+			dst = append(dst, byte(l.Kind))
+			dst = appendUvarint(appendUvarint(dst, uint64(l.Width/window.MinWidth)), uint64(l.Precision))
+		}
+		if len(dst)-start > maxShapes || dst[count] == maxShapesTold {
+			return dst[:end]
+		}
+		dst[count]++
+	}
+	return dst
+}
+
+// maxShapesTold is the most shapes in a report, whose number has a byte.
+const maxShapesTold = 255
+
+// shape reads a rule's shape.
+func (r *reader) shape() (s RuleShape) {
+	s.Name, s.Values = r.ruleName(), r.byte()
+	if s.Values > AnyValues {
+		r.fail("want a number of values")
+	}
+	for range r.most(int(r.byte()), MaxOverrideLimits) {
+		l := window.Limit{Shape: window.Shape{Kind: window.Kind(r.byte())}, Max: 1}
+		width, precision := r.uvarint(), r.uvarint()
+		if r.err != nil {
+			break
+		}
+		if width > MaxWidthMillis || precision > uint64(window.MaxWidth) {
+			r.fail("want a limit")
+			break
+		}
+		if l.Width, l.Precision = int64(width)*window.MinWidth, int64(precision); l.Kind.Bursts() {
+			l.Burst = 1
+		}
+		if l.Fault() != window.Sound {
+			r.fail("want a limit")
+			break
+		}
+		s.Limits = append(s.Limits, l)
+	}
+	return s
+}
