@@ -20,6 +20,7 @@ import (
 	"weir/internal/fields"
 	"weir/internal/listen"
 	"weir/internal/ratelimitservice"
+	"weir/internal/server"
 	"weir/ratelimit"
 
 	"github.com/prometheus/client_golang/prometheus"
