@@ -267,7 +267,7 @@ for line in sys.stdin:
 `
 
 // TestLimits runs fixed windows, which begin with their first hit, and moving windows beside PyPI's limits. Its sliding
-// window counter is another one: it rounds the previous window down, and so passes up to a hit more.
+// window counter differs: it rounds the previous window down, and so passes up to a hit more.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	if !nightly.On() {

@@ -64,7 +64,7 @@ func TestExhaustive(t *testing.T) {
 				t.Errorf("%q: %v", expr, err)
 			}
 		default:
-			// Of the four results the first is of a match of the whole text.
+			// The first of the four results is of a match of the whole text.
 			whole, _, _ := strings.Cut(line, ";")
 			if p != nil {
 				results++
