@@ -17,7 +17,7 @@ import (
 	"weir/ratelimit/limithttp"
 )
 
-// TestGRPC has a gRPC server behind the middleware: a refused call fails as one that the plugin refuses.
+// TestGRPC has a gRPC server behind the middleware. A refused call fails there as it does behind the plugin.
 func TestGRPC(t *testing.T) {
 	limiter, err := ratelimit.NewLimiter(ratelimit.FirstHitWindow(1, time.Hour))
 	if err != nil {

@@ -47,8 +47,8 @@ func (r *Reader) unwrap(line []byte) []byte {
 
 func isStream(name string) bool { return name == "stdout" || name == "stderr" }
 
-// join returns a line of a stream once its last part is there. Of a line that is too long it keeps
-// more than maxLine bytes, which tell that it is.
+// join returns a line of a stream once its last part is there. It cuts a line that is too long, and
+// keeps more than maxLine bytes of it, so that the caller can tell.
 func (r *Reader) join(stream string, part []byte, last bool) []byte {
 	before := r.parts[stream]
 	if last && len(before) == 0 {
