@@ -181,7 +181,11 @@ var newest = sync.OnceValues(func() (d database, err error) {
 		return d, err
 	}
 	defer os.RemoveAll(folder)
-	if out, err := exec.Command("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "tzdata").CombinedOutput(); err != nil {
+	venv := filepath.Join(folder, "venv")
+	if out, err := exec.Command("python3", "-m", "venv", venv).CombinedOutput(); err != nil {
+		return d, fmt.Errorf("%w; scripts/test-dependencies installs python3-venv\n%s", err, out)
+	}
+	if out, err := exec.Command(filepath.Join(venv, "bin", "pip"), "download", "--quiet", "--no-deps", "--dest", folder, "tzdata").CombinedOutput(); err != nil {
 		return d, fmt.Errorf("pip download tzdata: %w\n%s", err, out)
 	}
 	wheel, err := filepath.Glob(filepath.Join(folder, "*.whl"))

@@ -102,7 +102,14 @@ func TestLiveKeepsRefusals(t *testing.T) {
 	looksWell(p)
 	s.refuse.Store(false)
 	p.click("#set-limit")
-	p.until(`document.getElementById("live-notice").hidden`)
+	p.until(`document.getElementById("live-notice").hidden && document.getElementById("limit-told").textContent === "all: 5 in 1 minute."`)
+	s.refuse.Store(true)
+	p.click("#set-limit")
+	p.until(refused)
+	p.expect()
+	if got := p.text("#limit-told"); got != "" {
+		t.Errorf("beside the refusal the page says %q", got)
+	}
 }
 
 // TestLiveKeepsChanges tells the page a state from before its changes, which must not take them back.

@@ -75,18 +75,19 @@ export class Limits {
       this.unset();
       return;
     }
-    if (await this.post({ rule: rule.name, ...(key && { key }), limits })) {
-      const told = inputs.map((input, i) => `${count(input.value)} ${rule.limits[i].algorithm === "in_flight" ? "in flight" : `in ${duration(rule.limits[i].window_ms)}`}`);
-      this.done(`${rule.name}${key ? `, key ${key.join(" ")}` : ""}: ${told.join(", ")}.`);
-    }
+    const told = inputs.map((input, i) => `${count(input.value)} ${rule.limits[i].algorithm === "in_flight" ? "in flight" : `in ${duration(rule.limits[i].window_ms)}`}`);
+    await this.change({ rule: rule.name, ...(key && { key }), limits }, `${rule.name}${key ? `, key ${key.join(" ")}` : ""}: ${told.join(", ")}.`);
   }
 
   async unset() {
     const { rule } = this;
-    if (await this.post({ rule: rule.name, limits: null })) this.done(`${rule.name}: as configured.`);
+    await this.change({ rule: rule.name, limits: null }, `${rule.name}: as configured.`);
   }
 
-  done(text) {
+  // change tells a change once it is accepted. Until then nothing is told of the change before.
+  async change(asked, text) {
+    say(byID("limit-told"), "");
+    if (!(await this.post(asked))) return;
     for (const input of this.inputs) delete input.dataset.typed;
     say(byID("limit-told"), text);
   }

@@ -8,6 +8,7 @@ package limithttp
 import (
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/felixge/httpsnoop"
 
@@ -52,7 +53,8 @@ type Options struct {
 	Omit Headers
 	// Reset is the unit of X-RateLimit-Reset.
 	Reset ResetUnit
-	// Refused answers refused requests; nil means a problem document with status 429. The headers
+	// Refused answers refused requests; nil means a problem document with status 429, and gRPC's
+	// RESOURCE_EXHAUSTED for its calls. The headers
 	// of the decision are set before.
 	Refused http.Handler
 	// Failed answers requests that [ratelimit.Decide] returned an error for: the namespace is
@@ -108,7 +110,14 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	h.final()
 }
 
-func refuse(w http.ResponseWriter, _ *http.Request) {
+func refuse(w http.ResponseWriter, r *http.Request) {
+	if contentType := r.Header.Get("Content-Type"); contentType == "application/grpc" || strings.HasPrefix(contentType, "application/grpc+") {
+		// Trailers-Only, as from the plugin: of anything else a client makes another status.
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", "8") // RESOURCE_EXHAUSTED
+		w.Header().Set("Grpc-Message", fields.Exceeded)
+		return
+	}
 	w.Header().Set("Content-Type", fields.ProblemType)
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = io.WriteString(w, fields.Problem(http.StatusTooManyRequests)) // the client may be gone

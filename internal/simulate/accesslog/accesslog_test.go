@@ -190,6 +190,12 @@ func TestWrapped(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, err, r.Counts)
 		}
 	}
+	// Parts that make too long a line.
+	parts := strings.Repeat(stamp+"stdout P "+strings.Repeat("a", 16<<10)+"\n", 100) + stamp + "stdout F b\n" + stamp + "stdout F " + envoy
+	long := NewReader(strings.NewReader(parts), &Options{})
+	if _, err := long.Read(); err != nil || long.Lines != 2 || long.Unreadable != 1 || !strings.Contains(long.Examples[0].Problem, "longer than") {
+		t.Errorf("%v, %+v", err, long.Counts)
+	}
 	// Two streams at once, and a line without an end.
 	r := NewReader(strings.NewReader(stamp+"stdout P "+envoy[:40]+"\n"+stamp+"stderr P {\n"+stamp+"stdout F "+envoy[40:]+"\n"), &Options{})
 	if _, err := r.Read(); err != nil {

@@ -89,6 +89,9 @@ func (r *Reader) Read() (request Request, err error) {
 			if line = r.unwrap(line); line == nil {
 				continue
 			}
+			if len(line) > maxLine {
+				err = errLongLine
+			}
 		}
 		r.Lines++
 		if err == nil {

@@ -1,5 +1,6 @@
-// Package accesslog reads the access logs of proxies: the text of Envoy and Istio, JSON, and the
-// common and combined formats of nginx and others, also compressed by gzip.
+// Package accesslog reads the access logs of proxies and load balancers: the text of Envoy and
+// Istio, JSON, the common and combined formats of nginx and others, and those of clouds, also
+// compressed by gzip.
 //
 // A [Reader] reads a log line by line, in the order of the lines. A line is written when its
 // request ends, so lines are only nearly in the order of time. A [Merger] puts the requests of

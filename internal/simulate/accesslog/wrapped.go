@@ -23,7 +23,7 @@ func (r *Reader) unwrap(line []byte) []byte {
 		}
 	}
 	if bytes.HasPrefix(line, []byte(`{"log":`)) && gjson.ValidBytes(line) {
-		if text, stream := gjson.GetBytes(line, "log").Str, gjson.GetBytes(line, "stream").Str; stream != "" {
+		if text, stream := gjson.GetBytes(line, "log").Str, gjson.GetBytes(line, "stream").Str; isStream(stream) {
 			whole, last := bytes.CutSuffix([]byte(text), []byte("\n"))
 			return r.join(stream, whole, last)
 		}
@@ -36,7 +36,7 @@ func (r *Reader) unwrap(line []byte) []byte {
 		return line
 	}
 	stream, tagged, _ := bytes.Cut(rest, []byte(" "))
-	if string(stream) != "stdout" && string(stream) != "stderr" {
+	if !isStream(string(stream)) {
 		return rest
 	}
 	// https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
@@ -45,8 +45,10 @@ func (r *Reader) unwrap(line []byte) []byte {
 	return r.join(string(stream), text, string(tag) != "P")
 }
 
-// join returns a line of a stream once its last part is there. A line that is too long is cut: its
-// parser says so.
+func isStream(name string) bool { return name == "stdout" || name == "stderr" }
+
+// join returns a line of a stream once its last part is there. It cuts a line that is too long, and
+// keeps more than maxLine bytes of it, so that the caller can tell.
 func (r *Reader) join(stream string, part []byte, last bool) []byte {
 	before := r.parts[stream]
 	if last && len(before) == 0 {
@@ -62,9 +64,7 @@ func (r *Reader) join(stream string, part []byte, last bool) []byte {
 		delete(r.parts, stream)
 		return before
 	}
-	if len(r.parts) < 16 || r.parts[stream] != nil {
-		r.parts[stream] = before
-	}
+	r.parts[stream] = before
 	return nil
 }
 

@@ -1,0 +1,61 @@
+package limithttp_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"weir/ratelimit"
+	"weir/ratelimit/limithttp"
+)
+
+// TestGRPC has a gRPC server behind the middleware. A refused call fails there as it does behind the plugin.
+func TestGRPC(t *testing.T) {
+	limiter, err := ratelimit.NewLimiter(ratelimit.FirstHitWindow(1, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(calls, health.NewServer())
+	server := httptest.NewUnstartedServer(limithttp.Middleware(func(*http.Request) []ratelimit.Demand {
+		return []ratelimit.Demand{limiter.Demand(nil, 1)}
+	}, limithttp.Options{})(calls))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	conn, err := grpc.NewClient(server.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := grpc_health_v1.NewHealthClient(conn)
+	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Error(err)
+	}
+	_, err = client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || s.Message() != "Rate limit exceeded" {
+		t.Errorf("got %v", err)
+	}
+	stream, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a stream: got %v", err)
+	}
+	if header, err := stream.Header(); len(header) > 0 {
+		t.Errorf("a refused stream has the header %v, %v", header, err)
+	}
+	if got := stream.Trailer().Get("retry-after"); len(got) != 1 {
+		t.Errorf("the trailer has %v", stream.Trailer())
+	}
+}
