@@ -260,9 +260,9 @@ descriptors:
   - {key: log, rate_limit: {window: 1h, requests_per_unit: 30, algorithm: sliding_log}}
   - {key: bucket, rate_limit: {window: 1h, requests_per_unit: 10, algorithm: token_bucket}}
 `
-	b := ratelimiting(t, "4096", text, "WEIR_MAX_MEMORY=32Mi")
+	b := ratelimiting(t, "4096", text, "X=1")
 	for _, key := range []string{"fixed", "sliding", "parts", "first", "log", "bucket"} {
-		for i := range 100 {
+		for i := range 40 {
 			values := make([]string, 999)
 			for j := range values {
 				values[j] = fmt.Sprint(i*999 + j)
@@ -271,7 +271,7 @@ descriptors:
 				t.Fatal(err)
 			}
 		}
-		if took := b.resident(t); took > 32<<20+besidesMemory+8<<20 {
+		if took := b.resident(t); took > 16<<20+besidesMemory {
 			t.Errorf("after %s it takes %d MB", key, took>>20)
 		}
 	}

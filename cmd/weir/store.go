@@ -37,7 +37,8 @@ type maxMemory int64
 const (
 	// leastMemory is less than the smallest process has besides.
 	leastMemory = 16 << 20
-	// besidesMemory is what a process takes without counters: code, connections, messages.
+	// besidesMemory is the memory of a process without counters: code, which is half of it, connections,
+	// messages.
 	besidesMemory = 64 << 20
 )
 
@@ -67,7 +68,7 @@ func (m maxMemory) divide(inProcess, withNodes bool, getenv func(string) string)
 		return 0, 0
 	}
 	if getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(m) + besidesMemory)
+		debug.SetMemoryLimit(int64(m) + besidesMemory/2)
 	}
 	live := int(m) / 8 * 5
 	switch {
