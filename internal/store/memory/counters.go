@@ -63,8 +63,8 @@ func (c *counters) makeRoomFor(namespace string, now uint64) {
 const (
 	// counterBytes is the memory of a counter without its windows, in the map, the queue and its places,
 	// too. It is measured: a test fills stores.
-	counterBytes    = 340
-	windowBytes = 16
+	counterBytes = 340
+	windowBytes  = 16
 )
 
 // fit counts the memory of a row that has changed, and makes room for what it needs more.
