@@ -168,17 +168,24 @@ func TestRendered(t *testing.T) {
 			t.Errorf("no values have a %s", kind)
 		}
 	}
+	for limit, want := range map[string]string{"512Mi": "322122547", "1.5Gi": "966367641", "500M": "300000000", "1000000000": "600000000", "": ""} {
+		rendered, err := run("template", "weir", "weir", "-f", "values/file-store.yaml", "--set", "backend.resources.limits.memory="+limit)
+		if err != nil || want != "" && !strings.Contains(rendered, "- --max-memory="+want+"\n") || want == "" && strings.Contains(rendered, "--max-memory") {
+			t.Errorf("with a limit of %q: want --max-memory=%s, %v", limit, want, err)
+		}
+	}
 	const (
 		region = "backend.store.kind=memory,backend.replicas=1,backend.parent.url=http://hub:9180"
 		both   = ",backend.parent.ca.configMapRef.name=b"
 	)
 	for wrong, want := range map[string]string{
-		"backend.store.kind=file":          "want backend.replicas 1",
-		"backend.token.secretRef.name=":    "want backend.token.secretRef",
-		"backend.replica=2":                "replica",
-		"backend.tls.clientCA=true":        "want backend.tls.secretName",
-		"istio.resource=Sidecar":           "resource",
-		"istio.enabled=true,istio.phase=x": "phase",
+		"backend.store.kind=file":            "want backend.replicas 1",
+		"backend.token.secretRef.name=":      "want backend.token.secretRef",
+		"backend.replica=2":                  "replica",
+		"backend.resources.limits.memory=1x": "want bytes, or a number of",
+		"backend.tls.clientCA=true":          "want backend.tls.secretName",
+		"istio.resource=Sidecar":             "resource",
+		"istio.enabled=true,istio.phase=x":   "phase",
 		"envoyGateway.enabled=true,backend.tls.secretName=weir-tls,backend.tls.clientCA=true": "show no certificate",
 		"backend.parent.url=https://hub:9180":                                                 "want backend.store.kind file or memory",
 		"backend.parent.token.secretRef.name=weir-parent":                                     "want its url",

@@ -59,8 +59,8 @@ Environment:
       RESPONSE_DYNAMIC_METADATA, SHADOW_MODE, QUOTA_MODE, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT,
       HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, CACHE_KEY_PREFIX, LOG_LEVEL, LOG_FORMAT  mean what they do
       there; WEIR_RATE_LIMIT_HEADERS is as weir serve's --rate-limit-headers, WEIR_ON_BACKEND_FAILURE as
-      its --rate-limit-on-backend-failure, WEIR_REVEAL (hash) as its --rate-limit-reveal, and
-      WEIR_MAX_CONNECTIONS_PER_ADDRESS as its --max-connections-per-address
+      its --rate-limit-on-backend-failure, WEIR_REVEAL (hash) as its --rate-limit-reveal,
+      WEIR_MAX_CONNECTIONS_PER_ADDRESS as its --max-connections-per-address, WEIR_MAX_MEMORY as its --max-memory
 
 The log says at the start which others of its variables are set and have no effect here.
 `
@@ -93,6 +93,11 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	v.port("PORT", httpPort)
 	v.tellUndone(log)
 	store := v.store(log)
+	if text := env.getenv("WEIR_MAX_MEMORY"); text != "" {
+		if err := store.memory.Set(text); err != nil {
+			v.errs = append(v.errs, fmt.Errorf("WEIR_MAX_MEMORY: %w", err))
+		}
+	}
 	config := v.tls(log)
 	perAddress := v.count("WEIR_MAX_CONNECTIONS_PER_ADDRESS")
 	delay := v.duration("WEIR_SHUTDOWN_DELAY", 0)
@@ -101,6 +106,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	}
 	r.server.TLS, r.certificates = config, config != nil && v.getenv("GRPC_CLIENT_TLS_CACERT") != ""
 	r.connections = listen.NewConnections(perAddress, log)
+	store.bytes, r.counters.MaxMemory = store.memory.divide(store.inProcess(), true, env.getenv)
 	opened, err := store.open(nil)
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	var store storeFlags
 	store.define(flags)
 	store.boundFlag(flags)
+	store.memoryFlag(flags)
 	var parent parentFlags
 	parent.define(flags)
 	var who trustFlags
@@ -106,6 +107,8 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if l = bound.Bound(l); onPage != nil {
 		onPage = bound.Bound(onPage)
 	}
+	ofNodes := 0
+	store.bytes, ofNodes = store.memory.divide(store.inProcess(), limited, env.getenv)
 	opened, relay, err := parent.open(ctx, store, log)
 	if err != nil {
 		if onPage != nil {
@@ -121,6 +124,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 			}
 			return errors.Join(err, l.Close(), opened.Close())
 		}
+		s.limits.counters.MaxMemory = ofNodes
 	}
 	return s.serve(ctx)
 }

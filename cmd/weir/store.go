@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,59 @@ type storeFlags struct {
 	from string
 	// maxCounters bounds a store in memory or in a file; 0 means the store's own bound.
 	maxCounters int
+	// memory bounds what the counters take.
+	memory maxMemory
+	// bytes is the part of memory for the store.
+	bytes int
+}
+
+// maxMemory bounds the memory of a process's counters, in bytes; 0 for no bound.
+type maxMemory int64
+
+const (
+	// leastMemory is less than the smallest process has besides.
+	leastMemory = 16 << 20
+	// besidesMemory is the memory of a process without counters: code, which is half of it, connections,
+	// messages.
+	besidesMemory = 64 << 20
+)
+
+// Set implements flag.Value. It takes bytes, or a number of Ki, Mi or Gi, as in Kubernetes.
+func (m *maxMemory) Set(text string) error {
+	number, shift := text, 0
+	for i, unit := range []string{"Ki", "Mi", "Gi"} {
+		if rest, has := strings.CutSuffix(text, unit); has {
+			number, shift = rest, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > 1<<46>>shift || n<<shift < leastMemory {
+		return fmt.Errorf("want %dMi or more, in bytes, Ki, Mi or Gi", leastMemory>>20)
+	}
+	*m = maxMemory(n << shift)
+	return nil
+}
+
+func (m *maxMemory) String() string { return strconv.FormatInt(int64(*m), 10) }
+
+// divide divides the memory between a store, if it keeps its counters in this process, and the nodes
+// of the rate limit service, if there are any. It has Go collect garbage in time: some of the memory
+// is for that.
+func (m maxMemory) divide(inProcess, withNodes bool, getenv func(string) string) (ofStore, ofNodes int) {
+	if m == 0 {
+		return 0, 0
+	}
+	if getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(m) + besidesMemory/2)
+	}
+	live := int(m) / 8 * 5
+	switch {
+	case inProcess && withNodes:
+		return live / 4 * 3, live / 4
+	case inProcess:
+		return live, 0
+	}
+	return 0, live
 }
 
 // mostCounters is more than fits the memory of any machine.
@@ -62,6 +116,15 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	})
 }
 
+// memoryFlag defines --max-memory.
+func (f *storeFlags) memoryFlag(flags *flag.FlagSet) {
+	flags.Var(&f.memory, "max-memory", "`BYTES` that the counters of this process take at most, those of --store memory or file:PATH and of --rate-limit-service, "+
+		"with what Go needs to collect garbage; in bytes, or with Ki, Mi or Gi; beside it the process takes some 64Mi; when it is full, counters make room as with --max-counters; no bound if it is left out")
+}
+
+// inProcess reports whether the store keeps its counters in this process.
+func (f *storeFlags) inProcess() bool { return f.kind() == "memory" || f.kind() == "file" }
+
 // kind returns the kind of store. The part of the name before the colon is no secret.
 func (f *storeFlags) kind() string {
 	kind, _, _ := strings.Cut(f.name, ":")
@@ -77,7 +140,7 @@ type openStore struct {
 // open opens the store, whose server need not be running yet. Errors wrap [errUsage], except those
 // about the state of a file. granter is a region's; nil without a parent.
 func (f storeFlags) open(granter *region.Store) (openStore, error) {
-	o := open.Options{MaxCounters: f.maxCounters}
+	o := open.Options{MaxCounters: f.maxCounters, MaxMemory: f.bytes}
 	if granter != nil {
 		o.Granter, o.Now = granter, granter.Now
 	}

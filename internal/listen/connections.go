@@ -192,7 +192,7 @@ func (c *Connections) note(of *connection, state http.ConnState) (surplus *conne
 	return surplus
 }
 
-// rest makes a connection the last of the idle ones of its address.
+// rest makes a connection the last of the idle connections of its address.
 func (c *Connections) rest(of *connection) {
 	if c.settle(of); of.counted {
 		of.waits = c.shares.Of(of.from).Of.PushBack(of)

@@ -100,7 +100,7 @@ func noteStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, 
 }
 
 // streams is a connection of HTTP/2 that counts the requests on it that have not come whole, by the
-// frames in both directions (RFC 9113). Of package grpc nobody could learn how much it holds.
+// frames in both directions (RFC 9113). Package grpc does not tell how much it holds.
 type streams struct {
 	net.Conn
 	of *connection

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/ratelimit"
+	"weir/window"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
@@ -38,6 +39,9 @@ type CounterOptions struct {
 	Timeout time.Duration
 	// Capacity is the number of counters to keep in each namespace; 0 is [DefaultCapacity].
 	Capacity int
+	// MaxMemory bounds the memory of all namespaces, in bytes; 0 for no bound. A new namespace gets
+	// half of what is left, so that the first, which has all units, has most.
+	MaxMemory int
 	// OnBackendFailure decides requests while the backend can't be reached.
 	OnBackendFailure ratelimit.FailureMode
 	// Reveal is [ratelimit.Rule]'s Reveal for all limits, if there is a backend.
@@ -61,6 +65,7 @@ type Counters struct {
 	namespaces []*ratelimit.Namespace
 	limiters   map[shape]*ratelimit.Limiter
 	overrides  map[override]*ratelimit.Limiter
+	memory     int // that is left of MaxMemory
 }
 
 // override is a limit in a request.
@@ -80,7 +85,7 @@ func NewCounters(o CounterOptions) *Counters {
 	if o.Capacity == 0 {
 		o.Capacity = DefaultCapacity
 	}
-	return &Counters{options: o, limiters: map[shape]*ratelimit.Limiter{}, overrides: map[override]*ratelimit.Limiter{}}
+	return &Counters{options: o, memory: o.MaxMemory, limiters: map[shape]*ratelimit.Limiter{}, overrides: map[override]*ratelimit.Limiter{}}
 }
 
 // Close pushes the counts, gives back leases, and ends all namespaces.
@@ -147,8 +152,13 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 			shapes, rules = append(shapes, of), append(rules, of.counting(of.limit(mostPerUnit, 0)))
 		}
 	}
+	capacity := c.options.Capacity
+	if c.options.MaxMemory > 0 {
+		capacity = max(1, min(capacity, c.memory/2/s.bytes()))
+		c.memory -= capacity * s.bytes()
+	}
 	o := ratelimit.Options{
-		Name: c.options.Namespace, Rules: rules, Capacity: c.options.Capacity, Now: c.options.Now,
+		Name: c.options.Namespace, Rules: rules, Capacity: capacity, Now: c.options.Now,
 	}
 	if c.options.Backend != nil {
 		o.Backend, o.Timeout, o.OnBackendFailure = c.options.Backend, c.options.Timeout, c.options.OnBackendFailure
@@ -169,6 +179,16 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 		}
 	}
 	return nil
+}
+
+// bytes is the memory of a counter in an instance: what a node reserves for it, and Go's sizes.
+func (s shape) bytes() int {
+	const plain, bucket, most = 128, 20, 2 * window.MaxLogSize
+	buckets := s.log
+	if s.precision > 0 {
+		buckets = uint64(s.window / s.precision)
+	}
+	return plain + int(min(bucket*buckets, most))
 }
 
 func (s shape) counting(hits ratelimit.Limit) ratelimit.Rule {

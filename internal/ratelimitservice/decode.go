@@ -39,8 +39,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	return decodeRequest(whole.ReadOnlyData(), r)
 }
 
-// decodeRequest decodes a request as package proto does, but keeps all bytes of texts. Of descriptors
-// beyond those that a request may have it keeps one, for which the service refuses the request.
+// decodeRequest decodes a request as package proto does, but keeps all bytes of texts. It keeps
+// a single descriptor beyond those that a request may have, for which the service refuses the request.
 func decodeRequest(b []byte, r *pb.RateLimitRequest) error {
 	entries := 0
 	return eachField(b, func(field protowire.Number, text []byte, number uint64) error {

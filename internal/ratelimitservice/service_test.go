@@ -276,7 +276,7 @@ func TestWhoGivesBack(t *testing.T) {
 		if got := told(t, s, look); got != want {
 			t.Errorf("%s: then %s, want %s", name, got, want)
 		}
-		// What the gRPC listener allows, that of /json does not.
+		// The gRPC listener allows it, and that of /json does not.
 		if name == "a trusted listener" {
 			if _, err := s.respond(t.Context(), back, false); status.Code(err) != codes.PermissionDenied {
 				t.Errorf("another listener: got %v", err)

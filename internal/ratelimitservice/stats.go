@@ -30,7 +30,7 @@ const (
 	// lineBytes is the length of such a line beside the labels.
 	lineBytes = 80
 	// askedLife is how long a client's descriptor is kept after its last hit, and sweepEvery how often
-	// old ones are looked for.
+	// old descriptors are looked for.
 	askedLife  = 10 * time.Minute
 	sweepEvery = time.Minute
 	// NearRatio is the share of a limit beyond which hits count as near it by default, as in the rate
@@ -62,8 +62,8 @@ type Stats struct {
 	mu     sync.RWMutex
 	series map[labels]*series
 	other  *series
-	// asked are the bytes of the descriptors that clients name, and swept is when old ones were
-	// looked for.
+	// asked are the bytes of the descriptors that clients name, and swept is when old descriptors
+	// were looked for.
 	asked int
 	swept time.Time
 

@@ -129,7 +129,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 
-// TestSeriesAreBounded has clients name more descriptors than there is room for, long and short ones.
+// TestSeriesAreBounded has clients name more descriptors than there is room for, whether they are short or long.
 // All that is told of them has a bound, and they make room for others once nobody uses them.
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ type memorySize struct{ store inMemory }
 
 var (
 	countersDesc = prometheus.NewDesc("weir_memory_counters", "Counters in memory, those not yet swept included.", nil, nil)
+	bytesDesc    = prometheus.NewDesc("weir_memory_counter_bytes", "Memory of counters, estimated.", nil, nil)
 	sendersDesc  = prometheus.NewDesc("weir_memory_senders", "Senders remembered, those not yet swept included.", nil, nil)
 	grantsDesc   = prometheus.NewDesc("weir_memory_grant_bytes", "Memory of grants, for pushes that come again.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("weir_memory_evicted_total",
@@ -25,6 +26,7 @@ var (
 // Describe implements prometheus.Collector.
 func (m memorySize) Describe(ch chan<- *prometheus.Desc) {
 	ch <- countersDesc
+	ch <- bytesDesc
 	ch <- sendersDesc
 	ch <- grantsDesc
 	ch <- evictedDesc
@@ -35,6 +37,7 @@ func (m memorySize) Describe(ch chan<- *prometheus.Desc) {
 func (m memorySize) Collect(ch chan<- prometheus.Metric) {
 	size := m.store.Size()
 	ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(size.Counters))
+	ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, float64(size.CounterBytes))
 	ch <- prometheus.MustNewConstMetric(sendersDesc, prometheus.GaugeValue, float64(size.Senders))
 	ch <- prometheus.MustNewConstMetric(grantsDesc, prometheus.GaugeValue, float64(size.GrantBytes))
 	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(size.CountersEvicted), "counter")

@@ -31,6 +31,19 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $tag := .tag | default .version -}}
 {{ .name }}{{ ternary "@" ":" (hasPrefix "sha256:" $tag) }}{{ $tag }}
 {{- end }}
+{{/* What --max-memory gets of a container's memory limit: 0.6 of it. The rest is for code, connections and messages. */}}
+{{- define "weir.counterMemory" -}}
+{{- $bytes := . }}
+{{- if kindIs "string" . }}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 }}
+{{- $unit := regexFind "[A-Za-z]*$" . }}
+{{- if not (and (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" .) (hasKey $units $unit)) }}
+{{- fail (printf "backend.resources.limits.memory: want bytes, or a number of k, M, G, Ki, Mi or Gi, got %s" .) }}
+{{- end }}
+{{- $bytes = mulf (trimSuffix $unit . | float64) (get $units $unit) }}
+{{- end }}
+{{- mulf $bytes 0.6 | floor | int64 }}
+{{- end }}
 {{- define "weir.plugin" -}}
 {{ include "weir.image" (dict "name" .Values.plugin.image "tag" .Values.plugin.tag "version" .Chart.AppVersion) }}
 {{- end }}

@@ -28,6 +28,8 @@ import (
 type Options struct {
 	// MaxCounters is as in [memory.Options].
 	MaxCounters int
+	// MaxMemory is as in [memory.Options].
+	MaxMemory int
 	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
 	// Granter is as in [memory.Options].
@@ -80,7 +82,7 @@ var errClosed = errors.New("the store is closed")
 // it until Close, or the end of this process. An error is an [Error], and has left the file
 // unchanged.
 func Open(path string, o Options) (*Store, error) {
-	kept := memory.New(memory.Options{MaxCounters: o.MaxCounters, Now: o.Now, Tracked: true, Granter: o.Granter})
+	kept := memory.New(memory.Options{MaxCounters: o.MaxCounters, MaxMemory: o.MaxMemory, Now: o.Now, Tracked: true, Granter: o.Granter})
 	db, err := openFile(path, kept)
 	if err != nil {
 		return nil, &Error{path, err}

@@ -13,8 +13,10 @@ import (
 // takes the room of the least worth counter in the largest group of the largest namespace.
 type counters struct {
 	table[counterKey, counter]
-	most   int
-	shares share.Shares[string, groups]
+	most int
+	// mostBytes bounds the memory of all rows; 0 for no bound. bytes is their memory.
+	mostBytes, bytes int
+	shares           share.Shares[string, groups]
 	// places has each row in one place as long as the row exists. Free places are nil.
 	places []*counterRow
 	free   []int
@@ -31,6 +33,7 @@ type counter struct {
 	store.Contents
 	standing
 	place int
+	bytes int // of memory, since the row was placed
 	// born numbers the rows in the order of their insertion.
 	born uint64
 }
@@ -44,9 +47,33 @@ func newCounters(most int) *counters {
 // insert adds a row for a counter that has none.
 func (c *counters) insert(key counterKey, now, expires uint64) *counterRow {
 	if len(c.queue) >= c.most {
-		c.makeRoom(now, func() *counterRow { return c.shares.MakesRoom(key.namespace).Of.victim() })
+		c.makeRoomFor(key.namespace, now)
+	}
+	if own := c.shares.Of(key.namespace); own != nil {
+		key.namespace = own.Owner // one text for all rows
 	}
 	return c.table.insert(key, expires)
+}
+
+// makeRoomFor removes a row for one of a namespace.
+func (c *counters) makeRoomFor(namespace string, now uint64) {
+	c.makeRoom(now, func() *counterRow { return c.shares.MakesRoom(namespace).Of.victim() })
+}
+
+const (
+	// counterBytes is the memory of a counter without its windows, in the map, the queue and its places,
+	// too. It is measured: a test fills stores.
+	counterBytes = 340
+	windowBytes  = 16
+)
+
+// fit counts the memory of a row that has changed, and makes room for what it needs more.
+func (c *counters) fit(e *counterRow, now uint64) {
+	bytes := counterBytes + cap(e.value.Windows)*windowBytes*9/8 // memory comes in sizes
+	c.bytes += bytes - e.value.bytes
+	for e.value.bytes = bytes; c.mostBytes > 0 && c.bytes > c.mostBytes && len(c.queue) > 1; {
+		c.makeRoomFor(e.key.namespace, now)
+	}
 }
 
 // place puts a counter that has used hits of a quota into a group of its namespace, as the most
@@ -79,6 +106,8 @@ func (c *counters) leave(e *counterRow) {
 		own.of.remove(e)
 		c.shares.Grow(e.key.namespace, -1)
 	}
+	c.bytes -= e.value.bytes
+	e.value.bytes = 0
 	c.places[e.value.place] = nil
 	c.free = append(c.free, e.value.place)
 	if c.forgotten != nil {

@@ -21,6 +21,9 @@ const DefaultMaxCounters = 1 << 20
 // with four workers can change their configuration four times before a sender is forgotten.
 const leastSenders = 1 << 14
 
+// senderBytes estimates the memory of a sender's record.
+const senderBytes = 512
+
 // Options configure a store. The zero value is ready to use.
 type Options struct {
 	// MaxCounters is the most counters that are kept; 0 means DefaultMaxCounters. In a full store
@@ -28,6 +31,9 @@ type Options struct {
 	// that use the least of their limits. The store keeps one sender per 16 counters, but at least
 	// leastSenders.
 	MaxCounters int
+	// MaxMemory bounds the memory that the store takes, in bytes; 0 means no bound. A quarter is for
+	// records beside counters. Counters make room as in a store with MaxCounters.
+	MaxMemory int
 	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
 	// Random gives random numbers; nil means rand.Uint64.
@@ -79,20 +85,25 @@ func New(o Options) *Store {
 	if o.Random == nil {
 		o.Random = rand.Uint64
 	}
+	senders, grantBytes := max(leastSenders, o.MaxCounters/16), max(leastGrantBytes, counterGrantBytes*o.MaxCounters)
+	if o.MaxMemory > 0 {
+		senders, grantBytes = min(senders, o.MaxMemory/8/senderBytes), min(grantBytes, o.MaxMemory/8)
+	}
 	s := &Store{
 		now:       o.Now,
 		random:    o.Random,
 		granter:   o.Granter,
 		counters:  newCounters(max(1, o.MaxCounters)),
-		senders:   newFair[*sender](max(leastSenders, o.MaxCounters/16)),
+		senders:   newFair[*sender](max(1, senders)),
 		nodes:     newNodes(maxNodes),
 		overrides: map[string]overrides{},
 		told:      newFair[store.Told](maxNodes),
 		reports:   newFair[[]byte](maxReportBytes),
 		accounts:  newAccounts(),
 		fleets:    map[string]*fleet{},
-		grants:    grants{max: max(leastGrantBytes, counterGrantBytes*o.MaxCounters)},
+		grants:    grants{max: grantBytes},
 	}
+	s.counters.mostBytes = o.MaxMemory * 3 / 4
 	s.senders.spared = uint64(store.SenderLife)
 	s.senders.forgotten = func(_ owned, of *sender) { s.grants.forgetSender(of) }
 	if o.Tracked {
@@ -277,6 +288,7 @@ func (l *ledger) Add(item *wire.Item) {
 	}
 	used := l.calendar.Used(contents, item.LimitCounter)
 	l.store.counters.place(e, used, l.quota(item, e.value.quota))
+	l.store.counters.fit(e, l.calendar.NowNanos)
 	if l.fleet != nil {
 		l.fleet.see(item.LimitCounter, &e.value.Contents, used, l.calendar.NowNanos)
 	}
@@ -329,6 +341,8 @@ func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
 // Size tells how much a store holds.
 type Size struct {
+	// CounterBytes estimates the memory of the counters.
+	CounterBytes int
 	// Counters and Senders include those that have expired but are not removed yet.
 	Counters, Senders int
 	// CountersEvicted and SendersEvicted made room for others before they expired. SendersRefused
@@ -346,7 +360,7 @@ func (s *Store) Size() Size {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Size{
-		Counters: len(s.counters.queue), CountersEvicted: s.counters.evicted,
+		Counters: len(s.counters.queue), CounterBytes: s.counters.bytes, CountersEvicted: s.counters.evicted,
 		Senders: len(s.senders.queue), SendersEvicted: s.senders.evicted, SendersRefused: s.senders.refused,
 		GrantBytes: s.grants.bytes, GrantsDropped: s.grants.dropped,
 	}

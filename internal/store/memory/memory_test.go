@@ -48,7 +48,7 @@ func TestFullStoreForgetsWhatWasHitLeastRecently(t *testing.T) {
 	for i, width := range []time.Duration{time.Hour, time.Second, time.Minute, 2 * time.Hour} {
 		pushOne(t, s, uint64(i+1), byte(i), now, width)
 	}
-	wantSize(t, s, memory.Size{Counters: 3, Senders: 1, CountersEvicted: 1})
+	wantSize(t, s, memory.Size{CounterBytes: 3 * memory.OneWindow, Counters: 3, Senders: 1, CountersEvicted: 1})
 	if got := pushOne(t, s, 5, 1, now, time.Second); got != 2 {
 		t.Errorf("the counter of a second has %d hits, want 2", got)
 	}
@@ -63,12 +63,12 @@ func TestExpiredCountersAreSwept(t *testing.T) {
 	for i := range 30 {
 		pushOne(t, s, uint64(i+1), byte(i), now, time.Second)
 	}
-	wantSize(t, s, memory.Size{Counters: 30, Senders: 1})
+	wantSize(t, s, memory.Size{CounterBytes: 30 * memory.OneWindow, Counters: 30, Senders: 1})
 	now = now.Add(time.Hour)
 	for i := range 3 {
 		pushOne(t, s, uint64(i+1), byte(i), now, time.Second)
 	}
-	wantSize(t, s, memory.Size{Counters: 3, Senders: 1})
+	wantSize(t, s, memory.Size{CounterBytes: 3 * memory.OneWindow, Counters: 3, Senders: 1})
 }
 
 // Counters with hits only from takes are swept like others.
@@ -87,7 +87,7 @@ func TestTakenCountersAreSwept(t *testing.T) {
 			t.Fatalf("outcome %+v, error %v", out, err)
 		}
 		// Only the latest push's grants are remembered.
-		wantSize(t, s, memory.Size{Counters: 100, Senders: 1, GrantBytes: 257})
+		wantSize(t, s, memory.Size{CounterBytes: 100 * memory.OneWindow, Counters: 100, Senders: 1, GrantBytes: 257})
 		now = now.Add(time.Minute)
 	}
 }

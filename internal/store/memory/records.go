@@ -174,6 +174,7 @@ func (r *restoring) read(key, value []byte) error {
 			e := r.counters.insert(c, r.calendar.NowNanos, expires)
 			e.value.Contents = contents
 			r.counters.place(e, r.calendar.Used(&contents, c.LimitCounter), quota)
+			r.counters.fit(e, r.calendar.NowNanos)
 			return nil
 		}
 	case nodeRecord:

@@ -21,6 +21,8 @@ type Options struct {
 	// MaxCounters is as in [memory.Options], for stores in memory and in a file. Others must have
 	// 0.
 	MaxCounters int
+	// MaxMemory is as in [memory.Options], for stores in memory and in a file. Others keep nothing.
+	MaxMemory int
 	// Granter is as in [memory.Options], for stores in memory and in a file. Others must have nil.
 	Granter store.Granter
 	// Now is the clock of stores in memory and in a file; nil means time.Now.
@@ -45,7 +47,7 @@ func Formats() string {
 // password.
 func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if name == "memory" {
-		return memory.New(memory.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now}), io.NopCloser(nil), nil
+		return memory.New(memory.Options{MaxCounters: o.MaxCounters, MaxMemory: o.MaxMemory, Granter: o.Granter, Now: o.Now}), io.NopCloser(nil), nil
 	}
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
 		return inFile(path, o)
@@ -85,7 +87,7 @@ func inFile(path string, o Options) (store.Store, io.Closer, error) {
 	} else if isURL {
 		path = rest
 	}
-	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters, Granter: o.Granter, Now: o.Now})
+	store, err := file.Open(path, file.Options{MaxCounters: o.MaxCounters, MaxMemory: o.MaxMemory, Granter: o.Granter, Now: o.Now})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,285 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// bounded is a process with several listeners. Addresses are by the log's message.
+type bounded struct {
+	*exec.Cmd
+	addresses map[string]string
+}
+
+// startBounded starts a process that logs so many addresses.
+func startBounded(t *testing.T, command *exec.Cmd, listeners int) *bounded {
+	t.Helper()
+	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
+	stderr, err := command.StderrPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &bounded{command, map[string]string{}}
+	lines := bufio.NewReader(stderr)
+	for log := ""; len(b.addresses) < listeners; {
+		line, err := lines.ReadString('\n')
+		if log += line; err != nil {
+			t.Fatalf("want %d addresses: %v in %s", listeners, err, log)
+		}
+		if found := regexp.MustCompile(`msg="(.*)" address=(\S+)`).FindStringSubmatch(line); found != nil {
+			b.addresses[found[1]] = found[2]
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	return b
+}
+
+// resident returns the memory of the process, in bytes.
+func (b *bounded) resident(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kilobytes int
+	if _, err := fmt.Sscanf(string(status[strings.Index(string(status), "VmRSS:"):]), "VmRSS: %d kB", &kilobytes); err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// descriptorsIn writes a configuration of the rate limit service.
+func descriptorsIn(t *testing.T, text string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "config"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "config", "d.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+const oneLimit = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 100000}}]"
+
+// serving is weir serve, and ratelimiting weir ratelimit, with all listeners. limited is how many files
+// they may have.
+func serving(t *testing.T, limited string, args ...string) *bounded {
+	root := descriptorsIn(t, oneLimit)
+	all := append([]string{"-c", "ulimit -n " + limited + `; exec "$0" "$@"`, os.Args[0], "serve", "--listen", "127.0.0.1:0", "--rate-limit-service", "127.0.0.1:0",
+		"--rate-limit-http", "127.0.0.1:0", "--descriptors", filepath.Join(root, "config")}, args...)
+	return startBounded(t, exec.Command("sh", all...), 3)
+}
+
+func ratelimiting(t *testing.T, limited, text string, environment ...string) *bounded {
+	command := exec.Command("sh", "-c", "ulimit -n "+limited+`; exec "$0" "$@"`, os.Args[0], "ratelimit")
+	command.Env = append([]string{
+		"RUNTIME_ROOT=" + descriptorsIn(t, text), "RUNTIME_SUBDIRECTORY=", "WEIR_STORE=memory", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "HOST=127.0.0.1", "PORT=0",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "LOG_LEVEL=info",
+	}, environment...)
+	return startBounded(t, command, 3)
+}
+
+// Connections without a request, at whatever listener, keep nobody out of the others.
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	for name, b := range map[string]*bounded{
+		"serve": serving(t, "256"), "ratelimit": ratelimiting(t, "256", oneLimit), "a socket": ratelimiting(t, "256", oneLimit, "GRPC_UDS="+socket),
+	} {
+		probe := "http://" + b.addresses["the counter backend listens"] + "/livez"
+		if name != "serve" {
+			probe = "http://" + b.addresses["the rate limit service's /json listens"] + "/healthcheck"
+		}
+		for listener, address := range b.addresses {
+			network := "tcp"
+			if strings.HasPrefix(address, "/") {
+				network = "unix"
+			}
+			for range 600 {
+				c, err := net.Dial(network, address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				// The first connections may be closed already.
+				_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+			}
+			client := http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
+			answer, err := client.Get(probe)
+			if err != nil {
+				t.Errorf("%s, connections at %q: %v", name, listener, err)
+				continue
+			}
+			answer.Body.Close()
+			client.CloseIdleConnections()
+			if answer.StatusCode != http.StatusOK {
+				t.Errorf("%s, connections at %q: %s", name, listener, answer.Status)
+			}
+		}
+	}
+}
+
+// Requests that never end take a bounded memory: 300 messages of 4 MB, on one connection and on many,
+// and 300 bodies of /json. Meanwhile others are answered.
+func TestUnfinishedRequests(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]*bounded{"serve": serving(t, "4096"), "ratelimit": ratelimiting(t, "4096", oneLimit)} {
+		service := b.addresses["the rate limit service listens"]
+		for path, address := range map[string]string{pb.RateLimitService_ShouldRateLimit_FullMethodName: service, "/json": b.addresses["the rate limit service's /json listens"]} {
+			for _, connections := range []int{1, 30} {
+				before := b.resident(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 300)
+				for i := range connections {
+					transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
+						return new(net.Dialer).DialContext(ctx, network, address)
+					}}
+					for range 300 / connections {
+						body := &unending{ctx: ctx, left: 3_900_000}
+						if path != "/json" {
+							body.head = binary.BigEndian.AppendUint32([]byte{0}, 4_000_000)
+						} else {
+							body.left = 900_000
+						}
+						request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, body)
+						if err != nil {
+							t.Fatal(err)
+						}
+						request.Header.Set("Content-Type", "application/grpc")
+						request.Header.Set("Te", "trailers")
+						body.sent = func() { done <- nil }
+						go func() {
+							answer, err := transport.RoundTrip(request)
+							if err == nil {
+								err = answer.Body.Close()
+							}
+							done <- err
+						}()
+					}
+					_ = i
+				}
+				for range 300 { // each is sent, or its connection is closed
+					<-done
+				}
+				if grown := b.resident(t) - before; grown > 100<<20 {
+					t.Errorf("%s, %s on %d connections: %d MB more", name, path, connections, grown>>20)
+				}
+				if answer, err := ask1(t, service, "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
+					t.Errorf("%s, %s on %d connections: then %v, %v", name, path, connections, answer, err)
+				}
+				cancel()
+			}
+		}
+	}
+}
+
+// unending is a body that does not end before its context.
+type unending struct {
+	ctx  context.Context
+	head []byte
+	left int
+	sent func()
+}
+
+// Read implements io.Reader.
+func (u *unending) Read(into []byte) (int, error) {
+	if len(u.head) > 0 {
+		n := copy(into, u.head)
+		u.head = u.head[n:]
+		return n, nil
+	}
+	if u.left == 0 {
+		u.sent()
+		<-u.ctx.Done()
+		return 0, u.ctx.Err()
+	}
+	n := min(len(into), u.left)
+	u.left -= n
+	return n, nil
+}
+
+// ask1 asks the service for a hit of each value of a key.
+func ask1(t *testing.T, address, key string, values ...string) (*pb.RateLimitResponse, error) {
+	t.Helper()
+	client, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	r := &pb.RateLimitRequest{Domain: "d"}
+	for _, value := range append(values, "last") {
+		r.Descriptors = append(r.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}})
+	}
+	return pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
+}
+
+// A flood of keys takes no more memory than it may, in the store and in the service's nodes, whatever
+// counts them.
+func TestMaxMemoryOfAProcess(t *testing.T) {
+	t.Parallel()
+	const text = `
+domain: d
+descriptors:
+  - {key: fixed, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: sliding, rate_limit: {window: 1h, requests_per_unit: 10, algorithm: sliding_window}}
+  - {key: parts, rate_limit: {window: 1h, precision: 1m, requests_per_unit: 10, algorithm: sliding_window}}
+  - {key: first, rate_limit: {window: 1h, start: first_hit, requests_per_unit: 10}}
+  - {key: log, rate_limit: {window: 1h, requests_per_unit: 30, algorithm: sliding_log}}
+  - {key: bucket, rate_limit: {window: 1h, requests_per_unit: 10, algorithm: token_bucket}}
+`
+	flooded := func(environment ...string) (grown int) {
+		b := ratelimiting(t, "4096", text, environment...)
+		before := b.resident(t)
+		for _, key := range []string{"fixed", "sliding", "parts", "first", "log", "bucket"} {
+			for i := range 15 {
+				values := make([]string, 999)
+				for j := range values {
+					values[j] = fmt.Sprint(i*999 + j)
+				}
+				if _, err := ask1(t, b.addresses["the rate limit service listens"], key, values...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			grown = max(grown, b.resident(t)-before)
+		}
+		return grown
+	}
+	free, bounded := flooded(), flooded("WEIR_MAX_MEMORY=16Mi")
+	t.Logf("%d MB more without a bound, %d MB with 16", free>>20, bounded>>20)
+	if bounded > 16<<20+besidesMemory || bounded > free*3/4 {
+		t.Errorf("it takes %d MB more, and %d MB without a bound", bounded>>20, free>>20)
+	}
+}
