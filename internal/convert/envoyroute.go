@@ -46,7 +46,7 @@ func (e *envoy) limitsAt(f *envoyFilter, p *envoyPlace) (limits []value) {
 		}
 		// Of several, the most specific one counts alone.
 		configured, own, hosts = true, message.get("rate_limits").list(), message.get("vh_rate_limits").or("OVERRIDE")
-		message.tell("a route's configuration of the filter", "rate_limits", "vh_rate_limits", "domain")
+		message.tell("a route's configuration of the filter", "rate_limits", "vh_rate_limits", "domain", "override_option") // Envoy does not do the latter
 		if domain := message.get("domain"); domain.or(f.domain) != f.domain {
 			domain.lose("a filter of Weir has one domain, which is %.80s: convert %.80s by itself", f.domain, domain.text())
 			off = true
