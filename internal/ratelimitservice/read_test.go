@@ -60,7 +60,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestEnvoyproxysFiles reads the files of envoyproxy/ratelimit's own tests and examples. What it refuses is refused.
+// TestEnvoyproxysFiles reads the files of envoyproxy/ratelimit's own tests and examples. Files that it refuses are refused.
 func TestEnvoyproxysFiles(t *testing.T) {
 	t.Parallel()
 	refused := map[string]string{
