@@ -173,7 +173,7 @@ func (a *apisix) route(v value, services, configs map[string]*apisixOwner) {
 	if len(hosts) == 0 {
 		hosts = []value{{c: a.c}}
 	}
-	// A host goes before a path, a path before a priority, and longer ones before others.
+	// A host goes before a path, a path before a priority, and what is longer before what is shorter.
 	for _, h := range hosts {
 		for _, uri := range append(v.get("uri").either(), v.get("uris").list()...) {
 			l := of

@@ -91,8 +91,7 @@ func isRateLimit(v value) (message value, ok bool) {
 	return message, strings.HasSuffix(name, ".http.ratelimit.v3.RateLimit")
 }
 
-// tell tells the fields of a message that are not among the known ones. It reports whether there
-// are any.
+// tell tells the fields of a message that are not known. It reports whether there are any.
 func (v value) tell(of string, known ...string) (told bool) {
 	for _, f := range v.fields() {
 		if f.name != "@type" && f.value.there() && !slices.Contains(known, f.name) {

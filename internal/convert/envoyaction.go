@@ -134,13 +134,21 @@ func (e *envoy) action(u *use, a value, all int) bool {
 	case "metadata", "dynamic_metadata":
 		known = append(known, "metadata_key", "default_value", "source", "skip_if_absent")
 		property := []string{"metadata", "filter_metadata", v.get("metadata_key", "key").text()}
-		if source := v.get("source").text(); source == "ROUTE_ENTRY" || source == "1" {
+		switch source := v.get("source"); source.or("DYNAMIC") {
+		case "DYNAMIC", "0":
+		case "ROUTE_ENTRY", "1":
 			property[0] = "xds.route_metadata"
+		default:
+			source.lose("source: a rule has no selector for %.60s", source.text())
+			return false
 		}
 		for _, segment := range v.get("metadata_key", "path").list() {
 			property = append(property, segment.get("key").text())
 		}
 		n.selector = map[string]any{"property": property}
+		if skip := v.get("skip_if_absent"); skip.truth(false) {
+			skip.lose("skip_if_absent: a request without this metadata gets another descriptor, which no rule counts")
+		}
 		if v.get("default_value").there() {
 			v.lose("default_value: a rule counts requests without this metadata under the empty value")
 		} else {

@@ -44,9 +44,9 @@ func (e *envoy) limitsAt(f *envoyFilter, p *envoyPlace) (limits []value) {
 			of.lose("%.80s: want a RateLimitPerRoute", name)
 			continue
 		}
-		// Of several, the most specific one counts alone.
+		// The most specific configuration counts alone.
 		configured, own, hosts = true, message.get("rate_limits").list(), message.get("vh_rate_limits").or("OVERRIDE")
-		message.tell("a route's configuration of the filter", "rate_limits", "vh_rate_limits", "domain")
+		message.tell("a route's configuration of the filter", "rate_limits", "vh_rate_limits", "domain", "override_option") // Envoy does not do the latter
 		if domain := message.get("domain"); domain.or(f.domain) != f.domain {
 			domain.lose("a filter of Weir has one domain, which is %.80s: convert %.80s by itself", f.domain, domain.text())
 			off = true
@@ -69,7 +69,7 @@ func (e *envoy) limitsAt(f *envoyFilter, p *envoyPlace) (limits []value) {
 	return slices.DeleteFunc(limits, func(l value) bool { return l.get("stage").whole(0) != f.stage })
 }
 
-// What the fields of messages do comes after the filter, or is nothing that limits go by.
+// Harmless fields act after the filter, or are nothing that limits go by.
 var (
 	harmlessInTables = []string{"name", "internal_only_headers", "response_headers_to_add", "response_headers_to_remove", "request_headers_to_add", "request_headers_to_remove",
 		"most_specific_header_mutations_wins", "validate_clusters", "max_direct_response_body_size_bytes", "cluster_specifier_plugins", "request_mirror_policies", "metadata"}
@@ -177,7 +177,8 @@ type domain struct {
 	hosts []text
 	// port is a condition on :authority, for domains with a port, or where those without matter.
 	port *text
-	// rank orders the domains that a request fits: exact ones, suffixes, prefixes, and longer ones.
+	// rank orders the domains that a request fits: names before suffixes, these before prefixes,
+	// and long before short.
 	rank []int
 }
 

@@ -486,8 +486,7 @@ type identity struct {
 	alone bool
 }
 
-// identify returns how a route's consumers are found. Of several plugins of a name the most
-// specific one runs.
+// identify returns how a route's consumers are found. The most specific plugin of a name runs.
 func (k *kong) identify(p *kongPlugin, r *kongRoute) *identity {
 	i := &identity{alone: true}
 	for _, a := range k.auths {

@@ -505,3 +505,54 @@ func TestAPISIXModelOfDelays(t *testing.T) {
 	}
 	t.Logf("%d of %d requests pass, and go on up to %d ms later than in the model", passed, len(requests), waited)
 }
+
+// TestKongConsumers wants clients to be told apart by what authenticates on their route, wherever the key is, and else by
+// address.
+func TestKongConsumers(t *testing.T) {
+	t.Parallel()
+	const text = `_format_version: '3.0'
+services:
+- name: private
+  routes: [{name: private, paths: [/private]}, {name: open, paths: [/private/open], plugins: [{name: key-auth, config: {anonymous: guest}}]}]
+  plugins: [{name: key-auth}, {name: jwt, enabled: false}]
+- name: public
+  routes: [{name: public, paths: [/public]}]
+plugins: [{name: rate-limiting, config: {year: 2, policy: local}}]
+`
+	result, err := convert.Convert("kong", []convert.File{{Name: "kong.yaml", Text: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const one, two = "10.0.0.1", "10.0.0.2"
+	var requests []logged
+	for _, ask := range []struct {
+		uri, source, key string
+		statuses         []int
+	}{
+		{"/public", one, "", []int{200, 200, 429}},
+		{"/public", two, "", []int{200, 200, 429}},
+		{"/public", two, "a", []int{429}}, // nobody looks for the key there
+		{"/private", one, "a", []int{200, 200, 429}},
+		{"/private", two, "a", []int{429}},
+		{"/private", two, "b", []int{200, 200, 429}},
+		{"/private?apikey=c", one, "", []int{200, 200, 429}},
+		{"/private?x=1&apikey=d", one, "", []int{200, 200, 429}},
+		{"/private/open", one, "e", []int{200, 200, 429}},
+		{"/private/open", one, "", []int{200, 200, 429}},
+		{"/private/open", two, "", []int{429}}, // the anonymous consumer is one
+		{"/none", one, "", []int{429}},         // counts with /public
+	} {
+		for _, status := range ask.statuses {
+			r := logged{at: time.Unix(1_800_000_000, 0), method: "GET", host: "shop.example", uri: ask.uri, source: ask.source, status: status}
+			if ask.key != "" {
+				r.headers = map[string]string{"apikey": ask.key}
+			}
+			requests = append(requests, r)
+		}
+	}
+	for i, status := range decide(t, result.Document, requests) {
+		if r := requests[i]; status != r.status {
+			t.Errorf("request %d to %s from %s with %v: got %d, want %d", i, r.uri, r.source, r.headers, status, r.status)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package ratelimitservice
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -54,6 +56,45 @@ func TestMistakes(t *testing.T) {
 		_, err := Read([]File{{"f.yaml", []byte(test.text)}}, Options{})
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) && !strings.Contains(test.want, "nested") || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s:\ngot  %v\nwant %s", test.text, err, test.want)
+		}
+	}
+}
+
+// TestEnvoyproxysFiles reads the files of envoyproxy/ratelimit's own tests and examples. Files that it refuses are refused.
+func TestEnvoyproxysFiles(t *testing.T) {
+	t.Parallel()
+	refused := map[string]string{
+		"bad_limit_unit": ":6: descriptors[0].rate_limit.unit: want second", "bad_yaml": ": ", "duplicate_key": ":6: descriptors[1]: want the key and value",
+		"empty_domain": ":1: want a domain", "empty_key": ":3: descriptors[0]: want a key", "misspelled_key": ": did you mean rate_limit?",
+		"misspelled_key2": ": did you mean requests_per_unit?", "non_map_list": ": descriptors[0]: want fields", "non_string_key": ": 0.25: want a field",
+		"replaces_empty": ": want the name of the limit to replace", "replaces_self": ": want a limit that replaces others", "unlimited_with_unit": ": want no unit",
+	}
+	names, err := filepath.Glob("testdata/envoyproxy/*.yaml")
+	if err != nil || len(names) <= len(refused) {
+		t.Fatalf("%d files, %v", len(names), err)
+	}
+	var basic File
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := strings.TrimSuffix(filepath.Base(name), ".yaml")
+		file := File{short, text}
+		want, wrong := refused[short]
+		if _, err := Read([]File{file}, Options{}); (err != nil) != wrong || wrong && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", short, err, want)
+		}
+		if !IsConfiguration(text, false) && short != "bad_yaml" {
+			t.Errorf("%s: is judged as no file of the service", short)
+		}
+		if short == "basic_config" {
+			basic = file
+		}
+		if short == "duplicate_domain" {
+			if _, err := Read([]File{basic, file}, Options{}); err == nil {
+				t.Error("a domain twice is accepted")
+			}
 		}
 	}
 }
