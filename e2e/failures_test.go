@@ -58,7 +58,7 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 // A filter adds to the marks of one before it, and takes away what clients send.
 func TestMarksOfTwoFilters(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
-		const rules = `{"namespace": %q, %s"rules": [{"name": %[1]q, "on_full": "mark", "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`
+		const rules = `{"namespace": %q, %s"rules": [{"name": %[1]q, "on_full": "mark", "limits": [{"limit": %[3]d, "window": "366d", "algorithm": "fixed_window"}]}]}`
 		trust := ""
 		if d.native {
 			trust = `"trust_marks": true, ` // a module does not know what another filter has marked
