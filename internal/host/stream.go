@@ -40,7 +40,7 @@ type Stream struct {
 	head    bool // the method is HEAD
 	// state has the properties that the plugin has set.
 	state map[string]string
-	busy    bool // inside a call by the owner
+	busy  bool // inside a call by the owner
 }
 
 type phase int
