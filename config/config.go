@@ -40,6 +40,8 @@ type Config struct {
 	// RetryAfterJitter is the largest random share, in thousandths, by which Retry-After is
 	// lengthened: 1 to 999, or 0 for none.
 	RetryAfterJitter uint16
+	// TrustMarks says that all requests come from a proxy with Weir, whose marks stay.
+	TrustMarks bool
 }
 
 // Backend says how to reach the counter backend.
@@ -154,9 +156,9 @@ type Rule struct {
 	// MostPerRequest is the most that a request may reserve, whatever room there is; 0 for no
 	// bound.
 	MostPerRequest uint64
-	// KeepOnFailure means that a reservation stays taken if the request fails and its response does
-	// not tell the cost.
-	KeepOnFailure bool
+	// OnFailure says whether a reservation stays taken if the request fails and its response does not
+	// tell its cost.
+	OnFailure OnFailure
 	// ChargeWhen are the response statuses that the rule charges for. With any other status it
 	// gives the request's hits back; nil charges for all.
 	ChargeWhen *Statuses
@@ -205,6 +207,17 @@ type BodyCost struct {
 	// with it. The prompt then counts as PromptMost, unless that is UnreadDefault.
 	Unsized Unread
 }
+
+// OnFailure says which failed requests keep their reservations.
+type OnFailure uint8
+
+const (
+	// KeepBegun keeps those that the proxy itself has ended after an upstream may have begun.
+	KeepBegun OnFailure = iota
+	// GiveBack keeps none, and Keep all.
+	GiveBack
+	Keep
+)
 
 // Unread says how to charge a request whose body can't be read for its cost.
 type Unread uint8

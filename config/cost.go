@@ -158,11 +158,11 @@ func readMostPerRequest(v *value, rule *Rule) {
 	}
 }
 
-// onFailures are in the order of Rule.KeepOnFailure's values.
+// onFailures are in the order of OnFailure, from GiveBack.
 var onFailures = []string{"give_back", "keep"}
 
 func readOnFailure(v *value, rule *Rule) {
-	if rule.KeepOnFailure = v.choice(onFailures) == 1; !rule.Reserve {
+	if rule.OnFailure = GiveBack + OnFailure(max(v.choice(onFailures), 0)); !rule.Reserve {
 		v.fail("want reserve too, which this field is about")
 	}
 }

@@ -73,7 +73,7 @@ var (
 	configFields = []field{
 		{"namespace", optional}, {"sync_rate", optional}, {"backend", optional}, {"on_backend_failure", optional}, {"capacity", optional},
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
-		{"header_names", optional}, {"retry_after_jitter", optional}, {"prices", optional},
+		{"header_names", optional}, {"retry_after_jitter", optional}, {"prices", optional}, {"trust_marks", optional},
 	}
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
@@ -114,6 +114,8 @@ func readConfig(v *value) *Config {
 			c.HeaderNames = readHeaderNames(v)
 		case "prices":
 			c.Prices = readPrices(v)
+		case "trust_marks":
+			c.TrustMarks = v.boolean()
 		case "retry_after_jitter":
 			c.RetryAfterJitter = readShare(v, 999)
 		case "x_ratelimit_reset":

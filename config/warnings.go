@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"weir/internal/pattern"
+	"weir/internal/usage"
 	"weir/window"
 )
 
@@ -53,6 +54,7 @@ func Warnings(c *Config) (warnings Errors) {
 		if rule.SyncRate < 0 && rule.Reveal != 0 {
 			add(path+".reveal", "shows nobody anything: "+alone)
 		}
+		add(path+".cost_on_response", untold(rule))
 		for j := range rule.Limits {
 			path := path + ".limits[" + strconv.Itoa(j) + "]"
 			add(path, smallSlidingWindow(&rule.Limits[j]))
@@ -71,6 +73,16 @@ func understated(rule *Rule) string {
 	}
 	return "a client that compresses its body, or pads it, reserves " + strconv.FormatUint(b.Default, 10) + " and may cost " +
 		strconv.FormatUint(rule.CostMost, 10) + `: "unread" says whether it takes "default", "most" or is to "refuse"`
+}
+
+// untold warns if a client can have its answers not tell what they cost, and then pays nothing.
+func untold(rule *Rule) string {
+	u := rule.Usage
+	if u == nil || rule.Reserve || rule.Cut || u.preset != nil && !u.Auto && u.Ending != usage.OpenAI {
+		return ""
+	}
+	return "without reserve, a stream that does not tell its usage costs " + strconv.FormatUint(rule.Cost, 10) +
+		": OpenAI's tell it only if the request asks for it (stream_options.include_usage); want reserve, which such a stream keeps"
 }
 
 // longestText is about the longest path or header that a proxy accepts, in bytes.

@@ -110,6 +110,8 @@ var alone = map[string]string{
 	"TestFlood":                         byMemory,
 	"TestRouting":                       byRouting,
 	"TestTunnelsDoNotWait":              byRouting,
+	"TestFailuresKeepWhatMayHaveBegun":  byRouting,
+	"TestMarksOfTwoFilters":             byFilters,
 	"TestVerifiedTokens":                byFilters,
 	"TestDecompressor":                  byFilters,
 	"TestRateLimitService":              byFilters,

@@ -22,6 +22,7 @@ type answer struct {
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
 	over      []byte      // the value of overHeader
+	trusts    bool        // a proxy before may have set overHeader
 	written   refusalBody // the body of a provider's refusal
 }
 
@@ -53,6 +54,7 @@ const details = "weir_rate_limited:"
 
 func (a *answer) compile(c *config.Config) {
 	a.unit, a.names, a.jitter, a.describes, a.warns = c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, false, false
+	a.trusts = c.TrustMarks
 	a.rules = make([]ruleAnswer, len(c.Rules))
 	for i := range c.Rules {
 		rule := &c.Rules[i]

@@ -2,7 +2,6 @@ package filter
 
 import (
 	"encoding/binary"
-	"math"
 
 	"weir/internal/jsonpath"
 	"weir/internal/node"
@@ -159,41 +158,6 @@ func bodyComes() bool {
 	}
 	_, expects := proxywasm.RequestHeader("expect") // a proxy that answers it removes it
 	return !expects && !isCompressed() && !isGRPC() && !isTunnel(false)
-}
-
-// bodySize returns the size of the current request's body, as far as it is known, and whether it is
-// known.
-func (t *told) bodySize() (bytes uint64, known bool) {
-	if t == nil {
-		return 0, true // there is no body
-	}
-	bytes = uint64(t.size)
-	if t.whole {
-		return bytes, true
-	}
-	value, _ := proxywasm.RequestHeader("content-length")
-	if length, sized := parseHits(value); sized {
-		return max(bytes, min(length, math.MaxInt64)), !isCompressed()
-	}
-	return bytes, isTunnel(true)
-}
-
-// isCompressed reports whether the current request's body is compressed, by any line of the header.
-func isCompressed() bool {
-	if _, ok := proxywasm.RequestHeader("content-encoding"); !ok {
-		return false
-	}
-	encoding, _ := proxywasm.RequestLines("content-encoding", ",")
-	return string(encoding) != "identity"
-}
-
-// isTunnel reports whether the current request asks for a tunnel: by CONNECT or, as a WebSocket, by an
-// upgrade. Its client waits for the answer before it sends anything. An upgrade that the proxy does not
-// allow comes without that header. With only, a request that may have a body besides is none.
-func isTunnel(only bool) bool {
-	_, upgrades := proxywasm.RequestHeader("upgrade")
-	method, _ := proxywasm.RequestHeader(":method")
-	return string(method) == "CONNECT" || upgrades && (!only || string(method) == "GET")
 }
 
 // requestSize is the size of the current request's headers, plus that of the part of its body that

@@ -447,7 +447,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 	length := fmt.Sprint(len(large))
 	prompt := (len(large) + 3) / 4
 	const most = 2_000_000 // tokens of a prompt
-	// What is taken: 0 for a refusal. A body that is not whole can't be read.
+	// How much is taken: 0 for a refusal. A body that is not whole can't be read.
 	type takes struct{ silent, unbound, byDefault, byMost, byRefusal int }
 	known := takes{50 + prompt, 50 + prompt, 50 + prompt, 200 + prompt, 0}
 	unknown := takes{200 + most, 0, 50 + maxRequestBody/4, 200 + most, 0}

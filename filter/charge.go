@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"weir/config"
 	"weir/internal/node"
 	"weir/internal/usage"
 )
@@ -100,7 +101,7 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 		c.finish(e, cost, now)
 	case found:
 		c.finish(e, c.taken, now)
-	case course.failed && c.rule.reserves && !c.rule.keeps:
+	case course.failed && c.rule.reserves && (c.rule.onFailure == config.GiveBack || c.rule.onFailure == config.KeepBegun && !course.begun):
 		c.finish(e, 0, now)
 	default:
 		if guess, exceeds := c.exceeds(); exceeds {
@@ -114,6 +115,7 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 // course says how a response proceeds.
 type course struct {
 	failed bool // its status is an error
+	begun  bool // it failed by the proxy's own answer, and an upstream may have begun
 	ended  bool // it came to its end
 	cuts   bool // it may be ended early if it costs too much
 	cut    bool // it was ended for the client

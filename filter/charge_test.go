@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,7 +19,12 @@ func (v *fakeVM) open(headers ...string) *stream {
 	for i := 0; i < len(headers); i += 2 {
 		v.request[headers[i]] = []byte(headers[i+1])
 	}
-	v.response, v.reply = map[string]string{}, nil
+	v.response, v.reply, v.state = map[string]string{}, nil, nil
+	return v.next()
+}
+
+// next begins the current request in a filter, behind others of the same proxy.
+func (v *fakeVM) next() *stream {
 	defer proxywasm.Use(v)()
 	v.streams++
 	v.context = v.streams
@@ -38,6 +44,18 @@ func (v *fakeVM) respond(s *stream, end bool, headers ...string) {
 	}
 	defer v.responds()()
 	s.OnHttpResponseHeaders(len(v.upstream), end)
+}
+
+// fail answers with a 504 for which Envoy has a reason, and knows of its connection to the upstream.
+func (v *fakeVM) fail(s *stream, details string, connected bool, attempts uint64) {
+	v.properties = map[string][]byte{
+		"response\x00code_details": []byte(details), "upstream\x00request_attempt_count": binary.LittleEndian.AppendUint64(nil, attempts),
+	}
+	if connected {
+		v.properties["upstream\x00local_address"] = []byte("10.0.0.1:4321")
+	}
+	v.respond(s, true, ":status", "504")
+	v.properties = nil
 }
 
 // responds begins the response phase, in which no request headers can be read.
@@ -184,6 +202,20 @@ func TestReserve(t *testing.T) {
 			v.bring(s, true, `{"usage":{"total_tokens":5}}`)
 		}, "995"},
 		{"failed, keeps", `"openai"`, reserve + `, "on_failure": "keep"`, func(v *fakeVM, s *stream) { v.respond(s, true, ":status", "503") }, "900"},
+		{"failed by the upstream's time-out", `"openai"`, reserve, func(v *fakeVM, s *stream) { v.fail(s, "via_upstream", true, 1) }, "1000"},
+		{"timed out", `"openai"`, reserve, func(v *fakeVM, s *stream) { v.fail(s, "upstream_response_timeout", true, 1) }, "900"},
+		{"timed out, gives back", `"openai"`, reserve + `, "on_failure": "give_back"`, func(v *fakeVM, s *stream) { v.fail(s, "upstream_response_timeout", true, 1) }, "1000"},
+		{"timed out, of a header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.fail(s, "upstream_response_timeout", true, 1) }, "900"},
+		{"reset", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.fail(s, "upstream_reset_before_response_started{connection_termination}", true, 1)
+		}, "900"},
+		{"not connected", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.fail(s, "upstream_reset_before_response_started{connection_failure}", false, 1)
+		}, "1000"},
+		{"not connected again", `"openai"`, reserve, func(v *fakeVM, s *stream) {
+			v.fail(s, "upstream_reset_before_response_started{connection_failure}", false, 2)
+		}, "900"},
+		{"refused by a filter", `"openai"`, reserve, func(v *fakeVM, s *stream) { v.fail(s, "rbac_access_denied", false, 0) }, "1000"},
 		{"headers of bedrock", `"bedrock"`, reserve, func(v *fakeVM, s *stream) {
 			v.respond(s, false, "content-type", json, "x-amzn-bedrock-input-token-count", "30", "x-amzn-bedrock-output-token-count", "12")
 			v.bring(s, true, `{"usage":{"totalTokens":700}}`)

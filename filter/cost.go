@@ -136,3 +136,20 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 	}
 	return hits, len(digits) > 0
 }
+
+// bodySize returns the size of the current request's body, as far as it is known, and whether it is
+// known.
+func (t *told) bodySize() (bytes uint64, known bool) {
+	if t == nil {
+		return 0, true // there is no body
+	}
+	bytes = uint64(t.size)
+	if t.whole {
+		return bytes, true
+	}
+	value, _ := proxywasm.RequestHeader("content-length")
+	if length, sized := parseHits(value); sized {
+		return max(bytes, min(length, math.MaxInt64)), !isCompressed()
+	}
+	return bytes, isTunnel(true)
+}

@@ -51,6 +51,7 @@ type fakeVM struct {
 	source   []byte
 	// properties are Envoy's attributes but the source's address, by their names with points.
 	properties map[string][]byte
+	state      map[string]string // properties of the stream that filters have set
 	upstream   map[string]string // headers of its responses
 	response   map[string]string
 	piece      []byte // of a body
@@ -358,10 +359,21 @@ func (v *fakeVM) SendLocalResponse(r *proxywasm.LocalResponse) bool {
 
 func (v *fakeVM) Property(path string) ([]byte, bool) {
 	v.called("property")
+	if value, ok := v.state[path]; ok {
+		return []byte(value), true
+	}
 	if value, ok := v.properties[path]; ok || path != "source\x00address" {
 		return value, ok
 	}
 	return v.source, v.source != nil
+}
+
+func (v *fakeVM) SetProperty(name string, value []byte) {
+	v.called("set property")
+	if v.state == nil {
+		v.state = map[string]string{}
+	}
+	v.state[name] = string(value)
 }
 
 func (v *fakeVM) GetSharedData(key []byte) ([]byte, uint32, bool) {

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -100,6 +101,48 @@ func TestMarksAreOurs(t *testing.T) {
 		v.open("x-weir-over", "mine")
 		if got, there := v.request["x-weir-over"]; there {
 			t.Errorf("beside a shadow rule that would mark, a client's mark goes on: %q", got)
+		}
+	}
+}
+
+// A filter adds to the marks of those before in the same proxy, and to those of a proxy before if it trusts
+// them. It takes away what clients send.
+func TestMarksOfTwoFilters(t *testing.T) {
+	of := func(namespace string, limit int) string {
+		return fmt.Sprintf(`{"namespace": %q, "rules": [{"name": %[1]q, "on_full": "mark", "limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}]}]}`, namespace, limit)
+	}
+	for name, c := range map[string]struct {
+		sent  string
+		trust [2]bool
+		want  []string
+	}{
+		"nothing":                            {"", [2]bool{}, []string{"", "a", "a", "a, b"}},
+		"a client's":                         {"mine", [2]bool{}, []string{"", "a", "a", "a, b"}},
+		"a client's, of a rule":              {"a", [2]bool{}, []string{"", "a", "a", "a, b"}},
+		"a client's, in two lines":           {"a\nb", [2]bool{}, []string{"", "a", "a", "a, b"}},
+		"a gateway's":                        {"g", [2]bool{true, true}, []string{"g", "g, a", "g, a", "g, a, b"}},
+		"a gateway's, trusted by the first":  {"g", [2]bool{true, false}, []string{"g", "g, a", "g, a", "g, a, b"}},
+		"a gateway's, trusted by the second": {"g", [2]bool{false, true}, []string{"", "a", "a", "a, b"}},
+		"a gateway's two":                    {"g\nh", [2]bool{true, false}, []string{"g, h", "g, h, a", "g, h, a", "g, h, a, b"}},
+	} {
+		var vms [2]*fakeVM
+		for i, configuration := range []string{of("a", 1), of("b", 3)} {
+			if c.trust[i] {
+				configuration = `{"trust_marks": true, ` + configuration[1:]
+			}
+			vms[i] = newProxy(t).start(configuration)
+		}
+		for i, want := range c.want {
+			headers := []string{}
+			if c.sent != "" {
+				headers = []string{"x-weir-over", c.sent}
+			}
+			vms[0].open(headers...)
+			vms[1].request, vms[1].response, vms[1].state = vms[0].request, vms[0].response, vms[0].state
+			vms[1].next()
+			if got := strings.ReplaceAll(string(vms[1].request["x-weir-over"]), "\n", ", "); got != want {
+				t.Errorf("%s, request %d is marked by %q, want %q", name, i, got, want)
+			}
 		}
 	}
 }

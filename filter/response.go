@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"encoding/binary"
+
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
@@ -241,6 +243,9 @@ func (c *charges) open(end bool) {
 			i--
 			continue
 		}
+		if c.course.failed && !c.course.begun && charge.rule.reserves {
+			c.course.begun = mayHaveBegun()
+		}
 		if !known {
 			format, known = responseFormat(), true
 		}
@@ -288,6 +293,21 @@ func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
 		charge.finish(c.responses.engine, cost, now)
 	}
 	return told
+}
+
+// mayHaveBegun reports whether an upstream may have begun to answer the current request, though the
+// response is the proxy's own: it has timed out, or the upstream was reset. A proxy that tries several
+// times tells only of the last.
+func mayHaveBegun() bool {
+	details, ok := proxywasm.Property("response\x00code_details")
+	if !ok || string(details) == "via_upstream" {
+		return false
+	}
+	if address, ok := proxywasm.Property("upstream\x00local_address"); ok && len(address) > 0 {
+		return true // it was connected
+	}
+	attempts, ok := proxywasm.Property("upstream\x00request_attempt_count")
+	return ok && len(attempts) == 8 && binary.LittleEndian.Uint64(attempts) > 1
 }
 
 // responseStatus returns the current response's status, 0 if there is none.

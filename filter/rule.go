@@ -27,7 +27,8 @@ type requestRule struct {
 	// charges means that a request's hits are corrected when the response has told its cost. With
 	// reserves, the cost replaces the hits; otherwise it is added. usage is nil if the body does
 	// not tell the cost.
-	charges, reserves, keeps bool
+	charges, reserves bool
+	onFailure         config.OnFailure
 	// says means that the cost is told by the request, and not by an attribute of Envoy's that a
 	// filter may set until the response is there. notes means that this, or anything else of the
 	// request, must be remembered until then.
@@ -161,7 +162,7 @@ func (r *request) compile(c *config.Rule) requestRule {
 			selected: true, body: b, fixed: b.Default, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
 		}
 	}
-	compiled.usage, compiled.reserves, compiled.keeps = c.Usage, c.Reserve, c.KeepOnFailure
+	compiled.usage, compiled.reserves, compiled.onFailure = c.Usage, c.Reserve, c.OnFailure
 	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
 	compiled.fails = c.CutFails
 	compiled.when = c.ChargeWhen

@@ -85,7 +85,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	all := s.all
 	s.forget()
 	if all.rules.marks {
-		clearMark()
+		all.answer.clearMark()
 	}
 	if n := all.engine.node; n != nil && n.HoldsHits() {
 		n.AddHeld(all.engine.now())

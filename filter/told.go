@@ -5,6 +5,7 @@ import (
 
 	"weir/config"
 	"weir/internal/jsonpath"
+	"weir/internal/proxywasm"
 )
 
 // told has the values that the rules read from a request's body.
@@ -116,4 +117,22 @@ func (b *told) text(path string) (text []byte, found, sound bool) {
 		return nil, false, false
 	}
 	return text, found, sound
+}
+
+// isCompressed reports whether the current request's body is compressed, by any line of the header.
+func isCompressed() bool {
+	if _, ok := proxywasm.RequestHeader("content-encoding"); !ok {
+		return false
+	}
+	encoding, _ := proxywasm.RequestLines("content-encoding", ",")
+	return string(encoding) != "identity"
+}
+
+// isTunnel reports whether the current request asks for a tunnel: by CONNECT or, as a WebSocket, by an
+// upgrade. Its client waits for the answer before it sends anything. An upgrade that the proxy does not
+// allow comes without that header. With only, a request that may have a body besides is none.
+func isTunnel(only bool) bool {
+	_, upgrades := proxywasm.RequestHeader("upgrade")
+	method, _ := proxywasm.RequestHeader(":method")
+	return string(method) == "CONNECT" || upgrades && (!only || string(method) == "GET")
 }

@@ -19,6 +19,7 @@ static const struct {
     {"request.id", 9, false},
     {"request.protocol", 10, false},
     {"request.query", 11, false},
+    {"response.code_details", 16, false},
     {"source.port", 25, true},
     {"destination.address", 26, false},
     {"destination.port", 27, true},
@@ -32,6 +33,8 @@ static const struct {
     {"connection.uri_san_local_certificate", 36, false},
     {"connection.uri_san_peer_certificate", 37, false},
     {"connection.sha256_peer_certificate_digest", 38, false},
+    {"upstream.local_address", 51, false},
+    {"upstream.request_attempt_count", 53, true},
     {"route_name", ATTRIBUTE_ROUTE_NAME, false},
     {"xds.route_name", ATTRIBUTE_ROUTE_NAME, false},
 };
@@ -92,7 +95,7 @@ u32 Z_envZ_proxy_get_property(vm* v, u32 path_at, u32 path_size, u32 at, u32 siz
   int i = 0;
   while (i < known && !is(path, attributes[i].path)) i++;
   if (i == known) {
-    say_unread(path);
+    if (!is(path, "weir_over")) say_unread(path); // that is the plugin's own
     return NOT_FOUND;
   }
   bytes value = {0};

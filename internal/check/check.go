@@ -105,6 +105,7 @@ type checker struct {
 	// gateways are the resources of Envoy Gateway in the file.
 	gateways *gateways
 	looked   int // how many values of filters were compared with the rules' selectors
+	marking  []marking
 }
 
 // notText tells of the first byte that is of no character. A file that nobody has named may be no text.
@@ -194,6 +195,7 @@ func (c *checker) outer(root *node, yaml bool) {
 			problem := "want a cluster of this Envoy, which has " + list(slices.Sorted(maps.Keys(known))) + ", got " + strconv.Quote(short(cluster))
 			c.add(mistake{at, "backend.cluster", problem}, false)
 		}
+		c.marks(&p, read, document)
 		if p.vm != nil {
 			parsed = append(parsed, machine{read, p.vm})
 		}

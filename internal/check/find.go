@@ -21,6 +21,7 @@ type plugin struct {
 	// does.
 	bodies  string
 	filters filters
+	native  bool // it is a dynamic module
 }
 
 // finder finds plugins. A plugin is Weir's if its module has "weir" in its name, or its
@@ -161,7 +162,7 @@ func (f *finder) module(n *node) {
 
 // native returns the plugin of a native filter whose name is in a field.
 func (f *finder) native(n *node, field string) plugin {
-	p := plugin{vm: n.get(field), filters: f.filters}
+	p := plugin{vm: n.get(field), filters: f.filters, native: true}
 	if _, policy, _ := strings.Cut(p.vm.string(), "?"); policy == "failure_policy=FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = p.vm, field
 	}

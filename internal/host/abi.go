@@ -101,6 +101,7 @@ var hostcalls = []hostcall{
 	{"proxy_done", "", (*VM).proxyDone, false},
 
 	{"proxy_get_property", "iiii", (*VM).proxyGetProperty, false}, // path, value_ptr, size_ptr
+	{"proxy_set_property", "iiii", (*VM).proxySetProperty, false}, // path, value
 
 	{"proxy_get_header_map_value", "iiiii", (*VM).proxyGetHeaderMapValue, false},         // map, key, value_ptr, size_ptr
 	{"proxy_add_header_map_value", "iiiii", (*VM).proxyAddHeaderMapValue, false},         // map, key, value

@@ -126,6 +126,25 @@ func (vm *VM) proxyGetProperty(a args) Status {
 	return give(vm, value, a.u32(2), a.u32(3))
 }
 
+// proxySetProperty writes to the stream's state. The proxy has a single filter, so that only this
+// reads it.
+func (vm *VM) proxySetProperty(a args) Status {
+	path, ok := vm.bytes(a.u32(0), a.u32(1))
+	value, valueOK := vm.bytes(a.u32(2), a.u32(3))
+	switch s := vm.scope.stream; {
+	case !ok || !valueOK:
+		return StatusInvalidMemoryAccess
+	case s == nil:
+		return StatusNotFound
+	default:
+		if s.state == nil {
+			s.state = map[string]string{}
+		}
+		s.state[dotted(path)] = string(value)
+		return StatusOK
+	}
+}
+
 // dotted writes a path of the ABI, whose parts are separated by zero bytes, with dots, as users do.
 func dotted(path []byte) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(path), "\x00"), "\x00", ".")
@@ -152,6 +171,9 @@ func (vm *VM) property(path string) (string, bool) {
 		return "", false
 	}
 	if v, ok := s.info.Properties[path]; ok {
+		return v, true
+	}
+	if v, ok := s.state[path]; ok {
 		return v, true
 	}
 	return s.property(path)

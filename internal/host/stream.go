@@ -38,7 +38,9 @@ type Stream struct {
 	replied bool // a local reply has been asked for
 	grpc    bool // the client wants errors the gRPC way
 	head    bool // the method is HEAD
-	busy    bool // inside a call by the owner
+	// state has the properties that the plugin has set.
+	state map[string]string
+	busy  bool // inside a call by the owner
 }
 
 type phase int

@@ -28,6 +28,7 @@ type Host interface {
 	ClearRouteCache()
 	SendLocalResponse(r *LocalResponse) bool
 	Property(path string) ([]byte, bool)
+	SetProperty(name string, value []byte)
 	GetSharedData(key []byte) (data []byte, cas uint32, found bool)
 	SetSharedData(key, value []byte, cas uint32) bool
 	SetContext(id uint32)
@@ -115,6 +116,10 @@ func SendLocalResponse(r *LocalResponse) (sent bool) { return host.SendLocalResp
 // Property returns an attribute of the current stream or of the proxy. Zero bytes separate the
 // parts of its path.
 func Property(path string) (property []byte, ok bool) { return host.Property(path) }
+
+// SetProperty sets a property of the current stream that [Property] of later filters of the proxy reads,
+// if they are of the same form: wasm, or native. Clients can't set it.
+func SetProperty(name string, value []byte) { host.SetProperty(name, value) }
 
 // Get implements sharedata.Data.
 func (*SharedData) Get(key, buffer []byte) (data []byte, cas uint32, found bool) {
@@ -244,6 +249,10 @@ func (sdkHost) SendLocalResponse(r *LocalResponse) bool {
 
 func (sdkHost) Property(path string) ([]byte, bool) {
 	return found(sdk.GetProperty(strings.Split(path, "\x00")))
+}
+
+func (sdkHost) SetProperty(name string, value []byte) {
+	_ = sdk.SetProperty([]string{name}, value)
 }
 
 func (sdkHost) GetSharedData(key []byte) (data []byte, cas uint32, exists bool) {

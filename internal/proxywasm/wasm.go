@@ -47,6 +47,9 @@ func proxySendLocalResponse(status uint32, details, body string, headers unsafe.
 //go:wasmimport env proxy_get_property
 func proxyGetProperty(path string, data, length *uint32) uint32
 
+//go:wasmimport env proxy_set_property
+func proxySetProperty(path string, value unsafe.Pointer, length uint32) uint32
+
 //go:wasmimport env proxy_get_shared_data
 func proxyGetSharedData(key unsafe.Pointer, keyLength uint32, data, length, cas *uint32) uint32
 
@@ -231,6 +234,12 @@ func SendLocalResponse(r *LocalResponse) (sent bool) {
 // parts of its path.
 func Property(path string) (property []byte, ok bool) {
 	return value(proxyGetProperty(path, &vm.address, &vm.length))
+}
+
+// SetProperty sets a property of the current stream that [Property] of later filters of the proxy reads,
+// if they are of the same form: wasm, or native. Clients can't set it.
+func SetProperty(name string, value []byte) {
+	proxySetProperty(name, unsafe.Pointer(unsafe.SliceData(value)), uint32(len(value)))
 }
 
 // Get implements sharedata.Data.

@@ -360,6 +360,9 @@ func (p *proxy) SendLocalResponse(*proxywasm.LocalResponse) bool {
 }
 
 // Property implements proxywasm.Host.
+// SetProperty implements proxywasm.Host: there is no later filter.
+func (p *proxy) SetProperty(string, []byte) {}
+
 func (p *proxy) Property(path string) ([]byte, bool) { return p.find(accesslog.Property, path) }
 
 // GetSharedData implements proxywasm.Host.

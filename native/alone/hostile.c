@@ -71,7 +71,7 @@ static void parse(const char* at, size_t size) {
 
 static void call(vm* v) {
   const uint32_t a = address(), n = size(), b = address(), m = size(), kind = random_number() % 9;
-  switch (random_number() % 20) {
+  switch (random_number() % 21) {
     case 0: RUN(v, Z_envZ_proxy_get_header_map_value(v, kind, a, n, to(), to())); break;
     case 1: RUN(v, Z_envZ_proxy_get_header_map_pairs(v, kind, to(), to())); break;
     case 2: RUN(v, Z_envZ_proxy_replace_header_map_value(v, kind, a, n, b, m)); break;
@@ -91,6 +91,7 @@ static void call(vm* v) {
     case 16: RUN(v, Z_wasi_snapshot_preview1Z_fd_write((void*)v, kind, a, n % 64, to())); break;
     case 18: RUN(v, Z_envZ_proxy_remove_header_map_value(v, kind, a, n)); break;
     case 19: RUN(v, Z_envZ_proxy_call_foreign_function(v, a, n, b, m, to(), to())); break;
+    case 20: RUN(v, Z_envZ_proxy_set_property(v, a, n, b, m)); break;
     case 17: RUN(v, Z_wasi_snapshot_preview1Z_random_get((void*)v, a, n)); break;
   }
 }

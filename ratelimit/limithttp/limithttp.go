@@ -6,7 +6,10 @@
 package limithttp
 
 import (
+	"bufio"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 
@@ -66,7 +69,8 @@ type Options struct {
 // Middleware returns a function that wraps a handler and passes only allowed requests to it.
 //
 // The decision's headers replace headers of the same names that the handler sets. A handler that
-// hijacks the connection finds them in the response writer's Header.
+// hijacks the connection finds them in the response writer's Header. Such a request holds its places
+// in flight until the connection is closed, as a WebSocket's does in the plugin.
 func Middleware(demands Demands, o Options) func(http.Handler) http.Handler {
 	m := &middleware{demands: demands, refused: o.Refused, failed: o.Failed, writer: answer.NewWriter(fields.Set(o.Omit), fields.ResetUnit(o.Reset))}
 	if m.refused == nil {
@@ -94,12 +98,12 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	release, d, err := ratelimit.Acquire(r.Context(), demands...)
-	defer release()
+	h := headers{to: w.Header(), release: release}
+	defer h.end()
 	if err != nil {
 		m.failed(w, r, err)
 		return
 	}
-	h := headers{to: w.Header()}
 	m.writer.Write(&d, h.add)
 	if !d.Allowed {
 		next = m.refused
@@ -132,7 +136,40 @@ type headers struct {
 	to   http.Header
 	list []header
 	sent bool // whether they are final
+	// release gives the request's places back. hijacked means that the connection does so.
+	release  func()
+	hijacked bool
 }
+
+// end ends the request, unless its connection lives on.
+func (h *headers) end() {
+	if !h.hijacked {
+		h.release()
+	}
+}
+
+// hijackedConn is a connection that holds a request's places until it is closed.
+type hijackedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *hijackedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// CloseWrite closes the half that sends, which reverse proxies look for.
+func (c *hijackedConn) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// NetConn returns the connection that a handler would have got without the middleware.
+func (c *hijackedConn) NetConn() net.Conn { return c.Conn }
 
 type header struct {
 	name  string   // canonical
@@ -180,6 +217,16 @@ func (h *headers) hook(w http.ResponseWriter) http.ResponseWriter {
 		},
 		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() { h.final(); flush() }
+		},
+		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				conn, buffer, err := hijack()
+				if err != nil {
+					return conn, buffer, err
+				}
+				h.hijacked = true
+				return &hijackedConn{conn, h.release}, buffer, nil
+			}
 		},
 		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
 			return func() error { h.final(); return flush() }

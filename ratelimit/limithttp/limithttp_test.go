@@ -1,12 +1,14 @@
 package limithttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -493,6 +495,63 @@ func TestHijack(t *testing.T) {
 	}
 	want(t, "hijacked", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-remaining: 1")
 }
+
+// A hijacked connection holds its place in flight until it is closed, whether the handler closes it or
+// another goroutine after the handler has returned.
+func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
+	l, err := ratelimit.NewLimiter(ratelimit.InFlight(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := make(chan net.Conn, 2)
+	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }, limithttp.Options{})(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if r.URL.Path == "/fails" {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conns <- conn
+		}))
+	ask := func(path string) (status int) {
+		t.Helper()
+		mine, theirs := net.Pipe()
+		t.Cleanup(func() { mine.Close() })
+		w := &hijackable{ResponseRecorder: httptest.NewRecorder(), conn: theirs}
+		if path == "/fails" {
+			w.err = http.ErrHijacked
+		}
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code
+	}
+	if got := ask("/fails"); got != http.StatusOK {
+		t.Fatalf("the first got %d", got)
+	}
+	for i := range 2 {
+		if got := ask("/"); got != http.StatusOK || len(conns) != 1 {
+			t.Fatalf("round %d: %d, %d connections", i, got, len(conns))
+		}
+		if got := ask("/"); got != http.StatusTooManyRequests {
+			t.Errorf("round %d: a second got %d beside one that is open", i, got)
+		}
+		conn := <-conns
+		for range 2 { // closed once more, it gives nothing back that others hold
+			_ = conn.Close()
+		}
+	}
+}
+
+// hijackable is a recorder with a connection.
+type hijackable struct {
+	*httptest.ResponseRecorder
+	conn net.Conn
+	err  error
+}
+
+func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, h.err }
 
 // A switch of protocols is a response.
 func TestSwitchingProtocols(t *testing.T) {
