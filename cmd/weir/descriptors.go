@@ -210,7 +210,7 @@ func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *back
 	counters := ratelimitservice.NewCounters(o)
 	answers := r.answers
 	answers.Counters = counters
-	answers.GiveBack = isLocal(r.grpc) || r.certificates
+	answers.GiveBack = r.certificates
 	service := ratelimitservice.NewService(answers)
 	grpc := ratelimitservice.NewServer(service, r.server)
 	healthy := func() bool {
