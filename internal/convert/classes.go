@@ -202,10 +202,10 @@ type exception struct {
 }
 
 // exceptions chooses exceptions for all classes that are inside a rule's match and are not its own. It
-// takes no exception that covers one of the rule's own, and prefers the first. missed is a class for
-// which there is none, or -1.
-func exceptions(inside []int, own func(class int) bool, from []exception) (chosen []any, missed int) {
-	left := slices.DeleteFunc(slices.Clone(inside), own)
+// takes no exception that covers one of the rule's own, and prefers the first. left are classes for which
+// there is none.
+func exceptions(inside []int, own func(class int) bool, from []exception) (chosen []any, left []int) {
+	left = slices.DeleteFunc(slices.Clone(inside), own)
 	for _, e := range from {
 		if !slices.ContainsFunc(left, e.covers) || slices.ContainsFunc(inside, func(class int) bool { return own(class) && e.covers(class) }) {
 			continue
@@ -213,10 +213,7 @@ func exceptions(inside []int, own func(class int) bool, from []exception) (chose
 		chosen = append(chosen, e.says)
 		left = slices.DeleteFunc(left, e.covers)
 	}
-	if len(left) > 0 {
-		return chosen, left[0]
-	}
-	return chosen, -1
+	return chosen, left
 }
 
 // relation tells how two conditions relate: whether some text fulfils both, the first alone, and the

@@ -540,7 +540,7 @@ func (of *divided) region(value string) (r region, ok bool) {
 		if !ok {
 			continue
 		}
-		if chosen, missed := exceptions(within, own, from); missed < 0 {
+		if chosen, left := exceptions(within, own, from); len(left) == 0 {
 			return region{match: m, except: chosen}, true
 		}
 	}
