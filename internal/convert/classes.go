@@ -166,7 +166,7 @@ func follow(p *syntax.Prog, from []uint32, flags syntax.EmptyOp) (at []uint32) {
 // visit notes the class of the text that has led here, and keeps the place unless it is known.
 func (w *walk) visit(s standing) {
 	var b strings.Builder
-	// What may come next depends on the last character where an assertion asks for it.
+	// Where an assertion asks for it, the last character says whether it holds.
 	b.WriteString(strconv.FormatBool(syntax.IsWordChar(s.last)) + strconv.FormatBool(s.last < 0))
 	for _, pcs := range s.pcs {
 		for _, pc := range pcs {
@@ -195,7 +195,7 @@ func (w *walk) visit(s standing) {
 	}
 }
 
-// exception is what a rule may leave alone.
+// exception is a set of requests that a rule may leave alone.
 type exception struct {
 	says   any
 	covers func(class int) bool

@@ -14,7 +14,7 @@ const (
 	siteTLS  = "server { listen 443 ssl; listen [::]:443 ssl; server_name a.example; location /x { limit_req zone=z; } location / { } }\n"
 )
 
-// What stands in files of most sites loses nothing, and each makes one rule.
+// Files of most sites have these, which lose nothing. Each makes a rule.
 func TestNginxLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -45,7 +45,7 @@ func TestNginxLosesNothing(t *testing.T) {
 	}
 }
 
-// What a rule can't say is told where it stands, and nothing else is.
+// A line tells where something stands that a rule can't say, and about nothing else.
 func TestNginxTells(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, lost string }{
@@ -58,7 +58,7 @@ func TestNginxTells(t *testing.T) {
 		{"limit_req zone=z;\nerror_page 503 =302 /wait;", "f:3:1: error_page: a refusal gets"},
 		{"limit_req zone=z;\nlocation @b { limit_req zone=z burst=3; }", "f:3:15: limit_req: a rule can't match"},
 		{"limit_req zone=z;\nserver_name a; listen 80 proxy_protocol;", "f:3:16: proxy_protocol: Envoy needs"},
-		{"limit_req zone=z;\nset_real_ip_from 10.0.0.0/8; set_real_ip_from 10.0.0.1; real_ip_header X-A;", "f:3:1: set_real_ip_from: $remote_addr"},
+		{"limit_req zone=z;\nset_real_ip_from 10.0.0.0/8; set_real_ip_from 10.0.0.1; real_ip_header X-A;", "f:3:1: set_real_ip_from: nginx takes"},
 		{"limit_req zone=z;\nlocation / { content_by_lua_block { ngx.exec('/') } }", "f:3:14: content_by_lua_block: what this does"},
 	} {
 		result, err := convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + test.text)}})
