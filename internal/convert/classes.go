@@ -166,7 +166,7 @@ func follow(p *syntax.Prog, from []uint32, flags syntax.EmptyOp) (at []uint32) {
 // visit notes the class of the text that has led here, and keeps the place unless it is known.
 func (w *walk) visit(s standing) {
 	var b strings.Builder
-	// What may come next depends on the last character where an assertion asks for it.
+	// Where an assertion asks for it, the last character says whether it holds.
 	b.WriteString(strconv.FormatBool(syntax.IsWordChar(s.last)) + strconv.FormatBool(s.last < 0))
 	for _, pcs := range s.pcs {
 		for _, pc := range pcs {
@@ -195,17 +195,17 @@ func (w *walk) visit(s standing) {
 	}
 }
 
-// exception is what a rule may leave alone.
+// exception is a set of requests that a rule may leave alone.
 type exception struct {
 	says   any
 	covers func(class int) bool
 }
 
 // exceptions chooses exceptions for all classes that are inside a rule's match and are not its own. It
-// takes no exception that covers one of the rule's own, and prefers the first. missed is a class for
-// which there is none, or -1.
-func exceptions(inside []int, own func(class int) bool, from []exception) (chosen []any, missed int) {
-	left := slices.DeleteFunc(slices.Clone(inside), own)
+// takes no exception that covers one of the rule's own, and prefers the first. left are classes for which
+// there is none.
+func exceptions(inside []int, own func(class int) bool, from []exception) (chosen []any, left []int) {
+	left = slices.DeleteFunc(slices.Clone(inside), own)
 	for _, e := range from {
 		if !slices.ContainsFunc(left, e.covers) || slices.ContainsFunc(inside, func(class int) bool { return own(class) && e.covers(class) }) {
 			continue
@@ -213,10 +213,7 @@ func exceptions(inside []int, own func(class int) bool, from []exception) (chose
 		chosen = append(chosen, e.says)
 		left = slices.DeleteFunc(left, e.covers)
 	}
-	if len(left) > 0 {
-		return chosen, left[0]
-	}
-	return chosen, -1
+	return chosen, left
 }
 
 // relation tells how two conditions relate: whether some text fulfils both, the first alone, and the

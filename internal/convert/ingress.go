@@ -223,6 +223,11 @@ func (k *controller) limits(i *ingress) {
 			i.limits = append(i.limits, limit)
 		}
 	}
+	for name, of := range map[string]string{"app-root": "requests for /", "enable-cors": "preflight requests"} {
+		if v := i.annotations[name]; len(i.limits) > 0 && v.text() != "" && v.text() != "false" {
+			v.lose("%s: nginx answers %s before it limits; the rules count them, too", name, of)
+		}
+	}
 }
 
 // serverOf returns the server of a host. If there is none, it gets one, with a location for paths that have
@@ -251,13 +256,6 @@ func (i *ingress) location(at place, args ...string) *directive {
 	for _, name := range []string{"permanent-redirect", "temporal-redirect"} {
 		if v := i.annotations[name]; v.text() != "" {
 			l.block = append(l.block, said(v.at(), "return", v.text()))
-		}
-	}
-	for _, name := range []string{"app-root", "enable-cors"} {
-		if v := i.annotations[name]; v.text() != "" && v.text() != "false" {
-			some := said(v.at(), "if", name)
-			some.block = []*directive{said(v.at(), "return", name)}
-			l.block = append(l.block, some)
 		}
 	}
 	return l

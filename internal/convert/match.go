@@ -99,7 +99,7 @@ func (t text) within(o text) bool {
 		whole, err := regexp.Compile("^(?:" + o.value + ")$")
 		return err == nil && whole.MatchString(t.value)
 	case t.kind == exact:
-		return t.overlaps(o)
+		return o.matches(t.value)
 	case t.kind == prefix && o.kind == prefix:
 		return strings.HasPrefix(t.value, o.value)
 	case t.kind == suffix && o.kind == suffix:
@@ -166,8 +166,6 @@ type location struct {
 	// rank orders the locations that a request fits: it belongs to the location of the highest
 	// rank.
 	rank []int
-	// stops marks a prefix of nginx that goes before regular expressions.
-	stops bool
 }
 
 func overlap(a, b []text) bool {
@@ -196,19 +194,8 @@ func (l *location) overlaps(o *location) bool {
 
 // beats reports whether a request that fits both locations may belong to l.
 func (l *location) beats(o *location) bool {
-	wins := slices.Compare(l.rank, o.rank) > 0
-	if len(l.rank) > 0 && len(o.rank) > 0 && l.rank[0] == o.rank[0] {
-		switch {
-		case l.stops && o.isExpression():
-			wins = true
-		case o.stops && l.isExpression():
-			wins = false
-		}
-	}
-	return wins && l.overlaps(o)
+	return slices.Compare(l.rank, o.rank) > 0 && l.overlaps(o)
 }
-
-func (l *location) isExpression() bool { return len(l.paths) == 1 && l.paths[0].kind == regex }
 
 // within reports whether every request that fits l is known to fit o.
 func (l *location) within(o *location) bool {

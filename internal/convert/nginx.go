@@ -102,6 +102,8 @@ func (c *converter) zones(http *directive) map[string]*zone {
 				}
 			} else if of, ok := strings.CutPrefix(arg, "zone="); ok {
 				name, _, _ = strings.Cut(of, ":")
+			} else {
+				c.lose(d.at, "limit_req_zone: %.40s is not known here", arg)
 			}
 		}
 		if z.thousandths == 0 || name == "" {

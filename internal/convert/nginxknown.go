@@ -88,7 +88,7 @@ func (c *converter) knownOf(d *directive, where string) {
 			continue
 		case o.name == "set_real_ip_from" && !trusted:
 			trusted = true
-			c.lose(o.at, "set_real_ip_from: $remote_addr is what real_ip_header says; Weir's client_ip is Envoy's source.address, so set xff_num_trusted_hops or original_ip_detection_extensions there")
+			c.lose(o.at, "set_real_ip_from: nginx takes $remote_addr from real_ip_header, and Weir's client_ip from Envoy, which needs xff_num_trusted_hops or original_ip_detection_extensions for that")
 		case o.name == "set_real_ip_from":
 		case o.name == "listen" && slices.Contains(o.args, "proxy_protocol"):
 			c.lose(o.at, "proxy_protocol: Envoy needs its listener filter for it, and client_ip is then the address that it tells")

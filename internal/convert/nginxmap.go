@@ -27,7 +27,7 @@ type line struct {
 	value   string
 }
 
-// aClient is what the lines of a geo are about.
+// aClient names the variable that a geo compares.
 const aClient = "remote_addr"
 
 // region is a set of requests that count by the same text with variables.
@@ -84,8 +84,8 @@ func (c *converter) regions(http *directive, parts []part, depth int) (all []reg
 	return all, true
 }
 
-// decision finds the map or geo that sets a variable. It returns nil, true if there is one that no rule
-// can follow, which is lost.
+// decision finds the map or geo that sets a variable. If no rule can follow it,
+// which is lost, it returns nil, true.
 func (c *converter) decision(http *directive, name string, depth int) (d *decision, known bool) {
 	if depth == maxNested {
 		return nil, false
@@ -267,7 +267,7 @@ func (c *converter) geo(o *directive) *decision {
 				c.lose(of.at, "geo: want ranges that do not overlap")
 				return nil
 			}
-			// Of a network that is there twice, the last line counts.
+			// The last line of a network counts.
 			d.lines = slices.DeleteFunc(d.lines, func(l line) bool { return l.network == n })
 			d.lines = append(d.lines, line{at: of.at, network: n, value: of.arg(0)})
 		}
@@ -540,7 +540,7 @@ func (of *divided) region(value string) (r region, ok bool) {
 		if !ok {
 			continue
 		}
-		if chosen, missed := exceptions(within, own, from); missed < 0 {
+		if chosen, left := exceptions(within, own, from); len(left) == 0 {
 			return region{match: m, except: chosen}, true
 		}
 	}

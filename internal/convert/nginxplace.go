@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -530,17 +531,13 @@ func (c *converter) placeRules(at place, p *places, isOwn func(*scope) bool) (ru
 			whole.paths = nil
 		}
 		if whole.of != nil {
-			if r, missed := c.placeRule(p, &whole, own, crossed); missed < 0 && len(r.Except) <= maxExcept {
+			if r, exact := c.placeRule(at, p, &whole, own, crossed, false); exact && len(r.Except) <= maxExcept {
 				return []rule{r}
 			}
 		}
 	}
 	for _, u := range unions {
-		r, missed := c.placeRule(p, u, own, nil)
-		if missed >= 0 {
-			s := p.of[missed]
-			c.lose(s.at, "no exceptions of a rule leave out these requests alone, so the limit of line %d counts them, too", at.line)
-		}
+		r, _ := c.placeRule(at, p, u, own, nil, true)
 		rules = append(rules, r)
 	}
 	if len(rules) > 1 {
@@ -578,8 +575,9 @@ func (c class) any(of []int) bool {
 	return len(of) == 0 || slices.ContainsFunc(of, func(i int) bool { return c.holds[i] })
 }
 
-// placeRule returns a rule for hosts and paths. missed is a class for which it has no exception, or -1.
-func (c *converter) placeRule(p *places, u *union, own func(int) bool, from []exception) (r rule, missed int) {
+// placeRule returns a rule for hosts and paths, and whether it is exact. If it can't be and lossy is set, the
+// rule leaves out too much rather than other limits' requests, which is lost.
+func (c *converter) placeRule(at place, p *places, u *union, own func(int) bool, from []exception, lossy bool) (r rule, exact bool) {
 	r.Match = u.match().orNil()
 	holds := p.holds(&u.location)
 	var inside []int
@@ -617,31 +615,190 @@ func (c *converter) placeRule(p *places, u *union, own func(int) bool, from []ex
 			continue
 		}
 		from = append(from, exception{l.match(), p.holds(l)})
-		if m.Path == nil || len(m.Headers) > 0 {
-			continue
+		if e, ok := p.smaller(s, l, func(o *scope) bool { return o.server == s.server && !others[o] }); ok {
+			from = append(from, e)
 		}
-		// The same but for what own locations have inside.
-		var besides []text
-		for _, o := range p.scopes {
-			if o.server == s.server && !others[o] && (o.is.kind == exact || o.is.kind == prefix) && (m.Path.kind == regex || o.is.within(*m.Path)) && o.is != *m.Path && !o.is.all() {
-				besides = append(besides, o.is)
+	}
+	var left []int
+	r.Except, left = exceptions(inside, own, from)
+	for exact = len(left) == 0; len(left) > 0 && lossy; {
+		missed := p.of[left[0]]
+		least, wrong := exception{}, []*scope(nil)
+		for _, e := range from {
+			if !e.covers(left[0]) {
+				continue
+			}
+			var of []*scope
+			for _, class := range inside {
+				if own(class) && e.covers(class) && !slices.Contains(of, p.of[class]) {
+					of = append(of, p.of[class])
+				}
+			}
+			if least.covers == nil || len(of) < len(wrong) {
+				least, wrong = e, of
 			}
 		}
-		if len(besides) == 0 {
+		if least.covers == nil {
+			c.lose(missed.at, "no exceptions of a rule leave out these requests alone, so the limit of line %d counts them, too", at.line)
+			left = slices.DeleteFunc(left, func(class int) bool { return p.of[class] == missed })
 			continue
 		}
-		smaller := l.match()
-		if m.Path.kind == regex {
-			smaller.header(":path", without("/", besides, true))
-		} else {
-			but := without(m.Path.value, besides, false)
-			smaller.Path = &but
+		for _, s := range wrong {
+			c.lose(s.at, "the limit of line %d counts requests here too, but no exception leaves out those of line %d alone, and the rule leaves out both", at.line, missed.at.line)
 		}
-		whole, inside := p.holds(l), p.holds(&location{paths: besides})
-		from = append(from, exception{smaller, func(class int) bool { return whole(class) && !inside(class) }})
+		r.Except = append(r.Except, least.says)
+		left = slices.DeleteFunc(left, least.covers)
 	}
-	r.Except, missed = exceptions(inside, own, from)
-	return r, missed
+	return r, exact
+}
+
+// smaller returns the exception for a location but for what own locations have inside it.
+func (p *places) smaller(s *scope, l *location, isOwn func(*scope) bool) (e exception, ok bool) {
+	if len(l.paths) != 1 || len(l.rest.Headers) > 0 {
+		return e, false
+	}
+	path := l.paths[0]
+	var besides, endings []text
+	var texts []string // of the endings
+	for _, o := range p.scopes {
+		switch {
+		case !isOwn(o) || o.is == path || o.is.all():
+		case o.kind == expressionLocation:
+			if of, ok := ends(o.is); ok && path.kind == prefix && (len(endings) == 0 || anyCased(o.is) == anyCased(endings[0])) {
+				endings, texts = append(endings, o.is), append(texts, of...)
+			}
+		case (o.is.kind == exact || o.is.kind == prefix) && (path.kind == regex || o.is.within(path)):
+			besides = append(besides, o.is)
+		}
+	}
+	whole, inside, ending := p.holds(l), p.holds(&location{paths: besides}), p.holds(&location{paths: endings})
+	m := l.match()
+	covers := func(class int) bool {
+		return whole(class) && (len(besides) == 0 || !inside(class)) && (len(endings) == 0 || !ending(class))
+	}
+	switch {
+	case len(besides)+len(endings) == 0:
+		return e, false
+	case len(endings) > 0:
+		expr, _ := before("", texts)
+		if anyCased(endings[0]) {
+			expr = "(?i)" + expr
+		}
+		m.Path = &text{regex, expr}
+		if len(besides) == 0 {
+			m.header(":path", path)
+		} else {
+			m.header(":path", without(path.value, besides, true))
+		}
+	case path.kind == regex:
+		m.header(":path", without("/", besides, true))
+	default:
+		but := without(path.value, besides, false)
+		m.Path = &but
+	}
+	return exception{m, covers}, true
+}
+
+func anyCased(t text) bool { return strings.HasPrefix(t.value, "(?i)") }
+
+// ends returns the texts that an expression wants at the end of a path, as .*\.(css|js) does, if it wants
+// nothing else.
+func ends(t text) (of []string, ok bool) {
+	expr, ok := strings.CutPrefix(strings.TrimPrefix(t.value, "(?i)"), ".*")
+	if !ok {
+		return nil, false
+	}
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		return nil, false
+	}
+	of, ok = literals(parsed)
+	return of, ok && !slices.Contains(of, "")
+}
+
+// before returns what may stand before the end of a path that must not have some ends, as a regular
+// expression. ok is false if nothing may.
+func before(end string, ends []string) (expr string, ok bool) {
+	var last []rune
+	for _, e := range ends {
+		rest, found := strings.CutSuffix(e, end)
+		if found && rest == "" {
+			return "", false
+		}
+		if r, _ := utf8.DecodeLastRuneInString(rest); found && !slices.Contains(last, r) {
+			last = append(last, r)
+		}
+	}
+	if len(last) == 0 {
+		return ".*", true
+	}
+	others, more := "", ""
+	for _, r := range last {
+		others += inClass(r)
+		if expr, ok := before(string(r)+end, ends); ok {
+			more += "|" + expr + regexp.QuoteMeta(string(r))
+		}
+	}
+	return "(?:.*[^" + others + "]" + more + ")?", true
+}
+
+func inClass(r rune) string {
+	if strings.ContainsRune(`\]^-[`, r) {
+		return `\` + string(r)
+	}
+	return string(r)
+}
+
+// maxLiterals bounds the texts of an expression.
+const maxLiterals = 64
+
+// literals returns the texts that an expression stands for, if they are few.
+func literals(of *syntax.Regexp) (all []string, ok bool) {
+	switch of.Op {
+	case syntax.OpEmptyMatch:
+		return []string{""}, true
+	case syntax.OpLiteral:
+		return []string{string(of.Rune)}, true
+	case syntax.OpCharClass:
+		for i := 0; i+1 < len(of.Rune); i += 2 {
+			for r := of.Rune[i]; r <= of.Rune[i+1]; r++ {
+				if all = append(all, string(r)); len(all) > maxLiterals {
+					return nil, false
+				}
+			}
+		}
+		return all, true
+	case syntax.OpCapture:
+		return literals(of.Sub[0])
+	case syntax.OpQuest:
+		all, ok = literals(of.Sub[0])
+		return append(all, ""), ok
+	case syntax.OpAlternate:
+		for _, sub := range of.Sub {
+			some, ok := literals(sub)
+			if all = append(all, some...); !ok || len(all) > maxLiterals {
+				return nil, false
+			}
+		}
+		return all, true
+	case syntax.OpConcat:
+		all = []string{""}
+		for _, sub := range of.Sub {
+			some, ok := literals(sub)
+			if !ok || len(all)*len(some) > maxLiterals {
+				return nil, false
+			}
+			var longer []string
+			for _, a := range all {
+				for _, b := range some {
+					longer = append(longer, a+b)
+				}
+			}
+			all = longer
+		}
+		return all, true
+	}
+	return nil, false
 }
 
 // without returns the condition that a path begins with a prefix, but fulfils none of some conditions, each
@@ -678,10 +835,7 @@ func after(begin string, paths []text, withQuery bool) (expr string, ok bool) {
 		others = "?"
 	}
 	for _, r := range next {
-		if strings.ContainsRune(`\]^-[`, r) {
-			others += `\`
-		}
-		others += string(r)
+		others += inClass(r)
 		if expr, ok := after(begin+string(r), paths, withQuery); ok {
 			more += "|" + regexp.QuoteMeta(string(r)) + expr
 		}

@@ -1,0 +1,73 @@
+package convert_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"weir/internal/convert"
+)
+
+const (
+	oneZone  = "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;\n"
+	siteHTTP = "server { listen 80; server_name a.example; location / { return 301 https://$host$request_uri; } }\n"
+	siteTLS  = "server { listen 443 ssl; listen [::]:443 ssl; server_name a.example; location /x { limit_req zone=z; } location / { } }\n"
+)
+
+// Files of most sites have these, which lose nothing. Each makes a rule.
+func TestNginxLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"IPv4 and IPv6":             "server { listen 80; listen [::]:80; listen *:80; listen 0.0.0.0; server_name a.example; limit_req zone=z; }",
+		"a redirect before":         siteHTTP + siteTLS,
+		"a redirect after":          siteTLS + siteHTTP,
+		"a challenge":               siteTLS + strings.Replace(siteHTTP, "location / {", "location /.well-known/ { root /srv; } location / {", 1),
+		"certbot's redirect":        siteTLS + "server { listen 80; server_name a.example; if ($host = a.example) { return 301 https://$host$request_uri; } return 404; }",
+		"a second server of a name": siteTLS + "server { listen 443 ssl; server_name a.example; limit_req zone=z burst=7; }",
+		"several places":            "server { location /a { limit_req zone=z burst=5 nodelay; } location = /b { limit_req zone=z nodelay burst=5; } location /c { } }",
+		"other hosts":               "server { server_name a.example; location /a { limit_req zone=z; } location / { } } server { server_name b.example; location /a { limit_req zone=z; } location / { } }",
+		"hidden":                    "server { limit_req zone=z; location /b { } location / { location = /b { limit_req zone=nowhere; } } }",
+		"try_files with a limit":    "server { location / { limit_req zone=z; try_files $uri /index.php; } location ~ \\.php$ { limit_req zone=z; } }",
+		"the usual error page":      "server { limit_req zone=z; error_page 500 502 503 504 /50x.html; location = /50x.html { internal; } }",
+		"an unlimited if":           "server { location /x { limit_req zone=z; } location / { if ($http_x) { return 403; } } }",
+		"Lua in a log": `server { limit_req zone=z; log_by_lua_block { local s = "}" -- }
+			local t = '\'}' --[[ } ]] local u = [==[ ]] } ]==] local v = {1, {2}} } }`,
+	} {
+		result, err := convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + text)}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var document struct{ Rules []any }
+		if err := json.Unmarshal(result.Document, &document); err != nil || len(document.Rules) != 1 || len(result.Lost) > 0 {
+			t.Errorf("%s: %v, %d rules, lost %v\n%s", name, err, len(document.Rules), result.Lost, result.Document)
+		}
+	}
+}
+
+// A line tells where something stands that a rule can't say, and about nothing else.
+func TestNginxTells(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, lost string }{
+		{"location = /x { limit_req zone=z; }\nunknown on;", "f:3:1: unknown: what this does"},
+		{"limit_req zone=z;\nlocation / { if ($http_x) { return 403; } }", "f:3:29: return: nginx answers before"},
+		{"location /x { limit_req zone=z; }\nlocation / { rewrite ^/y /x/z last; }", "f:3:14: rewrite: the limits are those of another"},
+		{"location /x { limit_req zone=z; }\nlocation / { try_files $uri /x/index; }", "f:3:14: try_files: nginx limits requests"},
+		{"location /x { limit_req zone=z; }\nlocation / { error_page 404 /x/y; }", "f:3:14: error_page: nginx limits requests"},
+		{"location /x { limit_req zone=z; }\nlocation /y { auth_request /x/y; }", "f:3:15: auth_request: nginx limits requests"},
+		{"limit_req zone=z;\nerror_page 503 =302 /wait;", "f:3:1: error_page: a refusal gets"},
+		{"limit_req zone=z;\nlocation @b { limit_req zone=z burst=3; }", "f:3:15: limit_req: a rule can't match"},
+		{"limit_req zone=z;\nserver_name a; listen 80 proxy_protocol;", "f:3:16: proxy_protocol: Envoy needs"},
+		{"limit_req zone=z;\nset_real_ip_from 10.0.0.0/8; set_real_ip_from 10.0.0.1; real_ip_header X-A;", "f:3:1: set_real_ip_from: nginx takes"},
+		{"limit_req zone=z;\nlocation / { content_by_lua_block { ngx.exec('/') } }", "f:3:14: content_by_lua_block: what this does"},
+	} {
+		result, err := convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + test.text)}})
+		if err != nil {
+			t.Errorf("%s: %v", test.text, err)
+			continue
+		}
+		if len(result.Lost) != 1 || !strings.HasPrefix(result.Lost[0].String(), test.lost) {
+			t.Errorf("%s: lost %v, want %s", test.text, result.Lost, test.lost)
+		}
+	}
+}
