@@ -25,9 +25,11 @@ func hitOf(sequence uint64) *wire.Push {
 // once.
 func TestMoved(t *testing.T) {
 	for name, move := range map[string]func(path string) error{
-		"moved":    func(path string) error { return os.Rename(path, path+".away") },
-		"removed":  func(path string) error { return errors.Join(os.Link(path, path+".away"), os.Remove(path)) },
-		"replaced": func(path string) error { return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("another"), 0o600)) },
+		"moved":   func(path string) error { return os.Rename(path, path+".away") },
+		"removed": func(path string) error { return errors.Join(os.Link(path, path+".away"), os.Remove(path)) },
+		"replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("another"), 0o600))
+		},
 		"its folder moved": func(path string) error {
 			return errors.Join(os.Rename(filepath.Dir(path), filepath.Dir(path)+".away"), os.Mkdir(filepath.Dir(path), 0o700),
 				os.Rename(filepath.Dir(path)+".away/weir.db", path+".away"))
