@@ -14,8 +14,9 @@ type Accounts interface {
 	// Account adds a sender's usage message, as a whole or not at all, and only once: the same
 	// atomic step also records its sequence. A message is ignored if the recorded sequence of its
 	// sender is not lower. Days are converted by [Calendar.UsedDay]. A sum stays within
-	// wire.MaxHits of zero. If a namespace has MaxUsed labels on a day, hits of further labels go
-	// to the label of [OthersLabel]. The budget of a label is that of the latest row that has one.
+	// wire.MaxHits of zero. If a namespace has MaxUsed labels on a day, a further label may take the
+	// place of another, as [Displaces] says, and the hits without a place go to the label of
+	// [OthersLabel]. The budget of a label is that of the latest row that has one.
 	//
 	// If the message violates [CheckUsed], the error wraps [ErrInvalid] and nothing has changed.
 	// After any other error it may have been added: send it again unchanged, within UsedSenderLife.
@@ -46,6 +47,19 @@ const (
 	// to the label of no rule.
 	MaxUsedOthers = 256
 )
+
+// Displaces reports whether a label without a place takes that of the label with the lowest rank,
+// whose hits then go to others. It does so with a chance of its hits by those of the other. So labels
+// with many hits get a place and keep it, however many labels with few hits come before or after
+// them, and as many hits lose their label as come without a place. random is from 0 up to 1.
+//
+// A label's rank is its hits, and the rank of the label whose place it has taken. Without that, new
+// labels would displace each other in a single place, and a label whose hits come a few at a time
+// would never keep it. It is the randomized admission of
+// https://arxiv.org/abs/1612.02962.
+func Displaces(hits, least int64, random float64) bool {
+	return hits > 0 && random*float64(least) < float64(hits)
+}
 
 // noRule stands for a rule's name if there is no room for its own label of others.
 const noRule = "-"

@@ -2,9 +2,11 @@ package memory
 
 import (
 	"bytes"
+	"container/heap"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"weir/internal/share"
@@ -40,25 +42,86 @@ type usedDay struct {
 
 // usedRows has the rows of a day.
 type usedRows struct {
-	of     map[string]usedRow // by label
-	others int                // how many are labels of others
+	of     map[string]*usedRow // by label
+	others int                 // how many are labels of others
+	// ranks has all rows but those of others, by their ranks, once the day had no room for a label.
+	ranks *rankedRows
 }
 
-// put sets the row of a label on a day.
-func (a *accounts) put(key usedDay, label string, r usedRow) {
+// rankedRows is a heap of rows, with the lowest rank first.
+type rankedRows []*usedRow
+
+func (r rankedRows) Len() int           { return len(r) }
+func (r rankedRows) Less(i, j int) bool { return r[i].rank() < r[j].rank() }
+func (r rankedRows) Swap(i, j int)      { r[i], r[j] = r[j], r[i]; r[i].at, r[j].at = i, j }
+func (r *rankedRows) Push(row any)      { of := row.(*usedRow); of.at = len(*r); *r = append(*r, of) }
+func (r *rankedRows) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
+}
+
+// least returns the row with the lowest rank; nil if there are only those of others.
+func (u *usedRows) least() *usedRow {
+	if u.ranks == nil {
+		u.ranks = &rankedRows{}
+		for _, row := range u.of {
+			if !isOthers(row.label) {
+				u.ranks.Push(row)
+			}
+		}
+		heap.Init(u.ranks)
+	}
+	if len(*u.ranks) == 0 {
+		return nil
+	}
+	return (*u.ranks)[0]
+}
+
+func isOthers(label string) bool {
+	ofRule, _ := store.OthersLabel([]byte(label))
+	return string(ofRule) == label
+}
+
+// row returns the row of a label on a day, and adds it if there is none. After a change of its hits
+// call [usedRows.changed].
+func (a *accounts) row(key usedDay, label string) *usedRow {
 	day := a.days[key]
 	if day == nil {
-		day = &usedRows{of: map[string]usedRow{}}
+		day = &usedRows{of: map[string]*usedRow{}}
 		a.days[key] = day
 	}
-	before := len(day.of)
-	if day.of[label] = r; len(day.of) == before {
-		return
+	row := day.of[label]
+	if row != nil {
+		return row
 	}
+	row = &usedRow{label: label}
+	day.of[label] = row
 	a.rows++
 	a.shares.Grow(key.namespace, 1)
-	if ofRule, _ := store.OthersLabel([]byte(label)); string(ofRule) == label {
+	if isOthers(label) {
 		day.others++
+	} else if day.ranks != nil {
+		heap.Push(day.ranks, row)
+	}
+	return row
+}
+
+// remove removes a row that is none of others.
+func (a *accounts) remove(key usedDay, row *usedRow) {
+	day := a.days[key]
+	delete(day.of, row.label)
+	if day.ranks != nil {
+		heap.Remove(day.ranks, row.at)
+	}
+	a.rows--
+	a.shares.Grow(key.namespace, -1)
+}
+
+// changed puts a row in its place by its hits.
+func (u *usedRows) changed(row *usedRow) {
+	if u.ranks != nil && !isOthers(row.label) {
+		heap.Fix(u.ranks, row.at)
 	}
 }
 
@@ -80,9 +143,16 @@ func (a *accounts) of(key usedDay) (day usedRows) {
 }
 
 type usedRow struct {
+	label  string
 	hits   int64
 	budget []byte
+	// base is the rank of the label whose place this one has taken. It is not in a file: after a
+	// restart ranks are hits.
+	base int64
+	at   int // index in the heap
 }
+
+func (r *usedRow) rank() int64 { return store.Sum(r.base, r.hits) }
 
 func newAccounts() accounts {
 	a := accounts{days: map[usedDay]*usedRows{}, most: maxUsed, last: newFair[uint64](maxAccountants)}
@@ -121,22 +191,41 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 	return done, nil
 }
 
-// account adds a row, and reports whether its hits went to a label of others.
+// account adds a row, and reports whether hits went to a label of others.
 func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded bool) {
 	key := usedDay{namespace, day}
-	rows := s.accounts.of(key)
+	rows, base := s.accounts.of(key), int64(0)
 	label, budget := r.Label, r.Budget
 	if _, there := rows.of[string(label)]; !there && (len(rows.of) >= store.MaxUsed || !s.usedRoom(namespace)) {
-		label, budget = rows.elsewhere(label), nil
-		folded = !bytes.Equal(label, r.Label)
+		var least *usedRow
+		if day := s.accounts.days[key]; day != nil && !isOthers(string(label)) {
+			least = day.least()
+		}
+		if folded = true; least != nil && store.Displaces(r.Hits, least.hits, rand.Float64()) {
+			base = least.rank()
+			s.fold(key, least)
+		} else {
+			label, budget = rows.elsewhere(label), nil
+			folded = !bytes.Equal(label, r.Label)
+		}
 	}
-	of := rows.of[string(label)]
-	if of.hits = store.Sum(of.hits, r.Hits); len(budget) > 0 {
-		of.budget = bytes.Clone(budget)
+	row := s.accounts.row(key, string(label))
+	row.base = max(row.base, base)
+	if row.hits = store.Sum(row.hits, r.Hits); len(budget) > 0 {
+		row.budget = bytes.Clone(budget)
 	}
-	s.accounts.put(key, string(label), of)
+	s.accounts.days[key].changed(row)
 	noteChange(s, usedKey{key, string(label)})
 	return folded
+}
+
+// fold moves the hits of a row to a label of others.
+func (s *Store) fold(key usedDay, row *usedRow) {
+	s.accounts.remove(key, row)
+	noteChange(s, usedKey{key, row.label})
+	into := s.accounts.row(key, string(s.accounts.days[key].elsewhere([]byte(row.label))))
+	into.hits = store.Sum(into.hits, row.hits)
+	noteChange(s, usedKey{key, into.label})
 }
 
 // usedRoom reports whether there is room for another label of a namespace. If there is none, the
@@ -166,19 +255,10 @@ func (s *Store) usedRoom(namespace string) bool {
 
 // foldDay moves all hits of a day to labels of others.
 func (s *Store) foldDay(key usedDay) {
-	a, day := &s.accounts, s.accounts.days[key]
-	for label, of := range day.of {
-		ofRule, _ := store.OthersLabel([]byte(label))
-		if string(ofRule) == label {
-			continue
+	for label, row := range s.accounts.days[key].of {
+		if !isOthers(label) {
+			s.fold(key, row)
 		}
-		delete(day.of, label)
-		a.rows--
-		a.shares.Grow(key.namespace, -1)
-		noteChange(s, usedKey{key, label})
-		into := string(day.elsewhere(ofRule))
-		a.put(key, into, usedRow{hits: store.Sum(day.of[into].hits, of.hits), budget: day.of[into].budget})
-		noteChange(s, usedKey{key, into})
 	}
 }
 
@@ -251,8 +331,8 @@ func (k usedKey) appendKey(b []byte) []byte {
 }
 
 func (k usedKey) appendValue(b []byte, s *Store) ([]byte, bool) {
-	of, there := s.accounts.of(k.usedDay).of[k.label]
-	if !there {
+	of := s.accounts.of(k.usedDay).of[k.label]
+	if of == nil {
 		return nil, false
 	}
 	return append(binary.AppendVarint(b, of.hits), of.budget...), true
@@ -284,11 +364,12 @@ func (r *restoring) readUsed(letter byte, namespace string, k, v *reader) {
 	}
 	label := string(k.rest)
 	k.rest = nil
-	of := usedRow{hits: v.signed(), budget: slices.Clone(v.rest)}
+	hits, budget := v.signed(), slices.Clone(v.rest)
 	v.rest = nil
 	if store.UsedUntil(key.day) <= r.calendar.NowNanos {
 		noteChange(r.Store, usedKey{key, label})
 		return
 	}
-	r.accounts.put(key, label, of)
+	row := r.accounts.row(key, label)
+	row.hits, row.budget = hits, budget
 }

@@ -111,6 +111,11 @@ IF to_regclass('weir.used') IS NULL THEN
   CREATE INDEX used_day ON weir.used (day);
 END IF;
 
+-- The rank of the label whose place a label has taken.
+IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'weir.used'::regclass AND attname = 'base' AND NOT attisdropped) THEN
+  ALTER TABLE weir.used ADD COLUMN base bigint NOT NULL DEFAULT 0;
+END IF;
+
 -- The number of labels of a day.
 IF to_regclass('weir.used_days') IS NULL THEN
   CREATE TABLE weir.used_days (

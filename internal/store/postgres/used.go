@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -33,11 +35,23 @@ LEFT JOIN weir.used_days d ON d.namespace = $1 AND d.day = k.day`
 	// All backends pass rows in the same order, and so take their locks in it. A sum stays within
 	// 2^53-1 of zero.
 	addUsed = `
-INSERT INTO weir.used AS u (namespace, day, label, hits, budget)
-SELECT $1, k.* FROM unnest($2::integer[], $3::bytea[], $4::bigint[], $5::bytea[]) k
+INSERT INTO weir.used AS u (namespace, day, label, hits, budget, base)
+SELECT $1, k.* FROM unnest($2::integer[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bigint[]) k
 ON CONFLICT (namespace, day, label) DO UPDATE
 SET hits = greatest(-9007199254740991, least(9007199254740991, u.hits + excluded.hits)),
   budget = CASE WHEN length(excluded.budget) > 0 THEN excluded.budget ELSE u.budget END`
+
+	// readLeast returns the labels with the lowest ranks on a day, and locks them. It waits for no
+	// lock, because other messages lock rows in another order. $4 is the end of a label of others,
+	// behind the rule's name.
+	readLeast = `
+SELECT label, hits, base FROM weir.used
+WHERE namespace = $1 AND day = $2 AND CASE WHEN length(label) = 0 THEN false ELSE substring(label FROM get_byte(label, 0) + 2) <> $4 END
+ORDER BY hits + base LIMIT $3 FOR UPDATE SKIP LOCKED`
+
+	removeUsed = `
+DELETE FROM weir.used u USING unnest($2::integer[], $3::bytea[]) k (day, label)
+WHERE u.namespace = $1 AND u.day = k.day AND u.label = k.label`
 
 	addLabels = `
 INSERT INTO weir.used_days AS d (namespace, day, labels)
@@ -70,7 +84,7 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 		return done, err
 	}
 	err = s.try(ctx, u.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
-		a := &accounting{store: s, conn: c, used: u, lockTimeout: lockTimeout(ctx)}
+		a := &accounting{store: s, conn: c, used: u, lockTimeout: lockTimeout(ctx), least: map[uint32][]usedRow{}}
 		done, err = a.run(inUse)
 		return err
 	})
@@ -88,6 +102,10 @@ type accounting struct {
 	lockTimeout string
 	calendar    store.Calendar
 	done        store.Accounted
+	// removed are rows whose place another label has taken, and least the rows of each day that are
+	// the next to be.
+	removed []usedRow
+	least   map[uint32][]usedRow
 }
 
 // usedRow is a row to add to the table.
@@ -96,6 +114,7 @@ type usedRow struct {
 	label  []byte
 	hits   int64
 	budget []byte
+	base   int64 // see store.Displaces
 }
 
 func (a *accounting) run(ctx context.Context) (store.Accounted, error) {
@@ -135,18 +154,13 @@ func (a *accounting) note(ctx context.Context) error {
 func (a *accounting) rows() (rows []usedRow) {
 	for i := range a.used.Rows {
 		r := &a.used.Rows[i]
-		rows = append(rows, usedRow{a.calendar.UsedDay(r.Day), r.Label, r.Hits, r.Budget})
+		rows = append(rows, usedRow{day: a.calendar.UsedDay(r.Day), label: r.Label, hits: r.Hits, budget: r.Budget})
 	}
 	return merged(rows)
 }
 
 func merged(rows []usedRow) []usedRow {
-	slices.SortStableFunc(rows, func(a, b usedRow) int {
-		if a.day != b.day {
-			return int(a.day) - int(b.day)
-		}
-		return bytes.Compare(a.label, b.label)
-	})
+	slices.SortStableFunc(rows, compareRows)
 	last := 0
 	for i := 1; i < len(rows); i++ {
 		if r := &rows[i]; rows[last].day == r.day && bytes.Equal(rows[last].label, r.label) {
@@ -165,7 +179,7 @@ func merged(rows []usedRow) []usedRow {
 // look reports which rows exist, and how many labels each row's day has.
 func (a *accounting) look(ctx context.Context, rows []usedRow) (there []bool, labels []int64, err error) {
 	there, labels = make([]bool, len(rows)), make([]int64, len(rows))
-	days, names, _, _ := columns(rows)
+	days, names, _, _, _ := columns(rows)
 	found, err := a.conn.Query(ctx, readLabels, a.used.Namespace, days, names)
 	if err != nil {
 		return nil, nil, err
@@ -179,8 +193,42 @@ func (a *accounting) look(ctx context.Context, rows []usedRow) (there []bool, la
 	return there, labels, err
 }
 
-// place gives rows that exceed the bound of labels the label of others, and returns how many labels
-// are new for each day.
+// displaced takes the row with the lowest rank of a day out of the table, if it makes room for a new
+// row among those of the message.
+func (a *accounting) displaced(ctx context.Context, by *usedRow, rows []usedRow) (row usedRow, is bool, err error) {
+	if _, known := a.least[by.day]; !known {
+		found, err := a.conn.Query(ctx, readLeast, a.used.Namespace, int32(by.day), 2*len(rows), make([]byte, len(wire.ID{})+2))
+		if err != nil {
+			return row, false, err
+		}
+		least, err := pgx.CollectRows(found, func(of pgx.CollectableRow) (r usedRow, err error) {
+			r.day = by.day
+			return r, of.Scan(&r.label, &r.hits, &r.base)
+		})
+		if err != nil {
+			return row, false, err
+		}
+		// The message's own rows stay.
+		a.least[by.day] = slices.DeleteFunc(least, func(r usedRow) bool {
+			_, own := slices.BinarySearchFunc(rows, r, compareRows)
+			return own
+		})
+	}
+	least := a.least[by.day]
+	if len(least) == 0 || !store.Displaces(by.hits, least[0].hits, rand.Float64()) {
+		return row, false, nil
+	}
+	a.least[by.day] = least[1:]
+	a.removed = append(a.removed, least[0])
+	return least[0], true, nil
+}
+
+func compareRows(a, b usedRow) int {
+	return cmp.Or(cmp.Compare(a.day, b.day), bytes.Compare(a.label, b.label))
+}
+
+// place gives rows that exceed the bound of labels the label of others, or the place of another, and
+// returns how many labels are new for each day.
 func (a *accounting) place(ctx context.Context, rows []usedRow) (placed []usedRow, added map[uint32]int64, err error) {
 	added = map[uint32]int64{}
 	there, labels, err := a.look(ctx, rows)
@@ -199,6 +247,16 @@ func (a *accounting) place(ctx context.Context, rows []usedRow) (placed []usedRo
 		ofRule, _ := store.OthersLabel(r.label)
 		if !bytes.Equal(r.label, ofRule) {
 			a.done.Folded++
+			least, makesRoom, err := a.displaced(ctx, &r, rows)
+			if err != nil {
+				return nil, nil, err
+			}
+			if makesRoom {
+				r.base = store.Sum(least.base, least.hits)
+				placed = append(placed, r)
+				ofRule, _ = store.OthersLabel(least.label)
+				r = least
+			}
 		}
 		others = append(others, usedRow{day: r.day, label: ofRule, hits: r.hits})
 	}
@@ -222,8 +280,11 @@ func (a *accounting) place(ctx context.Context, rows []usedRow) (placed []usedRo
 func (a *accounting) write(ctx context.Context, rows []usedRow, added map[uint32]int64) error {
 	var batch pgx.Batch
 	if len(rows) > 0 {
-		days, labels, hits, budgets := columns(rows)
-		batch.Queue(addUsed, a.used.Namespace, days, labels, hits, budgets)
+		if days, labels, _, _, _ := columns(a.removed); len(days) > 0 {
+			batch.Queue(removeUsed, a.used.Namespace, days, labels)
+		}
+		days, labels, hits, budgets, bases := columns(rows)
+		batch.Queue(addUsed, a.used.Namespace, days, labels, hits, budgets, bases)
 	}
 	if len(added) > 0 {
 		var days []int32
@@ -247,12 +308,12 @@ func (a *accounting) write(ctx context.Context, rows []usedRow, added map[uint32
 	return a.conn.SendBatch(ctx, &batch).Close()
 }
 
-func columns(rows []usedRow) (days []int32, labels [][]byte, hits []int64, budgets [][]byte) {
+func columns(rows []usedRow) (days []int32, labels [][]byte, hits []int64, budgets [][]byte, bases []int64) {
 	for i := range rows {
 		days, labels = append(days, int32(rows[i].day)), append(labels, rows[i].label)
-		hits, budgets = append(hits, rows[i].hits), append(budgets, append([]byte{}, rows[i].budget...))
+		hits, budgets, bases = append(hits, rows[i].hits), append(budgets, append([]byte{}, rows[i].budget...)), append(bases, rows[i].base)
 	}
-	return days, labels, hits, budgets
+	return days, labels, hits, budgets, bases
 }
 
 // Used implements [store.Store]. It reads pages, each in a transaction of its own.

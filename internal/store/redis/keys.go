@@ -114,6 +114,11 @@ func (k keys) used(namespace string, day uint32) string {
 	return "weir:{" + namespace + "}:used:" + strconv.FormatUint(uint64(day), 10)
 }
 
+// usedRanks is the key of the ranks of a day's labels.
+func (k keys) usedRanks(namespace string, day uint32) string {
+	return k.used(namespace, day) + ":ranks"
+}
+
 func (k keys) told(namespace string) string { return "weir:{" + namespace + "}:told" }
 
 // parse is the inverse of counter. ok is false for keys that counter does not return.

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,10 +42,10 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 		at := slices.Index(days, day)
 		if at < 0 {
 			at, days = len(days), append(days, day)
-			keys = append(keys, s.keys.used(u.Namespace, day))
+			keys = append(keys, s.keys.used(u.Namespace, day), s.keys.usedRanks(u.Namespace, day))
 		}
 		ofRule, ofAll := store.OthersLabel(r.Label)
-		args = append(args, at+2, r.Label, ofRule, ofAll, r.Hits, r.Budget)
+		args = append(args, 2*at+2, r.Label, ofRule, ofAll, r.Hits, r.Budget, rand.Float64())
 	}
 	for _, day := range days {
 		args = append(args, millis(calendar, store.UsedUntil(day)))

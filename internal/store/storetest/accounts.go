@@ -135,7 +135,8 @@ func testAccountsOverYears(t *testing.T, b *bench) {
 	b.wantUsed("ns", map[string]int64{"400 tokens 7 ": 64})
 }
 
-// If a day has too many labels, the hits of further labels count together, and none is lost.
+// If a day has too many labels, those with most hits stay, the hits of the others count together, and
+// none is lost.
 func testAccountsBounded(t *testing.T, b *bench) {
 	sequence, sum := uint64(0), int64(0)
 	label := func(rule string, n int) []byte {
@@ -163,8 +164,43 @@ func testAccountsBounded(t *testing.T, b *bench) {
 		t.Errorf("%+v, want three folded", done)
 	}
 	got := b.usedOf("ns", today, today)
-	if got["0 r 0 "] != 11 || got["0 s 0 "] != 9 {
-		t.Errorf("others have %d and %d", got["0 r 0 "], got["0 s 0 "])
+	of := func(rule string, n int) (hits int64) {
+		t.Helper()
+		err := b.store.Used(t.Context(), "ns", today, today, func(r wire.UsedRow) error {
+			if string(r.Label) == string(label(rule, n)) {
+				hits += r.Hits
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hits
+	}
+	if got["0 r 0 "] != 3 || of("r", store.MaxUsed) != 5 || of("r", store.MaxUsed+1) != 6 || of("s", 0) != 9 {
+		t.Errorf("others have %d, and the last three %d, %d, %d", got["0 r 0 "], of("r", store.MaxUsed), of("r", store.MaxUsed+1), of("s", 0))
+	}
+	// A label whose hits come one by one gets a place, too, and keeps it whatever comes then. The
+	// order is that of chance: its first hits are with others.
+	const steady = 1 << 20
+	for range 40 {
+		add(wire.UsedRow{Label: label("r", steady), Day: today, Hits: 1})
+	}
+	if has := of("r", steady); has < 20 {
+		t.Errorf("a label with 40 hits has %d of them", has)
+	}
+	var invented []wire.UsedRow
+	for n := range 1000 {
+		invented = append(invented, wire.UsedRow{Label: label("r", 2*steady+n), Day: today, Hits: 1})
+	}
+	add(invented...)
+	if has := of("r", steady); has < 20 || of("s", 0) != 9 {
+		t.Errorf("after invented labels it has %d, and another %d", has, of("s", 0))
+	}
+	// What a label without a place gives back is taken from others.
+	add(wire.UsedRow{Label: label("r", 3*steady), Day: today, Hits: -2})
+	if has := of("r", 3*steady); has != 0 {
+		t.Errorf("a label that gives back has %d hits", has)
 	}
 	// Invented rules are bounded too.
 	var rows []wire.UsedRow
@@ -182,6 +218,37 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	})
 	if err != nil || total != sum || labels > store.MaxUsed+store.MaxUsedOthers+1 {
 		t.Errorf("%d labels have %d, want %d: %v", labels, total, sum, err)
+	}
+}
+
+// Labels with many hits lose no place to some with few.
+func testAccountsStay(t *testing.T, b *bench) {
+	label := func(n int) []byte {
+		return wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r", ID: wire.ID{1, byte(n >> 16), byte(n >> 8), byte(n)}})
+	}
+	sequence, sum := uint64(0), int64(0)
+	for n, last := 0, store.MaxUsed+2000; n < last; {
+		var rows []wire.UsedRow
+		for ; n < last && len(rows) < 1000; n++ {
+			hits := int64(1000)
+			if n >= store.MaxUsed {
+				hits = 1
+			}
+			rows, sum = append(rows, wire.UsedRow{Label: label(n), Day: today, Hits: hits}), sum+hits
+		}
+		sequence++
+		b.account("ns", 1, sequence, rows...)
+	}
+	large, total := 0, int64(0)
+	err := b.store.Used(t.Context(), "ns", today, today, func(r wire.UsedRow) error {
+		if l, _ := wire.DecodeUsedLabel(r.Label); l.ID != (wire.ID{}) && r.Hits == 1000 {
+			large++
+		}
+		total += r.Hits
+		return nil
+	})
+	if err != nil || total != sum || large < store.MaxUsed-50 {
+		t.Errorf("%d of %d large labels stay, and %d of %d hits: %v", large, store.MaxUsed, total, sum, err)
 	}
 }
 

@@ -146,6 +146,7 @@ func RunBut(t *testing.T, open Open, but map[string]string) {
 		{"accounts", testAccounts},
 		{"accounts over years", testAccountsOverYears},
 		{"accounts are bounded", testAccountsBounded},
+		{"large accounts stay", testAccountsStay},
 		{"budgets", testBudgets},
 		{"accounts hammer", testAccountsHammer},
 	} {
