@@ -260,8 +260,9 @@ func (l *Limiter) wantsAcquire() error {
 }
 
 // GiveBack returns hits of a key that any node has counted in the present windows, such as a
-// reservation that was too large. It never returns more than were counted. If this node does not
-// know the key, GiveBack asks the backend and waits. Other nodes see the change after their next
+// reservation that was too large, the newest first. It never returns more than were counted. If this
+// node knows of fewer, GiveBack asks the backend. It waits for that, and for pushes under way, so that
+// the next request of this node finds the hits. Other nodes see the change after their next
 // push. The error is that of ctx if ctx ends first, and wraps [ErrClosed] after [Namespace.Close].
 // A rule with [InFlight] has an error: whoever acquired a place returns it by [Held].
 func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
@@ -269,11 +270,21 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 		return l.wantsAcquire()
 	}
 	n := l.namespace
-	return n.look(ctx, l.rule, key, func(d *node.Demand, now int64) {
-		d.Cost = hits
-		charge := n.node.Charge(d, now)
-		n.node.Revise(&charge, 0, now)
-	})
+	err := n.look(ctx, l.rule, key, hits, func(d *node.Demand, now int64) { n.node.GiveBack(d, hits, now) })
+	if err != nil || n.backend == nil {
+		return err
+	}
+	// The backend decides the next request with these hits. If it decides every request, it has to have
+	// heard of them; otherwise the question tells it, unless an earlier push of the key has no answer yet.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for range 2 {
+		n.node.PushCharges()
+		if err := n.drain(ctx, n.sent); err != nil {
+			return fmt.Errorf("ratelimit: namespace %q: give back: %w", n.name, err)
+		}
+	}
+	return nil
 }
 
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise none.

@@ -101,6 +101,35 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
+// Hits that go back make room for as many, whichever window they were counted in, and never for more.
+func TestGiveBackNewest(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		if l.Quota() < 4 {
+			t.Fatalf("%+v: want room for 4 hits", l)
+		}
+		for _, after := range []int64{0, l.Width / 4, l.Width / 2, l.Width - l.Width/8} {
+			var s State
+			l.Advance(&s, monday)
+			l.Count(&s, l.Quota()/2)
+			l.Advance(&s, monday+after)
+			l.Count(&s, l.Remaining(&s))
+			for hits := range l.Quota() + 2 {
+				s := s
+				s.Buckets = append([]Bucket(nil), s.Buckets...)
+				had, used := l.Remaining(&s), l.used(&s)
+				given := l.GiveBackNewest(&s, hits)
+				if has := l.Remaining(&s); has != had+given || given != min(hits, used) {
+					t.Errorf("%+v: of %d hits, %d of which are %d ns old, %d go back for %d: %d remain of %d", l, used, l.Quota()/2, after, given, hits, has, had)
+				}
+			}
+			if l.GiveBackNewest(&s, math.MaxUint64); l.used(&s) != 0 {
+				t.Errorf("%+v: %d are used though all went back", l, l.used(&s))
+			}
+		}
+	}
+}
+
 // A cost that is more than anything is refused, also if something is used already.
 func TestHugeCosts(t *testing.T) {
 	t.Parallel()

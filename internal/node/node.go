@@ -299,6 +299,13 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.charges.accountFor(d, now)
 }
 
+// GiveBack gives back hits of a demand's key that count now, whoever counted them, the newest first. It
+// never gives back more than are known here.
+func (n *Node) GiveBack(d *Demand, hits uint64, now int64) {
+	n.keys.locate(d)
+	n.charges.giveBack(d, hits, now)
+}
+
 // DecideSaved is Decide for a saved demand, which it returns. Do not call it while a
 // [Request.Decided] still uses its demands.
 func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {

@@ -16,6 +16,7 @@ func giveBack(ctx context.Context, all []asked) error {
 			if err := a.limiter.GiveBack(ctx, a.key, a.back); err != nil {
 				return err
 			}
+			a.refusals.forget(a)
 		}
 	}
 	return nil

@@ -216,9 +216,10 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		}
 		a.hits = min(a.hits, mostHits) // so that several can be added up
 		a.refusals = s.refusals
-		if a.looks = a.hits == 0; descriptor.GetIsNegativeHits() {
+		if descriptor.GetIsNegativeHits() {
 			a.hits, a.back = 0, a.hits
 		}
+		a.looks = a.hits == 0
 		if said := descriptor.GetLimit(); said != nil {
 			if err := s.override(a, d, name, descriptor); err != nil {
 				return nil, err
