@@ -89,7 +89,7 @@ func TestManyKeysOfARule(t *testing.T) {
 						}
 						for _, keys := range []int{1, 2, 3, 4, 7, 8, 9, 100, 1000} {
 							if exact && rule.Name == "flight" {
-								keys = min(keys, 800) // as many fit a question: see TestExactFitsOneQuestion
+								keys = min(keys, 800) // more do not fit a question: see TestExactFitsOneQuestion
 							}
 							var demands []ratelimit.Demand
 							for i := range keys {

@@ -426,11 +426,18 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 	if n.closed {
 		return Decision{}, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
-	n.renew()
-	now := n.now()
-	verdict := n.node.Decide(c.demands, now, &c.wait)
+	verdict := counter.Unsure
+	if n.guard(func() {
+		n.renew()
+		now := n.now()
+		if verdict = n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
+			c.conclude(c.demands, now, verdict)
+		}
+	}) != nil {
+		err := c.decideAlone()
+		return c.decision, err
+	}
 	if verdict != counter.Unsure {
-		c.conclude(c.demands, now, verdict)
 		return c.decision, nil
 	}
 	if n.backend == nil {
@@ -440,6 +447,35 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 		return Decision{}, err
 	}
 	return c.decision, nil
+}
+
+// afterPanic ends the wait of a call whose node has panicked, unless it was told before. The caller holds
+// the lock.
+func (c *call) afterPanic() error {
+	select {
+	case <-c.told:
+		return nil
+	default:
+		return c.decideAlone()
+	}
+}
+
+// decideAlone decides a call whose node has panicked, as while the backend is away. The caller holds the
+// lock.
+func (c *call) decideAlone() error {
+	c.wait = node.Wait{Request: c}
+	if c.asking {
+		return nil
+	}
+	n := c.namespace
+	err := n.guard(func() {
+		now := n.now()
+		c.conclude(c.demands, now, n.node.DecideAlone(c.demands, now))
+	})
+	if err != nil {
+		c.decision = Decision{}
+	}
+	return err
 }
 
 // Decided implements node.Request. The namespace's lock is held.
@@ -458,16 +494,23 @@ func (c *call) await(ctx context.Context) error {
 	if c.patient {
 		shut = n.shut
 	}
+	broken := n.broken
 	n.mu.Unlock()
 	select {
 	case <-c.told:
 		n.mu.Lock()
 		return nil
+	case <-broken:
+		n.mu.Lock()
+		return c.afterPanic()
 	case <-ctx.Done():
 	case <-n.running.Done():
 	case <-shut:
 	}
 	n.mu.Lock()
+	if n.broken != broken {
+		return c.afterPanic()
+	}
 	if !c.wait.Waiting() {
 		<-c.told // Decided was called while this goroutine waited for the lock
 		return nil

@@ -79,15 +79,22 @@ func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, hits uint64
 	c.asking = true
 	d := c.demand(r)
 	d.Key = key.append(d.Key)
-	if known := n.node.Look(d, n.now()); !(known && d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait) {
-		if err := c.await(ctx); err != nil {
-			return err
-		}
+	waits := false
+	err := n.guard(func() {
+		known := n.node.Look(d, n.now())
+		waits = !(known && d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
+	})
+	if waits {
+		err = c.await(ctx)
 	}
-	now := n.now()
-	n.node.Look(d, now)
-	change(d, now)
-	return nil
+	if err != nil {
+		return err
+	}
+	return n.guard(func() {
+		now := n.now()
+		n.node.Look(d, now)
+		change(d, now)
+	})
 }
 
 // find returns the window of a width.

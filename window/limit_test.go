@@ -101,7 +101,7 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// Hits that go back make room for as many, whichever window they were counted in, and never for more.
+// Hits that go back make room for the same number, whichever window they were counted in.
 func TestGiveBackNewest(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {

@@ -45,8 +45,8 @@ func (l *Limit) Returnable(hits uint64, at, now int64) uint64 {
 	return hits
 }
 
-// GiveBackNewest gives back hits that count now, whoever counted them, the newest first: as many as make
-// room for that number of hits, if there are so many. It returns for how many there is.
+// GiveBackNewest gives back hits that count now, whoever counted them, the newest first. It makes room for
+// that number of hits, or for all if fewer count, and returns for how many.
 func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
 	left := min(hits, MaxHits)
 	from := func(h *Hits) {

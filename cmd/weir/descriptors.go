@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/fields"
+	"weir/internal/panics"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
 	"weir/ratelimit"
@@ -179,7 +180,7 @@ func (r *rateLimits) close() error {
 
 func (r *rateLimits) metricsHandler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), r.answers.Stats)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics(), r.answers.Stats)
 	mux := http.NewServeMux()
 	mux.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return mux
@@ -215,13 +216,17 @@ func (r *rateLimits) serve(ctx context.Context, b *backend.Backend) error {
 		r.log.Warn("anyone who reaches the rate limit service can use up its limits")
 	}
 	var running, telling sync.WaitGroup
-	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	running.Go(func() {
+		panics.Again(ctx, "the watch on descriptors", func(ctx context.Context) { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	})
 	// Requests under way are answered after ctx has ended, and statsd is told of their hits, too.
 	answering, answered := context.WithCancel(context.WithoutCancel(ctx))
 	defer answered()
 	if r.statsd != "" {
 		telling.Go(func() {
-			answers.Stats.Statsd(answering, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
+			panics.Again(answering, "statsd", func(ctx context.Context) {
+				answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
+			})
 		})
 	}
 	errs := make(chan error, 3)

@@ -74,6 +74,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return fmt.Errorf("%w: LOG_FORMAT: want text or json", errUsage)
 	}
+	slog.SetDefault(log) // caught panics are told there
 	r := v.rateLimits(log)
 	v.port("GRPC_PORT", grpcPort)
 	v.port("PORT", httpPort)

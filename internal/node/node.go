@@ -281,6 +281,14 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	return n.requests.decideLocated(demands, now, w)
 }
 
+// DecideAlone is Decide without the backend: by what is known here, or as Options.OnBackendFailure says.
+func (n *Node) DecideAlone(demands []Demand, now int64) counter.Verdict {
+	for i := range demands {
+		n.keys.locate(&demands[i])
+	}
+	return n.requests.decideAlone(demands, now)
+}
+
 // Look loads the counter of a demand's key, and reports whether this node knows anything of the
 // key.
 func (n *Node) Look(d *Demand, now int64) (known bool) {

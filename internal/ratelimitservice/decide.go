@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"weir/internal/panics"
 	"weir/ratelimit"
 )
 
@@ -68,6 +69,7 @@ func (a *asked) sameCounter(b *asked) bool {
 
 // decide decides a descriptor, and those that follow it.
 func (a *asked) decide(ctx context.Context) {
+	defer panics.Catch("a descriptor's decision", func(err error) { a.err = err })
 	for ; a != nil; a = a.next {
 		a.ask(ctx)
 		a.charge(ctx)

@@ -6,6 +6,8 @@ import (
 	"net"
 	"time"
 
+	"weir/internal/panics"
+
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -47,7 +49,7 @@ type Server struct {
 func NewServer(s *Service, o ServerOptions) *Server {
 	options := []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
 		MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
-	}), grpc.NumStreamWorkers(streamWorkers), grpc.ConnectionTimeout(connectTimeout)}
+	}), grpc.NumStreamWorkers(streamWorkers), grpc.ConnectionTimeout(connectTimeout), grpc.UnaryInterceptor(caughtUnary), grpc.StreamInterceptor(caughtStream)}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
@@ -57,6 +59,17 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	healthpb.RegisterHealthServer(server.grpc, server.health)
 	reflection.Register(server.grpc)
 	return server
+}
+
+// caughtUnary and caughtStream answer a call whose handler panics with an error.
+func caughtUnary(ctx context.Context, r any, i *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	defer panics.Catch(i.FullMethod, func(caught error) { answer, err = nil, statusOf(caught) })
+	return handle(ctx, r)
+}
+
+func caughtStream(server any, s grpc.ServerStream, i *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer panics.Catch(i.FullMethod, func(caught error) { err = statusOf(caught) })
+	return handle(server, s)
 }
 
 // Healthy sets the health that the server reports under the name ratelimit.

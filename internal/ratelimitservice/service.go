@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/fields"
+	"weir/internal/panics"
 	"weir/ratelimit"
 	"weir/window"
 
@@ -153,7 +154,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	return answer, err
 }
 
-func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (answer *pb.RateLimitResponse, err error) {
+	defer panics.Catch("a rate limit request", func(caught error) { answer, err = nil, statusOf(caught) })
 	configuration := s.configuration.Load()
 	switch {
 	case r.GetDomain() == "":
@@ -183,7 +185,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			return nil, statusOf(err)
 		}
 	}
-	answer := s.answer(r, all)
+	answer = s.answer(r, all)
 	if s.options.Stats != nil {
 		s.count(d, r, all, answer)
 	}
@@ -195,6 +197,8 @@ func statusOf(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return status.FromContextError(err).Err()
+	case errors.Is(err, panics.Err):
+		return status.Error(codes.Internal, err.Error())
 	case errors.Is(err, ratelimit.ErrClosed):
 		return status.Error(codes.Unavailable, "the service is shutting down")
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"weir/internal/panics"
 )
 
 const (
@@ -30,7 +32,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:           h,
+		Handler:           panics.Handler(h),
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,

@@ -18,6 +18,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"weir/internal/panics"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -218,7 +219,10 @@ func (s *Store) run() {
 		own := s.next
 		s.next = newGroup()
 		s.mu.Unlock()
-		own.err = s.write()
+		func() {
+			defer panics.Catch("a write to the file", func(err error) { own.err = err })
+			own.err = s.write()
+		}()
 		close(own.done)
 	}
 }
