@@ -15,7 +15,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimp
 packages := ./... ./bench/... ./release/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
-raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/listen ./internal/live ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
+raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/listen ./internal/live ./internal/panics ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
 plugin_sources := go.mod go.sum main.go \

@@ -18,12 +18,18 @@ type away struct{}
 
 func (away) Push(context.Context, []byte) ([]byte, error) { return nil, errors.New("nobody is there") }
 
-// Requests have room as the keys of their rule do, however many of its keys they take from and
-// whoever decides.
-func TestManyKeysOfARule(t *testing.T) {
-	t.Parallel()
-	url := redistest.Start(t).URL()
-	open := func(name string) ratelimit.Backend {
+// far is a backend beyond a network: no two of its answers are of the same millisecond, for one node
+// after the other.
+type far struct{ ratelimit.Backend }
+
+func (f far) Push(ctx context.Context, push []byte) ([]byte, error) {
+	<-time.After(2 * time.Millisecond)
+	return f.Backend.Push(ctx, push)
+}
+
+// opener opens stores, and closes them when the test ends.
+func opener(t *testing.T) (open func(name string) ratelimit.Backend) {
+	return func(name string) ratelimit.Backend {
 		store, err := stores.Open(name)
 		if err != nil {
 			t.Fatal(err)
@@ -35,6 +41,13 @@ func TestManyKeysOfARule(t *testing.T) {
 		})
 		return store
 	}
+}
+
+// Requests have room as the keys of their rule do, however many of its keys they take from and
+// whoever decides.
+func TestManyKeysOfARule(t *testing.T) {
+	t.Parallel()
+	open := opener(t)
 	const passes = 2
 	always := []bool{true, true, true}
 	for _, backend := range []struct {
@@ -45,7 +58,7 @@ func TestManyKeysOfARule(t *testing.T) {
 	}{
 		{"none", nil, []ratelimit.FailureMode{ratelimit.FailLocal}, []bool{true, true, false}},
 		{"memory", open("memory"), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
-		{"redis", open(url), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
+		{"redis", open(redistest.Start(t).URL()), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
 		{"away", away{}, []ratelimit.FailureMode{ratelimit.FailLocal}, []bool{true, true, false}},
 		{"away", away{}, []ratelimit.FailureMode{ratelimit.FailAllow}, always},
 		{"away", away{}, []ratelimit.FailureMode{ratelimit.FailDeny}, []bool{false, false, false}},
@@ -76,7 +89,7 @@ func TestManyKeysOfARule(t *testing.T) {
 						}
 						for _, keys := range []int{1, 2, 3, 4, 7, 8, 9, 100, 1000} {
 							if exact && rule.Name == "flight" {
-								keys = min(keys, 800) // as many fit a question: see TestExactFitsOneQuestion
+								keys = min(keys, 800) // more do not fit a question: see TestExactFitsOneQuestion
 							}
 							var demands []ratelimit.Demand
 							for i := range keys {
@@ -120,6 +133,77 @@ func TestManyKeysOfARule(t *testing.T) {
 					}
 					cancel()
 				})
+			}
+		}
+	}
+}
+
+// Hits that were given back are there for the next request at once, also after a refusal, of every
+// algorithm and whoever decides. No more come back than were taken.
+func TestGiveBackAfterRefusal(t *testing.T) {
+	t.Parallel()
+	open := opener(t)
+	for name, backend := range map[string]ratelimit.Backend{"none": nil, "memory": open("memory"), "redis": open(redistest.Start(t).URL())} {
+		for _, exact := range []bool{false, true} {
+			if exact && backend == nil {
+				continue
+			}
+			for _, limit := range []uint64{30, 440} {
+				// None of them gets hits back by itself while the test lasts.
+				for kind, l := range map[string]ratelimit.Limit{
+					"fixed": ratelimit.FixedWindow(limit, 300*24*time.Hour), "first-hit": ratelimit.FirstHitWindow(limit, time.Hour), "sliding": ratelimit.SlidingWindow(limit, 300*24*time.Hour),
+					"buckets": ratelimit.SlidingBuckets(limit, time.Hour, time.Minute), "log": ratelimit.SlidingLog(limit, time.Hour), "tokens": ratelimit.TokenBucket(1, 300*24*time.Hour, limit),
+				} {
+					t.Run(fmt.Sprintf("%s,exact=%v,%s,%d", name, exact, kind, limit), func(t *testing.T) {
+						o := ratelimit.Options{Name: fmt.Sprint(name, ".", exact, ".", kind, ".", limit), Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{l}}}}
+						if backend != nil {
+							o.Backend, o.Exact, o.Timeout = far{backend}, exact, time.Minute
+						}
+						n, err := ratelimit.NewNamespace(o)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer n.Close(context.Background())
+						r, err := n.Limiter("r")
+						if err != nil {
+							t.Fatal(err)
+						}
+						steps := []struct {
+							take, back uint64
+							allowed    bool
+							left       uint64
+						}{
+							{limit / 2, 0, true, limit - limit/2},
+							{limit - limit/2, 0, true, 0},
+							{1, 0, false, 0},
+							{1, 0, false, 0},
+							{0, 20, true, 20},
+							{1, 0, true, 19},
+							{19, 0, true, 0},
+							{1, 0, false, 0},
+							{0, 1, true, 1},
+							{2, 0, false, 1},
+							{1, 0, true, 0},
+							// More than were taken.
+							{0, 10 * limit, true, limit},
+							{limit, 0, true, 0},
+							{1, 0, false, 0},
+						}
+						for i, step := range steps {
+							if step.back > 0 {
+								if err := r.GiveBack(t.Context(), ratelimit.Key{"k"}, step.back); err != nil {
+									t.Fatal(err)
+								}
+							}
+							d, err := r.Decide(t.Context(), ratelimit.Key{"k"}, step.take)
+							// Hits on their way back may not remain yet, though requests get them.
+							less := backend != nil && (exact || step.back == 0)
+							if err != nil || d.Allowed != step.allowed || d.Remaining != step.left && !(less && d.Remaining < step.left) {
+								t.Fatalf("step %d, %+v: allowed %v, %d left, %v", i, step, d.Allowed, d.Remaining, err)
+							}
+						}
+					})
+				}
 			}
 		}
 	}

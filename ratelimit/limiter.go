@@ -260,8 +260,9 @@ func (l *Limiter) wantsAcquire() error {
 }
 
 // GiveBack returns hits of a key that any node has counted in the present windows, such as a
-// reservation that was too large. It never returns more than were counted. If this node does not
-// know the key, GiveBack asks the backend and waits. Other nodes see the change after their next
+// reservation that was too large, the newest first. It never returns more than were counted. If this
+// node knows of fewer, GiveBack asks the backend. It waits for that, and for pushes under way, so that
+// the next request of this node finds the hits. Other nodes see the change after their next
 // push. The error is that of ctx if ctx ends first, and wraps [ErrClosed] after [Namespace.Close].
 // A rule with [InFlight] has an error: whoever acquired a place returns it by [Held].
 func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
@@ -269,11 +270,21 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 		return l.wantsAcquire()
 	}
 	n := l.namespace
-	return n.look(ctx, l.rule, key, func(d *node.Demand, now int64) {
-		d.Cost = hits
-		charge := n.node.Charge(d, now)
-		n.node.Revise(&charge, 0, now)
-	})
+	err := n.look(ctx, l.rule, key, hits, func(d *node.Demand, now int64) { n.node.GiveBack(d, hits, now) })
+	if err != nil || n.backend == nil {
+		return err
+	}
+	// The backend decides the next request with these hits. If it decides every request, it has to have
+	// heard of them; otherwise the question tells it, unless an earlier push of the key has no answer yet.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for range 2 {
+		n.node.PushCharges()
+		if err := n.drain(ctx, n.sent); err != nil {
+			return fmt.Errorf("ratelimit: namespace %q: give back: %w", n.name, err)
+		}
+	}
+	return nil
 }
 
 // Decide counts the hits of all demands if every limit of every rule has room, and otherwise none.
@@ -415,11 +426,18 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 	if n.closed {
 		return Decision{}, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
-	n.renew()
-	now := n.now()
-	verdict := n.node.Decide(c.demands, now, &c.wait)
+	verdict := counter.Unsure
+	if n.guard(func() {
+		n.renew()
+		now := n.now()
+		if verdict = n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
+			c.conclude(c.demands, now, verdict)
+		}
+	}) != nil {
+		err := c.decideAlone()
+		return c.decision, err
+	}
 	if verdict != counter.Unsure {
-		c.conclude(c.demands, now, verdict)
 		return c.decision, nil
 	}
 	if n.backend == nil {
@@ -429,6 +447,35 @@ func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err
 		return Decision{}, err
 	}
 	return c.decision, nil
+}
+
+// afterPanic ends the wait of a call whose node has panicked, unless it was told before. The caller holds
+// the lock.
+func (c *call) afterPanic() error {
+	select {
+	case <-c.told:
+		return nil
+	default:
+		return c.decideAlone()
+	}
+}
+
+// decideAlone decides a call whose node has panicked, as while the backend is away. The caller holds the
+// lock.
+func (c *call) decideAlone() error {
+	c.wait = node.Wait{Request: c}
+	if c.asking {
+		return nil
+	}
+	n := c.namespace
+	err := n.guard(func() {
+		now := n.now()
+		c.conclude(c.demands, now, n.node.DecideAlone(c.demands, now))
+	})
+	if err != nil {
+		c.decision = Decision{}
+	}
+	return err
 }
 
 // Decided implements node.Request. The namespace's lock is held.
@@ -447,16 +494,23 @@ func (c *call) await(ctx context.Context) error {
 	if c.patient {
 		shut = n.shut
 	}
+	broken := n.broken
 	n.mu.Unlock()
 	select {
 	case <-c.told:
 		n.mu.Lock()
 		return nil
+	case <-broken:
+		n.mu.Lock()
+		return c.afterPanic()
 	case <-ctx.Done():
 	case <-n.running.Done():
 	case <-shut:
 	}
 	n.mu.Lock()
+	if n.broken != broken {
+		return c.afterPanic()
+	}
 	if !c.wait.Waiting() {
 		<-c.told // Decided was called while this goroutine waited for the lock
 		return nil

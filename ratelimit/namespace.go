@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/node"
+	"weir/internal/panics"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -38,6 +39,10 @@ type Namespace struct {
 	mu   sync.Mutex
 	data sharedata.Map
 	node *node.Node
+	// options made the node. After a panic of the node a new one takes its place. Then broken is closed
+	// and replaced, and the calls that wait are decided without the backend.
+	options *node.Options
+	broken  chan struct{}
 	// closed says that no new call is accepted. The node leaves when the last call has ended. gone
 	// is closed after that, and closing is the error of Close.
 	closed  bool
@@ -86,12 +91,12 @@ func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
 	n := h.namespace
 	if patience := time.Duration(ticket.Patience()); patience > 0 {
 		n.pushes[pollNumber] = struct{}{}
-		go n.push(pollNumber, append([]byte(nil), push...), ticket, patience)
+		go n.push(pollNumber, append([]byte(nil), push...), ticket, patience, n.node)
 		return true
 	}
 	n.sent++
 	n.pushes[n.sent] = struct{}{}
-	go n.push(n.sent, append([]byte(nil), push...), ticket, n.timeout)
+	go n.push(n.sent, append([]byte(nil), push...), ticket, n.timeout, n.node)
 	return true
 }
 
@@ -112,11 +117,41 @@ func (*host) Tag(int, []window.Limit) any { return nil }
 // it.
 const pollNumber = math.MaxUint64
 
-// push sends a push to the backend, and gives its answer to the node.
-func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout time.Duration) {
+// guard does some of the node's work. If that panics, the namespace gets a new node, as a process does that
+// has ended and starts again: the counters stay, and hits that were not pushed are pushed when their key is
+// hit again. The caller holds the lock.
+func (n *Namespace) guard(work func()) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("ratelimit: namespace %q: %w", n.name, panics.Tell("ratelimit namespace "+n.name, reason))
+			n.restart()
+		}
+	}()
+	work()
+	return nil
+}
+
+// restart gives the namespace a new node. The caller holds the lock.
+func (n *Namespace) restart() {
+	if again, err := node.New(n.options); err == nil {
+		again.Tallies = n.node.Tallies
+		n.node = again
+	} // or else there is no room in shared data, and the old one goes on
+	close(n.broken)
+	n.broken = make(chan struct{})
+}
+
+// ask sends a push to the backend.
+func (n *Namespace) ask(push []byte, timeout time.Duration) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(n.running, timeout)
-	answer, err := n.backend.Push(ctx, push)
-	cancel()
+	defer cancel()
+	defer panics.Catch("a push to the backend", func(caught error) { err = caught })
+	return n.backend.Push(ctx, push)
+}
+
+// push sends a push to the backend, and gives its answer to the node that made it.
+func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout time.Duration, of *node.Node) {
+	answer, err := n.ask(push, timeout)
 	outcome := node.PushAnswered
 	switch {
 	case errors.Is(err, ErrPushRefused):
@@ -125,14 +160,14 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout
 		outcome = node.PushLost
 	}
 	n.mu.Lock()
-	failures := n.node.Tallies.Failed
+	failures := of.Tallies.Failed
 	// Close has cut the push off. The node does not hear of it: it would let calls that wait be
 	// decided without the backend.
 	cut := err != nil && n.running.Err() != nil
-	if !cut {
-		n.node.Answered(ticket, outcome, answer)
+	if !cut && of == n.node {
+		_ = n.guard(func() { of.Answered(ticket, outcome, answer) }) // who waits hears of it
 	}
-	if err == nil && n.node.Tallies.Failed != failures {
+	if err == nil && of.Tallies.Failed != failures {
 		err = errors.New("want the answer to a push, got other bytes")
 	}
 	if ticket == (node.Ticket{}) || number == pollNumber {
@@ -177,9 +212,12 @@ func (n *Namespace) start() {
 func (n *Namespace) tick() (left bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.renew()
-	n.node.Tick()
-	return n.leave() && n.node.Left()
+	_ = n.guard(func() {
+		n.renew()
+		n.node.Tick()
+		left = n.leave() && n.node.Left()
+	})
+	return left
 }
 
 // leave makes the node leave if the namespace is closed and no call needs it. It reports whether
@@ -215,8 +253,11 @@ func (n *Namespace) Sync(ctx context.Context) error {
 	}
 	for done := false; !done; {
 		n.mu.Lock()
-		done = n.node.PushAll()
+		err := n.guard(func() { done = n.node.PushAll() })
 		n.mu.Unlock()
+		if err != nil {
+			return err
+		}
 		if err := n.wait(ctx, failed); err != nil {
 			return err
 		}

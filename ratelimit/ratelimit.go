@@ -158,6 +158,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	n := &Namespace{
 		clock: o.Now, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
 		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
+		broken:  make(chan struct{}),
 		running: context.Background(),
 	}
 	n.alarm.namespace = n
@@ -165,14 +166,14 @@ func newNamespace(o Options) (*Namespace, error) {
 		return nil, err
 	}
 	h := &host{n}
-	options := &node.Options{
+	n.options = &node.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
 		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
 		KeySecret: o.KeySecret, Held: n.held,
 	}
 	var err error
-	if n.node, err = node.New(options); err != nil {
+	if n.node, err = node.New(n.options); err != nil {
 		return nil, err
 	}
 	if o.Backend != nil {

@@ -580,3 +580,58 @@ func TestLimit(t *testing.T) {
 		}
 	}
 }
+
+// A clock that jumps ahead begins new windows. When it is back it begins none: hits stay counted, and
+// nobody is locked out for longer than two windows.
+func TestClockJumpsAndIsBack(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"none", "leases", "exact"} {
+		for kind, l := range kinds(10) {
+			if kind == "tokens" {
+				l = TokenBucket(10, time.Hour, 10)
+			}
+			for _, jump := range []time.Duration{time.Second, 30 * time.Minute, 2 * time.Hour, 48 * time.Hour, 8760 * time.Hour} {
+				if backend != "none" && jump != 2*time.Hour {
+					continue // the backend's clock decides
+				}
+				synctest.Test(t, func(t *testing.T) {
+					ahead := time.Duration(0)
+					o := Options{Name: "n", Rules: rule(l), Now: func() time.Time { return time.Now().Add(ahead) }}
+					var n *Namespace
+					if o.Exact = backend == "exact"; backend != "none" {
+						n = newWorld().node(t, o)
+					} else if n, _ = NewNamespace(o); n == nil {
+						t.Fatal("no namespace")
+					}
+					r := limiter(t, n, "r")
+					asked := func() (passed int) {
+						for range 25 {
+							if decide(t, r, 1, "k").Allowed {
+								passed++
+							}
+							pause(time.Millisecond)
+						}
+						return passed
+					}
+					pause(17 * time.Minute)
+					passed := asked()
+					ahead = jump
+					pause(time.Second)
+					passed += asked()
+					ahead = 0
+					for range 5 {
+						pause(time.Second)
+						passed += asked()
+					}
+					if passed > 20 || backend != "none" && passed > 10 {
+						t.Errorf("%s, %s, ahead for a second by %v: %d passed of a limit of 10", backend, kind, jump, passed)
+					}
+					pause(2*time.Hour + time.Minute)
+					if passed = asked(); passed != 10 {
+						t.Errorf("%s, %s, ahead for a second by %v: %d pass two windows later", backend, kind, jump, passed)
+					}
+				})
+			}
+		}
+	}
+}

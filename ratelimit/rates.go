@@ -59,16 +59,16 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 	if err != nil {
 		return 0, err
 	}
-	err = n.look(ctx, w.rule, key, func(d *node.Demand, now int64) {
+	err = n.look(ctx, w.rule, key, 0, func(d *node.Demand, now int64) {
 		change(d, now)
 		rate = d.Rule.Limits[0].Rate(&d.Counter.States[0])
 	})
 	return rate, err
 }
 
-// look loads the counter of a key, asking the backend if this node does not know it, and calls
-// change.
-func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, change func(d *node.Demand, now int64)) error {
+// look loads the counter of a key, asking the backend if this node does not know it, or knows of
+// fewer hits, and calls change.
+func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, hits uint64, change func(d *node.Demand, now int64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -79,15 +79,22 @@ func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, change func
 	c.asking = true
 	d := c.demand(r)
 	d.Key = key.append(d.Key)
-	if known := n.node.Look(d, n.now()); !known && n.node.Ask(c.demands, &c.wait) {
-		if err := c.await(ctx); err != nil {
-			return err
-		}
+	waits := false
+	err := n.guard(func() {
+		known := n.node.Look(d, n.now())
+		waits = !(known && d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
+	})
+	if waits {
+		err = c.await(ctx)
 	}
-	now := n.now()
-	n.node.Look(d, now)
-	change(d, now)
-	return nil
+	if err != nil {
+		return err
+	}
+	return n.guard(func() {
+		now := n.now()
+		n.node.Look(d, now)
+		change(d, now)
+	})
 }
 
 // find returns the window of a width.

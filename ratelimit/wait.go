@@ -88,7 +88,7 @@ func (a *alarm) ring() {
 	n := a.namespace
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.node.Tick()
+	_ = n.guard(n.node.Tick) // who waits hears of it
 	if a.armed = n.node.Delayed() > 0; a.armed {
 		a.timer.Reset(a.every)
 	}

@@ -101,6 +101,35 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
+// Hits that go back make room for the same number, whichever window they were counted in.
+func TestGiveBackNewest(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		if l.Quota() < 4 {
+			t.Fatalf("%+v: want room for 4 hits", l)
+		}
+		for _, after := range []int64{0, l.Width / 4, l.Width / 2, l.Width - l.Width/8} {
+			var s State
+			l.Advance(&s, monday)
+			l.Count(&s, l.Quota()/2)
+			l.Advance(&s, monday+after)
+			l.Count(&s, l.Remaining(&s))
+			for hits := range l.Quota() + 2 {
+				s := s
+				s.Buckets = append([]Bucket(nil), s.Buckets...)
+				had, used := l.Remaining(&s), l.used(&s)
+				given := l.GiveBackNewest(&s, hits)
+				if has := l.Remaining(&s); has != had+given || given != min(hits, used) {
+					t.Errorf("%+v: of %d hits, %d of which are %d ns old, %d go back for %d: %d remain of %d", l, used, l.Quota()/2, after, given, hits, has, had)
+				}
+			}
+			if l.GiveBackNewest(&s, math.MaxUint64); l.used(&s) != 0 {
+				t.Errorf("%+v: %d are used though all went back", l, l.used(&s))
+			}
+		}
+	}
+}
+
 // A cost that is more than anything is refused, also if something is used already.
 func TestHugeCosts(t *testing.T) {
 	t.Parallel()
@@ -187,19 +216,19 @@ func TestTimesAreBounded(t *testing.T) {
 }
 
 // A clock may go back by a window, and by 10 s: until it has caught up the state waits. If it was
-// farther ahead the state is forgotten.
+// farther ahead the hits become hits of now.
 func TestClockGoesBack(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{fixed(9, second), fixed(9, minute), sliding(9, minute), firstHit(9, minute), log(9, second), tokens(9, 9, second), tokens(9, 9, minute)} {
 		for _, test := range []struct {
 			back int64
-			want bool // it is forgotten
+			want bool // it moves
 		}{{second, false}, {maxBack, false}, {maxBack + 1, l.Width < maxBack}, {minute, l.Width < maxBack}, {minute + 1, true}} {
 			s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 9}}}
 			if l.IsLog() {
 				s = State{Newest: monday, Buckets: []Bucket{{Number: monday, Hits: Hits{Total: 9}}}}
 			}
-			if l.Advance(&s, monday-test.back); (l.used(&s) == 0) != test.want || (s.Newest == monday) == test.want {
+			if l.Advance(&s, monday-test.back); l.used(&s) != 9 || (s.Newest == monday) == test.want {
 				t.Errorf("%+v: back by %d ns, %d are used, and it is %d ns later", l, test.back, l.used(&s), s.Newest-monday)
 			}
 		}

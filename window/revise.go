@@ -44,3 +44,41 @@ func (l *Limit) Returnable(hits uint64, at, now int64) uint64 {
 	}
 	return hits
 }
+
+// GiveBackNewest gives back hits that count now, whoever counted them, the newest first. It makes room for
+// that number of hits, or for all if fewer count, and returns for how many.
+func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
+	left := min(hits, MaxHits)
+	from := func(h *Hits) {
+		given := min(left, h.Sum())
+		h.giveBack(given)
+		left -= given
+	}
+	switch hits = left; {
+	case l.Kind.Blocks(): // nothing that was given back ends a block
+	case l.Kind.Refills():
+		given := min(left, l.used(s)) // the others have come back
+		s.Hits[0].giveBack(given)
+		return given
+	case l.Kind.Bucketed():
+		for i := len(s.Buckets) - 1; i >= 0 && left > 0; i-- {
+			from(&s.Buckets[i].Hits)
+		}
+	default:
+		if from(&s.Hits[0]); l.Kind != SlidingWindow || left == 0 {
+			break
+		}
+		// Only a share of the previous window counts, so hits make room by the same share.
+		previous, weighed := s.Hits[1].Sum(), l.weighed(s)
+		if weighed <= left {
+			s.Hits[1].giveBack(previous)
+			left -= weighed
+			break
+		}
+		width, covered := uint64(l.Width), uint64(l.end(s)-s.Newest)
+		needed, rest, _ := muldiv(left, width, covered) // at most previous, as less is left than weighs
+		s.Hits[1].giveBack(needed + min(rest, 1))
+		left = 0
+	}
+	return hits - left
+}

@@ -144,16 +144,12 @@ func (l *Limit) PushEnds(s *State) int64 {
 // newer is false, they only raise them. The totals of buckets replace those of s whenever newer is
 // true, because hits in flight are not part of them.
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
+	if inFlight && !newer {
+		s.land()
+	}
 	if l.Kind.Bucketed() {
 		if inFlight {
-			lands := l.IsLog() && !newer
-			s.each(func(h *Hits) {
-				if lands && h.InFlight < 0 {
-					// Answers of the same moment only raise totals, but this push took hits out.
-					h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
-				}
-				h.InFlight = 0 // the answer includes it
-			})
+			s.each(func(h *Hits) { h.InFlight = 0 }) // the answer includes it
 		}
 		l.settle(s, newer, false, total)
 		return
@@ -163,6 +159,16 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 		s.EndFlight()
 	}
 	l.settle(s, inFlight && newer, gaveBack, total)
+}
+
+// land subtracts from the totals the hits that a push has given back. Answers of the same moment only
+// raise totals.
+func (s *State) land() {
+	s.each(func(h *Hits) {
+		if h.InFlight < 0 {
+			h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
+		}
+	})
 }
 
 // Learn takes in totals that the backend sent without a push of this state.

@@ -36,7 +36,7 @@ const (
 	maxTime = math.MaxInt64 - 3*MaxWidth
 	// maxBack is how far the clock may go back, in nanoseconds; a longer window allows more. The
 	// state waits until the clock has caught up. A state farther ahead comes from a clock that was
-	// wrong: it is dropped, since it would lock its key out.
+	// wrong: its hits count as hits of now, since it would lock its key out.
 	maxBack = int64(10e9)
 )
 
@@ -168,7 +168,8 @@ func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 
 // Advance brings s to the time now, and drops windows that have ended. A state never goes back: if
 // now is before its newest hit, the time of that hit is the present. If now is before it by more
-// than the window and more than 10 seconds, the state is reset.
+// than the window and more than 10 seconds, the newest hit becomes one of now, and the others move with
+// it.
 func (l *Limit) Advance(s *State, now int64) {
 	if l.Kind.Clocked() && s.Newest <= now && now <= maxTime {
 		if ends := l.end(s); now < ends {
@@ -179,14 +180,34 @@ func (l *Limit) Advance(s *State, now int64) {
 	l.advance(s, now)
 }
 
-// present is the time that Advance brings s to. It resets a state from a clock that was wrong.
+// present is the time that Advance brings s to. It moves a state from a clock that was wrong.
 func (l *Limit) present(s *State, now int64) int64 {
 	now = max(0, min(now, maxTime))
 	if s.Newest-now > max(l.Width, maxBack) {
-		s.Reset()
+		l.moveTo(s, now)
 	}
 	s.ends = 0
 	return max(s.Newest, now)
+}
+
+// moveTo makes the newest hit of s, of a clock that was wrong, one of now. The backend has counted leased
+// hits in windows to come, so they are dropped.
+//
+//go:noinline
+func (l *Limit) moveTo(s *State, now int64) {
+	s.EndFlight()
+	s.each(func(h *Hits) { h.Total, h.Lease = h.Total-min(h.Lease, h.Total), 0 })
+	s.Start = max(0, s.Start-(s.Newest-now))
+	if l.Kind.Bucketed() {
+		later := s.Newest/l.Precision - now/l.Precision
+		for i := range s.Buckets {
+			s.Buckets[i].Number -= later
+		}
+		for len(s.Buckets) > 0 && s.Buckets[0].Number < 0 {
+			s.Buckets = s.Buckets[1:]
+		}
+	}
+	s.Newest = now
 }
 
 // Allows reports whether cost hits fit at the time of s. A cost of 0 asks whether the limit is kept

@@ -163,11 +163,12 @@ func TestTimelines(t *testing.T) {
 			},
 		},
 		{
-			name: "a clock that was a year ahead does not lock anybody out", limit: fixed(1, minute),
+			name: "a clock that was a year ahead locks nobody out for longer than a window", limit: fixed(1, minute),
 			steps: []step{
 				{at: MaxWidth, cost: 1, want: true, remaining: 0, reset: minute},
 				{at: MaxWidth - 50*second, cost: 1, want: false, remaining: 0, fits: 110 * second, reset: 110 * second},
-				{at: 0, cost: 1, want: true, remaining: 0, reset: minute},
+				{at: 0, cost: 1, want: false, remaining: 0, fits: minute, reset: minute},
+				{at: minute, cost: 1, want: true, remaining: 0, reset: minute},
 			},
 		},
 		{
@@ -274,8 +275,8 @@ func TestAgainstModel(t *testing.T) {
 					if got && cost > 0 {
 						limit.Count(&state, cost)
 						state.each(func(h *Hits) { *h = Hits{Total: h.Sum()} }) // as it is read again, without a backend
-					} else {
-						state = read // what takes nothing is not written
+					} else if read.Newest <= now || state.Newest > now {
+						state = read // what takes nothing is not written, unless it has moved hits
 					}
 					decisions++
 				}

@@ -19,6 +19,7 @@ import (
 	"weir/internal/backend"
 	"weir/internal/fields"
 	"weir/internal/listen"
+	"weir/internal/panics"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
 	"weir/ratelimit"
@@ -236,7 +237,9 @@ func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *back
 		r.log.Warn("anyone who reaches the rate limit service can use up its limits")
 	}
 	var running, telling sync.WaitGroup
-	running.Go(func() { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	running.Go(func() {
+		panics.Again(ctx, "the watch on descriptors", func(ctx context.Context) { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
+	})
 	running.Go(func() {
 		ticker := time.NewTicker(healthEvery)
 		defer ticker.Stop()
@@ -257,7 +260,9 @@ func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *back
 	defer answered()
 	if r.statsd != "" {
 		telling.Go(func() {
-			answers.Stats.Statsd(answering, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
+			panics.Again(answering, "statsd", func(ctx context.Context) {
+				answers.Stats.Statsd(ctx, r.statsd, r.statsdEvery, func(err error) { r.log.Warn("statsd can't be reached", "error", err) })
+			})
 		})
 	}
 	errs := make(chan error, 3)

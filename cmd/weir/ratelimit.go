@@ -88,6 +88,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return fmt.Errorf("%w: LOG_FORMAT: want text or json", errUsage)
 	}
+	slog.SetDefault(log) // caught panics are told there
 	r := v.rateLimits(log)
 	v.port("GRPC_PORT", grpcPort)
 	v.port("PORT", httpPort)
@@ -115,7 +116,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 		return errors.Join(err, opened.Close())
 	}
 	r.registry = prometheus.NewRegistry()
-	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), r.answers.Stats)
+	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics(), r.answers.Stats)
 	leaving := ctx.Done()
 	ctx, cancel := later(ctx, delay, "the rate limit service", log)
 	defer cancel()

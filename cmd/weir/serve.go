@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/listen"
+	"weir/internal/panics"
 	"weir/internal/server"
 	"weir/internal/trust"
 	"weir/internal/ui"
@@ -262,15 +263,15 @@ func (s *service) serve(ctx context.Context) error {
 	ctx, cancel := later(ctx, s.delay, "the counter backend", log)
 	defer cancel()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics())
 	// Pass the store itself, because a store in memory has metrics of its own.
 	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook, Secret: s.webhookSecret})
 	var warning sync.WaitGroup
-	warning.Go(func() { warner.Run(ctx) })
+	warning.Go(func() { panics.Again(ctx, "warnings", warner.Run) })
 	evictions := server.NewEvictions(store.Store, registry, log)
-	warning.Go(func() { evictions.Run(ctx) })
+	warning.Go(func() { panics.Again(ctx, "the watch on evictions", evictions.Run) })
 	monitor := server.NewMonitor(store.Store, registry, log, time.Now)
-	warning.Go(func() { monitor.Run(ctx) })
+	warning.Go(func() { panics.Again(ctx, "the store's monitor", monitor.Run) })
 	answers := backend.New(store.Store)
 	handler := &drain{Handler: server.Handler(store.Store, server.Options{
 		Backend: answers, Warned: warner.Hear,

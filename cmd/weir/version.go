@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/config"
+	"weir/internal/panics"
 	"weir/internal/store/open"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -55,6 +56,13 @@ func version() string {
 		text += ", changed"
 	}
 	return text
+}
+
+// caughtPanics returns a metric of the panics that the process has survived.
+func caughtPanics() prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weir_panics_total", Help: "Panics that were caught and logged; each is a fault of weir.",
+	}, func() float64 { return float64(panics.Caught()) })
 }
 
 // buildInfo returns a metric that is always 1, with labels that describe the build.

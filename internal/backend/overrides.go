@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/panics"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -153,7 +154,7 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	}
 	at := o.now()
 	o.mu.Unlock()
-	bytes, version, err := o.store.Overrides(ctx, namespace, known)
+	bytes, version, err := o.overrides(ctx, namespace, known)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.lost = err != nil
@@ -164,6 +165,12 @@ func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 		bytes = l.bytes
 	}
 	l.set(bytes, version, at)
+}
+
+// overrides asks the store, in a goroutine that nobody else guards.
+func (o *overrides) overrides(ctx context.Context, namespace string, known uint64) (list []byte, version uint64, err error) {
+	defer panics.Catch("a read of overrides", func(caught error) { err = caught })
+	return o.store.Overrides(ctx, namespace, known)
 }
 
 // answer returns the part of a push's answer about the list.

@@ -98,6 +98,7 @@ type Counter struct {
 	lease     Lease
 	synced    bool
 	revocable bool
+	moved     bool
 	// others are the encoded states of limits that this rule lacks. They belong to another filter's
 	// rule of the same name, or to an older configuration.
 	others []byte
@@ -301,20 +302,30 @@ func (c *Counter) Advance(now int64) {
 		c.advanceLeased(now)
 		return
 	}
+	c.moved = false
 	for i := range c.States {
-		c.rule.Limits[i].Advance(&c.States[i], now)
+		s := &c.States[i]
+		ahead := s.Newest > now
+		c.rule.Limits[i].Advance(s, now)
+		c.moved = c.moved || ahead && s.Newest <= now
 	}
 }
 
+// Moved reports whether the last Advance has moved hits of a clock that was wrong. The counter has to be
+// written then, or the hits move again and again, and always count as hits of now.
+func (c *Counter) Moved() bool { return c.moved }
+
 //go:noinline
 func (c *Counter) advanceLeased(now int64) {
+	c.moved = false
 	before := c.Leased()
 	to := now >> dueShift << dueShift
 	from := min(to+c.lease.Worn.In(now), to)
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
-		leased := l.Leased(s)
+		leased, ahead := l.Leased(s), s.Newest > now
 		l.Advance(s, now)
+		c.moved = c.moved || ahead && s.Newest <= now
 		l.WearLease(s, leased, c.rule.nodes(), from, to)
 	}
 	if from < to {

@@ -101,7 +101,7 @@ func TestRoomAfterRefusal(t *testing.T) {
 }
 
 // A backend that has not had many hits may have fewer, so requests of fewer ask it, however fast hits
-// come back. Requests of as many wait for the pause.
+// come back. Larger requests wait for the pause.
 func TestRoomForLess(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []window.Limit{

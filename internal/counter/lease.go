@@ -58,8 +58,8 @@ func (r *Rule) Share(nodes uint64) {
 
 // Verdict decides whether cost hits may be taken at the counter's time. They come from the lease.
 // Otherwise the backend must be asked, unless it has just refused: then it is asked again when hits
-// have come back, or after a pause if they come back too fast for that. What it has refused to a
-// larger request says nothing about a smaller one that has room.
+// have come back, or after a pause if they come back too fast for that. A refusal of a larger request
+// says nothing about a smaller request that has room.
 func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
@@ -139,8 +139,8 @@ func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool)
 	return c.rule.Limits[i].Lease(&c.States[i], &g, total)
 }
 
-// Granted completes the grants of units, where least to most were asked for. ahead says whether they are for
-// requests to come. Otherwise the requests that wait for them need relied hits of the lease besides.
+// Granted completes the grants of units, where least to most were asked for. ahead says whether they
+// are for requests to come. Otherwise the requests that wait need relied hits of the lease besides.
 // spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
 func (c *Counter) Granted(units, least, most, relied uint64, ahead bool, now int64, spread float64) {
 	// The lease before the grant.

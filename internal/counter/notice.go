@@ -1,6 +1,6 @@
 package counter
 
-// Reopen takes in that someone changed the counter at the backend, which may have hits again: the
+// Reopen takes in that hits were given back, here or at the backend, which may have hits again: the
 // next request asks it. It reports whether that changed anything.
 func (c *Counter) Reopen() (changed bool) {
 	changed = c.lease.Dry != 0 || c.lease.Refused != 0

@@ -8,6 +8,26 @@ func (c *Counter) NumbersAt(dst []uint64, at int64) []uint64 {
 	return dst
 }
 
+// GiveBackNewest gives back hits from all limits: see [window.Limit.GiveBackNewest]. It returns the most
+// that a limit has given back.
+func (c *Counter) GiveBackNewest(hits uint64) (given uint64) {
+	for i := range c.States {
+		given = max(given, c.rule.Limits[i].GiveBackNewest(&c.States[i], hits))
+	}
+	c.Reopen()
+	return given
+}
+
+// Counted reports whether every limit counts that many hits, as far as is known here.
+func (c *Counter) Counted(hits uint64) bool {
+	for i := range c.States {
+		if l := &c.rule.Limits[i]; l.Quota()-l.Remaining(&c.States[i])+l.Excess(&c.States[i]) < hits {
+			return false
+		}
+	}
+	return true
+}
+
 // Revise changes the number of hits that were counted at a time, in windows with these numbers,
 // from from to to. Additional hits come from the lease if it has them, and if none of the windows
 // has passed. If there were none before, they are counted now.
@@ -15,6 +35,9 @@ func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64)
 	if from == 0 || to > from && c.isIn(numbers) {
 		c.Count(to - from)
 		return
+	}
+	if to < from {
+		c.Reopen()
 	}
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]

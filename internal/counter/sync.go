@@ -239,11 +239,13 @@ func (c *Counter) HeardSince(then, now int64) bool {
 	return c.synced && c.sync.Heard != 0 && ago <= now-then && (ago >= 0 || -ago < longestPause)
 }
 
-// Heard records when the backend gave an answer that was taken in.
-func (c *Counter) Heard(answered int64) {
-	if c.newer(answered) {
+// Heard records when the backend gave an answer that was taken in. It reports whether the answer's totals
+// are now those of the counter: older answers only raise them.
+func (c *Counter) Heard(answered int64) (newer bool) {
+	if newer = c.newer(answered); newer {
 		c.sync.Heard = DueAt(answered)
 	}
+	return newer
 }
 
 // Orphans calls visit with everything that an entry has for the backend when it leaves the table:

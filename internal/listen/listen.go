@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"weir/internal/panics"
 )
 
 const (
@@ -36,7 +38,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:           countingBodies(h),
+		Handler:           countingBodies(panics.Handler(h)),
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,

@@ -45,7 +45,8 @@ func (l *Limit) Quota() uint64 {
 }
 
 // Counter has the hits of one key. Times are in Unix nanoseconds. A time before the newest hit
-// counts as the time of that hit, unless the gap shows that the hit's clock was wrong.
+// counts as the time of that hit. If the gap shows that the hit's clock was wrong, the hit becomes one of
+// now, and the others move with it.
 type Counter struct {
 	Limit
 	// hits are in the order of their times. If windows start with a hit, there is only one, with
@@ -66,12 +67,10 @@ const clockWrong = int64(10e9)
 
 // Fits reports whether cost hits fit at a time, if no others come before it.
 func (c *Counter) Fits(at int64, cost uint64) bool {
+	c.moveTo(at)
 	quota := c.Quota()
 	if c.Max == 0 || cost > quota {
 		return false
-	}
-	if c.newest-at > max(c.Window, clockWrong) {
-		return true
 	}
 	at = max(at, c.newest)
 	room := quota - cost
@@ -94,6 +93,26 @@ func (c *Counter) Fits(at int64, cost uint64) bool {
 	}
 }
 
+// moveTo moves hits of a clock that was wrong to a time: into its window of the clock or its sub-bucket, or
+// else by the whole gap.
+func (c *Counter) moveTo(at int64) {
+	if c.newest-at <= max(c.Window, clockWrong) {
+		return
+	}
+	unit := int64(1)
+	switch c.Algorithm {
+	case FixedWindow, SlidingWindow:
+		unit = c.Window
+	case SubBuckets:
+		unit = c.Precision
+	}
+	gap := (c.newest/unit - at/unit) * unit
+	for i := range c.hits {
+		c.hits[i].at -= gap
+	}
+	c.newest = at
+}
+
 // since returns the number of hits at a time or later.
 func (c *Counter) since(from int64) (sum uint64) {
 	for i := len(c.hits) - 1; i >= 0 && c.hits[i].at >= from; i-- {
@@ -114,9 +133,7 @@ func (c *Counter) Take(at int64, cost uint64) {
 	if cost == 0 {
 		return
 	}
-	if c.newest-at > max(c.Window, clockWrong) {
-		c.hits, c.newest = c.hits[:0], 0
-	}
+	c.moveTo(at)
 	at = max(at, c.newest)
 	started := c.Algorithm == FirstHit || c.Algorithm == TokenBucket
 	if started && c.Fits(at, c.Quota()) {

@@ -175,11 +175,12 @@ func (a *answers) settleTotals(b *batch, first int) {
 				d.Counter.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &a.totals[i-first])
 			}
 		}
-		d.Counter.Heard(int64(b.reader.NowNanos))
+		newer := d.Counter.Heard(int64(b.reader.NowNanos))
 		now := a.link.now()
 		pending := d.Counter.Pending()
-		d.Counter.Trim(key.relied, now)
-		d.Counter.RunDry(now, a.link.random.fraction())
+		if d.Counter.Trim(key.relied, now); newer {
+			d.Counter.RunDry(now, a.link.random.fraction())
+		}
 		d.noteExcess(now)
 		again := d.Counter.Pending() && d.Counter.Own(pending, now)
 		if a.keys.write(d, now) {

@@ -93,6 +93,39 @@ func (h *charges) change(c *Charge, cost uint64, now int64) {
 	c.Cost = cost
 }
 
+// giveBack gives back hits that count now, whoever counted them.
+func (h *charges) giveBack(d *Demand, hits uint64, now int64) {
+	for range h.keys.table.Attempts() {
+		if h.keys.read(d, now); !d.slot.Found() {
+			d.Cost = hits
+			c := Charge{Saved: h.keys.save(d)}
+			c.note(d, now)
+			h.reviseElsewhere(&c, 0, now) // the backend may know of some
+			return
+		}
+		adopted := h.keys.adopt(d, now)
+		if !d.Counter.Identified() {
+			d.Counter.Identify(h.keys.identity(d))
+		}
+		given := d.Counter.GiveBackNewest(hits)
+		if given == 0 {
+			return
+		}
+		if h.keys.write(d, now) {
+			if adopted {
+				h.pushes.enlist(d)
+			}
+			h.pushes.hasten(d)
+			h.decider.refusals.forget(d.address)
+			if h.accounts.of(d.Rule) {
+				h.accounts.add(d, -int64(given), d.Model, now)
+			}
+			return
+		}
+	}
+	h.tallies.GivenUp++ // the hits stay counted
+}
+
 // renew moves the hits that a request holds to the present bucket, so that they stay counted.
 func (h *charges) renew(c *Charge, now int64) {
 	if c.Cost == 0 {

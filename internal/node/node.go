@@ -282,6 +282,14 @@ func (n *Node) Decide(demands []Demand, now int64, w *Wait) counter.Verdict {
 	return n.requests.decideLocated(demands, now, w)
 }
 
+// DecideAlone is Decide without the backend: by what is known here, or as Options.OnBackendFailure says.
+func (n *Node) DecideAlone(demands []Demand, now int64) counter.Verdict {
+	for i := range demands {
+		n.keys.locate(&demands[i])
+	}
+	return n.requests.decideAlone(demands, now)
+}
+
 // Look loads the counter of a demand's key, and reports whether this node knows anything of the
 // key.
 func (n *Node) Look(d *Demand, now int64) (known bool) {
@@ -298,6 +306,13 @@ func (n *Node) Force(d *Demand, now int64) {
 	n.keys.read(d, now)
 	n.decider.force(d, now)
 	n.charges.accountFor(d, now)
+}
+
+// GiveBack gives back hits of a demand's key that count now, whoever counted them, the newest first. It
+// never gives back more than are known here.
+func (n *Node) GiveBack(d *Demand, hits uint64, now int64) {
+	n.keys.locate(d)
+	n.charges.giveBack(d, hits, now)
 }
 
 // DecideSaved is Decide for a saved demand, which it returns. Do not call it while a

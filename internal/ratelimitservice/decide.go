@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"weir/internal/panics"
 	"weir/ratelimit"
 )
 
@@ -16,6 +17,7 @@ func giveBack(ctx context.Context, all []asked) error {
 			if err := a.limiter.GiveBack(ctx, a.key, a.back); err != nil {
 				return err
 			}
+			a.refusals.forget(a)
 		}
 	}
 	return nil
@@ -67,6 +69,7 @@ func (a *asked) sameCounter(b *asked) bool {
 
 // decide decides a descriptor, and those that follow it.
 func (a *asked) decide(ctx context.Context) {
+	defer panics.Catch("a descriptor's decision", func(err error) { a.err = err })
 	for ; a != nil; a = a.next {
 		a.ask(ctx)
 		a.charge(ctx)

@@ -50,6 +50,15 @@ func (r *refusals) add(a *asked) {
 	r.younger[key] = until
 }
 
+// forget drops the refusals of a descriptor's hits, because some were given back.
+func (r *refusals) forget(a *asked) {
+	key := r.hash(a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.younger, key)
+	delete(r.older, key)
+}
+
 // remembers reports whether hits of a descriptor were refused in the current window.
 func (r *refusals) remembers(a *asked) bool {
 	key := r.hash(a)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/listen"
+	"weir/internal/panics"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -54,13 +55,24 @@ func NewServer(s *Service, o ServerOptions) *Server {
 		secure = credentials.NewTLS(o.TLS)
 	}
 	options := listen.GRPC(secure, keepalive.ServerParameters{MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace})
-	options = append(options, grpc.NumStreamWorkers(streamWorkers), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxMessage))
+	options = append(options, grpc.NumStreamWorkers(streamWorkers), grpc.ChainUnaryInterceptor(caughtUnary), grpc.ChainStreamInterceptor(caughtStream), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxMessage))
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.Healthy(false)
 	pb.RegisterRateLimitServiceServer(server.grpc, s)
 	healthpb.RegisterHealthServer(server.grpc, server.health)
 	reflection.Register(server.grpc)
 	return server
+}
+
+// caughtUnary and caughtStream answer a call whose handler panics with an error.
+func caughtUnary(ctx context.Context, r any, i *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	defer panics.Catch(i.FullMethod, func(caught error) { answer, err = nil, statusOf(caught) })
+	return handle(ctx, r)
+}
+
+func caughtStream(server any, s grpc.ServerStream, i *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer panics.Catch(i.FullMethod, func(caught error) { err = statusOf(caught) })
+	return handle(server, s)
 }
 
 // Healthy sets the health that the server reports under the name ratelimit.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/fields"
+	"weir/internal/panics"
 	"weir/ratelimit"
 	"weir/window"
 
@@ -163,7 +164,8 @@ func (s *Service) respond(ctx context.Context, r *pb.RateLimitRequest, giveBack 
 	return answer, err
 }
 
-func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, mayGiveBack bool) (*pb.RateLimitResponse, error) {
+func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, mayGiveBack bool) (answer *pb.RateLimitResponse, err error) {
+	defer panics.Catch("a rate limit request", func(caught error) { answer, err = nil, statusOf(caught) })
 	configuration := s.configuration.Load()
 	switch {
 	case r.GetDomain() == "":
@@ -196,7 +198,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, m
 			return nil, statusOf(err)
 		}
 	}
-	answer := s.answer(r, all)
+	answer = s.answer(r, all)
 	if s.options.Stats != nil {
 		s.count(d, r, all, answer)
 	}
@@ -208,6 +210,8 @@ func statusOf(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return status.FromContextError(err).Err()
+	case errors.Is(err, panics.Err):
+		return status.Error(codes.Internal, err.Error())
 	case errors.Is(err, ratelimit.ErrClosed):
 		return status.Error(codes.Unavailable, "the service is shutting down")
 	}
@@ -229,9 +233,10 @@ func (s *Service) find(d *domain, r *pb.RateLimitRequest) ([]asked, error) {
 		}
 		a.hits = min(a.hits, mostHits) // so that several can be added up
 		a.refusals = s.refusals
-		if a.looks = a.hits == 0; descriptor.GetIsNegativeHits() {
+		if descriptor.GetIsNegativeHits() {
 			a.hits, a.back = 0, a.hits
 		}
+		a.looks = a.hits == 0
 		if said := descriptor.GetLimit(); said != nil {
 			if err := s.override(a, d, name, descriptor); err != nil {
 				return nil, err

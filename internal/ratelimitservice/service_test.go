@@ -211,6 +211,50 @@ func TestHits(t *testing.T) {
 	}
 }
 
+// Hits that were given back are there for the next request, of each algorithm and also after a refusal, and
+// a limit that was refused before has refused nothing since.
+func TestNegativeHitsAfterRefusal(t *testing.T) {
+	t.Parallel()
+	for algorithm, charge := range map[string]string{
+		"algorithm: fixed_window": "all", "algorithm: fixed_window, unit: minute": "refusing", "unit: minute": "all_or_none",
+		"algorithm: sliding_log": "all", "algorithm: sliding_window": "all", "algorithm: token_bucket": "all", "algorithm: sliding_window, precision: 1s": "all",
+		"algorithm: fixed_window, start: first_hit": "all",
+	} {
+		unit := "unit: minute, "
+		if strings.Contains(algorithm, "unit") {
+			unit = ""
+		}
+		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {"+unit+"requests_per_unit: 30, "+algorithm+"}}]", ServiceOptions{})
+		for i, step := range []struct {
+			hits uint64
+			back bool
+			want string
+		}{
+			{30, false, "OK | OK 0/30"},
+			{0, false, "OK | OK 0/30"},
+			{1, false, "OVER_LIMIT | OVER_LIMIT 0/30"},
+			{0, false, "OVER_LIMIT | OVER_LIMIT 0/30"},
+			{20, true, "OK | OK 20/30"},
+			{0, false, "OK | OK 20/30"},
+			{1, false, "OK | OK 19/30"},
+			{19, false, "OK | OK 0/30"},
+			{0, false, "OK | OK 0/30"},
+			{0, true, "OK | OK 0/30"},
+			{1, false, "OVER_LIMIT | OVER_LIMIT 0/30"},
+			{100, true, "OK | OK 30/30"},
+		} {
+			r := request("d", "k=v")
+			r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(step.hits), step.back
+			if charge == "all_or_none" && i == 3 {
+				step.want = "OK | OK 0/30" // it charges, and remembers, no refusal
+			}
+			if got := told(t, s, r); !strings.HasPrefix(got, step.want) {
+				t.Errorf("%s, charge %s, step %d: got %s, want %s", algorithm, charge, i, got, step.want)
+			}
+		}
+	}
+}
+
 // TestNegativeHits gives back what was taken.
 func TestNegativeHits(t *testing.T) {
 	t.Parallel()

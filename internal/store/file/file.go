@@ -19,6 +19,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"weir/internal/panics"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -228,9 +229,12 @@ func (s *Store) run() {
 		own := s.next
 		s.next = newGroup()
 		s.mu.Unlock()
-		if own.err = s.moved(); own.err == nil {
-			own.err = s.write()
-		}
+		func() {
+			defer panics.Catch("a write to the file", func(err error) { own.err = err })
+			if own.err = s.moved(); own.err == nil {
+				own.err = s.write()
+			}
+		}()
 		s.behind.Store(own.err != nil)
 		close(own.done)
 	}

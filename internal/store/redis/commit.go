@@ -11,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/panics"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -133,13 +134,23 @@ func (c *committer) together(ctx context.Context, one *pending) {
 // follow commits the waiting batches of a lane until none waits.
 func (c *committer) follow(key string, l *lane, next *group) {
 	for ; next != nil; next = c.next(key, l) {
-		ctx, cancel := next.context()
-		c.write(ctx, []*group{next})
-		cancel()
+		c.writeNext(next)
 		for _, one := range next.all {
 			close(one.done)
 		}
 	}
+}
+
+// writeNext writes a group for which nobody has a context.
+func (c *committer) writeNext(g *group) {
+	ctx, cancel := g.context()
+	defer cancel()
+	defer panics.Catch("a push to Redis", func(err error) {
+		for _, one := range g.all {
+			one.err = err
+		}
+	})
+	c.write(ctx, []*group{g})
 }
 
 // next returns waiting batches of a lane, at most one of each sender, because a push of a sender is

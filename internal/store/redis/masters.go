@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/panics"
 	"weir/internal/wire"
 )
 
@@ -205,6 +206,7 @@ func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err e
 
 // try pushes a trial to the counters of a master.
 func (s *Store) try(addr string) {
+	defer panics.Catch("a trial of Redis", func(err error) { s.masters.tried(addr, err) })
 	ctx, cancel := context.WithTimeout(context.Background(), trialTimeout)
 	defer cancel()
 	p := s.trial.Everywhere()

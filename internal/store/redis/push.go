@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/panics"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -328,6 +329,11 @@ func (r *run) sendApart(ctx context.Context, batches []*batch) error {
 			continue
 		}
 		group.Go(func() {
+			defer panics.Catch("a push to Redis", func(err error) {
+				for _, b := range batches {
+					b.missing, b.err = wire.InDoubt, err
+				}
+			})
 			start := time.Now()
 			err := r.store.committer.commit(ctx, r.p, r.nodes, batches)
 			if err != nil {

@@ -1,0 +1,133 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/panics"
+)
+
+// faulty is a backend of a world, and a clock, that panic once when they are told to.
+type faulty struct {
+	*world
+	inPush, inAnswer, inClock atomic.Bool
+}
+
+func (f *faulty) Push(ctx context.Context, push []byte) ([]byte, error) {
+	if f.inPush.CompareAndSwap(true, false) {
+		panic("a fault of the backend")
+	}
+	answer, err := f.world.Push(ctx, push)
+	if f.inAnswer.CompareAndSwap(true, false) {
+		f.inClock.Store(true) // the node asks for the time as it takes in the answer
+	}
+	return answer, err
+}
+
+func (f *faulty) now() time.Time {
+	if f.inClock.CompareAndSwap(true, false) {
+		panic("a fault of the node")
+	}
+	return time.Now()
+}
+
+// A panic in any of a namespace's goroutines ends neither the process nor the namespace. The request under
+// way gets the answer for a backend that is away, and later requests are decided as before.
+func TestPanics(t *testing.T) {
+	for _, fault := range []string{"push", "answer", "decision", "tick"} {
+		for mode, want := range map[FailureMode]bool{FailLocal: true, FailAllow: true, FailDeny: false} {
+			for _, exact := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					name := fmt.Sprintf("%s, mode %d, exact %v", fault, mode, exact)
+					f, caught, told := &faulty{world: newWorld()}, panics.Caught(), 0
+					n, err := NewNamespace(Options{
+						Name: "test", Backend: f, Now: f.now, Exact: exact, OnBackendFailure: mode, Rules: rule(FixedWindow(10, time.Hour)),
+						OnPushError: func(err error) { told++ },
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					pause(time.Minute)
+					l := limiter(t, n, "r")
+					passed := 0
+					if decide(t, l, 1, "k").Allowed {
+						passed++
+					}
+					pause(time.Second)
+					switch fault {
+					case "push":
+						f.inPush.Store(true)
+					case "answer":
+						f.inAnswer.Store(true)
+					default:
+						f.inClock.Store(true)
+					}
+					if fault == "tick" {
+						pause(time.Second)
+					} else {
+						d, err := l.Decide(t.Context(), Key{"another"}, 1)
+						if err != nil || d.Allowed != want || len(d.Limiter.Name()) == 0 {
+							t.Errorf("%s: the request got %+v, %v, want it allowed %v", name, d, err, want)
+						}
+					}
+					if got := panics.Caught() - caught; got != 1 {
+						t.Errorf("%s: %d panics were caught", name, got)
+					}
+					if fault == "push" && told != 1 {
+						t.Errorf("%s: %d errors of pushes were told", name, told)
+					}
+					pause(10 * time.Second) // the breaker has closed again
+					for range 20 {
+						if decide(t, l, 1, "k").Allowed {
+							passed++
+						}
+						pause(10 * time.Millisecond)
+					}
+					if passed != 10 {
+						t.Errorf("%s: %d passed, want 10", name, passed)
+					}
+					if err := n.Close(t.Context()); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Without a backend, too, a call whose decision panics is decided. If it panics again, it has an error.
+func TestPanicsAlone(t *testing.T) {
+	faults := 0
+	n, err := NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
+		if faults > 0 {
+			faults--
+			panic("a fault of the clock")
+		}
+		return time.Now()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter(t, n, "r")
+	for i, test := range []struct {
+		faults  int
+		allowed bool
+		err     error
+	}{{0, true, nil}, {1, true, nil}, {2, false, panics.Err}, {0, true, nil}} {
+		faults = test.faults
+		if d, err := l.Decide(t.Context(), Key{"k"}, 1); d.Allowed != test.allowed || !errors.Is(err, test.err) {
+			t.Errorf("step %d: got %+v, %v", i, d, err)
+		}
+	}
+	if faults = 1; !errors.Is(l.GiveBack(t.Context(), Key{"k"}, 1), panics.Err) {
+		t.Error("a panic of GiveBack is no error")
+	}
+	if d := decide(t, l, 0, "k"); d.Remaining != 7 {
+		t.Errorf("%d are left, want 7", d.Remaining)
+	}
+}
