@@ -24,7 +24,13 @@ func (v *fakeVM) open(headers ...string) *stream {
 	v.context = v.streams
 	s := v.plugin.NewHttpContext(v.streams).(*stream)
 	v.last = s
-	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
+	v.resumed = false
+	passed := s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
+	for rounds := 0; !passed && v.reply == nil && v.settle != nil && rounds < 100; rounds++ {
+		v.settle(v)
+		passed = v.resumed
+	}
+	if !passed {
 		return nil
 	}
 	return s

@@ -11,7 +11,8 @@ const mostRefusals = 1 << 16
 
 // refusals remember for which keys a limit has refused hits, until its window ends. The answer to a
 // descriptor without hits depends on that: the rate limit service lets it pass while a limit is
-// used up but has refused nothing. Each instance remembers only its own refusals.
+// used up but has refused nothing. Each instance remembers only its own refusals, so it is asked
+// only where there is no other instance.
 type refusals struct {
 	seed           maphash.Seed
 	mu             sync.Mutex
@@ -48,6 +49,15 @@ func (r *refusals) add(a *asked) {
 		r.older, r.younger = r.younger, map[uint64]int64{}
 	}
 	r.younger[key] = until
+}
+
+// forget drops the refusals of a descriptor, because hits were given back.
+func (r *refusals) forget(a *asked) {
+	key := r.hash(a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.younger, key)
+	delete(r.older, key)
 }
 
 // remembers reports whether hits of a descriptor were refused in the current window.
