@@ -24,14 +24,21 @@ func (v *fakeVM) open(headers ...string) *stream {
 	v.context = v.streams
 	s := v.plugin.NewHttpContext(v.streams).(*stream)
 	v.last = s
-	v.resumed = false
-	passed := s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
-	for rounds := 0; !passed && v.reply == nil && v.settle != nil && rounds < 100; rounds++ {
-		v.settle(v)
-		passed = v.resumed
-	}
-	if !passed {
+	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
 		return nil
+	}
+	return s
+}
+
+// opened is open for a request that may wait for the backend.
+func (w *world) opened(v *fakeVM, headers ...string) (s *stream) {
+	v.t.Helper()
+	v.resumed = false
+	s = v.open(headers...)
+	for rounds := 0; s == nil && v.reply == nil && rounds < 100; rounds++ {
+		if w.deliver(v); v.resumed {
+			s = v.last
+		}
 	}
 	return s
 }

@@ -162,7 +162,7 @@ func TestPricesOfTheBackend(t *testing.T) {
 	begin := func(v *fakeVM, model string) (s *stream, cost func() int) {
 		n++
 		key := fmt.Sprint("key ", n)
-		s = v.open("x-key", key, ":path", "/model/"+model+"/converse")
+		s = w.opened(v, "x-key", key, ":path", "/model/"+model+"/converse")
 		return s, func() int {
 			v.respond(s, false, "content-type", "application/json")
 			v.bring(s, true, `{"usage":{"inputTokens":1000,"outputTokens":100}}`)
