@@ -31,12 +31,12 @@ func (v *fakeVM) open(headers ...string) *stream {
 }
 
 // opened is open for a request that may wait for the backend.
-func (w *world) opened(v *fakeVM, headers ...string) (s *stream) {
+func (v *fakeVM) opened(headers ...string) (s *stream) {
 	v.t.Helper()
 	v.resumed = false
 	s = v.open(headers...)
-	for rounds := 0; s == nil && v.reply == nil && rounds < 100; rounds++ {
-		if w.deliver(v); v.resumed {
+	for rounds := 0; s == nil && v.reply == nil && v.settle != nil && rounds < 100; rounds++ {
+		if v.settle(v); v.resumed {
 			s = v.last
 		}
 	}
