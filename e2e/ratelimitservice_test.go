@@ -516,8 +516,8 @@ descriptors:
 	}
 }
 
-// rateLimits starts weir ratelimit, with counters in memory.
-func rateLimits(t *testing.T, configuration string) *instance {
+// rateLimits starts weir ratelimit with counters in memory, unless the environment says otherwise.
+func rateLimits(t *testing.T, configuration string, environment ...string) *instance {
 	t.Helper()
 	root := t.TempDir()
 	folder := filepath.Join(root, "config")
@@ -527,6 +527,7 @@ func rateLimits(t *testing.T, configuration string) *instance {
 	cmd := exec.Command(commandFile, "ratelimit")
 	cmd.Env = append(os.Environ(), "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=", "WEIR_STORE=memory", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RESPONSE_DYNAMIC_METADATA=true", "LOG_LEVEL=info")
+	cmd.Env = append(cmd.Env, environment...)
 	i := &instance{process: startCommand(t, cmd)}
 	i.address = i.wait(t, `the rate limit service listens" address=(\S+)`)
 	i.metrics = i.wait(t, `the rate limit service's metrics listens" address=(\S+)`) + "/metrics"

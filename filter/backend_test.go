@@ -9,18 +9,14 @@ import (
 )
 
 func TestPushRequest(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"namespace": "shop", "backend": {"cluster": "c", "authority": "weir.example", "token": "s3cret"},
+	w := newWorld(t, 1, 1, `{"namespace": "shop", "backend": {"cluster": "c", "authority": "weir.example", "token": "s3cret"},
 		"rules": [{"name": "all", "cost": 0, "cost_on_response": {"response_header": "x-cost"}, "limits": [{"limit": 50, "window": "1m"}]}]}`)
+	v := w.vms[0]
 	v.upstream = map[string]string{"x-cost": "1"}
 	v.tick() // it asks how many nodes there are
-	if len(v.callouts) != 1 {
-		t.Fatalf("got %d callouts", len(v.callouts))
-	}
-	v.answer(v.callouts[0], 200, wire.AppendAnswer(nil, &wire.Answer{NowNanos: uint64(monday), Nodes: 1}))
-	v.callouts = nil
-	p.now++
-	v.send()
+	w.deliver(v)
+	w.pass(1)
+	v.send() // it asks what is left
 	v.tick()
 	if len(v.callouts) != 1 {
 		t.Fatalf("got %d callouts", len(v.callouts))
@@ -34,7 +30,7 @@ func TestPushRequest(t *testing.T) {
 		authorization: Bearer s3cret
 	`)
 	push, err := wire.DecodePush(c.body)
-	if err != nil || c.cluster != "c" || push.Namespace != "shop" || push.Sequence != 2 || push.Floor != 2 || len(push.Items) != 1 {
+	if err != nil || c.cluster != "c" || push.Namespace != "shop" || push.Sequence != 3 || push.Floor != 3 || len(push.Items) != 1 {
 		t.Fatalf("got %s %+v, %v", c.cluster, push, err)
 	}
 	item := push.Items[0]
@@ -138,6 +134,7 @@ func TestRefusedBatch(t *testing.T) {
 		v := w.vms[0]
 		v.upstream = map[string]string{"x-cost": "1"}
 		v.foreign = foreign
+		refused := uint64(0) // the first batch with hits
 		for i := range 600 {
 			v.send("x-user", fmt.Sprint(i))
 			w.now += 100e6
@@ -146,7 +143,11 @@ func TestRefusedBatch(t *testing.T) {
 			callouts := v.callouts
 			v.callouts = nil
 			for _, c := range callouts {
-				if push, err := wire.DecodePush(c.body); err == nil && push.Sequence == 2 && (!foreign || i < 300) {
+				push, err := wire.DecodePush(c.body)
+				if err == nil && refused == 0 && len(push.Items) > 0 {
+					refused = push.Sequence
+				}
+				if err == nil && refused != 0 && push.Sequence == refused && (!foreign || i < 300) {
 					v.answer(c, test.status, []byte(`{"title": "bad request"}`))
 				} else {
 					v.answer(c, 200, w.apply(c.body))

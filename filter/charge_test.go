@@ -36,6 +36,19 @@ func (v *fakeVM) next() *stream {
 	return s
 }
 
+// opened is open for a request that may wait for the backend.
+func (v *fakeVM) opened(headers ...string) (s *stream) {
+	v.t.Helper()
+	v.resumed = false
+	s = v.open(headers...)
+	for rounds := 0; s == nil && v.reply == nil && v.settle != nil && rounds < 100; rounds++ {
+		if v.settle(v); v.resumed {
+			s = v.last
+		}
+	}
+	return s
+}
+
 // respond begins a response.
 func (v *fakeVM) respond(s *stream, end bool, headers ...string) {
 	v.upstream = map[string]string{":status": "200"}

@@ -23,7 +23,7 @@ const reservesPrompt = `, "reserve": {"request_json": ["max_completion_tokens", 
 // taken returns how much a key has taken of the rule of priced.
 func (v *fakeVM) taken(key string) (units int) {
 	v.t.Helper()
-	s := v.open("x-key", key, ":path", "/model/free/converse", "x-model", "free")
+	s := v.opened("x-key", key, ":path", "/model/free/converse", "x-model", "free")
 	if s == nil {
 		v.t.Fatal("refused")
 	}
@@ -169,7 +169,7 @@ func TestPricesOfTheBackend(t *testing.T) {
 	begin := func(v *fakeVM, model string) (s *stream, cost func() int) {
 		n++
 		key := fmt.Sprint("key ", n)
-		s = v.open("x-key", key, ":path", "/model/"+model+"/converse")
+		s = v.opened("x-key", key, ":path", "/model/"+model+"/converse")
 		return s, func() int {
 			v.respond(s, false, "content-type", "application/json")
 			v.bring(s, true, `{"usage":{"inputTokens":1000,"outputTokens":100}}`)

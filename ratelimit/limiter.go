@@ -122,6 +122,9 @@ func told(compiled []window.Limit) []Limit {
 	return limits
 }
 
+// Namespace returns the namespace of the rule.
+func (l *Limiter) Namespace() *Namespace { return l.namespace }
+
 // Name returns the name of the rule.
 func (l *Limiter) Name() string { return l.name }
 
@@ -186,7 +189,7 @@ type Demand struct {
 }
 
 // Demand returns a demand for cost hits of a key, to pass to the function [Decide]. A cost of 0
-// asks without taking.
+// asks without taking: see [Limiter.Decide].
 func (l *Limiter) Demand(key Key, cost uint64) Demand { return Demand{l, key, cost} }
 
 // Never is the [Decision.RetryAfter] of a request that no waiting helps, because its cost is above
@@ -240,7 +243,8 @@ func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error
 }
 
 // Decide counts cost hits of a key if every limit of the rule has room. A cost of 0 asks whether
-// the limits are kept, and takes nothing.
+// the limits are kept, and takes nothing. With a backend it waits if this node has heard nothing of
+// the key for [Options.SyncRate], so that the hits of other nodes count.
 //
 // It is the function [Decide] for one demand, without the Standings. Unless it waits, it allocates
 // nothing.
@@ -261,7 +265,7 @@ func (l *Limiter) wantsAcquire() error {
 
 // GiveBack returns hits of a key that any node has counted in the present windows, such as a
 // reservation that was too large, the newest first. It never returns more than were counted. If this
-// node knows of fewer, GiveBack asks the backend. It waits for that, and for pushes under way, so that
+// node knows of fewer, or has heard nothing of the key for [Options.SyncRate], GiveBack asks the backend. It waits for that, and for pushes under way, so that
 // the next request of this node finds the hits. Other nodes see the change after their next
 // push. The error is that of ctx if ctx ends first, and wraps [ErrClosed] after [Namespace.Close].
 // A rule with [InFlight] has an error: whoever acquired a place returns it by [Held].

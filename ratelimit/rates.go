@@ -66,8 +66,8 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 	return rate, err
 }
 
-// look loads the counter of a key, asking the backend if this node does not know it, or knows of
-// fewer hits, and calls change.
+// look loads the counter of a key, asking the backend if this node does not know its totals, or knows
+// of fewer hits, and calls change.
 func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, hits uint64, change func(d *node.Demand, now int64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -262,6 +262,10 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 		return
 	}
 	a.readRooms(b, t.parts[0].Rule)
+	if t.parts[0].Cost == 0 {
+		a.learn(&t.parts[0], int64(b.reader.NowNanos))
+		return
+	}
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
 }
 
@@ -326,7 +330,7 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 			a.keepTotal(j)
 		}
 		d := a.keys.at(part.Rule, part.address)
-		if a.keys.read(d, a.link.now()); part.Cost == 0 || a.stray(d) {
+		if a.keys.read(d, a.link.now()); a.stray(d) {
 			continue
 		}
 		answered, cost := int64(reader.NowNanos), part.Cost

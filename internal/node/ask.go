@@ -116,11 +116,11 @@ func (w *leaseAsks) list(address sharedata.Address) **ask {
 	return &w[address.Hash()%uint64(len(w))]
 }
 
-// find returns the ask for a demand's key, either ahead of requests or by them; nil if there is
-// none.
-func (w *leaseAsks) find(d *Demand, ahead bool) *ask {
+// find returns the ask for a demand's key, either ahead of requests or by them, and either for hits
+// or, at a cost of 0, for totals; nil if there is none.
+func (w *leaseAsks) find(d *Demand, ahead bool, cost uint64) *ask {
 	for t := *w.list(d.address); t != nil; t = t.next {
-		if part := &t.parts[0]; part.address == d.address && part.Rule == d.Rule && t.ahead == ahead {
+		if part := &t.parts[0]; part.address == d.address && part.Rule == d.Rule && part.Cost == cost && t.ahead == ahead {
 			return t
 		}
 	}

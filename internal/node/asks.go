@@ -65,7 +65,7 @@ func (a *asks) askBehind(d *Demand) bool {
 	if len(a.unsent) >= maxUnsent || a.link.open() || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
 		return false
 	}
-	if a.leases.find(d, false) == nil {
+	if a.leases.find(d, false, 1) == nil {
 		t := a.newLease(d, 1, d.Counter.Asks(1))
 		a.leases.add(t)
 		a.add(t)
@@ -76,7 +76,11 @@ func (a *asks) askBehind(d *Demand) bool {
 
 // lease asks for the hits of a waiting request, and for more ahead of others.
 func (a *asks) lease(d *Demand, w turn) {
-	t := a.leases.find(d, false)
+	if d.Cost == 0 {
+		a.look(d, w)
+		return
+	}
+	t := a.leases.find(d, false, 1)
 	if t != nil {
 		d.id = t.parts[0].id
 	}
@@ -98,13 +102,28 @@ func (a *asks) lease(d *Demand, w turn) {
 	t.join(w)
 }
 
+// look asks for the totals of a key, for a request that takes nothing from it.
+//
+//go:noinline
+func (a *asks) look(d *Demand, w turn) {
+	d.heard = true
+	t := a.leases.find(d, false, 0)
+	if t == nil {
+		t = a.newLease(d, 1, 1)
+		t.parts[0].Cost = 0
+		a.leases.add(t)
+		a.add(t)
+	}
+	t.join(w)
+}
+
 // leaseAhead asks for a lease for requests to come, if the key is worth it.
 func (a *asks) leaseAhead(d *Demand) {
 	most := d.Counter.Ahead(a.link.now())
 	if d.listed {
 		most = max(most, d.Counter.Stands())
 	}
-	if most > 0 && a.leases.find(d, true) == nil {
+	if most > 0 && a.leases.find(d, true, 1) == nil {
 		t := a.newLease(d, 1, most)
 		t.ahead = true
 		a.leases.add(t)

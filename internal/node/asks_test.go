@@ -44,7 +44,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 
 // findWish finds a wish by its key.
 func (n *Node) findWish(t *ask) *ask {
-	return n.asks.leases.find(&Demand{Saved: t.parts[0]}, t.ahead)
+	return n.asks.leases.find(&Demand{Saved: t.parts[0]}, t.ahead, t.parts[0].Cost)
 }
 
 // checkAsked sees whether just the asks of a node are found by their keys.

@@ -162,21 +162,24 @@ func worse(a, b counter.Verdict) counter.Verdict {
 
 // verdict decides a cost by a demand's counter.
 func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
+	possible := cost
 	switch {
-	case !d.Rule.Synced() || d.by == byWhatIsKnown:
+	case d.by == byBackend:
+		return counter.Allowed
+	case !d.Rule.Synced() || d.by == byWhatIsKnown || d.Cost == 0 && d.knows(now):
 		if d.Counter.Allows(min(cost+d.unheard, window.MaxHits)) {
 			return counter.Allowed
 		}
 		return counter.Rejected
-	case d.by == byBackend:
-		return counter.Allowed
-	case d.Rule.exact():
-		if d.Counter.Possible(cost) {
-			return counter.Unsure
-		}
-		return counter.Rejected
+	case d.Cost == 0:
+		possible = 1 // a limit of 0 needs no answer
+	case !d.Rule.exact():
+		return d.Counter.Verdict(cost, now)
 	}
-	return d.Counter.Verdict(cost, now)
+	if d.Counter.Possible(possible) {
+		return counter.Unsure
+	}
+	return counter.Rejected
 }
 
 // load reads the counter of a demand's key, and returns the verdict. A refusal that the node
@@ -202,7 +205,7 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 	}
 	e.keys.decode(d, found)
 	d.Counter.Advance(now)
-	if d.unheard = 0; d.by == byWhatIsKnown && !e.keys.local {
+	if d.unheard = 0; (d.by == byWhatIsKnown || d.Cost == 0) && !e.keys.local {
 		d.unheard = e.advances.hits.held(d.address)
 	}
 	if found && d.Counter.Moved() {
@@ -225,6 +228,9 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 //
 //go:noinline
 func (e *decider) resolve(d *Demand, now int64) counter.Verdict {
+	if d.Cost == 0 {
+		return counter.Unsure
+	}
 	if e.advances.takes(d, now) {
 		d.by = byDistance
 		return counter.Allowed

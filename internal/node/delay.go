@@ -38,6 +38,9 @@ func (q *requests) tryFirst(l *keyLine) {
 	demands, now := q.takeUp(w), q.link.now()
 	verdict := counter.Rejected
 	if first {
+		for i := range demands {
+			demands[i].heard = false
+		}
 		at := q.roomAt(w, demands, now)
 		if verdict = q.decideAtOnce(demands, at, w); at < now {
 			for i := range demands {

@@ -44,6 +44,8 @@ type Saved struct {
 	// Over means that a rule that marks had no room for the request. The request passes if the
 	// other rules have room.
 	Over bool
+	// heard means that the request has asked the backend for the key's totals, as it takes nothing.
+	heard bool
 	// Model is the entry of a price list that the hits are for; may be empty. The backend records
 	// it with the key's usage.
 	Model string
@@ -96,6 +98,12 @@ func (d *Demand) leases() bool { return d.unsure() && !d.Rule.exact() }
 
 // synced reports whether a demand's rule needs the backend.
 func (d *Demand) synced() bool { return d.Rule.Synced() }
+
+// knows reports whether what is known of the key is recent enough to decide a demand that takes
+// nothing. Nothing that such a demand does would make the node hear of the hits of others.
+func (d *Demand) knows(now int64) bool {
+	return d.heard || !d.Rule.exact() && d.Counter.HeardSince(now-d.Rule.Interval, now)
+}
 
 // Withheld reports whether a demand was refused although its limits have room as far as this node
 // knows: the backend had no more hits for it, or decides every request and can't be reached.

@@ -35,7 +35,7 @@ const maxOrphans = 1 << 12
 // locate finds the address of a demand's counter from its key.
 func (k *keys) locate(d *Demand) {
 	d.address, d.id = k.table.Address(d.Rule.group, d.Key), [16]byte{}
-	d.by, d.grantedAt, d.Over, d.asks = byRule, 0, false, false
+	d.by, d.grantedAt, d.Over, d.asks, d.heard = byRule, 0, false, false, false
 	if k.variants.places != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.address)
 	}

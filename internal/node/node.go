@@ -290,14 +290,14 @@ func (n *Node) DecideAlone(demands []Demand, now int64) counter.Verdict {
 	return n.requests.decideAlone(demands, now)
 }
 
-// Look loads the counter of a demand's key, and reports whether this node knows anything of the
-// key.
+// Look loads the counter of a demand's key, and reports whether this node knows the key's present
+// totals, as far as that is possible without asking the backend.
 func (n *Node) Look(d *Demand, now int64) (known bool) {
 	n.keys.locate(d)
 	known = n.keys.table.Read(&d.slot, d.address)
 	n.keys.decode(d, known)
 	d.Counter.Advance(now)
-	return known
+	return known && (!d.Rule.Synced() || d.Rule.Watched || d.knows(now))
 }
 
 // Force takes a demand's hits, whether or not they have room.

@@ -77,12 +77,14 @@ func (a *asked) decide(ctx context.Context) {
 }
 
 // ask asks for the hits of a descriptor. A descriptor without hits asks whether another hit has
-// room, or, if it never had any, whether the limit has refused hits.
+// room, or, if it has none, whether the limit has refused hits. Only a single instance knows that: among
+// several, another may have refused some.
 func (a *asked) ask(ctx context.Context) {
 	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
 	if d := &a.decision; a.hits == 0 && d.Remaining == 0 {
 		// A limit of 0 can't be exceeded.
-		d.Allowed = (d.Allowed || d.Limit.Quota() == 0) && a.looks && !a.refusals.remembers(a)
+		d.Allowed = (d.Allowed || d.Limit.Quota() == 0) && a.looks && !a.refusals.remembers(a) &&
+			(d.Limit.Quota() == 0 || a.limiter.Namespace().Stats().Nodes <= 1)
 	}
 }
 

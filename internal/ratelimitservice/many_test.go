@@ -31,7 +31,7 @@ func TestManyDescriptors(t *testing.T) {
 	for name, kept := range map[string]store.Store{"memory": memory.New(memory.Options{}), "redis": inRedis} {
 		for _, charge := range charges {
 			for _, rate := range []string{"", ", sync_rate: 0"} {
-				counters := NewCounters(CounterOptions{Backend: Local{backend.New(kept)}, Timeout: time.Minute, Namespace: fmt.Sprint(charge, len(rate))})
+				counters := NewCounters(CounterOptions{Backend: Local{Backend: backend.New(kept)}, Timeout: time.Minute, Namespace: fmt.Sprint(charge, len(rate))})
 				s := NewService(ServiceOptions{Counters: counters, Stats: NewStats()})
 				use(t, s, "domain: d\ncharge: "+charge+"\ndescriptors:\n"+
 					"  - {key: user, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+

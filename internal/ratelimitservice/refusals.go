@@ -11,7 +11,8 @@ const mostRefusals = 1 << 16
 
 // refusals remember for which keys a limit has refused hits, until its window ends. The answer to a
 // descriptor without hits depends on that: the rate limit service lets it pass while a limit is
-// used up but has refused nothing. Each instance remembers only its own refusals.
+// used up but has refused nothing. Each instance remembers only its own refusals, so it is asked
+// only where there is no other instance.
 type refusals struct {
 	seed           maphash.Seed
 	mu             sync.Mutex

@@ -1,0 +1,85 @@
+package ratelimitservice
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"weir/internal/backend"
+	"weir/internal/store/memory"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// Several instances on one store share a budget that one is asked about with 0 hits, and that another charges:
+// no more requests pass than at a single instance, but for what passes within a sync_rate.
+func TestQuestionsOfSeveralInstances(t *testing.T) {
+	t.Parallel()
+	const cost, every = 5, 400 * time.Millisecond
+	for _, instances := range []int{1, 2, 3} {
+		for name, of := range map[string]struct {
+			text   string
+			budget int
+			lag    time.Duration // until a charge is known
+		}{
+			"minute":     {"{unit: minute, requests_per_unit: 20}", 20, time.Second},
+			"day":        {"{unit: day, requests_per_unit: 23}", 23, time.Second},
+			"exact":      {"{unit: hour, requests_per_unit: 20, sync_rate: 0}", 20, 0},
+			"large":      {"{unit: hour, requests_per_unit: 200}", 200, time.Second},
+			"sliding":    {"{unit: hour, requests_per_unit: 20, algorithm: sliding_window}", 20, time.Second},
+			"tokens":     {"{unit: day, requests_per_unit: 20, algorithm: token_bucket}", 20, time.Second},
+			"log":        {"{unit: hour, requests_per_unit: 20, algorithm: sliding_log}", 20, time.Second},
+			"half":       {"{unit: hour, requests_per_unit: 20, sync_rate: 0.5}", 20, time.Second / 2},
+			"first hits": {"{unit: hour, requests_per_unit: 20, algorithm: fixed_window, start: first_hit}", 20, time.Second},
+		} {
+			for _, charge := range []string{"all", "refusing", "all_or_none"} {
+				if charge != "all" && name != "minute" && name != "day" {
+					continue // these have to be windows of units
+				}
+				t.Run(fmt.Sprint(instances, name, charge), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						store := Local{backend.New(memory.New(memory.Options{}))}
+						all := make([]*Service, instances)
+						for i := range all {
+							counters := NewCounters(CounterOptions{Backend: store})
+							defer func() { _ = counters.Close(t.Context()) }()
+							all[i] = NewService(ServiceOptions{Counters: counters})
+							use(t, all[i], "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: "+of.text+"}]", Options{})
+						}
+						ask := func(s *Service, hits uint64) bool {
+							r := request("d", "k=v")
+							r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+							answer, err := s.ShouldRateLimit(t.Context(), r)
+							if err != nil {
+								t.Fatal(err)
+							}
+							return answer.GetOverallCode() == pb.RateLimitResponse_OK
+						}
+						passed, last := 0, false
+						for range 2*of.budget/cost + 10 {
+							if last = ask(all[0], 0); last {
+								passed++
+								ask(all[instances-1], cost)
+							}
+							<-time.After(every)
+						}
+						if charge == "all_or_none" {
+							return // a refused request takes nothing, so that questions go on to pass
+						}
+						// A limit that is just used up has a request pass at a single instance.
+						least, most := (of.budget+cost-1)/cost, of.budget/cost+1+int(of.lag/every)
+						if instances == 1 {
+							most = of.budget/cost + 1
+						}
+						if passed < least || passed > most || last {
+							t.Errorf("%d requests pass of %d, want %d to %d, and no more in the end", passed, of.budget/cost, least, most)
+						}
+					})
+				})
+			}
+		}
+	}
+}

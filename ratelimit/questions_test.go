@@ -1,0 +1,78 @@
+package ratelimit
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Of two programs one asks whether a budget has room, and the other counts what each request has cost. No
+// more passes than with a single program, but for what takes a sync_rate to be heard of.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	const limit, cost, every = 400, 120, 200 * time.Millisecond
+	for kind, of := range kinds(limit) {
+		givesBack := kind != "log" && kind != "tokens"
+		for _, exact := range []bool{false, true} {
+			t.Run(fmt.Sprint(kind, " exact ", exact), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					a, b := limiter(t, w.node(t, Options{Rules: rule(of), Exact: exact}), "r"), limiter(t, w.node(t, Options{Rules: rule(of), Exact: exact}), "r")
+					passes, left := 0, uint64(limit)
+					for range 50 {
+						d := decide(t, a, 0, "ann")
+						if d.Remaining < cost {
+							break
+						}
+						passes++
+						if ok, err := b.AllowN(t.Context(), Key{"ann"}, cost); err != nil {
+							t.Fatal(err)
+						} else if ok {
+							left -= cost
+						}
+						pause(every)
+					}
+					if most := limit/cost + int(time.Second/every); passes < limit/cost || passes > most || exact && passes != limit/cost {
+						t.Errorf("%d requests pass, want %d to %d", passes, limit/cost, most)
+					}
+					if !givesBack {
+						return
+					}
+					// What is given back is there again, though the program that gives it back has taken nothing.
+					if err := a.GiveBack(t.Context(), Key{"ann"}, limit-left); err != nil {
+						t.Fatal(err)
+					}
+					pause(5 * time.Second)
+					for _, l := range []*Limiter{a, b} {
+						if d := decide(t, l, 0, "ann"); d.Remaining < limit-32 { // others may have leased some
+							t.Errorf("%d are left, want %d", d.Remaining, limit)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// Hits are given back though others have taken them since this program last heard of the key.
+func TestGiveBackWhatOthersTook(t *testing.T) {
+	t.Parallel()
+	for _, exact := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			a, b := limiter(t, w.node(t, Options{Rules: rule(FixedWindow(20, time.Hour)), Exact: exact}), "r"), limiter(t, w.node(t, Options{Rules: rule(FixedWindow(20, time.Hour)), Exact: exact}), "r")
+			decide(t, a, 3, "ann")
+			pause(3 * time.Second)
+			decide(t, b, 17, "ann")
+			pause(3 * time.Second)
+			if err := a.GiveBack(t.Context(), Key{"ann"}, 15); err != nil {
+				t.Fatal(err)
+			}
+			pause(3 * time.Second)
+			if d := decide(t, b, 0, "ann"); d.Remaining != 15 {
+				t.Errorf("exact %t: %d are left, want 15", exact, d.Remaining)
+			}
+		})
+	}
+}
