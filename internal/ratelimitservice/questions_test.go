@@ -41,7 +41,7 @@ func TestQuestionsOfSeveralInstances(t *testing.T) {
 				}
 				t.Run(fmt.Sprint(instances, name, charge), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						store := Local{backend.New(memory.New(memory.Options{}))}
+						store := Local{Backend: backend.New(memory.New(memory.Options{}))}
 						all := make([]*Service, instances)
 						for i := range all {
 							counters := NewCounters(CounterOptions{Backend: store})
