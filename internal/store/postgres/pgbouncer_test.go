@@ -81,7 +81,7 @@ func pooler(t testing.TB, database string, lines ...string) string {
 }
 
 // Behind PgBouncer, in its mode of transactions, the store works with the documented parameter. Without
-// it, statements that one of the server's connections has prepared are asked of another.
+// it, the connections of the server have other prepared statements than the store supposes.
 func TestPgBouncer(t *testing.T) {
 	const parameter = "default_query_exec_mode=exec"
 	page, err := os.ReadFile("../../../docs/backend.md")
