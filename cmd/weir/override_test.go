@@ -194,7 +194,7 @@ rules:
 			t.Errorf("%d unfit: got %s", unfit, said)
 		}
 	}
-	// What was in force before is in force again, also by a node that tells nothing of its rules.
+	// The override that was in force before is in force again.
 	if list := overridesAt(t, address); list != "per-net 10.0.0.1 10/31d, per-user ann 10/1m 5/1h/7, per-user bob 10/1m 5/1h, " {
 		t.Errorf("in force are %s", list)
 	}

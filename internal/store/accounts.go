@@ -50,8 +50,9 @@ const (
 
 // Displaces reports whether a label without a place takes that of the label with the lowest rank,
 // whose hits then go to others. It does so with a chance of its hits by those of the other. So labels
-// with many hits get a place and keep it, however many labels with few hits come before or after
-// them, and as many hits lose their label as come without a place. random is from 0 up to 1.
+// with many hits get a place and keep it, even if thousands of labels with few hits come before or
+// after them, and hits lose their label no faster than others come without a place. random is from
+// 0 up to 1.
 //
 // A label's rank is its hits, and the rank of the label whose place it has taken. Without that, new
 // labels would displace each other in a single place, and a label whose hits come a few at a time

@@ -146,7 +146,7 @@ type usedRow struct {
 	label  string
 	hits   int64
 	budget []byte
-	// base is the rank of the label whose place this one has taken. It is not in a file: after a
+	// base is the rank of the label whose place this label has taken. It is not in a file: after a
 	// restart ranks are hits.
 	base int64
 	at   int // index in the heap

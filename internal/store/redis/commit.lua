@@ -416,7 +416,7 @@ for i = 1, pushes do
   at = at + 5
 end
 if holder then
-  redis.call('DEL', KEYS[#KEYS])
+  redis.call('UNLINK', KEYS[#KEYS])
 end
 if fleets < 2 then
   return reply

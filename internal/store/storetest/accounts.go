@@ -197,7 +197,7 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	if has := of("r", steady); has < 20 || of("s", 0) != 9 {
 		t.Errorf("after invented labels it has %d, and another %d", has, of("s", 0))
 	}
-	// What a label without a place gives back is taken from others.
+	// Hits that a label without a place gives back are taken from others.
 	add(wire.UsedRow{Label: label("r", 3*steady), Day: today, Hits: -2})
 	if has := of("r", 3*steady); has != 0 {
 		t.Errorf("a label that gives back has %d hits", has)

@@ -1,0 +1,124 @@
+package postgres_test
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	osexec "os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/postgres/postgrestest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// pooler starts PgBouncer before a database, with further lines of configuration, and returns the
+// URL of the database behind it.
+func pooler(t testing.TB, database string, lines ...string) string {
+	t.Helper()
+	if _, err := osexec.LookPath("pgbouncer"); err != nil {
+		t.Fatalf("pgbouncer: %v; install it: apt-get install pgbouncer", err)
+	}
+	to, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().(*net.TCPAddr)
+	l.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pgbouncer.ini")
+	name := strings.TrimPrefix(to.Path, "/")
+	password, _ := to.User.Password()
+	text := fmt.Sprintf("[databases]\n%s = host=%s port=%s user=%s password=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
+		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n%s\n",
+		name, to.Hostname(), to.Port(), to.User.Username(), password, address.Port, strings.Join(lines, "\n"))
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := osexec.Command("pgbouncer", file)
+	if who, err := user.Current(); err == nil && who.Uid == "0" {
+		// It does not run as root.
+		for folder := dir; folder != os.TempDir() && len(folder) > 1; folder = filepath.Dir(folder) {
+			if err := os.Chmod(folder, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		command = osexec.Command("pgbouncer", "-u", "nobody", file)
+	}
+	var log strings.Builder
+	command.Stderr = &log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	for range 500 {
+		if c, err := net.Dial("tcp", address.String()); err == nil {
+			c.Close()
+			to.Host = address.String()
+			return to.String()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("PgBouncer does not listen")
+	return ""
+}
+
+// Behind PgBouncer, in its mode of transactions, the store works with the documented parameter. Without
+// it, the connections of the server have other prepared statements than the store supposes.
+func TestPgBouncer(t *testing.T) {
+	const parameter = "default_query_exec_mode=exec"
+	page, err := os.ReadFile("../../../docs/backend.md")
+	if err != nil || !strings.Contains(string(page), "`"+parameter+"`") {
+		t.Errorf("docs/backend.md does not tell of %s: %v", parameter, err)
+	}
+	database := postgrestest.Database(t)
+	at := pooler(t, database)
+	s := open(t, at+"&"+parameter, atEpoch)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var pushing sync.WaitGroup
+	for sender := range uint64(16) {
+		pushing.Go(func() {
+			for sequence := uint64(1); sequence <= 20; sequence++ {
+				p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: sequence, Items: []wire.Item{
+					{LimitCounter: counter(window.FixedWindow, 1, time.Hour), Newest: uint64(epoch.UnixNano()) / uint64(time.Hour), Hits: []int64{1}},
+				}}
+				if _, err := s.Push(t.Context(), p, 1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	pushing.Wait()
+	hits := int64(0)
+	err = s.Counters(t.Context(), "ns", []uint64{uint64(time.Hour.Milliseconds())}, func(c store.LimitCounter) error {
+		for _, w := range c.Line().Windows {
+			hits += w.Hits
+		}
+		return nil
+	})
+	if err != nil || hits != 320 {
+		t.Errorf("%d hits of 320, %v", hits, err)
+	}
+	if err := open(t, at+"&"+parameter+"&synchronous_commit=off", atEpoch).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "unsupported startup parameter") {
+		t.Errorf("settings of the server pass PgBouncer: %v", err)
+	}
+}
