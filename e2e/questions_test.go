@@ -62,7 +62,7 @@ func questionsHearOfOtherProxies(t *testing.T, d driver, rate string) {
 	}
 }
 
-// Two weir ratelimit on one Redis share a budget that one is asked about with 0 hits, and the other charges.
+// Two weir ratelimit on one Redis share a budget: the first is asked with 0 hits, and the second charges.
 func TestQuestionsOfTwoServices(t *testing.T) {
 	t.Parallel()
 	const budget, cost = 20, 5

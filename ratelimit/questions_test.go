@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Of two programs one asks whether a budget has room, and the other counts what each request has cost. No
-// more passes than with a single program, but for what takes a sync_rate to be heard of.
+// A program asks whether a budget has room, and another program counts the costs of requests. No more pass
+// than with a single program, except those within a sync_rate.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	const limit, cost, every = 400, 120, 200 * time.Millisecond
@@ -39,7 +39,7 @@ func TestQuestions(t *testing.T) {
 					if !givesBack {
 						return
 					}
-					// What is given back is there again, though the program that gives it back has taken nothing.
+					// Hits that go back are there again, though the program that gives them back has taken none.
 					if err := a.GiveBack(t.Context(), Key{"ann"}, limit-left); err != nil {
 						t.Fatal(err)
 					}

@@ -14,8 +14,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// Several instances on one store share a budget that one is asked about with 0 hits, and that another charges:
-// no more requests pass than at a single instance, but for what passes within a sync_rate.
+// Several instances on one store share a budget: the first is asked with 0 hits, and another charges. No more
+// requests pass than at a single instance, except those within a sync_rate.
 func TestQuestionsOfSeveralInstances(t *testing.T) {
 	t.Parallel()
 	const cost, every = 5, 400 * time.Millisecond
