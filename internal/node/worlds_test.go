@@ -74,7 +74,7 @@ func TestFarWorlds(t *testing.T) {
 func farWorlds(t *testing.T, name string, open openStore) {
 	worlds := nightly.Or(1000, 5)
 	if name != "memory" {
-		worlds = nightly.Or(100, 2)
+		worlds = nightly.Or(100, 5)
 	}
 	if *worldsCount > 0 {
 		worlds = *worldsCount
