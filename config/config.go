@@ -214,8 +214,9 @@ type OnFailure uint8
 const (
 	// KeepBegun keeps those that the proxy itself has ended after an upstream may have begun.
 	KeepBegun OnFailure = iota
-	// GiveBack keeps none, and Keep all.
+	// GiveBack keeps none.
 	GiveBack
+	// Keep keeps all.
 	Keep
 )
 

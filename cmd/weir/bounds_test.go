@@ -164,9 +164,10 @@ func TestUnfinishedRequests(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 300)
 				for i := range connections {
-					transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-						return new(net.Dialer).DialContext(ctx, network, address)
-					}}
+					transport := &http2.Transport{ //nolint:staticcheck // net/http's opens connections of its own for the first of many requests
+						AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
+							return new(net.Dialer).DialContext(ctx, network, address)
+						}}
 					for range 300 / connections {
 						body := &unending{ctx: ctx, left: 3_900_000}
 						if path != "/json" {
@@ -182,7 +183,7 @@ func TestUnfinishedRequests(t *testing.T) {
 						request.Header.Set("Te", "trailers")
 						body.sent = func() { done <- nil }
 						go func() {
-							answer, err := transport.RoundTrip(request)
+							answer, err := transport.RoundTrip(request) //nolint:staticcheck // as above
 							if err == nil {
 								err = answer.Body.Close()
 							}

@@ -108,7 +108,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if l = bound.Bound(l); onPage != nil {
 		onPage = bound.Bound(onPage)
 	}
-	ofNodes := 0
+	var ofNodes int
 	store.bytes, ofNodes = store.memory.divide(store.inProcess(), limited, env.getenv)
 	opened, relay, err := parent.open(ctx, store, log)
 	if err != nil {

@@ -180,7 +180,7 @@ var newest = sync.OnceValues(func() (d database, err error) {
 	if err != nil {
 		return d, err
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	venv := filepath.Join(folder, "venv")
 	if out, err := exec.Command("python3", "-m", "venv", venv).CombinedOutput(); err != nil {
 		return d, fmt.Errorf("%w; scripts/test-dependencies installs python3-venv\n%s", err, out)

@@ -170,7 +170,7 @@ func (e *envoy) valueMatch(n *entry, v value) bool {
 	expected := v.get("expect_match").truth(true)
 	var all match
 	for _, h := range v.get("headers").list() {
-		ok := false
+		var ok bool
 		if expected {
 			ok = e.must(&n.when, &n.unless, h)
 		} else {

@@ -254,7 +254,7 @@ func serviceOf(t *testing.T, n int) string {
 	}
 	server := grpc.NewServer()
 	pb.RegisterRateLimitServiceServer(server, service)
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
 		if err := counters.Close(context.Background()); err != nil {

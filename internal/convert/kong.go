@@ -362,7 +362,7 @@ func (k *kong) limit(p *kongPlugin) {
 	for _, route := range own {
 		i := &identity{}
 		if by == "consumer" || by == "credential" || by == "consumer-group" {
-			i = k.identify(p, route)
+			i = k.identify(route)
 		}
 		if who[i.name] == nil {
 			who[i.name] = i
@@ -487,7 +487,7 @@ type identity struct {
 }
 
 // identify returns how a route's consumers are found. The most specific plugin of a name runs.
-func (k *kong) identify(p *kongPlugin, r *kongRoute) *identity {
+func (k *kong) identify(r *kongRoute) *identity {
 	i := &identity{alone: true}
 	for _, a := range k.auths {
 		of := func(a *kongPlugin) bool { return !a.disabled && !a.consumer && (a.everywhere() || a.holds(r)) }

@@ -356,17 +356,3 @@ func (c *converter) withKey(at place, m match, has []selected, r *rule) (match, 
 	}
 	return m, true, true
 }
-
-// onlyWith restricts a rule to requests whose key is not empty.
-func (c *converter) onlyWith(at place, r *rule, has []selected) {
-	if len(has) != 1 {
-		c.lose(at, "nginx does not limit requests without the key; Weir counts them together")
-		return
-	}
-	var m match
-	if r.Match != nil {
-		m = *r.Match
-	}
-	m.header(has[0].header, has[0].is)
-	r.Match = &m
-}

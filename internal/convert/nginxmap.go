@@ -600,8 +600,8 @@ func bothMatch(a, b match) (m match, possible, ok bool) {
 		if a == nil || b == nil {
 			return cmp.Or(a, b)
 		}
-		t, any, fine := bothTexts(*a, *b, start)
-		possible, ok = possible && any, ok && fine
+		t, some, fine := bothTexts(*a, *b, start)
+		possible, ok = possible && some, ok && fine
 		return &t
 	}
 	m.Host = one(a.Host, b.Host, "")
@@ -623,7 +623,7 @@ func bothMatch(a, b match) (m match, possible, ok bool) {
 		m.Path = cmp.Or(a.Path, b.Path)
 		return m, possible, ok
 	}
-	t, any, fine := bothTexts(*a.Path, *b.Path, "/")
+	t, some, fine := bothTexts(*a.Path, *b.Path, "/")
 	m.Path = &t
 	if !fine {
 		// The header :path begins as the path does.
@@ -641,7 +641,7 @@ func bothMatch(a, b match) (m match, possible, ok bool) {
 			m.header(":path", h)
 		}
 	}
-	return m, possible && any, ok && fine
+	return m, possible && some, ok && fine
 }
 
 // bothTexts returns the condition that both hold.

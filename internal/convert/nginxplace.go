@@ -615,7 +615,7 @@ func (c *converter) placeRule(at place, p *places, u *union, own func(int) bool,
 			continue
 		}
 		from = append(from, exception{l.match(), p.holds(l)})
-		if e, ok := p.smaller(s, l, func(o *scope) bool { return o.server == s.server && !others[o] }); ok {
+		if e, ok := p.smaller(l, func(o *scope) bool { return o.server == s.server && !others[o] }); ok {
 			from = append(from, e)
 		}
 	}
@@ -653,7 +653,7 @@ func (c *converter) placeRule(at place, p *places, u *union, own func(int) bool,
 }
 
 // smaller returns the exception for a location but for what own locations have inside it.
-func (p *places) smaller(s *scope, l *location, isOwn func(*scope) bool) (e exception, ok bool) {
+func (p *places) smaller(l *location, isOwn func(*scope) bool) (e exception, ok bool) {
 	if len(l.paths) != 1 || len(l.rest.Headers) > 0 {
 		return e, false
 	}

@@ -31,7 +31,7 @@ func GRPC(secure credentials.TransportCredentials, alive keepalive.ServerParamet
 		grpc.Creds(counting{secure}), grpc.KeepaliveParams(alive), grpc.ConnectionTimeout(readTimeout),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeader),
 		// A connection that waits for a request keeps 4 kB of buffers, in place of 64.
-		grpc.ReadBufferSize(readBuffer), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(readBuffer),
 		grpc.ChainUnaryInterceptor(noteRequest), grpc.ChainStreamInterceptor(noteStream),
 	}
 }

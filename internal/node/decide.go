@@ -208,8 +208,7 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 	if d.unheard = 0; (d.by == byWhatIsKnown || d.Cost == 0) && !e.keys.local {
 		d.unheard = e.advances.hits.held(d.address)
 	}
-	if found && d.Counter.Moved() {
-		e.keys.write(d, now) // or else the next request does
+	if found && d.Counter.Moved() && e.keys.write(d, now) { // or else the next request writes it
 		return e.load(d, now, how, false)
 	}
 	verdict := d.verdict(d.Cost, now)

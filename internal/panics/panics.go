@@ -72,7 +72,7 @@ func Handler(h http.Handler) http.Handler {
 			if err, is := reason.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
 				_ = Tell("a request for "+r.Pattern, reason) // the connection's end is the answer
 			}
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) //nolint:forbidigo // so net/http ends the connection
 		}()
 		h.ServeHTTP(w, r)
 	})

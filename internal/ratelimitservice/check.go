@@ -33,14 +33,14 @@ func IsConfiguration(text []byte, found bool) bool {
 		switch domain, descriptors := has["domain"], has["descriptors"]; {
 		case has["rules"] || has["@type"] || has["rate_limit_service"]:
 			return false // the plugin's, or Envoy's filter
-		case found && !(domain && descriptors):
+		case found && (!domain || !descriptors):
 			return domain && len(has) == 1
 		default:
 			return domain || descriptors
 		}
 	}
 	// It is broken, which is reported when it is read. Templates that make files are no files.
-	return !errors.Is(err, io.EOF) && domainLine.Match(text) && descriptorsLine.Match(text) && !(found && bytes.Contains(text, []byte("{{")))
+	return !errors.Is(err, io.EOF) && domainLine.Match(text) && descriptorsLine.Match(text) && (!found || !bytes.Contains(text, []byte("{{")))
 }
 
 var domainLine, descriptorsLine = regexp.MustCompile(`(?m)^domain:`), regexp.MustCompile(`(?m)^descriptors:`)

@@ -62,7 +62,7 @@ func (o *object) feed(r *Reader, from *source, piece []byte) {
 				o.state = valueNext
 				r.takeMember(o, from)
 			}
-			o.structure(r, from, c)
+			o.structure(r, c)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func isLiteral(c byte) bool {
 }
 
 // structure reads a byte outside of strings and literals.
-func (o *object) structure(r *Reader, from *source, c byte) {
+func (o *object) structure(r *Reader, c byte) {
 	switch c {
 	case '{', '[':
 		if o.depth++; o.depth > maxDepth {
@@ -180,5 +180,5 @@ func (r *Reader) takeMember(o *object, from *source) {
 			return
 		}
 	}
-	o.iteration.read(o.path, o.value)
+	o.read(o.path, o.value)
 }

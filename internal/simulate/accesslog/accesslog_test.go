@@ -165,8 +165,8 @@ func TestWrapped(t *testing.T) {
 	const stamp = "2026-01-02T15:04:05.123456789Z "
 	for name, line := range map[string]string{
 		"a byte order mark":    "\ufeff" + envoy,
-		"one of UTF-16":        string(must(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(envoy + "\r\n"))),
-		"the other of UTF-16":  string(must(unicode.UTF16(unicode.BigEndian, unicode.UseBOM).NewEncoder().String(caddy + "\r\n"))),
+		"one of UTF-16":        must(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(envoy + "\r\n")),
+		"the other of UTF-16":  must(unicode.UTF16(unicode.BigEndian, unicode.UseBOM).NewEncoder().String(caddy + "\r\n")),
 		"containerd":           stamp + "stdout F " + envoy,
 		"containerd, JSON":     stamp + "stderr F " + caddy,
 		"containerd, in parts": stamp + "stdout P " + envoy[:40] + "\n" + stamp + "stdout P " + envoy[40:70] + "\n" + stamp + "stdout F " + envoy[70:],

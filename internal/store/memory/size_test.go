@@ -76,7 +76,7 @@ func flood(t testing.TB, s *Store, of wire.LimitCounter, hits, keys int, now *ti
 	for key := range keys {
 		item := wire.Item{LimitCounter: of, Limit: uint64(hits)}
 		binary.BigEndian.PutUint64(item.ID[:], uint64(key)*0x9e3779b97f4a7c15)
-		number, step := uint64(now.UnixNano()), uint64(of.WidthMillis*1_000_000/uint64(2*hits+2))
+		number, step := uint64(now.UnixNano()), of.WidthMillis*1_000_000/uint64(2*hits+2)
 		switch kind := window.Kind(of.Kind); {
 		case kind.Bucketed():
 			item.Newest = number / of.Precision

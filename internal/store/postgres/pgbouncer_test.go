@@ -68,13 +68,15 @@ func pooler(t testing.TB, database string, lines ...string) string {
 			t.Log(log.String())
 		}
 	})
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
 	for range 500 {
 		if c, err := net.Dial("tcp", address.String()); err == nil {
 			c.Close()
 			to.Host = address.String()
 			return to.String()
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-ticker.C
 	}
 	t.Fatal("PgBouncer does not listen")
 	return ""
