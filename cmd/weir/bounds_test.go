@@ -94,17 +94,31 @@ func descriptorsIn(t *testing.T, text string) (root string) {
 
 const oneLimit = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 100000}}]"
 
+// built returns the command of make build, whose memory is that of users: the race detector takes
+// several times as much.
+func built(t *testing.T) string {
+	t.Helper()
+	binary, err := filepath.Abs("../../dist/weir")
+	if err == nil {
+		_, err = os.Stat(binary)
+	}
+	if err != nil {
+		t.Fatalf("%v: make build", err)
+	}
+	return binary
+}
+
 // serving is weir serve, and ratelimiting weir ratelimit, with all listeners. limited is how many files
 // they may have.
 func serving(t *testing.T, limited string, args ...string) *bounded {
 	root := descriptorsIn(t, oneLimit)
-	all := append([]string{"-c", "ulimit -n " + limited + `; exec "$0" "$@"`, os.Args[0], "serve", "--listen", "127.0.0.1:0", "--rate-limit-service", "127.0.0.1:0",
+	all := append([]string{"-c", "ulimit -n " + limited + `; exec "$0" "$@"`, built(t), "serve", "--listen", "127.0.0.1:0", "--rate-limit-service", "127.0.0.1:0",
 		"--rate-limit-http", "127.0.0.1:0", "--descriptors", filepath.Join(root, "config")}, args...)
 	return startBounded(t, exec.Command("sh", all...), 3)
 }
 
 func ratelimiting(t *testing.T, limited, text string, environment ...string) *bounded {
-	command := exec.Command("sh", "-c", "ulimit -n "+limited+`; exec "$0" "$@"`, os.Args[0], "ratelimit")
+	command := exec.Command("sh", "-c", "ulimit -n "+limited+`; exec "$0" "$@"`, built(t), "ratelimit")
 	command.Env = append([]string{
 		"RUNTIME_ROOT=" + descriptorsIn(t, text), "RUNTIME_SUBDIRECTORY=", "WEIR_STORE=memory", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "HOST=127.0.0.1", "PORT=0",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "LOG_LEVEL=info",

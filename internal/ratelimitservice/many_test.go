@@ -33,7 +33,7 @@ func TestManyDescriptors(t *testing.T) {
 			for _, rate := range []string{"", ", sync_rate: 0"} {
 				counters := NewCounters(CounterOptions{Backend: Local{Backend: backend.New(kept)}, Timeout: time.Minute, Namespace: fmt.Sprint(charge, len(rate))})
 				s := NewService(ServiceOptions{Counters: counters, Stats: NewStats()})
-				use(t, s, "domain: d\ncharge: "+charge+"\ndescriptors:\n"+
+				use(t, s, "domain: d\ngive_back: true\ncharge: "+charge+"\ndescriptors:\n"+
 					"  - {key: user, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n", Options{})

@@ -224,7 +224,7 @@ func TestNegativeHitsAfterRefusal(t *testing.T) {
 		if strings.Contains(algorithm, "unit") {
 			unit = ""
 		}
-		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {"+unit+"requests_per_unit: 30, "+algorithm+"}}]", ServiceOptions{})
+		s := start(t, newClock(), "domain: d\ngive_back: true\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {"+unit+"requests_per_unit: 30, "+algorithm+"}}]", ServiceOptions{})
 		for i, step := range []struct {
 			hits uint64
 			back bool

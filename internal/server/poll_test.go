@@ -80,7 +80,7 @@ func TestPollsOfShortPatience(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	push := wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true, From: wire.MaxOverridesSize, Within: 1 << 50}}
 	asked := request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push))
-	asked.Header.Set("x-envoy-expected-rq-timeout-ms", "40")
+	asked.Header.Set("x-envoy-expected-rq-timeout-ms", "400")
 	if answer, body := do(t, s.Client(), asked); answer.StatusCode != 200 {
 		t.Errorf("status %d: %s", answer.StatusCode, body)
 	}
