@@ -82,7 +82,7 @@ func (n *Namespace) look(ctx context.Context, r *node.Rule, key Key, hits uint64
 	waits := false
 	err := n.guard(func() {
 		known := n.node.Look(d, n.now())
-		waits = !(known && d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
+		waits = (!known || !d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
 	})
 	if waits {
 		err = c.await(ctx)
