@@ -94,6 +94,15 @@ var costs = []reference{
 		metrics: map[string]int64{metricName("unread_costs_total"): 0},
 	},
 	{
+		name:          "trust_marks: those of a gateway stay",
+		configuration: `{"trust_marks": true, "rules": [{"name": "fast", "on_full": "mark", "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-weir-over:gateway", status: 200, want: "was-over: gateway"},
+			{send: "GET / x-weir-over:gateway", status: 200, want: "was-over: gateway, fast"},
+			{send: "GET /", status: 200, want: "was-over: fast"},
+		},
+	},
+	{
 		name: "on_full: a mark in the place of a refusal",
 		configuration: `{"rules": [{"name": "fast", "on_full": "mark", "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]},
 			{"name": "dear", "on_full": "mark", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]},
