@@ -595,8 +595,8 @@ func TestClockJumpsAndIsBack(t *testing.T) {
 					continue // the backend's clock decides
 				}
 				synctest.Test(t, func(t *testing.T) {
-					ahead := time.Duration(0)
-					o := Options{Name: "n", Rules: rule(l), Now: func() time.Time { return time.Now().Add(ahead) }}
+					var ahead atomic.Int64
+					o := Options{Name: "n", Rules: rule(l), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}
 					var n *Namespace
 					if o.Exact = backend == "exact"; backend != "none" {
 						n = newWorld().node(t, o)
@@ -615,10 +615,10 @@ func TestClockJumpsAndIsBack(t *testing.T) {
 					}
 					pause(17 * time.Minute)
 					passed := asked()
-					ahead = jump
+					ahead.Store(int64(jump))
 					pause(time.Second)
 					passed += asked()
-					ahead = 0
+					ahead.Store(0)
 					for range 5 {
 						pause(time.Second)
 						passed += asked()
