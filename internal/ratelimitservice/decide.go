@@ -108,8 +108,13 @@ func (a *asked) charge(ctx context.Context) {
 		return
 	}
 	a.refusals.add(a)
-	if d.Remaining > 0 {
-		_, _ = a.limiter.Decide(ctx, a.key, d.Remaining) // the request is refused in any case
+	// Other instances may have taken some of what this one knows of.
+	for left := d.Remaining; left > 0; {
+		rest, err := a.limiter.Decide(ctx, a.key, left)
+		if err != nil || rest.Allowed || rest.Remaining >= left {
+			return // the request is refused in any case
+		}
+		left = rest.Remaining
 	}
 }
 
