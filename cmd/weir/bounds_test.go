@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,8 +26,10 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 )
 
 // bounded is a process with several listeners. Addresses are by the log's message.
@@ -65,15 +69,18 @@ func startBounded(t *testing.T, command *exec.Cmd, listeners int) *bounded {
 	return b
 }
 
-// resident returns the memory of the process, in bytes.
-func (b *bounded) resident(t *testing.T) int {
+// resident returns the memory of the process, in bytes, and peak the most that it ever was.
+func (b *bounded) resident(t *testing.T) int { return b.memory(t, "VmRSS:") }
+func (b *bounded) peak(t *testing.T) int     { return b.memory(t, "VmHWM:") }
+
+func (b *bounded) memory(t *testing.T, which string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var kilobytes int
-	if _, err := fmt.Sscanf(string(status[strings.Index(string(status), "VmRSS:"):]), "VmRSS: %d kB", &kilobytes); err != nil {
+	if _, err := fmt.Sscanf(string(status[strings.Index(string(status), which):]), which+" %d kB", &kilobytes); err != nil {
 		t.Fatal(err)
 	}
 	return kilobytes << 10
@@ -244,6 +251,85 @@ func (u *unending) Read(into []byte) (int, error) {
 	n := min(len(into), u.left)
 	u.left -= n
 	return n, nil
+}
+
+// Whole requests take a bounded memory, too, whatever they ask for, while nobody takes their answers.
+func TestAnswersThatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	r := &pb.RateLimitRequest{Domain: "d"}
+	for i := range 1000 {
+		r.Descriptors = append(r.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: fmt.Sprint(i)}}})
+	}
+	encoded, err := proto.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(encoded))), encoded...)
+	b := ratelimiting(t, "4096", oneLimit, "RESPONSE_DYNAMIC_METADATA=true")
+	service := b.addresses["the rate limit service listens"]
+	before := b.resident(t)
+	var asking sync.WaitGroup
+	for range 4 {
+		asking.Go(func() { askAndTakeNothing(t, service, message, 150) })
+	}
+	asking.Wait()
+	grown := b.peak(t) - before
+	t.Logf("%d MB more", grown>>20)
+	if grown > 400<<20 {
+		t.Errorf("%d MB more", grown>>20)
+	}
+	if answer, err := ask1(t, service, "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
+		t.Errorf("then %v, %v", answer, err)
+	}
+}
+
+// askAndTakeNothing asks the service so often on a connection on which answers have no room. It waits
+// until all are there, or the service closes the connection.
+func askAndTakeNothing(t *testing.T, address string, message []byte, times int) {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	framer := http2.NewFramer(c, c)
+	sending := []error{func() error { _, err := io.WriteString(c, http2.ClientPreface); return err }(), framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})}
+	// room is what may be sent, and answered how many answers have begun.
+	room, answered := 1<<16-1, 0
+	for sent := 0; errors.Join(sending...) == nil && answered < times; {
+		if sent < times && room >= len(message) {
+			header.Reset()
+			for _, f := range []hpack.HeaderField{
+				{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: pb.RateLimitService_ShouldRateLimit_FullMethodName},
+				{Name: ":authority", Value: address}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+			} {
+				sending = append(sending, encoder.WriteField(f))
+			}
+			stream := uint32(2*sent + 1)
+			sending = append(sending, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndHeaders: true}), framer.WriteData(stream, true, message))
+			room -= len(message)
+			sent++
+			continue
+		}
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch of := frame.(type) {
+		case *http2.WindowUpdateFrame:
+			if of.StreamID == 0 {
+				room += int(of.Increment)
+			}
+		case *http2.PingFrame:
+			if !of.IsAck() {
+				sending = append(sending, framer.WritePing(true, of.Data))
+			}
+		case *http2.HeadersFrame:
+			answered++
+		}
+	}
 }
 
 // ask1 asks the service for a hit of each value of a key.

@@ -19,6 +19,12 @@ const (
 	// maxLong bounds the streams of all connections that last as long as their clients want, such as
 	// those that watch the health. An address has at most half of them.
 	maxLong = 1024
+	// A request that has come whole takes wholeBytes and wholeTimes its bytes until its client has taken
+	// the answer: what is decoded, decided and answered is larger than what came. A connection may have
+	// wholeStep of it without being noticed.
+	wholeBytes = 512
+	wholeTimes = 6
+	wholeStep  = 32 << 10
 	// readBuffer is the memory for what one read takes from a connection.
 	readBuffer = 4 << 10
 )
@@ -99,8 +105,9 @@ func noteStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	return next(server, stream)
 }
 
-// streams is a connection of HTTP/2 that counts the requests on it that have not come whole, by the
-// frames in both directions (RFC 9113). Package grpc does not tell how much it holds.
+// streams is a connection of HTTP/2 that counts the requests on it that have not come whole, or whose
+// answers the client has not taken, by the frames in both directions (RFC 9113). Package grpc does not
+// tell how much it holds.
 type streams struct {
 	net.Conn
 	of *connection
@@ -109,20 +116,26 @@ type streams struct {
 	open    map[uint32]*stream
 	touched []*stream // by the last read
 	in, out frames
+	last    uint32 // the newest stream
+	// weight is what all whole requests without an answer take, and answers holds so much of it as
+	// told, in steps.
+	weight, told int
+	answers      pending
 }
 
-// stream is a request that has not come whole. further are bytes that are not held yet.
+// stream is a request without an answer, of which so many bytes came. It is held until it is whole, and
+// weighs something from then on.
 type stream struct {
 	pending
-	further     int
-	held, ended bool
+	came, weighs       int
+	held, whole, ended bool
 }
 
 // prefaceBytes is the length of what a client sends before its first frame.
 const prefaceBytes = 24
 
 func newStreams(conn net.Conn, of *connection) *streams {
-	return &streams{Conn: conn, of: of, open: map[uint32]*stream{}, in: frames{skip: prefaceBytes}}
+	return &streams{Conn: conn, of: of, open: map[uint32]*stream{}, in: frames{skip: prefaceBytes}, answers: pending{of: of}}
 }
 
 // Read implements net.Conn.
@@ -133,13 +146,14 @@ func (s *streams) Read(into []byte) (int, error) {
 	s.in.each(into[:n], s.received)
 	// Most requests begin and end in one read, and take no lock of others.
 	for i, t := range s.touched {
-		if !t.ended && (t.further > 0 || !t.held) {
+		if !t.ended && !t.whole {
 			t.held = true
-			t.hold(t.further)
+			t.hold(pendingBytes + t.came)
 		}
-		t.further, s.touched[i] = 0, nil
+		s.touched[i] = nil
 	}
 	s.touched = s.touched[:0]
+	s.weigh()
 	return n, err
 }
 
@@ -147,6 +161,7 @@ func (s *streams) Read(into []byte) (int, error) {
 func (s *streams) Write(from []byte) (int, error) {
 	s.mu.Lock()
 	s.out.each(from, s.sent)
+	s.weigh()
 	s.mu.Unlock()
 	return s.Conn.Write(from)
 }
@@ -158,6 +173,7 @@ func (s *streams) Close() error {
 		s.end(id)
 	}
 	s.open = nil
+	s.weigh()
 	s.mu.Unlock()
 	return s.Conn.Close()
 }
@@ -170,27 +186,42 @@ const (
 )
 
 func (s *streams) received(f frame) {
-	if f.kind == resetFrame || (f.kind == dataFrame || f.kind == headersFrame) && f.flags&endStream != 0 {
-		s.end(f.stream)
-		return
-	}
 	of := s.open[f.stream]
 	switch f.kind {
+	case resetFrame:
+		s.end(f.stream)
+		return
 	case headersFrame:
-		if of != nil || s.open == nil {
+		if of == nil && (s.open == nil || f.stream <= s.last) {
 			return
 		}
-		of = &stream{pending: pending{of: s.of}}
-		s.open[f.stream] = of
+		if of == nil {
+			s.last, of = f.stream, &stream{pending: pending{of: s.of}}
+			s.open[f.stream] = of
+		}
 	case dataFrame:
 		if of == nil {
 			return // it has been answered, and nobody keeps what still comes
 		}
-		of.further += f.length
 	default:
 		return
 	}
-	s.touched = append(s.touched, of)
+	of.came += f.length
+	if f.flags&endStream == 0 {
+		s.touched = append(s.touched, of)
+	} else if !of.whole {
+		of.whole, of.weighs = true, wholeBytes+wholeTimes*min(of.came, maxCounted)
+		s.weight += of.weighs
+		of.let()
+	}
+}
+
+// weigh holds the weight of all whole requests, in steps, so that few requests take a lock of others.
+func (s *streams) weigh() {
+	if by := s.weight - s.weight%wholeStep; by > s.told || by < s.told-wholeStep || by == 0 && s.told > 0 {
+		s.told = by
+		s.answers.hold(by)
+	}
 }
 
 func (s *streams) sent(f frame) {
@@ -206,8 +237,16 @@ func (s *streams) end(id uint32) {
 		return
 	}
 	delete(s.open, id)
-	if of.ended = true; of.held {
-		of.release()
+	s.weight -= of.weighs
+	of.ended = true
+	of.let()
+}
+
+// let ends the counting of a request that has not come whole.
+func (t *stream) let() {
+	if t.held {
+		t.held = false
+		t.hold(0)
 	}
 }
 

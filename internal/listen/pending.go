@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxPending bounds the memory of all requests that have not come whole. Go's heap grows to a
+	// maxPending bounds the memory of all that is [pending]. Go's heap grows to a
 	// multiple of what is in use.
 	maxPending = 16 << 20
 	// pendingBytes is the memory of such a request without its body: a goroutine, buffers, a header.
@@ -16,28 +16,37 @@ const (
 	maxCounted = 1 << 20
 )
 
-// pending is a request that has not come whole, with the memory that it takes. Anyone who reaches a
-// listener can leave requests unfinished. If all take more than maxPending, the address with most
-// of it makes room: the connection is closed whose request is unfinished for longest. A request
-// of an honest client is unfinished for milliseconds. The lock of Connections guards all fields.
+// pending is a request that has not come whole, with the memory that it takes, or the requests of a
+// connection whose answers were not taken. Anyone who reaches a listener can leave them so. If all take
+// more than maxPending, the address with most of it makes room: the connection is closed whose request
+// is unfinished for longest. A request of an honest client is unfinished for milliseconds. The lock of
+// Connections guards all fields.
 type pending struct {
 	of    *connection
 	bytes int
 	place *list.Element // in the list of its address; nil if it does not count
 }
 
-// hold counts further memory of a request.
+// hold makes a request count for so much memory; 0 ends its counting.
 func (p *pending) hold(bytes int) {
 	c := p.of.by
 	c.mu.Lock()
-	if p.place == nil {
-		bytes += pendingBytes
-		p.place = c.pending.Grow(p.of.from, bytes).Of.PushBack(p)
-	} else {
-		c.pending.Grow(p.of.from, bytes)
+	by := bytes - p.bytes
+	switch {
+	case bytes == 0:
+		p.leave()
+		c.mu.Unlock()
+		return
+	case p.place == nil:
+		p.place = c.pending.Grow(p.of.from, by).Of.PushBack(p)
+	default:
+		of := &c.pending.Grow(p.of.from, by).Of
+		if by < 0 {
+			of.MoveToBack(p.place) // its client takes answers
+		}
 	}
-	p.bytes += bytes
-	c.held += bytes
+	p.bytes += by
+	c.held += by
 	var surplus []*connection
 	for c.held > maxPending {
 		from := c.pending.MakesRoom(p.of.from)
@@ -52,14 +61,7 @@ func (p *pending) hold(bytes int) {
 	}
 }
 
-// release ends the counting of a request: it has come whole, or is gone.
-func (p *pending) release() {
-	p.of.by.mu.Lock()
-	defer p.of.by.mu.Unlock()
-	p.leave()
-}
-
-// leave is release for a caller that holds the lock.
+// leave ends the counting. The caller holds the lock.
 func (p *pending) leave() {
 	if p.place == nil {
 		return
@@ -80,8 +82,8 @@ func countingBodies(next http.Handler) http.Handler {
 			return
 		}
 		b := &body{ReadCloser: r.Body, pending: pending{of: of}}
-		b.hold(0)
-		defer b.release() // even if the handler aborts the connection
+		b.hold(pendingBytes)
+		defer b.hold(0) // even if the handler aborts the connection
 		r.Body = b
 		next.ServeHTTP(w, r)
 	})
@@ -99,10 +101,10 @@ func (b *body) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	switch counts := min(n, maxCounted-b.read); {
 	case err != nil:
-		b.release()
+		b.hold(0)
 	case counts > 0:
 		b.read += counts
-		b.hold(counts)
+		b.hold(pendingBytes + b.read)
 	}
 	return n, err
 }

@@ -61,19 +61,52 @@ func Again(ctx context.Context, where string, run func(ctx context.Context)) {
 	}
 }
 
-// Handler counts the panics of a handler. As without it, the client's connection ends.
+// Handler answers a request whose handler has panicked with 500. If the handler had begun an answer, the
+// client's connection ends, as without Handler.
 func Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := &answer{ResponseWriter: w}
 		defer func() {
 			reason := recover()
 			if reason == nil {
 				return
 			}
 			if err, is := reason.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
-				_ = Tell("a request for "+r.Pattern, reason) // the connection's end is the answer
+				err = Tell("a request for "+r.Pattern, reason)
+				if !answer.begun {
+					http.Error(w, err.Error(), http.StatusInternalServerError)
+					return
+				}
 			}
 			panic(http.ErrAbortHandler) //nolint:forbidigo // so net/http ends the connection
 		}()
-		h.ServeHTTP(w, r)
+		h.ServeHTTP(answer, r)
 	})
 }
+
+// answer knows whether it has begun.
+type answer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	a.begun = a.begun || status >= http.StatusOK || status == http.StatusSwitchingProtocols
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(b)
+}
+
+// FlushError is for http.ResponseController.
+func (a *answer) FlushError() error {
+	a.begun = true
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

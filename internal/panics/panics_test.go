@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A panic is counted, logged with its stack, and its function has an error.
@@ -63,29 +65,54 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// A handler's panic ends its connection, and is counted, unless the handler has ended the connection itself.
+// A request whose handler panics gets 500, or the end of its connection if the answer had begun or the
+// handler has ended the connection itself. A panic is counted.
 func TestHandler(t *testing.T) {
 	server := httptest.NewServer(Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := http.NewResponseController(w)
 		switch r.URL.Path {
 		case "/panics":
-			panic("a fault")
+			w.Header().Set("Content-Length", "1")
+		case "/hints":
+			w.WriteHeader(http.StatusEarlyHints)
+		case "/begins":
+			w.WriteHeader(http.StatusOK)
+		case "/writes":
+			_, _ = io.WriteString(w, "half")
+		case "/flushes":
+			if err := errors.Join(out.SetWriteDeadline(time.Time{}), out.Flush()); err != nil {
+				t.Error(err)
+			}
 		case "/ends":
 			panic(http.ErrAbortHandler)
+		default:
+			return
 		}
+		panic("a fault")
 	})))
 	defer server.Close()
-	for path, want := range map[string]uint64{"/": 0, "/panics": 1, "/ends": 0} {
-		counted := Caught()
+	for path, want := range map[string]struct {
+		status  int // 0 if the connection ends
+		counted uint64
+	}{
+		"/": {http.StatusOK, 0}, "/panics": {http.StatusInternalServerError, 1}, "/hints": {http.StatusInternalServerError, 1},
+		"/begins": {0, 1}, "/writes": {0, 1}, "/flushes": {0, 1}, "/ends": {0, 0},
+	} {
+		counted, status, body := Caught(), 0, []byte(nil)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer, err := http.DefaultClient.Do(request)
 		if err == nil {
+			body, err = io.ReadAll(answer.Body)
 			answer.Body.Close()
 		}
-		if (err != nil) != (path != "/") || Caught()-counted != want {
-			t.Errorf("%s: %v, %d panics counted, want %d", path, err, Caught()-counted, want)
+		if err == nil {
+			status = answer.StatusCode
+		}
+		if status != want.status || Caught()-counted != want.counted || status >= 500 && !strings.Contains(string(body), Err.Error()) {
+			t.Errorf("%s: %d %q, %v, %d panics counted, want %v", path, status, body, err, Caught()-counted, want)
 		}
 	}
 }

@@ -4,10 +4,15 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"weir/internal/panics"
 	"weir/ratelimit"
 )
+
+// maxTogether bounds the descriptors of a request that wait for the backend together, each in a
+// goroutine: many requests with many descriptors would take much memory.
+const maxTogether = 64
 
 // giveBack gives back the hits of descriptors that ask for it. They take no hits, and their answers
 // show the counters afterwards.
@@ -44,10 +49,16 @@ func decide(ctx context.Context, all []asked) {
 		return
 	}
 	var waiting sync.WaitGroup
-	for _, a := range firsts[1:] {
-		waiting.Go(func() { a.decide(ctx) })
+	var begun atomic.Int64
+	some := func() {
+		for i := begun.Add(1); int(i) <= len(firsts); i = begun.Add(1) {
+			firsts[i-1].decide(ctx)
+		}
 	}
-	firsts[0].decide(ctx)
+	for range min(len(firsts), maxTogether) - 1 {
+		waiting.Go(some)
+	}
+	some()
 	waiting.Wait()
 }
 
@@ -97,8 +108,13 @@ func (a *asked) charge(ctx context.Context) {
 		return
 	}
 	a.refusals.add(a)
-	if d.Remaining > 0 {
-		_, _ = a.limiter.Decide(ctx, a.key, d.Remaining) // the request is refused in any case
+	// Other instances may have taken some of what this one knows of.
+	for left := d.Remaining; left > 0; {
+		rest, err := a.limiter.Decide(ctx, a.key, left)
+		if err != nil || rest.Allowed || rest.Remaining >= left {
+			return // the request is refused in any case
+		}
+		left = rest.Remaining
 	}
 }
 

@@ -2,6 +2,7 @@ package ratelimitservice
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +81,51 @@ func TestQuestionsOfSeveralInstances(t *testing.T) {
 					})
 				})
 			}
+		}
+	}
+}
+
+// A refused request leaves nothing of a limit, also where it asks for more than the whole limit, and
+// another instance has taken hits of which this one has not heard.
+func TestRefusalTakesTheRest(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{
+		"unit: hour", "unit: hour, sync_rate: 0", "window: 2h, algorithm: token_bucket", "window: 3h, algorithm: sliding_window, sync_rate: 0", "window: 3h, algorithm: sliding_log",
+	} {
+		for _, test := range []struct {
+			before string
+			first  uint64
+		}{{"b5", 25}, {"a1 b5", 25}, {"a1 b5", 18}} {
+			synctest.Test(t, func(t *testing.T) {
+				store := Local{Backend: backend.New(memory.New(memory.Options{}))}
+				all := map[byte]*Service{}
+				for _, name := range "ab" {
+					counters := NewCounters(CounterOptions{Backend: store})
+					defer func() { _ = counters.Close(t.Context()) }()
+					all[byte(name)] = NewService(ServiceOptions{Counters: counters})
+					use(t, all[byte(name)], "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", Options{})
+				}
+				ask := func(of byte, hits uint64) pb.RateLimitResponse_Code {
+					r := request("d", "k=v")
+					r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+					answer, err := all[of].ShouldRateLimit(t.Context(), r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return answer.GetOverallCode()
+				}
+				for _, of := range strings.Fields(test.before) {
+					if got := ask(of[0], uint64(of[1]-'0')); got != pb.RateLimitResponse_OK {
+						t.Errorf("%s, %s: %v", limit, test.before, got)
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				for _, hits := range []uint64{test.first, 7, 1} {
+					if got := ask('a', hits); got != pb.RateLimitResponse_OVER_LIMIT {
+						t.Errorf("%s: after %s, %d hits are %v, want a refusal", limit, test.before, hits, got)
+					}
+				}
+			})
 		}
 	}
 }

@@ -23,6 +23,9 @@ import (
 // maxDescriptors bounds the descriptors of a request, because each is compared with all before it.
 const maxDescriptors = 1000
 
+// maxLarge bounds the large requests at a time, because each may take a megabyte. Others wait.
+const maxLarge = 32
+
 // mostHits bounds the hits of a descriptor. It is above any limit.
 const mostHits = window.MaxHits
 
@@ -61,10 +64,14 @@ type Service struct {
 	options       ServiceOptions
 	configuration atomic.Pointer[Configuration]
 	refusals      *refusals
+	// large has a place for each request with more than maxTogether descriptors that is under way.
+	large chan struct{}
 }
 
 // NewService returns a service without a configuration.
-func NewService(o ServiceOptions) *Service { return &Service{options: o, refusals: newRefusals()} }
+func NewService(o ServiceOptions) *Service {
+	return &Service{options: o, refusals: newRefusals(), large: make(chan struct{}, maxLarge)}
+}
 
 // Use makes the service answer by a configuration from now on. After an error the previous
 // configuration stays.
@@ -176,6 +183,14 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, m
 		return nil, errManyDescriptors
 	case configuration == nil:
 		return nil, errNoConfiguration
+	}
+	if len(r.GetDescriptors()) > maxTogether {
+		select {
+		case s.large <- struct{}{}:
+			defer func() { <-s.large }()
+		case <-ctx.Done():
+			return nil, statusOf(ctx.Err())
+		}
 	}
 	d := configuration.domains[r.GetDomain()]
 	if !mayGiveBack && d != nil && !d.giveBack && slices.ContainsFunc(r.GetDescriptors(), (*common.RateLimitDescriptor).GetIsNegativeHits) {
