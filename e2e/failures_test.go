@@ -58,17 +58,13 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 // A filter adds to the marks of one before it, and takes away what clients send.
 func TestMarksOfTwoFilters(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
-		const rules = `{"namespace": %q, %s"rules": [{"name": %[1]q, "on_full": "mark", "limits": [{"limit": %[3]d, "window": "366d", "algorithm": "fixed_window"}]}]}`
-		trust := ""
-		if d.native {
-			trust = `"trust_marks": true, ` // a module does not know what another filter has marked
-		}
+		const rules = `{"namespace": %q, "rules": [{"name": %[1]q, "on_full": "mark", "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`
 		n := d.prepare(t, nodeConfig{workers: 1, upstream: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header()["X-Over"] = r.Header.Values("x-weir-over")
 		})})
 		var filters []envoytest.Object
 		name := n.name
-		for _, configuration := range []string{fmt.Sprintf(rules, "small", "", 1), fmt.Sprintf(rules, "large", trust, 3)} {
+		for _, configuration := range []string{fmt.Sprintf(rules, "small", 1), fmt.Sprintf(rules, "large", 3)} {
 			n.config.configuration, n.name = configuration, fmt.Sprint(name, len(filters))
 			plugin, err := n.plugin()
 			if err != nil {

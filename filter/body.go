@@ -64,6 +64,10 @@ func (b *bodies) comes(t *told) bool {
 		return false
 	}
 	t.missing, t.until = len(t.parts), proxywasm.Now()+bodyWait
+	if t.sizes {
+		_, known := t.bodySize()
+		t.sizes = !known
+	}
 	if b.bringing == unknown {
 		t.headers, t.sized = requestSize()
 	}
@@ -81,8 +85,8 @@ func (b *bodies) end(t *told) {
 //go:noinline
 func (b *bodies) read(t *told, size int, end bool) (done bool) {
 	b.bringing = brings
-	start := 0
-	for most := min(size, maxRequestBody-t.size); start < most && t.missing > 0; {
+	start, most := 0, min(size, maxRequestBody-t.size)
+	for start < most && t.missing > 0 {
 		piece, ok := proxywasm.RequestBody(start, min(bodyPiece, most-start))
 		if !ok || len(piece) == 0 {
 			break
@@ -90,10 +94,13 @@ func (b *bodies) read(t *told, size int, end bool) (done bool) {
 		t.feed(piece)
 		start += len(piece)
 	}
+	if t.missing == 0 && t.sizes {
+		start = most
+	}
 	t.size += start
 	read := start == size
 	t.whole = read && end
-	return !read || end || t.missing == 0 || t.size >= maxRequestBody
+	return !read || end || t.missing == 0 && !t.sizes || t.size >= maxRequestBody
 }
 
 // late reports whether a request has waited long enough for its body.
@@ -119,6 +126,7 @@ func (t *told) add(r *request, rules []requestRule, demands []node.Demand) {
 	for i := range demands {
 		rule := &rules[demands[i].Rule.Index]
 		if body := rule.cost.body; body != nil {
+			t.sizes = t.sizes || body.BytesPerToken != 0
 			for _, path := range body.Paths {
 				t.addNumbers(path)
 			}

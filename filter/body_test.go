@@ -444,6 +444,8 @@ func TestUnread(t *testing.T) {
 func TestPromptsOfUnknownLength(t *testing.T) {
 	const limit = 10_000_000
 	large := `{"max_tokens":7,"x":"` + strings.Repeat("x", 4*maxRequestBody) + `"}`
+	const piece = 8 << 10
+	short := "-" + strings.Repeat("x", 3*piece-2) + "}"
 	length := fmt.Sprint(len(large))
 	prompt := (len(large) + 3) / 4
 	const most = 2_000_000 // tokens of a prompt
@@ -459,6 +461,8 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 	}{
 		"with a length":                {[]string{"content-length", length}, large, known},
 		"short and chunked":            {nil, `{"max_tokens":7}`, takes{11, 11, 11, 11, 11}},
+		"no JSON, short and chunked":   {nil, short, takes{50 + len(short)/4, 50 + len(short)/4, 50 + len(short)/4, 200 + len(short)/4, 0}},
+		"no JSON, chunked":             {nil, "-" + large, unknown},
 		"chunked":                      {nil, large, unknown},
 		"a length that is no number":   {[]string{"content-length", "1x"}, large, unknown},
 		"compressed":                   {[]string{"content-length", "400", "content-encoding", "gzip"}, large, takes{200 + most, 0, 150, 200 + most, 0}},
@@ -483,7 +487,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 					"reserve": {"request_json": "max_tokens", "default": 50, %s, "prompt": {"bytes_per_token": 4}}}]}`, limit, bound, unread))
 				s, action := v.ask(append(c.headers, "x-key", "ann")...)
 				for rest := c.body; action == types.ActionPause && v.reply == nil && len(rest) > 0; {
-					n := min(len(rest), bodyPiece)
+					n := min(len(rest), piece)
 					action = v.upload(s, strings.HasSuffix(rest[:n], "}") && n == len(rest), rest[:n])
 					rest = rest[n:]
 				}

@@ -16,6 +16,8 @@ type told struct {
 	missing int
 	size    int  // bytes read so far
 	whole   bool // the whole body was read
+	// sizes means that a rule needs the body's size, which only its end can tell.
+	sizes bool
 	// unread is set if a rule did not get its part of a body that may have it.
 	unread bool
 	// at is the request's place in the list of those that wait, until the time until.

@@ -24,6 +24,7 @@ enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1 };
 enum { BODY_CONTINUE = 0, BODY_STOP_AND_WATERMARK = 2, BODY_STOP_NO_BUFFER = 3 };
 enum { TRAILERS_CONTINUE = 0, TRAILERS_STOP = 1 };
 enum { CLUSTER_NOT_FOUND = 2 }; // result of a callout
+enum { METADATA_DYNAMIC = 0 };  // of a stream
 enum { ATTRIBUTE_SOURCE_ADDRESS = 24, ATTRIBUTE_ROUTE_NAME = 61 }; // attributes.c has more
 
 #define CB(name) envoy_dynamic_module_callback_##name
@@ -52,6 +53,8 @@ WEAK bool CB(http_append_body)(void* filter, body_kind body, bytes data);
 WEAK bool CB(http_drain_body)(void* filter, body_kind body, size_t n);
 WEAK bool CB(http_filter_get_attribute_string)(void* filter, int attribute, bytes* value);
 WEAK bool CB(http_filter_get_attribute_int)(void* filter, int attribute, uint64_t* value);
+WEAK void CB(http_set_dynamic_metadata_string)(void* filter, bytes space, bytes key, bytes value);
+WEAK bool CB(http_get_metadata_string)(void* filter, int source, bytes space, bytes key, bytes* value);
 WEAK uint32_t CB(http_filter_get_worker_index)(void* filter);
 WEAK void CB(http_filter_continue_decoding)(void* filter);
 WEAK void* CB(http_filter_scheduler_new)(void* filter);

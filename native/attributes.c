@@ -87,18 +87,32 @@ static bool cut_prefix(bytes* path, const char* prefix, size_t size) {
   return true;
 }
 
+// own_space has the properties that the plugin itself sets, in the stream's dynamic metadata.
+static const bytes own_space = {"weir", 4};
+
+u32 Z_envZ_proxy_set_property(vm* v, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
+  if (!v->stream || !v->stream->filter) return NOT_FOUND;
+  CB(http_set_dynamic_metadata_string)(v->stream->filter, own_space, vm_bytes(v, name_at, name_size), vm_bytes(v, value_at, value_size));
+  return OK;
+}
+
 u32 Z_envZ_proxy_get_property(vm* v, u32 path_at, u32 path_size, u32 at, u32 size_at) {
   bytes path = vm_bytes(v, path_at, path_size);
   if (!v->stream || !v->stream->filter) return NOT_FOUND;
   if (cut_prefix(&path, "request\0headers\0", 16)) return give_header(v, REQUEST_HEADERS, path, at, size_at);
   if (cut_prefix(&path, "response\0headers\0", 17)) return give_header(v, RESPONSE_HEADERS, path, at, size_at);
+  bytes value = {0};
+  if (is(path, "weir_over")) {
+    if (!CB(http_get_metadata_string)(v->stream->filter, METADATA_DYNAMIC, own_space, path, &value)) return NOT_FOUND;
+    give(v, value, at, size_at);
+    return OK;
+  }
   int i = 0;
   while (i < known && !is(path, attributes[i].path)) i++;
   if (i == known) {
-    if (!is(path, "weir_over")) say_unread(path); // that is the plugin's own
+    say_unread(path);
     return NOT_FOUND;
   }
-  bytes value = {0};
   uint64_t number;
   if (attributes[i].is_number) {
     if (!CB(http_filter_get_attribute_int)(v->stream->filter, attributes[i].attribute, &number)) return NOT_FOUND;

@@ -141,13 +141,6 @@ u32 Z_envZ_proxy_remove_header_map_value(vm* v, u32 map, u32 name_at, u32 name_s
   return OK;
 }
 
-// A module's state of a stream can be written once, and two filters would write it. So a filter does not
-// know what another has marked.
-u32 Z_envZ_proxy_set_property(vm* v, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
-  (void)v, (void)name_at, (void)name_size, (void)value_at, (void)value_size;
-  return UNIMPLEMENTED;
-}
-
 u32 Z_envZ_proxy_call_foreign_function(vm* v, u32 name_at, u32 name_size, u32 argument_at, u32 argument_size, u32 at, u32 size_at) {
   static const char clear_route_cache[] = "clear_route_cache"; // the only function that the plugin calls
   const bytes name = vm_bytes(v, name_at, name_size);

@@ -126,17 +126,17 @@ func (o *object) keep(c byte) {
 // character reads a byte of a string.
 func (o *object) character(r *Reader, from *source, c byte) {
 	switch {
-	case o.left > 0:
+	case o.left > 0 && (o.code < 0 || c != '"' && c != '\\'): // these two are not part of a broken escape
 		o.escaped(c)
 	case c == '\\':
 		o.left, o.code = 1, -1
 	case c != '"':
 		o.keep(c)
-	case o.state == inString:
-		o.state = valueNext
-		r.takeMember(o, from)
 	default:
-		o.state = valueNext
+		isValue := o.state == inString
+		if o.state, o.left = valueNext, 0; isValue {
+			r.takeMember(o, from)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/jsonpath/jsontest"
 	"weir/internal/usage"
 )
 
@@ -197,5 +198,34 @@ func BenchmarkHostileEvents(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Objects that are no JSON end no stream, whatever their strings and brackets are.
+func TestBrokenObjects(t *testing.T) {
+	t.Parallel()
+	preset := &usage.Presets[slices.IndexFunc(usage.Presets, func(p usage.Preset) bool { return p.Name == "auto" })]
+	of := fieldsOf(t, preset, false)
+	var r usage.Reader
+	read := func(text string) {
+		for _, most := range []int{len(text), 1, 3} {
+			r.Reset(of, usage.JSON, nil)
+			for piece := range slices.Chunk([]byte(text), most) {
+				r.Feed(piece)
+			}
+			r.Cost()
+		}
+	}
+	for text := range jsontest.Texts() {
+		read(`{"usage":` + text + `}`)
+	}
+	random := rand.New(rand.NewPCG(7, 33))
+	parts := []string{`"`, `\u`, `\`, `,`, `:`, `[`, `]`, `{`, `}`, `1`, `e`, `null`, `"iterations"`, `"input_tokens":`, `}}}}`, `]]]]`, ` `}
+	for range 20_000 {
+		text := `{"usage":{"a":`
+		for range random.IntN(20) {
+			text += parts[random.IntN(len(parts))]
+		}
+		read(text)
 	}
 }

@@ -261,6 +261,7 @@ func numbers(t *testing.T) [][2]string {
 	list("http_callout_init_result_", "0 CLUSTER_NOT_FOUND", "Success ClusterNotFound")
 	list("http_callout_result_", "0", "Success")
 	list("metrics_result_", "0", "Success")
+	list("metadata_source_", "METADATA_DYNAMIC", "Dynamic")
 	text, err := os.ReadFile("../attributes.c")
 	if err != nil {
 		t.Fatal(err)
