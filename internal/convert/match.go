@@ -310,32 +310,35 @@ func joined(all []*location) (unions []*union) {
 // whole is set, it may match a part of a text, and expression makes it match the whole.
 func (c *converter) expression(at place, expr string, whole bool) (text, bool) {
 	if !whole {
-		switch {
-		case alternates(expr):
-			expr = ".*(?:" + expr + ").*"
-		default:
-			flags := ""
-			if after, found := strings.CutPrefix(expr, "(?i)"); found {
-				flags, expr = "(?i)", after
-			}
-			if after, found := strings.CutPrefix(expr, "^"); found {
-				expr = after
-			} else {
-				expr = ".*" + expr
-			}
-			if before, found := strings.CutSuffix(expr, "$"); found && !strings.HasSuffix(before, `\`) {
-				expr = before
-			} else {
-				expr += ".*"
-			}
-			expr = flags + expr
-		}
+		expr = partly(expr)
 	}
 	if _, err := pattern.Compile(expr); err != nil {
 		c.lose(at, "the regular expression is not in RE2's syntax: %v", err)
 		return text{}, false
 	}
 	return text{regex, expr}, true
+}
+
+// partly returns an expression for whole texts that some part of matches the given one.
+func partly(expr string) string {
+	if alternates(expr) {
+		return ".*(?:" + expr + ").*"
+	}
+	flags := ""
+	if after, found := strings.CutPrefix(expr, "(?i)"); found {
+		flags, expr = "(?i)", after
+	}
+	if after, found := strings.CutPrefix(expr, "^"); found {
+		expr = after
+	} else {
+		expr = ".*" + expr
+	}
+	if before, found := strings.CutSuffix(expr, "$"); found && !strings.HasSuffix(before, `\`) {
+		expr = before
+	} else {
+		expr += ".*"
+	}
+	return flags + expr
 }
 
 // alternates reports whether a regular expression has a | outside of groups and classes.

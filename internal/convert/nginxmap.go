@@ -110,11 +110,22 @@ func (c *converter) mapOf(http, o *directive, depth int) *decision {
 		c.lose(o.at, "map: a rule can decide by one variable, not by %.80q", o.arg(0))
 		return nil
 	}
-	d := &decision{at: o.at, of: strings.ToLower(source[0].text)}
+	d := &decision{at: o.at, of: source[0].text}
+	if lower := strings.ToLower(d.of); !strings.HasPrefix(lower, "arg_") && !strings.HasPrefix(lower, "cookie_") {
+		d.of = lower
+	}
+	isPath := d.of == "uri" || d.of == "document_uri"
 	hostnames, ok := len(o.find("hostnames")) > 0, true
 	for _, of := range o.block {
 		l := line{at: of.at, value: of.arg(0)}
 		value := strings.TrimPrefix(of.name, `\`)
+		expression := func(flag, expr string) (text, bool) { return c.expression(of.at, flag+expr, false) }
+		if isPath {
+			value = sent(value)
+			expression = func(flag, expr string) (text, bool) {
+				return c.pathExpression(&directive{at: of.at, name: "map"}, flag+expr)
+			}
+		}
 		switch {
 		case of.name == "default":
 			d.rest = of.arg(0)
@@ -123,10 +134,10 @@ func (c *converter) mapOf(http, o *directive, depth int) *decision {
 			continue
 		case strings.HasPrefix(of.name, "~*"):
 			l.rank = 3
-			l.is, ok = c.expression(of.at, "(?i)"+of.name[2:], false)
+			l.is, ok = expression("(?i)", of.name[2:])
 		case strings.HasPrefix(of.name, "~"):
 			l.rank = 3
-			l.is, ok = c.expression(of.at, of.name[1:], false)
+			l.is, ok = expression("", of.name[1:])
 		case hostnames && strings.HasPrefix(value, "*."):
 			l.rank, l.is = 1, text{suffix, strings.ToLower(value[1:])}
 		case hostnames && strings.HasPrefix(value, "."):

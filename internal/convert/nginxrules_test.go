@@ -29,6 +29,9 @@ func TestNginxLosesNothing(t *testing.T) {
 		"hidden":                    "server { limit_req zone=z; location /b { } location / { location = /b { limit_req zone=nowhere; } } }",
 		"try_files with a limit":    "server { location / { limit_req zone=z; try_files $uri /index.php; } location ~ \\.php$ { limit_req zone=z; } }",
 		"the usual error page":      "server { limit_req zone=z; error_page 500 502 503 504 /50x.html; location = /50x.html { internal; } }",
+		"a rewrite elsewhere":       "server { rewrite ^/old$ /new permanent; rewrite ^/map\\.xml$ /index.php?map=1 last; location = /login { limit_req zone=z; } location / { } }",
+		"a status page":             "server { limit_req zone=z; } server { listen 127.0.0.1:8081; location /nginx_status { stub_status; } }",
+		"a break after a return":    "server { location / { limit_req zone=z; } location /b { return 403; break; } }",
 		"an unlimited if":           "server { location /x { limit_req zone=z; } location / { if ($http_x) { return 403; } } }",
 		"Lua in a log": `server { limit_req zone=z; log_by_lua_block { local s = "}" -- }
 			local t = '\'}' --[[ } ]] local u = [==[ ]] } ]==] local v = {1, {2}} } }`,
@@ -59,6 +62,14 @@ func TestNginxTells(t *testing.T) {
 		{"limit_req zone=z;\nlocation @b { limit_req zone=z burst=3; }", "f:3:15: limit_req: a rule can't match"},
 		{"limit_req zone=z;\nserver_name a; listen 80 proxy_protocol;", "f:3:16: proxy_protocol: Envoy needs"},
 		{"limit_req zone=z;\nset_real_ip_from 10.0.0.0/8; set_real_ip_from 10.0.0.1; real_ip_header X-A;", "f:3:1: set_real_ip_from: nginx takes"},
+		{"limit_req zone=z;\nlocation / { if ($http_x) { break; } return 403; }", "f:3:38: return: nginx answers before"},
+		{"limit_req zone=z; if ($uri = /x) { break; }\nreturn 301 /y;", "f:3:1: return: nginx answers before"},
+		{"location /x { limit_req zone=z; } location /y { }\nrewrite ^/x/old$ /y/new last;", "f:3:1: rewrite: the limits are those of another"},
+		{"location /x { limit_req zone=z; } location /y { }\nif ($http_x) { rewrite ^(.*)x$ /y/new; }", "f:3:16: rewrite: the limits are those of another"},
+		{"location /x { limit_req zone=z; } location /y { }\nrewrite ^/x/old$ /y/new break;", "f:3:1: rewrite: the limits are those of another"},
+		{"location /x { limit_req zone=z; } location /y { }\nrewrite ^/(?!y) /y/new last;", "f:3:1: rewrite: the limits are those of another"},
+		{"location /x { limit_req zone=z; } location /y { }\nrewrite ^/(x|y)/old$ /new redirect;", "f:3:1: rewrite: nginx answers before"},
+		{"limit_req zone=z;\nlocation ~ ^/(?:über|x) { limit_req zone=z burst=9 nodelay; }", "f:3:1: location: clients send"},
 		{"limit_req zone=z;\nlocation / { content_by_lua_block { ngx.exec('/') } }", "f:3:14: content_by_lua_block: what this does"},
 	} {
 		result, err := convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + test.text)}})
