@@ -156,17 +156,19 @@ func (p *places) limitedIn(s *scope) bool {
 // rewritten returns the scopes whose requests a rewrite in a scope may be for. nginx does what a server says
 // before it looks for the location of a request.
 func (p *places) rewritten(s *scope, d *directive) (from []*scope) {
-	if s.kind != block || !p.limitedIn(s) {
-		return []*scope{s}
-	}
 	var texts []text
+	expression, limited := text{regex, partly(d.arg(0))}, s.limited()
 	for _, o := range p.scopes {
-		if o.server == s.server && o.kind != block && !slices.Contains(texts, o.is) {
+		if o.server == s.server && o.kind != block {
+			limited = limited || o.limited() && o.is.overlaps(expression)
 			texts = append(texts, o.is)
 		}
 	}
+	if s.kind != block || !limited {
+		return []*scope{s}
+	}
 	n := len(texts)
-	classes, ok := classesOf(append(texts, text{regex, partly(d.arg(0))}), "/", "?")
+	classes, ok := classesOf(append(texts, expression), "/", "?")
 	if !ok {
 		return slices.DeleteFunc(slices.Clone(p.scopes), func(o *scope) bool { return o.server != s.server })
 	}
@@ -186,6 +188,7 @@ func (c *converter) rewrites(p *places, s *scope, in *directive, limited bool) {
 	}
 	for _, d := range in.block {
 		switch {
+		case d.name == "if" && d.wantsTLS(): // Envoy redirects
 		case d.name == "if":
 			c.rewrites(p, s, d, limited)
 		case d.name == "return" && limited, d.redirects() && limited && slices.ContainsFunc(p.rewritten(s, d), (*scope).limited):

@@ -145,6 +145,8 @@ func (c *converter) mapOf(http, o *directive, depth int) *decision {
 			d.lines = append(d.lines, line{of.at, 0, text{exact, strings.ToLower(value[1:])}, netip.Prefix{}, l.value})
 		case hostnames && strings.HasSuffix(value, ".*"):
 			l.rank, l.is = 2, text{prefix, strings.ToLower(value[:len(value)-1])}
+		case d.of == aClient:
+			l.is = text{exact, value}
 		case d.of == "host":
 			l.is = text{exact, strings.ToLower(value)}
 		case d.of == "request_method":

@@ -77,6 +77,13 @@ func (d *directive) redirects() bool {
 		strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme"))
 }
 
+// wantsTLS reports whether an if redirects requests that come without TLS, and does nothing else.
+func (d *directive) wantsTLS() bool {
+	about, _, _ := strings.Cut(strings.Trim(strings.Join(d.args, " "), "( )"), " ")
+	of := []string{"$scheme", "$https", "$http_x_forwarded_proto"}
+	return slices.Contains(of, strings.ToLower(about)) && len(d.block) == 1 && strings.HasPrefix(d.block[0].arg(1), "https://") && (d.block[0].name == "return" || d.block[0].redirects())
+}
+
 // onlyReturns reports whether a block does nothing to a request but to answer it.
 func (d *directive) onlyReturns() bool {
 	return !slices.ContainsFunc(d.block, func(o *directive) bool {

@@ -30,6 +30,8 @@ func TestNginxLosesNothing(t *testing.T) {
 		"try_files with a limit":    "server { location / { limit_req zone=z; try_files $uri /index.php; } location ~ \\.php$ { limit_req zone=z; } }",
 		"the usual error page":      "server { limit_req zone=z; error_page 500 502 503 504 /50x.html; location = /50x.html { internal; } }",
 		"a rewrite elsewhere":       "server { rewrite ^/old$ /new permanent; rewrite ^/map\\.xml$ /index.php?map=1 last; location = /login { limit_req zone=z; } location / { } }",
+		"a redirect to TLS":         "server { limit_req zone=z; if ($scheme != \"https\") { return 301 https://$host$request_uri; } location /b { if ( $http_x_forwarded_proto = http ) { rewrite ^ https://$host$uri permanent; } } }",
+		"addresses in a map":        "map $remote_addr $k { default $binary_remote_addr; 10.0.0.1 \"\"; 2001:db8::a \"\"; } limit_req_zone $k zone=k:1m rate=1r/m; server { limit_req zone=k; }",
 		"a status page":             "server { limit_req zone=z; } server { listen 127.0.0.1:8081; location /nginx_status { stub_status; } }",
 		"a break after a return":    "server { location / { limit_req zone=z; } location /b { return 403; break; } }",
 		"an unlimited if":           "server { location /x { limit_req zone=z; } location / { if ($http_x) { return 403; } } }",
