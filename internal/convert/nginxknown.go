@@ -133,10 +133,14 @@ func (c *converter) redirections(p *places) {
 			}
 		}
 		c.rewrites(p, s, s.directive, limited)
-		if s.answers() || !p.won[s] && s.kind != namedLocation {
+		if s.server.scope.alwaysReturns() || !p.won[s] && s.kind != namedLocation {
 			continue
 		}
-		for _, name := range []string{"try_files", "error_page", "auth_request", "mirror", "add_before_body", "add_after_body", "index"} {
+		names := []string{"error_page", "try_files", "auth_request", "mirror", "add_before_body", "add_after_body", "index"}
+		if s.answers() {
+			names = names[:1]
+		}
+		for _, name := range names {
 			for _, d := range s.effective(name) {
 				if !told[d] {
 					told[d] = c.redirection(p, s, d)
@@ -211,6 +215,12 @@ func (c *converter) redirection(p *places, s *scope, d *directive) (told bool) {
 	case "error_page":
 		to := d.arg(len(d.args) - 1)
 		codes := d.args[:max(0, len(d.args)-1)]
+		answered := func(code string) bool {
+			return code == "404" && !s.alwaysReturns() || slices.ContainsFunc(s.find("return"), func(o *directive) bool { return o.arg(0) == code })
+		}
+		if s.answers() && !slices.ContainsFunc(codes, answered) {
+			return false
+		}
 		changes := slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(code, "=") })
 		for _, name := range []string{"limit_req", "limit_conn"} {
 			usual := slices.Contains(codes, "500") || slices.Contains(codes, "502")
@@ -263,7 +273,7 @@ func (p *places) elsewhere(s *scope, to string, anew bool) *scope {
 			return !sameLimits(s, o)
 		}
 		for _, name := range []string{"limit_req", "limit_conn"} {
-			if len(s.effective(name)) == 0 && len(o.effective(name)) > 0 {
+			if len(s.limits(name)) == 0 && len(o.effective(name)) > 0 {
 				return true
 			}
 		}
