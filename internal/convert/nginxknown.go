@@ -90,7 +90,6 @@ func (c *converter) knownOf(d *directive, where string) {
 		case o.name == "set_real_ip_from" && !trusted:
 			trusted = true
 			c.lose(o.at, "set_real_ip_from: nginx takes $remote_addr from real_ip_header, and Weir's client_ip from Envoy, which needs xff_num_trusted_hops or original_ip_detection_extensions for that")
-		case o.name == "set_real_ip_from":
 		case o.name == "listen" && slices.Contains(o.args, "proxy_protocol"):
 			c.lose(o.at, "proxy_protocol: Envoy needs its listener filter for it, and client_ip is then the address that it tells")
 		case o.name == "underscores_in_headers" || o.name == "merge_slashes":
@@ -103,7 +102,7 @@ func (c *converter) knownOf(d *directive, where string) {
 			if !strings.EqualFold(o.arg(0), "off") {
 				c.lose(o.at, "ssi: the limits of included pages are lost")
 			}
-		case o.name == "error_page" || slices.Contains(understoodDirectives, o.name):
+		case slices.Contains(understoodDirectives, o.name):
 		default:
 			c.toldUnlessHarmless(o.at, o.name, harmlessDirectives)
 		}

@@ -66,13 +66,8 @@ func (c *converter) regions(http *directive, parts []part, depth int) (all []reg
 		all = nil
 		for _, a := range before {
 			for _, b := range of {
-				m, possible, ok := bothMatch(a.match, b.match)
-				switch {
-				case !ok:
-					c.lose(d.at, "two conditions on the same part of a request are no single condition of a rule")
+				if all, ok = c.addBoth(d.at, all, a, b); !ok {
 					return nil, false
-				case possible:
-					all = append(all, region{append(slices.Clone(a.parts), b.parts...), m, append(slices.Clone(a.except), b.except...), cmp.Or(a.unsaid, b.unsaid)})
 				}
 			}
 		}
@@ -82,6 +77,17 @@ func (c *converter) regions(http *directive, parts []part, depth int) (all []reg
 		}
 	}
 	return all, true
+}
+
+// addBoth adds the region that two have in common, if there is one.
+func (c *converter) addBoth(at place, all []region, a, b region) ([]region, bool) {
+	m, possible, ok := bothMatch(a.match, b.match)
+	if !ok {
+		c.lose(at, "two conditions on the same part of a request are no single condition of a rule")
+	} else if possible {
+		all = append(all, region{append(slices.Clone(a.parts), b.parts...), m, append(slices.Clone(a.except), b.except...), cmp.Or(a.unsaid, b.unsaid)})
+	}
+	return all, ok
 }
 
 // decision finds the map or geo that sets a variable. If no rule can follow it,
@@ -299,9 +305,7 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 // addressesOf returns the texts that are networks or addresses, as networks.
 func addressesOf(texts []string) (networks []string) {
 	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			networks = append(networks, p.String())
-		} else if p, ok := parseNetwork(text); ok {
+		if p, ok := parseNetwork(text); ok {
 			networks = append(networks, p.String())
 		}
 	}
@@ -378,13 +382,8 @@ func (c *converter) divide(http *directive, d *decision, depth int) (all []regio
 			}
 		}
 		for _, r := range inner {
-			m, possible, ok := bothMatch(own.match, r.match)
-			if !ok {
-				c.lose(d.at, "two conditions on the same part of a request are no single condition of a rule")
+			if all, ok = c.addBoth(d.at, all, own, r); !ok {
 				return nil, false
-			}
-			if possible {
-				all = append(all, region{r.parts, m, append(slices.Clone(own.except), r.except...), cmp.Or(own.unsaid, r.unsaid)})
 			}
 		}
 	}
@@ -469,12 +468,11 @@ func (c *converter) condition(d *decision) (*divided, bool) {
 		c.lose(d.at, "map: there are too many values to compare")
 		return nil, false
 	}
-	optional := strings.HasPrefix(d.of, "http_") && d.of != "http_host" || strings.HasPrefix(d.of, "arg_") || strings.HasPrefix(d.of, "cookie_")
 	of.classes = classes
 	for _, class := range classes {
 		of.values = append(of.values, d.value(class.example))
 	}
-	if optional {
+	if (part{true, d.of}).mayBeEmpty() {
 		// No condition but that of an empty text holds for a header that is not there.
 		empty := class{holds: make([]bool, len(texts)+1)}
 		of.classes = append(of.classes, empty, class{holds: slices.Clone(empty.holds)})

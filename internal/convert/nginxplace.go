@@ -553,14 +553,7 @@ func (c *converter) placeRules(at place, p *places, isOwn func(*scope) bool) (ru
 		}
 		boxes = append(boxes, l)
 	}
-	// A box inside another needs no rule.
-	var kept []*location
-	for i, l := range boxes {
-		if !slices.ContainsFunc(boxes, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) &&
-			!slices.ContainsFunc(boxes[:i], func(o *location) bool { return l.within(o) && o.within(l) }) {
-			kept = append(kept, l)
-		}
-	}
+	kept := outermost(boxes)
 	unions := joined(kept)
 	if len(unions) > 1 {
 		// One rule for all, if exceptions can leave out what is between them.
@@ -597,9 +590,7 @@ func (c *converter) placeRules(at place, p *places, isOwn func(*scope) bool) (ru
 		r, _ := c.placeRule(at, p, u, own, nil, true)
 		rules = append(rules, r)
 	}
-	if len(rules) > 1 {
-		c.lose(at, "the requests of these %d hosts or paths count together; here each has a rule, and the rules count separately", len(rules))
-	}
+	c.separate(at, rules)
 	return rules
 }
 
