@@ -21,7 +21,11 @@ var harmlessAnnotations = strings.Fields(`
 	ssl-ciphers ssl-prefer-server-ciphers upstream-hash-by* upstream-vhost x-forwarded-prefix load-balance whitelist-source-range allowlist-source-range connection-proxy-header
 	custom-headers enable-access-log enable-opentracing opentracing-* enable-opentelemetry opentelemetry-* enable-influxdb influxdb-* mirror-* secure-backends
 	limit-rps limit-rpm limit-connections limit-burst-multiplier limit-whitelist limit-allowlist use-regex rewrite-target server-alias canary app-root permanent-redirect
-	temporal-redirect enable-cors from-to-www-redirect`)
+	temporal-redirect enable-cors from-to-www-redirect custom-http-errors`)
+
+// otherClasses are the usual names of the classes that other controllers read.
+var otherClasses = strings.Fields(`alb ambassador azure-application-gateway azure/application-gateway cilium contour gce gce-internal haproxy istio
+	kong openshift-default skipper tailscale traefik`)
 
 // harmlessSettings are those of the controller's ConfigMap.
 var harmlessSettings = strings.Fields(`
@@ -75,6 +79,14 @@ func (c *converter) ingresses(documents []value) {
 		case "ConfigMap":
 			k.settings(d)
 		case "Ingress":
+			class := d.get("metadata", "annotations", "kubernetes.io/ingress.class")
+			if !class.there() {
+				class = d.get("spec", "ingressClassName")
+			}
+			if slices.Contains(otherClasses, class.text()) {
+				class.lose("ingress-nginx reads no Ingresses of the class %s", class.text())
+				continue
+			}
 			all = append(all, c.ingress(d))
 		case "VirtualServer", "VirtualServerRoute", "TransportServer", "Policy", "NginxProxy", "ClientSettingsPolicy", "RateLimitPolicy":
 			d.get("kind").lose("%s: what F5's controllers for nginx read is not read here", kind)
@@ -82,6 +94,14 @@ func (c *converter) ingresses(documents []value) {
 	}
 	if len(all) == 0 {
 		return
+	}
+	// ingress-nginx takes the older ones first, and of the same age the last by name.
+	created := func(i *ingress) string { return i.value.get("metadata", "creationTimestamp").text() }
+	if !slices.ContainsFunc(all, func(i *ingress) bool { return created(i) == "" }) {
+		named := func(i *ingress) string { return i.value.get("metadata", "namespace").text() + "/" + i.name }
+		slices.SortStableFunc(all, func(a, b *ingress) int {
+			return cmp.Or(strings.Compare(created(a), created(b)), strings.Compare(named(b), named(a)))
+		})
 	}
 	// The server of all other hosts is there always, and its location answers with 404.
 	k.http.at = all[0].value.at()
@@ -102,11 +122,16 @@ func (k *controller) settings(d value) {
 	about := strings.Contains(d.get("metadata", "name").text(), "nginx")
 	fields := d.get("data").fields()
 	own := []string{"limit-*", "*-snippet", "use-forwarded-headers", "use-proxy-protocol", "enable-real-ip", "global-rate-limit-*"}
-	if !about && !slices.ContainsFunc(fields, func(f field) bool { return fitsAny(f.name, own) }) {
-		return
-	}
+	about = about || slices.ContainsFunc(fields, func(f field) bool { return fitsAny(f.name, own) })
 	for _, f := range fields {
 		v := f.value
+		if isFile := strings.Contains(v.text(), "limit_req ") || strings.Contains(v.text(), "limit_conn "); isFile && !strings.HasSuffix(f.name, "-snippet") {
+			k.c.lose(f.at, "%.60s: files of nginx's in a ConfigMap are not read: give this one by itself", f.name)
+			continue
+		}
+		if !about || strings.HasSuffix(f.name, ".conf") {
+			continue
+		}
 		switch f.name {
 		case "limit-req-status-code":
 			k.http.block = append(k.http.block, said(f.at, "limit_req_status", v.text()))
@@ -122,7 +147,7 @@ func (k *controller) settings(d value) {
 				v.lose("%s: Weir does not limit bytes", f.name)
 			}
 		case "custom-http-errors":
-			k.c.lose(f.at, "custom-http-errors: a refusal gets the rule's response, not this page")
+			k.http.block = append(k.http.block, pages(f.at, v))
 		case "enable-modsecurity", "enable-owasp-modsecurity-crs", "modsecurity-snippet":
 			if v.text() != "false" && v.text() != "" {
 				k.c.lose(f.at, "%s: rules of ModSecurity may refuse requests before they are counted", f.name)
@@ -133,6 +158,14 @@ func (k *controller) settings(d value) {
 			}
 		}
 	}
+}
+
+const customErrors = "@custom-http-errors"
+
+// pages has an upstream answer in place of some statuses.
+func pages(at place, codes value) *directive {
+	of := strings.FieldsFunc(codes.text(), func(r rune) bool { return r == ',' || r == ' ' })
+	return said(at, "error_page", append(of, "=", customErrors)...)
 }
 
 func (c *converter) ingress(d value) *ingress {
@@ -163,8 +196,6 @@ func (i *ingress) told(f field, name string) {
 		c.lose(f.at, "%s: this counts for all replicas together, by a key of its own: write a rule with a backend", name)
 	case strings.HasSuffix(name, "-snippet"):
 		c.lose(f.at, "%s: directives of nginx in a snippet are not read; convert the output of nginx -T in the controller", name)
-	case name == "custom-http-errors":
-		c.lose(f.at, "custom-http-errors: a refusal gets the rule's response, not this page")
 	case name == "ssl-passthrough":
 		c.lose(f.at, "ssl-passthrough: no limit of nginx holds for these hosts")
 	default:
@@ -227,6 +258,9 @@ func (k *controller) limits(i *ingress) {
 		if v := i.annotations[name]; len(i.limits) > 0 && v.text() != "" && v.text() != "false" {
 			v.lose("%s: nginx answers %s before it limits; the rules count them, too", name, of)
 		}
+	}
+	if v := i.annotations["custom-http-errors"]; v.text() != "" {
+		i.limits = append(i.limits, pages(v.at(), v))
 	}
 }
 

@@ -95,9 +95,6 @@ func (t text) within(o text) bool {
 	switch {
 	case t == o || o.all():
 		return true
-	case t.kind == exact && o.kind == regex:
-		whole, err := regexp.Compile("^(?:" + o.value + ")$")
-		return err == nil && whole.MatchString(t.value)
 	case t.kind == exact:
 		return o.matches(t.value)
 	case t.kind == prefix && o.kind == prefix:
@@ -220,17 +217,9 @@ func (l *location) match() match {
 // matches returns rules whose matches together cover the own locations, and whose exceptions leave
 // out the others. If there are several rules, each counts for itself.
 func (c *converter) matches(at place, own, others []*location) (rules []rule) {
-	var kept []*location
 	own = slices.DeleteFunc(slices.Clone(own), func(l *location) bool { return l.partly })
-	for i, l := range own {
-		covered := slices.ContainsFunc(own, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) ||
-			slices.ContainsFunc(own[:i], func(o *location) bool { return l.within(o) && o.within(l) })
-		if !covered {
-			kept = append(kept, l)
-		}
-	}
 groups:
-	for _, group := range joined(kept) {
+	for _, group := range joined(outermost(own)) {
 		var r rule
 		r.Match = group.match().orNil()
 		for _, u := range group.unless {
@@ -257,10 +246,26 @@ groups:
 		}
 		rules = append(rules, r)
 	}
+	c.separate(at, rules)
+	return rules
+}
+
+// separate tells that what counts together has several rules.
+func (c *converter) separate(at place, rules []rule) {
 	if len(rules) > 1 {
 		c.lose(at, "the requests of these %d hosts or paths count together; here each has a rule, and the rules count separately", len(rules))
 	}
-	return rules
+}
+
+// outermost returns the locations that are inside no other. Those need no rule.
+func outermost(all []*location) (kept []*location) {
+	for i, l := range all {
+		if !slices.ContainsFunc(all, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) &&
+			!slices.ContainsFunc(all[:i], func(o *location) bool { return l.within(o) && o.within(l) }) {
+			kept = append(kept, l)
+		}
+	}
+	return kept
 }
 
 // union is a set of locations that a single match can express.
@@ -310,32 +315,35 @@ func joined(all []*location) (unions []*union) {
 // whole is set, it may match a part of a text, and expression makes it match the whole.
 func (c *converter) expression(at place, expr string, whole bool) (text, bool) {
 	if !whole {
-		switch {
-		case alternates(expr):
-			expr = ".*(?:" + expr + ").*"
-		default:
-			flags := ""
-			if after, found := strings.CutPrefix(expr, "(?i)"); found {
-				flags, expr = "(?i)", after
-			}
-			if after, found := strings.CutPrefix(expr, "^"); found {
-				expr = after
-			} else {
-				expr = ".*" + expr
-			}
-			if before, found := strings.CutSuffix(expr, "$"); found && !strings.HasSuffix(before, `\`) {
-				expr = before
-			} else {
-				expr += ".*"
-			}
-			expr = flags + expr
-		}
+		expr = partly(expr)
 	}
 	if _, err := pattern.Compile(expr); err != nil {
 		c.lose(at, "the regular expression is not in RE2's syntax: %v", err)
 		return text{}, false
 	}
 	return text{regex, expr}, true
+}
+
+// partly returns an expression for whole texts that some part of matches the given one.
+func partly(expr string) string {
+	if alternates(expr) {
+		return ".*(?:" + expr + ").*"
+	}
+	flags := ""
+	if after, found := strings.CutPrefix(expr, "(?i)"); found {
+		flags, expr = "(?i)", after
+	}
+	if after, found := strings.CutPrefix(expr, "^"); found {
+		expr = after
+	} else {
+		expr = ".*" + expr
+	}
+	if before, found := strings.CutSuffix(expr, "$"); found && !strings.HasSuffix(before, `\`) {
+		expr = before
+	} else {
+		expr += ".*"
+	}
+	return flags + expr
 }
 
 // alternates reports whether a regular expression has a | outside of groups and classes.

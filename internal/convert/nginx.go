@@ -26,7 +26,7 @@ func (c *converter) nginx() {
 	c.files = files
 }
 
-var kubernetes = regexp.MustCompile(`(?m)^\s*"?(?:- )?(?:apiVersion|kind)"?\s*:`)
+var kubernetes = regexp.MustCompile(`(?m)^[\s{\[]*"?(?:- )?(?:apiVersion|kind)"?\s*:`)
 
 func isKubernetes(f File) bool { return kubernetes.Match(f.Text) }
 

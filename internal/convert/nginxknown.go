@@ -41,6 +41,7 @@ var harmlessDirectives = strings.Fields(`
 	userid userid_* uwsgi_* valid_referers variables_hash_* vhost_traffic_status vhost_traffic_status_display* vhost_traffic_status_zone worker_* working_directory
 	xclient xml_entities xslt_* zstd zstd_* rewrite_log user referer_hash_*
 	body_filter_by_lua_* header_filter_by_lua_* log_by_lua_* init_by_lua_* init_worker_by_lua_* exit_worker_by_lua_* ssl_*_by_lua_* balancer_by_lua_*
+	acme_* api dav_ext_* js_body_filter js_fetch_* js_header_filter js_shared_dict_zone js_var keyval keyval_zone passenger_* random_index slice ssi_*
 	opentracing opentracing_* geoip_country geoip_city geoip_org geoip2 split_clients perl_set js_set js_import js_path
 	real_ip_header real_ip_recursive`)
 
@@ -89,7 +90,6 @@ func (c *converter) knownOf(d *directive, where string) {
 		case o.name == "set_real_ip_from" && !trusted:
 			trusted = true
 			c.lose(o.at, "set_real_ip_from: nginx takes $remote_addr from real_ip_header, and Weir's client_ip from Envoy, which needs xff_num_trusted_hops or original_ip_detection_extensions for that")
-		case o.name == "set_real_ip_from":
 		case o.name == "listen" && slices.Contains(o.args, "proxy_protocol"):
 			c.lose(o.at, "proxy_protocol: Envoy needs its listener filter for it, and client_ip is then the address that it tells")
 		case o.name == "underscores_in_headers" || o.name == "merge_slashes":
@@ -102,7 +102,7 @@ func (c *converter) knownOf(d *directive, where string) {
 			if !strings.EqualFold(o.arg(0), "off") {
 				c.lose(o.at, "ssi: the limits of included pages are lost")
 			}
-		case o.name == "error_page" || slices.Contains(understoodDirectives, o.name):
+		case slices.Contains(understoodDirectives, o.name):
 		default:
 			c.toldUnlessHarmless(o.at, o.name, harmlessDirectives)
 		}
@@ -132,10 +132,14 @@ func (c *converter) redirections(p *places) {
 			}
 		}
 		c.rewrites(p, s, s.directive, limited)
-		if s.answers() || !p.won[s] && s.kind != namedLocation {
+		if s.server.scope.alwaysReturns() || !p.won[s] && s.kind != namedLocation {
 			continue
 		}
-		for _, name := range []string{"try_files", "error_page", "auth_request", "mirror", "add_before_body", "add_after_body", "index"} {
+		names := []string{"error_page", "try_files", "auth_request", "mirror", "add_before_body", "add_after_body", "index"}
+		if s.answers() {
+			names = names[:1]
+		}
+		for _, name := range names {
 			for _, d := range s.effective(name) {
 				if !told[d] {
 					told[d] = c.redirection(p, s, d)
@@ -148,9 +152,36 @@ func (c *converter) redirections(p *places) {
 // limitedIn reports whether any request is limited that comes to a scope or, of a server, to one inside it.
 func (p *places) limitedIn(s *scope) bool {
 	return slices.ContainsFunc(p.scopes, func(o *scope) bool {
-		inside := o == s || s.kind == block && o.server == s.server
-		return inside && len(o.limits("limit_req"))+len(o.limits("limit_conn")) > 0
+		return (o == s || s.kind == block && o.server == s.server) && o.limited()
 	})
+}
+
+// rewritten returns the scopes whose requests a rewrite in a scope may be for. nginx does what a server says
+// before it looks for the location of a request.
+func (p *places) rewritten(s *scope, d *directive) (from []*scope) {
+	var texts []text
+	expression, limited := text{regex, partly(d.arg(0))}, s.limited()
+	for _, o := range p.scopes {
+		if o.server == s.server && o.kind != block {
+			limited = limited || o.limited() && o.is.overlaps(expression)
+			texts = append(texts, o.is)
+		}
+	}
+	if s.kind != block || !limited {
+		return []*scope{s}
+	}
+	n := len(texts)
+	classes, ok := classesOf(append(texts, expression), "/", "?")
+	if !ok {
+		return slices.DeleteFunc(slices.Clone(p.scopes), func(o *scope) bool { return o.server != s.server })
+	}
+	for _, class := range classes {
+		if class.holds[n] {
+			found, _ := s.choose(func(t text) bool { return class.holds[slices.Index(texts, t)] })
+			from = append(from, found)
+		}
+	}
+	return from
 }
 
 // rewrites tells what a scope's rewriting does to its requests, before they are limited.
@@ -160,13 +191,17 @@ func (c *converter) rewrites(p *places, s *scope, in *directive, limited bool) {
 	}
 	for _, d := range in.block {
 		switch {
+		case d.name == "if" && d.wantsTLS(): // Envoy redirects
 		case d.name == "if":
 			c.rewrites(p, s, d, limited)
-		case d.name == "return" && limited, d.redirects() && limited:
+		case d.name == "return" && limited, d.redirects() && limited && slices.ContainsFunc(p.rewritten(s, d), (*scope).limited):
 			c.lose(d.at, "%s: nginx answers before it limits; the rules count these requests, too", d.name)
-		case d.name == "rewrite" && !d.redirects() && d.arg(2) != "break" && !in.alwaysReturns():
-			if other := p.elsewhere(s, d.arg(1), true); other != nil {
-				c.lose(d.at, "rewrite: the limits are those of another location, such as that of line %d; the rules go by the path that comes", other.at.line)
+		case d.name == "rewrite" && !d.redirects() && (s.kind == block || d.arg(2) != "break") && !in.alwaysReturns():
+			for _, from := range p.rewritten(s, d) {
+				if other := p.elsewhere(from, d.arg(1), true); other != nil {
+					c.lose(d.at, "rewrite: the limits are those of another location, such as that of line %d; the rules go by the path that comes", other.at.line)
+					break
+				}
 			}
 		}
 	}
@@ -179,11 +214,21 @@ func (c *converter) redirection(p *places, s *scope, d *directive) (told bool) {
 	case "error_page":
 		to := d.arg(len(d.args) - 1)
 		codes := d.args[:max(0, len(d.args)-1)]
+		answered := func(code string) bool {
+			return code == "404" && !s.alwaysReturns() || slices.ContainsFunc(s.find("return"), func(o *directive) bool { return o.arg(0) == code })
+		}
+		if s.answers() && !slices.ContainsFunc(codes, answered) {
+			return false
+		}
 		changes := slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(code, "=") })
 		for _, name := range []string{"limit_req", "limit_conn"} {
 			usual := slices.Contains(codes, "500") || slices.Contains(codes, "502")
 			if status := s.effectiveOne(name+"_status", "503"); len(s.limits(name)) > 0 && slices.Contains(codes, status) && (!usual || changes) {
-				c.lose(d.at, "error_page: a refusal gets the rule's response, not this page")
+				what := d.name
+				if to == customErrors {
+					what = to[1:]
+				}
+				c.lose(d.at, "%s: a refusal gets the rule's response, not this page", what)
 				told = true
 			}
 		}
@@ -227,7 +272,7 @@ func (p *places) elsewhere(s *scope, to string, anew bool) *scope {
 			return !sameLimits(s, o)
 		}
 		for _, name := range []string{"limit_req", "limit_conn"} {
-			if len(s.effective(name)) == 0 && len(o.effective(name)) > 0 {
+			if len(s.limits(name)) == 0 && len(o.effective(name)) > 0 {
 				return true
 			}
 		}

@@ -66,13 +66,8 @@ func (c *converter) regions(http *directive, parts []part, depth int) (all []reg
 		all = nil
 		for _, a := range before {
 			for _, b := range of {
-				m, possible, ok := bothMatch(a.match, b.match)
-				switch {
-				case !ok:
-					c.lose(d.at, "two conditions on the same part of a request are no single condition of a rule")
+				if all, ok = c.addBoth(d.at, all, a, b); !ok {
 					return nil, false
-				case possible:
-					all = append(all, region{append(slices.Clone(a.parts), b.parts...), m, append(slices.Clone(a.except), b.except...), cmp.Or(a.unsaid, b.unsaid)})
 				}
 			}
 		}
@@ -82,6 +77,17 @@ func (c *converter) regions(http *directive, parts []part, depth int) (all []reg
 		}
 	}
 	return all, true
+}
+
+// addBoth adds the region that two have in common, if there is one.
+func (c *converter) addBoth(at place, all []region, a, b region) ([]region, bool) {
+	m, possible, ok := bothMatch(a.match, b.match)
+	if !ok {
+		c.lose(at, "two conditions on the same part of a request are no single condition of a rule")
+	} else if possible {
+		all = append(all, region{append(slices.Clone(a.parts), b.parts...), m, append(slices.Clone(a.except), b.except...), cmp.Or(a.unsaid, b.unsaid)})
+	}
+	return all, ok
 }
 
 // decision finds the map or geo that sets a variable. If no rule can follow it,
@@ -110,11 +116,22 @@ func (c *converter) mapOf(http, o *directive, depth int) *decision {
 		c.lose(o.at, "map: a rule can decide by one variable, not by %.80q", o.arg(0))
 		return nil
 	}
-	d := &decision{at: o.at, of: strings.ToLower(source[0].text)}
+	d := &decision{at: o.at, of: source[0].text}
+	if lower := strings.ToLower(d.of); !strings.HasPrefix(lower, "arg_") && !strings.HasPrefix(lower, "cookie_") {
+		d.of = lower
+	}
+	isPath := d.of == "uri" || d.of == "document_uri"
 	hostnames, ok := len(o.find("hostnames")) > 0, true
 	for _, of := range o.block {
 		l := line{at: of.at, value: of.arg(0)}
 		value := strings.TrimPrefix(of.name, `\`)
+		expression := func(flag, expr string) (text, bool) { return c.expression(of.at, flag+expr, false) }
+		if isPath {
+			value = sent(value)
+			expression = func(flag, expr string) (text, bool) {
+				return c.pathExpression(&directive{at: of.at, name: "map"}, flag+expr)
+			}
+		}
 		switch {
 		case of.name == "default":
 			d.rest = of.arg(0)
@@ -123,10 +140,10 @@ func (c *converter) mapOf(http, o *directive, depth int) *decision {
 			continue
 		case strings.HasPrefix(of.name, "~*"):
 			l.rank = 3
-			l.is, ok = c.expression(of.at, "(?i)"+of.name[2:], false)
+			l.is, ok = expression("(?i)", of.name[2:])
 		case strings.HasPrefix(of.name, "~"):
 			l.rank = 3
-			l.is, ok = c.expression(of.at, of.name[1:], false)
+			l.is, ok = expression("", of.name[1:])
 		case hostnames && strings.HasPrefix(value, "*."):
 			l.rank, l.is = 1, text{suffix, strings.ToLower(value[1:])}
 		case hostnames && strings.HasPrefix(value, "."):
@@ -134,6 +151,8 @@ func (c *converter) mapOf(http, o *directive, depth int) *decision {
 			d.lines = append(d.lines, line{of.at, 0, text{exact, strings.ToLower(value[1:])}, netip.Prefix{}, l.value})
 		case hostnames && strings.HasSuffix(value, ".*"):
 			l.rank, l.is = 2, text{prefix, strings.ToLower(value[:len(value)-1])}
+		case d.of == aClient:
+			l.is = text{exact, value}
 		case d.of == "host":
 			l.is = text{exact, strings.ToLower(value)}
 		case d.of == "request_method":
@@ -286,9 +305,7 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 // addressesOf returns the texts that are networks or addresses, as networks.
 func addressesOf(texts []string) (networks []string) {
 	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			networks = append(networks, p.String())
-		} else if p, ok := parseNetwork(text); ok {
+		if p, ok := parseNetwork(text); ok {
 			networks = append(networks, p.String())
 		}
 	}
@@ -365,13 +382,8 @@ func (c *converter) divide(http *directive, d *decision, depth int) (all []regio
 			}
 		}
 		for _, r := range inner {
-			m, possible, ok := bothMatch(own.match, r.match)
-			if !ok {
-				c.lose(d.at, "two conditions on the same part of a request are no single condition of a rule")
+			if all, ok = c.addBoth(d.at, all, own, r); !ok {
 				return nil, false
-			}
-			if possible {
-				all = append(all, region{r.parts, m, append(slices.Clone(own.except), r.except...), cmp.Or(own.unsaid, r.unsaid)})
 			}
 		}
 	}
@@ -456,12 +468,11 @@ func (c *converter) condition(d *decision) (*divided, bool) {
 		c.lose(d.at, "map: there are too many values to compare")
 		return nil, false
 	}
-	optional := strings.HasPrefix(d.of, "http_") && d.of != "http_host" || strings.HasPrefix(d.of, "arg_") || strings.HasPrefix(d.of, "cookie_")
 	of.classes = classes
 	for _, class := range classes {
 		of.values = append(of.values, d.value(class.example))
 	}
-	if optional {
+	if (part{true, d.of}).mayBeEmpty() {
 		// No condition but that of an empty text holds for a header that is not there.
 		empty := class{holds: make([]bool, len(texts)+1)}
 		of.classes = append(of.classes, empty, class{holds: slices.Clone(empty.holds)})

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -59,7 +60,7 @@ func (d *directive) alwaysReturns() bool {
 		switch {
 		case o.name == "return" || o.redirects() && slices.Contains(allPaths, o.arg(0)):
 			return true
-		case o.name == "rewrite" && !o.redirects() || o.name == "if" && !o.onlyReturns():
+		case o.name == "break" || o.name == "rewrite" && !o.redirects() || o.name == "if" && !o.onlyReturns():
 			return false
 		}
 	}
@@ -76,10 +77,17 @@ func (d *directive) redirects() bool {
 		strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme"))
 }
 
+// wantsTLS reports whether an if redirects requests that come without TLS, and does nothing else.
+func (d *directive) wantsTLS() bool {
+	about, _, _ := strings.Cut(strings.Trim(strings.Join(d.args, " "), "( )"), " ")
+	of := []string{"$scheme", "$https", "$http_x_forwarded_proto"}
+	return slices.Contains(of, strings.ToLower(about)) && len(d.block) == 1 && strings.HasPrefix(d.block[0].arg(1), "https://") && (d.block[0].name == "return" || d.block[0].redirects())
+}
+
 // onlyReturns reports whether a block does nothing to a request but to answer it.
 func (d *directive) onlyReturns() bool {
 	return !slices.ContainsFunc(d.block, func(o *directive) bool {
-		return o.name != "return" && !o.redirects() && o.name != "set" && !isHarmless(o.name)
+		return o.name == "break" || o.name != "return" && !o.redirects() && o.name != "set" && !isHarmless(o.name)
 	})
 }
 
@@ -103,17 +111,17 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 		case strings.HasPrefix(path, "@") && modifier == "":
 			inner.kind = namedLocation
 		case modifier == "=":
-			inner.kind, inner.is = exactLocation, text{exact, path}
+			inner.kind, inner.is = exactLocation, text{exact, sent(path)}
 		case modifier == "~":
 			inner.kind = expressionLocation
-			inner.is, ok = c.expression(d.at, path, false)
+			inner.is, ok = c.pathExpression(d, path)
 		case modifier == "~*":
 			inner.kind = expressionLocation
-			inner.is, ok = c.expression(d.at, "(?i)"+path, false)
+			inner.is, ok = c.pathExpression(d, "(?i)"+path)
 		case modifier == "^~":
-			inner.kind, inner.is = stopLocation, text{prefix, path}
+			inner.kind, inner.is = stopLocation, text{prefix, sent(path)}
 		default:
-			inner.kind, inner.is = plainLocation, text{prefix, path}
+			inner.kind, inner.is = plainLocation, text{prefix, sent(path)}
 		}
 		if !ok {
 			continue
@@ -122,6 +130,34 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 		all = c.locations(inner, append(all, inner))
 	}
 	return all
+}
+
+// mustEncode reports whether clients send a byte of a path encoded. nginx compares it decoded, a rule as it
+// is sent.
+func mustEncode(c byte) bool { return c <= ' ' || c >= 0x7f || strings.IndexByte("\"#%<>?`{}", c) >= 0 }
+
+// sent returns a path as clients send it.
+func sent(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if mustEncode(path[i]) {
+			fmt.Fprintf(&b, "%%%02X", path[i])
+		} else {
+			b.WriteByte(path[i])
+		}
+	}
+	return b.String()
+}
+
+// pathExpression reads the expression of a directive that is about decoded paths.
+func (c *converter) pathExpression(d *directive, expr string) (text, bool) {
+	for i := range len(expr) {
+		if mustEncode(expr[i]) && strings.IndexByte("?{}#<>", expr[i]) < 0 {
+			c.lose(d.at, "%.60s: clients send some of these characters encoded, and the expression does not match that", d.name)
+			return text{}, false
+		}
+	}
+	return c.expression(d.at, expr, false)
 }
 
 // choose finds the location of a path, as ngx_http_core_find_location does. done says that regular
@@ -252,6 +288,22 @@ func socketName(listen string) string {
 	return listen + ":80"
 }
 
+// isPrivate reports whether only programs on nginx's own machine reach a server, as one of a status page.
+func (s *nginxServer) isPrivate() bool {
+	is := func(name string) bool {
+		return strings.HasPrefix(name, "127.") || strings.HasPrefix(name, "[::1]") || strings.HasPrefix(name, "localhost")
+	}
+	return !slices.ContainsFunc(s.sockets, func(l socket) bool { return !is(l.name) }) &&
+		!slices.ContainsFunc(s.names, func(n serverName) bool { return !is(n.said) })
+}
+
+// hasLimits reports whether a block has limits itself, or deep in blocks inside it.
+func (d *directive) hasLimits(deep bool) bool {
+	return slices.ContainsFunc(d.block, func(o *directive) bool {
+		return o.name == "limit_req" || o.name == "limit_conn" || deep && o.hasLimits(true)
+	})
+}
+
 // hostsOf returns the hosts of a server, or none if requests for other hosts come to it, too.
 func (p *places) hostsOf(s *nginxServer) (hosts []text) {
 	if p.defaults[s] {
@@ -288,6 +340,9 @@ func (c *converter) places(http *directive) *places {
 	var servers []*nginxServer
 	for _, d := range http.find("server") {
 		servers = append(servers, c.server(top, d))
+	}
+	if slices.ContainsFunc(servers, func(s *nginxServer) bool { return !s.isPrivate() }) && !top.hasLimits(false) {
+		servers = slices.DeleteFunc(servers, func(s *nginxServer) bool { return s.isPrivate() && !s.scope.hasLimits(true) })
 	}
 	if len(servers) == 0 {
 		// The contents of a server may be in a file of their own.
@@ -468,6 +523,8 @@ func (s *scope) limits(name string) []*directive {
 	return s.effective(name)
 }
 
+func (s *scope) limited() bool { return len(s.limits("limit_req"))+len(s.limits("limit_conn")) > 0 }
+
 func (s *scope) isDry(name string) bool {
 	return strings.EqualFold(s.effectiveOne(name+"_dry_run", "off"), "on")
 }
@@ -496,14 +553,7 @@ func (c *converter) placeRules(at place, p *places, isOwn func(*scope) bool) (ru
 		}
 		boxes = append(boxes, l)
 	}
-	// A box inside another needs no rule.
-	var kept []*location
-	for i, l := range boxes {
-		if !slices.ContainsFunc(boxes, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) &&
-			!slices.ContainsFunc(boxes[:i], func(o *location) bool { return l.within(o) && o.within(l) }) {
-			kept = append(kept, l)
-		}
-	}
+	kept := outermost(boxes)
 	unions := joined(kept)
 	if len(unions) > 1 {
 		// One rule for all, if exceptions can leave out what is between them.
@@ -540,9 +590,7 @@ func (c *converter) placeRules(at place, p *places, isOwn func(*scope) bool) (ru
 		r, _ := c.placeRule(at, p, u, own, nil, true)
 		rules = append(rules, r)
 	}
-	if len(rules) > 1 {
-		c.lose(at, "the requests of these %d hosts or paths count together; here each has a rule, and the rules count separately", len(rules))
-	}
+	c.separate(at, rules)
 	return rules
 }
 

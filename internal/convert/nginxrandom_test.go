@@ -43,13 +43,23 @@ func (w *nginxWriter) limits() {
 	}
 }
 
+// rewriting writes what nginx does to the requests of a block before it limits them.
+func (w *nginxWriter) rewriting(often int, rewrites ...string) {
+	if w.one(often) {
+		fmt.Fprint(w, w.of(append(rewrites, "rewrite ^/a/ /b redirect; ", "rewrite ^/b$ /a permanent; ")...))
+	}
+	if w.one(often) {
+		fmt.Fprint(w, w.of("", "", "", "break; ", "if ($http_x_user = ann) { break; } ", "if ($http_x_user = ben) { set $x 1; } "), "return 204; ")
+	}
+}
+
 // locations writes locations, which are inside one whose path begins with begin, or inside a regular
 // expression.
 func (w *nginxWriter) locations(begin string, expressionsOnly bool, depth int) {
 	used := map[string]bool{}
 	for range w.IntN(5) {
 		kind := w.of("", "", "", "= ", "^~ ", "~ ", "~* ")
-		path := w.of("/", "/a", "/a/", "/a/b", "/b", "/ab", "/c/", "/a/b/c.php")
+		path := w.of("/", "/a", "/a/", "/a/b", "/b", "/ab", "/c/", "/a/b/c.php", "/a/é")
 		if strings.HasPrefix(kind, "~") {
 			path = w.of(`\.php$`, "^/a", "/b", "^/a/b/?", "b$", `\.(gif|php)$`, "^/[ab]$", "a|b", `^/\w+/b`, "[^a]$", "^/c(?:/a)+")
 		} else if expressionsOnly || !strings.HasPrefix(path, begin) {
@@ -61,9 +71,7 @@ func (w *nginxWriter) locations(begin string, expressionsOnly bool, depth int) {
 		}
 		used[name] = true
 		fmt.Fprintf(w, "location %s%s { ", kind, path)
-		if w.one(8) {
-			fmt.Fprint(w, "return 204; ")
-		}
+		w.rewriting(8, "rewrite ^/a/b$ /none last; ", "rewrite b /a/none break; ")
 		w.limits()
 		if kind != "= " && depth > 0 && w.one(2) {
 			if strings.HasPrefix(kind, "~") {
@@ -115,9 +123,7 @@ func (w *nginxWriter) http() {
 	w.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for i := range 1 + w.IntN(3) {
 		fmt.Fprintf(w, "\nserver { listen unix:DIR/socket; server_name %s %s;\n", names[2*i], w.of("", names[2*i+1]))
-		if w.one(12) {
-			fmt.Fprint(w, "return 204; ")
-		}
+		w.rewriting(12, "rewrite ^/a/b$ /b last; ", "rewrite ^/c /a/b break; ", "rewrite php$ /ab; ", "if ($http_x_user = ben) { rewrite ^/b$ /a/b; } ")
 		w.limits()
 		w.locations("", false, 2)
 		fmt.Fprint(w, "location = /none { empty_gif; }\nroot DIR/none; }\n")
@@ -151,7 +157,7 @@ func TestNginxDecidesRandomFiles(t *testing.T) {
 		whole++
 		requests := send(t, dir, text, 150, func() logged {
 			return logged{
-				uri:    w.of("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c.php", "/b", "/b.php", "/ab", "/A", "/A/b", "/a/b.gif", "/b/x.PHP", "/c/a/b", "/c/", "/none", "/aab"),
+				uri:    w.of("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c.php", "/b", "/b.php", "/ab", "/A", "/A/b", "/a/b.gif", "/b/x.PHP", "/c/a/b", "/c/", "/none", "/aab", "/a/%C3%A9", "/a/%C3%A9/b"),
 				method: w.of("GET", "GET", "POST", "DELETE", "PUT"), host: w.of("a.example", "x.a.example", "b.example", "y.b.example", "b.test", "other.example", "c.example"),
 				source: w.of("10.0.0.1", "10.0.0.2", "10.1.0.9", "192.0.2.1", "2001:db8::1", "2001:db8::2"), who: w.of("", "", "ann", "ANN", "ben", "anna", "Bob"),
 			}

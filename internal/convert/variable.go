@@ -42,6 +42,7 @@ type selected struct {
 
 // variable returns the selector for a variable of nginx or APISIX.
 func variable(name string) (s selected, ok bool) {
+	written := name
 	name = strings.ToLower(name)
 	switch name {
 	case "remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr":
@@ -63,10 +64,11 @@ func variable(name string) (s selected, ok bool) {
 		header := strings.ReplaceAll(of, "_", "-")
 		return selected{one("header", header), false, header, text{regex, ".+"}}, true
 	}
-	if of, found := strings.CutPrefix(name, "arg_"); found && of != "" {
+	// nginx finds parameters and cookies in any case, rules only as they are written.
+	if _, of, _ := strings.Cut(written, "_"); strings.HasPrefix(name, "arg_") && of != "" {
 		return selected{one("query", of), false, ":path", text{regex, `[^?]*\?(?:.*&)?` + regexp.QuoteMeta(of) + "=[^&]+.*"}}, true
 	}
-	if of, found := strings.CutPrefix(name, "cookie_"); found && of != "" {
+	if _, of, _ := strings.Cut(written, "_"); strings.HasPrefix(name, "cookie_") && of != "" {
 		return selected{one("cookie", of), false, "cookie", text{regex, "(?:.*; *)?" + regexp.QuoteMeta(of) + "=[^;]+.*"}}, true
 	}
 	return selected{}, false
