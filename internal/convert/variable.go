@@ -42,8 +42,8 @@ type selected struct {
 
 // variable returns the selector for a variable of nginx or APISIX.
 func variable(name string) (s selected, ok bool) {
-	name = strings.ToLower(name)
-	switch name {
+	lower := strings.ToLower(name)
+	switch lower {
 	case "remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr":
 		return selected{selector: client(), always: true}, true
 	case "host", "server_name":
@@ -59,14 +59,15 @@ func variable(name string) (s selected, ok bool) {
 	case "http_host":
 		return selected{selector: one("header", ":authority"), always: true}, true
 	}
-	if of, found := strings.CutPrefix(name, "http_"); found && of != "" {
+	if of, found := strings.CutPrefix(lower, "http_"); found && of != "" {
 		header := strings.ReplaceAll(of, "_", "-")
 		return selected{one("header", header), false, header, text{regex, ".+"}}, true
 	}
-	if of, found := strings.CutPrefix(name, "arg_"); found && of != "" {
+	// Names of parameters and cookies keep their case, as clients send it.
+	if of := name[min(len("arg_"), len(name)):]; strings.HasPrefix(lower, "arg_") && of != "" {
 		return selected{one("query", of), false, ":path", text{regex, `[^?]*\?(?:.*&)?` + regexp.QuoteMeta(of) + "=[^&]+.*"}}, true
 	}
-	if of, found := strings.CutPrefix(name, "cookie_"); found && of != "" {
+	if of := name[min(len("cookie_"), len(name)):]; strings.HasPrefix(lower, "cookie_") && of != "" {
 		return selected{one("cookie", of), false, "cookie", text{regex, "(?:.*; *)?" + regexp.QuoteMeta(of) + "=[^;]+.*"}}, true
 	}
 	return selected{}, false
