@@ -37,7 +37,8 @@ it passes over the others, and over templates.
 
 Formats:
 
-  text    FILE:LINE:COLUMN: PATH: PROBLEM, with "warning: " before the path of a warning
+  text    FILE:LINE:COLUMN: PATH: PROBLEM, with "warning: " before the path of a warning; and a note
+          for a configuration without a backend, unless it says "sync_rate": -1
   json    an array of objects with file, line, column, severity (error, warning), path and problem
   github  annotations of GitHub's workflows
 
@@ -225,6 +226,11 @@ func (t textFindings) file(name string, report *check.Report) {
 			fmt.Fprintf(w, "%s %s%s\n", at, warning, message(f))
 		}
 	}
+	for _, c := range report.Accepted {
+		if countsAlone(&c) {
+			fmt.Fprintf(w, "%s:%d:%d: note: counts in each proxy alone: a backend makes one limit of all proxies\n", name, c.Line, c.Column)
+		}
+	}
 	switch n := report.Configurations; {
 	case report.Refused():
 	case n == 0:
@@ -234,6 +240,25 @@ func (t textFindings) file(name string, report *check.Report) {
 	default:
 		fmt.Fprintf(w, "%s: ok, %d configurations\n", name, n)
 	}
+}
+
+// countsAlone reports whether nothing is shared, and nothing says that this is meant.
+func countsAlone(c *check.Configuration) bool {
+	var written struct {
+		SyncRate any `json:"sync_rate"`
+		Rules    []struct {
+			SyncRate any `json:"sync_rate"`
+		} `json:"rules"`
+	}
+	if c.Config.Backend.Cluster != "" || json.Unmarshal(c.Document, &written) != nil || written.SyncRate != nil {
+		return false
+	}
+	for _, rule := range written.Rules {
+		if rule.SyncRate != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (textFindings) end() error { return nil }

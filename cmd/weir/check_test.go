@@ -63,9 +63,10 @@ func TestCheckFiles(t *testing.T) {
 		return path
 	}
 	const (
-		good = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`
-		warn = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}]}`
-		bad  = "{\"rules\": [{\"name\": \"é\",\n \"limits\": [{\"limit\": 60, \"window\": \"1 second\"}]}]}"
+		good  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}], "sync_rate": -1}`
+		warn  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}], "sync_rate": -1}`
+		alone = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`
+		bad   = "{\"rules\": [{\"name\": \"é\",\n \"limits\": [{\"limit\": 60, \"window\": \"1 second\"}]}]}"
 	)
 	const hidden = "rules[0].limits[1]: never decides, because limits[0] refuses first: 60 in 1s"
 	const noName = `rules[0].name: want a string of 1 to 64 of A-Za-z0-9_-, got "é"`
@@ -93,6 +94,10 @@ func TestCheckFiles(t *testing.T) {
 		stdout, stderr string
 	}{
 		"good":             {[]string{"-"}, good, 0, "-: ok\n", ""},
+		"alone":            {[]string{"--strict", "-"}, alone, 0, "-:1:1: note: counts in each proxy alone: a backend makes one limit of all proxies\n-: ok\n", ""},
+		"shared":           {[]string{"-"}, strings.Replace(alone, "{", `{"backend": {"cluster": "weir"}, `, 1), 0, "-: ok\n", ""},
+		"a rule alone":     {[]string{"-"}, strings.Replace(alone, `"total"`, `"total", "sync_rate": -1`, 1), 0, "-: ok\n", ""},
+		"alone, JSON":      {[]string{"--format", "json", "-"}, alone, 0, "[]\n", ""},
 		"warned":           {[]string{"-"}, warn, 0, "-:1:72: warning: " + hidden + "\n-: ok\n", ""},
 		"strict":           {[]string{"--strict", "-", goodFile}, warn, 1, "-:1:72: warning: " + hidden + "\n-: ok\n" + goodFile + ": ok\n", "weir check: configuration refused: 1 of 2\n"},
 		"bad":              {[]string{"-", goodFile}, bad, 1, "-:1:21: " + noName + "\n-:2:37: " + noWindow + "\n" + goodFile + ": ok\n", "weir check: configuration refused: 1 of 2\n"},

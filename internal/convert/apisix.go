@@ -33,17 +33,17 @@ type apisix struct {
 	groups map[string]place // groups of limit-count, and where each was first seen
 }
 
-var apisixKinds = []string{"routes", "services", "plugin_configs", "global_rules", "consumers", "consumer_groups"}
+var apisixKinds = []string{"routes", "services", "plugin_configs", "global_rules", "consumers", "consumer_groups", "stream_routes", "plugin_metadata"}
 
 var apisixLimits = []string{"limit-count", "limit-req", "limit-conn"}
 
 var (
 	// apisixHarmless are plugins that leave requests as they are, or act after they have counted.
 	apisixHarmless = []string{"request-id", "zipkin", "skywalking", "opentelemetry", "error-log-logger", "proxy-mirror", "proxy-control", "proxy-buffering", "node-status",
-		"brotli", "gzip", "server-info", "traffic-label", "traffic-split", "redirect", "grpc-transcode", "grpc-web", "prometheus", "datadog", "lago", "loki-logger",
+		"brotli", "gzip", "server-info", "traffic-label", "traffic-split", "grpc-transcode", "grpc-web", "prometheus", "datadog", "lago", "loki-logger",
 		"elasticsearch-logger", "loggly", "http-logger", "splunk-hec-logging", "skywalking-logger", "google-cloud-logging", "sls-logger", "tcp-logger", "kafka-logger",
-		"rocketmq-logger", "syslog", "udp-logger", "file-logger", "clickhouse-logger", "tencent-cloud-cls", "inspect", "log-rotate", "ai-proxy", "ai-proxy-multi", "api-breaker"}
-	apisixFields = append([]string{"upstreams", "plugins", "plugin_metadata", "ssls", "protos", "secrets", "stream_routes", "list", "total", "key", "value",
+		"rocketmq-logger", "syslog", "udp-logger", "file-logger", "clickhouse-logger", "tencent-cloud-cls", "inspect", "log-rotate", "ai-proxy", "ai-proxy-multi"}
+	apisixFields = append([]string{"upstreams", "plugins", "ssls", "protos", "secrets", "list", "total", "key", "value",
 		"createdIndex", "modifiedIndex", "created_index", "modified_index", "create_time", "update_time"}, apisixKinds...)
 	apisixAbout       = []string{"id", "name", "desc", "labels", "create_time", "update_time", "plugins"}
 	apisixRouteFields = append([]string{"uri", "uris", "host", "hosts", "remote_addr", "remote_addrs", "methods", "priority", "vars", "filter_func", "plugin_config_id",
@@ -115,15 +115,30 @@ func (c *converter) apisix() {
 		a.losses(o)
 	}
 	c.settle()
-	for _, kind := range []string{"consumers", "consumer_groups"} {
+	for kind, problem := range map[string]string{
+		"consumers": "%s of a consumer: a rule does not know APISIX's consumers", "consumer_groups": "%s of a consumer: a rule does not know APISIX's consumers",
+		"stream_routes": "%s of a stream route: Weir limits requests",
+	} {
 		for _, o := range objects[kind] {
 			for _, p := range o.get("plugins").fields() {
-				if strings.HasPrefix(p.name, "limit-") {
-					c.lose(p.at, "%s of a consumer: a rule does not know APISIX's consumers", p.name)
+				if apisixLimiting(p.name) && !disabled(p.value) {
+					c.lose(p.at, problem, p.name)
 				}
 			}
 		}
 	}
+	for _, m := range objects["plugin_metadata"] {
+		for _, name := range []string{"limit_header", "remaining_header", "reset_header"} {
+			if h := m.get(name); h.there() {
+				h.lose("%s: the rules send their own headers; want header_names", name)
+			}
+		}
+	}
+}
+
+// apisixLimiting reports whether a plugin limits requests.
+func apisixLimiting(name string) bool {
+	return strings.Contains(name, "limit-") || name == "ai-rate-limiting" || name == "workflow"
 }
 
 func (a *apisix) byID(all []value, kind string) map[string]*apisixOwner {
@@ -211,7 +226,7 @@ func variableIs(m *match, expression value) bool {
 		return m.narrow(strings.ReplaceAll(of, "_", "-"), is)
 	}
 	if of, found := strings.CutPrefix(parts[0].text(), "arg_"); found {
-		return m.narrow(":path", text{regex, queryOf(text{exact, of}.expression(), is)})
+		return m.narrow(":path", queryOf(of, is, decoded))
 	}
 	return false
 }
@@ -237,7 +252,7 @@ func (a *apisix) losses(o *apisixOwner) {
 	for _, p := range o.plugins.fields() {
 		switch {
 		case disabled(p.value) || slices.Contains(apisixLimits, p.name) || slices.Contains(apisixHarmless, p.name):
-		case strings.Contains(p.name, "limit-") || p.name == "ai-rate-limiting" || p.name == "workflow":
+		case apisixLimiting(p.name):
 			a.c.lose(p.at, "the plugin %.40s is not converted", p.name)
 		case limited:
 			a.c.lose(p.at, "the plugin %.40s is not converted: what it refuses, answers or changes counts as it came", p.name)
@@ -267,12 +282,17 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	if o.everywhere {
 		own = []*location{{at: at}}
 	} else {
+		routes := 0
 		for _, r := range a.routes {
 			if r.of(name) == o {
+				routes++
 				own = append(own, r.locations...)
 			} else {
 				others = append(others, r.locations...)
 			}
+		}
+		if name != "limit-count" && routes > 1 {
+			config.lose("%s: APISIX counts each of these %d routes alone if they come from the Admin API; the rule counts them together", name, routes)
 		}
 		if len(own) == 0 {
 			config.lose("%s: no route has it", name)
@@ -345,7 +365,7 @@ func (a *apisix) connections(config value) *limit {
 // count returns a limit whose windows start with a key's first hit.
 func (a *apisix) count(config value) *limit {
 	if rules := config.get("rules"); rules.there() {
-		rules.lose("rules: want a plugin for each")
+		rules.lose("rules: convert reads a single limit of a plugin")
 		return nil
 	}
 	for _, name := range []string{"count", "time_window"} {

@@ -106,7 +106,7 @@ func (e *envoy) action(u *use, a value, all int) bool {
 		}}
 	case "request_headers":
 		known = append(known, "header_name", "skip_if_absent")
-		n.header = strings.ToLower(v.get("header_name").text())
+		n.header = headerName(strings.ToLower(v.get("header_name").text()))
 		n.selector = one("header", n.header)
 		skips("the header " + n.header)
 		if n.header != ":path" && n.header != ":method" && n.header != ":authority" {
@@ -117,7 +117,7 @@ func (e *envoy) action(u *use, a value, all int) bool {
 		n.query = v.get("query_parameter_name").text()
 		n.selector = one("query", n.query)
 		skips("the parameter " + n.query)
-		n.when.header(":path", text{regex, `[^?]*\?(?:.*&)?` + regexp.QuoteMeta(n.query) + "(?:[=&].*)?"})
+		n.when.header(":path", hasQuery(n.query, decoded))
 	case "header_value_match":
 		known = append(known, "descriptor_value", "expect_match", "headers")
 		if !e.constant(n, v, "header_match") || !e.valueMatch(n, v) {
@@ -192,7 +192,7 @@ func (e *envoy) valueMatch(n *entry, v value) bool {
 func (e *envoy) queryValueMatch(n *entry, v value) bool {
 	parameters := v.get("query_parameters").list()
 	for _, q := range parameters {
-		t, ok := e.queryMatch(q)
+		t, ok := e.queryMatch(q, decoded)
 		switch {
 		case !ok || len(parameters) > 1:
 			q.lose("a rule can't say this condition of the query")

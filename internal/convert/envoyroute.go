@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -319,7 +320,7 @@ func (e *envoy) conditions(r value) *location {
 			}
 		case "query_parameters":
 			for _, q := range f.value.list() {
-				if t, ok := e.queryMatch(q); !ok || !l.rest.narrow(":path", t) {
+				if t, ok := e.queryMatch(q, regexp.QuoteMeta); !ok || !l.rest.narrow(":path", t) {
 					no(q.at(), "a rule can't say this condition of a route")
 				}
 			}
@@ -348,10 +349,11 @@ func (e *envoy) conditions(r value) *location {
 	return l
 }
 
-// queryMatch returns the condition on :path that a parameter of the query fulfils its own.
-func (e *envoy) queryMatch(q value) (t text, ok bool) {
-	name := text{exact, q.get("name").text()}.expression()
-	t = text{regex, `[^?]*\?(?:.*&)?` + name + "(?:[=&].*)?"}
+// queryMatch returns the condition on :path that a parameter of the query fulfils its own. spelled
+// is how the query may have a text: Envoy's routes compare it as it stands, its actions decode it.
+func (e *envoy) queryMatch(q value, spelled func(string) string) (t text, ok bool) {
+	name := q.get("name").text()
+	t = hasQuery(name, spelled)
 	for _, f := range q.fields() {
 		switch f.name {
 		case "name":
@@ -364,7 +366,7 @@ func (e *envoy) queryMatch(q value) (t text, ok bool) {
 			if !ok || of.kind == regex {
 				return t, false
 			}
-			t = text{regex, queryOf(name, of)}
+			t = queryOf(name, of, spelled)
 		default:
 			return t, false
 		}
@@ -372,9 +374,52 @@ func (e *envoy) queryMatch(q value) (t text, ok bool) {
 	return t, name != ""
 }
 
-// queryOf returns a regular expression for a :path whose query has a value for a name.
-func queryOf(name string, t text) string {
-	return `[^?]*\?(?:.*&)?` + name + "=" + strings.ReplaceAll(t.expression(), ".*", "[^&]*") + "(?:&.*)?"
+// hasQuery is fulfilled by a :path whose query has a parameter.
+func hasQuery(name string, spelled func(string) string) text {
+	return text{regex, `[^?]*\?(?:.*&)?` + spelled(name) + "(?:[=&].*)?"}
+}
+
+// queryOf is fulfilled by a :path whose query has a value for a parameter, the first of its name.
+func queryOf(name string, t text, spelled func(string) string) text {
+	value := strings.ReplaceAll(t.expression(), ".*", "[^&]*")
+	switch t.kind {
+	case exact:
+		value = spelled(t.value)
+	case prefix:
+		value = spelled(t.value) + "[^&]*"
+	case suffix:
+		value = "[^&]*" + spelled(t.value)
+	}
+	// The names of the parameters before differ in some character, or have fewer or more.
+	others, end := "[^=&][^&]*", ""
+	for _, c := range slices.Backward([]rune(name)) {
+		others = "[^" + regexp.QuoteMeta(string(c)) + "&][^&]*|" + regexp.QuoteMeta(string(c)) + "(?:" + others + ")" + end
+		end = "?"
+	}
+	return text{regex, `[^?]*\?(?:(?:` + others + ")?&)*" + spelled(name) + "=" + value + "(?:&.*)?"}
+}
+
+// decoded returns an expression for a text that a query may have in percent encoding.
+func decoded(s string) string {
+	var expr strings.Builder
+	for _, c := range s {
+		var hex strings.Builder
+		for _, b := range []byte(string(c)) {
+			for _, digit := range fmt.Sprintf("%%%02x", b) {
+				if digit >= 'a' {
+					fmt.Fprintf(&hex, "[%c%c]", digit, digit-'a'+'A')
+				} else {
+					hex.WriteRune(digit)
+				}
+			}
+		}
+		if strings.ContainsRune(" #&", c) { // these end a query or a value
+			expr.WriteString(hex.String())
+		} else {
+			expr.WriteString("(?:" + regexp.QuoteMeta(string(c)) + "|" + hex.String() + ")")
+		}
+	}
+	return expr.String()
 }
 
 // stringMatch reads a StringMatcher.
@@ -402,7 +447,7 @@ func (e *envoy) stringMatch(s value) (t text, ok bool) {
 // headerMatch reads a condition on a header. With not, the header has to be there, and must not
 // fulfil t.
 func (e *envoy) headerMatch(h value) (name string, t text, not, ok bool) {
-	name, t, ok = strings.ToLower(h.get("name").text()), text{present, "true"}, true
+	name, t, ok = headerName(strings.ToLower(h.get("name").text())), text{present, "true"}, true
 	for _, f := range h.fields() {
 		switch kind := strings.TrimSuffix(f.name, "_match"); f.name {
 		case "exact_match", "prefix_match", "suffix_match":
@@ -447,6 +492,7 @@ func (e *envoy) must(m *match, unless *[]match, h value) bool {
 // narrow adds a condition on a header to those that a match has. It reports false if a match can't
 // have both.
 func (m *match) narrow(name string, t text) bool {
+	name = headerName(name)
 	old, both := m.Headers[name]
 	here, absent := text{present, "true"}, text{present, "false"}
 	switch {

@@ -449,7 +449,7 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string, who *identi
 			where.lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
-		name := strings.ToLower(config.get("header_name").text())
+		name := headerName(strings.ToLower(config.get("header_name").text()))
 		here, lacks := match{}, match{}
 		here.header(name, text{present, "true"})
 		lacks.header(name, text{present, "false"})
@@ -524,19 +524,23 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *i
 	}
 	a := who.auth
 	var tokens []token
+	rest, others := []any{client()}, "by address"
+	if a.config.get("anonymous").text() != "" {
+		rest, others = nil, "together" // the anonymous consumer is a single one
+	}
 	switch {
 	case !who.alone:
 		where.lose("%s: Kong counts by the consumer that several plugins find; the rule counts by address", by)
 	case a.name == "key-auth" || a.name == "key-auth-enc":
 		tokens = k.keys(a)
-		where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by the key itself, and requests without one by address", by, a.name)
+		where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by the key itself, and requests without one %s", by, a.name, others)
 	case a.name == "jwt":
 		claim := a.config.get("key_claim_name").or("iss")
 		for _, name := range a.config.get("header_names").textsOr("authorization") {
 			name = strings.ToLower(name)
 			tokens = append(tokens, token{map[string]string{"jwt_claim": claim, "header": name}, name, text{regex, `\s*[Bb]earer\s+.+`}})
 		}
-		where.lose("%s: Kong counts by the consumer that the plugin jwt finds; the rule counts by the claim %.40s, which another filter has to verify, and requests without a token in a header by address", by, claim)
+		where.lose("%s: Kong counts by the consumer that the plugin jwt finds; the rule counts by the claim %.40s, which another filter has to verify, and requests without a token in a header %s", by, claim, others)
 	default:
 		where.lose("%s: Kong counts by the consumer that the plugin %s finds; the rule counts by address", by, a.name)
 	}
@@ -550,11 +554,8 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *i
 		k.part(p, r, has, []any{t.selector}, suffix)
 		r.Except = append(slices.Clone(r.Except), has)
 	}
-	r.Key = []any{client()}
-	if anonymous := a.config.get("anonymous"); anonymous.text() != "" && who.alone {
-		r.Key = nil // the anonymous consumer is a single one
-	}
-	if len(tokens) > 0 {
+	if r.Key = []any{client()}; len(tokens) > 0 {
+		r.Key = rest
 		r.Name += "-others"
 	}
 	k.add(p.value.at(), config, r)

@@ -133,6 +133,14 @@ type match struct {
 	Headers map[string]text `json:"headers,omitempty"`
 }
 
+// headerName is the name that a header has in Envoy, which keeps host as :authority.
+func headerName(name string) string {
+	if name == "host" {
+		return ":authority"
+	}
+	return name
+}
+
 func (m *match) header(name string, t text) {
 	if m.Headers == nil {
 		m.Headers = map[string]text{}

@@ -242,7 +242,7 @@ func (*converter) when(m *match, e *entry, t text) bool {
 		if old, only := m.Headers[":path"], e.when.Headers[":path"]; old == only {
 			delete(m.Headers, ":path") // that there is a parameter follows from its value
 		}
-		return m.narrow(":path", text{regex, queryOf(text{exact, e.query}.expression(), t)})
+		return m.narrow(":path", queryOf(e.query, t, decoded))
 	}
 	return false
 }

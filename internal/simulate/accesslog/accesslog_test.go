@@ -132,6 +132,19 @@ func TestNoRequest(t *testing.T) {
 	}
 }
 
+// A line of JSON that no format reads is not a line without a request.
+func TestUnknownJSON(t *testing.T) {
+	for _, line := range []string{
+		`{"ClientIP":"203.0.113.9","ClientRequestMethod":"GET","ClientRequestURI":"/a","EdgeStartTimestamp":"2025-10-10T13:55:36Z"}`,
+		`{"ts":"yesterday","request":{"remote_ip":"203.0.113.9","method":"GET","host":"a","uri":"/a"},"status":200}`,
+	} {
+		r := NewReader(strings.NewReader(line), &Options{})
+		if request, err := r.Read(); !errors.Is(err, io.EOF) || r.Unreadable != 1 {
+			t.Errorf("%s: %v, %v, %+v", line, request, err, r.Counts)
+		}
+	}
+}
+
 // A line #Fields tells the columns, from then on.
 func TestCloudFrontFields(t *testing.T) {
 	text := "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02\t15:04:05\t192.0.2.1\tGET\t/a\t200\n" +

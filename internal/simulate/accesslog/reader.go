@@ -189,7 +189,8 @@ func (r *Reader) parse(line string) (request Request, err error) {
 			r.keep(&request)
 			return request, nil
 		}
-		if err == nil || len(candidates) > 1 && errors.Is(problem, errNoRequest) {
+		// A line that lacks what a dialect calls a request may be of another program.
+		if err == nil || len(candidates) > 1 && errors.Is(problem, errNoRequest) && dialects[format] == nil {
 			err = problem
 		}
 	}

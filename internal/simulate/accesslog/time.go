@@ -26,6 +26,7 @@ var timeLayouts = [...]string{
 	"2006-01-02 15:04:05 -0700",
 	"2006-01-02T15:04:05", // UTC
 	"2006-01-02 15:04:05",
+	"2006/01/02 15:04:05", // Caddy's wall clock
 }
 
 // read reads a time in one of the timeLayouts, or a number since 1970. The size of the number
