@@ -16,7 +16,7 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 		upstream := newApp(t)
 		upstream.does(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
-			case "/slow":
+			case "/slow", "/tries":
 				<-r.Context().Done()
 			case "/reset":
 				panic(http.ErrAbortHandler)
@@ -32,14 +32,15 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := toApp("/gone", envoytest.Object{"cluster": "gone"})
+		tries := toApp("/tries", envoytest.Object{"retry_policy": envoytest.Object{"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "0.1s"}})
 		own := envoytest.Object{"match": envoytest.Object{"prefix": "/own"}, "direct_response": envoytest.Object{"status": 503}}
-		n.routes = []envoytest.Object{toApp("/slow", envoytest.Object{"timeout": "0.2s"}), gone, own, toApp("/", nil)}
+		n.routes = []envoytest.Object{toApp("/slow", envoytest.Object{"timeout": "0.2s"}), tries, gone, own, toApp("/", nil)}
 		n.listen(t)
 		for path, want := range map[string]struct {
 			status int
 			left   string // without on_failure
 		}{
-			"/slow": {504, "900"}, "/reset": {503, "900"}, "/gone": {503, "1000"}, "/own": {503, "1000"}, "/failed": {504, "1000"},
+			"/slow": {504, "900"}, "/tries": {504, "900"}, "/reset": {503, "900"}, "/gone": {503, "1000"}, "/own": {503, "1000"}, "/failed": {504, "1000"},
 		} {
 			for rule, left := range map[string]string{"silent": want.left, "gives": "1000", "keeps": "900"} {
 				if r := ask(t, client(t), n.url(), ":path", path, "x-rule", rule); r.status != want.status {

@@ -37,9 +37,9 @@ func (c *checker) marks(p *plugin, read *config.Config, document *node) {
 	for _, before := range c.marking {
 		line, _ := c.places.position(before.at)
 		switch {
-		case this.manager == before.manager && this.manager != nil && (this.native || before.native):
+		case this.manager == before.manager && this.manager != nil && this.native != before.native:
 			if !read.TrustMarks {
-				warn(first, "takes away the marks of the filter on line "+strconv.Itoa(line)+", as a native filter can't tell them from a client's: want trust_marks: true")
+				warn(first, "takes away the marks of the filter on line "+strconv.Itoa(line)+", as a native filter and one in wasm can't tell each other's from a client's: want trust_marks: true")
 				return // once is enough
 			}
 		case this.manager == before.manager && this.manager != nil:
