@@ -200,12 +200,12 @@ func (l *Limit) refill(s *State, now int64) {
 	h.Total -= windows * l.Max
 }
 
-// settleTokens takes in the backend's bucket. If it is full, start is that of the push, or the time
-// when the push gave tokens back.
+// settleTokens takes in the backend's bucket. If it is full, start is that of the push or, if this gave
+// tokens back or was a question, a later time. Tokens taken after start may be unknown there.
 func (l *Limit) settleTokens(s *State, newest, gaveBack bool, start int64, taken uint64) {
 	h := &s.Hits[0]
 	if taken == 0 {
-		if newest && (gaveBack || start == s.Start) {
+		if newest && (gaveBack || start >= s.Start) {
 			h.settle(true, 0)
 		}
 		return

@@ -283,6 +283,45 @@ func TestAnswersThatNobodyTakes(t *testing.T) {
 	}
 }
 
+// So do whole requests of /json.
+func TestManyLargeBodies(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"domain": "d", "descriptors": [` + strings.TrimSuffix(strings.Repeat(`{"entries": [{"key": "k", "value": "v"}]},`, 1000), ",") + "]}")
+	b := ratelimiting(t, "4096", oneLimit)
+	url := "http://" + b.addresses["the rate limit service's /json listens"] + "/json"
+	before := b.resident(t)
+	var asking sync.WaitGroup
+	for range 8 {
+		transport := &http2.Transport{ //nolint:staticcheck // as in TestUnfinishedRequests
+			AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}}
+		for range 250 {
+			asking.Go(func() {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answer, err := transport.RoundTrip(request) //nolint:staticcheck // as above
+				if err != nil {
+					return // its connection was closed
+				}
+				answer.Body.Close()
+			})
+		}
+	}
+	asking.Wait()
+	grown := b.peak(t) - before
+	t.Logf("%d MB more", grown>>20)
+	if grown > 450<<20 {
+		t.Errorf("%d MB more", grown>>20)
+	}
+	if answer, err := ask1(t, b.addresses["the rate limit service listens"], "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
+		t.Errorf("then %v, %v", answer, err)
+	}
+}
+
 // askAndTakeNothing asks the service so often on a connection on which answers have no room. It waits
 // until all are there, or the service closes the connection.
 func askAndTakeNothing(t *testing.T, address string, message []byte, times int) {

@@ -89,7 +89,7 @@ func countingBodies(next http.Handler) http.Handler {
 	})
 }
 
-// body is the body of a request, which counts until it has come whole.
+// body is the body of a request, which counts until the request has its answer.
 type body struct {
 	io.ReadCloser
 	pending
@@ -101,7 +101,7 @@ func (b *body) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	switch counts := min(n, maxCounted-b.read); {
 	case err != nil:
-		b.hold(0)
+		b.hold(b.read) // without the rest, since many requests may wait
 	case counts > 0:
 		b.read += counts
 		b.hold(pendingBytes + b.read)

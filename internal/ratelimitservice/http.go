@@ -11,12 +11,17 @@ import (
 	"weir/internal/listen"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
 // maxBody bounds a JSON request, in bytes.
 const maxBody = 1 << 20
+
+// smallBody is the size up to which any number of JSON requests are read at a time. Beyond it there are
+// maxLarge.
+const smallBody = 4 << 10
 
 // HandlerOptions configure a [Handler].
 type HandlerOptions struct {
@@ -75,6 +80,14 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request, giveBack bool) {
 		http.Error(w, `want a RateLimitRequest as JSON, such as {"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}, got an empty body`, http.StatusBadRequest)
 		return
 	}
+	if len(body) > smallBody {
+		select {
+		case s.bodies <- struct{}{}:
+			defer func() { <-s.bodies }()
+		case <-r.Context().Done():
+			return
+		}
+	}
 	if err := protojson.Unmarshal(body, &request); err != nil {
 		http.Error(w, "want a RateLimitRequest as JSON: "+unprefixed(err), http.StatusBadRequest)
 		return
@@ -82,8 +95,11 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request, giveBack bool) {
 	response, err := s.respond(r.Context(), &request, giveBack)
 	if err != nil {
 		code := http.StatusBadRequest
-		if errors.Is(err, errGiveBack) {
+		switch {
+		case errors.Is(err, errGiveBack):
 			code = http.StatusForbidden
+		case status.Code(err) == codes.Internal:
+			code = http.StatusInternalServerError
 		}
 		http.Error(w, status.Convert(err).Message(), code)
 		return

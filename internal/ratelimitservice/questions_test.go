@@ -2,6 +2,7 @@ package ratelimitservice
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,5 +128,40 @@ func TestRefusalTakesTheRest(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A question learns of all hits that another instance has given back, though nothing of them is left in
+// the store, whatever the limit counts.
+func TestQuestionAfterAllIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{
+		"unit: day", "unit: hour, sync_rate: 0", "window: 20h, algorithm: token_bucket", "window: 20h, algorithm: token_bucket, sync_rate: 0",
+		"window: 3h, algorithm: sliding_window, sync_rate: 0", "window: 3h, precision: 1h, algorithm: sliding_window", "window: 3h, algorithm: sliding_log",
+		"window: 3h, start: first_hit", "window: 3h, start: first_hit, sync_rate: 0", "window: month",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := Local{Backend: backend.New(memory.New(memory.Options{}))}
+			all := map[byte]*Service{}
+			for _, name := range "ab" {
+				counters := NewCounters(CounterOptions{Backend: store})
+				defer func() { _ = counters.Close(t.Context()) }()
+				all[byte(name)] = NewService(ServiceOptions{Counters: counters, GiveBack: true})
+				use(t, all[byte(name)], "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", Options{})
+			}
+			ask := func(of byte, hits uint64, back bool) uint32 {
+				r := request("d", "k=v")
+				r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(hits), back
+				answer, err := all[of].ShouldRateLimit(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Second)
+				return answer.GetStatuses()[0].GetLimitRemaining()
+			}
+			if got := []uint32{ask('a', 20, false), ask('b', 0, false), ask('b', 30, true), ask('a', 0, false), ask('a', 5, false), ask('b', 5, true), ask('a', 0, false)}; !slices.Equal(got, []uint32{0, 0, 20, 20, 15, 20, 20}) {
+				t.Errorf("%s: %v remain", limit, got)
+			}
+		})
 	}
 }

@@ -64,13 +64,14 @@ type Service struct {
 	options       ServiceOptions
 	configuration atomic.Pointer[Configuration]
 	refusals      *refusals
-	// large has a place for each request with more than maxTogether descriptors that is under way.
-	large chan struct{}
+	// large has a place for each request with more than maxTogether descriptors that is under way, and
+	// bodies for each of JSON with more than smallBody bytes.
+	large, bodies chan struct{}
 }
 
 // NewService returns a service without a configuration.
 func NewService(o ServiceOptions) *Service {
-	return &Service{options: o, refusals: newRefusals(), large: make(chan struct{}, maxLarge)}
+	return &Service{options: o, refusals: newRefusals(), large: make(chan struct{}, maxLarge), bodies: make(chan struct{}, maxLarge)}
 }
 
 // Use makes the service answer by a configuration from now on. After an error the previous
