@@ -67,6 +67,7 @@ func TestNginxTells(t *testing.T) {
 		{"limit_req zone=u;\nlimit_req_zone $http_x_forwarded_for zone=u:1m rate=1r/m;", "f:3:1: x-forwarded-for: Envoy adds"},
 		{"limit_req_zone $k zone=u:1m rate=1r/m; limit_req zone=u;\nmap $http_x_forwarded_for $k { \"\" $remote_addr; }", "f:3:1: x-forwarded-for: Envoy adds"},
 		{"server { listen 80; }\nserver { listen 127.0.0.1:81; limit_req zone=z; }", "f:3:10: listen: a rule can't tell apart"},
+		{"limit_req zone=z;\nif ($scheme = https) { return 301 https://b.example/; }", "f:3:24: return: nginx answers before"},
 		{"location /x { limit_req zone=z; }\nlocation /y { auth_request /x/y; }", "f:3:15: auth_request: nginx limits requests"},
 		{"limit_req zone=z;\nerror_page 503 =302 /wait;", "f:3:1: error_page: a refusal gets"},
 		{"limit_req zone=z;\nlocation @b { limit_req zone=z burst=3; }", "f:3:15: limit_req: a rule can't match"},
