@@ -84,7 +84,9 @@ func (c *converter) ingresses(documents []value) {
 				class = d.get("spec", "ingressClassName")
 			}
 			if slices.Contains(otherClasses, class.text()) {
-				class.lose("ingress-nginx reads no Ingresses of the class %s", class.text())
+				if slices.ContainsFunc(d.get("metadata", "annotations").fields(), func(f field) bool { return strings.HasPrefix(f.name, annotation+"limit-") }) {
+					class.lose("ingress-nginx reads no Ingresses of the class %s", class.text())
+				}
 				continue
 			}
 			all = append(all, c.ingress(d))

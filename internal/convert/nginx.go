@@ -37,6 +37,7 @@ type zone struct {
 	name, key   string
 	thousandths uint64 // of a request per perMillis
 	perMillis   uint64
+	byPath      bool                  // the key has $uri or parameters, which a rewrite changes
 	used        map[string]*directive // by the server whose counters it uses, where each has its own
 }
 
@@ -77,7 +78,7 @@ func (c *converter) nginxLimits(http *directive) {
 	if p == nil || c.err != nil {
 		return
 	}
-	c.redirections(p)
+	c.redirections(p, map[string]map[string]*zone{"limit_req": requests, "limit_conn": connections})
 	c.limitRequests(p, "limit_req", requests, c.limitRequest)
 	c.limitRequests(p, "limit_conn", connections, c.limitConnections)
 }
@@ -110,6 +111,7 @@ func (c *converter) zones(http *directive) map[string]*zone {
 			c.fail(d.at, "want limit_req_zone KEY zone=NAME:SIZE rate=RATE")
 		}
 		z.http, z.key, z.name = http, d.arg(0), name
+		z.byPath = readsPath(http, z.key, map[string]bool{})
 		zones[name] = z
 	}
 	return zones
@@ -175,7 +177,7 @@ func (c *converter) connectionZones(http *directive) map[string]*zone {
 			c.fail(d.at, "want limit_conn_zone KEY zone=NAME:SIZE")
 			continue
 		}
-		zones[name] = &zone{at: d.at, http: http, key: d.arg(0), name: name, used: map[string]*directive{}}
+		zones[name] = &zone{at: d.at, http: http, key: d.arg(0), name: name, byPath: readsPath(http, d.arg(0), map[string]bool{}), used: map[string]*directive{}}
 	}
 	return zones
 }

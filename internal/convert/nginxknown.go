@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -120,7 +121,7 @@ func isBuiltIn(name string) bool {
 
 // redirections tells where nginx sends requests to other locations, whose limits differ, and where it
 // answers some of the requests of a place before it limits them.
-func (c *converter) redirections(p *places) {
+func (c *converter) redirections(p *places, zones map[string]map[string]*zone) {
 	told := map[*directive]bool{}
 	for _, s := range slices.Concat(p.scopes, p.named) {
 		limited := p.limitedIn(s)
@@ -131,7 +132,7 @@ func (c *converter) redirections(p *places) {
 				}
 			}
 		}
-		c.rewrites(p, s, s.directive, limited)
+		c.rewrites(p, s, s.directive, limited, zones)
 		if s.server.scope.alwaysReturns() || !p.won[s] && s.kind != namedLocation {
 			continue
 		}
@@ -184,8 +185,33 @@ func (p *places) rewritten(s *scope, d *directive) (from []*scope) {
 	return from
 }
 
+// byPath reports whether requests of a scope are counted by what a rewrite changes.
+func (s *scope) byPath(zones map[string]map[string]*zone) bool {
+	for name, of := range zones {
+		if slices.ContainsFunc(s.limits(name), func(d *directive) bool { z := of[zoneName(d)]; return z != nil && z.byPath }) {
+			return true
+		}
+	}
+	return false
+}
+
+// readsPath reports whether a text has a variable that a rewrite changes, or one that a map makes of such.
+func readsPath(http *directive, text string, seen map[string]bool) bool {
+	return slices.ContainsFunc(template(text), func(p part) bool {
+		name := strings.ToLower(p.text)
+		if !p.variable || seen[name] {
+			return false
+		}
+		seen[name] = true
+		return fitsAny(name, []string{"uri", "document_uri", "args", "query_string", "arg_*"}) || slices.ContainsFunc(http.find("map"), func(o *directive) bool {
+			return strings.EqualFold(o.arg(1), "$"+name) && (readsPath(http, o.arg(0), seen) ||
+				slices.ContainsFunc(o.block, func(l *directive) bool { return readsPath(http, l.arg(0), seen) }))
+		})
+	})
+}
+
 // rewrites tells what a scope's rewriting does to its requests, before they are limited.
-func (c *converter) rewrites(p *places, s *scope, in *directive, limited bool) {
+func (c *converter) rewrites(p *places, s *scope, in *directive, limited bool, zones map[string]map[string]*zone) {
 	if in.alwaysReturns() && in == s.directive {
 		limited = false
 	}
@@ -193,15 +219,23 @@ func (c *converter) rewrites(p *places, s *scope, in *directive, limited bool) {
 		switch {
 		case d.name == "if" && d.wantsTLS(): // Envoy redirects
 		case d.name == "if":
-			c.rewrites(p, s, d, limited)
+			c.rewrites(p, s, d, limited, zones)
 		case d.name == "return" && limited, d.redirects() && limited && slices.ContainsFunc(p.rewritten(s, d), (*scope).limited):
 			c.lose(d.at, "%s: nginx answers before it limits; the rules count these requests, too", d.name)
-		case d.name == "rewrite" && !d.redirects() && (s.kind == block || d.arg(2) != "break") && !in.alwaysReturns():
-			for _, from := range p.rewritten(s, d) {
-				if other := p.elsewhere(from, d.arg(1), true); other != nil {
-					c.lose(d.at, "rewrite: the limits are those of another location, such as that of line %d; the rules go by the path that comes", other.at.line)
-					break
+		case d.name == "rewrite" && !d.redirects() && !in.alwaysReturns():
+			to := []*scope{s}
+			var other *scope
+			if s.kind == block || d.arg(2) != "break" {
+				to = p.targets(s, d.arg(1))
+				for _, from := range p.rewritten(s, d) {
+					other = cmp.Or(other, p.elsewhere(from, d.arg(1), true))
 				}
+			}
+			switch {
+			case other != nil:
+				c.lose(d.at, "rewrite: the limits are those of another location, such as that of line %d; the rules go by the path that comes", other.at.line)
+			case slices.ContainsFunc(to, func(o *scope) bool { return o.byPath(zones) }):
+				c.lose(d.at, "rewrite: nginx counts by the new path, the rules by the path that comes")
 			}
 		}
 	}
@@ -278,17 +312,22 @@ func (p *places) elsewhere(s *scope, to string, anew bool) *scope {
 		}
 		return false
 	}
-	of := slices.Concat(p.scopes, p.named)
-	if to, _, _ = strings.Cut(to, "?"); strings.HasPrefix(to, "@") {
-		of = slices.DeleteFunc(of, func(o *scope) bool { return o.kind != namedLocation || o.arg(0) != to })
-	} else if strings.HasPrefix(to, "/") && !strings.Contains(to, "$") {
-		found, _ := s.server.scope.choose(func(t text) bool { return t.matches(to) })
-		of = []*scope{found}
-	}
-	for _, o := range of {
-		if o.server == s.server && o != s && differs(o) && (o.kind != namedLocation || strings.HasPrefix(to, "@")) {
+	for _, o := range p.targets(s, to) {
+		if o != s && differs(o) {
 			return o
 		}
 	}
 	return nil
+}
+
+// targets returns the scopes of the same server that a path, which may have variables, can lead to.
+func (p *places) targets(s *scope, to string) []*scope {
+	if to, _, _ = strings.Cut(to, "?"); strings.HasPrefix(to, "/") && !strings.Contains(to, "$") {
+		found, _ := s.server.scope.choose(func(t text) bool { return t.matches(to) })
+		return []*scope{found}
+	}
+	return slices.DeleteFunc(slices.Concat(p.scopes, p.named), func(o *scope) bool {
+		named := strings.HasPrefix(to, "@")
+		return o.server != s.server || named != (o.kind == namedLocation) || named && o.arg(0) != to
+	})
 }

@@ -447,6 +447,7 @@ var something = text{regex, ".+"}
 
 // condition finds how requests can be told apart that have different values of a decision.
 func (c *converter) condition(d *decision) (*divided, bool) {
+	c.tellForwarded(d.at, d.of)
 	if _, ok := conditionOn(d.of, something); !ok {
 		c.lose(d.at, "map: a rule can't decide by $%.80s", d.of)
 		return nil, false

@@ -79,9 +79,9 @@ func (d *directive) redirects() bool {
 
 // wantsTLS reports whether an if redirects requests that come without TLS, and does nothing else.
 func (d *directive) wantsTLS() bool {
-	about, _, _ := strings.Cut(strings.Trim(strings.Join(d.args, " "), "( )"), " ")
-	of := []string{"$scheme", "$https", "$http_x_forwarded_proto"}
-	return slices.Contains(of, strings.ToLower(about)) && len(d.block) == 1 && strings.HasPrefix(d.block[0].arg(1), "https://") && (d.block[0].name == "return" || d.block[0].redirects())
+	of := strings.Trim(strings.Join(d.args, " "), "( )")
+	without := []string{"$scheme = http", "$scheme != https", "$https =", "$https != on", "$http_x_forwarded_proto = http", "$http_x_forwarded_proto != https"}
+	return slices.Contains(without, strings.ToLower(of)) && len(d.block) == 1 && strings.HasPrefix(d.block[0].arg(1), "https://") && (d.block[0].name == "return" || d.block[0].redirects())
 }
 
 // onlyReturns reports whether a block does nothing to a request but to answer it.

@@ -74,6 +74,13 @@ func variable(name string) (s selected, ok bool) {
 	return selected{}, false
 }
 
+// tellForwarded tells of a header that Envoy changes.
+func (c *converter) tellForwarded(at place, variable string) {
+	if strings.EqualFold(variable, "http_x_forwarded_for") {
+		c.lose(at, "x-forwarded-for: Envoy adds an address to it before a rule sees it, unless use_remote_address is off")
+	}
+}
+
 // keyOf makes selectors from a text with variables. has are the variables that requests may lack.
 // always reports whether the key has a part that no request lacks.
 func (c *converter) keyOf(at place, parts []part) (key []any, has []selected, always, ok bool) {
@@ -86,6 +93,7 @@ func (c *converter) keyOf(at place, parts []part) (key []any, has []selected, al
 			c.lose(at, "Weir has no selector for $%s", p.text)
 			return nil, nil, false, false
 		}
+		c.tellForwarded(at, p.text)
 		key = append(key, s.selector)
 		if s.always {
 			always = true
