@@ -19,6 +19,10 @@ type envoy struct {
 	deny   bool
 	status int
 	uses   []*use
+	// context is where the first of Istio's patches has limits, and hosts the first of their virtual
+	// hosts by name without port.
+	context value
+	hosts   map[string]value
 }
 
 // envoyFilter is a filter that asks the service.
@@ -175,7 +179,8 @@ func (e *envoy) walk(v value, depth int) {
 		return
 	}
 	for _, f := range message.fields() {
-		if strings.Contains(f.name, "rate_limit") && f.value.there() {
+		// A path is that of a JSON patch, as Envoy Gateway has them.
+		if f.value.there() && strings.Contains(f.name, "rate_limit") || f.name == "path" && strings.Contains(f.value.text(), "rate_limit") {
 			e.c.lose(f.at, "%.60s: convert reads no rate limits here", f.name)
 			continue
 		}
@@ -323,6 +328,12 @@ func (e *envoy) istio(d value) {
 // can't say them.
 func (e *envoy) patched(p value) *location {
 	l := &location{at: p.at(), rank: []int{0}}
+	const listeners = "%s: a rule counts the requests of all listeners, also those of line %d: convert each by itself"
+	if context := p.get("match", "context"); e.hosts == nil {
+		e.context, e.hosts = context, map[string]value{}
+	} else if context.or("ANY") != e.context.or("ANY") {
+		context.lose(listeners, "context", e.context.at().line)
+	}
 	for _, f := range p.get("match").fields() {
 		switch f.name {
 		case "context":
@@ -348,7 +359,12 @@ func (e *envoy) patched(p value) *location {
 				}
 				if !strings.HasPrefix(name.text(), "inbound|") {
 					l.rank[0] = 1
-					before, _, _ := cutPort(strings.ToLower(name.text()))
+					before, port, _ := cutPort(strings.ToLower(name.text()))
+					if first, ok := e.hosts[before]; !ok {
+						e.hosts[before] = name
+					} else if _, other, _ := cutPort(first.text()); other != port {
+						name.lose(listeners, "vhost", first.at().line)
+					}
 					if t := domainText(before); !t.all() {
 						l.hosts = []text{t}
 					}

@@ -32,6 +32,12 @@ spec:
     patch: {operation: MERGE, value: VALUE}
 `
 
+// patchOfTold is another patch of limits for istioOfTold.
+func patchOfTold(context, host string) string {
+	return "  - applyTo: VIRTUAL_HOST\n    match: {context: " + context + ", routeConfiguration: {vhost: {name: '" + host + "'}}}\n" +
+		"    patch: {operation: MERGE, value: {rate_limits: [{actions: [{generic_key: {descriptor_value: foo}}]}]}}\n"
+}
+
 const kongOfTold = `_format_version: "3.0" TOP
 services:
 - name: shop
@@ -68,6 +74,7 @@ func TestTold(t *testing.T) {
 	apisix := func(marks ...string) string { return filled(apisixOfTold, marks...) }
 	const foo = "{rate_limits: [{actions: [{generic_key: {descriptor_value: foo}}]}]}"
 	const auth = "- name: key-auth\n"
+	const together = "13:53: the limit of line 2 counts these requests together with others; two rules count separately"
 	for _, test := range []struct {
 		name, text string
 		// lost has the losses, without the name of the file, and has what the configuration has.
@@ -110,6 +117,12 @@ func TestTold(t *testing.T) {
 		{"ratelimit, Istio's route", istio("HTTP_ROUTE", `vhost: {name: x, route: {name: r}}`, "{route: "+foo+"}"), "9:77: name: a rule does not know Istio's routes", "", ""},
 		{"ratelimit, all of Istio's routes", istio("HTTP_ROUTE", `vhost: {name: x}`, "{route: "+foo+"}"), "", `"exact": "x"`, ""},
 		{"ratelimit, a field of Istio's patch", istio("VIRTUAL_HOST", `vhost: {name: x}`, "{matcher: {}, "+foo[1:]), "10:39: matcher: convert does not know what this does in a patch of a virtual host", `"exact": "x"`, ""},
+		{"ratelimit, two of Istio's ports", istio("VIRTUAL_HOST", `vhost: {name: "x:80"}`, foo) + patchOfTold("GATEWAY", "x:443"),
+			"12:66: vhost: a rule counts the requests of all listeners, also those of line 9: convert each by itself\n" + together, `"exact": "x"`, ""},
+		{"ratelimit, two of Istio's contexts", istio("VIRTUAL_HOST", `vhost: {name: "x:80"}`, foo) + patchOfTold("SIDECAR_INBOUND", "inbound|http|8080"),
+			"12:22: context: a rule counts the requests of all listeners, also those of line 9: convert each by itself\n" + together, `"exact": "x"`, ""},
+		{"ratelimit, Envoy Gateway's patch", envoy() + "---\nkind: EnvoyPatchPolicy\nspec: {jsonPatches: [{operation: {op: add, path: /virtual_hosts/0/rate_limits, value: []}}]}\n",
+			"11:44: path: convert reads no rate limits here", `"limit": 2`, ""},
 
 		{"kong, nothing", kong(), "", `"limit": 5`, ""},
 		{"kong, of the file", kong(" TOP", "\nx: 1"), "2:1: x: convert does not know what this does in Kong's configuration", `"limit": 5`, ""},
