@@ -44,7 +44,7 @@ func listenAtSocket(variable, path string) (net.Listener, error) {
 	}
 	// Another process may have taken the stale socket's place by now. So the socket is moved away
 	// first, and back if somebody listens.
-	aside := path + ".stale"
+	aside := path[:len(path)-1] + "~" // a path of a socket can't be much longer
 	if err := os.Rename(path, aside); err != nil {
 		return nil, fmt.Errorf("%s: nobody listens on %s, and it can't be replaced: %w", variable, path, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -237,10 +238,14 @@ func TestServeTellsOfTheStoreOfTheRateLimitService(t *testing.T) {
 	end()
 }
 
-// A socket at which nobody listens is replaced. Any other socket is left alone, and so is any other file.
+// longestSocket is the length of the longest path of a socket.
+const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// A socket at which nobody listens is replaced, however long its path is. Any other socket is left alone, and so is any other file.
 func TestRateLimitSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
+	path += strings.Repeat("s", longestSocket-len(path))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

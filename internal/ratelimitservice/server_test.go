@@ -164,6 +164,28 @@ func TestJSONOfPages(t *testing.T) {
 	}
 }
 
+// An internal error is none of the client's.
+func TestJSONOfAnInternalError(t *testing.T) {
+	clock, broken := newClock(), false
+	counters := NewCounters(CounterOptions{Now: func() time.Time {
+		if broken {
+			panic("a fault")
+		}
+		return clock.now()
+	}})
+	s := NewService(ServiceOptions{Counters: counters})
+	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]", Options{})
+	for _, want := range []int{http.StatusOK, http.StatusInternalServerError} {
+		w := httptest.NewRecorder()
+		body := `{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`
+		Handler(s, HandlerOptions{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
+		if w.Code != want {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
+		}
+		broken = true
+	}
+}
+
 // TestInstances has several instances keep to one limit while their configuration is read again and
 // again. Another instance finds the hits that they have not used when they end: the sum is exact. So are
 // the hits of each value that the backend is told of as used.
