@@ -77,7 +77,7 @@ func TestEndings(t *testing.T) {
 		for _, c := range []struct{ method, answer, want string }{
 			{"GET", "body", "993"}, {"GET", "trailers", "993"}, {"GET", "events and trailers", "993"}, {"GET", "trailers alone", "900"},
 			{"GET", "failed, with trailers", "1000"}, {"GET", "no content", "900"}, {"HEAD", "body", "900"}, {"GET", "early hints", "993"},
-			{"GET", "reset", "700"}, {"GET", "reset at once", "1000"},
+			{"GET", "reset", "700"}, {"GET", "reset at once", "900"},
 		} {
 			key := c.method + " " + c.answer
 			r, err := send(t, http2Client(t), proxy.url(), ":method", c.method, "x-key", key, "x-answer", c.answer, "x-reserve", "100")

@@ -228,6 +228,12 @@ func (s *Stream) property(path string) (string, bool) {
 		if s.local != nil {
 			return present(s.local.Details)
 		}
+		if s.failed.details == "" && s.half[Response].headers != nil {
+			return "via_upstream", true
+		}
+		return present(s.failed.details)
+	case "upstream.local_address":
+		return present(s.failed.address)
 	}
 	if name, ok := strings.CutPrefix(path, "request.headers."); ok {
 		return joined(request, name)

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
@@ -106,6 +107,8 @@ type exchange struct {
 	incoming *http.Request
 	trailers http.Header
 	answer   *http.Response
+	// connected is this end of the connection to the upstream; nil without one.
+	connected atomic.Pointer[string]
 }
 
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
@@ -294,6 +297,11 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	if u, err := url.ParseRequestURI(x.headers.Value(":path")); err == nil {
 		out.URL.Path, out.URL.RawPath, out.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
 	}
+	out = out.WithContext(httptrace.WithClientTrace(out.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		address := i.Conn.LocalAddr().String()
+		x.connected.Store(&address)
+	}}))
+	r.Out = out
 	r.SetURL(x.proxy.config.Upstream)
 	upgrade := out.Header.Get("Upgrade")
 	out.Method = x.headers.Value(":method")
@@ -363,7 +371,14 @@ func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err er
 	body := []byte("upstream connect error or disconnect/reset before headers. reset reason: connection failure")
 	h := NewHeaders(":status", "503", "content-length", strconv.Itoa(len(body)), "content-type", "text/plain")
 	if x.stream != nil {
-		if err := x.phase(Response, nil, func() (Action, error) { return x.stream.ResponseHeaders(h, false) }); err != nil {
+		failed := func() (Action, error) {
+			x.stream.failed = failedCall{details: "upstream_reset_before_response_started{connection_termination}"}
+			if address := x.connected.Load(); address != nil {
+				x.stream.failed.address = *address
+			}
+			return x.stream.ResponseHeaders(h, false)
+		}
+		if err := x.phase(Response, nil, failed); err != nil {
 			x.reply(w, r, err)
 			return
 		}

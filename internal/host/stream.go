@@ -38,9 +38,17 @@ type Stream struct {
 	replied bool // a local reply has been asked for
 	grpc    bool // the client wants errors the gRPC way
 	head    bool // the method is HEAD
+	// failed says how a request failed that got an answer of the proxy's own.
+	failed failedCall
 	// state has the properties that the plugin has set.
 	state map[string]string
 	busy  bool // inside a call by the owner
+}
+
+// failedCall is a request to an upstream that failed.
+type failedCall struct {
+	details string // in place of an answer
+	address string // this end of the connection; empty if there was none
 }
 
 type phase int
