@@ -193,9 +193,11 @@ func (s *stage) settle(gone int64) {
 // push lets worker 0 admit three hits of bob, and returns the held callout with them.
 func (s *stage) push() *heldCallout {
 	s.t.Helper()
+	s.admit(0, "bob", 1)
 	s.settle(0)
+	s.admit(0, "bob", 1) // asks for what others have counted, which is known for a second
 	s.customs.hold(true)
-	s.admit(0, "bob", 3)
+	s.admit(0, "bob", 2)
 	s.tick(2 * time.Second)
 	call := s.customs.next(s.t)
 	s.customs.hold(false)

@@ -216,7 +216,8 @@ func TestUnfinishedRequests(t *testing.T) {
 				for range 300 { // each is sent, or its connection is closed
 					<-done
 				}
-				if grown := b.resident(t) - before; grown > 100<<20 {
+				// 16 MiB, and garbage of several times that between two runs of the collector. It was 348 MB and more.
+				if grown := b.resident(t) - before; grown > 160<<20 {
 					t.Errorf("%s, %s on %d connections: %d MB more", name, path, connections, grown>>20)
 				}
 				if answer, err := ask1(t, service, "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
