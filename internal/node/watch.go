@@ -20,8 +20,8 @@ type watch struct {
 	// visit is Options.Held, and held its last result.
 	visit func(visit func(c *Charge, since int64) (more bool))
 	held  []wire.HeldKey
-	// owner knows the keys of rules; nil if overrides have no effect here. shaped is the last result
-	// of shapes.
+	// owner knows the keys of rules; nil if overrides have no effect here. shaped is the result of
+	// shapes once it was called.
 	owner  Owner
 	shaped []wire.RuleShape
 }
@@ -167,13 +167,15 @@ func (w *watch) tellSightings() {
 	}
 }
 
-// shapes returns the shapes of the rules that may have overrides. They are valid until the next
-// call.
+// shapes returns the shapes of the rules that may have overrides, which never change.
 func (w *watch) shapes() []wire.RuleShape {
-	w.shaped = w.shaped[:0]
+	if w.shaped != nil || w.owner == nil {
+		return w.shaped
+	}
+	w.shaped = make([]wire.RuleShape, 0, len(w.rules.list))
 	for i := range w.rules.list {
 		r := &w.rules.list[i]
-		if name := nameOf(r); len(name) > 0 && r.Synced() && w.owner != nil {
+		if name := nameOf(r); len(name) > 0 && r.Synced() {
 			w.shaped = append(w.shaped, wire.RuleShape{Name: string(name), Values: w.values(i), Limits: r.Own()})
 		}
 	}
