@@ -113,7 +113,7 @@ func scrape(t *testing.T, jobs map[string]string) prometheus {
 	config := fmt.Sprintf("global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
 	for job, at := range jobs {
 		address, path, _ := strings.Cut(at, "/")
-		config += fmt.Sprintf("  - {job_name: %s, metrics_path: /%s, static_configs: [{targets: [%q]}]}\n", job, path, address)
+		config += fmt.Sprintf("  - {job_name: %s, metrics_path: /%s, static_configs: [{targets: [%q]}], authorization: {credentials: %s}}\n", job, path, address, token)
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "prometheus.yml")
