@@ -119,7 +119,7 @@ func TestRefusalTakesTheRest(t *testing.T) {
 					if got := ask(of[0], uint64(of[1]-'0')); got != pb.RateLimitResponse_OK {
 						t.Errorf("%s, %s: %v", limit, test.before, got)
 					}
-					time.Sleep(50 * time.Millisecond)
+					<-time.After(50 * time.Millisecond) // of the bubble
 				}
 				for _, hits := range []uint64{test.first, 7, 1} {
 					if got := ask('a', hits); got != pb.RateLimitResponse_OVER_LIMIT {
@@ -156,7 +156,7 @@ func TestQuestionAfterAllIsGivenBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(3 * time.Second)
+				<-time.After(3 * time.Second) // of the bubble
 				return answer.GetStatuses()[0].GetLimitRemaining()
 			}
 			if got := []uint32{ask('a', 20, false), ask('b', 0, false), ask('b', 30, true), ask('a', 0, false), ask('a', 5, false), ask('b', 5, true), ask('a', 0, false)}; !slices.Equal(got, []uint32{0, 0, 20, 20, 15, 20, 20}) {
