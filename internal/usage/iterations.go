@@ -1,6 +1,6 @@
 package usage
 
-// Anthropic's answers list the rounds that a request took (https://platform.claude.com/docs/en/build-with-claude/compaction-threshold).
+// Anthropic's answers list the rounds that a request took (https://platform.claude.com/docs/en/build-with-claude/compaction).
 // The numbers beside the list are the sum of the rounds that answered. So rounds of those kinds do not
 // count, also where a model has declined and another has answered. The others are added: those that
 // made the conversation shorter, and those of an advisor.
