@@ -64,6 +64,8 @@ type node interface {
 	// wantMetric waits until a metric of the plugin's namespace has a value, and fails if it never
 	// has. The plugin publishes metrics at ticks.
 	wantMetric(t *testing.T, name string, want int64)
+	// wantSome fails unless a metric is above 0, or will soon be.
+	wantSome(t *testing.T, name string)
 	// metric returns the last published value.
 	metric(t *testing.T, name string) int64
 	// received waits until the proxy has read a number of bytes of requests since its start.

@@ -398,6 +398,15 @@ func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
 	}
 }
 
+func (n *envoyNode) wantSome(t *testing.T, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if n.Wait(ctx, func() (bool, error) { return n.metric(t, name) > 0, nil }) != nil {
+		t.Errorf("%s: 0, want more", name)
+	}
+}
+
 func (n *envoyNode) received(t *testing.T, bytes int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)

@@ -143,6 +143,13 @@ func (p *proxyNode) metric(t *testing.T, name string) int64 {
 	return p.Process().Metrics().Value(name)
 }
 
+func (p *proxyNode) wantSome(t *testing.T, name string) {
+	t.Helper()
+	if p.metric(t, name) == 0 {
+		t.Errorf("%s: 0, want more", name)
+	}
+}
+
 func (p *proxyNode) wantMetric(t *testing.T, name string, want int64) {
 	t.Helper()
 	if got := p.metric(t, name); got != want {
