@@ -164,8 +164,6 @@ func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
 	}
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
-	// Once a key may be decided by two sets of limits, no hits are allowed in advance of the backend.
-	l.namespace.node.Vary(l.rule.Index)
 	other := *l
 	other.limits, other.rule = told(compiled), l.rule.Variant(compiled, nil)
 	return &other, nil

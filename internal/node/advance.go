@@ -55,7 +55,9 @@ type advances struct {
 
 	near   nearKeys
 	limits []uint64
-	hits   advancedHits
+	// revision changes with the part and the limits, and so do the allowances of rules.
+	revision uint64
+	hits     advancedHits
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -115,7 +117,8 @@ func (a *advances) wants(now int64) bool {
 //go:noinline
 func (a *advances) takes(d *Demand, now int64) bool {
 	r := d.Rule
-	if a.divisor == 0 || r.allowance == 0 || r.override || r != &a.rules.list[r.Index] {
+	allowance := a.allowance(r)
+	if allowance == 0 {
 		a.wishes(r, now)
 		return false
 	}
@@ -124,7 +127,7 @@ func (a *advances) takes(d *Demand, now int64) bool {
 		return false
 	}
 	held := a.hits.held(d.address)
-	if d.Cost > r.allowance || held > r.allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
+	if d.Cost > allowance || held > allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
 		return false
 	}
 	d.listed = a.lists(d)
@@ -174,7 +177,7 @@ func (a *advances) take(d *Demand, now int64) (many bool) {
 	held := a.hits.held(d.address)
 	a.hits.add(d, now)
 	d.Counter.Count(held + d.Cost)
-	return held > 0 && 2*(held+d.Cost) > d.Rule.allowance
+	return held > 0 && 2*(held+d.Cost) > a.allowance(d.Rule)
 }
 
 // says returns the part of a push about advanced hits. A push without hits may find out whether the
@@ -236,7 +239,7 @@ func (a *advances) hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64)
 	if a.until = answeredAt + wire.PartLife; a.seenAt == 0 {
 		a.seenAt = sentAt
 	}
-	a.allow()
+	a.revision++
 }
 
 // learn adds to the list.
@@ -259,7 +262,7 @@ func (a *advances) drop() {
 	a.epoch, a.version, a.divisor, a.until = 0, 0, 0, 0
 	a.near.clear()
 	a.limits = a.limits[:0]
-	a.allow()
+	a.revision++
 }
 
 // end ends the part for good.
@@ -268,26 +271,24 @@ func (a *advances) end() {
 	a.drop()
 }
 
-// allow sets how many hits of a key each rule may advance.
-func (a *advances) allow() {
-	for i := range a.rules.list {
-		r := &a.rules.list[i]
-		if r.allowance = 0; !r.advances || a.divisor == 0 {
-			continue
-		}
-		allowance := uint64(wire.MaxAdvance)
-		for j := range r.Limits {
-			if !a.listsRule(wire.NearRule(r.near[j], r.tag)) {
-				allowance = 0
-			}
-			allowance = min(allowance, wire.MostAdvanced(r.Limits[j].Max, a.divisor))
-		}
-		r.allowance = allowance
+// allowance returns how many hits of a key a rule may advance: none without a part, or unless the
+// list has all of its limits.
+func (a *advances) allowance(r *Rule) uint64 {
+	if a.divisor == 0 || !r.advances || r.override || r.base() != &a.rules.list[r.Index] {
+		return 0
 	}
+	if r.revision == a.revision {
+		return r.allowance
+	}
+	r.revision, r.allowance = a.revision, wire.MaxAdvance
+	for i := range r.Limits {
+		if !a.listsRule(wire.NearRule(r.near[i], r.tag)) {
+			r.allowance = 0
+		}
+		r.allowance = min(r.allowance, wire.MostAdvanced(r.Limits[i].Max, a.divisor))
+	}
+	return r.allowance
 }
-
-// vary stops advancing hits of a rule.
-func (a *advances) vary(r *Rule) { r.advances, r.allowance = false, 0 }
 
 func (a *advances) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
@@ -329,6 +330,15 @@ func nearOf(r *Rule) {
 		return
 	}
 	r.tag |= 1
+	r.nameLimits()
+}
+
+// nameLimits names the limits of a rule whose hits may be advanced.
+func (r *Rule) nameLimits() {
+	r.near, r.revision = nil, 0
+	if !r.advances {
+		return
+	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		c := counterOf([16]byte{}, l, l.Width)
@@ -337,10 +347,9 @@ func nearOf(r *Rule) {
 }
 
 // mayAdvance reports whether hits of the rule's keys may be advanced. The rule must only take the
-// cost of requests, and all of its limits must be windows of the clock, changed by nothing but
-// overrides.
+// cost of requests, and all of its limits must be windows of the clock.
 func (r *Rule) mayAdvance() bool {
-	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || r.Widest != nil || !r.Leases() {
+	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || !r.Leases() {
 		return false
 	}
 	for i := range r.Limits {

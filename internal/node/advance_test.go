@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -24,7 +25,7 @@ func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 		w.advance(500 * time.Millisecond)
 	}
 	for i, f := range w.nodes {
-		if f.advances.divisor == 0 || f.rules.list[0].allowance == 0 {
+		if f.advances.divisor == 0 || f.advances.allowance(&f.rules.list[0]) == 0 {
 			t.Fatalf("node %d has no part: %+v", i, f.advances.version)
 		}
 	}
@@ -63,7 +64,7 @@ func (f *fakeNode) askOf(t *testing.T, rule int, user string) (verdict counter.V
 	t.Helper()
 	q := &askingUser{}
 	q.Request = q
-	d := []Demand{{Saved: Saved{Rule: &f.rules.list[rule], Cost: 1}, Key: f.key(rule, user)}}
+	d := []Demand{{Saved: Saved{Rule: cmp.Or(f.variant, &f.rules.list[rule]), Cost: 1}, Key: f.key(rule, user)}}
 	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict != counter.Unsure {
 		return q.verdict, false
 	}
@@ -250,7 +251,7 @@ func TestMayAdvance(t *testing.T) {
 		"costs later": {func(r *Rule) { r.CostsLater = true }, false},
 		"marks":       {func(r *Rule) { r.Marks = true }, false},
 		"rejected":    {func(r *Rule) { r.CountRejected = true }, false},
-		"variants":    {func(r *Rule) { r.Widest = r.Limits }, false},
+		"variants":    {func(r *Rule) { r.Widest = r.Limits }, true},
 	} {
 		r := Rule{Rule: counter.Rule{Limits: []window.Limit{fixed(1000)}}, SyncRate: second}
 		if test.change(&r); r.mayAdvance() != test.want {
@@ -282,6 +283,41 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	}
 }
 
+// Keys with other limits wait for nothing either, once the list has their limits. A key that nodes decide by
+// two limits does not pass more than the larger.
+func TestAdvanceOfVariants(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	for _, f := range w.nodes {
+		f.variant = f.rules.list[0].Variant([]window.Limit{fixed(400)}, nil)
+		if verdict, waited := f.ask(t, fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
+			t.Fatalf("a limit that is not listed: got %d, waited: %t", verdict, waited)
+		}
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(1100 * time.Millisecond)
+	for i, f := range w.nodes {
+		if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+	passed := 0
+	for i := range 2000 {
+		f := w.nodes[i%3]
+		if i%6 < 3 {
+			f.variant = nil
+		} else {
+			f.variant = f.rules.list[0].Variant([]window.Limit{fixed(400)}, nil)
+		}
+		if verdict, _ := f.ask(t, "ben"); verdict == counter.Allowed {
+			passed++
+		}
+		w.advance(time.Millisecond)
+	}
+	if passed != 1000 {
+		t.Errorf("%d hits passed of limits of 400 and 1000", passed)
+	}
+}
+
 // An answer that comes late gives no part that the backend has taken back since, and none with a list that
 // lacks keys.
 func TestLateAnswersGiveNoPart(t *testing.T) {
@@ -301,7 +337,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 			a := &w.nodes[0].advances
 			near := &wire.Near{Told: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor}
 			near.AddLimit(a.limits[0])
-			if hear(a, near, a.without); a.divisor != 0 || a.rules.list[0].allowance != 0 {
+			if hear(a, near, a.without); a.divisor != 0 || a.allowance(&a.rules.list[0]) != 0 {
 				t.Errorf("the worker has 1/%d of each limit", a.divisor)
 			}
 			if verdict, waited := w.nodes[0].ask(t, "ann"); !waited {

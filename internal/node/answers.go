@@ -165,10 +165,10 @@ func (a *answers) settleAdvanced(b *batch, h *advanced) {
 func (a *answers) settleTotals(b *batch, first int) {
 	key := &b.items[first]
 	d := a.keys.at(key.rule, key.address)
-	for range a.keys.table.Attempts() {
-		a.keys.fetch(d)
+	now := a.link.now()
+	if !a.keys.update(d, hastens|asStored, now, func() (writes, lists bool) {
 		if !d.slot.Found() || a.stray(d) {
-			return
+			return false, false
 		}
 		for i := first; i < b.settled; i++ {
 			if limit := int(b.items[i].limit); limit < len(d.Counter.States) {
@@ -176,23 +176,16 @@ func (a *answers) settleTotals(b *batch, first int) {
 			}
 		}
 		newer := d.Counter.Heard(int64(b.reader.NowNanos))
-		now := a.link.now()
 		pending := d.Counter.Pending()
 		if d.Counter.Trim(key.relied, now); newer {
 			d.Counter.RunDry(now, a.link.random.fraction())
 		}
 		d.noteExcess(now)
-		again := d.Counter.Pending() && d.Counter.Own(pending, now)
-		if a.keys.write(d, now) {
-			if again {
-				a.pushes.enlist(d)
-			}
-			a.pushes.hasten(d)
-			return
-		}
+		return true, d.Counter.Pending() && d.Counter.Own(pending, now)
+	}) {
+		// The hits stay in flight until they are abandoned: counted here, and in the backend.
+		a.tallies.GivenUp++
 	}
-	// The hits stay in flight until they are abandoned: counted here, and in the backend.
-	a.tallies.GivenUp++
 }
 
 // keepTotal keeps the total that was read last for limit i.
@@ -379,10 +372,10 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	}
 	d := a.keys.at(part.Rule, part.address)
 	var lost [maxLimits]bool
-	for range a.keys.table.Attempts() {
-		now := a.link.now()
-		if a.keys.read(d, now); a.stray(d) {
-			break
+	now, kept := a.link.now(), false
+	if !a.keys.update(d, 0, now, func() (writes, lists bool) {
+		if kept = !a.stray(d); !kept {
+			return false, false
 		}
 		if !d.Counter.Identified() {
 			d.Counter.Identify(part.id)
@@ -394,22 +387,17 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		d.Counter.Granted(units, t.least, t.most, t.relies, t.ahead, now, a.link.random.fraction())
 		d.Counter.Heard(answered)
 		d.noteExcess(now)
-		again := d.Counter.Own(owned, now)
-		if a.keys.write(d, now) {
-			if again {
-				a.pushes.enlist(d)
-			}
-			for i := range d.Counter.States {
-				if lost[i] && units > 0 {
-					a.returnGrant(part, i, units, at)
-				}
-			}
-			return
-		}
+		return true, d.Counter.Own(owned, now)
+	}) {
+		kept = false
 	}
-	a.tallies.GivenUp++
+	if !kept {
+		a.tallies.GivenUp++
+	}
 	for i := range part.Rule.Limits {
-		a.returnGrant(part, i, units, at)
+		if !kept || lost[i] {
+			a.returnGrant(part, i, units, at)
+		}
 	}
 }
 
@@ -442,12 +430,10 @@ func (a *answers) returnGrant(part *Saved, i int, hits uint64, at int64) {
 // learn keeps an answer's totals in a key's entry, for the headers and for the time when the
 // backend is away.
 func (a *answers) learn(part *Saved, answered int64) {
-	d := a.keys.at(part.Rule, part.address)
-	for range a.keys.table.Attempts() {
-		now := a.link.now()
-		a.keys.read(d, now)
+	d, now := a.keys.at(part.Rule, part.address), a.link.now()
+	if !a.keys.update(d, 0, now, func() (writes, lists bool) {
 		if a.stray(d) || !d.slot.Found() && a.nothing(len(d.Counter.States)) {
-			return
+			return false, false
 		}
 		if !d.Counter.Identified() {
 			d.Counter.Identify(part.id)
@@ -458,15 +444,10 @@ func (a *answers) learn(part *Saved, answered int64) {
 		d.Counter.Heard(answered)
 		d.noteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
-		adopted := (part.Rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
-		if a.keys.write(d, now) {
-			if adopted {
-				a.pushes.enlist(d)
-			}
-			return
-		}
+		return true, (part.Rule.Watched || d.Counter.Pending()) && a.keys.adopt(d, now)
+	}) {
+		a.tallies.GivenUp++
 	}
-	a.tallies.GivenUp++
 }
 
 // nothing reports whether the first totals are all 0.

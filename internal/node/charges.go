@@ -13,7 +13,7 @@ type charges struct {
 
 // revise changes a charge to cost hits: it takes more, whether or not they have room, or gives some
 // back, in the windows where they were counted. Each change is applied once, whatever other workers
-// do. Call it outside of [Request.Decided].
+// do.
 func (h *charges) revise(c *Charge, cost uint64, now int64) {
 	before, at := c.Cost, c.at
 	if before == 0 {
@@ -30,7 +30,7 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 //
 //go:noinline
 func (h *charges) account(c *Charge, before uint64, at int64) {
-	d := &h.keys.demands[0]
+	d := &h.keys.charged
 	h.keys.restore(d, &c.Saved)
 	h.keys.read(d, h.link.now()) // the budget needs the counter
 	if c.counted == c.Model {
@@ -54,40 +54,29 @@ func (h *charges) change(c *Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
-	d := &h.keys.demands[0]
+	d := &h.keys.charged
 	h.keys.restore(d, &c.Saved)
 	numbers := c.numbers[:len(c.Rule.Limits)]
-	for range h.keys.table.Attempts() {
-		h.keys.read(d, now)
-		if !d.slot.Found() && c.Cost != 0 {
-			h.reviseElsewhere(c, cost, now)
-			c.Cost = cost
-			return
+	lost := false
+	switch written := h.keys.update(d, adopts|hastens, now, func() (writes, lists bool) {
+		if lost = !d.slot.Found() && c.Cost != 0; !lost {
+			d.Counter.Revise(numbers, c.at, c.Cost, cost, now)
 		}
-		adopted := h.keys.adopt(d, now)
-		if !d.Counter.Identified() {
-			d.Counter.Identify(h.keys.identity(d))
+		return !lost, false
+	}); {
+	case lost:
+		h.reviseElsewhere(c, cost, now)
+	case written && cost > c.Cost:
+		d.noteExcess(now)
+		h.watch.warnOf(d, now)
+		if c.Cost == 0 {
+			c.note(d, now)
 		}
-		d.Counter.Revise(numbers, c.at, c.Cost, cost, now)
-		if h.keys.write(d, now) {
-			if cost > c.Cost {
-				d.noteExcess(now)
-				h.watch.warnOf(d, now)
-			}
-			if c.Cost == 0 {
-				c.note(d, now)
-			}
-			if c.Cost = cost; adopted {
-				h.pushes.enlist(d)
-			}
-			h.pushes.hasten(d)
-			return
-		}
-	}
-	if cost > c.Cost {
+	case written:
+	case cost > c.Cost:
 		d.Cost = cost - c.Cost
 		h.decider.hold(d) // they count once they are written
-	} else {
+	default:
 		h.tallies.GivenUp++ // the hits stay counted
 	}
 	c.Cost = cost
@@ -95,35 +84,26 @@ func (h *charges) change(c *Charge, cost uint64, now int64) {
 
 // giveBack gives back hits that count now, whoever counted them.
 func (h *charges) giveBack(d *Demand, hits uint64, now int64) {
-	for range h.keys.table.Attempts() {
-		if h.keys.read(d, now); !d.slot.Found() {
-			d.Cost = hits
-			c := Charge{Saved: h.keys.save(d)}
-			c.note(d, now)
-			h.reviseElsewhere(&c, 0, now) // the backend may know of some
-			return
+	given := uint64(0)
+	switch done := h.keys.update(d, adopts|hastens, now, func() (writes, lists bool) {
+		if given = 0; d.slot.Found() {
+			given = d.Counter.GiveBackNewest(hits)
 		}
-		adopted := h.keys.adopt(d, now)
-		if !d.Counter.Identified() {
-			d.Counter.Identify(h.keys.identity(d))
+		return given > 0, false
+	}); {
+	case !done:
+		h.tallies.GivenUp++ // the hits stay counted
+	case given > 0:
+		h.decider.refusals.forget(d.address)
+		if h.accounts.of(d.Rule) {
+			h.accounts.add(d, -int64(given), d.Model, now)
 		}
-		given := d.Counter.GiveBackNewest(hits)
-		if given == 0 {
-			return
-		}
-		if h.keys.write(d, now) {
-			if adopted {
-				h.pushes.enlist(d)
-			}
-			h.pushes.hasten(d)
-			h.decider.refusals.forget(d.address)
-			if h.accounts.of(d.Rule) {
-				h.accounts.add(d, -int64(given), d.Model, now)
-			}
-			return
-		}
+	case !d.slot.Found(): // the backend may know of some
+		d.Cost = hits
+		c := Charge{Saved: h.keys.save(d)}
+		c.note(d, now)
+		h.reviseElsewhere(&c, 0, now)
 	}
-	h.tallies.GivenUp++ // the hits stay counted
 }
 
 // renew moves the hits that a request holds to the present bucket, so that they stay counted.
@@ -131,24 +111,18 @@ func (h *charges) renew(c *Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	d := &h.keys.demands[0]
+	d := &h.keys.charged
 	h.keys.restore(d, &c.Saved)
-	for range h.keys.table.Attempts() {
-		h.keys.read(d, now)
-		adopted := h.keys.adopt(d, now)
-		if !d.Counter.Identified() {
-			d.Counter.Identify(h.keys.identity(d))
-		}
-		numbers := c.numbers
+	numbers := c.numbers
+	if !h.keys.update(d, adopts, now, func() (writes, lists bool) {
+		numbers = c.numbers
 		d.Counter.Renew(numbers[:len(c.Rule.Limits)], c.Cost)
-		if h.keys.write(d, now) {
-			if c.numbers = numbers; adopted {
-				h.pushes.enlist(d)
-			}
-			return
-		}
+		return true, false
+	}) {
+		h.tallies.GivenUp++ // the next renewal is early enough
+		return
 	}
-	h.tallies.GivenUp++ // the next renewal is early enough
+	c.numbers = numbers
 }
 
 // release gives back the hits that a request has held. If nodes lease ahead for the rule, the next
@@ -163,34 +137,29 @@ func (h *charges) release(c *Charge, now int64) {
 		h.revise(c, 0, now)
 		return
 	}
-	d := &h.keys.demands[0]
+	d := &h.keys.charged
 	h.keys.restore(d, &c.Saved)
-	for range h.keys.table.Attempts() {
-		h.keys.read(d, now)
+	switch done := h.keys.update(d, adopts, now, func() (writes, lists bool) {
 		if !d.slot.Found() {
-			h.reviseElsewhere(c, 0, now)
-			c.Cost = 0
-			return
+			return false, false
 		}
-		adopted := h.keys.adopt(d, now)
 		d.Counter.Relend(c.numbers[:len(c.Rule.Limits)], c.Cost)
-		if h.keys.write(d, now) {
-			if c.Cost = 0; adopted {
-				h.pushes.enlist(d)
-			}
-			return
-		}
+		return true, false
+	}); {
+	case !done:
+		h.tallies.GivenUp++ // the places expire by themselves
+	case !d.slot.Found():
+		h.reviseElsewhere(c, 0, now)
 	}
-	h.tallies.GivenUp++ // the places expire by themselves
 	c.Cost = 0
 }
 
 // spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
 // backend or back don't count. With a backend, the counter must also have been above at an earlier
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
-// may be on its way here. Call it outside of [Request.Decided].
+// may be on its way here.
 func (h *charges) spent(c *Charge, now int64) bool {
-	d := &h.keys.demands[0]
+	d := &h.keys.charged
 	h.keys.restore(d, &c.Saved)
 	h.keys.read(d, now)
 	for i := range d.Counter.States {

@@ -70,25 +70,14 @@ func (e *decider) block(demands []Demand, now int64) {
 		if d.Verdict != counter.Rejected || !d.Rule.Blocks || d.Cost == 0 {
 			continue
 		}
-		for range e.keys.table.Attempts() {
-			e.keys.read(d, now)
-			before, adopted := d.Counter.Blocked(), d.Rule.Synced() && e.keys.adopt(d, now)
-			if d.Rule.Synced() && !d.Counter.Identified() {
-				d.Counter.Identify(e.keys.identity(d))
-			}
-			if !d.Counter.Block(d.Rule.Extends) {
-				break
-			}
-			if e.keys.write(d, now) {
-				if !before {
-					e.tallies.Blocked++
-				}
-				if adopted {
-					e.pushes.enlist(d)
-				}
-				e.pushes.hasten(d)
-				break
-			}
+		began := false
+		if e.keys.update(d, adopts|hastens, now, func() (writes, lists bool) {
+			before := d.Counter.Blocked()
+			writes = d.Counter.Block(d.Rule.Extends)
+			began = writes && !before
+			return writes, false
+		}) && began {
+			e.tallies.Blocked++
 		}
 	}
 }
@@ -372,7 +361,7 @@ func (e *decider) prepare(d *Demand, now int64, how debiting) (adopted bool) {
 //go:noinline
 func (e *decider) afterDebit(d *Demand, now int64, adopted bool) {
 	if adopted {
-		e.pushes.enlist(d)
+		e.keys.enlist(d)
 	}
 	if d.Counter.Low(d.Cost) {
 		e.asks.prefetch(d, now)
@@ -397,23 +386,17 @@ func (e *decider) giveBack(d *Demand, now int64) {
 		return
 	}
 	d.hits = untaken
-	for range e.keys.table.Attempts() {
-		e.keys.read(d, now)
-		adopted := e.keys.adopt(d, now)
+	if !e.keys.update(d, adopts, now, func() (writes, lists bool) {
 		d.Counter.GiveBack(d.numbers, d.Cost)
-		if !d.slot.Found() || e.keys.write(d, now) {
-			if adopted {
-				e.pushes.enlist(d)
-			}
-			return
-		}
+		return d.slot.Found(), false
+	}) {
+		e.tallies.GivenUp++
 	}
-	e.tallies.GivenUp++
 }
 
-// forceSaved is force for a saved demand. Call it outside of [Request.Decided].
+// forceSaved is force for a saved demand.
 func (e *decider) forceSaved(s *Saved, now int64) {
-	d := &e.keys.demands[0]
+	d := &e.keys.charged
 	e.keys.restore(d, s)
 	e.keys.read(d, now)
 	e.force(d, now)
@@ -424,7 +407,7 @@ func (e *decider) force(d *Demand, now int64) {
 	e.debit(d, now, forced)
 	d.noteExcess(now)
 	e.watch.warnOf(d, now)
-	e.pushes.hasten(d)
+	e.keys.hasten(d)
 }
 
 // maxHeld bounds the held hits that a node keeps.

@@ -198,11 +198,11 @@ func TestLooksAreShort(t *testing.T) {
 	n := newProcess(t).start(minute, fixed(1_000_000))
 	now := n.Now()
 	for range blocks * dirtyBlockKeys {
-		n.pushes.dirty.add(sharedata.Address{}, &n.rules.list[0], counter.DueAt(now+10*second))
+		n.keys.dirty.add(sharedata.Address{}, &n.rules.list[0], counter.DueAt(now+10*second))
 	}
 	for call := 1; call <= blocks; call++ {
-		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.pushes.dirty.block != call {
-			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.pushes.dirty.block, done)
+		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.keys.dirty.block != call {
+			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.keys.dirty.block, done)
 		}
 	}
 }
@@ -219,12 +219,12 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 		n.advance(time.Second)
 		n.advance(time.Second)
 	}
-	if !n.pushes.dirty.calm(n.Now()) || n.pushes.dirty.count != keys {
-		t.Fatalf("%d keys wait, and nothing is tested", n.pushes.dirty.count)
+	if !n.keys.dirty.calm(n.Now()) || n.keys.dirty.count != keys {
+		t.Fatalf("%d keys wait, and nothing is tested", n.keys.dirty.count)
 	}
 	n.Leave()
-	if n.pushes.dirty.count != 0 || n.Left() {
-		t.Errorf("%d keys are left, and nothing is on its way", n.pushes.dirty.count)
+	if n.keys.dirty.count != 0 || n.Left() {
+		t.Errorf("%d keys are left, and nothing is on its way", n.keys.dirty.count)
 	}
 	if n.deliver(); !n.Left() {
 		t.Errorf("left with everything answered: %+v", n.Backlog())

@@ -336,6 +336,7 @@ type fakeNode struct {
 	demands []Demand // of one request after the other
 	// variant, if it is not nil, takes the place of the node's only rule for the requests to come.
 	variant    *Rule
+	smallers   []*Rule
 	tickMillis uint32
 	sent       []fakePush
 	reports    [][]byte

@@ -21,12 +21,17 @@ type keys struct {
 	local      bool
 	identities counter.Identities
 	names      *names // names of keys whose requests wait; nil if no rule reveals names
-	// demands belong to a request that has waited, or to held hits. A push or an answer reads into
-	// scratch, and writes push.
+	// demands belong to a request that has waited, resumed to one that decides a saved demand, and charged
+	// to a charge or to held hits. A push or an answer reads into scratch, and writes push.
 	demands []Demand
+	resumed [1]Demand
+	charged Demand
 	scratch Demand
 	push    window.Push
 	orphans []orphan // pending hits of evicted counters
+	dirty   dirtyKeys
+	// hastyKeys are for [Node.PushCharges].
+	hastyKeys []hastyKey
 }
 
 // maxOrphans bounds the hits of evicted counters that wait to be pushed.
@@ -164,6 +169,70 @@ func (k *keys) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends 
 // adopt reports whether this worker becomes the worker that pushes a demand's counter.
 func (k *keys) adopt(d *Demand, now int64) bool {
 	return d.Counter.Adopt(now, !k.link.open())
+}
+
+// updating says what a change of a counter needs besides.
+type updating uint8
+
+const (
+	// adopts: the change counts hits or gives some back, which some worker has to push. It becomes this
+	// one if no other is to.
+	adopts updating = 1 << iota
+	// hastens: the backend should hear of the change before the next request, if it decides the rule.
+	hastens
+	// asStored: the change is of windows that may have ended, so the counter is not advanced before.
+	asStored
+)
+
+// update changes a demand's counter, whatever other workers write meanwhile: it reads the counter, has
+// change change it, and writes it, again until no other worker was faster. change reports whether
+// there is anything to write, and whether this worker has to come back to the key then. If others win
+// every race, update returns false.
+//
+//go:noinline
+func (k *keys) update(d *Demand, how updating, now int64, change func() (writes, lists bool)) (done bool) {
+	for range k.table.Attempts() {
+		if k.fetch(d); how&asStored == 0 {
+			d.Counter.Advance(now)
+		}
+		adopted := how&adopts != 0 && k.adopt(d, now)
+		if how&adopts != 0 && !d.Counter.Identified() {
+			d.Counter.Identify(k.identity(d))
+		}
+		writes, lists := change()
+		if !writes {
+			return true
+		}
+		if !k.write(d, now) {
+			continue
+		}
+		if adopted || lists {
+			k.enlist(d)
+		}
+		if how&hastens != 0 {
+			k.hasten(d)
+		}
+		return true
+	}
+	return false
+}
+
+// enlist adds a demand's key to the dirty keys.
+//
+//go:noinline
+func (k *keys) enlist(d *Demand) { k.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
+
+// maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
+const maxHasty = 1 << 10
+
+// hasten makes [Node.PushCharges] push the pending hits of a demand's key, if the backend decides
+// its rule or is asked for each of its places. For other rules, leases account for pending hits.
+//
+//go:noinline
+func (k *keys) hasten(d *Demand) {
+	if d.Rule.hasty() && !d.Rule.Watched && len(k.hastyKeys) < maxHasty && d.Counter.Pending() {
+		k.hastyKeys = append(k.hastyKeys, hastyKey{d.address, d.Rule})
+	}
 }
 
 // reject rejects the demand at an address, and no other.

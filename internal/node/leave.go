@@ -31,7 +31,7 @@ func (n *Node) Inherit(from *Node) {
 		n.rules.dismiss(&from.rules.list[i])
 	}
 	// The other node may itself have inherited rules.
-	for _, r := range from.pushes.dirty.rules {
+	for _, r := range from.keys.dirty.rules {
 		n.rules.dismiss(r)
 	}
 	for _, b := range from.callouts.batches {
@@ -54,7 +54,7 @@ func (n *Node) Inherit(from *Node) {
 	}
 	n.callouts.batches = append(from.callouts.batches, n.callouts.batches...)
 	n.keys.orphans = append(n.keys.orphans, from.keys.orphans...)
-	n.pushes.dirty.inherit(&from.pushes.dirty)
+	n.keys.dirty.inherit(&from.keys.dirty)
 	n.accounts.inherit(&from.accounts)
 	from.callouts.batches, from.keys.orphans = nil, nil
 }

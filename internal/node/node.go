@@ -181,7 +181,7 @@ type Backlog struct {
 // Backlog returns the node's unfinished work.
 func (n *Node) Backlog() Backlog {
 	return Backlog{
-		Keys: n.pushes.dirty.count, Evicted: len(n.keys.orphans), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
+		Keys: n.keys.dirty.count, Evicted: len(n.keys.orphans), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
 		Unsent: len(n.asks.unsent), Waiting: max(n.waits.queue.length, len(n.waits.released)),
 	}
 }
@@ -267,9 +267,6 @@ func (n *Node) Delayed() int {
 	return n.requests.lines.waiting
 }
 
-// Vary announces that keys of a rule will also be decided by other limits.
-func (n *Node) Vary(rule int) { n.advances.vary(&n.rules.list[rule]) }
-
 // Decide takes a request's hits from all limits of all matching rules, or from none. now is from
 // [Node.Time]. If the request has to wait, Decide returns [counter.Unsure], and w.Request is told
 // the verdict later unless it calls [Wait.Leave] before. The demands must be on different keys
@@ -315,8 +312,7 @@ func (n *Node) GiveBack(d *Demand, hits uint64, now int64) {
 	n.charges.giveBack(d, hits, now)
 }
 
-// DecideSaved is Decide for a saved demand, which it returns. Do not call it while a
-// [Request.Decided] still uses its demands.
+// DecideSaved is Decide for a saved demand, which it returns.
 func (n *Node) DecideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
 	return n.requests.decideSaved(s, now, w)
 }
@@ -329,10 +325,10 @@ func (n *Node) Ask(demands []Demand, w *Wait) bool { return n.requests.ask(deman
 // Save returns the part of a demand, decided or looked at, that [Node.ForceSaved] needs.
 func (n *Node) Save(d *Demand) Saved { return n.keys.save(d) }
 
-// ForceSaved is Force for a saved demand. Do not call it in [Request.Decided].
+// ForceSaved is Force for a saved demand.
 func (n *Node) ForceSaved(s *Saved, now int64) {
 	n.decider.forceSaved(s, now)
-	n.charges.accountFor(&n.keys.demands[0], now)
+	n.charges.accountFor(&n.keys.charged, now)
 }
 
 // AddHeld tries again to write hits that lost every race. They count from now on.
@@ -340,19 +336,19 @@ func (n *Node) AddHeld(now int64) { n.decider.addHeld(now) }
 
 // Revise changes the cost of a charge: it takes more hits, whether or not they have room, or gives
 // some back, in the windows where they were counted. Each change is applied once, whatever other
-// workers do. Do not call it in [Request.Decided].
+// workers do.
 func (n *Node) Revise(c *Charge, cost uint64, now int64) { n.charges.revise(c, cost, now) }
 
 // Renew keeps the hits that a request holds counted. Call it every [window.RenewEvery].
 func (n *Node) Renew(c *Charge, now int64) { n.charges.renew(c, now) }
 
-// Release gives back the hits that a request has held. Call it once, and not in [Request.Decided].
+// Release gives back the hits that a request has held. Call it once.
 func (n *Node) Release(c *Charge, now int64) { n.charges.release(c, now) }
 
 // Spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
 // backend or back don't count. With a backend, the counter must also have been above at an earlier
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
-// may be on its way here. Do not call it in [Request.Decided].
+// may be on its way here.
 func (n *Node) Spent(c *Charge, now int64) bool { return n.charges.spent(c, now) }
 
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.

@@ -22,21 +22,17 @@ func (v *overrides) notice(b *building, r *Rule) {
 	emptied := o.Notice.Reset > b.emptied
 	b.newest = max(b.newest, o.Notice.Reset)
 	d := v.keys.at(r, address)
-	for range v.keys.table.Attempts() {
-		if v.keys.read(d, now); !d.slot.Found() {
-			return
+	if !v.keys.update(d, 0, now, func() (writes, lists bool) {
+		if !d.slot.Found() {
+			return false, false
 		}
-		pending, again := d.Counter.Pending(), false
-		changed := d.Counter.Reopen()
+		pending := d.Counter.Pending()
+		writes = d.Counter.Reopen()
 		if emptied && d.Counter.Emptied(int64(o.Notice.Reset)*1e6) {
-			changed, again = true, d.Counter.Own(pending, now)
+			return true, d.Counter.Own(pending, now)
 		}
-		if !changed || v.keys.write(d, now) {
-			if again {
-				v.pushes.enlist(d)
-			}
-			return
-		}
+		return writes, false
+	}) {
+		v.tallies.GivenUp++
 	}
-	v.tallies.GivenUp++
 }

@@ -13,23 +13,15 @@ type pushes struct {
 
 	advances *advances
 
-	dirty dirtyKeys
-	// hastyKeys are for [Node.PushCharges], as are the orphans if hasty is set.
-	hastyKeys []hastyKey
-	hasty     bool
-	crowded   bool // due keys wait because too many batches are unanswered
-	all       bool // everything is due
+	hasty   bool // the orphans are for [Node.PushCharges]
+	crowded bool // due keys wait because too many batches are unanswered
+	all     bool // everything is due
 }
-
-// enlist adds a demand's key to the dirty keys.
-//
-//go:noinline
-func (p *pushes) enlist(d *Demand) { p.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
 
 // probe tests whether the backend is back, if there is something for it and no failed batch will
 // test it.
 func (p *pushes) probe() {
-	if len(p.callouts.batches) == 0 && p.dirty.count+len(p.keys.orphans) > 0 && p.link.enter(p.link.hostNow()) {
+	if len(p.callouts.batches) == 0 && p.keys.dirty.count+len(p.keys.orphans) > 0 && p.link.enter(p.link.hostNow()) {
 		p.callouts.postEmpty()
 	}
 }
@@ -56,7 +48,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 			p.addAdvanced(b)
 		}
 	}
-	keys := &p.dirty
+	keys := &p.keys.dirty
 	for keys.more() {
 		if !p.all && keys.calm(now) {
 			keys.skip()
@@ -148,7 +140,7 @@ func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 	if p.all {
 		return 0, false
 	}
-	r := p.dirty.rules[key.rule]
+	r := p.keys.dirty.rules[key.rule]
 	if !key.due.Passed(now, r.Interval) {
 		return now + key.due.In(now) - dueSlack, true
 	}
@@ -157,14 +149,14 @@ func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 
 // pushKey claims the key that is being visited, and keeps it if there will be more to do.
 func (p *pushes) pushKey(b *batch, key dirtyKey, now int64) {
-	switch r := p.dirty.rules[key.rule]; p.claim(b, &key, r, now) {
+	switch r := p.keys.dirty.rules[key.rule]; p.claim(b, &key, r, now) {
 	case claimLater:
 		key.notBefore = now + r.Interval
-		p.dirty.keep(key, now, 0)
+		p.keys.dirty.keep(key, now, 0)
 	case claimReview:
-		p.dirty.keep(key, now, 0)
+		p.keys.dirty.keep(key, now, 0)
 	case claimDone:
-		p.dirty.forget()
+		p.keys.dirty.forget()
 	}
 }
 
@@ -198,13 +190,15 @@ const (
 // of others may make the lease too large.
 func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 	d := p.keys.at(r, key.address)
-	for range p.keys.table.Attempts() {
-		p.keys.fetch(d)
+	becomes, claimed := claimDone, false
+	if !p.keys.update(d, asStored, now, func() (writes, lists bool) {
+		becomes, claimed = claimDone, false
 		if !d.slot.Found() || d.Counter.Sync().Due != key.due {
-			return claimDone // evicted with its hits rescued, or adopted by another worker
+			return false, false // evicted with its hits rescued, or adopted by another worker
 		}
 		if p.callouts.lost(d.Counter.Sync().ID) {
-			return claimLater
+			becomes = claimLater
+			return false, false
 		}
 		d.Counter.Advance(now)
 		changed := d.Counter.Pending() // read before a returned lease can cancel out pending hits
@@ -219,25 +213,22 @@ func (p *pushes) claim(b *batch, key *dirtyKey, r *Rule, now int64) claiming {
 		pending := d.Counter.Pending()
 		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
 		if !pending && !watched && !leases {
-			if changed && !p.keys.write(d, now) {
-				continue
-			}
-			return claimDone
+			return changed, false
 		}
-		if !d.Counter.Claim(now) {
-			return claimLater
+		if claimed = d.Counter.Claim(now); !claimed {
+			becomes = claimLater
+		} else if watched || leases {
+			becomes = claimReview
 		}
-		if !p.keys.write(d, now) {
-			continue
-		}
-		p.addClaimed(b, d)
-		if watched || leases {
-			key.due = d.Counter.Sync().Due
-			return claimReview
-		}
-		return claimDone
+		return claimed, false
+	}) {
+		return claimLater
 	}
-	return claimLater
+	if claimed {
+		p.addClaimed(b, d)
+		key.due = d.Counter.Sync().Due
+	}
+	return becomes
 }
 
 // dismissed reports whether a rule's hits are pushed for the last time, and its leases go back.
@@ -265,7 +256,7 @@ func (p *pushes) addClaimed(b *batch, d *Demand) {
 
 // unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
-	return p.dirty.count+len(p.keys.orphans)+len(p.callouts.batches)+len(p.advances.hits.unsent) > 0
+	return p.keys.dirty.count+len(p.keys.orphans)+len(p.callouts.batches)+len(p.advances.hits.unsent) > 0
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in

@@ -35,8 +35,9 @@ type requests struct {
 
 // decideSaved is [Node.DecideSaved].
 func (q *requests) decideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
-	q.keys.restore(&q.keys.demands[0], s)
-	return &q.keys.demands[0], q.decideLocated(q.keys.demands[:1], now, w)
+	demands := q.keys.resumed[:]
+	q.keys.restore(&demands[0], s)
+	return &demands[0], q.decideLocated(demands, now, w)
 }
 
 func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.Verdict {

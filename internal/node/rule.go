@@ -64,13 +64,15 @@ type Rule struct {
 	// dismissed means that a later configuration does not synchronise the rule, so its leases go
 	// back.
 	dismissed bool
-	// advances means that the rule's hits may be advanced, and allowance is the most for a key.
-	// near names the limits in lists of near keys, and tag the rule.
+	// advances means that the rule's hits may be advanced. near names the limits in lists of near
+	// keys, and tag the rule and its variants. allowance is the most for a key, as of a revision of
+	// the list.
 	advances  bool
-	allowance uint64
 	near      []uint64
 	tag       uint16
-	varies    bool // the rule is a variant
+	allowance uint64
+	revision  uint64
+	of        *Rule // the rule that this one is a variant of, or nil
 	// overridden means that some keys have overrides, and override that this is the variant of an
 	// override.
 	overridden, override bool
@@ -129,10 +131,10 @@ func (r *Rule) forgets() bool {
 	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
 }
 
-// roomTag is the rule's tag in asks. The tag of a variant is even, which tells the store to make no
+// roomTag is the rule's tag in asks. That of an override is even, which tells the store to make no
 // list of near keys.
 func (r *Rule) roomTag() uint16 {
-	if r.varies {
+	if r.override {
 		return r.tag &^ 1
 	}
 	return r.tag
@@ -151,8 +153,17 @@ func (r *Rule) Own() []window.Limit {
 // use it for the same keys, and they keep their counters.
 func (r *Rule) Variant(limits []window.Limit, tag any) *Rule {
 	v := *r
-	v.Rule, v.Tag, v.varies = r.Rule.Variant(limits), tag, true
+	v.Rule, v.Tag, v.of = r.Rule.Variant(limits), tag, r.base()
+	v.nameLimits()
 	return &v
+}
+
+// base is the node's own rule of a variant, or the rule itself.
+func (r *Rule) base() *Rule {
+	if r.of != nil {
+		return r.of
+	}
+	return r
 }
 
 // extraBytes is the memory that a counter of the rule or of a variant takes beyond the usual, in

@@ -538,7 +538,11 @@ func (w *randomWorld) request(l *life) {
 		case n == 1 && (!w.far || r.IntN(50) == 0):
 			cost = 1 + r.Uint64N(f.rules.list[i].Limits[0].Max)
 		}
-		q.demands = append(q.demands, Demand{Saved: Saved{Rule: &f.rules.list[i], Cost: cost}, Key: f.key(i, user)})
+		rule := &f.rules.list[i]
+		if rule.advances && r.IntN(4) == 0 {
+			rule = f.smaller(i)
+		}
+		q.demands = append(q.demands, Demand{Saved: Saved{Rule: rule, Cost: cost}, Key: f.key(i, user)})
 		q.users = append(q.users, user)
 	}
 	w.requests++
@@ -553,6 +557,21 @@ func (w *randomWorld) request(l *life) {
 		w.paused = append(w.paused, q)
 	}
 	w.collect(l, f)
+}
+
+// smaller is a rule with smaller limits for the same keys, as if a plan changed.
+func (f *fakeNode) smaller(rule int) *Rule {
+	if f.smallers == nil {
+		f.smallers = make([]*Rule, len(f.rules.list))
+	}
+	if f.smallers[rule] == nil {
+		limits := slices.Clone(f.rules.list[rule].Limits)
+		for i := range limits {
+			limits[i].Max -= limits[i].Max / 3
+		}
+		f.smallers[rule] = f.rules.list[rule].Variant(limits, nil)
+	}
+	return f.smallers[rule]
 }
 
 // Decided implements Request.

@@ -351,8 +351,12 @@ func (l *nearLimit) rule(tag uint16) *nearRule {
 // keptBack returns how many hits a room must leave for senders that may have advanced them, and how
 // many of these silent senders may have, which no other sender can get. used hits are counted, and
 // the room may give up to most hits.
+//
+// Senders may use several limits for a key, as when plans change. Each advances no more than the largest
+// of them allows, and none of those whose newest listing it knows.
 func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent uint64) {
 	after := used + most
+	limit, unknown := uint64(0), uint64(0)
 	for _, l := range f.limits {
 		if after < wire.NearFrom(l.max) || !l.isOf(room.LimitCounter) {
 			continue
@@ -370,18 +374,18 @@ func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent 
 		case !near:
 			version = f.version + 1 // no sender knows it yet
 		}
-		lost := f.lost(l, version, now)
-		hits, silent = max(hits, lost+f.unheard(l.max, version)), max(silent, lost)
+		limit, unknown = max(limit, l.max), max(unknown, version)
 	}
-	return hits, silent
+	silent = f.lost(&room.LimitCounter, limit, unknown, now)
+	return silent + f.unheard(limit, unknown), silent
 }
 
 // lost returns the most hits of a key that silent senders may have advanced by a limit without
 // knowing a version.
-func (f *fleet) lost(l *nearLimit, version, now uint64) (hits uint64) {
+func (f *fleet) lost(of *wire.LimitCounter, limit, version, now uint64) (hits uint64) {
 	for _, p := range f.silent {
-		if p.heard < version && p.owes(&l.shape, now) {
-			hits += wire.MostAdvanced(l.max, p.divisor)
+		if p.heard < version && p.owes(of, now) {
+			hits += wire.MostAdvanced(limit, p.divisor)
 		}
 	}
 	return hits
@@ -582,7 +586,7 @@ func (f *fleet) forget(now uint64) {
 			return false
 		}
 		f.rest(l, now)
-		if f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) > 0 {
+		if f.lost(&l.shape, l.max, l.unlisted, now)+f.unheard(l.max, l.unlisted) > 0 {
 			return false
 		}
 		noteChange(f.store, f.keyOf(l))

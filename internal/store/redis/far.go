@@ -13,6 +13,7 @@ import (
 // if that is not right.
 type claim struct {
 	limit *nearLimit
+	most  uint64 // the largest limit by which senders may have advanced them
 	key   string
 	since string // when the rule was listed, "" if the limit is not
 	owing int64  // when a silent sender that owes hits had an answer at least, in microseconds
@@ -71,6 +72,15 @@ func (a *attempt) claimsOf(h *held, room *wire.Room, most uint64) (claims []*cla
 			continue
 		}
 		claims = append(claims, a.claimFor(room, l, since))
+	}
+	// A sender that uses several limits for a key, as when plans change, advances no more than the largest
+	// of them allows.
+	most = 0
+	for _, c := range claims {
+		most = max(most, c.limit.Max)
+	}
+	for _, c := range claims {
+		c.most = max(c.most, most)
 	}
 	return claims
 }
@@ -239,7 +249,7 @@ func (a *attempt) fleetArguments(args []any, marks []any) []any {
 		if c.exact {
 			exact = "1"
 		}
-		args = append(args, c.key, c.since, c.limit.Unlisted, c.limit.Max, c.owing, c.left.sum(), exact)
+		args = append(args, c.key, c.since, c.limit.Unlisted, c.most, c.owing, c.left.sum(), exact)
 	}
 	return args
 }

@@ -56,7 +56,8 @@ type advanceModel struct {
 	now        time.Time
 	store      AdvanceStore
 	namespace  string
-	limit      uint64
+	limit      uint64   // the largest of the limits
+	limits     []uint64 // by which senders decide; more than one while plans change
 	keys       []wire.LimitCounter
 	passed     []map[uint64]uint64 // by key and window
 	senders    []*modelSender
@@ -98,6 +99,10 @@ func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uin
 	m.namespace = fmt.Sprint("advance-", seed)
 	m.store = open(t, seed, func() time.Time { return m.now })
 	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
+	m.limits = []uint64{m.limit}
+	for m.limit > 150 && len(m.limits) < 3 && r.IntN(3) == 0 {
+		m.limits = append(m.limits, m.limit/uint64(1+len(m.limits))-1)
+	}
 	kind := []window.Kind{window.FixedWindow, window.SlidingWindow}[r.IntN(2)]
 	width := uint64(24 * 3600 * 1000)
 	if kind == window.FixedWindow && r.IntN(2) == 0 {
@@ -201,10 +206,13 @@ func (m *advanceModel) run() {
 	m.end()
 }
 
+// plan is a limit by which a sender decides.
+func (m *advanceModel) plan() uint64 { return m.limits[m.r.IntN(len(m.limits))] }
+
 // advance lets a hit pass, if it may.
 func (m *advanceModel) advance(s *modelSender, key int) {
-	c := m.keys[key]
-	name := c.NearLimit(m.limit)
+	c, limit := m.keys[key], m.plan()
+	name := c.NearLimit(limit)
 	rule := wire.NearRule(name, m.tag(key))
 	now := m.now.Add(s.off)
 	number := m.number(now)
@@ -212,7 +220,7 @@ func (m *advanceModel) advance(s *modelSender, key int) {
 		s.of = number
 	}
 	for range 1 + m.r.IntN(8) {
-		if s.dead || s.divisor == 0 || now.UnixNano() >= s.until || s.of != number || !s.limits[rule] || s.near[wire.NearKey(c.ID, m.listed(name, number))] || s.held(key) >= wire.MostAdvanced(m.limit, s.divisor) {
+		if s.dead || s.divisor == 0 || now.UnixNano() >= s.until || s.of != number || !s.limits[rule] || s.near[wire.NearKey(c.ID, m.listed(name, number))] || s.held(key) >= wire.MostAdvanced(limit, s.divisor) {
 			return
 		}
 		s.unsent[key]++
@@ -306,7 +314,7 @@ func (m *advanceModel) take(key int, most uint64) wire.Take {
 	if m.late[key] {
 		tag &^= 1
 	}
-	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.limit, Cost: 1, Tag: tag}}}
+	return wire.Take{Least: 1, Most: most, Lease: m.r.IntN(2) == 0, Rooms: []wire.Room{{LimitCounter: m.keys[key], Limit: m.plan(), Cost: 1, Tag: tag}}}
 }
 
 // arrive has a push arrive that is on its way, or a copy of it.
@@ -420,7 +428,7 @@ func (m *advanceModel) end() {
 		passed, number := m.passed[key], m.number(m.now)
 		for refused := 0; passed[number] < m.limit && refused < 3; {
 			p.Takes = []wire.Take{m.take(key, 1)}
-			p.Takes[0].Lease = false
+			p.Takes[0].Lease, p.Takes[0].Rooms[0].Limit = false, m.limit
 			out, err := m.store.Store().Push(context.Background(), p, 1)
 			if err != nil {
 				m.t.Fatal(err)
