@@ -140,7 +140,7 @@ func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool)
 }
 
 // Granted completes the grants of units, where least to most were asked for. ahead says whether they
-// are for requests to come. Otherwise the requests that wait need relied hits of the lease besides.
+// are for requests to come. Requests that wait need relied hits of the lease besides.
 // spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
 func (c *Counter) Granted(units, least, most, relied uint64, ahead bool, now int64, spread float64) {
 	// The lease before the grant.
@@ -165,7 +165,7 @@ func (c *Counter) Granted(units, least, most, relied uint64, ahead bool, now int
 		pace = float64(c.lease.Pace)*(1-weight) + pace*weight
 	}
 	if part := c.most(); ahead {
-		leased = min(leased, part)
+		leased = min(leased, max(part, relied))
 	} else {
 		leased -= before - min(before, max(part, relied)) // requests wait for these
 	}

@@ -17,6 +17,7 @@ type ask struct {
 	lease bool
 	// ahead means that they are for requests to come, and not for waiting requests.
 	ahead bool
+	sent  bool // it is on its way, or answered in part
 	next  *ask // in a list of leaseAsks
 	turns []turn
 	// settled means that the answer was taken in, and granted that it gave hits. The counts are of
@@ -116,15 +117,31 @@ func (w *leaseAsks) list(address sharedata.Address) **ask {
 	return &w[address.Hash()%uint64(len(w))]
 }
 
-// find returns the ask for a demand's key, either ahead of requests or by them, and either for hits
-// or, at a cost of 0, for totals; nil if there is none.
+// find returns the ask for a demand's key that is not sent yet, either ahead of requests or by them, and
+// either for hits or, at a cost of 0, for totals; nil if there is none.
 func (w *leaseAsks) find(d *Demand, ahead bool, cost uint64) *ask {
 	for t := *w.list(d.address); t != nil; t = t.next {
-		if part := &t.parts[0]; part.address == d.address && part.Rule == d.Rule && part.Cost == cost && t.ahead == ahead {
+		if t.is(d, ahead, cost) && !t.sent {
 			return t
 		}
 	}
 	return nil
+}
+
+// underWay returns the ask for hits ahead of requests for a demand's key that has no answer yet; nil if
+// there is none.
+func (w *leaseAsks) underWay(d *Demand) *ask {
+	for t := *w.list(d.address); t != nil; t = t.next {
+		if t.is(d, true, 1) && t.sent && !t.settled {
+			return t
+		}
+	}
+	return nil
+}
+
+func (t *ask) is(d *Demand, ahead bool, cost uint64) bool {
+	part := &t.parts[0]
+	return part.address == d.address && part.Rule == d.Rule && part.Cost == cost && t.ahead == ahead
 }
 
 func (w *leaseAsks) add(t *ask) {

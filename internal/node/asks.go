@@ -32,7 +32,6 @@ type asks struct {
 	unsent    []*ask // not yet in a callout
 	collect   int64  // [Options.Collect]
 	sentAt    int64  // when a callout last took some, by the host's clock
-	leases    *leaseAsks
 	crowd     int    // number of asks at which unwanted asks are dropped
 	openBatch *batch // being filled with asks
 	rooms     []wire.Room
@@ -65,22 +64,29 @@ func (a *asks) askBehind(d *Demand) bool {
 	if len(a.unsent) >= maxUnsent || a.link.open() || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
 		return false
 	}
-	if a.leases.find(d, false, 1) == nil {
+	if a.waits.leases.find(d, false, 1) == nil {
 		t := a.newLease(d, 1, d.Counter.Asks(1))
-		a.leases.add(t)
+		a.waits.leases.add(t)
 		a.add(t)
 		a.sendAll()
 	}
 	return true
 }
 
-// lease asks for the hits of a waiting request, and for more ahead of others.
-func (a *asks) lease(d *Demand, w turn) {
+// lease asks for the hits of a waiting request, and for more ahead of others. If the backend had not all
+// of them because hits for requests to come are on their way here, the request waits for these. asked is
+// false then.
+func (a *asks) lease(d *Demand, w turn) (asked bool) {
 	if d.Cost == 0 {
 		a.look(d, w)
-		return
+		return true
 	}
-	t := a.leases.find(d, false, 1)
+	if t := a.waits.leases.underWay(d); t != nil && w.wait.rounds > 0 {
+		t.relies = max(t.relies, d.Cost)
+		t.join(w)
+		return false
+	}
+	t := a.waits.leases.find(d, false, 1)
 	if t != nil {
 		d.id = t.parts[0].id
 	}
@@ -88,7 +94,7 @@ func (a *asks) lease(d *Demand, w turn) {
 	switch {
 	case t == nil:
 		t = a.newLease(d, lacks, d.Counter.Asks(d.Cost))
-		a.leases.add(t)
+		a.waits.leases.add(t)
 		a.add(t)
 		a.leaseAhead(d)
 	case !t.wanted():
@@ -100,6 +106,7 @@ func (a *asks) lease(d *Demand, w turn) {
 	}
 	t.relies = max(t.relies, d.Cost-lacks)
 	t.join(w)
+	return true
 }
 
 // look asks for the totals of a key, for a request that takes nothing from it.
@@ -107,11 +114,11 @@ func (a *asks) lease(d *Demand, w turn) {
 //go:noinline
 func (a *asks) look(d *Demand, w turn) {
 	d.heard = true
-	t := a.leases.find(d, false, 0)
+	t := a.waits.leases.find(d, false, 0)
 	if t == nil {
 		t = a.newLease(d, 1, 1)
 		t.parts[0].Cost = 0
-		a.leases.add(t)
+		a.waits.leases.add(t)
 		a.add(t)
 	}
 	t.join(w)
@@ -123,10 +130,10 @@ func (a *asks) leaseAhead(d *Demand) {
 	if d.listed {
 		most = max(most, d.Counter.Stands())
 	}
-	if most > 0 && a.leases.find(d, true, 1) == nil {
+	if most > 0 && a.waits.leases.find(d, true, 1) == nil {
 		t := a.newLease(d, 1, most)
 		t.ahead = true
-		a.leases.add(t)
+		a.waits.leases.add(t)
 		a.add(t)
 	}
 }
@@ -148,21 +155,11 @@ func (a *asks) dropUnwanted() {
 		if t.wanted() {
 			kept = append(kept, t)
 		} else {
-			a.forget(t)
 			a.waits.recycle(t)
 		}
 	}
 	clear(a.unsent[len(kept):])
 	a.unsent = kept
-}
-
-// forget unlinks an ask that will not be sent.
-//
-//go:noinline
-func (a *asks) forget(t *ask) {
-	if t.lease {
-		a.leases.remove(t)
-	}
 }
 
 // sendAll sends the asks in callouts, within the limits on time and on open callouts. A callout
@@ -183,10 +180,8 @@ func (a *asks) sendAll() {
 		handled := 0
 		for late := start >= deadline; handled < len(a.unsent) && a.callouts.asking < maxAsking && !late; late = a.link.late(handled, deadline) {
 			if t := a.unsent[handled]; !t.wanted() {
-				a.forget(t)
 				a.waits.recycle(t)
 			} else if a.lost(t) {
-				a.forget(t)
 				a.waits.release(t)
 			} else if !a.fill(t, start+a.link.offset) {
 				a.send()
@@ -225,7 +220,7 @@ func (a *asks) fill(t *ask, now int64) bool {
 	}
 	a.claimAlong(b, t, now)
 	a.encode(b, t, now)
-	a.forget(t)
+	t.sent = true
 	return true
 }
 
@@ -281,7 +276,7 @@ func (a *asks) drop() {
 		return
 	}
 	a.putOff()
-	clear(a.leases[:])
+	clear(a.waits.leases[:])
 	for _, t := range a.unsent {
 		a.waits.release(t)
 	}

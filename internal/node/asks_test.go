@@ -32,7 +32,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 	// Those that are removed are found no more, and hide no others.
 	for i, wish := range n.asks.unsent {
 		if i%3 == 0 {
-			n.asks.forget(wish)
+			n.waits.forget(wish)
 		}
 	}
 	for i, wish := range n.asks.unsent {
@@ -44,14 +44,14 @@ func TestEagerWishesAreBounded(t *testing.T) {
 
 // findWish finds a wish by its key.
 func (n *Node) findWish(t *ask) *ask {
-	return n.asks.leases.find(&Demand{Saved: t.parts[0]}, t.ahead, t.parts[0].Cost)
+	return n.waits.leases.find(&Demand{Saved: t.parts[0]}, t.ahead, t.parts[0].Cost)
 }
 
 // checkAsked sees whether just the asks of a node are found by their keys.
 func checkAsked(t *testing.T, n *Node) {
 	t.Helper()
 	listed := 0
-	for _, wish := range n.asks.leases {
+	for _, wish := range n.waits.leases {
 		for ; wish != nil; wish = wish.next {
 			listed++
 		}

@@ -123,7 +123,7 @@ func (n *Node) connect(o *Options) {
 	n.ticks.millis = uint32(tick)
 	n.callouts.id, n.callouts.worker = n.keys.table.ID(), o.Random()
 	n.callouts.sender = n.callouts.worker
-	n.asks.leases = new(leaseAsks)
+	n.waits.leases = new(leaseAsks)
 	n.link.read()
 	n.overrides.news = newNews(o.Data, o.Namespace)
 	n.rules.share(uint64(n.link.shared.nodes))

@@ -144,11 +144,14 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 	if whole != nil {
 		q.asks.add(q.asks.ofRequest(w, demands, whole))
 	} else {
-		r.rounds++
+		asked := false
 		for i := range demands {
 			if d := &demands[i]; d.leases() {
-				q.asks.lease(d, w)
+				asked = q.asks.lease(d, w) || asked
 			}
+		}
+		if asked {
+			r.rounds++
 		}
 	}
 	q.keep(r, demands) // an ask may have found a key's identity, or an answer a rule that marks
@@ -458,7 +461,7 @@ func (q *requests) goOn(w turn, demands []Demand, verdict counter.Verdict, grant
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
 		whole := lacking(demands)
-		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(demands))
+		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(demands) || q.expects(demands))
 		switch {
 		case again && q.link.hostNow() < w.wait.until && q.wait(w.wait, demands, whole):
 			return
@@ -483,6 +486,16 @@ func (q *requests) hasRoom(demands []Demand) bool {
 		}
 	}
 	return true
+}
+
+// expects reports whether hits for requests to come are on their way to some unsure demand.
+func (q *requests) expects(demands []Demand) bool {
+	for i := range demands {
+		if d := &demands[i]; d.leases() && q.waits.leases.underWay(d) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // finishWaiting ends a request's wait, unless its turn is over.

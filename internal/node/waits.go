@@ -12,6 +12,7 @@ type waits struct {
 	queue    queue
 	released []turn // whose asks are gone, to be decided without the backend
 	spare    []*ask
+	leases   *leaseAsks
 }
 
 // newAsk returns an empty ask.
@@ -26,10 +27,20 @@ func (s *waits) newAsk(least, most uint64) *ask {
 	return t
 }
 
+// forget unlinks an ask that nobody is to join any more.
+//
+//go:noinline
+func (s *waits) forget(t *ask) {
+	if t.lease && s.leases != nil {
+		s.leases.remove(t)
+	}
+}
+
 // recycle keeps an ask for reuse that nothing refers to.
 //
 //go:noinline
 func (s *waits) recycle(t *ask) {
+	s.forget(t)
 	if len(s.spare) < maxIdleAsks {
 		clear(t.parts)
 		clear(t.turns)
@@ -47,6 +58,7 @@ func (s *waits) recycle(t *ask) {
 // release has the requests of an ask decided without the backend. It only puts them on the list of
 // released requests, because another request may be under decision now.
 func (s *waits) release(t *ask) {
+	s.forget(t)
 	for _, w := range t.turns {
 		switch {
 		case !w.waits():
