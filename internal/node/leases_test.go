@@ -3,10 +3,12 @@ package node
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"weir/internal/counter"
 	"weir/internal/model"
 	"weir/internal/wire"
 	"weir/window"
@@ -379,6 +381,33 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		}
 		if got := w.sum(); got != want+granted {
 			t.Errorf("seed %d: the backend has %d hits, want %d, and %d that were granted last", seed, got, want, granted)
+		}
+	}
+}
+
+// The backend grants hits for requests to come, and then refuses a request that it has not all hits for. The
+// refusal comes first. The request waits for the hits that are on their way, and passes with them.
+func TestRefusedWhileHitsCome(t *testing.T) {
+	for _, limit := range []window.Limit{fixed(440), sliding(440)} {
+		w := newWorld(t, 1, 1, second, Options{}, users(limit))
+		f := w.nodes[0]
+		first, _ := f.requestOf("ann", 220)
+		if f.answer(f.taken()[0]); !slices.Equal(first.verdicts, []counter.Verdict{counter.Allowed}) {
+			t.Fatalf("got %d of an unused limit", first.verdicts)
+		}
+		r, verdict := f.requestOf("ann", 220)
+		pushes := f.taken()
+		if verdict != counter.Unsure || len(pushes) != 2 {
+			t.Fatalf("got %d, and %d pushes, want hits to come and those of the request", verdict, len(pushes))
+		}
+		answers := [][]byte{f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)}
+		f.Answered(pushes[1].ticket, PushAnswered, answers[1])
+		if len(r.verdicts) != 0 {
+			t.Fatalf("got %d before the hits have come", r.verdicts)
+		}
+		f.Answered(pushes[0].ticket, PushAnswered, answers[0])
+		if f.deliver(); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
+			t.Errorf("got %d of a limit with room", r.verdicts)
 		}
 	}
 }
