@@ -1,15 +1,98 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"weir/internal/envoytest"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
+
+// Ten weir ratelimit share a Redis. Once each has a part of the limits, descriptors of keys that it has never
+// seen do not wait, though their limits differ.
+func TestFarKeysOfServices(t *testing.T) {
+	t.Parallel()
+	const descriptors = "domain: far\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 100000}}, " +
+		"{key: guest, rate_limit: {unit: hour, requests_per_unit: 5000}}]"
+	url := redistest.Start(t).URL()
+	var all [10]*instance
+	var clients [len(all)]pb.RateLimitServiceClient
+	for i := range all {
+		all[i] = rateLimits(t, descriptors, "WEIR_STORE="+url)
+		client, err := grpc.NewClient(all[i].address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		clients[i] = pb.NewRateLimitServiceClient(client)
+	}
+	asked := 0
+	ask := func(i int) {
+		t.Helper()
+		for _, key := range []string{"user", "guest"} {
+			asked++
+			answer, err := clients[i].ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "far", Descriptors: []*common.RateLimitDescriptor{{
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: fmt.Sprint(asked)}},
+			}}})
+			if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
+				t.Fatal(answer, err)
+			}
+		}
+	}
+	sum := func(name string) (n float64) {
+		for _, i := range all {
+			n += i.metric(t, name)
+		}
+		return n
+	}
+	for deadline := time.Now().Add(hang); ; {
+		before := asked
+		waited := sum("weir_waited_requests_total")
+		for range 10 {
+			for i := range all {
+				ask(i)
+			}
+		}
+		waits, advanced := sum("weir_waited_requests_total")-waited, sum("weir_advanced_hits_total")
+		if of1000 := waits * 1000 / float64(asked-before); of1000 <= 20 && advanced > 0 {
+			t.Logf("of 1,000 descriptors %.0f wait; %.0f hits advanced", of1000, advanced)
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("of 1,000 descriptors %.0f wait, want at most 20; %.0f hits advanced", of1000, advanced)
+		}
+	}
+}
+
+// metric returns the last value of a metric of a rate limit service.
+func (i *instance) metric(t *testing.T, name string) (value float64) {
+	t.Helper()
+	response, err := envoytest.Client.Get("http://" + i.metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if of, number, _ := strings.Cut(lines.Text(), "} "); strings.HasPrefix(of, name+"{") {
+			if value, err = strconv.ParseFloat(number, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return value
+}
 
 // In a fleet of ten nodes, requests for keys that a node has never seen do not wait. A key near its
 // limit gets all of it, and no more. Once all is quiet the backend has exactly the admitted hits.

@@ -101,6 +101,19 @@ func (c *Counters) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// work sums what the namespaces have done with the backend, in the order of engineDescs.
+func (c *Counters) work() (sums [4]uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.namespaces {
+		s := n.Stats()
+		for i, more := range []uint64{s.WaitedRequests, s.DecidedAlone, s.AdvancedHits, s.LostHits} {
+			sums[i] += more
+		}
+	}
+	return sums
+}
+
 // Bind gives each limit of a configuration its counters.
 func (c *Counters) Bind(of *Configuration) error {
 	c.mu.Lock()

@@ -71,6 +71,9 @@ type Service struct {
 
 // NewService returns a service without a configuration.
 func NewService(o ServiceOptions) *Service {
+	if o.Stats != nil {
+		o.Stats.counters.Store(o.Counters)
+	}
 	return &Service{options: o, refusals: newRefusals(), large: make(chan struct{}, maxLarge), bodies: make(chan struct{}, maxLarge)}
 }
 

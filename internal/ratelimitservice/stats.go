@@ -67,6 +67,9 @@ type Stats struct {
 	asked int
 	swept time.Time
 
+	// counters count the work between this instance and the backend; nil until a service has them.
+	counters atomic.Pointer[Counters]
+
 	loads, loadErrors, serviceErrors atomic.Uint64
 	sent                             map[string]uint64 // by statsd's name
 }
@@ -229,13 +232,21 @@ var (
 	}
 )
 
+// engineDescs are of the work between this instance and the backend, in the order of [Counters.work].
+var engineDescs = []*prometheus.Desc{
+	prometheus.NewDesc("weir_waited_requests_total", "Descriptors that waited for the store.", []string{"weir_namespace"}, nil),
+	prometheus.NewDesc("weir_decided_alone_total", "Descriptors that were decided without the store, because it was away, late or asked too often.", []string{"weir_namespace"}, nil),
+	prometheus.NewDesc("weir_advanced_hits_total", "Hits that passed without waiting because their keys were far from their limits.", []string{"weir_namespace"}, nil),
+	prometheus.NewDesc("weir_lost_hits_total", "Hits that the store will never count.", []string{"weir_namespace"}, nil),
+}
+
 func (s *Stats) service() [3]*atomic.Uint64 {
 	return [...]*atomic.Uint64{&s.loads, &s.loadErrors, &s.serviceErrors}
 }
 
 // Describe implements prometheus.Collector.
 func (s *Stats) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range append(seriesDescs[:], serviceDescs...) {
+	for _, d := range slices.Concat(seriesDescs[:], serviceDescs, engineDescs) {
 		ch <- d
 	}
 }
@@ -249,6 +260,11 @@ func (s *Stats) Collect(ch chan<- prometheus.Metric) {
 	}
 	for i, n := range s.service() {
 		ch <- prometheus.MustNewConstMetric(serviceDescs[i], prometheus.CounterValue, float64(n.Load()))
+	}
+	if c := s.counters.Load(); c != nil {
+		for i, n := range c.work() {
+			ch <- prometheus.MustNewConstMetric(engineDescs[i], prometheus.CounterValue, float64(n), c.options.Namespace)
+		}
 	}
 }
 
