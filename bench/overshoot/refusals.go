@@ -157,6 +157,7 @@ func refusalGrids() []refusalGrid {
 		{every, []uint64{1, 5, 10, 20, 100, 1000, 10_000}, []int{2, 10}, "", usual, refusalTraffic},
 		{algorithms, []uint64{100_000}, []int{2, 10}, "", usual, refusalTraffic[1:2]},
 		{two, []uint64{10, 100, 1000, 10_000}, []int{1, 3, 50}, "", usual, refusalTraffic},
+		{algorithms[2:], []uint64{1000}, []int{50, 100}, "", usual, refusalTraffic},
 		{two, []uint64{10, 100, 1000}, []int{3}, ", programs", programs, refusalTraffic},
 		{two, []uint64{10, 100, 1000}, []int{3}, ", sync 0.05", often, refusalTraffic},
 		{two, []uint64{10, 100, 1000}, []int{3}, ", sync 5", seldom, refusalTraffic},

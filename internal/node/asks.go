@@ -58,8 +58,7 @@ func (a *asks) prefetch(d *Demand, now int64) {
 }
 
 // askBehind asks whether a full key has room again, for requests to come. It reports whether it
-// could. While the breaker is open, it could not: the configuration says how to decide such requests, and
-// a single request tests whether the backend is back.
+// could. While the breaker is open, it could not: the configuration says how to decide such requests.
 func (a *asks) askBehind(d *Demand) bool {
 	if len(a.unsent) >= maxUnsent || a.link.open() || a.callouts.away != 0 && a.callouts.lost(a.keys.named(d).id) {
 		return false

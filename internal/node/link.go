@@ -222,7 +222,7 @@ func (l *link) see(sent, received, backend int64) {
 // seeLate takes in the time in an answer that the backend may have delayed. It only shows whether a
 // clock was set meanwhile; if so, the next answer is believed in any case.
 func (l *link) seeLate(sent, received, backend int64) {
-	if received-sent <= l.timeout {
+	if received-sent <= min(l.timeout, longestPause) {
 		l.see(sent, received, backend)
 	} else if at := backend - l.offset; at < sent || at > received {
 		l.seen = 0

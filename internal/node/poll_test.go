@@ -143,20 +143,23 @@ func TestPollsAreCut(t *testing.T) {
 // An answer that was kept back says nothing of the time, but that a clock was set.
 func TestPollsAndClocks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 2, second, Options{}, users(fixed(1000)))
-	p := w.processes[0]
-	p.off, w.holds = int64(-20*time.Second), true
-	w.ticks(10*time.Minute, time.Second)
-	off := func() time.Duration { return time.Duration(w.now - w.nodes[0].link.now()) }
-	if off().Abs() > 100*time.Millisecond {
-		t.Errorf("it is %v off", off())
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		w := newWorld(t, 1, 2, second, Options{Timeout: int64(timeout)}, users(fixed(1000)))
+		p := w.processes[0]
+		p.off, w.holds = int64(-20*time.Second), true
+		off := func() time.Duration { return time.Duration(w.now - w.nodes[0].link.now()) }
+		for range 10 {
+			if w.ticks(time.Minute, time.Second); off().Abs() > 100*time.Millisecond {
+				t.Errorf("timeout %v: it is %v off", timeout, off())
+			}
+		}
+		p.off = int64(2 * time.Minute)
+		w.ticks(3*time.Minute, time.Second)
+		if off().Abs() > 100*time.Millisecond {
+			t.Errorf("timeout %v: it is %v off after the clock was set", timeout, off())
+		}
+		w.wantKnown(time.Second)
 	}
-	p.off = int64(2 * time.Minute)
-	w.ticks(3*time.Minute, time.Second)
-	if off().Abs() > 100*time.Millisecond {
-		t.Errorf("it is %v off after the clock was set", off())
-	}
-	w.wantKnown(time.Second)
 }
 
 // A node that leaves does not wait for its poll, and makes none.

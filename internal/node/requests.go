@@ -134,6 +134,10 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 		if !q.link.connected(now) || q.link.shared.failures >= breakAfter && len(q.callouts.batches) > 0 || !q.link.enter(now) {
 			return false // a failed push will test whether the backend is back
 		}
+		if q.link.open() {
+			q.callouts.postEmpty() // nobody waits for the test
+			return false
+		}
 		q.waits.queue.add(r, now+q.link.timeout)
 		// A push that the host refuses fails at once, before the caller knows that the request
 		// waits.

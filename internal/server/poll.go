@@ -13,8 +13,9 @@ import (
 // for other pushes. Beyond it, answers come at once, and nodes ask again within their interval.
 const maxPolls = 1 << 16
 
-// poll delays a push that waits for a new list of overrides, for at most three quarters of the time that
-// ctx leaves. It returns false if the client no longer waits for the answer.
+// poll delays a push that waits for a new list of overrides, for at most seven eighths of the time that
+// ctx leaves. Nodes leave 35 seconds, so they are answered after [wire.LongestPoll]. It returns false if
+// the client no longer waits for the answer.
 func (h *handler) poll(ctx context.Context, w http.ResponseWriter, r *http.Request, namespace string, body []byte) (answer bool) {
 	longest := time.Duration(wire.LongestPoll)
 	if !h.polls.Enter(namespace) {
@@ -27,7 +28,7 @@ func (h *handler) poll(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return true
 	}
 	if until, bounded := ctx.Deadline(); bounded {
-		longest = min(longest, time.Until(until)*3/4)
+		longest = min(longest, time.Until(until)*7/8)
 	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
