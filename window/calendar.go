@@ -43,9 +43,9 @@ func (l *Limit) WidthAt(at int64) int64 {
 }
 
 // Reads reports whether b begins with a state of the limit's shape, with any window's number.
-func (l *Limit) Reads(b []byte) bool {
+func Reads(l *Limit, b []byte) bool {
 	var stored Limit
-	at := stored.decodeHead(b)
+	at := decodeHead(b, &stored)
 	if at == wrong {
 		return false
 	}
@@ -53,7 +53,7 @@ func (l *Limit) Reads(b []byte) bool {
 		return stored.Shape == l.Shape
 	}
 	var s State
-	if stored.Kind != l.Kind || stored.Ordinal != l.Ordinal || stored.decodeBody(b, at, b[0]&syncedBit != 0, &s) == wrong {
+	if stored.Kind != l.Kind || stored.Ordinal != l.Ordinal || decodeBody(b, at, &stored, &s, b[0]&syncedBit != 0) == wrong {
 		return false
 	}
 	return l.Calendar.At(s.Newest).Width == stored.Width

@@ -3,7 +3,7 @@ package window
 // InFlight counts requests at the same time. Each request holds its places from its beginning to
 // its end. Places are hits in buckets, as in SlidingBuckets, and count until they are given back or
 // their bucket leaves the window. The holder of a place therefore moves it to the present bucket
-// now and then ([Limit.Renew]), and the places of a process that has died come back by themselves.
+// now and then, and the places of a process that has died come back by themselves.
 // This is a lease in time, as described by Gray and Cheriton: "Leases: an efficient fault-tolerant
 // mechanism for distributed file cache consistency", SOSP 1989.
 
@@ -22,16 +22,6 @@ const (
 // NewInFlight returns a limit of most requests at the same time.
 func NewInFlight(most uint64) Limit {
 	return Limit{Shape: Shape{Kind: InFlight, Width: inFlightWidth, Precision: inFlightPrecision}, Max: most}
-}
-
-// Renew moves cost places from the bucket with a number to the present bucket. If that bucket has
-// left the window, it counts them anew, whether or not they have room.
-func (l *Limit) Renew(s *State, number, cost uint64) {
-	if number == l.Number(s) {
-		return
-	}
-	l.GiveBack(s, number, cost)
-	l.Count(s, cost)
 }
 
 // Relend turns cost places in the bucket with a number back into leased hits, because the request

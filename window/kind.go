@@ -166,7 +166,7 @@ const (
 	WrongPrecision
 	// WrongMax means a limit above MaxLimit.
 	WrongMax
-	// LargeLog means a log with a limit above [Limit.LargestLog].
+	// LargeLog means a log with a limit above [Shape.LargestLog].
 	LargeLog
 	// NeedlessBurst means a burst for a kind that has none.
 	NeedlessBurst
@@ -181,7 +181,7 @@ const (
 func (s Shape) Fault() Fault { return s.fault(1) }
 
 // fault requires at least that number of buckets from a bucketed shape that is not a log.
-func (s *Shape) fault(least uint64) Fault {
+func (s Shape) fault(least uint64) Fault {
 	width, precision := uint64(s.Width), uint64(s.Precision)
 	switch {
 	case s.Width < MinWidth || s.Width > MaxWidth || s.Width%MinWidth != 0:
@@ -241,14 +241,19 @@ func (l *Limit) advance(s *State, now int64) {
 	s.Newest = now
 }
 
-// used is how many hits of the quota are in use, rounded up.
-func (l *Limit) used(s *State) uint64 {
+// Used is how many hits of the quota are in use at the time of s, rounded up. It is above the quota
+// if more hits were counted.
+func (l *Limit) Used(s *State) uint64 {
 	used := s.Hits[0].Sum()
 	switch l.Kind {
 	case SlidingWindow:
 		used += l.weighed(s)
-	case SlidingBuckets, InFlight, Block:
+	case SlidingBuckets, InFlight:
 		used = sumBuckets(s)
+	case Block:
+		if used = 0; sumBuckets(s) > 0 {
+			used = max(l.Max, 1)
+		}
 	case TokenBucket:
 		used -= l.returned(s, s.Newest)
 	}
@@ -265,7 +270,7 @@ func (l *Limit) moreAt(s *State, cost uint64) int64 {
 	case Block:
 		return l.lastLeavesAt(s)
 	case SlidingBuckets:
-		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
+		return l.bucketsLeaveAt(s, l.Used(s)-(l.Max-cost))
 	case TokenBucket:
 		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost))
 	}
@@ -279,7 +284,7 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 	case FixedWindow, SlidingWindow:
 		return l.end(s), true
 	case InFlight:
-		if l.Max == 0 || l.used(s) < l.Max {
+		if l.Max == 0 || l.Used(s) < l.Max {
 			return s.Newest, false
 		}
 		return s.Newest + inFlightPause, true

@@ -19,11 +19,11 @@ const (
 
 // PushWithin is the longest time between two pushes, in nanoseconds, that brings moved hits to the
 // backend in time. It is the largest int64 for kinds whose hits don't move.
-func (l *Limit) PushWithin() int64 {
-	if !l.Kind.Bucketed() {
+func (s Shape) PushWithin() int64 {
+	if !s.Kind.Bucketed() {
 		return math.MaxInt64
 	}
-	return l.Width / 4
+	return s.Width / 4
 }
 
 // lends reports whether the leased hits of a bucket may be used at the time of s.
@@ -80,11 +80,8 @@ func (l *Limit) CountLeased(s *State, cost uint64) {
 
 // ReturnLease gives back the leased hits above keep. Once they are pushed, other nodes may have
 // them.
-func (l *Limit) ReturnLease(s *State, keep uint64) {
-	if !l.Kind.Bucketed() {
-		s.Hits[0].returnLease(keep)
-		return
-	}
+func (s *State) ReturnLease(keep uint64) {
+	s.Hits[0].returnLease(keep)
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		kept := min(keep, s.Buckets[i].Lease)
 		s.Buckets[i].returnLease(kept)
@@ -93,12 +90,7 @@ func (l *Limit) ReturnLease(s *State, keep uint64) {
 }
 
 // DropLease forgets the lease, because the backend no longer counts it. Nothing is given back.
-func (l *Limit) DropLease(s *State) {
-	s.Hits[0].Lease = 0
-	for i := range s.Buckets {
-		s.Buckets[i].Lease = 0
-	}
-}
+func (s *State) DropLease() { s.each(func(h *Hits) { h.Lease = 0 }) }
 
 func (h *Hits) returnLease(keep uint64) {
 	if h.Lease > keep {
@@ -206,23 +198,23 @@ func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool
 	return l.numberAt(at), true
 }
 
-// Without subtracts from totals the hits that were counted at a time and are on their way back. The
-// totals still include them.
-func (l *Limit) Without(total *Totals, at int64, hits uint64) {
-	number, counts := l.LeaseNumber(at, total)
+// Subtract takes from the totals of a limit the hits that were counted at a time and are on their
+// way back. The totals still include them.
+func (t *Totals) Subtract(l *Limit, at int64, hits uint64) {
+	number, counts := l.LeaseNumber(at, t)
 	if !counts {
 		return
 	}
-	for i := range total.Hits {
-		of := total.Newest - uint64(i)
+	for i := range t.Hits {
+		of := t.Newest - uint64(i)
 		if l.Kind.Bucketed() {
-			if i >= len(total.Ages) {
+			if i >= len(t.Ages) {
 				return // no backend sends this
 			}
-			of = total.Newest - total.Ages[i]
+			of = t.Newest - t.Ages[i]
 		}
 		if of == number || l.Kind.Refills() {
-			total.Hits[i] -= min(hits, total.Hits[i])
+			t.Hits[i] -= min(hits, t.Hits[i])
 		}
 	}
 }

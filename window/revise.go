@@ -57,7 +57,7 @@ func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
 	switch hits = left; {
 	case l.Kind.Blocks(): // nothing that was given back ends a block
 	case l.Kind.Refills():
-		given := min(left, l.used(s)) // the others have come back
+		given := min(left, l.Used(s)) // the others have come back
 		s.Hits[0].giveBack(given)
 		return given
 	case l.Kind.Bucketed():

@@ -11,7 +11,7 @@ package window
 
 // Rate is the rate of a sliding window at the time of s, in hits per window. It is meant for
 // people: decisions use integers.
-func (l *Limit) Rate(s *State) float64 {
+func Rate(l *Limit, s *State) float64 {
 	covered := l.Width - s.Newest%l.Width
 	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
 }

@@ -149,7 +149,7 @@ func sortBuckets(buckets []Bucket, sorted int) {
 	}
 }
 
-func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
+func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 	count := 0
 	for i := range s.Buckets {
 		if !s.Buckets[i].idle() {
@@ -175,7 +175,7 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 	return dst
 }
 
-func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
+func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	// Each bucket takes at least a byte, so the length of b bounds the allocation.
 	count, at := uvarint(b, at, maxBuckets)
 	number := s.Newest / l.Precision

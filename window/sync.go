@@ -9,7 +9,7 @@ package window
 //   - token buckets merge to the sum of the tokens taken since the bucket was full, by the clock of
 //     the node that was first.
 //
-// A node moves its new hits in flight ([Limit.Claim]), pushes them ([Limit.Outgoing]), and takes in
+// A node moves its new hits in flight ([State.Claim]), pushes them ([Limit.Outgoing]), and takes in
 // the totals that the backend answers with ([Limit.Settle]).
 
 // Push has the part of a state that the backend does not know yet. Callers reuse its memory.
@@ -101,7 +101,7 @@ func (s *State) Owe() {
 }
 
 // Claim moves pending hits in flight. Call it only while nothing is in flight.
-func (l *Limit) Claim(s *State) {
+func (s *State) Claim() {
 	s.each(func(h *Hits) { h.Pending, h.InFlight = 0, h.InFlight+h.Pending })
 }
 

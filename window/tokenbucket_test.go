@@ -245,7 +245,7 @@ func TestTokensGivenBackWear(t *testing.T) {
 				l.Advance(&s, min(from+each, monday+after))
 				l.WearLease(&s, leased, test.nodes, from, s.Newest)
 			}
-			l.Claim(&s)
+			s.Claim()
 			var p Push
 			l.Outgoing(&s, test.nodes, &p)
 			if until := int64(p.Newest) - monday - after; until != test.until || p.Hits[0] != -int64(test.returns) || l.Leased(&s) != test.lease {
@@ -340,7 +340,7 @@ func TestBackendsBucketStartsAhead(t *testing.T) {
 	l.Advance(&s, monday+second-1)
 	l.Settle(&s, false, true, &Totals{Newest: uint64(monday + second), Hits: []uint64{2}})
 	var read State
-	if b := l.AppendState(nil, &s, true); s.Start > s.Newest || DecodeState(b, &read) != len(b) {
+	if b := AppendState(nil, &l, &s, true); s.Start > s.Newest || DecodeState(b, &read) != len(b) {
 		t.Errorf("the bucket starts at %d, and it is %d: %+v", s.Start-monday, s.Newest-monday, read)
 	}
 	if l.Advance(&s, monday+second); l.missing(&s, s.Newest) != 2 {

@@ -222,42 +222,19 @@ func (l *Limit) Allows(s *State, cost uint64) bool {
 }
 
 func (l *Limit) allows(s *State, cost uint64) bool {
+	used, quota := l.Used(s), l.Quota()
 	if l.Kind.Blocks() {
-		return !l.Blocked(s)
+		return used == 0
 	}
-	quota := l.Quota()
-	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
-}
-
-// Share is the used part of the quota. It serves only for comparisons.
-func (l *Limit) Share(s *State) float32 {
-	var used uint64
-	if l.Blocked(s) {
-		return 1
-	}
-	if l.Kind.Clocked() {
-		used = s.Hits[0].Sum() + s.Hits[1].Sum()
-	} else {
-		used = l.used(s)
-	}
-	return float32(used) / float32(max(l.Quota(), 1))
+	return l.Max != 0 && cost <= quota && used <= quota-cost
 }
 
 // Remaining is the most hits that still fit at the time of s.
 func (l *Limit) Remaining(s *State) uint64 {
-	if l.Blocked(s) {
-		return 0
-	}
-	if used, quota := l.used(s), l.Quota(); used < quota {
+	if used, quota := l.Used(s), l.Quota(); used < quota {
 		return quota - used
 	}
 	return 0
-}
-
-// Excess is how many hits the quota is exceeded by at the time of s.
-func (l *Limit) Excess(s *State) uint64 {
-	used := l.used(s)
-	return used - min(used, l.Quota())
 }
 
 // FitsAt is the time from which cost hits fit if no other hits come, never before the time of s. ok
@@ -302,15 +279,19 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 	return out
 }
 
-// Worth returns ForgetAt and Share of s.
+// Worth returns ForgetAt of s and the used part of the quota, which serves only for comparisons:
+// the hits of a sliding window's previous window count in full.
 func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
-	if current := s.Hits[0].Sum(); l.Kind.Clocked() && current != 0 {
-		if forgetAt = l.end(s); l.Kind.looksBack() {
-			forgetAt += l.Width
-		}
-		return forgetAt, float32(current+s.Hits[1].Sum()) / float32(max(l.Max, 1))
+	if !l.Kind.Clocked() {
+		return l.ForgetAt(s), float32(l.Used(s)) / float32(max(l.Quota(), 1))
 	}
-	return l.ForgetAt(s), l.Share(s)
+	current := s.Hits[0].Sum()
+	if current == 0 {
+		forgetAt = l.ForgetAt(s)
+	} else if forgetAt = l.end(s); l.Kind.looksBack() {
+		forgetAt += l.Width
+	}
+	return forgetAt, float32(current+s.Hits[1].Sum()) / float32(max(l.Max, 1))
 }
 
 // Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing and
@@ -335,9 +316,6 @@ func (l *Limit) countUnclocked(s *State, cost uint64) {
 	}
 	s.Hits[0].count(cost)
 }
-
-// CountRejected counts the hits of a request that was rejected.
-func (l *Limit) CountRejected(s *State, cost uint64) { l.Count(s, l.Rejected(s, cost)) }
 
 // Rejected is how many hits of a rejected request are counted. A window may exceed its limit; a
 // token bucket stops at empty.
