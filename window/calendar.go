@@ -25,6 +25,10 @@ type Span struct {
 	Width int64
 }
 
+// calendarSlack is how much longer than usual a calendar window can be when clocks change, in
+// nanoseconds.
+const calendarSlack = int64(25 * 3600 * 1e9)
+
 // WidthOf returns the width by which shared data and stores know the window with a number. Only
 // calendar windows differ in width.
 func (l *Limit) WidthOf(number uint64) int64 {

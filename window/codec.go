@@ -86,17 +86,12 @@ func (s Shape) LargestLog() (most uint64) {
 // AppendState appends a limit's state in the form of shared data. Without synced it keeps only the
 // sums of hits.
 func AppendState(dst []byte, l *Limit, s *State, synced bool) []byte {
-	if l.Calendar != nil {
-		return appendCalendar(dst, l, s, synced)
+	if l.Calendar != nil { // as a fixed window with a width of its own
+		shape := l.Shape
+		shape.Width = l.Calendar.At(s.Newest).Width
+		l = &Limit{Shape: shape}
 	}
 	return appendBody(appendHead(dst, l, synced), l, s, synced)
-}
-
-// appendCalendar appends a state of a calendar window as that of a fixed window with its own width.
-func appendCalendar(dst []byte, l *Limit, s *State, synced bool) []byte {
-	of := Limit{Shape: l.Shape}
-	of.Width = l.Calendar.At(s.Newest).Width
-	return appendBody(appendHead(dst, &of, synced), &of, s, synced)
 }
 
 // appendHead appends the part that all states of the limit have in common.
@@ -145,7 +140,7 @@ func appendUvarint(dst []byte, v uint64) []byte {
 	return appendLong(dst, v)
 }
 
-//go:noinline
+//go:noinline // it is rare, and large
 func appendLong(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
 
 func (h *Hits) append(dst []byte, synced bool) []byte {
@@ -328,7 +323,7 @@ func NewCodec(l *Limit, synced bool) Codec {
 // Append does what [AppendState] does.
 func (c *Codec) Append(dst []byte, s *State) []byte {
 	if c.limit.Calendar != nil {
-		return appendCalendar(dst, c.limit, s, c.synced)
+		return AppendState(dst, c.limit, s, c.synced)
 	}
 	end := len(dst) + c.length
 	dst = binary.LittleEndian.AppendUint64(dst, c.head[0])

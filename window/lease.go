@@ -27,7 +27,7 @@ func (s Shape) PushWithin() int64 {
 }
 
 // lends reports whether the leased hits of a bucket may be used at the time of s.
-func (l *Limit) lends(s *State, b *Bucket) bool {
+func lends(l *Limit, s *State, b *Bucket) bool {
 	leaves := (b.Number + l.covered()) * l.Precision
 	return l.Width < agingWidth || leaves-s.Newest >= l.Width/8*movePart || b.Number == s.Newest/l.Precision
 }
@@ -37,11 +37,9 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 	if l.Kind.Blocks() {
 		return MaxHits
 	}
-	if !l.Kind.Bucketed() {
-		return s.Hits[0].Lease
-	}
+	hits = s.Hits[0].Lease
 	for i := range s.Buckets {
-		if b := &s.Buckets[i]; b.Lease > 0 && l.lends(s, b) {
+		if b := &s.Buckets[i]; b.Lease > 0 && lends(l, s, b) {
 			hits += b.Lease
 		}
 	}
@@ -68,7 +66,7 @@ func (l *Limit) CountLeased(s *State, cost uint64) {
 	left := cost
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
-		if b.Lease == 0 || !l.lends(s, b) {
+		if b.Lease == 0 || !lends(l, s, b) {
 			continue
 		}
 		used := min(left, b.Lease)
@@ -121,81 +119,23 @@ type Grant struct {
 // s can give them back, kept is false, and the caller must give them back in the window that
 // [Limit.LeaseNumber] returns.
 func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
-	hits, at := g.Hits, g.At
-	number := l.numberAt(at)
+	number := l.NumberAt(s, g.At)
 	if l.Calendar != nil && total.Newest != number {
 		return false // the question was for the previous window
 	}
-	if at > s.Newest && number != l.numberAt(s.Newest) {
-		if at-s.Newest > maxBack {
+	if g.At > s.Newest && number != l.Number(s) {
+		if g.At-s.Newest > maxBack {
 			return false
 		}
-		l.Advance(s, at) // the backend's clock is slightly ahead
+		l.Advance(s, g.At) // the backend's clock is slightly ahead
 	}
-	if l.Kind.Blocks() {
-		l.Learn(s, g.Newer, total)
-		return true
-	}
-	if l.Kind.Bucketed() {
-		return l.leaseBucket(s, g, total)
-	}
-	l.Learn(s, g.Newer, total)
-	switch {
-	case l.Kind.Refills():
-		l.leaseTokens(s, g, total)
-		return true
-	case l.Kind.Started():
-		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest || at < s.Start {
-			return false
-		}
-	default:
-		if ago := l.numberAt(s.Newest) - number; ago != 0 {
-			if ago < uint64(l.Kind.Windows()) {
-				s.Hits[ago].giveUp(hits)
-			}
-			return true
-		}
-	}
-	s.Hits[0].lease(hits)
-	return true
-}
-
-// leaseBucket is Lease for buckets. The totals include the grant, so the log is trimmed only after
-// the grant is marked as leased. Otherwise the grant would push out hits that count.
-func (l *Limit) leaseBucket(s *State, g *Grant, total *Totals) (kept bool) {
-	l.settleBuckets(s, g.Newer, total)
-	number := l.numberAt(g.At)
-	for i := range s.Buckets {
-		if uint64(s.Buckets[i].Number) == number {
-			s.Buckets[i].lease(g.Hits)
-			kept = true
-		}
-	}
-	l.trimLog(s)
-	return kept
+	return lease(l, s, g, total)
 }
 
 // lease adds to the lease. A total below the lease comes from an older answer, and is raised.
 func (h *Hits) lease(hits uint64) {
 	h.Lease = clamp(int64(h.Lease) + int64(min(hits, MaxHits)))
 	h.Total = max(h.Total, h.Lease)
-}
-
-// LeaseNumber returns the number of the window or bucket in which the backend has counted a lease,
-// for a push that gives it back. counts is false if the totals belong to another first-hit window,
-// or to none: then the lease has ended with its own window.
-func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
-	switch {
-	case l.Kind.Blocks():
-		return 0, false
-	case l.Kind.Refills():
-		return uint64(at), true
-	case l.Kind.Started():
-		return total.Newest, uint64(at) >= total.Newest && len(total.Hits) > 0 && total.Hits[0] > 0
-	case l.Calendar != nil:
-		return total.Newest, total.Newest == l.numberAt(at)
-	}
-	return l.numberAt(at), true
 }
 
 // Subtract takes from the totals of a limit the hits that were counted at a time and are on their
@@ -217,23 +157,6 @@ func (t *Totals) Subtract(l *Limit, at int64, hits uint64) {
 			t.Hits[i] -= min(hits, t.Hits[i])
 		}
 	}
-}
-
-// numberAt is the number of the window of the clock, or of the bucket, that contains a time; 0 for
-// other kinds.
-//
-//go:noinline
-func (l *Limit) numberAt(at int64) uint64 {
-	switch {
-	case l.Kind.Bucketed():
-		return uint64(at / l.Precision)
-	case l.Kind.Started():
-		return 0
-	}
-	if l.Calendar != nil {
-		return l.Calendar.At(at).Number
-	}
-	return uint64(at / l.Width)
 }
 
 // Unheard is how many hits were counted here without a lease and may not be counted in the backend

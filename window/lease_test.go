@@ -16,9 +16,9 @@ func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	case FirstHitWindow, TokenBucket:
 		return &Totals{Newest: uint64(start), Hits: []uint64{hits}}
 	case SlidingBuckets:
-		return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits}, Ages: []uint64{0}}
+		return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits}, Ages: []uint64{0}}
 	}
-	return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
+	return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
 }
 
 // pending is how many hits a state has to push, in all windows.
@@ -531,7 +531,7 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 				l.WearLease(&s, leased, 1<<40, last, now)
 				last = now
 			}
-			back := l.tokens(monday-10*second, last) - 10*perSecond
+			back := tokensIn(&l, monday-10*second, last) - 10*perSecond
 			if got := lease - l.Leased(&s); got != back {
 				t.Errorf("%d tokens a second, looked at each %d ns: %d have worn, want %d", perSecond, each, got, back)
 			}
@@ -541,7 +541,7 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 	s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: MaxHits, Lease: MaxHits / 2}}}
 	now := monday + MinWidth*3/2
 	fast.Advance(&s, now)
-	if fast.WearLease(&s, MaxHits/2, 1<<40, monday, now); s.Start <= monday || MaxHits/2-s.Hits[0].Lease != fast.tokens(monday, now) {
+	if fast.WearLease(&s, MaxHits/2, 1<<40, monday, now); s.Start <= monday || MaxHits/2-s.Hits[0].Lease != tokensIn(&fast, monday, now) {
 		t.Errorf("of %d a millisecond %d have worn in 1.5 ms", MaxHits/8, MaxHits/2-s.Hits[0].Lease)
 	}
 	for _, l := range leasing {

@@ -137,7 +137,7 @@ func TestBucketsInFlight(t *testing.T) {
 		if leave, ok := l.FitsAt(&s, 5); !ok || leave != (int64(l.Number(&s))+l.covered())*l.Precision {
 			t.Errorf("%+v, in flight: 5 fit %d ns after the grant, want them to leave with their own time", l, leave-at)
 		}
-		before, after := Totals{l.numberAt(at), []uint64{2}, []uint64{0}}, Totals{Newest: l.Number(&s), Hits: []uint64{2}, Ages: []uint64{0}}
+		before, after := Totals{l.NumberAt(&State{}, at), []uint64{2}, []uint64{0}}, Totals{Newest: l.Number(&s), Hits: []uint64{2}, Ages: []uint64{0}}
 		for range 2 {
 			l.Learn(&s, true, &before)
 			remain("before it was applied", 3)
