@@ -233,10 +233,10 @@ func advance(l *Limit, s *State, now int64) {
 	}
 	s.ends, now = 0, max(s.Newest, now)
 	switch k := l.Kind; {
-	case k.Bucketed():
-		dropBuckets(l, s, now)
 	case k.Refills():
 		refill(l, s, now)
+	case k.Bucketed():
+		dropBuckets(l, s, now)
 	case k.Started():
 		expireFirstHit(l, s, now)
 	case k == SlidingWindow:

@@ -118,9 +118,6 @@ func tokensBetween(l *Limit, s *State, from, to int64) uint64 {
 
 // tokensBackAt is the time when a number of tokens will have come back since Start.
 func tokensBackAt(l *Limit, s *State, tokens uint64) int64 {
-	if l.Max == 0 {
-		return maxTime
-	}
 	return s.Start + int64(min(muldivUp(tokens, uint64(l.Width), l.Max), uint64(maxTime-s.Start)))
 }
 
