@@ -12,10 +12,10 @@ var leasing = []Limit{fixed(100, minute), sliding(100, minute), firstHit(100, mi
 // granted returns the backend's totals for a grant of so many hits at a time, where it had others
 // already: the total of the window that they were counted in.
 func granted(l *Limit, start, at int64, hits uint64) *Totals {
-	switch l.Kind {
-	case FirstHitWindow, TokenBucket:
+	switch {
+	case l.Kind.Started():
 		return &Totals{Newest: uint64(start), Hits: []uint64{hits}}
-	case SlidingBuckets:
+	case l.Kind.Bucketed():
 		return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits}, Ages: []uint64{0}}
 	}
 	return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}

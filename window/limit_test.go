@@ -157,7 +157,7 @@ func TestRejected(t *testing.T) {
 		l.Count(&s, 99)
 		for _, test := range []struct{ cost, tokens uint64 }{{0, 0}, {1, 1}, {2, 1}, {50, 1}} {
 			want := test.cost
-			if l.Kind == TokenBucket {
+			if l.Kind.Refills() {
 				want = test.tokens
 			}
 			if got := l.Rejected(&s, test.cost); got != want {
