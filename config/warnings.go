@@ -114,7 +114,7 @@ func smallSlidingWindow(l *window.Limit) string {
 	if l.Kind != window.SlidingWindow || l.Max == 0 || l.Max >= smallSliding {
 		return ""
 	}
-	return "a sliding_window of " + strconv.FormatUint(l.Max, 10) + " lets through " + strconv.FormatFloat(l.Steady(), 'f', 2, 64) +
+	return "a sliding_window of " + strconv.FormatUint(l.Max, 10) + " lets through " + strconv.FormatFloat(window.Steady(l), 'f', 2, 64) +
 		" of it for a client that never stops asking; a sliding_log lets through all of it"
 }
 

@@ -61,7 +61,7 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 	}
 	err = n.look(ctx, w.rule, key, 0, func(d *node.Demand, now int64) {
 		change(d, now)
-		rate = d.Rule.Limits[0].Rate(&d.Counter.States[0])
+		rate = window.Rate(&d.Rule.Limits[0], &d.Counter.States[0])
 	})
 	return rate, err
 }

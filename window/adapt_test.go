@@ -60,20 +60,20 @@ func randomBucket(random *rand.Rand) (l Limit, s State) {
 	lacks := 1 + random.Uint64N(min(2*l.Max, MaxHits))
 	s = State{Newest: monday, Start: monday - random.Int64N(l.Width)}
 	h := &s.Hits[0]
-	h.Total = lacks + l.tokens(s.Start, monday)
+	h.Total = lacks + tokensIn(&l, s.Start, monday)
 	if random.IntN(2) == 0 {
 		h.Pending = random.Int64N(int64(h.Total)) / 2
 		h.InFlight = random.Int64N(int64(h.Total)) / 2
 		h.Total -= uint64(h.Pending + h.InFlight)
 	}
 	if random.IntN(3) == 0 {
-		h.Lease = random.Uint64N(min(h.Total, l.missing(&s, monday)) + 1)
+		h.Lease = random.Uint64N(min(h.Total, tokensMissing(&l, &s, monday)) + 1)
 	}
 	return l, s
 }
 
 // fullAt is when the tokens of s are back that were used.
-func fullAt(l *Limit, s *State) int64 { return max(l.returnedAt(s, s.Hits[0].Sum()), s.Newest) }
+func fullAt(l *Limit, s *State) int64 { return max(tokensBackAt(l, s, s.Hits[0].Sum()), s.Newest) }
 
 // A bucket is full when it was before, to the nanosecond. Until then it lacks what comes back in that
 // time, rounded up.
@@ -93,10 +93,10 @@ func TestAdaptKeepsTheTime(t *testing.T) {
 		if is != was || s.Hits[0].Pending != before.Hits[0].Pending || s.Hits[0].InFlight != before.Hits[0].InFlight {
 			t.Fatalf("%d to %d in %d ns: %+v is full at %d, and %+v at %d", from.Max, to.Max, to.Width, before, was, s, is)
 		}
-		if s.Hits[0].Lease > to.missing(&s, s.Newest) || s.Hits[0].Lease > s.Hits[0].Total {
+		if s.Hits[0].Lease > tokensMissing(&to, &s, s.Newest) || s.Hits[0].Lease > s.Hits[0].Total {
 			t.Fatalf("%d to %d in %d ns: %+v became %+v, which leases more than is missing", from.Max, to.Max, to.Width, before, s)
 		}
-		lacks, most := to.used(&s), roundedUp(uint64(was-s.Newest), to.Max, uint64(to.Width))
+		lacks, most := to.Used(&s), min(muldivUp(uint64(was-s.Newest), to.Max, uint64(to.Width)), MaxHits)
 		if perNano := to.Max/uint64(to.Width) + 1; lacks > most+perNano || lacks+perNano < most {
 			t.Fatalf("%d to %d in %d ns: %+v lacks %d, want %d", from.Max, to.Max, to.Width, s, lacks, most)
 		}

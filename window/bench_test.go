@@ -24,7 +24,7 @@ func BenchmarkState(b *testing.B) {
 		b.Run(test.name, func(b *testing.B) {
 			var s State
 			l, now := &test.limit, monday
-			codec := l.Codec(false)
+			codec := NewCodec(l, false)
 			// Afterwards a window is full of hits.
 			next := func(encoded []byte) []byte {
 				now += minute / 400

@@ -22,18 +22,19 @@ func NewBlock(nanos int64) Limit {
 // Blocks reports whether limits of the kind are blocks.
 func (k Kind) Blocks() bool { return k == Block }
 
-// Blocked reports whether the limit is a block that is active at the time of s.
-func (l *Limit) Blocked(s *State) bool { return l.Kind.Blocks() && sumBuckets(s) > 0 }
+// usedBlock is all of the quota, or nothing.
+func usedBlock(l *Limit, s *State) uint64 { return min(sumBuckets(s), 1) * max(l.Max, 1) }
 
 // Block activates a block from the time of s on, and reports whether that changed s. An active
-// block is prolonged only if extend is set. A limit of another kind stays as it is.
+// block uses up its quota, and is prolonged only if extend is set. A limit of another kind stays as
+// it is.
 func (l *Limit) Block(s *State, extend bool) (changed bool) {
 	if !l.Kind.Blocks() {
 		return false
 	}
-	if n := len(s.Buckets); l.Blocked(s) && (!extend || s.Buckets[n-1].Number == s.Newest/l.Precision) {
+	if n := len(s.Buckets); l.Used(s) > 0 && (!extend || s.Buckets[n-1].Number == s.Newest/l.Precision) {
 		return false
 	}
-	l.countBucket(s, 1)
+	countBucket(l, s, 1)
 	return true
 }

@@ -25,6 +25,10 @@ type Span struct {
 	Width int64
 }
 
+// calendarSlack is how much longer than usual a calendar window can be when clocks change, in
+// nanoseconds.
+const calendarSlack = int64(25 * 3600 * 1e9)
+
 // WidthOf returns the width by which shared data and stores know the window with a number. Only
 // calendar windows differ in width.
 func (l *Limit) WidthOf(number uint64) int64 {
@@ -43,9 +47,9 @@ func (l *Limit) WidthAt(at int64) int64 {
 }
 
 // Reads reports whether b begins with a state of the limit's shape, with any window's number.
-func (l *Limit) Reads(b []byte) bool {
+func Reads(l *Limit, b []byte) bool {
 	var stored Limit
-	at := stored.decodeHead(b)
+	at := decodeHead(b, &stored)
 	if at == wrong {
 		return false
 	}
@@ -53,7 +57,7 @@ func (l *Limit) Reads(b []byte) bool {
 		return stored.Shape == l.Shape
 	}
 	var s State
-	if stored.Kind != l.Kind || stored.Ordinal != l.Ordinal || stored.decodeBody(b, at, b[0]&syncedBit != 0, &s) == wrong {
+	if stored.Kind != l.Kind || stored.Ordinal != l.Ordinal || decodeBody(b, at, &stored, &s, b[0]&syncedBit != 0) == wrong {
 		return false
 	}
 	return l.Calendar.At(s.Newest).Width == stored.Width

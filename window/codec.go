@@ -35,8 +35,8 @@ const (
 	maxBuckets = 1 << 13
 )
 
-// MaxStateSize is the most bytes that an encoded state of the limit can take.
-func (l *Limit) MaxStateSize(synced bool) int {
+// MaxStateSize is the most bytes that an encoded state of a limit can take.
+func MaxStateSize(l *Limit, synced bool) int {
 	if !l.Kind.Bucketed() {
 		return maxHeadSize + l.Kind.Windows()*maxHitsSize
 	}
@@ -72,33 +72,30 @@ const (
 	mostLogged = MaxLogSize / 5
 )
 
-// LargestLog is the largest limit whose log fits MaxLogSize with the window of l.
-func (l Limit) LargestLog() (most uint64) {
+// LargestLog is the largest limit whose log fits MaxLogSize.
+func (s Shape) LargestLog() (most uint64) {
+	l := Limit{Shape: s}
 	for l.Max = 1; l.Max <= MaxLogSize; l.Max++ {
-		if l.MaxStateSize(true) <= MaxLogSize {
+		if MaxStateSize(&l, true) <= MaxLogSize {
 			most = l.Max
 		}
 	}
 	return most
 }
 
-// AppendState appends s in the form of shared data. Without synced it keeps only the sums of hits.
-func (l *Limit) AppendState(dst []byte, s *State, synced bool) []byte {
-	if l.Calendar != nil {
-		return l.appendCalendar(dst, s, synced)
+// AppendState appends a limit's state in the form of shared data. Without synced it keeps only the
+// sums of hits.
+func AppendState(dst []byte, l *Limit, s *State, synced bool) []byte {
+	if l.Calendar != nil { // as a fixed window with a width of its own
+		shape := l.Shape
+		shape.Width = l.Calendar.At(s.Newest).Width
+		l = &Limit{Shape: shape}
 	}
-	return l.appendBody(l.appendHead(dst, synced), s, synced)
-}
-
-// appendCalendar appends a state of a calendar window as that of a fixed window with its own width.
-func (l *Limit) appendCalendar(dst []byte, s *State, synced bool) []byte {
-	of := Limit{Shape: l.Shape}
-	of.Width = l.Calendar.At(s.Newest).Width
-	return of.appendBody(of.appendHead(dst, synced), s, synced)
+	return appendBody(appendHead(dst, l, synced), l, s, synced)
 }
 
 // appendHead appends the part that all states of the limit have in common.
-func (l *Limit) appendHead(dst []byte, synced bool) []byte {
+func appendHead(dst []byte, l *Limit, synced bool) []byte {
 	head := byte(l.Kind)&kindMask | l.Ordinal<<ordinalShift
 	if synced {
 		head |= syncedBit
@@ -118,11 +115,11 @@ func (l *Limit) appendHead(dst []byte, synced bool) []byte {
 	return dst
 }
 
-func (l *Limit) appendBody(dst []byte, s *State, synced bool) []byte {
+func appendBody(dst []byte, l *Limit, s *State, synced bool) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Newest))
 	switch {
 	case l.Kind.Bucketed():
-		return l.appendBuckets(dst, s, synced)
+		return appendBuckets(dst, l, s, synced)
 	case l.Kind.Started():
 		dst = appendUvarint(dst, uint64(s.Newest-s.Start))
 	}
@@ -143,7 +140,7 @@ func appendUvarint(dst []byte, v uint64) []byte {
 	return appendLong(dst, v)
 }
 
-//go:noinline
+//go:noinline // it is rare, and large
 func appendLong(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
 
 func (h *Hits) append(dst []byte, synced bool) []byte {
@@ -221,12 +218,12 @@ func (h *Hits) decode(b []byte, at int, synced bool) (next int) {
 // needed to push the state and to know when it expires. ok is false if b does not begin with a
 // valid state.
 func DecodeLimit(b []byte) (l Limit, ok bool) {
-	at := l.decodeHead(b)
+	at := decodeHead(b, &l)
 	return l, at != wrong
 }
 
 // decodeHead reads everything before the hits.
-func (l *Limit) decodeHead(b []byte) (next int) {
+func decodeHead(b []byte, l *Limit) (next int) {
 	if len(b) == 0 {
 		return wrong
 	}
@@ -258,9 +255,9 @@ func (l *Limit) decodeHead(b []byte) (next int) {
 // does not begin with a valid state, it returns 0 and resets s.
 func DecodeState(b []byte, s *State) (length int) {
 	var l Limit
-	at := l.decodeHead(b)
+	at := decodeHead(b, &l)
 	if at != wrong {
-		at = l.decodeBody(b, at, b[0]&syncedBit != 0, s)
+		at = decodeBody(b, at, &l, s, b[0]&syncedBit != 0)
 	}
 	if at == wrong {
 		s.Reset()
@@ -270,7 +267,7 @@ func DecodeState(b []byte, s *State) (length int) {
 }
 
 // decodeBody reads everything after the head.
-func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
+func decodeBody(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	if at+8 > len(b) {
 		return wrong
 	}
@@ -283,7 +280,7 @@ func (l *Limit) decodeBody(b []byte, at int, synced bool, s *State) (next int) {
 	switch {
 	case l.Kind.Bucketed():
 		s.Hits = [2]Hits{}
-		return l.decodeBuckets(b, at, synced, s)
+		return decodeBuckets(b, at, l, s, synced)
 	case l.Kind.Started():
 		var since uint64
 		since, at = uvarint(b, at, newest)
@@ -310,11 +307,11 @@ type Codec struct {
 	two    bool // there are two windows
 }
 
-// Codec returns a codec for states of the limit, which must not change afterwards.
-func (l *Limit) Codec(synced bool) Codec {
+// NewCodec returns a codec for states of a limit, which must not change afterwards.
+func NewCodec(l *Limit, synced bool) Codec {
 	c := Codec{limit: l, synced: synced, two: l.Kind.looksBack()}
 	var head [16]byte
-	c.length = len(l.appendHead(head[:0], synced))
+	c.length = len(appendHead(head[:0], l, synced))
 	c.plain = l.Kind.Clocked() && l.Calendar == nil && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
@@ -323,10 +320,10 @@ func (l *Limit) Codec(synced bool) Codec {
 	return c
 }
 
-// Append does what [Limit.AppendState] does.
+// Append does what [AppendState] does.
 func (c *Codec) Append(dst []byte, s *State) []byte {
 	if c.limit.Calendar != nil {
-		return c.limit.appendCalendar(dst, s, c.synced)
+		return AppendState(dst, c.limit, s, c.synced)
 	}
 	end := len(dst) + c.length
 	dst = binary.LittleEndian.AppendUint64(dst, c.head[0])
@@ -334,7 +331,7 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, c.head[1])
 	}
 	if !c.plain {
-		return c.limit.appendBody(dst[:end], s, c.synced)
+		return appendBody(dst[:end], c.limit, s, c.synced)
 	}
 	dst = binary.LittleEndian.AppendUint64(dst[:end], uint64(s.Newest))
 	dst = appendUvarint(dst, min(s.Hits[0].Sum(), MaxHits))
@@ -348,7 +345,7 @@ func (c *Codec) Append(dst []byte, s *State) []byte {
 // returns 0 and the content of s is undefined.
 func (c *Codec) Decode(b []byte, s *State) (length int) {
 	if c.limit.Calendar != nil {
-		if len(b) == 0 || c.synced != (b[0]&syncedBit != 0) || !c.limit.Reads(b) {
+		if len(b) == 0 || c.synced != (b[0]&syncedBit != 0) || !Reads(c.limit, b) {
 			return 0
 		}
 		return DecodeState(b, s)
@@ -359,7 +356,7 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 		return 0
 	}
 	if !c.plain {
-		return max(c.limit.decodeBody(b, c.length, c.synced, s), 0)
+		return max(decodeBody(b, c.length, c.limit, s, c.synced), 0)
 	}
 	newest := binary.LittleEndian.Uint64(b[c.length:])
 	if newest > uint64(maxTime) {

@@ -25,16 +25,16 @@ func TestCodecsAreTheirLimits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 7))
 	for i, l := range codecLimits {
 		for _, synced := range []bool{false, true} {
-			c := l.Codec(synced)
+			c := NewCodec(&l, synced)
 			var s State
 			now := monday
 			for range 500 {
 				now += pause(random, now, l.Width)
 				l.Advance(&s, now)
 				if l.Count(&s, cost(random, 100)); synced && random.IntN(3) == 0 && !s.InFlight() {
-					l.Claim(&s)
+					s.Claim()
 				}
-				want := l.AppendState([]byte("before"), &s, synced)
+				want := AppendState([]byte("before"), &l, &s, synced)
 				if got := c.Append([]byte("before"), &s); !bytes.Equal(got, want) {
 					t.Fatalf("%+v: wrote %x, want %x", l, got, want)
 				}
@@ -54,7 +54,7 @@ func checkDecode(t *testing.T, l Limit, synced bool, b []byte, want bool) {
 	// The old contents of the states must not matter.
 	got := State{Newest: 1, Start: 2, Hits: [2]Hits{{3, 4, 5, 6}, {7, 8, 9, 10}}, Buckets: make([]Bucket, 3), ends: 11}
 	expected := State{Buckets: make([]Bucket, 0, 1)}
-	c := l.Codec(synced)
+	c := NewCodec(&l, synced)
 	length := c.Decode(b, &got)
 	if length == 0 {
 		if want {
@@ -71,8 +71,8 @@ func checkDecode(t *testing.T, l Limit, synced bool, b []byte, want bool) {
 func FuzzCodec(f *testing.F) {
 	for _, l := range codecLimits {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 200}, {Total: 3}}}
-		f.Add(l.AppendState(nil, &s, true))
-		f.Add(l.AppendState(nil, &s, false))
+		f.Add(AppendState(nil, &l, &s, true))
+		f.Add(AppendState(nil, &l, &s, false))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		stored, _ := DecodeLimit(b)
@@ -80,7 +80,7 @@ func FuzzCodec(f *testing.F) {
 			for _, synced := range []bool{false, true} {
 				is := len(b) > 0 && stored.Shape == l.Shape && b[0]&syncedBit != 0 == synced && (l.Kind != TokenBucket || stored.Max == l.Max)
 				var s State
-				if c := l.Codec(synced); c.Decode(b, &s) != 0 {
+				if c := NewCodec(&l, synced); c.Decode(b, &s) != 0 {
 					checkDecode(t, l, synced, b, is)
 				}
 			}
@@ -111,10 +111,10 @@ func TestCountInPlace(t *testing.T) {
 				s.Hits[1].Total = near(random, l.Max)
 			}
 		}
-		before := l.AppendState(nil, &s, synced)
+		before := AppendState(nil, &l, &s, synced)
 		now, hits := s.Newest+pause(random, s.Newest, l.Width), cost(random, 100)
 
-		c := l.Codec(synced)
+		c := NewCodec(&l, synced)
 		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Pending: 2}}}
 		if c.CountInPlace(b, true, &got, now, hits) == 0 {
 			if !bytes.Equal(b, before) {
@@ -141,7 +141,7 @@ func TestCountInPlace(t *testing.T) {
 		if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
 			t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
 		}
-		if got.Newest != want.Newest || got.Hits[0].Sum() != want.Hits[0].Sum() || got.Hits[1] != want.Hits[1] || l.end(&got) != l.end(&want) ||
+		if got.Newest != want.Newest || got.Hits[0].Sum() != want.Hits[0].Sum() || got.Hits[1] != want.Hits[1] || clockEnd(&l, &got) != clockEnd(&l, &want) ||
 			got.Start != 0 || len(got.Buckets) > 0 {
 			t.Fatalf("%+v: the state is %+v, want %+v", l, got, want)
 		}
@@ -161,11 +161,11 @@ func near(random *rand.Rand, limit uint64) uint64 {
 func FuzzCount(f *testing.F) {
 	for _, l := range codecLimits {
 		s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 127}, {Total: 3}}}
-		f.Add(l.AppendState(nil, &s, false), monday+second, uint64(1))
+		f.Add(AppendState(nil, &l, &s, false), monday+second, uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, before []byte, now int64, hits uint64) {
 		for _, l := range codecLimits {
-			c := l.Codec(false)
+			c := NewCodec(&l, false)
 			var got, want State
 			b := bytes.Clone(before)
 			if c.CountInPlace(b, true, &got, now, hits) == 0 {
@@ -210,7 +210,7 @@ func TestFormat(t *testing.T) {
 			"04 e0d403 3c 00e8764817000000 02 03 02 04"},
 		{"log, synced", log(9, second), State{Newest: 100, Buckets: []Bucket{{Number: 100, Hits: Hits{Pending: 1}}}}, true, "14 e807 00 6400000000000000 01 01 00 02 00"},
 	} {
-		got := test.limit.AppendState(nil, &test.state, test.synced)
+		got := AppendState(nil, &test.limit, &test.state, test.synced)
 		if want := strings.ReplaceAll(test.want, " ", ""); hex.EncodeToString(got) != want {
 			t.Errorf("%s: got %x, want %s", test.name, got, test.want)
 		}
@@ -342,7 +342,7 @@ func TestStateBounds(t *testing.T) {
 			continue
 		}
 		// A codec of its limit reads the same, and counts in nothing else.
-		c := limit.Codec(test.b[0]&syncedBit != 0)
+		c := NewCodec(&limit, test.b[0]&syncedBit != 0)
 		got := State{Buckets: make([]Bucket, 3)}
 		if length := c.Decode(test.b, &got); length == len(test.b) != test.want || !test.want && length != 0 {
 			t.Errorf("%s: the limit's codec reads %d bytes of %d", test.name, length, len(test.b))
@@ -381,9 +381,9 @@ func TestCountedInPlace(t *testing.T) {
 		{"all that there may be, which take eight", 0, MaxHits, start, start, false},
 	} {
 		for _, l := range []Limit{fixed(1<<60, minute), sliding(1<<60, minute)} {
-			c := l.Codec(false)
+			c := NewCodec(&l, false)
 			var got State
-			b := l.AppendState(nil, &State{Newest: test.at, Hits: [2]Hits{{Total: test.total}}}, false)
+			b := AppendState(nil, &l, &State{Newest: test.at, Hits: [2]Hits{{Total: test.total}}}, false)
 			for _, last := range []bool{true, false} {
 				counted := c.CountInPlace(bytes.Clone(b), last, &got, test.now, test.cost)
 				if counted == len(b) != test.want || !test.want && counted != 0 {
@@ -398,11 +398,11 @@ func TestCountedInPlace(t *testing.T) {
 func TestLongSumIsNotCountedIn(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute)} {
-		b := l.AppendState(nil, &State{Newest: monday}, false)
+		b := AppendState(nil, &l, &State{Newest: monday}, false)
 		sum := len(b) - l.Kind.Windows()
 		for _, hits := range []byte{0, 5, 100, 126} {
 			long := append(bytes.Clone(b[:sum]), hits|0x80)
-			c := l.Codec(false)
+			c := NewCodec(&l, false)
 			var s State
 			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits) || c.CountInPlace(long, true, &s, monday, 1) != 0 {
 				t.Errorf("%+v: %x is counted in, or not read: %+v", l, long, s.Hits)
@@ -453,8 +453,8 @@ func TestMaxStateSize(t *testing.T) {
 		{"log whose ages just take three", log(1464, 12*MinWidth), even(log(1464, 12*MinWidth)), false, 5903},
 		{"long log", log(367, MaxWidth), even(log(367, MaxWidth)), true, 4091},
 	} {
-		length := len(test.limit.AppendState(nil, &test.state, test.synced))
-		if got := test.limit.MaxStateSize(test.synced); got != test.want || length > got {
+		length := len(AppendState(nil, &test.limit, &test.state, test.synced))
+		if got := MaxStateSize(&test.limit, test.synced); got != test.want || length > got {
 			t.Errorf("%s: at most %d bytes, want %d; a state takes %d", test.name, got, test.want, length)
 		}
 	}

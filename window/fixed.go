@@ -1,17 +1,27 @@
 package window
 
-// A fixed window counts the hits of one window at a time. FixedWindow's windows start at multiples
-// of their width since the Unix epoch, so that all nodes with a correct clock have the same
-// windows. FirstHitWindow's start with the first hit after the last window ended, so that no two
-// keys need to have the same windows. SlidingWindow counts in windows of the clock too.
+// A fixed window counts the hits of one window at a time. Its windows start at multiples of their
+// width since the Unix epoch, so that all nodes with a correct clock have the same windows. A
+// calendar may say otherwise. SlidingWindow counts in windows of the clock too, and uses what has
+// clock in its name.
 
-// end is the end of the window that contains Newest.
-func (l *Limit) end(s *State) int64 {
+func turnFixed(l *Limit, s *State, now int64) {
+	if clockNumber(l, now) != clockNumber(l, s.Newest) {
+		s.Hits = [2]Hits{}
+	}
+}
+
+func fixedLasts(l *Limit) int64 {
+	if l.Calendar != nil {
+		return l.Width + calendarSlack
+	}
+	return l.Width
+}
+
+// clockEnd is the end of the window that contains Newest.
+func clockEnd(l *Limit, s *State) int64 {
 	if s.ends != 0 {
 		return s.ends
-	}
-	if l.Kind == FirstHitWindow {
-		return s.Start + l.Width
 	}
 	if l.Calendar != nil {
 		return l.Calendar.At(s.Newest).End
@@ -19,47 +29,48 @@ func (l *Limit) end(s *State) int64 {
 	return int64((uint64(s.Newest)/uint64(l.Width) + 1) * uint64(l.Width))
 }
 
-func (l *Limit) settleFirstHit(s *State, newest bool, start int64, hits uint64) {
-	h := &s.Hits[0]
-	switch {
-	case hits == 0:
-		if newest && start == s.Start {
-			h.settle(true, 0)
+func clockForgetAt(l *Limit, s *State) int64 {
+	switch idle := s.Hits[0].idle(); {
+	case idle && s.Hits[1].idle():
+		return s.Newest
+	case !idle && l.Kind == SlidingWindow:
+		return clockEnd(l, s) + l.Width
+	}
+	return clockEnd(l, s)
+}
+
+//go:noinline // at nine places it would make the plugin larger
+func clockNumber(l *Limit, at int64) uint64 {
+	if l.Calendar != nil {
+		return l.Calendar.At(at).Number
+	}
+	return uint64(at / l.Width)
+}
+
+// clockWindow wraps around for a window newer than s, which is out of range then, as is one that is
+// too old.
+func clockWindow(l *Limit, s *State, number uint64) *Hits {
+	turned := clockNumber(l, s.Newest) - number
+	if turned == 0 || turned == 1 && l.Kind == SlidingWindow {
+		return &s.Hits[turned]
+	}
+	return nil
+}
+
+func clockSettle(l *Limit, s *State, newest bool, total *Totals) {
+	for i, hits := range total.Hits {
+		if h := clockWindow(l, s, total.Newest-uint64(i)); h != nil {
+			h.settle(newest, min(hits, MaxHits))
 		}
-	case h.idle():
-		if start <= s.Newest && s.Newest-start < l.Width {
-			s.Start, h.Total = start, hits
-		}
-	case start == s.Start:
-		h.settle(newest, hits)
-	case start > s.Start || s.Start-start >= l.Width:
-		// The backend's window is another.
-	case s.Newest-start >= l.Width:
-		// Another node had the window's first hit, and the window has ended by now. Hits that were
-		// counted here since then start the next window.
-		s.Start, h.Total, h.Lease = s.Newest, 0, 0
-	default:
-		s.Start = start
-		h.settle(true, hits)
 	}
 }
 
-// turn drops all windows of the clock except the current window and, for SlidingWindow, the
-// previous window.
-func (l *Limit) turn(s *State, now int64) {
-	switch turned := l.numberAt(now) - l.numberAt(s.Newest); {
-	case turned == 0:
-	case turned == 1 && l.Kind == SlidingWindow:
-		s.Hits = [2]Hits{1: s.Hits[0]}
-		s.Hits[1].returnLease(0)
+func clockLease(l *Limit, s *State, g *Grant) {
+	switch h := clockWindow(l, s, clockNumber(l, g.At)); h {
+	case nil:
+	case &s.Hits[0]:
+		h.lease(g.Hits)
 	default:
-		s.Hits = [2]Hits{}
-	}
-}
-
-// expire drops a FirstHitWindow that has ended by now.
-func (l *Limit) expire(s *State, now int64) {
-	if now-s.Start >= l.Width {
-		s.Start, s.Hits = 0, [2]Hits{}
+		h.giveUp(g.Hits)
 	}
 }

@@ -41,7 +41,7 @@ func TestFirstHitSettles(t *testing.T) {
 		if s.Start = now - test.since*second; s.Hits[0].idle() {
 			s.Start = 0
 		}
-		l.settleFirstHit(&s, !test.older, now-test.start*second, test.total)
+		settleFirstHit(&l, &s, !test.older, now-test.start*second, test.total)
 		if want := now - test.began*second; s.Hits[0] != test.want || s.Start != want && !s.Hits[0].idle() {
 			t.Errorf("%s: got %+v, begun %d s ago", test.name, s.Hits[0], (now-s.Start)/second)
 		}

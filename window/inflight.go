@@ -3,9 +3,9 @@ package window
 // InFlight counts requests at the same time. Each request holds its places from its beginning to
 // its end. Places are hits in buckets, as in SlidingBuckets, and count until they are given back or
 // their bucket leaves the window. The holder of a place therefore moves it to the present bucket
-// now and then ([Limit.Renew]), and the places of a process that has died come back by themselves.
-// This is a lease in time, as described by Gray and Cheriton: "Leases: an efficient fault-tolerant
-// mechanism for distributed file cache consistency", SOSP 1989.
+// now and then, and the places of a process that has died come back by themselves. This is a lease
+// in time, as described by Gray and Cheriton: "Leases: an efficient fault-tolerant mechanism for
+// distributed file cache consistency", SOSP 1989.
 
 const (
 	// inFlightWidth is how long a place lives that nobody renews, in nanoseconds.
@@ -19,30 +19,22 @@ const (
 	inFlightPause = int64(50e6)
 )
 
+func inFlightResetAt(l *Limit, s *State) int64 {
+	if l.Max == 0 || sumBuckets(s) < l.Max {
+		return s.Newest
+	}
+	return s.Newest + inFlightPause
+}
+
 // NewInFlight returns a limit of most requests at the same time.
 func NewInFlight(most uint64) Limit {
 	return Limit{Shape: Shape{Kind: InFlight, Width: inFlightWidth, Precision: inFlightPrecision}, Max: most}
 }
 
-// Renew moves cost places from the bucket with a number to the present bucket. If that bucket has
-// left the window, it counts them anew, whether or not they have room.
-func (l *Limit) Renew(s *State, number, cost uint64) {
-	if number == l.Number(s) {
-		return
-	}
-	l.GiveBack(s, number, cost)
-	l.Count(s, cost)
-}
-
 // Relend turns cost places in the bucket with a number back into leased hits, because the request
 // that held them has ended. If the bucket has left the window, there is nothing to lease.
 func (l *Limit) Relend(s *State, number, cost uint64) {
-	if l.Kind.Blocks() {
-		return
-	}
-	for i := range s.Buckets {
-		if b := &s.Buckets[i]; uint64(b.Number) == number {
-			b.Lease = min(b.Lease+min(cost, b.Sum()), MaxHits)
-		}
+	if h := windowOf(l, s, number); h != nil && l.Kind.Bucketed() {
+		h.Lease = min(h.Lease+min(cost, h.Sum()), MaxHits)
 	}
 }

@@ -1,7 +1,9 @@
 package window
 
-// Only this file tells the kinds of limits apart: their names, their traits, the faults of a limit,
-// and the functions that each algorithm implements in a file of its own.
+// Only this file tells the kinds of limits apart. Each has a file of its own, with its algorithm, and
+// the functions at the end of this file choose among these. A kind without a case has the function
+// of its trait. They are switches, because a table of functions, which Go does not inline, makes the
+// plugin 60 KB larger.
 
 // Kind identifies an algorithm. The numbers are part of the formats of shared data and of the wire,
 // so a number is never reused.
@@ -94,9 +96,6 @@ func (k Kind) Bucketed() bool { return uint32(bucketed)>>(k&31)&1 != 0 }
 // bucketed has the bit 1<<kind of each bucketed kind.
 const bucketed = 1<<SlidingBuckets | 1<<InFlight | 1<<Block
 
-// Held reports whether requests hold their hits, and give them back when they end.
-func (k Kind) Held() bool { return k == InFlight }
-
 // Windows is how many windows count at the same time. It is 0 for a bucketed kind, whose buckets
 // follow from the precision, and for an unknown kind.
 func (k Kind) Windows() int {
@@ -121,6 +120,9 @@ func (k Kind) Refills() bool { return k == TokenBucket }
 
 // Bursts reports whether the quota is the limit's burst.
 func (k Kind) Bursts() bool { return k == TokenBucket }
+
+// Held reports whether requests hold their hits, and give them back when they end.
+func (k Kind) Held() bool { return k == InFlight }
 
 // Name is the name of the algorithm that users see; "" if the kind is unknown.
 func (s Shape) Name() string {
@@ -166,7 +168,7 @@ const (
 	WrongPrecision
 	// WrongMax means a limit above MaxLimit.
 	WrongMax
-	// LargeLog means a log with a limit above [Limit.LargestLog].
+	// LargeLog means a log with a limit above [Shape.LargestLog].
 	LargeLog
 	// NeedlessBurst means a burst for a kind that has none.
 	NeedlessBurst
@@ -181,7 +183,7 @@ const (
 func (s Shape) Fault() Fault { return s.fault(1) }
 
 // fault requires at least that number of buckets from a bucketed shape that is not a log.
-func (s *Shape) fault(least uint64) Fault {
+func (s Shape) fault(least uint64) Fault {
 	width, precision := uint64(s.Width), uint64(s.Precision)
 	switch {
 	case s.Width < MinWidth || s.Width > MaxWidth || s.Width%MinWidth != 0:
@@ -223,114 +225,211 @@ func (l *Limit) Fault() Fault {
 	return Sound
 }
 
-// Each algorithm implements the following functions. All others use them, and the traits above.
-
 // advance brings s to the present, and drops hits that no longer count.
-func (l *Limit) advance(s *State, now int64) {
-	now = l.present(s, now)
-	switch l.Kind {
-	case FixedWindow, SlidingWindow:
-		l.turn(s, now)
-	case FirstHitWindow:
-		l.expire(s, now)
-	case SlidingBuckets, InFlight, Block:
-		l.dropBuckets(s, now)
-	case TokenBucket:
-		l.refill(s, now)
+func advance(l *Limit, s *State, now int64) {
+	now = max(0, min(now, maxTime))
+	if s.Newest-now > max(l.Width, maxBack) {
+		moveTo(l, s, now)
+	}
+	s.ends, now = 0, max(s.Newest, now)
+	switch k := l.Kind; {
+	case k.Refills():
+		refill(l, s, now)
+	case k.Bucketed():
+		dropBuckets(l, s, now)
+	case k.Started():
+		expireFirstHit(l, s, now)
+	case k == SlidingWindow:
+		turnSliding(l, s, now)
+	case k.Clocked():
+		turnFixed(l, s, now)
 	}
 	s.Newest = now
 }
 
-// used is how many hits of the quota are in use, rounded up.
-func (l *Limit) used(s *State) uint64 {
-	used := s.Hits[0].Sum()
-	switch l.Kind {
-	case SlidingWindow:
-		used += l.weighed(s)
-	case SlidingBuckets, InFlight, Block:
-		used = sumBuckets(s)
-	case TokenBucket:
-		used -= l.returned(s, s.Newest)
+// Used is how many hits of the quota are in use at the time of s, rounded up. It is above the quota
+// if more hits were counted.
+func (l *Limit) Used(s *State) uint64 {
+	switch k := l.Kind; {
+	case k == SlidingWindow:
+		return usedSliding(l, s)
+	case k == Block:
+		return usedBlock(l, s)
+	case k.Bucketed():
+		return sumBuckets(s)
+	case k.Refills():
+		return usedTokens(l, s)
 	}
-	return used
+	return s.Hits[0].Sum()
 }
 
 // moreAt is FitsAt for a cost that does not fit now, but will.
-func (l *Limit) moreAt(s *State, cost uint64) int64 {
-	switch l.Kind {
-	case SlidingWindow:
-		return l.fitsSlidingAt(s, cost)
-	case InFlight:
+func moreAt(l *Limit, s *State, cost uint64) int64 {
+	switch k := l.Kind; {
+	case k == SlidingWindow:
+		return slidingFitsAt(l, s, cost)
+	case k == InFlight:
 		return s.Newest + inFlightPause
-	case Block:
-		return l.lastLeavesAt(s)
-	case SlidingBuckets:
-		return l.bucketsLeaveAt(s, l.used(s)-(l.Max-cost))
-	case TokenBucket:
-		return l.returnedAt(s, s.Hits[0].Sum()-(l.Burst-cost))
+	case k == Block:
+		return lastLeavesAt(l, s)
+	case k.Bucketed():
+		return bucketsLeaveAt(l, s, sumBuckets(s)-(l.Max-cost))
+	case k.Refills():
+		return tokensFitAt(l, s, cost)
+	case k.Started():
+		return s.Start + l.Width
 	}
-	return l.end(s)
+	return clockEnd(l, s)
 }
 
 // ResetAt returns the time when the window of s ends, the newest hit has left the log or the
 // sub-buckets, or the bucket is full. ok is false if there are no hits and no window of the clock.
 func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
-	switch l.Kind {
-	case FixedWindow, SlidingWindow:
-		return l.end(s), true
-	case InFlight:
-		if l.Max == 0 || l.used(s) < l.Max {
-			return s.Newest, false
-		}
-		return s.Newest + inFlightPause, true
-	case TokenBucket: // leased tokens count as present
-		if l.Max == 0 { // no token ever comes back
-			return s.Newest, false
-		}
-		at = l.returnedAt(s, s.Hits[0].Sum())
+	switch k := l.Kind; {
+	case k.Clocked():
+		return clockEnd(l, s), true
+	case k == InFlight:
+		at = inFlightResetAt(l, s)
+	case k.Refills():
+		at = tokensResetAt(l, s)
 	default:
 		at = l.ForgetAt(s)
 	}
 	return max(at, s.Newest), at > s.Newest
 }
 
+// ForgetAt is the time from which s says no more than a state without hits.
+func (l *Limit) ForgetAt(s *State) int64 {
+	switch k := l.Kind; {
+	case k.Bucketed():
+		return lastLeavesAt(l, s)
+	case k.Refills():
+		return tokensForgetAt(l, s)
+	case k.Started():
+		return firstHitForgetAt(l, s)
+	}
+	return clockForgetAt(l, s)
+}
+
 // Lasts is the longest time that a hit can count, in nanoseconds: until its window ends, or until
 // its token is back in a bucket that was empty.
 func (l *Limit) Lasts() int64 {
-	switch l.Kind {
-	case SlidingWindow:
+	switch k := l.Kind; {
+	case k == SlidingWindow:
 		return 2 * l.Width
-	case SlidingBuckets, InFlight, Block:
+	case k.Bucketed():
 		return l.Width + l.Precision
-	case TokenBucket:
-		if nanos, _, ok := muldiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {
-			return int64(nanos) + 1
-		}
-		return maxTime
+	case k.Refills():
+		return tokensLast(l)
+	case k.Started():
+		return l.Width
 	}
-	if l.Calendar != nil {
-		return l.Width + calendarSlack
-	}
-	return l.Width
+	return fixedLasts(l)
 }
 
-// calendarSlack is how much longer than usual a calendar window can be when clocks change, in
-// nanoseconds.
-const calendarSlack = int64(25 * 3600 * 1e9)
-
-// ForgetAt is the time from which s says no more than a state without hits.
-func (l *Limit) ForgetAt(s *State) int64 {
+// NumberAt is [Limit.Number] for hits that were counted at an earlier time. s is the state that was
+// written with them.
+func (l *Limit) NumberAt(s *State, at int64) uint64 {
 	switch {
+	case l.Kind.Started():
+		return uint64(s.Start)
 	case l.Kind.Bucketed():
-		return l.lastLeavesAt(s)
-	case s.Hits[0].idle():
-		if s.Hits[1].idle() {
-			return s.Newest
-		}
-	case l.Kind == TokenBucket:
-		return max(l.returnedAt(s, s.Hits[0].Sum()+s.Hits[0].Lease), s.Newest)
-	case l.Kind == SlidingWindow:
-		return l.end(s) + l.Width
+		return bucketNumber(l, at)
 	}
-	return l.end(s)
+	return clockNumber(l, at)
+}
+
+// windowOf returns the hits of the window with a number; nil if s has left it.
+func windowOf(l *Limit, s *State, number uint64) *Hits {
+	switch k := l.Kind; {
+	case k == Block: // requests take nothing from a block
+		return nil
+	case k.Bucketed():
+		return bucketWindow(s, number)
+	case k.Refills(): // tokens come back whatever the start is by now
+		return &s.Hits[0]
+	case k.Started():
+		return firstHitWindow(l, s, number)
+	}
+	return clockWindow(l, s, number)
+}
+
+// countUnclocked counts at least one hit at the time of s.
+func countUnclocked(l *Limit, s *State, cost uint64) {
+	switch k := l.Kind; {
+	case k == Block:
+	case k.Bucketed():
+		countBucket(l, s, cost)
+	default:
+		countStarted(s, cost)
+	}
+}
+
+// GiveBackNewest gives back hits that count now, whoever counted them, the newest first. It makes
+// room for that number of hits, or for all if fewer count, and returns for how many.
+func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
+	hits = min(hits, MaxHits)
+	switch k := l.Kind; {
+	case k == SlidingWindow:
+		return freeSliding(l, s, hits)
+	case k == Block: // nothing that is given back ends a block
+		return 0
+	case k.Bucketed():
+		return freeBuckets(s, hits)
+	case k.Refills(): // the others have come back
+		hits = min(hits, l.Used(s))
+	}
+	return s.Hits[0].giveBack(hits)
+}
+
+// settle takes in totals. Without newest, they only raise those of s. gaveBack says that they answer
+// a push that gave hits back.
+func settle(l *Limit, s *State, newest, gaveBack bool, total *Totals) {
+	switch k := l.Kind; {
+	case k.Bucketed():
+		settleBuckets(l, s, newest, total)
+	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
+	case k.Refills():
+		settleTokens(l, s, newest, gaveBack, int64(total.Newest), min(total.Hits[0], MaxHits))
+	case k.Started():
+		settleFirstHit(l, s, newest, int64(total.Newest), min(total.Hits[0], MaxHits))
+	default:
+		clockSettle(l, s, newest, total)
+	}
+}
+
+// lease is Lease for a state that has come to the time of the grant.
+func lease(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
+	if l.Kind.Bucketed() && l.Kind != Block {
+		return leaseBucket(l, s, g, total)
+	}
+	l.Learn(s, g.Newer, total)
+	switch k := l.Kind; {
+	case k == Block:
+	case k.Refills():
+		leaseTokens(l, s, g, total)
+	case k.Started():
+		return leaseFirstHit(s, g, total)
+	default:
+		clockLease(l, s, g)
+	}
+	return true
+}
+
+// LeaseNumber returns the number of the window or bucket in which the backend has counted a lease,
+// for a push that gives it back. counts is false if the totals belong to another first-hit window,
+// or to none: then the lease has ended with its own window.
+func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
+	switch k := l.Kind; {
+	case k == Block:
+		return 0, false
+	case k.Bucketed():
+		return bucketNumber(l, at), true
+	case k.Refills():
+		return uint64(at), true
+	case k.Started():
+		return firstHitLeaseNumber(at, total)
+	}
+	number = clockNumber(l, at)
+	return number, l.Calendar == nil || total.Newest == number
 }

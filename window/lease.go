@@ -19,15 +19,15 @@ const (
 
 // PushWithin is the longest time between two pushes, in nanoseconds, that brings moved hits to the
 // backend in time. It is the largest int64 for kinds whose hits don't move.
-func (l *Limit) PushWithin() int64 {
-	if !l.Kind.Bucketed() {
+func (s Shape) PushWithin() int64 {
+	if !s.Kind.Bucketed() {
 		return math.MaxInt64
 	}
-	return l.Width / 4
+	return s.Width / 4
 }
 
 // lends reports whether the leased hits of a bucket may be used at the time of s.
-func (l *Limit) lends(s *State, b *Bucket) bool {
+func lends(l *Limit, s *State, b *Bucket) bool {
 	leaves := (b.Number + l.covered()) * l.Precision
 	return l.Width < agingWidth || leaves-s.Newest >= l.Width/8*movePart || b.Number == s.Newest/l.Precision
 }
@@ -37,11 +37,9 @@ func (l *Limit) Leased(s *State) (hits uint64) {
 	if l.Kind.Blocks() {
 		return MaxHits
 	}
-	if !l.Kind.Bucketed() {
-		return s.Hits[0].Lease
-	}
+	hits = s.Hits[0].Lease
 	for i := range s.Buckets {
-		if b := &s.Buckets[i]; b.Lease > 0 && l.lends(s, b) {
+		if b := &s.Buckets[i]; b.Lease > 0 && lends(l, s, b) {
 			hits += b.Lease
 		}
 	}
@@ -68,7 +66,7 @@ func (l *Limit) CountLeased(s *State, cost uint64) {
 	left := cost
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
-		if b.Lease == 0 || !l.lends(s, b) {
+		if b.Lease == 0 || !lends(l, s, b) {
 			continue
 		}
 		used := min(left, b.Lease)
@@ -80,11 +78,8 @@ func (l *Limit) CountLeased(s *State, cost uint64) {
 
 // ReturnLease gives back the leased hits above keep. Once they are pushed, other nodes may have
 // them.
-func (l *Limit) ReturnLease(s *State, keep uint64) {
-	if !l.Kind.Bucketed() {
-		s.Hits[0].returnLease(keep)
-		return
-	}
+func (s *State) ReturnLease(keep uint64) {
+	s.Hits[0].returnLease(keep)
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		kept := min(keep, s.Buckets[i].Lease)
 		s.Buckets[i].returnLease(kept)
@@ -93,12 +88,7 @@ func (l *Limit) ReturnLease(s *State, keep uint64) {
 }
 
 // DropLease forgets the lease, because the backend no longer counts it. Nothing is given back.
-func (l *Limit) DropLease(s *State) {
-	s.Hits[0].Lease = 0
-	for i := range s.Buckets {
-		s.Buckets[i].Lease = 0
-	}
-}
+func (s *State) DropLease() { s.each(func(h *Hits) { h.Lease = 0 }) }
 
 func (h *Hits) returnLease(keep uint64) {
 	if h.Lease > keep {
@@ -129,58 +119,17 @@ type Grant struct {
 // s can give them back, kept is false, and the caller must give them back in the window that
 // [Limit.LeaseNumber] returns.
 func (l *Limit) Lease(s *State, g *Grant, total *Totals) (kept bool) {
-	hits, at := g.Hits, g.At
-	number := l.numberAt(at)
+	number := l.NumberAt(s, g.At)
 	if l.Calendar != nil && total.Newest != number {
 		return false // the question was for the previous window
 	}
-	if at > s.Newest && number != l.numberAt(s.Newest) {
-		if at-s.Newest > maxBack {
+	if g.At > s.Newest && number != l.Number(s) {
+		if g.At-s.Newest > maxBack {
 			return false
 		}
-		l.Advance(s, at) // the backend's clock is slightly ahead
+		l.Advance(s, g.At) // the backend's clock is slightly ahead
 	}
-	if l.Kind.Blocks() {
-		l.Learn(s, g.Newer, total)
-		return true
-	}
-	if l.Kind.Bucketed() {
-		return l.leaseBucket(s, g, total)
-	}
-	l.Learn(s, g.Newer, total)
-	switch {
-	case l.Kind.Refills():
-		l.leaseTokens(s, g, total)
-		return true
-	case l.Kind.Started():
-		if len(total.Hits) == 0 || s.Hits[0].Total == 0 || uint64(s.Start) != total.Newest || at < s.Start {
-			return false
-		}
-	default:
-		if ago := l.numberAt(s.Newest) - number; ago != 0 {
-			if ago < uint64(l.Kind.Windows()) {
-				s.Hits[ago].giveUp(hits)
-			}
-			return true
-		}
-	}
-	s.Hits[0].lease(hits)
-	return true
-}
-
-// leaseBucket is Lease for buckets. The totals include the grant, so the log is trimmed only after
-// the grant is marked as leased. Otherwise the grant would push out hits that count.
-func (l *Limit) leaseBucket(s *State, g *Grant, total *Totals) (kept bool) {
-	l.settleBuckets(s, g.Newer, total)
-	number := l.numberAt(g.At)
-	for i := range s.Buckets {
-		if uint64(s.Buckets[i].Number) == number {
-			s.Buckets[i].lease(g.Hits)
-			kept = true
-		}
-	}
-	l.trimLog(s)
-	return kept
+	return lease(l, s, g, total)
 }
 
 // lease adds to the lease. A total below the lease comes from an older answer, and is raised.
@@ -189,59 +138,25 @@ func (h *Hits) lease(hits uint64) {
 	h.Total = max(h.Total, h.Lease)
 }
 
-// LeaseNumber returns the number of the window or bucket in which the backend has counted a lease,
-// for a push that gives it back. counts is false if the totals belong to another first-hit window,
-// or to none: then the lease has ended with its own window.
-func (l *Limit) LeaseNumber(at int64, total *Totals) (number uint64, counts bool) {
-	switch {
-	case l.Kind.Blocks():
-		return 0, false
-	case l.Kind.Refills():
-		return uint64(at), true
-	case l.Kind.Started():
-		return total.Newest, uint64(at) >= total.Newest && len(total.Hits) > 0 && total.Hits[0] > 0
-	case l.Calendar != nil:
-		return total.Newest, total.Newest == l.numberAt(at)
-	}
-	return l.numberAt(at), true
-}
-
-// Without subtracts from totals the hits that were counted at a time and are on their way back. The
-// totals still include them.
-func (l *Limit) Without(total *Totals, at int64, hits uint64) {
-	number, counts := l.LeaseNumber(at, total)
+// Subtract takes from the totals of a limit the hits that were counted at a time and are on their
+// way back. The totals still include them.
+func (t *Totals) Subtract(l *Limit, at int64, hits uint64) {
+	number, counts := l.LeaseNumber(at, t)
 	if !counts {
 		return
 	}
-	for i := range total.Hits {
-		of := total.Newest - uint64(i)
+	for i := range t.Hits {
+		of := t.Newest - uint64(i)
 		if l.Kind.Bucketed() {
-			if i >= len(total.Ages) {
+			if i >= len(t.Ages) {
 				return // no backend sends this
 			}
-			of = total.Newest - total.Ages[i]
+			of = t.Newest - t.Ages[i]
 		}
 		if of == number || l.Kind.Refills() {
-			total.Hits[i] -= min(hits, total.Hits[i])
+			t.Hits[i] -= min(hits, t.Hits[i])
 		}
 	}
-}
-
-// numberAt is the number of the window of the clock, or of the bucket, that contains a time; 0 for
-// other kinds.
-//
-//go:noinline
-func (l *Limit) numberAt(at int64) uint64 {
-	switch {
-	case l.Kind.Bucketed():
-		return uint64(at / l.Precision)
-	case l.Kind.Started():
-		return 0
-	}
-	if l.Calendar != nil {
-		return l.Calendar.At(at).Number
-	}
-	return uint64(at / l.Width)
 }
 
 // Unheard is how many hits were counted here without a lease and may not be counted in the backend

@@ -12,13 +12,13 @@ var leasing = []Limit{fixed(100, minute), sliding(100, minute), firstHit(100, mi
 // granted returns the backend's totals for a grant of so many hits at a time, where it had others
 // already: the total of the window that they were counted in.
 func granted(l *Limit, start, at int64, hits uint64) *Totals {
-	switch l.Kind {
-	case FirstHitWindow, TokenBucket:
+	switch {
+	case l.Kind.Started():
 		return &Totals{Newest: uint64(start), Hits: []uint64{hits}}
-	case SlidingBuckets:
-		return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits}, Ages: []uint64{0}}
+	case l.Kind.Bucketed():
+		return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits}, Ages: []uint64{0}}
 	}
-	return &Totals{Newest: l.numberAt(at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
+	return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
 }
 
 // pending is how many hits a state has to push, in all windows.
@@ -46,17 +46,17 @@ func TestLeaseIsUsedAndReturned(t *testing.T) {
 			t.Errorf("%+v: leased %d, %d remain after 10 were used, want 20 and 70", l, l.Leased(&s), l.Remaining(&s))
 		}
 		var again State
-		if encoded := l.AppendState(nil, &s, true); DecodeState(encoded, &again) != len(encoded) || l.Leased(&again) != 20 || len(encoded) > l.MaxStateSize(true) {
+		if encoded := AppendState(nil, &l, &s, true); DecodeState(encoded, &again) != len(encoded) || l.Leased(&again) != 20 || len(encoded) > MaxStateSize(&l, true) {
 			t.Errorf("%+v: %d are leased in shared data", l, l.Leased(&again))
 		}
-		l.ReturnLease(&s, 5)
+		s.ReturnLease(5)
 		if l.Leased(&s) != 5 || pending(&s) != -15 || l.Remaining(&s) != 70 {
 			t.Errorf("%+v: leased %d, pending %d, %d remain, want 5, -15 and 70", l, l.Leased(&s), pending(&s), l.Remaining(&s))
 		}
 		if l.ForgetAt(&s) <= s.Newest || l.PushEnds(&s) <= s.Newest {
 			t.Errorf("%+v: a lease is forgotten at once", l)
 		}
-		l.ReturnLease(&s, 9)
+		s.ReturnLease(9)
 		if l.Leased(&s) != 5 {
 			t.Errorf("%+v: a lease of 5 is %d after all above 9 went back", l, l.Leased(&s))
 		}
@@ -104,8 +104,8 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
 		l.CountLeased(&s, 10)
 		if l.Kind == SlidingBuckets {
-			l.ReturnLease(&s, 0)
-			l.Claim(&s)
+			s.ReturnLease(0)
+			s.Claim()
 			s.EndFlight()
 		}
 		l.Advance(&s, monday+minute)
@@ -204,7 +204,7 @@ func TestTokensOfALeaseComeBack(t *testing.T) {
 	if l.Advance(&s, monday+80*second); l.Leased(&s) != 20 || l.Remaining(&s) != 100 {
 		t.Errorf("leased %d of a bucket that lacks 20, %d remain", l.Leased(&s), l.Remaining(&s))
 	}
-	l.ReturnLease(&s, 5)
+	s.ReturnLease(5)
 	if l.Advance(&s, monday+90*second); l.Leased(&s) != 5 || pending(&s) != -5 {
 		t.Errorf("leased %d and pending %d of a bucket that lacks 10, want 5 and -5", l.Leased(&s), pending(&s))
 	}
@@ -268,13 +268,13 @@ func FuzzLease(f *testing.F) {
 				case 2:
 					l.CountLeased(&s, min(hits, l.Leased(&s)))
 				case 3:
-					l.ReturnLease(&s, total)
+					s.ReturnLease(total)
 				case 4:
 					now += random.Int64N(minute)
 					l.Advance(&s, now)
 				case 5:
 					if !s.InFlight() {
-						l.Claim(&s)
+						s.Claim()
 					}
 				case 6:
 					l.Settle(&s, true, random.IntN(2) == 0, totals)
@@ -286,7 +286,7 @@ func FuzzLease(f *testing.F) {
 				l.Allows(&s, hits)
 				l.FitsAt(&s, 1)
 				var again State
-				encoded := l.AppendState(nil, &s, true)
+				encoded := AppendState(nil, &l, &s, true)
 				if length := DecodeState(encoded, &again); length != len(encoded) {
 					t.Fatalf("%+v: %+v was written as %x, and read as %+v", l, s, encoded, again)
 				}
@@ -320,7 +320,7 @@ func TestLeaseOfBuckets(t *testing.T) {
 	}
 	for _, test := range []struct{ keep, old, newest uint64 }{{0, 0, 0}, {1, 0, 1}, {3, 0, 3}, {4, 1, 3}, {7, 4, 3}, {9, 4, 3}} {
 		s := state()
-		l.ReturnLease(&s, test.keep)
+		s.ReturnLease(test.keep)
 		if s.Buckets[0].Lease != test.old || s.Buckets[2].Lease != test.newest || pending(&s) != int64(test.old+test.newest)-7 {
 			t.Errorf("%d are kept: got %+v", test.keep, s.Buckets)
 		}
@@ -338,7 +338,7 @@ func TestLeaseIsUsedUp(t *testing.T) {
 			if l.CountLeased(&s, hits); l.Leased(&s) != 0 || l.Remaining(&s) != 100-hits || s.Pending() {
 				t.Errorf("%+v: of %d, %d are leased and %d remain", l, hits, l.Leased(&s), l.Remaining(&s))
 			}
-			if l.ReturnLease(&s, 0); s.Pending() {
+			if s.ReturnLease(0); s.Pending() {
 				t.Errorf("%+v: %d go back of a lease that is used up", l, -pending(&s))
 			}
 			if !l.Kind.Bucketed() {
@@ -422,7 +422,7 @@ func TestLeaseOfAWindowThatHasEnded(t *testing.T) {
 			t.Errorf("the hit goes back to a window that isn't its own: %+v", total)
 		}
 	}
-	if l.Without(&total, at, 1); total.Hits[0] != 1 {
+	if total.Subtract(&l, at, 1); total.Hits[0] != 1 {
 		t.Errorf("of another's hit %d is left", total.Hits[0])
 	}
 }
@@ -531,7 +531,7 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 				l.WearLease(&s, leased, 1<<40, last, now)
 				last = now
 			}
-			back := l.tokens(monday-10*second, last) - 10*perSecond
+			back := tokensIn(&l, monday-10*second, last) - 10*perSecond
 			if got := lease - l.Leased(&s); got != back {
 				t.Errorf("%d tokens a second, looked at each %d ns: %d have worn, want %d", perSecond, each, got, back)
 			}
@@ -541,7 +541,7 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 	s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: MaxHits, Lease: MaxHits / 2}}}
 	now := monday + MinWidth*3/2
 	fast.Advance(&s, now)
-	if fast.WearLease(&s, MaxHits/2, 1<<40, monday, now); s.Start <= monday || MaxHits/2-s.Hits[0].Lease != fast.tokens(monday, now) {
+	if fast.WearLease(&s, MaxHits/2, 1<<40, monday, now); s.Start <= monday || MaxHits/2-s.Hits[0].Lease != tokensIn(&fast, monday, now) {
 		t.Errorf("of %d a millisecond %d have worn in 1.5 ms", MaxHits/8, MaxHits/2-s.Hits[0].Lease)
 	}
 	for _, l := range leasing {
@@ -580,7 +580,7 @@ func TestLateGrantOfALog(t *testing.T) {
 func TestWithoutAges(t *testing.T) {
 	l := Limit{Max: 10, Shape: Shape{Kind: SlidingBuckets, Width: 1e9, Precision: LogPrecision}}
 	total := Totals{Newest: 5, Hits: []uint64{3}}
-	if l.Without(&total, 5*LogPrecision, 1); total.Hits[0] != 3 {
+	if total.Subtract(&l, 5*LogPrecision, 1); total.Hits[0] != 3 {
 		t.Errorf("got %+v", total)
 	}
 }

@@ -50,12 +50,12 @@ func TestHitsAreBounded(t *testing.T) {
 			if l.Count(&s, 5); pending(&s) != min(int64(min(cost, MaxHits))+5, MaxHits) {
 				t.Errorf("%+v: %d hits and 5 count as %d", l, cost, pending(&s))
 			}
-			l.Claim(&s)
+			s.Claim()
 			s.EndFlight()
 			l.GiveBack(&s, l.Number(&s), cost)
 			l.GiveBack(&s, l.Number(&s), math.MaxUint64)
-			if got := pending(&s); got != -MaxHits || l.used(&s) != 0 {
-				t.Errorf("%+v: given back %d hits, %d are used", l, got, l.used(&s))
+			if got := pending(&s); got != -MaxHits || l.Used(&s) != 0 {
+				t.Errorf("%+v: given back %d hits, %d are used", l, got, l.Used(&s))
 			}
 		}
 	}
@@ -117,14 +117,14 @@ func TestGiveBackNewest(t *testing.T) {
 			for hits := range l.Quota() + 2 {
 				s := s
 				s.Buckets = append([]Bucket(nil), s.Buckets...)
-				had, used := l.Remaining(&s), l.used(&s)
+				had, used := l.Remaining(&s), l.Used(&s)
 				given := l.GiveBackNewest(&s, hits)
 				if has := l.Remaining(&s); has != had+given || given != min(hits, used) {
 					t.Errorf("%+v: of %d hits, %d of which are %d ns old, %d go back for %d: %d remain of %d", l, used, l.Quota()/2, after, given, hits, has, had)
 				}
 			}
-			if l.GiveBackNewest(&s, math.MaxUint64); l.used(&s) != 0 {
-				t.Errorf("%+v: %d are used though all went back", l, l.used(&s))
+			if l.GiveBackNewest(&s, math.MaxUint64); l.Used(&s) != 0 {
+				t.Errorf("%+v: %d are used though all went back", l, l.Used(&s))
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func TestRejected(t *testing.T) {
 		l.Count(&s, 99)
 		for _, test := range []struct{ cost, tokens uint64 }{{0, 0}, {1, 1}, {2, 1}, {50, 1}} {
 			want := test.cost
-			if l.Kind == TokenBucket {
+			if l.Kind.Refills() {
 				want = test.tokens
 			}
 			if got := l.Rejected(&s, test.cost); got != want {
@@ -228,8 +228,8 @@ func TestClockGoesBack(t *testing.T) {
 			if l.IsLog() {
 				s = State{Newest: monday, Buckets: []Bucket{{Number: monday, Hits: Hits{Total: 9}}}}
 			}
-			if l.Advance(&s, monday-test.back); l.used(&s) != 9 || (s.Newest == monday) == test.want {
-				t.Errorf("%+v: back by %d ns, %d are used, and it is %d ns later", l, test.back, l.used(&s), s.Newest-monday)
+			if l.Advance(&s, monday-test.back); l.Used(&s) != 9 || (s.Newest == monday) == test.want {
+				t.Errorf("%+v: back by %d ns, %d are used, and it is %d ns later", l, test.back, l.Used(&s), s.Newest-monday)
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func TestRate(t *testing.T) {
 	t.Parallel()
 	l := sliding(100, minute)
 	for at, want := range map[int64]float64{0: 120, 30 * second: 100, 45 * second: 90, 57 * second: 82} {
-		if got := l.Rate(&State{Newest: monday + at, Hits: [2]Hits{{Total: 80}, {Total: 40}}}); got != want {
+		if got := Rate(&l, &State{Newest: monday + at, Hits: [2]Hits{{Total: 80}, {Total: 40}}}); got != want {
 			t.Errorf("after %d s the rate is %v, want %v", at/second, got, want)
 		}
 	}
@@ -264,11 +264,8 @@ func TestShare(t *testing.T) {
 	} {
 		s := test.state
 		s.Newest = monday
-		if got := test.limit.Share(&s); got != test.want {
-			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
-		}
 		if _, got := test.limit.Worth(&s); got != test.want {
-			t.Errorf("%s: worth %v, want %v", test.name, got, test.want)
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package window
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // muldiv returns a·b/c and the remainder. ok is false if c is 0 or the quotient exceeds 64 bits. It
 // is true if c is not 0 and a or b is at most c.
@@ -11,6 +14,15 @@ func muldiv(a, b, c uint64) (quotient, remainder uint64, ok bool) {
 	}
 	quotient = lo / c
 	return quotient, lo - quotient*c, true
+}
+
+// muldivUp is muldiv rounded up; math.MaxUint64 if the quotient exceeds 64 bits.
+func muldivUp(a, b, c uint64) uint64 {
+	quotient, remainder, ok := muldiv(a, b, c)
+	if !ok {
+		return math.MaxUint64
+	}
+	return max(quotient, quotient+min(remainder, 1))
 }
 
 func longMuldiv(hi, lo, c uint64) (quotient, remainder uint64, ok bool) {

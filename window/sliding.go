@@ -9,43 +9,64 @@ package window
 // do. Decisions use integers, with the previous window's share rounded up. Since the limit and the
 // cost are whole numbers, the rounding changes no decision.
 
+func turnSliding(l *Limit, s *State, now int64) {
+	switch clockNumber(l, now) - clockNumber(l, s.Newest) {
+	case 0:
+	case 1:
+		s.Hits = [2]Hits{1: s.Hits[0]}
+		s.Hits[1].returnLease(0)
+	default:
+		s.Hits = [2]Hits{}
+	}
+}
+
 // Rate is the rate of a sliding window at the time of s, in hits per window. It is meant for
 // people: decisions use integers.
-func (l *Limit) Rate(s *State) float64 {
+func Rate(l *Limit, s *State) float64 {
 	covered := l.Width - s.Newest%l.Width
 	return float64(s.Hits[0].Sum()) + float64(s.Hits[1].Sum())*float64(covered)/float64(l.Width)
 }
 
+func usedSliding(l *Limit, s *State) uint64 { return s.Hits[0].Sum() + weighed(l, s) }
+
 // weighed is the previous window's share at the time of s, in hits, rounded up.
-func (l *Limit) weighed(s *State) uint64 {
+func weighed(l *Limit, s *State) uint64 {
 	previous := s.Hits[1].Sum()
 	if previous == 0 {
 		return 0
 	}
-	weighed, remainder, _ := muldiv(previous, uint64(l.end(s)-s.Newest), uint64(l.Width))
-	if remainder != 0 {
-		weighed++
-	}
-	return weighed
+	return muldivUp(previous, uint64(clockEnd(l, s)-s.Newest), uint64(l.Width))
 }
 
-// fitsSlidingAt expects 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
-func (l *Limit) fitsSlidingAt(s *State, cost uint64) int64 {
+// slidingFitsAt expects 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
+func slidingFitsAt(l *Limit, s *State, cost uint64) int64 {
 	current := s.Hits[0].Sum()
-	start := l.end(s) - l.Width
+	start := clockEnd(l, s) - l.Width
 	if current <= l.Max-cost {
-		return start + l.elapsedWhenFits(s.Hits[1].Sum(), l.Max-cost-current)
+		return start + elapsedWhenFits(l, s.Hits[1].Sum(), l.Max-cost-current)
 	}
 	// The current window alone is too full: it has to become the previous window, and wear off.
-	return start + l.Width + l.elapsedWhenFits(current, l.Max-cost)
+	return start + l.Width + elapsedWhenFits(l, current, l.Max-cost)
 }
 
 // elapsedWhenFits is how far into a window the previous window's hits have worn off to room: the
 // least elapsed with previous·(Width − elapsed) ≤ room·Width.
-func (l *Limit) elapsedWhenFits(previous, room uint64) int64 {
+func elapsedWhenFits(l *Limit, previous, room uint64) int64 {
 	if previous <= room {
 		return 0
 	}
 	covered, _, _ := muldiv(room, uint64(l.Width), previous)
 	return l.Width - int64(covered)
+}
+
+// freeSliding gives back of the previous window so many hits that the share that counts is enough.
+func freeSliding(l *Limit, s *State, hits uint64) (given uint64) {
+	given = s.Hits[0].giveBack(hits)
+	left, previous, weighed := hits-given, s.Hits[1].Sum(), weighed(l, s)
+	if weighed <= left {
+		s.Hits[1].giveBack(previous)
+		return given + weighed
+	}
+	s.Hits[1].giveBack(muldivUp(left, uint64(l.Width), uint64(clockEnd(l, s)-s.Newest))) // at most previous, as less is left than weighs
+	return hits
 }

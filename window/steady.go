@@ -1,12 +1,12 @@
 package window
 
-// steadyWindows is how many windows [Limit.Steady] measures, after skipping the same number.
+// steadyWindows is how many windows [Steady] measures, after skipping the same number.
 const steadyWindows = 100
 
-// Steady is the share of the limit that a client gets if it never stops asking: 1 if it gets the
+// Steady is the share of a limit that a client gets if it never stops asking: 1 if it gets the
 // full limit in each window. Steady decides hit by hit for about two hundred windows, so it is
 // slow.
-func (l *Limit) Steady() float64 {
+func Steady(l *Limit) float64 {
 	if l.Max == 0 {
 		return 0
 	}

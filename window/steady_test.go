@@ -17,14 +17,14 @@ func TestSteady(t *testing.T) {
 		return l
 	}
 	for limit, want := range map[uint64]float64{0: 0, 1: 0.50, 2: 0.50, 3: 0.67, 5: 0.80, 10: 0.90, 19: 0.95, 100: 0.99} {
-		if got := of(SlidingWindow, limit, 0).Steady(); math.Abs(got-want) > 0.006 {
+		if got := Steady(of(SlidingWindow, limit, 0)); math.Abs(got-want) > 0.006 {
 			t.Errorf("sliding window of %d: got %v, want %v", limit, got, want)
 		}
 		for _, l := range []*Limit{
 			of(FixedWindow, limit, 0), of(FirstHitWindow, limit, 0), of(SlidingBuckets, limit, LogPrecision), of(SlidingBuckets, limit, minute/4),
 			of(TokenBucket, limit, 0),
 		} {
-			if got := l.Steady(); limit > 0 && math.Abs(got-1) > 0.01 {
+			if got := Steady(l); limit > 0 && math.Abs(got-1) > 0.01 {
 				t.Errorf("%+v: got %v, want 1", l, got)
 			}
 		}

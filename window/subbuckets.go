@@ -11,18 +11,16 @@ import (
 // (https://redis.io/glossary/rate-limiting/), and which `limits` calls a moving window.
 
 // covered is how many buckets a window covers.
-func (l *Limit) covered() int64 { return l.Width / l.Precision }
+func (s Shape) covered() int64 { return s.Width / s.Precision }
 
 // dropBuckets drops the buckets that a window ending at now does not cover.
-func (l *Limit) dropBuckets(s *State, now int64) {
+func dropBuckets(l *Limit, s *State, now int64) {
 	oldest := now/l.Precision - l.covered() + 1
 	gone := 0
 	for gone < len(s.Buckets) && s.Buckets[gone].Number < oldest {
 		gone++
 	}
-	if gone > 0 {
-		s.Buckets = s.Buckets[:copy(s.Buckets, s.Buckets[gone:])]
-	}
+	s.Buckets = slices.Delete(s.Buckets, 0, gone)
 }
 
 // sumBuckets is the sum of all buckets. A hit in flight from one bucket to another, such as a
@@ -43,7 +41,7 @@ func sumBuckets(s *State) (sum uint64) {
 }
 
 // bucketsLeaveAt is the time when at least that number of hits, the oldest, have left the window.
-func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
+func bucketsLeaveAt(l *Limit, s *State, hits uint64) int64 {
 	if hits == 0 {
 		return s.Newest
 	}
@@ -62,7 +60,7 @@ func (l *Limit) bucketsLeaveAt(s *State, hits uint64) int64 {
 }
 
 // lastLeavesAt is the time when the last bucket that holds anything leaves the window.
-func (l *Limit) lastLeavesAt(s *State) int64 {
+func lastLeavesAt(l *Limit, s *State) int64 {
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		if !s.Buckets[i].idle() {
 			return (s.Buckets[i].Number + l.covered()) * l.Precision
@@ -71,19 +69,41 @@ func (l *Limit) lastLeavesAt(s *State) int64 {
 	return s.Newest
 }
 
+func bucketNumber(l *Limit, at int64) uint64 { return uint64(at / l.Precision) }
+
+func bucketWindow(s *State, number uint64) *Hits {
+	for i := range s.Buckets {
+		if uint64(s.Buckets[i].Number) == number {
+			return &s.Buckets[i].Hits
+		}
+	}
+	return nil
+}
+
+// moveBuckets moves the buckets of a clock that was wrong from Newest to now.
+func moveBuckets(l *Limit, s *State, now int64) {
+	later := s.Newest/l.Precision - now/l.Precision
+	for i := range s.Buckets {
+		s.Buckets[i].Number -= later
+	}
+	for len(s.Buckets) > 0 && s.Buckets[0].Number < 0 {
+		s.Buckets = s.Buckets[1:]
+	}
+}
+
 // countBucket counts hits in the present bucket. A log is bounded: hits above the limit push out
 // the oldest hits. Only rejected requests, costs of responses and other nodes bring such hits.
-func (l *Limit) countBucket(s *State, cost uint64) {
+func countBucket(l *Limit, s *State, cost uint64) {
 	number := s.Newest / l.Precision
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
 		s.Buckets = append(s.Buckets, Bucket{Number: number})
 	}
 	s.Buckets[len(s.Buckets)-1].count(cost)
-	l.trimLog(s)
+	trimLog(l, s)
 }
 
 // trimLog drops a log's oldest hits while the rest is still above the limit.
-func (l *Limit) trimLog(s *State) {
+func trimLog(l *Limit, s *State) {
 	if !l.IsLog() || len(s.Buckets) == 0 {
 		return
 	}
@@ -93,12 +113,34 @@ func (l *Limit) trimLog(s *State) {
 		sum -= s.Buckets[gone].Sum()
 		gone++
 	}
-	if gone > 0 {
-		s.Buckets = s.Buckets[:copy(s.Buckets, s.Buckets[gone:])]
-	}
+	s.Buckets = slices.Delete(s.Buckets, 0, gone)
 }
 
-func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
+func freeBuckets(s *State, hits uint64) (given uint64) {
+	for i := len(s.Buckets) - 1; i >= 0 && given < hits; i-- {
+		given += s.Buckets[i].giveBack(hits - given)
+	}
+	return given
+}
+
+func settleBuckets(l *Limit, s *State, newest bool, total *Totals) {
+	mergeBuckets(l, s, newest, total)
+	trimLog(l, s)
+}
+
+// leaseBucket takes in totals that include the grant. So the log is trimmed only after the grant is
+// marked as leased. Otherwise the grant would push out hits that count.
+func leaseBucket(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
+	mergeBuckets(l, s, g.Newer, total)
+	h := bucketWindow(s, bucketNumber(l, g.At))
+	if h != nil {
+		h.lease(g.Hits)
+	}
+	trimLog(l, s)
+	return h != nil
+}
+
+func mergeBuckets(l *Limit, s *State, newest bool, total *Totals) {
 	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
 	known := len(s.Buckets)
 	at := known - 1
@@ -139,9 +181,7 @@ func (l *Limit) settleBuckets(s *State, newest bool, total *Totals) {
 // sortBuckets sorts buckets. The first sorted of them ascend, and the rest descend. It reverses the
 // rest, and moves each past newer buckets.
 func sortBuckets(buckets []Bucket, sorted int) {
-	for i, j := sorted, len(buckets)-1; i < j; i, j = i+1, j-1 {
-		buckets[i], buckets[j] = buckets[j], buckets[i]
-	}
+	slices.Reverse(buckets[sorted:])
 	for i := sorted; i < len(buckets); i++ {
 		for j := i; j > 0 && buckets[j].Number < buckets[j-1].Number; j-- {
 			buckets[j], buckets[j-1] = buckets[j-1], buckets[j]
@@ -149,7 +189,7 @@ func sortBuckets(buckets []Bucket, sorted int) {
 	}
 }
 
-func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
+func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 	count := 0
 	for i := range s.Buckets {
 		if !s.Buckets[i].idle() {
@@ -175,7 +215,7 @@ func (l *Limit) appendBuckets(dst []byte, s *State, synced bool) []byte {
 	return dst
 }
 
-func (l *Limit) decodeBuckets(b []byte, at int, synced bool, s *State) (next int) {
+func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	// Each bucket takes at least a byte, so the length of b bounds the allocation.
 	count, at := uvarint(b, at, maxBuckets)
 	number := s.Newest / l.Precision

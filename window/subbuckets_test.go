@@ -14,7 +14,7 @@ func TestBucketsBeforeTheEpoch(t *testing.T) {
 		var s, again State
 		l.Advance(&s, 0)
 		l.Settle(&s, true, true, &Totals{Newest: 0, Hits: []uint64{3, 5}, Ages: []uint64{0, 1}})
-		if encoded := l.AppendState(nil, &s, true); DecodeState(encoded, &again) != len(encoded) {
+		if encoded := AppendState(nil, &l, &s, true); DecodeState(encoded, &again) != len(encoded) {
 			t.Errorf("%+v was written as %x", s, encoded)
 		}
 		if got := sumBuckets(&again); got != 3 {
@@ -132,12 +132,12 @@ func TestBucketsInFlight(t *testing.T) {
 		l.Advance(&s, at+2*second)
 		l.CountLeased(&s, 2)
 		remain("counted", 3)
-		l.Claim(&s)
+		s.Claim()
 		remain("in flight", 3)
 		if leave, ok := l.FitsAt(&s, 5); !ok || leave != (int64(l.Number(&s))+l.covered())*l.Precision {
 			t.Errorf("%+v, in flight: 5 fit %d ns after the grant, want them to leave with their own time", l, leave-at)
 		}
-		before, after := Totals{l.numberAt(at), []uint64{2}, []uint64{0}}, Totals{Newest: l.Number(&s), Hits: []uint64{2}, Ages: []uint64{0}}
+		before, after := Totals{l.NumberAt(&State{}, at), []uint64{2}, []uint64{0}}, Totals{Newest: l.Number(&s), Hits: []uint64{2}, Ages: []uint64{0}}
 		for range 2 {
 			l.Learn(&s, true, &before)
 			remain("before it was applied", 3)

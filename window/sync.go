@@ -9,7 +9,7 @@ package window
 //   - token buckets merge to the sum of the tokens taken since the bucket was full, by the clock of
 //     the node that was first.
 //
-// A node moves its new hits in flight ([Limit.Claim]), pushes them ([Limit.Outgoing]), and takes in
+// A node moves its new hits in flight ([State.Claim]), pushes them ([Limit.Outgoing]), and takes in
 // the totals that the backend answers with ([Limit.Settle]).
 
 // Push has the part of a state that the backend does not know yet. Callers reuse its memory.
@@ -53,26 +53,26 @@ func (s *State) each(f func(h *Hits)) {
 	}
 }
 
+func (s *State) any(f func(h *Hits) bool) (found bool) {
+	s.each(func(h *Hits) { found = found || f(h) })
+	return found
+}
+
 // Pending reports whether s has hits that were not pushed yet, or hits to give back.
 //
-//go:noinline
-func (s *State) Pending() (pending bool) {
-	s.each(func(h *Hits) { pending = pending || h.Pending != 0 })
-	return pending
-}
+//go:noinline // in each caller its function would be another
+func (s *State) Pending() bool { return s.any(func(h *Hits) bool { return h.Pending != 0 }) }
 
 // InFlight reports whether s has hits that were pushed, but not answered yet.
 //
-//go:noinline
-func (s *State) InFlight() (flying bool) {
-	s.each(func(h *Hits) { flying = flying || h.InFlight != 0 })
-	return flying
-}
+//go:noinline // in each caller its function would be another
+func (s *State) InFlight() bool { return s.any(func(h *Hits) bool { return h.InFlight != 0 }) }
 
 // Owes reports whether s has hits to give back that the backend may not know of yet.
-func (s *State) Owes() (owes bool) {
-	s.each(func(h *Hits) { owes = owes || h.Pending < 0 || h.InFlight < 0 })
-	return owes
+//
+//go:noinline // in each caller its function would be another
+func (s *State) Owes() bool {
+	return s.any(func(h *Hits) bool { return min(h.Pending, h.InFlight) < 0 })
 }
 
 // Doubt removes from s everything that the backend may have counted or given back already, so that
@@ -90,7 +90,7 @@ func (s *State) Presume() {
 // EndFlight adds the hits in flight to the totals, after their answer or when nobody waits for it
 // any more. It does not subtract hits that were given back: only the backend's answer does that.
 //
-//go:noinline
+//go:noinline // in each caller its function would be another
 func (s *State) EndFlight() {
 	s.each(func(h *Hits) { h.Total, h.InFlight = clamp(int64(h.Total)+max(h.InFlight, 0)), 0 })
 }
@@ -101,7 +101,7 @@ func (s *State) Owe() {
 }
 
 // Claim moves pending hits in flight. Call it only while nothing is in flight.
-func (l *Limit) Claim(s *State) {
+func (s *State) Claim() {
 	s.each(func(h *Hits) { h.Pending, h.InFlight = 0, h.InFlight+h.Pending })
 }
 
@@ -110,7 +110,7 @@ func (l *Limit) Outgoing(s *State, nodes uint64, p *Push) {
 	p.Newest, p.Hits, p.Ages = l.Number(s), p.Hits[:0], p.Ages[:0]
 	if !l.Kind.Bucketed() {
 		if l.Kind.Refills() && s.Hits[0].InFlight < 0 {
-			p.Newest = uint64(l.heldUntil(s, nodes))
+			p.Newest = uint64(heldUntil(l, s, nodes))
 		}
 		for i := range l.Kind.Windows() {
 			p.Hits = append(p.Hits, s.Hits[i].InFlight)
@@ -131,7 +131,7 @@ func (l *Limit) PushEnds(s *State) int64 {
 	at := l.ForgetAt(s)
 	if h := &s.Hits[0]; l.Kind.Refills() && (h.Pending != 0 || h.InFlight != 0) {
 		there := State{Start: s.Newest}
-		at = max(at, l.returnedAt(&there, clamp(h.Pending+h.InFlight)+l.Quota()))
+		at = max(at, tokensBackAt(l, &there, clamp(h.Pending+h.InFlight)+l.Quota()))
 	}
 	return max(at, s.Newest+1)
 }
@@ -144,60 +144,30 @@ func (l *Limit) PushEnds(s *State) int64 {
 // newer is false, they only raise them. The totals of buckets replace those of s whenever newer is
 // true, because hits in flight are not part of them.
 func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
-	if inFlight && !newer {
-		s.land()
+	if inFlight && !newer { // an answer of the same moment only raises totals
+		s.each(func(h *Hits) {
+			if h.InFlight < 0 {
+				h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
+			}
+		})
 	}
 	if l.Kind.Bucketed() {
 		if inFlight {
 			s.each(func(h *Hits) { h.InFlight = 0 }) // the answer includes it
 		}
-		l.settle(s, newer, false, total)
+		l.Learn(s, newer, total)
 		return
 	}
 	gaveBack := inFlight && s.Hits[0].InFlight < 0
 	if inFlight {
 		s.EndFlight()
 	}
-	l.settle(s, inFlight && newer, gaveBack, total)
-}
-
-// land subtracts from the totals the hits that a push has given back. Answers of the same moment only
-// raise totals.
-func (s *State) land() {
-	s.each(func(h *Hits) {
-		if h.InFlight < 0 {
-			h.Total = max(h.Lease, h.Total-min(h.Total, uint64(-h.InFlight)))
-		}
-	})
+	settle(l, s, inFlight && newer, gaveBack, total)
 }
 
 // Learn takes in totals that the backend sent without a push of this state.
 func (l *Limit) Learn(s *State, newer bool, total *Totals) {
-	l.settle(s, newer && (l.Kind.Bucketed() || !s.InFlight()), false, total)
-}
-
-func (l *Limit) settle(s *State, newest, gaveBack bool, total *Totals) {
-	switch {
-	case l.Kind.Bucketed():
-		l.settleBuckets(s, newest, total)
-		l.trimLog(s)
-	case len(total.Hits) == 0 || total.Newest > uint64(maxTime):
-	case l.Kind.Started():
-		hits := min(total.Hits[0], MaxHits)
-		if l.Kind.Refills() {
-			l.settleTokens(s, newest, gaveBack, int64(total.Newest), hits)
-		} else {
-			l.settleFirstHit(s, newest, int64(total.Newest), hits)
-		}
-	default:
-		for i, hits := range total.Hits {
-			// For a window newer than s this wraps around, and is out of range as for a window that
-			// is too old.
-			if at := l.Number(s) - total.Newest + uint64(i); at < uint64(l.Kind.Windows()) {
-				s.Hits[at].settle(newest, min(hits, MaxHits))
-			}
-		}
-	}
+	settle(l, s, newer && (l.Kind.Bucketed() || !s.InFlight()), false, total)
 }
 
 // settle replaces the total if newest is set, and otherwise only raises it. A total below the lease

@@ -56,7 +56,7 @@ func (b *backend) push(p *Push) *Totals {
 // exchange claims what s has, and returns the answer to it.
 func (b *backend) exchange(s *State) *Totals {
 	var p Push
-	b.limit.Claim(s)
+	s.Claim()
 	b.limit.Outgoing(s, 0, &p)
 	return b.push(&p)
 }
@@ -224,7 +224,7 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 		l.Advance(&s, monday+5*second)
 		l.Count(&s, 3)
 		number := l.Number(&s)
-		l.Claim(&s)
+		s.Claim()
 		l.Settle(&s, true, true, &Totals{Newest: uint64(monday), Hits: []uint64{7}})
 		if l.GiveBack(&s, number, 2); s.Start != monday || s.Hits[0] != (Hits{Total: 7, Pending: -2}) {
 			t.Errorf("kind %d: got start %d, %+v", l.Kind, s.Start-monday, s.Hits[0])
@@ -331,10 +331,10 @@ func FuzzSettle(f *testing.F) {
 			var s, again State
 			l.Advance(&s, monday)
 			l.Count(&s, 3)
-			l.Claim(&s)
+			s.Claim()
 			l.Count(&s, 2)
 			l.Settle(&s, landed, true, &Totals{Newest: newest, Hits: []uint64{hits, more}, Ages: []uint64{age, age + 1}})
-			encoded := l.AppendState(nil, &s, true)
+			encoded := AppendState(nil, &l, &s, true)
 			if length := DecodeState(encoded, &again); length != len(encoded) || l.ForgetAt(&s) < s.Newest {
 				t.Fatalf("%+v: %+v was written as %x, read as %+v", l, s, encoded, again)
 			}
@@ -365,13 +365,13 @@ func TestStateRoundTrip(t *testing.T) {
 		{Limit{Shape: Shape{Kind: FixedWindow, Ordinal: 7, Width: second}}, State{}, true, 16},
 	} {
 		var got State
-		encoded := test.limit.AppendState(nil, &test.state, test.synced)
+		encoded := AppendState(nil, &test.limit, &test.state, test.synced)
 		limit, ok := DecodeLimit(encoded)
 		length := DecodeState(append(encoded, 0xff), &got)
 		if !ok || limit.Shape != test.limit.Shape || length != len(encoded) || !reflect.DeepEqual(got, test.state) || length > test.most {
 			t.Errorf("%+v: got %+v %+v of %d bytes", test, limit, got, length)
 		}
-		codec := test.limit.Codec(test.synced)
+		codec := NewCodec(&test.limit, test.synced)
 		for n := range encoded {
 			if length := DecodeState(encoded[:n:n], &got); length != 0 || codec.Decode(encoded[:n:n], &got) != 0 ||
 				codec.CountInPlace(encoded[:n:n], true, &got, maxTime, 1) != 0 {
@@ -443,7 +443,6 @@ func TestAdded(t *testing.T) {
 // Hits of any window or bucket are pending, then in flight, then counted.
 func TestPendingAndInFlight(t *testing.T) {
 	t.Parallel()
-	l := subBuckets(10, minute, 10*second)
 	for _, diff := range []int64{1, 2, -1, -5} {
 		for name, at := range map[string]func(s *State) *Hits{
 			"the window":       func(s *State) *Hits { return &s.Hits[0] },
@@ -460,7 +459,7 @@ func TestPendingAndInFlight(t *testing.T) {
 			if h.Pending = diff; !s.Pending() || s.InFlight() {
 				t.Errorf("%s: pending %v, in flight %v, with %d to push", name, s.Pending(), s.InFlight(), diff)
 			}
-			if l.Claim(&s); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, InFlight: diff}) {
+			if s.Claim(); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, InFlight: diff}) {
 				t.Errorf("%s: pending %v, in flight %v, once claimed: %+v", name, s.Pending(), s.InFlight(), *h)
 			}
 			if s.EndFlight(); s.InFlight() || *h != (Hits{Total: uint64(7 + max(diff, 0))}) {
@@ -517,7 +516,7 @@ func TestOwe(t *testing.T) {
 			l.Advance(&local, at)
 			l.Count(&local, 2)
 		}
-		if length := DecodeState(l.AppendState(nil, &local, false), &s); length == 0 || s.Pending() {
+		if length := DecodeState(AppendState(nil, l, &local, false), &s); length == 0 || s.Pending() {
 			t.Fatalf("%+v: length %d, pending %v", l.Shape, length, s.Pending())
 		}
 		remaining := l.Remaining(&s)
@@ -526,7 +525,7 @@ func TestOwe(t *testing.T) {
 			t.Errorf("%+v: pending %v, %d remaining, want %d", l.Shape, s.Pending(), l.Remaining(&s), remaining)
 		}
 		var p Push
-		l.Claim(&s)
+		s.Claim()
 		l.Outgoing(&s, 1, &p)
 		hits := int64(0)
 		for _, h := range p.Hits {

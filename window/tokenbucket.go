@@ -12,13 +12,41 @@ import "math"
 // rate algorithm (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm) decides the same, but
 // would have to round Width/Max.
 
-// returned is how many tokens have come back from Start to now, at most the number taken.
-func (l *Limit) returned(s *State, now int64) uint64 {
-	return min(l.tokens(s.Start, now), s.Hits[0].Sum())
+func usedTokens(l *Limit, s *State) uint64 { return s.Hits[0].Sum() - tokensReturned(l, s, s.Newest) }
+
+func tokensFitAt(l *Limit, s *State, cost uint64) int64 {
+	return tokensBackAt(l, s, s.Hits[0].Sum()-(l.Burst-cost))
 }
 
-// tokens is how many tokens come back in a time.
-func (l *Limit) tokens(from, to int64) uint64 {
+// tokensResetAt counts leased tokens as present.
+func tokensResetAt(l *Limit, s *State) int64 {
+	if l.Max == 0 { // no token ever comes back
+		return s.Newest
+	}
+	return tokensBackAt(l, s, s.Hits[0].Sum())
+}
+
+func tokensForgetAt(l *Limit, s *State) int64 {
+	if s.Hits[0].idle() {
+		return s.Newest
+	}
+	return max(tokensBackAt(l, s, s.Hits[0].Sum()+s.Hits[0].Lease), s.Newest)
+}
+
+func tokensLast(l *Limit) int64 {
+	if nanos, _, ok := muldiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {
+		return int64(nanos) + 1
+	}
+	return maxTime
+}
+
+// tokensReturned is how many tokens have come back from Start to now, at most the number taken.
+func tokensReturned(l *Limit, s *State, now int64) uint64 {
+	return min(tokensIn(l, s.Start, now), s.Hits[0].Sum())
+}
+
+// tokensIn is how many tokens come back in a time.
+func tokensIn(l *Limit, from, to int64) uint64 {
 	tokens, _, ok := muldiv(uint64(max(to-from, 0)), l.Max, uint64(l.Width))
 	if !ok {
 		return math.MaxUint64
@@ -26,20 +54,20 @@ func (l *Limit) tokens(from, to int64) uint64 {
 	return tokens
 }
 
-// missing is how many tokens the backend's bucket lacks at now, as far as this node knows. Leased
-// tokens are missing there too.
-func (l *Limit) missing(s *State, now int64) uint64 {
+// tokensMissing is how many tokens the backend's bucket lacks at now, as far as this node knows.
+// Leased tokens are missing there too.
+func tokensMissing(l *Limit, s *State, now int64) uint64 {
 	h := &s.Hits[0]
 	taken := clamp(int64(h.Total) + max(h.InFlight, 0))
-	return taken - min(taken, l.tokens(s.Start, now))
+	return taken - min(taken, tokensIn(l, s.Start, now))
 }
 
-// wear drops those claims that the backend's bucket no longer lacks: leased tokens, and tokens on
+// wearTokens drops those claims that the backend's bucket no longer lacks: leased tokens, and tokens on
 // their way back. Tokens come back there whether or not they were used here, so a larger lease
 // would exceed the bucket. Since other nodes may have taken tokens too, wear may drop too many.
-func (l *Limit) wear(s *State, now int64) {
+func wearTokens(l *Limit, s *State, now int64) {
 	h := &s.Hits[0]
-	missing := l.missing(s, now)
+	missing := tokensMissing(l, s, now)
 	h.Lease = min(h.Lease, missing)
 	h.Pending = max(h.Pending, -int64(missing-h.Lease))
 }
@@ -52,9 +80,9 @@ func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 	if !l.Kind.Refills() {
 		return
 	}
-	h, part := &s.Hits[0], l.missing(s, s.Newest)/max(nodes, 1)
+	h, part := &s.Hits[0], tokensMissing(l, s, s.Newest)/max(nodes, 1)
 	if claims := h.claims(leased); claims > part {
-		worn := min(l.back(s, from, to), claims-part)
+		worn := min(tokensBetween(l, s, from, to), claims-part)
 		returned := min(worn, uint64(max(-h.Pending, 0)))
 		h.Pending += int64(returned)
 		h.Lease = min(h.Lease, leased-min(worn-returned, leased))
@@ -62,50 +90,40 @@ func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 }
 
 // claims are the tokens that the backend's bucket lacks and no request has used: the lease, and
-// tokens on their way back.
+// tokensIn on their way back.
 func (h *Hits) claims(leased uint64) uint64 {
 	return leased + uint64(max(-h.Pending, 0)+max(-h.InFlight, 0))
 }
 
 // heldUntil is a time until which tokens on their way back can't have come back by themselves. It
 // assumes that all nodes claim the same number: the backend's bucket lacks all of these until then.
-func (l *Limit) heldUntil(s *State, nodes uint64) int64 {
-	claims, missing := s.Hits[0].claims(s.Hits[0].Lease), l.missing(s, s.Newest)
+func heldUntil(l *Limit, s *State, nodes uint64) int64 {
+	claims, missing := s.Hits[0].claims(s.Hits[0].Lease), tokensMissing(l, s, s.Newest)
 	if nodes == 0 || claims > missing/nodes {
 		return s.Newest
 	}
 	at := State{Start: s.Newest}
-	return min(l.returnedAt(&at, missing-claims*nodes), s.Newest+l.Width)
+	return min(tokensBackAt(l, &at, missing-claims*nodes), s.Newest+l.Width)
 }
 
-// back is how many tokens come back in a time. Both ends are counted from a moment at which a token
+// tokensBetween is how many tokens come back in a time. Both ends are counted from a moment at which a token
 // came back, so consecutive calls neither skip a token nor count it twice.
-func (l *Limit) back(s *State, from, to int64) uint64 {
+func tokensBetween(l *Limit, s *State, from, to int64) uint64 {
 	start := s.Start
 	if from < start {
 		start -= ((start-from)/l.Width + 1) * l.Width
 	}
-	return l.tokens(start, to) - l.tokens(start, from)
+	return tokensIn(l, start, to) - tokensIn(l, start, from)
 }
 
-// returnedAt is the time when a number of tokens will have come back since Start.
-func (l *Limit) returnedAt(s *State, tokens uint64) int64 {
-	if l.Max == 0 {
-		return maxTime
-	}
-	after, remainder, ok := muldiv(tokens, uint64(l.Width), l.Max)
-	if remainder != 0 {
-		after++
-	}
-	if !ok || after > uint64(maxTime-s.Start) {
-		return maxTime
-	}
-	return s.Start + int64(after)
+// tokensBackAt is the time when a number of tokens will have come back since Start.
+func tokensBackAt(l *Limit, s *State, tokens uint64) int64 {
+	return s.Start + int64(min(muldivUp(tokens, uint64(l.Width), l.Max), uint64(maxTime-s.Start)))
 }
 
 // fillTime is the time in which an empty bucket fills. whole is false if that is no whole number of
 // nanoseconds.
-func (l *Limit) fillTime() (nanos int64, whole bool) {
+func fillTime(l *Limit) (nanos int64, whole bool) {
 	time, remainder, ok := muldiv(l.Burst, uint64(l.Width), l.Max)
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
@@ -114,8 +132,8 @@ func (l *Limit) fillTime() (nanos int64, whole bool) {
 // refill need it. The bucket becomes full at the same time as before, and until then refills at the
 // new rate. So a state that two limits use in turn neither loses tokens nor gets them back sooner.
 // Leased tokens stay worth the same time, and so do given-back tokens if the rate rises. Pending
-// tokens keep their number, for the backend: if they are more than are missing now, Start moves
-// back so far that the rest has returned. With a limit of 0 nothing comes back and tokens have no
+// tokensIn keep their number, for the backend: if they are more than are missing now, Start moves
+// tokensBetween so far that the rest has returned. With a limit of 0 nothing comes back and tokens have no
 // time, so the same number stays missing.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	h := &s.Hits[0]
@@ -123,13 +141,13 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 		return
 	}
 	if l.Max == 0 || other.Max == 0 {
-		h.Total -= min(other.returned(s, s.Newest), h.Total)
+		h.Total -= min(tokensReturned(other, s, s.Newest), h.Total)
 		s.Start = s.Newest
-		h.Lease = min(h.Lease, l.missing(s, s.Newest))
+		h.Lease = min(h.Lease, tokensMissing(l, s, s.Newest))
 		return
 	}
-	full := max(other.returnedAt(s, h.Sum()), s.Newest)
-	missing := int64(roundedUp(uint64(full-s.Newest), l.Max, uint64(l.Width)))
+	full := max(tokensBackAt(other, s, h.Sum()), s.Newest)
+	missing := int64(min(muldivUp(uint64(full-s.Newest), l.Max, uint64(l.Width)), MaxHits))
 	h.Lease = roundedDown(h.Lease, l.Max, other.Max)
 	if h.Pending < 0 && l.Max < other.Max {
 		h.Pending = -int64(roundedDown(uint64(-h.Pending), l.Max, other.Max))
@@ -140,7 +158,7 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 		h.Total, h.Lease = 0, 0
 	}
 	s.Start = 0
-	s.Start = max(0, min(full-l.returnedAt(s, h.Sum()), s.Newest))
+	s.Start = max(0, min(full-tokensBackAt(l, s, h.Sum()), s.Newest))
 }
 
 // roundedDown is a·b/c rounded down, at most MaxHits.
@@ -152,21 +170,9 @@ func roundedDown(a, b, c uint64) uint64 {
 	return min(quotient, MaxHits)
 }
 
-// roundedUp is a·b/c rounded up, at most MaxHits.
-func roundedUp(a, b, c uint64) uint64 {
-	quotient, remainder, ok := muldiv(a, b, c)
-	if !ok || quotient >= MaxHits {
-		return MaxHits
-	}
-	if remainder != 0 {
-		quotient++
-	}
-	return quotient
-}
-
-// fill makes a bucket full whose tokens are all back. Tokens that the backend has not heard of stay
+// fillBucket makes a bucket full whose tokens are all back. Tokens that the backend has not heard of stay
 // in the state, with a Start that has them back by now: other nodes' tokens may still be missing.
-func (l *Limit) fill(s *State, now int64) {
+func fillBucket(l *Limit, s *State, now int64) {
 	h := &s.Hits[0]
 	if h.Pending == 0 && h.InFlight == 0 {
 		s.Start, *h = 0, Hits{}
@@ -174,23 +180,23 @@ func (l *Limit) fill(s *State, now int64) {
 	}
 	pending := h.Pending + h.InFlight
 	h.Total, s.Start = clamp(-pending), 0
-	s.Start = now - l.returnedAt(s, clamp(pending))
+	s.Start = now - tokensBackAt(l, s, clamp(pending))
 }
 
 // refill makes the bucket full if all tokens are back by now. Otherwise it moves Start on by whole
 // windows, and drops the tokens that came back in them. Numbers stay small, and the meaning is the
 // same.
-func (l *Limit) refill(s *State, now int64) {
+func refill(l *Limit, s *State, now int64) {
 	h := &s.Hits[0]
 	if h.idle() || l.Max == 0 {
 		return
 	}
 	if h.Lease > 0 || h.Pending < 0 {
-		l.wear(s, now)
+		wearTokens(l, s, now)
 	}
-	if l.returned(s, now) >= h.Sum() {
+	if tokensReturned(l, s, now) >= h.Sum() {
 		if h.Lease == 0 { // leased tokens are missing in the backend's bucket
-			l.fill(s, now)
+			fillBucket(l, s, now)
 		}
 		return
 	}
@@ -201,8 +207,8 @@ func (l *Limit) refill(s *State, now int64) {
 }
 
 // settleTokens takes in the backend's bucket. If it is full, start is that of the push or, if this gave
-// tokens back or was a question, a later time. Tokens taken after start may be unknown there.
-func (l *Limit) settleTokens(s *State, newest, gaveBack bool, start int64, taken uint64) {
+// tokensIn back or was a question, a later time. Tokens taken after start may be unknown there.
+func settleTokens(l *Limit, s *State, newest, gaveBack bool, start int64, taken uint64) {
 	h := &s.Hits[0]
 	if taken == 0 {
 		if newest && (gaveBack || start >= s.Start) {
@@ -222,16 +228,16 @@ func (l *Limit) settleTokens(s *State, newest, gaveBack bool, start int64, taken
 		h.settle(true, taken)
 	case apart >= 0: // the same bucket, with a start some windows later
 		s.Start = start
-		h.settle(true, l.worn(h.Total, apart))
+		h.settle(true, tokensLeft(l, h.Total, apart))
 		h.settle(newest, taken)
 	default:
-		h.settle(newest, l.worn(taken, -apart))
+		h.settle(newest, tokensLeft(l, taken, -apart))
 	}
-	l.refill(s, s.Newest)
+	refill(l, s, s.Newest)
 }
 
-// worn is taken minus the tokens that come back in a number of windows.
-func (l *Limit) worn(taken uint64, windows int64) uint64 {
+// tokensLeft is taken minus the tokens that come back in a number of windows.
+func tokensLeft(l *Limit, taken uint64, windows int64) uint64 {
 	if l.Max != 0 && uint64(windows) > taken/l.Max {
 		return 0
 	}
@@ -239,21 +245,21 @@ func (l *Limit) worn(taken uint64, windows int64) uint64 {
 }
 
 // leaseTokens takes in a lease of tokens. Tokens that came back while the answer was on its way
-// wear off the lease, except those that requests wait for: these were decided at the time of the
+// wearTokens off the lease, except those that requests wait for: these were decided at the time of the
 // grant. If all tokens have come back, leased tokens count as missing from now on.
-func (l *Limit) leaseTokens(s *State, g *Grant, total *Totals) {
+func leaseTokens(l *Limit, s *State, g *Grant, total *Totals) {
 	h := &s.Hits[0]
 	spare := g.Hits - min(g.Wanted, g.Hits)
 	// The bucket's content between the grant and the answer is unknown.
-	worn := min(l.back(s, g.At, max(g.At, g.Answered)), spare)
+	worn := min(tokensBetween(l, s, g.At, max(g.At, g.Answered)), spare)
 	h.lease(g.Hits - worn)
 	if len(total.Hits) > 0 && g.Answered < s.Newest {
-		missing := total.Hits[0] - min(total.Hits[0], l.tokens(int64(total.Newest), s.Newest))
+		missing := total.Hits[0] - min(total.Hits[0], tokensIn(l, int64(total.Newest), s.Newest))
 		if claims, part := h.claims(h.Lease), missing/max(g.Nodes, 1); claims > part {
-			h.Lease -= min(l.back(s, g.Answered, s.Newest), claims-part, spare-worn, h.Lease)
+			h.Lease -= min(tokensBetween(l, s, g.Answered, s.Newest), claims-part, spare-worn, h.Lease)
 		}
 	}
-	if l.missing(s, s.Newest) < h.Lease {
+	if tokensMissing(l, s, s.Newest) < h.Lease {
 		s.Start, h.Total = s.Newest, h.Lease
 	}
 }

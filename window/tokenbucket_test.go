@@ -107,18 +107,18 @@ func TestTimesOfTokens(t *testing.T) {
 		{tokens(0, 100, second), monday, 0, maxTime},
 	} {
 		s := State{Start: test.start}
-		if got := test.limit.returnedAt(&s, test.tokens); got != test.want {
+		if got := tokensBackAt(&test.limit, &s, test.tokens); got != test.want {
 			t.Errorf("%+v: %d tokens are back %d ns from the start, want %d", test.limit, test.tokens, got-test.start, test.want-test.start)
 		}
-		if back := test.limit.tokens(test.start, test.want); test.limit.Max > 0 && test.want < maxTime && back < test.tokens {
+		if back := tokensIn(&test.limit, test.start, test.want); test.limit.Max > 0 && test.want < maxTime && back < test.tokens {
 			t.Errorf("%+v: %d tokens are back when %d should be", test.limit, back, test.tokens)
 		}
 	}
 	l := tokens(MaxLimit, MaxLimit, MinWidth)
-	if got := l.tokens(0, maxTime); got != math.MaxUint64 {
+	if got := tokensIn(&l, 0, maxTime); got != math.MaxUint64 {
 		t.Errorf("%d tokens are back after all times", got)
 	}
-	if got := l.tokens(1, 0); got != 0 {
+	if got := tokensIn(&l, 1, 0); got != 0 {
 		t.Errorf("%d tokens are back before they were taken", got)
 	}
 }
@@ -245,7 +245,7 @@ func TestTokensGivenBackWear(t *testing.T) {
 				l.Advance(&s, min(from+each, monday+after))
 				l.WearLease(&s, leased, test.nodes, from, s.Newest)
 			}
-			l.Claim(&s)
+			s.Claim()
 			var p Push
 			l.Outgoing(&s, test.nodes, &p)
 			if until := int64(p.Newest) - monday - after; until != test.until || p.Hits[0] != -int64(test.returns) || l.Leased(&s) != test.lease {
@@ -302,12 +302,12 @@ func TestTokensSettle(t *testing.T) {
 		{"that gets one back, later here", tokens(1, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 29},
 	} {
 		s := State{Newest: start + 2*minute, Start: start, Hits: [2]Hits{test.hits}}
-		test.limit.settleTokens(&s, !test.older, false, start+test.later, test.taken)
+		settleTokens(&test.limit, &s, !test.older, false, start+test.later, test.taken)
 		// Tokens that have come back since are forgotten in whole windows.
-		test.limit.refill(&s, s.Newest)
+		refill(&test.limit, &s, s.Newest)
 		want := State{Newest: s.Newest, Start: start + test.start, Hits: [2]Hits{test.hits}}
 		want.Hits[0].Total = test.total
-		test.limit.refill(&want, want.Newest)
+		refill(&test.limit, &want, want.Newest)
 		if s.Hits[0] != want.Hits[0] || s.Start != want.Start {
 			t.Errorf("%s: got %+v from %d s on, want %+v from %d s on", test.name, s.Hits[0], (s.Start-start)/second, want.Hits[0], (want.Start-start)/second)
 		}
@@ -321,7 +321,7 @@ func TestLeaseKeepsTimes(t *testing.T) {
 	now := monday + 10*second + second/2
 	for _, test := range []struct{ hits, fits uint64 }{{29, uint64(second / 2)}, {30, uint64(second / 2)}, {31, uint64(second)}} {
 		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 40}}}
-		l.leaseTokens(&s, &Grant{Hits: test.hits, At: now, Answered: now}, &Totals{Newest: uint64(monday), Hits: []uint64{40}})
+		leaseTokens(&l, &s, &Grant{Hits: test.hits, At: now, Answered: now}, &Totals{Newest: uint64(monday), Hits: []uint64{40}})
 		l.CountLeased(&s, test.hits)
 		if at, _ := l.FitsAt(&s, l.Remaining(&s)+1); uint64(at-now) != test.fits {
 			t.Errorf("a lease of %d of 30: a token comes back in %d ns, want %d", test.hits, at-now, test.fits)
@@ -340,10 +340,10 @@ func TestBackendsBucketStartsAhead(t *testing.T) {
 	l.Advance(&s, monday+second-1)
 	l.Settle(&s, false, true, &Totals{Newest: uint64(monday + second), Hits: []uint64{2}})
 	var read State
-	if b := l.AppendState(nil, &s, true); s.Start > s.Newest || DecodeState(b, &read) != len(b) {
+	if b := AppendState(nil, &l, &s, true); s.Start > s.Newest || DecodeState(b, &read) != len(b) {
 		t.Errorf("the bucket starts at %d, and it is %d: %+v", s.Start-monday, s.Newest-monday, read)
 	}
-	if l.Advance(&s, monday+second); l.missing(&s, s.Newest) != 2 {
-		t.Errorf("%d tokens are missing when it starts, want the backend's 2", l.missing(&s, s.Newest))
+	if l.Advance(&s, monday+second); tokensMissing(&l, &s, s.Newest) != 2 {
+		t.Errorf("%d tokens are missing when it starts, want the backend's 2", tokensMissing(&l, &s, s.Newest))
 	}
 }

@@ -101,7 +101,7 @@ func (l *Limit) Span() (nanos int64, whole bool) {
 	case l.Max == 0 || l.Calendar != nil || l.Kind.Held():
 		return 0, false
 	case l.Kind.Bursts():
-		return l.fillTime()
+		return fillTime(l)
 	}
 	return l.Width, true
 }
@@ -161,7 +161,11 @@ func (h *Hits) idle() bool { return h.Total|uint64(h.Pending|h.InFlight)|h.Lease
 
 func (h *Hits) count(cost uint64) { h.Pending = min(h.Pending+int64(min(cost, MaxHits)), MaxHits) }
 
-func (h *Hits) giveBack(cost uint64) { h.giveUp(min(cost, h.Sum())) }
+func (h *Hits) giveBack(cost uint64) (given uint64) {
+	given = min(cost, h.Sum())
+	h.giveUp(given)
+	return given
+}
 
 // Reset makes s a state without hits, and keeps its memory.
 func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
@@ -172,40 +176,24 @@ func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
 // it.
 func (l *Limit) Advance(s *State, now int64) {
 	if l.Kind.Clocked() && s.Newest <= now && now <= maxTime {
-		if ends := l.end(s); now < ends {
+		if ends := clockEnd(l, s); now < ends {
 			s.Newest, s.ends = now, ends
 			return
 		}
 	}
-	l.advance(s, now)
-}
-
-// present is the time that Advance brings s to. It moves a state from a clock that was wrong.
-func (l *Limit) present(s *State, now int64) int64 {
-	now = max(0, min(now, maxTime))
-	if s.Newest-now > max(l.Width, maxBack) {
-		l.moveTo(s, now)
-	}
-	s.ends = 0
-	return max(s.Newest, now)
+	advance(l, s, now)
 }
 
 // moveTo makes the newest hit of s, of a clock that was wrong, one of now. The backend has counted leased
 // hits in windows to come, so they are dropped.
 //
-//go:noinline
-func (l *Limit) moveTo(s *State, now int64) {
+//go:noinline // it is rare, and its loops would be in every caller
+func moveTo(l *Limit, s *State, now int64) {
 	s.EndFlight()
 	s.each(func(h *Hits) { h.Total, h.Lease = h.Total-min(h.Lease, h.Total), 0 })
 	s.Start = max(0, s.Start-(s.Newest-now))
 	if l.Kind.Bucketed() {
-		later := s.Newest/l.Precision - now/l.Precision
-		for i := range s.Buckets {
-			s.Buckets[i].Number -= later
-		}
-		for len(s.Buckets) > 0 && s.Buckets[0].Number < 0 {
-			s.Buckets = s.Buckets[1:]
-		}
+		moveBuckets(l, s, now)
 	}
 	s.Newest = now
 }
@@ -218,46 +206,23 @@ func (l *Limit) Allows(s *State, cost uint64) bool {
 	if all := s.Hits[0].Sum() + s.Hits[1].Sum(); !l.Kind.Bucketed() && l.Max != 0 && cost <= MaxHits && all+cost <= l.Quota() {
 		return true
 	}
-	return l.allows(s, cost)
+	return allows(l, s, cost)
 }
 
-func (l *Limit) allows(s *State, cost uint64) bool {
+func allows(l *Limit, s *State, cost uint64) bool {
+	used, quota := l.Used(s), l.Quota()
 	if l.Kind.Blocks() {
-		return !l.Blocked(s)
+		return used == 0
 	}
-	quota := l.Quota()
-	return l.Max != 0 && cost <= quota && l.used(s) <= quota-cost
-}
-
-// Share is the used part of the quota. It serves only for comparisons.
-func (l *Limit) Share(s *State) float32 {
-	var used uint64
-	if l.Blocked(s) {
-		return 1
-	}
-	if l.Kind.Clocked() {
-		used = s.Hits[0].Sum() + s.Hits[1].Sum()
-	} else {
-		used = l.used(s)
-	}
-	return float32(used) / float32(max(l.Quota(), 1))
+	return l.Max != 0 && cost <= quota && used <= quota-cost
 }
 
 // Remaining is the most hits that still fit at the time of s.
 func (l *Limit) Remaining(s *State) uint64 {
-	if l.Blocked(s) {
-		return 0
-	}
-	if used, quota := l.used(s), l.Quota(); used < quota {
+	if used, quota := l.Used(s), l.Quota(); used < quota {
 		return quota - used
 	}
 	return 0
-}
-
-// Excess is how many hits the quota is exceeded by at the time of s.
-func (l *Limit) Excess(s *State) uint64 {
-	used := l.used(s)
-	return used - min(used, l.Quota())
 }
 
 // FitsAt is the time from which cost hits fit if no other hits come, never before the time of s. ok
@@ -269,7 +234,7 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 	if l.Allows(s, cost) {
 		return s.Newest, true
 	}
-	return l.moreAt(s, cost), true
+	return moreAt(l, s, cost), true
 }
 
 // Standing is everything that a client learns about a limit.
@@ -286,10 +251,10 @@ type Standing struct {
 func (l *Limit) Standing(s *State, now int64) Standing {
 	out := Standing{Remaining: l.Remaining(s), Reset: -1}
 	if l.Kind.Clocked() {
-		out.Reset = l.end(s) - now
+		out.Reset = clockEnd(l, s) - now
 		// If everything remains, one more hit is above the limit and never fits.
 		if out.Remaining < l.Max {
-			out.Next = l.moreAt(s, out.Remaining+1) - now
+			out.Next = moreAt(l, s, out.Remaining+1) - now
 		}
 		return out
 	}
@@ -302,15 +267,13 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 	return out
 }
 
-// Worth returns ForgetAt and Share of s.
+// Worth returns ForgetAt of s and the used part of the quota, which serves only for comparisons:
+// the hits of a sliding window's previous window count in full.
 func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
-	if current := s.Hits[0].Sum(); l.Kind.Clocked() && current != 0 {
-		if forgetAt = l.end(s); l.Kind.looksBack() {
-			forgetAt += l.Width
-		}
-		return forgetAt, float32(current+s.Hits[1].Sum()) / float32(max(l.Max, 1))
+	if l.Kind.Clocked() {
+		return clockForgetAt(l, s), float32(s.Hits[0].Sum()+s.Hits[1].Sum()) / float32(max(l.Max, 1))
 	}
-	return l.ForgetAt(s), l.Share(s)
+	return l.ForgetAt(s), float32(l.Used(s)) / float32(max(l.Quota(), 1))
 }
 
 // Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing and
@@ -318,26 +281,10 @@ func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 func (l *Limit) Count(s *State, cost uint64) {
 	if l.Kind.Clocked() {
 		s.Hits[0].count(cost)
-	} else {
-		l.countUnclocked(s, cost)
+	} else if cost != 0 {
+		countUnclocked(l, s, cost)
 	}
 }
-
-func (l *Limit) countUnclocked(s *State, cost uint64) {
-	switch {
-	case cost == 0 || l.Kind.Blocks():
-		return
-	case l.Kind.Bucketed():
-		l.countBucket(s, cost)
-		return
-	case s.Hits[0].idle():
-		s.Start = s.Newest
-	}
-	s.Hits[0].count(cost)
-}
-
-// CountRejected counts the hits of a request that was rejected.
-func (l *Limit) CountRejected(s *State, cost uint64) { l.Count(s, l.Rejected(s, cost)) }
 
 // Rejected is how many hits of a rejected request are counted. A window may exceed its limit; a
 // token bucket stops at empty.
@@ -351,36 +298,30 @@ func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 // GiveBack returns cost hits to the window that they were counted in. number is the [Limit.Number]
 // from after counting them. If the window has gone, nothing happens.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
-	switch {
-	case l.Kind.Blocks(): // requests take nothing from a block
-	case l.Kind.Bucketed():
-		for i := range s.Buckets {
-			if uint64(s.Buckets[i].Number) == number {
-				s.Buckets[i].giveBack(cost)
-			}
-		}
-	case l.Kind.Started():
-		// An answer may have revealed an earlier first hit on another node, which moves the
-		// window's start back. A token bucket gets tokens back whatever its start is by now.
-		if within := number - uint64(s.Start); within < uint64(l.Width) || l.Kind.Refills() {
-			s.Hits[0].giveBack(cost)
-		}
-	default:
-		// For a window newer than s, turned wraps around and is out of range too.
-		if turned := l.Number(s) - number; turned < uint64(len(s.Hits)) {
-			s.Hits[turned].giveBack(cost)
-		}
+	if h := windowOf(l, s, number); h != nil {
+		h.giveBack(cost)
 	}
+}
+
+// CountIn counts cost more hits in the window with a number. If that window has gone, it counts
+// nothing. Tokens are taken now, because a bucket has no windows.
+func (l *Limit) CountIn(s *State, number, cost uint64) {
+	if l.Kind.Refills() {
+		l.Count(s, cost)
+	} else if h := windowOf(l, s, number); h != nil {
+		h.count(cost)
+	}
+}
+
+// Returnable is how many of the hits that were taken at a time can still be given back. For tokens
+// these are the hits that can't have come back since.
+func (l *Limit) Returnable(hits uint64, at, now int64) uint64 {
+	if l.Kind.Refills() {
+		return hits - min(hits, tokensIn(l, at, now))
+	}
+	return hits
 }
 
 // Number is the number of the window or bucket that s is in. For kinds that start with a hit it is
 // the start.
-func (l *Limit) Number(s *State) uint64 {
-	switch {
-	case l.Kind.Started():
-		return uint64(s.Start)
-	case l.Kind.Bucketed():
-		return uint64(s.Newest / l.Precision)
-	}
-	return l.numberAt(s.Newest)
-}
+func (l *Limit) Number(s *State) uint64 { return l.NumberAt(s, s.Newest) }

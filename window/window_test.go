@@ -370,8 +370,12 @@ func checkStanding(t *testing.T, l Limit, s State, remaining uint64) {
 	if got := l.Standing(&s, now); got != want {
 		t.Fatalf("%+v %+v: stands %+v, want %+v", l, s, got, want)
 	}
-	if at, share := l.Worth(&s); at != l.ForgetAt(&s) || share != l.Share(&s) {
-		t.Fatalf("%+v %+v: forgotten at %d and used by %v, want %d and %v", l, s, at, share, l.ForgetAt(&s), l.Share(&s))
+	used := l.Used(&s)
+	if l.Kind.Clocked() {
+		used = s.Hits[0].Sum() + s.Hits[1].Sum()
+	}
+	if at, share := l.Worth(&s); at != l.ForgetAt(&s) || share != float32(used)/float32(max(l.Quota(), 1)) {
+		t.Fatalf("%+v %+v: forgotten at %d and used by %v, want %d and %d of %d", l, s, at, share, l.ForgetAt(&s), used, l.Quota())
 	}
 }
 

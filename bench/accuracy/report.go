@@ -178,7 +178,7 @@ func steady(b *strings.Builder) {
 	b.WriteString("limit  sliding window\n")
 	for _, limit := range []uint64{1, 2, 3, 5, 10, 20, 50, 100, 1000} {
 		l := window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: width}, Max: limit}
-		fmt.Fprintf(b, "%5d  %14.2f\n", limit, l.Steady())
+		fmt.Fprintf(b, "%5d  %14.2f\n", limit, window.Steady(&l))
 	}
 	b.WriteString("\n")
 }

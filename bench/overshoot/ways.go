@@ -134,7 +134,7 @@ func (t *trial) fixed() (outcome, error) {
 			l = part(whole, alive)
 			for i := range states {
 				// There is no backend, so the node's hits are all that count.
-				before.Claim(&states[i])
+				states[i].Claim()
 				states[i].EndFlight()
 				before.Advance(&states[i], a.at)
 				if l.Kind.Refills() { // keep the number of missing tokens
@@ -235,7 +235,7 @@ func (p *periodic) sync(n *periodicNode) {
 	p.callouts++
 	var push window.Push
 	p.limit.Advance(&n.state, p.Now)
-	p.limit.Claim(&n.state)
+	n.state.Claim()
 	p.limit.Outgoing(&n.state, 0, &push)
 	shape := p.limit.Shape
 	message := &wire.Push{Namespace: "kong", Sender: n.sender, Sequence: n.sequence, Floor: n.sequence, Items: []wire.Item{{

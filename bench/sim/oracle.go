@@ -32,7 +32,7 @@ func (o *Oracle) Admit(at int64) (used float64) {
 	hits := uint64(0)
 	switch l.Kind {
 	case window.SlidingWindow:
-		return l.Rate(s) / o.quota
+		return window.Rate(l, s) / o.quota
 	case window.SlidingBuckets:
 		for i := range s.Buckets {
 			hits += s.Buckets[i].Sum()

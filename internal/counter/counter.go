@@ -41,7 +41,7 @@ func (r *Rule) Compile() {
 	}
 	r.codecs = make([]window.Codec, len(r.Limits))
 	for i := range r.Limits {
-		r.codecs[i] = r.Limits[i].Codec(r.Synced())
+		r.codecs[i] = window.NewCodec(&r.Limits[i], r.Synced())
 	}
 	r.Admit(r.Limits)
 }
@@ -241,7 +241,7 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 	for next := 0; len(rest) > 0; next++ {
 		stored, ok := window.DecodeLimit(rest)
 		state, i := &c.other, next
-		if i >= len(rule.Limits) || !rule.Limits[i].Reads(rest) {
+		if i >= len(rule.Limits) || !window.Reads(&rule.Limits[i], rest) {
 			i = rule.find(rest)
 		}
 		if i >= 0 {
@@ -285,7 +285,7 @@ func (c *Counter) reset(rule *Rule) {
 // find returns the index of the limit that the state at the beginning of b belongs to; -1 for none.
 func (r *Rule) find(b []byte) int {
 	for i := range r.Limits {
-		if r.Limits[i].Reads(b) {
+		if window.Reads(&r.Limits[i], b) {
 			return i
 		}
 	}
@@ -397,7 +397,8 @@ func (c *Counter) GiveBack(numbers []uint64, cost uint64) {
 // CountRejected counts cost hits of a rejected request.
 func (c *Counter) CountRejected(cost uint64) {
 	for i := range c.States {
-		c.rule.Limits[i].CountRejected(&c.States[i], cost)
+		l, s := &c.rule.Limits[i], &c.States[i]
+		l.Count(s, l.Rejected(s, cost))
 	}
 }
 
@@ -442,7 +443,7 @@ func (c *Counter) appendSync(dst []byte) []byte {
 //go:noinline
 func (c *Counter) appendStates(dst []byte) []byte {
 	for i := range c.States {
-		dst = c.rule.Limits[i].AppendState(dst, &c.States[i], c.synced)
+		dst = window.AppendState(dst, &c.rule.Limits[i], &c.States[i], c.synced)
 	}
 	return dst
 }

@@ -188,7 +188,7 @@ func TestEntriesThatMakeNoSense(t *testing.T) {
 		payload = c.Append(nil, monday)
 		var whole []int // lengths of entries that have no state, or that of one limit
 		for i, rest := 1, len(payload); i >= 0; i-- {
-			rest -= len(rule.Limits[i].AppendState(nil, &c.States[i], true))
+			rest -= len(window.AppendState(nil, &rule.Limits[i], &c.States[i], true))
 			whole = append(whole, rest)
 		}
 		read := load(t, rule, nil)
@@ -295,7 +295,7 @@ func FuzzCounter(f *testing.F) {
 			}
 			most := 1 + syncSize + leaseSize + maxOthers*3000
 			for i := range rule.Limits {
-				most += rule.Limits[i].MaxStateSize(rule.Synced())
+				most += window.MaxStateSize(&rule.Limits[i], rule.Synced())
 			}
 			if c.ForgetAt() < 0 || len(c.Append(nil, now)) > most {
 				t.Fatalf("%x: forget at %d, %d bytes", payload, c.ForgetAt(), len(c.Append(nil, now)))
@@ -332,8 +332,8 @@ func TestShortWay(t *testing.T) {
 		if read := load(t, rule, nil); !read.loadOwn(rule, payload) || !bytes.Equal(read.Append(nil, monday), payload) {
 			t.Errorf("%s: %x is read as %x", name, payload, read.Append(nil, monday))
 		}
-		last := rule.Limits[len(rule.Limits)-1].AppendState(nil, &c.States[len(rule.Limits)-1], rule.Synced())
-		first := rule.Limits[0].AppendState(nil, &c.States[0], rule.Synced())
+		last := window.AppendState(nil, &rule.Limits[len(rule.Limits)-1], &c.States[len(rule.Limits)-1], rule.Synced())
+		first := window.AppendState(nil, &rule.Limits[0], &c.States[0], rule.Synced())
 		if head := len(payload) - len(last) - len(first); len(rule.Limits) == 2 && load(t, rule, nil).loadOwn(rule, append(bytes.Clone(payload[:head]), last...)) {
 			t.Errorf("%s: with the second limit alone", name)
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/crypto/blake2s"
+
+	"weir/window"
 )
 
 // AppendPart appends a part to a key: the rule's name, or the value of a selector. It is preceded
@@ -70,7 +72,7 @@ func (r *Rule) ExtraBytes() int {
 	size := (len(r.Limits) - 1) * bytesPerLimit
 	for i := range r.Limits {
 		if r.Limits[i].Kind.Bucketed() {
-			size += r.Limits[i].MaxStateSize(r.Synced())
+			size += window.MaxStateSize(&r.Limits[i], r.Synced())
 		}
 	}
 	return size

@@ -86,8 +86,8 @@ func TestExtraBytes(t *testing.T) {
 		{[]window.Limit{perMinute(10)}, 0},
 		{[]window.Limit{perMinute(10), perHour(10)}, 48},
 		{[]window.Limit{perMinute(10), perHour(10), perHour(20)}, 96},
-		{[]window.Limit{log}, log.MaxStateSize(true)},
-		{[]window.Limit{perMinute(10), log, log}, 96 + 2*log.MaxStateSize(true)},
+		{[]window.Limit{log}, window.MaxStateSize(&log, true)},
+		{[]window.Limit{perMinute(10), log, log}, 96 + 2*window.MaxStateSize(&log, true)},
 	} {
 		rule := &Rule{Limits: test.limits, Interval: second}
 		if got := rule.ExtraBytes(); got != test.want {

@@ -199,7 +199,7 @@ func short(units, least uint64) uint64 {
 //go:noinline
 func (c *Counter) trimLease(keep uint64) {
 	for i := range c.States {
-		c.rule.Limits[i].ReturnLease(&c.States[i], keep)
+		c.States[i].ReturnLease(keep)
 	}
 }
 

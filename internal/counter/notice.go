@@ -19,7 +19,7 @@ func (c *Counter) Emptied(at int64) (changed bool) {
 		c.ReturnLeases()
 	} else {
 		for i := range c.States {
-			c.rule.Limits[i].DropLease(&c.States[i])
+			c.States[i].DropLease()
 		}
 	}
 	c.lease.Granted = 0

@@ -21,7 +21,7 @@ func (c *Counter) GiveBackNewest(hits uint64) (given uint64) {
 // Counted reports whether every limit counts that many hits, as far as is known here.
 func (c *Counter) Counted(hits uint64) bool {
 	for i := range c.States {
-		if l := &c.rule.Limits[i]; l.Quota()-l.Remaining(&c.States[i])+l.Excess(&c.States[i]) < hits {
+		if c.rule.Limits[i].Used(&c.States[i]) < hits {
 			return false
 		}
 	}
@@ -50,11 +50,15 @@ func (c *Counter) Revise(numbers []uint64, at int64, from, to uint64, now int64)
 }
 
 // Renew moves cost held hits from the windows with these numbers to the present, and updates the
-// numbers.
+// numbers. Hits whose window has passed are counted anew, whether or not they have room.
 func (c *Counter) Renew(numbers []uint64, cost uint64) {
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
-		l.Renew(s, numbers[i], cost)
+		if numbers[i] == l.Number(s) {
+			continue
+		}
+		l.GiveBack(s, numbers[i], cost)
+		l.Count(s, cost)
 		numbers[i] = l.Number(s)
 	}
 }
@@ -62,7 +66,7 @@ func (c *Counter) Renew(numbers []uint64, cost uint64) {
 // Blocked reports whether a limit blocks the key.
 func (c *Counter) Blocked() bool {
 	for i := range c.States {
-		if c.rule.Limits[i].Blocked(&c.States[i]) {
+		if l := &c.rule.Limits[i]; l.Kind.Blocks() && l.Used(&c.States[i]) > 0 {
 			return true
 		}
 	}
@@ -98,7 +102,7 @@ func (c *Counter) isIn(numbers []uint64) bool {
 func (c *Counter) Excess() (hits uint64, until int64) {
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
-		if above := l.Excess(s); above > 0 {
+		if above := sub(l.Used(s), l.Quota()); above > 0 {
 			hits, until = max(hits, above), max(until, l.ForgetAt(s))
 		}
 	}

@@ -194,7 +194,7 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 		c.States[i].EndFlight()
 	}
 	for i := range c.States {
-		c.rule.Limits[i].Claim(&c.States[i])
+		c.States[i].Claim()
 	}
 	c.claimOthers()
 	c.sync.Claimed = DueAt(now)
@@ -271,10 +271,10 @@ func (c *Counter) claimOthers() {
 	for rest := c.claimed; len(rest) > 0; {
 		limit, _ := window.DecodeLimit(rest)
 		rest = rest[window.DecodeState(rest, &c.other):]
-		limit.ReturnLease(&c.other, 0)
-		limit.Claim(&c.other)
+		c.other.ReturnLease(0)
+		c.other.Claim()
 		c.other.EndFlight()
-		c.others = limit.AppendState(c.others, &c.other, c.synced)
+		c.others = window.AppendState(c.others, &limit, &c.other, c.synced)
 	}
 }
 
@@ -295,9 +295,9 @@ func orphans(id [16]byte, states []byte, visit func(id [16]byte, l *window.Limit
 		if length == 0 {
 			return // the end, or malformed bytes
 		}
-		if limit.ReturnLease(&state, 0); state.Pending() {
+		if state.ReturnLease(0); state.Pending() {
 			state.EndFlight() // another worker has the hits in flight
-			limit.Claim(&state)
+			state.Claim()
 			limit.Outgoing(&state, 0, &push)
 			visit(id, &limit, &push, limit.PushEnds(&state))
 		}

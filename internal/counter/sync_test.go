@@ -145,7 +145,7 @@ func TestForgetAtWithHitsToPush(t *testing.T) {
 			if synced == 0 {
 				want = int64(test.hits.Sum())
 				aSecond := window.Limit{Shape: shape(window.FixedWindow, second), Max: 9}
-				c.others = aSecond.AppendState(nil, &window.State{Newest: monday, Hits: [2]window.Hits{{Total: 1}}}, false)
+				c.others = window.AppendState(nil, &aSecond, &window.State{Newest: monday, Hits: [2]window.Hits{{Total: 1}}}, false)
 			}
 			if got := (c.ForgetAt() - monday) / second; got != want {
 				t.Errorf("%s, synchronised every %d ns: forgotten after %d s, want %d", test.name, synced, got, want)

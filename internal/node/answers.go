@@ -298,7 +298,7 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		for j := range part.Rule.Limits {
 			if hits := grant.Units * part.Cost; hits > 0 && verdict != counter.Allowed {
 				a.returnGrant(part, j, hits, at)
-				part.Rule.Limits[j].Without(&a.totals[j], at, hits)
+				a.totals[j].Subtract(&part.Rule.Limits[j], at, hits)
 			}
 		}
 		a.learn(part, int64(b.reader.NowNanos))

@@ -28,7 +28,7 @@ const (
 // limit is a limit of so many hits in a window. A bucket holds the same number of tokens.
 func limit(kind window.Kind, hits uint64, width int64) window.Limit {
 	l := window.Limit{Shape: window.Shape{Kind: kind, Width: width}, Max: hits}
-	if kind == window.TokenBucket {
+	if kind.Bursts() {
 		l.Burst = hits
 	}
 	return l

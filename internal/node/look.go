@@ -50,7 +50,7 @@ func Look(processes []Options) Looked {
 		o.visit(func(r *Rule, c *counter.Counter) {
 			if !r.Synced() {
 				for j := range alone[r.Index] {
-					alone[r.Index][j] = max(alone[r.Index][j], used(&r.Limits[j], &c.States[j]))
+					alone[r.Index][j] = max(alone[r.Index][j], r.Limits[j].Used(&c.States[j]))
 				}
 				return
 			}
@@ -130,13 +130,10 @@ func (s *sightOf) add(r *Rule, c *counter.Counter) {
 		unknown, doubtful := unknown(state)
 		l.unknown += unknown
 		if newest {
-			l.known = int64(used(&r.Limits[i], state)) - unknown - doubtful
+			l.known = int64(r.Limits[i].Used(state)) - unknown - doubtful
 		}
 	}
 }
-
-// used is how many hits count.
-func used(l *window.Limit, s *window.State) uint64 { return l.Quota() - l.Remaining(s) + l.Excess(s) }
 
 // unknown is how many hits have passed without the backend being known to have them, less those
 // that it has counted and that have not passed: leased hits, and hits on their way back. Doubtful

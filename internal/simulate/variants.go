@@ -167,7 +167,7 @@ func (r *run) replay(events []event) {
 			r.passed = true
 		default:
 			if r.countRejected && r.possible(e.cost) {
-				l.CountRejected(s, e.cost)
+				l.Count(s, l.Rejected(s, e.cost))
 			}
 			r.passed = false
 			r.refused++

@@ -25,7 +25,7 @@ const (
 	// MaxWindows is the most windows of an item that are identified by their position.
 	MaxWindows = 64
 	// MaxBuckets is the most buckets of an item that are identified by their age. The limits of all
-	// logs are smaller: see [window.Limit.LargestLog].
+	// logs are smaller: see [window.Shape.LargestLog].
 	MaxBuckets = 1024
 	// MaxNamespace is the length of the longest namespace.
 	MaxNamespace = 64

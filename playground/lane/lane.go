@@ -94,7 +94,7 @@ func (l *Lane) Hit(now int64) Outcome {
 	o := Outcome{Allowed: len(l.lets) == 0 && l.limit.Allows(s, 1)}
 	if o.Allowed {
 		l.limit.Count(s, 1)
-		l.kept = l.limit.AppendState(l.kept[:0], s, false)
+		l.kept = window.AppendState(l.kept[:0], &l.limit, s, false)
 		l.ahead = append(l.ahead[:0], l.kept...)
 		if l.kind.Holds {
 			l.held = append(l.held, l.limit.Number(s))
@@ -125,7 +125,7 @@ func (l *Lane) wait() (at int64) {
 	at, _ = l.limit.FitsAt(s, 1)
 	l.limit.Advance(s, at)
 	l.limit.Count(s, 1)
-	l.ahead = l.limit.AppendState(l.ahead[:0], s, false)
+	l.ahead = window.AppendState(l.ahead[:0], &l.limit, s, false)
 	l.lets = append(l.lets, at)
 	return at
 }
@@ -137,7 +137,7 @@ func (l *Lane) Release(now int64) {
 	}
 	l.advance(now)
 	l.limit.GiveBack(&l.state, l.held[0], 1)
-	l.kept = l.limit.AppendState(l.kept[:0], &l.state, false)
+	l.kept = window.AppendState(l.kept[:0], &l.limit, &l.state, false)
 	l.held = append(l.held[:0], l.held[1:]...)
 }
 
@@ -151,7 +151,7 @@ func (l *Lane) advance(now int64) {
 	for len(l.lets) > 0 && l.lets[0] <= now {
 		l.limit.Advance(s, l.lets[0])
 		l.limit.Count(s, 1)
-		l.kept = l.limit.AppendState(l.kept[:0], s, false)
+		l.kept = window.AppendState(l.kept[:0], &l.limit, s, false)
 		l.lets = append(l.lets[:0], l.lets[1:]...)
 	}
 	l.limit.Advance(s, now)
@@ -210,7 +210,7 @@ func (l *Lane) Look(now int64, v *View) {
 	case kind.Clocked():
 		v.Age = s.Newest % l.limit.Width
 		if kind == window.SlidingWindow {
-			v.Used = l.limit.Rate(s)
+			v.Used = window.Rate(&l.limit, s)
 		}
 	case kind.Started() && v.Current > 0 && !l.kind.Waits:
 		v.Age = s.Newest - s.Start

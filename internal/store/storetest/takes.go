@@ -183,7 +183,7 @@ func (n *node) take(now time.Time, t wire.Take) (units uint64) {
 	units = min(t.Most, n.limit.Remaining(&n.state)/cost)
 	n.limit.Count(&n.state, units*cost)
 	// Nothing is pending, because the store gets the hits at once.
-	n.limit.Claim(&n.state)
+	n.state.Claim()
 	n.state.EndFlight()
 	return units
 }

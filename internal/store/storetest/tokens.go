@@ -354,7 +354,7 @@ func testTokensOfOneNode(t *testing.T, b *bench) {
 				l.Advance(s, now.UnixNano())
 				l.Count(s, cost)
 				// Nothing is pending, because the store gets the tokens at once.
-				l.Claim(s)
+				s.Claim()
 				s.EndFlight()
 			}
 			b.seq++
