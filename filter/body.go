@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"weir/internal/jsonpath"
-	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
 )
@@ -42,14 +41,19 @@ type bodies struct {
 	idle     []*told // to be used again
 }
 
-// begin returns what to read from a request's body for its rules, or nil for nothing.
-func (b *bodies) begin(r *request, rules []requestRule, demands, shadows []node.Demand) *told {
+// begin returns what to read from the current request's body, which is yet to come, for the rules
+// that apply by everything else; nil for nothing.
+func (b *bodies) begin(r *rules) *told {
 	t, ok := reuse(&b.idle)
 	if !ok {
 		t = new(told)
 	}
-	t.add(r, rules, demands)
-	t.add(r, rules, shadows)
+	r.request.begin(nil)
+	for i := range r.list {
+		if rule := &r.list[i]; rule.readsBody && r.request.applies(rule, true) {
+			t.add(rule, &r.request.scratch)
+		}
+	}
 	if len(t.parts) == 0 {
 		b.end(t)
 		return nil
@@ -121,25 +125,22 @@ func (t *told) isKept(now int64) bool {
 	return !ok || size > t.headers
 }
 
-// add adds everything that the rules of some demands read.
-func (t *told) add(r *request, rules []requestRule, demands []node.Demand) {
-	for i := range demands {
-		rule := &rules[demands[i].Rule.Index]
-		if body := rule.cost.body; body != nil {
-			t.sizes = t.sizes || body.BytesPerToken != 0
-			for _, path := range body.Paths {
-				t.addNumbers(path)
-			}
-			if body.Times != nil {
-				t.addNumbers(body.Times)
-			}
+// add adds everything that a rule reads.
+func (t *told) add(r *rule, s *scratch) {
+	if body := r.cost.body; body != nil {
+		t.sizes = t.sizes || body.BytesPerToken != 0
+		for _, path := range body.Paths {
+			t.addNumbers(path)
 		}
-		for _, p := range rule.texts {
-			t.addText(p.name, p.claim)
+		if body.Times != nil {
+			t.addNumbers(body.Times)
 		}
-		if p := rule.prices; p.readsBody(&r.scratch) {
-			t.addText(p.text, p.textPath)
-		}
+	}
+	for _, p := range r.texts {
+		t.addText(p.name, p.claim)
+	}
+	if p := r.prices; p.readsBody(s) {
+		t.addText(p.text, p.textPath)
 	}
 }
 

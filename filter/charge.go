@@ -11,7 +11,7 @@ type charge struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	node.Charge
-	rule *requestRule
+	rule *rule
 	// taken is how many hits the request took at first. If the rule reserves, they stand for an
 	// unknown cost of the response; otherwise the response's cost is added.
 	taken  uint64
@@ -32,7 +32,7 @@ type charge struct {
 // tokens only at its end: until then each event counts as one token.
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
-	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
+	if n := c.reader.Untold(); n > 0 && c.rule.config.Cut {
 		return min(cost+c.reader.Guessed(n), usage.Most), true
 	}
 	return cost, found
@@ -47,11 +47,11 @@ func (c *charge) exceeds() (cost uint64, exceeds bool) {
 	return cost, found && c.isMore(cost)
 }
 
-func (c *charge) isMore(cost uint64) bool { return !c.rule.reserves || cost > c.taken }
+func (c *charge) isMore(cost uint64) bool { return !c.rule.config.Reserve || cost > c.taken }
 
 // finish charges the cost of the whole response.
 func (c *charge) finish(e *engine, cost uint64, now int64) {
-	if !c.rule.reserves {
+	if !c.rule.config.Reserve {
 		cost += c.taken
 	}
 	c.costs(e, min(cost, usage.Most), now)
@@ -79,7 +79,7 @@ func (c *charge) release(e *engine, h *holders, now int64) {
 // settle charges the final cost of a response. unread reports whether a complete, successful
 // response did not tell its cost.
 func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread bool) {
-	if c.rule.hold != 0 {
+	if c.rule.config.Hold != 0 {
 		c.release(e, h, now)
 		return false
 	}
@@ -101,7 +101,7 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 		c.finish(e, cost, now)
 	case found:
 		c.finish(e, c.taken, now)
-	case course.failed && c.rule.reserves && (c.rule.onFailure == config.GiveBack || c.rule.onFailure == config.KeepBegun && !course.begun):
+	case course.failed && c.rule.config.Reserve && (c.rule.config.OnFailure == config.GiveBack || c.rule.config.OnFailure == config.KeepBegun && !course.begun):
 		c.finish(e, 0, now)
 	default:
 		if guess, exceeds := c.exceeds(); exceeds {

@@ -59,7 +59,7 @@ const tooLargeCost = refusedCost - 1
 func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 	unread := c.body.Unread
 	if c.body.BytesPerToken != 0 {
-		size, known := r.told.bodySize()
+		size, known := r.body.bodySize()
 		prompt = min((size+c.body.BytesPerToken-1)/c.body.BytesPerToken, c.body.PromptMost)
 		if !known {
 			if unread = c.body.Unsized; unread != config.UnreadDefault {
@@ -67,17 +67,17 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 			}
 		}
 	}
-	n := r.told.findAll(c.body)
+	n := r.body.findAll(c.body)
 	if n.Found {
 		hits = min(max(n.Largest, c.least), c.most)
 	}
 	times := uint64(1)
 	if c.body.Times != nil {
-		t := r.told.find(c.body.Times)
+		t := r.body.find(c.body.Times)
 		times, n.Sound = max(1, t.Largest), n.Sound && t.Sound
 	}
 	if !n.Sound {
-		r.told.unread = true
+		r.body.unread = true
 		switch unread {
 		case config.UnreadMost:
 			hits = c.most

@@ -85,7 +85,7 @@ func (v *fakeVM) had(counters store.Store, hits int) {
 		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(i + 1), Floor: uint64(i + 1)}
 		for _, l := range v.plugin.streams.rules.limits[i].Limits {
 			item := wire.Item{LimitCounter: wire.LimitCounter{
-				ID: new(counter.Identities).Of(v.plugin.streams.rules.list[i].keyPrefix), Kind: uint8(l.Kind), Ordinal: l.Ordinal,
+				ID: new(counter.Identities).Of(v.plugin.streams.rules.limits[i].Prefix), Kind: uint8(l.Kind), Ordinal: l.Ordinal,
 				WidthMillis: uint64(l.Width) / 1e6, Precision: uint64(l.Precision),
 			}, Limit: l.Max, Newest: uint64(v.now / l.Precision)}
 			for j := range hits {

@@ -53,7 +53,7 @@ func (a *answer) mark(demands []node.Demand) {
 		if len(a.over) > 0 {
 			a.over = append(a.over, marksSeparator...)
 		}
-		a.over = append(a.over, answerOf(demands[i].Rule).name...)
+		a.over = append(a.over, a.rules.of(&demands[i]).config.Name...)
 	}
 	proxywasm.ReplaceRequestHeader(overHeader, a.over)
 	proxywasm.SetProperty(overProperty, a.over)

@@ -37,8 +37,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	p.config = parsed
 	all := &p.streams
-	all.answer.compile(parsed)
-	all.rules.compile(parsed, &all.answer)
+	all.rules.compile(parsed)
+	all.answer.compile(parsed, &all.rules)
 	p.backend = backend{
 		context: p.id, config: &parsed.Backend, metrics: &all.metrics, namespace: parsed.Namespace, failure: parsed.OnBackendFailure,
 		answered: all.shadows.measures.settleOwed,
@@ -49,13 +49,13 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	all.rules.makeVariants(parsed)
+	all.rules.makeVariants()
 	table := n.Table()
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect after a restart of the proxy")
 	}
-	all.metrics.define(parsed, all.rules.limits)
+	all.metrics.define(parsed, all.rules.list)
 	if all.metrics.places.defined {
 		p.held = newHeldShare(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
 	}

@@ -34,9 +34,6 @@ type pricing struct {
 }
 
 func (r *request) pricing(c *config.Prices) *pricing {
-	if c == nil {
-		return nil
-	}
 	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
 	if s := &c.By; s.Kind != config.SelectBody {
 		p.by = r.said(s)
@@ -70,8 +67,8 @@ func (p *pricing) find(r *request) {
 	case p.by >= 0:
 		model, found = r.value(p.by)
 	case p.readsBody(&r.scratch):
-		if r.told != nil {
-			model, found, sure = r.told.text(p.text)
+		if r.body != nil {
+			model, found, sure = r.body.text(p.text)
 		}
 		if len(model) > p.longest {
 			sure = false

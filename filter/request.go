@@ -15,10 +15,9 @@ type request struct {
 	absentCosts uint64
 	// unreadCosts are costs that responses did not tell.
 	unreadCosts uint64
-	// told has the values in the body of a request that waited. unreadBodies counts bodies that
-	// could not tell. awaited means that a body may follow, so conditions on it are open.
-	told         *told
-	awaited      bool
+	// body has the values in the current request's body; nil if it was not read. unreadBodies counts
+	// bodies that could not tell.
+	body         *told
 	unreadBodies uint64
 	cutStreams   uint64
 	// unknownModels counts requests for models that a price list lacks.
@@ -107,7 +106,8 @@ func (r *request) useBody(path, otherwise string, longest int) int {
 }
 
 // begin drops the values of the previous request.
-func (r *request) begin() {
+func (r *request) begin(body *told) {
+	r.body = body
 	if !r.shared {
 		return // nothing was kept
 	}
@@ -178,15 +178,15 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 //
 //go:noinline
 func (r *request) bodyText(p *part) (text []byte, ok bool) {
-	if r.told == nil {
+	if r.body == nil {
 		return p.literal, false
 	}
-	text, ok, sound := r.told.text(p.name)
+	text, ok, sound := r.body.text(p.name)
 	if len(text) > p.segment {
 		ok, sound = false, false
 	}
 	if !sound {
-		r.told.unread = true
+		r.body.unread = true
 	}
 	if !ok {
 		text = p.literal

@@ -79,7 +79,7 @@ type charges struct {
 type said struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	rule *requestRule
+	rule *rule
 	// cost is the cost itself, if the request tells it.
 	cost uint64
 	ok   bool
@@ -113,13 +113,13 @@ func (c *charges) note(demands []node.Demand, now int64) {
 }
 
 // add records what a demand has taken, or will take if a shadow rule is undecided.
-func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
+func (c *charges) add(rule *rule, d *node.Demand, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
 		added.Charge = c.responses.engine.node.Charge(d, now)
 	}
 	c.list = append(c.list, added)
-	if rule.hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
+	if rule.config.Hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
 		if c.holding.holders == nil {
 			c.holding.since = proxywasm.Now()
 		}
@@ -135,8 +135,8 @@ func (c *charges) renew(now int64) (lost uint64) {
 	for i := len(c.list) - 1; i >= 0; i-- {
 		charge := &c.list[i]
 		switch {
-		case charge.rule.hold == 0 || charge.measure != nil:
-		case now-charge.since < charge.rule.hold:
+		case charge.rule.config.Hold == 0 || charge.measure != nil:
+		case now-charge.since < int64(charge.rule.config.Hold):
 			e.node.Renew(&charge.Charge, now)
 		default:
 			lost += charge.Cost
@@ -152,7 +152,7 @@ func (c *charges) renew(now int64) (lost uint64) {
 // were lost, or the shadow rules that might have held some have refused it.
 func (c *charges) stopHolding() {
 	for i := range c.list {
-		if c.list[i].rule.hold != 0 {
+		if c.list[i].rule.config.Hold != 0 {
 			return
 		}
 	}
@@ -163,7 +163,7 @@ func (c *charges) stopHolding() {
 func (c *charges) held(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
 	for i := range c.list {
 		charge := &c.list[i]
-		if charge.rule.hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
+		if charge.rule.config.Hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
 			return false
 		}
 	}
@@ -183,7 +183,7 @@ func (c *charges) say(demands []node.Demand) {
 		said := said{rule: rule}
 		if rule.says {
 			said.cost, said.ok = rules.request.selectedCost(&rule.onResponse, usage.Most)
-		} else if rule.usage.Auto {
+		} else if rule.config.Usage.Auto {
 			said.ending = endingOf(providerOf())
 		}
 		if p := rule.prices; p != nil {
@@ -198,7 +198,7 @@ func (c *charges) say(demands []node.Demand) {
 }
 
 // saidFor returns what the request told for a rule, or an empty value.
-func (c *charges) saidFor(rule *requestRule) *said {
+func (c *charges) saidFor(rule *rule) *said {
 	for i := range c.said {
 		if c.said[i].rule == rule {
 			return &c.said[i]
@@ -235,7 +235,7 @@ func (c *charges) open(end bool) {
 	now := r.engine.now()
 	for i := 0; i < len(c.list); i++ {
 		charge := &c.list[i]
-		if charge.rule.hold != 0 {
+		if charge.rule.config.Hold != 0 {
 			continue
 		}
 		if c.tellsByHeaders(charge, status, now) {
@@ -243,17 +243,17 @@ func (c *charges) open(end bool) {
 			i--
 			continue
 		}
-		if c.course.failed && !c.course.begun && charge.rule.reserves {
+		if c.course.failed && !c.course.begun && charge.rule.config.Reserve {
 			c.course.begun = mayHaveBegun()
 		}
 		if !known {
 			format, known = responseFormat(), true
 		}
-		if charge.rule.usage != nil && format != usage.Unreadable {
-			if charge.ending = charge.rule.usage.Ending; charge.rule.usage.Auto {
+		if charge.rule.config.Usage != nil && format != usage.Unreadable {
+			if charge.ending = charge.rule.config.Usage.Ending; charge.rule.config.Usage.Auto {
 				charge.ending = c.saidFor(charge.rule).ending
 			}
-			if charge.rule.cuts && charge.ending != usage.NoEnding && format == usage.Events {
+			if charge.rule.cuts() && charge.ending != usage.NoEnding && format == usage.Events {
 				_, sized := proxywasm.ResponseHeader("content-length")
 				c.course.cuts = !sized
 			}
@@ -263,10 +263,10 @@ func (c *charges) open(end bool) {
 			}
 			charge.reader = reader
 			said := c.saidFor(charge.rule)
-			if charge.reader.Reset(charge.rule.usage.Fields, format, said.rates); said.list != nil {
+			if charge.reader.Reset(charge.rule.config.Usage.Fields, format, said.rates); said.list != nil {
 				charge.reader.Ask(said.list, said.model)
 			}
-			if charge.rule.guesses {
+			if charge.rule.config.Cut {
 				charge.reader.CountEvents()
 			}
 		}
@@ -284,7 +284,7 @@ func (c *charges) open(end bool) {
 
 // tellsByHeaders charges by a response's headers if they suffice, and reports whether they did.
 func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
-	if status != 0 && !charge.rule.when.Has(status) {
+	if status != 0 && !charge.rule.config.ChargeWhen.Has(status) {
 		charge.costs(c.responses.engine, 0, now)
 		return true
 	}
@@ -323,10 +323,10 @@ func responseStatus() (status int) {
 }
 
 // told returns the cost that the response's headers or the request have told.
-func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
+func (c *charges) told(rule *rule) (cost uint64, told bool) {
 	r := &c.responses.rules.request
 	switch {
-	case rule.usage != nil:
+	case rule.config.Usage != nil:
 	case rule.onResponse.responseHeader != "":
 		return r.responseCost(rule.onResponse.responseHeader)
 	case !rule.onResponse.selected:
@@ -340,8 +340,8 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 	}
 	var sum usage.Sum
 	rates := c.saidFor(rule).rates
-	for i := range rule.usage.Headers {
-		header := &rule.usage.Headers[i]
+	for i := range rule.config.Usage.Headers {
+		header := &rule.config.Usage.Headers[i]
 		if value, ok := proxywasm.ResponseHeader(header.Name); ok {
 			hits, ok := r.number(value, true, usage.Most)
 			if !ok {
@@ -419,7 +419,7 @@ func (c *charges) mayCut(read int) {
 	r := c.responses
 	for i := range c.list {
 		charge := &c.list[i]
-		if !charge.rule.cuts || charge.reader == nil || charge.ending == usage.NoEnding {
+		if !charge.rule.cuts() || charge.reader == nil || charge.ending == usage.NoEnding {
 			continue
 		}
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
@@ -429,7 +429,7 @@ func (c *charges) mayCut(read int) {
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
 			r.piece = appendBody(r.piece[:0], read-rest)
-			if charge.rule.fails {
+			if charge.rule.config.CutFails {
 				r.piece = charge.reader.AppendError(r.piece, charge.ending)
 			} else {
 				r.piece = charge.reader.AppendEnding(r.piece, charge.ending)
@@ -492,7 +492,7 @@ func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counte
 		}
 		if charge.measure = nil; verdict == counter.Allowed {
 			charge.Charge = c.responses.engine.node.Charge(d, now)
-			if charge.rule.hold != 0 {
+			if charge.rule.config.Hold != 0 {
 				c.responses.holders.places += charge.Cost
 			}
 		} else {

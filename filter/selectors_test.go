@@ -161,7 +161,7 @@ func TestSelectors(t *testing.T) {
 // demands returns the current request's demands.
 func (v *fakeVM) demands() []node.Demand {
 	defer proxywasm.Use(v)()
-	demands, _ := v.plugin.streams.rules.find()
+	demands, _ := v.plugin.streams.rules.find(nil)
 	return demands
 }
 

@@ -27,7 +27,7 @@ type shadow struct {
 func (s *shadows) decide(demands []node.Demand, now int64, later *laterCosts, charges *charges) {
 	for i := range demands {
 		d, cost := &demands[i], uint64(0)
-		m := s.measures.begin(d.Rule.Index)
+		m := s.measures.begin(s.rules.of(d))
 		verdict := s.engine.node.Decide(demands[i:i+1], now, &m.wait)
 		if verdict != counter.Rejected {
 			cost = s.rules.laterCost(d)
@@ -53,7 +53,7 @@ func (s *shadows) keep(kept []shadow, demands []node.Demand, now int64) []shadow
 func (s *shadows) decideKept(kept []shadow, now int64, later *laterCosts, charges *charges) {
 	for i := range kept {
 		k := &kept[i]
-		m := s.measures.begin(k.Rule.Index)
+		m := s.measures.begin(&s.rules.list[k.Rule.Index])
 		d, verdict := s.engine.node.DecideSaved(&k.Saved, now, &m.wait)
 		s.decided(m, d, k.later, now, verdict, later, charges)
 	}
@@ -62,7 +62,7 @@ func (s *shadows) decideKept(kept []shadow, now int64, later *laterCosts, charge
 // decided records the charge of a shadow rule, unless the rule would reject the request. If the
 // rule has not decided yet, the charge waits for its verdict.
 func (s *shadows) decided(m *measure, d *node.Demand, cost uint64, now int64, verdict counter.Verdict, later *laterCosts, charges *charges) {
-	rule, undecided := &s.rules.list[m.rule], m
+	rule, undecided := m.rule, m
 	if verdict == counter.Allowed {
 		undecided = nil
 	}

@@ -48,7 +48,7 @@ type stream struct {
 func (all *streams) start(n *node.Node) {
 	all.engine.node = n
 	all.responses = responses{rules: &all.rules, engine: &all.engine}
-	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine, rules: all.metrics.rules}}
+	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine}}
 }
 
 // begin returns a stream for a request. Streams are reused, so that a request allocates nothing.
@@ -93,11 +93,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if all.rules.readsBodies && !end {
 		return s.awaitBody()
 	}
-	demands, shadows := all.rules.find()
-	if len(demands)+len(shadows) == 0 {
-		return types.ActionContinue
-	}
-	return s.decide(demands, shadows)
+	return s.decideBy(nil)
 }
 
 // Finish implements proxywasm.Stream.
@@ -115,12 +111,10 @@ func (s *stream) Finish() (over bool) {
 //go:noinline
 func (s *stream) awaitBody() types.Action {
 	all := s.all
-	demands, shadows, told := all.rules.findAwaiting(&all.bodies)
+	told := all.bodies.begin(&all.rules)
 	switch {
-	case len(demands)+len(shadows) == 0:
-		return types.ActionContinue
 	case told == nil:
-		return s.decide(demands, shadows)
+		return s.decideBy(nil)
 	case !all.bodies.comes(told):
 		return s.decideByBody(told)
 	}
@@ -202,14 +196,29 @@ func (all *streams) decideWaiting(every bool) {
 //go:noinline
 func (s *stream) decideByBody(t *told) types.Action {
 	all := s.all
-	demands, shadows := all.rules.findByBody(t)
+	action := s.decideBy(t)
+	if t.unread {
+		all.rules.request.unreadBodies++
+	}
 	all.bodies.end(t)
+	return action
+}
+
+// decideBy decides a request, by its headers and the body as far as that was read.
+func (s *stream) decideBy(body *told) types.Action {
+	all := s.all
+	demands, shadows := all.rules.find(body)
 	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
-	for i := range demands {
-		if demands[i].Cost == refusedCost && all.rules.of(&demands[i]).cost.body != nil {
+	if body != nil {
+		if i := all.rules.unread(demands); i >= 0 {
 			return s.refuseInvalid(demands, i, fields.UnreadBody)
+		}
+	}
+	if all.rules.bounds {
+		if i := all.rules.tooLarge(demands); i >= 0 {
+			return s.refuseInvalid(demands, i, fields.TooLarge)
 		}
 	}
 	return s.decide(demands, shadows)
@@ -231,11 +240,6 @@ func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields
 // decide decides a request, or makes it wait for the backend.
 func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	all := s.all
-	if all.rules.bounds {
-		if i := all.rules.tooLarge(demands); i >= 0 {
-			return s.refuseInvalid(demands, i, fields.TooLarge)
-		}
-	}
 	now := all.engine.now()
 	verdict := counter.Allowed
 	if len(demands) > 0 {
@@ -284,12 +288,12 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	}
 	marked := false
 	for i := range demands {
-		m := &all.metrics.rules[demands[i].Rule.Index]
+		rule := all.rules.of(&demands[i])
 		if demands[i].Over {
-			m.marked.count++
+			rule.marked.count++
 			marked = true
 		} else {
-			m.allowed.count++
+			rule.allowed.count++
 		}
 	}
 	if marked {
@@ -311,7 +315,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 // refused ends a refused request. sent reports whether the proxy accepted the reply.
 func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 	for i := range demands {
-		s.all.metrics.rules[demands[i].Rule.Index].rejected.count++
+		s.all.rules.of(&demands[i]).rejected.count++
 	}
 	if s.answered = sent; !sent {
 		// Pausing would leave the client waiting for ever.

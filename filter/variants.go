@@ -53,13 +53,13 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 }
 
 // make makes the variants of the overrides.
-func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
-	for i := range c.Overrides.Values {
-		o := &c.Overrides.Values[i]
+func (v *variants) make(c *config.Overrides, key []keyPart, rule *node.Rule) {
+	for i := range c.Values {
+		o := &c.Values[i]
 		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
 	}
-	for i := range c.Overrides.Keys {
-		o := &c.Overrides.Keys[i]
+	for i := range c.Keys {
+		o := &c.Keys[i]
 		v.keys = insert(v.keys, variant{keyOf(rule.Prefix, key, o.Key), variantOf(rule, o.Limits)})
 	}
 }
@@ -73,7 +73,7 @@ func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
 	if own := len(rule.Own()); rule.Blocks && len(limits) == own {
 		limits = blocking(limits, rule.Limits[own])
 	}
-	return rule.Variant(limits, answerOf(rule).with(limits))
+	return rule.Variant(limits)
 }
 
 // keyOf returns the key of requests with these values. Addresses are written as people write them.

@@ -174,7 +174,7 @@ func (v *fakeVM) leased() (leased uint64) {
 	var slot sharedata.Slot
 	var kept counter.Counter
 	rule := &v.plugin.streams.rules.limits[0].Rule
-	key := v.plugin.streams.rules.list[0].keyPrefix
+	key := v.plugin.streams.rules.limits[0].Prefix
 	table.Read(&slot, table.Address(table.Group(key), key))
 	kept.Load(rule, slot.Payload())
 	kept.Advance(v.plugin.streams.engine.now())

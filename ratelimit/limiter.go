@@ -167,7 +167,7 @@ func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
 	// Once a key may be decided by two sets of limits, no hits are allowed in advance of the backend.
 	l.namespace.node.Vary(l.rule.Index)
 	other := *l
-	other.limits, other.rule = told(compiled), l.rule.Variant(compiled, nil)
+	other.limits, other.rule = told(compiled), l.rule.Variant(compiled)
 	return &other, nil
 }
 
