@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/filter"
 	"weir/internal/proxywasm"
 )
 
@@ -116,10 +117,10 @@ func TestLongPiece(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, `, "reserve": {"header": "x-reserve", "least": 0}`))
 	for _, filler := range []string{`data: {"choices":[1],"usage":null}` + "\n\n", ": " + strings.Repeat("x", 5000) + "\n\n", "data: {}\r\n\r\n", "\n", `data: {"finish_reason":"\u005f"}` + "\n\n"} {
 		for shift := -2; shift <= len(number)+2; shift++ {
-			before := bodyPiece - shift
+			before := filter.BodyPiece - shift
 			stream := strings.Repeat(filler, before/len(filler))
 			stream += ":" + strings.Repeat("x", (before-len(stream)+len(filler))%len(filler)) + "\n\n"
-			stream += number + strings.Repeat(filler, 2*bodyPiece/len(filler)) + ends
+			stream += number + strings.Repeat(filler, 2*filter.BodyPiece/len(filler)) + ends
 			key := fmt.Sprintf("%d from the end of a read, after %.30q", shift, filler)
 			s := v.open("x-key", key, "x-reserve", "100")
 			v.respond(s, false, "content-type", "text/event-stream")
@@ -268,8 +269,8 @@ func TestReserve(t *testing.T) {
 			if got := v.remaining("ann"); got != c.want {
 				t.Errorf("%s are left, want %s", got, c.want)
 			}
-			if len(v.plugin.streams.responses.open) > 0 || len(s.charges.list) > 0 {
-				t.Errorf("%d streams are open with %d charges", len(v.plugin.streams.responses.open), len(s.charges.list))
+			if v.plugin.Open() > 0 || s.Charges() > 0 {
+				t.Errorf("%d streams are open with %d charges", v.plugin.Open(), s.Charges())
 			}
 		})
 	}
@@ -305,7 +306,7 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 	if got := v.rest1000("ann"); got != 1000-14*15/2-17*5 {
 		t.Errorf("%d are left in the end", got)
 	}
-	if n := len(v.plugin.streams.responses.open); n != 0 {
+	if n := v.plugin.Open(); n != 0 {
 		t.Errorf("%d streams are open", n)
 	}
 }

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/filter"
 	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
@@ -37,12 +38,17 @@ func newProxy(t testing.TB) *fakeProxy {
 	return &fakeProxy{t: t, now: monday, metrics: map[string]proxywasm.Metric{}, calls: map[string]int{}}
 }
 
+type stream = filter.Stream
+
+// pluginContext is the number of every plugin context.
+const pluginContext = 1
+
 // fakeVM is one worker's VM with one plugin context.
 type fakeVM struct {
 	*fakeProxy
 	configuration []byte
-	filter        *VM
-	plugin        *plugin
+	filter        *filter.VM
+	plugin        *filter.Plugin
 	tickMillis    uint32
 
 	request  map[string][]byte
@@ -125,9 +131,9 @@ func (v *fakeVM) done() bool {
 func (v *fakeVM) configure() types.OnPluginStartStatus {
 	defer proxywasm.Use(v)()
 	if v.filter == nil {
-		v.filter = &VM{}
+		v.filter = &filter.VM{}
 	}
-	v.plugin = v.filter.NewPluginContext(1).(*plugin)
+	v.plugin = v.filter.NewPluginContext(pluginContext).(*filter.Plugin)
 	return v.plugin.OnPluginStart(len(v.configuration))
 }
 
@@ -204,8 +210,8 @@ func (v *fakeVM) pause(headers ...string) *stream {
 	s := v.plugin.NewHttpContext(v.streams).(*stream)
 	v.last = s
 	passed := s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
-	if v.context != s.id {
-		v.t.Fatalf("stream %d left the context of %d", s.id, v.context)
+	if v.context != s.ID() {
+		v.t.Fatalf("stream %d left the context of %d", s.ID(), v.context)
 	}
 	if !passed && v.reply == nil {
 		return s
@@ -227,9 +233,9 @@ func (v *fakeVM) tick() {
 
 // asPlugin makes the plugin's context the current one, and checks that it is at the end.
 func (v *fakeVM) asPlugin() (check func()) {
-	v.context = v.plugin.id
+	v.context = pluginContext
 	return func() {
-		if v.context != v.plugin.id {
+		if v.context != pluginContext {
 			v.t.Errorf("a callback of the plugin left the context of %d", v.context)
 		}
 	}
