@@ -18,10 +18,10 @@ type charge struct {
 	reader *usage.Reader // of the body; nil if it is not read
 	ending usage.Ending  // how to end the body, if it is a stream
 	// measure is set while a shadow rule has not decided yet. Then nothing was taken, and due is
-	// the response's cost, once told is set.
+	// the response's cost, once known is set.
 	measure *measure
 	due     uint64
-	told    bool
+	known   bool
 	// since is when the request began to hold its hits.
 	since int64
 	// spent means that the response cost more than was reserved, and more than is left.
@@ -60,7 +60,7 @@ func (c *charge) finish(e *engine, cost uint64, now int64) {
 // costs sets the total charge of the request.
 func (c *charge) costs(e *engine, cost uint64, now int64) {
 	if c.measure != nil {
-		c.due, c.told = cost, true
+		c.due, c.known = cost, true
 		return
 	}
 	e.revise(&c.Charge, cost, now)
@@ -69,7 +69,7 @@ func (c *charge) costs(e *engine, cost uint64, now int64) {
 // release gives back the places that a request has held.
 func (c *charge) release(e *engine, h *holders, now int64) {
 	if c.measure != nil {
-		c.due, c.told = 0, true
+		c.due, c.known = 0, true
 		return
 	}
 	h.places -= min(h.places, c.Cost)

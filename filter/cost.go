@@ -139,12 +139,12 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 
 // bodySize returns the size of the current request's body, as far as it is known, and whether it is
 // known.
-func (t *told) bodySize() (bytes uint64, known bool) {
-	if t == nil {
+func (v *bodyValues) bodySize() (bytes uint64, known bool) {
+	if v == nil {
 		return 0, true // there is no body
 	}
-	bytes = uint64(t.size)
-	if t.whole {
+	bytes = uint64(v.size)
+	if v.whole {
 		return bytes, true
 	}
 	value, _ := proxywasm.RequestHeader("content-length")

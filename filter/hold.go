@@ -13,8 +13,8 @@ type holder interface {
 	// renew keeps its places counted. It gives back those that were held for too long, and returns
 	// their number.
 	renew(now int64) (lost uint64)
-	// held calls visit with each charge that holds places, until visit returns false.
-	held(visit func(c *node.Charge, since int64) (more bool)) (more bool)
+	// eachCharge calls visit with each charge that holds places, until visit returns false.
+	eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool)
 }
 
 // holding is a holder's element in the list of its plugin context. It lives in the holder's own
@@ -41,9 +41,9 @@ type holders struct {
 	places uint64
 }
 
-// each calls visit with each charge that holds places, until visit returns false.
-func (h *holders) each(visit func(c *node.Charge, since int64) (more bool)) {
-	for at := h.first; at != nil && at.holder.held(visit); at = at.after {
+// eachCharge calls visit with each charge that holds places, until visit returns false.
+func (h *holders) eachCharge(visit func(c *node.Charge, since int64) (more bool)) {
+	for at := h.first; at != nil && at.holder.eachCharge(visit); at = at.after {
 	}
 }
 

@@ -19,7 +19,7 @@ type plugin struct {
 	streams  streams
 	backend  backend
 	backends *backends // of all plugin contexts
-	held     heldShare // for rules with requests in flight
+	inFlight inFlight  // for rules that hold places
 	leaving  bool      // the proxy has closed the plugin context, and waits until it is done
 }
 
@@ -57,7 +57,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	all.metrics.define(parsed, all.rules.list)
 	if all.metrics.places.defined {
-		p.held = newHeldShare(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
+		p.inFlight = newInFlight(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
 	}
 	all.start(n)
 	tick := uint32(idleTickMillis)
@@ -84,7 +84,7 @@ func (p *plugin) options() *node.Options {
 	}
 	for i := range c.Rules {
 		if c.Rules[i].Hold != 0 {
-			options.Held = p.streams.responses.holders.each
+			options.Held = p.streams.responses.holders.eachCharge
 		}
 	}
 	return options
@@ -98,7 +98,7 @@ func (p *plugin) OnTick() {
 		return
 	}
 	all.responses.settleOpen()
-	all.responses.renewHeld()
+	all.responses.renewPlaces()
 	all.decideWaiting(false)
 	n.Tick()
 	all.shadows.measures.settleOwed()
@@ -106,7 +106,7 @@ func (p *plugin) OnTick() {
 		all.metrics.bound(n)
 	}
 	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
-	p.held.publish(&all.metrics, &all.responses.holders)
+	p.inFlight.publish(&all.metrics, &all.responses.holders)
 	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)

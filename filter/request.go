@@ -17,7 +17,7 @@ type request struct {
 	unreadCosts uint64
 	// body has the values in the current request's body; nil if it was not read. unreadBodies counts
 	// bodies that could not tell.
-	body         *told
+	body         *bodyValues
 	unreadBodies uint64
 	cutStreams   uint64
 	// unknownModels counts requests for models that a price list lacks.
@@ -106,7 +106,7 @@ func (r *request) useBody(path, otherwise string, longest int) int {
 }
 
 // begin drops the values of the previous request.
-func (r *request) begin(body *told) {
+func (r *request) begin(body *bodyValues) {
 	r.body = body
 	if !r.shared {
 		return // nothing was kept

@@ -54,10 +54,10 @@ func (r *responses) settleOpen() {
 	}
 }
 
-// renewHeld renews the places that requests hold.
+// renewPlaces renews the places that requests hold.
 //
 //go:noinline
-func (r *responses) renewHeld() {
+func (r *responses) renewPlaces() {
 	if r.holders.first != nil && r.holders.renew(r.engine.now()) {
 		r.engine.node.PushCharges()
 	}
@@ -159,8 +159,8 @@ func (c *charges) stopHolding() {
 	c.responses.holders.remove(&c.holding)
 }
 
-// held implements holder.
-func (c *charges) held(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
+// eachCharge implements holder.
+func (c *charges) eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
 	for i := range c.list {
 		charge := &c.list[i]
 		if charge.rule.config.Hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
@@ -215,7 +215,7 @@ func (c *charges) drop(i int) {
 	if dropped.reader != nil {
 		keep(&c.responses.readers, dropped.reader, maxIdleReaders)
 	}
-	if dropped.measure != nil && dropped.told {
+	if dropped.measure != nil && dropped.known {
 		dropped.measure.owe(owed{Charge: dropped.Charge, rule: dropped.rule, due: dropped.due})
 	}
 	last := len(c.list) - 1
@@ -238,7 +238,7 @@ func (c *charges) open(end bool) {
 		if charge.rule.config.Hold != 0 {
 			continue
 		}
-		if c.tellsByHeaders(charge, status, now) {
+		if c.chargeByHeaders(charge, status, now) {
 			c.drop(i)
 			i--
 			continue
@@ -282,17 +282,17 @@ func (c *charges) open(end bool) {
 	}
 }
 
-// tellsByHeaders charges by a response's headers if they suffice, and reports whether they did.
-func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
+// chargeByHeaders charges by a response's headers, and reports whether they suffice.
+func (c *charges) chargeByHeaders(charge *charge, status int, now int64) bool {
 	if status != 0 && !charge.rule.config.ChargeWhen.Has(status) {
 		charge.costs(c.responses.engine, 0, now)
 		return true
 	}
-	cost, told := c.told(charge.rule)
-	if told {
+	cost, known := c.costOf(charge.rule)
+	if known {
 		charge.finish(c.responses.engine, cost, now)
 	}
-	return told
+	return known
 }
 
 // mayHaveBegun reports whether an upstream may have begun to answer the current request, though the
@@ -322,8 +322,8 @@ func responseStatus() (status int) {
 	return status
 }
 
-// told returns the cost that the response's headers or the request have told.
-func (c *charges) told(rule *rule) (cost uint64, told bool) {
+// costOf returns a rule's cost of the response if its headers or the request tell it.
+func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 	r := &c.responses.rules.request
 	switch {
 	case rule.config.Usage != nil:
@@ -352,16 +352,16 @@ func (c *charges) told(rule *rule) (cost uint64, told bool) {
 				rate = rates[header.Kind]
 			}
 			sum.Add(hits, rate)
-			told = true
+			known = true
 		}
 	}
-	if !told {
+	if !known {
 		return 0, false
 	}
-	if cost, told = sum.Whole(); !told {
+	if cost, known = sum.Whole(); !known {
 		r.badCosts++
 	}
-	return cost, told
+	return cost, known
 }
 
 // responseFormat returns the format of the response's body; compressed bodies are unreadable.

@@ -73,7 +73,7 @@ func (r *rules) makeVariants() {
 
 // find returns demands on the rules that apply to the current request, with its keys. Those of
 // shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
-func (r *rules) find(body *told) (demands, shadows []node.Demand) {
+func (r *rules) find(body *bodyValues) (demands, shadows []node.Demand) {
 	r.request.begin(body)
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {

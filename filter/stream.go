@@ -38,8 +38,8 @@ type stream struct {
 	charges  charges
 	// shadows are demands on shadow rules while the request waits for the other rules.
 	shadows []shadow
-	// told has the values in the body while the request waits for it; otherwise nil.
-	told *told
+	// body has the values in the body while the request waits for it; otherwise nil.
+	body *bodyValues
 	// wait is the request's place among those that wait for the backend.
 	wait node.Wait
 }
@@ -74,8 +74,8 @@ func (s *stream) forget() {
 	s.decorate, s.answered, s.shadows = false, false, s.shadows[:0]
 	s.later.forget()
 	s.charges.forget()
-	if s.told != nil {
-		s.all.bodies.end(s.takeTold())
+	if s.body != nil {
+		s.all.bodies.end(s.takeBody())
 	}
 	s.wait.Leave()
 }
@@ -98,7 +98,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 
 // Finish implements proxywasm.Stream.
 func (s *stream) Finish() (over bool) {
-	if s.told != nil || len(s.later.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
+	if s.body != nil || len(s.later.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
 		return false
 	}
 	s.decorateResponse()
@@ -111,14 +111,14 @@ func (s *stream) Finish() (over bool) {
 //go:noinline
 func (s *stream) awaitBody() types.Action {
 	all := s.all
-	told := all.bodies.begin(&all.rules)
+	body := all.bodies.begin(&all.rules)
 	switch {
-	case told == nil:
+	case body == nil:
 		return s.decideBy(nil)
-	case !all.bodies.comes(told):
-		return s.decideByBody(told)
+	case !all.bodies.comes(body):
+		return s.decideByBody(body)
 	}
-	told.at, s.told = len(all.waiting), told
+	body.at, s.body = len(all.waiting), body
 	all.waiting = append(all.waiting, s)
 	return types.ActionPause // until the body has come
 }
@@ -126,22 +126,22 @@ func (s *stream) awaitBody() types.Action {
 // OnHttpRequestBody implements types.HttpContext. If the proxy stops only the headers, it delivers
 // the body of an undecided request here. When the body continues, so do the headers.
 func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
-	if s.told == nil {
+	if s.body == nil {
 		return s.rest()
 	}
-	if !s.all.bodies.read(s.told, size, end) {
+	if !s.all.bodies.read(s.body, size, end) {
 		return types.ActionPause
 	}
-	return s.decideByBody(s.takeTold())
+	return s.decideByBody(s.takeBody())
 }
 
 // OnHttpRequestTrailers implements types.HttpContext.
 func (s *stream) OnHttpRequestTrailers(int) types.Action {
-	if s.told == nil {
+	if s.body == nil {
 		return s.rest()
 	}
-	s.told.whole = true
-	return s.decideByBody(s.takeTold())
+	s.body.whole = true
+	return s.decideByBody(s.takeBody())
 }
 
 // rest returns the action for everything that follows a request's headers.
@@ -152,14 +152,14 @@ func (s *stream) rest() types.Action {
 	return types.ActionContinue
 }
 
-// takeTold ends the stream's wait for its body.
+// takeBody ends the stream's wait for its body.
 //
 //go:noinline
-func (s *stream) takeTold() *told {
-	t := s.told
-	leave(&s.all.waiting, t.at).told.at = t.at
-	s.told = nil
-	return t
+func (s *stream) takeBody() *bodyValues {
+	body := s.body
+	leave(&s.all.waiting, body.at).body.at = body.at
+	s.body = nil
+	return body
 }
 
 // decideWaiting decides the requests that have waited too long for their bodies. If the proxy holds
@@ -173,18 +173,18 @@ func (all *streams) decideWaiting(every bool) {
 	b, now := &all.bodies, proxywasm.Now()
 	for i := len(all.waiting) - 1; i >= 0 && b.bringing == unknown; i-- {
 		s := all.waiting[i]
-		if proxywasm.SetContext(s.id); s.told.isKept(now) {
+		if proxywasm.SetContext(s.id); s.body.isKept(now) {
 			b.bringing = keeps
 		}
 	}
 	every = every || b.bringing == keeps
 	for i := len(all.waiting) - 1; i >= 0; i-- {
 		s := all.waiting[i]
-		if !every && !s.told.late(now) {
+		if !every && !s.body.late(now) {
 			continue
 		}
 		proxywasm.SetContext(s.id)
-		if s.decideByBody(s.takeTold()) == types.ActionContinue {
+		if s.decideByBody(s.takeBody()) == types.ActionContinue {
 			proxywasm.ResumeRequest()
 		}
 	}
@@ -194,18 +194,18 @@ func (all *streams) decideWaiting(every bool) {
 // decideByBody decides a request that has waited for its body, by the part that has come.
 //
 //go:noinline
-func (s *stream) decideByBody(t *told) types.Action {
+func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
-	action := s.decideBy(t)
-	if t.unread {
+	action := s.decideBy(body)
+	if body.unread {
 		all.rules.request.unreadBodies++
 	}
-	all.bodies.end(t)
+	all.bodies.end(body)
 	return action
 }
 
 // decideBy decides a request, by its headers and the body as far as that was read.
-func (s *stream) decideBy(body *told) types.Action {
+func (s *stream) decideBy(body *bodyValues) types.Action {
 	all := s.all
 	demands, shadows := all.rules.find(body)
 	if len(demands)+len(shadows) == 0 {
