@@ -118,26 +118,26 @@ func refusedByBackend() bool {
 
 // turned logs a change in how pushes end, and how requests are decided meanwhile.
 func (b *backend) turned(why node.Outcome) {
-	said := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
+	message := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
 	switch why {
 	case node.PushAnswered:
-		proxywasm.Log(proxywasm.LogWarn, said+" are answered again")
+		proxywasm.Log(proxywasm.LogWarn, message+" are answered again")
 		return
 	case node.PushRefused:
-		proxywasm.Log(proxywasm.LogWarn, said+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
+		proxywasm.Log(proxywasm.LogWarn, message+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
 		return
 	case node.PushUnsent:
-		said += " can't be sent: want a cluster with this name"
+		message += " can't be sent: want a cluster with this name"
 	case node.PushLost:
-		said += " get no answer"
+		message += " get no answer"
 	case node.PushGarbled:
-		said += " get answers that don't come from a Weir backend"
+		message += " get answers that don't come from a Weir backend"
 	case 401:
-		said += " are refused with 401: want a token that the backend knows"
+		message += " are refused with 401: want a token that the backend knows"
 	case 403:
-		said += " are refused with 403: want a certificate, or a token for this namespace"
+		message += " are refused with 403: want a certificate, or a token for this namespace"
 	default:
-		said += " fail with " + strconv.Itoa(int(why))
+		message += " fail with " + strconv.Itoa(int(why))
 	}
 	decides := "this proxy's own counters decide"
 	switch b.failure {
@@ -146,5 +146,5 @@ func (b *backend) turned(why node.Outcome) {
 	case config.FailDeny:
 		decides = "requests are refused"
 	}
-	proxywasm.Log(proxywasm.LogWarn, said+"; until they are answered, "+decides+" (on_backend_failure: "+b.failure.Name()+")")
+	proxywasm.Log(proxywasm.LogWarn, message+"; until they are answered, "+decides+" (on_backend_failure: "+b.failure.Name()+")")
 }

@@ -36,7 +36,7 @@ type pricing struct {
 func (r *request) pricing(c *config.Prices) *pricing {
 	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
 	if s := &c.By; s.Kind != config.SelectBody {
-		p.by = r.said(s)
+		p.by = r.propertyOf(s)
 	} else {
 		p.text, p.longest, p.otherwise = s.Name, s.Longest, []byte(s.Default)
 		p.textPath, _ = jsonpath.Compile(s.Name) // the configuration was checked

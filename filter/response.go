@@ -67,16 +67,15 @@ func (r *responses) renewPlaces() {
 type charges struct {
 	responses *responses
 	list      []charge
-	// said are costs of the response that the request itself tells, read while the request is
-	// there.
-	said    []said
+	// hints are what the request says about its cost, read while the request is there.
+	hints   []hint
 	course  course
 	holding holding
 	at      int32 // 1 + the index in responses.open
 }
 
-// said has a request's own word on the cost of its response.
-type said struct {
+// hint has what a request says about its cost by a rule.
+type hint struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	rule *rule
@@ -98,7 +97,7 @@ func (c *charges) forget() {
 	if len(c.list) > 0 || c.at != 0 || c.holding.holders != nil {
 		c.settle()
 	}
-	c.said, c.course = c.said[:0], course{}
+	c.hints, c.course = c.hints[:0], course{}
 }
 
 // note records what allowed demands have taken.
@@ -170,44 +169,44 @@ func (c *charges) eachCharge(visit func(c *node.Charge, since int64) (more bool)
 	return true
 }
 
-// say reads what the current request tells about the cost of its response.
+// noteHints reads what the current request says about the cost of its response.
 //
 //go:noinline
-func (c *charges) say(demands []node.Demand) {
+func (c *charges) noteHints(demands []node.Demand) {
 	rules := c.responses.rules
 	for i := range demands {
 		rule := rules.of(&demands[i])
-		if !rule.notes {
+		if !rule.needsHints {
 			continue
 		}
-		said := said{rule: rule}
-		if rule.says {
-			said.cost, said.ok = rules.request.selectedCost(&rule.onResponse, usage.Most)
+		hint := hint{rule: rule}
+		if rule.hinted {
+			hint.cost, hint.ok = rules.request.selectedCost(&rule.onResponse, usage.Most)
 		} else if rule.config.Usage.Auto {
-			said.ending = endingOf(providerOf())
+			hint.ending = endingOf(providerOf())
 		}
 		if p := rule.prices; p != nil {
-			if said.rates, said.list = p.rates, p.list; p.unknown {
+			if hint.rates, hint.list = p.rates, p.list; p.unknown {
 				rules.request.unknownModels++
 			} else if p.sure {
-				said.model = p.model
+				hint.model = p.model
 			}
 		}
-		c.said = append(c.said, said)
+		c.hints = append(c.hints, hint)
 	}
 }
 
-// saidFor returns what the request told for a rule, or an empty value.
-func (c *charges) saidFor(rule *rule) *said {
-	for i := range c.said {
-		if c.said[i].rule == rule {
-			return &c.said[i]
+// hintFor returns what the request says for a rule, or an empty value.
+func (c *charges) hintFor(rule *rule) *hint {
+	for i := range c.hints {
+		if c.hints[i].rule == rule {
+			return &c.hints[i]
 		}
 	}
-	return &nothing
+	return &noHint
 }
 
-var nothing said
+var noHint hint
 
 // drop removes a charge.
 func (c *charges) drop(i int) {
@@ -251,7 +250,7 @@ func (c *charges) open(end bool) {
 		}
 		if charge.rule.config.Usage != nil && format != usage.Unreadable {
 			if charge.ending = charge.rule.config.Usage.Ending; charge.rule.config.Usage.Auto {
-				charge.ending = c.saidFor(charge.rule).ending
+				charge.ending = c.hintFor(charge.rule).ending
 			}
 			if charge.rule.cuts() && charge.ending != usage.NoEnding && format == usage.Events {
 				_, sized := proxywasm.ResponseHeader("content-length")
@@ -262,9 +261,9 @@ func (c *charges) open(end bool) {
 				reader = new(usage.Reader)
 			}
 			charge.reader = reader
-			said := c.saidFor(charge.rule)
-			if charge.reader.Reset(charge.rule.config.Usage.Fields, format, said.rates); said.list != nil {
-				charge.reader.Ask(said.list, said.model)
+			hint := c.hintFor(charge.rule)
+			if charge.reader.Reset(charge.rule.config.Usage.Fields, format, hint.rates); hint.list != nil {
+				charge.reader.Ask(hint.list, hint.model)
 			}
 			if charge.rule.config.Cut {
 				charge.reader.CountEvents()
@@ -331,15 +330,15 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 		return r.responseCost(rule.onResponse.responseHeader)
 	case !rule.onResponse.selected:
 		return 0, true // nothing is added to the hits taken
-	case !rule.says:
+	case !rule.hinted:
 		value, there := r.read(&r.properties[rule.onResponse.property]) // its value may have changed by now
 		return r.number(value, there, usage.Most)
 	default:
-		said := c.saidFor(rule)
-		return said.cost, said.ok
+		hint := c.hintFor(rule)
+		return hint.cost, hint.ok
 	}
 	var sum usage.Sum
-	rates := c.saidFor(rule).rates
+	rates := c.hintFor(rule).rates
 	for i := range rule.config.Usage.Headers {
 		header := &rule.config.Usage.Headers[i]
 		if value, ok := proxywasm.ResponseHeader(header.Name); ok {

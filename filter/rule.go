@@ -31,12 +31,12 @@ type rule struct {
 	onResponse cost
 	// charges means that a request's hits are corrected when the response has told its cost.
 	charges bool
-	// says means that the cost is told by the request, and not by an attribute of Envoy's that a
-	// filter may set until the response is there. notes means that this, or anything else of the
+	// hinted means that the request has the response's cost, and not an attribute of Envoy's that a
+	// filter may set until the response is there. needsHints means that this, or anything else of the
 	// request, must be remembered until then.
-	says, notes bool
-	prices      *pricing  // of the tokens; nil if the rule counts tokens
-	variants    *variants // nil if the limits are the same for all requests
+	hinted, needsHints bool
+	prices             *pricing  // of the tokens; nil if the rule counts tokens
+	variants           *variants // nil if the limits are the same for all requests
 
 	// fields are the parts of its header fields that never change, and details its reason in access
 	// logs.
@@ -166,7 +166,7 @@ func (r *request) compile(c *config.Rule) rule {
 	compiled := rule{config: c, fields: fields.NewRule(c.Name, c.Limits), details: details + c.Name}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
-		compiled.cost = cost{selected: true, property: r.said(c.CostFrom), least: c.CostLeast, most: c.CostMost}
+		compiled.cost = cost{selected: true, property: r.propertyOf(c.CostFrom), least: c.CostLeast, most: c.CostMost}
 	}
 	if b := c.CostFromBody; b != nil {
 		compiled.cost = cost{selected: true, body: b, fixed: b.Default, least: c.CostLeast, most: min(c.CostMost, refusedCost-1)}
@@ -177,15 +177,15 @@ func (r *request) compile(c *config.Rule) rule {
 		if s.Kind == config.SelectResponseHeader {
 			compiled.onResponse = cost{responseHeader: s.Name}
 		} else {
-			compiled.onResponse = cost{selected: true, property: r.said(s)}
-			compiled.says = compiled.charges && r.properties[compiled.onResponse.property].path == ""
+			compiled.onResponse = cost{selected: true, property: r.propertyOf(s)}
+			compiled.hinted = compiled.charges && r.properties[compiled.onResponse.property].path == ""
 		}
 	}
 	if c.Prices != nil {
 		compiled.prices = r.pricing(c.Prices)
 		compiled.fields.Unit = []byte(c.Prices.Unit)
 	}
-	compiled.notes = compiled.says || c.Cut && c.Usage.Auto || c.Prices != nil
+	compiled.needsHints = compiled.hinted || c.Cut && c.Usage.Auto || c.Prices != nil
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]
@@ -205,7 +205,7 @@ func (r *request) compile(c *config.Rule) rule {
 		compiled.readText(r, compiled.key[i].property)
 	}
 	if c.Overrides.By != nil {
-		compiled.readText(r, r.said(c.Overrides.By))
+		compiled.readText(r, r.propertyOf(c.Overrides.By))
 	}
 	compiled.readsBody = compiled.cost.body != nil || len(compiled.texts) > 0 || compiled.prices != nil && compiled.prices.textPath != nil
 	compiled.variants = r.compileVariants(c)

@@ -21,7 +21,8 @@ type rules struct {
 	costsLater bool
 	// charges means that some rule corrects a request's hits when its response has told the cost.
 	charges bool
-	notes   bool // some of them needs the request's words then
+	// needsHints means that some of them needs to know of the request then.
+	needsHints bool
 	// bounds means that some rule bounds the hits of a request.
 	bounds bool
 	// marks means that some rule marks requests without room, or would if it were not a shadow
@@ -39,7 +40,7 @@ func (r *rules) compile(c *config.Config) {
 		*rule = r.request.compile(c)
 		r.costsLater = r.costsLater || rule.costsLater
 		r.charges = r.charges || rule.charges
-		r.notes = r.notes || rule.notes
+		r.needsHints = r.needsHints || rule.needsHints
 		r.bounds = r.bounds || c.MostPerRequest != 0
 		r.marks = r.marks || c.Marks
 		r.readsBodies = r.readsBodies || rule.readsBody
@@ -146,8 +147,8 @@ func (r *rules) tooLarge(demands []node.Demand) int {
 // of returns the rule of a demand.
 func (r *rules) of(d *node.Demand) *rule { return &r.list[d.Rule.Index] }
 
-// laterCost returns the response's cost if the current request tells it.
-func (r *rules) laterCost(d *node.Demand) uint64 {
+// deferredCost returns the response's cost if the current request tells it.
+func (r *rules) deferredCost(d *node.Demand) uint64 {
 	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
 		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
 		return hits

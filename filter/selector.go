@@ -66,8 +66,8 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 	return k
 }
 
-// said resolves a selector for a cost or for limits.
-func (r *request) said(s *config.Selector) (at int) {
+// propertyOf resolves a selector for a cost or for limits.
+func (r *request) propertyOf(s *config.Selector) (at int) {
 	if s.Kind == config.SelectHeader {
 		return r.use(property{header: s.Name, lines: onlyLine})
 	}

@@ -34,7 +34,7 @@ type stream struct {
 	// answered means that the proxy accepted a reply in place of the upstream's.
 	answered bool
 	headers  fields.List
-	later    laterCosts
+	deferred deferredCosts
 	charges  charges
 	// shadows are demands on shadow rules while the request waits for the other rules.
 	shadows []shadow
@@ -72,7 +72,7 @@ func (s *stream) OnHttpStreamDone() {
 // forget forgets a request.
 func (s *stream) forget() {
 	s.decorate, s.answered, s.shadows = false, false, s.shadows[:0]
-	s.later.forget()
+	s.deferred.forget()
 	s.charges.forget()
 	if s.body != nil {
 		s.all.bodies.end(s.takeBody())
@@ -98,7 +98,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 
 // Finish implements proxywasm.Stream.
 func (s *stream) Finish() (over bool) {
-	if s.body != nil || len(s.later.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
+	if s.body != nil || len(s.deferred.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
 		return false
 	}
 	s.decorateResponse()
@@ -246,11 +246,11 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 		verdict = all.engine.node.Decide(demands, now, &s.wait)
 	}
 	if all.rules.costsLater && verdict != counter.Rejected {
-		s.later.note(&all.rules, all.engine.node, demands)
+		s.deferred.noteCosts(&all.rules, all.engine.node, demands)
 	}
-	if all.rules.notes && verdict != counter.Rejected {
-		s.charges.say(demands)
-		s.charges.say(shadows)
+	if all.rules.needsHints && verdict != counter.Rejected {
+		s.charges.noteHints(demands)
+		s.charges.noteHints(shadows)
 	}
 	if verdict == counter.Unsure {
 		if len(shadows) > 0 {
@@ -260,7 +260,7 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	}
 	action := s.conclude(demands, now, verdict)
 	if len(shadows) > 0 && verdict == counter.Allowed {
-		all.shadows.decide(shadows, now, &s.later, &s.charges)
+		all.shadows.decide(shadows, now, &s.deferred, &s.charges)
 	}
 	return action
 }
@@ -273,7 +273,7 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 	}
 	proxywasm.SetContext(s.all.context)
 	if verdict == counter.Allowed {
-		s.all.shadows.decideKept(s.shadows, now, &s.later, &s.charges)
+		s.all.shadows.decideKept(s.shadows, now, &s.deferred, &s.charges)
 	}
 	s.shadows = s.shadows[:0]
 }
@@ -283,7 +283,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 	all := s.all
 	tellDecided(all.engine.observed, demands, verdict)
 	if verdict != counter.Allowed {
-		s.later.forget()
+		s.deferred.forget()
 		return s.refused(demands, all.answer.reject(demands, now, &s.headers))
 	}
 	marked := false
@@ -297,7 +297,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 		}
 	}
 	if marked {
-		s.later.leaveOut(demands)
+		s.deferred.leaveOut(demands)
 		all.answer.mark(demands)
 	}
 	if all.rules.charges {
@@ -326,8 +326,8 @@ func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 
 // OnHttpResponseHeaders implements types.HttpContext.
 func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
-	if len(s.later.list) > 0 {
-		s.later.count(&s.all.rules, &s.all.engine)
+	if len(s.deferred.list) > 0 {
+		s.deferred.charge(&s.all.rules, &s.all.engine)
 	}
 	if len(s.charges.list) > 0 {
 		s.charges.open(end)

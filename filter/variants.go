@@ -17,9 +17,9 @@ type variants struct {
 	keys   []variant
 	by     int
 	values []variant
-	// from are the limits that requests set. said caches the rules with the values set last.
-	from []limitFrom
-	said [32]*node.Rule
+	// from are the limits that requests set. recent caches the rules with the values set last.
+	from   []limitFrom
+	recent [32]*node.Rule
 }
 
 // variant is a rule with the limits for a key or a value.
@@ -43,11 +43,11 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 	}
 	v := &variants{}
 	if c.Overrides.By != nil {
-		v.by = r.said(c.Overrides.By)
+		v.by = r.propertyOf(c.Overrides.By)
 	}
 	for i := range c.LimitFrom {
 		f := &c.LimitFrom[i]
-		v.from = append(v.from, limitFrom{f.Limit, r.said(&f.From), f.Max, f.Bursts})
+		v.from = append(v.from, limitFrom{f.Limit, r.propertyOf(&f.From), f.Max, f.Bursts})
 	}
 	return v
 }
@@ -129,13 +129,13 @@ func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule 
 		}
 	}
 	if len(v.from) > 0 {
-		return v.saidLimits(r, rule)
+		return v.requestedLimits(r, rule)
 	}
 	return rule
 }
 
-// saidLimits returns the rule with the limits that the current request sets.
-func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
+// requestedLimits returns the rule with the limits that the current request sets.
+func (v *variants) requestedLimits(r *request, rule *node.Rule) *node.Rule {
 	var hits [maxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
@@ -153,11 +153,11 @@ func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
 	if same {
 		return rule
 	}
-	said := &v.said[place>>59]
-	if *said == nil || !sameHits((*said).Limits, &hits) {
-		*said = variantOf(rule, v.limits(rule.Limits, &hits))
+	recent := &v.recent[place>>59]
+	if *recent == nil || !sameHits((*recent).Limits, &hits) {
+		*recent = variantOf(rule, v.limits(rule.Limits, &hits))
 	}
-	return *said
+	return *recent
 }
 
 // maxLimits is the most limits of a rule.
