@@ -91,25 +91,25 @@ func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent 
 		if ok {
 			refusal.Wait = fields.Wait(at, now)
 		}
-		return a.send(response, &refusal, h, rule.details)
+		return a.sendPreset(response, &refusal, h, rule.details)
 	}
-	a.begin(h, response.GRPCMessage, response.Body, response.ContentType)
+	a.beginReply(h, response.GRPCMessage, response.Body, response.ContentType)
 	a.addHeaders(response)
 	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// send answers in the form of a model provider, for its clients.
+// sendPreset answers in the form of a model provider, for its clients.
 //
 //go:noinline
-func (a *answer) send(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
+func (a *answer) sendPreset(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
 	p := response.Preset
 	if p == fields.AnyProvider {
 		if p = providerOf(); p == fields.NoProvider {
 			p = fields.OpenAI // most other providers accept its form
 		}
 	}
-	a.begin(h, "", a.written.write(p, r), "application/json")
+	a.beginReply(h, "", a.written.write(p, r), "application/json")
 	if name, value := p.Header(r); name != "" {
 		a.pairs.Add(name, value)
 	}
@@ -125,9 +125,9 @@ func (a *answer) addHeaders(response *config.Response) {
 	}
 }
 
-// begin starts a reply with the headers written so far, and a body, or a message for gRPC in its
+// beginReply starts a reply with the headers written so far, and a body, or a message for gRPC in its
 // place.
-func (a *answer) begin(h *fields.List, message, body, contentType string) {
+func (a *answer) beginReply(h *fields.List, message, body, contentType string) {
 	a.pairs.Reset()
 	list := h.Fields()
 	for i := range list {
@@ -158,9 +158,9 @@ func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields
 		message, problem, details = fields.TooLargeMessage, fields.TooLargeProblem, tooLargeDetails+rule.Name
 	}
 	if rule.Response.Preset != fields.NoProvider && !isGRPC() {
-		return a.send(rule.Response, &fields.Refusal{Rule: rule.Name, Cause: cause}, h, details)
+		return a.sendPreset(rule.Response, &fields.Refusal{Rule: rule.Name, Cause: cause}, h, details)
 	}
-	a.begin(h, message, problem, fields.ProblemType)
+	a.beginReply(h, message, problem, fields.ProblemType)
 	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = invalidStatus, invalidArgument, details
 	return proxywasm.SendLocalResponse(&a.reply)
 }

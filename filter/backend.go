@@ -79,7 +79,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 			}
 			b.node.Answered(ticket, outcome, answer)
 			b.answered()
-			b.metrics.bound(b.node)
+			b.metrics.publishBounds(b.node)
 		},
 	})
 }

@@ -41,21 +41,21 @@ type bodies struct {
 	idle     []*bodyValues // to be used again
 }
 
-// begin returns what to read from the current request's body, which is yet to come, for the rules
+// wanted returns what to read from the current request's body, which is yet to come, for the rules
 // that apply by everything else; nil for nothing.
-func (b *bodies) begin(r *rules) *bodyValues {
-	v, ok := reuse(&b.idle)
+func (b *bodies) wanted(r *rules) *bodyValues {
+	v, ok := takeIdle(&b.idle)
 	if !ok {
 		v = new(bodyValues)
 	}
-	r.request.begin(nil)
+	r.request.beginRequest(nil)
 	for i := range r.list {
 		if rule := &r.list[i]; rule.readsBody && r.request.applies(rule, true) {
-			v.add(rule, &r.request.scratch)
+			v.addRule(rule, &r.request.scratch)
 		}
 	}
 	if len(v.parts) == 0 {
-		b.end(v)
+		b.release(v)
 		return nil
 	}
 	return v
@@ -78,16 +78,16 @@ func (b *bodies) comes(v *bodyValues) bool {
 	return true
 }
 
-func (b *bodies) end(v *bodyValues) {
+func (b *bodies) release(v *bodyValues) {
 	*v = bodyValues{parts: v.parts[:0]}
-	keep(&b.idle, v, maxIdleReaders)
+	keepIdle(&b.idle, v, maxIdleReaders)
 }
 
-// read reads a piece of the current request's body, and reports whether the request need not wait
+// readPiece reads a piece of the current request's body, and reports whether the request need not wait
 // for more.
 //
 //go:noinline
-func (b *bodies) read(v *bodyValues, size int, end bool) (done bool) {
+func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
 	b.bringing = brings
 	start, most := 0, min(size, maxRequestBody-v.size)
 	for start < most && v.missing > 0 {
@@ -125,8 +125,8 @@ func (v *bodyValues) isKept(now int64) bool {
 	return !ok || size > v.headers
 }
 
-// add adds everything that a rule reads.
-func (v *bodyValues) add(r *rule, s *scratch) {
+// addRule adds everything that a rule reads.
+func (v *bodyValues) addRule(r *rule, s *scratch) {
 	if body := r.cost.body; body != nil {
 		v.sizes = v.sizes || body.BytesPerToken != 0
 		for _, path := range body.Paths {
@@ -145,7 +145,7 @@ func (v *bodyValues) add(r *rule, s *scratch) {
 }
 
 func (v *bodyValues) addNumbers(path *jsonpath.Path) {
-	n := v.another()
+	n := v.addPart()
 	n.path, n.text = path, ""
 	n.reader.ResetAll(path)
 }
@@ -154,7 +154,7 @@ func (v *bodyValues) addText(name string, path *jsonpath.Path) {
 	if v.textAt(name) >= 0 {
 		return
 	}
-	n := v.another()
+	n := v.addPart()
 	n.path, n.text = path, name
 	n.reader.ResetOnly(path)
 }

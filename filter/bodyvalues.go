@@ -39,8 +39,8 @@ type bodyPart struct {
 	broken bool   // the body can't be read on
 }
 
-// another returns a further part, reusing memory.
-func (v *bodyValues) another() *bodyPart {
+// addPart returns a further part, reusing memory.
+func (v *bodyValues) addPart() *bodyPart {
 	if len(v.parts) == cap(v.parts) {
 		v.parts = append(v.parts, bodyPart{})
 	} else {
@@ -61,12 +61,12 @@ func (v *bodyValues) feed(piece []byte) {
 	}
 }
 
-// findAll returns the cost that the body tells: the largest of the numbers at its paths, or their
+// numbersOf returns the cost that the body tells: the largest of the numbers at its paths, or their
 // sum.
-func (v *bodyValues) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
+func (v *bodyValues) numbersOf(from *config.BodyCost) (all jsonpath.Numbers) {
 	all.Lacking, all.Sound = true, true
 	for _, path := range from.Paths {
-		n := v.find(path)
+		n := v.numbersAt(path)
 		if from.Sum && n.Largest > math.MaxUint64-all.Largest {
 			all.Largest = math.MaxUint64
 		} else if from.Sum {
@@ -81,8 +81,8 @@ func (v *bodyValues) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
 	return all
 }
 
-// find returns the numbers at a path of the body. A request without a body has none.
-func (v *bodyValues) find(path *jsonpath.Path) jsonpath.Numbers {
+// numbersAt returns the numbers at a path of the body. A request without a body has none.
+func (v *bodyValues) numbersAt(path *jsonpath.Path) jsonpath.Numbers {
 	none := jsonpath.Numbers{Lacking: true, Sound: true}
 	if v == nil {
 		return none

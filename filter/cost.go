@@ -67,13 +67,13 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 			}
 		}
 	}
-	n := r.body.findAll(c.body)
+	n := r.body.numbersOf(c.body)
 	if n.Found {
 		hits = min(max(n.Largest, c.least), c.most)
 	}
 	times := uint64(1)
 	if c.body.Times != nil {
-		t := r.body.find(c.body.Times)
+		t := r.body.numbersAt(c.body.Times)
 		times, n.Sound = max(1, t.Largest), n.Sound && t.Sound
 	}
 	if !n.Sound {
@@ -97,19 +97,19 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 // selectedCost returns the cost in a property of the current request.
 func (r *request) selectedCost(c *cost, most uint64) (hits uint64, ok bool) {
 	value, there := r.value(c.property)
-	return r.number(value, there, most)
+	return r.readNumber(value, there, most)
 }
 
 // responseCost returns the cost in a header of the response.
 func (r *request) responseCost(header string) (hits uint64, ok bool) {
 	value, there := proxywasm.ResponseHeader(header)
-	return r.number(value, there, usage.Most)
+	return r.readNumber(value, there, usage.Most)
 }
 
-// number reads a number if there is one, and rejects numbers above most. The cost of a response is
+// readNumber reads a number if there is one, and rejects numbers above most. The cost of a response is
 // charged whether or not there is room, so too large a number would use up the limit for as long as
 // it counts.
-func (r *request) number(value []byte, there bool, most uint64) (hits uint64, ok bool) {
+func (r *request) readNumber(value []byte, there bool, most uint64) (hits uint64, ok bool) {
 	if !there {
 		r.absentCosts++
 		return 0, false

@@ -30,7 +30,7 @@ func (p *plugin) Rules() []node.Rule { return p.streams.rules.limits }
 
 // Find returns the current request's demands on rules that are no shadow rules.
 func (p *plugin) Find() []node.Demand {
-	demands, _ := p.streams.rules.find(nil)
+	demands, _ := p.streams.rules.findDemands(nil)
 	return demands
 }
 

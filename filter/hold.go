@@ -10,9 +10,9 @@ const renewedPerTick = 4096
 
 // holder is a request that holds places.
 type holder interface {
-	// renew keeps its places counted. It gives back those that were held for too long, and returns
+	// renewPlaces keeps its places counted. It gives back those that were held for too long, and returns
 	// their number.
-	renew(now int64) (lost uint64)
+	renewPlaces(now int64) (lost uint64)
 	// eachCharge calls visit with each charge that holds places, until visit returns false.
 	eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool)
 }
@@ -77,15 +77,15 @@ func (h *holders) remove(gone *holding) {
 	gone.holders, gone.before, gone.after = nil, nil, nil
 }
 
-// renew renews the places that are due, and reports whether there were any.
-func (h *holders) renew(now int64) (renewed bool) {
+// renewPlaces renews the places that are due, and reports whether there were any.
+func (h *holders) renewPlaces(now int64) (renewed bool) {
 	for range renewedPerTick {
 		first := h.first
 		if first == nil || now >= first.renewed && now-first.renewed < window.RenewEvery {
 			break
 		}
 		h.add(first, now)
-		h.lost += first.holder.renew(now)
+		h.lost += first.holder.renewPlaces(now)
 		renewed = true
 	}
 	return renewed

@@ -40,8 +40,8 @@ func newInFlight(data sharedata.Data, namespace string, worker uint64) inFlight 
 	return inFlight{record: sharedata.NewRecord(data, namespace, "held"), worker: worker, holds: true}
 }
 
-// share publishes this worker's places and reads those of the others, if it is time to.
-func (f *inFlight) share(h *holders, now int64) {
+// sharePlaces publishes this worker's places and reads those of the others, if it is time to.
+func (f *inFlight) sharePlaces(h *holders, now int64) {
 	if since := now - f.sharedAt; since < shareEvery && since >= 0 {
 		return
 	}
@@ -96,13 +96,13 @@ func (h *holders) since() (since int64) {
 	return since
 }
 
-// publish sets the proxy's gauges.
-func (f *inFlight) publish(m *metrics, h *holders) {
+// publishPlaces sets the proxy's gauges.
+func (f *inFlight) publishPlaces(m *metrics, h *holders) {
 	if !f.holds {
 		return
 	}
 	now := proxywasm.Now()
-	f.share(h, now)
+	f.sharePlaces(h, now)
 	m.places.set(f.places)
 	m.longest.set(f.seconds(now))
 }

@@ -40,8 +40,8 @@ type owed struct {
 	due  uint64
 }
 
-func (s *measures) begin(r *rule) *measure {
-	m, ok := reuse(&s.idle)
+func (s *measures) newMeasure(r *rule) *measure {
+	m, ok := takeIdle(&s.idle)
 	if !ok {
 		m = &measure{measures: s}
 		m.wait.Request = m
@@ -75,7 +75,7 @@ func (m *measure) end(verdict counter.Verdict) {
 	}
 	m.rule.count(verdict)
 	m.debtor, m.owed = nil, owed{}
-	keep(&m.measures.idle, m, maxIdle)
+	keepIdle(&m.measures.idle, m, maxIdle)
 }
 
 // settleOwed charges shadow rules for responses that ended before the rules decided.

@@ -18,8 +18,8 @@ type metrics struct {
 	places, longest gauge
 }
 
-// define defines the metrics of a configuration and of its rules.
-func (m *metrics) define(c *config.Config, rules []rule) {
+// defineAll defines the metrics of a configuration and of its rules.
+func (m *metrics) defineAll(c *config.Config, rules []rule) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
 	m.rules = rules
 	for i := range rules {
@@ -57,7 +57,7 @@ func (m *metrics) define(c *config.Config, rules []rule) {
 
 func label(name, value string) string { return name + "=.=" + value + ";.;" }
 
-// metricNames are in the order in which publish sets them.
+// metricNames are in the order in which publishCounts sets them.
 var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
 	"waited_requests", "decided_alone", "crowded_requests", "late_requests",
@@ -65,9 +65,9 @@ var metricNames = [...]string{
 	"advanced_hits",
 }
 
-// bound publishes by how much the nodes that share the limits can exceed them, and how many
+// publishBounds publishes by how much the nodes that share the limits can exceed them, and how many
 // overrides apply.
-func (m *metrics) bound(n *node.Node) {
+func (m *metrics) publishBounds(n *node.Node) {
 	applied, unfit := n.Overrides()
 	m.overrides.set(uint64(applied))
 	m.unfit.set(uint64(unfit))
@@ -76,8 +76,8 @@ func (m *metrics) bound(n *node.Node) {
 	}
 }
 
-// publish publishes the counts of the engine and of the requests.
-func (m *metrics) publish(n *node.Node, r *request, h *holders) {
+// publishCounts publishes the counts of the engine and of the requests.
+func (m *metrics) publishCounts(n *node.Node, r *request, h *holders) {
 	for i := range m.rules {
 		rule := &m.rules[i]
 		rule.allowed.publish()

@@ -55,16 +55,16 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect after a restart of the proxy")
 	}
-	all.metrics.define(parsed, all.rules.list)
+	all.metrics.defineAll(parsed, all.rules.list)
 	if all.metrics.places.defined {
 		p.inFlight = newInFlight(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
 	}
-	all.start(n)
+	all.setNode(n)
 	tick := uint32(idleTickMillis)
 	if n.Synchronises() {
 		p.backend.node = n
 		n.CatchUp()
-		all.metrics.bound(n)
+		all.metrics.publishBounds(n)
 		p.backends.add(&p.backend)
 		tick = n.TickMillis()
 	}
@@ -103,10 +103,10 @@ func (p *plugin) OnTick() {
 	n.Tick()
 	all.shadows.measures.settleOwed()
 	if n.Synchronises() {
-		all.metrics.bound(n)
+		all.metrics.publishBounds(n)
 	}
-	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
-	p.inFlight.publish(&all.metrics, &all.responses.holders)
+	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
+	p.inFlight.publishPlaces(&all.metrics, &all.responses.holders)
 	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
@@ -124,7 +124,7 @@ func (p *plugin) OnPluginDone() bool {
 	all.decideWaiting(true)
 	n.AddHeld(all.engine.now())
 	p.backends.remove(&p.backend)
-	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
+	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
 	p.leaving = !p.left()
 	return !p.leaving
 }
@@ -153,7 +153,7 @@ func (p *plugin) left() bool {
 }
 
 // NewHttpContext implements types.PluginContext.
-func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.begin(id) }
+func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.newStream(id) }
 
 // NewStream implements proxywasm.Plugin.
-func (p *plugin) NewStream(id uint32) proxywasm.Stream { return p.streams.begin(id) }
+func (p *plugin) NewStream(id uint32) proxywasm.Stream { return p.streams.newStream(id) }

@@ -56,11 +56,11 @@ func (p *pricing) readsBody(s *scratch) bool {
 	return true
 }
 
-// find finds the prices of the current request's tokens. If its model is not certain, the highest
+// findRates finds the prices of the current request's tokens. If its model is not certain, the highest
 // prices apply until the answer has told.
 //
 //go:noinline
-func (p *pricing) find(r *request) {
+func (p *pricing) findRates(r *request) {
 	var model []byte
 	found, sure := false, true
 	switch {

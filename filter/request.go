@@ -72,10 +72,10 @@ var (
 	sourceProperty = property{path: "source\x00address"}
 )
 
-// use returns the index of a property. Rules that ask for the same property share it.
+// useProperty returns the index of a property. Rules that ask for the same property share it.
 //
 //go:noinline
-func (r *request) use(wanted property) int {
+func (r *request) useProperty(wanted property) int {
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.lines == wanted.lines && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
 			p.shared, r.shared = true, true
@@ -86,27 +86,27 @@ func (r *request) use(wanted property) int {
 	return len(r.properties) - 1
 }
 
-// usePart is use for a part of another property.
+// usePart is useProperty for a part of another property.
 //
 //go:noinline
 func (r *request) usePart(of property, p part) int {
-	whole := r.use(of)
+	whole := r.useProperty(of)
 	if p.kind == wholeValue {
 		return whole
 	}
-	return r.use(property{of: whole, part: p})
+	return r.useProperty(property{of: whole, part: p})
 }
 
-// useBody is use for a text of the body.
+// useBody is useProperty for a text of the body.
 //
 //go:noinline
 func (r *request) useBody(path, otherwise string, longest int) int {
 	compiled, _ := jsonpath.Compile(path) // the configuration was checked
-	return r.use(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
+	return r.useProperty(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
 }
 
-// begin drops the values of the previous request.
-func (r *request) begin(body *bodyValues) {
+// beginRequest drops the values of the previous request. body has what was read of the next one's.
+func (r *request) beginRequest(body *bodyValues) {
 	r.body = body
 	if !r.shared {
 		return // nothing was kept
@@ -122,15 +122,15 @@ func (r *request) begin(body *bodyValues) {
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
 	if !p.shared {
-		return r.read(p)
+		return r.readProperty(p)
 	}
 	if p.state == unread {
-		r.keep(p)
+		r.keepProperty(p)
 	}
 	return r.values[p.start:p.end], p.state == present
 }
 
-func (r *request) read(p *property) (value []byte, ok bool) {
+func (r *request) readProperty(p *property) (value []byte, ok bool) {
 	switch {
 	case p.header != "":
 		return headerOf(p.header, p.lines)
@@ -194,9 +194,9 @@ func (r *request) bodyText(p *part) (text []byte, ok bool) {
 	return text, ok
 }
 
-// keep reads a property and keeps it, because others will ask for it.
-func (r *request) keep(p *property) {
-	value, ok := r.read(p)
+// keepProperty reads a property and keeps it, because others will ask for it.
+func (r *request) keepProperty(p *property) {
+	value, ok := r.readProperty(p)
 	p.state = absent
 	if ok {
 		p.state = present

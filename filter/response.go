@@ -58,7 +58,7 @@ func (r *responses) settleOpen() {
 //
 //go:noinline
 func (r *responses) renewPlaces() {
-	if r.holders.first != nil && r.holders.renew(r.engine.now()) {
+	if r.holders.first != nil && r.holders.renewPlaces(r.engine.now()) {
 		r.engine.node.PushCharges()
 	}
 }
@@ -100,19 +100,19 @@ func (c *charges) forget() {
 	c.hints, c.course = c.hints[:0], course{}
 }
 
-// note records what allowed demands have taken.
+// noteTaken records what allowed demands have taken.
 //
 //go:noinline
-func (c *charges) note(demands []node.Demand, now int64) {
+func (c *charges) noteTaken(demands []node.Demand, now int64) {
 	for i := range demands {
 		if rule := c.responses.rules.of(&demands[i]); rule.charges && !demands[i].Over {
-			c.add(rule, &demands[i], now, nil)
+			c.addCharge(rule, &demands[i], now, nil)
 		}
 	}
 }
 
-// add records what a demand has taken, or will take if a shadow rule is undecided.
-func (c *charges) add(rule *rule, d *node.Demand, now int64, undecided *measure) {
+// addCharge records what a demand has taken, or will take if a shadow rule is undecided.
+func (c *charges) addCharge(rule *rule, d *node.Demand, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
 		added.Charge = c.responses.engine.node.Charge(d, now)
@@ -128,8 +128,8 @@ func (c *charges) add(rule *rule, d *node.Demand, now int64, undecided *measure)
 	}
 }
 
-// renew implements holder.
-func (c *charges) renew(now int64) (lost uint64) {
+// renewPlaces implements holder.
+func (c *charges) renewPlaces(now int64) (lost uint64) {
 	e := c.responses.engine
 	for i := len(c.list) - 1; i >= 0; i-- {
 		charge := &c.list[i]
@@ -140,7 +140,7 @@ func (c *charges) renew(now int64) (lost uint64) {
 		default:
 			lost += charge.Cost
 			charge.release(c.responses.engine, &c.responses.holders, now)
-			c.drop(i)
+			c.dropCharge(i)
 		}
 	}
 	c.stopHolding()
@@ -208,11 +208,11 @@ func (c *charges) hintFor(rule *rule) *hint {
 
 var noHint hint
 
-// drop removes a charge.
-func (c *charges) drop(i int) {
+// dropCharge removes a charge.
+func (c *charges) dropCharge(i int) {
 	dropped := &c.list[i]
 	if dropped.reader != nil {
-		keep(&c.responses.readers, dropped.reader, maxIdleReaders)
+		keepIdle(&c.responses.readers, dropped.reader, maxIdleReaders)
 	}
 	if dropped.measure != nil && dropped.known {
 		dropped.measure.owe(owed{Charge: dropped.Charge, rule: dropped.rule, due: dropped.due})
@@ -223,10 +223,10 @@ func (c *charges) drop(i int) {
 	c.list = c.list[:last]
 }
 
-// open processes a response's headers: costs that they tell, and whether the body can be read.
+// openResponse processes a response's headers: costs that they tell, and whether the body can be read.
 //
 //go:noinline
-func (c *charges) open(end bool) {
+func (c *charges) openResponse(end bool) {
 	r := c.responses
 	status := responseStatus()
 	c.course.failed = status >= 400
@@ -238,7 +238,7 @@ func (c *charges) open(end bool) {
 			continue
 		}
 		if c.chargeByHeaders(charge, status, now) {
-			c.drop(i)
+			c.dropCharge(i)
 			i--
 			continue
 		}
@@ -256,7 +256,7 @@ func (c *charges) open(end bool) {
 				_, sized := proxywasm.ResponseHeader("content-length")
 				c.course.cuts = !sized
 			}
-			reader, ok := reuse(&r.readers)
+			reader, ok := takeIdle(&r.readers)
 			if !ok {
 				reader = new(usage.Reader)
 			}
@@ -274,7 +274,7 @@ func (c *charges) open(end bool) {
 	case len(c.list) == 0:
 		r.engine.node.PushCharges()
 	case end:
-		c.end()
+		c.endResponse()
 	case format != usage.Unreadable && c.at == 0:
 		r.open = append(r.open, c)
 		c.at = int32(len(r.open))
@@ -331,8 +331,8 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 	case !rule.onResponse.selected:
 		return 0, true // nothing is added to the hits taken
 	case !rule.hinted:
-		value, there := r.read(&r.properties[rule.onResponse.property]) // its value may have changed by now
-		return r.number(value, there, usage.Most)
+		value, there := r.readProperty(&r.properties[rule.onResponse.property]) // its value may have changed by now
+		return r.readNumber(value, there, usage.Most)
 	default:
 		hint := c.hintFor(rule)
 		return hint.cost, hint.ok
@@ -342,7 +342,7 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 	for i := range rule.config.Usage.Headers {
 		header := &rule.config.Usage.Headers[i]
 		if value, ok := proxywasm.ResponseHeader(header.Name); ok {
-			hits, ok := r.number(value, true, usage.Most)
+			hits, ok := r.readNumber(value, true, usage.Most)
 			if !ok {
 				return 0, false
 			}
@@ -372,10 +372,10 @@ func responseFormat() usage.Format {
 	return usage.FormatOf(mediaType)
 }
 
-// read reads a piece of a response's body.
+// readBody reads a piece of a response's body.
 //
 //go:noinline
-func (c *charges) read(size int, end bool) {
+func (c *charges) readBody(size int, end bool) {
 	r, drops, most := c.responses, c.course.cut, bodyPiece
 	if c.course.cuts {
 		most = cutPiece
@@ -394,7 +394,7 @@ func (c *charges) read(size int, end bool) {
 			}
 		}
 		if start += len(piece); c.course.cuts && !c.course.cut && !end {
-			c.mayCut(start)
+			c.cutIfSpent(start)
 		}
 	}
 	switch {
@@ -407,14 +407,14 @@ func (c *charges) read(size int, end bool) {
 		}
 	}
 	if end {
-		c.end()
+		c.endResponse()
 	}
 }
 
-// mayCut ends a stream for the client after the last whole event read so far, if it has cost more
+// cutIfSpent ends a stream for the client after the last whole event read so far, if it has cost more
 // than was reserved and more than is left. A plugin can't end a response, so the upstream goes on:
 // the rest is read for its cost, and dropped.
-func (c *charges) mayCut(read int) {
+func (c *charges) cutIfSpent(read int) {
 	r := c.responses
 	for i := range c.list {
 		charge := &c.list[i]
@@ -453,8 +453,8 @@ func appendBody(dst []byte, size int) []byte {
 	return dst
 }
 
-// end charges for a complete response.
-func (c *charges) end() {
+// endResponse charges for a complete response.
+func (c *charges) endResponse() {
 	c.course.ended = true
 	c.settle()
 }
@@ -473,10 +473,10 @@ func (c *charges) settle() {
 		if c.list[i].settle(r.engine, &r.holders, c.course, now) {
 			r.rules.request.unreadCosts++
 		}
-		c.drop(i)
+		c.dropCharge(i)
 	}
 	if c.at != 0 {
-		leave(&r.open, int(c.at)-1).at = c.at
+		removeAt(&r.open, int(c.at)-1).at = c.at
 		c.at = 0
 	}
 	r.engine.node.PushCharges()
@@ -495,7 +495,7 @@ func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counte
 				c.responses.holders.places += charge.Cost
 			}
 		} else {
-			c.drop(i)
+			c.dropCharge(i)
 			c.stopHolding()
 		}
 		return

@@ -191,7 +191,7 @@ func (r *request) compile(c *config.Rule) rule {
 		e := &c.Except[i]
 		m := r.matcher(&e.Match)
 		if len(e.Networks) > 0 {
-			m.conditions = append(m.conditions, condition{at: r.use(sourceProperty), networks: e.Networks})
+			m.conditions = append(m.conditions, condition{at: r.useProperty(sourceProperty), networks: e.Networks})
 		}
 		compiled.except = append(compiled.except, m)
 	}
@@ -234,13 +234,13 @@ func (r *request) matcher(c *config.Match) (m matcher) {
 		m.conditions = append(m.conditions, compare(r.usePart(hostProperty, part{kind: bareHost}), c.Host))
 	}
 	for i := range c.Headers {
-		m.conditions = append(m.conditions, compare(r.use(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
+		m.conditions = append(m.conditions, compare(r.useProperty(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
 	}
 	for i := range c.Body {
 		m.body = append(m.body, compare(r.useBody(c.Body[i].Path, "", jsonpath.MaxValue), &c.Body[i].StringMatch))
 	}
 	if len(c.Methods) > 0 {
-		m.methods, m.methodsAt = c.Methods, r.use(methodProperty)
+		m.methods, m.methodsAt = c.Methods, r.useProperty(methodProperty)
 	}
 	m.all = len(m.conditions) == 0 && len(m.methods) == 0 && len(m.body) == 0
 	return m

@@ -67,15 +67,15 @@ func (r *rules) compile(c *config.Config) {
 func (r *rules) makeVariants() {
 	for i := range r.list {
 		if rule := &r.list[i]; rule.variants != nil {
-			rule.variants.make(&rule.config.Overrides, rule.key, rule.limits)
+			rule.variants.addOverrides(&rule.config.Overrides, rule.key, rule.limits)
 		}
 	}
 }
 
-// find returns demands on the rules that apply to the current request, with its keys. Those of
+// findDemands returns demands on the rules that apply to the current request, with its keys. Those of
 // shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
-func (r *rules) find(body *bodyValues) (demands, shadows []node.Demand) {
-	r.request.begin(body)
+func (r *rules) findDemands(body *bodyValues) (demands, shadows []node.Demand) {
+	r.request.beginRequest(body)
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {
 		keys = nil
@@ -174,7 +174,7 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 //
 //go:noinline
 func (r *request) costOf(rule *rule) uint64 {
-	rule.prices.find(r)
+	rule.prices.findRates(r)
 	body := rule.cost.body
 	switch {
 	case !rule.config.Reserve:

@@ -27,7 +27,7 @@ type shadow struct {
 func (s *shadows) decide(demands []node.Demand, now int64, deferred *deferredCosts, charges *charges) {
 	for i := range demands {
 		d, cost := &demands[i], uint64(0)
-		m := s.measures.begin(s.rules.of(d))
+		m := s.measures.newMeasure(s.rules.of(d))
 		verdict := s.engine.node.Decide(demands[i:i+1], now, &m.wait)
 		if verdict != counter.Rejected {
 			cost = s.rules.deferredCost(d)
@@ -37,10 +37,10 @@ func (s *shadows) decide(demands []node.Demand, now int64, deferred *deferredCos
 	}
 }
 
-// keep appends everything needed to decide about a request that has to wait first.
+// keepDemands appends everything needed to decide about a request that has to wait first.
 //
 //go:noinline
-func (s *shadows) keep(kept []shadow, demands []node.Demand, now int64) []shadow {
+func (s *shadows) keepDemands(kept []shadow, demands []node.Demand, now int64) []shadow {
 	for i := range demands {
 		d := &demands[i]
 		s.engine.node.Look(d, now)
@@ -53,7 +53,7 @@ func (s *shadows) keep(kept []shadow, demands []node.Demand, now int64) []shadow
 func (s *shadows) decideKept(kept []shadow, now int64, deferred *deferredCosts, charges *charges) {
 	for i := range kept {
 		k := &kept[i]
-		m := s.measures.begin(&s.rules.list[k.Rule.Index])
+		m := s.measures.newMeasure(&s.rules.list[k.Rule.Index])
 		d, verdict := s.engine.node.DecideSaved(&k.Saved, now, &m.wait)
 		s.decided(m, d, k.deferred, now, verdict, deferred, charges)
 	}
@@ -72,7 +72,7 @@ func (s *shadows) decided(m *measure, d *node.Demand, cost uint64, now int64, ve
 		deferred.addCost(s.engine.node, d, cost, undecided)
 		m.debtor = deferred
 	case rule.charges:
-		charges.add(rule, d, now, undecided)
+		charges.addCharge(rule, d, now, undecided)
 		m.debtor = charges
 	}
 	m.end(verdict)

@@ -44,16 +44,16 @@ type stream struct {
 	wait node.Wait
 }
 
-// start sets the node that decides.
-func (all *streams) start(n *node.Node) {
+// setNode sets the node that decides.
+func (all *streams) setNode(n *node.Node) {
 	all.engine.node = n
 	all.responses = responses{rules: &all.rules, engine: &all.engine}
 	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine}}
 }
 
-// begin returns a stream for a request. Streams are reused, so that a request allocates nothing.
-func (all *streams) begin(id uint32) *stream {
-	s, ok := reuse(&all.idle)
+// newStream returns a stream for a request. Streams are reused, so that a request allocates nothing.
+func (all *streams) newStream(id uint32) *stream {
+	s, ok := takeIdle(&all.idle)
 	if !ok {
 		s = &stream{all: all}
 		s.charges.responses = &all.responses
@@ -66,7 +66,7 @@ func (all *streams) begin(id uint32) *stream {
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
 	s.forget()
-	keep(&s.all.idle, s, maxIdle)
+	keepIdle(&s.all.idle, s, maxIdle)
 }
 
 // forget forgets a request.
@@ -75,7 +75,7 @@ func (s *stream) forget() {
 	s.deferred.forget()
 	s.charges.forget()
 	if s.body != nil {
-		s.all.bodies.end(s.takeBody())
+		s.all.bodies.release(s.takeBody())
 	}
 	s.wait.Leave()
 }
@@ -111,7 +111,7 @@ func (s *stream) Finish() (over bool) {
 //go:noinline
 func (s *stream) awaitBody() types.Action {
 	all := s.all
-	body := all.bodies.begin(&all.rules)
+	body := all.bodies.wanted(&all.rules)
 	switch {
 	case body == nil:
 		return s.decideBy(nil)
@@ -129,7 +129,7 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	if s.body == nil {
 		return s.rest()
 	}
-	if !s.all.bodies.read(s.body, size, end) {
+	if !s.all.bodies.readPiece(s.body, size, end) {
 		return types.ActionPause
 	}
 	return s.decideByBody(s.takeBody())
@@ -157,7 +157,7 @@ func (s *stream) rest() types.Action {
 //go:noinline
 func (s *stream) takeBody() *bodyValues {
 	body := s.body
-	leave(&s.all.waiting, body.at).body.at = body.at
+	removeAt(&s.all.waiting, body.at).body.at = body.at
 	s.body = nil
 	return body
 }
@@ -200,14 +200,14 @@ func (s *stream) decideByBody(body *bodyValues) types.Action {
 	if body.unread {
 		all.rules.request.unreadBodies++
 	}
-	all.bodies.end(body)
+	all.bodies.release(body)
 	return action
 }
 
 // decideBy decides a request, by its headers and the body as far as that was read.
 func (s *stream) decideBy(body *bodyValues) types.Action {
 	all := s.all
-	demands, shadows := all.rules.find(body)
+	demands, shadows := all.rules.findDemands(body)
 	if len(demands)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
@@ -254,7 +254,7 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	}
 	if verdict == counter.Unsure {
 		if len(shadows) > 0 {
-			s.shadows = all.shadows.keep(s.shadows, shadows, now)
+			s.shadows = all.shadows.keepDemands(s.shadows, shadows, now)
 		}
 		return types.ActionPause // until Decided is called
 	}
@@ -301,7 +301,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 		all.answer.mark(demands)
 	}
 	if all.rules.charges {
-		s.charges.note(demands, now)
+		s.charges.noteTaken(demands, now)
 	}
 	if s.decorate = all.answer.describes && len(demands) > 0; s.decorate {
 		all.answer.describe(demands, now, &s.headers)
@@ -330,7 +330,7 @@ func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
 		s.deferred.charge(&s.all.rules, &s.all.engine)
 	}
 	if len(s.charges.list) > 0 {
-		s.charges.open(end)
+		s.charges.openResponse(end)
 	}
 	s.decorateResponse()
 	return types.ActionContinue
@@ -350,7 +350,7 @@ func (s *stream) decorateResponse() {
 // OnHttpResponseBody implements types.HttpContext.
 func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
-		s.charges.read(size, end)
+		s.charges.readBody(size, end)
 	}
 	return types.ActionContinue
 }
@@ -358,7 +358,7 @@ func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 // OnHttpResponseTrailers implements types.HttpContext. A body before trailers has no final piece.
 func (s *stream) OnHttpResponseTrailers(int) types.Action {
 	if len(s.charges.list) > 0 {
-		s.charges.end()
+		s.charges.endResponse()
 	}
 	return types.ActionContinue
 }

@@ -52,8 +52,8 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 	return v
 }
 
-// make makes the variants of the overrides.
-func (v *variants) make(c *config.Overrides, key []keyPart, rule *node.Rule) {
+// addOverrides makes the variants of the configuration's overrides.
+func (v *variants) addOverrides(c *config.Overrides, key []keyPart, rule *node.Rule) {
 	for i := range c.Values {
 		o := &c.Values[i]
 		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
