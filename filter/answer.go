@@ -63,8 +63,6 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 }
 
 // warn writes which limits are nearly used up.
-//
-//go:noinline
 func (a *answer) warn(demands []node.Demand, h *fields.List) {
 	for i := range demands {
 		d := &demands[i]
@@ -100,8 +98,6 @@ func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent 
 }
 
 // sendPreset answers in the form of a model provider, for its clients.
-//
-//go:noinline
 func (a *answer) sendPreset(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
 	p := response.Preset
 	if p == fields.AnyProvider {

@@ -85,8 +85,6 @@ func (b *bodies) release(v *bodyValues) {
 
 // readPiece reads a piece of the current request's body, and reports whether the request need not wait
 // for more.
-//
-//go:noinline
 func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
 	b.bringing = brings
 	start, most := 0, min(size, maxRequestBody-v.size)

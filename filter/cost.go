@@ -54,8 +54,6 @@ const tooLargeCost = refusedCost - 1
 // bodyCost returns the cost in the current request's body, or the cost for bodies without one, and
 // that of its prompt. Clients write the body, so if the upstream might read it differently, the highest
 // possible cost counts.
-//
-//go:noinline
 func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 	unread := c.body.Unread
 	if c.body.BytesPerToken != 0 {

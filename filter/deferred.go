@@ -27,8 +27,6 @@ func (l *deferredCosts) noteCosts(r *rules, n *node.Node, demands []node.Demand)
 }
 
 // addCost records a rule, which may be an undecided shadow rule.
-//
-//go:noinline
 func (l *deferredCosts) addCost(n *node.Node, d *node.Demand, cost uint64, undecided *measure) {
 	noted := deferredCost{Saved: n.Save(d), measure: undecided}
 	noted.Cost = cost
@@ -36,8 +34,6 @@ func (l *deferredCosts) addCost(n *node.Node, d *node.Demand, cost uint64, undec
 }
 
 // leaveOut drops the rules that had no room for a request that passes with a mark.
-//
-//go:noinline
 func (l *deferredCosts) leaveOut(demands []node.Demand) {
 	for i := range demands {
 		for j := 0; demands[i].Over && j < len(l.list); j++ {

@@ -39,8 +39,6 @@ func (a *answer) readMarks() {
 }
 
 // mark adds the rules that had no room for a request to the header. The route is chosen anew by it.
-//
-//go:noinline
 func (a *answer) mark(demands []node.Demand) {
 	a.over = a.over[:0]
 	if _, marked := proxywasm.RequestHeader(overHeader); marked {

@@ -79,8 +79,6 @@ func (m *measure) end(verdict counter.Verdict) {
 }
 
 // settleOwed charges shadow rules for responses that ended before the rules decided.
-//
-//go:noinline
 func (s *measures) settleOwed() {
 	if len(s.owed) == 0 {
 		return

@@ -13,6 +13,8 @@ const (
 	bodyPiece = 64 << 10
 )
 
+// The functions below are not inlined: the module would be 4 KB larger.
+
 // takeIdle takes a kept value from the list, if there is any.
 //
 //go:noinline

@@ -58,8 +58,6 @@ func (p *pricing) readsBody(s *scratch) bool {
 
 // findRates finds the prices of the current request's tokens. If its model is not certain, the highest
 // prices apply until the answer has told.
-//
-//go:noinline
 func (p *pricing) findRates(r *request) {
 	var model []byte
 	found, sure := false, true

@@ -73,8 +73,6 @@ var (
 )
 
 // useProperty returns the index of a property. Rules that ask for the same property share it.
-//
-//go:noinline
 func (r *request) useProperty(wanted property) int {
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.lines == wanted.lines && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
@@ -87,8 +85,6 @@ func (r *request) useProperty(wanted property) int {
 }
 
 // usePart is useProperty for a part of another property.
-//
-//go:noinline
 func (r *request) usePart(of property, p part) int {
 	whole := r.useProperty(of)
 	if p.kind == wholeValue {
@@ -98,8 +94,6 @@ func (r *request) usePart(of property, p part) int {
 }
 
 // useBody is useProperty for a text of the body.
-//
-//go:noinline
 func (r *request) useBody(path, otherwise string, longest int) int {
 	compiled, _ := jsonpath.Compile(path) // the configuration was checked
 	return r.useProperty(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
@@ -156,8 +150,6 @@ func headerOf(name string, counts lines) (value []byte, ok bool) {
 }
 
 // readPart reads a part of a property.
-//
-//go:noinline
 func (r *request) readPart(p *property) (value []byte, ok bool) {
 	switch p.part.kind {
 	case literal:
@@ -175,8 +167,6 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 }
 
 // bodyText returns the text in the current request's body, or the default if there is none.
-//
-//go:noinline
 func (r *request) bodyText(p *part) (text []byte, ok bool) {
 	if r.body == nil {
 		return p.literal, false

@@ -32,8 +32,6 @@ type responses struct {
 }
 
 // settleOpen charges responses under way for their cost so far, if that is above the hits taken.
-//
-//go:noinline
 func (r *responses) settleOpen() {
 	if len(r.open) == 0 {
 		return
@@ -55,8 +53,6 @@ func (r *responses) settleOpen() {
 }
 
 // renewPlaces renews the places that requests hold.
-//
-//go:noinline
 func (r *responses) renewPlaces() {
 	if r.holders.first != nil && r.holders.renewPlaces(r.engine.now()) {
 		r.engine.node.PushCharges()
@@ -101,8 +97,6 @@ func (c *charges) forget() {
 }
 
 // noteTaken records what allowed demands have taken.
-//
-//go:noinline
 func (c *charges) noteTaken(demands []node.Demand, now int64) {
 	for i := range demands {
 		if rule := c.responses.rules.of(&demands[i]); rule.charges && !demands[i].Over {
@@ -170,8 +164,6 @@ func (c *charges) eachCharge(visit func(c *node.Charge, since int64) (more bool)
 }
 
 // noteHints reads what the current request says about the cost of its response.
-//
-//go:noinline
 func (c *charges) noteHints(demands []node.Demand) {
 	rules := c.responses.rules
 	for i := range demands {
@@ -224,8 +216,6 @@ func (c *charges) dropCharge(i int) {
 }
 
 // openResponse processes a response's headers: costs that they tell, and whether the body can be read.
-//
-//go:noinline
 func (c *charges) openResponse(end bool) {
 	r := c.responses
 	status := responseStatus()
@@ -373,8 +363,6 @@ func responseFormat() usage.Format {
 }
 
 // readBody reads a piece of a response's body.
-//
-//go:noinline
 func (c *charges) readBody(size int, end bool) {
 	r, drops, most := c.responses, c.course.cut, bodyPiece
 	if c.course.cuts {
@@ -463,8 +451,6 @@ func (c *charges) endResponse() {
 // other the least cost of the part seen so far counts. A failed request costs nothing, unless the
 // rule says otherwise. If the client left before an answer, the hits stay, since the upstream may
 // have done the work.
-//
-//go:noinline
 func (c *charges) settle() {
 	r := c.responses
 	now := r.engine.now()

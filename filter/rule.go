@@ -122,8 +122,6 @@ func (r *request) matches(m *matcher, awaited bool) bool {
 }
 
 // saysAll reports whether all conditions on the current request's body hold.
-//
-//go:noinline
 func (r *request) saysAll(conditions []condition) bool {
 	for i := range conditions {
 		c := &conditions[i]

@@ -116,8 +116,6 @@ func (r *rules) findDemands(body *bodyValues) (demands, shadows []node.Demand) {
 }
 
 // forgetKeys frees the memory of keys if it is above the bound.
-//
-//go:noinline
 func (r *rules) forgetKeys() {
 	for i := range r.demands {
 		r.demands[i].Key = nil
@@ -171,8 +169,6 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 }
 
 // costOf returns the number of hits that the current request takes from a rule with prices.
-//
-//go:noinline
 func (r *request) costOf(rule *rule) uint64 {
 	rule.prices.findRates(r)
 	body := rule.cost.body

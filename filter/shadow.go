@@ -22,8 +22,6 @@ type shadow struct {
 }
 
 // decide decides shadow rules for a request that has passed the other rules. Charges go to charges.
-//
-//go:noinline
 func (s *shadows) decide(demands []node.Demand, now int64, deferred *deferredCosts, charges *charges) {
 	for i := range demands {
 		d, cost := &demands[i], uint64(0)
@@ -38,8 +36,6 @@ func (s *shadows) decide(demands []node.Demand, now int64, deferred *deferredCos
 }
 
 // keepDemands appends everything needed to decide about a request that has to wait first.
-//
-//go:noinline
 func (s *shadows) keepDemands(kept []shadow, demands []node.Demand, now int64) []shadow {
 	for i := range demands {
 		d := &demands[i]

@@ -107,8 +107,6 @@ func (s *stream) Finish() (over bool) {
 }
 
 // awaitBody decides a request that may have a body, or makes it wait for the body.
-//
-//go:noinline
 func (s *stream) awaitBody() types.Action {
 	all := s.all
 	body := all.bodies.wanted(&all.rules)
@@ -153,8 +151,6 @@ func (s *stream) rest() types.Action {
 }
 
 // takeBody ends the stream's wait for its body.
-//
-//go:noinline
 func (s *stream) takeBody() *bodyValues {
 	body := s.body
 	removeAt(&s.all.waiting, body.at).body.at = body.at
@@ -164,8 +160,6 @@ func (s *stream) takeBody() *bodyValues {
 
 // decideWaiting decides the requests that have waited too long for their bodies. If the proxy holds
 // bodies back, which is found out once per configuration, it decides all of them.
-//
-//go:noinline
 func (all *streams) decideWaiting(every bool) {
 	if len(all.waiting) == 0 {
 		return
@@ -192,8 +186,6 @@ func (all *streams) decideWaiting(every bool) {
 }
 
 // decideByBody decides a request that has waited for its body, by the part that has come.
-//
-//go:noinline
 func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
 	action := s.decideBy(body)

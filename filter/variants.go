@@ -116,8 +116,6 @@ func search(list []variant, of []byte) (at int, found bool) {
 }
 
 // limitsOf returns the rule with the limits for the current request and its key.
-//
-//go:noinline
 func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule {
 	if at, found := search(v.keys, key); found {
 		return v.keys[at].rule

@@ -198,8 +198,6 @@ func (l *List) Rule(r *Rule, set Set) {
 }
 
 // Variant is [List.Rule] for a rule with other limits, in the same number, order and shapes.
-//
-//go:noinline
 func (l *List) Variant(r *Rule, limits []window.Limit, set Set) {
 	l.varied = append(l.varied[:0], r.limits...)
 	start := len(l.policies)
