@@ -26,9 +26,7 @@ type answer struct {
 }
 
 func (a *answer) compile(c *config.Config, r *rules) {
-	a.unit, a.names, a.jitter, a.describes, a.warns = c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, false, false
-	a.trusts = c.TrustMarks
-	a.rules = r
+	a.rules, a.unit, a.names, a.jitter, a.trusts = r, c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, c.TrustMarks
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
@@ -114,7 +112,6 @@ func (a *answer) sendPreset(response *config.Response, r *fields.Refusal, h *fie
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// addHeaders adds the configured headers to a reply.
 func (a *answer) addHeaders(response *config.Response) {
 	for i := range response.Headers {
 		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)

@@ -86,15 +86,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 
 // received returns the outcome and the body of the present callout's answer.
 func received() (outcome node.Outcome, answer []byte) {
-	header, found := proxywasm.CalloutHeader(":status")
-	if !found || len(header) != 3 {
-		return node.PushLost, nil
-	}
-	status := 0
-	for _, digit := range header {
-		status = 10*status + int(digit-'0')
-	}
-	switch {
+	switch status := statusOf(proxywasm.CalloutHeader(":status")); {
 	case status < 100:
 		return node.PushLost, nil
 	case status < 200 || status > 299:
@@ -103,10 +95,10 @@ func received() (outcome node.Outcome, answer []byte) {
 		}
 		return node.Outcome(status), nil
 	}
-	if answer, found = proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); !found {
-		return node.PushLost, nil
+	if answer, found := proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); found {
+		return node.PushAnswered, answer
 	}
-	return node.PushAnswered, answer
+	return node.PushLost, nil
 }
 
 // refusedByBackend reports whether the backend itself refused a push for its content. A proxy on

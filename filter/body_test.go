@@ -17,16 +17,9 @@ import (
 // ask begins a request whose body follows, and returns what becomes of its headers.
 func (v *fakeVM) ask(headers ...string) (s *stream, action types.Action) {
 	v.t.Helper()
-	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/v1/chat"), ":authority": []byte("llm.example")}
-	for i := 0; i < len(headers); i += 2 {
-		v.request[headers[i]] = []byte(headers[i+1])
-	}
-	v.response, v.reply, v.resumed = map[string]string{}, nil, false
-	defer proxywasm.Use(v)()
-	v.streams++
-	v.context = v.streams
-	s = v.plugin.NewHttpContext(v.streams).(*stream)
-	return s, s.OnHttpRequestHeaders(len(v.request), false)
+	v.receive("POST", "/v1/chat", headers)
+	v.resumed = false
+	return v.begin(false)
 }
 
 // upload brings a piece of the request's body.

@@ -16,25 +16,17 @@ import (
 // open begins a request, whose stream stays open if it passes.
 func (v *fakeVM) open(headers ...string) *stream {
 	v.t.Helper()
-	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/v1/chat"), ":authority": []byte("llm.example")}
-	for i := 0; i < len(headers); i += 2 {
-		v.request[headers[i]] = []byte(headers[i+1])
-	}
-	v.response, v.reply, v.state = map[string]string{}, nil, nil
+	v.receive("POST", "/v1/chat", headers)
+	v.state = nil
 	return v.next()
 }
 
 // next begins the current request in a filter, behind others of the same proxy.
 func (v *fakeVM) next() *stream {
-	defer proxywasm.Use(v)()
-	v.streams++
-	v.context = v.streams
-	s := v.plugin.NewHttpContext(v.streams).(*stream)
-	v.last = s
-	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
-		return nil
+	if s, action := v.begin(true); action == types.ActionContinue {
+		return s
 	}
-	return s
+	return nil
 }
 
 // opened is open for a request that may wait for the backend.

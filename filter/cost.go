@@ -135,6 +135,14 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 	return hits, len(digits) > 0
 }
 
+// statusOf returns the status that a header has, 0 if there is none.
+func statusOf(header []byte, there bool) int {
+	if status, ok := parseHits(header); there && ok && len(header) == 3 {
+		return int(status)
+	}
+	return 0
+}
+
 // bodySize returns the size of the current request's body, as far as it is known, and whether it is
 // known.
 func (v *bodyValues) bodySize() (bytes uint64, known bool) {

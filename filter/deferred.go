@@ -45,7 +45,6 @@ func (l *deferredCosts) leaveOut(demands []node.Demand) {
 	}
 }
 
-// forget forgets a request.
 func (l *deferredCosts) forget() { l.list = l.list[:0] }
 
 // charge charges the cost of the response, whether or not there is room.

@@ -140,13 +140,17 @@ func (v *fakeVM) configure() types.OnPluginStartStatus {
 // send sends a request through a whole stream, and reports whether it passed. Headers are name,
 // value, name, value …
 func (v *fakeVM) send(headers ...string) (passed bool) {
-	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
+	v.receive("GET", "/", headers)
+	return v.stream()
+}
+
+// receive makes a request the current one.
+func (v *fakeVM) receive(method, path string, headers []string) {
+	v.request = map[string][]byte{":method": []byte(method), ":path": []byte(path), ":authority": []byte("shop.example")}
 	for i := 0; i < len(headers); i += 2 {
 		v.request[headers[i]] = []byte(headers[i+1])
 	}
-	v.response = map[string]string{}
-	v.reply = nil
-	return v.stream()
+	v.response, v.reply = map[string]string{}, nil
 }
 
 func (v *fakeVM) stream() (passed bool) {
@@ -196,27 +200,27 @@ func (v *fakeVM) rest(s types.HttpContext) (passed bool) {
 // pause begins a request, and returns its stream if it is paused.
 func (v *fakeVM) pause(headers ...string) *stream {
 	v.t.Helper()
-	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
-	for i := 0; i < len(headers); i += 2 {
-		v.request[headers[i]] = []byte(headers[i+1])
-	}
-	v.response, v.reply = map[string]string{}, nil
+	v.receive("GET", "/", headers)
 	if v.ended == nil {
 		v.ended = map[uint32]int{}
 	}
-	defer proxywasm.Use(v)()
-	v.streams++
-	v.context = v.streams
-	s := v.plugin.NewHttpContext(v.streams).(*stream)
-	v.last = s
-	passed := s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
-	if v.context != s.ID() {
-		v.t.Fatalf("stream %d left the context of %d", s.ID(), v.context)
-	}
-	if !passed && v.reply == nil {
+	if s, action := v.begin(true); action != types.ActionContinue && v.reply == nil {
 		return s
 	}
 	return nil
+}
+
+// begin begins a stream for the current request. end means that the request has no body.
+func (v *fakeVM) begin(end bool) (s *stream, action types.Action) {
+	defer proxywasm.Use(v)()
+	v.streams++
+	v.context = v.streams
+	s = v.plugin.NewHttpContext(v.streams).(*stream)
+	v.last = s
+	if action = s.OnHttpRequestHeaders(len(v.request), end); v.context != s.ID() {
+		v.t.Fatalf("stream %d left the context of %d", s.ID(), v.context)
+	}
+	return s, action
 }
 
 // reset ends a stream whose client is gone.

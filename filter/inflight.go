@@ -28,7 +28,6 @@ type inFlight struct {
 	record    sharedata.Record
 	worker    uint64
 	sharedAt  int64
-	holds     bool // rules hold places at all
 	published bool // this worker has published places
 	// places is how many all workers hold. since is when the oldest of them was taken, by the
 	// host's clock; 0 for none.
@@ -37,7 +36,7 @@ type inFlight struct {
 }
 
 func newInFlight(data sharedata.Data, namespace string, worker uint64) inFlight {
-	return inFlight{record: sharedata.NewRecord(data, namespace, "held"), worker: worker, holds: true}
+	return inFlight{record: sharedata.NewRecord(data, namespace, "held"), worker: worker}
 }
 
 // sharePlaces publishes this worker's places and reads those of the others, if it is time to.
@@ -98,9 +97,6 @@ func (h *holders) since() (since int64) {
 
 // publishPlaces sets the proxy's gauges.
 func (f *inFlight) publishPlaces(m *metrics, h *holders) {
-	if !f.holds {
-		return
-	}
 	now := proxywasm.Now()
 	f.sharePlaces(h, now)
 	m.places.set(f.places)

@@ -18,12 +18,11 @@ type metrics struct {
 	places, longest gauge
 }
 
-// defineAll defines the metrics of a configuration and of its rules.
-func (m *metrics) defineAll(c *config.Config, rules []rule) {
+func (m *metrics) defineAll(c *config.Config, rules *rules) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
-	m.rules = rules
-	for i := range rules {
-		r := &rules[i]
+	m.rules = rules.list
+	for i := range m.rules {
+		r := &m.rules[i]
 		prefix := namespace + label("weir_rule", r.config.Name)
 		// A shadow rule rejects nobody, so its counters must not look like rejections.
 		allowed, rejected := "allowed", "rejected"
@@ -41,13 +40,13 @@ func (m *metrics) defineAll(c *config.Config, rules []rule) {
 		if r.limits.Synced() && !r.config.Shadow {
 			r.overshoot.define(prefix + "overshoot_bound")
 		}
-		if r.config.Hold != 0 && !m.places.defined {
-			m.places.define(namespace + "held_places")
-			m.longest.define(namespace + "longest_held_seconds")
-		}
 	}
 	for i := range m.namespace {
 		m.namespace[i].define(namespace + metricNames[i] + "_total")
+	}
+	if rules.holds {
+		m.places.define(namespace + "held_places")
+		m.longest.define(namespace + "longest_held_seconds")
 	}
 	if c.Backend.Cluster != "" {
 		m.overrides.define(namespace + "overrides")

@@ -55,8 +55,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect after a restart of the proxy")
 	}
-	all.metrics.defineAll(parsed, all.rules.list)
-	if all.metrics.places.defined {
+	all.metrics.defineAll(parsed, &all.rules)
+	if all.rules.holds {
 		p.inFlight = newInFlight(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
 	}
 	all.setNode(n)
@@ -74,7 +74,6 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-// options returns the options of the node for this configuration.
 func (p *plugin) options() *node.Options {
 	c := p.config
 	options := &node.Options{
@@ -82,10 +81,8 @@ func (p *plugin) options() *node.Options {
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		OnBackendFailure: node.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
-	for i := range c.Rules {
-		if c.Rules[i].Hold != 0 {
-			options.Held = p.streams.responses.holders.eachCharge
-		}
+	if p.streams.rules.holds {
+		options.Held = p.streams.responses.holders.eachCharge
 	}
 	return options
 }
@@ -106,7 +103,9 @@ func (p *plugin) OnTick() {
 		all.metrics.publishBounds(n)
 	}
 	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
-	p.inFlight.publishPlaces(&all.metrics, &all.responses.holders)
+	if all.rules.holds {
+		p.inFlight.publishPlaces(&all.metrics, &all.responses.holders)
+	}
 	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)

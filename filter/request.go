@@ -149,7 +149,6 @@ func headerOf(name string, counts lines) (value []byte, ok bool) {
 	return value, true
 }
 
-// readPart reads a part of a property.
 func (r *request) readPart(p *property) (value []byte, ok bool) {
 	switch p.part.kind {
 	case literal:

@@ -52,7 +52,6 @@ func (r *responses) settleOpen() {
 	}
 }
 
-// renewPlaces renews the places that requests hold.
 func (r *responses) renewPlaces() {
 	if r.holders.first != nil && r.holders.renewPlaces(r.engine.now()) {
 		r.engine.node.PushCharges()
@@ -200,7 +199,6 @@ func (c *charges) hintFor(rule *rule) *hint {
 
 var noHint hint
 
-// dropCharge removes a charge.
 func (c *charges) dropCharge(i int) {
 	dropped := &c.list[i]
 	if dropped.reader != nil {
@@ -218,7 +216,7 @@ func (c *charges) dropCharge(i int) {
 // openResponse processes a response's headers: costs that they tell, and whether the body can be read.
 func (c *charges) openResponse(end bool) {
 	r := c.responses
-	status := responseStatus()
+	status := statusOf(proxywasm.ResponseHeader(":status"))
 	c.course.failed = status >= 400
 	format, known := usage.Unreadable, end
 	now := r.engine.now()
@@ -297,18 +295,6 @@ func mayHaveBegun() bool {
 	}
 	attempts, ok := proxywasm.Property("upstream\x00request_attempt_count")
 	return ok && len(attempts) == 8 && binary.LittleEndian.Uint64(attempts) > 1
-}
-
-// responseStatus returns the current response's status, 0 if there is none.
-func responseStatus() (status int) {
-	value, ok := proxywasm.ResponseHeader(":status")
-	if !ok || len(value) != 3 {
-		return 0
-	}
-	for _, digit := range value {
-		status = 10*status + int(digit-'0')
-	}
-	return status
 }
 
 // costOf returns a rule's cost of the response if its headers or the request tell it.

@@ -28,11 +28,10 @@ type rules struct {
 	// marks means that some rule marks requests without room, or would if it were not a shadow
 	// rule: routes for marked requests may exist already.
 	marks bool
-	// readsBodies means that some rule reads a request's body.
-	readsBodies bool
+	// readsBodies means that some rule reads a request's body, and holds that some has places.
+	readsBodies, holds bool
 }
 
-// compile makes the rules from the configuration.
 func (r *rules) compile(c *config.Config) {
 	r.list, r.limits, r.demands = make([]rule, len(c.Rules)), make([]node.Rule, len(c.Rules)), make([]node.Demand, len(c.Rules))
 	for i := range c.Rules {
@@ -44,6 +43,7 @@ func (r *rules) compile(c *config.Config) {
 		r.bounds = r.bounds || c.MostPerRequest != 0
 		r.marks = r.marks || c.Marks
 		r.readsBodies = r.readsBodies || rule.readsBody
+		r.holds = r.holds || c.Hold != 0
 		l := &r.limits[i]
 		rule.limits = l
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), counter.AppendPart(nil, c.Name)
@@ -142,7 +142,6 @@ func (r *rules) tooLarge(demands []node.Demand) int {
 	return -1
 }
 
-// of returns the rule of a demand.
 func (r *rules) of(d *node.Demand) *rule { return &r.list[d.Rule.Index] }
 
 // deferredCost returns the response's cost if the current request tells it.

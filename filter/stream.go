@@ -23,7 +23,6 @@ type streams struct {
 	idle      []*stream // to be used again, maxIdle at most
 }
 
-// stream is one request.
 type stream struct {
 	types.DefaultHttpContext
 	all *streams
@@ -44,7 +43,6 @@ type stream struct {
 	wait node.Wait
 }
 
-// setNode sets the node that decides.
 func (all *streams) setNode(n *node.Node) {
 	all.engine.node = n
 	all.responses = responses{rules: &all.rules, engine: &all.engine}
@@ -69,7 +67,6 @@ func (s *stream) OnHttpStreamDone() {
 	keepIdle(&s.all.idle, s, maxIdle)
 }
 
-// forget forgets a request.
 func (s *stream) forget() {
 	s.decorate, s.answered, s.shadows = false, false, s.shadows[:0]
 	s.deferred.forget()
@@ -270,7 +267,6 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 	s.shadows = s.shadows[:0]
 }
 
-// conclude acts on a verdict.
 func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	all := s.all
 	tellDecided(all.engine.observed, demands, verdict)

@@ -24,7 +24,6 @@ func (t *tally) publish() {
 	}
 }
 
-// gauge is a gauge of the proxy.
 type gauge struct {
 	_ [0]func() // keeps Go from generating an equality function
 

@@ -158,7 +158,6 @@ func (v *variants) requestedLimits(r *request, rule *node.Rule) *node.Rule {
 	return *recent
 }
 
-// maxLimits is the most limits of a rule.
 const maxLimits = 8
 
 func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
