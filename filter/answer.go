@@ -118,8 +118,8 @@ func (a *answer) addHeaders(response *config.Response) {
 	}
 }
 
-// beginReply starts a reply with the headers written so far, and a body, or a message for gRPC in its
-// place.
+// beginReply starts a reply with the headers written so far, and a body, or a message for gRPC in
+// its place.
 func (a *answer) beginReply(h *fields.List, message, body, contentType string) {
 	a.pairs.Reset()
 	list := h.Fields()

@@ -83,8 +83,8 @@ func (b *bodies) release(v *bodyValues) {
 	keepIdle(&b.idle, v, maxIdleReaders)
 }
 
-// readPiece reads a piece of the current request's body, and reports whether the request need not wait
-// for more.
+// readPiece reads a piece of the current request's body, and reports whether the request need not
+// wait for more.
 func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
 	b.bringing = brings
 	start, most := 0, min(size, maxRequestBody-v.size)

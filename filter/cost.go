@@ -104,9 +104,9 @@ func (r *request) responseCost(header string) (hits uint64, ok bool) {
 	return r.readNumber(value, there, usage.Most)
 }
 
-// readNumber reads a number if there is one, and rejects numbers above most. The cost of a response is
-// charged whether or not there is room, so too large a number would use up the limit for as long as
-// it counts.
+// readNumber reads a number if there is one, and rejects numbers above most. The cost of a response
+// is charged whether or not there is room, so too large a number would use up the limit for as long
+// as it counts.
 func (r *request) readNumber(value []byte, there bool, most uint64) (hits uint64, ok bool) {
 	if !there {
 		r.absentCosts++

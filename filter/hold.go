@@ -10,8 +10,8 @@ const renewedPerTick = 4096
 
 // holder is a request that holds places.
 type holder interface {
-	// renewPlaces keeps its places counted. It gives back those that were held for too long, and returns
-	// their number.
+	// renewPlaces keeps its places counted. It gives back those that were held for too long, and
+	// returns their number.
 	renewPlaces(now int64) (lost uint64)
 	// eachCharge calls visit with each charge that holds places, until visit returns false.
 	eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool)

@@ -56,8 +56,8 @@ func (p *pricing) readsBody(s *scratch) bool {
 	return true
 }
 
-// findRates finds the prices of the current request's tokens. If its model is not certain, the highest
-// prices apply until the answer has told.
+// findRates finds the prices of the current request's tokens. If its model is not certain, the
+// highest prices apply until the answer has told.
 func (p *pricing) findRates(r *request) {
 	var model []byte
 	found, sure := false, true

@@ -15,8 +15,8 @@ type request struct {
 	absentCosts uint64
 	// unreadCosts are costs that responses did not tell.
 	unreadCosts uint64
-	// body has the values in the current request's body; nil if it was not read. unreadBodies counts
-	// bodies that could not tell.
+	// body has the values in the current request's body; nil if it was not read. unreadBodies
+	// counts bodies that could not tell.
 	body         *bodyValues
 	unreadBodies uint64
 	cutStreams   uint64

@@ -213,7 +213,8 @@ func (c *charges) dropCharge(i int) {
 	c.list = c.list[:last]
 }
 
-// openResponse processes a response's headers: costs that they tell, and whether the body can be read.
+// openResponse processes a response's headers: costs that they tell, and whether the body can be
+// read.
 func (c *charges) openResponse(end bool) {
 	r := c.responses
 	status := statusOf(proxywasm.ResponseHeader(":status"))
@@ -385,9 +386,9 @@ func (c *charges) readBody(size int, end bool) {
 	}
 }
 
-// cutIfSpent ends a stream for the client after the last whole event read so far, if it has cost more
-// than was reserved and more than is left. A plugin can't end a response, so the upstream goes on:
-// the rest is read for its cost, and dropped.
+// cutIfSpent ends a stream for the client after the last whole event read so far, if it has cost
+// more than was reserved and more than is left. A plugin can't end a response, so the upstream goes
+// on: the rest is read for its cost, and dropped.
 func (c *charges) cutIfSpent(read int) {
 	r := c.responses
 	for i := range c.list {

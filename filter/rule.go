@@ -32,8 +32,8 @@ type rule struct {
 	// charges means that a request's hits are corrected when the response has told its cost.
 	charges bool
 	// hinted means that the request has the response's cost, and not an attribute of Envoy's that a
-	// filter may set until the response is there. needsHints means that this, or anything else of the
-	// request, must be remembered until then.
+	// filter may set until the response is there. needsHints means that this, or anything else of
+	// the request, must be remembered until then.
 	hinted, needsHints bool
 	prices             *pricing  // of the tokens; nil if the rule counts tokens
 	variants           *variants // nil if the limits are the same for all requests

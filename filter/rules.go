@@ -72,8 +72,8 @@ func (r *rules) makeVariants() {
 	}
 }
 
-// findDemands returns demands on the rules that apply to the current request, with its keys. Those of
-// shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
+// findDemands returns demands on the rules that apply to the current request, with its keys. Those
+// of shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
 func (r *rules) findDemands(body *bodyValues) (demands, shadows []node.Demand) {
 	r.request.beginRequest(body)
 	keys := r.keys[:0]

@@ -49,7 +49,8 @@ func (all *streams) setNode(n *node.Node) {
 	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine}}
 }
 
-// newStream returns a stream for a request. Streams are reused, so that a request allocates nothing.
+// newStream returns a stream for a request. Streams are reused, so that a request allocates
+// nothing.
 func (all *streams) newStream(id uint32) *stream {
 	s, ok := takeIdle(&all.idle)
 	if !ok {
