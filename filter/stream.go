@@ -91,7 +91,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if all.rules.readsBodies && !end {
 		return s.awaitBody()
 	}
-	return s.decideBy(nil)
+	return s.decide(nil)
 }
 
 // Finish implements proxywasm.Stream.
@@ -110,7 +110,7 @@ func (s *stream) awaitBody() types.Action {
 	body := all.bodies.wanted(&all.rules)
 	switch {
 	case body == nil:
-		return s.decideBy(nil)
+		return s.decide(nil)
 	case !all.bodies.comes(body):
 		return s.decideByBody(body)
 	}
@@ -186,32 +186,12 @@ func (all *streams) decideWaiting(every bool) {
 // decideByBody decides a request that has waited for its body, by the part that has come.
 func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
-	action := s.decideBy(body)
+	action := s.decide(body)
 	if body.unread {
 		all.rules.request.unreadBodies++
 	}
 	all.bodies.release(body)
 	return action
-}
-
-// decideBy decides a request, by its headers and the body as far as that was read.
-func (s *stream) decideBy(body *bodyValues) types.Action {
-	all := s.all
-	demands, shadows := all.rules.findDemands(body)
-	if len(demands)+len(shadows) == 0 {
-		return types.ActionContinue
-	}
-	if body != nil {
-		if i := all.rules.unread(demands); i >= 0 {
-			return s.refuseInvalid(demands, i, fields.UnreadBody)
-		}
-	}
-	if all.rules.bounds {
-		if i := all.rules.tooLarge(demands); i >= 0 {
-			return s.refuseInvalid(demands, i, fields.TooLarge)
-		}
-	}
-	return s.decide(demands, shadows)
 }
 
 // refuseInvalid answers a request that a rule refuses whatever room there is. Nothing is taken from
@@ -227,9 +207,24 @@ func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields
 	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
 }
 
-// decide decides a request, or makes it wait for the backend.
-func (s *stream) decide(demands, shadows []node.Demand) types.Action {
+// decide decides a request, by its headers and by what was read of its body, or makes it wait for
+// the backend.
+func (s *stream) decide(body *bodyValues) types.Action {
 	all := s.all
+	demands, shadows := all.rules.findDemands(body)
+	if len(demands)+len(shadows) == 0 {
+		return types.ActionContinue
+	}
+	if body != nil {
+		if i := all.rules.unread(demands); i >= 0 {
+			return s.refuseInvalid(demands, i, fields.UnreadBody)
+		}
+	}
+	if all.rules.bounds {
+		if i := all.rules.tooLarge(demands); i >= 0 {
+			return s.refuseInvalid(demands, i, fields.TooLarge)
+		}
+	}
 	now := all.engine.now()
 	verdict := counter.Allowed
 	if len(demands) > 0 {
