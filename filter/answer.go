@@ -8,7 +8,6 @@ import (
 	"weir/internal/fields"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
-	"weir/window"
 )
 
 // answer writes everything that clients see: response headers, and replies to rejected requests.
@@ -18,7 +17,7 @@ type answer struct {
 	jitter    uint16 // the largest share, in thousandths, that lengthens Retry-After
 	describes bool   // allowed requests get headers
 	warns     bool   // they may include warnings
-	rules     []ruleAnswer
+	rules     *rules
 	reply     proxywasm.LocalResponse
 	pairs     proxywasm.Pairs
 	over      []byte      // the value of overHeader
@@ -26,42 +25,10 @@ type answer struct {
 	written   refusalBody // the body of a provider's refusal
 }
 
-// ruleAnswer has everything that clients see of a rule or of one of its variants: the parts of its
-// header fields that never change, which fields to send, and the reply if the rule is the first
-// that rejects.
-type ruleAnswer struct {
-	name     string
-	fields   fields.Rule
-	headers  fields.Set
-	details  string // the reason in access logs
-	response *config.Response
-	tokens   bool // it counts the costs of a model's answers
-}
-
-// with returns the answer of the rule with other limits.
-func (r *ruleAnswer) with(limits []window.Limit) *ruleAnswer {
-	other := *r
-	other.fields = fields.NewRule(r.name, limits)
-	other.fields.Unit = r.fields.Unit
-	return &other
-}
-
-// answerOf returns the answer of a rule of the node.
-func answerOf(rule *node.Rule) *ruleAnswer { return rule.Tag.(*ruleAnswer) }
-
-// details, followed by the rule's name, is the reason of a rejection in the proxy's access log.
-const details = "weir_rate_limited:"
-
-func (a *answer) compile(c *config.Config) {
-	a.unit, a.names, a.jitter, a.describes, a.warns = c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, false, false
-	a.trusts = c.TrustMarks
-	a.rules = make([]ruleAnswer, len(c.Rules))
+func (a *answer) compile(c *config.Config, r *rules) {
+	a.rules, a.unit, a.names, a.jitter, a.trusts = r, c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, c.TrustMarks
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		a.rules[i] = ruleAnswer{rule.Name, fields.NewRule(rule.Name, rule.Limits), rule.Headers, details + rule.Name, rule.Response, rule.Usage != nil}
-		if rule.Prices != nil {
-			a.rules[i].fields.Unit = []byte(rule.Prices.Unit)
-		}
 		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
 		a.warns = a.warns || len(rule.WarnAt) > 0 && !rule.Shadow
 	}
@@ -77,26 +44,28 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 	}
 	for i := range demands {
 		d := &demands[i]
-		rule := answerOf(d.Rule)
-		h.Rule(&rule.fields, rule.headers)
-		for j := range d.Rule.Own() {
+		rule, own := a.rules.of(d), d.Rule.Own()
+		if d.Rule == rule.limits {
+			h.Rule(&rule.fields, rule.config.Headers)
+		} else {
+			h.Variant(&rule.fields, own, rule.config.Headers)
+		}
+		for j := range own {
 			h.Limit(d.Standing(j, now))
 		}
 	}
 	h.End()
 	if a.warns {
-		warn(demands, h)
+		a.warn(demands, h)
 	}
 }
 
 // warn writes which limits are nearly used up.
-//
-//go:noinline
-func warn(demands []node.Demand, h *fields.List) {
+func (a *answer) warn(demands []node.Demand, h *fields.List) {
 	for i := range demands {
 		d := &demands[i]
-		if rule := answerOf(d.Rule); len(d.Rule.WarnAt) > 0 {
-			h.Warn(&rule.fields, rule.headers, d.Warned)
+		if rule := a.rules.of(d); len(rule.config.WarnAt) > 0 {
+			h.Warn(&rule.fields, rule.config.Headers, d.Warned)
 		}
 	}
 	h.EndWarnings()
@@ -106,37 +75,35 @@ func warn(demands []node.Demand, h *fields.List) {
 // stream's response phase follows, and adds nothing.
 func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
-	rule := rejecting(demands)
+	rule := a.rejecting(demands)
 	at, ok := node.RetryAt(demands, now)
 	if a.jitter != 0 {
 		at = fields.Spread(at, now, a.jitter, rand.Uint64())
 	}
-	h.Refuse(rule.headers, at, ok)
-	response := rule.response
+	h.Refuse(rule.config.Headers, at, ok)
+	response := rule.config.Response
 	if response.Preset != fields.NoProvider && !isGRPC() {
-		refusal := fields.Refusal{Rule: rule.name, Tokens: rule.tokens}
+		refusal := fields.Refusal{Rule: rule.config.Name, Tokens: rule.config.Usage != nil}
 		if ok {
 			refusal.Wait = fields.Wait(at, now)
 		}
-		return a.send(response, &refusal, h, rule.details)
+		return a.sendPreset(response, &refusal, h, rule.details)
 	}
-	a.begin(h, response.GRPCMessage, response.Body, response.ContentType)
+	a.beginReply(h, response.GRPCMessage, response.Body, response.ContentType)
 	a.addHeaders(response)
 	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// send answers in the form of a model provider, for its clients.
-//
-//go:noinline
-func (a *answer) send(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
+// sendPreset answers in the form of a model provider, for its clients.
+func (a *answer) sendPreset(response *config.Response, r *fields.Refusal, h *fields.List, details string) (sent bool) {
 	p := response.Preset
 	if p == fields.AnyProvider {
 		if p = providerOf(); p == fields.NoProvider {
 			p = fields.OpenAI // most other providers accept its form
 		}
 	}
-	a.begin(h, "", a.written.write(p, r), "application/json")
+	a.beginReply(h, "", a.written.write(p, r), "application/json")
 	if name, value := p.Header(r); name != "" {
 		a.pairs.Add(name, value)
 	}
@@ -145,16 +112,15 @@ func (a *answer) send(response *config.Response, r *fields.Refusal, h *fields.Li
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// addHeaders adds the configured headers to a reply.
 func (a *answer) addHeaders(response *config.Response) {
 	for i := range response.Headers {
 		a.pairs.Add(response.Headers[i].Name, response.Headers[i].Value)
 	}
 }
 
-// begin starts a reply with the headers written so far, and a body, or a message for gRPC in its
-// place.
-func (a *answer) begin(h *fields.List, message, body, contentType string) {
+// beginReply starts a reply with the headers written so far, and a body, or a message for gRPC in
+// its place.
+func (a *answer) beginReply(h *fields.List, message, body, contentType string) {
 	a.pairs.Reset()
 	list := h.Fields()
 	for i := range list {
@@ -179,27 +145,27 @@ const (
 // Retry-After. refusing is the index of the rule's demand.
 func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
-	rule := answerOf(demands[refusing].Rule)
-	message, problem, details := fields.Unread, fields.UnreadProblem, unreadDetails+rule.name
+	rule := a.rules.of(&demands[refusing]).config
+	message, problem, details := fields.Unread, fields.UnreadProblem, unreadDetails+rule.Name
 	if cause == fields.TooLarge {
-		message, problem, details = fields.TooLargeMessage, fields.TooLargeProblem, tooLargeDetails+rule.name
+		message, problem, details = fields.TooLargeMessage, fields.TooLargeProblem, tooLargeDetails+rule.Name
 	}
-	if rule.response.Preset != fields.NoProvider && !isGRPC() {
-		return a.send(rule.response, &fields.Refusal{Rule: rule.name, Cause: cause}, h, details)
+	if rule.Response.Preset != fields.NoProvider && !isGRPC() {
+		return a.sendPreset(rule.Response, &fields.Refusal{Rule: rule.Name, Cause: cause}, h, details)
 	}
-	a.begin(h, message, problem, fields.ProblemType)
+	a.beginReply(h, message, problem, fields.ProblemType)
 	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = invalidStatus, invalidArgument, details
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// rejecting returns the answer of the first rule that rejected the request.
-func rejecting(demands []node.Demand) *ruleAnswer {
+// rejecting returns the first rule that rejected the request.
+func (a *answer) rejecting(demands []node.Demand) *rule {
 	for i := range demands {
-		if demands[i].Verdict == counter.Rejected && !demands[i].Over {
-			return answerOf(demands[i].Rule)
+		if d := &demands[i]; d.Verdict == counter.Rejected && !d.Over {
+			return a.rules.of(d)
 		}
 	}
-	return answerOf(demands[0].Rule)
+	return a.rules.of(&demands[0])
 }
 
 // isGRPC reports whether the proxy answers the current request in gRPC's form, with the body of a

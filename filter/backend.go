@@ -79,22 +79,14 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 			}
 			b.node.Answered(ticket, outcome, answer)
 			b.answered()
-			b.metrics.bound(b.node)
+			b.metrics.publishBounds(b.node)
 		},
 	})
 }
 
 // received returns the outcome and the body of the present callout's answer.
 func received() (outcome node.Outcome, answer []byte) {
-	header, found := proxywasm.CalloutHeader(":status")
-	if !found || len(header) != 3 {
-		return node.PushLost, nil
-	}
-	status := 0
-	for _, digit := range header {
-		status = 10*status + int(digit-'0')
-	}
-	switch {
+	switch status := statusOf(proxywasm.CalloutHeader(":status")); {
 	case status < 100:
 		return node.PushLost, nil
 	case status < 200 || status > 299:
@@ -103,10 +95,10 @@ func received() (outcome node.Outcome, answer []byte) {
 		}
 		return node.Outcome(status), nil
 	}
-	if answer, found = proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); !found {
-		return node.PushLost, nil
+	if answer, found := proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); found {
+		return node.PushAnswered, answer
 	}
-	return node.PushAnswered, answer
+	return node.PushLost, nil
 }
 
 // refusedByBackend reports whether the backend itself refused a push for its content. A proxy on
@@ -118,26 +110,26 @@ func refusedByBackend() bool {
 
 // turned logs a change in how pushes end, and how requests are decided meanwhile.
 func (b *backend) turned(why node.Outcome) {
-	said := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
+	message := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
 	switch why {
 	case node.PushAnswered:
-		proxywasm.Log(proxywasm.LogWarn, said+" are answered again")
+		proxywasm.Log(proxywasm.LogWarn, message+" are answered again")
 		return
 	case node.PushRefused:
-		proxywasm.Log(proxywasm.LogWarn, said+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
+		proxywasm.Log(proxywasm.LogWarn, message+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
 		return
 	case node.PushUnsent:
-		said += " can't be sent: want a cluster with this name"
+		message += " can't be sent: want a cluster with this name"
 	case node.PushLost:
-		said += " get no answer"
+		message += " get no answer"
 	case node.PushGarbled:
-		said += " get answers that don't come from a Weir backend"
+		message += " get answers that don't come from a Weir backend"
 	case 401:
-		said += " are refused with 401: want a token that the backend knows"
+		message += " are refused with 401: want a token that the backend knows"
 	case 403:
-		said += " are refused with 403: want a certificate, or a token for this namespace"
+		message += " are refused with 403: want a certificate, or a token for this namespace"
 	default:
-		said += " fail with " + strconv.Itoa(int(why))
+		message += " fail with " + strconv.Itoa(int(why))
 	}
 	decides := "this proxy's own counters decide"
 	switch b.failure {
@@ -146,5 +138,5 @@ func (b *backend) turned(why node.Outcome) {
 	case config.FailDeny:
 		decides = "requests are refused"
 	}
-	proxywasm.Log(proxywasm.LogWarn, said+"; until they are answered, "+decides+" (on_backend_failure: "+b.failure.Name()+")")
+	proxywasm.Log(proxywasm.LogWarn, message+"; until they are answered, "+decides+" (on_backend_failure: "+b.failure.Name()+")")
 }

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -114,7 +114,7 @@ func TestOddAnswers(t *testing.T) {
 	}
 	v.send()
 	want(t, v.response, `x-ratelimit-remaining: 49`)
-	if n := v.plugin.streams.engine.node.Backlog().Pushes; n != 0 {
+	if n := v.plugin.Node().Backlog().Pushes; n != 0 {
 		t.Errorf("%d batches are left", n)
 	}
 }
@@ -187,7 +187,7 @@ func TestBackendFailureModes(t *testing.T) {
 					w.pass(time.Second)
 					v.tick()
 				}
-				if s != nil && s.wait.Waiting() {
+				if s != nil && s.Waits() {
 					t.Fatalf("%s: request %d waits", mode, i)
 				}
 				if v.reply == nil {

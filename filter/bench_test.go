@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"bytes"
@@ -365,7 +365,7 @@ func BenchmarkMatch(b *testing.B) {
 			defer proxywasm.Use(v)()
 			b.ReportAllocs()
 			for b.Loop() {
-				demands, _ := v.plugin.streams.rules.find()
+				demands := v.plugin.Find()
 				if n := len(demands); n != test.matches {
 					b.Fatalf("%d rules match, want %d", n, test.matches)
 				}

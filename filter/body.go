@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 
 	"weir/internal/jsonpath"
-	"weir/internal/node"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
 )
 
 // A request's body may hold its cost, decide which rules apply, or be part of a key. Such a request
-// is decided once the body has told, or can't: its headers are paused, and the stream's callbacks
+// is decided once that is read, or can't be: its headers are paused, and the stream's callbacks
 // get the body. That requires an Envoy with allow_on_headers_stop_iteration, which a plugin can't
 // detect; without it, Envoy holds the body back until the headers continue. So the plugin first
 // finds out how its Envoy behaves.
@@ -39,121 +38,121 @@ const (
 // bodies manages the requests that wait for their bodies.
 type bodies struct {
 	bringing bringing
-	idle     []*told // to be used again
+	idle     []*bodyValues // to be used again
 }
 
-// begin returns what to read from a request's body for its rules, or nil for nothing.
-func (b *bodies) begin(r *request, rules []requestRule, demands, shadows []node.Demand) *told {
-	t, ok := reuse(&b.idle)
+// wanted returns what to read from the current request's body, which is yet to come, for the rules
+// that apply by everything else; nil for nothing.
+func (b *bodies) wanted(r *rules) *bodyValues {
+	v, ok := takeIdle(&b.idle)
 	if !ok {
-		t = new(told)
+		v = new(bodyValues)
 	}
-	t.add(r, rules, demands)
-	t.add(r, rules, shadows)
-	if len(t.parts) == 0 {
-		b.end(t)
+	r.request.beginRequest(nil)
+	for i := range r.list {
+		if rule := &r.list[i]; rule.readsBody && r.request.applies(rule, true) {
+			v.addRule(rule, &r.request.scratch)
+		}
+	}
+	if len(v.parts) == 0 {
+		b.release(v)
 		return nil
 	}
-	return t
+	return v
 }
 
 // comes reports whether the current request has to wait for its body. If not, the body counts as
 // unread.
-func (b *bodies) comes(t *told) bool {
+func (b *bodies) comes(v *bodyValues) bool {
 	if b.bringing == keeps || !bodyComes() {
 		return false
 	}
-	t.missing, t.until = len(t.parts), proxywasm.Now()+bodyWait
-	if t.sizes {
-		_, known := t.bodySize()
-		t.sizes = !known
+	v.missing, v.until = len(v.parts), proxywasm.Now()+bodyWait
+	if v.sizes {
+		_, known := v.bodySize()
+		v.sizes = !known
 	}
 	if b.bringing == unknown {
-		t.headers, t.sized = requestSize()
+		v.headers, v.sized = requestSize()
 	}
 	return true
 }
 
-func (b *bodies) end(t *told) {
-	*t = told{parts: t.parts[:0]}
-	keep(&b.idle, t, maxIdleReaders)
+func (b *bodies) release(v *bodyValues) {
+	*v = bodyValues{parts: v.parts[:0]}
+	keepIdle(&b.idle, v, maxIdleReaders)
 }
 
-// read reads a piece of the current request's body, and reports whether the request need not wait
-// for more.
-//
-//go:noinline
-func (b *bodies) read(t *told, size int, end bool) (done bool) {
+// readPiece reads a piece of the current request's body, and reports whether the request need not
+// wait for more.
+func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
 	b.bringing = brings
-	start, most := 0, min(size, maxRequestBody-t.size)
-	for start < most && t.missing > 0 {
+	start, most := 0, min(size, maxRequestBody-v.size)
+	for start < most && v.missing > 0 {
 		piece, ok := proxywasm.RequestBody(start, min(bodyPiece, most-start))
 		if !ok || len(piece) == 0 {
 			break
 		}
-		t.feed(piece)
+		v.feed(piece)
 		start += len(piece)
 	}
-	if t.missing == 0 && t.sizes {
+	if v.missing == 0 && v.sizes {
 		start = most
 	}
-	t.size += start
+	v.size += start
 	read := start == size
-	t.whole = read && end
-	return !read || end || t.missing == 0 && !t.sizes || t.size >= maxRequestBody
+	v.whole = read && end
+	return !read || end || v.missing == 0 && !v.sizes || v.size >= maxRequestBody
 }
 
 // late reports whether a request has waited long enough for its body.
-func (t *told) late(now int64) bool {
-	left := t.until - now // the clock may have been set back
+func (v *bodyValues) late(now int64) bool {
+	left := v.until - now // the clock may have been set back
 	return left <= 0 || left > bodyWait
 }
 
 // isKept reports whether the proxy holds back a part of the current request's body.
-func (t *told) isKept(now int64) bool {
-	if !t.sized {
-		return now >= t.until
+func (v *bodyValues) isKept(now int64) bool {
+	if !v.sized {
+		return now >= v.until
 	}
-	if now < t.until-bodyWait+keptAfter {
+	if now < v.until-bodyWait+keptAfter {
 		return false
 	}
 	size, ok := requestSize()
-	return !ok || size > t.headers
+	return !ok || size > v.headers
 }
 
-// add adds everything that the rules of some demands read.
-func (t *told) add(r *request, rules []requestRule, demands []node.Demand) {
-	for i := range demands {
-		rule := &rules[demands[i].Rule.Index]
-		if body := rule.cost.body; body != nil {
-			t.sizes = t.sizes || body.BytesPerToken != 0
-			for _, path := range body.Paths {
-				t.addNumbers(path)
-			}
-			if body.Times != nil {
-				t.addNumbers(body.Times)
-			}
+// addRule adds everything that a rule reads.
+func (v *bodyValues) addRule(r *rule, s *scratch) {
+	if body := r.cost.body; body != nil {
+		v.sizes = v.sizes || body.BytesPerToken != 0
+		for _, path := range body.Paths {
+			v.addNumbers(path)
 		}
-		for _, p := range rule.texts {
-			t.addText(p.name, p.claim)
+		if body.Times != nil {
+			v.addNumbers(body.Times)
 		}
-		if p := rule.prices; p.readsBody(&r.scratch) {
-			t.addText(p.text, p.textPath)
-		}
+	}
+	for _, p := range r.texts {
+		v.addText(p.name, p.claim)
+	}
+	if p := r.prices; p.readsBody(s) {
+		v.addText(p.text, p.textPath)
 	}
 }
 
-func (t *told) addNumbers(path *jsonpath.Path) {
-	n := t.another()
+func (v *bodyValues) addNumbers(path *jsonpath.Path) {
+	n := v.addPart()
 	n.path, n.text = path, ""
 	n.reader.ResetAll(path)
 }
 
-func (t *told) addText(name string, path *jsonpath.Path) {
-	if t.textAt(name) >= 0 {
+func (v *bodyValues) addText(name string, path *jsonpath.Path) {
+	if v.textAt(name) >= 0 {
 		return
 	}
-	n := t.another()
+	n := v.addPart()
 	n.path, n.text = path, name
 	n.reader.ResetOnly(path)
 }

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/filter"
 	"weir/internal/fields"
 	"weir/internal/proxywasm"
 )
@@ -16,21 +17,14 @@ import (
 // ask begins a request whose body follows, and returns what becomes of its headers.
 func (v *fakeVM) ask(headers ...string) (s *stream, action types.Action) {
 	v.t.Helper()
-	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/v1/chat"), ":authority": []byte("llm.example")}
-	for i := 0; i < len(headers); i += 2 {
-		v.request[headers[i]] = []byte(headers[i+1])
-	}
-	v.response, v.reply, v.resumed = map[string]string{}, nil, false
-	defer proxywasm.Use(v)()
-	v.streams++
-	v.context = v.streams
-	s = v.plugin.NewHttpContext(v.streams).(*stream)
-	return s, s.OnHttpRequestHeaders(len(v.request), false)
+	v.receive("POST", "/v1/chat", headers)
+	v.resumed = false
+	return v.begin(false)
 }
 
 // upload brings a piece of the request's body.
 func (v *fakeVM) upload(s *stream, end bool, piece string) types.Action {
-	v.piece, v.context = []byte(piece), s.id
+	v.piece, v.context = []byte(piece), s.ID()
 	defer proxywasm.Use(v)()
 	return s.OnHttpRequestBody(len(piece), end)
 }
@@ -95,11 +89,11 @@ func TestReserveOfBody(t *testing.T) {
 		{name: "cut off", body: `{"max_tokens":100`, left: "950", unread: 1},
 		{name: "cut off behind it", body: `{"max_tokens":100,`, left: "900", unread: 1},
 		{name: "empty", left: "950"},
-		{name: "at the bound", body: `{"x":"` + strings.Repeat("x", maxRequestBody-26) + `","max_tokens":100}`, size: 1000, left: "900"},
-		{name: "behind the bound", body: `{"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, size: 1000, left: "950", unread: 1},
-		{name: "behind the bound, in one piece", body: `{"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
-		{name: "behind the bound again", body: `{"max_tokens":7,"x":"` + strings.Repeat("x", maxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
-		{name: "before the bound, and larger", body: `{"max_tokens":100,"x":"` + strings.Repeat("x", maxRequestBody) + `"}`, left: "900", unread: 1},
+		{name: "at the bound", body: `{"x":"` + strings.Repeat("x", filter.MaxRequestBody-26) + `","max_tokens":100}`, size: 1000, left: "900"},
+		{name: "behind the bound", body: `{"x":"` + strings.Repeat("x", filter.MaxRequestBody) + `","max_tokens":100}`, size: 1000, left: "950", unread: 1},
+		{name: "behind the bound, in one piece", body: `{"x":"` + strings.Repeat("x", filter.MaxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
+		{name: "behind the bound again", body: `{"max_tokens":7,"x":"` + strings.Repeat("x", filter.MaxRequestBody) + `","max_tokens":100}`, left: "950", unread: 1},
+		{name: "before the bound, and larger", body: `{"max_tokens":100,"x":"` + strings.Repeat("x", filter.MaxRequestBody) + `"}`, left: "900", unread: 1},
 		{name: "identity", body: `{"max_tokens":100}`, headers: []string{"content-encoding", "identity"}, left: "900"},
 		{name: "gzip", body: "\x1f\x8b", headers: []string{"content-encoding", "gzip"}, left: "950", unread: 1},
 		{name: "expects", body: `{"max_tokens":100}`, headers: []string{"expect", "100-continue"}, left: "950", unread: 1},
@@ -116,7 +110,7 @@ func TestReserveOfBody(t *testing.T) {
 			waits := action != types.ActionContinue
 			for start := 0; waits && start <= len(c.body); start += size {
 				end := min(start+size, len(c.body))
-				if waits = v.upload(s, end == len(c.body), c.body[start:end]) != types.ActionContinue; !waits && start > maxRequestBody {
+				if waits = v.upload(s, end == len(c.body), c.body[start:end]) != types.ActionContinue; !waits && start > filter.MaxRequestBody {
 					t.Errorf("it waited for %d bytes", end)
 				}
 			}
@@ -135,7 +129,7 @@ func TestReserveOfBody(t *testing.T) {
 			if got := v.count("unread_bodies_total"); got != c.unread {
 				t.Errorf("%d bodies were not read, want %d", got, c.unread)
 			}
-			if n := len(v.plugin.streams.waiting); n != 0 {
+			if n := v.plugin.Bodies(); n != 0 {
 				t.Errorf("%d requests wait", n)
 			}
 		})
@@ -225,7 +219,7 @@ func TestReserveOfBodyAtTheBackend(t *testing.T) {
 	for i, want := range []bool{true, false} {
 		v := w.vms[i]
 		s, _ := v.ask()
-		if v.upload(s, true, `{"max_tokens":60}`) != types.ActionPause || !s.wait.Waiting() {
+		if v.upload(s, true, `{"max_tokens":60}`) != types.ActionPause || !s.Waits() {
 			t.Fatal("the request does not wait for the backend")
 		}
 		if w.deliver(v); v.resumed != want || (v.reply != nil) == want {
@@ -251,7 +245,7 @@ func TestResetBeforeBody(t *testing.T) {
 	for _, i := range []int{2, 0, 4, 1} {
 		v.reset(streams[i])
 	}
-	if n := len(v.plugin.streams.waiting); n != 1 || v.upload(streams[3], true, `{"max_tokens":10}`) != types.ActionContinue || v.leaves(streams[3]) != "990" {
+	if n := v.plugin.Bodies(); n != 1 || v.upload(streams[3], true, `{"max_tokens":10}`) != types.ActionContinue || v.leaves(streams[3]) != "990" {
 		t.Errorf("%d requests waited, and %s are left", n, v.response["x-ratelimit-remaining"])
 	}
 }
@@ -266,14 +260,14 @@ func TestBodiesAreKept(t *testing.T) {
 	if action != types.ActionPause {
 		t.Fatal("the first request does not wait for its body")
 	}
-	v.now += keptAfter
+	v.now += filter.KeptAfter
 	v.tick()
-	if len(v.plugin.streams.waiting) != 2 {
+	if v.plugin.Bodies() != 2 {
 		t.Fatal("a request is decided before anything of its body has come")
 	}
 	v.received(500)
 	v.tick()
-	if n := len(v.plugin.streams.waiting); n != 0 || v.ended[first.id] != 1 || v.ended[second.id] != 1 {
+	if n := v.plugin.Bodies(); n != 0 || v.ended[first.ID()] != 1 || v.ended[second.ID()] != 1 {
 		t.Fatalf("%d requests wait, and %v were resumed", n, v.ended)
 	}
 	// The body comes when the headers have gone on.
@@ -303,14 +297,14 @@ func TestSlowBody(t *testing.T) {
 			v.upload(known, true, `{"max_tokens":10}`)
 		}
 		slow, _ := v.ask("x-key", "ann")
-		v.now += bodyWait - 1
+		v.now += filter.BodyWait - 1
 		v.tick()
-		if v.ended[slow.id] != 0 {
+		if v.ended[slow.ID()] != 0 {
 			t.Fatal("a request is decided too early")
 		}
 		v.now++
 		v.tick()
-		if v.ended[slow.id] != 1 {
+		if v.ended[slow.ID()] != 1 {
 			t.Error("a request hangs")
 		}
 		// A proxy that does not tell its abilities is taken to keep bodies.
@@ -322,8 +316,8 @@ func TestSlowBody(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
 	v.ended = map[uint32]int{}
 	s, _ := v.ask("x-key", "ann")
-	v.now -= 2 * bodyWait
-	if v.tick(); v.ended[s.id] != 1 {
+	v.now -= 2 * filter.BodyWait
+	if v.tick(); v.ended[s.ID()] != 1 {
 		t.Error("a request hangs when the clock was set back")
 	}
 }
@@ -334,7 +328,7 @@ func TestBodyOfReplacedPlugin(t *testing.T) {
 	v.ended = map[uint32]int{}
 	s, _ := v.ask("x-key", "ann")
 	v.replace(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
-	if v.ended[s.id] != 1 {
+	if v.ended[s.ID()] != 1 {
 		t.Error("a request hangs")
 	}
 }
@@ -342,7 +336,7 @@ func TestBodyOfReplacedPlugin(t *testing.T) {
 // A body that can't be read costs the configuration's number, or its request is refused, and then
 // takes nothing of any rule.
 func TestUnread(t *testing.T) {
-	const large, json = 2 * maxRequestBody, `{"max_tokens":7}`
+	const large, json = 2 * filter.MaxRequestBody, `{"max_tokens":7}`
 	for name, c := range map[string]struct {
 		headers []string
 		body    string
@@ -378,12 +372,12 @@ func TestUnread(t *testing.T) {
 				case name == "slow":
 					action = v.upload(s, false, c.body)
 					for range 2 {
-						v.now += bodyWait
+						v.now += filter.BodyWait
 						v.tick()
 					}
 				case name == "kept":
 					v.received(500)
-					v.now += keptAfter
+					v.now += filter.KeptAfter
 					v.tick()
 				default:
 					action = v.upload(s, true, c.body)
@@ -443,7 +437,7 @@ func TestUnread(t *testing.T) {
 // bound on what a request may reserve holds for it, too.
 func TestPromptsOfUnknownLength(t *testing.T) {
 	const limit = 10_000_000
-	large := `{"max_tokens":7,"x":"` + strings.Repeat("x", 4*maxRequestBody) + `"}`
+	large := `{"max_tokens":7,"x":"` + strings.Repeat("x", 4*filter.MaxRequestBody) + `"}`
 	const piece = 8 << 10
 	short := "-" + strings.Repeat("x", 3*piece-2) + "}"
 	length := fmt.Sprint(len(large))
@@ -452,7 +446,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 	// How much is taken: 0 for a refusal. A body that is not whole can't be read.
 	type takes struct{ silent, unbound, byDefault, byMost, byRefusal int }
 	known := takes{50 + prompt, 50 + prompt, 50 + prompt, 200 + prompt, 0}
-	unknown := takes{200 + most, 0, 50 + maxRequestBody/4, 200 + most, 0}
+	unknown := takes{200 + most, 0, 50 + filter.MaxRequestBody/4, 200 + most, 0}
 	unseen := takes{200 + most, 0, 50, 200 + most, 0}
 	for name, c := range map[string]struct {
 		headers []string
@@ -492,7 +486,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 					rest = rest[n:]
 				}
 				if action == types.ActionPause && v.reply == nil {
-					v.now += bodyWait
+					v.now += filter.BodyWait
 					v.tick()
 				}
 				taken := 0

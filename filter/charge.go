@@ -11,17 +11,17 @@ type charge struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	node.Charge
-	rule *requestRule
+	rule *rule
 	// taken is how many hits the request took at first. If the rule reserves, they stand for an
 	// unknown cost of the response; otherwise the response's cost is added.
 	taken  uint64
 	reader *usage.Reader // of the body; nil if it is not read
 	ending usage.Ending  // how to end the body, if it is a stream
 	// measure is set while a shadow rule has not decided yet. Then nothing was taken, and due is
-	// the response's cost, once told is set.
+	// the response's cost, once known is set.
 	measure *measure
 	due     uint64
-	told    bool
+	known   bool
 	// since is when the request began to hold its hits.
 	since int64
 	// spent means that the response cost more than was reserved, and more than is left.
@@ -32,7 +32,7 @@ type charge struct {
 // tokens only at its end: until then each event counts as one token.
 func (c *charge) soFar() (cost uint64, found bool) {
 	cost, found = c.reader.Cost()
-	if n := c.reader.Untold(); n > 0 && c.rule.guesses {
+	if n := c.reader.Untold(); n > 0 && c.rule.config.Cut {
 		return min(cost+c.reader.Guessed(n), usage.Most), true
 	}
 	return cost, found
@@ -47,11 +47,11 @@ func (c *charge) exceeds() (cost uint64, exceeds bool) {
 	return cost, found && c.isMore(cost)
 }
 
-func (c *charge) isMore(cost uint64) bool { return !c.rule.reserves || cost > c.taken }
+func (c *charge) isMore(cost uint64) bool { return !c.rule.config.Reserve || cost > c.taken }
 
 // finish charges the cost of the whole response.
 func (c *charge) finish(e *engine, cost uint64, now int64) {
-	if !c.rule.reserves {
+	if !c.rule.config.Reserve {
 		cost += c.taken
 	}
 	c.costs(e, min(cost, usage.Most), now)
@@ -60,7 +60,7 @@ func (c *charge) finish(e *engine, cost uint64, now int64) {
 // costs sets the total charge of the request.
 func (c *charge) costs(e *engine, cost uint64, now int64) {
 	if c.measure != nil {
-		c.due, c.told = cost, true
+		c.due, c.known = cost, true
 		return
 	}
 	e.revise(&c.Charge, cost, now)
@@ -69,7 +69,7 @@ func (c *charge) costs(e *engine, cost uint64, now int64) {
 // release gives back the places that a request has held.
 func (c *charge) release(e *engine, h *holders, now int64) {
 	if c.measure != nil {
-		c.due, c.told = 0, true
+		c.due, c.known = 0, true
 		return
 	}
 	h.places -= min(h.places, c.Cost)
@@ -79,7 +79,7 @@ func (c *charge) release(e *engine, h *holders, now int64) {
 // settle charges the final cost of a response. unread reports whether a complete, successful
 // response did not tell its cost.
 func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread bool) {
-	if c.rule.hold != 0 {
+	if c.rule.config.Hold != 0 {
 		c.release(e, h, now)
 		return false
 	}
@@ -101,7 +101,7 @@ func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread
 		c.finish(e, cost, now)
 	case found:
 		c.finish(e, c.taken, now)
-	case course.failed && c.rule.reserves && (c.rule.onFailure == config.GiveBack || c.rule.onFailure == config.KeepBegun && !course.begun):
+	case course.failed && c.rule.config.Reserve && (c.rule.config.OnFailure == config.GiveBack || c.rule.config.OnFailure == config.KeepBegun && !course.begun):
 		c.finish(e, 0, now)
 	default:
 		if guess, exceeds := c.exceeds(); exceeds {

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"encoding/binary"
@@ -9,31 +9,24 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/filter"
 	"weir/internal/proxywasm"
 )
 
 // open begins a request, whose stream stays open if it passes.
 func (v *fakeVM) open(headers ...string) *stream {
 	v.t.Helper()
-	v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/v1/chat"), ":authority": []byte("llm.example")}
-	for i := 0; i < len(headers); i += 2 {
-		v.request[headers[i]] = []byte(headers[i+1])
-	}
-	v.response, v.reply, v.state = map[string]string{}, nil, nil
+	v.receive("POST", "/v1/chat", headers)
+	v.state = nil
 	return v.next()
 }
 
 // next begins the current request in a filter, behind others of the same proxy.
 func (v *fakeVM) next() *stream {
-	defer proxywasm.Use(v)()
-	v.streams++
-	v.context = v.streams
-	s := v.plugin.NewHttpContext(v.streams).(*stream)
-	v.last = s
-	if s.OnHttpRequestHeaders(len(v.request), true) != types.ActionContinue {
-		return nil
+	if s, action := v.begin(true); action == types.ActionContinue {
+		return s
 	}
-	return s
+	return nil
 }
 
 // opened is open for a request that may wait for the backend.
@@ -116,10 +109,10 @@ func TestLongPiece(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, `, "reserve": {"header": "x-reserve", "least": 0}`))
 	for _, filler := range []string{`data: {"choices":[1],"usage":null}` + "\n\n", ": " + strings.Repeat("x", 5000) + "\n\n", "data: {}\r\n\r\n", "\n", `data: {"finish_reason":"\u005f"}` + "\n\n"} {
 		for shift := -2; shift <= len(number)+2; shift++ {
-			before := bodyPiece - shift
+			before := filter.BodyPiece - shift
 			stream := strings.Repeat(filler, before/len(filler))
 			stream += ":" + strings.Repeat("x", (before-len(stream)+len(filler))%len(filler)) + "\n\n"
-			stream += number + strings.Repeat(filler, 2*bodyPiece/len(filler)) + ends
+			stream += number + strings.Repeat(filler, 2*filter.BodyPiece/len(filler)) + ends
 			key := fmt.Sprintf("%d from the end of a read, after %.30q", shift, filler)
 			s := v.open("x-key", key, "x-reserve", "100")
 			v.respond(s, false, "content-type", "text/event-stream")
@@ -268,8 +261,8 @@ func TestReserve(t *testing.T) {
 			if got := v.remaining("ann"); got != c.want {
 				t.Errorf("%s are left, want %s", got, c.want)
 			}
-			if len(v.plugin.streams.responses.open) > 0 || len(s.charges.list) > 0 {
-				t.Errorf("%d streams are open with %d charges", len(v.plugin.streams.responses.open), len(s.charges.list))
+			if v.plugin.Open() > 0 || s.Charges() > 0 {
+				t.Errorf("%d streams are open with %d charges", v.plugin.Open(), s.Charges())
 			}
 		})
 	}
@@ -305,7 +298,7 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 	if got := v.rest1000("ann"); got != 1000-14*15/2-17*5 {
 		t.Errorf("%d are left in the end", got)
 	}
-	if n := len(v.plugin.streams.responses.open); n != 0 {
+	if n := v.plugin.Open(); n != 0 {
 		t.Errorf("%d streams are open", n)
 	}
 }

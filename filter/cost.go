@@ -54,12 +54,10 @@ const tooLargeCost = refusedCost - 1
 // bodyCost returns the cost in the current request's body, or the cost for bodies without one, and
 // that of its prompt. Clients write the body, so if the upstream might read it differently, the highest
 // possible cost counts.
-//
-//go:noinline
 func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 	unread := c.body.Unread
 	if c.body.BytesPerToken != 0 {
-		size, known := r.told.bodySize()
+		size, known := r.body.bodySize()
 		prompt = min((size+c.body.BytesPerToken-1)/c.body.BytesPerToken, c.body.PromptMost)
 		if !known {
 			if unread = c.body.Unsized; unread != config.UnreadDefault {
@@ -67,17 +65,17 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 			}
 		}
 	}
-	n := r.told.findAll(c.body)
+	n := r.body.numbersOf(c.body)
 	if n.Found {
 		hits = min(max(n.Largest, c.least), c.most)
 	}
 	times := uint64(1)
 	if c.body.Times != nil {
-		t := r.told.find(c.body.Times)
+		t := r.body.numbersAt(c.body.Times)
 		times, n.Sound = max(1, t.Largest), n.Sound && t.Sound
 	}
 	if !n.Sound {
-		r.told.unread = true
+		r.body.unread = true
 		switch unread {
 		case config.UnreadMost:
 			hits = c.most
@@ -97,19 +95,19 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 // selectedCost returns the cost in a property of the current request.
 func (r *request) selectedCost(c *cost, most uint64) (hits uint64, ok bool) {
 	value, there := r.value(c.property)
-	return r.number(value, there, most)
+	return r.readNumber(value, there, most)
 }
 
 // responseCost returns the cost in a header of the response.
 func (r *request) responseCost(header string) (hits uint64, ok bool) {
 	value, there := proxywasm.ResponseHeader(header)
-	return r.number(value, there, usage.Most)
+	return r.readNumber(value, there, usage.Most)
 }
 
-// number reads a number if there is one, and rejects numbers above most. The cost of a response is
-// charged whether or not there is room, so too large a number would use up the limit for as long as
-// it counts.
-func (r *request) number(value []byte, there bool, most uint64) (hits uint64, ok bool) {
+// readNumber reads a number if there is one, and rejects numbers above most. The cost of a response
+// is charged whether or not there is room, so too large a number would use up the limit for as long
+// as it counts.
+func (r *request) readNumber(value []byte, there bool, most uint64) (hits uint64, ok bool) {
 	if !there {
 		r.absentCosts++
 		return 0, false
@@ -137,14 +135,22 @@ func parseHits(digits []byte) (hits uint64, ok bool) {
 	return hits, len(digits) > 0
 }
 
+// statusOf returns the status that a header has, 0 if there is none.
+func statusOf(header []byte, there bool) int {
+	if status, ok := parseHits(header); there && ok && len(header) == 3 {
+		return int(status)
+	}
+	return 0
+}
+
 // bodySize returns the size of the current request's body, as far as it is known, and whether it is
 // known.
-func (t *told) bodySize() (bytes uint64, known bool) {
-	if t == nil {
+func (v *bodyValues) bodySize() (bytes uint64, known bool) {
+	if v == nil {
 		return 0, true // there is no body
 	}
-	bytes = uint64(t.size)
-	if t.whole {
+	bytes = uint64(v.size)
+	if v.whole {
 		return bytes, true
 	}
 	value, _ := proxywasm.RequestHeader("content-length")

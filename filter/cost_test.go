@@ -1,9 +1,11 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+
+	"weir/filter"
 )
 
 func TestParseHits(t *testing.T) {
@@ -16,7 +18,7 @@ func TestParseHits(t *testing.T) {
 		{"99999999999999999999999999999999", 1<<64 - 1, true}, {"", 0, false}, {"-1", 0, false}, {"+1", 0, false}, {"1.0", 0, false},
 		{" 1", 0, false}, {"1e3", 0, false}, {"٣", 0, false}, {"0x1", 0, false},
 	} {
-		if hits, ok := parseHits([]byte(test.digits)); hits != test.hits || ok != test.ok {
+		if hits, ok := filter.ParseHits([]byte(test.digits)); hits != test.hits || ok != test.ok {
 			t.Errorf("%q: got %d, %v, want %d, %v", test.digits, hits, ok, test.hits, test.ok)
 		}
 	}

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -39,7 +39,7 @@ func TestDelay(t *testing.T) {
 	for i, s := range order {
 		for ms := range 101 {
 			v.now += 1e6
-			if v.tick(); v.ended[s.id] > 0 {
+			if v.tick(); v.ended[s.ID()] > 0 {
 				break
 			}
 			if ms == 100 {
@@ -47,7 +47,7 @@ func TestDelay(t *testing.T) {
 			}
 		}
 		for _, other := range order[i+1:] {
-			if v.ended[other.id] > 0 {
+			if v.ended[other.ID()] > 0 {
 				t.Fatalf("a request overtakes request %d", i)
 			}
 		}
@@ -78,8 +78,8 @@ func TestDelayEnds(t *testing.T) {
 		v.tick()
 		next.tick()
 	}
-	if v.ended[s.id] != 1 {
-		t.Errorf("the request was let go %d times", v.ended[s.id])
+	if v.ended[s.ID()] != 1 {
+		t.Errorf("the request was let go %d times", v.ended[s.ID()])
 	}
 	// A window that has no room for longer than most refuses at once.
 	v = newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "5s", "queue": 3}, "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`)
@@ -109,20 +109,20 @@ func TestDelayRunsOut(t *testing.T) {
 			v.tick()
 		}
 	}
-	if pass(900); v.ended[s.id] != 0 {
+	if pass(900); v.ended[s.ID()] != 0 {
 		t.Fatalf("it is answered too early: %+v", v.reply)
 	}
-	if pass(150); v.ended[s.id] != 1 || v.reply == nil || v.reply.status != 429 {
-		t.Fatalf("it was answered %d times, by %+v", v.ended[s.id], v.reply)
+	if pass(150); v.ended[s.ID()] != 1 || v.reply == nil || v.reply.status != 429 {
+		t.Fatalf("it was answered %d times, by %+v", v.ended[s.ID()], v.reply)
 	}
 	if s = v.pause(); s == nil {
 		t.Fatal("the next does not wait")
 	}
-	if v.reset(holder); v.ended[s.id] != 0 {
+	if v.reset(holder); v.ended[s.ID()] != 0 {
 		t.Fatal("it is let go before a tick")
 	}
-	if pass(60); v.ended[s.id] != 1 || v.reply != nil {
-		t.Errorf("it was let go %d times, by %+v, though the place is free", v.ended[s.id], v.reply)
+	if pass(60); v.ended[s.ID()] != 1 || v.reply != nil {
+		t.Errorf("it was let go %d times, by %+v, though the place is free", v.ended[s.ID()], v.reply)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestDelayTakesNothing(t *testing.T) {
 		v.now += 1e6
 		v.tick()
 	}
-	if v.ended[other.id] != 1 || v.reply != nil {
+	if v.ended[other.ID()] != 1 || v.reply != nil {
 		t.Errorf("the second hit of the hour was not for the one that has waited: %+v", v.reply)
 	}
 	v.now += 2 * second
@@ -186,8 +186,8 @@ func TestDelayOfNodes(t *testing.T) {
 				}
 			}
 			for i := 0; i < len(waiting); i++ {
-				if h := waiting[i]; h.v.ended[h.s.id] > 0 {
-					if h.s.answered {
+				if h := waiting[i]; h.v.ended[h.s.ID()] > 0 {
+					if h.s.Answered() {
 						refused++
 					} else {
 						passed++
@@ -240,8 +240,8 @@ func BenchmarkWaiting(b *testing.B) {
 			v.tick()
 		}
 		for _, s := range streams {
-			if v.ended[s.id] != 1 {
-				b.Fatalf("a request was let go %d times", v.ended[s.id])
+			if v.ended[s.ID()] != 1 {
+				b.Fatalf("a request was let go %d times", v.ended[s.ID()])
 			}
 			v.reset(s)
 		}

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -473,11 +473,11 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 			w.advance(time.Second / 10)
 		}
-		if applied, _ := v.plugin.streams.engine.node.Overrides(); name == "overridden" && (applied != 2 || v.plugin.streams.rules.demands[0].Rule.Limits[0].Max != 2_000_000) {
+		if applied, _ := v.plugin.Node().Overrides(); name == "overridden" && (applied != 2 || v.plugin.First().Rule.Limits[0].Max != 2_000_000) {
 			t.Errorf("%s: %d applied", name, applied)
 		}
-		if name == "warned of" && v.plugin.streams.engine.node.Warnings(0) < 1000 {
-			t.Errorf("%s: %d times", name, v.plugin.streams.engine.node.Warnings(0))
+		if name == "warned of" && v.plugin.Node().Warnings(0) < 1000 {
+			t.Errorf("%s: %d times", name, v.plugin.Node().Warnings(0))
 		}
 		// The fake allocates for each reply.
 		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {

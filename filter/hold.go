@@ -10,11 +10,11 @@ const renewedPerTick = 4096
 
 // holder is a request that holds places.
 type holder interface {
-	// renew keeps its places counted. It gives back those that were held for too long, and returns
-	// their number.
-	renew(now int64) (lost uint64)
-	// held calls visit with each charge that holds places, until visit returns false.
-	held(visit func(c *node.Charge, since int64) (more bool)) (more bool)
+	// renewPlaces keeps its places counted. It gives back those that were held for too long, and
+	// returns their number.
+	renewPlaces(now int64) (lost uint64)
+	// eachCharge calls visit with each charge that holds places, until visit returns false.
+	eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool)
 }
 
 // holding is a holder's element in the list of its plugin context. It lives in the holder's own
@@ -41,9 +41,9 @@ type holders struct {
 	places uint64
 }
 
-// each calls visit with each charge that holds places, until visit returns false.
-func (h *holders) each(visit func(c *node.Charge, since int64) (more bool)) {
-	for at := h.first; at != nil && at.holder.held(visit); at = at.after {
+// eachCharge calls visit with each charge that holds places, until visit returns false.
+func (h *holders) eachCharge(visit func(c *node.Charge, since int64) (more bool)) {
+	for at := h.first; at != nil && at.holder.eachCharge(visit); at = at.after {
 	}
 }
 
@@ -77,15 +77,15 @@ func (h *holders) remove(gone *holding) {
 	gone.holders, gone.before, gone.after = nil, nil, nil
 }
 
-// renew renews the places that are due, and reports whether there were any.
-func (h *holders) renew(now int64) (renewed bool) {
+// renewPlaces renews the places that are due, and reports whether there were any.
+func (h *holders) renewPlaces(now int64) (renewed bool) {
 	for range renewedPerTick {
 		first := h.first
 		if first == nil || now >= first.renewed && now-first.renewed < window.RenewEvery {
 			break
 		}
 		h.add(first, now)
-		h.lost += first.holder.renew(now)
+		h.lost += first.holder.renewPlaces(now)
 		renewed = true
 	}
 	return renewed

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"math/rand/v2"
@@ -41,11 +41,11 @@ func TestPlacesGoBack(t *testing.T) {
 		} else {
 			v.reset(third)
 		}
-		if first.charges.holding.holders == nil && !strings.Contains(name, "client") && !strings.Contains(name, "closed") {
+		if !first.Holds() && !strings.Contains(name, "client") && !strings.Contains(name, "closed") {
 			v.reset(first) // at its end, a place does not go back twice
 		}
 		v.reset(second)
-		if v.plugin.streams.responses.holders.first != nil {
+		if v.plugin.Holds() {
 			t.Errorf("%s: somebody holds something", name)
 		}
 	}
@@ -83,7 +83,7 @@ func TestPlacesLast(t *testing.T) {
 	if wait(60, v); v.open("x-key", "ann") == nil {
 		t.Error("a place is held for longer than hold")
 	}
-	if v.reset(held); v.plugin.streams.responses.holders.first == &held.charges.holding {
+	if v.reset(held); held.Holds() {
 		t.Error("a request that has gone is still among those that hold something")
 	}
 	if got := v.count("lost_places_total"); got != 1 {
@@ -466,7 +466,7 @@ func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 	}
 	open := func() *stream {
 		t.Helper()
-		for s := v.pause(); s != nil && v.ended[s.id] == 0; {
+		for s := v.pause(); s != nil && v.ended[s.ID()] == 0; {
 			w.advance(time.Millisecond)
 		}
 		if v.reply != nil {

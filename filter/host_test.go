@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/filter"
 	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
@@ -37,12 +38,17 @@ func newProxy(t testing.TB) *fakeProxy {
 	return &fakeProxy{t: t, now: monday, metrics: map[string]proxywasm.Metric{}, calls: map[string]int{}}
 }
 
+type stream = filter.Stream
+
+// pluginContext is the number of every plugin context.
+const pluginContext = 1
+
 // fakeVM is one worker's VM with one plugin context.
 type fakeVM struct {
 	*fakeProxy
 	configuration []byte
-	filter        *VM
-	plugin        *plugin
+	filter        *filter.VM
+	plugin        *filter.Plugin
 	tickMillis    uint32
 
 	request  map[string][]byte
@@ -125,22 +131,26 @@ func (v *fakeVM) done() bool {
 func (v *fakeVM) configure() types.OnPluginStartStatus {
 	defer proxywasm.Use(v)()
 	if v.filter == nil {
-		v.filter = &VM{}
+		v.filter = &filter.VM{}
 	}
-	v.plugin = v.filter.NewPluginContext(1).(*plugin)
+	v.plugin = v.filter.NewPluginContext(pluginContext).(*filter.Plugin)
 	return v.plugin.OnPluginStart(len(v.configuration))
 }
 
 // send sends a request through a whole stream, and reports whether it passed. Headers are name,
 // value, name, value …
 func (v *fakeVM) send(headers ...string) (passed bool) {
-	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
+	v.receive("GET", "/", headers)
+	return v.stream()
+}
+
+// receive makes a request the current one.
+func (v *fakeVM) receive(method, path string, headers []string) {
+	v.request = map[string][]byte{":method": []byte(method), ":path": []byte(path), ":authority": []byte("shop.example")}
 	for i := 0; i < len(headers); i += 2 {
 		v.request[headers[i]] = []byte(headers[i+1])
 	}
-	v.response = map[string]string{}
-	v.reply = nil
-	return v.stream()
+	v.response, v.reply = map[string]string{}, nil
 }
 
 func (v *fakeVM) stream() (passed bool) {
@@ -190,27 +200,27 @@ func (v *fakeVM) rest(s types.HttpContext) (passed bool) {
 // pause begins a request, and returns its stream if it is paused.
 func (v *fakeVM) pause(headers ...string) *stream {
 	v.t.Helper()
-	v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/"), ":authority": []byte("shop.example")}
-	for i := 0; i < len(headers); i += 2 {
-		v.request[headers[i]] = []byte(headers[i+1])
-	}
-	v.response, v.reply = map[string]string{}, nil
+	v.receive("GET", "/", headers)
 	if v.ended == nil {
 		v.ended = map[uint32]int{}
 	}
-	defer proxywasm.Use(v)()
-	v.streams++
-	v.context = v.streams
-	s := v.plugin.NewHttpContext(v.streams).(*stream)
-	v.last = s
-	passed := s.OnHttpRequestHeaders(len(v.request), true) == types.ActionContinue
-	if v.context != s.id {
-		v.t.Fatalf("stream %d left the context of %d", s.id, v.context)
-	}
-	if !passed && v.reply == nil {
+	if s, action := v.begin(true); action != types.ActionContinue && v.reply == nil {
 		return s
 	}
 	return nil
+}
+
+// begin begins a stream for the current request. end means that the request has no body.
+func (v *fakeVM) begin(end bool) (s *stream, action types.Action) {
+	defer proxywasm.Use(v)()
+	v.streams++
+	v.context = v.streams
+	s = v.plugin.NewHttpContext(v.streams).(*stream)
+	v.last = s
+	if action = s.OnHttpRequestHeaders(len(v.request), end); v.context != s.ID() {
+		v.t.Fatalf("stream %d left the context of %d", s.ID(), v.context)
+	}
+	return s, action
 }
 
 // reset ends a stream whose client is gone.
@@ -227,9 +237,9 @@ func (v *fakeVM) tick() {
 
 // asPlugin makes the plugin's context the current one, and checks that it is at the end.
 func (v *fakeVM) asPlugin() (check func()) {
-	v.context = v.plugin.id
+	v.context = pluginContext
 	return func() {
-		if v.context != v.plugin.id {
+		if v.context != pluginContext {
 			v.t.Errorf("a callback of the plugin left the context of %d", v.context)
 		}
 	}

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"bytes"
@@ -81,11 +81,11 @@ func TestLargestTakes(t *testing.T) {
 // had has a store count hits for all limits of rules without a key, the newest of them now.
 func (v *fakeVM) had(counters store.Store, hits int) {
 	v.t.Helper()
-	for i := 0; i < len(v.plugin.streams.rules.list) && hits > 0; i++ {
+	for i := 0; i < len(v.plugin.Rules()) && hits > 0; i++ {
 		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(i + 1), Floor: uint64(i + 1)}
-		for _, l := range v.plugin.streams.rules.limits[i].Limits {
+		for _, l := range v.plugin.Rules()[i].Limits {
 			item := wire.Item{LimitCounter: wire.LimitCounter{
-				ID: new(counter.Identities).Of(v.plugin.streams.rules.list[i].keyPrefix), Kind: uint8(l.Kind), Ordinal: l.Ordinal,
+				ID: new(counter.Identities).Of(v.plugin.Rules()[i].Prefix), Kind: uint8(l.Kind), Ordinal: l.Ordinal,
 				WidthMillis: uint64(l.Width) / 1e6, Precision: uint64(l.Precision),
 			}, Limit: l.Max, Newest: uint64(v.now / l.Precision)}
 			for j := range hits {

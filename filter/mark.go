@@ -39,8 +39,6 @@ func (a *answer) readMarks() {
 }
 
 // mark adds the rules that had no room for a request to the header. The route is chosen anew by it.
-//
-//go:noinline
 func (a *answer) mark(demands []node.Demand) {
 	a.over = a.over[:0]
 	if _, marked := proxywasm.RequestHeader(overHeader); marked {
@@ -53,7 +51,7 @@ func (a *answer) mark(demands []node.Demand) {
 		if len(a.over) > 0 {
 			a.over = append(a.over, marksSeparator...)
 		}
-		a.over = append(a.over, answerOf(demands[i].Rule).name...)
+		a.over = append(a.over, a.rules.of(&demands[i]).config.Name...)
 	}
 	proxywasm.ReplaceRequestHeader(overHeader, a.over)
 	proxywasm.SetProperty(overProperty, a.over)

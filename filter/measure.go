@@ -9,7 +9,6 @@ import (
 // its shadow rules have decided.
 type measures struct {
 	engine *engine
-	rules  []ruleMetrics
 	idle   []*measure // to be used again, maxIdle at most
 	// owed has the costs of responses that ended before their shadow rules decided.
 	owed []owed
@@ -18,7 +17,7 @@ type measures struct {
 // measure is the verdict of a shadow rule on one request.
 type measure struct {
 	measures *measures
-	rule     int
+	rule     *rule
 	wait     node.Wait
 	// debtor knows what to charge, until the response has told its cost. Then owed has it.
 	debtor debtor
@@ -37,17 +36,17 @@ type owed struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	node.Charge
-	rule *requestRule
+	rule *rule
 	due  uint64
 }
 
-func (s *measures) begin(rule int) *measure {
-	m, ok := reuse(&s.idle)
+func (s *measures) newMeasure(r *rule) *measure {
+	m, ok := takeIdle(&s.idle)
 	if !ok {
 		m = &measure{measures: s}
 		m.wait.Request = m
 	}
-	m.rule = rule
+	m.rule = r
 	return m
 }
 
@@ -74,14 +73,12 @@ func (m *measure) end(verdict counter.Verdict) {
 	if verdict == counter.Unsure {
 		return
 	}
-	m.measures.rules[m.rule].count(verdict)
+	m.rule.count(verdict)
 	m.debtor, m.owed = nil, owed{}
-	keep(&m.measures.idle, m, maxIdle)
+	keepIdle(&m.measures.idle, m, maxIdle)
 }
 
 // settleOwed charges shadow rules for responses that ended before the rules decided.
-//
-//go:noinline
 func (s *measures) settleOwed() {
 	if len(s.owed) == 0 {
 		return

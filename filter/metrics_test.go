@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 func TestMetricsOfTheEngine(t *testing.T) {
 	v := newProxy(t).start(oneRule(`{"limit": 5, "window": "1h"}`))
 	for _, times := range []uint64{1, 2} {
-		v.plugin.streams.engine.node.Tallies = node.Tallies{
+		v.plugin.Node().Tallies = node.Tallies{
 			LostRaces: 1 * times, GivenUp: 2 * times, Lost: 3 * times, Evicted: 4 * times, Corrupt: 5 * times, Pushed: 6 * times,
 			Failed: 7 * times, Waited: 8 * times, Alone: 9 * times, Crowded: 10 * times,
 		}

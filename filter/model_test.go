@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"flag"
@@ -243,7 +243,7 @@ func (w *modelWorld) request() (got, want modelAnswer) {
 		return modelAnswer{headers: want.headers}, want
 	}
 	v.reset(v.last)
-	return modelAnswer{strings.TrimPrefix(v.reply.details, details), headersIn(v.reply.headers)}, want
+	return modelAnswer{strings.TrimPrefix(v.reply.details, "weir_rate_limited:"), headersIn(v.reply.headers)}, want
 }
 
 // respond ends an open stream with a response.

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"encoding/binary"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"weir/filter"
 )
 
 // fourReaders has rules that read the same answer, each in its own way and with its own key.
@@ -102,7 +104,7 @@ func TestPiecesCostAlike(t *testing.T) {
 			key := fmt.Sprint(n, " ", way)
 			s := v.open("x-key-0", key, "x-key-1", key, "x-key-2", key, "x-key-3", key, "x-reserve", "100")
 			v.respond(s, false, "content-type", mediaTypes[format])
-			sizes := []int{len(body), bodyPiece, 1 + random.IntN(2*bodyPiece), max(1, len(body)/50)}
+			sizes := []int{len(body), filter.BodyPiece, 1 + random.IntN(2*filter.BodyPiece), max(1, len(body)/50)}
 			for rest := body; len(rest) > 0; {
 				size := min(len(rest), sizes[way])
 				if way > 1 {

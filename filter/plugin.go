@@ -19,7 +19,7 @@ type plugin struct {
 	streams  streams
 	backend  backend
 	backends *backends // of all plugin contexts
-	held     heldShare // for rules with requests in flight
+	inFlight inFlight  // for rules that hold places
 	leaving  bool      // the proxy has closed the plugin context, and waits until it is done
 }
 
@@ -37,8 +37,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	p.config = parsed
 	all := &p.streams
-	all.answer.compile(parsed)
-	all.rules.compile(parsed, &all.answer)
+	all.rules.compile(parsed)
+	all.answer.compile(parsed, &all.rules)
 	p.backend = backend{
 		context: p.id, config: &parsed.Backend, metrics: &all.metrics, namespace: parsed.Namespace, failure: parsed.OnBackendFailure,
 		answered: all.shadows.measures.settleOwed,
@@ -49,22 +49,22 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	all.rules.makeVariants(parsed)
+	all.rules.makeVariants()
 	table := n.Table()
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect after a restart of the proxy")
 	}
-	all.metrics.define(parsed, all.rules.limits)
-	if all.metrics.places.defined {
-		p.held = newHeldShare(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
+	all.metrics.defineAll(parsed, &all.rules)
+	if all.rules.holds {
+		p.inFlight = newInFlight(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
 	}
-	all.start(n)
+	all.setNode(n)
 	tick := uint32(idleTickMillis)
 	if n.Synchronises() {
 		p.backend.node = n
 		n.CatchUp()
-		all.metrics.bound(n)
+		all.metrics.publishBounds(n)
 		p.backends.add(&p.backend)
 		tick = n.TickMillis()
 	}
@@ -74,7 +74,6 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-// options returns the options of the node for this configuration.
 func (p *plugin) options() *node.Options {
 	c := p.config
 	options := &node.Options{
@@ -82,10 +81,8 @@ func (p *plugin) options() *node.Options {
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		OnBackendFailure: node.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
-	for i := range c.Rules {
-		if c.Rules[i].Hold != 0 {
-			options.Held = p.streams.responses.holders.each
-		}
+	if p.streams.rules.holds {
+		options.Held = p.streams.responses.holders.eachCharge
 	}
 	return options
 }
@@ -98,15 +95,17 @@ func (p *plugin) OnTick() {
 		return
 	}
 	all.responses.settleOpen()
-	all.responses.renewHeld()
+	all.responses.renewPlaces()
 	all.decideWaiting(false)
 	n.Tick()
 	all.shadows.measures.settleOwed()
 	if n.Synchronises() {
-		all.metrics.bound(n)
+		all.metrics.publishBounds(n)
 	}
-	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
-	p.held.publish(&all.metrics, &all.responses.holders)
+	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
+	if all.rules.holds {
+		p.inFlight.publishPlaces(&all.metrics, &all.responses.holders)
+	}
 	if p.leaving && p.left() {
 		p.leaving = false
 		proxywasm.PluginDone(p.id)
@@ -124,7 +123,7 @@ func (p *plugin) OnPluginDone() bool {
 	all.decideWaiting(true)
 	n.AddHeld(all.engine.now())
 	p.backends.remove(&p.backend)
-	all.metrics.publish(n, &all.rules.request, &all.responses.holders)
+	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
 	p.leaving = !p.left()
 	return !p.leaving
 }
@@ -153,7 +152,7 @@ func (p *plugin) left() bool {
 }
 
 // NewHttpContext implements types.PluginContext.
-func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.begin(id) }
+func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.newStream(id) }
 
 // NewStream implements proxywasm.Plugin.
-func (p *plugin) NewStream(id uint32) proxywasm.Stream { return p.streams.begin(id) }
+func (p *plugin) NewStream(id uint32) proxywasm.Stream { return p.streams.newStream(id) }

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -136,7 +136,7 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 				}
 				passed := 0
 				for _, s := range streams {
-					if s.decorate {
+					if s.Passed() {
 						passed++
 					}
 					v.reset(s)
@@ -175,10 +175,10 @@ func TestConfigurationUpdatesKeepTheLimit(t *testing.T) {
 				w.advance(10 * time.Millisecond)
 			}
 			for _, s := range streams {
-				if s.wait.Waiting() {
+				if s.Waits() {
 					t.Fatal("a request waits for ever")
 				}
-				if s.decorate {
+				if s.Passed() {
 					passed++
 				}
 			}
@@ -210,7 +210,7 @@ func TestTwoContextsWait(t *testing.T) {
 		if v.still(first) != 0 || second.still(other) != 0 {
 			t.Error("somebody waits for ever")
 		}
-		if v.done(); second.plugin.streams.engine.node == nil {
+		if v.done(); second.plugin.Node() == nil {
 			t.Error("the second has no backend any more")
 		}
 		w.vms = w.vms[1:]
@@ -233,7 +233,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			for range 50 { // which takes less than the timeout
 				v.tick()
 			}
-			if n := v.plugin.streams.engine.node.Backlog().Waiting; n > 0 {
+			if n := v.plugin.Node().Backlog().Waiting; n > 0 {
 				t.Errorf("%d requests wait for a backend that is away", n)
 			}
 			return v
@@ -269,7 +269,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			callouts := v.callouts
 			v.callouts = nil
 			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
-			if v.plugin.streams.engine.node.Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
+			if v.plugin.Node().Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
 				t.Fatal("no callout is being filled, and nothing is tested")
 			}
 			next := interrupt(v, callouts[1:])
@@ -283,10 +283,10 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			w.vms[0], v = next, next
 			w.quiet()
 			for _, s := range streams {
-				if s.wait.Waiting() || v.ended[s.id] > 1 {
+				if s.Waits() || v.ended[s.ID()] > 1 {
 					t.Fatal("a request waits for ever, or goes on twice")
 				}
-				if s.decorate {
+				if s.Passed() {
 					passed++
 				}
 			}

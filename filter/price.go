@@ -34,12 +34,9 @@ type pricing struct {
 }
 
 func (r *request) pricing(c *config.Prices) *pricing {
-	if c == nil {
-		return nil
-	}
 	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
 	if s := &c.By; s.Kind != config.SelectBody {
-		p.by = r.said(s)
+		p.by = r.propertyOf(s)
 	} else {
 		p.text, p.longest, p.otherwise = s.Name, s.Longest, []byte(s.Default)
 		p.textPath, _ = jsonpath.Compile(s.Name) // the configuration was checked
@@ -59,19 +56,17 @@ func (p *pricing) readsBody(s *scratch) bool {
 	return true
 }
 
-// find finds the prices of the current request's tokens. If its model is not certain, the highest
-// prices apply until the answer has told.
-//
-//go:noinline
-func (p *pricing) find(r *request) {
+// findRates finds the prices of the current request's tokens. If its model is not certain, the
+// highest prices apply until the answer has told.
+func (p *pricing) findRates(r *request) {
 	var model []byte
 	found, sure := false, true
 	switch {
 	case p.by >= 0:
 		model, found = r.value(p.by)
 	case p.readsBody(&r.scratch):
-		if r.told != nil {
-			model, found, sure = r.told.text(p.text)
+		if r.body != nil {
+			model, found, sure = r.body.text(p.text)
 		}
 		if len(model) > p.longest {
 			sure = false

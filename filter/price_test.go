@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -87,7 +87,7 @@ func TestPrices(t *testing.T) {
 			v.respond(s, false, "content-type", "application/json")
 			v.bring(s, true, c.answer)
 			v.reset(s)
-			if got := v.plugin.streams.rules.request.unknownModels; got != c.unknown {
+			if got := v.count("unknown_models_total"); got != c.unknown {
 				t.Errorf("%d unknown models, want %d", got, c.unknown)
 			}
 			if got := v.taken("ann"); got != c.costs {

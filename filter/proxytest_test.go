@@ -1,17 +1,19 @@
-package filter
+package filter_test
 
 import (
 	"testing"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/proxytest"
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/filter"
 )
 
 // The SDK's emulator drives the same filter as Envoy does: the native face of package proxywasm
 // forwards to it.
 func TestUnderProxytest(t *testing.T) {
 	emulator, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().
-		WithVMContext(&VM{}).
+		WithVMContext(&filter.VM{}).
 		WithPluginConfiguration([]byte(`{
 			"rules": [{
 				"name": "per-user",

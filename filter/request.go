@@ -15,10 +15,9 @@ type request struct {
 	absentCosts uint64
 	// unreadCosts are costs that responses did not tell.
 	unreadCosts uint64
-	// told has the values in the body of a request that waited. unreadBodies counts bodies that
-	// could not tell. awaited means that a body may follow, so conditions on it are open.
-	told         *told
-	awaited      bool
+	// body has the values in the current request's body; nil if it was not read. unreadBodies
+	// counts bodies that could not tell.
+	body         *bodyValues
 	unreadBodies uint64
 	cutStreams   uint64
 	// unknownModels counts requests for models that a price list lacks.
@@ -73,10 +72,8 @@ var (
 	sourceProperty = property{path: "source\x00address"}
 )
 
-// use returns the index of a property. Rules that ask for the same property share it.
-//
-//go:noinline
-func (r *request) use(wanted property) int {
+// useProperty returns the index of a property. Rules that ask for the same property share it.
+func (r *request) useProperty(wanted property) int {
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.lines == wanted.lines && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
 			p.shared, r.shared = true, true
@@ -87,27 +84,24 @@ func (r *request) use(wanted property) int {
 	return len(r.properties) - 1
 }
 
-// usePart is use for a part of another property.
-//
-//go:noinline
+// usePart is useProperty for a part of another property.
 func (r *request) usePart(of property, p part) int {
-	whole := r.use(of)
+	whole := r.useProperty(of)
 	if p.kind == wholeValue {
 		return whole
 	}
-	return r.use(property{of: whole, part: p})
+	return r.useProperty(property{of: whole, part: p})
 }
 
-// useBody is use for a text of the body.
-//
-//go:noinline
+// useBody is useProperty for a text of the body.
 func (r *request) useBody(path, otherwise string, longest int) int {
 	compiled, _ := jsonpath.Compile(path) // the configuration was checked
-	return r.use(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
+	return r.useProperty(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
 }
 
-// begin drops the values of the previous request.
-func (r *request) begin() {
+// beginRequest drops the values of the previous request. body has what was read of the next one's.
+func (r *request) beginRequest(body *bodyValues) {
+	r.body = body
 	if !r.shared {
 		return // nothing was kept
 	}
@@ -122,15 +116,15 @@ func (r *request) begin() {
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
 	if !p.shared {
-		return r.read(p)
+		return r.readProperty(p)
 	}
 	if p.state == unread {
-		r.keep(p)
+		r.keepProperty(p)
 	}
 	return r.values[p.start:p.end], p.state == present
 }
 
-func (r *request) read(p *property) (value []byte, ok bool) {
+func (r *request) readProperty(p *property) (value []byte, ok bool) {
 	switch {
 	case p.header != "":
 		return headerOf(p.header, p.lines)
@@ -155,9 +149,6 @@ func headerOf(name string, counts lines) (value []byte, ok bool) {
 	return value, true
 }
 
-// readPart reads a part of a property.
-//
-//go:noinline
 func (r *request) readPart(p *property) (value []byte, ok bool) {
 	switch p.part.kind {
 	case literal:
@@ -175,18 +166,16 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 }
 
 // bodyText returns the text in the current request's body, or the default if there is none.
-//
-//go:noinline
 func (r *request) bodyText(p *part) (text []byte, ok bool) {
-	if r.told == nil {
+	if r.body == nil {
 		return p.literal, false
 	}
-	text, ok, sound := r.told.text(p.name)
+	text, ok, sound := r.body.text(p.name)
 	if len(text) > p.segment {
 		ok, sound = false, false
 	}
 	if !sound {
-		r.told.unread = true
+		r.body.unread = true
 	}
 	if !ok {
 		text = p.literal
@@ -194,9 +183,9 @@ func (r *request) bodyText(p *part) (text []byte, ok bool) {
 	return text, ok
 }
 
-// keep reads a property and keeps it, because others will ask for it.
-func (r *request) keep(p *property) {
-	value, ok := r.read(p)
+// keepProperty reads a property and keeps it, because others will ask for it.
+func (r *request) keepProperty(p *property) {
+	value, ok := r.readProperty(p)
 	p.state = absent
 	if ok {
 		p.state = present

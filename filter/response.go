@@ -32,8 +32,6 @@ type responses struct {
 }
 
 // settleOpen charges responses under way for their cost so far, if that is above the hits taken.
-//
-//go:noinline
 func (r *responses) settleOpen() {
 	if len(r.open) == 0 {
 		return
@@ -54,11 +52,8 @@ func (r *responses) settleOpen() {
 	}
 }
 
-// renewHeld renews the places that requests hold.
-//
-//go:noinline
-func (r *responses) renewHeld() {
-	if r.holders.first != nil && r.holders.renew(r.engine.now()) {
+func (r *responses) renewPlaces() {
+	if r.holders.first != nil && r.holders.renewPlaces(r.engine.now()) {
 		r.engine.node.PushCharges()
 	}
 }
@@ -67,19 +62,18 @@ func (r *responses) renewHeld() {
 type charges struct {
 	responses *responses
 	list      []charge
-	// said are costs of the response that the request itself tells, read while the request is
-	// there.
-	said    []said
+	// hints are what the request says about its cost, read while the request is there.
+	hints   []hint
 	course  course
 	holding holding
 	at      int32 // 1 + the index in responses.open
 }
 
-// said has a request's own word on the cost of its response.
-type said struct {
+// hint has what a request says about its cost by a rule.
+type hint struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	rule *requestRule
+	rule *rule
 	// cost is the cost itself, if the request tells it.
 	cost uint64
 	ok   bool
@@ -98,28 +92,26 @@ func (c *charges) forget() {
 	if len(c.list) > 0 || c.at != 0 || c.holding.holders != nil {
 		c.settle()
 	}
-	c.said, c.course = c.said[:0], course{}
+	c.hints, c.course = c.hints[:0], course{}
 }
 
-// note records what allowed demands have taken.
-//
-//go:noinline
-func (c *charges) note(demands []node.Demand, now int64) {
+// noteTaken records what allowed demands have taken.
+func (c *charges) noteTaken(demands []node.Demand, now int64) {
 	for i := range demands {
 		if rule := c.responses.rules.of(&demands[i]); rule.charges && !demands[i].Over {
-			c.add(rule, &demands[i], now, nil)
+			c.addCharge(rule, &demands[i], now, nil)
 		}
 	}
 }
 
-// add records what a demand has taken, or will take if a shadow rule is undecided.
-func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *measure) {
+// addCharge records what a demand has taken, or will take if a shadow rule is undecided.
+func (c *charges) addCharge(rule *rule, d *node.Demand, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
 		added.Charge = c.responses.engine.node.Charge(d, now)
 	}
 	c.list = append(c.list, added)
-	if rule.hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
+	if rule.config.Hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
 		if c.holding.holders == nil {
 			c.holding.since = proxywasm.Now()
 		}
@@ -129,19 +121,19 @@ func (c *charges) add(rule *requestRule, d *node.Demand, now int64, undecided *m
 	}
 }
 
-// renew implements holder.
-func (c *charges) renew(now int64) (lost uint64) {
+// renewPlaces implements holder.
+func (c *charges) renewPlaces(now int64) (lost uint64) {
 	e := c.responses.engine
 	for i := len(c.list) - 1; i >= 0; i-- {
 		charge := &c.list[i]
 		switch {
-		case charge.rule.hold == 0 || charge.measure != nil:
-		case now-charge.since < charge.rule.hold:
+		case charge.rule.config.Hold == 0 || charge.measure != nil:
+		case now-charge.since < int64(charge.rule.config.Hold):
 			e.node.Renew(&charge.Charge, now)
 		default:
 			lost += charge.Cost
 			charge.release(c.responses.engine, &c.responses.holders, now)
-			c.drop(i)
+			c.dropCharge(i)
 		}
 	}
 	c.stopHolding()
@@ -152,70 +144,67 @@ func (c *charges) renew(now int64) (lost uint64) {
 // were lost, or the shadow rules that might have held some have refused it.
 func (c *charges) stopHolding() {
 	for i := range c.list {
-		if c.list[i].rule.hold != 0 {
+		if c.list[i].rule.config.Hold != 0 {
 			return
 		}
 	}
 	c.responses.holders.remove(&c.holding)
 }
 
-// held implements holder.
-func (c *charges) held(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
+// eachCharge implements holder.
+func (c *charges) eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
 	for i := range c.list {
 		charge := &c.list[i]
-		if charge.rule.hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
+		if charge.rule.config.Hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
 			return false
 		}
 	}
 	return true
 }
 
-// say reads what the current request tells about the cost of its response.
-//
-//go:noinline
-func (c *charges) say(demands []node.Demand) {
+// noteHints reads what the current request says about the cost of its response.
+func (c *charges) noteHints(demands []node.Demand) {
 	rules := c.responses.rules
 	for i := range demands {
 		rule := rules.of(&demands[i])
-		if !rule.notes {
+		if !rule.needsHints {
 			continue
 		}
-		said := said{rule: rule}
-		if rule.says {
-			said.cost, said.ok = rules.request.selectedCost(&rule.onResponse, usage.Most)
-		} else if rule.usage.Auto {
-			said.ending = endingOf(providerOf())
+		hint := hint{rule: rule}
+		if rule.hinted {
+			hint.cost, hint.ok = rules.request.selectedCost(&rule.onResponse, usage.Most)
+		} else if rule.config.Usage.Auto {
+			hint.ending = endingOf(providerOf())
 		}
 		if p := rule.prices; p != nil {
-			if said.rates, said.list = p.rates, p.list; p.unknown {
+			if hint.rates, hint.list = p.rates, p.list; p.unknown {
 				rules.request.unknownModels++
 			} else if p.sure {
-				said.model = p.model
+				hint.model = p.model
 			}
 		}
-		c.said = append(c.said, said)
+		c.hints = append(c.hints, hint)
 	}
 }
 
-// saidFor returns what the request told for a rule, or an empty value.
-func (c *charges) saidFor(rule *requestRule) *said {
-	for i := range c.said {
-		if c.said[i].rule == rule {
-			return &c.said[i]
+// hintFor returns what the request says for a rule, or an empty value.
+func (c *charges) hintFor(rule *rule) *hint {
+	for i := range c.hints {
+		if c.hints[i].rule == rule {
+			return &c.hints[i]
 		}
 	}
-	return &nothing
+	return &noHint
 }
 
-var nothing said
+var noHint hint
 
-// drop removes a charge.
-func (c *charges) drop(i int) {
+func (c *charges) dropCharge(i int) {
 	dropped := &c.list[i]
 	if dropped.reader != nil {
-		keep(&c.responses.readers, dropped.reader, maxIdleReaders)
+		keepIdle(&c.responses.readers, dropped.reader, maxIdleReaders)
 	}
-	if dropped.measure != nil && dropped.told {
+	if dropped.measure != nil && dropped.known {
 		dropped.measure.owe(owed{Charge: dropped.Charge, rule: dropped.rule, due: dropped.due})
 	}
 	last := len(c.list) - 1
@@ -224,49 +213,48 @@ func (c *charges) drop(i int) {
 	c.list = c.list[:last]
 }
 
-// open processes a response's headers: costs that they tell, and whether the body can be read.
-//
-//go:noinline
-func (c *charges) open(end bool) {
+// openResponse processes a response's headers: costs that they tell, and whether the body can be
+// read.
+func (c *charges) openResponse(end bool) {
 	r := c.responses
-	status := responseStatus()
+	status := statusOf(proxywasm.ResponseHeader(":status"))
 	c.course.failed = status >= 400
 	format, known := usage.Unreadable, end
 	now := r.engine.now()
 	for i := 0; i < len(c.list); i++ {
 		charge := &c.list[i]
-		if charge.rule.hold != 0 {
+		if charge.rule.config.Hold != 0 {
 			continue
 		}
-		if c.tellsByHeaders(charge, status, now) {
-			c.drop(i)
+		if c.chargeByHeaders(charge, status, now) {
+			c.dropCharge(i)
 			i--
 			continue
 		}
-		if c.course.failed && !c.course.begun && charge.rule.reserves {
+		if c.course.failed && !c.course.begun && charge.rule.config.Reserve {
 			c.course.begun = mayHaveBegun()
 		}
 		if !known {
 			format, known = responseFormat(), true
 		}
-		if charge.rule.usage != nil && format != usage.Unreadable {
-			if charge.ending = charge.rule.usage.Ending; charge.rule.usage.Auto {
-				charge.ending = c.saidFor(charge.rule).ending
+		if charge.rule.config.Usage != nil && format != usage.Unreadable {
+			if charge.ending = charge.rule.config.Usage.Ending; charge.rule.config.Usage.Auto {
+				charge.ending = c.hintFor(charge.rule).ending
 			}
-			if charge.rule.cuts && charge.ending != usage.NoEnding && format == usage.Events {
+			if charge.rule.cuts() && charge.ending != usage.NoEnding && format == usage.Events {
 				_, sized := proxywasm.ResponseHeader("content-length")
 				c.course.cuts = !sized
 			}
-			reader, ok := reuse(&r.readers)
+			reader, ok := takeIdle(&r.readers)
 			if !ok {
 				reader = new(usage.Reader)
 			}
 			charge.reader = reader
-			said := c.saidFor(charge.rule)
-			if charge.reader.Reset(charge.rule.usage.Fields, format, said.rates); said.list != nil {
-				charge.reader.Ask(said.list, said.model)
+			hint := c.hintFor(charge.rule)
+			if charge.reader.Reset(charge.rule.config.Usage.Fields, format, hint.rates); hint.list != nil {
+				charge.reader.Ask(hint.list, hint.model)
 			}
-			if charge.rule.guesses {
+			if charge.rule.config.Cut {
 				charge.reader.CountEvents()
 			}
 		}
@@ -275,24 +263,24 @@ func (c *charges) open(end bool) {
 	case len(c.list) == 0:
 		r.engine.node.PushCharges()
 	case end:
-		c.end()
+		c.endResponse()
 	case format != usage.Unreadable && c.at == 0:
 		r.open = append(r.open, c)
 		c.at = int32(len(r.open))
 	}
 }
 
-// tellsByHeaders charges by a response's headers if they suffice, and reports whether they did.
-func (c *charges) tellsByHeaders(charge *charge, status int, now int64) bool {
-	if status != 0 && !charge.rule.when.Has(status) {
+// chargeByHeaders charges by a response's headers, and reports whether they suffice.
+func (c *charges) chargeByHeaders(charge *charge, status int, now int64) bool {
+	if status != 0 && !charge.rule.config.ChargeWhen.Has(status) {
 		charge.costs(c.responses.engine, 0, now)
 		return true
 	}
-	cost, told := c.told(charge.rule)
-	if told {
+	cost, known := c.costOf(charge.rule)
+	if known {
 		charge.finish(c.responses.engine, cost, now)
 	}
-	return told
+	return known
 }
 
 // mayHaveBegun reports whether an upstream may have begun to answer the current request, though the
@@ -310,40 +298,28 @@ func mayHaveBegun() bool {
 	return ok && len(attempts) == 8 && binary.LittleEndian.Uint64(attempts) > 1
 }
 
-// responseStatus returns the current response's status, 0 if there is none.
-func responseStatus() (status int) {
-	value, ok := proxywasm.ResponseHeader(":status")
-	if !ok || len(value) != 3 {
-		return 0
-	}
-	for _, digit := range value {
-		status = 10*status + int(digit-'0')
-	}
-	return status
-}
-
-// told returns the cost that the response's headers or the request have told.
-func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
+// costOf returns a rule's cost of the response if its headers or the request tell it.
+func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 	r := &c.responses.rules.request
 	switch {
-	case rule.usage != nil:
+	case rule.config.Usage != nil:
 	case rule.onResponse.responseHeader != "":
 		return r.responseCost(rule.onResponse.responseHeader)
 	case !rule.onResponse.selected:
 		return 0, true // nothing is added to the hits taken
-	case !rule.says:
-		value, there := r.read(&r.properties[rule.onResponse.property]) // its value may have changed by now
-		return r.number(value, there, usage.Most)
+	case !rule.hinted:
+		value, there := r.readProperty(&r.properties[rule.onResponse.property]) // its value may have changed by now
+		return r.readNumber(value, there, usage.Most)
 	default:
-		said := c.saidFor(rule)
-		return said.cost, said.ok
+		hint := c.hintFor(rule)
+		return hint.cost, hint.ok
 	}
 	var sum usage.Sum
-	rates := c.saidFor(rule).rates
-	for i := range rule.usage.Headers {
-		header := &rule.usage.Headers[i]
+	rates := c.hintFor(rule).rates
+	for i := range rule.config.Usage.Headers {
+		header := &rule.config.Usage.Headers[i]
 		if value, ok := proxywasm.ResponseHeader(header.Name); ok {
-			hits, ok := r.number(value, true, usage.Most)
+			hits, ok := r.readNumber(value, true, usage.Most)
 			if !ok {
 				return 0, false
 			}
@@ -352,16 +328,16 @@ func (c *charges) told(rule *requestRule) (cost uint64, told bool) {
 				rate = rates[header.Kind]
 			}
 			sum.Add(hits, rate)
-			told = true
+			known = true
 		}
 	}
-	if !told {
+	if !known {
 		return 0, false
 	}
-	if cost, told = sum.Whole(); !told {
+	if cost, known = sum.Whole(); !known {
 		r.badCosts++
 	}
-	return cost, told
+	return cost, known
 }
 
 // responseFormat returns the format of the response's body; compressed bodies are unreadable.
@@ -373,10 +349,8 @@ func responseFormat() usage.Format {
 	return usage.FormatOf(mediaType)
 }
 
-// read reads a piece of a response's body.
-//
-//go:noinline
-func (c *charges) read(size int, end bool) {
+// readBody reads a piece of a response's body.
+func (c *charges) readBody(size int, end bool) {
 	r, drops, most := c.responses, c.course.cut, bodyPiece
 	if c.course.cuts {
 		most = cutPiece
@@ -395,7 +369,7 @@ func (c *charges) read(size int, end bool) {
 			}
 		}
 		if start += len(piece); c.course.cuts && !c.course.cut && !end {
-			c.mayCut(start)
+			c.cutIfSpent(start)
 		}
 	}
 	switch {
@@ -408,18 +382,18 @@ func (c *charges) read(size int, end bool) {
 		}
 	}
 	if end {
-		c.end()
+		c.endResponse()
 	}
 }
 
-// mayCut ends a stream for the client after the last whole event read so far, if it has cost more
-// than was reserved and more than is left. A plugin can't end a response, so the upstream goes on:
-// the rest is read for its cost, and dropped.
-func (c *charges) mayCut(read int) {
+// cutIfSpent ends a stream for the client after the last whole event read so far, if it has cost
+// more than was reserved and more than is left. A plugin can't end a response, so the upstream goes
+// on: the rest is read for its cost, and dropped.
+func (c *charges) cutIfSpent(read int) {
 	r := c.responses
 	for i := range c.list {
 		charge := &c.list[i]
-		if !charge.rule.cuts || charge.reader == nil || charge.ending == usage.NoEnding {
+		if !charge.rule.cuts() || charge.reader == nil || charge.ending == usage.NoEnding {
 			continue
 		}
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
@@ -429,7 +403,7 @@ func (c *charges) mayCut(read int) {
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
 			r.piece = appendBody(r.piece[:0], read-rest)
-			if charge.rule.fails {
+			if charge.rule.config.CutFails {
 				r.piece = charge.reader.AppendError(r.piece, charge.ending)
 			} else {
 				r.piece = charge.reader.AppendEnding(r.piece, charge.ending)
@@ -454,8 +428,8 @@ func appendBody(dst []byte, size int) []byte {
 	return dst
 }
 
-// end charges for a complete response.
-func (c *charges) end() {
+// endResponse charges for a complete response.
+func (c *charges) endResponse() {
 	c.course.ended = true
 	c.settle()
 }
@@ -464,8 +438,6 @@ func (c *charges) end() {
 // other the least cost of the part seen so far counts. A failed request costs nothing, unless the
 // rule says otherwise. If the client left before an answer, the hits stay, since the upstream may
 // have done the work.
-//
-//go:noinline
 func (c *charges) settle() {
 	r := c.responses
 	now := r.engine.now()
@@ -474,10 +446,10 @@ func (c *charges) settle() {
 		if c.list[i].settle(r.engine, &r.holders, c.course, now) {
 			r.rules.request.unreadCosts++
 		}
-		c.drop(i)
+		c.dropCharge(i)
 	}
 	if c.at != 0 {
-		leave(&r.open, int(c.at)-1).at = c.at
+		removeAt(&r.open, int(c.at)-1).at = c.at
 		c.at = 0
 	}
 	r.engine.node.PushCharges()
@@ -492,11 +464,11 @@ func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counte
 		}
 		if charge.measure = nil; verdict == counter.Allowed {
 			charge.Charge = c.responses.engine.node.Charge(d, now)
-			if charge.rule.hold != 0 {
+			if charge.rule.config.Hold != 0 {
 				c.responses.holders.places += charge.Cost
 			}
 		} else {
-			c.drop(i)
+			c.dropCharge(i)
 			c.stopHolding()
 		}
 		return

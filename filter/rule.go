@@ -4,49 +4,65 @@ import (
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
+	"weir/internal/fields"
 	"weir/internal/jsonpath"
+	"weir/internal/node"
 	"weir/internal/pattern"
 )
 
-// requestRule is a rule in the form that requests need: which requests it matches, with which key.
-type requestRule struct {
+// rule is a rule as requests use it: which of them it matches, with which key and cost, and what
+// clients and metrics see of it. The node has the limits.
+type rule struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	config *config.Rule
+	limits *node.Rule
 	always bool // it applies to all requests
 	match  matcher
 	except []matcher
-	// keyPrefix begins the rule's keys: its name, preceded by the name's length.
-	keyPrefix []byte
-	key       []keyPart
-	cost      cost
-	most      uint64 // the most hits that a request may take; 0 for no bound
-	// texts are the texts of the request's body that the rule reads for its match, its key or its
-	// limits.
-	texts []*part
+	key    []keyPart
+	cost   cost
+	// readsBody means that the rule reads a request's body. texts are what it reads of it for its
+	// match, its key or its limits.
+	readsBody bool
+	texts     []*part
 	// onResponse is charged when the response is there, if costsLater is set.
 	costsLater bool
 	onResponse cost
-	// charges means that a request's hits are corrected when the response has told its cost. With
-	// reserves, the cost replaces the hits; otherwise it is added. usage is nil if the body does
-	// not tell the cost.
-	charges, reserves bool
-	onFailure         config.OnFailure
-	// says means that the cost is told by the request, and not by an attribute of Envoy's that a
-	// filter may set until the response is there. notes means that this, or anything else of the
-	// request, must be remembered until then.
-	says, notes bool
-	// cuts means that streams are ended if they cost too much. guesses means that a stream's events
-	// are charged until it tells its cost: a shadow rule does so too if the real rule would.
-	cuts, guesses bool
-	// fails means that a stream that is cut ends with an error.
-	fails bool
-	// hold is how long a request may hold its places, in nanoseconds; 0 if it holds none.
-	hold int64
-	// when are the response statuses to charge for; nil for all.
-	when   *config.Statuses
-	usage  *config.Usage
-	prices *pricing // of the tokens; nil if the rule counts tokens
-	shadow bool
-	// variants are nil if the limits are the same for all requests.
-	variants *variants
+	// charges means that a request's hits are corrected when the response has told its cost.
+	charges bool
+	// hinted means that the request has the response's cost, and not an attribute of Envoy's that a
+	// filter may set until the response is there. needsHints means that this, or anything else of
+	// the request, must be remembered until then.
+	hinted, needsHints bool
+	prices             *pricing  // of the tokens; nil if the rule counts tokens
+	variants           *variants // nil if the limits are the same for all requests
+
+	// fields are the parts of its header fields that never change, and details its reason in access
+	// logs.
+	fields  fields.Rule
+	details string
+
+	allowed, rejected tally
+	marked            tally // passed although the rule had no room
+	warnings          tally
+	// overshoot is the most hits above a limit that all nodes together can admit now.
+	overshoot gauge
+}
+
+// details, followed by the rule's name, is the reason of a rejection in the proxy's access log.
+const details = "weir_rate_limited:"
+
+// cuts reports whether streams are ended if they cost too much.
+func (r *rule) cuts() bool { return r.config.Cut && !r.config.Shadow }
+
+// count counts a verdict in the rule's metrics.
+func (r *rule) count(verdict counter.Verdict) {
+	if verdict == counter.Allowed {
+		r.allowed.count++
+	} else {
+		r.rejected.count++
+	}
 }
 
 // matcher decides whether a request matches a rule, or an exception from it.
@@ -70,20 +86,21 @@ type condition struct {
 	networks []clientip.Prefix
 }
 
-// applies reports whether a rule applies to the current request.
-func (r *request) applies(rule *requestRule) bool {
-	if !rule.match.all && !r.matches(&rule.match) {
+// applies reports whether a rule applies to the current request, or may apply if its body is
+// awaited: then conditions on the body are open.
+func (r *request) applies(rule *rule, awaited bool) bool {
+	if !rule.match.all && !r.matches(&rule.match, awaited) {
 		return false
 	}
 	for i := range rule.except {
-		if e := &rule.except[i]; r.matches(e) && (len(e.body) == 0 || !r.awaited) {
+		if e := &rule.except[i]; (len(e.body) == 0 || !awaited) && r.matches(e, awaited) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *request) matches(m *matcher) bool {
+func (r *request) matches(m *matcher, awaited bool) bool {
 	if len(m.methods) > 0 {
 		method, _ := r.value(m.methodsAt)
 		if !oneOf(m.methods, method) {
@@ -101,12 +118,10 @@ func (r *request) matches(m *matcher) bool {
 			return false
 		}
 	}
-	return r.awaited || len(m.body) == 0 || r.saysAll(m.body)
+	return awaited || len(m.body) == 0 || r.saysAll(m.body)
 }
 
 // saysAll reports whether all conditions on the current request's body hold.
-//
-//go:noinline
 func (r *request) saysAll(conditions []condition) bool {
 	for i := range conditions {
 		c := &conditions[i]
@@ -144,40 +159,37 @@ func (c *condition) holds(value []byte, ok bool) bool {
 	}
 }
 
-// compile resolves everything that a rule reads from requests.
-func (r *request) compile(c *config.Rule) requestRule {
-	compiled := requestRule{keyPrefix: counter.AppendPart(nil, c.Name), shadow: c.Shadow}
-	compiled.cost, compiled.most = cost{fixed: c.Cost}, c.MostPerRequest
+// compile resolves everything that a rule reads from requests. Its limits are yet to come.
+func (r *request) compile(c *config.Rule) rule {
+	compiled := rule{config: c, fields: fields.NewRule(c.Name, c.Limits), details: details + c.Name}
+	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
-		compiled.cost = cost{selected: true, property: r.said(c.CostFrom), least: c.CostLeast, most: c.CostMost}
+		compiled.cost = cost{selected: true, property: r.propertyOf(c.CostFrom), least: c.CostLeast, most: c.CostMost}
 	}
-	if s := c.CostOnResponse; s != nil && s.Kind == config.SelectResponseHeader {
-		compiled.costsLater, compiled.onResponse = true, cost{responseHeader: s.Name}
-	} else if s != nil {
-		compiled.costsLater, compiled.onResponse = true, cost{selected: true, property: r.said(s)}
+	if b := c.CostFromBody; b != nil {
+		compiled.cost = cost{selected: true, body: b, fixed: b.Default, least: c.CostLeast, most: min(c.CostMost, refusedCost-1)}
 	}
-	if c.CostFromBody != nil {
-		b := c.CostFromBody
-		compiled.cost = cost{
-			selected: true, body: b, fixed: b.Default, least: c.CostLeast, most: min(c.CostMost, refusedCost-1),
+	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil || c.Hold != 0
+	if s := c.CostOnResponse; s != nil {
+		compiled.costsLater = !compiled.charges
+		if s.Kind == config.SelectResponseHeader {
+			compiled.onResponse = cost{responseHeader: s.Name}
+		} else {
+			compiled.onResponse = cost{selected: true, property: r.propertyOf(s)}
+			compiled.hinted = compiled.charges && r.properties[compiled.onResponse.property].path == ""
 		}
 	}
-	compiled.usage, compiled.reserves, compiled.onFailure = c.Usage, c.Reserve, c.OnFailure
-	compiled.cuts, compiled.guesses = c.Cut && !c.Shadow, c.Cut
-	compiled.fails = c.CutFails
-	compiled.when = c.ChargeWhen
-	compiled.charges = c.Usage != nil || c.Reserve || c.ChargeWhen != nil || c.Hold != 0
-	compiled.hold = int64(c.Hold)
-	compiled.costsLater = compiled.costsLater && !compiled.charges
-	compiled.says = compiled.charges && compiled.onResponse.selected && r.properties[compiled.onResponse.property].path == ""
-	compiled.prices = r.pricing(c.Prices)
-	compiled.notes = compiled.says || c.Cut && c.Usage.Auto || c.Prices != nil
+	if c.Prices != nil {
+		compiled.prices = r.pricing(c.Prices)
+		compiled.fields.Unit = []byte(c.Prices.Unit)
+	}
+	compiled.needsHints = compiled.hinted || c.Cut && c.Usage.Auto || c.Prices != nil
 	compiled.match = r.matcher(&c.Match)
 	for i := range c.Except {
 		e := &c.Except[i]
 		m := r.matcher(&e.Match)
 		if len(e.Networks) > 0 {
-			m.conditions = append(m.conditions, condition{at: r.use(sourceProperty), networks: e.Networks})
+			m.conditions = append(m.conditions, condition{at: r.useProperty(sourceProperty), networks: e.Networks})
 		}
 		compiled.except = append(compiled.except, m)
 	}
@@ -191,28 +203,25 @@ func (r *request) compile(c *config.Rule) requestRule {
 		compiled.readText(r, compiled.key[i].property)
 	}
 	if c.Overrides.By != nil {
-		compiled.readText(r, r.said(c.Overrides.By))
+		compiled.readText(r, r.propertyOf(c.Overrides.By))
 	}
+	compiled.readsBody = compiled.cost.body != nil || len(compiled.texts) > 0 || compiled.prices != nil && compiled.prices.textPath != nil
+	compiled.variants = r.compileVariants(c)
 	return compiled
 }
 
 // readTexts records the texts of the body that conditions read.
-func (rule *requestRule) readTexts(r *request, conditions []condition) {
+func (r *rule) readTexts(q *request, conditions []condition) {
 	for i := range conditions {
-		rule.readText(r, conditions[i].at)
+		r.readText(q, conditions[i].at)
 	}
 }
 
 // readText records a property if it is a text of the body.
-func (rule *requestRule) readText(r *request, property int) {
-	if p := r.properties[property].part; p.kind == bodyText {
-		rule.texts = append(rule.texts, &p)
+func (r *rule) readText(q *request, property int) {
+	if p := q.properties[property].part; p.kind == bodyText {
+		r.texts = append(r.texts, &p)
 	}
-}
-
-// readsBody reports whether the rule reads anything from a request's body.
-func (rule *requestRule) readsBody() bool {
-	return rule.cost.body != nil || len(rule.texts) > 0 || rule.prices != nil && rule.prices.textPath != nil
 }
 
 func (r *request) matcher(c *config.Match) (m matcher) {
@@ -223,13 +232,13 @@ func (r *request) matcher(c *config.Match) (m matcher) {
 		m.conditions = append(m.conditions, compare(r.usePart(hostProperty, part{kind: bareHost}), c.Host))
 	}
 	for i := range c.Headers {
-		m.conditions = append(m.conditions, compare(r.use(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
+		m.conditions = append(m.conditions, compare(r.useProperty(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
 	}
 	for i := range c.Body {
 		m.body = append(m.body, compare(r.useBody(c.Body[i].Path, "", jsonpath.MaxValue), &c.Body[i].StringMatch))
 	}
 	if len(c.Methods) > 0 {
-		m.methods, m.methodsAt = c.Methods, r.use(methodProperty)
+		m.methods, m.methodsAt = c.Methods, r.useProperty(methodProperty)
 	}
 	m.all = len(m.conditions) == 0 && len(m.methods) == 0 && len(m.body) == 0
 	return m
@@ -245,8 +254,8 @@ func compare(at int, m *config.StringMatch) condition {
 
 // appendKey appends the rule's key for the current request. Each value is preceded by its length,
 // so that different lists of values give different keys.
-func (r *request) appendKey(dst []byte, rule *requestRule) []byte {
-	dst = append(dst, rule.keyPrefix...)
+func (r *request) appendKey(dst []byte, rule *rule) []byte {
+	dst = append(dst, rule.limits.Prefix...)
 	for i := range rule.key {
 		p := &rule.key[i]
 		value, _ := r.value(p.property)

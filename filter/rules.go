@@ -13,38 +13,40 @@ var _ node.Owner = (*rules)(nil)
 // rules are the rules of a configuration, and memory that their requests use in turn.
 type rules struct {
 	request request
-	list    []requestRule // matches and keys
-	limits  []node.Rule
+	list    []rule
+	limits  []node.Rule   // what the node decides, by the same index
 	demands []node.Demand // of the request being decided
 	keys    []byte        // the keys of these demands, concatenated
 	// costsLater means that some rule charges the response's cost later.
 	costsLater bool
 	// charges means that some rule corrects a request's hits when its response has told the cost.
 	charges bool
-	notes   bool // some of them needs the request's words then
+	// needsHints means that some of them needs to know of the request then.
+	needsHints bool
 	// bounds means that some rule bounds the hits of a request.
 	bounds bool
 	// marks means that some rule marks requests without room, or would if it were not a shadow
 	// rule: routes for marked requests may exist already.
 	marks bool
-	// readsBodies means that some rule reads a request's body.
-	readsBodies bool
+	// readsBodies means that some rule reads a request's body, and holds that some has places.
+	readsBodies, holds bool
 }
 
-// compile makes the rules from the configuration, with their answers.
-func (r *rules) compile(c *config.Config, a *answer) {
-	r.list, r.limits, r.demands = make([]requestRule, len(c.Rules)), make([]node.Rule, len(c.Rules)), make([]node.Demand, len(c.Rules))
+func (r *rules) compile(c *config.Config) {
+	r.list, r.limits, r.demands = make([]rule, len(c.Rules)), make([]node.Rule, len(c.Rules)), make([]node.Demand, len(c.Rules))
 	for i := range c.Rules {
-		c, rule, l := &c.Rules[i], &r.list[i], &r.limits[i]
+		c, rule := &c.Rules[i], &r.list[i]
 		*rule = r.request.compile(c)
-		rule.variants = r.request.compileVariants(c)
 		r.costsLater = r.costsLater || rule.costsLater
 		r.charges = r.charges || rule.charges
-		r.notes = r.notes || rule.notes
-		r.bounds = r.bounds || rule.most != 0
+		r.needsHints = r.needsHints || rule.needsHints
+		r.bounds = r.bounds || c.MostPerRequest != 0
 		r.marks = r.marks || c.Marks
-		r.readsBodies = r.readsBodies || rule.readsBody()
-		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), rule.keyPrefix
+		r.readsBodies = r.readsBodies || rule.readsBody
+		r.holds = r.holds || c.Hold != 0
+		l := &r.limits[i]
+		rule.limits = l
+		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), counter.AppendPart(nil, c.Name)
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
 		l.WarnAt, l.Marks = c.WarnAt, c.Marks && !c.Shadow
 		if rule.variants != nil {
@@ -58,23 +60,22 @@ func (r *rules) compile(c *config.Config, a *answer) {
 				l.Widest = blocking(l.Widest, window.NewBlock(int64(c.Block)))
 			}
 		}
-		l.Tag = &a.rules[i]
 	}
 }
 
 // makeVariants makes the rules' variants once there is a node that knows the rules.
-func (r *rules) makeVariants(c *config.Config) {
+func (r *rules) makeVariants() {
 	for i := range r.list {
 		if rule := &r.list[i]; rule.variants != nil {
-			rule.variants.make(&c.Rules[i], rule.key, &r.limits[i])
+			rule.variants.addOverrides(&rule.config.Overrides, rule.key, rule.limits)
 		}
 	}
 }
 
-// find returns demands on the rules that apply to the current request, with its keys. Those of
-// shadow rules are separate.
-func (r *rules) find() (demands, shadows []node.Demand) {
-	r.request.begin()
+// findDemands returns demands on the rules that apply to the current request, with its keys. Those
+// of shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
+func (r *rules) findDemands(body *bodyValues) (demands, shadows []node.Demand) {
+	r.request.beginRequest(body)
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {
 		keys = nil
@@ -83,24 +84,24 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 	n, end := 0, len(r.demands)
 	for i := range r.list {
 		rule := &r.list[i]
-		if !rule.always && !r.request.applies(rule) {
+		if !rule.always && !r.request.applies(rule, false) {
 			continue
 		}
 		d := &r.demands[n]
-		if rule.shadow {
+		if rule.config.Shadow {
 			end--
 			d = &r.demands[end]
 		} else {
 			n++
 		}
-		d.Rule = &r.limits[i]
+		d.Rule = rule.limits
 		if rule.prices == nil {
 			d.Cost, d.Model = r.request.cost(&rule.cost), ""
 		} else {
 			d.Cost = r.request.costOf(rule)
 			d.Model = rule.prices.model
 		}
-		if rule.most != 0 && d.Cost > rule.most && (d.Cost != refusedCost || rule.cost.body == nil) {
+		if most := rule.config.MostPerRequest; most != 0 && d.Cost > most && (d.Cost != refusedCost || rule.cost.body == nil) {
 			d.Cost = tooLargeCost
 		}
 		begin := len(keys)
@@ -115,58 +116,36 @@ func (r *rules) find() (demands, shadows []node.Demand) {
 }
 
 // forgetKeys frees the memory of keys if it is above the bound.
-//
-//go:noinline
 func (r *rules) forgetKeys() {
 	for i := range r.demands {
 		r.demands[i].Key = nil
 	}
 }
 
-// findAwaiting returns demands on the rules that may apply to the current request, whose body is
-// yet to come, and what to read from the body. If t is nil, no rule reads it and the demands are
-// final.
-//
-//go:noinline
-func (r *rules) findAwaiting(b *bodies) (demands, shadows []node.Demand, t *told) {
-	q := &r.request
-	bad, absent := q.badCosts, q.absentCosts
-	q.awaited = true
-	demands, shadows = r.find()
-	q.awaited = false
-	if t = b.begin(q, r.list, demands, shadows); t != nil {
-		q.badCosts, q.absentCosts = bad, absent // findByBody counts them again
-	}
-	return demands, shadows, t
-}
-
-// findByBody returns the demands of a request whose body has told what it can.
-func (r *rules) findByBody(b *told) (demands, shadows []node.Demand) {
-	q := &r.request
-	q.told = b
-	demands, shadows = r.find()
-	q.told = nil
-	if b.unread {
-		q.unreadBodies++
-	}
-	return demands, shadows
-}
-
-// tooLarge returns the index of the first demand above its rule's bound, or -1.
-func (r *rules) tooLarge(demands []node.Demand) int {
+// unread returns the index of the first demand whose rule refuses a body that can't be read, or -1.
+func (r *rules) unread(demands []node.Demand) int {
 	for i := range demands {
-		if d := &demands[i]; d.Cost == tooLargeCost && r.of(d).most != 0 {
+		if d := &demands[i]; d.Cost == refusedCost && r.of(d).cost.body != nil {
 			return i
 		}
 	}
 	return -1
 }
 
-// of returns the rule of a demand.
-func (r *rules) of(d *node.Demand) *requestRule { return &r.list[d.Rule.Index] }
+// tooLarge returns the index of the first demand above its rule's bound, or -1.
+func (r *rules) tooLarge(demands []node.Demand) int {
+	for i := range demands {
+		if d := &demands[i]; d.Cost == tooLargeCost && r.of(d).config.MostPerRequest != 0 {
+			return i
+		}
+	}
+	return -1
+}
 
-// laterCost returns the response's cost if the current request tells it.
-func (r *rules) laterCost(d *node.Demand) uint64 {
+func (r *rules) of(d *node.Demand) *rule { return &r.list[d.Rule.Index] }
+
+// deferredCost returns the response's cost if the current request tells it.
+func (r *rules) deferredCost(d *node.Demand) uint64 {
 	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
 		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
 		return hits
@@ -181,26 +160,19 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 	if len(values) != len(parts) {
 		return key, false
 	}
-	key = append(key, r.list[rule].keyPrefix...)
+	key = append(key, r.limits[rule].Prefix...)
 	for i, value := range values {
 		key = counter.AppendPart(key, parts[i].counted(value, &r.request.scratch.network))
 	}
 	return key, true
 }
 
-// Tag implements node.Owner: it returns what clients see of a rule with these limits.
-func (r *rules) Tag(rule int, limits []window.Limit) any {
-	return answerOf(&r.limits[rule]).with(limits)
-}
-
 // costOf returns the number of hits that the current request takes from a rule with prices.
-//
-//go:noinline
-func (r *request) costOf(rule *requestRule) uint64 {
-	rule.prices.find(r)
+func (r *request) costOf(rule *rule) uint64 {
+	rule.prices.findRates(r)
 	body := rule.cost.body
 	switch {
-	case !rule.reserves:
+	case !rule.config.Reserve:
 		return r.cost(&rule.cost)
 	case body == nil:
 		return rule.prices.inUnits(r.cost(&rule.cost), 0)

@@ -31,9 +31,9 @@ const verifiedPath = "metadata\x00filter_metadata\x00envoy.filters.http.jwt_auth
 func (r *request) selected(s *config.Selector) (k keyPart) {
 	switch s.Kind {
 	case config.SelectHeader:
-		k.property = r.use(property{header: s.Name})
+		k.property = r.useProperty(property{header: s.Name})
 	case config.SelectMethod:
-		k.property = r.use(methodProperty)
+		k.property = r.useProperty(methodProperty)
 	case config.SelectPath:
 		k.property = r.usePart(pathProperty, part{kind: barePath})
 	case config.SelectPathSegment:
@@ -52,24 +52,24 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 			k.property = r.usePart(property{header: s.Name, lines: onlyLine}, part{kind: claim, name: s.Claim, claim: path, schemeless: s.Name != "authorization"})
 		}
 	case config.SelectProperty:
-		k.property = r.use(property{path: s.Name})
+		k.property = r.useProperty(property{path: s.Name})
 	case config.SelectInNetworks:
 		k.property = r.usePart(sourceProperty, part{kind: inNetworks, networks: s.Networks})
 	case config.SelectLiteral:
-		k.property = r.use(property{part: part{kind: literal, literal: []byte(s.Name)}})
+		k.property = r.useProperty(property{part: part{kind: literal, literal: []byte(s.Name)}})
 	case config.SelectBody:
 		k.property = r.useBody(s.Name, s.Default, s.Longest)
 	case config.SelectClientIP:
-		k.property = r.use(sourceProperty)
+		k.property = r.useProperty(sourceProperty)
 		k.address, k.prefix4, k.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
 	}
 	return k
 }
 
-// said resolves a selector for a cost or for limits.
-func (r *request) said(s *config.Selector) (at int) {
+// propertyOf resolves a selector for a cost or for limits.
+func (r *request) propertyOf(s *config.Selector) (at int) {
 	if s.Kind == config.SelectHeader {
-		return r.use(property{header: s.Name, lines: onlyLine})
+		return r.useProperty(property{header: s.Name, lines: onlyLine})
 	}
 	return r.selected(s).property
 }

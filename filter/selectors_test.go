@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"encoding/base64"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/filter"
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/proxywasm"
@@ -151,7 +152,7 @@ func TestSelectors(t *testing.T) {
 				t.Errorf("%s of %.80s: got %.80q, want %.80q", test.selector, test.request, key, want)
 			}
 			// Keys that are longer than any that are kept are made again.
-			if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 && len(demands[0].Key) <= maxIdleKeys {
+			if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 && len(demands[0].Key) <= filter.MaxIdleKeys {
 				t.Errorf("%s of %.80s: %v allocations", test.selector, test.request, allocated)
 			}
 		}
@@ -161,7 +162,7 @@ func TestSelectors(t *testing.T) {
 // demands returns the current request's demands.
 func (v *fakeVM) demands() []node.Demand {
 	defer proxywasm.Use(v)()
-	demands, _ := v.plugin.streams.rules.find()
+	demands := v.plugin.Find()
 	return demands
 }
 

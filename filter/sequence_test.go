@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ func TestPlacesOneAfterTheOther(t *testing.T) {
 				s := v.pause()
 				passed := s == nil && v.reply == nil
 				for ms := 0; s != nil && ms < 400; ms++ {
-					if w.advance(time.Millisecond); v.ended[s.id] > 0 {
+					if w.advance(time.Millisecond); v.ended[s.ID()] > 0 {
 						passed = v.reply == nil
 						break
 					}
@@ -57,10 +57,10 @@ func TestPlacesUnderPressure(t *testing.T) {
 			for i := range all {
 				c := &all[i]
 				switch {
-				case c.waits && c.v.ended[c.s.id] == 0:
+				case c.waits && c.v.ended[c.s.ID()] == 0:
 				case c.waits:
 					c.waits = false
-					if c.passed = !c.s.answered; c.passed {
+					if c.passed = !c.s.Answered(); c.passed {
 						held++
 						c.until = w.now + int64(w.random.IntN(500))*1e6
 					} else {

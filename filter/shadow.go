@@ -17,62 +17,58 @@ type shadow struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	node.Saved
-	// later is the response's cost, if the request tells it.
-	later uint64
+	// deferred is the response's cost, if the request tells it.
+	deferred uint64
 }
 
 // decide decides shadow rules for a request that has passed the other rules. Charges go to charges.
-//
-//go:noinline
-func (s *shadows) decide(demands []node.Demand, now int64, later *laterCosts, charges *charges) {
+func (s *shadows) decide(demands []node.Demand, now int64, deferred *deferredCosts, charges *charges) {
 	for i := range demands {
 		d, cost := &demands[i], uint64(0)
-		m := s.measures.begin(d.Rule.Index)
+		m := s.measures.newMeasure(s.rules.of(d))
 		verdict := s.engine.node.Decide(demands[i:i+1], now, &m.wait)
 		if verdict != counter.Rejected {
-			cost = s.rules.laterCost(d)
+			cost = s.rules.deferredCost(d)
 		}
-		s.decided(m, d, cost, now, verdict, later, charges)
+		s.decided(m, d, cost, now, verdict, deferred, charges)
 		tellMeasured(s.engine.observed, demands[i:i+1])
 	}
 }
 
-// keep appends everything needed to decide about a request that has to wait first.
-//
-//go:noinline
-func (s *shadows) keep(kept []shadow, demands []node.Demand, now int64) []shadow {
+// keepDemands appends everything needed to decide about a request that has to wait first.
+func (s *shadows) keepDemands(kept []shadow, demands []node.Demand, now int64) []shadow {
 	for i := range demands {
 		d := &demands[i]
 		s.engine.node.Look(d, now)
-		kept = append(kept, shadow{Saved: s.engine.node.Save(d), later: s.rules.laterCost(d)})
+		kept = append(kept, shadow{Saved: s.engine.node.Save(d), deferred: s.rules.deferredCost(d)})
 	}
 	return kept
 }
 
 // decideKept is decide for a request that has waited.
-func (s *shadows) decideKept(kept []shadow, now int64, later *laterCosts, charges *charges) {
+func (s *shadows) decideKept(kept []shadow, now int64, deferred *deferredCosts, charges *charges) {
 	for i := range kept {
 		k := &kept[i]
-		m := s.measures.begin(k.Rule.Index)
+		m := s.measures.newMeasure(&s.rules.list[k.Rule.Index])
 		d, verdict := s.engine.node.DecideSaved(&k.Saved, now, &m.wait)
-		s.decided(m, d, k.later, now, verdict, later, charges)
+		s.decided(m, d, k.deferred, now, verdict, deferred, charges)
 	}
 }
 
 // decided records the charge of a shadow rule, unless the rule would reject the request. If the
 // rule has not decided yet, the charge waits for its verdict.
-func (s *shadows) decided(m *measure, d *node.Demand, cost uint64, now int64, verdict counter.Verdict, later *laterCosts, charges *charges) {
-	rule, undecided := &s.rules.list[m.rule], m
+func (s *shadows) decided(m *measure, d *node.Demand, cost uint64, now int64, verdict counter.Verdict, deferred *deferredCosts, charges *charges) {
+	rule, undecided := m.rule, m
 	if verdict == counter.Allowed {
 		undecided = nil
 	}
 	switch {
 	case verdict == counter.Rejected:
 	case rule.costsLater:
-		later.add(s.engine.node, d, cost, undecided)
-		m.debtor = later
+		deferred.addCost(s.engine.node, d, cost, undecided)
+		m.debtor = deferred
 	case rule.charges:
-		charges.add(rule, d, now, undecided)
+		charges.addCharge(rule, d, now, undecided)
 		m.debtor = charges
 	}
 	m.end(verdict)

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"strings"
@@ -151,7 +151,7 @@ func TestShadowIsSettled(t *testing.T) {
 			if got := [2]uint64{v.outcome("new", "shadow_allowed"), v.outcome("new", "shadow_rejected")}; got != [2]uint64{20, 0} {
 				t.Errorf("%s, answered %s: %d allowed and rejected", name, answered, got)
 			}
-			if n := len(v.plugin.streams.responses.open); n != 0 {
+			if n := v.plugin.Open(); n != 0 {
 				t.Errorf("%s, answered %s: %d streams are open", name, answered, n)
 			}
 			if c.rate == "-1" {
@@ -208,7 +208,7 @@ func TestShadowOfNoRoom(t *testing.T) {
 				for _, v := range w.vms {
 					outcomes[0] += v.outcome("new", "shadow_allowed")
 					outcomes[1] += v.outcome("new", "shadow_rejected")
-					open += len(v.plugin.streams.responses.open)
+					open += v.plugin.Open()
 				}
 				hits := want
 				if other != "" {

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -115,9 +115,9 @@ func TestDelayModel(t *testing.T) {
 		// look takes in what a tick has done at a time.
 		look := func(step int) {
 			for key, line := range waiting {
-				for len(line) > 0 && line[0].v.ended[line[0].s.id] > 0 {
+				for len(line) > 0 && line[0].v.ended[line[0].s.ID()] > 0 {
 					at := token(key, line[0].since)
-					if at > p.now || line[0].s.answered {
+					if at > p.now || line[0].s.Answered() {
 						t.Fatalf("step %d: a request is let go %v early", step, time.Duration(at-p.now))
 					}
 					take(key, at)
@@ -126,7 +126,7 @@ func TestDelayModel(t *testing.T) {
 					passed++
 				}
 				for _, w := range line {
-					if w.v.ended[w.s.id] > 0 {
+					if w.v.ended[w.s.ID()] > 0 {
 						t.Fatalf("step %d: a request overtakes another", step)
 					}
 				}

@@ -23,7 +23,6 @@ type streams struct {
 	idle      []*stream // to be used again, maxIdle at most
 }
 
-// stream is one request.
 type stream struct {
 	types.DefaultHttpContext
 	all *streams
@@ -34,26 +33,26 @@ type stream struct {
 	// answered means that the proxy accepted a reply in place of the upstream's.
 	answered bool
 	headers  fields.List
-	later    laterCosts
+	deferred deferredCosts
 	charges  charges
 	// shadows are demands on shadow rules while the request waits for the other rules.
 	shadows []shadow
-	// told has the values in the body while the request waits for it; otherwise nil.
-	told *told
+	// body has the values in the body while the request waits for it; otherwise nil.
+	body *bodyValues
 	// wait is the request's place among those that wait for the backend.
 	wait node.Wait
 }
 
-// start sets the node that decides.
-func (all *streams) start(n *node.Node) {
+func (all *streams) setNode(n *node.Node) {
 	all.engine.node = n
 	all.responses = responses{rules: &all.rules, engine: &all.engine}
-	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine, rules: all.metrics.rules}}
+	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine}}
 }
 
-// begin returns a stream for a request. Streams are reused, so that a request allocates nothing.
-func (all *streams) begin(id uint32) *stream {
-	s, ok := reuse(&all.idle)
+// newStream returns a stream for a request. Streams are reused, so that a request allocates
+// nothing.
+func (all *streams) newStream(id uint32) *stream {
+	s, ok := takeIdle(&all.idle)
 	if !ok {
 		s = &stream{all: all}
 		s.charges.responses = &all.responses
@@ -66,16 +65,15 @@ func (all *streams) begin(id uint32) *stream {
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
 	s.forget()
-	keep(&s.all.idle, s, maxIdle)
+	keepIdle(&s.all.idle, s, maxIdle)
 }
 
-// forget forgets a request.
 func (s *stream) forget() {
 	s.decorate, s.answered, s.shadows = false, false, s.shadows[:0]
-	s.later.forget()
+	s.deferred.forget()
 	s.charges.forget()
-	if s.told != nil {
-		s.all.bodies.end(s.takeTold())
+	if s.body != nil {
+		s.all.bodies.release(s.takeBody())
 	}
 	s.wait.Leave()
 }
@@ -93,16 +91,12 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if all.rules.readsBodies && !end {
 		return s.awaitBody()
 	}
-	demands, shadows := all.rules.find()
-	if len(demands)+len(shadows) == 0 {
-		return types.ActionContinue
-	}
-	return s.decide(demands, shadows)
+	return s.decide(nil)
 }
 
 // Finish implements proxywasm.Stream.
 func (s *stream) Finish() (over bool) {
-	if s.told != nil || len(s.later.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
+	if s.body != nil || len(s.deferred.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
 		return false
 	}
 	s.decorateResponse()
@@ -111,20 +105,16 @@ func (s *stream) Finish() (over bool) {
 }
 
 // awaitBody decides a request that may have a body, or makes it wait for the body.
-//
-//go:noinline
 func (s *stream) awaitBody() types.Action {
 	all := s.all
-	demands, shadows, told := all.rules.findAwaiting(&all.bodies)
+	body := all.bodies.wanted(&all.rules)
 	switch {
-	case len(demands)+len(shadows) == 0:
-		return types.ActionContinue
-	case told == nil:
-		return s.decide(demands, shadows)
-	case !all.bodies.comes(told):
-		return s.decideByBody(told)
+	case body == nil:
+		return s.decide(nil)
+	case !all.bodies.comes(body):
+		return s.decideByBody(body)
 	}
-	told.at, s.told = len(all.waiting), told
+	body.at, s.body = len(all.waiting), body
 	all.waiting = append(all.waiting, s)
 	return types.ActionPause // until the body has come
 }
@@ -132,22 +122,22 @@ func (s *stream) awaitBody() types.Action {
 // OnHttpRequestBody implements types.HttpContext. If the proxy stops only the headers, it delivers
 // the body of an undecided request here. When the body continues, so do the headers.
 func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
-	if s.told == nil {
+	if s.body == nil {
 		return s.rest()
 	}
-	if !s.all.bodies.read(s.told, size, end) {
+	if !s.all.bodies.readPiece(s.body, size, end) {
 		return types.ActionPause
 	}
-	return s.decideByBody(s.takeTold())
+	return s.decideByBody(s.takeBody())
 }
 
 // OnHttpRequestTrailers implements types.HttpContext.
 func (s *stream) OnHttpRequestTrailers(int) types.Action {
-	if s.told == nil {
+	if s.body == nil {
 		return s.rest()
 	}
-	s.told.whole = true
-	return s.decideByBody(s.takeTold())
+	s.body.whole = true
+	return s.decideByBody(s.takeBody())
 }
 
 // rest returns the action for everything that follows a request's headers.
@@ -158,20 +148,16 @@ func (s *stream) rest() types.Action {
 	return types.ActionContinue
 }
 
-// takeTold ends the stream's wait for its body.
-//
-//go:noinline
-func (s *stream) takeTold() *told {
-	t := s.told
-	leave(&s.all.waiting, t.at).told.at = t.at
-	s.told = nil
-	return t
+// takeBody ends the stream's wait for its body.
+func (s *stream) takeBody() *bodyValues {
+	body := s.body
+	removeAt(&s.all.waiting, body.at).body.at = body.at
+	s.body = nil
+	return body
 }
 
 // decideWaiting decides the requests that have waited too long for their bodies. If the proxy holds
 // bodies back, which is found out once per configuration, it decides all of them.
-//
-//go:noinline
 func (all *streams) decideWaiting(every bool) {
 	if len(all.waiting) == 0 {
 		return
@@ -179,18 +165,18 @@ func (all *streams) decideWaiting(every bool) {
 	b, now := &all.bodies, proxywasm.Now()
 	for i := len(all.waiting) - 1; i >= 0 && b.bringing == unknown; i-- {
 		s := all.waiting[i]
-		if proxywasm.SetContext(s.id); s.told.isKept(now) {
+		if proxywasm.SetContext(s.id); s.body.isKept(now) {
 			b.bringing = keeps
 		}
 	}
 	every = every || b.bringing == keeps
 	for i := len(all.waiting) - 1; i >= 0; i-- {
 		s := all.waiting[i]
-		if !every && !s.told.late(now) {
+		if !every && !s.body.late(now) {
 			continue
 		}
 		proxywasm.SetContext(s.id)
-		if s.decideByBody(s.takeTold()) == types.ActionContinue {
+		if s.decideByBody(s.takeBody()) == types.ActionContinue {
 			proxywasm.ResumeRequest()
 		}
 	}
@@ -198,21 +184,14 @@ func (all *streams) decideWaiting(every bool) {
 }
 
 // decideByBody decides a request that has waited for its body, by the part that has come.
-//
-//go:noinline
-func (s *stream) decideByBody(t *told) types.Action {
+func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
-	demands, shadows := all.rules.findByBody(t)
-	all.bodies.end(t)
-	if len(demands)+len(shadows) == 0 {
-		return types.ActionContinue
+	action := s.decide(body)
+	if body.unread {
+		all.rules.request.unreadBodies++
 	}
-	for i := range demands {
-		if demands[i].Cost == refusedCost && all.rules.of(&demands[i]).cost.body != nil {
-			return s.refuseInvalid(demands, i, fields.UnreadBody)
-		}
-	}
-	return s.decide(demands, shadows)
+	all.bodies.release(body)
+	return action
 }
 
 // refuseInvalid answers a request that a rule refuses whatever room there is. Nothing is taken from
@@ -228,9 +207,19 @@ func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields
 	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
 }
 
-// decide decides a request, or makes it wait for the backend.
-func (s *stream) decide(demands, shadows []node.Demand) types.Action {
+// decide decides a request, by its headers and by what was read of its body, or makes it wait for
+// the backend.
+func (s *stream) decide(body *bodyValues) types.Action {
 	all := s.all
+	demands, shadows := all.rules.findDemands(body)
+	if len(demands)+len(shadows) == 0 {
+		return types.ActionContinue
+	}
+	if body != nil {
+		if i := all.rules.unread(demands); i >= 0 {
+			return s.refuseInvalid(demands, i, fields.UnreadBody)
+		}
+	}
 	if all.rules.bounds {
 		if i := all.rules.tooLarge(demands); i >= 0 {
 			return s.refuseInvalid(demands, i, fields.TooLarge)
@@ -242,21 +231,21 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 		verdict = all.engine.node.Decide(demands, now, &s.wait)
 	}
 	if all.rules.costsLater && verdict != counter.Rejected {
-		s.later.note(&all.rules, all.engine.node, demands)
+		s.deferred.noteCosts(&all.rules, all.engine.node, demands)
 	}
-	if all.rules.notes && verdict != counter.Rejected {
-		s.charges.say(demands)
-		s.charges.say(shadows)
+	if all.rules.needsHints && verdict != counter.Rejected {
+		s.charges.noteHints(demands)
+		s.charges.noteHints(shadows)
 	}
 	if verdict == counter.Unsure {
 		if len(shadows) > 0 {
-			s.shadows = all.shadows.keep(s.shadows, shadows, now)
+			s.shadows = all.shadows.keepDemands(s.shadows, shadows, now)
 		}
 		return types.ActionPause // until Decided is called
 	}
 	action := s.conclude(demands, now, verdict)
 	if len(shadows) > 0 && verdict == counter.Allowed {
-		all.shadows.decide(shadows, now, &s.later, &s.charges)
+		all.shadows.decide(shadows, now, &s.deferred, &s.charges)
 	}
 	return action
 }
@@ -269,35 +258,34 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 	}
 	proxywasm.SetContext(s.all.context)
 	if verdict == counter.Allowed {
-		s.all.shadows.decideKept(s.shadows, now, &s.later, &s.charges)
+		s.all.shadows.decideKept(s.shadows, now, &s.deferred, &s.charges)
 	}
 	s.shadows = s.shadows[:0]
 }
 
-// conclude acts on a verdict.
 func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
 	all := s.all
 	tellDecided(all.engine.observed, demands, verdict)
 	if verdict != counter.Allowed {
-		s.later.forget()
+		s.deferred.forget()
 		return s.refused(demands, all.answer.reject(demands, now, &s.headers))
 	}
 	marked := false
 	for i := range demands {
-		m := &all.metrics.rules[demands[i].Rule.Index]
+		rule := all.rules.of(&demands[i])
 		if demands[i].Over {
-			m.marked.count++
+			rule.marked.count++
 			marked = true
 		} else {
-			m.allowed.count++
+			rule.allowed.count++
 		}
 	}
 	if marked {
-		s.later.leaveOut(demands)
+		s.deferred.leaveOut(demands)
 		all.answer.mark(demands)
 	}
 	if all.rules.charges {
-		s.charges.note(demands, now)
+		s.charges.noteTaken(demands, now)
 	}
 	if s.decorate = all.answer.describes && len(demands) > 0; s.decorate {
 		all.answer.describe(demands, now, &s.headers)
@@ -311,7 +299,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 // refused ends a refused request. sent reports whether the proxy accepted the reply.
 func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 	for i := range demands {
-		s.all.metrics.rules[demands[i].Rule.Index].rejected.count++
+		s.all.rules.of(&demands[i]).rejected.count++
 	}
 	if s.answered = sent; !sent {
 		// Pausing would leave the client waiting for ever.
@@ -322,11 +310,11 @@ func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 
 // OnHttpResponseHeaders implements types.HttpContext.
 func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
-	if len(s.later.list) > 0 {
-		s.later.count(&s.all.rules, &s.all.engine)
+	if len(s.deferred.list) > 0 {
+		s.deferred.charge(&s.all.rules, &s.all.engine)
 	}
 	if len(s.charges.list) > 0 {
-		s.charges.open(end)
+		s.charges.openResponse(end)
 	}
 	s.decorateResponse()
 	return types.ActionContinue
@@ -346,7 +334,7 @@ func (s *stream) decorateResponse() {
 // OnHttpResponseBody implements types.HttpContext.
 func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
-		s.charges.read(size, end)
+		s.charges.readBody(size, end)
 	}
 	return types.ActionContinue
 }
@@ -354,7 +342,7 @@ func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 // OnHttpResponseTrailers implements types.HttpContext. A body before trailers has no final piece.
 func (s *stream) OnHttpResponseTrailers(int) types.Action {
 	if len(s.charges.list) > 0 {
-		s.charges.end()
+		s.charges.endResponse()
 	}
 	return types.ActionContinue
 }

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/filter"
 	"weir/internal/fields"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -29,17 +30,14 @@ func (v *fakeVM) still(streams []*stream) (n int) {
 	v.t.Helper()
 	for _, s := range streams {
 		switch {
-		case s.wait.Waiting():
+		case s.Waits():
 			n++
-		case v.ended[s.id] != 1:
-			v.t.Errorf("stream %d was resumed or answered %d times", s.id, v.ended[s.id])
+		case v.ended[s.ID()] != 1:
+			v.t.Errorf("stream %d was resumed or answered %d times", s.ID(), v.ended[s.ID()])
 		}
 	}
 	return n
 }
-
-// sends are the headers that a stream adds to its response.
-func (s *stream) sends() map[string]string { return sent(&s.headers) }
 
 func sent(h *fields.List) map[string]string {
 	got := map[string]string{}
@@ -53,15 +51,15 @@ func sent(h *fields.List) map[string]string {
 func TestIdleStreamsAreBounded(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("0", perUser))
 	v := w.vms[0]
-	for _, s := range v.paused(maxIdle+100, "x-user", strings.Repeat("k", maxIdleKeys)) {
+	for _, s := range v.paused(filter.MaxIdle+100, "x-user", strings.Repeat("k", filter.MaxIdleKeys)) {
 		v.reset(s)
 	}
-	if got := len(v.plugin.streams.idle); got != maxIdle {
-		t.Errorf("%d streams are kept, want %d", got, maxIdle)
+	if got := v.plugin.Idle(); got != filter.MaxIdle {
+		t.Errorf("%d streams are kept, want %d", got, filter.MaxIdle)
 	}
 	v.reset(v.paused(1, "x-user", "ann")[0])
-	if r := &v.plugin.streams.rules; cap(r.keys) > maxIdleKeys || cap(r.demands[0].Key) > maxIdleKeys {
-		t.Errorf("%d bytes are kept for the next keys, and %d for the last", cap(r.keys), cap(r.demands[0].Key))
+	if kept, last := v.plugin.KeysMemory(), cap(v.plugin.First().Key); kept > filter.MaxIdleKeys || last > filter.MaxIdleKeys {
+		t.Errorf("%d bytes are kept for the next keys, and %d for the last", kept, last)
 	}
 }
 
@@ -108,7 +106,7 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		w := newWorld(t, 1, 1, configuration)
 		v := w.vms[0]
 		first := v.paused(1, "x-user", "ann")[0]
-		gone := first.id
+		gone := first.ID()
 		v.reset(first)
 		second := v.paused(1, "x-user", "bob")[0]
 		if first != second {
@@ -116,11 +114,11 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		}
 		c := v.callouts[len(v.callouts)-2]
 		v.answer(c, 200, w.apply(c.body))
-		if !second.wait.Waiting() || len(v.ended) != 0 {
+		if !second.Waits() || len(v.ended) != 0 {
 			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
 		}
 		w.deliver(v)
-		if second.wait.Waiting() || v.ended[second.id] != 1 || v.ended[gone] != 0 {
+		if second.Waits() || v.ended[second.ID()] != 1 || v.ended[gone] != 0 {
 			t.Errorf("ended: %v", v.ended)
 		}
 		v.reset(second)
@@ -153,7 +151,7 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	if waiting := v.still(streams); waiting != 9 {
 		t.Errorf("%d streams wait, want 9: others were decided within a stream's callback", waiting)
 	}
-	want(t, v.last.sends(), `x-ratelimit-remaining: 4`)
+	want(t, sent(v.last.Headers()), `x-ratelimit-remaining: 4`)
 	v.answer(callouts[1], 200, w.apply(callouts[1].body))
 	v.answer(callouts[2], 200, w.apply(callouts[2].body))
 	v.answer(callouts[3], 200, w.apply(callouts[3].body))
@@ -176,7 +174,7 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	}
 	v.send("x-user", "ann")
 	p.before = nil
-	if !v.plugin.streams.engine.node.HoldsHits() {
+	if !v.plugin.Node().HoldsHits() {
 		t.Fatal("no hits are held")
 	}
 	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/filter"
 	"weir/internal/counter"
 	"weir/internal/proxywasm"
 )
@@ -44,7 +45,7 @@ func TestKeyOfBody(t *testing.T) {
 		{name: "object", body: `{"model":{}}`, want: "none", unread: 1},
 		{name: "form", body: `model=gpt-5`, want: "none", unread: 1},
 		{name: "cut off", body: `{"model":"gpt-5",`, want: "none", unread: 1},
-		{name: "behind the bound", body: `{"model":"gpt-5","x":"` + strings.Repeat("x", maxRequestBody) + `"}`, size: 1000, want: "none", unread: 1},
+		{name: "behind the bound", body: `{"model":"gpt-5","x":"` + strings.Repeat("x", filter.MaxRequestBody) + `"}`, size: 1000, want: "none", unread: 1},
 		{name: "gzip", body: "\x1f\x8b", headers: []string{"content-encoding", "gzip"}, want: "none", unread: 1},
 		{name: "gRPC", body: `{"model":"gpt-5"}`, headers: []string{"content-type", "application/grpc"}, want: "none", unread: 1},
 		{name: "upgrade", body: `{"model":"gpt-5"}`, headers: []string{"upgrade", "websocket"}, want: "none", unread: 1},
@@ -64,7 +65,7 @@ func TestKeyOfBody(t *testing.T) {
 			if waits {
 				t.Fatal("the request waits still")
 			}
-			if got := string(v.plugin.streams.rules.demands[0].Key); got != textKey(c.want) {
+			if got := string(v.plugin.First().Key); got != textKey(c.want) {
 				t.Errorf("the key is %q, want %q", got, textKey(c.want))
 			}
 			if got := v.count("unread_bodies_total"); got != c.unread {
@@ -75,14 +76,14 @@ func TestKeyOfBody(t *testing.T) {
 	}
 	v := newProxy(t).start(rule)
 	v.open()
-	if got := string(v.plugin.streams.rules.demands[0].Key); got != textKey("none") || v.count("unread_bodies_total") != 0 {
+	if got := string(v.plugin.First().Key); got != textKey("none") || v.count("unread_bodies_total") != 0 {
 		t.Errorf("a request without a body has the key %q", got)
 	}
 	s, _ := v.ask()
 	v.upload(s, false, `{"model":"b"}`)
 	defer proxywasm.Use(v)()
-	if s.OnHttpRequestTrailers(1) != types.ActionContinue || string(v.plugin.streams.rules.demands[0].Key) != textKey("b") {
-		t.Errorf("a request with trailers has the key %q", v.plugin.streams.rules.demands[0].Key)
+	if s.OnHttpRequestTrailers(1) != types.ActionContinue || string(v.plugin.First().Key) != textKey("b") {
+		t.Errorf("a request with trailers has the key %q", v.plugin.First().Key)
 	}
 }
 

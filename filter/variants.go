@@ -17,9 +17,9 @@ type variants struct {
 	keys   []variant
 	by     int
 	values []variant
-	// from are the limits that requests set. said caches the rules with the values set last.
-	from []limitFrom
-	said [32]*node.Rule
+	// from are the limits that requests set. recent caches the rules with the values set last.
+	from   []limitFrom
+	recent [32]*node.Rule
 }
 
 // variant is a rule with the limits for a key or a value.
@@ -43,23 +43,23 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 	}
 	v := &variants{}
 	if c.Overrides.By != nil {
-		v.by = r.said(c.Overrides.By)
+		v.by = r.propertyOf(c.Overrides.By)
 	}
 	for i := range c.LimitFrom {
 		f := &c.LimitFrom[i]
-		v.from = append(v.from, limitFrom{f.Limit, r.said(&f.From), f.Max, f.Bursts})
+		v.from = append(v.from, limitFrom{f.Limit, r.propertyOf(&f.From), f.Max, f.Bursts})
 	}
 	return v
 }
 
-// make makes the variants of the overrides.
-func (v *variants) make(c *config.Rule, key []keyPart, rule *node.Rule) {
-	for i := range c.Overrides.Values {
-		o := &c.Overrides.Values[i]
+// addOverrides makes the variants of the configuration's overrides.
+func (v *variants) addOverrides(c *config.Overrides, key []keyPart, rule *node.Rule) {
+	for i := range c.Values {
+		o := &c.Values[i]
 		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
 	}
-	for i := range c.Overrides.Keys {
-		o := &c.Overrides.Keys[i]
+	for i := range c.Keys {
+		o := &c.Keys[i]
 		v.keys = insert(v.keys, variant{keyOf(rule.Prefix, key, o.Key), variantOf(rule, o.Limits)})
 	}
 }
@@ -73,7 +73,7 @@ func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
 	if own := len(rule.Own()); rule.Blocks && len(limits) == own {
 		limits = blocking(limits, rule.Limits[own])
 	}
-	return rule.Variant(limits, answerOf(rule).with(limits))
+	return rule.Variant(limits)
 }
 
 // keyOf returns the key of requests with these values. Addresses are written as people write them.
@@ -116,8 +116,6 @@ func search(list []variant, of []byte) (at int, found bool) {
 }
 
 // limitsOf returns the rule with the limits for the current request and its key.
-//
-//go:noinline
 func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule {
 	if at, found := search(v.keys, key); found {
 		return v.keys[at].rule
@@ -129,13 +127,13 @@ func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule 
 		}
 	}
 	if len(v.from) > 0 {
-		return v.saidLimits(r, rule)
+		return v.requestedLimits(r, rule)
 	}
 	return rule
 }
 
-// saidLimits returns the rule with the limits that the current request sets.
-func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
+// requestedLimits returns the rule with the limits that the current request sets.
+func (v *variants) requestedLimits(r *request, rule *node.Rule) *node.Rule {
 	var hits [maxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
@@ -153,14 +151,13 @@ func (v *variants) saidLimits(r *request, rule *node.Rule) *node.Rule {
 	if same {
 		return rule
 	}
-	said := &v.said[place>>59]
-	if *said == nil || !sameHits((*said).Limits, &hits) {
-		*said = variantOf(rule, v.limits(rule.Limits, &hits))
+	recent := &v.recent[place>>59]
+	if *recent == nil || !sameHits((*recent).Limits, &hits) {
+		*recent = variantOf(rule, v.limits(rule.Limits, &hits))
 	}
-	return *said
+	return *recent
 }
 
-// maxLimits is the most limits of a rule.
 const maxLimits = 8
 
 func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {

@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"encoding/json"
@@ -77,20 +77,20 @@ func TestVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var a answer
-		a.compile(c)
+		limits := c.Rules[0].Limits
+		shown := fields.NewRule(c.Rules[0].Name, limits)
 		var headers fields.List
 		counters := map[string]*counter.Counter{}
 		for i, step := range vector.Steps {
 			kept := counters[step.Key]
 			if kept == nil {
 				kept = &counter.Counter{}
-				kept.Load(&counter.Rule{Limits: c.Rules[0].Limits}, nil)
+				kept.Load(&counter.Rule{Limits: limits}, nil)
 				counters[step.Key] = kept
 			}
 			now := step.time(t)
 			kept.Advance(now)
-			d := node.Demand{Saved: node.Saved{Rule: &node.Rule{Rule: counter.Rule{Limits: c.Rules[0].Limits}, Tag: &a.rules[0]}, Cost: step.Cost}}
+			d := node.Demand{Saved: node.Saved{Rule: &node.Rule{Rule: counter.Rule{Limits: limits}}, Cost: step.Cost}}
 			allowed := kept.Allows(step.Cost)
 			d.Verdict = counter.Rejected
 			if allowed {
@@ -101,7 +101,12 @@ func TestVectors(t *testing.T) {
 				t.Errorf("%s\nstep %d: allowed %v", vector.Name, i, allowed)
 			}
 			d.Counter = *kept
-			a.describe([]node.Demand{d}, now, &headers)
+			headers.Begin(fields.Seconds, now)
+			headers.Rule(&shown, fields.All)
+			for j := range limits {
+				headers.Limit(d.Standing(j, now))
+			}
+			headers.End()
 			if !allowed {
 				at, ok := node.RetryAt([]node.Demand{d}, now)
 				headers.Refuse(fields.All, at, ok)

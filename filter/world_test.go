@@ -1,4 +1,4 @@
-package filter
+package filter_test
 
 import (
 	"context"
@@ -167,17 +167,17 @@ func (w *world) shortly(what string, callback func()) {
 func (v *fakeVM) leased() (leased uint64) {
 	v.t.Helper()
 	defer proxywasm.Use(v)()
-	table, err := sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{Namespace: v.plugin.config.Namespace, Capacity: 1}, rand.Uint64)
+	table, err := sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{Namespace: "default", Capacity: 1}, rand.Uint64)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	var slot sharedata.Slot
 	var kept counter.Counter
-	rule := &v.plugin.streams.rules.limits[0].Rule
-	key := v.plugin.streams.rules.list[0].keyPrefix
+	rule := &v.plugin.Rules()[0].Rule
+	key := v.plugin.Rules()[0].Prefix
 	table.Read(&slot, table.Address(table.Group(key), key))
 	kept.Load(rule, slot.Payload())
-	kept.Advance(v.plugin.streams.engine.now())
+	kept.Advance(v.plugin.Node().Time(v.now))
 	for i := range kept.States {
 		leased = max(leased, rule.Limits[i].Leased(&kept.States[i]))
 	}
@@ -186,7 +186,7 @@ func (v *fakeVM) leased() (leased uint64) {
 
 // left describes what a VM still has to do.
 func (v *fakeVM) left() string {
-	if left := v.plugin.streams.engine.node.Backlog(); left != (node.Backlog{}) || v.plugin.streams.engine.node.Unfinished() {
+	if left := v.plugin.Node().Backlog(); left != (node.Backlog{}) || v.plugin.Node().Unfinished() {
 		return fmt.Sprintf("%+v", left)
 	}
 	return ""

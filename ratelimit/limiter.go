@@ -165,7 +165,7 @@ func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
 	other := *l
-	other.limits, other.rule = told(compiled), l.rule.Variant(compiled, nil)
+	other.limits, other.rule = told(compiled), l.rule.Variant(compiled)
 	return &other, nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"weir/internal/node"
 	"weir/internal/panics"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // Namespace has the counters of its rules, and of the windows whose rates it returns.
@@ -109,9 +108,6 @@ func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	}
 	return key, true
 }
-
-// Tag implements node.Owner.
-func (*host) Tag(int, []window.Limit) any { return nil }
 
 // pollNumber is the number of the only poll that a namespace has at a time. Only Close waits for
 // it.

@@ -7,7 +7,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/node"
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // worker is an engine with its host. It uses the engine like package filter does.
@@ -39,9 +38,6 @@ func (v *worker) owner() node.Owner {
 
 // AppendKey implements node.Owner. No key is overridden.
 func (*worker) AppendKey(key []byte, _ int, _ [][]byte) ([]byte, bool) { return key, false }
-
-// Tag implements node.Owner.
-func (*worker) Tag(int, []window.Limit) any { return nil }
 
 // Now implements node.Host.
 func (v *worker) Now() int64 { return v.world.Now + v.process.off }

@@ -63,35 +63,49 @@ type Rule struct {
 // limit is the constant part of a limit's fields.
 type limit struct {
 	state []byte // "name" and remainingLabel
-	quota []byte
+	quota []byte // a part of the policy
 }
 
 const remainingLabel = ";r="
 
+// name returns the quoted name of the limit.
+func (l *limit) name() []byte { return l.state[:len(l.state)-len(remainingLabel)] }
+
 // NewRule returns the constant part of a rule's fields. The first limit has the rule's name, and
 // further limits are name.2, name.3 and so on. The name consists of A-Za-z0-9_-, which a String of
-// structured fields need not escape.
+// structured fields need not escape. Clients can't respect a limit that blocks, so they don't see
+// it; it is the last.
 func NewRule(name string, limits []window.Limit) Rule {
 	var r Rule
-	policy := ""
 	for i := range limits {
-		l := &limits[i]
-		if l.Kind.Blocks() {
-			continue // clients can't respect such a limit, so they don't see it
+		if limits[i].Kind.Blocks() {
+			break
 		}
-		quoted, quota := `"`+name+`"`, strconv.FormatUint(l.Quota(), 10)
+		state := `"` + name
 		if i > 0 {
-			quoted = `"` + name + "." + strconv.Itoa(i+1) + `"`
-			policy += ", "
+			state += "." + strconv.Itoa(i+1)
 		}
-		policy += quoted + ";q=" + quota
-		if span, whole := l.Span(); whole && span%second == 0 {
-			policy += ";w=" + strconv.FormatInt(span/second, 10)
-		}
-		r.limits = append(r.limits, limit{state: append([]byte(quoted), remainingLabel...), quota: []byte(quota)})
+		r.limits = append(r.limits, limit{state: []byte(state + `"` + remainingLabel)})
 	}
-	r.policy = []byte(policy)
+	r.policy = appendPolicy(nil, r.limits, limits)
 	return r
+}
+
+// appendPolicy appends the policy of limits, and sets their quotas.
+func appendPolicy(dst []byte, named []limit, limits []window.Limit) []byte {
+	for i := range named {
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = append(append(dst, named[i].name()...), ";q="...)
+		start := len(dst)
+		dst = appendNumber(dst, limits[i].Quota())
+		named[i].quota = dst[start:len(dst):len(dst)]
+		if span, whole := limits[i].Span(); whole && span%second == 0 {
+			dst = appendNumber(append(dst, ";w="...), uint64(span/second))
+		}
+	}
+	return dst
 }
 
 // Field is a header field. Its name is in lower case.
@@ -115,9 +129,10 @@ var Names = []string{
 // List builds the fields of one response. Its memory is reused for later responses. It is not safe
 // for concurrent use.
 //
-// Call [List.Begin] first. For each rule, in the configuration's order, call [List.Rule] and then
-// [List.Limit] for each of its limits. Then call [List.End]. If rules warn, call [List.Warn] for
-// each of them and [List.EndWarnings]. For a refusal, call [List.Refuse].
+// Call [List.Begin] first. For each rule, in the configuration's order, call [List.Rule] or
+// [List.Variant], and then [List.Limit] for each of its limits. Then call [List.End]. If rules
+// warn, call [List.Warn] for each of them and [List.EndWarnings]. For a refusal, call
+// [List.Refuse].
 type List struct {
 	fields []Field
 	set    Set // of the present rule
@@ -127,9 +142,12 @@ type List struct {
 	joined []byte  // memory for the policy of several rules
 	rules  int     // so far that are in RateLimit
 	limits []limit // limits of the rule that are still to come
-	values []byte  // memory of the fields' values that aren't constant
-	start  int     // start of the next field's value in values
-	names  []Name
+	// varied and policies are memory for limits and policies of rules with other limits.
+	varied   []limit
+	policies []byte
+	values   []byte // memory of the fields' values that aren't constant
+	start    int    // start of the next field's value in values
+	names    []Name
 	// The tightest limits so far, in all and among tokens, by how they are shown.
 	tightest          tightest
 	openAI, anthropic tightest
@@ -161,7 +179,7 @@ func (l *List) Begin(unit ResetUnit, now int64) {
 		l.fields = make([]Field, 0, usualFields)
 	}
 	l.unit, l.now = unit, now
-	l.values, l.start = l.values[:0], 0
+	l.values, l.start, l.policies = l.values[:0], 0, l.policies[:0]
 	l.fields, l.rules = l.fields[:0], 0
 	l.tightest.quota, l.openAI.quota, l.anthropic.quota, l.money.quota = nil, nil, nil, nil
 }
@@ -177,6 +195,14 @@ func (l *List) Rule(r *Rule, set Set) {
 	} else {
 		l.join(r)
 	}
+}
+
+// Variant is [List.Rule] for a rule with other limits, in the same number, order and shapes.
+func (l *List) Variant(r *Rule, limits []window.Limit, set Set) {
+	l.varied = append(l.varied[:0], r.limits...)
+	start := len(l.policies)
+	l.policies = appendPolicy(l.policies, l.varied, limits)
+	l.Rule(&Rule{policy: l.policies[start:], limits: l.varied, Unit: r.Unit}, set)
 }
 
 //go:noinline
@@ -293,8 +319,7 @@ func (l *List) Warn(r *Rule, set Set, limits uint8) {
 		if len(l.values) > l.start {
 			l.values = append(l.values, ", "...)
 		}
-		label := r.limits[i].state
-		l.values = append(l.values, label[:len(label)-len(remainingLabel)]...)
+		l.values = append(l.values, r.limits[i].name()...)
 	}
 }
 

@@ -42,6 +42,42 @@ func write(l *fields.List, set fields.Set, unit fields.ResetUnit, rules []*field
 	return lines(l)
 }
 
+// TestVariants wants rules with other limits to be written as if they were made for these.
+func TestVariants(t *testing.T) {
+	own := [][]window.Limit{
+		{{Shape: window.Shape{Kind: window.SlidingWindow, Width: minute}, Max: 100}, {Shape: window.Shape{Kind: window.FixedWindow, Width: second}, Max: 10}},
+		{{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 40, Burst: 5}, window.NewBlock(minute)},
+	}
+	other := [][]window.Limit{
+		{{Shape: window.Shape{Kind: window.SlidingWindow, Width: minute}, Max: 123456}, {Shape: window.Shape{Kind: window.FixedWindow, Width: second}}},
+		{{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 60, Burst: 30}},
+	}
+	var varied, want fields.List
+	limit := func(l *fields.List, limits []window.Limit) {
+		for i := range limits {
+			l.Limit(window.Standing{Remaining: uint64(i), Next: second})
+		}
+	}
+	write := func() {
+		varied.Begin(fields.Seconds, now)
+		want.Begin(fields.Seconds, now)
+		for i, name := range []string{"a", "b"} {
+			rule, made := fields.NewRule(name, own[i]), fields.NewRule(name, other[i])
+			varied.Variant(&rule, other[i], fields.All)
+			limit(&varied, other[i])
+			want.Rule(&made, fields.All)
+			limit(&want, other[i])
+		}
+		varied.End()
+		want.End()
+	}
+	for range 2 { // with memory of the first response
+		if write(); lines(&varied) != lines(&want) || !strings.Contains(lines(&want), `"a";q=123456;w=60, "a.2";q=0, "b";q=30;w=30`) {
+			t.Errorf("got\n%swant\n%s", lines(&varied), lines(&want))
+		}
+	}
+}
+
 func lines(l *fields.List) string {
 	var text strings.Builder
 	for _, f := range l.Fields() {

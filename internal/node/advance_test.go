@@ -288,7 +288,7 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 func TestAdvanceOfVariants(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	for _, f := range w.nodes {
-		f.variant = f.rules.list[0].Variant([]window.Limit{fixed(400)}, nil)
+		f.variant = f.rules.list[0].Variant([]window.Limit{fixed(400)})
 		if verdict, waited := f.ask(t, fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
 			t.Fatalf("a limit that is not listed: got %d, waited: %t", verdict, waited)
 		}
@@ -306,7 +306,7 @@ func TestAdvanceOfVariants(t *testing.T) {
 		if i%6 < 3 {
 			f.variant = nil
 		} else {
-			f.variant = f.rules.list[0].Variant([]window.Limit{fixed(400)}, nil)
+			f.variant = f.rules.list[0].Variant([]window.Limit{fixed(400)})
 		}
 		if verdict, _ := f.ask(t, "ben"); verdict == counter.Allowed {
 			passed++

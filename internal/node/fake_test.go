@@ -360,11 +360,6 @@ func (f *fakeNode) AppendKey(key []byte, rule int, values [][]byte) ([]byte, boo
 	return key, f.counts[rule].together == (len(values) == 0) && len(values) < 2
 }
 
-// Tag implements Owner.
-func (f *fakeNode) Tag(rule int, limits []window.Limit) any {
-	return fmt.Sprint(rule, " ", limits[0].Max)
-}
-
 // Get implements sharedata.Data.
 func (f *fakeNode) Get(key, buffer []byte) ([]byte, uint32, bool) {
 	if p := f.process; p.before != nil {

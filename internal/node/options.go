@@ -3,7 +3,6 @@ package node
 import (
 	"weir/internal/wire"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // Options configure a node.
@@ -15,7 +14,7 @@ type Options struct {
 	Data     sharedata.Data
 	Capacity int
 	// Rules must have Limits and SyncRate, and may have Prefix, CountRejected, CostsLater, Watched,
-	// Widest, WarnAt, Shadow, Reveal, Tag and the other settings above Index. The node keeps the
+	// Widest, WarnAt, Shadow, Reveal and the other settings above Index. The node keeps the
 	// slice.
 	Rules []Rule
 	// Random makes the nodes of a process differ.
@@ -91,6 +90,4 @@ type Owner interface {
 	// AppendKey appends the key of a rule for values in the form in which people write them, one
 	// per selector. ok is false if the number of values is wrong.
 	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
-	// Tag returns the [Rule.Tag] for a variant of a rule with these limits.
-	Tag(rule int, limits []window.Limit) any
 }

@@ -47,8 +47,6 @@ type Rule struct {
 	Reveal uint8
 	// Delay says how requests without room wait.
 	Delay Delay
-	// Tag is a value of the owner's for the rule, or for this variant of it.
-	Tag any
 	// Index is the rule's index in the node. New sets it, and the Interval of counter.Rule.
 	Index int
 
@@ -151,9 +149,9 @@ func (r *Rule) Own() []window.Limit {
 
 // Variant returns the rule with other limits, in the same number, order and shapes. A [Demand] may
 // use it for the same keys, and they keep their counters.
-func (r *Rule) Variant(limits []window.Limit, tag any) *Rule {
+func (r *Rule) Variant(limits []window.Limit) *Rule {
 	v := *r
-	v.Rule, v.Tag, v.of = r.Rule.Variant(limits), tag, r.base()
+	v.Rule, v.of = r.Rule.Variant(limits), r.base()
 	v.nameLimits()
 	return &v
 }

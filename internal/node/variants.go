@@ -69,7 +69,7 @@ func (v *variants) vary(p *place) {
 	o.Next()
 	r := &v.rules.list[p.index]
 	limits, _ := wire.Fit(r.Limits, o.Limits)
-	p.rule = r.Variant(limits, v.owner.Tag(int(p.index), limits))
+	p.rule = r.Variant(limits)
 	p.rule.override = true
 }
 

@@ -16,7 +16,7 @@ func variantsOf(f *fakeNode, hits ...uint64) (rules []*Rule) {
 		if l.Max = n; l.Kind.Bursts() {
 			l.Burst = n
 		}
-		rules = append(rules, f.rules.list[0].Variant([]window.Limit{l}, n))
+		rules = append(rules, f.rules.list[0].Variant([]window.Limit{l}))
 	}
 	return rules
 }

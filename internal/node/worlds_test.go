@@ -569,7 +569,7 @@ func (f *fakeNode) smaller(rule int) *Rule {
 		for i := range limits {
 			limits[i].Max -= limits[i].Max / 3
 		}
-		f.smallers[rule] = f.rules.list[rule].Variant(limits, nil)
+		f.smallers[rule] = f.rules.list[rule].Variant(limits)
 	}
 	return f.smallers[rule]
 }

@@ -5,40 +5,36 @@ import (
 	"weir/internal/node"
 )
 
-// laterCosts are the demands of a request whose costs are charged when the response is there.
-type laterCosts struct{ list []later }
+// deferredCosts are the demands of a request whose costs are charged when the response is there.
+type deferredCosts struct{ list []deferredCost }
 
-// later is a demand on a rule that charges the cost of the response.
-type later struct {
+// deferredCost is a demand on a rule that charges the cost of the response.
+type deferredCost struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	node.Saved
 	measure *measure // of a shadow rule that has not decided yet
 }
 
-// note records the rules that charge the response's cost. The part of the cost that the request
-// tells is read now.
-func (l *laterCosts) note(r *rules, n *node.Node, demands []node.Demand) {
+// noteCosts records the rules that charge the response's cost. The part of the cost that the
+// request tells is read now.
+func (l *deferredCosts) noteCosts(r *rules, n *node.Node, demands []node.Demand) {
 	for i := range demands {
 		if d := &demands[i]; r.of(d).costsLater {
-			l.add(n, d, r.laterCost(d), nil)
+			l.addCost(n, d, r.deferredCost(d), nil)
 		}
 	}
 }
 
-// add records a rule, which may be an undecided shadow rule.
-//
-//go:noinline
-func (l *laterCosts) add(n *node.Node, d *node.Demand, cost uint64, undecided *measure) {
-	noted := later{Saved: n.Save(d), measure: undecided}
+// addCost records a rule, which may be an undecided shadow rule.
+func (l *deferredCosts) addCost(n *node.Node, d *node.Demand, cost uint64, undecided *measure) {
+	noted := deferredCost{Saved: n.Save(d), measure: undecided}
 	noted.Cost = cost
 	l.list = append(l.list, noted)
 }
 
 // leaveOut drops the rules that had no room for a request that passes with a mark.
-//
-//go:noinline
-func (l *laterCosts) leaveOut(demands []node.Demand) {
+func (l *deferredCosts) leaveOut(demands []node.Demand) {
 	for i := range demands {
 		for j := 0; demands[i].Over && j < len(l.list); j++ {
 			if l.list[j].Rule.Index == demands[i].Rule.Index {
@@ -49,11 +45,10 @@ func (l *laterCosts) leaveOut(demands []node.Demand) {
 	}
 }
 
-// forget forgets a request.
-func (l *laterCosts) forget() { l.list = l.list[:0] }
+func (l *deferredCosts) forget() { l.list = l.list[:0] }
 
-// count charges the cost of the response, whether or not there is room.
-func (l *laterCosts) count(r *rules, e *engine) {
+// charge charges the cost of the response, whether or not there is room.
+func (l *deferredCosts) charge(r *rules, e *engine) {
 	now := e.now()
 	for i := range l.list {
 		c := &l.list[i]
@@ -74,7 +69,7 @@ func (l *laterCosts) count(r *rules, e *engine) {
 }
 
 // measured implements debtor.
-func (l *laterCosts) measured(m *measure, _ *node.Demand, _ int64, verdict counter.Verdict) {
+func (l *deferredCosts) measured(m *measure, _ *node.Demand, _ int64, verdict counter.Verdict) {
 	for i := range l.list {
 		if l.list[i].measure != m {
 			continue

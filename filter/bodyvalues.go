@@ -8,8 +8,8 @@ import (
 	"weir/internal/proxywasm"
 )
 
-// told has the values that the rules read from a request's body.
-type told struct {
+// bodyValues has the values that the rules read from a request's body.
+type bodyValues struct {
 	// parts read the body, each for one value of the rules. missing is how many of them still need
 	// more of it.
 	parts   []bodyPart
@@ -39,34 +39,34 @@ type bodyPart struct {
 	broken bool   // the body can't be read on
 }
 
-// another returns a further part, reusing memory.
-func (b *told) another() *bodyPart {
-	if len(b.parts) == cap(b.parts) {
-		b.parts = append(b.parts, bodyPart{})
+// addPart returns a further part, reusing memory.
+func (v *bodyValues) addPart() *bodyPart {
+	if len(v.parts) == cap(v.parts) {
+		v.parts = append(v.parts, bodyPart{})
 	} else {
-		b.parts = b.parts[:len(b.parts)+1] // with the memory that its reader has
+		v.parts = v.parts[:len(v.parts)+1] // with the memory that its reader has
 	}
-	p := &b.parts[len(b.parts)-1]
+	p := &v.parts[len(v.parts)-1]
 	p.broken = false
 	return p
 }
 
 // feed reads a piece of the body.
-func (b *told) feed(piece []byte) {
-	for i := range b.parts {
-		if p := &b.parts[i]; !p.broken && p.reader.Feed(piece) {
+func (v *bodyValues) feed(piece []byte) {
+	for i := range v.parts {
+		if p := &v.parts[i]; !p.broken && p.reader.Feed(piece) {
 			p.broken = true
-			b.missing--
+			v.missing--
 		}
 	}
 }
 
-// findAll returns the cost that the body tells: the largest of the numbers at its paths, or their
+// numbersOf returns the cost that the body tells: the largest of the numbers at its paths, or their
 // sum.
-func (b *told) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
+func (v *bodyValues) numbersOf(from *config.BodyCost) (all jsonpath.Numbers) {
 	all.Lacking, all.Sound = true, true
 	for _, path := range from.Paths {
-		n := b.find(path)
+		n := v.numbersAt(path)
 		if from.Sum && n.Largest > math.MaxUint64-all.Largest {
 			all.Largest = math.MaxUint64
 		} else if from.Sum {
@@ -81,16 +81,16 @@ func (b *told) findAll(from *config.BodyCost) (all jsonpath.Numbers) {
 	return all
 }
 
-// find returns the numbers at a path of the body. A request without a body has none.
-func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
+// numbersAt returns the numbers at a path of the body. A request without a body has none.
+func (v *bodyValues) numbersAt(path *jsonpath.Path) jsonpath.Numbers {
 	none := jsonpath.Numbers{Lacking: true, Sound: true}
-	if b == nil {
+	if v == nil {
 		return none
 	}
-	for i := range b.parts {
-		if p := &b.parts[i]; p.path == path && p.text == "" {
+	for i := range v.parts {
+		if p := &v.parts[i]; p.path == path && p.text == "" {
 			numbers := p.reader.Numbers()
-			numbers.Sound = numbers.Sound && b.whole
+			numbers.Sound = numbers.Sound && v.whole
 			return numbers
 		}
 	}
@@ -98,9 +98,9 @@ func (b *told) find(path *jsonpath.Path) jsonpath.Numbers {
 }
 
 // textAt returns the index of the part with the text at a path, or -1.
-func (b *told) textAt(path string) int {
-	for i := range b.parts {
-		if b.parts[i].text == path {
+func (v *bodyValues) textAt(path string) int {
+	for i := range v.parts {
+		if v.parts[i].text == path {
 			return i
 		}
 	}
@@ -109,13 +109,13 @@ func (b *told) textAt(path string) int {
 
 // text returns the body's text at a path. sound reports whether no parser could find another value
 // there.
-func (b *told) text(path string) (text []byte, found, sound bool) {
-	i := b.textAt(path)
+func (v *bodyValues) text(path string) (text []byte, found, sound bool) {
+	i := v.textAt(path)
 	if i < 0 {
 		return nil, false, true
 	}
-	text, found, sound = b.parts[i].reader.Only()
-	if !b.whole {
+	text, found, sound = v.parts[i].reader.Only()
+	if !v.whole {
 		return nil, false, false
 	}
 	return text, found, sound

@@ -1,0 +1,77 @@
+package filter
+
+import (
+	"weir/internal/fields"
+	"weir/internal/node"
+)
+
+// This file is all that tests see of the package's layout; the others are of package filter_test.
+
+const (
+	MaxIdle        = maxIdle
+	MaxIdleKeys    = maxIdleKeys
+	BodyPiece      = bodyPiece
+	BodyWait       = bodyWait
+	KeptAfter      = keptAfter
+	MaxRequestBody = maxRequestBody
+)
+
+// ParseHits is the number of hits that a text says.
+var ParseHits = parseHits
+
+// Plugin is a plugin context.
+type Plugin = plugin
+
+// Node is the node that decides; nil if the plugin has not started.
+func (p *plugin) Node() *node.Node { return p.streams.engine.node }
+
+// Rules are the rules as the node decides them.
+func (p *plugin) Rules() []node.Rule { return p.streams.rules.limits }
+
+// Find returns the current request's demands on rules that are no shadow rules.
+func (p *plugin) Find() []node.Demand {
+	demands, _ := p.streams.rules.findDemands(nil)
+	return demands
+}
+
+// First is the first demand of the last request that was decided.
+func (p *plugin) First() *node.Demand { return &p.streams.rules.demands[0] }
+
+// KeysMemory is how many bytes are kept for the keys of the next request.
+func (p *plugin) KeysMemory() int { return cap(p.streams.rules.keys) }
+
+// Idle is how many streams are kept for reuse.
+func (p *plugin) Idle() int { return len(p.streams.idle) }
+
+// Bodies is how many requests wait for their bodies.
+func (p *plugin) Bodies() int { return len(p.streams.waiting) }
+
+// Open is how many responses are read for their cost.
+func (p *plugin) Open() int { return len(p.streams.responses.open) }
+
+// Holds reports whether any request holds places.
+func (p *plugin) Holds() bool { return p.streams.responses.holders.first != nil }
+
+// Stream is a request.
+type Stream = stream
+
+// ID is the proxy's number of the stream.
+func (s *stream) ID() uint32 { return s.id }
+
+// Waits reports whether the request waits for the backend, or for room.
+func (s *stream) Waits() bool { return s.wait.Waiting() }
+
+// Passed reports whether the request has passed, with headers for its response.
+func (s *stream) Passed() bool { return s.decorate }
+
+// Answered reports whether the proxy has replied in the upstream's place.
+func (s *stream) Answered() bool { return s.answered }
+
+// Headers are those that rules have written.
+func (s *stream) Headers() *fields.List { return &s.headers }
+
+// Charges is how many rules charge the request for its response.
+func (s *stream) Charges() int { return len(s.charges.list) }
+
+// Holds reports whether the request holds places.
+func (s *stream) Holds() bool { return s.charges.holding.holders != nil }
