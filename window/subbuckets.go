@@ -116,6 +116,21 @@ func trimLog(l *Limit, s *State) {
 	s.Buckets = slices.Delete(s.Buckets, 0, gone)
 }
 
+func sumOf(all []uint64) (sum uint64) {
+	for _, hits := range all {
+		sum += min(hits, MaxHits)
+	}
+	return sum
+}
+
+// knownHits are all hits that the backend is known to count.
+func knownHits(s *State) (sum uint64) {
+	for i := range s.Buckets {
+		sum += s.Buckets[i].Total
+	}
+	return sum
+}
+
 func freeBuckets(s *State, hits uint64) (given uint64) {
 	for i := len(s.Buckets) - 1; i >= 0 && given < hits; i-- {
 		given += s.Buckets[i].giveBack(hits - given)
@@ -140,7 +155,12 @@ func leaseBucket(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
 	return h != nil
 }
 
+// mergeBuckets takes in an answer's totals. An older answer that has no more hits than are known adds none:
+// hits may have moved to a later bucket since, as those of a lease do, and would count twice.
 func mergeBuckets(l *Limit, s *State, newest bool, total *Totals) {
+	if !newest && sumOf(total.Hits) <= knownHits(s) {
+		return
+	}
 	oldest := max(0, s.Newest/l.Precision-l.covered()+1)
 	known := len(s.Buckets)
 	at := known - 1

@@ -84,6 +84,7 @@ func TestBucketsSettle(t *testing.T) {
 		// A newer answer has told what became of the hits in flight.
 		{"less, of an older answer", Totals{present, []uint64{4}, []uint64{0}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 1}}, 0},
 		{"more, of an older answer", Totals{present, []uint64{4, 3}, []uint64{0, 2}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
+		{"moved since, of an older answer", Totals{present, []uint64{6}, []uint64{1}}, true, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 1}}, 0},
 		{"nothing", Totals{}, false, map[int64]Hits{0: {Pending: 1}, -2: {}}, 0},
 		{"others' buckets", Totals{present, []uint64{5, 6, 3, 2}, []uint64{0, 1, 2, 5}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -1: {Total: 6}, -2: {Total: 3}, -5: {Total: 2}}, 0},
 		{"one that has left", Totals{present, []uint64{5, 3, 2}, []uint64{0, 2, 6}}, false, map[int64]Hits{0: {Total: 5, Pending: 1}, -2: {Total: 3}}, 0},
