@@ -89,9 +89,15 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 		n.AddHeld(all.engine.now())
 	}
 	if all.rules.readsBodies && !end {
-		return s.awaitBody()
+		if body := all.bodies.wanted(&all.rules); body != nil {
+			return s.awaitBody(body)
+		}
 	}
-	return s.decide(nil)
+	demands, shadows := all.rules.findDemands(nil)
+	if len(demands)+len(shadows) == 0 {
+		return types.ActionContinue
+	}
+	return s.decide(demands, shadows)
 }
 
 // Finish implements proxywasm.Stream.
@@ -104,14 +110,10 @@ func (s *stream) Finish() (over bool) {
 	return true
 }
 
-// awaitBody decides a request that may have a body, or makes it wait for the body.
-func (s *stream) awaitBody() types.Action {
+// awaitBody makes a request wait for its body, or decides it if the body can't be read.
+func (s *stream) awaitBody(body *bodyValues) types.Action {
 	all := s.all
-	body := all.bodies.wanted(&all.rules)
-	switch {
-	case body == nil:
-		return s.decide(nil)
-	case !all.bodies.comes(body):
+	if !all.bodies.comes(body) {
 		return s.decideByBody(body)
 	}
 	body.at, s.body = len(all.waiting), body
@@ -186,9 +188,15 @@ func (all *streams) decideWaiting(every bool) {
 // decideByBody decides a request that has waited for its body, by the part that has come.
 func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
-	action := s.decide(body)
+	demands, shadows := all.rules.findDemands(body)
 	if body.unread {
 		all.rules.request.unreadBodies++
+	}
+	action := types.ActionContinue
+	if i := all.rules.unread(demands); i >= 0 {
+		action = s.refuseInvalid(demands, i, fields.UnreadBody)
+	} else if len(demands)+len(shadows) > 0 {
+		action = s.decide(demands, shadows)
 	}
 	all.bodies.release(body)
 	return action
@@ -207,19 +215,9 @@ func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields
 	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
 }
 
-// decide decides a request, by its headers and by what was read of its body, or makes it wait for
-// the backend.
-func (s *stream) decide(body *bodyValues) types.Action {
+// decide decides a request, or makes it wait for the backend.
+func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	all := s.all
-	demands, shadows := all.rules.findDemands(body)
-	if len(demands)+len(shadows) == 0 {
-		return types.ActionContinue
-	}
-	if body != nil {
-		if i := all.rules.unread(demands); i >= 0 {
-			return s.refuseInvalid(demands, i, fields.UnreadBody)
-		}
-	}
 	if all.rules.bounds {
 		if i := all.rules.tooLarge(demands); i >= 0 {
 			return s.refuseInvalid(demands, i, fields.TooLarge)
