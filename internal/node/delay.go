@@ -6,33 +6,31 @@ import "weir/internal/counter"
 // their coming, as long as the tick has time.
 func (q *requests) letGo() {
 	now := q.link.hostNow()
-	due, deadline := &q.lines.due, now+tickNanos
-	q.lines.at(now)
+	deadline := now + tickNanos
+	q.lines.Tick(now)
 	for handled := 0; ; handled++ {
-		next := due.earliest()
+		next, at := q.lines.Next()
 		if next == nil {
 			q.ticks.within(int64(q.ticks.millis) * 1e6)
 			return
 		}
-		if in := next.at - q.link.hostNow(); in > 0 || q.link.late(handled, deadline) {
+		if in := at - q.link.hostNow(); in > 0 || q.link.late(handled, deadline) {
 			q.ticks.within(in)
 			return
 		}
-		q.tryFirst(next.of)
+		q.tryFirst(next.Of)
 	}
 }
 
 // tryFirst decides the first request of a line if it is due. It waits behind requests of other
 // workers, until its own time is over. While it asks the backend, it is not decided.
-func (q *requests) tryFirst(l *keyLine) {
-	w, hostNow := l.first, q.link.hostNow()
+func (q *requests) tryFirst(w *Wait) {
 	if w.queue != nil {
-		q.lines.due.stop(&l.alarm) // until the backend has answered
+		w.room.Rest() // until the backend has answered
 		return
 	}
-	first := l.goesFirst(hostNow)
-	if l.dueAt > hostNow {
-		l.wake()
+	due, first := w.room.Turn(q.link.hostNow())
+	if !due {
 		return
 	}
 	demands, now := q.takeUp(w), q.link.now()
@@ -51,11 +49,11 @@ func (q *requests) tryFirst(l *keyLine) {
 		for i := range demands {
 			q.keys.read(&demands[i], now)
 		}
-		q.keys.reject(demands, l.address)
+		q.keys.reject(demands, w.room.Address())
 	}
 	switch {
 	case verdict == counter.Unsure:
-		q.lines.due.stop(&l.alarm)
+		w.room.Rest()
 	case !q.waitsOn(w, demands, now, verdict):
 		q.tell(w, demands, now, verdict)
 	}
@@ -72,7 +70,7 @@ func (q *requests) roomAt(w *Wait, demands []Demand, now int64) int64 {
 	}
 	// A counter goes back only a little, and its time is that of the last request that had room.
 	ahead := now - q.link.hostNow()
-	from := w.room.since + ahead
+	from := w.room.Since + ahead
 	for i := range demands {
 		q.keys.fetch(&demands[i])
 		for j := range demands[i].Counter.States {
@@ -83,7 +81,7 @@ func (q *requests) roomAt(w *Wait, demands []Demand, now int64) int64 {
 	for i := range demands {
 		demands[i].Counter.Advance(from)
 	}
-	latest := min(now, max(from, w.room.leaves+ahead))
+	latest := min(now, max(from, w.room.Leaves+ahead))
 	if at, ok := RetryAt(demands, from); ok {
 		return min(at, latest)
 	}

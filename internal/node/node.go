@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"weir/internal/counter"
+	"weir/internal/engine/wait"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -64,7 +65,7 @@ func New(o *Options) (*Node, error) {
 	}
 	n.ticks.period = n.ticks.millis
 	if n.rules.delays {
-		n.requests.lines = &lines{link: &n.link, ticks: &n.ticks, order: newOrder(o), of: map[sharedata.Address]*keyLine{}}
+		n.requests.lines = wait.NewQueue[*Wait](o.Data, o.Namespace, uint32(o.Random()), n.link.hostNow, n.ticks.within)
 	}
 	return n, nil
 }
@@ -264,7 +265,7 @@ func (n *Node) Delayed() int {
 	if n.requests.lines == nil {
 		return 0
 	}
-	return n.requests.lines.waiting
+	return n.requests.lines.Len()
 }
 
 // Decide takes a request's hits from all limits of all matching rules, or from none. now is from

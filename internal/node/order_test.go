@@ -7,19 +7,21 @@ import (
 	"time"
 
 	"weir/internal/counter"
+	"weir/sharedata"
 	"weir/window"
 )
 
-// inOrders is how many bytes the pages of the order have, their names and tickets left out.
-func (f *fakeNode) inOrders() (bytes int) {
-	o := &f.requests.lines.order
+// inOrders is how many entries the pages of the order of waiting requests have.
+func (f *fakeNode) inOrders() (entries int) {
+	const head, entry = 8, 32
+	pages := sharedata.NewRecord(f, "default", "order2:\x00")
 	for page := range 256 {
-		o.record.Number(byte(page))
-		if value, _ := o.record.Read(nil); value != nil {
-			bytes += len(value) - orderHead
+		pages.Number(byte(page))
+		if value, _ := pages.Read(nil); value != nil {
+			entries += (len(value) - head) / entry
 		}
 	}
-	return bytes
+	return entries
 }
 
 // Shared data has as much of 10,000 requests that wait for a key as of one, and no more than the requests of
@@ -37,8 +39,8 @@ func TestTenThousandWait(t *testing.T) {
 	for i := range n {
 		waiting = append(waiting, workers[i%2].paused("ann"))
 	}
-	if got := f.inOrders(); got != 2*orderEntry {
-		t.Errorf("the order has %d bytes of 10,000 requests, want %d", got, 2*orderEntry)
+	if got := f.inOrders(); got != 2 {
+		t.Errorf("the order has %d entries of 10,000 requests, want 2", got)
 	}
 	if _, verdict := f.request("ann"); verdict != counter.Rejected {
 		t.Errorf("the queue is full: got %v", verdict)
@@ -64,8 +66,8 @@ func TestTenThousandWait(t *testing.T) {
 		f.send(user)
 		waiting[i] = f.paused(user)
 	}
-	if got := f.inOrders(); got != n*orderEntry {
-		t.Errorf("the order has %d bytes of 10,000 keys, want %d", got, n*orderEntry)
+	if got := f.inOrders(); got != n {
+		t.Errorf("the order has %d entries of 10,000 keys, want %d", got, n)
 	}
 	for _, r := range waiting[:n/2] {
 		r.Leave() // as a listener that drains resets streams
@@ -75,8 +77,8 @@ func TestTenThousandWait(t *testing.T) {
 		t.Errorf("%d of %d were let go", got, n/2)
 	}
 	for _, f := range workers {
-		if got := f.inOrders(); got != 0 || f.Waits() || len(f.requests.lines.of) != 0 {
-			t.Errorf("%d bytes of the order stay, and %d lines", got, len(f.requests.lines.of))
+		if got := f.inOrders(); got != 0 || f.Waits() || f.Delayed() != 0 {
+			t.Errorf("%d entries of the order stay, and %d requests", got, f.Delayed())
 		}
 	}
 }
@@ -100,11 +102,11 @@ func TestWorkerDies(t *testing.T) {
 	for lives.still(waiting) == 3 && p.now-begin < 30*second {
 		alone(time.Millisecond)
 	}
-	if after := p.now - begin; after < entryHolds-second || after > entryHolds+second {
+	if after := p.now - begin; after < 9*second || after > 11*second {
 		t.Errorf("a dead worker holds others up for %v", time.Duration(after))
 	}
 	if alone(30 * time.Millisecond); lives.still(waiting) > 0 || lives.inOrders() != 0 {
-		t.Errorf("%d wait, and %d bytes of the order stay", lives.still(waiting), lives.inOrders())
+		t.Errorf("%d wait, and %d entries of the order stay", lives.still(waiting), lives.inOrders())
 	}
 	// The worker had not died.
 	lives.send("ann")
@@ -115,25 +117,7 @@ func TestWorkerDies(t *testing.T) {
 		t.Errorf("%d of the late worker wait", n)
 	}
 	if p.run(time.Second); lives.still(behind) > 0 || allowed(append(dead, behind...)) != 5 || lives.inOrders() != 0 {
-		t.Errorf("%d passed, and %d bytes of the order stay", allowed(append(dead, behind...)), lives.inOrders())
-	}
-}
-
-// A worker that has read the clock just before another has written its entry does not take that entry out.
-func TestEntriesOfTheMoment(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	rule := delayed(MaxDelay, 20, window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 4 * minute}, Max: 1})
-	a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
-	a.send("ann")
-	first := a.paused("ann")
-	address := first.kept[0].address
-	before := p.now - int64(time.Microsecond)
-	if seen := b.requests.lines.order.read(address, before); seen.waiting != 1 || seen.first != first.room.ticket {
-		t.Errorf("another worker sees %+v", seen)
-	}
-	if _, joined := b.requests.lines.order.join(address, entry{until: before + entryHolds}, before, 1); joined {
-		t.Error("more join than may wait")
+		t.Errorf("%d passed, and %d entries of the order stay", allowed(append(dead, behind...)), lives.inOrders())
 	}
 }
 
@@ -149,7 +133,7 @@ func TestLongWaitsKeepTheirTurn(t *testing.T) {
 		t.Fatalf("the window after the next is too far: got %v", verdict)
 	}
 	for range 239 {
-		if p.run(time.Second); b.requests.lines.waitingFor(first.kept[0].address) != 1 {
+		if p.run(time.Second); b.requests.lines.Waiting(first.kept[0].address) != 1 {
 			t.Fatalf("after %v another worker does not know of the request", time.Duration(p.now-monday))
 		}
 	}
@@ -238,7 +222,7 @@ func TestDelayAsTheClockGoesBack(t *testing.T) {
 			waiting = append(waiting, a.paused("ann")) // before anybody has noticed
 		}
 		if p.run(2100 * time.Millisecond); a.still(waiting) > 0 || a.inOrders() != 0 {
-			t.Errorf("after %v back %d wait, and %d bytes of the order stay", back, a.still(waiting), a.inOrders())
+			t.Errorf("after %v back %d wait, and %d entries of the order stay", back, a.still(waiting), a.inOrders())
 		}
 		if got := allowed(waiting); got < 5 || back != 5*time.Second && got < len(waiting)-3 {
 			t.Errorf("after %v back %d of %d have passed", back, got, len(waiting))

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"weir/internal/counter"
+	"weir/internal/engine/wait"
 )
 
 const (
@@ -29,7 +30,7 @@ type requests struct {
 	watch    *watch
 	accounts *accounts
 	decider  *decider
-	lines    *lines // nil if no rule delays requests
+	lines    *wait.Queue[*Wait] // nil if no rule delays requests
 	failure  FailureMode
 }
 
@@ -56,8 +57,8 @@ func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.V
 
 // decideNow decides a request, or makes it wait.
 func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdict {
-	if q.lines != nil && (w.Patience >= 0 || q.lines.waiting > 0) {
-		if d := q.lines.occupied(demands); d != nil {
+	if q.lines != nil && (w.Patience >= 0 || q.lines.Len() > 0) {
+		if d := q.occupied(demands); d != nil {
 			return q.lineUp(w, demands, d, now)
 		}
 	}
@@ -195,6 +196,17 @@ func (q *requests) delaying(demands []Demand, now int64) (first *Demand) {
 	return first
 }
 
+// occupied returns the first demand of a request that others wait for already; nil if there is
+// none.
+func (q *requests) occupied(demands []Demand) *Demand {
+	for i := range demands {
+		if d := &demands[i]; d.Rule.delays() && q.lines.Waiting(d.address) > 0 {
+			return d
+		}
+	}
+	return nil
+}
+
 // lineUp makes a request wait for the room of a demand, behind those that wait already. It refuses
 // the request if too many wait, or if room will certainly come too late.
 func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) counter.Verdict {
@@ -206,7 +218,7 @@ func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) coun
 	}
 	of.Verdict = counter.Rejected
 	delay := of.Rule.Delay
-	ahead := q.lines.waitingFor(of.address)
+	ahead := q.lines.Waiting(of.address)
 	if ahead >= delay.Queue || w.Patience < 0 {
 		return counter.Rejected
 	}
@@ -224,20 +236,23 @@ func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) coun
 		}
 	}
 	hostNow := q.link.hostNow()
-	if !q.lines.add(w, of.address, hostNow, hostNow+delay.Most, delay.Queue) {
+	if w.room == nil {
+		w.room = &wait.Place[*Wait]{Of: w}
+	}
+	if !q.lines.Join(w.room, of.address, hostNow, hostNow+delay.Most, delay.Queue) {
 		return counter.Rejected
 	}
 	q.tallies.Delayed++
 	q.keep(w, demands)
-	if l := lineOf(w); l.first == w {
-		q.setDue(l, demands, now)
+	if w.room.Leads() {
+		q.setDue(w, demands, now)
 	}
 	return counter.Unsure
 }
 
 // setDue sets when to decide the first request of a line again, once it should have room. Its
 // demands were read. Settled charges may make room earlier.
-func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
+func (q *requests) setDue(w *Wait, demands []Demand, now int64) {
 	at, ok := RetryAt(demands, now)
 	if !ok {
 		at = now + MaxDelay
@@ -248,13 +263,7 @@ func (q *requests) setDue(l *keyLine, demands []Demand, now int64) {
 		}
 	}
 	hostNow := q.link.hostNow()
-	r := l.first.room
-	r.rewind(hostNow) // if its line had no alarm when the clock went back
-	at = min(max(hostNow+at-now, hostNow+leastDelay), r.leaves)
-	l.dueAt = at
-	l.wake()
-	// The host restarts the time between ticks, which must not delay earlier alarms.
-	q.ticks.within(l.all.due.earliest().at - hostNow)
+	w.room.Again(hostNow+at-now, hostNow)
 }
 
 // waitsOn reports whether a request that has asked the backend now waits for room, or continues to.
@@ -262,17 +271,17 @@ func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter
 	if verdict == counter.Rejected {
 		switch d := q.delaying(demands, now); {
 		case d == nil || w.Patience < 0:
-		case !w.waitsForRoom():
+		case !w.room.Waits():
 			if q.lineUp(w, demands, d, now) == counter.Unsure {
 				return true
 			}
-		case q.link.hostNow() < w.room.leaves:
-			q.setDue(lineOf(w), demands, now)
+		case q.link.hostNow() < w.room.Leaves:
+			q.setDue(w, demands, now)
 			return true
 		}
 	}
-	if w.waitsForRoom() {
-		w.room.line.remove(w)
+	if w.room.Waits() {
+		w.room.Leave()
 	}
 	return false
 }

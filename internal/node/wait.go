@@ -2,37 +2,12 @@ package node
 
 import (
 	"weir/internal/counter"
+	"weir/internal/engine/wait"
 )
 
 // maxWaiting bounds the waiting requests, and so their memory. Further requests are decided as if
 // the backend were away, and don't wait for room.
 const maxWaiting = 1 << 14
-
-// line is a line of requests that wait for room.
-type line interface{ remove(w *Wait) }
-
-// roomWait is the state of a wait for room. Few requests need it, so it has its own memory, which
-// is reused.
-type roomWait struct {
-	// line has the request while it waits, between the requests before and after it. since and
-	// leaves are by the host's clock.
-	line          line
-	ahead, behind *Wait
-	since, leaves int64
-	ticket        uint64 // its ticket in the order of all workers
-	// delayed is how long it has waited.
-	delayed int64
-}
-
-// rewind makes a wait that seems to begin in the future begin now: the clock has gone back.
-func (r *roomWait) rewind(now int64) {
-	if r.since > now {
-		r.since, r.leaves = now, r.leaves-(r.since-now)
-	}
-}
-
-// waitsForRoom reports whether the request waits for room.
-func (w *Wait) waitsForRoom() bool { return w.room != nil && w.room.line != nil }
 
 // Request is a request that may have to wait.
 type Request interface {
@@ -62,12 +37,12 @@ type Wait struct {
 	weight   uint64 // how many requests it stands for in sightings
 	kept     []Saved
 
-	// room is the state of a wait for room; nil if the request never had to.
-	room *roomWait
+	// room is the place of a request that waits for room, by the host's clock; nil if it never had to.
+	room *wait.Place[*Wait]
 }
 
 // Waiting reports whether the request waits.
-func (w *Wait) Waiting() bool { return w.queue != nil || w.waitsForRoom() }
+func (w *Wait) Waiting() bool { return w.queue != nil || w.room.Waits() }
 
 // patient reports whether the request waits if a demand has no room.
 func (w *Wait) patient(d *Demand) bool { return w.Patience >= 0 && d.Rule.delays() }
@@ -77,7 +52,7 @@ func (w *Wait) Delayed() int64 {
 	if w.room == nil {
 		return 0
 	}
-	return w.room.delayed
+	return w.room.Delayed
 }
 
 // Leave ends the wait of a request that has gone. Its Decided is not called.
@@ -86,10 +61,10 @@ func (w *Wait) Leave() {
 	if w.room == nil {
 		return
 	}
-	if w.room.line != nil {
-		w.room.line.remove(w)
+	if w.room.Waits() {
+		w.room.Leave()
 	}
-	w.room.delayed = 0
+	w.room.Delayed = 0
 }
 
 // stopAsking ends the request's wait for the backend.

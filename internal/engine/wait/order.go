@@ -1,4 +1,4 @@
-package node
+package wait
 
 import (
 	"encoding/binary"
@@ -43,9 +43,9 @@ const (
 	entryAhead = int64(1e9)
 )
 
-// newOrder returns that of a namespace.
-func newOrder(o *Options) order {
-	return order{record: sharedata.NewRecord(o.Data, o.Namespace, "order2:\x00"), worker: uint32(o.Random())}
+// newOrder returns the order of a namespace, for a worker of it.
+func newOrder(data sharedata.Data, namespace string, worker uint32) order {
+	return order{record: sharedata.NewRecord(data, namespace, "order2:\x00"), worker: worker}
 }
 
 // others are the requests for a key that wait at other workers.

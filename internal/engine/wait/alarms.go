@@ -1,4 +1,4 @@
-package node
+package wait
 
 // alarms is a heap of times at which something is due, the earliest first.
 type alarms[T any] struct{ list []*alarm[T] }
