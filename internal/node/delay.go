@@ -18,7 +18,7 @@ func (q *requests) letGo() {
 			q.ticks.within(in)
 			return
 		}
-		q.tryFirst(next.Of)
+		q.tryFirst(next.Of.(*Wait))
 	}
 }
 

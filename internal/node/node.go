@@ -65,7 +65,7 @@ func New(o *Options) (*Node, error) {
 	}
 	n.ticks.period = n.ticks.millis
 	if n.rules.delays {
-		n.requests.lines = wait.NewQueue[*Wait](o.Data, o.Namespace, uint32(o.Random()), n.link.hostNow, n.ticks.within)
+		n.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), n.link.hostNow, n.ticks.within)
 	}
 	return n, nil
 }

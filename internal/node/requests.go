@@ -30,7 +30,7 @@ type requests struct {
 	watch    *watch
 	accounts *accounts
 	decider  *decider
-	lines    *wait.Queue[*Wait] // nil if no rule delays requests
+	lines    *wait.Queue // nil if no rule delays requests
 	failure  FailureMode
 }
 
@@ -237,7 +237,7 @@ func (q *requests) lineUp(w *Wait, demands []Demand, of *Demand, now int64) coun
 	}
 	hostNow := q.link.hostNow()
 	if w.room == nil {
-		w.room = &wait.Place[*Wait]{Of: w}
+		w.room = &wait.Place{Of: w}
 	}
 	if !q.lines.Join(w.room, of.address, hostNow, hostNow+delay.Most, delay.Queue) {
 		return counter.Rejected

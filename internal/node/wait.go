@@ -38,7 +38,7 @@ type Wait struct {
 	kept     []Saved
 
 	// room is the place of a request that waits for room, by the host's clock; nil if it never had to.
-	room *wait.Place[*Wait]
+	room *wait.Place
 }
 
 // Waiting reports whether the request waits.

@@ -1,17 +1,17 @@
 package wait
 
 // alarms is a heap of times at which something is due, the earliest first.
-type alarms[T any] struct{ list []*alarm[T] }
+type alarms struct{ list []*alarm }
 
 // alarm is a time at which something is due. It is set while it is among alarms.
-type alarm[T any] struct {
-	of    T
+type alarm struct {
+	of    *line
 	at    int64
 	index int // in the list, plus 1; 0 if not set
 }
 
 // earliest returns the alarm that is due first; nil if there is none.
-func (h *alarms[T]) earliest() *alarm[T] {
+func (h *alarms) earliest() *alarm {
 	if len(h.list) == 0 {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (h *alarms[T]) earliest() *alarm[T] {
 }
 
 // set sets or moves an alarm.
-func (h *alarms[T]) set(a *alarm[T], at int64) {
+func (h *alarms) set(a *alarm, at int64) {
 	if a.at = at; a.index == 0 {
 		h.list = append(h.list, a)
 		a.index = len(h.list)
@@ -28,7 +28,7 @@ func (h *alarms[T]) set(a *alarm[T], at int64) {
 }
 
 // stop removes an alarm, if it is set.
-func (h *alarms[T]) stop(a *alarm[T]) {
+func (h *alarms) stop(a *alarm) {
 	if a.index == 0 {
 		return
 	}
@@ -41,13 +41,13 @@ func (h *alarms[T]) stop(a *alarm[T]) {
 	}
 }
 
-func (h *alarms[T]) put(i int, a *alarm[T]) {
+func (h *alarms) put(i int, a *alarm) {
 	h.list[i] = a
 	a.index = i + 1
 }
 
 // settle moves the alarm at i to its place in the heap, which is otherwise in order.
-func (h *alarms[T]) settle(i int) {
+func (h *alarms) settle(i int) {
 	a := h.list[i]
 	for i > 0 && a.at < h.list[(i-1)/2].at {
 		h.put(i, h.list[(i-1)/2])

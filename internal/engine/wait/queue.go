@@ -17,11 +17,11 @@ const (
 
 // Queue has a worker's requests that wait for room. All times are of one clock, in nanoseconds. It is not
 // safe for concurrent use.
-type Queue[T any] struct {
+type Queue struct {
 	now     func() int64
 	within  func(nanos int64)
-	of      map[sharedata.Address]*line[T]
-	due     alarms[*line[T]] // when a line has something to do
+	of      map[sharedata.Address]*line
+	due     alarms // when a line has something to do
 	order   order
 	waiting int
 	ticked  int64
@@ -29,30 +29,30 @@ type Queue[T any] struct {
 
 // NewQueue returns the queue of a worker. now is the clock. The queue calls within when it has something to
 // do in that time.
-func NewQueue[T any](data sharedata.Data, namespace string, worker uint32, now func() int64, within func(nanos int64)) *Queue[T] {
-	return &Queue[T]{now: now, within: within, of: map[sharedata.Address]*line[T]{}, order: newOrder(data, namespace, worker)}
+func NewQueue(data sharedata.Data, namespace string, worker uint32, now func() int64, within func(nanos int64)) *Queue {
+	return &Queue{now: now, within: within, of: map[sharedata.Address]*line{}, order: newOrder(data, namespace, worker)}
 }
 
 // Place is a request's place in a queue. Its memory may serve again when it has left.
-type Place[T any] struct {
-	// Of is the request.
-	Of T
+type Place struct {
+	// Of is the request. A parameter for its type would make the module 4 KB larger.
+	Of any
 	// Since is when the wait began, and Leaves when it ends.
 	Since, Leaves int64
 	// Delayed is how long the request waited, once it has left.
 	Delayed int64
 
-	line          *line[T]
-	ahead, behind *Place[T]
+	line          *line
+	ahead, behind *Place
 	ticket        uint64 // in the order of all workers
 }
 
 // line has a key's requests of this worker, in the order of their coming. Only the first is decided.
-type line[T any] struct {
-	alarm       alarm[*line[T]] // at dueAt, or when the entry is to be renewed
-	queue       *Queue[T]
+type line struct {
+	alarm       alarm // at dueAt, or when the entry is to be renewed
+	queue       *Queue
 	address     sharedata.Address
-	first, last *Place[T]
+	first, last *Place
 	waiting     int
 	dueAt       int64 // when to decide the first again
 	ends        int64 // when the wait of the last to join ends
@@ -61,10 +61,10 @@ type line[T any] struct {
 }
 
 // Len is how many requests of this worker wait.
-func (q *Queue[T]) Len() int { return q.waiting }
+func (q *Queue) Len() int { return q.waiting }
 
 // Waiting is how many requests of all workers wait at an address.
-func (q *Queue[T]) Waiting(a sharedata.Address) (n int) {
+func (q *Queue) Waiting(a sharedata.Address) (n int) {
 	seen := q.order.read(a, q.now())
 	if l := q.of[a]; l != nil {
 		n = l.waiting
@@ -73,13 +73,13 @@ func (q *Queue[T]) Waiting(a sharedata.Address) (n int) {
 }
 
 // Join makes a request wait at an address from now until a time, unless most wait there already.
-func (q *Queue[T]) Join(p *Place[T], a sharedata.Address, now, until int64, most int) (joined bool) {
+func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) (joined bool) {
 	if q.waiting >= maxWaiting {
 		return false
 	}
 	l := q.of[a]
 	if l == nil {
-		l = &line[T]{queue: q, address: a}
+		l = &line{queue: q, address: a}
 		l.alarm.of = l
 	}
 	e := l.entry(now, max(l.ends, until))
@@ -105,7 +105,7 @@ func (q *Queue[T]) Join(p *Place[T], a sharedata.Address, now, until int64, most
 }
 
 // Tick takes in the time. If the clock has gone back, all lines are due.
-func (q *Queue[T]) Tick(now int64) {
+func (q *Queue) Tick(now int64) {
 	if now < q.ticked {
 		for _, a := range q.due.list {
 			a.at, a.of.dueAt, a.of.renewAt = now, now, now
@@ -119,7 +119,7 @@ func (q *Queue[T]) Tick(now int64) {
 
 // Next returns the first request of the line that has something to do first, and when; nil if nobody waits
 // for a time.
-func (q *Queue[T]) Next() (p *Place[T], at int64) {
+func (q *Queue) Next() (p *Place, at int64) {
 	next := q.due.earliest()
 	if next == nil {
 		return nil, 0
@@ -128,14 +128,14 @@ func (q *Queue[T]) Next() (p *Place[T], at int64) {
 }
 
 // Waits reports whether the request waits.
-func (p *Place[T]) Waits() bool { return p != nil && p.line != nil }
+func (p *Place) Waits() bool { return p != nil && p.line != nil }
 
 // Leads reports whether the request is the first of its worker's line.
-func (p *Place[T]) Leads() bool { return p.line.first == p }
+func (p *Place) Leads() bool { return p.line.first == p }
 
 // Turn reports whether it is time to decide the first request of a line, and whether it is first among all
 // workers, too. It also renews the line's entry in the order.
-func (p *Place[T]) Turn(now int64) (due, first bool) {
+func (p *Place) Turn(now int64) (due, first bool) {
 	l := p.line
 	seen := l.queue.order.read(l.address, now)
 	if !seen.told || now >= l.renewAt {
@@ -150,7 +150,7 @@ func (p *Place[T]) Turn(now int64) (due, first bool) {
 
 // Again has the first request of a line be decided again at a time, but not too soon, and at the end of its
 // wait at the latest.
-func (p *Place[T]) Again(at, now int64) {
+func (p *Place) Again(at, now int64) {
 	l := p.line
 	p.rewind(now) // if its line had no alarm when the clock went back
 	l.dueAt = min(max(at, now+LeastDelay), p.Leaves)
@@ -160,13 +160,13 @@ func (p *Place[T]) Again(at, now int64) {
 }
 
 // Rest has the line wait for a call of Again, or until its first request leaves.
-func (p *Place[T]) Rest() { p.line.queue.due.stop(&p.line.alarm) }
+func (p *Place) Rest() { p.line.queue.due.stop(&p.line.alarm) }
 
 // Address is where the request waits.
-func (p *Place[T]) Address() sharedata.Address { return p.line.address }
+func (p *Place) Address() sharedata.Address { return p.line.address }
 
 // Leave removes the request from any place of its line. The next request may have room too.
-func (p *Place[T]) Leave() {
+func (p *Place) Leave() {
 	l := p.line
 	q := l.queue
 	now := q.now()
@@ -195,14 +195,14 @@ func (p *Place[T]) Leave() {
 }
 
 // rewind makes a wait that seems to begin in the future begin now: the clock has gone back.
-func (p *Place[T]) rewind(now int64) {
+func (p *Place) rewind(now int64) {
 	if p.Since > now {
 		p.Since, p.Leaves = now, p.Leaves-(p.Since-now)
 	}
 }
 
 // entry is the line's entry in the order, given when the wait of its last request ends.
-func (l *line[T]) entry(now, ends int64) entry {
+func (l *line) entry(now, ends int64) entry {
 	e := entry{waiting: l.waiting, until: min(ends+grace, now+entryHolds)}
 	if l.first != nil {
 		e.first = l.first.ticket
@@ -211,7 +211,7 @@ func (l *line[T]) entry(now, ends int64) entry {
 }
 
 // keptUntil records until when the line has its entry.
-func (l *line[T]) keptUntil(until int64) {
+func (l *line) keptUntil(until int64) {
 	if l.renewAt = until; until <= l.ends {
 		l.renewAt -= entryRenews
 	}
@@ -219,7 +219,7 @@ func (l *line[T]) keptUntil(until int64) {
 
 // tell writes the line's entry for other workers. If they win every race, the line tries again when
 // it wakes.
-func (l *line[T]) tell(now int64) {
+func (l *line) tell(now int64) {
 	e := l.entry(now, l.ends)
 	if l.keptUntil(e.until); !l.queue.order.tell(l.address, e, now) {
 		l.renewAt = now + LeastDelay
@@ -227,4 +227,4 @@ func (l *line[T]) tell(now int64) {
 }
 
 // wake sets the line's alarm.
-func (l *line[T]) wake() { l.queue.due.set(&l.alarm, min(l.dueAt, l.renewAt)) }
+func (l *line) wake() { l.queue.due.set(&l.alarm, min(l.dueAt, l.renewAt)) }
