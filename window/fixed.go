@@ -23,6 +23,10 @@ func clockEnd(l *Limit, s *State) int64 {
 	if s.ends != 0 {
 		return s.ends
 	}
+	return findClockEnd(l, s)
+}
+
+func findClockEnd(l *Limit, s *State) int64 {
 	if l.Calendar != nil {
 		return l.Calendar.At(s.Newest).End
 	}

@@ -321,8 +321,6 @@ func (l *Limit) Lasts() int64 {
 		return l.Width + l.Precision
 	case k.Refills():
 		return tokensLast(l)
-	case k.Started():
-		return l.Width
 	}
 	return fixedLasts(l)
 }
