@@ -10,7 +10,7 @@ import (
 )
 
 // Node is the engine of one worker. Make it with New. It is not safe for concurrent use. It
-// consists of rooms, each of which knows only rooms before it.
+// consists of rooms, each of which knows only rooms below it.
 type Node struct {
 	// Tallies count the node's own work.
 	Tallies Tallies
