@@ -420,7 +420,7 @@ func (a *advancedHits) held(address sharedata.Address) (hits uint64) {
 //go:noinline
 func (a *advancedHits) find(d *Demand) *advanced {
 	for h := *a.list(d.address); h != nil; h = h.next {
-		if h.address == d.address && h.rule == d.Rule && !h.sent && slices.Equal(h.numbers[:len(d.numbers)], d.numbers) {
+		if h.address == d.address && !h.sent && h.rule.is(d.Rule) && slices.Equal(h.numbers[:len(d.numbers)], d.numbers) {
 			return h
 		}
 	}

@@ -318,6 +318,28 @@ func TestAdvanceOfVariants(t *testing.T) {
 	}
 }
 
+// All of a limit passes, though other keys have a larger limit of which it is more than half.
+func TestAllOfASmallerLimit(t *testing.T) {
+	w := fleetOf(t, 10, users(fixed(300)))
+	for i, f := range w.nodes {
+		f.ask(t, fmt.Sprint("large ", i))
+		f.variant = f.rules.list[0].Variant([]window.Limit{fixed(200)})
+		f.ask(t, fmt.Sprint("small ", i))
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(1100 * time.Millisecond)
+	passed := 0
+	for i := range 2000 {
+		if verdict, _ := w.nodes[i%10].ask(t, "ann"); verdict == counter.Allowed {
+			passed++
+		}
+		w.advance(20 * time.Millisecond)
+	}
+	if passed != 200 {
+		t.Errorf("%d hits passed of a limit of 200", passed)
+	}
+}
+
 // An answer that comes late gives no part that the backend has taken back since, and none with a list that
 // lacks keys.
 func TestLateAnswersGiveNoPart(t *testing.T) {

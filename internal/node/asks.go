@@ -477,7 +477,7 @@ func (w *leaseAsks) underWay(d *Demand) *ask {
 
 func (t *ask) is(d *Demand, ahead bool, cost uint64) bool {
 	part := &t.parts[0]
-	return part.address == d.address && part.Rule == d.Rule && part.Cost == cost && t.ahead == ahead
+	return part.address == d.address && part.Cost == cost && t.ahead == ahead && part.Rule.is(d.Rule)
 }
 
 func (w *leaseAsks) add(t *ask) {

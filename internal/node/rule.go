@@ -165,6 +165,13 @@ func (r *Rule) base() *Rule {
 	return r
 }
 
+// is reports whether two rules decide alike: programs may make a variant anew for each request.
+func (r *Rule) is(other *Rule) bool {
+	return r == other || r.base() == other.base() && r.override == other.override && slices.EqualFunc(r.Limits, other.Limits, func(a, b window.Limit) bool {
+		return a.Max == b.Max && a.Burst == b.Burst
+	})
+}
+
 // extraBytes is the memory that a counter of the rule or of a variant takes beyond the usual, in
 // bytes.
 func (r *Rule) extraBytes() int {

@@ -352,11 +352,10 @@ func (l *nearLimit) rule(tag uint16) *nearRule {
 // many of these silent senders may have, which no other sender can get. used hits are counted, and
 // the room may give up to most hits.
 //
-// Senders may use several limits for a key, as when plans change. Each advances no more than the largest
-// of them allows, and none of those whose newest listing it knows.
+// Senders may use several limits for a key, as when plans change: no more than the largest of them passes.
+// So hits advanced by a larger limit than the room's have what it is larger by.
 func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent uint64) {
 	after := used + most
-	limit, unknown := uint64(0), uint64(0)
 	for _, l := range f.limits {
 		if after < wire.NearFrom(l.max) || !l.isOf(room.LimitCounter) {
 			continue
@@ -374,18 +373,20 @@ func (f *fleet) keptBack(room *wire.Room, used, most, now uint64) (hits, silent 
 		case !near:
 			version = f.version + 1 // no sender knows it yet
 		}
-		limit, unknown = max(limit, l.max), max(unknown, version)
+		larger := l.max - min(l.max, room.Limit)
+		lost := f.lost(l, version, now)
+		kept := lost + f.unheard(l.max, version)
+		hits, silent = max(hits, kept-min(kept, larger)), max(silent, lost-min(lost, larger))
 	}
-	silent = f.lost(&room.LimitCounter, limit, unknown, now)
-	return silent + f.unheard(limit, unknown), silent
+	return hits, silent
 }
 
 // lost returns the most hits of a key that silent senders may have advanced by a limit without
 // knowing a version.
-func (f *fleet) lost(of *wire.LimitCounter, limit, version, now uint64) (hits uint64) {
+func (f *fleet) lost(l *nearLimit, version, now uint64) (hits uint64) {
 	for _, p := range f.silent {
-		if p.heard < version && p.owes(of, now) {
-			hits += wire.MostAdvanced(limit, p.divisor)
+		if p.heard < version && p.owes(&l.shape, now) {
+			hits += wire.MostAdvanced(l.max, p.divisor)
 		}
 	}
 	return hits
@@ -586,7 +587,7 @@ func (f *fleet) forget(now uint64) {
 			return false
 		}
 		f.rest(l, now)
-		if f.lost(&l.shape, l.max, l.unlisted, now)+f.unheard(l.max, l.unlisted) > 0 {
+		if f.lost(l, l.unlisted, now)+f.unheard(l.max, l.unlisted) > 0 {
 			return false
 		}
 		noteChange(f.store, f.keyOf(l))

@@ -13,7 +13,6 @@ import (
 // if that is not right.
 type claim struct {
 	limit *nearLimit
-	most  uint64 // the largest limit by which senders may have advanced them
 	key   string
 	since string // when the rule was listed, "" if the limit is not
 	owing int64  // when a silent sender that owes hits had an answer at least, in microseconds
@@ -73,15 +72,6 @@ func (a *attempt) claimsOf(h *held, room *wire.Room, most uint64) (claims []*cla
 		}
 		claims = append(claims, a.claimFor(room, l, since))
 	}
-	// A sender that uses several limits for a key, as when plans change, advances no more than the largest
-	// of them allows.
-	most = 0
-	for _, c := range claims {
-		most = max(most, c.limit.Max)
-	}
-	for _, c := range claims {
-		c.most = max(c.most, most)
-	}
 	return claims
 }
 
@@ -100,7 +90,7 @@ func (a *attempt) takeFor(one *pending, take *wire.Take) (*wire.Take, [][]*claim
 		}
 		item := a.calendar.RoomItem(room, 0)
 		claims[i] = a.claimsOf(a.held(one.p.Namespace, &item), room, most)
-		if left := leftOf(claims[i], advancedHits.sum); left > 0 {
+		if left := leftOf(claims[i], room.Limit, advancedHits.sum); left > 0 {
 			if &rooms[0] == &take.Rooms[0] {
 				rooms = slices.Clone(take.Rooms)
 			}
@@ -112,9 +102,13 @@ func (a *attempt) takeFor(one *pending, take *wire.Take) (*wire.Take, [][]*claim
 	return &left, claims
 }
 
-func leftOf(claims []*claim, of func(advancedHits) uint64) (hits uint64) {
+// leftOf is how many hits a room of a limit leaves. Senders may use several limits for a key, as when plans
+// change: no more than the largest of them passes. So hits advanced by a larger limit have what it is larger
+// by.
+func leftOf(claims []*claim, limit uint64, of func(advancedHits) uint64) (hits uint64) {
 	for _, c := range claims {
-		hits = max(hits, of(c.left))
+		left := of(c.left)
+		hits = max(hits, left-min(left, c.limit.Max-min(c.limit.Max, limit)))
 	}
 	return hits
 }
@@ -131,7 +125,7 @@ func (a *attempt) granted(take *wire.Take, g *wire.Grant, claims [][]*claim) {
 		if g.Units > 0 || window.Kind(room.Kind) != window.FixedWindow || len(g.Totals[i].Hits) == 0 {
 			continue
 		}
-		if silent := leftOf(claims[i], func(h advancedHits) uint64 { return h.silent }); silent > 0 {
+		if silent := leftOf(claims[i], room.Limit, func(h advancedHits) uint64 { return h.silent }); silent > 0 {
 			used := &g.Totals[i].Hits[0]
 			*used = max(*used, min(*used+silent, room.Limit))
 		}
@@ -249,7 +243,7 @@ func (a *attempt) fleetArguments(args []any, marks []any) []any {
 		if c.exact {
 			exact = "1"
 		}
-		args = append(args, c.key, c.since, c.limit.Unlisted, c.most, c.owing, c.left.sum(), exact)
+		args = append(args, c.key, c.since, c.limit.Unlisted, c.limit.Max, c.owing, c.left.sum(), exact)
 	}
 	return args
 }
