@@ -385,6 +385,27 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 	}
 }
 
+// If these hits do not come in time, the refusal stands: the request is not decided as if the backend were away.
+func TestRefusalStandsIfNoHitsCome(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(440)))
+	f := w.nodes[0]
+	first, _ := f.requestOf("ann", 220)
+	f.answer(f.taken()[0])
+	r, _ := f.requestOf("ann", 220)
+	pushes := f.taken()
+	if len(first.verdicts) != 1 || len(pushes) != 2 {
+		t.Fatalf("%d pushes, want hits to come and those of the request", len(pushes))
+	}
+	f.process.apply(pushes[0].body)
+	f.Answered(pushes[1].ticket, PushAnswered, f.process.apply(pushes[1].body))
+	for range 10 {
+		f.advance(time.Second)
+	}
+	if !slices.Equal(r.verdicts, []counter.Verdict{counter.Rejected}) || f.Tallies.Alone != 0 {
+		t.Errorf("got %d, and %d were decided alone", r.verdicts, f.Tallies.Alone)
+	}
+}
+
 // The backend grants hits for requests to come, and then refuses a request that it has not all hits for. The
 // refusal comes first. The request waits for the hits that are on their way, and passes with them.
 func TestRefusedWhileHitsCome(t *testing.T) {

@@ -155,7 +155,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 				asked = q.asks.lease(d, w) || asked
 			}
 		}
-		if asked {
+		if r.expects = !asked; asked {
 			r.rounds++
 		}
 	}
@@ -535,9 +535,19 @@ func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Ve
 	w.Request.Decided(demands, now, verdict)
 }
 
-// giveUpOn decides a waiting request without the backend.
+// giveUpOn decides a waiting request without the backend. If that has refused it before, the refusal stands.
 func (q *requests) giveUpOn(w turn) {
 	demands := q.takeUp(w.wait)
+	if w.wait.expects {
+		verdict := q.decider.decide(demands, q.link.now())
+		if verdict == counter.Unsure {
+			verdict = q.decider.refuse(demands, q.link.now())
+		}
+		if verdict != counter.Unsure {
+			q.finishWaiting(w, demands, verdict)
+			return
+		}
+	}
 	q.finishWaiting(w, demands, q.decideLate(demands))
 }
 
