@@ -155,7 +155,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 				asked = q.asks.lease(d, w) || asked
 			}
 		}
-		if r.expects = !asked; asked {
+		if r.refused = r.refused || !asked; asked {
 			r.rounds++
 		}
 	}
@@ -538,7 +538,7 @@ func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Ve
 // giveUpOn decides a waiting request without the backend. If that has refused it before, the refusal stands.
 func (q *requests) giveUpOn(w turn) {
 	demands := q.takeUp(w.wait)
-	if w.wait.expects {
+	if w.wait.refused {
 		verdict := q.decider.decide(demands, q.link.now())
 		if verdict == counter.Unsure {
 			verdict = q.decider.refuse(demands, q.link.now())

@@ -34,8 +34,9 @@ type Wait struct {
 	until    int64  // when the wait ends, by the host's clock
 	rounds   int    // how often it asked for leases
 	asked    int    // how many leases it waits for
-	// expects means that the backend has refused it hits, and that it waits for hits for requests to come.
-	expects bool
+	// refused means that the backend has refused it, and that it goes on as hits for requests to come are
+	// under way.
+	refused bool
 	weight  uint64 // how many requests it stands for in sightings
 	kept    []Saved
 
@@ -87,7 +88,7 @@ type queue struct {
 // add makes a request wait until a time.
 func (q *queue) add(w *Wait, until int64) {
 	w.turn++
-	w.until, w.rounds, w.asked, w.expects = until, 0, 0, false
+	w.until, w.rounds, w.asked, w.refused = until, 0, 0, false
 	w.queue, w.before, w.after = q, q.last, nil
 	if q.last == nil {
 		q.first = w
