@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,14 +99,7 @@ func TestRefusalTakesTheRest(t *testing.T) {
 			first  uint64
 		}{{"b5", 25}, {"a1 b5", 25}, {"a1 b5", 18}} {
 			synctest.Test(t, func(t *testing.T) {
-				store := Local{Backend: backend.New(memory.New(memory.Options{}))}
-				all := map[byte]*Service{}
-				for _, name := range "ab" {
-					counters := NewCounters(CounterOptions{Backend: store})
-					defer func() { _ = counters.Close(t.Context()) }()
-					all[byte(name)] = NewService(ServiceOptions{Counters: counters})
-					use(t, all[byte(name)], "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", Options{})
-				}
+				all := twoInstances(t, limit, ServiceOptions{})
 				ask := func(of byte, hits uint64) pb.RateLimitResponse_Code {
 					r := request("d", "k=v")
 					r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
@@ -141,14 +135,7 @@ func TestQuestionAfterAllIsGivenBack(t *testing.T) {
 		"window: 3h, start: first_hit", "window: 3h, start: first_hit, sync_rate: 0", "window: month",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := Local{Backend: backend.New(memory.New(memory.Options{}))}
-			all := map[byte]*Service{}
-			for _, name := range "ab" {
-				counters := NewCounters(CounterOptions{Backend: store})
-				defer func() { _ = counters.Close(t.Context()) }()
-				all[byte(name)] = NewService(ServiceOptions{Counters: counters, GiveBack: true})
-				use(t, all[byte(name)], "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", Options{})
-			}
+			all := twoInstances(t, limit, ServiceOptions{GiveBack: true})
 			ask := func(of byte, hits uint64, back bool) uint32 {
 				r := request("d", "k=v")
 				r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(hits), back
@@ -164,4 +151,19 @@ func TestQuestionAfterAllIsGivenBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// twoInstances are the services a and b on one store, with a limit of 20 and more of its fields.
+func twoInstances(t *testing.T, limit string, o ServiceOptions) map[byte]*Service {
+	t.Helper()
+	store := Local{Backend: backend.New(memory.New(memory.Options{}))}
+	all := map[byte]*Service{}
+	for _, name := range "ab" {
+		counters := NewCounters(CounterOptions{Backend: store})
+		t.Cleanup(func() { _ = counters.Close(context.Background()) })
+		o.Counters = counters
+		all[byte(name)] = NewService(o)
+		use(t, all[byte(name)], "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", Options{})
+	}
+	return all
 }
