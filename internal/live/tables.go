@@ -14,7 +14,7 @@ import (
 // nodes. It is not safe for concurrent use.
 type Tables struct {
 	config *config.Config
-	nodes  []node.Options
+	nodes  []node.Process
 	at     time.Time
 }
 
@@ -28,8 +28,8 @@ func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
 			r := &c.Rules[i]
 			rules[i].Limits, rules[i].SyncRate, rules[i].Prefix = r.Limits, int64(r.SyncRate), counter.AppendPart(nil, r.Name)
 		}
-		t.nodes = append(t.nodes, node.Options{
-			Namespace: c.Namespace, Data: readOnly{process.SharedData(vmID)}, Rules: rules, Host: clock{tables: t},
+		t.nodes = append(t.nodes, node.Process{
+			Namespace: c.Namespace, Data: readOnly{process.SharedData(vmID)}, Rules: rules, Clock: clock{tables: t},
 		})
 	}
 	return t
@@ -64,10 +64,7 @@ func (d readOnly) Get(key, _ []byte) (value []byte, cas uint32, found bool) {
 func (d readOnly) Set(_, _ []byte, _ uint32) bool { return false }
 
 // clock returns the time of the sample.
-type clock struct {
-	node.Host
-	tables *Tables
-}
+type clock struct{ tables *Tables }
 
-// Now implements node.Host.
+// Now implements node.Clock.
 func (c clock) Now() int64 { return c.tables.at.UnixNano() }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"weir/internal/counter"
 	"weir/internal/sketch"
 	"weir/internal/wire"
@@ -30,10 +31,10 @@ const (
 // message without an answer is sent again. Only one message is on its way at a time, so the backend
 // knows by its number whether it has counted it.
 type accounts struct {
-	tallies  *Tallies
-	link     *link
-	keys     *keys
-	callouts *callouts
+	tallies   *Tallies
+	link      *link
+	keys      *keys
+	namespace string
 
 	// on means that some rule reveals names. rules describes the rules of the node, and after them
 	// the names of inherited rules.
@@ -45,6 +46,7 @@ type accounts struct {
 	sender, sequence uint64
 	// sent are messages without an answer: at most one of this sender, and inherited messages.
 	sent   []*usedMessage
+	due    []*usedMessage // to be sent now
 	idle   *usedMessage
 	nextAt int64 // by the host's clock
 	// names are the last names of keys, each at its place of namedKeys, where another key may
@@ -96,8 +98,16 @@ type accountName struct {
 	text [sketch.MaxName]byte
 }
 
-// open prepares the accounts of a node with a backend.
-func (a *accounts) open(rules []Rule) {
+// newAccounts returns the accounts of a namespace.
+func newAccounts(tallies *Tallies, link *link, keys *keys, namespace string) accounts {
+	return accounts{tallies: tallies, link: link, keys: keys, namespace: namespace}
+}
+
+// open prepares the accounts of a node with a backend, whose worker is the sender.
+func (a *accounts) open(rules []Rule, sender uint64) {
+	if a.sender = sender; !slices.ContainsFunc(rules, func(r Rule) bool { return r.Reveal != 0 && r.Synced() }) {
+		return
+	}
 	a.on, a.names = true, make([]accountName, namedKeys)
 	a.rules = make([]accountedRule, len(rules))
 	for i := range rules {
@@ -229,11 +239,14 @@ func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
 	}
 }
 
-// tell sends usage if it is due, or if all is set, and repeats messages without an answer.
-func (a *accounts) tell(all bool) {
+// dueMessages returns the messages to send now: usage that is due, or any if all is set, and messages
+// without an answer that are to be repeated. They count as sent, unless failed is called. They are
+// valid until the next call.
+func (a *accounts) dueMessages(all bool) []*usedMessage {
+	a.due = a.due[:0]
 	now := a.link.hostNow()
 	if a.link.open() {
-		return
+		return nil
 	}
 	waits := false
 	for i := len(a.sent) - 1; i >= 0; i-- {
@@ -252,13 +265,14 @@ func (a *accounts) tell(all bool) {
 		waits = waits || m.sender == a.sender
 	}
 	if waits || len(a.list) == 0 || !all && now < a.nextAt && a.nextAt-now <= accountEvery {
-		return
+		return a.due
 	}
 	a.nextAt = now + accountEvery
 	if m := a.next(); m != nil {
 		a.sent = append(a.sent, m)
 		a.post(m)
 	}
+	return a.due
 }
 
 // next makes a message of the accounts, up to its bounds; nil if there is nothing to report.
@@ -267,7 +281,7 @@ func (a *accounts) next() *usedMessage {
 	if a.idle = nil; m == nil {
 		m = &usedMessage{}
 	}
-	head := wire.Used{Namespace: a.callouts.namespace, Sender: a.sender, Sequence: a.sequence + 1}
+	head := wire.Used{Namespace: a.namespace, Sender: a.sender, Sequence: a.sequence + 1}
 	rows, told := 0, 0
 	m.body, m.hits = wire.AppendUsedHeader(m.body[:0], &head, 0), 0
 	start := len(m.body)
@@ -310,9 +324,7 @@ func (a *accounts) appendRow(dst []byte, of *account) []byte {
 
 func (a *accounts) post(m *usedMessage) {
 	m.onWay, m.sentAt = true, a.link.hostNow()
-	if !a.link.host.Send(m.body, Ticket{used: m, sender: m.sender, sequence: m.sequence}) {
-		a.fail(m)
-	}
+	a.due = append(a.due, m)
 }
 
 // fail makes a message wait before it is repeated. A backend that does not know such messages may
@@ -323,11 +335,11 @@ func (a *accounts) fail(m *usedMessage) {
 	m.onWay, m.retryAt = false, a.link.hostNow()+a.link.random.around(pause)
 }
 
-// answered takes in the outcome of a message, and reports whether the backend has counted it.
-func (a *accounts) answered(t Ticket, outcome Outcome, answer []byte) (counted bool) {
-	m := t.used
+// answered takes in the outcome of a message as it was sent under a sender and a sequence, and reports
+// whether the backend has counted it.
+func (a *accounts) answered(m *usedMessage, sender, sequence uint64, outcome Outcome, answer []byte) (counted bool) {
 	for i := range a.sent {
-		if a.sent[i] != m || m.sender != t.sender || m.sequence != t.sequence {
+		if a.sent[i] != m || m.sender != sender || m.sequence != sequence {
 			continue
 		}
 		switch {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"slices"
 
 	"weir/internal/wire"
@@ -18,9 +19,6 @@ const (
 	leastFleet = 8
 	// wishLife is how long a worker that could use a part goes on asking for it, in nanoseconds.
 	wishLife = int64(10e9)
-	// shortestWindow is the least width of a window in intervals: within two or three of them, all
-	// workers have heard which keys are near their limits.
-	shortestWindow = 20
 	// askAgain is the time until a backend without lists of near keys is asked again, in
 	// nanoseconds.
 	askAgain = int64(60e9)
@@ -59,6 +57,11 @@ type advances struct {
 	// revision changes with the part and the limits, and so do the allowances of rules.
 	revision uint64
 	hits     advancedHits
+}
+
+// newAdvances returns a worker's advances, in fleets of at least so many nodes; 0 means the usual number.
+func newAdvances(rules *ruleset, link *link, keys *keys, least uint64) advances {
+	return advances{rules: rules, link: link, keys: keys, least: cmp.Or(least, leastFleet)}
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -102,7 +105,7 @@ func (s *nearKeys) clear() {
 //go:noinline
 func (a *advances) wishes(r *Rule, now int64) {
 	if r.advances && !r.override && !a.ended && a.rules.nodes >= a.least {
-		a.wishedAt = now - a.link.offset
+		a.wishedAt = a.link.toHost(now)
 	}
 }
 
@@ -123,7 +126,7 @@ func (a *advances) takes(d *Demand, now int64) bool {
 		a.wishes(r, now)
 		return false
 	}
-	hostNow := now - a.link.offset
+	hostNow := a.link.toHost(now)
 	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.hits.lostTo || a.hits.count() >= maxAdvanced {
 		return false
 	}
@@ -318,50 +321,6 @@ func (a *advances) told(sequence uint64) {
 	if a.divisor == 0 && sequence >= a.without {
 		a.owes = false
 	}
-}
-
-// nearOf prepares a rule's limits for lists of near keys.
-func nearOf(r *Rule) {
-	hash := uint32(2166136261)
-	for _, b := range r.Prefix {
-		hash = (hash ^ uint32(b)) * 16777619
-	}
-	r.tag = uint16(hash>>16)&^1 | 2
-	if r.advances = r.mayAdvance(); !r.advances {
-		return
-	}
-	r.tag |= 1
-	r.nameLimits()
-}
-
-// nameLimits names the limits of a rule whose hits may be advanced.
-func (r *Rule) nameLimits() {
-	r.near, r.revision = nil, 0
-	if !r.advances {
-		return
-	}
-	for i := range r.Limits {
-		l := &r.Limits[i]
-		c := counterOf([16]byte{}, l, l.Width)
-		r.near = append(r.near, c.NearLimit(l.Max))
-	}
-}
-
-// mayAdvance reports whether hits of the rule's keys may be advanced. The rule must only take the
-// cost of requests, and all of its limits must be windows of the clock.
-func (r *Rule) mayAdvance() bool {
-	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || !r.Leases() {
-		return false
-	}
-	for i := range r.Limits {
-		switch l := &r.Limits[i]; {
-		case l.Calendar != nil || l.Width < shortestWindow*r.SyncRate:
-			return false
-		case l.Kind != window.FixedWindow && l.Kind != window.SlidingWindow:
-			return false
-		}
-	}
-	return true
 }
 
 // maxAdvanced bounds the keys with advanced hits that are not counted yet.

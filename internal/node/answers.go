@@ -21,6 +21,7 @@ type answers struct {
 
 	total  wire.Total
 	totals [maxLimits]window.Totals
+	push   window.Push // hits that go back
 }
 
 // takeIn keeps the answer to a batch, and reports whether the batch was answered.
@@ -45,19 +46,20 @@ func (a *answers) takeIn(b *batch, outcome Outcome, answer []byte) (taken bool) 
 	if a.link.answered(b.sentAt, a.link.hostNow(), int64(b.reader.NowNanos), b.reader.Nodes) {
 		a.link.turn(PushAnswered)
 	}
-	a.rules.share(uint64(a.link.shared.nodes))
+	a.rules.share(a.link.nodes())
 	if b.advance.Told && b.sender == a.callouts.sender {
 		if a.callouts.advances.hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
 			a.callouts.advances.told(b.sequence)
 		}
 	}
-	a.overrides.hear(b)
+	a.overrides.hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 	return true
 }
 
 // takePoll takes in the outcome of a poll.
 func (a *answers) takePoll(b *batch, outcome Outcome, answer []byte) {
 	answered := outcome == PushAnswered && b.accept(answer, &a.total)
+	b.state = filling
 	if a.overrides.pollEnded(answered); !answered {
 		return
 	}
@@ -65,8 +67,8 @@ func (a *answers) takePoll(b *batch, outcome Outcome, answer []byte) {
 	if a.link.reached(b.reader.Nodes) {
 		a.link.turn(PushAnswered)
 	}
-	a.rules.share(uint64(a.link.shared.nodes))
-	a.overrides.hear(b)
+	a.rules.share(a.link.nodes())
+	a.overrides.hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 }
 
 // settle takes answers into the table until the deadline. It returns false if there is more.
@@ -413,7 +415,7 @@ func (a *answers) returnGrant(part *Saved, i int, hits uint64, at int64) {
 		return
 	}
 	l := &part.Rule.Limits[i]
-	push := &a.keys.push
+	push := &a.push
 	number, counts := l.LeaseNumber(at, &a.totals[i])
 	if !counts {
 		return

@@ -183,7 +183,7 @@ func (a *asks) sendAll() {
 				a.waits.recycle(t)
 			} else if a.lost(t) {
 				a.waits.release(t)
-			} else if !a.fill(t, start+a.link.offset) {
+			} else if !a.fill(t, a.link.toBackend(start)) {
 				a.send()
 				continue
 			}
@@ -272,8 +272,8 @@ func (a *asks) putOff() {
 
 // drop drops all asks, because the backend can't be reached or the node ends.
 func (a *asks) drop() {
-	if a.keys.local {
-		return
+	if a.waits.leases == nil {
+		return // there is no backend
 	}
 	a.putOff()
 	clear(a.waits.leases[:])

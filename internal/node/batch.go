@@ -6,7 +6,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/wire"
 	"weir/sharedata"
-	"weir/window"
 )
 
 const (
@@ -75,26 +74,6 @@ const (
 	failed
 	answered
 )
-
-// orphan has the hits of an evicted counter that the backend has not heard of.
-type orphan struct {
-	item wire.Item
-	ends int64
-}
-
-// item makes an item of the wire from a push, whose memory it shares.
-//
-//go:noinline
-func item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
-	return wire.Item{LimitCounter: counterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
-}
-
-// counterOf returns the backend's name of a limit's counter, for windows of a width.
-func counterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
-	return wire.LimitCounter{
-		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(width / window.MinWidth), Precision: uint64(l.Precision),
-	}
-}
 
 // reserve makes room for a usual item or ask. It doubles the memory, which leaves the garbage
 // collector less than append does.
@@ -206,20 +185,3 @@ func (t Ticket) Patience() int64 {
 	}
 	return t.batch.patience
 }
-
-// Outcome says how a push ended. Values from 100 on are the status of a response that was not an
-// answer: the push may or may not have arrived.
-type Outcome uint16
-
-const (
-	// PushLost means that there was no response: the push may or may not have arrived.
-	PushLost Outcome = iota
-	// PushRefused means that the backend will never accept the push.
-	PushRefused
-	// PushAnswered means that the push was answered.
-	PushAnswered
-	// PushUnsent means that the push was not sent. Only nodes use it, never hosts.
-	PushUnsent
-	// PushGarbled means that the answer was malformed. Only nodes use it, never hosts.
-	PushGarbled
-)

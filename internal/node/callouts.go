@@ -27,9 +27,9 @@ const (
 // callouts are a worker's pushes that are not done.
 type callouts struct {
 	tallies  *Tallies
+	host     Host
 	link     *link
-	variants *variants
-	news     *news
+	feed     *overrides
 	waits    *waits
 	advances *advances
 
@@ -39,6 +39,7 @@ type callouts struct {
 	sender    uint64 // of further pushes
 	sequence  uint64
 	batches   []*batch // not done, in the order of their sequence
+	poll      batch    // the worker's poll
 	idle      []*batch
 	away      partitions // partitions that incomplete answers lacked
 	asking    int        // callouts that requests wait for
@@ -71,7 +72,7 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	}
 	b.inquires, b.advance = asks, c.advances.says(b.sender, b.sequence, asks)
 	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
-		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.known(asks), Advance: b.advance,
+		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.feed.known(asks), Advance: b.advance,
 	}, 0)
 	b.head = len(b.body)
 	c.batches = append(c.batches, b)
@@ -109,7 +110,7 @@ func (c *callouts) post(b *batch) {
 		c.seal(b)
 	}
 	b.state, b.sentAt = sent, c.link.hostNow()
-	if !c.link.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+	if !c.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
 		c.fail(b, PushUnsent)
 	}
 }
@@ -228,19 +229,41 @@ func (c *callouts) resend(now int64) {
 	}
 }
 
-// known returns the part of a push about overrides. A push that asks for them has nothing else.
-func (c *callouts) known(asks bool) (k wire.Known) {
-	w := c.news
-	if age := c.link.hostNow() - w.shared.since; c.variants.version == w.shared.version && (age >= spread || age < 0) {
-		w.told = c.variants.version
+// inquires reports whether a question for overrides is unanswered.
+func (c *callouts) inquires() bool {
+	for _, b := range c.batches {
+		if b.inquires {
+			return true
+		}
 	}
-	k.Version, k.Unfit, k.Asks = w.told, uint64(c.variants.unfit), asks
-	if w.wants {
-		k.Of, k.From = w.wanted, uint64(len(w.parts))
-	} else {
-		k.Of, k.From = w.shared.version, wire.MaxOverridesSize // all of it
+	return false
+}
+
+// pollSlack is how much longer than the backend a node waits, in nanoseconds.
+const pollSlack = longestPause
+
+// sendPoll sends the poll, with the part about overrides, and reports whether it is on its way.
+func (c *callouts) sendPoll(now int64, known wire.Known) bool {
+	b := &c.poll
+	*b = batch{
+		sender: c.worker, sequence: b.sequence + 1, body: b.body[:0], inquires: true, state: sent, sentAt: now,
+		patience: wire.LongestPoll + pollSlack,
 	}
-	return k
+	b.body = wire.AppendPushHeader(b.body, &wire.Push{
+		Namespace: c.namespace, Node: c.id, Sender: b.sender, Sequence: b.sequence, Floor: b.sequence, Known: known,
+	}, 0)
+	if !c.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+		b.state = filling
+		return false
+	}
+	return true
+}
+
+// polled reports whether the poll is unanswered.
+func (c *callouts) polled(now int64) bool {
+	b := &c.poll
+	ago := now - b.sentAt
+	return b.state == sent && ago >= 0 && ago <= b.patience+pollSlack
 }
 
 // lookAway updates the set of partitions that are away.
@@ -252,4 +275,4 @@ func (c *callouts) lookAway() {
 }
 
 // lost reports whether a key's partition is away.
-func (c *callouts) lost(id wire.ID) bool { return c.away != 0 && c.away&partitionOf(id) != 0 }
+func (c *callouts) lost(id wire.ID) bool { return c.away.has(id) }

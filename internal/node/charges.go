@@ -1,5 +1,7 @@
 package node
 
+import "weir/window"
+
 // charges applies the final cost of requests that have passed.
 type charges struct {
 	tallies  *Tallies
@@ -9,6 +11,7 @@ type charges struct {
 	watch    *watch
 	accounts *accounts
 	decider  *decider
+	push     window.Push // of a counter that the table has lost
 }
 
 // revise changes a charge to cost hits: it takes more, whether or not they have room, or gives some
@@ -30,7 +33,7 @@ func (h *charges) revise(c *Charge, cost uint64, now int64) {
 //
 //go:noinline
 func (h *charges) account(c *Charge, before uint64, at int64) {
-	d := &h.keys.charged
+	d := &h.decider.charged
 	h.keys.restore(d, &c.Saved)
 	h.keys.read(d, h.link.now()) // the budget needs the counter
 	if c.counted == c.Model {
@@ -54,7 +57,7 @@ func (h *charges) change(c *Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
-	d := &h.keys.charged
+	d := &h.decider.charged
 	h.keys.restore(d, &c.Saved)
 	numbers := c.numbers[:len(c.Rule.Limits)]
 	lost := false
@@ -111,7 +114,7 @@ func (h *charges) renew(c *Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	d := &h.keys.charged
+	d := &h.decider.charged
 	h.keys.restore(d, &c.Saved)
 	numbers := c.numbers
 	if !h.keys.update(d, adopts, now, func() (writes, lists bool) {
@@ -137,7 +140,7 @@ func (h *charges) release(c *Charge, now int64) {
 		h.revise(c, 0, now)
 		return
 	}
-	d := &h.keys.charged
+	d := &h.decider.charged
 	h.keys.restore(d, &c.Saved)
 	switch done := h.keys.update(d, adopts, now, func() (writes, lists bool) {
 		if !d.slot.Found() {
@@ -159,7 +162,7 @@ func (h *charges) release(c *Charge, now int64) {
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
 // may be on its way here.
 func (h *charges) spent(c *Charge, now int64) bool {
-	d := &h.keys.charged
+	d := &h.decider.charged
 	h.keys.restore(d, &c.Saved)
 	h.keys.read(d, now)
 	for i := range d.Counter.States {
@@ -191,7 +194,7 @@ func (h *charges) reviseElsewhere(c *Charge, cost uint64, now int64) {
 		if hits == 0 || !c.Rule.Synced() {
 			continue
 		}
-		push := &h.keys.push
+		push := &h.push
 		push.Newest, push.Hits, push.Ages = c.numbers[i], append(push.Hits[:0], hits), push.Ages[:0]
 		switch {
 		case l.Kind.Bucketed():
@@ -203,25 +206,4 @@ func (h *charges) reviseElsewhere(c *Charge, cost uint64, now int64) {
 			h.tallies.Lost += uint64(hits)
 		}
 	}
-}
-
-// Charge records the hits that an allowed request has taken from a rule, until its cost is known.
-// Its size does not depend on the key's length.
-type Charge struct {
-	Saved
-	// at is when the hits were counted, by the backend's clock, and numbers are those of their
-	// windows.
-	at int64
-	// counted is the model that the usage was recorded under last.
-	counted string
-	numbers [maxLimits]uint64
-	// aboveFrom is when the counter was first seen above a limit; 0 if it is not above.
-	aboveFrom int64
-}
-
-// note records where a demand's hits were counted.
-func (c *Charge) note(d *Demand, at int64) {
-	c.at, c.counted = at, c.Model
-	d.numbers = d.Counter.NumbersAt(d.numbers[:0], at)
-	copy(c.numbers[:], d.numbers)
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"weir/internal/counter"
-	"weir/window"
 )
 
 // decider decides demands, and takes their hits.
@@ -16,8 +15,11 @@ type decider struct {
 	advances *advances
 	blocks   bool // some rule blocks
 	marks    bool // some rule marks
+	synced   bool // some rule needs the backend
 
-	held []Saved // hits that lost every race to be written
+	// charged belongs to a charge, or to hits that lost every race.
+	charged Demand
+	held    []Saved // hits that lost every race to be written
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
@@ -149,28 +151,6 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// verdict decides a cost by a demand's counter.
-func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
-	possible := cost
-	switch {
-	case d.by == byBackend:
-		return counter.Allowed
-	case !d.Rule.Synced() || d.by == byWhatIsKnown || d.Cost == 0 && d.knows(now):
-		if d.Counter.Allows(min(cost+d.unheard, window.MaxHits)) {
-			return counter.Allowed
-		}
-		return counter.Rejected
-	case d.Cost == 0:
-		possible = 1 // a limit of 0 needs no answer
-	case !d.Rule.exact():
-		return d.Counter.Verdict(cost, now)
-	}
-	if d.Counter.Possible(possible) {
-		return counter.Unsure
-	}
-	return counter.Rejected
-}
-
 // load reads the counter of a demand's key, and returns the verdict. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
 func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.Verdict {
@@ -179,7 +159,7 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 		d.by = byRule
 	}
 	if d.Cost != 0 {
-		if payload := e.refusals.find(d.address, d.Rule.Index, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
+		if payload := e.refusals.find(d, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
 			if d.Counter.Advance(now); d.verdict(1, now) == counter.Rejected {
 				return counter.Rejected
 			}
@@ -194,7 +174,7 @@ func (e *decider) load(d *Demand, now int64, how debiting, recall bool) counter.
 	}
 	e.keys.decode(d, found)
 	d.Counter.Advance(now)
-	if d.unheard = 0; (d.by == byWhatIsKnown || d.Cost == 0) && !e.keys.local {
+	if d.unheard = 0; (d.by == byWhatIsKnown || d.Cost == 0) && e.synced {
 		d.unheard = e.advances.hits.held(d.address)
 	}
 	if found && d.Counter.Moved() && e.keys.write(d, now) { // or else the next request writes it
@@ -246,12 +226,7 @@ func (e *decider) rememberRefusal(d *Demand, now int64) {
 	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.verdict(1, now) != counter.Rejected {
 		return
 	}
-	hold := refusalHold
-	if d.Rule.Synced() {
-		hold = syncedHold
-	}
-	e.keys.payload = d.Counter.Append(e.keys.payload[:0], now)
-	e.refusals.add(d.address, d.Rule.Index, e.keys.payload, now, hold)
+	e.refusals.add(d, now)
 }
 
 // debiting says how to treat hits without room.
@@ -396,7 +371,7 @@ func (e *decider) giveBack(d *Demand, now int64) {
 
 // forceSaved is force for a saved demand.
 func (e *decider) forceSaved(s *Saved, now int64) {
-	d := &e.keys.charged
+	d := &e.charged
 	e.keys.restore(d, s)
 	e.keys.read(d, now)
 	e.force(d, now)

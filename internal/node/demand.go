@@ -201,3 +201,39 @@ func (d *Demand) noteExcess(now int64) {
 		d.Rule.excess.note(above{hits, until}, now)
 	}
 }
+
+// verdict decides a cost by a demand's counter.
+func (d *Demand) verdict(cost uint64, now int64) counter.Verdict {
+	possible := cost
+	switch {
+	case d.by == byBackend:
+		return counter.Allowed
+	case !d.Rule.Synced() || d.by == byWhatIsKnown || d.Cost == 0 && d.knows(now):
+		if d.Counter.Allows(min(cost+d.unheard, window.MaxHits)) {
+			return counter.Allowed
+		}
+		return counter.Rejected
+	case d.Cost == 0:
+		possible = 1 // a limit of 0 needs no answer
+	case !d.Rule.exact():
+		return d.Counter.Verdict(cost, now)
+	}
+	if d.Counter.Possible(possible) {
+		return counter.Unsure
+	}
+	return counter.Rejected
+}
+
+// near is how many steps of WarnAt the use of limit i has reached. A limit of 0 reaches none: it
+// can't be used.
+func (d *Demand) near(i int) (steps int) {
+	l := &d.Rule.Limits[i]
+	quota, remaining := l.Quota(), l.Remaining(&d.Counter.States[i])
+	if quota <= remaining {
+		return 0
+	}
+	for steps < len(d.Rule.WarnAt) && (quota-remaining)*1000 >= quota*uint64(d.Rule.WarnAt[steps]) {
+		steps++
+	}
+	return steps
+}

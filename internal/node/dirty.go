@@ -48,12 +48,34 @@ type dirtyKey struct {
 	rule uint32 // in dirtyKeys.rules
 }
 
-// hastyKey is a key of a rule that the backend decides, with hits that the backend should hear of
-// before the next request.
+// hastyKeys are keys with hits that the backend should hear of before the next request.
+type hastyKeys []hastyKey
+
 type hastyKey struct {
 	address sharedata.Address
 	rule    *Rule
 }
+
+// maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
+const maxHasty = 1 << 10
+
+func (k *hastyKeys) add(r *Rule, a sharedata.Address) {
+	if len(*k) < maxHasty {
+		*k = append(*k, hastyKey{a, r})
+	}
+}
+
+func (k *hastyKeys) count() int { return len(*k) }
+
+// take takes the last key out of the list.
+func (k *hastyKeys) take() (*Rule, sharedata.Address) {
+	last := len(*k) - 1
+	key := (*k)[last]
+	*k = (*k)[:last]
+	return key.rule, key.address
+}
+
+func (k *hastyKeys) clear() { *k = (*k)[:0] }
 
 type dirtyBlock struct {
 	keys   *[dirtyBlockKeys]dirtyKey
@@ -166,6 +188,12 @@ func (k *dirtyKeys) skip() {
 	k.blocks[k.keptBlocks] = *b
 	k.keptBlocks++
 }
+
+// unvisited reports whether this visit has blocks left.
+func (k *dirtyKeys) unvisited() bool { return k.block < len(k.blocks) }
+
+// ruleOf returns the rule of a key in the list.
+func (k *dirtyKeys) ruleOf(key *dirtyKey) *Rule { return k.rules[key.rule] }
 
 // rewind ends a visit. Keys that it has not reached stay for the next.
 func (k *dirtyKeys) rewind() {

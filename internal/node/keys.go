@@ -3,7 +3,6 @@ package node
 import (
 	"weir/internal/counter"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // keys has the counters of a process's keys, in the table, and their names.
@@ -21,21 +20,36 @@ type keys struct {
 	local      bool
 	identities counter.Identities
 	names      *names // names of keys whose requests wait; nil if no rule reveals names
-	// demands belong to a request that has waited, resumed to one that decides a saved demand, and charged
-	// to a charge or to held hits. A push or an answer reads into scratch, and writes push.
-	demands []Demand
-	resumed [1]Demand
-	charged Demand
+	// scratch is what a push or an answer reads into.
 	scratch Demand
-	push    window.Push
-	orphans []orphan // pending hits of evicted counters
+	orphans orphans
 	dirty   dirtyKeys
-	// hastyKeys are for [Node.PushCharges].
-	hastyKeys []hastyKey
+	hasty   hastyKeys
 }
 
-// maxOrphans bounds the hits of evicted counters that wait to be pushed.
-const maxOrphans = 1 << 12
+// newKeys returns the keys of a node, without their table.
+func newKeys(tallies *Tallies, link *link, rules *ruleset, variants *variants, secret string, recalls bool) keys {
+	k := keys{tallies: tallies, link: link, variants: variants, recalls: recalls, local: !rules.synced}
+	if !k.local {
+		k.identities = counter.NewIdentities(secret)
+	}
+	for i := range rules.list {
+		if rules.list[i].Reveal != 0 && k.names == nil {
+			k.names = &names{}
+		}
+	}
+	return k
+}
+
+// unpushed is how many keys and evicted counters have hits that no push has.
+func (k *keys) unpushed() int { return k.dirty.count + k.orphans.count() }
+
+// inherit takes over what another node of the namespace has not pushed.
+func (k *keys) inherit(from *keys) {
+	k.orphans = append(k.orphans, from.orphans...)
+	from.orphans = nil
+	k.dirty.inherit(&from.dirty)
+}
 
 // locate finds the address of a demand's counter from its key.
 func (k *keys) locate(d *Demand) {
@@ -143,29 +157,6 @@ func (k *keys) write(d *Demand, now int64) (written bool) {
 	return true
 }
 
-// rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
-func (k *keys) rescueEvicted(payload []byte) {
-	k.tallies.Evicted++
-	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-		if k.local || !k.keepOrphan(id, l, push, ends) {
-			k.tallies.Lost += push.Added()
-		}
-	})
-}
-
-// keepOrphan keeps pending hits of a counter that left the table, and reports whether there was
-// room.
-func (k *keys) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
-	if len(k.orphans) == maxOrphans {
-		return false
-	}
-	o := orphan{item: item(id, l, push), ends: ends}
-	o.item.Hits = append([]int64(nil), o.item.Hits...)
-	o.item.Ages = append([]uint64(nil), o.item.Ages...)
-	k.orphans = append(k.orphans, o)
-	return true
-}
-
 // adopt reports whether this worker becomes the worker that pushes a demand's counter.
 func (k *keys) adopt(d *Demand, now int64) bool {
 	return d.Counter.Adopt(now, !k.link.open())
@@ -222,16 +213,13 @@ func (k *keys) update(d *Demand, how updating, now int64, change func() (writes,
 //go:noinline
 func (k *keys) enlist(d *Demand) { k.dirty.add(d.address, d.Rule, d.Counter.Sync().Due) }
 
-// maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
-const maxHasty = 1 << 10
-
 // hasten makes [Node.PushCharges] push the pending hits of a demand's key, if the backend decides
 // its rule or is asked for each of its places. For other rules, leases account for pending hits.
 //
 //go:noinline
 func (k *keys) hasten(d *Demand) {
-	if d.Rule.hasty() && !d.Rule.Watched && len(k.hastyKeys) < maxHasty && d.Counter.Pending() {
-		k.hastyKeys = append(k.hastyKeys, hastyKey{d.address, d.Rule})
+	if d.Rule.hasty() && !d.Rule.Watched && d.Counter.Pending() {
+		k.hasty.add(d.Rule, d.address)
 	}
 }
 

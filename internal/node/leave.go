@@ -10,7 +10,7 @@ func (n *Node) Leave() {
 	n.callouts.leaving, n.leaveBy = true, n.link.hostNow()+leaveNanos
 	n.advances.end()
 	n.pushes.pushAll()
-	n.accounts.tell(true)
+	n.tellUsage(true)
 }
 
 // Left reports whether a leaving node has pushed everything, or has waited long enough for the
@@ -53,8 +53,7 @@ func (n *Node) Inherit(from *Node) {
 		b.retryAt = 0
 	}
 	n.callouts.batches = append(from.callouts.batches, n.callouts.batches...)
-	n.keys.orphans = append(n.keys.orphans, from.keys.orphans...)
-	n.keys.dirty.inherit(&from.keys.dirty)
+	n.keys.inherit(&from.keys)
 	n.accounts.inherit(&from.accounts)
-	from.callouts.batches, from.keys.orphans = nil, nil
+	from.callouts.batches = nil
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"weir/internal/wire"
 
 	"weir/sharedata"
 )
@@ -20,9 +21,15 @@ type link struct {
 	random Random
 	shared sharedLink // as last read or written
 
-	host    Host
+	clock   Clock
 	timeout int64             // of a callout, in nanoseconds
 	turned  func(why Outcome) // may be nil
+}
+
+// Clock has the time of a host.
+type Clock interface {
+	// Now returns the process's time in nanoseconds since the Unix epoch, uncorrected.
+	Now() int64
 }
 
 // sharedLink is the part of a link in shared data. Times are by the host's clock.
@@ -44,10 +51,12 @@ type sharedLink struct {
 
 const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 
-func newLink(o *Options) link {
+// newLink returns the link of a namespace in a process's shared data. A callout ends within timeout, and
+// turned is [Options.Turned].
+func newLink(data sharedata.Data, namespace string, clock Clock, random Random, timeout int64, turned func(why Outcome)) link {
 	return link{
-		record: sharedata.NewRecord(o.Data, o.Namespace, "link"), told: sharedata.NewRecord(o.Data, o.Namespace, "told"),
-		random: o.Random, host: o.Host, timeout: o.Timeout, turned: o.Turned,
+		record: sharedata.NewRecord(data, namespace, "link"), told: sharedata.NewRecord(data, namespace, "told"),
+		random: random, clock: clock, timeout: timeout, turned: turned,
 	}
 }
 
@@ -112,6 +121,18 @@ func (l *link) update(change func(r *sharedLink) bool) bool {
 	}
 	return written
 }
+
+// nodes is how many processes share the limits; 0 if unknown.
+func (l *link) nodes() uint64 { return uint64(l.shared.nodes) }
+
+// heard reports whether the backend has answered this worker.
+func (l *link) heard() bool { return l.seen != 0 }
+
+// toBackend converts a time of the host's clock to the backend's.
+func (l *link) toBackend(hostNow int64) int64 { return hostNow + l.offset }
+
+// toHost converts a time of the backend's clock to the host's.
+func (l *link) toHost(now int64) int64 { return now - l.offset }
 
 // open reports whether the breaker is open.
 func (l *link) open() bool { return l.shared.failures >= breakAfter }
@@ -199,6 +220,12 @@ func (l *link) passedAlone(now, lasts int64) {
 	})
 }
 
+// countsAlone reports whether hits that passed without the backend may still count, each of them for at
+// most lasts, and the most nodes known of while they were counted.
+func (l *link) countsAlone(now, lasts int64) (peak uint64, counts bool) {
+	return uint64(l.shared.peak), l.shared.countsAlone(now, lasts)
+}
+
 // countsAlone reports whether hits that passed without the backend may still count: each counts for
 // at most lasts. If the clock went back, their time lies ahead.
 func (r *sharedLink) countsAlone(now, lasts int64) bool {
@@ -237,10 +264,13 @@ func (l *link) now() int64 { return l.hostNow() + l.offset }
 // hostNow is the time by the host's clock.
 //
 //go:noinline
-func (l *link) hostNow() int64 { return l.host.Now() }
+func (l *link) hostNow() int64 { return l.clock.Now() }
 
 // connectedAt is connected for a time of the backend's clock.
 func (l *link) connectedAt(now int64) bool { return l.connected(now - l.offset) }
+
+// tickKeys is how many keys or requests a tick handles between two looks at the clock.
+const tickKeys = 16
 
 // late reports whether a tick's time is over. It checks the clock only once for some keys.
 //
@@ -284,3 +314,33 @@ func (l *link) tell(why Outcome, now int64) bool {
 		return binary.LittleEndian.AppendUint64(value, uint64(now)), true
 	})
 }
+
+// Outcome says how a push ended. Values from 100 on are the status of a response that was not an
+// answer: the push may or may not have arrived.
+type Outcome uint16
+
+const (
+	// PushLost means that there was no response: the push may or may not have arrived.
+	PushLost Outcome = iota
+	// PushRefused means that the backend will never accept the push.
+	PushRefused
+	// PushAnswered means that the push was answered.
+	PushAnswered
+	// PushUnsent means that the push was not sent. Only nodes use it, never hosts.
+	PushUnsent
+	// PushGarbled means that the answer was malformed. Only nodes use it, never hosts.
+	PushGarbled
+)
+
+// partitions is a set of the partitions that a store may divide a namespace into: a bit for each.
+//
+// While a partition fails, batches with anything for it stay, because they must be repeated
+// unchanged. To keep them few, nothing else is sent to the partition until they are answered: its
+// keys' hits gather in the table, and requests are decided without the backend.
+type partitions uint32
+
+// has reports whether a key's partition is one of them.
+func (p partitions) has(id [16]byte) bool { return p != 0 && p&partitionOf(id) != 0 }
+
+// partitionOf returns the set with the partition of a key.
+func partitionOf(id [16]byte) partitions { return 1 << wire.ID(id).Partition() }

@@ -8,7 +8,7 @@ import (
 // Pauses double up to a bound, and differ.
 func TestBreakerPauses(t *testing.T) {
 	p := newProcess(t)
-	l := newLink(&Options{Data: p, Namespace: "default", Random: p.random.Uint64, Timeout: 200e6})
+	l := newLink(p, "default", nil, p.random.Uint64, 200e6, nil)
 	seen := map[int64]bool{}
 	for failure := range 40 {
 		p.now += minute
@@ -39,7 +39,7 @@ func TestBreakerPauses(t *testing.T) {
 // holds nothing up.
 func TestBreakerAndOldNews(t *testing.T) {
 	p := newProcess(t)
-	l := newLink(&Options{Data: p, Namespace: "default", Random: p.random.Uint64, Timeout: 200e6})
+	l := newLink(p, "default", nil, p.random.Uint64, 200e6, nil)
 	sentAt := p.now
 	p.now += second
 	for range 20 {

@@ -23,11 +23,18 @@ type Looked struct {
 	Most [][]uint64
 }
 
-// Look reads the shared data of processes, without changing it, so workers may go on meanwhile. It
-// uses only the options Namespace, Data, Rules and the host's time. Keys with other limits count
-// for their rules. While pushes are lost, hits that the backend has and that will be sent again may
-// count twice.
-func Look(processes []Options) Looked {
+// Process is a process whose shared data is looked at.
+type Process struct {
+	Namespace string
+	Data      sharedata.Data
+	Rules     []Rule
+	Clock     Clock
+}
+
+// Look reads the shared data of processes, without changing it, so workers may go on meanwhile. Keys
+// with other limits count for their rules. While pushes are lost, hits that the backend has and that
+// will be sent again may count twice.
+func Look(processes []Process) Looked {
 	var seen Looked
 	type place struct {
 		id   [16]byte
@@ -82,21 +89,21 @@ func Look(processes []Options) Looked {
 
 // visit calls visit with each counter that still counts, advanced to the present. It is valid
 // during the call.
-func (o *Options) visit(visit func(r *Rule, c *counter.Counter)) {
+func (o *Process) visit(visit func(r *Rule, c *counter.Counter)) {
 	table, found := sharedata.Find(o.Data, o.Namespace)
 	if !found {
 		return // no worker has made the table yet
 	}
-	link := newLink(o)
+	link := newLink(o.Data, o.Namespace, o.Clock, nil, 0, nil)
 	link.read()
 	groups := make(map[sharedata.Group]*Rule, len(o.Rules))
 	for i := range o.Rules {
 		r := &o.Rules[i]
 		r.compile(i)
-		r.Share(uint64(link.shared.nodes))
+		r.Share(link.nodes())
 		groups[table.Group(r.Prefix)] = r
 	}
-	now := o.Host.Now() + link.offset
+	now := link.now()
 	var c counter.Counter
 	table.Visit(now, func(g sharedata.Group, payload []byte) {
 		if r := groups[g]; r != nil && c.Load(&r.Rule, payload) {

@@ -10,10 +10,10 @@ import (
 
 // look looks at all processes.
 func (w *world) look() Looked {
-	var processes []Options
+	var processes []Process
 	for _, p := range w.processes {
-		o := p.nodesHere()[0].options
-		o.Rules = nil
+		of := &p.nodesHere()[0].options
+		o := Process{Namespace: of.Namespace, Data: of.Data, Clock: of.Host}
 		for i := range p.nodesHere()[0].rules.list {
 			r := &p.nodesHere()[0].rules.list[i]
 			o.Rules = append(o.Rules, Rule{Rule: r.Rule, SyncRate: r.SyncRate, Prefix: r.Prefix})
@@ -104,7 +104,7 @@ func TestLookAtRulesHere(t *testing.T) {
 // Where no worker has come so far there is nothing to see, and nothing is made.
 func TestLookAtNothing(t *testing.T) {
 	p := newProcess(t)
-	seen := Look([]Options{{Namespace: "default", Data: &p.Map, Rules: []Rule{{}}}})
+	seen := Look([]Process{{Namespace: "default", Data: &p.Map, Rules: []Rule{{}}}})
 	if fmt.Sprint(seen) != "{[[{0 0}]] [[]]}" || p.Len() != 0 {
 		t.Errorf("%v, and %d keys in shared data", seen, p.Len())
 	}

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"cmp"
-
 	"weir/internal/counter"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
@@ -39,7 +37,7 @@ type Node struct {
 // New makes a node. If the node has a backend, its host must call Tick every [Node.TickMillis] from
 // now on, until TickEvery changes that. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Node, error) {
-	n := &Node{rules: newRuleset(o.Rules), link: newLink(o), ticks: ticks{host: o.Host}}
+	n := &Node{rules: newRuleset(o.Rules), link: newLink(o.Data, o.Namespace, o.Host, o.Random, o.Timeout, o.Turned), ticks: ticks{host: o.Host}}
 	n.furnish(o)
 	for i := range n.rules.list {
 		nearOf(&n.rules.list[i])
@@ -73,24 +71,18 @@ func New(o *Options) (*Node, error) {
 // furnish gives the node's rooms the rooms that they use.
 func (n *Node) furnish(o *Options) {
 	tallies, rules, link, ticks, refusals := &n.Tallies, &n.rules, &n.link, &n.ticks, new(refusals)
-	n.variants = variants{rules: rules, link: link, owner: o.Owner}
-	n.keys = keys{
-		tallies: tallies, link: link, variants: &n.variants, recalls: o.Recalls, local: !rules.synced,
-		demands: make([]Demand, len(rules.list)),
-	}
-	if !n.keys.local {
-		n.keys.identities = counter.NewIdentities(o.KeySecret)
-	}
-	n.advances = advances{rules: rules, link: link, keys: &n.keys, least: cmp.Or(o.LeastFleet, leastFleet)}
+	n.variants = newVariants(rules, link, o.Owner)
+	n.keys = newKeys(tallies, link, rules, &n.variants, o.KeySecret, o.Recalls)
+	n.advances = newAdvances(rules, link, &n.keys, o.LeastFleet)
 	n.callouts = callouts{
-		advances: &n.advances, tallies: tallies, link: link, variants: &n.variants, news: &n.overrides.news, waits: &n.waits, namespace: o.Namespace,
+		host: o.Host, advances: &n.advances, tallies: tallies, link: link, feed: &n.overrides, waits: &n.waits, namespace: o.Namespace,
 	}
 	n.pushes = pushes{advances: &n.advances, tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
 	n.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes}
-	n.watch = watch{link: link, rules: rules, keys: &n.keys, callouts: &n.callouts, visit: o.Held, owner: o.Owner}
-	n.accounts = accounts{tallies: tallies, link: link, keys: &n.keys, callouts: &n.callouts}
+	n.watch = newWatch(link, rules, &n.keys, o.Namespace, o.Held, o.Owner)
+	n.accounts = newAccounts(tallies, link, &n.keys, o.Namespace)
 	n.decider = decider{
-		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, advances: &n.advances, blocks: rules.blocks, marks: rules.marks,
+		tallies: tallies, keys: &n.keys, pushes: &n.pushes, asks: &n.asks, watch: &n.watch, refusals: refusals, advances: &n.advances, blocks: rules.blocks, marks: rules.marks, synced: rules.synced,
 	}
 	n.charges = charges{
 		tallies: tallies, link: link, keys: &n.keys, pushes: &n.pushes, watch: &n.watch, accounts: &n.accounts, decider: &n.decider,
@@ -98,11 +90,9 @@ func (n *Node) furnish(o *Options) {
 	n.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, asks: &n.asks,
 		watch: &n.watch, accounts: &n.accounts, decider: &n.decider, failure: o.OnBackendFailure,
+		demands: make([]Demand, len(rules.list)),
 	}
-	n.overrides = overrides{
-		tallies: tallies, link: link, ticks: ticks, rules: rules, variants: &n.variants, keys: &n.keys, callouts: &n.callouts,
-		pushes: &n.pushes, refusals: refusals,
-	}
+	n.overrides = newOverrides(tallies, link, rules, &n.variants, &n.keys, refusals)
 	n.answers = answers{
 		tallies: tallies, link: link, rules: rules, keys: &n.keys, waits: &n.waits, callouts: &n.callouts, pushes: &n.pushes,
 		requests: &n.requests, overrides: &n.overrides, refusals: refusals,
@@ -126,17 +116,10 @@ func (n *Node) connect(o *Options) {
 	n.callouts.sender = n.callouts.worker
 	n.waits.leases = new(leaseAsks)
 	n.link.read()
-	n.overrides.news = newNews(o.Data, o.Namespace)
-	n.rules.share(uint64(n.link.shared.nodes))
-	n.watch.sightings = newSightings(n.rules.list, n.link.now(), n.link.hostNow(), o.Random)
-	n.keys.names = n.watch.sightings.names
-	n.accounts.sender = nextSender(n.callouts.worker)
-	if n.rules.reveals {
-		n.accounts.open(n.rules.list)
-	}
-	if n.rules.warns {
-		n.watch.warnings = new(warnings)
-	}
+	n.overrides.open(o.Data, o.Namespace)
+	n.rules.share(n.link.nodes())
+	n.watch.open(n.callouts.id, n.callouts.worker)
+	n.accounts.open(n.rules.list, nextSender(n.callouts.worker))
 }
 
 // bytesPerCounter is the memory for a counter of the largest rule, in bytes.
@@ -153,7 +136,7 @@ func (n *Node) Table() *sharedata.Table { return n.keys.table }
 
 // Synchronises reports whether the node has a backend, because some rule shares its counters with
 // other processes.
-func (n *Node) Synchronises() bool { return !n.keys.local }
+func (n *Node) Synchronises() bool { return n.rules.synced }
 
 // TickMillis is the usual time between two ticks, in milliseconds. Under load the node asks for
 // more.
@@ -164,7 +147,7 @@ func (n *Node) Nodes() uint64 { return n.rules.nodes }
 
 // Time converts a time of the host's clock to the backend's, as far as that is known, in
 // nanoseconds.
-func (n *Node) Time(hostNow int64) int64 { return hostNow + n.link.offset }
+func (n *Node) Time(hostNow int64) int64 { return n.link.toBackend(hostNow) }
 
 // HoldsHits reports whether AddHeld has hits to add.
 func (n *Node) HoldsHits() bool { return len(n.decider.held) > 0 }
@@ -182,7 +165,7 @@ type Backlog struct {
 // Backlog returns the node's unfinished work.
 func (n *Node) Backlog() Backlog {
 	return Backlog{
-		Keys: n.keys.dirty.count, Evicted: len(n.keys.orphans), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
+		Keys: n.keys.dirty.count, Evicted: n.keys.orphans.count(), Pushes: len(n.callouts.batches), Awaited: n.callouts.asking,
 		Unsent: len(n.asks.unsent), Waiting: max(n.waits.queue.length, len(n.waits.released)),
 	}
 }
@@ -207,14 +190,13 @@ func (n *Node) admittedAlone(r *Rule, now int64) (hits uint64) {
 	if n.requests.failure == FailDeny {
 		return 0
 	}
-	link := &n.link.shared
 	nodes, hits := n.rules.nodes, r.Quota()
 	if r.advances && nodes >= n.advances.least {
 		hits += hits / 2 // the advanced hits of all nodes
 	}
-	switch counts := link.countsAlone(now, r.Lasts()); {
+	switch peak, counts := n.link.countsAlone(now, r.Lasts()); {
 	case counts:
-		nodes, hits = max(nodes, uint64(link.peak)), max(hits, r.before)
+		nodes, hits = max(nodes, peak), max(hits, r.before)
 	case !n.link.open():
 		return 0
 	}
@@ -237,7 +219,7 @@ func (n *Node) Overrides() (applied, unfit int) { return n.variants.count, n.var
 // CatchUp takes in the overrides that other workers of the process know, however long that takes.
 // Ticks do so little by little, so call it before the first request.
 func (n *Node) CatchUp() {
-	if !n.keys.local {
+	if n.rules.synced {
 		n.overrides.adoptOverrides(1<<63 - 1)
 	}
 }
@@ -329,7 +311,7 @@ func (n *Node) Save(d *Demand) Saved { return n.keys.save(d) }
 // ForceSaved is Force for a saved demand.
 func (n *Node) ForceSaved(s *Saved, now int64) {
 	n.decider.forceSaved(s, now)
-	n.charges.accountFor(&n.keys.charged, now)
+	n.charges.accountFor(&n.decider.charged, now)
 }
 
 // AddHeld tries again to write hits that lost every race. They count from now on.
@@ -355,7 +337,7 @@ func (n *Node) Spent(c *Charge, now int64) bool { return n.charges.spent(c, now)
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
 // It returns false if some hits have to wait for answers to earlier pushes.
 func (n *Node) PushAll() (done bool) {
-	n.accounts.tell(true)
+	n.tellUsage(true)
 	return n.pushes.pushAll()
 }
 

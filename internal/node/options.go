@@ -1,7 +1,6 @@
 package node
 
 import (
-	"weir/internal/wire"
 	"weir/sharedata"
 )
 
@@ -65,29 +64,11 @@ const (
 
 // Host gives a node access to its process.
 type Host interface {
-	// Now returns the process's time in nanoseconds since the Unix epoch, uncorrected.
-	Now() int64
+	Clock
 	// Send sends a push to the backend, and reports whether it is on its way. If so, the host calls
 	// [Node.Answered] once with the ticket, within the timeout, and only after Send has returned.
 	// The push is valid during the call.
 	Send(push []byte, ticket Ticket) (sent bool)
 	// TickEvery makes the host call [Node.Tick] at this interval from now on.
 	TickEvery(millis uint32)
-}
-
-// Listener is an Owner that also uses the parts of a list of overrides that are not about rules.
-type Listener interface {
-	// BeginList begins a list. [Listener.Listed] follows for each such part, which is the part that
-	// the reader has just read, and EndList when the whole list is in force.
-	BeginList()
-	Listed(o *wire.OverrideReader)
-	EndList()
-}
-
-// Owner is the maker of a node's rules. It supplies the knowledge that the node lacks to apply
-// overrides at run time.
-type Owner interface {
-	// AppendKey appends the key of a rule for values in the form in which people write them, one
-	// per selector. ok is false if the number of values is wrong.
-	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
 }

@@ -12,96 +12,25 @@ import (
 type overrides struct {
 	tallies  *Tallies
 	link     *link
-	ticks    *ticks
 	rules    *ruleset
 	variants *variants
 	keys     *keys
-	callouts *callouts
-	pushes   *pushes
 	refusals *refusals
 	news     news
 	polling  polling
 }
 
+// newOverrides returns a namespace's overrides, as a process hears of them.
+func newOverrides(tallies *Tallies, link *link, rules *ruleset, variants *variants, keys *keys, refusals *refusals) overrides {
+	return overrides{tallies: tallies, link: link, rules: rules, variants: variants, keys: keys, refusals: refusals}
+}
+
+// open begins to hear.
+func (v *overrides) open(data sharedata.Data, namespace string) { v.news = newNews(data, namespace) }
+
 // asksEvery is how long a process that hears nothing waits before it asks. Together with a tick to
 // notice that and a tick for the other workers, this makes an interval.
 func (v *overrides) asksEvery() int64 { return v.rules.interval * 3 / 4 }
-
-// overrideTable has the backend's overrides, indexed by the addresses of their keys. The keys keep
-// their counters.
-type overrideTable struct {
-	// version is that of the list; 0 if there has been none. list is its encoded form.
-	version uint64
-	list    []byte
-	// places is an open hash table with a power of two as its size, at most three quarters full;
-	// nil if empty. The first place of an address counts.
-	places []place
-	// count is how many are in the table, and unfit how many do not fit their rules.
-	count, unfit int
-}
-
-// place is an override in the table.
-type place struct {
-	address sharedata.Address
-	until   int64  // Unix time in nanoseconds; 0 for no end
-	rule    *Rule  // the variant, once a request has used it
-	at      uint32 // 1 + the override's offset in the list; 0 for an empty place
-	index   int32  // index of the rule
-}
-
-// find returns the place of an address: that of its override, or a free place. The table must not
-// be nil.
-func (o *overrideTable) find(a sharedata.Address) *place {
-	for i := a.Hash(); ; i++ {
-		p := &o.places[i&uint64(len(o.places)-1)]
-		if p.at == 0 || p.address == a {
-			return p
-		}
-	}
-}
-
-// inForce returns the variant of a rule that decides a key: that of its override if there is one,
-// and otherwise r, unless r belongs to an override that is over.
-//
-//go:noinline
-func (v *variants) inForce(r *Rule, a sharedata.Address) *Rule {
-	if r.Index >= len(v.rules.list) || !v.rules.list[r.Index].Akin(&r.Rule) {
-		return r // a rule of an inherited node
-	}
-	base := &v.rules.list[r.Index]
-	if base.overridden {
-		p := v.find(a)
-		if p.at != 0 && (p.until == 0 || v.link.now() < p.until) {
-			if p.rule == nil {
-				v.vary(p)
-			}
-			return p.rule
-		}
-	}
-	if r.override {
-		return base
-	}
-	return r
-}
-
-// vary makes the variant for an override.
-func (v *variants) vary(p *place) {
-	var o wire.OverrideReader
-	o.Reset(v.list, int(p.at-1))
-	o.Next()
-	r := &v.rules.list[p.index]
-	limits, _ := wire.Fit(r.Limits, o.Limits)
-	p.rule = r.Variant(limits)
-	p.rule.override = true
-}
-
-// variants has the variants of rules for overrides.
-type variants struct {
-	overrideTable
-	rules *ruleset
-	link  *link
-	owner Owner // nil if overrides have no effect here
-}
 
 // build begins to make a table from a list.
 func (v *overrides) build(version uint64, list []byte) *building {
@@ -202,16 +131,17 @@ func (v *overrides) apply(b *building) {
 	}
 }
 
-// hear takes in the part of a batch's answer about overrides.
-func (v *overrides) hear(b *batch) {
-	w, o, at := &v.news, &b.reader.Overrides, int64(b.reader.NowNanos)
+// hear takes in the part of an answer about overrides: to a push that was sent at a time of the host's
+// clock, and was an inquiry or not, at a time of the backend's.
+func (v *overrides) hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
+	w := &v.news
 	if !o.Told || v.variants.owner == nil {
 		return
 	}
 	w.read()
 	if o.Version == w.shared.version && (!w.wants || w.wanted != o.Version) {
 		w.got()
-		v.confirm(b.sentAt, at)
+		v.confirm(sentAt, at)
 		return
 	}
 	if w.shared.old(o.Version, at) {
@@ -220,7 +150,7 @@ func (v *overrides) hear(b *batch) {
 	if !w.wants || w.wanted != o.Version {
 		w.want(o.Version)
 	}
-	if b.inquires && o.From == uint64(len(w.parts)) {
+	if inquiry && o.From == uint64(len(w.parts)) {
 		w.parts, w.asksAt = append(w.parts, o.Part...), 0
 		if uint64(len(w.parts)) == o.Size {
 			w.leave(o.Version, w.parts, at, v.link.hostNow())
@@ -307,19 +237,32 @@ func (v *overrides) adoptOverrides(deadline int64) (done bool) {
 	return true
 }
 
-// inquire asks the backend for the list of overrides that is wanted. If no worker of this process
-// has heard from the backend for a while, it asks for news, including the number of nodes and the
-// time.
-func (v *overrides) inquire() {
-	for _, b := range v.callouts.batches {
-		if b.inquires {
-			return
-		}
-	}
-	if w, now := &v.news, v.link.hostNow(); !w.wants || v.link.open() {
+// inquiry says how to ask the backend for news.
+type inquiry uint8
+
+const (
+	noInquiry inquiry = iota
+	// question is an empty push, which is answered at once.
+	question
+	// poll is a question that the backend answers when there are news.
+	poll
+)
+
+// due says how to ask the backend for the list of overrides that is wanted. If no worker of this
+// process has heard from the backend for a while, it asks for news, including the number of nodes and
+// the time. polled means that this worker's poll is unanswered, and quiet that it has nothing for the
+// backend: if the process ended, its last hits would need the connection that a poll occupies.
+//
+// A process that hears nothing from the backend polls: a worker asks for news, and the backend
+// answers when there are any, or after half a minute. A poll does not count as a push: no push
+// waits for it, and its failure says nothing about the backend. A gateway on the way may cut off a
+// long wait, so after a failure the worker asks a question that is answered at once.
+func (v *overrides) due(polled, quiet bool) inquiry {
+	w, now := &v.news, v.link.hostNow()
+	if !w.wants || v.link.open() {
 		every := v.asksEvery()
-		polls := v.polling.out(now) && !v.link.open()
-		if polls {
+		polled = polled && !v.link.open()
+		if polled {
 			every /= 2 // the other workers see that the polling worker is alive
 		}
 		due := func(r *sharedNews) bool { return now-r.asked >= every || r.asked > now }
@@ -329,58 +272,44 @@ func (v *overrides) inquire() {
 			}
 			r.asked = now
 			return true
-		}) || polls {
-			return
+		}) || polled {
+			return noInquiry
 		}
-		if !w.wants && v.polls(now) {
-			v.poll(now)
-			return
+		if !w.wants && quiet && v.polls(now) {
+			return poll
 		}
 	}
-	if now := v.link.hostNow(); !v.callouts.crammed() && (!v.news.wants || now >= v.news.asksAt) && v.link.enter(now) {
-		v.news.asksAt = now + int64(v.ticks.millis)*1e6 // unless the answer has news
-		v.callouts.postEmpty()
+	if w.wants && now < w.asksAt {
+		return noInquiry
 	}
+	return question
 }
 
-// A process that hears nothing from the backend polls: a worker asks for news, and the backend
-// answers when there are any, or after half a minute. A poll does not count as a push: no push
-// waits for it, and its failure says nothing about the backend. A gateway on the way may cut off a
-// long wait, so after a failure the worker asks a question that is answered at once.
+// hurries reports whether there is something to ask for at once.
+func (v *overrides) hurries() bool { return v.news.hurries() }
 
-// polls reports whether the worker may poll: it must have nothing for the backend. If the process
-// ended, its last hits would need the connection that the poll occupies.
+// asked records that a question is on its way. Unless the answer has news, the next follows then.
+func (v *overrides) asked(then int64) { v.news.asksAt = then }
+
+// polls reports whether the worker may poll.
 func (v *overrides) polls(now int64) bool {
 	p := &v.polling
 	paused := now < p.notBefore && p.notBefore-now <= longestPlain
-	return !paused && v.link.seen != 0 && v.variants.owner != nil && !v.callouts.leaving && !v.link.open() && !v.pushes.unfinished()
+	return !paused && v.link.heard() && v.variants.owner != nil && !v.link.open()
 }
 
-// poll sends the poll.
-func (v *overrides) poll(now int64) {
-	known := v.callouts.known(true)
-	if known.Version != v.news.shared.version {
-		v.callouts.postEmpty() // answered at once, so that the next push soon says that all workers know
-		return
-	}
-	b := &v.polling.batch
-	*b = batch{
-		sender: v.callouts.worker, sequence: b.sequence + 1, body: b.body[:0], inquires: true, state: sent, sentAt: now,
-		patience: wire.LongestPoll + pollSlack,
-	}
-	known.Within = uint64(max(1, v.asksEvery()/3/1e6))
-	b.body = wire.AppendPushHeader(b.body, &wire.Push{
-		Namespace: v.callouts.namespace, Node: v.callouts.id, Sender: b.sender, Sequence: b.sequence, Floor: b.sequence, Known: known,
-	}, 0)
-	if !v.link.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
-		v.pollEnded(false)
-	}
+// knownToPoll returns the part of a poll about overrides. ok is false if a question should be asked in
+// its place, which is answered at once: then the next push soon says that all workers know.
+func (v *overrides) knownToPoll() (k wire.Known, ok bool) {
+	k = v.known(true)
+	k.Within = uint64(max(1, v.asksEvery()/3/1e6))
+	return k, k.Version == v.news.shared.version
 }
 
 // pollEnded records the end of the poll.
 func (v *overrides) pollEnded(answered bool) {
 	p := &v.polling
-	if p.batch.state = filling; answered {
+	if answered {
 		p.failures = 0
 		return
 	}
@@ -392,23 +321,28 @@ func (v *overrides) pollEnded(answered bool) {
 	})
 }
 
-// pollSlack is how much longer than the backend a node waits, in nanoseconds.
-const pollSlack = longestPause
+// known returns the part of a push about overrides. A push that asks for them has nothing else.
+func (v *overrides) known(asks bool) (k wire.Known) {
+	w := &v.news
+	if age := v.link.hostNow() - w.shared.since; v.variants.version == w.shared.version && (age >= spread || age < 0) {
+		w.told = v.variants.version
+	}
+	k.Version, k.Unfit, k.Asks = w.told, uint64(v.variants.unfit), asks
+	if w.wants {
+		k.Of, k.From = w.wanted, uint64(len(w.parts))
+	} else {
+		k.Of, k.From = w.shared.version, wire.MaxOverridesSize // all of it
+	}
+	return k
+}
 
 // longestPlain is the longest time that a process whose polls fail asks without polling, in
 // nanoseconds.
 const longestPlain = int64(60e9)
 
-// polling is a worker's poll.
+// polling is what a worker knows of its polls.
 type polling struct {
-	batch batch
 	// failures is how many polls failed in a row; the worker does not poll again until then.
 	failures  int
 	notBefore int64
-}
-
-// out reports whether the poll is unanswered.
-func (p *polling) out(now int64) bool {
-	ago := now - p.batch.sentAt
-	return p.batch.state == sent && ago >= 0 && ago <= p.batch.patience+pollSlack
 }

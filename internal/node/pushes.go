@@ -13,15 +13,16 @@ type pushes struct {
 
 	advances *advances
 
-	hasty   bool // the orphans are for [Node.PushCharges]
-	crowded bool // due keys wait because too many batches are unanswered
-	all     bool // everything is due
+	hasty   bool        // the orphans are for [Node.PushCharges]
+	crowded bool        // due keys wait because too many batches are unanswered
+	all     bool        // everything is due
+	push    window.Push // for an item
 }
 
 // probe tests whether the backend is back, if there is something for it and no failed batch will
 // test it.
 func (p *pushes) probe() {
-	if len(p.callouts.batches) == 0 && p.keys.dirty.count+len(p.keys.orphans) > 0 && p.link.enter(p.link.hostNow()) {
+	if len(p.callouts.batches) == 0 && p.keys.unpushed() > 0 && p.link.enter(p.link.hostNow()) {
 		p.callouts.postEmpty()
 	}
 }
@@ -72,7 +73,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 			p.pushKey(b, *key, now)
 		}
 		keys.skip()
-		if keys.block < len(keys.blocks) && p.link.hostNow() >= deadline {
+		if keys.unvisited() && p.link.hostNow() >= deadline {
 			p.callouts.send(b)
 			return false
 		}
@@ -84,9 +85,8 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 
 // addOrphan adds to a batch the orphan that nextOrphan has found.
 func (p *pushes) addOrphan(b *batch) {
-	last := &p.keys.orphans[len(p.keys.orphans)-1]
-	b.add(&last.item, pushed{}, last.ends)
-	p.keys.orphans = p.keys.orphans[:len(p.keys.orphans)-1]
+	o := p.keys.orphans.take()
+	b.add(&o.item, pushed{}, o.ends)
 }
 
 // retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
@@ -112,11 +112,11 @@ func (p *pushes) addAdvanced(b *batch) {
 	b.ahead++
 	ends := h.ends()
 	for i := range h.rule.Limits {
-		h.push(i, &p.keys.push)
-		wanted := item(h.id, &h.rule.Limits[i], &p.keys.push)
+		h.push(i, &p.push)
+		wanted := item(h.id, &h.rule.Limits[i], &p.push)
 		b.add(&wanted, pushed{address: h.address, rule: h.rule, limit: int32(i), ahead: h}, ends)
-		b.hits += p.keys.push.Added()
-		p.tallies.Pushed += p.keys.push.Added()
+		b.hits += p.push.Added()
+		p.tallies.Pushed += p.push.Added()
 	}
 }
 
@@ -129,10 +129,10 @@ func (p *pushes) pushAll() (done bool) {
 	}
 	p.all = true // in this visit
 	start := p.link.hostNow()
-	for !p.pushDue(start+p.link.offset, start+tickNanos) && p.link.hostNow() < start+leaveNanos {
+	for !p.pushDue(p.link.toBackend(start), start+tickNanos) && p.link.hostNow() < start+leaveNanos {
 	}
 	p.all = p.callouts.leaving
-	return !p.crowded && len(p.keys.orphans)+len(p.advances.hits.unsent) == 0
+	return !p.crowded && p.keys.orphans.count()+len(p.advances.hits.unsent) == 0
 }
 
 // notDue reports whether a key is not due yet, and from when on it may be.
@@ -140,7 +140,7 @@ func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 	if p.all {
 		return 0, false
 	}
-	r := p.keys.dirty.rules[key.rule]
+	r := p.keys.dirty.ruleOf(key)
 	if !key.due.Passed(now, r.Interval) {
 		return now + key.due.In(now) - dueSlack, true
 	}
@@ -149,7 +149,7 @@ func (p *pushes) notDue(key *dirtyKey, now int64) (wake int64, waits bool) {
 
 // pushKey claims the key that is being visited, and keeps it if there will be more to do.
 func (p *pushes) pushKey(b *batch, key dirtyKey, now int64) {
-	switch r := p.keys.dirty.rules[key.rule]; p.claim(b, &key, r, now) {
+	switch r := p.keys.dirty.ruleOf(&key); p.claim(b, &key, r, now) {
 	case claimLater:
 		key.notBefore = now + r.Interval
 		p.keys.dirty.keep(key, now, 0)
@@ -237,15 +237,15 @@ func (p *pushes) dismissed(r *Rule) bool { return p.callouts.leaving || r.dismis
 // addClaimed adds a claimed key's hits in flight to a batch.
 func (p *pushes) addClaimed(b *batch, d *Demand) {
 	for i := range d.Counter.States {
-		d.Counter.Outgoing(i, &p.keys.push)
+		d.Counter.Outgoing(i, &p.push)
 		l := &d.Rule.Limits[i]
-		if !l.Kind.Bucketed() && p.keys.push.Newest < uint64(len(p.keys.push.Hits)-1) {
+		if !l.Kind.Bucketed() && p.push.Newest < uint64(len(p.push.Hits)-1) {
 			continue // an impossible time: the backend would refuse the batch
 		}
-		wanted := item(d.Counter.Sync().ID, l, &p.keys.push)
+		wanted := item(d.Counter.Sync().ID, l, &p.push)
 		b.add(&wanted, pushed{address: d.address, rule: d.Rule, limit: int32(i), claim: d.Counter.Sync().Claimed}, d.Counter.PushEnds(i))
-		b.hits += p.keys.push.Added()
-		p.tallies.Pushed += p.keys.push.Added()
+		b.hits += p.push.Added()
+		p.tallies.Pushed += p.push.Added()
 	}
 	d.Counter.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 		if !p.keys.keepOrphan(id, l, push, ends) {
@@ -256,7 +256,7 @@ func (p *pushes) addClaimed(b *batch, d *Demand) {
 
 // unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
-	return p.keys.dirty.count+len(p.keys.orphans)+len(p.callouts.batches)+len(p.advances.hits.unsent) > 0
+	return p.keys.unpushed()+len(p.callouts.batches)+len(p.advances.hits.unsent) > 0
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in
@@ -266,37 +266,28 @@ const leaveNanos = int64(5e9)
 // nextOrphan moves an orphan that can be pushed now to the end of the list. It returns false if
 // there is none.
 func (p *pushes) nextOrphan() bool {
-	last := len(p.keys.orphans) - 1
-	for i := last; i >= 0; i-- {
-		if !p.callouts.lost(p.keys.orphans[i].item.ID) {
-			p.keys.orphans[i], p.keys.orphans[last] = p.keys.orphans[last], p.keys.orphans[i]
-			return true
-		}
-	}
-	return false
+	return p.keys.orphans.next(p.callouts.away)
 }
 
 // pushCharges pushes the costs of responses for rules where the backend decides each request, and
 // grants that go back. Keys with an unanswered push follow after its answer. Ticks call it too.
 func (p *pushes) pushCharges() {
-	if len(p.keys.hastyKeys) == 0 && !p.hasty {
+	if p.keys.hasty.count() == 0 && !p.hasty {
 		return
 	}
 	if p.link.open() {
-		p.keys.hastyKeys, p.hasty = p.keys.hastyKeys[:0], false // they are pushed when they are due
+		p.keys.hasty.clear() // they are pushed when they are due
+		p.hasty = false
 		return
 	}
 	var b *batch
-	for len(p.keys.hastyKeys) > 0 {
+	for p.keys.hasty.count() > 0 {
 		if b = p.room(b); b == nil {
 			return
 		}
-		last := len(p.keys.hastyKeys) - 1
-		key := p.keys.hastyKeys[last]
-		p.keys.hastyKeys = p.keys.hastyKeys[:last]
-		p.claimPending(b, p.keys.at(key.rule, key.address))
+		p.claimPending(b, p.keys.at(p.keys.hasty.take()))
 	}
-	for ; p.hasty && len(p.keys.orphans) > 0; p.addOrphan(b) {
+	for ; p.hasty && p.keys.orphans.count() > 0; p.addOrphan(b) {
 		if b = p.room(b); b == nil {
 			return
 		}

@@ -26,7 +26,8 @@ const (
 // requests or costs of responses. Hits that lost every race may be added to a full entry. And an
 // entry may be evicted, which loses the state that the payload still has.
 type refusals struct {
-	places [refusalPlaces]refusal
+	places  [refusalPlaces]refusal
+	payload []byte // an encoded counter
 }
 
 type refusal struct {
@@ -38,22 +39,28 @@ type refusal struct {
 	payload [refusalSize]byte
 }
 
-// find returns the remembered payload for an address; nil if there is none, or it is too old.
-func (r *refusals) find(a sharedata.Address, rule int, now int64) []byte {
-	p := &r.places[a.Hash()%refusalPlaces]
-	if p.length == 0 || p.address != a || int(p.rule) != rule || now < p.at || now-p.at > p.hold {
+// find returns the remembered payload for a demand's key and rule; nil if there is none, or it is too old.
+func (r *refusals) find(d *Demand, now int64) []byte {
+	p := &r.places[d.address.Hash()%refusalPlaces]
+	if p.length == 0 || p.address != d.address || int(p.rule) != d.Rule.Index || now < p.at || now-p.at > p.hold {
 		return nil
 	}
 	return p.payload[:p.length]
 }
 
-func (r *refusals) add(a sharedata.Address, rule int, payload []byte, now, hold int64) {
-	if len(payload) > refusalSize {
+// add remembers the counter of a refused demand.
+func (r *refusals) add(d *Demand, now int64) {
+	r.payload = d.Counter.Append(r.payload[:0], now)
+	if len(r.payload) > refusalSize {
 		return
 	}
-	p := &r.places[a.Hash()%refusalPlaces]
-	p.address, p.rule, p.length, p.at, p.hold = a, int32(rule), int32(len(payload)), now, hold
-	copy(p.payload[:], payload)
+	hold := refusalHold
+	if d.Rule.Synced() {
+		hold = syncedHold
+	}
+	p := &r.places[d.address.Hash()%refusalPlaces]
+	p.address, p.rule, p.length, p.at, p.hold = d.address, int32(d.Rule.Index), int32(len(r.payload)), now, hold
+	copy(p.payload[:], r.payload)
 }
 
 // forget drops the payload for an address, because it may have room again.

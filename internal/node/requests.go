@@ -32,11 +32,14 @@ type requests struct {
 	decider  *decider
 	lines    *wait.Queue // nil if no rule delays requests
 	failure  FailureMode
+	// demands belong to a request that has waited, and resumed to one that decides a saved demand.
+	demands []Demand
+	resumed [1]Demand
 }
 
 // decideSaved is [Node.DecideSaved].
 func (q *requests) decideSaved(s *Saved, now int64, w *Wait) (*Demand, counter.Verdict) {
-	demands := q.keys.resumed[:]
+	demands := q.resumed[:]
 	q.keys.restore(&demands[0], s)
 	return &demands[0], q.decideLocated(demands, now, w)
 }
@@ -73,7 +76,7 @@ func (q *requests) decideNow(demands []Demand, now int64, w *Wait) counter.Verdi
 
 // decideAtOnce decides a request, or makes it wait for the backend.
 func (q *requests) decideAtOnce(demands []Demand, now int64, w *Wait) counter.Verdict {
-	if !q.keys.local && !q.link.connectedAt(now) && needsBackend(demands) {
+	if q.rules.synced && !q.link.connectedAt(now) && needsBackend(demands) {
 		return q.decideAlone(demands, now)
 	}
 	verdict := q.decider.decide(demands, now)
@@ -132,7 +135,7 @@ func (q *requests) wait(r *Wait, demands []Demand, whole func(*Demand) bool) boo
 			q.tallies.Crowded++
 			return false
 		}
-		if !q.link.connected(now) || q.link.shared.failures >= breakAfter && len(q.callouts.batches) > 0 || !q.link.enter(now) {
+		if !q.link.connected(now) || q.link.open() && len(q.callouts.batches) > 0 || !q.link.enter(now) {
 			return false // a failed push will test whether the backend is back
 		}
 		if q.link.open() {
@@ -288,15 +291,15 @@ func (q *requests) waitsOn(w *Wait, demands []Demand, now int64, verdict counter
 
 // takeUp returns the demands of a kept request.
 func (q *requests) takeUp(w *Wait) []Demand {
-	for len(q.keys.demands) < len(w.kept) {
-		q.keys.demands = append(q.keys.demands, Demand{}) // several keys of a rule
+	for len(q.demands) < len(w.kept) {
+		q.demands = append(q.demands, Demand{}) // several keys of a rule
 	}
 	for i := range w.kept {
-		d := &q.keys.demands[i]
+		d := &q.demands[i]
 		q.keys.restore(d, &w.kept[i])
 		d.patient = w.patient(d)
 	}
-	return q.keys.demands[:len(w.kept)]
+	return q.demands[:len(w.kept)]
 }
 
 // decideAlone decides a request by the configuration, because the backend can't be reached.

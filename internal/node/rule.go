@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/counter"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -261,4 +262,59 @@ func (r *ruleset) dismiss(old *Rule) {
 		}
 	}
 	old.dismissed = true
+}
+
+// shortestWindow is the least width of a window in intervals whose hits may be advanced: within two or
+// three of them, all workers have heard which keys are near their limits.
+const shortestWindow = 20
+
+// nearOf prepares a rule's limits for lists of near keys.
+func nearOf(r *Rule) {
+	hash := uint32(2166136261)
+	for _, b := range r.Prefix {
+		hash = (hash ^ uint32(b)) * 16777619
+	}
+	r.tag = uint16(hash>>16)&^1 | 2
+	if r.advances = r.mayAdvance(); !r.advances {
+		return
+	}
+	r.tag |= 1
+	r.nameLimits()
+}
+
+// nameLimits names the limits of a rule whose hits may be advanced.
+func (r *Rule) nameLimits() {
+	r.near, r.revision = nil, 0
+	if !r.advances {
+		return
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		c := counterOf([16]byte{}, l, l.Width)
+		r.near = append(r.near, c.NearLimit(l.Max))
+	}
+}
+
+// mayAdvance reports whether hits of the rule's keys may be advanced. The rule must only take the
+// cost of requests, and all of its limits must be windows of the clock.
+func (r *Rule) mayAdvance() bool {
+	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || !r.Leases() {
+		return false
+	}
+	for i := range r.Limits {
+		switch l := &r.Limits[i]; {
+		case l.Calendar != nil || l.Width < shortestWindow*r.SyncRate:
+			return false
+		case l.Kind != window.FixedWindow && l.Kind != window.SlidingWindow:
+			return false
+		}
+	}
+	return true
+}
+
+// counterOf returns the backend's name of a limit's counter, for windows of a width.
+func counterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
+	return wire.LimitCounter{
+		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(width / window.MinWidth), Precision: uint64(l.Precision),
+	}
 }

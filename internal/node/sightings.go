@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"unicode/utf8"
 
 	"weir/internal/sketch"
 	"weir/internal/wire"
@@ -49,29 +48,6 @@ type sightings struct {
 	// marked are the times of the last two reports.
 	marked [2]int64
 	body   []byte
-	// names are the names of keys whose requests wait; nil if no rule reveals names.
-	names *names
-}
-
-// names has the names of the keys that were saved last. A saved demand has no name.
-type names struct {
-	ids   [nameSlots][16]byte
-	sizes [nameSlots]uint8
-	bytes [nameSlots][sketch.MaxName]byte
-}
-
-const nameSlots = 64
-
-func (n *names) keep(id [16]byte, name []byte) {
-	at := id[0] % nameSlots
-	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
-}
-
-func (n *names) of(id [16]byte) []byte {
-	if at := id[0] % nameSlots; n.ids[at] == id {
-		return n.bytes[at][:n.sizes[at]]
-	}
-	return nil
 }
 
 // seen has the figures of one rule.
@@ -124,9 +100,6 @@ func newSightings(rules []Rule, now, hostNow int64, random Random) *sightings {
 	}
 	for i := range rules {
 		r := &rules[i]
-		if r.Reveal != 0 && s.names == nil {
-			s.names = &names{}
-		}
 		s.rules[i] = seen{now: newTally(r.Reveal != 0), past: newTally(r.Reveal != 0)}
 		if r.Shadow {
 			own := r.Own()
@@ -186,36 +159,6 @@ func (s *sightings) turn(now, hostNow int64) {
 
 // hashOf returns the hash by which samples choose keys.
 func hashOf(id [16]byte) uint64 { return binary.LittleEndian.Uint64(id[8:]) }
-
-// appendName appends a key's values as far as its rule reveals them: a number of characters of
-// each. A name that is too long is cut.
-func appendName(dst, key []byte, reveal uint8) []byte {
-	start := len(dst)
-	for values := 0; len(key) > 0 && values < wire.MaxReportValues; values++ {
-		length, n := binary.Uvarint(key)
-		if n <= 0 || length > uint64(len(key)-n) {
-			break
-		}
-		value := key[n : n+int(length)]
-		key = key[n+int(length):]
-		shown := value[:characters(value, int(reveal))]
-		// A length takes at most two bytes, and later values need at least one each.
-		if room := sketch.MaxName - (len(dst) - start) - 2 - wire.MaxReportValues; len(shown) > max(room, 0) {
-			shown = shown[:max(room, 0)]
-		}
-		dst = wire.AppendValue(dst, shown, len(shown) < len(value))
-	}
-	return dst
-}
-
-// characters returns the bytes of a value's first characters.
-func characters(value []byte, count int) (size int) {
-	for ; count > 0 && size < len(value); count-- {
-		_, n := utf8.DecodeRune(value[size:])
-		size += n
-	}
-	return size
-}
 
 // thousandths converts the share in [counter.Counter.Worth].
 func thousandths(use uint16) uint16 {

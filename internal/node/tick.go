@@ -8,7 +8,7 @@ const leastNanos = tickNanos / 4
 func (n *Node) Tick() {
 	n.decider.addHeld(n.link.now())
 	n.keys.recent.Forget()
-	if !n.keys.local {
+	if n.rules.synced {
 		n.synchronise()
 	}
 	if n.requests.lines != nil {
@@ -20,13 +20,13 @@ func (n *Node) Tick() {
 func (n *Node) synchronise() {
 	n.link.read()
 	n.rules.readExcess()
-	n.rules.share(uint64(n.link.shared.nodes))
+	n.rules.share(n.link.nodes())
 	start := n.link.hostNow()
 	deadline := start + tickNanos
 	n.ticks.until = deadline
 	done := n.answers.settle(deadline)
 	adopted := n.overrides.adoptOverrides(deadline)
-	n.callouts.resend(start + n.link.offset)
+	n.callouts.resend(n.link.toBackend(start))
 	// Requests that wait for nothing come before pushes, which could use up all the time again and
 	// again.
 	n.ticks.until = max(deadline, n.link.hostNow()+leastNanos)
@@ -35,25 +35,58 @@ func (n *Node) synchronise() {
 	if n.link.open() {
 		n.asks.drop()
 		n.pushes.probe()
-		n.overrides.inquire()
+		n.inquire()
 	} else {
-		n.overrides.inquire()
+		n.inquire()
 		n.pushes.pushCharges()
 		if n.advances.tick() && !n.callouts.crammed() && n.link.enter(n.link.hostNow()) {
 			n.callouts.postEmpty()
 		}
 		if done {
-			done = n.pushes.pushDue(start+n.link.offset, deadline)
+			done = n.pushes.pushDue(n.link.toBackend(start), deadline)
 		}
 		n.ticks.until = max(deadline+askNanos, n.link.hostNow()+leastNanos)
 		n.asks.sendAll()
 	}
 	n.requests.decideReleased(n.ticks.until)
 	n.ticks.until = 0
-	n.watch.tellSightings()
-	n.accounts.tell(n.callouts.leaving)
+	if report := n.watch.dueReport(n.callouts.leaving); report != nil {
+		n.callouts.host.Send(report, Ticket{})
+	}
+	n.tellUsage(n.callouts.leaving)
 	soon := n.link.hostNow() + int64(n.ticks.millis)*1e6
-	n.ticks.hurry(!done || !adopted || n.overrides.news.hurries() || len(n.asks.unsent)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
+	n.ticks.hurry(!done || !adopted || n.overrides.hurries() || len(n.asks.unsent)+len(n.waits.released) > 0 || n.waits.queue.endsBy(soon))
+}
+
+// inquire asks the backend for news if it is time.
+func (n *Node) inquire() {
+	if n.callouts.inquires() {
+		return
+	}
+	quiet := !n.callouts.leaving && !n.pushes.unfinished()
+	how := n.overrides.due(n.callouts.polled(n.link.hostNow()), quiet)
+	if how == poll {
+		known, ok := n.overrides.knownToPoll()
+		if !ok {
+			n.callouts.postEmpty()
+		} else if !n.callouts.sendPoll(n.link.hostNow(), known) {
+			n.overrides.pollEnded(false)
+		}
+		return
+	}
+	if now := n.link.hostNow(); how == question && !n.callouts.crammed() && n.link.enter(now) {
+		n.overrides.asked(now + int64(n.ticks.millis)*1e6)
+		n.callouts.postEmpty()
+	}
+}
+
+// tellUsage sends the messages about usage that are due, or all.
+func (n *Node) tellUsage(all bool) {
+	for _, m := range n.accounts.dueMessages(all) {
+		if !n.callouts.host.Send(m.body, Ticket{used: m, sender: m.sender, sequence: m.sequence}) {
+			n.accounts.fail(m)
+		}
+	}
 }
 
 // Answered reports the end of a push: an answer or a failure. The node keeps the answer, and
@@ -63,8 +96,8 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	if t.used != nil {
 		// After a failure the next tick sends again. Otherwise a backend that fails at once would
 		// be called without end.
-		if n.accounts.answered(t, outcome, answer) && n.callouts.leaving {
-			n.accounts.tell(true)
+		if n.accounts.answered(t.used, t.sender, t.sequence, outcome, answer) && n.callouts.leaving {
+			n.tellUsage(true)
 		}
 		return
 	}
@@ -76,7 +109,7 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	}
 	if b.patience > 0 {
 		n.answers.takePoll(b, outcome, answer)
-		n.ticks.hurry(n.ticks.hurried || n.overrides.news.hurries())
+		n.ticks.hurry(n.ticks.hurried || n.overrides.hurries())
 		return
 	}
 	deadline := n.link.hostNow() + tickNanos
@@ -90,16 +123,14 @@ func (n *Node) Answered(t Ticket, outcome Outcome, answer []byte) {
 	}
 	n.requests.decideReleased(n.ticks.until)
 	n.ticks.until = 0
-	n.ticks.hurry(n.ticks.hurried || more || n.overrides.news.hurries() || len(n.waits.released) > 0)
+	n.ticks.hurry(n.ticks.hurried || more || n.overrides.hurries() || len(n.waits.released) > 0)
 }
 
 const (
 	// idleMillis is the time between ticks of a node without a backend that delays requests.
 	idleMillis = 1000
-	// tickNanos is how long a tick may work, and tickKeys how many keys or requests it handles
-	// between two looks at the clock.
+	// tickNanos is how long a tick may work.
 	tickNanos = int64(1e6)
-	tickKeys  = 16
 )
 
 // ticks says when a node's host calls it, and how long it may work.

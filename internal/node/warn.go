@@ -33,20 +33,6 @@ func (w *watch) warnOf(d *Demand, now int64) {
 	}
 }
 
-// near is how many steps of WarnAt the use of limit i has reached. A limit of 0 reaches none: it
-// can't be used.
-func (d *Demand) near(i int) (steps int) {
-	l := &d.Rule.Limits[i]
-	quota, remaining := l.Quota(), l.Remaining(&d.Counter.States[i])
-	if quota <= remaining {
-		return 0
-	}
-	for steps < len(d.Rule.WarnAt) && (quota-remaining)*1000 >= quota*uint64(d.Rule.WarnAt[steps]) {
-		steps++
-	}
-	return steps
-}
-
 // keepWarning records a warning for the backend, once per step in the limit's window. A step that
 // was passed before it was reported gives its place to the next step. If there are too many
 // warnings, later warnings are dropped.
@@ -83,10 +69,10 @@ func (w *watch) keepWarning(d *Demand, i, step int, now int64) {
 		return
 	}
 	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		w.keys.payload = appendName(w.keys.payload[:0], d.Key[prefix:], d.Rule.Reveal)
-		place.nameSize = uint8(copy(place.name[:], w.keys.payload))
+		w.label = appendName(w.label[:0], d.Key[prefix:], d.Rule.Reveal)
+		place.nameSize = uint8(copy(place.name[:], w.label))
 	} else {
-		place.nameSize = uint8(copy(place.name[:], w.sightings.names.of(id)))
+		place.nameSize = uint8(copy(place.name[:], w.keys.names.of(id)))
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 
 // watch records figures for people.
 type watch struct {
-	link     *link
-	rules    *ruleset
-	keys     *keys
-	callouts *callouts
+	link      *link
+	rules     *ruleset
+	keys      *keys
+	namespace string
+	// node is the process, and sender the worker, in reports.
+	node, sender uint64
 
 	// warnings are for the backend; nil without a backend, or if no rule warns.
 	warnings *warnings
@@ -24,6 +26,22 @@ type watch struct {
 	// shapes once it was called.
 	owner  Owner
 	shaped []wire.RuleShape
+	label  []byte // a key's encoded name
+}
+
+// newWatch returns what a worker watches of a namespace. visit is Options.Held, and owner is nil if
+// overrides have no effect here.
+func newWatch(link *link, rules *ruleset, keys *keys, namespace string, visit func(func(c *Charge, since int64) bool), owner Owner) watch {
+	return watch{link: link, rules: rules, keys: keys, namespace: namespace, visit: visit, owner: owner}
+}
+
+// open begins to record for the reports of a worker of a process.
+func (w *watch) open(node, sender uint64) {
+	w.node, w.sender = node, sender
+	w.sightings = newSightings(w.rules.list, w.link.now(), w.link.hostNow(), w.link.random)
+	if w.rules.warns {
+		w.warnings = new(warnings)
+	}
 }
 
 // visitedPerReport bounds the requests that are asked for held places per report.
@@ -96,9 +114,9 @@ func (w *watch) lookAt(h *sketch.Heavy, d *Demand, id [16]byte, weight uint64) {
 		return
 	}
 	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		w.keys.payload = appendName(w.keys.payload[:0], d.Key[prefix:], d.Rule.Reveal)
-		h.SetName(e, w.keys.payload)
-	} else if name := w.sightings.names.of(id); name != nil {
+		w.label = appendName(w.label[:0], d.Key[prefix:], d.Rule.Reveal)
+		h.SetName(e, w.label)
+	} else if name := w.keys.names.of(id); name != nil {
 		h.SetName(e, name)
 	}
 }
@@ -125,12 +143,13 @@ func (w *watch) seeRefused(demands []Demand, now int64, weight uint64) {
 	}
 }
 
-// tellSightings sends a report if it is due. If a report is lost, the next has the same figures.
-func (w *watch) tellSightings() {
+// dueReport returns the report to send, if one is due, and nil otherwise. It is valid until the next
+// call. If a report is lost, the next has the same figures.
+func (w *watch) dueReport(leaving bool) []byte {
 	s, now := w.sightings, w.link.hostNow()
-	s.turn(now+w.link.offset, now)
-	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || w.callouts.leaving || w.link.open() {
-		return
+	s.turn(w.link.toBackend(now), now)
+	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || leaving || w.link.open() {
+		return nil
 	}
 	s.reportAt = now + w.link.random.around(reportEvery)
 	rules := 0
@@ -139,7 +158,7 @@ func (w *watch) tellSightings() {
 			rules++
 		}
 	}
-	head := wire.Report{Namespace: w.callouts.namespace, Node: w.callouts.id, Sender: w.callouts.worker, AtNanos: uint64(max(0, now+w.link.offset))}
+	head := wire.Report{Namespace: w.namespace, Node: w.node, Sender: w.sender, AtNanos: uint64(max(0, w.link.toBackend(now)))}
 	if w.warnings != nil {
 		head.Warnings = w.warnings.tell(w.rules.list)
 	}
@@ -150,7 +169,7 @@ func (w *watch) tellSightings() {
 	// The backend keeps a report until another replaces it, so an idle node sends one empty report.
 	empty := rules+len(head.Warnings)+len(head.Held) == 0
 	if empty && s.idle {
-		return
+		return nil
 	}
 	s.idle = empty
 	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
@@ -160,11 +179,11 @@ func (w *watch) tellSightings() {
 			rules--
 		}
 	}
-	w.link.host.Send(s.body, Ticket{})
 	s.marked = [2]int64{now, s.marked[0]}
 	for i := range s.rules {
 		s.rules[i].mark()
 	}
+	return s.body
 }
 
 // shapes returns the shapes of the rules that may have overrides, which never change.
@@ -186,7 +205,7 @@ func (w *watch) shapes() []wire.RuleShape {
 func (w *watch) values(rule int) uint8 {
 	var none [wire.MaxOverrideValues][]byte
 	takes := func(n int) (takes bool) {
-		w.keys.payload, takes = w.owner.AppendKey(w.keys.payload[:0], rule, none[:n])
+		w.label, takes = w.owner.AppendKey(w.label[:0], rule, none[:n])
 		return takes
 	}
 	for n := range none {
