@@ -41,14 +41,14 @@ func (f *fakeNode) identity(rule int, user string) [16]byte {
 
 // takeAll has another sender ask for all hits of a user's limit, by a tag, and reports how many it gets: all
 // or none.
-func (w *world) takeAll(f *fakeNode, rule int, user string, tag uint16, most uint64) uint64 {
+func (w *world) takeAll(f *fakeNode, at int, user string, tag uint16, most uint64) uint64 {
 	w.t.Helper()
-	r := &f.rules.list[rule]
+	r := &f.rules.list[at]
 	w.takes++
 	_, outcome := pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
 		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
 		Takes: []wire.Take{{Least: most, Most: most, Rooms: []wire.Room{{
-			LimitCounter: counterOf(f.identity(rule, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
+			LimitCounter: counterOf(f.identity(at, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
 		}}}},
 	}))
 	return outcome.Answer.Grants[0].Units
@@ -60,11 +60,11 @@ func (f *fakeNode) ask(t *testing.T, user string) (verdict counter.Verdict, wait
 	return f.askOf(t, 0, user)
 }
 
-func (f *fakeNode) askOf(t *testing.T, rule int, user string) (verdict counter.Verdict, waited bool) {
+func (f *fakeNode) askOf(t *testing.T, at int, user string) (verdict counter.Verdict, waited bool) {
 	t.Helper()
 	q := &askingUser{}
 	q.Request = q
-	d := []Demand{{Saved: Saved{Rule: cmp.Or(f.variant, &f.rules.list[rule]), Cost: 1}, Key: f.key(rule, user)}}
+	d := []Demand{{Saved: Saved{Rule: cmp.Or(f.variant, &f.rules.list[at]), Cost: 1}, Key: f.key(at, user)}}
 	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict != counter.Unsure {
 		return q.verdict, false
 	}

@@ -22,11 +22,11 @@ func log(width int64) *Rule {
 // unless it is full.
 func TestAnyRuleFitsABatch(t *testing.T) {
 	for _, width := range []int64{window.MinWidth, 1e9, 60e9, 86_400e9, window.MaxWidth} {
-		rule := log(width)
-		lease := &ask{lease: true, parts: []Saved{{Rule: rule}}}
+		r := log(width)
+		lease := &ask{lease: true, parts: []Saved{{Rule: r}}}
 		answers := lease.answerSize()
-		for i := range rule.Limits {
-			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &rule.Limits[i], width), Limit: rule.Limits[i].Max}
+		for i := range r.Limits {
+			pending := wire.Item{LimitCounter: counterOf([16]byte{}, &r.Limits[i], width), Limit: r.Limits[i].Max}
 			answers += pending.AnswerSize()
 		}
 		if answerBytes+answers > wire.MaxAnswer {
@@ -37,11 +37,11 @@ func TestAnyRuleFitsABatch(t *testing.T) {
 
 // Takes of requests that wait together share a batch only if its answer has room for all of them.
 func TestLargeTakesShareNoBatch(t *testing.T) {
-	rule := log(60e9)
+	r := log(60e9)
 	takeOf := func(rules int) *ask {
 		t := &ask{}
 		for range rules {
-			t.parts = append(t.parts, Saved{Rule: rule})
+			t.parts = append(t.parts, Saved{Rule: r})
 		}
 		return t
 	}

@@ -218,7 +218,7 @@ func (c *callouts) resend(now int64) {
 	}
 	for i := range c.batches {
 		// Choose another batch each time, in case the batch itself causes the failure.
-		b := c.batches[(i+int(c.link.shared.failures))%len(c.batches)]
+		b := c.batches[(i+c.link.failures())%len(c.batches)]
 		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*longestPause {
 			continue
 		}

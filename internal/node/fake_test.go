@@ -443,8 +443,8 @@ func (f *fakeNode) key(rule int, user string) []byte {
 }
 
 // demand asks a rule for hits for a user.
-func (f *fakeNode) demand(rule int, user string, cost uint64) Demand {
-	return Demand{Saved: Saved{Rule: &f.rules.list[rule], Cost: cost}, Key: f.key(rule, user)}
+func (f *fakeNode) demand(at int, user string, cost uint64) Demand {
+	return Demand{Saved: Saved{Rule: &f.rules.list[at], Cost: cost}, Key: f.key(at, user)}
 }
 
 // fakeRequest is a request that may wait.

@@ -125,6 +125,9 @@ func (l *link) update(change func(r *sharedLink) bool) bool {
 // nodes is how many processes share the limits; 0 if unknown.
 func (l *link) nodes() uint64 { return uint64(l.shared.nodes) }
 
+// failures is how many callouts have failed since the last success.
+func (l *link) failures() int { return int(l.shared.failures) }
+
 // heard reports whether the backend has answered this worker.
 func (l *link) heard() bool { return l.seen != 0 }
 

@@ -52,7 +52,7 @@ func (q *requests) decideLocated(demands []Demand, now int64, w *Wait) counter.V
 	if q.rules.reveals {
 		q.accounts.take(demands, verdict, now)
 	}
-	if q.watch.sightings != nil {
+	if q.watch.records() {
 		w.weight = q.watch.see(demands, now, verdict)
 	}
 	return verdict
@@ -526,7 +526,7 @@ func (q *requests) finishWaiting(w turn, demands []Demand, verdict counter.Verdi
 
 // tell ends a request's wait, and reports the verdict to it.
 func (q *requests) tell(w *Wait, demands []Demand, now int64, verdict counter.Verdict) {
-	if q.watch.sightings != nil && (verdict == counter.Rejected || q.rules.marks) {
+	if q.watch.records() && (verdict == counter.Rejected || q.rules.marks) {
 		q.watch.seeRefused(demands, now, w.weight)
 	}
 	if q.rules.warns {

@@ -44,6 +44,9 @@ func (w *watch) open(node, sender uint64) {
 	}
 }
 
+// records reports whether anything is recorded: the node has a backend.
+func (w *watch) records() bool { return w.sightings != nil }
+
 // visitedPerReport bounds the requests that are asked for held places per report.
 const visitedPerReport = 1024
 

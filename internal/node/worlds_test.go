@@ -538,11 +538,11 @@ func (w *randomWorld) request(l *life) {
 		case n == 1 && (!w.far || r.IntN(50) == 0):
 			cost = 1 + r.Uint64N(f.rules.list[i].Limits[0].Max)
 		}
-		rule := &f.rules.list[i]
-		if rule.advances && r.IntN(4) == 0 {
-			rule = f.smaller(i)
+		of := &f.rules.list[i]
+		if of.advances && r.IntN(4) == 0 {
+			of = f.smaller(i)
 		}
-		q.demands = append(q.demands, Demand{Saved: Saved{Rule: rule, Cost: cost}, Key: f.key(i, user)})
+		q.demands = append(q.demands, Demand{Saved: Saved{Rule: of, Cost: cost}, Key: f.key(i, user)})
 		q.users = append(q.users, user)
 	}
 	w.requests++
@@ -560,18 +560,18 @@ func (w *randomWorld) request(l *life) {
 }
 
 // smaller is a rule with smaller limits for the same keys, as if a plan changed.
-func (f *fakeNode) smaller(rule int) *Rule {
+func (f *fakeNode) smaller(at int) *Rule {
 	if f.smallers == nil {
 		f.smallers = make([]*Rule, len(f.rules.list))
 	}
-	if f.smallers[rule] == nil {
-		limits := slices.Clone(f.rules.list[rule].Limits)
+	if f.smallers[at] == nil {
+		limits := slices.Clone(f.rules.list[at].Limits)
 		for i := range limits {
 			limits[i].Max -= limits[i].Max / 3
 		}
-		f.smallers[rule] = f.rules.list[rule].Variant(limits)
+		f.smallers[at] = f.rules.list[at].Variant(limits)
 	}
-	return f.smallers[rule]
+	return f.smallers[at]
 }
 
 // Decided implements Request.
