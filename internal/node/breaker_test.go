@@ -393,3 +393,46 @@ func TestOvershootOfLogs(t *testing.T) {
 		t.Errorf("%d requests passed a limit of 10, and the overshoot bound is %d", passed, bound)
 	}
 }
+
+// A batch that has begun is sent or forgotten, though another worker was faster to look whether the
+// backend is back.
+func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
+	p := newProcess(t)
+	n, other := p.start(0, fixed(5)), p.start(0, fixed(5))
+	fail := func() { other.link.failed(p.now, p.now) }
+	fail()
+	fail()
+	gets := 0
+	p.before = func(*fakeNode, string) {
+		// Between this node's look at the breaker and its push another one finds the backend away.
+		if gets++; gets == 2 {
+			p.before = nil
+			fail()
+		}
+	}
+	n.Tick()
+	for _, b := range n.callouts.batches {
+		if b.state == filling {
+			t.Error("a batch was begun, and neither sent nor forgotten")
+		}
+	}
+}
+
+// A node that leaves doesn't wait longer because the backend's clock was set back.
+func TestLeavingByTheHostsClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	f := w.nodes[0]
+	f.charge("ann")
+	f.Leave()
+	w.advance(0)
+	f.link.offset -= hour
+	f.charge("ann")
+	w.lossBefore = 1
+	for range leaveNanos/second + 1 {
+		w.advance(time.Second)
+	}
+	if !f.Left() {
+		t.Errorf("a node has not left after %v", time.Duration(leaveNanos))
+	}
+}

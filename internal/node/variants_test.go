@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/sharedata"
 	"weir/window"
 )
 
@@ -100,34 +99,5 @@ func TestVariantsOvershoot(t *testing.T) {
 	}
 	if got := f.Overshoot(0); got != 1400 {
 		t.Errorf("got %d, want 1400", got)
-	}
-}
-
-// However many variants there have been, the list of keys keeps those that keys have.
-func TestVariantsAreForgotten(t *testing.T) {
-	t.Parallel()
-	rules := make([]Rule, 40*leastRules)
-	list := &dirtyKeys{}
-	for i := range rules {
-		list.add(sharedata.Address{}, &rules[i], 0)
-		if i%16 == 15 {
-			for n := 0; list.more(); list.skip() {
-				for {
-					key, ok := list.next()
-					if !ok {
-						break
-					}
-					if n++; n%16 == 1 && list.count > 100 {
-						list.keep(*key, 0, 0)
-						continue
-					}
-					list.forget()
-				}
-			}
-		}
-	}
-	list.rewind()
-	if n := len(list.rules); n > 3*leastRules {
-		t.Errorf("the list has %d rules for %d keys", n, list.count)
 	}
 }
