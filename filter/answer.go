@@ -5,8 +5,8 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/fields"
-	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
 
@@ -36,7 +36,7 @@ func (a *answer) compile(c *config.Config, r *rules) {
 }
 
 // describe writes the headers for a decided request.
-func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
+func (a *answer) describe(demands []engine.Demand, now int64, h *fields.List) {
 	h.Begin(a.unit, now)
 	h.Rename(a.names)
 	if !a.describes {
@@ -61,7 +61,7 @@ func (a *answer) describe(demands []node.Demand, now int64, h *fields.List) {
 }
 
 // warn writes which limits are nearly used up.
-func (a *answer) warn(demands []node.Demand, h *fields.List) {
+func (a *answer) warn(demands []engine.Demand, h *fields.List) {
 	for i := range demands {
 		d := &demands[i]
 		if rule := a.rules.of(d); len(rule.config.WarnAt) > 0 {
@@ -73,10 +73,10 @@ func (a *answer) warn(demands []node.Demand, h *fields.List) {
 
 // reject answers a rejected request, and reports whether the proxy accepted the answer. The
 // stream's response phase follows, and adds nothing.
-func (a *answer) reject(demands []node.Demand, now int64, h *fields.List) (sent bool) {
+func (a *answer) reject(demands []engine.Demand, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	rule := a.rejecting(demands)
-	at, ok := node.RetryAt(demands, now)
+	at, ok := engine.RetryAt(demands, now)
 	if a.jitter != 0 {
 		at = fields.Spread(at, now, a.jitter, rand.Uint64())
 	}
@@ -143,7 +143,7 @@ const (
 // refuseInvalid answers a request that a rule refuses whatever room there is, and reports whether
 // the proxy accepted the answer. The answer would be the same at any other time, so it has no
 // Retry-After. refusing is the index of the rule's demand.
-func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
+func (a *answer) refuseInvalid(demands []engine.Demand, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
 	a.describe(demands, now, h)
 	rule := a.rules.of(&demands[refusing]).config
 	message, problem, details := fields.Unread, fields.UnreadProblem, unreadDetails+rule.Name
@@ -159,7 +159,7 @@ func (a *answer) refuseInvalid(demands []node.Demand, refusing int, cause fields
 }
 
 // rejecting returns the first rule that rejected the request.
-func (a *answer) rejecting(demands []node.Demand) *rule {
+func (a *answer) rejecting(demands []engine.Demand) *rule {
 	for i := range demands {
 		if d := &demands[i]; d.Verdict == counter.Rejected && !d.Over {
 			return a.rules.of(d)

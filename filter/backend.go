@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"weir/config"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
 )
@@ -14,7 +14,7 @@ import (
 type backend struct {
 	context uint32 // the plugin context that makes the callouts
 	config  *config.Backend
-	node    *node.Node
+	node    *engine.Engine
 	metrics *metrics
 	headers proxywasm.Pairs
 	// namespace and failure are for log messages.
@@ -48,16 +48,16 @@ func (l *backends) heir(b *backend) *backend {
 	return nil
 }
 
-var _ node.Host = (*backend)(nil)
+var _ engine.Host = (*backend)(nil)
 
-// Now implements node.Host.
+// Now implements engine.Host.
 func (b *backend) Now() int64 { return proxywasm.Now() }
 
-// TickEvery implements node.Host.
+// TickEvery implements engine.Host.
 func (b *backend) TickEvery(millis uint32) { proxywasm.SetTickPeriod(millis) }
 
-// Send implements node.Host.
-func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
+// Send implements engine.Host.
+func (b *backend) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	b.headers.Reset()
 	b.headers.Add(":method", "POST")
 	b.headers.Add(":path", wire.PushPath)
@@ -73,7 +73,7 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 		Body:          push,
 		TimeoutMillis: uint32(max(b.config.Timeout.Milliseconds(), ticket.Patience()/1e6)),
 		Done: func(ok bool) {
-			outcome, answer := node.PushLost, []byte(nil)
+			outcome, answer := engine.PushLost, []byte(nil)
 			if ok {
 				outcome, answer = received()
 			}
@@ -85,20 +85,20 @@ func (b *backend) Send(push []byte, ticket node.Ticket) (sent bool) {
 }
 
 // received returns the outcome and the body of the present callout's answer.
-func received() (outcome node.Outcome, answer []byte) {
+func received() (outcome engine.Outcome, answer []byte) {
 	switch status := statusOf(proxywasm.CalloutHeader(":status")); {
 	case status < 100:
-		return node.PushLost, nil
+		return engine.PushLost, nil
 	case status < 200 || status > 299:
 		if (status == 400 || status == 413) && refusedByBackend() {
-			return node.PushRefused, nil
+			return engine.PushRefused, nil
 		}
-		return node.Outcome(status), nil
+		return engine.Outcome(status), nil
 	}
 	if answer, found := proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); found {
-		return node.PushAnswered, answer
+		return engine.PushAnswered, answer
 	}
-	return node.PushLost, nil
+	return engine.PushLost, nil
 }
 
 // refusedByBackend reports whether the backend itself refused a push for its content. A proxy on
@@ -109,20 +109,20 @@ func refusedByBackend() bool {
 }
 
 // turned logs a change in how pushes end, and how requests are decided meanwhile.
-func (b *backend) turned(why node.Outcome) {
+func (b *backend) turned(why engine.Outcome) {
 	message := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
 	switch why {
-	case node.PushAnswered:
+	case engine.PushAnswered:
 		proxywasm.Log(proxywasm.LogWarn, message+" are answered again")
 		return
-	case node.PushRefused:
+	case engine.PushRefused:
 		proxywasm.Log(proxywasm.LogWarn, message+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
 		return
-	case node.PushUnsent:
+	case engine.PushUnsent:
 		message += " can't be sent: want a cluster with this name"
-	case node.PushLost:
+	case engine.PushLost:
 		message += " get no answer"
-	case node.PushGarbled:
+	case engine.PushGarbled:
 		message += " get answers that don't come from a Weir backend"
 	case 401:
 		message += " are refused with 401: want a token that the backend knows"

@@ -2,7 +2,7 @@ package filter
 
 import (
 	"weir/config"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/usage"
 )
 
@@ -10,7 +10,7 @@ import (
 type charge struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	node.Charge
+	engine.Charge
 	rule *rule
 	// taken is how many hits the request took at first. If the rule reserves, they stand for an
 	// unknown cost of the response; otherwise the response's cost is added.
@@ -50,7 +50,7 @@ func (c *charge) exceeds() (cost uint64, exceeds bool) {
 func (c *charge) isMore(cost uint64) bool { return !c.rule.config.Reserve || cost > c.taken }
 
 // finish charges the cost of the whole response.
-func (c *charge) finish(e *engine, cost uint64, now int64) {
+func (c *charge) finish(e *decider, cost uint64, now int64) {
 	if !c.rule.config.Reserve {
 		cost += c.taken
 	}
@@ -58,7 +58,7 @@ func (c *charge) finish(e *engine, cost uint64, now int64) {
 }
 
 // costs sets the total charge of the request.
-func (c *charge) costs(e *engine, cost uint64, now int64) {
+func (c *charge) costs(e *decider, cost uint64, now int64) {
 	if c.measure != nil {
 		c.due, c.known = cost, true
 		return
@@ -67,7 +67,7 @@ func (c *charge) costs(e *engine, cost uint64, now int64) {
 }
 
 // release gives back the places that a request has held.
-func (c *charge) release(e *engine, h *holders, now int64) {
+func (c *charge) release(e *decider, h *holders, now int64) {
 	if c.measure != nil {
 		c.due, c.known = 0, true
 		return
@@ -78,7 +78,7 @@ func (c *charge) release(e *engine, h *holders, now int64) {
 
 // settle charges the final cost of a response. unread reports whether a complete, successful
 // response did not tell its cost.
-func (c *charge) settle(e *engine, h *holders, course course, now int64) (unread bool) {
+func (c *charge) settle(e *decider, h *holders, course course, now int64) (unread bool) {
 	if c.rule.config.Hold != 0 {
 		c.release(e, h, now)
 		return false

@@ -2,7 +2,7 @@ package filter
 
 import (
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 )
 
 // deferredCosts are the demands of a request whose costs are charged when the response is there.
@@ -12,13 +12,13 @@ type deferredCosts struct{ list []deferredCost }
 type deferredCost struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	node.Saved
+	engine.Saved
 	measure *measure // of a shadow rule that has not decided yet
 }
 
 // noteCosts records the rules that charge the response's cost. The part of the cost that the
 // request tells is read now.
-func (l *deferredCosts) noteCosts(r *rules, n *node.Node, demands []node.Demand) {
+func (l *deferredCosts) noteCosts(r *rules, n *engine.Engine, demands []engine.Demand) {
 	for i := range demands {
 		if d := &demands[i]; r.of(d).costsLater {
 			l.addCost(n, d, r.deferredCost(d), nil)
@@ -27,14 +27,14 @@ func (l *deferredCosts) noteCosts(r *rules, n *node.Node, demands []node.Demand)
 }
 
 // addCost records a rule, which may be an undecided shadow rule.
-func (l *deferredCosts) addCost(n *node.Node, d *node.Demand, cost uint64, undecided *measure) {
+func (l *deferredCosts) addCost(n *engine.Engine, d *engine.Demand, cost uint64, undecided *measure) {
 	noted := deferredCost{Saved: n.Save(d), measure: undecided}
 	noted.Cost = cost
 	l.list = append(l.list, noted)
 }
 
 // leaveOut drops the rules that had no room for a request that passes with a mark.
-func (l *deferredCosts) leaveOut(demands []node.Demand) {
+func (l *deferredCosts) leaveOut(demands []engine.Demand) {
 	for i := range demands {
 		for j := 0; demands[i].Over && j < len(l.list); j++ {
 			if l.list[j].Rule.Index == demands[i].Rule.Index {
@@ -48,7 +48,7 @@ func (l *deferredCosts) leaveOut(demands []node.Demand) {
 func (l *deferredCosts) forget() { l.list = l.list[:0] }
 
 // charge charges the cost of the response, whether or not there is room.
-func (l *deferredCosts) charge(r *rules, e *engine) {
+func (l *deferredCosts) charge(r *rules, e *decider) {
 	now := e.now()
 	for i := range l.list {
 		c := &l.list[i]
@@ -59,7 +59,7 @@ func (l *deferredCosts) charge(r *rules, e *engine) {
 		switch {
 		case c.Cost == 0:
 		case c.measure != nil:
-			c.measure.owe(owed{Charge: node.Charge{Saved: c.Saved}, rule: rule})
+			c.measure.owe(owed{Charge: engine.Charge{Saved: c.Saved}, rule: rule})
 		default:
 			e.force(&c.Saved, now)
 		}
@@ -69,7 +69,7 @@ func (l *deferredCosts) charge(r *rules, e *engine) {
 }
 
 // measured implements debtor.
-func (l *deferredCosts) measured(m *measure, _ *node.Demand, _ int64, verdict counter.Verdict) {
+func (l *deferredCosts) measured(m *measure, _ *engine.Demand, _ int64, verdict counter.Verdict) {
 	for i := range l.list {
 		if l.list[i].measure != m {
 			continue

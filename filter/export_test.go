@@ -1,8 +1,8 @@
 package filter
 
 import (
+	"weir/internal/engine"
 	"weir/internal/fields"
-	"weir/internal/node"
 )
 
 // This file is all that tests see of the package's layout; the others are of package filter_test.
@@ -23,19 +23,19 @@ var ParseHits = parseHits
 type Plugin = plugin
 
 // Node is the node that decides; nil if the plugin has not started.
-func (p *plugin) Node() *node.Node { return p.streams.engine.node }
+func (p *plugin) Node() *engine.Engine { return p.streams.decider.node }
 
 // Rules are the rules as the node decides them.
-func (p *plugin) Rules() []node.Rule { return p.streams.rules.limits }
+func (p *plugin) Rules() []engine.Rule { return p.streams.rules.limits }
 
 // Find returns the current request's demands on rules that are no shadow rules.
-func (p *plugin) Find() []node.Demand {
+func (p *plugin) Find() []engine.Demand {
 	demands, _ := p.streams.rules.findDemands(nil)
 	return demands
 }
 
 // First is the first demand of the last request that was decided.
-func (p *plugin) First() *node.Demand { return &p.streams.rules.demands[0] }
+func (p *plugin) First() *engine.Demand { return &p.streams.rules.demands[0] }
 
 // KeysMemory is how many bytes are kept for the keys of the next request.
 func (p *plugin) KeysMemory() int { return cap(p.streams.rules.keys) }

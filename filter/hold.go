@@ -1,7 +1,7 @@
 package filter
 
 import (
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -14,7 +14,7 @@ type holder interface {
 	// returns their number.
 	renewPlaces(now int64) (lost uint64)
 	// eachCharge calls visit with each charge that holds places, until visit returns false.
-	eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool)
+	eachCharge(visit func(c *engine.Charge, since int64) (more bool)) (more bool)
 }
 
 // holding is a holder's element in the list of its plugin context. It lives in the holder's own
@@ -42,7 +42,7 @@ type holders struct {
 }
 
 // eachCharge calls visit with each charge that holds places, until visit returns false.
-func (h *holders) eachCharge(visit func(c *node.Charge, since int64) (more bool)) {
+func (h *holders) eachCharge(visit func(c *engine.Charge, since int64) (more bool)) {
 	for at := h.first; at != nil && at.holder.eachCharge(visit); at = at.after {
 	}
 }

@@ -1,14 +1,14 @@
 package filter
 
 import (
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/usage"
 	"weir/internal/wire"
 )
 
-var _ node.Listener = (*rules)(nil)
+var _ engine.Listener = (*rules)(nil)
 
-// BeginList implements node.Listener: prices come with overrides.
+// BeginList implements engine.Listener: prices come with overrides.
 func (r *rules) BeginList() {
 	for i := range r.list {
 		if p := r.list[i].prices; p != nil {
@@ -17,7 +17,7 @@ func (r *rules) BeginList() {
 	}
 }
 
-// Listed implements node.Listener.
+// Listed implements engine.Listener.
 func (r *rules) Listed(o *wire.OverrideReader) {
 	list, model, ok := o.Price()
 	if !ok {
@@ -47,7 +47,7 @@ func (r *rules) Listed(o *wire.OverrideReader) {
 	}
 }
 
-// EndList implements node.Listener. Requests under way cost what they would have cost.
+// EndList implements engine.Listener. Requests under way cost what they would have cost.
 func (r *rules) EndList() {
 	for i := range r.list {
 		p := r.list[i].prices

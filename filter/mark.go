@@ -1,7 +1,7 @@
 package filter
 
 import (
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/proxywasm"
 )
 
@@ -39,7 +39,7 @@ func (a *answer) readMarks() {
 }
 
 // mark adds the rules that had no room for a request to the header. The route is chosen anew by it.
-func (a *answer) mark(demands []node.Demand) {
+func (a *answer) mark(demands []engine.Demand) {
 	a.over = a.over[:0]
 	if _, marked := proxywasm.RequestHeader(overHeader); marked {
 		a.readMarks()

@@ -2,14 +2,14 @@ package filter
 
 import (
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 )
 
 // measures are the verdicts of shadow rules. No request waits for them, so a stream may end before
 // its shadow rules have decided.
 type measures struct {
-	engine *engine
-	idle   []*measure // to be used again, maxIdle at most
+	decider *decider
+	idle    []*measure // to be used again, maxIdle at most
 	// owed has the costs of responses that ended before their shadow rules decided.
 	owed []owed
 }
@@ -18,7 +18,7 @@ type measures struct {
 type measure struct {
 	measures *measures
 	rule     *rule
-	wait     node.Wait
+	wait     engine.Wait
 	// debtor knows what to charge, until the response has told its cost. Then owed has it.
 	debtor debtor
 	owed   owed
@@ -28,14 +28,14 @@ type measure struct {
 type debtor interface {
 	// measured charges a shadow rule that has decided at last, or drops its charge. The debtor may
 	// already serve another request if the first ended without a response.
-	measured(m *measure, d *node.Demand, now int64, verdict counter.Verdict)
+	measured(m *measure, d *engine.Demand, now int64, verdict counter.Verdict)
 }
 
 // owed is the cost of a response that ended before a shadow rule decided.
 type owed struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	node.Charge
+	engine.Charge
 	rule *rule
 	due  uint64
 }
@@ -50,15 +50,15 @@ func (s *measures) newMeasure(r *rule) *measure {
 	return m
 }
 
-// Decided implements node.Request.
-func (m *measure) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
+// Decided implements engine.Request.
+func (m *measure) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	d := &demands[0]
 	switch {
 	case m.debtor != nil:
 		m.debtor.measured(m, d, now, verdict)
 	case m.owed.rule != nil && verdict == counter.Allowed:
 		if m.owed.rule.charges {
-			m.owed.Charge = m.measures.engine.node.Charge(d, now)
+			m.owed.Charge = m.measures.decider.node.Charge(d, now)
 		}
 		m.measures.owed = append(m.measures.owed, m.owed)
 	}
@@ -83,14 +83,14 @@ func (s *measures) settleOwed() {
 	if len(s.owed) == 0 {
 		return
 	}
-	now := s.engine.now()
+	now := s.decider.now()
 	for i := range s.owed {
 		if c := &s.owed[i]; c.rule.charges {
-			s.engine.revise(&c.Charge, c.due, now)
+			s.decider.revise(&c.Charge, c.due, now)
 		} else {
-			s.engine.force(&c.Saved, now)
+			s.decider.force(&c.Saved, now)
 		}
 	}
 	s.owed = s.owed[:0]
-	s.engine.node.PushCharges()
+	s.decider.node.PushCharges()
 }

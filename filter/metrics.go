@@ -2,7 +2,7 @@ package filter
 
 import (
 	"weir/config"
-	"weir/internal/node"
+	"weir/internal/engine"
 )
 
 // metrics are the metrics of a plugin context. Their names contain labels, as Istio's do: the text
@@ -66,7 +66,7 @@ var metricNames = [...]string{
 
 // publishBounds publishes by how much the nodes that share the limits can exceed them, and how many
 // overrides apply.
-func (m *metrics) publishBounds(n *node.Node) {
+func (m *metrics) publishBounds(n *engine.Engine) {
 	applied, unfit := n.Overrides()
 	m.overrides.set(uint64(applied))
 	m.unfit.set(uint64(unfit))
@@ -76,7 +76,7 @@ func (m *metrics) publishBounds(n *node.Node) {
 }
 
 // publishCounts publishes the counts of the engine and of the requests.
-func (m *metrics) publishCounts(n *node.Node, r *request, h *holders) {
+func (m *metrics) publishCounts(n *engine.Engine, r *request, h *holders) {
 	for i := range m.rules {
 		rule := &m.rules[i]
 		rule.allowed.publish()

@@ -4,7 +4,7 @@ package filter
 
 import (
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 )
 
 // Observer is told what a plugin decides. Only the plugin as plain Go has observers: the wasm
@@ -12,10 +12,10 @@ import (
 type Observer interface {
 	// Decided has the rules that match a request, in the order of the configuration, and the
 	// verdict. The demands are valid until Decided returns.
-	Decided(demands []node.Demand, verdict counter.Verdict)
+	Decided(demands []engine.Demand, verdict counter.Verdict)
 	// Measured has the decision of a shadow rule about a request that has passed the other rules,
 	// as a list of one demand. It comes after Decided.
-	Measured(demand []node.Demand)
+	Measured(demand []engine.Demand)
 	// Charged has the hits that a response was charged by a rule; negative if hits went back. It
 	// comes after Decided.
 	Charged(rule int, hits int64)
@@ -27,13 +27,13 @@ type observed struct {
 	Observer Observer
 }
 
-func tellDecided(o *observed, demands []node.Demand, verdict counter.Verdict) {
+func tellDecided(o *observed, demands []engine.Demand, verdict counter.Verdict) {
 	if o.Observer != nil {
 		o.Observer.Decided(demands, verdict)
 	}
 }
 
-func tellMeasured(o *observed, demand []node.Demand) {
+func tellMeasured(o *observed, demand []engine.Demand) {
 	if o.Observer != nil {
 		o.Observer.Measured(demand)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/config"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/proxywasm"
 )
 
@@ -43,7 +43,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		context: p.id, config: &parsed.Backend, metrics: &all.metrics, namespace: parsed.Namespace, failure: parsed.OnBackendFailure,
 		answered: all.shadows.measures.settleOwed,
 	}
-	n, err := node.New(p.options())
+	n, err := engine.New(p.options())
 	if err != nil {
 		all.rules.list = nil // no request is decided
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
@@ -74,12 +74,12 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-func (p *plugin) options() *node.Options {
+func (p *plugin) options() *engine.Options {
 	c := p.config
-	options := &node.Options{
+	options := &engine.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.streams.rules.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		OnBackendFailure: node.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
+		OnBackendFailure: engine.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
 	if p.streams.rules.holds {
 		options.Held = p.streams.responses.holders.eachCharge
@@ -90,7 +90,7 @@ func (p *plugin) options() *node.Options {
 // OnTick implements types.PluginContext.
 func (p *plugin) OnTick() {
 	all := &p.streams
-	n := all.engine.node
+	n := all.decider.node
 	if n == nil {
 		return
 	}
@@ -116,12 +116,12 @@ func (p *plugin) OnTick() {
 // holds places, and its node has left.
 func (p *plugin) OnPluginDone() bool {
 	all := &p.streams
-	n := all.engine.node
+	n := all.decider.node
 	if n == nil {
 		return true
 	}
 	all.decideWaiting(true)
-	n.AddHeld(all.engine.now())
+	n.AddHeld(all.decider.now())
 	p.backends.remove(&p.backend)
 	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
 	p.leaving = !p.left()
@@ -132,7 +132,7 @@ func (p *plugin) OnPluginDone() bool {
 // to the plugin context that has replaced this context. Without a replacement, this context stays
 // for a while to push them.
 func (p *plugin) left() bool {
-	n := p.streams.engine.node
+	n := p.streams.decider.node
 	if p.streams.responses.holders.first != nil {
 		return false // only this context can give back their places
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
 )
@@ -19,8 +19,8 @@ const (
 
 // responses are the responses of a plugin context that tell their cost.
 type responses struct {
-	rules  *rules
-	engine *engine
+	rules   *rules
+	decider *decider
 	// open are the responses whose bodies are being read.
 	open     []*charges
 	nextOpen int
@@ -36,7 +36,7 @@ func (r *responses) settleOpen() {
 	if len(r.open) == 0 {
 		return
 	}
-	now := r.engine.now()
+	now := r.decider.now()
 	for range min(len(r.open), settledPerTick) {
 		r.nextOpen++
 		if r.nextOpen >= len(r.open) {
@@ -46,15 +46,15 @@ func (r *responses) settleOpen() {
 		for i := range list {
 			c := &list[i]
 			if cost, exceeds := c.exceeds(); exceeds {
-				c.finish(r.engine, cost, now)
+				c.finish(r.decider, cost, now)
 			}
 		}
 	}
 }
 
 func (r *responses) renewPlaces() {
-	if r.holders.first != nil && r.holders.renewPlaces(r.engine.now()) {
-		r.engine.node.PushCharges()
+	if r.holders.first != nil && r.holders.renewPlaces(r.decider.now()) {
+		r.decider.node.PushCharges()
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *charges) forget() {
 }
 
 // noteTaken records what allowed demands have taken.
-func (c *charges) noteTaken(demands []node.Demand, now int64) {
+func (c *charges) noteTaken(demands []engine.Demand, now int64) {
 	for i := range demands {
 		if rule := c.responses.rules.of(&demands[i]); rule.charges && !demands[i].Over {
 			c.addCharge(rule, &demands[i], now, nil)
@@ -105,10 +105,10 @@ func (c *charges) noteTaken(demands []node.Demand, now int64) {
 }
 
 // addCharge records what a demand has taken, or will take if a shadow rule is undecided.
-func (c *charges) addCharge(rule *rule, d *node.Demand, now int64, undecided *measure) {
+func (c *charges) addCharge(rule *rule, d *engine.Demand, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
-		added.Charge = c.responses.engine.node.Charge(d, now)
+		added.Charge = c.responses.decider.node.Charge(d, now)
 	}
 	c.list = append(c.list, added)
 	if rule.config.Hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
@@ -123,7 +123,7 @@ func (c *charges) addCharge(rule *rule, d *node.Demand, now int64, undecided *me
 
 // renewPlaces implements holder.
 func (c *charges) renewPlaces(now int64) (lost uint64) {
-	e := c.responses.engine
+	e := c.responses.decider
 	for i := len(c.list) - 1; i >= 0; i-- {
 		charge := &c.list[i]
 		switch {
@@ -132,7 +132,7 @@ func (c *charges) renewPlaces(now int64) (lost uint64) {
 			e.node.Renew(&charge.Charge, now)
 		default:
 			lost += charge.Cost
-			charge.release(c.responses.engine, &c.responses.holders, now)
+			charge.release(c.responses.decider, &c.responses.holders, now)
 			c.dropCharge(i)
 		}
 	}
@@ -152,7 +152,7 @@ func (c *charges) stopHolding() {
 }
 
 // eachCharge implements holder.
-func (c *charges) eachCharge(visit func(c *node.Charge, since int64) (more bool)) (more bool) {
+func (c *charges) eachCharge(visit func(c *engine.Charge, since int64) (more bool)) (more bool) {
 	for i := range c.list {
 		charge := &c.list[i]
 		if charge.rule.config.Hold != 0 && charge.measure == nil && !visit(&charge.Charge, charge.since) {
@@ -163,7 +163,7 @@ func (c *charges) eachCharge(visit func(c *node.Charge, since int64) (more bool)
 }
 
 // noteHints reads what the current request says about the cost of its response.
-func (c *charges) noteHints(demands []node.Demand) {
+func (c *charges) noteHints(demands []engine.Demand) {
 	rules := c.responses.rules
 	for i := range demands {
 		rule := rules.of(&demands[i])
@@ -220,7 +220,7 @@ func (c *charges) openResponse(end bool) {
 	status := statusOf(proxywasm.ResponseHeader(":status"))
 	c.course.failed = status >= 400
 	format, known := usage.Unreadable, end
-	now := r.engine.now()
+	now := r.decider.now()
 	for i := 0; i < len(c.list); i++ {
 		charge := &c.list[i]
 		if charge.rule.config.Hold != 0 {
@@ -261,7 +261,7 @@ func (c *charges) openResponse(end bool) {
 	}
 	switch {
 	case len(c.list) == 0:
-		r.engine.node.PushCharges()
+		r.decider.node.PushCharges()
 	case end:
 		c.endResponse()
 	case format != usage.Unreadable && c.at == 0:
@@ -273,12 +273,12 @@ func (c *charges) openResponse(end bool) {
 // chargeByHeaders charges by a response's headers, and reports whether they suffice.
 func (c *charges) chargeByHeaders(charge *charge, status int, now int64) bool {
 	if status != 0 && !charge.rule.config.ChargeWhen.Has(status) {
-		charge.costs(c.responses.engine, 0, now)
+		charge.costs(c.responses.decider, 0, now)
 		return true
 	}
 	cost, known := c.costOf(charge.rule)
 	if known {
-		charge.finish(c.responses.engine, cost, now)
+		charge.finish(c.responses.decider, cost, now)
 	}
 	return known
 }
@@ -397,9 +397,9 @@ func (c *charges) cutIfSpent(read int) {
 			continue
 		}
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
-			now := r.engine.now()
-			charge.finish(r.engine, cost, now)
-			charge.spent = r.engine.node.Spent(&charge.Charge, now)
+			now := r.decider.now()
+			charge.finish(r.decider, cost, now)
+			charge.spent = r.decider.node.Spent(&charge.Charge, now)
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
 			r.piece = appendBody(r.piece[:0], read-rest)
@@ -440,10 +440,10 @@ func (c *charges) endResponse() {
 // have done the work.
 func (c *charges) settle() {
 	r := c.responses
-	now := r.engine.now()
+	now := r.decider.now()
 	r.holders.remove(&c.holding)
 	for i := len(c.list) - 1; i >= 0; i-- {
-		if c.list[i].settle(r.engine, &r.holders, c.course, now) {
+		if c.list[i].settle(r.decider, &r.holders, c.course, now) {
 			r.rules.request.unreadCosts++
 		}
 		c.dropCharge(i)
@@ -452,18 +452,18 @@ func (c *charges) settle() {
 		removeAt(&r.open, int(c.at)-1).at = c.at
 		c.at = 0
 	}
-	r.engine.node.PushCharges()
+	r.decider.node.PushCharges()
 }
 
 // measured implements debtor.
-func (c *charges) measured(m *measure, d *node.Demand, now int64, verdict counter.Verdict) {
+func (c *charges) measured(m *measure, d *engine.Demand, now int64, verdict counter.Verdict) {
 	for i := range c.list {
 		charge := &c.list[i]
 		if charge.measure != m {
 			continue
 		}
 		if charge.measure = nil; verdict == counter.Allowed {
-			charge.Charge = c.responses.engine.node.Charge(d, now)
+			charge.Charge = c.responses.decider.node.Charge(d, now)
 			if charge.rule.config.Hold != 0 {
 				c.responses.holders.places += charge.Cost
 			}

@@ -4,9 +4,9 @@ import (
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/fields"
 	"weir/internal/jsonpath"
-	"weir/internal/node"
 	"weir/internal/pattern"
 )
 
@@ -16,7 +16,7 @@ type rule struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	config *config.Rule
-	limits *node.Rule
+	limits *engine.Rule
 	always bool // it applies to all requests
 	match  matcher
 	except []matcher

@@ -3,20 +3,20 @@ package filter
 import (
 	"weir/config"
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/usage"
 	"weir/window"
 )
 
-var _ node.Owner = (*rules)(nil)
+var _ engine.Owner = (*rules)(nil)
 
 // rules are the rules of a configuration, and memory that their requests use in turn.
 type rules struct {
 	request request
 	list    []rule
-	limits  []node.Rule   // what the node decides, by the same index
-	demands []node.Demand // of the request being decided
-	keys    []byte        // the keys of these demands, concatenated
+	limits  []engine.Rule   // what the node decides, by the same index
+	demands []engine.Demand // of the request being decided
+	keys    []byte          // the keys of these demands, concatenated
 	// costsLater means that some rule charges the response's cost later.
 	costsLater bool
 	// charges means that some rule corrects a request's hits when its response has told the cost.
@@ -33,7 +33,7 @@ type rules struct {
 }
 
 func (r *rules) compile(c *config.Config) {
-	r.list, r.limits, r.demands = make([]rule, len(c.Rules)), make([]node.Rule, len(c.Rules)), make([]node.Demand, len(c.Rules))
+	r.list, r.limits, r.demands = make([]rule, len(c.Rules)), make([]engine.Rule, len(c.Rules)), make([]engine.Demand, len(c.Rules))
 	for i := range c.Rules {
 		c, rule := &c.Rules[i], &r.list[i]
 		*rule = r.request.compile(c)
@@ -52,7 +52,7 @@ func (r *rules) compile(c *config.Config) {
 		if rule.variants != nil {
 			l.Widest = c.Widest()
 		}
-		l.Delay = node.Delay{Most: int64(c.Delay), Queue: c.Queue}
+		l.Delay = engine.Delay{Most: int64(c.Delay), Queue: c.Queue}
 		if c.Block != 0 {
 			l.Blocks, l.Extends = true, c.Extend
 			l.Limits = blocking(l.Limits, window.NewBlock(int64(c.Block)))
@@ -74,7 +74,7 @@ func (r *rules) makeVariants() {
 
 // findDemands returns demands on the rules that apply to the current request, with its keys. Those
 // of shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
-func (r *rules) findDemands(body *bodyValues) (demands, shadows []node.Demand) {
+func (r *rules) findDemands(body *bodyValues) (demands, shadows []engine.Demand) {
 	r.request.beginRequest(body)
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {
@@ -123,7 +123,7 @@ func (r *rules) forgetKeys() {
 }
 
 // unread returns the index of the first demand whose rule refuses a body that can't be read, or -1.
-func (r *rules) unread(demands []node.Demand) int {
+func (r *rules) unread(demands []engine.Demand) int {
 	for i := range demands {
 		if d := &demands[i]; d.Cost == refusedCost && r.of(d).cost.body != nil {
 			return i
@@ -133,7 +133,7 @@ func (r *rules) unread(demands []node.Demand) int {
 }
 
 // tooLarge returns the index of the first demand above its rule's bound, or -1.
-func (r *rules) tooLarge(demands []node.Demand) int {
+func (r *rules) tooLarge(demands []engine.Demand) int {
 	for i := range demands {
 		if d := &demands[i]; d.Cost == tooLargeCost && r.of(d).config.MostPerRequest != 0 {
 			return i
@@ -142,10 +142,10 @@ func (r *rules) tooLarge(demands []node.Demand) int {
 	return -1
 }
 
-func (r *rules) of(d *node.Demand) *rule { return &r.list[d.Rule.Index] }
+func (r *rules) of(d *engine.Demand) *rule { return &r.list[d.Rule.Index] }
 
 // deferredCost returns the response's cost if the current request tells it.
-func (r *rules) deferredCost(d *node.Demand) uint64 {
+func (r *rules) deferredCost(d *engine.Demand) uint64 {
 	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
 		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
 		return hits
@@ -153,7 +153,7 @@ func (r *rules) deferredCost(d *node.Demand) uint64 {
 	return 0
 }
 
-// AppendKey implements node.Owner: it appends the key that [request.appendKey] makes for these
+// AppendKey implements engine.Owner: it appends the key that [request.appendKey] makes for these
 // values.
 func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	parts := r.list[rule].key

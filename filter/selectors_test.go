@@ -8,7 +8,7 @@ import (
 
 	"weir/filter"
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/proxywasm"
 )
 
@@ -160,7 +160,7 @@ func TestSelectors(t *testing.T) {
 }
 
 // demands returns the current request's demands.
-func (v *fakeVM) demands() []node.Demand {
+func (v *fakeVM) demands() []engine.Demand {
 	defer proxywasm.Use(v)()
 	demands := v.plugin.Find()
 	return demands

@@ -4,15 +4,15 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/fields"
-	"weir/internal/node"
 	"weir/internal/proxywasm"
 )
 
 // streams are the streams of a plugin context, and memory that they use in turn.
 type streams struct {
 	context   uint32 // the plugin context's id
-	engine    engine
+	decider   decider
 	rules     rules
 	answer    answer
 	metrics   metrics
@@ -40,13 +40,13 @@ type stream struct {
 	// body has the values in the body while the request waits for it; otherwise nil.
 	body *bodyValues
 	// wait is the request's place among those that wait for the backend.
-	wait node.Wait
+	wait engine.Wait
 }
 
-func (all *streams) setNode(n *node.Node) {
-	all.engine.node = n
-	all.responses = responses{rules: &all.rules, engine: &all.engine}
-	all.shadows = shadows{rules: &all.rules, engine: &all.engine, measures: measures{engine: &all.engine}}
+func (all *streams) setNode(n *engine.Engine) {
+	all.decider.node = n
+	all.responses = responses{rules: &all.rules, decider: &all.decider}
+	all.shadows = shadows{rules: &all.rules, decider: &all.decider, measures: measures{decider: &all.decider}}
 }
 
 // newStream returns a stream for a request. Streams are reused, so that a request allocates
@@ -85,8 +85,8 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if all.rules.marks {
 		all.answer.clearMark()
 	}
-	if n := all.engine.node; n != nil && n.HoldsHits() {
-		n.AddHeld(all.engine.now())
+	if n := all.decider.node; n != nil && n.HoldsHits() {
+		n.AddHeld(all.decider.now())
 	}
 	if all.rules.readsBodies && !end {
 		if body := all.bodies.wanted(&all.rules); body != nil {
@@ -204,32 +204,32 @@ func (s *stream) decideByBody(body *bodyValues) types.Action {
 
 // refuseInvalid answers a request that a rule refuses whatever room there is. Nothing is taken from
 // any rule.
-func (s *stream) refuseInvalid(demands []node.Demand, refusing int, cause fields.Cause) types.Action {
+func (s *stream) refuseInvalid(demands []engine.Demand, refusing int, cause fields.Cause) types.Action {
 	all := s.all
-	now := all.engine.now()
+	now := all.decider.now()
 	for i := range demands {
 		d := &demands[i]
-		all.engine.node.Look(d, now)
+		all.decider.node.Look(d, now)
 		d.Cost, d.Verdict, d.Warned = 0, counter.Allowed, 0
 	}
 	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
 }
 
 // decide decides a request, or makes it wait for the backend.
-func (s *stream) decide(demands, shadows []node.Demand) types.Action {
+func (s *stream) decide(demands, shadows []engine.Demand) types.Action {
 	all := s.all
 	if all.rules.bounds {
 		if i := all.rules.tooLarge(demands); i >= 0 {
 			return s.refuseInvalid(demands, i, fields.TooLarge)
 		}
 	}
-	now := all.engine.now()
+	now := all.decider.now()
 	verdict := counter.Allowed
 	if len(demands) > 0 {
-		verdict = all.engine.node.Decide(demands, now, &s.wait)
+		verdict = all.decider.node.Decide(demands, now, &s.wait)
 	}
 	if all.rules.costsLater && verdict != counter.Rejected {
-		s.deferred.noteCosts(&all.rules, all.engine.node, demands)
+		s.deferred.noteCosts(&all.rules, all.decider.node, demands)
 	}
 	if all.rules.needsHints && verdict != counter.Rejected {
 		s.charges.noteHints(demands)
@@ -248,8 +248,8 @@ func (s *stream) decide(demands, shadows []node.Demand) types.Action {
 	return action
 }
 
-// Decided implements node.Request: it continues a paused request.
-func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
+// Decided implements engine.Request: it continues a paused request.
+func (s *stream) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
 	if s.conclude(demands, now, verdict) == types.ActionContinue {
 		proxywasm.ResumeRequest()
@@ -261,9 +261,9 @@ func (s *stream) Decided(demands []node.Demand, now int64, verdict counter.Verdi
 	s.shadows = s.shadows[:0]
 }
 
-func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verdict) types.Action {
+func (s *stream) conclude(demands []engine.Demand, now int64, verdict counter.Verdict) types.Action {
 	all := s.all
-	tellDecided(all.engine.observed, demands, verdict)
+	tellDecided(all.decider.observed, demands, verdict)
 	if verdict != counter.Allowed {
 		s.deferred.forget()
 		return s.refused(demands, all.answer.reject(demands, now, &s.headers))
@@ -295,7 +295,7 @@ func (s *stream) conclude(demands []node.Demand, now int64, verdict counter.Verd
 }
 
 // refused ends a refused request. sent reports whether the proxy accepted the reply.
-func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
+func (s *stream) refused(demands []engine.Demand, sent bool) types.Action {
 	for i := range demands {
 		s.all.rules.of(&demands[i]).rejected.count++
 	}
@@ -309,7 +309,7 @@ func (s *stream) refused(demands []node.Demand, sent bool) types.Action {
 // OnHttpResponseHeaders implements types.HttpContext.
 func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
 	if len(s.deferred.list) > 0 {
-		s.deferred.charge(&s.all.rules, &s.all.engine)
+		s.deferred.charge(&s.all.rules, &s.all.decider)
 	}
 	if len(s.charges.list) > 0 {
 		s.charges.openResponse(end)

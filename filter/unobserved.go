@@ -4,14 +4,14 @@ package filter
 
 import (
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 )
 
 // observed is empty in the wasm module: see observed.go.
 type observed struct{}
 
-func tellDecided(*observed, []node.Demand, counter.Verdict) {}
+func tellDecided(*observed, []engine.Demand, counter.Verdict) {}
 
-func tellMeasured(*observed, []node.Demand) {}
+func tellMeasured(*observed, []engine.Demand) {}
 
 func tellCharged(*observed, int, int64) {}

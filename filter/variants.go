@@ -6,7 +6,7 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -19,13 +19,13 @@ type variants struct {
 	values []variant
 	// from are the limits that requests set. recent caches the rules with the values set last.
 	from   []limitFrom
-	recent [32]*node.Rule
+	recent [32]*engine.Rule
 }
 
 // variant is a rule with the limits for a key or a value.
 type variant struct {
 	of   []byte
-	rule *node.Rule
+	rule *engine.Rule
 }
 
 type limitFrom struct {
@@ -53,7 +53,7 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 }
 
 // addOverrides makes the variants of the configuration's overrides.
-func (v *variants) addOverrides(c *config.Overrides, key []keyPart, rule *node.Rule) {
+func (v *variants) addOverrides(c *config.Overrides, key []keyPart, rule *engine.Rule) {
 	for i := range c.Values {
 		o := &c.Values[i]
 		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
@@ -69,7 +69,7 @@ func blocking(limits []window.Limit, block window.Limit) []window.Limit {
 	return append(append([]window.Limit(nil), limits...), block)
 }
 
-func variantOf(rule *node.Rule, limits []window.Limit) *node.Rule {
+func variantOf(rule *engine.Rule, limits []window.Limit) *engine.Rule {
 	if own := len(rule.Own()); rule.Blocks && len(limits) == own {
 		limits = blocking(limits, rule.Limits[own])
 	}
@@ -116,7 +116,7 @@ func search(list []variant, of []byte) (at int, found bool) {
 }
 
 // limitsOf returns the rule with the limits for the current request and its key.
-func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule {
+func (v *variants) limitsOf(r *request, rule *engine.Rule, key []byte) *engine.Rule {
 	if at, found := search(v.keys, key); found {
 		return v.keys[at].rule
 	}
@@ -133,7 +133,7 @@ func (v *variants) limitsOf(r *request, rule *node.Rule, key []byte) *node.Rule 
 }
 
 // requestedLimits returns the rule with the limits that the current request sets.
-func (v *variants) requestedLimits(r *request, rule *node.Rule) *node.Rule {
+func (v *variants) requestedLimits(r *request, rule *engine.Rule) *engine.Rule {
 	var hits [maxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {

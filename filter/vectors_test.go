@@ -10,8 +10,8 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/fields"
-	"weir/internal/node"
 	"weir/window"
 )
 
@@ -90,7 +90,7 @@ func TestVectors(t *testing.T) {
 			}
 			now := step.time(t)
 			kept.Advance(now)
-			d := node.Demand{Saved: node.Saved{Rule: &node.Rule{Rule: counter.Rule{Limits: limits}}, Cost: step.Cost}}
+			d := engine.Demand{Saved: engine.Saved{Rule: &engine.Rule{Rule: counter.Rule{Limits: limits}}, Cost: step.Cost}}
 			allowed := kept.Allows(step.Cost)
 			d.Verdict = counter.Rejected
 			if allowed {
@@ -108,7 +108,7 @@ func TestVectors(t *testing.T) {
 			}
 			headers.End()
 			if !allowed {
-				at, ok := node.RetryAt([]node.Demand{d}, now)
+				at, ok := engine.RetryAt([]engine.Demand{d}, now)
 				headers.Refuse(fields.All, at, ok)
 			}
 			want(t, sent(&headers), step.headers())
@@ -159,7 +159,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	widths := []int64{1e6, 50e6, second, 7 * second, minute, 3600 * second, 24 * 3600 * second}
 	for refusals := 0; refusals < 10_000; {
-		r := &node.Rule{}
+		r := &engine.Rule{}
 		for range random.IntN(3) + 1 {
 			width := widths[random.IntN(len(widths))]
 			l := window.Limit{Shape: window.Shape{Kind: window.Kind(random.IntN(5) + 1), Width: width}, Max: random.Uint64N(30) + 1}
@@ -171,7 +171,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			}
 			r.Limits = append(r.Limits, l)
 		}
-		d := node.Demand{Saved: node.Saved{Rule: r}}
+		d := engine.Demand{Saved: engine.Saved{Rule: r}}
 		d.Counter.Load(&r.Rule, nil)
 		now := monday + random.Int64N(24*3600*second)
 		for range 60 {
@@ -182,7 +182,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				d.Counter.Count(d.Cost)
 				continue
 			}
-			at, ok := node.RetryAt([]node.Demand{d}, now)
+			at, ok := engine.RetryAt([]engine.Demand{d}, now)
 			if ok != d.Counter.Possible(d.Cost) {
 				t.Fatalf("%+v, cost %d: retry in %d, %v", r.Limits, d.Cost, at-now, ok)
 			}
@@ -201,7 +201,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-func passesAt(d *node.Demand, at int64) bool {
+func passesAt(d *engine.Demand, at int64) bool {
 	later := &counter.Counter{}
 	later.Load(&d.Rule.Rule, d.Counter.Append(nil, 0))
 	later.Advance(at)

@@ -19,6 +19,6 @@ func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return vm.NewPlu
 // NewPlugin implements proxywasm.VM.
 func (vm *VM) NewPlugin(id uint32) proxywasm.Plugin {
 	p := &plugin{id: id, backends: &vm.backends}
-	p.streams.context, p.streams.engine.observed = id, &vm.observed
+	p.streams.context, p.streams.decider.observed = id, &vm.observed
 	return p
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/proxywasm"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -186,7 +186,7 @@ func (v *fakeVM) leased() (leased uint64) {
 
 // left describes what a VM still has to do.
 func (v *fakeVM) left() string {
-	if left := v.plugin.Node().Backlog(); left != (node.Backlog{}) || v.plugin.Node().Unfinished() {
+	if left := v.plugin.Node().Backlog(); left != (engine.Backlog{}) || v.plugin.Node().Unfinished() {
 		return fmt.Sprintf("%+v", left)
 	}
 	return ""

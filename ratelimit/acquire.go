@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -16,7 +16,7 @@ const usualHold = 10 * time.Minute
 // place is the set of hits that one allowed call of Acquire holds until it is released.
 type place struct {
 	namespace *Namespace
-	charges   []node.Charge
+	charges   []engine.Charge
 	hold      int64 // nanoseconds: the longest Hold among its rules
 	since     int64
 	renewed   int64
@@ -49,7 +49,7 @@ func Acquire(ctx context.Context, demands ...Demand) (release func(), decision D
 
 // take records the places that an allowed call holds, or returns nil if it holds none. The caller
 // holds the lock.
-func (n *Namespace) take(demands []node.Demand, limiters []*Limiter, now int64) *place {
+func (n *Namespace) take(demands []engine.Demand, limiters []*Limiter, now int64) *place {
 	p := &place{namespace: n, since: now, renewed: now}
 	for i := range demands {
 		if d := &demands[i]; limiters[i].holds() && d.Cost > 0 {
@@ -115,7 +115,7 @@ func (n *Namespace) renew() {
 
 // held calls visit with each charge that a caller of Acquire holds, until visit returns false. The
 // caller holds the lock.
-func (n *Namespace) held(visit func(c *node.Charge, since int64) (more bool)) {
+func (n *Namespace) held(visit func(c *engine.Charge, since int64) (more bool)) {
 	for at := n.places.Front(); at != nil; at = at.Next() {
 		p := at.Value.(*place)
 		for i := range p.charges {
@@ -127,7 +127,7 @@ func (n *Namespace) held(visit func(c *node.Charge, since int64) (more bool)) {
 }
 
 // hold records the places of an allowed call of Acquire.
-func (c *call) hold(demands []node.Demand, now int64, verdict counter.Verdict) {
+func (c *call) hold(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	if c.held != nil && verdict == counter.Allowed {
 		*c.held = c.namespace.take(demands, c.limiters, now)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"weir/internal/calendar"
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -75,7 +75,7 @@ type Limiter struct {
 	name      string
 	limits    []Limit
 	hold      time.Duration
-	rule      *node.Rule
+	rule      *engine.Rule
 }
 
 // NewLimiter makes a limiter for a rule named "default" that counts in this process alone. It holds
@@ -273,7 +273,7 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 		return l.wantsAcquire()
 	}
 	n := l.namespace
-	err := n.look(ctx, l.rule, key, hits, func(d *node.Demand, now int64) { n.node.GiveBack(d, hits, now) })
+	err := n.look(ctx, l.rule, key, hits, func(d *engine.Demand, now int64) { n.node.GiveBack(d, hits, now) })
 	if err != nil || n.backend == nil {
 		return err
 	}
@@ -370,11 +370,11 @@ func fitTake(demands []Demand) error {
 // call is one call of a namespace's methods, which may have to wait. Calls are reused.
 type call struct {
 	namespace *Namespace
-	demands   []node.Demand
+	demands   []engine.Demand
 	limiters  []*Limiter // of the demands
 	all       bool       // whether the decision needs the Standings
 	asking    bool       // whether it decides nothing and only waits for totals
-	wait      node.Wait
+	wait      engine.Wait
 	told      chan struct{}
 	decision  Decision
 	held      **place // where to put the places of a call of Acquire; otherwise nil
@@ -411,11 +411,11 @@ func (c *call) add(l *Limiter, key Key, cost uint64) {
 
 // demand adds a demand without hits, whose key begins with the rule's prefix. It reuses the memory
 // of earlier demands.
-func (c *call) demand(r *node.Rule) *node.Demand {
+func (c *call) demand(r *engine.Rule) *engine.Demand {
 	if len(c.demands) < cap(c.demands) {
 		c.demands = c.demands[:len(c.demands)+1]
 	} else {
-		c.demands = append(c.demands, node.Demand{})
+		c.demands = append(c.demands, engine.Demand{})
 	}
 	d := &c.demands[len(c.demands)-1]
 	d.Rule, d.Cost, d.Key = r, 0, append(d.Key[:0], r.Prefix...)
@@ -466,7 +466,7 @@ func (c *call) afterPanic() error {
 // decideAlone decides a call whose node has panicked, as while the backend is away. The caller holds the
 // lock.
 func (c *call) decideAlone() error {
-	c.wait = node.Wait{Request: c}
+	c.wait = engine.Wait{Request: c}
 	if c.asking {
 		return nil
 	}
@@ -481,8 +481,8 @@ func (c *call) decideAlone() error {
 	return err
 }
 
-// Decided implements node.Request. The namespace's lock is held.
-func (c *call) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
+// Decided implements engine.Request. The namespace's lock is held.
+func (c *call) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	if !c.asking {
 		c.conclude(demands, now, verdict)
 	}
@@ -531,13 +531,13 @@ func (c *call) await(ctx context.Context) error {
 }
 
 // conclude fills in the decision.
-func (c *call) conclude(demands []node.Demand, now int64, verdict counter.Verdict) {
+func (c *call) conclude(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	c.hold(demands, now, verdict)
 	d := &c.decision
 	*d = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
 	if !d.Allowed {
 		d.RetryAfter = Never
-		if at, ok := node.RetryAt(demands, now); ok {
+		if at, ok := engine.RetryAt(demands, now); ok {
 			d.RetryAfter = time.Duration(max(at-now, 1))
 		}
 	}

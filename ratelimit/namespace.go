@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/panics"
 	"weir/sharedata"
 )
@@ -21,7 +21,7 @@ type Namespace struct {
 	instance *Instance // nil if NewNamespace made it
 	clock    func() time.Time
 	name     string
-	rules    []node.Rule
+	rules    []engine.Rule
 	limiters map[string]*Limiter
 	windows  []rated
 	exact    bool
@@ -37,10 +37,10 @@ type Namespace struct {
 	// mu is held while the node works, and never while something waits.
 	mu   sync.Mutex
 	data sharedata.Map
-	node *node.Node
+	node *engine.Engine
 	// options made the node. After a panic of the node a new one takes its place. Then broken is closed
 	// and replaced, and the calls that wait are decided without the backend.
-	options *node.Options
+	options *engine.Options
 	broken  chan struct{}
 	// closed says that no new call is accepted. The node leaves when the last call has ended. gone
 	// is closed after that, and closing is the error of Close.
@@ -68,14 +68,14 @@ type Namespace struct {
 type host struct{ namespace *Namespace }
 
 var (
-	_ node.Host  = (*host)(nil)
-	_ node.Owner = (*host)(nil)
+	_ engine.Host  = (*host)(nil)
+	_ engine.Owner = (*host)(nil)
 )
 
-// Now implements node.Host.
+// Now implements engine.Host.
 func (h *host) Now() int64 { return h.namespace.clock().UnixNano() }
 
-// TickEvery implements node.Host.
+// TickEvery implements engine.Host.
 func (h *host) TickEvery(millis uint32) {
 	every := time.Duration(millis) * time.Millisecond
 	if n := h.namespace; n.backend == nil {
@@ -85,8 +85,8 @@ func (h *host) TickEvery(millis uint32) {
 	}
 }
 
-// Send implements node.Host.
-func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
+// Send implements engine.Host.
+func (h *host) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	n := h.namespace
 	if patience := time.Duration(ticket.Patience()); patience > 0 {
 		n.pushes[pollNumber] = struct{}{}
@@ -99,7 +99,7 @@ func (h *host) Send(push []byte, ticket node.Ticket) (sent bool) {
 	return true
 }
 
-// AppendKey implements node.Owner. It knows no key, because the number of parts is up to the
+// AppendKey implements engine.Owner. It knows no key, because the number of parts is up to the
 // program.
 func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	key = append(key, h.namespace.rules[rule].Prefix...)
@@ -129,7 +129,7 @@ func (n *Namespace) guard(work func()) (err error) {
 
 // restart gives the namespace a new node. The caller holds the lock.
 func (n *Namespace) restart() {
-	if again, err := node.New(n.options); err == nil {
+	if again, err := engine.New(n.options); err == nil {
 		again.Tallies = n.node.Tallies
 		n.node = again
 	} // or else there is no room in shared data, and the old one goes on
@@ -146,14 +146,14 @@ func (n *Namespace) ask(push []byte, timeout time.Duration) (answer []byte, err 
 }
 
 // push sends a push to the backend, and gives its answer to the node that made it.
-func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout time.Duration, of *node.Node) {
+func (n *Namespace) push(number uint64, push []byte, ticket engine.Ticket, timeout time.Duration, of *engine.Engine) {
 	answer, err := n.ask(push, timeout)
-	outcome := node.PushAnswered
+	outcome := engine.PushAnswered
 	switch {
 	case errors.Is(err, ErrPushRefused):
-		outcome = node.PushRefused
+		outcome = engine.PushRefused
 	case err != nil:
-		outcome = node.PushLost
+		outcome = engine.PushLost
 	}
 	n.mu.Lock()
 	failures := of.Tallies.Failed
@@ -166,7 +166,7 @@ func (n *Namespace) push(number uint64, push []byte, ticket node.Ticket, timeout
 	if err == nil && of.Tallies.Failed != failures {
 		err = errors.New("want the answer to a push, got other bytes")
 	}
-	if ticket == (node.Ticket{}) || number == pollNumber {
+	if ticket == (engine.Ticket{}) || number == pollNumber {
 		err = nil // a lost report does no harm, and a push follows a failed poll
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -166,14 +166,14 @@ func newNamespace(o Options) (*Namespace, error) {
 		return nil, err
 	}
 	h := &host{n}
-	n.options = &node.Options{
+	n.options = &engine.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: node.FailureMode(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: engine.FailureMode(o.OnBackendFailure),
 		KeySecret: o.KeySecret, Held: n.held,
 	}
 	var err error
-	if n.node, err = node.New(n.options); err != nil {
+	if n.node, err = engine.New(n.options); err != nil {
 		return nil, err
 	}
 	if o.Backend != nil {
@@ -221,7 +221,7 @@ func (o *Options) complete() error {
 
 // compile checks and prepares what the namespace counts.
 func (n *Namespace) compile(o *Options) error {
-	n.rules = make([]node.Rule, 0, len(o.Rules)+len(o.Windows))
+	n.rules = make([]engine.Rule, 0, len(o.Rules)+len(o.Windows))
 	rate := int64(-1)
 	if o.Backend != nil {
 		rate = int64(o.SyncRate)
@@ -241,8 +241,8 @@ func (n *Namespace) compile(o *Options) error {
 		if r.Hold < 0 {
 			return fmt.Errorf("rules[%d].hold: want 0 or more, got %v", i, r.Hold)
 		}
-		if r.Delay < 0 || r.Delay > time.Duration(node.MaxDelay) {
-			return fmt.Errorf("rules[%d].delay: want 0 (for the most) to %v, got %v", i, time.Duration(node.MaxDelay), r.Delay)
+		if r.Delay < 0 || r.Delay > time.Duration(engine.MaxDelay) {
+			return fmt.Errorf("rules[%d].delay: want 0 (for the most) to %v, got %v", i, time.Duration(engine.MaxDelay), r.Delay)
 		}
 		if r.Queue < 0 || r.Queue > maxQueue {
 			return fmt.Errorf("rules[%d].queue: want 0 (for the most) to %d, got %d", i, maxQueue, r.Queue)
@@ -258,9 +258,9 @@ func (n *Namespace) compile(o *Options) error {
 		}
 		n.limiters[r.Name] = &Limiter{
 			namespace: n, name: r.Name, limits: told(limits), hold: cmp.Or(r.Hold, usualHold),
-			rule: n.add(node.Rule{
+			rule: n.add(engine.Rule{
 				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected, CostsLater: limits[0].Kind.Held(), Reveal: uint8(r.Reveal),
-				Delay: node.Delay{Most: cmp.Or(int64(r.Delay), node.MaxDelay), Queue: cmp.Or(r.Queue, maxQueue)},
+				Delay: engine.Delay{Most: cmp.Or(int64(r.Delay), engine.MaxDelay), Queue: cmp.Or(r.Queue, maxQueue)},
 			}),
 		}
 	}
@@ -276,14 +276,14 @@ func (n *Namespace) compile(o *Options) error {
 		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(width), 10))
 		n.windows = append(n.windows, rated{
 			width: width,
-			rule:  n.add(node.Rule{Rule: counter.Rule{Limits: []window.Limit{limit.limit}}, SyncRate: rate, Prefix: prefix, Watched: true}),
+			rule:  n.add(engine.Rule{Rule: counter.Rule{Limits: []window.Limit{limit.limit}}, SyncRate: rate, Prefix: prefix, Watched: true}),
 		})
 	}
 	return nil
 }
 
 // add gives the node a rule. n.rules has the capacity for all.
-func (n *Namespace) add(r node.Rule) *node.Rule {
+func (n *Namespace) add(r engine.Rule) *engine.Rule {
 	n.rules = append(n.rules, r)
 	return &n.rules[len(n.rules)-1]
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"weir/internal/counter"
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/internal/wire"
 )
 
@@ -13,36 +13,36 @@ import (
 type worker struct {
 	world   *World
 	process *process
-	node    *node.Node
+	node    *engine.Engine
 	timer   timer
 	leaving bool
 	dead    bool // whether its process has ended
-	rules   [1]node.Rule
-	demands [1]node.Demand
+	rules   [1]engine.Rule
+	demands [1]engine.Demand
 	waiting int        // requests
 	idle    []*Request // for reuse
 }
 
 var (
-	_ node.Host  = (*worker)(nil)
-	_ node.Owner = (*worker)(nil)
+	_ engine.Host  = (*worker)(nil)
+	_ engine.Owner = (*worker)(nil)
 )
 
 // owner returns the node's owner; nil if it does not listen for overrides.
-func (v *worker) owner() node.Owner {
+func (v *worker) owner() engine.Owner {
 	if !v.world.Overrides {
 		return nil
 	}
 	return v
 }
 
-// AppendKey implements node.Owner. No key is overridden.
+// AppendKey implements engine.Owner. No key is overridden.
 func (*worker) AppendKey(key []byte, _ int, _ [][]byte) ([]byte, bool) { return key, false }
 
-// Now implements node.Host.
+// Now implements engine.Host.
 func (v *worker) Now() int64 { return v.world.Now + v.process.off }
 
-// TickEvery implements node.Host.
+// TickEvery implements engine.Host.
 func (v *worker) TickEvery(millis uint32) {
 	v.timer.period = int64(millis) * Millisecond
 	v.timer.start(v.timer.period)
@@ -53,8 +53,8 @@ type callout struct {
 	body, answer []byte
 }
 
-// Send implements node.Host.
-func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
+// Send implements engine.Host.
+func (v *worker) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	w := v.world
 	if wire.IsReport(push) {
 		return true // a report on keys, which studies don't read
@@ -70,23 +70,23 @@ func (v *worker) Send(push []byte, ticket node.Ticket) (sent bool) {
 	if patience := ticket.Patience(); patience > 0 {
 		w.Network.hold(&w.Clock, w.random,
 			func() { c.answer = w.Backend.apply(c.body, c.answer[:0]) },
-			func() { v.answered(ticket, node.PushAnswered, c.answer) })
+			func() { v.answered(ticket, engine.PushAnswered, c.answer) })
 		return true
 	}
 	w.Network.Carry(&w.Clock, w.random, timeout,
 		func() { c.answer = w.Backend.apply(c.body, c.answer[:0]) },
 		func(ok bool) {
 			if !ok {
-				v.answered(ticket, node.PushLost, nil)
+				v.answered(ticket, engine.PushLost, nil)
 				return // the backend may still get it
 			}
-			v.answered(ticket, node.PushAnswered, c.answer)
+			v.answered(ticket, engine.PushAnswered, c.answer)
 			w.callouts = append(w.callouts, c)
 		})
 	return true
 }
 
-func (v *worker) answered(ticket node.Ticket, outcome node.Outcome, answer []byte) {
+func (v *worker) answered(ticket engine.Ticket, outcome engine.Outcome, answer []byte) {
 	if !v.dead {
 		v.node.Answered(ticket, outcome, answer)
 	}
@@ -138,7 +138,7 @@ type Request struct {
 	Came   int64
 
 	worker *worker
-	wait   node.Wait
+	wait   engine.Wait
 	waits  bool
 }
 
@@ -165,8 +165,8 @@ func (v *worker) request(key []byte, number int) {
 	r.done(v.demands[:], v.now(), verdict)
 }
 
-// Decided implements node.Request.
-func (r *Request) Decided(demands []node.Demand, now int64, verdict counter.Verdict) {
+// Decided implements engine.Request.
+func (r *Request) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	w := r.worker.world
 	if !r.waits {
 		w.fail(errors.New("a request was decided that does not wait"))
@@ -180,11 +180,11 @@ func (r *Request) Decided(demands []node.Demand, now int64, verdict counter.Verd
 }
 
 // done reports to the caller whether the request passed.
-func (r *Request) done(demands []node.Demand, now int64, verdict counter.Verdict) {
+func (r *Request) done(demands []engine.Demand, now int64, verdict counter.Verdict) {
 	if w := r.worker.world; verdict == counter.Allowed {
 		w.Passed(r)
 	} else {
-		at, ok := node.RetryAt(demands, now)
+		at, ok := engine.RetryAt(demands, now)
 		if !ok {
 			at = 0
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"weir/internal/node"
+	"weir/internal/engine"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -119,7 +119,7 @@ func (w *World) Start(place int) {
 		v.timer = timer{clock: &w.Clock, do: v.tick}
 		v.rules[0].Limits, v.rules[0].SyncRate = []window.Limit{w.Limit}, w.SyncRate
 		var err error
-		v.node, err = node.New(&node.Options{
+		v.node, err = engine.New(&engine.Options{
 			Namespace: "default", Data: &n.shared, Capacity: w.Capacity, Rules: v.rules[:], Random: w.engines.Uint64,
 			Host: v, Owner: v.owner(), Timeout: timeout,
 		})

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/engine/observe"
 	"weir/internal/host"
-	"weir/internal/node"
 )
 
 // Node is the work of a node since its start.
@@ -37,7 +37,7 @@ type Rule struct {
 	Overshoot int64 `json:"overshoot"`
 	// Held is the hits that the rule's keys have leased; nil if they lease none, or [Tables.Look]
 	// was not called.
-	Held *node.Held `json:"held,omitempty"`
+	Held *observe.Held `json:"held,omitempty"`
 }
 
 // Same reports whether two values are about the same rule, whatever their decisions.

@@ -6,15 +6,16 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/engine/observe"
 	"weir/internal/host"
-	"weir/internal/node"
+	"weir/internal/engine"
 )
 
 // Tables are the tables of counters in the shared data of nodes. Reading them does not disturb the
 // nodes. It is not safe for concurrent use.
 type Tables struct {
 	config *config.Config
-	nodes  []node.Process
+	nodes  []observe.Process
 	at     time.Time
 }
 
@@ -23,12 +24,12 @@ type Tables struct {
 func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
 	t := &Tables{config: c}
 	for _, process := range nodes {
-		rules := make([]node.Rule, len(c.Rules))
+		rules := make([]engine.Rule, len(c.Rules))
 		for i := range c.Rules {
 			r := &c.Rules[i]
 			rules[i].Limits, rules[i].SyncRate, rules[i].Prefix = r.Limits, int64(r.SyncRate), counter.AppendPart(nil, r.Name)
 		}
-		t.nodes = append(t.nodes, node.Process{
+		t.nodes = append(t.nodes, observe.Process{
 			Namespace: c.Namespace, Data: readOnly{process.SharedData(vmID)}, Rules: rules, Clock: clock{tables: t},
 		})
 	}
@@ -36,10 +37,10 @@ func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
 }
 
 // Look adds the nodes' leases to a sample of their metrics, and returns how many hits have passed
-// for each rule and limit: see [node.Looked].
+// for each rule and limit: see [observe.Looked].
 func (t *Tables) Look(s *Sample) (most [][]uint64) {
 	t.at = s.At
-	looked := node.Look(t.nodes)
+	looked := observe.Look(t.nodes)
 	for i := range s.Nodes {
 		for j := range t.config.Rules {
 			known := Rule{Namespace: t.config.Namespace, Name: t.config.Rules[j].Name}
@@ -66,5 +67,5 @@ func (d readOnly) Set(_, _ []byte, _ uint32) bool { return false }
 // clock returns the time of the sample.
 type clock struct{ tables *Tables }
 
-// Now implements node.Clock.
+// Now implements engine.Clock.
 func (c clock) Now() int64 { return c.tables.at.UnixNano() }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/engine/observe"
 	"weir/internal/host"
-	"weir/internal/node"
 )
 
 // Held hits are reported for rules that lease, even before a worker has leased any, and for no
@@ -31,9 +31,9 @@ func TestTables(t *testing.T) {
 		t.Errorf("got %v, want %v", most, want)
 	}
 	for i, r := range s.Nodes[0].Rules {
-		want := (*node.Held)(nil)
+		want := (*observe.Held)(nil)
 		if i == 3 {
-			want = &node.Held{}
+			want = &observe.Held{}
 		}
 		if !reflect.DeepEqual(r.Held, want) {
 			t.Errorf("%s/%s holds %v, want %v", r.Namespace, r.Name, r.Held, want)

@@ -1,0 +1,374 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"weir/internal/calendar"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// revealing is a rule that tells what its keys use.
+func revealing(limits ...window.Limit) fakeRule {
+	r := users(limits...)
+	r.reveal = 255
+	return r
+}
+
+// used asks the backend how much keys have used: by rule, name, model and day.
+func (w *world) used() (all map[string]int64) {
+	w.t.Helper()
+	all = map[string]int64{}
+	names := map[wire.ID]string{{}: "others"}
+	visit := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
+		w.t.Helper()
+		err := w.store.Used(context.Background(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
+			l, _ := wire.DecodeUsedLabel(r.Label)
+			visit(r, l)
+			return nil
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	// A charge may have outlived its worker's memory of the key's name.
+	visit(func(_ wire.UsedRow, l wire.UsedLabel) {
+		if value, _, _, _ := wire.NextValue(l.Name); l.ID != (wire.ID{}) && len(value) > 0 {
+			names[l.ID] = string(value)
+		}
+	})
+	visit(func(r wire.UsedRow, l wire.UsedLabel) {
+		all[fmt.Sprint(l.Rule, " ", names[l.ID], " ", l.Model, " ", int64(r.Day)-monday/day)] += r.Hits
+	})
+	maps.DeleteFunc(all, func(_ string, hits int64) bool { return hits == 0 })
+	return all
+}
+
+func (w *world) wantUsed(want map[string]int64) {
+	w.t.Helper()
+	if got := w.used(); !maps.Equal(got, want) {
+		w.t.Errorf("used %v, want %v", got, want)
+	}
+}
+
+// Hits that pass are told by key and day, and no others. A charge counts on the day of its request with
+// its cost in the end.
+func TestUsed(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
+	f := w.nodes[0]
+	f.sendOf("ann", 30)
+	f.sendOf("bob", 5)
+	if f.sendOf("ann", 71) {
+		t.Fatal("it passed")
+	}
+	late := f.reserve("bob", 50)
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann  0": 30, "rule-0 bob  0": 55})
+	w.pass(24 * time.Hour)
+	late.revise(20)
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann  0": 30, "rule-0 bob  0": 25})
+	f.charge("ann")
+	f.reserve("ann", 40).revise(0)
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann  0": 30, "rule-0 bob  0": 25, "rule-0 ann  1": 1})
+	if f.Unfinished() {
+		t.Error("there is something left")
+	}
+}
+
+// A model may turn out to be another in the end.
+func TestUsedByModels(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(1000)))
+	f := w.nodes[0]
+	f.demands[0].Model = "most"
+	a, b := f.reserve("ann", 10), f.reserve("ann", 10)
+	c := f.reserve("ann", 10)
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann most 0": 30})
+	a.charges[0].Model, b.charges[0].Model = "small", "large"
+	a.revise(3)
+	b.revise(10)
+	c.revise(12)
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann most 0": 12, "rule-0 ann small 0": 3, "rule-0 ann large 0": 10})
+}
+
+// Days are those of the zone of a rule's calendar.
+func TestUsedInZones(t *testing.T) {
+	of := func(zone string) window.Limit {
+		l := limit(window.FixedWindow, 100, calendar.Lengths[calendar.Month])
+		c, fault := calendar.New(calendar.Month, zone, 0, 0)
+		if fault != calendar.Sound {
+			t.Fatal(zone)
+		}
+		l.Calendar = c
+		return l
+	}
+	w := newWorld(t, 1, 1, second, Options{}, revealing(of("Asia/Tokyo")), revealing(of("America/Los_Angeles")), revealing(fixed(100)))
+	f := w.nodes[0]
+	f.sendOf("ann", 1) // at midnight of UTC
+	w.pass(14*time.Hour + 59*time.Minute)
+	f.sendOf("ann", 2)
+	w.pass(time.Minute)
+	f.sendOf("ann", 4) // Tokyo's midnight
+	w.quiet()
+	w.wantUsed(map[string]int64{
+		"rule-0 ann  0": 3, "rule-0 ann  1": 4, "rule-1 ann  -1": 1, "rule-1 ann  0": 6, "rule-2 ann  0": 7,
+	})
+}
+
+// Whatever is lost, doubled or late on the way: the backend has what passed, to the last hit, while
+// configurations are replaced and the backend is away.
+func TestUsedExactly(t *testing.T) {
+	for _, rate := range []int64{0, second / 10, 2 * second} {
+		t.Run(fmt.Sprint(time.Duration(rate)), func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(20) {
+				useAtRandom(t, rate, seed)
+			}
+		})
+	}
+}
+
+func useAtRandom(t *testing.T, rate int64, seed uint64) {
+	rule := revealing(limit(window.FixedWindow, 4000, 300*day))
+	rule.costsLater = true
+	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: FailLocal}, rule)
+	w.random = rand.New(rand.NewPCG(seed, 32))
+	w.lossBefore, w.lossAfter = 0.2, 0.2
+	want := map[string]int64{}
+	var open []*charged
+	var keys []string
+	for range 300 {
+		f := w.any()
+		switch w.random.IntN(10) {
+		case 0:
+			if len(open) > 0 {
+				i := w.random.IntN(len(open))
+				cost := uint64(w.random.IntN(60))
+				want[keys[i]] += int64(cost) - int64(open[i].charges[0].Cost)
+				open[i].revise(cost)
+				open, keys = append(open[:i], open[i+1:]...), append(keys[:i], keys[i+1:]...)
+			}
+		case 1:
+			w.advance(time.Duration(w.random.IntN(5)) * time.Second)
+		case 2: // a message from long ago
+			if n := len(w.zombies); n > 0 {
+				w.apply(w.zombies[w.random.IntN(n)])
+			}
+		case 3:
+			w.lossBefore = []float64{0.2, 0.2, 1}[w.random.IntN(3)]
+		default:
+			user := fmt.Sprint("user ", w.random.IntN(12))
+			before := w.lossBefore
+			c := f.reserve(user, uint64(1+w.random.IntN(30)))
+			w.lossBefore = before
+			if c.verdict != counter.Allowed {
+				continue
+			}
+			key := fmt.Sprint("rule-0 ", user, "  ", (w.now)/day-monday/day)
+			want[key] += int64(c.charges[0].Cost)
+			open, keys = append(open, c), append(keys, key)
+		}
+	}
+	w.quiet()
+	maps.DeleteFunc(want, func(_ string, hits int64) bool { return hits == 0 })
+	w.wantUsed(want)
+	if got := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); got != 0 || len(want) == 0 {
+		t.Errorf("%d were lost, of %d keys", got, len(want))
+	}
+}
+
+// While the backend is away a worker remembers so many keys, and counts others together. Nothing is
+// lost, and messages are bounded.
+func TestUsedIsBounded(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(10)))
+	f := w.nodes[0]
+	f.refuse = true
+	const users = observe.MaxAccounts + 500
+	for i := range users {
+		f.sendOf(fmt.Sprint("user ", i), 2)
+	}
+	if n := len(f.accounts.View().Accounts); n != observe.MaxAccounts+1 {
+		t.Errorf("%d are remembered", n)
+	}
+	f.refuse = false
+	for range 100 {
+		w.advance(time.Second)
+		for _, p := range f.sent {
+			if wire.IsUsed(p.body) && len(p.body) > wire.MaxUsed {
+				t.Errorf("a message of %d bytes", len(p.body))
+			}
+		}
+	}
+	got, sum := w.used(), int64(0)
+	for _, hits := range got {
+		sum += hits
+	}
+	if sum != 2*users || got["rule-0 others  0"] != 1000 {
+		t.Errorf("%d were used, others %d", sum, got["rule-0 others  0"])
+	}
+}
+
+// A node that leaves tells all that it knows, and an heir what the node could not tell.
+func TestUsedIsInherited(t *testing.T) {
+	p := newProcess(t)
+	first := p.startOf(second, Options{}, revealing(fixed(100)))
+	first.sendOf("ann", 7)
+	p.pass(2 * time.Second)
+	first.tick() // its message is out
+	pushes := first.taken()
+	first.sendOf("ann", 5)
+	first.sendOf("bob", 1)
+	// The new configuration tells nothing of the rule.
+	second := p.startOf(second, Options{}, users(fixed(100)))
+	second.Inherit(first.Engine)
+	for _, push := range pushes { // it arrives, and its answer does not
+		p.apply(push.body)
+	}
+	p.nodes = p.nodes[1:]
+	p.quiet()
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 12, "rule-0 bob  0": 1})
+	third := p.startOf(int64(1e9), Options{}, revealing(fixed(100)))
+	third.sendOf("ann", 8)
+	third.Leave()
+	for range 5 {
+		third.deliver()
+	}
+	if !third.Left() {
+		t.Error("it has not left")
+	}
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 20, "rule-0 bob  0": 1})
+}
+
+// An answer that is another's does not end a message, and a backend that knows none is asked again.
+func TestUsedIsToldAgain(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(100)))
+	f := w.nodes[0]
+	f.sendOf("ann", 7)
+	for i, outcome := range []link.Outcome{link.PushRefused, link.PushAnswered, link.PushAnswered, 415, link.PushLost} {
+		for tries := 0; !f.accounts.View().OnWay; tries++ {
+			if tries == 100 {
+				t.Fatal("it is not told again")
+			}
+			w.pass(time.Second)
+			f.tick()
+		}
+		for _, p := range f.taken() {
+			if p.ticket.used == nil {
+				f.answer(p)
+				continue
+			}
+			f.Answered(p.ticket, outcome, [][]byte{nil, wire.AppendUsedAnswer(nil, 99), {}, nil, nil}[i])
+		}
+	}
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann  0": 7})
+	if got := f.Tallies.Lost; got != 0 {
+		t.Errorf("%d were lost", got)
+	}
+	// In the end it is given up: by then a backend may have forgotten what it has counted.
+	f.sendOf("ann", 3)
+	f.refuse = true
+	for range 30 {
+		w.pass(time.Hour)
+		f.tick()
+	}
+	if got := f.Tallies.Lost; got < 3 || f.accounts.View().Sent != 0 {
+		t.Errorf("%d were lost, %d are out", got, f.accounts.View().Sent)
+	}
+}
+
+// A node that leaves does not besiege a backend that fails: it tells again at its ticks.
+func TestUsedOfANodeThatLeaves(t *testing.T) {
+	p := newProcess(t)
+	f := p.startOf(second, Options{}, revealing(fixed(100)))
+	f.sendOf("ann", 7)
+	f.Leave()
+	lose := func() (messages int) {
+		for range 100 {
+			for _, push := range f.taken() {
+				if push.ticket.used != nil {
+					messages++
+				}
+				f.lose(push)
+			}
+		}
+		return messages
+	}
+	for i := range 3 {
+		if n := lose(); n != 1 {
+			t.Errorf("tick %d: %d messages", i, n)
+		}
+		p.pass(100 * time.Millisecond)
+		f.tick()
+	}
+	for range 5 {
+		f.deliver()
+	}
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 7})
+	if !f.Left() {
+		t.Error("it has not left")
+	}
+}
+
+// An heir's sums are within the bounds of messages, or the backend would take none of them.
+func TestUsedIsInheritedWithinBounds(t *testing.T) {
+	p := newProcess(t)
+	first := p.startOf(second, Options{}, revealing(fixed(wire.MaxHits)))
+	first.refuse = true
+	first.sendOf("ann", wire.MaxHits)
+	second := p.startOf(second, Options{}, revealing(limit(window.FixedWindow, wire.MaxHits, day)))
+	second.sendOf("ann", wire.MaxHits)
+	second.Inherit(first.Engine)
+	for _, got := range second.accounts.View().Accounts {
+		if got > wire.MaxHits {
+			t.Errorf("%d hits", got)
+		}
+	}
+}
+
+// The backend hears how a key stands in its longest window.
+func TestUsedTellsBudgets(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))
+	f := w.nodes[0]
+	f.sendOf("ann", 60)
+	w.quiet()
+	err := w.store.Used(t.Context(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
+		b, ok := wire.DecodeBudget(r.Budget)
+		if !ok || b.Used != 60 || b.Quota != 500 || b.EndSeconds-b.StartSeconds != 7*24*3600 || b.AtSeconds != uint64(monday/second) {
+			t.Errorf("got %+v, %v", b, ok)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A rule that tells nothing costs nothing, and a request that is told allocates nothing.
+func TestUsedAllocatesNothing(t *testing.T) {
+	w := newWorld(t, 1, 1, -1, Options{}, revealing(fixed(1<<40)).at(second), users(fixed(1<<40)).at(second))
+	f := w.nodes[0]
+	f.send("ann")
+	w.quiet()
+	f.send("ann")
+	demands := f.demands[:1]
+	if n := testing.AllocsPerRun(100, func() { f.accounts.Take(demands, counter.Allowed, w.now) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for _, of := range f.accounts.View().Rules {
+		if of != 0 {
+			t.Error("a rule that reveals nothing is told of")
+		}
+	}
+}

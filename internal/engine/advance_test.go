@@ -1,0 +1,505 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/credit"
+	"weir/internal/engine/rule"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// fleetOf is some processes of one worker each, all of which have a part of the limits.
+func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
+	t.Helper()
+	w := newWorld(t, processes, 1, second, Options{LeastFleet: 2}, rules...)
+	w.advance(time.Second)
+	for range 8 {
+		for i, f := range w.nodes {
+			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	for i, f := range w.nodes {
+		if f.advances.View().Divisor == 0 || f.advances.Allowance(&f.rules.List[0]) == 0 {
+			t.Fatalf("node %d has no part: %+v", i, f.advances.View().Version)
+		}
+	}
+	return w
+}
+
+// identity is the name that the backend knows a user by.
+func (f *fakeNode) identity(rule int, user string) [16]byte {
+	d := f.stored(rule, user)
+	d.Key = f.key(rule, user)
+	return f.keys.Identity(d)
+}
+
+// takeAll has another sender ask for all hits of a user's limit, by a tag, and reports how many it gets: all
+// or none.
+func (w *world) takeAll(f *fakeNode, at int, user string, tag uint16, most uint64) uint64 {
+	w.t.Helper()
+	r := &f.rules.List[at]
+	w.takes++
+	_, outcome := pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
+		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
+		Takes: []wire.Take{{Least: most, Most: most, Rooms: []wire.Room{{
+			LimitCounter: rule.CounterOf(f.identity(at, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
+		}}}},
+	}))
+	return outcome.Answer.Grants[0].Units
+}
+
+// ask has a user's request decided, and answers what it waits for.
+func (f *fakeNode) ask(t *testing.T, user string) (verdict counter.Verdict, waited bool) {
+	t.Helper()
+	return f.askOf(t, 0, user)
+}
+
+func (f *fakeNode) askOf(t *testing.T, at int, user string) (verdict counter.Verdict, waited bool) {
+	t.Helper()
+	q := &askingUser{}
+	q.Request = q
+	d := []rule.Demand{{Saved: rule.Saved{Rule: cmp.Or(f.variant, &f.rules.List[at]), Cost: 1}, Key: f.key(at, user)}}
+	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict != counter.Unsure {
+		return q.verdict, false
+	}
+	for rounds := 0; q.verdict == counter.Unsure && rounds < 100; rounds++ {
+		f.deliver()
+	}
+	return q.verdict, true
+}
+
+type askingUser struct {
+	Wait
+	verdict counter.Verdict
+}
+
+func (q *askingUser) Decided(_ []rule.Demand, _ int64, verdict counter.Verdict) { q.verdict = verdict }
+
+// A key that no node has seen waits for nothing, and the backend hears of its hits within an interval.
+func TestAdvance(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	before := w.sum()
+	for i, f := range w.nodes {
+		if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+			t.Fatalf("node %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	if got := w.sum() - before; got != 3 {
+		t.Errorf("the backend has heard of %d hits, want 3", got)
+	}
+	// Each knows what was counted when it pushed.
+	for i, f := range w.nodes {
+		d := f.demand(0, "ann", 0)
+		f.Look(&d, f.link.Now())
+		if left := d.Rule.Limits[0].Remaining(&d.Counter.States[0]); left < 997 || left > 999 {
+			t.Errorf("node %d: %d hits are left, want 997 to 999", i, left)
+		}
+	}
+}
+
+// From half of the limit on, a node asks that has never seen the key.
+func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	for range 40 {
+		for range 5 {
+			w.nodes[0].ask(t, "ann")
+			w.nodes[1].ask(t, "ann")
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	if w.sum() < 390 {
+		t.Fatalf("%d hits are counted", w.sum())
+	}
+	for range 40 {
+		for range 5 {
+			w.nodes[0].ask(t, "ann")
+			w.nodes[2].ask(t, fmt.Sprint(w.now)) // it goes on pushing
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	if _, waited := w.nodes[2].ask(t, "ann"); !waited {
+		t.Error("a request for a near key has not waited")
+	}
+	if _, waited := w.nodes[2].ask(t, "ben"); waited {
+		t.Error("a request for another key has waited")
+	}
+}
+
+// A node that has nothing to do gives its part back, and so does a node that leaves or is replaced: so
+// nothing is kept back of limits for it.
+func TestPartsGoBack(t *testing.T) {
+	for name, end := range map[string]func(w *world, f *fakeNode){
+		"idle": func(*world, *fakeNode) {},
+		"left": func(w *world, f *fakeNode) {
+			f.ask(w.t.(*testing.T), "ann")
+			f.Leave()
+		},
+		"replaced": func(w *world, f *fakeNode) {
+			f.ask(w.t.(*testing.T), "ann")
+			f.process.startOf(second, f.options, f.counts...).Inherit(f.Engine)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 2, users(fixed(1000)))
+			w.t = t
+			end(w, w.nodes[0])
+			for range 300 {
+				w.advance(100 * time.Millisecond)
+			}
+			// Somebody else gets all of the limit.
+			f := w.nodes[1]
+			q := wire.Push{
+				Namespace: "default", Sender: 1, Sequence: 1, Floor: 1, Node: 1,
+				Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
+					LimitCounter: rule.CounterOf([16]byte{9}, &f.rules.List[0].Limits[0], hour), Limit: 1000, Cost: 1, Tag: f.rules.List[0].Tag,
+				}}}},
+			}
+			_, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q))
+			if outcome.Answer.Grants[0].Units != 1000 {
+				t.Error("the limit is not to be had as a whole")
+			}
+		})
+	}
+}
+
+// While a node may advance hits, nobody gets those: neither the whole of a limit nor the rest.
+func TestAdvanceKeepsBack(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	l := &w.nodes[0].rules.List[0]
+	for _, test := range []struct {
+		tag  uint16
+		want uint64
+	}{{l.Tag, 0}, {0, 0}, {l.Tag + 1, 1000}} {
+		q := wire.Push{
+			Namespace: "default", Sender: uint64(test.tag) + 1, Sequence: 1, Floor: 1, Node: 1,
+			Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
+				LimitCounter: rule.CounterOf([16]byte{9, byte(test.tag)}, &l.Limits[0], hour), Limit: 1000, Cost: 1, Tag: test.tag,
+			}}}},
+		}
+		if _, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q)); outcome.Answer.Grants[0].Units != test.want {
+			t.Errorf("tag %d: got %d hits, want %d", test.tag, outcome.Answer.Grants[0].Units, test.want)
+		}
+	}
+}
+
+// A backend that was started again knows of no parts: nodes hear that with their next push.
+func TestAdvanceForgotten(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	f := w.nodes[0]
+	f.ask(t, "ann")
+	epoch := f.advances.View().Epoch
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	if v := f.advances.View(); v.Epoch == epoch && v.Divisor != 0 {
+		t.Error("the node has the part that it had")
+	}
+}
+
+// A part ends by itself, and when the node's clock is set back.
+func TestPartsEnd(t *testing.T) {
+	for _, jump := range []int64{11 * second, -second} {
+		w := fleetOf(t, 2, users(fixed(1000)))
+		f := w.nodes[0]
+		f.tick()
+		f.process.off += jump
+		if verdict, waited := f.ask(t, "ann"); !waited {
+			t.Errorf("after a jump of %v: got %d without a wait", time.Duration(jump), verdict)
+		}
+	}
+}
+
+// A part ends by the backend's time: if the clock stood still, as that of a machine that was asleep, and
+// another worker has found that out, no hits of a later window are advanced.
+func TestPartsEndByTheBackendsTime(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	f := w.nodes[0]
+	f.tick()
+	w.now += 11 * second
+	f.process.off -= 11 * second
+	f.link.Shift(11 * second)
+	if verdict, waited := f.ask(t, "ann"); !waited {
+		t.Errorf("got %d without a wait", verdict)
+	}
+}
+
+// Rules whose hits move otherwise wait as before.
+func TestMayAdvance(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(r *rule.Rule)
+		want   bool
+	}{
+		"fixed":       {func(*rule.Rule) {}, true},
+		"sliding":     {func(r *rule.Rule) { r.Limits = []window.Limit{sliding(1000)} }, true},
+		"small":       {func(r *rule.Rule) { r.Limits = []window.Limit{fixed(100)} }, false},
+		"short":       {func(r *rule.Rule) { r.Limits = []window.Limit{limit(window.FixedWindow, 1000, 19*second)} }, false},
+		"bucket":      {func(r *rule.Rule) { r.Limits = []window.Limit{limit(window.TokenBucket, 1000, hour)} }, false},
+		"log":         {func(r *rule.Rule) { r.Limits = []window.Limit{of(longest[4], 1000)} }, false},
+		"first hit":   {func(r *rule.Rule) { r.Limits = []window.Limit{of(longest[2], 1000)} }, false},
+		"exact":       {func(r *rule.Rule) { r.SyncRate = 0 }, false},
+		"local":       {func(r *rule.Rule) { r.SyncRate = -1 }, false},
+		"costs later": {func(r *rule.Rule) { r.CostsLater = true }, false},
+		"marks":       {func(r *rule.Rule) { r.Marks = true }, false},
+		"rejected":    {func(r *rule.Rule) { r.CountRejected = true }, false},
+		"variants":    {func(r *rule.Rule) { r.Widest = r.Limits }, true},
+	} {
+		r := rule.Rule{Rule: counter.Rule{Limits: []window.Limit{fixed(1000)}}, SyncRate: second}
+		test.change(&r)
+		if set := rule.NewSet([]rule.Rule{r}); set.List[0].Advances != test.want {
+			t.Errorf("%s: got %t", name, !test.want)
+		}
+	}
+}
+
+// Two rules have the same limits, and the list names the first. Hits of the second are not advanced: a node
+// whose configuration has the backend decide that rule gets all of its limit.
+func TestAdvanceOfRulesThatAreListed(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)), users(fixed(1000)))
+	f := w.nodes[0]
+	if got := w.takeAll(f, 1, "ann", f.rules.List[1].Tag&^1, 999); got != 999 {
+		t.Fatalf("got %d hits", got)
+	}
+	for i, want := range []counter.Verdict{counter.Allowed, counter.Rejected} {
+		if verdict, waited := w.nodes[i].askOf(t, 1, "ann"); verdict != want || !waited {
+			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(1100 * time.Millisecond)
+	if verdict, waited := f.askOf(t, 1, "ben"); verdict != counter.Allowed || waited {
+		t.Errorf("once the list names the rule: got %d, waited: %t", verdict, waited)
+	}
+	if got := w.takeAll(f, 1, "ben", f.rules.List[1].Tag&^1, 1000); got != 0 {
+		t.Errorf("got %d hits beside those that may be advanced", got)
+	}
+}
+
+// Keys with other limits wait for nothing either, once the list has their limits. A key that nodes decide by
+// two limits does not pass more than the larger.
+func TestAdvanceOfVariants(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	for _, f := range w.nodes {
+		f.variant = f.rules.List[0].Variant([]window.Limit{fixed(400)})
+		if verdict, waited := f.ask(t, fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
+			t.Fatalf("a limit that is not listed: got %d, waited: %t", verdict, waited)
+		}
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(1100 * time.Millisecond)
+	for i, f := range w.nodes {
+		if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+	passed := 0
+	for i := range 2000 {
+		f := w.nodes[i%3]
+		if i%6 < 3 {
+			f.variant = nil
+		} else {
+			f.variant = f.rules.List[0].Variant([]window.Limit{fixed(400)})
+		}
+		if verdict, _ := f.ask(t, "ben"); verdict == counter.Allowed {
+			passed++
+		}
+		w.advance(time.Millisecond)
+	}
+	if passed != 1000 {
+		t.Errorf("%d hits passed of limits of 400 and 1000", passed)
+	}
+}
+
+// All of a limit passes, though other keys have a larger limit of which it is more than half.
+func TestAllOfASmallerLimit(t *testing.T) {
+	w := fleetOf(t, 10, users(fixed(300)))
+	for i, f := range w.nodes {
+		f.ask(t, fmt.Sprint("large ", i))
+		f.variant = f.rules.List[0].Variant([]window.Limit{fixed(200)})
+		f.ask(t, fmt.Sprint("small ", i))
+	}
+	w.advance(1100 * time.Millisecond)
+	w.advance(1100 * time.Millisecond)
+	passed := 0
+	for i := range 2000 {
+		if verdict, _ := w.nodes[i%10].ask(t, "ann"); verdict == counter.Allowed {
+			passed++
+		}
+		w.advance(20 * time.Millisecond)
+	}
+	if passed != 200 {
+		t.Errorf("%d hits passed of a limit of 200", passed)
+	}
+}
+
+// An answer that comes late gives no part that the backend has taken back since, and none with a list that
+// lacks keys.
+func TestLateAnswersGiveNoPart(t *testing.T) {
+	for name, hear := range map[string]func(a *credit.Credit, near *wire.Near, without uint64){
+		"the backend has taken the part back": func(a *credit.Credit, near *wire.Near, without uint64) {
+			a.Drop()
+			near.Whole = true
+			a.Hear(near, without-1, 0, monday+second)
+		},
+		"the list of another epoch": func(a *credit.Credit, near *wire.Near, without uint64) {
+			near.Epoch, near.Version = near.Epoch+2, near.Version+1
+			a.Hear(near, without+100, 0, monday+second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 2, users(fixed(1000)))
+			a := &w.nodes[0].advances
+			v := a.View()
+			near := &wire.Near{Told: true, Epoch: v.Epoch, Version: v.Version, Divisor: v.Divisor}
+			near.AddLimit(v.Limits[0])
+			if hear(a, near, v.Without); a.View().Divisor != 0 || a.Allowance(&w.nodes[0].rules.List[0]) != 0 {
+				t.Errorf("the worker has 1/%d of each limit", a.View().Divisor)
+			}
+			if verdict, waited := w.nodes[0].ask(t, "ann"); !waited {
+				t.Errorf("got %d without a wait", verdict)
+			}
+		})
+	}
+}
+
+// A worker forgets a push whose windows are over. If only its clock said so, the hits count still, and the
+// worker says of no part that they are counted.
+func TestForgottenHitsCount(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	f := w.nodes[0]
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+		t.Fatalf("got %d, waited: %t", verdict, waited)
+	}
+	f.process.off = 3 * hour
+	f.tick()
+	for _, p := range f.taken() {
+		f.lose(p)
+	}
+	if f.tick(); f.advances.View().Out != 0 {
+		t.Fatal("the push is kept")
+	}
+	for _, p := range f.taken() {
+		f.lose(p)
+	}
+	f.process.off = 0
+	got := w.takeAll(f, 0, "ann", f.rules.List[0].Tag, 600)
+	for range 60 {
+		for i, f := range w.nodes {
+			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
+		}
+		w.advance(500 * time.Millisecond)
+	}
+	if got += w.takeAll(f, 0, "ann", f.rules.List[0].Tag, 400); got != 600 {
+		t.Errorf("a hit has passed, and %d more", got)
+	}
+}
+
+// takes reports whether a push asks for hits.
+func takes(p fakePush) bool {
+	push, err := wire.DecodePush(p.body)
+	return err == nil && len(push.Takes) > 0
+}
+
+// giveBack has another sender give back hits of a user, or count some if there are fewer than none.
+func (w *world) giveBack(f *fakeNode, user string, hits int64) {
+	w.t.Helper()
+	l := &f.rules.List[0].Limits[0]
+	w.takes++
+	pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
+		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
+		Items: []wire.Item{{LimitCounter: rule.CounterOf(f.identity(0, user), l, l.Width), Newest: uint64(w.now / l.Width), Hits: []int64{-hits}}},
+	}))
+}
+
+// hear has all nodes go on pushing for some seconds, for keys that nobody else asks for.
+func (w *world) hear(t *testing.T, seconds int) {
+	t.Helper()
+	for range 2 * seconds {
+		for i, f := range w.nodes {
+			f.ask(t, fmt.Sprint("somebody else ", i, " at ", w.now))
+		}
+		w.advance(500 * time.Millisecond)
+	}
+}
+
+// A key that was near in a window is far in the next: no request for it waits.
+func TestNearInItsWindowOnly(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
+	w.hear(t, 3)
+	if _, waited := w.nodes[2].ask(t, "ann"); !waited {
+		t.Error("a request for a near key has not waited")
+	}
+	w.now = (w.now/hour+1)*hour - 2*second
+	w.hear(t, 4)
+	if verdict, waited := w.nodes[2].ask(t, "ann"); verdict != counter.Allowed || waited {
+		t.Errorf("in the next window: got %d, waited: %t", verdict, waited)
+	}
+}
+
+// The first request of a near key at a node leases for those that follow.
+func TestFirstHitsOfNearKeysLease(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
+	w.hear(t, 3)
+	for i := range 4 {
+		if verdict, waited := w.nodes[2].ask(t, "ann"); verdict != counter.Allowed || waited != (i == 0) {
+			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
+		}
+	}
+}
+
+// A node that has heard that a key is full refuses without a wait. It asks meanwhile, in case others
+// have given back leases, and refuses nothing any more once it knows.
+func TestFullKeysAreTold(t *testing.T) {
+	w := fleetOf(t, 3, users(fixed(1000)))
+	f := w.nodes[2]
+	w.giveBack(f, "ann", -1000)
+	w.hear(t, 3)
+	for i, asks := range []bool{true, false} {
+		verdict, waited := f.ask(t, "ann")
+		if verdict != counter.Rejected || waited {
+			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
+		}
+		pushes := f.taken()
+		if got := slices.ContainsFunc(pushes, takes); got != asks {
+			t.Errorf("request %d: asks: %t", i, got)
+		}
+		for _, p := range pushes {
+			f.answer(p)
+		}
+	}
+	w.giveBack(f, "ann", 100)
+	w.pass(3 * time.Second)
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Rejected || waited {
+		t.Errorf("after the pause: got %d, waited: %t", verdict, waited)
+	}
+	f.deliver()
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+		t.Errorf("after hits came back: got %d, waited: %t", verdict, waited)
+	}
+}
+
+// Where charges of responses often leave room again, the backend is asked before a request is refused.
+func TestFullKeysOfChargesAreConfirmed(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		w := newWorld(t, 2, 1, second, Options{}, fakeRule{limits: []window.Limit{fixed(1000)}, costsLater: later})
+		f := w.nodes[0]
+		w.takeAll(f, 0, "ann", 0, 1000)
+		f.ask(t, "ann")
+		w.pass(3 * time.Second)
+		if verdict, waited := f.ask(t, "ann"); verdict != counter.Rejected || waited != later {
+			t.Errorf("charges: %t: got %d, waited: %t", later, verdict, waited)
+		}
+	}
+}

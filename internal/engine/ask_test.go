@@ -1,0 +1,616 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/link"
+	"weir/window"
+)
+
+// Ten processes of two workers each, in any order of gets, sets, ticks and answers: never above the
+// limit, and when all is quiet the sums are the hits that have passed, and nobody holds anything
+// back.
+func TestTenNodes(t *testing.T) {
+	for _, shape := range longest {
+		for seed := range uint64(3) {
+			w := newWorld(t, 10, 2, second/20, Options{},
+				users(of(shape, 60), limit(window.SlidingWindow, 70, 366*day)), all(of(shape, 90)))
+			w.random = rand.New(rand.NewPCG(seed, 5))
+			passed := w.interleave()
+			w.quiet()
+			if passed > 90 || passed < 85 {
+				t.Errorf("%+v, seed %d: passed %d of 90", shape, seed, passed)
+			}
+			if got := w.sum(); got != 3*passed {
+				t.Errorf("%+v, seed %d: the backend has %d hits of three limits, want 3 × %d", shape, seed, got, passed)
+			}
+			for _, f := range w.nodes {
+				if left := f.left(); left != "" {
+					t.Errorf("%+v, seed %d: %s", shape, seed, left)
+				}
+				for user := range 5 {
+					if n := f.leased(0, strconv.Itoa(user)); n != 0 {
+						t.Errorf("%+v, seed %d: %d hits are leased when all is quiet", shape, seed, n)
+					}
+				}
+				if n := f.leased(1, ""); n != 0 {
+					t.Errorf("%+v, seed %d: %d hits are leased when all is quiet", shape, seed, n)
+				}
+			}
+		}
+	}
+}
+
+// Thousands of hits in a window, leased by nodes that come and go quiet: never above the limit, and
+// hardly below it.
+func TestTenNodesLease(t *testing.T) {
+	for _, shape := range longest {
+		if shape.Precision == window.LogPrecision {
+			continue // none has so large a limit
+		}
+		w := newWorld(t, 10, 2, second/2, Options{}, all(of(shape, 2000)))
+		passed := int64(0)
+		for i := range 8000 {
+			// All nodes, then one of them, then all.
+			f := w.any()
+			if i > 2000 && i < 5000 {
+				f = w.nodes[i/1500]
+			}
+			if f.send("") {
+				passed++
+			}
+			if i%4 == 0 {
+				w.advance(2 * time.Millisecond)
+			}
+		}
+		if passed > 2000 || passed < 1950 {
+			t.Errorf("%+v: passed %d of 2000", shape, passed)
+		}
+		w.quiet()
+		if got := w.sum(); got != passed {
+			t.Errorf("%+v: the backend has %d hits, want %d", shape, got, passed)
+		}
+	}
+}
+
+// The backend decides every request: ten nodes that hammer a key admit the limit, no hit more or
+// less; if callouts are lost, the backend has the hits that passed.
+func TestBackendDecidesAll(t *testing.T) {
+	for _, shape := range longest {
+		for _, loss := range []float64{0, 0.15} {
+			w := newWorld(t, 10, 2, 0, Options{}, all(of(shape, 100), limit(window.SlidingWindow, 120, 366*day)), users(of(shape, 30)))
+			w.lossBefore, w.lossAfter = loss, loss
+			passed := map[string]int64{}
+			sum := int64(0)
+			for i := range 600 {
+				user := strconv.Itoa(i % 5)
+				if w.any().send(user) {
+					passed[user]++
+					sum++
+				}
+				if i%3 == 0 {
+					w.advance(time.Duration(w.random.IntN(20)) * time.Millisecond)
+				}
+			}
+			if loss == 0 && sum != 100 {
+				t.Errorf("%+v: passed %d, want 100", shape, sum)
+			}
+			for user, n := range passed {
+				if loss == 0 && n > 30 {
+					t.Errorf("%+v: passed %d of user %s, want 30 at most", shape, n, user)
+				}
+			}
+			w.quiet()
+			// A log over its limit, as local decisions can take it, forgets its oldest hits.
+			if got := w.sum(); got != 3*sum && (sum <= 100 || shape.Precision != window.LogPrecision) {
+				t.Errorf("%+v, loss %v: the backend has %d hits of three limits, want 3 × %d", shape, loss, got, sum)
+			}
+			for _, f := range w.nodes {
+				if left := f.left(); left != "" {
+					t.Errorf("%+v, loss %v: %s", shape, loss, left)
+				}
+			}
+		}
+	}
+}
+
+// A table too small for its keys forgets entries; the backend does not.
+func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
+	w := newWorld(t, 1, 2, 0, Options{Capacity: 20}, users(fixed(50)))
+	passed := 0
+	for i := range 60 * 100 {
+		if w.any().send(strconv.Itoa(i % 100)) {
+			passed++
+		}
+		w.pass(time.Millisecond)
+	}
+	if passed != 50*100 || w.sum() != 50*100 {
+		t.Errorf("passed %d, the backend has %d, want 5000", passed, w.sum())
+	}
+}
+
+// Rules that the backend decides together take from all of them or from none.
+func TestBackendDecidesAllRulesOrNone(t *testing.T) {
+	w := newWorld(t, 2, 1, 0, Options{}, users(fixed(5)), all(fixed(8)))
+	for range 10 {
+		w.any().send("ann")
+	}
+	if w.sum() != 10 {
+		t.Errorf("the backend has %d hits of two rules, want 5 each", w.sum())
+	}
+	for range 10 {
+		w.any().send("bob")
+	}
+	if w.sum() != 16 {
+		t.Errorf("the backend has %d hits of two rules, want 8 each", w.sum())
+	}
+}
+
+// A cost above the limit is refused without asking; cost 0 asks, and takes nothing.
+func TestBackendDecidesCosts(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, Options{}, all(fixed(5)))
+	f := w.nodes[0]
+	for _, step := range []struct {
+		cost uint64
+		want bool
+		sum  int64
+	}{
+		{0, true, 0}, {6, false, 0}, {math.MaxUint64, false, 0}, {5, true, 5}, {1, false, 5}, {0, true, 5},
+	} {
+		if got := f.sendOf("", step.cost); got != step.want || w.sum() != step.sum {
+			t.Errorf("cost %d: passed %v, and the backend has %d, want %v and %d", step.cost, got, w.sum(), step.want, step.sum)
+		}
+	}
+	if len(f.sent) != 0 {
+		t.Error("a push is out")
+	}
+}
+
+// Rejected hits count where the rule says so, and once, whoever decides.
+func TestCountRejectedHits(t *testing.T) {
+	for _, rate := range []int64{0, second / 10} {
+		for _, processes := range []int{1, 2} {
+			w := newWorld(t, processes, 1, rate, Options{}, fakeRule{limits: []window.Limit{fixed(5)}, together: true, countRejected: true})
+			passed := 0
+			for range 12 {
+				if w.any().send("") {
+					passed++
+				}
+				w.advance(10 * time.Millisecond)
+			}
+			w.quiet()
+			// While hits that one node has leased are unused, another node may refuse.
+			if passed > 5 || passed < 6-processes || w.sum() != 12 {
+				t.Errorf("sync_rate %d, %d nodes: passed %d, the backend has %d, want 5 and 12", rate, processes, passed, w.sum())
+			}
+		}
+	}
+}
+
+// asking are nodes whose requests wait: all, as the backend decides them, or those of a limit so
+// small that nodes ask before each hit.
+var asking = []struct {
+	rate  int64
+	limit uint64
+}{{0, 50}, {second, 5}}
+
+// A request waits for the timeout at most, whatever becomes of its callout; later answers do it no
+// harm.
+func TestWaitingHasADeadline(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
+		f := w.nodes[0]
+		requests := f.pausedOften(10, "ann")
+		pushes := f.taken()
+		w.pass(199 * time.Millisecond)
+		f.tick()
+		if n := f.still(requests); n != 10 {
+			t.Errorf("%d of 10 wait before the timeout", n)
+		}
+		if f.Tallies.Late != 0 {
+			t.Errorf("before the timeout: %+v", f.Tallies)
+		}
+		w.pass(2 * time.Millisecond)
+		f.tick()
+		if n := f.still(requests); n != 0 {
+			t.Errorf("%d of 10 wait after the timeout", n)
+		}
+		if f.Tallies.Late != 10 || f.Tallies.Alone != 10 {
+			t.Errorf("after the timeout: %+v", f.Tallies)
+		}
+		for _, p := range pushes {
+			f.answer(p)
+		}
+		f.still(requests)
+		for _, r := range requests {
+			r.Leave()
+		}
+		w.quiet()
+		if got, want, left := w.sum(), int64(min(10, how.limit)), f.left(); got != want || left != "" {
+			t.Errorf("the backend has %d hits, want %d; %s", got, want, left)
+		}
+	}
+}
+
+// Requests of one worker that wait at the same time share callouts, and all get what there is.
+func TestWaitingRequestsShareCallouts(t *testing.T) {
+	for rate, pushes := range map[int64]int{0: 6, second: 12} {
+		w := newWorld(t, 1, 1, rate, Options{}, users(fixed(50)))
+		f := w.nodes[0]
+		w.pushes = 0
+		requests := f.pausedOften(100, "ann")
+		for f.still(requests) > 0 && w.pushes < 100 {
+			w.pass(3 * time.Millisecond)
+			w.deliver(f)
+		}
+		if passed := allowed(requests); passed != 50 || w.pushes > pushes {
+			t.Errorf("passed %d of 100 with %d callouts, want 50 with %d at most", passed, w.pushes, pushes)
+		}
+	}
+}
+
+// A request of several rules asks for all that they lack at once.
+func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
+	rule := users(sliding(5))
+	w := newWorld(t, 1, 1, second, Options{}, rule, rule, rule, rule, rule, rule)
+	f := w.nodes[0]
+	w.advance(time.Second)
+	before := w.pushes
+	if requests := f.pausedOften(1, "ann"); f.Backlog().Awaited != 1 {
+		t.Errorf("%d callouts", f.Backlog().Awaited)
+	} else if w.deliver(f); f.still(requests) != 0 || w.pushes-before != 1 || len(f.sent) != 0 {
+		t.Errorf("%d wait after %d callouts, and %d are out", f.still(requests), w.pushes-before, len(f.sent))
+	}
+}
+
+// Refused batches give their place among the callouts back, and so do those that are lost, or never
+// answered.
+func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
+	for _, how := range asking {
+		for name, end := range map[string]func(f *fakeNode, p fakePush){
+			"refused":        func(f *fakeNode, p fakePush) { f.Answered(p.ticket, link.PushRefused, nil) },
+			"lost":           (*fakeNode).lose,
+			"never answered": func(*fakeNode, fakePush) {},
+		} {
+			w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			for i := range 30 {
+				r, _ := f.request(fmt.Sprint("u", i))
+				for _, p := range f.taken() {
+					end(f, p)
+				}
+				w.pass(300 * time.Millisecond)
+				f.tick()
+				if len(r.verdicts) > 1 {
+					t.Errorf("%s: a request was told %v", name, r.verdicts)
+				}
+				r.Leave()
+			}
+			for range 200 {
+				w.advance(100 * time.Millisecond)
+			}
+			if n := f.Backlog().Awaited; n != 0 {
+				t.Errorf("%s: %d callouts are waited for", name, n)
+			}
+			before := w.sum()
+			if !f.send("bob") || w.sum() <= before && how.rate == 0 {
+				t.Errorf("%s: nobody asks any more", name)
+			}
+			w.quiet()
+			if left := f.left(); left != "" {
+				t.Errorf("%s: %s", name, left)
+			}
+		}
+	}
+}
+
+// shortly has a call run that must not take much longer than a tick may.
+func (w *world) shortly(what string, call func()) {
+	w.t.Helper()
+	start := w.now
+	call()
+	if took := time.Duration(w.now - start); took > 7*time.Millisecond/4 {
+		w.t.Errorf("%s took %v", what, took)
+	}
+}
+
+// While the most requests wait that may, further requests are decided as if the backend were away.
+// They are counted. Those that wait, and ask again, are not among them.
+func TestTooManyWait(t *testing.T) {
+	for fallback, passed := range map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0} {
+		for _, rate := range []int64{0, second} {
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(5)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			requests := f.pausedOften(maxWaiting, "ann")
+			for range 20 {
+				switch r, verdict := f.request("ann"); {
+				case r.Waiting() || verdict == counter.Unsure:
+					t.Fatal("a request waits though too many do")
+				case verdict == counter.Allowed:
+					passed--
+				}
+			}
+			if passed != 0 || f.Tallies.Crowded != 20 || f.Tallies.Alone != 20 || f.Tallies.Late != 0 {
+				t.Errorf("fallback %d, sync rate %v: %d too few passed, %+v", fallback, time.Duration(rate), passed, f.Tallies)
+			}
+			for f.still(requests) > 0 {
+				w.advance(time.Millisecond)
+			}
+			if got := allowed(requests); got > 5 || f.Tallies.Crowded != 20 {
+				t.Errorf("fallback %d, sync rate %v: %d of those that waited passed, %+v", fallback, time.Duration(rate), got, f.Tallies)
+			}
+			passed = map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0}[fallback]
+		}
+	}
+}
+
+// Many requests may wait for one key. Whatever becomes of its callouts they go on a little at a
+// time, each once, and soon.
+func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
+	const waiting = 3000
+	answered := func(f *fakeNode, p fakePush, answer []byte) { f.Answered(p.ticket, link.PushAnswered, answer) }
+	for name, test := range map[string]struct {
+		end    func(f *fakeNode, p fakePush, answer []byte) // nil if none ends
+		limit  uint64
+		others int // requests for a key each
+	}{
+		"answered":               {answered, 100_000, 0},
+		"answered with few hits": {answered, 20, 3000},
+		"lost":                   {func(f *fakeNode, p fakePush, _ []byte) { f.lose(p) }, 100_000, 0},
+		"never answered":         {nil, 100_000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, second, Options{}, users(sliding(test.limit)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			var requests []*fakeRequest
+			for len(requests) < waiting {
+				if r, _ := f.request("ann"); r.Waiting() {
+					requests = append(requests, r)
+				}
+			}
+			for i := range test.others {
+				if r, _ := f.request(strconv.Itoa(i)); r.Waiting() {
+					requests = append(requests, r)
+				}
+			}
+			busy(w)
+			from := w.now
+			for rounds := 0; f.Backlog().Waiting > 0; rounds++ {
+				for _, p := range f.taken() {
+					if answer := w.apply(p.body); test.end != nil {
+						w.shortly("an answer", func() { test.end(f, p, answer) })
+					}
+				}
+				w.pass(time.Millisecond)
+				w.shortly("a tick", f.tick)
+				if rounds > 1000 {
+					t.Fatalf("%d requests wait for ever", f.Backlog().Waiting)
+				}
+			}
+			for _, r := range requests {
+				if len(r.verdicts) != 1 {
+					t.Fatalf("a request was told %v", r.verdicts)
+				}
+			}
+			// Each of them takes 10 µs or 20, which is from 30 to 60 ms of ticks that work for half
+			// of the time.
+			if took, most := time.Duration(w.now-from), time.Duration(f.options.Timeout)+150*time.Millisecond; took > most {
+				t.Errorf("all went on after %v, want %v at most", took, most)
+			}
+		})
+	}
+}
+
+// A backend that answers in a fifth of the timeout answers in time, though many requests wait, each
+// for its own key: callouts take many asks along, even if a tick has time for a few.
+func TestManyWishesShareCallouts(t *testing.T) {
+	const requests = 4000
+	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	busy(w)
+	for i := range requests {
+		f.paused(strconv.Itoa(i))
+	}
+	type flying struct {
+		fakePush
+		at int64
+	}
+	var out []flying
+	pushes := 0
+	for f.Backlog().Waiting > 0 {
+		for _, p := range f.taken() {
+			out = append(out, flying{p, w.now + f.options.Timeout/5})
+			pushes++
+		}
+		for len(out) > 0 && out[0].at <= w.now {
+			w.shortly("an answer", func() { f.answer(out[0].fakePush) })
+			out = out[1:]
+		}
+		w.pass(time.Millisecond)
+		w.shortly("a tick", f.tick)
+	}
+	// The first asks go alone, and then it takes 20 ms to take in what a thousand asked for.
+	if alone := f.Tallies.Alone; pushes > 12 || alone > requests/5 {
+		t.Errorf("%d of %d requests were decided alone, with %d callouts", alone, requests, pushes)
+	}
+	if w.quiet(); f.left() != "" {
+		t.Error(f.left())
+	}
+}
+
+// A request that was granted a hit is not refused for what an answer has told that was given later,
+// and read before.
+func TestAnswersChangePlaces(t *testing.T) {
+	f := newProcess(t).start(second, fixed(20))
+	for range 19 {
+		if !f.send("ann") {
+			t.Fatal("refused within the limit")
+		}
+	}
+	requests := f.pausedOften(2, "ann")
+	pushes := f.taken()
+	if len(pushes) != 2 {
+		t.Fatalf("got %d pushes of two requests, want one of each", len(pushes))
+	}
+	granted, full := f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)
+	f.Answered(pushes[1].ticket, link.PushAnswered, full)
+	f.Answered(pushes[0].ticket, link.PushAnswered, granted)
+	if still, passed := f.still(requests), allowed(requests); still != 0 || passed != 1 {
+		t.Errorf("%d wait, %d passed of two requests for the last hit, want 0 and 1", still, passed)
+	}
+}
+
+// A grant whose answer is on its way while another request passes without the backend is worth no
+// more than what both leave: one process alone keeps its limit, whatever is lost.
+func TestGrantsBesideWhatPassesAlone(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		w := newWorld(t, 1, workers, 0, Options{}, users(fixed(10)), all(fixed(100)))
+		asks, alone := w.nodes[0], w.nodes[workers-1]
+		first, _ := asks.requestOf("ann", 6)
+		granted := asks.taken()[0]
+		answer := w.apply(granted.body)
+		second, _ := alone.requestOf("ann", 6)
+		alone.lose(alone.taken()[0])
+		w.pass(250 * time.Millisecond) // its timeout, and a little
+		alone.tick()
+		asks.Answered(granted.ticket, link.PushAnswered, answer)
+		if passed := allowed([]*fakeRequest{first, second}); passed != 1 {
+			t.Errorf("%d workers: %d requests of 6 hits passed a limit of 10", workers, passed)
+		}
+		w.quiet()
+		if w.sum() != 12 {
+			t.Errorf("%d workers: the backend has %d hits of two rules, want 6 each", workers, w.sum())
+		}
+	}
+}
+
+// A node alone passes a small limit's hits one by one, whatever becomes of the pushes by which leased
+// hits move to the bucket of their own time: none of it makes two hits of one.
+func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
+	t.Parallel()
+	for _, precision := range []int64{window.LogPrecision, second} {
+		for _, applied := range []bool{false, true} {
+			l := of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: precision}, 5)
+			w := newWorld(t, 1, 1, second, Options{}, users(l))
+			f := w.nodes[0]
+			passed := 0
+			for range 6 {
+				r, _ := f.requestOf("ann", 1)
+				for _, p := range f.taken() {
+					answer := w.apply(p.body)
+					w.pass(150 * time.Millisecond)
+					f.Answered(p.ticket, link.PushAnswered, answer)
+				}
+				passed += allowed([]*fakeRequest{r})
+				w.pass(1800 * time.Millisecond)
+				f.tick()
+				for _, p := range f.taken() {
+					if applied {
+						w.apply(p.body)
+					}
+				}
+			}
+			if passed != 5 {
+				t.Errorf("precision %d, pushes applied: %v: %d requests passed a limit of 5", precision, applied, passed)
+			}
+		}
+	}
+}
+
+// Requests of a log come one after the other, faster than answers can be told apart by their time. Each
+// is told what remains, and all of the limit passes.
+func TestLogsInTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2, second, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
+	for i := range uint64(6) {
+		f := w.nodes[i%2]
+		r := f.bring(0)
+		for _, p := range f.taken() {
+			answer := w.apply(p.body)
+			w.pass(100 * time.Microsecond)
+			f.Answered(p.ticket, link.PushAnswered, answer)
+		}
+		want, left := counter.Allowed, 4-min(i, 4)
+		if i == 5 {
+			want = counter.Rejected
+		}
+		if r.verdict != want || r.remaining[0] != left {
+			t.Errorf("request %d: verdict %v, %v remaining; want %v and %d", i, r.verdict, r.remaining, want, left)
+		}
+		w.pass(100 * time.Microsecond)
+	}
+}
+
+// A used hit of a log moves to its own time by a push. While the push and a question are out, either may reach
+// the backend first, and either answer the node. If an older answer comes last, it only raises totals: the hit
+// counts at both times, and the node shows a hit fewer until the next answer. It never shows more.
+func TestLogsWhoseAnswersCross(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		asksFirst, answersFirst bool // the question, before the push
+		fewer                   uint64
+	}{{true, true, 0}, {true, false, 1}, {false, true, 0}, {false, false, 0}} {
+		w := newWorld(t, 1, 2, second, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
+		a, b := w.nodes[0], w.nodes[1]
+		check := func(request string, r *told, left, fewer uint64) {
+			t.Helper()
+			if r.verdict != counter.Allowed || r.remaining[0] > left || r.remaining[0] < left-fewer {
+				t.Errorf("%+v, %s request: verdict %v, %v remaining; want %d", test, request, r.verdict, r.remaining, left)
+			}
+		}
+		first := a.bring(0)
+		for _, p := range a.taken() {
+			answer := w.apply(p.body)
+			w.pass(3 * time.Millisecond) // the hit is used later than it was granted
+			a.Answered(p.ticket, link.PushAnswered, answer)
+		}
+		check("first", first, 4, 0)
+		w.pass(time.Second + 100*time.Millisecond)
+		a.tick()
+		moves := a.taken()
+		next := b.bring(0)
+		question := b.taken()[0]
+		var answer []byte
+		var moved [][]byte
+		ask := func() { answer = w.apply(question.body) }
+		push := func() {
+			for _, p := range moves {
+				moved = append(moved, w.apply(p.body))
+			}
+		}
+		hear := func() { b.Answered(question.ticket, link.PushAnswered, answer) }
+		learn := func() {
+			for i, p := range moves {
+				a.Answered(p.ticket, link.PushAnswered, moved[i])
+			}
+		}
+		if !test.asksFirst {
+			ask, push = push, ask
+		}
+		if !test.answersFirst {
+			hear, learn = learn, hear
+		}
+		for _, step := range []func(){ask, push, hear, learn} {
+			step()
+			w.pass(3 * time.Millisecond)
+		}
+		check("crossing", next, 3, test.fewer)
+		for _, left := range []uint64{2, 1, 0} {
+			r := b.bring(0)
+			for _, p := range b.taken() {
+				b.answer(p)
+			}
+			check("later", r, left, 0)
+			w.pass(3 * time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,498 @@
+package engine
+
+import (
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+const (
+	// maxAsking bounds the callouts that requests wait for. Further asks join the next callout.
+	maxAsking = 4
+	// maxCollected bounds the asks that are collected for one callout.
+	maxCollected = 256
+	// maxUnsent bounds the asks made before a lease is used up: if there are more keys, some
+	// requests wait.
+	maxUnsent = 4096
+	// leastUnsent is how many unsent asks may gather before those without requests are dropped.
+	leastUnsent = 64
+	// askNanos is how long sending asks may take in a tick after pushes have used up their time, so
+	// that requests do not wait for pushes.
+	askNanos = tickNanos / 2
+)
+
+// asks are questions for hits that only the backend can allow.
+type asks struct {
+	link     *link.Link
+	ticks    *ticks
+	keys     *entry.Entries
+	waits    *waits
+	callouts *callouts
+	pushes   *pushes
+
+	unsent    []*ask // not yet in a callout
+	collect   int64  // [Options.Collect]
+	sentAt    int64  // when a callout last took some, by the host's clock
+	crowd     int    // number of asks at which unwanted asks are dropped
+	openBatch *batch // being filled with asks
+	rooms     []wire.Room
+}
+
+// ofRequest makes an ask for one request: for the hits of all its demands that of selects, or none.
+func (a *asks) ofRequest(w turn, demands []rule.Demand, of func(*rule.Demand) bool) *ask {
+	t := a.waits.newAsk(1, 1)
+	t.turns = append(t.turns, w)
+	for i := range demands {
+		if d := &demands[i]; of(d) {
+			t.parts = append(t.parts, a.keys.Named(d))
+		}
+	}
+	return t
+}
+
+// prefetch asks for more hits before the lease is used up.
+func (a *asks) prefetch(d *rule.Demand, now int64) {
+	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && (a.callouts.away == 0 || !a.callouts.lost(a.keys.Named(d).ID)) {
+		a.leaseAhead(d)
+		a.sendAll()
+	}
+}
+
+// askBehind asks whether a full key has room again, for requests to come. It reports whether it
+// could. While the breaker is open, it could not: the configuration says how to decide such requests.
+func (a *asks) askBehind(d *rule.Demand) bool {
+	if len(a.unsent) >= maxUnsent || a.link.Open() || a.callouts.away != 0 && a.callouts.lost(a.keys.Named(d).ID) {
+		return false
+	}
+	if a.waits.leases.find(d, false, 1) == nil {
+		t := a.newLease(d, 1, d.Counter.Asks(1))
+		a.waits.leases.add(t)
+		a.add(t)
+		a.sendAll()
+	}
+	return true
+}
+
+// lease asks for the hits of a waiting request, and for more ahead of others. If the backend had not all
+// of them because hits for requests to come are on their way here, the request waits for these. asked is
+// false then.
+func (a *asks) lease(d *rule.Demand, w turn) (asked bool) {
+	if d.Cost == 0 {
+		a.look(d, w)
+		return true
+	}
+	if t := a.waits.leases.underWay(d); t != nil && w.wait.rounds > 0 {
+		t.relies = max(t.relies, d.Cost)
+		t.join(w)
+		return false
+	}
+	t := a.waits.leases.find(d, false, 1)
+	if t != nil {
+		d.ID = t.parts[0].ID
+	}
+	lacks := d.Counter.Lacks(d.Cost)
+	switch {
+	case t == nil:
+		t = a.newLease(d, lacks, d.Counter.Asks(d.Cost))
+		a.waits.leases.add(t)
+		a.add(t)
+		a.leaseAhead(d)
+	case !t.wanted():
+		// all of its requests have left.
+		t.turns, t.least, t.most, t.relies = t.turns[:0], lacks, d.Cost, 0
+	default:
+		// each waiting request needs its hits.
+		t.least, t.most = min(t.least, lacks), min(t.most+d.Cost, window.MaxHits)
+	}
+	t.relies = max(t.relies, d.Cost-lacks)
+	t.join(w)
+	return true
+}
+
+// look asks for the totals of a key, for a request that takes nothing from it.
+//
+//go:noinline
+func (a *asks) look(d *rule.Demand, w turn) {
+	d.Heard = true
+	t := a.waits.leases.find(d, false, 0)
+	if t == nil {
+		t = a.newLease(d, 1, 1)
+		t.parts[0].Cost = 0
+		a.waits.leases.add(t)
+		a.add(t)
+	}
+	t.join(w)
+}
+
+// leaseAhead asks for a lease for requests to come, if the key is worth it.
+func (a *asks) leaseAhead(d *rule.Demand) {
+	most := d.Counter.Ahead(a.link.Now())
+	if d.Listed {
+		most = max(most, d.Counter.Stands())
+	}
+	if most > 0 && a.waits.leases.find(d, true, 1) == nil {
+		t := a.newLease(d, 1, most)
+		t.ahead = true
+		a.waits.leases.add(t)
+		a.add(t)
+	}
+}
+
+// add keeps an ask until it can be sent. If that takes long, the requests of some asks leave. Such
+// asks are dropped whenever the number of asks has doubled since the last time.
+func (a *asks) add(t *ask) {
+	if len(a.unsent) >= max(a.crowd, leastUnsent) {
+		a.dropUnwanted()
+		a.crowd = 2 * len(a.unsent)
+	}
+	a.unsent = append(a.unsent, t)
+}
+
+// dropUnwanted drops asks whose requests have all left.
+func (a *asks) dropUnwanted() {
+	kept := a.unsent[:0]
+	for _, t := range a.unsent {
+		if t.wanted() {
+			kept = append(kept, t)
+		} else {
+			a.waits.recycle(t)
+		}
+	}
+	clear(a.unsent[len(kept):])
+	a.unsent = kept
+}
+
+// sendAll sends the asks in callouts, within the limits on time and on open callouts. A callout
+// that isn't full waits for the asks that there was no time for: only a few callouts may be open,
+// so a small one would delay all other asks. It decides no request, since it may be called while
+// another is being decided: if a callout fails at once, the next ticks decide.
+func (a *asks) sendAll() {
+	if len(a.unsent) > 0 {
+		start := a.link.HostNow()
+		if a.collects(start) {
+			a.ticks.hurry(true)
+			return
+		}
+		deadline := a.ticks.until
+		if deadline == 0 {
+			deadline = start + askNanos
+		}
+		handled := 0
+		for late := start >= deadline; handled < len(a.unsent) && a.callouts.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {
+			if t := a.unsent[handled]; !t.wanted() {
+				a.waits.recycle(t)
+			} else if a.lost(t) {
+				a.waits.release(t)
+			} else if !a.fill(t, a.link.ToBackend(start)) {
+				a.send()
+				continue
+			}
+			handled++
+		}
+		rest := copy(a.unsent, a.unsent[handled:])
+		clear(a.unsent[rest:])
+		a.unsent = a.unsent[:rest]
+	}
+	if len(a.unsent) == 0 {
+		a.send()
+	}
+	a.ticks.hurry(a.ticks.hurried || len(a.unsent)+len(a.waits.released) > 0)
+}
+
+// collects reports whether unsent asks wait for more asks. The next tick sends them.
+func (a *asks) collects(now int64) bool {
+	ago := now - a.sentAt
+	return a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected
+}
+
+// fill adds an ask to the open batch. It returns false if the ask does not fit.
+func (a *asks) fill(t *ask, now int64) bool {
+	b := a.openBatch
+	if b == nil {
+		b = a.callouts.newBatch()
+		a.openBatch = b
+	}
+	for a.pushes.hasty && b.fits(t) && a.pushes.nextOrphan() {
+		a.pushes.addOrphan(b) // a request may ask again for hits that the orphan gives back
+	}
+	if len(b.asks) > 0 && !b.fits(t) {
+		return false
+	}
+	a.claimAlong(b, t, now)
+	a.encode(b, t, now)
+	t.sent = true
+	return true
+}
+
+// claimAlong adds the pending hits of an ask's key to its batch, so that the backend decides with
+// them and they need no push of their own.
+func (a *asks) claimAlong(b *batch, t *ask, now int64) {
+	if !t.lease {
+		return
+	}
+	d := a.keys.At(t.parts[0].Rule, t.parts[0].Address)
+	if a.keys.Read(d, now); !d.Slot.Found() || !d.Counter.Pending() {
+		return
+	}
+	if !d.Counter.Identified() {
+		d.Counter.Identify(t.parts[0].ID)
+	}
+	if !d.Counter.Claim(now) || !a.keys.Write(d, now) {
+		return // another worker has the key, or it is pushed later
+	}
+	first := len(b.items)
+	if a.pushes.addClaimed(b, d); first < len(b.items) {
+		b.items[first].relied = t.relies > 0
+	}
+}
+
+// send sends the open batch, if there is one.
+func (a *asks) send() {
+	if b := a.openBatch; b != nil {
+		a.openBatch = nil
+		a.sentAt = a.link.HostNow()
+		b.asking = true
+		a.callouts.asking++
+		a.callouts.post(b)
+	}
+}
+
+// putOff closes the open batch, if there is one, without sending it. No request waits for it any
+// more.
+func (a *asks) putOff() {
+	if b := a.openBatch; b != nil {
+		a.openBatch = nil
+		b.close()
+		b.state, b.retryAt = failed, 0
+		for _, t := range b.asks {
+			a.waits.release(t)
+		}
+	}
+}
+
+// drop drops all asks, because the backend can't be reached or the node ends.
+func (a *asks) drop() {
+	if a.waits.leases == nil {
+		return // there is no backend
+	}
+	a.putOff()
+	clear(a.waits.leases[:])
+	for _, t := range a.unsent {
+		a.waits.release(t)
+	}
+	clear(a.unsent)
+	a.unsent = a.unsent[:0]
+}
+
+// newLease makes an ask for hits for the entry of a demand's key.
+func (a *asks) newLease(d *rule.Demand, least, most uint64) *ask {
+	t := a.waits.newAsk(least, most)
+	t.lease = true
+	part := a.keys.Named(d)
+	part.Cost = 1
+	t.parts = append(t.parts, part)
+	return t
+}
+
+// encode adds an ask to a batch.
+func (a *asks) encode(b *batch, t *ask, now int64) {
+	a.rooms = a.rooms[:0]
+	for i := range t.parts {
+		part := &t.parts[i]
+		for j := range part.Rule.Limits {
+			l := &part.Rule.Limits[j]
+			room := wire.Room{
+				LimitCounter: rule.CounterOf(part.ID, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.Cost,
+				CountRejected: !t.lease && part.Rule.CountRejected,
+			}
+			if b.advance.Told {
+				room.Tag = part.Rule.RoomTag()
+			}
+			a.rooms = append(a.rooms, room)
+			b.ends = max(b.ends, now+int64(room.AgainNanos()))
+		}
+	}
+	wanted := wire.Take{Least: t.least, Most: t.most, Lease: t.ahead, Rooms: a.rooms}
+	b.reserve()
+	b.body = wire.AppendTake(b.body, &wanted)
+	b.answers += wanted.AnswerSize()
+	b.rooms += len(a.rooms)
+	b.asks = append(b.asks, t)
+}
+
+// lost reports whether the partition of any key of an ask is away.
+func (a *asks) lost(t *ask) bool {
+	for i := range t.parts {
+		if a.callouts.lost(t.parts[i].ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// lostAny reports whether the partition of any demand that of selects is away.
+//
+//go:noinline
+func (a *asks) lostAny(demands []rule.Demand, of func(*rule.Demand) bool) bool {
+	for i := range demands {
+		if d := &demands[i]; of(d) && a.callouts.lost(a.keys.Named(d).ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// ask is a question for hits, for a key's entry or for one request.
+type ask struct {
+	parts []rule.Saved
+	least uint64
+	most  uint64
+	// relies is how many hits of the lease its requests need besides.
+	relies uint64
+	// lease means that the hits go to the key's entry.
+	lease bool
+	// ahead means that they are for requests to come, and not for waiting requests.
+	ahead bool
+	sent  bool // it is on its way, or answered in part
+	next  *ask // in a list of leaseAsks
+	turns []turn
+	// settled means that the answer was taken in, and granted that it gave hits. The counts are of
+	// the waiting requests that were told. done means that the answer had this part and lacked
+	// others.
+	settled   bool
+	done      bool
+	granted   bool
+	grantedAt int64
+	told      int
+}
+
+// pass lets those demands pass that the ask was granted for.
+func (t *ask) pass(demands []rule.Demand) {
+	parts := t.parts // in the order of the demands
+	for i := range demands {
+		if d := &demands[i]; len(parts) > 0 && d.Address == parts[0].Address {
+			d.By, d.GrantedAt, parts = rule.ByBackend, t.grantedAt, parts[1:]
+		}
+	}
+}
+
+func (t *ask) rooms() (n int) {
+	for i := range t.parts {
+		n += len(t.parts[i].Rule.Limits)
+	}
+	return n
+}
+
+// answerSize is the most bytes that the answer to an ask takes.
+func (t *ask) answerSize() int {
+	size := wire.GrantSize
+	for i := range t.parts {
+		limits := t.parts[i].Rule.Limits
+		for j := range limits {
+			size += wire.RoomSize(&limits[j])
+		}
+	}
+	return size
+}
+
+// join makes a request, if there is one, wait for an ask. It reuses the places of requests that
+// have left, so the places are at most twice the waiting requests.
+//
+//go:noinline
+func (t *ask) join(w turn) {
+	if w.wait == nil {
+		return
+	}
+	if len(t.turns) == cap(t.turns) {
+		kept := 0
+		for _, other := range t.turns {
+			if other.waits() {
+				t.turns[kept] = other
+				kept++
+			}
+		}
+		if t.turns = t.turns[:kept]; 2*kept >= cap(t.turns) {
+			t.turns = append(make([]turn, 0, 2*kept+1), t.turns...)
+		}
+	}
+	w.wait.asked++
+	t.turns = append(t.turns, w)
+}
+
+// wanted reports whether an unsent ask is still of use, that is, not all of its requests have left.
+func (t *ask) wanted() bool {
+	for _, w := range t.turns {
+		if w.waits() {
+			return true
+		}
+	}
+	return len(t.turns) == 0
+}
+
+// needs is the total cost of the requests that wait for a lease.
+//
+//go:noinline
+func (t *ask) needs() (hits uint64) {
+	for _, w := range t.turns {
+		for i := range w.wait.kept {
+			if k := &w.wait.kept[i]; w.waits() && k.Address == t.parts[0].Address {
+				hits = min(hits+k.Cost, window.MaxHits)
+			}
+		}
+	}
+	return hits
+}
+
+// leaseAsks finds asks for leases by the addresses of their keys, in short lists: there may be one
+// for each waiting request. A Go map would make the module 15 KB larger, since the plugin has no
+// other.
+type leaseAsks [1024]*ask
+
+// list returns the head of the list for an address.
+func (w *leaseAsks) list(address sharedata.Address) **ask {
+	return &w[address.Hash()%uint64(len(w))]
+}
+
+// find returns the ask for a demand's key that is not sent yet, either ahead of requests or by them, and
+// either for hits or, at a cost of 0, for totals; nil if there is none.
+func (w *leaseAsks) find(d *rule.Demand, ahead bool, cost uint64) *ask {
+	for t := *w.list(d.Address); t != nil; t = t.next {
+		if t.is(d, ahead, cost) && !t.sent {
+			return t
+		}
+	}
+	return nil
+}
+
+// underWay returns the ask for hits ahead of requests for a demand's key that has no answer yet; nil if
+// there is none.
+func (w *leaseAsks) underWay(d *rule.Demand) *ask {
+	for t := *w.list(d.Address); t != nil; t = t.next {
+		if t.is(d, true, 1) && t.sent && !t.settled {
+			return t
+		}
+	}
+	return nil
+}
+
+func (t *ask) is(d *rule.Demand, ahead bool, cost uint64) bool {
+	part := &t.parts[0]
+	return part.Address == d.Address && part.Cost == cost && t.ahead == ahead && part.Rule.Is(d.Rule)
+}
+
+func (w *leaseAsks) add(t *ask) {
+	first := w.list(t.parts[0].Address)
+	t.next, *first = *first, t
+}
+
+func (w *leaseAsks) remove(t *ask) {
+	for at := w.list(t.parts[0].Address); *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
+			return
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+)
+
+// Wishes that are made before a lease is used up are bounded.
+func TestEagerWishesAreBounded(t *testing.T) {
+	n := newProcess(t).start(second, fixed(5000))
+	n.advance(time.Second)
+	n.callouts.asking = maxAsking
+	for i := range maxUnsent + 100 {
+		d := n.demand(0, strconv.Itoa(i), 1)
+		for range 10 {
+			n.Force(&d, n.Now())
+		}
+		n.keys.Locate(&d)
+		n.keys.Read(&d, n.Now())
+		n.asks.prefetch(&d, n.Now())
+	}
+	if len(n.asks.unsent) != maxUnsent {
+		t.Errorf("%d asks, want %d", len(n.asks.unsent), maxUnsent)
+	}
+	checkAsked(t, n.Engine)
+	// Those that are removed are found no more, and hide no others.
+	for i, wish := range n.asks.unsent {
+		if i%3 == 0 {
+			n.waits.forget(wish)
+		}
+	}
+	for i, wish := range n.asks.unsent {
+		if found := n.findWish(wish); (found == wish) == (i%3 == 0) {
+			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
+		}
+	}
+}
+
+// findWish finds a wish by its key.
+func (n *Engine) findWish(t *ask) *ask {
+	return n.waits.leases.find(&rule.Demand{Saved: t.parts[0]}, t.ahead, t.parts[0].Cost)
+}
+
+// checkAsked sees whether just the asks of a node are found by their keys.
+func checkAsked(t *testing.T, n *Engine) {
+	t.Helper()
+	listed := 0
+	for _, wish := range n.waits.leases {
+		for ; wish != nil; wish = wish.next {
+			listed++
+		}
+	}
+	for _, wish := range n.asks.unsent {
+		if n.findWish(wish) != wish {
+			t.Fatal("a wish is not found by its key")
+		}
+	}
+	if listed != len(n.asks.unsent) {
+		t.Errorf("%d asks can be found, want %d", listed, len(n.asks.unsent))
+	}
+}
+
+// Takes that are kept to be used again don't keep the room that each of them ever needed.
+func TestSpareTakesAreSmall(t *testing.T) {
+	n := newProcess(t).start(second, sliding(5))
+	n.advance(time.Second)
+	for round := range 10 {
+		for key := range 50 {
+			for waiter := 0; waiter == 0 || key == round && waiter < 10*maxIdleParts; waiter++ {
+				n.request(fmt.Sprint(round, key))
+			}
+		}
+		for ticks := 0; n.Backlog().Waiting > 0; ticks++ {
+			n.deliver()
+			n.process.now += 1e6
+			if n.Tick(); ticks > 1000 {
+				t.Fatalf("requests wait for ever: %+v", n.Backlog())
+			}
+		}
+		n.advance(time.Second)
+	}
+	if spare := len(n.waits.spare); spare < 40 {
+		t.Errorf("%d takes are kept", spare)
+	}
+	for _, s := range n.waits.spare {
+		if room := max(cap(s.turns), cap(s.parts)); room > maxIdleParts {
+			t.Fatalf("an ask keeps room for %d keys or requests", room)
+		}
+	}
+	checkAsked(t, n.Engine)
+}
+
+// The asks of requests that have gone are not sent, and not kept without end, though all callouts
+// that may be out are.
+func TestWishesOfRequestsThatHaveGone(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		n := newProcess(t).start(rate, fixed(5))
+		for i := range maxAsking {
+			n.paused("first " + strconv.Itoa(i))
+		}
+		for i := range 10 * leastUnsent {
+			user := strconv.Itoa(i)
+			if i >= 10*leastUnsent-3 {
+				user = "ann"
+			}
+			n.paused(user).Leave()
+			n.Tick()
+			if unsent := len(n.asks.unsent); unsent > leastUnsent {
+				t.Fatalf("rate %d: %d asks that nobody waits for", rate, unsent)
+			}
+		}
+		n.paused("ann")
+		wished := 0
+		for _, take := range n.asks.unsent {
+			if take.wanted() {
+				wished += int(take.most)
+			}
+		}
+		if wished != 1 {
+			t.Errorf("rate %d: one waits for one hit, but %d are wished for", rate, wished)
+		}
+	}
+}
+
+// A request that waits is told once what becomes of it; a request that has left is not told.
+func TestRequestsAreToldOnce(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		n := newProcess(t).start(rate, fixed(1))
+		n.advance(time.Second)
+		first, gone := n.paused("ann"), n.paused("bob")
+		gone.Leave()
+		for range 10 {
+			n.advance(100 * time.Millisecond)
+		}
+		if len(first.verdicts) != 1 || first.verdicts[0] != counter.Allowed || first.Waiting() {
+			t.Errorf("rate %d: told %v", rate, first.verdicts)
+		}
+		if len(gone.verdicts) != 0 {
+			t.Errorf("rate %d: one that has gone was told %v", rate, gone.verdicts)
+		}
+		if n.Tallies.Waited != 2 {
+			t.Errorf("rate %d: %d requests have waited, want 2", rate, n.Tallies.Waited)
+		}
+	}
+}
+
+// Nodes of one process and namespace keep one limit, and nodes of another namespace have nothing to
+// do with it.
+func TestNodesOfOneProcess(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		p := newProcess(t)
+		a, b := p.start(rate, fixed(10)), p.start(rate, fixed(10))
+		other := p.startOf(rate, Options{Namespace: "other"}, users(fixed(10)))
+		passed := map[*fakeNode]int{}
+		for range 20 {
+			for _, n := range []*fakeNode{a, b, other} {
+				r, verdict := n.request("ann")
+				if verdict == counter.Unsure {
+					n.advance(time.Millisecond)
+					verdict = r.verdicts[0]
+				}
+				if verdict == counter.Allowed {
+					passed[n]++
+				}
+			}
+		}
+		if passed[a] == 0 || passed[b] == 0 || passed[a]+passed[b] != 10 || passed[other] != 10 {
+			t.Errorf("rate %d: passed %d and %d of 10, and %d of 10 in another namespace", rate, passed[a], passed[b], passed[other])
+		}
+	}
+}
+
+// Requests that have gone leave room for others to wait, and none of them is kept for as long as one
+// before them waits, be it for a callout of its own or for a lease that many wait for.
+func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		w := newWorld(t, 1, 1, rate, Options{Timeout: hour}, users(fixed(1)))
+		f := w.nodes[0]
+		first := []*fakeRequest{f.paused("ann")}
+		for i := range maxAsking { // no more callouts are made
+			first = append(first, f.paused(fmt.Sprint(i)), f.paused("bob"))
+		}
+		for range 2 * maxWaiting {
+			f.paused("bob").Leave()
+		}
+		if got := f.Backlog(); got.Waiting != len(first) || got.Unsent > leastUnsent {
+			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
+		}
+		for _, wish := range f.asks.unsent {
+			if n := cap(wish.turns); n > 4*len(first) {
+				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
+			}
+		}
+		for range 100 {
+			f.advance(50 * time.Millisecond)
+		}
+		if n := f.still(first); n != 0 {
+			t.Errorf("at a rate of %v %d requests wait for ever", time.Duration(rate), n)
+		}
+	}
+}
+
+// Asks that come soon after a callout with others wait for the next tick together, unless there are very
+// many. A lone ask waits for nothing.
+func TestAsksAreCollected(t *testing.T) {
+	n := newProcess(t).startOf(second, Options{Collect: 1e6}, users(fixed(5000)))
+	n.advance(time.Second)
+	sent := func() (asks []int) {
+		for _, p := range n.taken() {
+			if push, err := wire.DecodePush(p.body); err != nil {
+				t.Fatal(err)
+			} else if len(push.Takes) > 0 {
+				asks = append(asks, len(push.Takes))
+			}
+			n.answer(p)
+		}
+		return asks
+	}
+	want := func(what string, want ...int) {
+		t.Helper()
+		if got := sent(); !slices.Equal(got, want) {
+			t.Errorf("%s: callouts with %d asks, want %d", what, got, want)
+		}
+	}
+	n.paused("alone")
+	want("one alone", 1)
+	for i := range 10 {
+		n.paused(fmt.Sprint("soon ", i))
+	}
+	want("soon after it")
+	n.Tick()
+	want("a tick in the same millisecond")
+	if n.tickMillis != 1 {
+		t.Errorf("the next tick comes in %d ms", n.tickMillis)
+	}
+	n.process.now += 1e6
+	n.Tick()
+	want("the next tick", 10)
+	n.process.now += 1e6
+	n.paused("later")
+	want("a millisecond later", 1)
+	for i := range maxCollected {
+		n.paused(fmt.Sprint("many ", i))
+	}
+	want("very many", maxCollected)
+	n.process.now -= 5e9
+	n.paused("after the clock was set back")
+	want("after the clock was set back", 1)
+}

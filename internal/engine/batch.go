@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"slices"
+	"weir/internal/counter"
+	"weir/internal/engine/credit"
+	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+)
+
+const (
+	// A batch is full at batchBytes, or if its answer may take answerBytes. One more key still fits
+	// within wire's bounds.
+	batchBytes  = 64 << 10
+	answerBytes = wire.MaxAnswer / 2
+)
+
+// batch is a push: the bytes sent, and what to do with the answer.
+type batch struct {
+	sender   uint64
+	sequence uint64
+	body     []byte // the push; once answered, the answer
+	push     []byte // the push, while body has an incomplete answer
+	head     int    // length of the body's header
+	items    []pushed
+	asks     []*ask
+	rooms    int
+	hits     uint64
+	answers  int // the most bytes of the answer
+	state    batchState
+	sentAt   int64
+	// ends is the time from which no window in the batch counts.
+	ends int64
+	// failures in a row, and when to send it again.
+	failures int
+	retryAt  int64
+	asking   bool // requests wait for it
+	// advance is the batch's part about advanced hits, and ahead how many keys' advanced hits it
+	// has.
+	advance  wire.Advance
+	ahead    int
+	inquires bool // asks for overrides, and has nothing else
+	// patience is how long the host waits for the answer, in nanoseconds; 0 for the usual timeout.
+	patience int64
+	// partly means that the answer lacked some items or asks, for which the batch is sent again.
+	// lacks are their partitions.
+	partly      bool
+	lacks       link.Partitions
+	reader      wire.AnswerReader
+	settled     int // number of items settled
+	settledAsks int // number of asks settled
+}
+
+// pushed says where the answer to an item goes.
+type pushed struct {
+	address sharedata.Address
+	rule    *rule.Rule // nil for an orphan, whose counter has left the table
+	limit   int32      // or done
+	claim   counter.Due
+	begins  int32 // in the body
+	ends    int32
+	ahead   *credit.Hits // set for advanced hits
+	relied  bool         // the batch asks for hits of its key for requests that rely on the lease, too
+}
+
+// done replaces the limit of an item that was settled while others of its batch were not.
+const done = -1
+
+type batchState uint8
+
+const (
+	filling batchState = iota
+	sent
+	failed
+	answered
+)
+
+// reserve makes room for a usual item or ask. It doubles the memory, which leaves the garbage
+// collector less than append does.
+//
+//go:noinline
+func (b *batch) reserve() {
+	if cap(b.body)-len(b.body) < 128 {
+		b.body = slices.Grow(b.body, cap(b.body))
+	}
+}
+
+func (b *batch) add(item *wire.Item, p pushed, ends int64) {
+	b.reserve()
+	p.begins = int32(len(b.body))
+	b.body = wire.AppendItem(b.body, item)
+	p.ends = int32(len(b.body))
+	b.items = append(b.items, p)
+	b.answers += item.AnswerSize()
+	b.ends = max(b.ends, ends)
+}
+
+// full reports whether a batch has no room for another key.
+func (b *batch) full() bool {
+	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*rule.MaxLimits
+}
+
+// fits reports whether a batch of asks has room for another, and for the pending hits of its key.
+// The first always fits: the checks of configurations ensure that.
+func (b *batch) fits(t *ask) bool {
+	return len(b.body) < batchBytes && b.answers < answerBytes &&
+		len(b.items)+b.rooms+2*t.rooms() <= wire.MaxItems && b.answers+2*t.answerSize() <= wire.MaxAnswer
+}
+
+// forgo drops the advanced hits that no answer has mentioned.
+//
+//go:noinline
+func (b *batch) forgo() {
+	for i := range b.items {
+		p := &b.items[i]
+		if p.ahead != nil && p.limit == 0 {
+			p.ahead.Lost()
+		}
+		p.ahead = nil
+	}
+}
+
+// close completes the header of a batch.
+func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.asks)) }
+
+// accept validates a whole answer before any of it is used, and keeps it in place of the push.
+func (b *batch) accept(body []byte, total *wire.Total) bool {
+	reader, err := wire.NewAnswerReader(body)
+	if err != nil || !reader.Fits(len(b.items), len(b.asks)) {
+		return false
+	}
+	for reader.Next(total) {
+	}
+	var grant wire.Grant
+	for i := 0; ; i++ {
+		rooms, ok := reader.NextGrant(&grant)
+		if !ok {
+			break
+		}
+		if i >= len(b.asks) || grant.Units > b.asks[i].most {
+			return false
+		}
+		if missing := reader.Missing(len(b.items)+i) != wire.Answered; missing != (rooms == 0) || !missing && rooms != b.asks[i].rooms() {
+			return false
+		}
+		for range rooms {
+			reader.NextRoom(total)
+		}
+	}
+	if reader.Err() != nil || reader.Grants != len(b.asks) {
+		return false
+	}
+	if !reader.Whole() {
+		b.push = append(b.push[:0], b.body...)
+	}
+	b.lacks = 0
+	b.body = append(b.body[:0], body...)
+	b.reader, _ = wire.NewAnswerReader(b.body)
+	b.settled, b.settledAsks = 0, 0
+	return true
+}
+
+// id is the key's.
+func (p *pushed) id(b *batch) wire.ID { return wire.ItemID(b.push[p.begins:p.ends]) }
+
+// sameKey reports whether two consecutive items of a batch are limits of the same key.
+func (p *pushed) sameKey(of *pushed) bool {
+	return p.address == of.address && p.rule == of.rule && p.ahead == of.ahead
+}
+
+// Ticket identifies a push that was sent.
+type Ticket struct {
+	batch *batch
+	// used is the message, if the push is one about usage.
+	used *observe.Message
+	// A batch's memory is reused, and the batch may be sent again before its callout ends.
+	sender, sequence uint64
+}
+
+// Patience is how long the host should wait for the answer, in nanoseconds, if it may come late; 0
+// means the usual timeout.
+func (t Ticket) Patience() int64 {
+	if t.batch == nil {
+		return 0
+	}
+	return t.batch.patience
+}

@@ -1,0 +1,438 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/engine/link"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// failing has n callouts of a node fail, by requests for keys that nobody knows.
+func (f *fakeNode) failing(n int) {
+	f.process.t.Helper()
+	for range n {
+		r := f.paused(fmt.Sprint("failing", f.process.random.Uint64()))
+		last := len(f.sent) - 1
+		p := f.sent[last]
+		f.sent = f.sent[:last]
+		f.lose(p)
+		f.still([]*fakeRequest{r})
+		r.Leave()
+	}
+}
+
+// The breaker opens for all workers of a process when some callouts have failed in a row. Then
+// nobody waits, and one callout at a time tells whether the backend is back.
+func TestBreaker(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 2, 4, how.rate, Options{}, users(fixed(how.limit)))
+		for range 5 {
+			w.advance(time.Second)
+		}
+		failing := w.nodes[:4] // the last of them makes no callout before the breaker is open
+		failing[0].failing(1)
+		failing[1].failing(1)
+		failing[2].paused("sue").Leave() // still closed
+		failing[2].sent = nil
+		failing[0].failing(1)
+		for i, f := range failing {
+			if r, _ := f.request("ann"); r.Waiting() {
+				t.Errorf("worker %d of the process has a request wait though the breaker is open", i)
+			}
+		}
+		if r, _ := w.nodes[4].request("ann"); !r.Waiting() {
+			t.Error("the breaker of another process is open")
+		} else {
+			w.deliver(w.nodes[4])
+			r.Leave()
+		}
+		// One probe at a time, whoever it is, and none while it is out.
+		probes := 0
+		for range 400 {
+			w.pass(5 * time.Millisecond)
+			out := 0
+			for _, f := range failing {
+				if r, _ := f.request("ann"); r.Waiting() {
+					t.Fatal("a request waits though the breaker is open")
+				}
+				f.tick()
+				out += len(f.sent)
+			}
+			if probes += out; out > 1 {
+				t.Fatalf("%d probes at a time", out)
+			}
+			for _, f := range failing {
+				w.lossBefore = 1
+				w.deliver(f)
+			}
+		}
+		if probes < 2 || probes > 20 {
+			t.Errorf("%d probes in two seconds", probes)
+		}
+		w.lossBefore = 0
+		for range 200 {
+			w.advance(50 * time.Millisecond)
+		}
+		for i, f := range failing {
+			if r, _ := f.request(fmt.Sprint("new", i)); !r.Waiting() {
+				t.Errorf("worker %d asks nobody though the backend is back", i)
+			}
+		}
+	}
+}
+
+// Wishes that nobody waits for any more are not sent when the backend is back, and don't keep the
+// tick busy while it is away.
+func TestWishesOfAnOutage(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
+		f := w.nodes[0]
+		for range 5 {
+			w.advance(time.Second)
+		}
+		usual := f.tickMillis
+		requests := f.pausedOften(40, "ann")
+		for _, p := range f.taken() {
+			f.lose(p)
+		}
+		w.pass(time.Millisecond)
+		f.tick()
+		if n := f.still(requests); n != 0 {
+			t.Errorf("%d requests wait while the breaker is open", n)
+		}
+		if n := f.Backlog().Unsent; n != 0 {
+			t.Errorf("%d asks are left", n)
+		}
+		f.tick()
+		if f.tickMillis != usual {
+			t.Errorf("ticks come every %d ms during an outage", f.tickMillis)
+		}
+	}
+}
+
+// Callouts that are never answered, the most that may be out, hold nothing up for long.
+func TestHangingCallouts(t *testing.T) {
+	w := newWorld(t, 1, 1, second/10, Options{}, users(long))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	for i := range 300 {
+		f.charge(strconv.Itoa(i))
+		w.pass(100 * time.Millisecond)
+		f.tick()
+		f.sent = nil
+	}
+	w.quiet()
+	if got, left := w.sum(), f.left(); got != 300 || left != "" {
+		t.Errorf("the backend has %d of 300 hits; %s", got, left)
+	}
+}
+
+// An answer with a grant for more than was asked, with another number of grants or of rooms, is
+// none.
+func TestOddGrants(t *testing.T) {
+	for _, how := range asking {
+		w := newWorld(t, 1, 1, how.rate, Options{OnBackendFailure: FailDeny}, users(fixed(how.limit)))
+		f := w.nodes[0]
+		w.advance(time.Second)
+		requests := f.pausedOften(1, "ann")
+		p := f.taken()[0]
+		good, err := wire.DecodeAnswer(w.apply(p.body))
+		if err != nil || len(good.Grants) != 1 {
+			t.Fatalf("got %+v, %v", good, err)
+		}
+		total := good.Grants[0].Totals[0]
+		many := func(n int) (totals []wire.Total) {
+			for range n {
+				totals = append(totals, total)
+			}
+			return totals
+		}
+		odd := []wire.Answer{
+			{Nodes: 1},
+			{Nodes: 1, Grants: []wire.Grant{good.Grants[0], good.Grants[0]}},
+			{Nodes: 1, Grants: []wire.Grant{{Units: 1}}},
+			{Nodes: 1, Grants: []wire.Grant{{Units: 1, Totals: many(9)}}},
+			{Nodes: 1, Grants: []wire.Grant{{Units: 1 << 63, AtNanos: uint64(w.now), Totals: many(1)}}},
+			{Nodes: 1, Totals: many(3), Grants: good.Grants},
+		}
+		for i := range odd {
+			odd[i].NowNanos = uint64(w.now)
+			f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &odd[i]))
+			if n := f.still(requests); n != 0 {
+				t.Errorf("answer %d: %d wait", i, n)
+			}
+			var again []fakePush
+			for n := 0; n < 100 && len(again) == 0; n++ {
+				w.pass(100 * time.Millisecond)
+				f.tick()
+				again = slices.DeleteFunc(f.taken(), asked)
+			}
+			if len(again) != 1 || string(again[0].body) != string(p.body) {
+				t.Fatalf("answer %d: the push was not sent again as it is", i)
+			}
+			p = again[0]
+		}
+		f.answer(p)
+		requests[0].Leave()
+		w.quiet()
+		if left := f.left(); w.sum() != 0 || left != "" {
+			t.Errorf("the backend has %d hits, of requests that were refused; %s", w.sum(), left)
+		}
+	}
+}
+
+// A totals' content that no backend has, a time or a window far off, or numbers beyond all bounds,
+// neither panic nor keep anybody waiting.
+func TestAbsurdGrants(t *testing.T) {
+	for _, shape := range longest {
+		for _, rate := range []int64{0, second} {
+			w := newWorld(t, 1, 1, rate, Options{}, all(of(shape, 5)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			for i, number := range []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 1, uint64(w.now), uint64(w.now) + 1e15} {
+				r, _ := f.request("")
+				waited := r.Waiting()
+				for _, p := range f.taken() {
+					push, err := wire.DecodePush(p.body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					answer := wire.Answer{NowNanos: number, Nodes: number}
+					total := wire.Total{Newest: number, Hits: []uint64{number, number}}
+					if shape.Precision != 0 {
+						total.Ages = []uint64{0, number | 1}
+					}
+					for range push.Items {
+						answer.Totals = append(answer.Totals, total)
+					}
+					for _, take := range push.Takes {
+						answer.Grants = append(answer.Grants, wire.Grant{Units: take.Most, AtNanos: number, Totals: []wire.Total{total}})
+					}
+					f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &answer))
+				}
+				w.pass(time.Second)
+				f.tick()
+				if waited && f.still([]*fakeRequest{r}) != 0 {
+					t.Errorf("%+v, number %d: a request waits for ever", shape, i)
+				}
+				r.Leave()
+			}
+		}
+	}
+}
+
+// An answer too long for one tick is settled in the next, which comes soon.
+func TestLongAnswersAreSettledSoon(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(50)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	f.pausedOften(4, "first")
+	var requests []*fakeRequest
+	for i := range 400 {
+		requests = append(requests, f.paused(strconv.Itoa(i)))
+	}
+	w.deliver(f)
+	f.tick()
+	if f.tickMillis == 1 {
+		t.Fatal("ticks come fast already, and nothing is tested")
+	}
+	w.processes[0].before = func(*fakeNode, string) { w.now += 10_000 }
+	w.deliver(f)
+	if n := f.still(requests); n == 0 {
+		t.Fatal("all are settled at once, and nothing is tested")
+	}
+	if f.tickMillis != 1 {
+		t.Errorf("the next tick comes after %d ms", f.tickMillis)
+	}
+	for range 100 {
+		f.tick()
+		w.deliver(f)
+	}
+	if n := f.still(requests); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}
+
+// A refusal that a node remembers ends when another worker's lease has arrived.
+func TestRememberedRefusalEndsWithALease(t *testing.T) {
+	w := newWorld(t, 2, 2, second, Options{}, users(fixed(5)))
+	other, mine, neighbour := w.nodes[0], w.nodes[2], w.nodes[3]
+	w.advance(time.Second)
+	for range 5 {
+		other.send("ann")
+	}
+	if mine.send("ann") {
+		t.Fatal("more than the limit")
+	}
+	// The other node's hits go, and the neighbour gets a lease of the process's entry.
+	w.pass(100 * time.Millisecond)
+	d := neighbour.stored(0, "ann")
+	for i := range d.Counter.States {
+		d.Counter.States[i].Hits[0].Lease = 3
+	}
+	if !neighbour.keys.Write(d, w.now) {
+		t.Fatal("not written")
+	}
+	w.pass(11 * time.Millisecond)
+	if !mine.send("ann") {
+		t.Error("refused from memory though the entry has a lease by now")
+	}
+}
+
+// A single callout that is lost, or ends too late, has a request decided alone while the breaker is
+// closed. The bound says so, in all workers of the process, for as long as its hit counts.
+func TestOvershootOfOneLostCallout(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		fallback FailureMode
+		want     uint64
+	}{{FailLocal, 10}, {FailAllow, window.MaxHits}, {FailDeny, 0}} {
+		w := newWorld(t, 3, 2, 0, Options{OnBackendFailure: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
+		for _, f := range w.nodes {
+			f.send("bob")
+		}
+		w.advance(time.Second)
+		f := w.nodes[0]
+		f.send("bob") // so that it hears of the others
+		bounds := func(when string, want ...uint64) {
+			t.Helper()
+			w.advance(time.Second)
+			for _, f := range w.processes[0].nodesHere() {
+				for i := range want {
+					if got := f.Overshoot(i); got != want[i] {
+						t.Errorf("fallback %d, %s: rule %d may overshoot by %d, want %d", test.fallback, when, i, got, want[i])
+					}
+				}
+			}
+		}
+		bounds("before", 0, 0, 0)
+		f.paused("ann")
+		for _, p := range f.taken() {
+			f.lose(p)
+		}
+		if f.link.Open() || f.Tallies.Alone != 1 {
+			t.Fatalf("the breaker is open: %v, %d decided alone", f.link.Open(), f.Tallies.Alone)
+		}
+		bounds("once a request was decided alone", test.want, test.want, 0)
+		w.pass(time.Hour - 4*time.Second)
+		bounds("within the hour", test.want, test.want, 0)
+		w.pass(4 * time.Second)
+		bounds("after the hour", 0, test.want, 0)
+		w.pass(24 * time.Hour)
+		bounds("after the day", 0, 0, 0)
+	}
+}
+
+// Nodes that go do not take along what they have passed: the bound stays that of all who may have.
+func TestOvershootKeepsTheMostNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4, 1, 0, Options{}, users(limit(window.FixedWindow, 5, day)))
+	for range 2 {
+		for _, f := range w.nodes {
+			f.send("bob")
+		}
+		w.advance(time.Second)
+	}
+	w.lossBefore = 1
+	for _, f := range w.nodes {
+		f.send("ann")
+	}
+	w.lossBefore = 0
+	for _, f := range w.nodes[1:] {
+		f.Leave()
+	}
+	w.advance(time.Second)
+	w.nodes = w.nodes[:1]
+	for range 600 {
+		w.advance(time.Second)
+	}
+	if f := w.nodes[0]; f.rules.Nodes != 1 || f.Overshoot(0) != 15 {
+		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.rules.Nodes, f.Overshoot(0))
+	}
+}
+
+// A log forgets hits that are above its limit. If some above are grants that were answered too late,
+// they leave room when they go back, even where there is one node. The bound has told so.
+func TestOvershootOfLogs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, 0, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, 10)))
+	f := w.nodes[0]
+	var requests []*fakeRequest
+	ask := func() {
+		r, _ := f.requestOf("ann", 1)
+		requests = append(requests, r)
+	}
+	for range 5 {
+		ask()
+		w.advance(time.Second)
+	}
+	for range 5 {
+		ask()
+	}
+	late := f.taken()
+	var answers [][]byte
+	for _, p := range late {
+		answers = append(answers, w.apply(p.body))
+	}
+	w.pass(250 * time.Millisecond) // their timeout, and a little
+	f.tick()
+	w.advance(2 * time.Second)
+	for i, p := range late {
+		f.Answered(p.ticket, link.PushAnswered, answers[i])
+	}
+	w.advance(2 * time.Second)
+	for range 10 {
+		ask()
+		w.advance(time.Second)
+	}
+	if passed, bound := uint64(allowed(requests)), f.Overshoot(0); passed <= 10 || passed > 10+bound {
+		t.Errorf("%d requests passed a limit of 10, and the overshoot bound is %d", passed, bound)
+	}
+}
+
+// A batch that has begun is sent or forgotten, though another worker was faster to look whether the
+// backend is back.
+func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
+	p := newProcess(t)
+	n, other := p.start(0, fixed(5)), p.start(0, fixed(5))
+	fail := func() { other.link.Failed(p.now, p.now) }
+	fail()
+	fail()
+	gets := 0
+	p.before = func(*fakeNode, string) {
+		// Between this node's look at the breaker and its push another one finds the backend away.
+		if gets++; gets == 2 {
+			p.before = nil
+			fail()
+		}
+	}
+	n.Tick()
+	for _, b := range n.callouts.batches {
+		if b.state == filling {
+			t.Error("a batch was begun, and neither sent nor forgotten")
+		}
+	}
+}
+
+// A node that leaves doesn't wait longer because the backend's clock was set back.
+func TestLeavingByTheHostsClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	f := w.nodes[0]
+	f.charge("ann")
+	f.Leave()
+	w.advance(0)
+	f.link.Shift(-hour)
+	f.charge("ann")
+	w.lossBefore = 1
+	for range leaveNanos/second + 1 {
+		w.advance(time.Second)
+	}
+	if !f.Left() {
+		t.Errorf("a node has not left after %v", time.Duration(leaveNanos))
+	}
+}

@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"weir/internal/engine/credit"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/feed"
+	"weir/internal/engine/link"
+	"weir/internal/wire"
+)
+
+const (
+	// maxBatches bounds the pushes without an answer. While the backend is away hits gather in the
+	// table instead, where all hits of a key are one number.
+	maxBatches = 8
+	// maxUnanswered bounds the batches that are not done, failed batches included. At that number
+	// no request waits.
+	maxUnanswered = 64
+	// maxBehind is how many later pushes may be answered before a refused push is given up. A
+	// backend remembers at least that many of a sender's sequences. If the backend has answered the
+	// push in part, the push stays, and later pushes have another sender.
+	maxBehind = 2048
+	// partlyFailures bounds the pauses of a batch whose answer is incomplete: until it is complete,
+	// nothing else is sent to the partitions concerned.
+	partlyFailures = 3
+	// usualBytes and usualItems are the size of a batch that a tick fills. Together with the
+	// runtime's word in front of them, the items fill a size class.
+	usualBytes = 16 << 10
+	usualItems = 511
+)
+
+// callouts are a worker's pushes that are not done.
+type callouts struct {
+	tallies  *entry.Tallies
+	host     Host
+	link     *link.Link
+	feed     *feed.Feed
+	waits    *waits
+	advances *credit.Credit
+
+	namespace string
+	id        uint64 // of the table, and thus of the process
+	worker    uint64 // the worker's name in reports
+	sender    uint64 // of further pushes
+	sequence  uint64
+	batches   []*batch // not done, in the order of their sequence
+	poll      batch    // the worker's poll
+	idle      []*batch
+	away      link.Partitions // partitions that incomplete answers lacked
+	asking    int             // callouts that requests wait for
+	leaving   bool            // the node is leaving
+}
+
+// newBatch begins a batch.
+func (c *callouts) newBatch() *batch { return c.newBatchOf(false) }
+
+// newBatchOf begins a batch. With asks it asks for overrides, and has nothing else.
+func (c *callouts) newBatchOf(asks bool) (b *batch) {
+	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.sequence >= maxBehind {
+		if oldest.partly {
+			c.sender = nextSender(c.sender)
+		} else {
+			c.giveUp(oldest)
+		}
+	}
+	if last := len(c.idle) - 1; last >= 0 {
+		b = c.idle[last]
+		c.idle = c.idle[:last]
+	} else {
+		b = &batch{body: make([]byte, 0, usualBytes), items: make([]pushed, 0, usualItems)}
+	}
+	c.sequence++
+	*b = batch{sender: c.sender, sequence: c.sequence, body: b.body, items: b.items[:0], asks: b.asks[:0]}
+	floor := b.sequence
+	if oldest := c.oldest(); oldest != nil {
+		floor = oldest.sequence
+	}
+	b.inquires, b.advance = asks, c.advances.Says(b.sender, b.sequence, asks)
+	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
+		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.feed.Known(asks), Advance: b.advance,
+	}, 0)
+	b.head = len(b.body)
+	c.batches = append(c.batches, b)
+	return b
+}
+
+// nextSender returns another name for the sender, as random as the first: a step of Knuth's MMIX
+// generator.
+func nextSender(sender uint64) uint64 { return sender*6364136223846793005 + 1442695040888963407 }
+
+// oldest returns this sender's first batch that isn't done. There may also be inherited batches.
+func (c *callouts) oldest() *batch {
+	for _, b := range c.batches {
+		if b.sender == c.sender {
+			return b
+		}
+	}
+	return nil
+}
+
+// send sends a batch, or drops it if it is empty.
+func (c *callouts) send(b *batch) {
+	switch {
+	case b == nil || b.state != filling:
+	case len(b.items)+len(b.asks) == 0:
+		c.finish(b)
+	default:
+		c.post(b)
+	}
+}
+
+// post makes a callout of a batch. Its end is reported later.
+func (c *callouts) post(b *batch) {
+	if b.state == filling {
+		c.seal(b)
+	}
+	b.state, b.sentAt = sent, c.link.HostNow()
+	if !c.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+		c.fail(b, link.PushUnsent)
+	}
+}
+
+// seal ends the filling of a batch.
+func (c *callouts) seal(b *batch) {
+	b.close()
+	if b.advance.Told && c.advances.Settles(b.ahead) {
+		b.advance.Settled = true
+		wire.SetSettled(b.body, b.head)
+	}
+}
+
+// postEmpty sends an empty batch, for the news in every answer, and for overrides.
+func (c *callouts) postEmpty() {
+	b := c.newBatchOf(true)
+	b.ends = c.link.Now() + link.LongestPause
+	c.post(b)
+}
+
+// fail schedules a batch to be sent again. No request waits for it any more.
+func (c *callouts) fail(b *batch, why link.Outcome) {
+	c.tallies.Failed++
+	c.ended(b)
+	b.state = failed
+	c.pause(b)
+	if c.link.Failed(c.link.HostNow(), b.sentAt) {
+		c.link.Turn(why)
+	}
+	for _, t := range b.asks {
+		c.waits.release(t)
+	}
+}
+
+// pause sets when a batch is sent again.
+func (c *callouts) pause(b *batch) {
+	pause := min(link.ShortestPause<<min(b.failures, 10), link.LongestPause)
+	b.failures++
+	b.retryAt = c.link.Now() + c.link.Random.Around(pause)
+}
+
+// crammed reports whether too many batches lack an answer. Those with an incomplete answer are sent
+// again rarely, and delay no others unless there are too many in all.
+func (c *callouts) crammed() bool {
+	open := 0
+	for _, b := range c.batches {
+		if !b.partly {
+			open++
+		}
+	}
+	return open >= maxBatches || len(c.batches) >= maxUnanswered
+}
+
+// ended records that a batch's callout has ended.
+func (c *callouts) ended(b *batch) {
+	if b.asking {
+		b.asking = false
+		c.asking--
+	}
+}
+
+// giveUp drops a batch that the backend will never accept.
+func (c *callouts) giveUp(b *batch) {
+	c.tallies.Lost += b.hits
+	c.ended(b)
+	asks := b.asks
+	b.asks = nil
+	c.finish(b)
+	for _, t := range asks {
+		c.waits.release(t)
+	}
+}
+
+//go:noinline
+func (c *callouts) finish(b *batch) {
+	for i := range c.batches {
+		if c.batches[i] == b {
+			c.batches = append(c.batches[:i], c.batches[i+1:]...)
+			break
+		}
+	}
+	c.lookAway()
+	b.forgo()
+	for _, t := range b.asks {
+		c.waits.recycle(t)
+	}
+	clear(b.asks)
+	c.idle = append(c.idle, b)
+}
+
+// resend sends failed batches again after their pause, and drops those whose hits count no more.
+// While the breaker is open, one batch tests whether the backend is back. A callout that has not
+// ended long after its timeout counts as failed.
+func (c *callouts) resend(now int64) {
+	clock := c.link.HostNow()
+	for _, b := range c.batches {
+		if ago := clock - b.sentAt; b.state == sent && (ago > c.link.Timeout+link.LongestPause || ago < -link.LongestPause) {
+			c.fail(b, link.PushLost)
+		}
+	}
+	for i := len(c.batches) - 1; i >= 0; i-- {
+		if b := c.batches[i]; b.state == failed && now > b.ends {
+			c.finish(b)
+		}
+	}
+	for i := range c.batches {
+		// Choose another batch each time, in case the batch itself causes the failure.
+		b := c.batches[(i+c.link.Failures())%len(c.batches)]
+		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*link.LongestPause {
+			continue
+		}
+		if !c.link.Enter(c.link.HostNow()) {
+			return
+		}
+		c.post(b)
+	}
+}
+
+// inquires reports whether a question for overrides is unanswered.
+func (c *callouts) inquires() bool {
+	for _, b := range c.batches {
+		if b.inquires {
+			return true
+		}
+	}
+	return false
+}
+
+// pollSlack is how much longer than the backend a node waits, in nanoseconds.
+const pollSlack = link.LongestPause
+
+// sendPoll sends the poll, with the part about overrides, and reports whether it is on its way.
+func (c *callouts) sendPoll(now int64, known wire.Known) bool {
+	b := &c.poll
+	*b = batch{
+		sender: c.worker, sequence: b.sequence + 1, body: b.body[:0], inquires: true, state: sent, sentAt: now,
+		patience: wire.LongestPoll + pollSlack,
+	}
+	b.body = wire.AppendPushHeader(b.body, &wire.Push{
+		Namespace: c.namespace, Node: c.id, Sender: b.sender, Sequence: b.sequence, Floor: b.sequence, Known: known,
+	}, 0)
+	if !c.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+		b.state = filling
+		return false
+	}
+	return true
+}
+
+// polled reports whether the poll is unanswered.
+func (c *callouts) polled(now int64) bool {
+	b := &c.poll
+	ago := now - b.sentAt
+	return b.state == sent && ago >= 0 && ago <= b.patience+pollSlack
+}
+
+// lookAway updates the set of partitions that are away.
+func (c *callouts) lookAway() {
+	c.away = 0
+	for _, b := range c.batches {
+		c.away |= b.lacks
+	}
+}
+
+// lost reports whether a key's partition is away.
+func (c *callouts) lost(id wire.ID) bool { return c.away.Has(id) }

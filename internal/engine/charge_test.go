@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/rule"
+	"weir/window"
+)
+
+// charging is a rule whose requests turn out to cost more or less.
+func charging(r fakeRule) fakeRule {
+	r.costsLater = true
+	return r
+}
+
+// charged is a request that takes hits before it is known what it costs.
+type charged struct {
+	Wait
+	node    *fakeNode
+	verdict counter.Verdict
+	charges []rule.Charge
+}
+
+// Decided implements Request.
+func (c *charged) Decided(demands []rule.Demand, now int64, verdict counter.Verdict) {
+	if c.verdict = verdict; verdict != counter.Allowed {
+		return
+	}
+	for i := range demands {
+		c.charges = append(c.charges, c.node.Charge(&demands[i], now))
+	}
+}
+
+// reserve brings a request that takes so many hits of each rule for now.
+func (f *fakeNode) reserve(user string, hits uint64) *charged {
+	f.process.t.Helper()
+	c := &charged{node: f}
+	c.Request = c
+	for i := range f.demands {
+		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules.List[i], f.key(i, user), hits
+	}
+	now := f.link.Now()
+	if c.verdict = f.Decide(f.demands, now, &c.Wait); c.verdict != counter.Unsure {
+		c.Decided(f.demands, now, c.verdict)
+	}
+	for rounds := 0; c.verdict == counter.Unsure; rounds++ {
+		if rounds == 100 {
+			f.process.t.Fatal("a request waits for nothing")
+		}
+		f.settle(f)
+	}
+	return c
+}
+
+func (c *charged) revise(cost uint64) {
+	for i := range c.charges {
+		c.node.Revise(&c.charges[i], cost, c.node.link.Now())
+	}
+	c.node.PushCharges()
+}
+
+// The backend has the final costs of requests in the end, whatever was lost on the way; and until
+// then no more passes than has room beside the reservations of others.
+func TestChargesAreRevised(t *testing.T) {
+	for _, shape := range longest {
+		for _, rate := range []int64{0, second / 10, 2 * second} {
+			t.Run(fmt.Sprintf("%s %v", shape.Name(), time.Duration(rate)), func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(20) {
+					reviseCharges(t, shape, rate, seed)
+				}
+			})
+		}
+	}
+}
+
+func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
+	const budget = 1000
+	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: FailDeny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
+	random := rand.New(rand.NewPCG(seed, 5))
+	w.random = rand.New(rand.NewPCG(seed, 6))
+	if seed%2 == 1 {
+		w.lossBefore, w.lossAfter = 0.2, 0.2
+	}
+	var running []*charged
+	costs := uint64(0)
+	over := uint64(0) // what requests have cost above what they had reserved
+	for range 150 {
+		f := w.any()
+		if random.IntN(3) > 0 {
+			if c := f.reserve("ann", random.Uint64N(40)); c.verdict == counter.Allowed {
+				running = append(running, c)
+				costs += c.charges[0].Cost
+			}
+		}
+		if costs > budget+over {
+			t.Fatalf("seed %d: %d hits are reserved or spent, of a budget of %d and %d above what was reserved", seed, costs, budget, over)
+		}
+		if len(running) > 0 && random.IntN(2) == 0 {
+			i := random.IntN(len(running))
+			c, cost := running[i], random.Uint64N(50)
+			before := c.charges[0].Cost
+			if c.revise(cost); cost > before {
+				over += cost - before
+			}
+			if costs += cost - before; random.IntN(3) > 0 {
+				running = append(running[:i], running[i+1:]...)
+			}
+		}
+		w.advance(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
+	}
+	w.lossBefore, w.lossAfter = 0, 0
+	w.quiet()
+	for range 4 {
+		w.advance(time.Hour) // leases that are not used go back
+	}
+	for _, f := range w.nodes {
+		f.Leave()
+	}
+	w.quiet()
+	if lost := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost + t.GivenUp + t.Alone }); lost > 0 {
+		return // as the worlds with losses may have
+	}
+	if shape.Kind == window.TokenBucket || shape.IsLog() && over > 0 {
+		return // tokens come back, and a log over its limit forgets its oldest hits
+	}
+	if got := w.sum(); got != int64(2*costs) {
+		t.Errorf("seed %d: the backend has %d hits, want %d", seed, got, 2*costs)
+	}
+}
+
+// Costs of responses above a limit are told, until its window has ended.
+func TestOvershootTellsCharges(t *testing.T) {
+	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: FailDeny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+	var running []*charged
+	for i := range 8 {
+		running = append(running, w.nodes[i%2].reserve("", 100))
+	}
+	for i, c := range running {
+		if c.verdict != counter.Allowed {
+			t.Fatalf("request %d is refused", i)
+		}
+		c.revise(150)
+	}
+	w.advance(1500 * time.Millisecond)
+	w.advance(1500 * time.Millisecond)
+	for i, f := range w.nodes {
+		// A hit or two may be leased on top.
+		if got := f.Overshoot(0); got < 200 || got > 210 {
+			t.Errorf("node %d: bound %d, want 200", i, got)
+		}
+	}
+	w.advance(20 * time.Second)
+	for i, f := range w.nodes {
+		if got := f.Overshoot(0); got != 0 {
+			t.Errorf("node %d: bound %d in the next window, want 0", i, got)
+		}
+	}
+}
+
+// A grant that goes back, as another rule has no room any more, is there for others without a tick.
+func TestGrantsGoBackAtOnce(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, Options{}, all(fixed(10)), all(fixed(1)).here())
+	f := w.nodes[0]
+	requests := f.pausedOften(2, "")
+	f.deliver()
+	if got := allowed(requests); got != 1 || f.still(requests) != 0 {
+		t.Fatalf("%d requests pass, and %d wait", got, f.still(requests))
+	}
+	if f.deliver(); w.sum() != 1 {
+		t.Errorf("the backend has %d hits, want 1", w.sum())
+	}
+}
+
+// Each worker of a process tells the same bound, whichever of them has brought the key above its limit,
+// and a smaller one once the window of the largest has ended.
+func TestOvershootOfTheProcess(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		w := newWorld(t, 1, 2, rate, Options{}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+		a, b := w.nodes[0], w.nodes[1]
+		w.pass(2 * time.Second)
+		want := func(when string, hits uint64) {
+			t.Helper()
+			for i, f := range w.nodes {
+				f.tick()
+				if got := f.Overshoot(0); got != hits {
+					t.Errorf("rate %v, %s: worker %d has a bound of %d, want %d", time.Duration(rate), when, i, got, hits)
+				}
+			}
+		}
+		a.reserve("", 100).revise(1300)
+		want("charged by one", 300)
+		b.charge("")
+		want("charged by both", 301)
+		w.pass(10 * time.Second)
+		want("in the next window", 0)
+		b.reserve("", 100).revise(1010)
+		want("charged in the next window", 10)
+	}
+}
+
+// A charge of a configuration that has gone may be answered under one with fewer rules.
+func TestChargesOfRulesThatHaveGone(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, charging(all(fixed(1000))), charging(all(fixed(100))))
+	old := w.nodes[0]
+	c := old.reserve("", 10)
+	c.revise(500)
+	heir := old.process.startOf(second, Options{}, charging(all(fixed(1000))))
+	heir.Inherit(old.Engine)
+	w.nodes = w.nodes[1:]
+	w.quiet()
+	if got := heir.Overshoot(0); got != 0 {
+		t.Errorf("the rule that stays has a bound of %d, want 0", got)
+	}
+	if got := w.sum(); got != 2*500 {
+		t.Errorf("the backend has %d hits, want 1000", got)
+	}
+}
+
+// A counter is spent at once where nobody else counts, and with a backend once what others have leased
+// has had the time to go back.
+func TestSpent(t *testing.T) {
+	for _, rule := range []fakeRule{all(fixed(1000)).here(), all(fixed(1000))} {
+		w := newWorld(t, 2, 1, second, Options{}, rule)
+		f := w.nodes[0]
+		c := f.reserve("", 900)
+		if c.verdict != counter.Allowed {
+			t.Fatal("the request is refused")
+		}
+		spent := func() bool { return f.Spent(&c.charges[0], f.link.Now()) }
+		if spent() {
+			t.Error("spent before it is charged")
+		}
+		c.revise(1100)
+		if got := spent(); got == f.rules.List[0].Synced() {
+			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules.List[0].Synced())
+		}
+		w.advance(2 * time.Second)
+		if !spent() {
+			t.Error("not spent after two seconds")
+		}
+		if c.revise(950); spent() {
+			t.Error("spent after hits have gone back")
+		}
+	}
+}
+
+// Requests come one after the other, each of which costs more than it reserves, or less. Its node
+// knows that with the next request, and where the backend decides all others do too, whatever order
+// pushes arrive in.
+func TestChargesAreKnownAtOnce(t *testing.T) {
+	for _, shape := range longest {
+		for _, rate := range []int64{0, second} {
+			for _, nodes := range []int{1, 2} {
+				if rate > 0 && nodes > 1 {
+					continue // the others hear a second later
+				}
+				w := newWorld(t, nodes, 2, rate, Options{}, charging(users(of(shape, 50_000))))
+				w.advance(time.Second)
+				spent, passed := uint64(0), 0
+				for range 200 {
+					w.pass(time.Millisecond)
+					f := w.any()
+					c := f.reserve("ann", 50)
+					if c.verdict != counter.Allowed {
+						continue
+					}
+					passed++
+					spent += 1000
+					c.revise(1000)
+					for _, other := range w.nodes {
+						if other.process != f.process || rate > 0 {
+							w.deliver(f) // before the client asks another node
+						}
+					}
+				}
+				if passed != 50 || spent != 50_000 {
+					t.Errorf("%s, rate %v, %d nodes: %d of 200 requests pass, and spend %d of 50000", shape.Name(), time.Duration(rate), nodes, passed, spent)
+				}
+			}
+		}
+	}
+}
+
+// Hits that a response does not need are there for the next request.
+func TestRefundsAreKnownAtOnce(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		w := newWorld(t, nodes, 2, 0, Options{}, charging(all(fixed(10_000))))
+		w.advance(time.Second)
+		for _, f := range w.nodes {
+			f.settle = func(*fakeNode) {
+				for _, i := range w.random.Perm(len(w.nodes)) {
+					w.deliver(w.nodes[i])
+				}
+			}
+		}
+		for i := range 20 {
+			w.pass(time.Millisecond)
+			c := w.any().reserve("", 8000)
+			if c.verdict != counter.Allowed {
+				t.Fatalf("%d nodes: request %d is refused, and %d hits are spent of 10000", nodes, i, 100*i)
+			}
+			c.revise(100)
+			if nodes > 1 {
+				w.deliver(c.node) // before the client asks another node
+			}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
+	"weir/internal/engine/rule"
+	"weir/window"
+)
+
+// charges applies the final cost of requests that have passed.
+type charges struct {
+	tallies  *entry.Tallies
+	link     *link.Link
+	keys     *entry.Entries
+	pushes   *pushes
+	watch    *observe.Observer
+	accounts *observe.Meter
+	decider  *decider
+	push     window.Push // of a counter that the table has lost
+}
+
+// revise changes a charge to cost hits: it takes more, whether or not they have room, or gives some
+// back, in the windows where they were counted. Each change is applied once, whatever other workers
+// do.
+func (h *charges) revise(c *rule.Charge, cost uint64, now int64) {
+	before, at := c.Cost, c.At
+	if before == 0 {
+		at = now
+	}
+	h.change(c, cost, now)
+	if h.accounts.Of(c.Rule) && (cost != before || c.Counted != c.Model) {
+		h.account(c, before, at)
+	}
+}
+
+// account records the change in usage of a charge whose cost was before. It belongs to the day of
+// the request.
+//
+//go:noinline
+func (h *charges) account(c *rule.Charge, before uint64, at int64) {
+	d := &h.decider.charged
+	h.keys.Restore(d, &c.Saved)
+	h.keys.Read(d, h.link.Now()) // the budget needs the counter
+	if c.Counted == c.Model {
+		h.accounts.Add(d, int64(c.Cost-before), c.Model, at)
+		return
+	}
+	h.accounts.Add(d, -int64(before), c.Counted, at)
+	h.accounts.Add(d, int64(c.Cost), c.Model, at)
+	c.Counted = c.Model
+}
+
+// accountFor records the usage of hits that were forced.
+func (h *charges) accountFor(d *rule.Demand, now int64) {
+	if h.accounts.Of(d.Rule) {
+		h.accounts.Add(d, int64(d.Cost), d.Model, now)
+	}
+}
+
+// change changes the hits of a charge.
+func (h *charges) change(c *rule.Charge, cost uint64, now int64) {
+	if cost == c.Cost {
+		return
+	}
+	d := &h.decider.charged
+	h.keys.Restore(d, &c.Saved)
+	numbers := c.Numbers[:len(c.Rule.Limits)]
+	lost := false
+	switch written := h.keys.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+		if lost = !d.Slot.Found() && c.Cost != 0; !lost {
+			d.Counter.Revise(numbers, c.At, c.Cost, cost, now)
+		}
+		return !lost, false
+	}); {
+	case lost:
+		h.reviseElsewhere(c, cost, now)
+	case written && cost > c.Cost:
+		d.NoteExcess(now)
+		h.watch.WarnOf(d, now)
+		if c.Cost == 0 {
+			c.Note(d, now)
+		}
+	case written:
+	case cost > c.Cost:
+		d.Cost = cost - c.Cost
+		h.decider.hold(d) // they count once they are written
+	default:
+		h.tallies.GivenUp++ // the hits stay counted
+	}
+	c.Cost = cost
+}
+
+// giveBack gives back hits that count now, whoever counted them.
+func (h *charges) giveBack(d *rule.Demand, hits uint64, now int64) {
+	given := uint64(0)
+	switch done := h.keys.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+		if given = 0; d.Slot.Found() {
+			given = d.Counter.GiveBackNewest(hits)
+		}
+		return given > 0, false
+	}); {
+	case !done:
+		h.tallies.GivenUp++ // the hits stay counted
+	case given > 0:
+		h.decider.refusals.Forget(d.Address)
+		if h.accounts.Of(d.Rule) {
+			h.accounts.Add(d, -int64(given), d.Model, now)
+		}
+	case !d.Slot.Found(): // the backend may know of some
+		d.Cost = hits
+		c := rule.Charge{Saved: h.keys.Save(d)}
+		c.Note(d, now)
+		h.reviseElsewhere(&c, 0, now)
+	}
+}
+
+// renew moves the hits that a request holds to the present bucket, so that they stay counted.
+func (h *charges) renew(c *rule.Charge, now int64) {
+	if c.Cost == 0 {
+		return
+	}
+	d := &h.decider.charged
+	h.keys.Restore(d, &c.Saved)
+	numbers := c.Numbers
+	if !h.keys.Update(d, entry.Adopts, now, func() (writes, lists bool) {
+		numbers = c.Numbers
+		d.Counter.Renew(numbers[:len(c.Rule.Limits)], c.Cost)
+		return true, false
+	}) {
+		h.tallies.GivenUp++ // the next renewal is early enough
+		return
+	}
+	c.Numbers = numbers
+}
+
+// release gives back the hits that a request has held. If nodes lease ahead for the rule, the next
+// request of this process gets them without asking. Otherwise the backend hears of them at once: a
+// client that sends its requests one by one to several nodes would be refused by every node that
+// does not have its place.
+func (h *charges) release(c *rule.Charge, now int64) {
+	if c.Cost == 0 {
+		return
+	}
+	if c.Rule.Hasty() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
+		h.revise(c, 0, now)
+		return
+	}
+	d := &h.decider.charged
+	h.keys.Restore(d, &c.Saved)
+	switch done := h.keys.Update(d, entry.Adopts, now, func() (writes, lists bool) {
+		if !d.Slot.Found() {
+			return false, false
+		}
+		d.Counter.Relend(c.Numbers[:len(c.Rule.Limits)], c.Cost)
+		return true, false
+	}); {
+	case !done:
+		h.tallies.GivenUp++ // the places expire by themselves
+	case !d.Slot.Found():
+		h.reviseElsewhere(c, 0, now)
+	}
+	c.Cost = 0
+}
+
+// spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
+// backend or back don't count. With a backend, the counter must also have been above at an earlier
+// call, at least a push and its answer ago: others may be about to give back leases, and a grant
+// may be on its way here.
+func (h *charges) spent(c *rule.Charge, now int64) bool {
+	d := &h.decider.charged
+	h.keys.Restore(d, &c.Saved)
+	h.keys.Read(d, now)
+	for i := range d.Counter.States {
+		d.Counter.States[i].Doubt()
+	}
+	switch excess, _ := d.Counter.Excess(); {
+	case excess == 0:
+		c.AboveFrom = 0
+		return false
+	case !d.Rule.Synced():
+		return true
+	case c.AboveFrom == 0:
+		c.AboveFrom = now
+	}
+	return now-c.AboveFrom >= d.Rule.Interval+h.link.Timeout
+}
+
+// reviseElsewhere pushes a charge's change when the table has lost its counter.
+func (h *charges) reviseElsewhere(c *rule.Charge, cost uint64, now int64) {
+	for i := range c.Rule.Limits {
+		l := &c.Rule.Limits[i]
+		hits := int64(cost) - int64(c.Cost)
+		if l.Kind.Blocks() {
+			continue // requests take nothing from a block
+		}
+		if hits < 0 {
+			hits = -int64(l.Returnable(uint64(-hits), c.At, now))
+		}
+		if hits == 0 || !c.Rule.Synced() {
+			continue
+		}
+		push := &h.push
+		push.Newest, push.Hits, push.Ages = c.Numbers[i], append(push.Hits[:0], hits), push.Ages[:0]
+		switch {
+		case l.Kind.Bucketed():
+			push.Ages = append(push.Ages, 0)
+		case l.Kind.Refills() && hits < 0:
+			push.Newest = uint64(c.At)
+		}
+		if !h.keys.KeepOrphan(c.ID, l, push, now+2*l.Width) && hits > 0 {
+			h.tallies.Lost += uint64(hits)
+		}
+	}
+}

@@ -1,0 +1,481 @@
+package credit
+
+import (
+	"cmp"
+	"slices"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Hits of a key that is far from its limit may pass before the backend has counted them: they are
+// advanced. The worker keeps them outside of the table until the backend has counted them, so it
+// knows their number whatever happens to the key's entry.
+
+const (
+	// leastFleet is the least number of nodes for advancing hits. In a smaller fleet, each node
+	// sees a key often enough to lease hits for it.
+	leastFleet = 8
+	// wishLife is how long a worker that could use a part goes on asking for it, in nanoseconds.
+	wishLife = int64(10e9)
+	// askAgain is the time until a backend without lists of near keys is asked again, in
+	// nanoseconds.
+	askAgain = int64(60e9)
+)
+
+// Credit has the worker's part of the advanced hits, and the keys that are near their limits.
+type Credit struct {
+	rules *rule.Set
+	link  *link.Link
+	keys  *entry.Entries
+	Least uint64 // the least number of nodes
+
+	// Knows means that the backend keeps lists of near keys. If it does not, it is not asked again
+	// before unknownTo.
+	Knows     bool
+	unknownTo int64
+	// wishedAt is when a request last could have used a part.
+	wishedAt int64
+	// ended means that the worker is no longer wanted.
+	ended bool
+
+	epoch, version, divisor uint64
+	until                   int64  // when the part ends, by the backend's clock: no hits of a later window are advanced
+	sender                  uint64 // the sender that has the part
+	// without is the last push that said the worker has no part. Answers to earlier pushes give
+	// none.
+	without uint64
+	askedAt int64 // when the part was asked for; 0 once answered
+	// Owes means that the backend has not heard yet that the worker has no part any more.
+	Owes   bool
+	tellAt int64
+	seenAt int64 // the latest time of the host's clock
+
+	near   nearKeys
+	limits []uint64
+	// revision changes with the part and the limits, and so do the allowances of rules.
+	revision uint64
+	Hits     Ledger
+}
+
+// New returns a worker's advances, in fleets of at least so many nodes; 0 means the usual number.
+func New(rules *rule.Set, link *link.Link, keys *entry.Entries, least uint64) Credit {
+	return Credit{rules: rules, link: link, keys: keys, Least: cmp.Or(least, leastFleet)}
+}
+
+// nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
+type nearKeys struct {
+	slots []uint32
+	count int
+}
+
+// find returns the slot of a key, or a free slot. At least half of the slots are free.
+func (s *nearKeys) find(key uint32) *uint32 {
+	for i := key; ; i++ {
+		if at := &s.slots[i&uint32(len(s.slots)-1)]; *at == key || *at == 0 {
+			return at
+		}
+	}
+}
+
+func (s *nearKeys) has(key uint32) bool { return s.count != 0 && *s.find(key) == key }
+
+func (s *nearKeys) add(key uint32) {
+	if 2*(s.count+1) > len(s.slots) {
+		old := s.slots
+		s.slots = make([]uint32, max(16, 2*len(old)))
+		for _, key := range old {
+			*s.find(key) = key
+		}
+	}
+	if at := s.find(key); *at == 0 {
+		*at = key
+		s.count++
+	}
+}
+
+func (s *nearKeys) clear() {
+	clear(s.slots)
+	s.count = 0
+}
+
+// wishes records that a request has to wait that a part would have let pass.
+//
+//go:noinline
+func (a *Credit) wishes(r *rule.Rule, now int64) {
+	if r.Advances && !r.Override && !a.ended && a.rules.Nodes >= a.Least {
+		a.wishedAt = a.link.ToHost(now)
+	}
+}
+
+// wants reports whether the worker can use a part.
+func (a *Credit) wants(now int64) bool {
+	ago := now - a.wishedAt
+	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
+}
+
+// Takes reports whether a demand's hits are advanced: the key is far from its limits and the worker
+// has not advanced too many. The demand was read.
+//
+//go:noinline
+func (a *Credit) Takes(d *rule.Demand, now int64) bool {
+	r := d.Rule
+	allowance := a.allowance(r)
+	if allowance == 0 {
+		a.wishes(r, now)
+		return false
+	}
+	hostNow := a.link.ToHost(now)
+	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.Hits.lostTo || a.Hits.count() >= maxAdvanced {
+		return false
+	}
+	held := a.Hits.Held(d.Address)
+	if d.Cost > allowance || held > allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
+		return false
+	}
+	d.Listed = a.lists(d)
+	return !d.Listed
+}
+
+// Full reports whether the list has a demand's key as full in its present window. The list does not tell
+// if there is room again, so it counts only until the node has heard of the key in this window.
+func (a *Credit) Full(d *rule.Demand, now int64) bool {
+	id := a.keys.Identity(d)
+	for i, limit := range d.Rule.Near {
+		l := &d.Rule.Limits[i]
+		if l.Kind != window.FixedWindow || d.Counter.HeardSince(now-now%l.Width, now) {
+			continue
+		}
+		if a.near.has(wire.NearKey(id, wire.NearFull(limit, l.Number(&d.Counter.States[i])))) {
+			return true
+		}
+	}
+	return false
+}
+
+// lists reports whether the list has a demand's key as near by any of its limits. The demand was read.
+func (a *Credit) lists(d *rule.Demand) bool {
+	if a.near.count == 0 {
+		return false
+	}
+	id := a.keys.Identity(d)
+	for i, limit := range d.Rule.Near {
+		number := uint64(0)
+		if l := &d.Rule.Limits[i]; l.Kind == window.FixedWindow {
+			number = l.Number(&d.Counter.States[i])
+		}
+		if a.near.has(wire.NearKey(id, wire.NearWindow(limit, number))) {
+			return true
+		}
+	}
+	return false
+}
+
+// Take advances a demand's hits. The demand's counter includes everything advanced for its key, and
+// is not written. many reports whether the worker should lease hits for the key.
+func (a *Credit) Take(d *rule.Demand, now int64) (many bool) {
+	d.Hits = rule.Ahead
+	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
+	a.keys.Identity(d)
+	held := a.Hits.Held(d.Address)
+	a.Hits.add(d, now)
+	d.Counter.Count(held + d.Cost)
+	return held > 0 && 2*(held+d.Cost) > a.allowance(d.Rule)
+}
+
+// Says returns the part of a push about advanced hits. A push without hits may find out whether the
+// backend keeps lists of near keys.
+func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
+	now := a.link.HostNow()
+	wants := a.wants(now)
+	if !a.Knows && (!empty || !wants || now < a.unknownTo && a.unknownTo-now <= askAgain) {
+		return s
+	}
+	if a.divisor != 0 && a.sender != sender {
+		a.Drop()
+	}
+	if a.sender = sender; a.divisor == 0 {
+		// A part that is on its way would be lost.
+		if ago := now - a.askedAt; !wants && !a.Owes || a.askedAt != 0 && ago >= 0 && ago < link.LongestPause/4 {
+			return s
+		}
+		a.without, a.askedAt = sequence, now
+	}
+	return wire.Advance{Told: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
+}
+
+// Settles reports whether a push with that number of advanced hits leaves none to be counted.
+func (a *Credit) Settles(own int) bool {
+	return len(a.Hits.Unsent) == 0 && a.Hits.out == own && a.Hits.lostTo <= a.link.Now()
+}
+
+// Hear takes in the answer to a push about advanced hits. answeredAt is by the backend's clock.
+func (a *Credit) Hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
+	if !n.Told {
+		a.Knows, a.unknownTo = false, a.link.HostNow()+askAgain
+		a.Drop()
+		a.Owes = false
+		return
+	}
+	a.Knows = true
+	if sequence == a.without {
+		a.askedAt = 0
+	}
+	switch {
+	case a.divisor == 0 && sequence < a.without:
+		return
+	case n.Whole && (a.divisor == 0 || n.Version >= a.version):
+		a.near.clear()
+		a.limits = a.limits[:0]
+		a.learn(n)
+	case !n.Whole && n.Epoch == a.epoch:
+		a.learn(n)
+	}
+	if a.version < n.Version || n.Divisor == 0 {
+		a.Drop() // the list may lack keys that are near by now
+		return
+	}
+	if a.divisor < n.Divisor {
+		a.divisor = n.Divisor
+	}
+	a.Owes = true
+	if a.until = answeredAt + wire.PartLife; a.seenAt == 0 {
+		a.seenAt = sentAt
+	}
+	a.revision++
+}
+
+// learn adds to the list.
+//
+//go:noinline
+func (a *Credit) learn(n *wire.Near) {
+	a.epoch, a.version = n.Epoch, max(a.version, n.Version)
+	for i := range n.LimitCount() {
+		a.limits = append(a.limits, n.Limit(i))
+	}
+	for i := range n.KeyCount() {
+		a.near.add(n.Key(i))
+	}
+}
+
+// Drop ends the part, and drops the list.
+//
+//go:noinline
+func (a *Credit) Drop() {
+	a.epoch, a.version, a.divisor, a.until = 0, 0, 0, 0
+	a.near.clear()
+	a.limits = a.limits[:0]
+	a.revision++
+}
+
+// End ends the part for good.
+func (a *Credit) End() {
+	a.ended = true
+	a.Drop()
+}
+
+// allowance returns how many hits of a key a rule may advance: none without a part, or unless the
+// list has all of its limits.
+func (a *Credit) allowance(r *rule.Rule) uint64 {
+	if a.divisor == 0 || !r.Advances || r.Override || r.Base() != &a.rules.List[r.Index] {
+		return 0
+	}
+	if r.Revision == a.revision {
+		return r.Allowance
+	}
+	r.Revision, r.Allowance = a.revision, wire.MaxAdvance
+	for i := range r.Limits {
+		if !a.listsRule(wire.NearRule(r.Near[i], r.Tag)) {
+			r.Allowance = 0
+		}
+		r.Allowance = min(r.Allowance, wire.MostAdvanced(r.Limits[i].Max, a.divisor))
+	}
+	return r.Allowance
+}
+
+func (a *Credit) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }
+
+// Tick ends the part when its time is over or the clock was set back. It reports whether a push
+// without hits should inform or ask the backend.
+func (a *Credit) Tick() (tells bool) {
+	now := a.link.HostNow()
+	if a.divisor != 0 && (a.link.Now() >= a.until || now < a.seenAt) {
+		a.Drop()
+	}
+	a.seenAt = now
+	switch {
+	case a.tellAt > now && a.tellAt-now <= link.LongestPause:
+		return false
+	case a.divisor == 0 && a.Owes && a.Knows && a.Hits.count() == 0:
+	case !a.Knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
+	default:
+		return false
+	}
+	a.tellAt = now + link.LongestPause
+	return true
+}
+
+// Told records that the backend knows that the worker has no part.
+func (a *Credit) Told(sequence uint64) {
+	if a.divisor == 0 && sequence >= a.without {
+		a.Owes = false
+	}
+}
+
+// maxAdvanced bounds the keys with advanced hits that are not counted yet.
+const maxAdvanced = 1 << 12
+
+// Hits are hits of a key in certain windows that the backend has not counted yet.
+type Hits struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	of      *Ledger
+	Rule    *rule.Rule
+	Address sharedata.Address
+	ID      [16]byte
+	hits    uint64
+	numbers [rule.MaxLimits]uint64 // of the windows, in the order of the rule's limits
+	sent    bool
+	next    *Hits // next in the list of the same slot of the index
+}
+
+// Ledger are a worker's advanced hits that the backend has not counted yet. They are not in
+// the table, so the worker knows of them whatever happens to their keys' entries, and only it
+// pushes them.
+type Ledger struct {
+	index  *[256]*Hits
+	Unsent []*Hits
+	out    int   // how many are in pushes
+	due    int64 // when to push the others, by the backend's clock
+	spare  []*Hits
+	// lostTo is until when hits count that the backend may never count, by the backend's clock.
+	lostTo int64
+}
+
+func (a *Ledger) count() int { return len(a.Unsent) + a.out }
+
+func (a *Ledger) list(address sharedata.Address) **Hits {
+	return &a.index[address.Hash()%uint64(len(a.index))]
+}
+
+// Held is how many hits of a key are advanced and not counted.
+//
+//go:noinline
+func (a *Ledger) Held(address sharedata.Address) (hits uint64) {
+	if a.count() == 0 {
+		return 0
+	}
+	for h := *a.list(address); h != nil; h = h.next {
+		if h.Address == address {
+			hits += h.hits
+		}
+	}
+	return hits
+}
+
+// find returns the hits of a demand's key in the same windows, or nil.
+//
+//go:noinline
+func (a *Ledger) find(d *rule.Demand) *Hits {
+	for h := *a.list(d.Address); h != nil; h = h.next {
+		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers[:len(d.Numbers)], d.Numbers) {
+			return h
+		}
+	}
+	return nil
+}
+
+// add adds a demand's hits. The demand has its identity and the numbers of its windows.
+func (a *Ledger) add(d *rule.Demand, now int64) {
+	if a.index == nil {
+		a.index = new([256]*Hits)
+	}
+	h := a.find(d)
+	if h == nil {
+		if last := len(a.spare) - 1; last >= 0 {
+			h, a.spare = a.spare[last], a.spare[:last]
+		} else {
+			h = &Hits{of: a}
+		}
+		list := a.list(d.Address)
+		h.Rule, h.Address, h.ID, h.next = d.Rule, d.Address, d.ID, *list
+		h.hits, h.sent = 0, false
+		copy(h.numbers[:], d.Numbers)
+		*list = h
+		if due := now + d.Rule.Interval; len(a.Unsent) == 0 || due < a.due {
+			a.due = due
+		}
+		a.Unsent = append(a.Unsent, h)
+	}
+	h.hits += d.Cost
+}
+
+// GiveBack takes back the hits that a demand has just added.
+func (a *Ledger) GiveBack(d *rule.Demand) {
+	if h := a.find(d); h != nil {
+		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
+	}
+}
+
+// DueAt reports whether hits are due at a time, or with all, whether there are any. A clock that
+// was set back delays none.
+func (a *Ledger) DueAt(now int64, all bool) bool {
+	return len(a.Unsent) > 0 && (all || now >= a.due || a.due-now > window.MaxWidth)
+}
+
+// Send returns the last of the hits that are to be pushed.
+func (a *Ledger) Send() *Hits {
+	last := len(a.Unsent) - 1
+	h := a.Unsent[last]
+	a.Unsent[last], a.Unsent = nil, a.Unsent[:last]
+	h.sent = true
+	a.out++
+	return h
+}
+
+// Counted drops hits that the backend has counted. The push may be inherited from another worker.
+//
+//go:noinline
+func (h *Hits) Counted() {
+	a := h.of
+	for at := a.list(h.Address); *at != nil; at = &(*at).next {
+		if *at == h {
+			*at = h.next
+			break
+		}
+	}
+	a.out--
+	if h.next = nil; len(a.spare) < maxAdvanced {
+		a.spare = append(a.spare, h)
+	}
+}
+
+// Lost drops hits that were pushed and that the backend may never count.
+//
+//go:noinline
+func (h *Hits) Lost() {
+	h.of.lostTo = max(h.of.lostTo, h.Ends())
+	h.Counted()
+}
+
+// Ends is the time from which the hits no longer count. It follows from their windows, because the
+// clock may have been set back.
+func (h *Hits) Ends() (at int64) {
+	for i := range h.Rule.Limits {
+		l := &h.Rule.Limits[i]
+		at = max(at, (int64(h.numbers[i])+int64(l.Kind.Windows()))*l.Width)
+	}
+	return at + wire.PartLife
+}
+
+// Push fills in the push for limit i.
+func (h *Hits) Push(i int, p *window.Push) {
+	p.Newest = h.numbers[i]
+	p.Hits, p.Ages = append(p.Hits[:0], int64(h.hits)), p.Ages[:0]
+	if h.Rule.Limits[i].Kind == window.SlidingWindow {
+		p.Hits = append(p.Hits, 0) // asks for the total of the previous window too
+	}
+}

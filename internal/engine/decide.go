@@ -1,0 +1,415 @@
+package engine
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/credit"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/observe"
+	"weir/internal/engine/rule"
+)
+
+// decider decides demands, and takes their hits.
+type decider struct {
+	tallies  *entry.Tallies
+	keys     *entry.Entries
+	pushes   *pushes
+	asks     *asks
+	watch    *observe.Observer
+	refusals *entry.Refusals
+	advances *credit.Credit
+	blocks   bool // some rule blocks
+	marks    bool // some rule marks
+	synced   bool // some rule needs the backend
+
+	// charged belongs to a charge, or to hits that lost every race.
+	charged rule.Demand
+	held    []rule.Saved // hits that lost every race to be written
+}
+
+// decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
+// demands' counters are as they stand after the decision. The verdict is unsure if no rule refuses
+// but some rule has to ask the backend; then nothing was counted.
+//
+// First all entries are read, since most refusals need no write. Then they are written one by one,
+// each by a compare-and-set against the state that was decided on. If another worker was faster,
+// the entry is decided again. If it has no room any more, the entries written before get their hits
+// back.
+func (e *decider) decide(demands []rule.Demand, now int64) counter.Verdict {
+	verdict := e.loadAll(demands, now, e.keys.Recalls)
+	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
+		d := &demands[i]
+		if e.marks && d.Over {
+			continue
+		}
+		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && (!e.marks || !d.PassesOver()) {
+			verdict = d.Verdict
+			if verdict == counter.Rejected {
+				e.rememberRefusal(d, now)
+			}
+			for j := range demands[:i] {
+				e.giveBack(&demands[j], now)
+			}
+		}
+	}
+	if verdict != counter.Allowed {
+		for i := range demands {
+			if d := &demands[i]; d.Hits == rule.InSlot {
+				d.Uncount()
+			}
+		}
+	}
+	if verdict == counter.Rejected {
+		e.countRejected(demands, now)
+	}
+	if e.blocks && verdict != counter.Unsure {
+		e.block(demands, now)
+	}
+	return verdict
+}
+
+// block blocks the keys of rules that refused or marked the request, if these rules block.
+//
+//go:noinline
+func (e *decider) block(demands []rule.Demand, now int64) {
+	for i := range demands {
+		d := &demands[i]
+		if d.Verdict != counter.Rejected || !d.Rule.Blocks || d.Cost == 0 {
+			continue
+		}
+		began := false
+		if e.keys.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+			before := d.Counter.Blocked()
+			writes = d.Counter.Block(d.Rule.Extends)
+			began = writes && !before
+			return writes, false
+		}) && began {
+			e.tallies.Blocked++
+		}
+	}
+}
+
+// loadAll reads the counters of all keys, and returns the verdict. A recalled page only serves to
+// be written, so it is read after all if there will be no write.
+func (e *decider) loadAll(demands []rule.Demand, now int64, recall bool) counter.Verdict {
+	verdict, recalled := counter.Allowed, false
+	for i := range demands {
+		d := &demands[i]
+		if e.marks && d.Over {
+			e.keys.Read(d, now)
+			d.Verdict = counter.Rejected
+			continue
+		}
+		d.Verdict = e.load(d, now, howOf(i, demands), recall)
+		if e.marks && d.PassesOver() {
+			continue
+		}
+		verdict = worse(verdict, d.Verdict)
+		recalled = recalled || d.Hits == rule.InSlot && d.Slot.Recalled()
+	}
+	if recalled && verdict != counter.Allowed {
+		return e.loadAll(demands, now, false)
+	}
+	return verdict
+}
+
+// countRejected counts the hits of a rejected request for the rules that count them.
+func (e *decider) countRejected(demands []rule.Demand, now int64) {
+	for i := range demands {
+		// A cost above the limit never passes. Counting it would only keep other requests of the
+		// key from passing.
+		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
+			e.debit(d, now, rejected)
+		}
+	}
+}
+
+// refuse rejects an unsure request that the backend gave no hits. If it lacks hits only from rules
+// that mark, it is decided without them.
+func (e *decider) refuse(demands []rule.Demand, now int64) counter.Verdict {
+	refused, unsure := false, 0
+	for i := range demands {
+		if d := &demands[i]; d.Verdict == counter.Unsure {
+			d.Verdict = counter.Rejected
+			refused = !d.PassesOver() || refused
+			unsure++
+		}
+	}
+	if !refused {
+		return e.decide(demands, now)
+	}
+	e.countRejected(demands, now)
+	if e.blocks && unsure == 1 {
+		e.block(demands, now) // of several it is not known which has had no room
+	}
+	return counter.Rejected
+}
+
+// worse returns the verdict on a request that two rules decide.
+func worse(a, b counter.Verdict) counter.Verdict {
+	switch {
+	case a == counter.Rejected || b == counter.Rejected:
+		return counter.Rejected
+	case a == counter.Unsure || b == counter.Unsure:
+		return counter.Unsure
+	}
+	return counter.Allowed
+}
+
+// load reads the counter of a demand's key, and returns the verdict. A refusal that the node
+// remembers needs no shared data, as long as not even one hit has room.
+func (e *decider) load(d *rule.Demand, now int64, how debiting, recall bool) counter.Verdict {
+	d.Hits, d.Listed, d.Asks = rule.Untaken, false, false
+	if d.By == rule.ByDistance {
+		d.By = rule.ByRule
+	}
+	if d.Cost != 0 {
+		if payload := e.refusals.Find(d, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
+			if d.Counter.Advance(now); d.Decide(1, now) == counter.Rejected {
+				return counter.Rejected
+			}
+		}
+	}
+	if recall && d.Cost != 0 && e.keys.Table.Recall(&d.Slot, d.Address) && countInSlot(d, now, how) {
+		return counter.Allowed
+	}
+	found := e.keys.Table.Read(&d.Slot, d.Address)
+	if found && d.Cost != 0 && countInSlot(d, now, how) {
+		return counter.Allowed
+	}
+	e.keys.Decode(d, found)
+	d.Counter.Advance(now)
+	if d.Unheard = 0; (d.By == rule.ByWhatIsKnown || d.Cost == 0) && e.synced {
+		d.Unheard = e.advances.Hits.Held(d.Address)
+	}
+	if found && d.Counter.Moved() && e.keys.Write(d, now) { // or else the next request writes it
+		return e.load(d, now, how, false)
+	}
+	verdict := d.Decide(d.Cost, now)
+	switch verdict {
+	case counter.Unsure:
+		return e.resolve(d, now)
+	case counter.Rejected:
+		e.rememberRefusal(d, now)
+	}
+	return verdict
+}
+
+// resolve decides an unsure demand that was read without the backend, if it can: a key that is far
+// from its limits has room, and a key that is full has none. In case others have given back leases
+// since, a refusal asks for them, and later requests find the answer.
+//
+//go:noinline
+func (e *decider) resolve(d *rule.Demand, now int64) counter.Verdict {
+	if d.Cost == 0 {
+		return counter.Unsure
+	}
+	if e.advances.Takes(d, now) {
+		d.By = rule.ByDistance
+		return counter.Allowed
+	}
+	full := d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && e.advances.Full(d, now)
+	if d.Asks = full && !d.Patient && d.Rule.StaysFull() && e.asks.askBehind(d); d.Asks {
+		return counter.Rejected
+	}
+	return counter.Unsure
+}
+
+// countInSlot counts a demand's hits directly in the slot, if the state there is simple enough.
+// Nearly every request finds such a state.
+func countInSlot(d *rule.Demand, now int64, how debiting) (counted bool) {
+	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, how == revocable)
+	if counted {
+		d.Hits = rule.InSlot
+	}
+	return counted
+}
+
+// rememberRefusal remembers a refusal if the entry will stay unchanged while it has no room: then
+// requests add nothing to it, and give nothing back.
+func (e *decider) rememberRefusal(d *rule.Demand, now int64) {
+	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.Decide(1, now) != counter.Rejected {
+		return
+	}
+	e.refusals.Add(d, now)
+}
+
+// debiting says how to treat hits without room.
+type debiting uint8
+
+const (
+	// counted hits belong to a request that passes only if they have room.
+	counted debiting = iota
+	// revocable hits are counted hits of a request that a later demand may still refuse.
+	revocable
+	// forced hits belong to a request that has passed.
+	forced
+	// rejected hits belong to a request that doesn't pass, and are counted nevertheless.
+	rejected
+)
+
+// howOf returns how a request takes the hits of one of its demands.
+func howOf(i int, demands []rule.Demand) debiting {
+	if i+1 < len(demands) {
+		return revocable
+	}
+	return counted
+}
+
+// debit takes the hits of a demand that was read, unless they need room and have it no longer.
+func (e *decider) debit(d *rule.Demand, now int64, how debiting) counter.Verdict {
+	if d.By == rule.ByDistance {
+		e.tallies.Advanced += d.Cost
+		if e.advances.Take(d, now) {
+			e.asks.prefetch(d, now)
+		}
+		return counter.Allowed
+	}
+	if d.Cost == 0 || e.tryDebit(d, now, how) {
+		return counter.Allowed
+	}
+	return e.debitAgain(d, now, how)
+}
+
+// tryDebit tries once to write a demand's counter with its hits.
+func (e *decider) tryDebit(d *rule.Demand, now int64, how debiting) (taken bool) {
+	synced, adopted := d.Rule.Synced(), false
+	if synced {
+		if d.By == rule.ByBackend {
+			return true
+		}
+		adopted = e.prepare(d, now, how)
+	}
+	switch {
+	case d.Hits == rule.InSlot:
+	case how == rejected:
+		d.Counter.CountRejected(d.Cost)
+	case how == revocable:
+		d.Counter.CountRevocable(d.Cost)
+	default:
+		d.Counter.Count(d.Cost)
+	}
+	if !e.keys.Write(d, now) {
+		return false
+	}
+	if d.Hits = rule.Debited; how == revocable {
+		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
+	}
+	if synced {
+		e.afterDebit(d, now, adopted)
+	}
+	return true
+}
+
+// debitAgain continues after another worker was faster.
+//
+//go:noinline
+func (e *decider) debitAgain(d *rule.Demand, now int64, how debiting) counter.Verdict {
+	for attempt := 1; ; attempt++ {
+		e.keys.Read(d, now)
+		if how == counted || how == revocable {
+			if verdict := d.Decide(d.Cost, now); verdict != counter.Allowed {
+				return verdict
+			}
+		}
+		if attempt == e.keys.Table.Attempts() {
+			// The decision stands. The hits are added as soon as a write succeeds.
+			e.hold(d)
+			d.Counter.Count(d.Cost)
+			return counter.Allowed
+		}
+		if e.tryDebit(d, now, how) {
+			return counter.Allowed
+		}
+	}
+}
+
+// prepare prepares a counter for its demand's hits, and reports whether this worker is to push
+// them. Rejected hits never use a lease, so they must be pushed.
+//
+//go:noinline
+func (e *decider) prepare(d *rule.Demand, now int64, how debiting) (adopted bool) {
+	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && e.keys.Adopt(d, now)
+	if !d.Counter.Identified() {
+		d.Counter.Identify(e.keys.Identity(d))
+	}
+	return adopted
+}
+
+// afterDebit does everything that follows from hits that were taken.
+//
+//go:noinline
+func (e *decider) afterDebit(d *rule.Demand, now int64, adopted bool) {
+	if adopted {
+		e.keys.Enlist(d)
+	}
+	if d.Counter.Low(d.Cost) {
+		e.asks.prefetch(d, now)
+	}
+}
+
+// giveBack returns a demand's hits to the windows that they were taken from.
+func (e *decider) giveBack(d *rule.Demand, now int64) {
+	if d.Hits == rule.Held {
+		// The last entry of held belongs to this request.
+		d.Hits = rule.Untaken
+		e.held = e.held[:len(e.held)-1]
+	}
+	if d.Hits == rule.Ahead {
+		d.Hits = rule.Untaken
+		e.advances.Hits.GiveBack(d)
+		e.tallies.Advanced -= d.Cost
+		e.keys.Read(d, now)
+		return
+	}
+	if d.Hits != rule.Debited {
+		return
+	}
+	d.Hits = rule.Untaken
+	if !e.keys.Update(d, entry.Adopts, now, func() (writes, lists bool) {
+		d.Counter.GiveBack(d.Numbers, d.Cost)
+		return d.Slot.Found(), false
+	}) {
+		e.tallies.GivenUp++
+	}
+}
+
+// forceSaved is force for a saved demand.
+func (e *decider) forceSaved(s *rule.Saved, now int64) {
+	d := &e.charged
+	e.keys.Restore(d, s)
+	e.keys.Read(d, now)
+	e.force(d, now)
+}
+
+// force takes the hits of a demand that was read, whether or not they have room.
+func (e *decider) force(d *rule.Demand, now int64) {
+	e.debit(d, now, forced)
+	d.NoteExcess(now)
+	e.watch.WarnOf(d, now)
+	e.keys.Hasten(d)
+}
+
+// maxHeld bounds the held hits that a node keeps.
+const maxHeld = 1024
+
+func (e *decider) hold(d *rule.Demand) {
+	e.tallies.GivenUp++
+	if len(e.held) == maxHeld {
+		e.tallies.Lost += d.Cost
+		return
+	}
+	d.Hits = rule.Held
+	e.held = append(e.held, e.keys.Save(d))
+}
+
+// addHeld tries again to write hits that lost every race. They count from now on.
+func (e *decider) addHeld(now int64) {
+	if len(e.held) == 0 {
+		return
+	}
+	held := e.held
+	e.held = nil
+	for i := range held {
+		e.forceSaved(&held[i], now)
+	}
+}

@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/rule"
+)
+
+// letGo decides waiting requests that should have room by now, those of each key in the order of
+// their coming, as long as the tick has time.
+func (q *requests) letGo() {
+	now := q.link.HostNow()
+	deadline := now + tickNanos
+	q.lines.Tick(now)
+	for handled := 0; ; handled++ {
+		next, at := q.lines.Next()
+		if next == nil {
+			q.ticks.within(int64(q.ticks.millis) * 1e6)
+			return
+		}
+		if in := at - q.link.HostNow(); in > 0 || q.link.Late(handled, deadline) {
+			q.ticks.within(in)
+			return
+		}
+		q.tryFirst(next.Of.(*Wait))
+	}
+}
+
+// tryFirst decides the first request of a line if it is due. It waits behind requests of other
+// workers, until its own time is over. While it asks the backend, it is not decided.
+func (q *requests) tryFirst(w *Wait) {
+	if w.queue != nil {
+		w.room.Rest() // until the backend has answered
+		return
+	}
+	due, first := w.room.Turn(q.link.HostNow())
+	if !due {
+		return
+	}
+	demands, now := q.takeUp(w), q.link.Now()
+	verdict := counter.Rejected
+	if first {
+		for i := range demands {
+			demands[i].Heard = false
+		}
+		at := q.roomAt(w, demands, now)
+		if verdict = q.decideAtOnce(demands, at, w); at < now {
+			for i := range demands {
+				demands[i].Counter.Advance(now) // for the standings of the answer
+			}
+		}
+	} else {
+		for i := range demands {
+			q.keys.Read(&demands[i], now)
+		}
+		q.keys.Reject(demands, w.room.Address())
+	}
+	switch {
+	case verdict == counter.Unsure:
+		w.room.Rest()
+	case !q.waitsOn(w, demands, now, verdict):
+		q.tell(w, demands, now, verdict)
+	}
+}
+
+// roomAt is the time at which to decide a waiting request: the time when it got room, or now if it
+// has none yet. A tick may come so late that several requests have got room one after the other. No
+// request gets room after its time is over.
+func (q *requests) roomAt(w *Wait, demands []rule.Demand, now int64) int64 {
+	for i := range demands {
+		if r := demands[i].Rule; r.Synced() || r.CostsLater {
+			return now // the backend's bucket has changed, or room does not come by itself
+		}
+	}
+	// A counter goes back only a little, and its time is that of the last request that had room.
+	ahead := now - q.link.HostNow()
+	from := w.room.Since + ahead
+	for i := range demands {
+		q.keys.Fetch(&demands[i])
+		for j := range demands[i].Counter.States {
+			from = max(from, demands[i].Counter.States[j].Newest)
+		}
+	}
+	from = min(from, now)
+	for i := range demands {
+		demands[i].Counter.Advance(from)
+	}
+	latest := min(now, max(from, w.room.Leaves+ahead))
+	if at, ok := rule.RetryAt(demands, from); ok {
+		return min(at, latest)
+	}
+	return latest
+}

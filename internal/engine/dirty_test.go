@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Looking at keys that are not due takes time too, and ends in time.
+func TestLooksAreShort(t *testing.T) {
+	const blocks = 5
+	n := newProcess(t).start(minute, fixed(1_000_000))
+	now := n.Now()
+	for range blocks * entry.BlockKeys {
+		n.keys.Dirty.Add(sharedata.Address{}, &n.rules.List[0], counter.DueAt(now+10*second))
+	}
+	for call := 1; call <= blocks; call++ {
+		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.keys.Dirty.Block() != call {
+			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.keys.Dirty.Block(), done)
+		}
+	}
+}
+
+// A node that leaves pushes at once what isn't due yet, calm blocks too.
+func TestLeavingPushesCalmBlocks(t *testing.T) {
+	const keys = 2*entry.BlockKeys + 50
+	n := newProcess(t).start(minute, fixed(1_000_000))
+	n.advance(time.Second)
+	for range 2 {
+		for i := range keys {
+			n.charge(strconv.Itoa(i))
+		}
+		n.advance(time.Second)
+		n.advance(time.Second)
+	}
+	if !n.keys.Dirty.Calm(n.Now()) || n.keys.Dirty.Count != keys {
+		t.Fatalf("%d keys wait, and nothing is tested", n.keys.Dirty.Count)
+	}
+	n.Leave()
+	if n.keys.Dirty.Count != 0 || n.Left() {
+		t.Errorf("%d keys are left, and nothing is on its way", n.keys.Dirty.Count)
+	}
+	if n.deliver(); !n.Left() {
+		t.Errorf("left with everything answered: %+v", n.Backlog())
+	}
+	if got := n.process.sum(); got != 2*keys {
+		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	}
+}
+
+// mallocs is how often a function allocates.
+func mallocs(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.Mallocs - before.Mallocs)
+}
+
+// A hit is pushed in time though a backend is slower than hits of other keys come.
+func TestFloodKeepsNoKeyBack(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{Capacity: 200_000}, users(sliding(1_000_000)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	f.charge("ann")
+	w.advance(time.Second / 10)
+	w.advance(time.Second / 10)
+	f.charge("ann") // whose push is not due when the others' are
+	pending := func() bool { return f.stored(0, "ann").Counter.Pending() }
+	if !pending() {
+		t.Fatal("the hit is not pending, and nothing is tested")
+	}
+	sent := 0
+	flood := func(n int) {
+		for range n {
+			f.charge(strconv.Itoa(sent))
+			sent++
+		}
+	}
+	flood(maxBatches * wire.MaxItems)
+	ticks := 0
+	for ; pending() && ticks < 200; ticks++ {
+		flood(wire.MaxItems)
+		w.pass(time.Second / 10)
+		f.tick()
+		if len(f.sent) > 0 {
+			p := f.sent[0]
+			f.sent = f.sent[1:]
+			f.answer(p)
+		}
+	}
+	if ticks > 50 {
+		t.Errorf("pushed after %d ticks", ticks)
+	}
+}
+
+// busy is a process whose clock goes on with each access to shared data, so that work takes time.
+func busy(w *world) {
+	w.processes[0].before = func(*fakeNode, string) { w.now += 5_000 }
+}
+
+// No callback works for much longer than a tick may, however many keys are due, and all of them are
+// pushed as soon as ticks come.
+func TestTicksAreShort(t *testing.T) {
+	const keys = 5000
+	w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	for range 2 {
+		for i := range keys {
+			f.charge(strconv.Itoa(i))
+		}
+		busy(w)
+		longest := time.Duration(0)
+		timed := func(call func()) {
+			start := w.now
+			call()
+			longest = max(longest, time.Duration(w.now-start))
+		}
+		due := w.now
+		for ticks := 0; f.Unfinished(); ticks++ {
+			w.now += int64(f.tickMillis) * 1e6
+			timed(f.tick)
+			for _, p := range f.taken() {
+				timed(func() { f.answer(p) })
+			}
+			if ticks > 1000 {
+				t.Fatalf("%d keys are left", f.Backlog().Keys)
+			}
+		}
+		if longest > 5*time.Millisecond/4 {
+			t.Errorf("a callback took %v", longest)
+		}
+		if took := time.Duration(w.now - due); took > time.Second {
+			t.Errorf("%d keys took %v", keys, took)
+		}
+		w.processes[0].before = nil
+		w.advance(2 * time.Second)
+	}
+	if got := w.sum(); got != 2*keys {
+		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	}
+}
+
+// Many requests may wait at once. Their asks are sent a little at a time too.
+func TestWishesAreSentALittleAtATime(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	for i := range 1000 {
+		f.paused(strconv.Itoa(i))
+	}
+	if n := f.Backlog().Unsent; n < 900 {
+		t.Fatalf("%d asks wait to be sent, and nothing is tested", n)
+	}
+	busy(w)
+	timed := func(what string, call func()) {
+		start := w.now
+		call()
+		if took := time.Duration(w.now - start); took > 2*time.Duration(tickNanos) {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	for rounds := 0; f.Backlog().Waiting > 0; rounds++ {
+		for _, p := range f.taken() {
+			timed("an answer", func() { f.answer(p) })
+		}
+		timed("a tick", f.tick)
+		if rounds > 1000 {
+			t.Fatalf("%d requests wait for ever", f.Backlog().Waiting)
+		}
+	}
+	if got := w.sum(); got != 1000 {
+		t.Errorf("the backend has %d hits, want 1000", got)
+	}
+}
+
+// While keys wait for a place among the batches, the next answer brings the next tick.
+func TestAnswersHurryTheNextTick(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	f := w.nodes[0]
+	w.advance(time.Second)
+	const keys = (maxBatches + 1) * wire.MaxItems
+	for i := range keys {
+		f.charge(strconv.Itoa(i))
+	}
+	f.tick()
+	if n := len(f.sent); n != maxBatches || f.tickMillis == 1 {
+		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, maxBatches)
+	}
+	first := f.sent[0]
+	f.sent = f.sent[1:]
+	f.answer(first)
+	if f.tickMillis != 1 {
+		t.Errorf("ticks each %d ms after an answer, want 1", f.tickMillis)
+	}
+}
+
+// A push takes the memory for its keys from pushes before, once there were some; with leases, whose
+// keys are asked for at each interval, too.
+func TestPushesAllocateNothingForAKey(t *testing.T) {
+	for name, hit := range map[string]func(f *fakeNode, user string){
+		"pushes": (*fakeNode).charge, "leases": func(f *fakeNode, user string) { f.send(user) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
+			f := w.nodes[0]
+			w.advance(time.Second)
+			const keys = 1500
+			items := 0
+			for round := range 40 {
+				warm := round >= 20
+				for i := range keys {
+					hit(f, strconv.Itoa(i))
+				}
+				for range 20 {
+					w.now += second / 10
+					pushing := mallocs(f.tick)
+					pushes := f.taken()
+					// A few for each push are the fake's.
+					if most := 20*len(pushes) + 20; warm && pushing > most {
+						t.Errorf("round %d: a tick with %d pushes allocates %d times", round, len(pushes), pushing)
+					}
+					for _, p := range pushes {
+						if push, err := wire.DecodePush(p.body); err == nil && warm {
+							items += len(push.Items)
+						}
+						answer := w.apply(p.body)
+						settling := mallocs(func() { f.Answered(p.ticket, link.PushAnswered, answer) })
+						if warm && settling > 20 {
+							t.Errorf("round %d: an answer allocates %d times", round, settling)
+						}
+					}
+				}
+			}
+			if items < 5*keys {
+				t.Errorf("%d items were pushed of %d keys", items, keys)
+			}
+		})
+	}
+}

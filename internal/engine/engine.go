@@ -1,0 +1,353 @@
+package engine
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/credit"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/feed"
+	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
+	"weir/internal/engine/rule"
+	"weir/internal/engine/wait"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Engine decides the requests of one worker. Make it with New. It is not safe for concurrent use. It
+// consists of rooms, each of which knows only rooms below it.
+type Engine struct {
+	// Tallies count the node's own work.
+	Tallies entry.Tallies
+
+	rules     rule.Set
+	link      link.Link
+	ticks     ticks
+	variants  entry.Variants
+	keys      entry.Entries
+	waits     waits
+	advances  credit.Credit
+	callouts  callouts
+	pushes    pushes
+	asks      asks
+	watch     observe.Observer
+	accounts  observe.Meter
+	decider   decider
+	charges   charges
+	requests  requests
+	overrides feed.Feed
+	answers   answers
+
+	leaveBy int64 // when a leaving node gives up, by the host's clock
+}
+
+// New makes a node. If the node has a backend, its host must call Tick every [Engine.TickMillis] from
+// now on, until TickEvery changes that. The error is [sharedata.ErrUnavailable].
+func New(o *Options) (*Engine, error) {
+	e := &Engine{rules: rule.NewSet(o.Rules), link: link.New(o.Data, o.Namespace, o.Host, o.Random, o.Timeout, o.Turned), ticks: ticks{host: o.Host}}
+	e.furnish(o)
+	var err error
+	e.keys.Table, err = sharedata.Open(o.Data, sharedata.Options{
+		Namespace:       o.Namespace,
+		Capacity:        o.Capacity,
+		BytesPerCounter: bytesPerCounter(e.rules.List),
+		Salt:            e.keys.Identities.Salt(),
+	}, o.Random)
+	if err != nil {
+		return nil, err
+	}
+	for i := range e.rules.List {
+		e.rules.List[i].Group = e.keys.Table.Group(e.rules.List[i].Prefix)
+	}
+	if e.rules.Delays {
+		e.ticks.millis = idleMillis
+	}
+	if e.rules.Synced {
+		e.connect(o)
+	}
+	e.ticks.period = e.ticks.millis
+	if e.rules.Delays {
+		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), e.link.HostNow, e.ticks.within)
+	}
+	return e, nil
+}
+
+// furnish gives the node's rooms the rooms that they use.
+func (e *Engine) furnish(o *Options) {
+	tallies, rules, link, ticks, refusals := &e.Tallies, &e.rules, &e.link, &e.ticks, new(entry.Refusals)
+	e.variants = entry.NewVariants(rules, link, o.Owner)
+	e.keys = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
+	e.advances = credit.New(rules, link, &e.keys, o.LeastFleet)
+	e.callouts = callouts{
+		host: o.Host, advances: &e.advances, tallies: tallies, link: link, feed: &e.overrides, waits: &e.waits, namespace: o.Namespace,
+	}
+	e.pushes = pushes{advances: &e.advances, tallies: tallies, link: link, keys: &e.keys, callouts: &e.callouts}
+	e.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &e.keys, waits: &e.waits, callouts: &e.callouts, pushes: &e.pushes}
+	e.watch = observe.NewObserver(link, rules, &e.keys, o.Namespace, o.Held, o.Owner)
+	e.accounts = observe.NewMeter(tallies, link, &e.keys, o.Namespace)
+	e.decider = decider{
+		tallies: tallies, keys: &e.keys, pushes: &e.pushes, asks: &e.asks, watch: &e.watch, refusals: refusals, advances: &e.advances, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,
+	}
+	e.charges = charges{
+		tallies: tallies, link: link, keys: &e.keys, pushes: &e.pushes, watch: &e.watch, accounts: &e.accounts, decider: &e.decider,
+	}
+	e.requests = requests{
+		tallies: tallies, link: link, ticks: ticks, rules: rules, keys: &e.keys, waits: &e.waits, callouts: &e.callouts, asks: &e.asks,
+		watch: &e.watch, accounts: &e.accounts, decider: &e.decider, failure: o.OnBackendFailure,
+		demands: make([]rule.Demand, len(rules.List)),
+	}
+	e.overrides = feed.New(tallies, link, rules, &e.variants, &e.keys, refusals)
+	e.answers = answers{
+		tallies: tallies, link: link, rules: rules, keys: &e.keys, waits: &e.waits, callouts: &e.callouts, pushes: &e.pushes,
+		requests: &e.requests, overrides: &e.overrides, refusals: refusals,
+	}
+}
+
+// connect prepares a node for its backend.
+func (e *Engine) connect(o *Options) {
+	for i := range e.rules.List {
+		if r := &e.rules.List[i]; r.Synced() && r.CostsLater {
+			r.Excess = rule.NewExcess(o.Data, o.Namespace, r.Prefix)
+			r.Excess.Read()
+		}
+	}
+	// The shortest interval has ten ticks, so that a new key does not wait long, and a request's
+	// timeout has at least one. The ticks of different workers and processes are spread.
+	tick := max(1, min(e.rules.Interval/1e6/10, 100, o.Timeout/1e6*4/5))
+	tick += o.Random.Below(tick/4 + 1)
+	e.ticks.millis = uint32(tick)
+	e.callouts.id, e.callouts.worker = e.keys.Table.ID(), o.Random()
+	e.callouts.sender = e.callouts.worker
+	e.waits.leases = new(leaseAsks)
+	e.link.Read()
+	e.overrides.Open(o.Data, o.Namespace)
+	e.rules.Share(e.link.Nodes())
+	e.watch.Open(e.callouts.id, e.callouts.worker)
+	e.accounts.Open(e.rules.List, nextSender(e.callouts.worker))
+}
+
+// bytesPerCounter is the memory for a counter of the largest rule, in bytes.
+func bytesPerCounter(rules []rule.Rule) int {
+	extra := 0
+	for i := range rules {
+		extra = max(extra, rules[i].ExtraBytes())
+	}
+	return sharedata.BytesPerCounter + extra
+}
+
+// Table returns the table with the node's counters.
+func (e *Engine) Table() *sharedata.Table { return e.keys.Table }
+
+// Synchronises reports whether the node has a backend, because some rule shares its counters with
+// other processes.
+func (e *Engine) Synchronises() bool { return e.rules.Synced }
+
+// TickMillis is the usual time between two ticks, in milliseconds. Under load the node asks for
+// more.
+func (e *Engine) TickMillis() uint32 { return e.ticks.millis }
+
+// Nodes is how many processes share the limits; 0 if unknown.
+func (e *Engine) Nodes() uint64 { return e.rules.Nodes }
+
+// Time converts a time of the host's clock to the backend's, as far as that is known, in
+// nanoseconds.
+func (e *Engine) Time(hostNow int64) int64 { return e.link.ToBackend(hostNow) }
+
+// HoldsHits reports whether AddHeld has hits to add.
+func (e *Engine) HoldsHits() bool { return len(e.decider.held) > 0 }
+
+// Backlog counts the unfinished work of a node.
+type Backlog struct {
+	// Keys have hits to push or a lease to review. Evicted counts hits of evicted counters.
+	Keys, Evicted int
+	// Pushes are not done; requests wait for Awaited of them.
+	Pushes, Awaited int
+	// Unsent are questions that are in no push yet. Waiting requests are paused.
+	Unsent, Waiting int
+}
+
+// Backlog returns the node's unfinished work.
+func (e *Engine) Backlog() Backlog {
+	return Backlog{
+		Keys: e.keys.Dirty.Count, Evicted: e.keys.Orphans.Count(), Pushes: len(e.callouts.batches), Awaited: e.callouts.asking,
+		Unsent: len(e.asks.unsent), Waiting: max(e.waits.queue.length, len(e.waits.released)),
+	}
+}
+
+// Overshoot is the most hits above a rule's limits that its nodes together can admit now, or have
+// admitted in windows that still count. It is 0 if the rule needs no backend, or while the backend
+// can be reached and no hit counts that passed without it. The gauge is shared by the process, so
+// such a hit counts for all of its rules. Hits that responses charged above a limit are added, as
+// far as they are known.
+//
+//go:noinline
+func (e *Engine) Overshoot(rule int) (hits uint64) {
+	r, now := &e.rules.List[rule], e.link.Now()
+	if !r.Synced() {
+		return 0
+	}
+	return min(e.admittedAlone(r, now)+r.Excess.At(now), window.MaxHits)
+}
+
+// admittedAlone is how many hits nodes without the backend may admit above a rule's limits.
+func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
+	if e.requests.failure == FailDeny {
+		return 0
+	}
+	nodes, hits := e.rules.Nodes, r.Quota()
+	if r.Advances && nodes >= e.advances.Least {
+		hits += hits / 2 // the advanced hits of all nodes
+	}
+	switch peak, counts := e.link.CountsAlone(now, r.Lasts()); {
+	case counts:
+		nodes, hits = max(nodes, peak), max(hits, r.Before)
+	case !e.link.Open():
+		return 0
+	}
+	if e.requests.failure == FailAllow || nodes == 0 {
+		return window.MaxHits // the number of nodes is unknown
+	}
+	if !r.Forgets() {
+		nodes-- // this node keeps to the limit
+	}
+	return min(hits*nodes, window.MaxHits)
+}
+
+// Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
+func (e *Engine) Warnings(rule int) uint64 { return e.rules.List[rule].Warnings }
+
+// Overrides returns how many overrides are in force here, and how many are not because they do not
+// fit their rules.
+func (e *Engine) Overrides() (applied, unfit int) { return e.variants.Count, e.variants.Unfit }
+
+// CatchUp takes in the overrides that other workers of the process know, however long that takes.
+// Ticks do so little by little, so call it before the first request.
+func (e *Engine) CatchUp() {
+	if e.rules.Synced {
+		e.overrides.AdoptOverrides(1<<63 - 1)
+	}
+}
+
+// Charge records what an allowed demand has taken, for [Engine.Revise]. Call it before the demand is
+// used again.
+func (e *Engine) Charge(d *rule.Demand, now int64) rule.Charge {
+	c := rule.Charge{Saved: e.keys.Save(d)}
+	switch {
+	case d.GrantedAt != 0:
+		now = d.GrantedAt
+	case d.By == rule.ByBackend:
+		c.Cost = 0 // the request passed uncounted, so there is nothing to give back
+	}
+	c.Note(d, now)
+	return c
+}
+
+// Waits reports whether requests wait. A node that is no longer wanted must stay until none does:
+// at the next ticks each request gets its answer, or is decided when its time is over.
+func (e *Engine) Waits() bool { return e.waits.queue.first != nil || e.Delayed() > 0 }
+
+// Delayed is how many requests wait for room.
+func (e *Engine) Delayed() int {
+	if e.requests.lines == nil {
+		return 0
+	}
+	return e.requests.lines.Len()
+}
+
+// Decide takes a request's hits from all limits of all matching rules, or from none. now is from
+// [Engine.Time]. If the request has to wait, Decide returns [counter.Unsure], and w.Request is told
+// the verdict later unless it calls [Wait.Leave] before. The demands must be on different keys
+// or rules.
+func (e *Engine) Decide(demands []rule.Demand, now int64, w *Wait) counter.Verdict {
+	for i := range demands {
+		e.keys.Locate(&demands[i])
+		demands[i].Patient = w.patient(&demands[i])
+	}
+	return e.requests.decideLocated(demands, now, w)
+}
+
+// DecideAlone is Decide without the backend: by what is known here, or as Options.OnBackendFailure says.
+func (e *Engine) DecideAlone(demands []rule.Demand, now int64) counter.Verdict {
+	for i := range demands {
+		e.keys.Locate(&demands[i])
+	}
+	return e.requests.decideAlone(demands, now)
+}
+
+// Look loads the counter of a demand's key, and reports whether this node knows the key's present
+// totals, as far as that is possible without asking the backend.
+func (e *Engine) Look(d *rule.Demand, now int64) (known bool) {
+	e.keys.Locate(d)
+	known = e.keys.Table.Read(&d.Slot, d.Address)
+	e.keys.Decode(d, known)
+	d.Counter.Advance(now)
+	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
+}
+
+// Force takes a demand's hits, whether or not they have room.
+func (e *Engine) Force(d *rule.Demand, now int64) {
+	e.keys.Locate(d)
+	e.keys.Read(d, now)
+	e.decider.force(d, now)
+	e.charges.accountFor(d, now)
+}
+
+// GiveBack gives back hits of a demand's key that count now, whoever counted them, the newest first. It
+// never gives back more than are known here.
+func (e *Engine) GiveBack(d *rule.Demand, hits uint64, now int64) {
+	e.keys.Locate(d)
+	e.charges.giveBack(d, hits, now)
+}
+
+// DecideSaved is Decide for a saved demand, which it returns.
+func (e *Engine) DecideSaved(s *rule.Saved, now int64, w *Wait) (*rule.Demand, counter.Verdict) {
+	return e.requests.decideSaved(s, now, w)
+}
+
+// Ask asks the backend for the totals of demands that were looked at and cost nothing, on different
+// rules. It reports whether the request has to wait. If so, the request is told once the totals are
+// known here, or can't be had.
+func (e *Engine) Ask(demands []rule.Demand, w *Wait) bool { return e.requests.ask(demands, w) }
+
+// Save returns the part of a demand, decided or looked at, that [Engine.ForceSaved] needs.
+func (e *Engine) Save(d *rule.Demand) rule.Saved { return e.keys.Save(d) }
+
+// ForceSaved is Force for a saved demand.
+func (e *Engine) ForceSaved(s *rule.Saved, now int64) {
+	e.decider.forceSaved(s, now)
+	e.charges.accountFor(&e.decider.charged, now)
+}
+
+// AddHeld tries again to write hits that lost every race. They count from now on.
+func (e *Engine) AddHeld(now int64) { e.decider.addHeld(now) }
+
+// Revise changes the cost of a charge: it takes more hits, whether or not they have room, or gives
+// some back, in the windows where they were counted. Each change is applied once, whatever other
+// workers do.
+func (e *Engine) Revise(c *rule.Charge, cost uint64, now int64) { e.charges.revise(c, cost, now) }
+
+// Renew keeps the hits that a request holds counted. Call it every [window.RenewEvery].
+func (e *Engine) Renew(c *rule.Charge, now int64) { e.charges.renew(c, now) }
+
+// Release gives back the hits that a request has held. Call it once.
+func (e *Engine) Release(c *rule.Charge, now int64) { e.charges.release(c, now) }
+
+// Spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
+// backend or back don't count. With a backend, the counter must also have been above at an earlier
+// call, at least a push and its answer ago: others may be about to give back leases, and a grant
+// may be on its way here.
+func (e *Engine) Spent(c *rule.Charge, now int64) bool { return e.charges.spent(c, now) }
+
+// PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
+// It returns false if some hits have to wait for answers to earlier pushes.
+func (e *Engine) PushAll() (done bool) {
+	e.tellUsage(true)
+	return e.pushes.pushAll()
+}
+
+// PushCharges pushes the costs of responses at once for rules where the backend decides each
+// request, and grants that go back. Keys with an unanswered push follow after its answer. Ticks do
+// the same.
+func (e *Engine) PushCharges() { e.pushes.pushCharges() }
+
+// Unfinished reports whether the backend has yet to hear of anything.
+func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.accounts.Unfinished() }

@@ -1,0 +1,235 @@
+package entry
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/sharedata"
+)
+
+// Entries has the counters of a process's keys, in the table, and their names.
+type Entries struct {
+	tallies  *Tallies
+	link     *link.Link
+	variants *Variants
+	Table    *sharedata.Table
+	// Recalls means that the worker remembers pages that it wrote recently.
+	Recalls bool
+	Recent  sharedata.Recent
+	payload []byte // an encoded counter
+	// local means that all rules count in this process only. Then there is no backend, and
+	// identities, the names of keys there, are not used.
+	local      bool
+	Identities counter.Identities
+	Names      *Names // names of keys whose requests wait; nil if no rule reveals names
+	// scratch is what a push or an answer reads into.
+	scratch rule.Demand
+	Orphans Orphans
+	Dirty   Dirty
+	Hasty   HastyKeys
+}
+
+// New returns the keys of a node, without their table.
+func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants, secret string, recalls bool) Entries {
+	k := Entries{tallies: tallies, link: link, variants: variants, Recalls: recalls, local: !rules.Synced}
+	if !k.local {
+		k.Identities = counter.NewIdentities(secret)
+	}
+	for i := range rules.List {
+		if rules.List[i].Reveal != 0 && k.Names == nil {
+			k.Names = &Names{}
+		}
+	}
+	return k
+}
+
+// Unpushed is how many keys and evicted counters have hits that no push has.
+func (k *Entries) Unpushed() int { return k.Dirty.Count + k.Orphans.Count() }
+
+// Inherit takes over what another node of the namespace has not pushed.
+func (k *Entries) Inherit(from *Entries) {
+	k.Orphans = append(k.Orphans, from.Orphans...)
+	from.Orphans = nil
+	k.Dirty.inherit(&from.Dirty)
+}
+
+// Locate finds the address of a demand's counter from its key.
+func (k *Entries) Locate(d *rule.Demand) {
+	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
+	d.By, d.GrantedAt, d.Over, d.Asks, d.Heard = rule.ByRule, 0, false, false, false
+	if k.variants.Places != nil {
+		d.Rule = k.variants.inForce(d.Rule, d.Address)
+	}
+	if k.Recalls {
+		d.Slot.Recent = &k.Recent
+	}
+}
+
+// Identity returns the key's name in the backend. The demand's counter, which was read, has the
+// name unless the rule does not synchronise.
+//
+//go:noinline
+func (k *Entries) Identity(d *rule.Demand) [16]byte {
+	if d.ID == [16]byte{} {
+		if d.ID = d.Counter.Sync().ID; !d.Rule.Synced() || !d.Counter.Identified() {
+			d.ID = k.Identities.Of(d.Key)
+		}
+	}
+	return d.ID
+}
+
+// At returns a demand on a rule at an address without a request, with the limits that apply now. It
+// is valid until the next call.
+//
+//go:noinline
+func (k *Entries) At(r *rule.Rule, a sharedata.Address) *rule.Demand {
+	if k.variants.Places != nil || r.Override {
+		r = k.variants.inForce(r, a)
+	}
+	k.scratch.Saved = rule.Saved{Rule: r, Address: a}
+	return &k.scratch
+}
+
+// Save saves a demand that was decided, or looked at, for [Engine.ForceSaved].
+func (k *Entries) Save(d *rule.Demand) rule.Saved {
+	if !k.local {
+		k.Identity(d)
+		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
+			k.payload = AppendName(k.payload[:0], d.Key[prefix:], d.Rule.Reveal)
+			k.Names.keep(d.ID, k.payload)
+		}
+	}
+	return d.Saved
+}
+
+// Named is save with the identity of a demand on a rule that needs the backend.
+func (k *Entries) Named(d *rule.Demand) rule.Saved {
+	k.Identity(d)
+	return d.Saved
+}
+
+// Restore makes a demand from its saved part.
+//
+//go:noinline
+func (k *Entries) Restore(d *rule.Demand, s *rule.Saved) {
+	d.Saved, d.Key = *s, d.Key[:0]
+	d.Verdict, d.By, d.Hits, d.GrantedAt, d.Asks, d.Patient = counter.Allowed, rule.ByRule, rule.Untaken, 0, false, false
+}
+
+// Read loads a demand's counter, and advances it to now.
+func (k *Entries) Read(d *rule.Demand, now int64) {
+	k.Fetch(d)
+	d.Counter.Advance(now)
+}
+
+// Fetch loads a demand's counter.
+func (k *Entries) Fetch(d *rule.Demand) { k.Decode(d, k.Table.Read(&d.Slot, d.Address)) }
+
+func (k *Entries) Decode(d *rule.Demand, found bool) {
+	if d.Slot.Corrupt() {
+		k.tallies.Corrupt++
+	}
+	if !found {
+		d.Counter.Load(&d.Rule.Rule, nil)
+	} else if !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
+		k.tallies.Corrupt++
+	}
+}
+
+// Write writes a demand's counter, unless another worker wrote its page since it was read.
+func (k *Entries) Write(d *rule.Demand, now int64) (written bool) {
+	var meta sharedata.Meta
+	meta.ExpiresNanos, meta.Use = d.Counter.Worth()
+	if d.Hits == rule.InSlot {
+		d.Hits = rule.Untaken
+		written = k.Table.Rewrite(&d.Slot, meta, now)
+	} else {
+		k.payload = d.Counter.Append(k.payload[:0], now)
+		written = k.Table.Write(&d.Slot, k.payload, meta, now)
+	}
+	if !written {
+		if !d.Slot.Recalled() {
+			k.tallies.LostRaces++
+		}
+		return false
+	}
+	if d.Slot.Crowded() {
+		d.Slot.Evicted(k.rescueEvicted)
+	}
+	return true
+}
+
+// Adopt reports whether this worker becomes the worker that pushes a demand's counter.
+func (k *Entries) Adopt(d *rule.Demand, now int64) bool {
+	return d.Counter.Adopt(now, !k.link.Open())
+}
+
+// updating says what a change of a counter needs besides.
+type updating uint8
+
+const (
+	// adopts: the change counts hits or gives some back, which some worker has to push. It becomes this
+	// one if no other is to.
+	Adopts updating = 1 << iota
+	// hastens: the backend should hear of the change before the next request, if it decides the rule.
+	Hastens
+	// asStored: the change is of windows that may have ended, so the counter is not advanced before.
+	AsStored
+)
+
+// Update changes a demand's counter, whatever other workers write meanwhile: it reads the counter, has
+// change change it, and writes it, again until no other worker was faster. change reports whether
+// there is anything to write, and whether this worker has to come back to the key then. If others win
+// every race, update returns false.
+//
+//go:noinline
+func (k *Entries) Update(d *rule.Demand, how updating, now int64, change func() (writes, lists bool)) (done bool) {
+	for range k.Table.Attempts() {
+		if k.Fetch(d); how&AsStored == 0 {
+			d.Counter.Advance(now)
+		}
+		adopted := how&Adopts != 0 && k.Adopt(d, now)
+		if how&Adopts != 0 && !d.Counter.Identified() {
+			d.Counter.Identify(k.Identity(d))
+		}
+		writes, lists := change()
+		if !writes {
+			return true
+		}
+		if !k.Write(d, now) {
+			continue
+		}
+		if adopted || lists {
+			k.Enlist(d)
+		}
+		if how&Hastens != 0 {
+			k.Hasten(d)
+		}
+		return true
+	}
+	return false
+}
+
+// Enlist adds a demand's key to the dirty keys.
+//
+//go:noinline
+func (k *Entries) Enlist(d *rule.Demand) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
+
+// Hasten makes [Engine.PushCharges] push the pending hits of a demand's key, if the backend decides
+// its rule or is asked for each of its places. For other rules, leases account for pending hits.
+//
+//go:noinline
+func (k *Entries) Hasten(d *rule.Demand) {
+	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() {
+		k.Hasty.add(d.Rule, d.Address)
+	}
+}
+
+// Reject rejects the demand at an address, and no other.
+func (k *Entries) Reject(demands []rule.Demand, a sharedata.Address) {
+	for i := range demands {
+		if d := &demands[i]; d.Address == a {
+			d.Verdict = counter.Rejected
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package entry
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"weir/internal/sketch"
+	"weir/internal/wire"
+)
+
+// Names has the names of the keys that were saved last. A saved demand has no name.
+type Names struct {
+	ids   [nameSlots][16]byte
+	sizes [nameSlots]uint8
+	bytes [nameSlots][sketch.MaxName]byte
+}
+
+const nameSlots = 64
+
+func (n *Names) keep(id [16]byte, name []byte) {
+	at := id[0] % nameSlots
+	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
+}
+
+func (n *Names) Of(id [16]byte) []byte {
+	if at := id[0] % nameSlots; n.ids[at] == id {
+		return n.bytes[at][:n.sizes[at]]
+	}
+	return nil
+}
+
+// AppendName appends a key's values as far as its rule reveals them: a number of characters of
+// each. A name that is too long is cut.
+func AppendName(dst, key []byte, reveal uint8) []byte {
+	start := len(dst)
+	for values := 0; len(key) > 0 && values < wire.MaxReportValues; values++ {
+		length, n := binary.Uvarint(key)
+		if n <= 0 || length > uint64(len(key)-n) {
+			break
+		}
+		value := key[n : n+int(length)]
+		key = key[n+int(length):]
+		shown := value[:characters(value, int(reveal))]
+		// A length takes at most two bytes, and later values need at least one each.
+		if room := sketch.MaxName - (len(dst) - start) - 2 - wire.MaxReportValues; len(shown) > max(room, 0) {
+			shown = shown[:max(room, 0)]
+		}
+		dst = wire.AppendValue(dst, shown, len(shown) < len(value))
+	}
+	return dst
+}
+
+// characters returns the bytes of a value's first characters.
+func characters(value []byte, count int) (size int) {
+	for ; count > 0 && size < len(value); count-- {
+		_, n := utf8.DecodeRune(value[size:])
+		size += n
+	}
+	return size
+}

@@ -1,0 +1,76 @@
+package entry
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// maxOrphans bounds the hits of evicted counters that wait to be pushed.
+const maxOrphans = 1 << 12
+
+// Orphan has the hits of an evicted counter that the backend has not heard of.
+type Orphan struct {
+	Item wire.Item
+	Ends int64
+}
+
+// Item makes an item of the wire from a push, whose memory it shares.
+//
+//go:noinline
+func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
+	return wire.Item{LimitCounter: rule.CounterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+}
+
+// rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
+func (k *Entries) rescueEvicted(payload []byte) {
+	k.tallies.Evicted++
+	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if k.local || !k.KeepOrphan(id, l, push, ends) {
+			k.tallies.Lost += push.Added()
+		}
+	})
+}
+
+// KeepOrphan keeps pending hits of a counter that left the table, and reports whether there was
+// room.
+func (k *Entries) KeepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
+	if len(k.Orphans) == maxOrphans {
+		return false
+	}
+	o := Orphan{Item: Item(id, l, push), Ends: ends}
+	o.Item.Hits = append([]int64(nil), o.Item.Hits...)
+	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
+	k.Orphans = append(k.Orphans, o)
+	return true
+}
+
+// Orphans are the pending hits of evicted counters.
+type Orphans []Orphan
+
+// Count is how many there are.
+func (o *Orphans) Count() int { return len(*o) }
+
+// Next moves an orphan that can be pushed now to the end of the list: its partition is not away. It
+// returns false if there is none.
+func (o *Orphans) Next(away link.Partitions) bool {
+	all := *o
+	last := len(all) - 1
+	for i := last; i >= 0; i-- {
+		if !away.Has(all[i].Item.ID) {
+			all[i], all[last] = all[last], all[i]
+			return true
+		}
+	}
+	return false
+}
+
+// Take takes the last orphan out of the list.
+func (o *Orphans) Take() Orphan {
+	last := len(*o) - 1
+	taken := (*o)[last]
+	*o = (*o)[:last]
+	return taken
+}

@@ -1,0 +1,72 @@
+package entry
+
+import (
+	"weir/internal/engine/rule"
+	"weir/sharedata"
+)
+
+const (
+	// refusalHold is how long a node relies on a remembered refusal, in nanoseconds.
+	refusalHold = int64(1e9)
+	// syncedHold is the same for a rule that synchronises. An answer of the backend may have made
+	// room meanwhile; the effect is that of an answer which came this much later.
+	syncedHold = refusalHold / 100
+
+	refusalPlaces = 512 // a power of two
+	refusalSize   = 192 // bytes; longer entries are not remembered
+)
+
+// Refusals remembers payloads without room for a single hit. A client that keeps asking is refused
+// from here, at no cost to shared data and its other users. The decision, and everything that
+// clients are told, is the same as by shared data, because the algorithm uses the same payload.
+//
+// The payload must equal that in shared data. Nothing is taken from an entry while not even one hit
+// has room, and the passing of time makes room as the payload says. Payloads that change otherwise
+// are not remembered: see decider.rememberRefusal. There are three exceptions, bounded by
+// refusalHold. Another configuration of the namespace may have other limits, or count rejected
+// requests or costs of responses. Hits that lost every race may be added to a full entry. And an
+// entry may be evicted, which loses the state that the payload still has.
+type Refusals struct {
+	places  [refusalPlaces]refusal
+	payload []byte // an encoded counter
+}
+
+type refusal struct {
+	address sharedata.Address
+	rule    int32
+	length  int32
+	at      int64
+	hold    int64
+	payload [refusalSize]byte
+}
+
+// Find returns the remembered payload for a demand's key and rule; nil if there is none, or it is too old.
+func (r *Refusals) Find(d *rule.Demand, now int64) []byte {
+	p := &r.places[d.Address.Hash()%refusalPlaces]
+	if p.length == 0 || p.address != d.Address || int(p.rule) != d.Rule.Index || now < p.at || now-p.at > p.hold {
+		return nil
+	}
+	return p.payload[:p.length]
+}
+
+// Add remembers the counter of a refused demand.
+func (r *Refusals) Add(d *rule.Demand, now int64) {
+	r.payload = d.Counter.Append(r.payload[:0], now)
+	if len(r.payload) > refusalSize {
+		return
+	}
+	hold := refusalHold
+	if d.Rule.Synced() {
+		hold = syncedHold
+	}
+	p := &r.places[d.Address.Hash()%refusalPlaces]
+	p.address, p.rule, p.length, p.at, p.hold = d.Address, int32(d.Rule.Index), int32(len(r.payload)), now, hold
+	copy(p.payload[:], r.payload)
+}
+
+// Forget drops the payload for an address, because it may have room again.
+func (r *Refusals) Forget(a sharedata.Address) {
+	if p := &r.places[a.Hash()%refusalPlaces]; p.address == a {
+		p.length = 0
+	}
+}

@@ -1,0 +1,590 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+const (
+	minute = 60 * second
+	hour   = 60 * minute
+	day    = 24 * hour
+	monday = 1_767_571_200 * second
+)
+
+// limit is a limit of so many hits in a window. A bucket holds the same number of tokens.
+func limit(kind window.Kind, hits uint64, width int64) window.Limit {
+	l := window.Limit{Shape: window.Shape{Kind: kind, Width: width}, Max: hits}
+	if kind.Bursts() {
+		l.Burst = hits
+	}
+	return l
+}
+
+// fixed is so many hits in an hour of the clock.
+func fixed(hits uint64) window.Limit { return limit(window.FixedWindow, hits, hour) }
+
+// sliding is so many hits in an hour.
+func sliding(hits uint64) window.Limit { return limit(window.SlidingWindow, hits, hour) }
+
+// longest has windows so long that none ends, and so that a token needs longer to come back than a
+// test lasts, of every algorithm.
+var longest = []window.Shape{
+	{Kind: window.FixedWindow, Width: 300 * day},
+	{Kind: window.SlidingWindow, Width: 300 * day},
+	{Kind: window.FirstHitWindow, Width: 300 * day},
+	{Kind: window.SlidingBuckets, Width: 300 * day, Precision: 150 * day},
+	{Kind: window.SlidingBuckets, Width: 300 * day, Precision: window.LogPrecision},
+	{Kind: window.TokenBucket, Width: 300 * day},
+}
+
+// of is a limit of a shape.
+func of(s window.Shape, hits uint64) window.Limit {
+	l := limit(s.Kind, hits, s.Width)
+	l.Precision = s.Precision
+	return l
+}
+
+// fakeRule is a rule, and whom it counts: each user, or all together.
+type fakeRule struct {
+	limits        []window.Limit
+	together      bool
+	countRejected bool
+	costsLater    bool
+	own           bool  // whether it has a rate of its own
+	rate          int64 // if so
+	shadow        bool
+	reveal        uint8
+	warnAt        []uint16
+	delay         rule.Delay
+}
+
+// at is the rule with a rate of its own.
+func (r fakeRule) at(rate int64) fakeRule {
+	r.own, r.rate = true, rate
+	return r
+}
+
+// here is the rule, counted in each process by itself.
+func (r fakeRule) here() fakeRule { return r.at(-1) }
+
+func users(limits ...window.Limit) fakeRule { return fakeRule{limits: limits} }
+
+func all(limits ...window.Limit) fakeRule { return fakeRule{limits: limits, together: true} }
+
+// world is some processes and a backend, on one clock.
+type world struct {
+	t         testing.TB
+	now       int64
+	store     store.Store
+	processes []*fakeProcess
+	nodes     []*fakeNode // of all processes
+	random    *rand.Rand
+	// lossBefore and lossAfter are the shares of pushes that are lost before or after they were
+	// applied.
+	lossBefore, lossAfter float64
+	// pushes were made, of which questions were of nothing else than what is new.
+	pushes, questions int
+	zombies           [][]byte // pushes whose senders gave up on them
+	takes             uint64   // of a sender that is no node
+	// holds has polls wait for a list, and cuts that they are lost.
+	holds, cuts bool
+	// seen, if it is not nil, takes all messages and all writes to shared data.
+	seen hash.Hash
+}
+
+// fakeProcess is a process with several nodes, and what they share.
+type fakeProcess struct {
+	*world
+	sharedata.Map
+	off    int64 // its clock, from the world's
+	random *rand.Rand
+	// before runs ahead of each access to shared data, with the node that makes it.
+	before func(f *fakeNode, op string)
+}
+
+// newWorld has processes with so many nodes each, whose rules have a rate, but for those that have
+// their own.
+func newWorld(t testing.TB, processes, nodes int, rate int64, options Options, rules ...fakeRule) *world {
+	t.Helper()
+	w := &world{t: t, now: monday, random: rand.New(rand.NewPCG(11, 3))}
+	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	for i := range processes {
+		p := &fakeProcess{world: w, random: rand.New(rand.NewPCG(7, uint64(i)+3))}
+		w.processes = append(w.processes, p)
+		for range nodes {
+			p.startOf(rate, options, rules...)
+		}
+	}
+	return w
+}
+
+// newProcess is the only one of its world.
+func newProcess(t testing.TB) *fakeProcess { return newWorld(t, 1, 0, 0, Options{}).processes[0] }
+
+// start makes a node with one rule, in the namespace default.
+func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
+	p.t.Helper()
+	return p.startOf(syncRate, Options{}, users(limits...))
+}
+
+// startOf makes a node whose rules have a rate, but for those that have their own.
+func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *fakeNode {
+	p.t.Helper()
+	f := &fakeNode{process: p, settle: p.deliver, counts: rules, demands: make([]rule.Demand, len(rules))}
+	options.Data, options.Random, options.Host, options.Owner = f, p.random.Uint64, f, f
+	if options.Timeout == 0 {
+		options.Timeout = second / 5
+	}
+	if options.Namespace == "" {
+		options.Namespace = "default"
+	}
+	if options.Capacity == 0 {
+		options.Capacity = 1 << 16
+	}
+	options.Rules = nil
+	for i, r := range rules {
+		if !r.own {
+			r.rate = rate
+		}
+		options.Rules = append(options.Rules, rule.Rule{
+			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
+			CostsLater: r.costsLater,
+			Shadow:     r.shadow, Reveal: r.reveal, WarnAt: r.warnAt, Delay: r.delay,
+		})
+	}
+	var err error
+	f.options = options
+	if f.Engine, err = New(&options); err != nil {
+		p.t.Fatal(err)
+	}
+	f.tickMillis = f.TickMillis()
+	p.nodes = append(p.nodes, f)
+	return f
+}
+
+// see adds b to the hash of what nodes sent and wrote.
+func (w *world) see(b []byte) {
+	if w.seen != nil {
+		_, _ = w.seen.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+		_, _ = w.seen.Write(b)
+	}
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) { w.now += int64(d) }
+
+// advance lets time pass, ticks every node, and carries pushes to the backend and answers back.
+func (w *world) advance(d time.Duration) {
+	w.pass(d)
+	for _, i := range w.random.Perm(len(w.nodes)) {
+		w.nodes[i].tick()
+	}
+	for _, i := range w.random.Perm(len(w.nodes)) {
+		w.deliver(w.nodes[i])
+	}
+}
+
+// quiet waits until there is nothing to do any more.
+func (w *world) quiet() {
+	w.lossBefore, w.lossAfter = 0, 0
+	for range 400 {
+		w.advance(500 * time.Millisecond)
+	}
+}
+
+// deliver brings a node's pushes to the backend, and their answers back.
+func (w *world) deliver(f *fakeNode) {
+	pushes := f.taken()
+	w.random.Shuffle(len(pushes), func(i, j int) { pushes[i], pushes[j] = pushes[j], pushes[i] })
+	for _, p := range pushes {
+		if p.ticket.Patience() > 0 {
+			if w.holds && w.held(p) {
+				f.sent = append(f.sent, p)
+				continue
+			} else if w.cuts {
+				f.lose(p)
+				continue
+			}
+		}
+		w.pushes++
+		if asked(p) {
+			w.questions++
+		}
+		if w.random.Float64() < w.lossBefore {
+			w.zombies = append(w.zombies, p.body)
+			f.Answered(p.ticket, link.PushLost, nil)
+			continue
+		}
+		answer := w.apply(p.body)
+		if w.random.Float64() < w.lossAfter {
+			f.Answered(p.ticket, link.PushLost, nil)
+			continue
+		}
+		f.Answered(p.ticket, link.PushAnswered, answer)
+	}
+}
+
+// held reports whether the answer to a poll is to wait, as a backend sees it.
+func (w *world) held(p fakePush) bool {
+	within, of := wire.Polls(p.body)
+	push, err := wire.DecodePush(p.body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tell(push) // which notes what the node knows
+	_, version, err := w.store.Overrides(context.Background(), "default", 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return within > 0 && version == of && w.now < p.at+wire.LongestPoll
+}
+
+// pushTo brings a push to a store, as a backend does.
+func pushTo(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) {
+	t.Helper()
+	push, err := wire.DecodePush(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := s.Join(context.Background(), push.Namespace, push.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome, err := s.Push(context.Background(), push, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return push, outcome
+}
+
+func (w *world) apply(body []byte) (answer []byte) {
+	w.t.Helper()
+	if wire.IsUsed(body) {
+		used, err := wire.DecodeUsed(body)
+		if err == nil {
+			_, err = w.store.Account(context.Background(), used)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return wire.AppendUsedAnswer(nil, used.Sequence)
+	}
+	push, outcome := pushTo(w.t, w.store, body)
+	outcome.Answer.Overrides = w.tell(push)
+	return wire.AppendAnswer(nil, &outcome.Answer)
+}
+
+// tell returns what a backend tells of overrides.
+func (w *world) tell(push *wire.Push) wire.Overrides {
+	w.t.Helper()
+	ctx := context.Background()
+	list, version, err := w.store.Overrides(ctx, push.Namespace, 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.Heard(ctx, push.Namespace, store.Told{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit}); err != nil {
+		w.t.Fatal(err)
+	}
+	return wire.Tell(push, list, version)
+}
+
+// sum is all hits that the backend has of the namespace default.
+func (w *world) sum() (sum int64) {
+	w.t.Helper()
+	err := w.store.Counters(context.Background(), "default", nil, func(c store.LimitCounter) error {
+		for _, window := range c.Windows {
+			sum += window.Hits
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sum
+}
+
+func (w *world) any() *fakeNode { return w.nodes[w.random.IntN(len(w.nodes))] }
+
+// tallied is the sum of a tally over all nodes.
+func (w *world) tallied(of func(t *entry.Tallies) uint64) (sum uint64) {
+	for _, f := range w.nodes {
+		sum += of(&f.Tallies)
+	}
+	return sum
+}
+
+// fakeNode is a node and its host. Pushes stay with it until they are delivered.
+type fakeNode struct {
+	*Engine
+	options Options
+	process *fakeProcess
+	counts  []fakeRule
+	demands []rule.Demand // of one request after the other
+	// variant, if it is not nil, takes the place of the node's only rule for the requests to come.
+	variant    *rule.Rule
+	smallers   []*rule.Rule
+	tickMillis uint32
+	sent       []fakePush
+	reports    [][]byte
+	refuse     bool // whether no push is taken
+	// settle delivers the answers that a request waits for.
+	settle func(f *fakeNode)
+}
+
+type fakePush struct {
+	body   []byte
+	ticket Ticket
+	at     int64
+}
+
+// AppendKey implements Owner.
+func (f *fakeNode) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
+	key = counter.AppendPart(key, fmt.Sprint("rule-", rule))
+	for _, v := range values {
+		key = counter.AppendPart(key, v)
+	}
+	return key, f.counts[rule].together == (len(values) == 0) && len(values) < 2
+}
+
+// Get implements sharedata.Data.
+func (f *fakeNode) Get(key, buffer []byte) ([]byte, uint32, bool) {
+	if p := f.process; p.before != nil {
+		p.before(f, "get")
+	}
+	return f.process.Get(key, buffer)
+}
+
+// Set implements sharedata.Data.
+func (f *fakeNode) Set(key, value []byte, cas uint32) bool {
+	if p := f.process; p.before != nil {
+		p.before(f, "set")
+	}
+	f.process.see(key)
+	f.process.see(value)
+	return f.process.Set(key, value, cas)
+}
+
+// Now implements Host.
+func (f *fakeNode) Now() int64 { return f.process.now + f.process.off }
+
+// TickEvery implements Host.
+func (f *fakeNode) TickEvery(millis uint32) { f.tickMillis = millis }
+
+// Send implements Host.
+func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
+	if f.refuse {
+		return false
+	}
+	f.process.see(push)
+	if wire.IsReport(push) {
+		f.reports = append(f.reports, append([]byte(nil), push...))
+		return true
+	}
+	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket, f.process.now})
+	return true
+}
+
+// asks reports whether a push is a question for what is new.
+func asked(p fakePush) bool {
+	push, err := wire.DecodePush(p.body)
+	return err == nil && push.Known.Asks
+}
+
+// taken are the pushes that are out, which are the caller's from now on.
+func (f *fakeNode) taken() (pushes []fakePush) {
+	pushes, f.sent = f.sent, nil
+	return pushes
+}
+
+// answer has the backend answer a push.
+func (f *fakeNode) answer(p fakePush) {
+	f.Answered(p.ticket, link.PushAnswered, f.process.apply(p.body))
+}
+
+// lose ends a push without an answer.
+func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, link.PushLost, nil) }
+
+// tick does what a host does at a tick.
+func (f *fakeNode) tick() {
+	f.Tick()
+}
+
+// advance lets time pass, ticks the node alone, and has its pushes answered.
+func (f *fakeNode) advance(d time.Duration) {
+	f.process.pass(d)
+	f.tick()
+	f.deliver()
+}
+
+func (f *fakeNode) deliver() { f.process.deliver(f) }
+
+// prefix begins the keys of a rule.
+func (f *fakeNode) prefix(rule int) []byte { return counter.AppendPart(nil, fmt.Sprint("rule-", rule)) }
+
+// key is a rule's for a user.
+func (f *fakeNode) key(rule int, user string) []byte {
+	key := f.prefix(rule)
+	if f.counts[rule].together {
+		return key
+	}
+	return counter.AppendPart(key, user)
+}
+
+// demand asks a rule for hits for a user.
+func (f *fakeNode) demand(at int, user string, cost uint64) rule.Demand {
+	return rule.Demand{Saved: rule.Saved{Rule: &f.rules.List[at], Cost: cost}, Key: f.key(at, user)}
+}
+
+// fakeRequest is a request that may wait.
+type fakeRequest struct {
+	Wait
+	verdicts []counter.Verdict // that it was told
+}
+
+// Decided implements Request.
+func (r *fakeRequest) Decided(_ []rule.Demand, _ int64, verdict counter.Verdict) {
+	r.verdicts = append(r.verdicts, verdict)
+}
+
+// request brings a request of one hit of each rule.
+func (f *fakeNode) request(user string) (r *fakeRequest, verdict counter.Verdict) {
+	return f.requestOf(user, 1)
+}
+
+func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict counter.Verdict) {
+	r = &fakeRequest{}
+	r.Request = r
+	if f.HoldsHits() {
+		f.decider.addHeld(f.link.Now())
+	}
+	for i := range f.demands {
+		d := &f.demands[i]
+		d.Rule, d.Key, d.Cost = &f.rules.List[i], f.key(i, user), cost
+		if f.variant != nil {
+			d.Rule = f.variant
+		}
+	}
+	return r, f.Decide(f.demands, f.Time(f.Now()), &r.Wait)
+}
+
+// charge counts a hit of each rule for a user, whether or not there is room. It has to be pushed.
+func (f *fakeNode) charge(user string) {
+	for i := range f.rules.List {
+		d := f.demand(i, user, 1)
+		f.Force(&d, f.link.Now())
+	}
+}
+
+// send brings a request, has what it waits for settled, and reports whether it passed.
+func (f *fakeNode) send(user string) (passed bool) { return f.sendOf(user, 1) }
+
+func (f *fakeNode) sendOf(user string, cost uint64) (passed bool) {
+	f.process.t.Helper()
+	r, verdict := f.requestOf(user, cost)
+	for rounds := 0; verdict == counter.Unsure; rounds++ {
+		if rounds == 100 || f.settle == nil {
+			f.process.t.Fatal("a request waits for nothing")
+		}
+		if f.settle(f); len(r.verdicts) > 0 {
+			verdict = r.verdicts[0]
+		}
+	}
+	return verdict == counter.Allowed
+}
+
+// paused brings a request that has to wait.
+func (f *fakeNode) paused(user string) *fakeRequest {
+	f.process.t.Helper()
+	r, verdict := f.request(user)
+	if verdict != counter.Unsure || !r.Waiting() {
+		f.process.t.Fatalf("a request does not wait: %v", verdict)
+	}
+	return r
+}
+
+// pausedOften brings n requests that have to wait.
+func (f *fakeNode) pausedOften(n int, user string) (requests []*fakeRequest) {
+	f.process.t.Helper()
+	for range n {
+		requests = append(requests, f.paused(user))
+	}
+	return requests
+}
+
+// still is how many of the requests wait. It fails unless the others were told once what became of
+// them.
+func (f *fakeNode) still(requests []*fakeRequest) (n int) {
+	f.process.t.Helper()
+	for i, r := range requests {
+		switch {
+		case r.Waiting():
+			n++
+		case len(r.verdicts) != 1:
+			f.process.t.Errorf("request %d was told %v", i, r.verdicts)
+		}
+	}
+	return n
+}
+
+// allowed is how many of the requests have passed.
+func allowed(requests []*fakeRequest) (n int) {
+	for _, r := range requests {
+		if len(r.verdicts) > 0 && r.verdicts[0] == counter.Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+// stored returns what the process has of a rule for a user.
+func (f *fakeNode) stored(rule int, user string) *rule.Demand {
+	d := f.demand(rule, user, 1)
+	f.keys.Locate(&d)
+	f.keys.Read(&d, f.link.Now())
+	return &d
+}
+
+// leased returns the hits that the process has leased of a rule for a user.
+func (f *fakeNode) leased(rule int, user string) (leased uint64) {
+	d := f.stored(rule, user)
+	for i := range d.Counter.States {
+		leased = max(leased, d.Rule.Limits[i].Leased(&d.Counter.States[i]))
+	}
+	return leased
+}
+
+// left describes what a node still has to do.
+func (f *fakeNode) left() string {
+	if left := f.Backlog(); left != (Backlog{}) || f.pushes.unfinished() {
+		return fmt.Sprintf("%+v", left)
+	}
+	return ""
+}
+
+// nodesHere are the process's.
+func (p *fakeProcess) nodesHere() (nodes []*fakeNode) {
+	for _, f := range p.nodes {
+		if f.process == p {
+			nodes = append(nodes, f)
+		}
+	}
+	return nodes
+}
+
+const second = int64(1e9)

@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"weir/window"
+)
+
+// long has room for all hits of a test, in a window that outlasts it.
+var long = limit(window.FixedWindow, 100_000, 30*day)
+
+// An outage that outlasts the windows leaves nothing to send again, and nothing to try the backend
+// with. Nodes go on with what comes next.
+func TestOutageLongerThanTheWindow(t *testing.T) {
+	w := newWorld(t, 1, 2, second/10, Options{}, users(limit(window.SlidingWindow, 1000, second)))
+	run := func(d time.Duration) (pushes int) {
+		before := w.pushes
+		for range d / (50 * time.Millisecond) {
+			w.any().send("ann")
+			w.advance(50 * time.Millisecond)
+		}
+		return w.pushes - before
+	}
+	run(2 * time.Second)
+	w.lossBefore = 1
+	run(5 * time.Second)
+	w.lossBefore = 0
+	run(10 * time.Second)
+	if pushes := run(10 * time.Second); pushes < 20 {
+		t.Errorf("%d pushes in 100 intervals after an outage", pushes)
+	}
+}
+
+// A clock that goes back by an hour holds no push up.
+func TestClockGoesBack(t *testing.T) {
+	w := newWorld(t, 1, 2, second, Options{}, users(long))
+	sent := int64(0)
+	send := func() {
+		w.any().send("ann")
+		sent++
+		w.advance(100 * time.Millisecond)
+	}
+	for range 50 {
+		send()
+	}
+	w.pass(-time.Hour)
+	for range 600 {
+		send()
+	}
+	for range 40 { // its lease goes back
+		w.advance(time.Second)
+	}
+	if got := w.sum(); got != sent {
+		t.Errorf("the backend has %d of %d hits", got, sent)
+	}
+}
+
+// Four workers that hit a key all the time push it once an interval, and ask for a lease before the
+// last lease, which lasts for two intervals, is used up.
+func TestPushesOfABusyKey(t *testing.T) {
+	w := newWorld(t, 1, 4, second, Options{}, users(limit(window.FixedWindow, 4000, 30*day)))
+	for range 2000 {
+		w.any().send("ann")
+	}
+	for range 20 {
+		w.advance(100 * time.Millisecond)
+	}
+	before, questions := w.pushes, w.questions
+	next := make([]int64, len(w.nodes)) // each worker ticks in its own time
+	for i := range 15_000 {
+		w.pass(time.Millisecond)
+		if i%10 == 0 {
+			w.any().send("ann")
+		}
+		for k, f := range w.nodes {
+			if w.now >= next[k] {
+				f.tick()
+				next[k] = w.now + int64(f.tickMillis)*1e6 + int64(k)
+			}
+			w.deliver(f)
+		}
+	}
+	questions = w.questions - questions
+	if pushes := w.pushes - before - questions; pushes > 15+15*2/3 {
+		t.Errorf("%d pushes of one key in 15 intervals", pushes)
+	}
+	// All workers together ask what is new, where they have not heard.
+	if questions > 15*4/3 {
+		t.Errorf("%d questions in 15 intervals", questions)
+	}
+}
+
+// Hits of evicted counters wait for the backend as long as anybody wants them.
+func TestOrphansOutlastAnOutage(t *testing.T) {
+	w := newWorld(t, 1, 1, second/20, Options{Capacity: 40}, users(long))
+	w.lossBefore = 1
+	for i := range 3000 {
+		w.any().send(fmt.Sprint("r", i))
+	}
+	for range 2 * 3600 {
+		w.advance(time.Second)
+	}
+	w.lossBefore = 0
+	for range 100 {
+		w.advance(time.Second)
+	}
+	if got := w.sum(); got != 3000 {
+		t.Errorf("the backend has %d of 3000 hits", got)
+	}
+}
+
+// During an outage the list of keys to push does not grow with time.
+func TestDirtyListDuringAnOutage(t *testing.T) {
+	w := newWorld(t, 1, 2, second, Options{}, users(long))
+	w.lossBefore = 1
+	for range 3600 {
+		for key := range 20 {
+			w.any().send(strconv.Itoa(key))
+		}
+		w.advance(time.Second)
+	}
+	for i, f := range w.nodes {
+		if n := f.Backlog().Keys; n > 40 {
+			t.Errorf("worker %d remembers %d times 20 keys", i, n)
+		}
+	}
+}
+
+// A node whose clock is off counts in the windows of the backend's time, once the backend has told
+// it.
+func TestClockOff(t *testing.T) {
+	for _, off := range []time.Duration{0, -1500 * time.Millisecond, 2 * time.Second, 11 * time.Minute, -3 * time.Hour} {
+		w := newWorld(t, 1, 1, second/10, Options{}, all(limit(window.FixedWindow, 100, second)))
+		f := w.nodes[0]
+		w.processes[0].off = int64(off)
+		most := int64(0)
+		for i := range 200 {
+			w.pass(50 * time.Millisecond)
+			f.send("")
+			f.tick()
+			w.deliver(f)
+			if i > 50 {
+				most = max(most, w.sum())
+			}
+		}
+		if most < 15 {
+			t.Errorf("clock off by %v: of 20 hits a window the backend has at most %d", off, most)
+		}
+	}
+}
+
+// A worker that has had no answer yet keeps to the time that the others have learnt.
+func TestClockOfANewWorker(t *testing.T) {
+	w := newWorld(t, 1, 1, second/10, Options{}, all(limit(window.FixedWindow, 5, minute)))
+	p, first := w.processes[0], w.nodes[0]
+	exchange := func() {
+		w.pass(50 * time.Millisecond)
+		p.off = 90 * second
+		first.tick()
+		w.deliver(first)
+	}
+	passed := 0
+	for range 3 {
+		if first.send("") {
+			passed++
+		}
+		exchange()
+	}
+	fresh := p.startOf(second/10, Options{}, first.counts...)
+	for range 10 {
+		for _, f := range []*fakeNode{fresh, first} {
+			if f.send("") {
+				passed++
+			}
+		}
+		exchange()
+	}
+	if passed > 6 { // one before the first answer, in a window of the wrong clock
+		t.Errorf("passed %d, want 5 and one by the wrong clock", passed)
+	}
+}
+
+// Whatever order requests, ticks and answers of several workers take, between every get and every
+// set: sums are exact.
+func TestAnyInterleaving(t *testing.T) {
+	for _, shape := range longest {
+		if shape.Precision == window.LogPrecision {
+			continue // none has so large a limit
+		}
+		for _, loss := range []float64{0, 0.15} {
+			for seed := range uint64(8) {
+				processes := int(seed%2) + 1
+				w := newWorld(t, processes, 3, second/50, Options{}, users(of(shape, 1_000_000)), all(of(shape, 200)))
+				w.random = rand.New(rand.NewPCG(seed, 9))
+				w.lossBefore, w.lossAfter = loss, loss
+				passed := w.interleave()
+				// Hits that were on their way back, or granted in a lost callout, are there for
+				// others by now.
+				for range 300 {
+					if w.any().send("0") {
+						passed++
+					}
+					w.advance(100 * time.Millisecond)
+				}
+				for range 100 {
+					w.advance(500 * time.Millisecond)
+				}
+				if processes == 1 && passed != 200 {
+					t.Errorf("%+v, loss %v, seed %d: passed %d, want 200", shape, loss, seed, passed)
+				}
+				if got := w.sum(); got != 2*passed {
+					t.Errorf("%+v, loss %v, seed %d: the backend has %d hits of two rules, want 2 × %d", shape, loss, seed, got, passed)
+				}
+				for _, f := range w.nodes {
+					if f.Unfinished() {
+						t.Errorf("%+v, loss %v, seed %d: something is left when all is quiet", shape, loss, seed)
+					}
+				}
+			}
+		}
+	}
+}
+
+// interleave has other workers of a process do something between each worker's gets and sets, then
+// waits until all is quiet.
+func (w *world) interleave() (passed int64) {
+	busy := map[*fakeNode]bool{}
+	user := func() string { return strconv.Itoa(w.random.IntN(5)) }
+	for _, p := range w.processes {
+		p.before = func(me *fakeNode, op string) {
+			other := w.any()
+			if op != "set" || busy[me] || w.random.IntN(3) != 0 || other == me || busy[other] || other.process != me.process {
+				return
+			}
+			busy[me] = true
+			defer delete(busy, me)
+			switch w.random.IntN(3) {
+			case 0:
+				if other.send(user()) {
+					passed++
+				}
+			case 1:
+				w.pass(3 * time.Millisecond)
+				other.tick()
+			case 2:
+				w.deliver(other)
+			}
+		}
+	}
+	for range 600 {
+		if w.any().send(user()) {
+			passed++
+		}
+		if w.random.IntN(3) == 0 {
+			w.advance(time.Duration(w.random.IntN(10)) * time.Millisecond)
+		}
+	}
+	for _, p := range w.processes {
+		p.before = nil
+	}
+	w.lossBefore, w.lossAfter = 0, 0
+	for range 400 {
+		w.advance(500 * time.Millisecond)
+	}
+	return passed
+}
+
+// Two nodes that stay below a token bucket's rate each, but not together, keep to it together.
+func TestTokenBucketOfTwoNodes(t *testing.T) {
+	bucket := func(rate uint64, width int64, burst uint64) window.Limit {
+		return window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: width}, Max: rate, Burst: burst}
+	}
+	for _, test := range []struct {
+		limit    window.Limit
+		rate     int64
+		pause    time.Duration
+		requests int
+		most     int
+	}{
+		{bucket(10, second, 10), second, 111 * time.Millisecond, 540, 640},
+		{bucket(100, minute, 10), second / 2, 999 * time.Millisecond, 600, 1030},
+		{bucket(100, minute, 10), 5 * second, 999 * time.Millisecond, 600, 1040},
+	} {
+		w := newWorld(t, 2, 1, test.rate, Options{}, all(test.limit))
+		passed := 0
+		for range test.requests {
+			for _, f := range w.nodes {
+				if f.send("") {
+					passed++
+				}
+			}
+			w.advance(test.pause)
+		}
+		if passed > test.most || passed < test.most*9/10 {
+			t.Errorf("%+v, sync_rate %v: passed %d of %d, want about %d", test.limit, time.Duration(test.rate), passed, 2*test.requests, test.most)
+		}
+	}
+}
+
+// Keys up to the capacity fit, however large their entries are.
+func TestLargeEntriesShareAPage(t *testing.T) {
+	for _, limits := range []int{1, 3, 8} {
+		rule := fakeRule{}
+		for i := range limits {
+			rule.limits = append(rule.limits, of(window.Shape{Kind: window.SlidingBuckets, Width: int64(366-i) * day, Precision: window.LogPrecision}, 367))
+		}
+		w := newWorld(t, 1, 1, -1, Options{Capacity: 2}, rule)
+		passed := map[string]int{}
+		for i := range 1000 {
+			user := []string{"ann", "bob"}[i%2]
+			if w.now += 1703 * second; w.nodes[0].send(user) {
+				passed[user]++
+			}
+		}
+		if passed["ann"] != 367 || passed["bob"] != 367 {
+			t.Errorf("%d logs: passed %v, want 367 each", limits, passed)
+		}
+	}
+}
+
+// The backend knows hits that it granted before an outage, and nobody heard of, when it is back, as
+// long as anybody asks for them: nothing is counted twice, and nothing stays counted that nobody
+// used.
+func TestOutageAfterGrants(t *testing.T) {
+	for _, shape := range longest {
+		for _, outage := range []time.Duration{time.Minute, 12 * time.Minute, 23 * time.Hour} {
+			for _, rate := range []int64{0, second} {
+				w := newWorld(t, 2, 2, rate, Options{}, all(of(shape, 200)))
+				w.advance(time.Second)
+				passed := int64(0)
+				send := func(n int) {
+					for range n {
+						if w.any().send("") {
+							passed++
+						}
+						w.advance(20 * time.Millisecond)
+					}
+				}
+				send(50)
+				w.lossAfter = 1 // taken, and not heard of
+				send(20)
+				w.lossAfter, w.lossBefore = 0, 1
+				for range outage / (10 * time.Second) {
+					w.advance(10 * time.Second)
+				}
+				w.lossBefore = 0
+				for range 20 {
+					w.advance(time.Second) // until the backend is found to be back
+				}
+				send(50)
+				for _, f := range w.nodes {
+					f.Leave()
+				}
+				w.quiet()
+				if got := w.sum(); got != passed || passed < 100 {
+					t.Errorf("%+v, sync rate %v, %v: the backend has %d hits of %d that passed", shape, time.Duration(rate), outage, got, passed)
+				}
+			}
+		}
+	}
+}

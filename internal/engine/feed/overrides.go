@@ -1,0 +1,350 @@
+package feed
+
+import (
+	"bytes"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+)
+
+// Feed takes in the overrides from the backend, which change limits here.
+type Feed struct {
+	tallies  *entry.Tallies
+	link     *link.Link
+	rules    *rule.Set
+	variants *entry.Variants
+	keys     *entry.Entries
+	refusals *entry.Refusals
+	news     news
+	polling  polling
+}
+
+// New returns a namespace's overrides, as a process hears of them.
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, variants *entry.Variants, keys *entry.Entries, refusals *entry.Refusals) Feed {
+	return Feed{tallies: tallies, link: link, rules: rules, variants: variants, keys: keys, refusals: refusals}
+}
+
+// Open begins to hear.
+func (v *Feed) Open(data sharedata.Data, namespace string) { v.news = newNews(data, namespace) }
+
+// asksEvery is how long a process that hears nothing waits before it asks. Together with a tick to
+// notice that and a tick for the other workers, this makes an interval.
+func (v *Feed) asksEvery() int64 { return v.rules.Interval * 3 / 4 }
+
+// build begins to make a table from a list.
+func (v *Feed) build(version uint64, list []byte) *building {
+	b := &building{OverrideTable: entry.OverrideTable{Version: version, List: list}, emptied: v.news.shared.emptied}
+	count := 0
+	for b.reader.Reset(list, 0); b.reader.Next(); {
+		count++
+	}
+	size := 4
+	for size*3/4 < count {
+		size *= 2
+	}
+	if l, ok := v.variants.Owner.(entry.Listener); ok {
+		b.listener = l
+		l.BeginList()
+	}
+	b.Places = make([]entry.Place, size)
+	b.reader.Reset(list, 0)
+	return b
+}
+
+// next adds the next override of the list to the table, and reports whether there was one.
+// Everything after a malformed part is ignored.
+func (v *Feed) next(b *building) bool {
+	at := b.reader.At()
+	if !b.reader.Next() {
+		if b.reader.Err() != nil {
+			v.tallies.Corrupt++
+		}
+		return false
+	}
+	// A list groups the overrides of a rule.
+	b.name = counter.AppendPart(b.name[:0], b.reader.Rule)
+	if !bytes.Equal(b.name, v.rules.List[b.rule].Prefix) {
+		i := 0
+		for i < len(v.rules.List) && !bytes.Equal(b.name, v.rules.List[i].Prefix) {
+			i++
+		}
+		if i == len(v.rules.List) {
+			if b.listener != nil {
+				b.listener.Listed(&b.reader)
+			}
+			return true // a rule that only other nodes have
+		}
+		b.rule = i
+	}
+	r := &v.rules.List[b.rule]
+	if len(b.reader.Limits) == 0 {
+		v.notice(b, r)
+		return true
+	}
+	limits, fits := wire.Fit(r.Limits, b.reader.Limits)
+	if fits {
+		b.key, fits = v.variants.Owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
+	}
+	if !fits {
+		b.Unfit++
+		return true
+	}
+	r.Admit(limits)
+	address := v.keys.Table.Address(r.Group, b.key)
+	p := b.Find(address)
+	if p.At != 0 {
+		return true // the same key in another form
+	}
+	*p = entry.Place{Address: address, At: uint32(at) + 1, Index: int32(b.rule), Until: int64(b.reader.Until) * 1e6}
+	if old := v.variants; old.Places != nil {
+		// Requests have used it before, so its variant can be kept.
+		if q := old.Find(p.Address); q.Rule != nil && bytes.HasPrefix(old.List[q.At-1:], b.List[at:b.reader.At()]) {
+			p.Rule = q.Rule
+		}
+	}
+	b.Count++
+	return true
+}
+
+// apply puts a finished table into force.
+func (v *Feed) apply(b *building) {
+	if b.Count == 0 {
+		b.Places = nil // decisions can skip the search
+	}
+	v.variants.OverrideTable = b.OverrideTable
+	if b.listener != nil {
+		b.listener.EndList()
+	}
+	v.news.update(func(r *sharedNews) bool {
+		newer := b.newest > r.emptied
+		r.emptied = max(r.emptied, b.newest)
+		return newer
+	})
+	for i := range v.rules.List {
+		v.rules.List[i].Overridden = false
+	}
+	for i := range b.Places {
+		if b.Places[i].At != 0 {
+			v.rules.List[b.Places[i].Index].Overridden = true
+		}
+	}
+}
+
+// Hear takes in the part of an answer about overrides: to a push that was sent at a time of the host's
+// clock, and was an inquiry or not, at a time of the backend's.
+func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
+	w := &v.news
+	if !o.Told || v.variants.Owner == nil {
+		return
+	}
+	w.read()
+	if o.Version == w.shared.version && (!w.wants || w.wanted != o.Version) {
+		w.got()
+		v.confirm(sentAt, at)
+		return
+	}
+	if w.shared.old(o.Version, at) {
+		return
+	}
+	if !w.wants || w.wanted != o.Version {
+		w.want(o.Version)
+	}
+	if inquiry && o.From == uint64(len(w.parts)) {
+		w.parts, w.asksAt = append(w.parts, o.Part...), 0
+		if uint64(len(w.parts)) == o.Size {
+			w.leave(o.Version, w.parts, at, v.link.HostNow())
+			w.got()
+		}
+	}
+}
+
+// confirm records that the backend still has the known version.
+func (v *Feed) confirm(sentAt, at int64) {
+	news := func(r *sharedNews) bool {
+		return at-r.confirmed >= stale/4 || r.confirmed-at >= link.Patience || sentAt-r.asked >= v.asksEvery()/4 || r.asked > v.link.HostNow()
+	}
+	if news(&v.news.shared) {
+		v.news.update(func(r *sharedNews) bool {
+			if !news(r) {
+				return false
+			}
+			r.confirmed, r.asked = at, sentAt
+			return true
+		})
+	}
+}
+
+// noticeDelay is above the time from a change of a counter until the list has the notice of it, in
+// milliseconds.
+const noticeDelay = 10_000
+
+// notice takes in that someone changed a key's counter at the backend, so that this node's state of
+// it is outdated.
+func (v *Feed) notice(b *building, r *rule.Rule) {
+	o := &b.reader
+	now := v.link.Now()
+	if !r.Synced() || (o.Notice.Newest()+noticeDelay)*1000 < v.variants.Version || o.Until != 0 && uint64(now) >= o.Until*1e6 {
+		return // it is known, or too old to matter
+	}
+	key, fits := v.variants.Owner.AppendKey(b.key[:0], b.rule, o.Values)
+	if b.key = key; !fits {
+		b.Unfit++
+		return
+	}
+	address := v.keys.Table.Address(r.Group, key)
+	v.refusals.Forget(address)
+	emptied := o.Notice.Reset > b.emptied
+	b.newest = max(b.newest, o.Notice.Reset)
+	d := v.keys.At(r, address)
+	if !v.keys.Update(d, 0, now, func() (writes, lists bool) {
+		if !d.Slot.Found() {
+			return false, false
+		}
+		pending := d.Counter.Pending()
+		writes = d.Counter.Reopen()
+		if emptied && d.Counter.Emptied(int64(o.Notice.Reset)*1e6) {
+			return true, d.Counter.Own(pending, now)
+		}
+		return writes, false
+	}) {
+		v.tallies.GivenUp++
+	}
+}
+
+// AdoptOverrides takes in the overrides that this process has received. It returns false if time
+// ran out.
+func (v *Feed) AdoptOverrides(deadline int64) (done bool) {
+	w := &v.news
+	w.read()
+	if w.shared.version != v.variants.Version && (w.building == nil || w.building.Version != w.shared.version) {
+		if list, found := w.list(); found {
+			w.building = v.build(w.shared.version, list)
+		} else if !w.wants {
+			w.want(w.shared.version) // another worker has replaced it by an older list
+		}
+	}
+	if w.building == nil {
+		return true
+	}
+	for handled := 0; v.next(w.building); handled++ {
+		if v.link.Late(handled, deadline) {
+			return false
+		}
+	}
+	v.apply(w.building)
+	w.building = nil
+	return true
+}
+
+// inquiry says how to ask the backend for news.
+type inquiry uint8
+
+const (
+	noInquiry inquiry = iota
+	// Question is an empty push, which is answered at once.
+	Question
+	// Poll is a question that the backend answers when there are news.
+	Poll
+)
+
+// Due says how to ask the backend for the list of overrides that is wanted. If no worker of this
+// process has heard from the backend for a while, it asks for news, including the number of nodes and
+// the time. polled means that this worker's poll is unanswered, and quiet that it has nothing for the
+// backend: if the process ended, its last hits would need the connection that a poll occupies.
+//
+// A process that hears nothing from the backend polls: a worker asks for news, and the backend
+// answers when there are any, or after half a minute. A poll does not count as a push: no push
+// waits for it, and its failure says nothing about the backend. A gateway on the way may cut off a
+// long wait, so after a failure the worker asks a question that is answered at once.
+func (v *Feed) Due(polled, quiet bool) inquiry {
+	w, now := &v.news, v.link.HostNow()
+	if !w.wants || v.link.Open() {
+		every := v.asksEvery()
+		polled = polled && !v.link.Open()
+		if polled {
+			every /= 2 // the other workers see that the polling worker is alive
+		}
+		due := func(r *sharedNews) bool { return now-r.asked >= every || r.asked > now }
+		if !due(&w.shared) || !w.update(func(r *sharedNews) bool {
+			if !due(r) {
+				return false
+			}
+			r.asked = now
+			return true
+		}) || polled {
+			return noInquiry
+		}
+		if !w.wants && quiet && v.polls(now) {
+			return Poll
+		}
+	}
+	if w.wants && now < w.asksAt {
+		return noInquiry
+	}
+	return Question
+}
+
+// Hurries reports whether there is something to ask for at once.
+func (v *Feed) Hurries() bool { return v.news.hurries() }
+
+// Asked records that a question is on its way. Unless the answer has news, the next follows then.
+func (v *Feed) Asked(then int64) { v.news.asksAt = then }
+
+// polls reports whether the worker may poll.
+func (v *Feed) polls(now int64) bool {
+	p := &v.polling
+	paused := now < p.notBefore && p.notBefore-now <= longestPlain
+	return !paused && v.link.Heard() && v.variants.Owner != nil && !v.link.Open()
+}
+
+// KnownToPoll returns the part of a poll about overrides. ok is false if a question should be asked in
+// its place, which is answered at once: then the next push soon says that all workers know.
+func (v *Feed) KnownToPoll() (k wire.Known, ok bool) {
+	k = v.Known(true)
+	k.Within = uint64(max(1, v.asksEvery()/3/1e6))
+	return k, k.Version == v.news.shared.version
+}
+
+// PollEnded records the end of the poll.
+func (v *Feed) PollEnded(answered bool) {
+	p := &v.polling
+	if answered {
+		p.failures = 0
+		return
+	}
+	p.notBefore = v.link.HostNow() + min(v.asksEvery()<<min(p.failures, 10), longestPlain)
+	p.failures++
+	v.news.update(func(r *sharedNews) bool {
+		r.asked = 0
+		return true
+	})
+}
+
+// Known returns the part of a push about overrides. A push that asks for them has nothing else.
+func (v *Feed) Known(asks bool) (k wire.Known) {
+	w := &v.news
+	if age := v.link.HostNow() - w.shared.since; v.variants.Version == w.shared.version && (age >= spread || age < 0) {
+		w.told = v.variants.Version
+	}
+	k.Version, k.Unfit, k.Asks = w.told, uint64(v.variants.Unfit), asks
+	if w.wants {
+		k.Of, k.From = w.wanted, uint64(len(w.parts))
+	} else {
+		k.Of, k.From = w.shared.version, wire.MaxOverridesSize // all of it
+	}
+	return k
+}
+
+// longestPlain is the longest time that a process whose polls fail asks without polling, in
+// nanoseconds.
+const longestPlain = int64(60e9)
+
+// polling is what a worker knows of its polls.
+type polling struct {
+	// failures is how many polls failed in a row; the worker does not poll again until then.
+	failures  int
+	notBefore int64
+}

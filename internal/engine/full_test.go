@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+)
+
+// fill has a node know that a user's key is full, as far as a question of its own can tell.
+func (w *world) fill(t *testing.T, f *fakeNode, user string) {
+	t.Helper()
+	w.takeAll(f, 0, user, 0, 1000)
+	if verdict, _ := f.ask(t, user); verdict != counter.Rejected {
+		t.Fatalf("a full key: got %d", verdict)
+	}
+	w.pass(3 * time.Second)
+}
+
+// A backend that decides each request is asked about each, even if an earlier configuration leased hits of
+// the key and was refused.
+func TestExactRulesRefuseNothingUnasked(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	w.fill(t, w.nodes[0], "ann")
+	f := w.processes[0].start(0, fixed(1000))
+	w.giveBack(f, "ann", 10)
+	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || !waited {
+		t.Errorf("got %d, waited: %t", verdict, waited)
+	}
+	if leased := f.leased(0, "ann"); leased != 0 {
+		t.Errorf("%d hits are leased", leased)
+	}
+}
+
+// The list of full keys is no reason to refuse a request where a node has heard since that there is room,
+// as after a reset. A window may be long, and requests few.
+func TestFullKeysThatHaveRoomAgain(t *testing.T) {
+	for name, room := range map[string]int64{"all": 1000, "a part": 50} {
+		w := fleetOf(t, 3, users(fixed(1000)))
+		f := w.nodes[2]
+		w.now = (w.now/hour + 1) * hour
+		w.hear(t, 3)
+		w.giveBack(f, "ann", -1000)
+		w.hear(t, 3)
+		w.giveBack(f, "ann", room)
+		refused := 0
+		for range 20 {
+			if verdict, _ := f.ask(t, "ann"); verdict != counter.Allowed {
+				refused++
+			}
+			w.hear(t, 30)
+		}
+		if refused > 1 {
+			t.Errorf("%s is back: %d of 20 requests were refused", name, refused)
+		}
+	}
+}
+
+// While the breaker is open, the configuration decides about requests, also about those for keys that were
+// full.
+func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: FailAllow}, users(fixed(1000)))
+	f := w.nodes[0]
+	w.fill(t, f, "ann")
+	f.breakOff()
+	if !f.link.Open() {
+		t.Fatal("the breaker is closed")
+	}
+	w.pass(2 * time.Duration(link.LongestPause))
+	for i := range 3 {
+		q := newUser()
+		q.verdict = f.Decide([]rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now()), &q.Wait)
+		if q.verdict == counter.Rejected {
+			t.Errorf("request %d was refused", i)
+		}
+	}
+	if asks := len(f.taken()); asks > 1 {
+		t.Errorf("%d callouts test whether the backend is back, want 1 at most", asks)
+	}
+}
+
+// breakOff loses callouts until the breaker is open.
+func (f *fakeNode) breakOff() {
+	for i := 0; i < 20 && !f.link.Open(); i++ {
+		f.Decide([]rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, fmt.Sprint("somebody ", i))}}, f.Time(f.Now()), &newUser().Wait)
+		for _, p := range f.taken() {
+			f.lose(p)
+		}
+		f.process.pass(10 * time.Millisecond)
+	}
+}
+
+func newUser() *askingUser {
+	q := &askingUser{}
+	q.Request = q
+	return q
+}
+
+// A refusal behind which the node asks says to come again at once while others may still give back leases.
+// After some refusals in a row it says when the window ends, like the refusals in the pauses.
+func TestRefusalsOfKeysThatStayFull(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	f := w.nodes[0]
+	w.fill(t, f, "ann")
+	var soon []bool
+	for range 6 {
+		d, now := []rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now())
+		if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
+			t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
+		}
+		at, ok := rule.RetryAt(d, now)
+		if soon = append(soon, at == now); !ok || at != now && at != (now/hour+1)*hour {
+			t.Errorf("come again after %v, %t", time.Duration(at-now), ok)
+		}
+		f.deliver()
+		w.pass(15 * time.Second)
+	}
+	if want := []bool{true, true, true, false, false, false}; !slices.Equal(soon, want) {
+		t.Errorf("come again at once: %t, want %t", soon, want)
+	}
+}
+
+// A refusal says when to come again by its own decision, and not by that of the request before.
+func TestRefusalsOfReusedDemands(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: FailDeny}, users(fixed(1000)))
+	f := w.nodes[0]
+	w.fill(t, f, "ann")
+	d := []rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}
+	if verdict := f.Decide(d, f.Time(f.Now()), &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
+		t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
+	}
+	f.breakOff()
+	now := f.Time(f.Now())
+	if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected {
+		t.Fatalf("without the backend: got %d", verdict)
+	}
+	if at, ok := rule.RetryAt(d, now); !ok || at != (now/hour+1)*hour {
+		t.Errorf("come again after %v, %t; want the end of the window", time.Duration(at-now), ok)
+	}
+}

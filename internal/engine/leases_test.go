@@ -1,0 +1,435 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/model"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// The first hits of a key that nobody knows yet all pass, up to its limit, whichever nodes they
+// come to, and none more.
+func TestBurstOnAFreshKey(t *testing.T) {
+	for _, hits := range []uint64{1, 5, 20, 100, 101, 250, 1000} {
+		for _, nodes := range []int{1, 2, 10} {
+			for _, shape := range longest {
+				w := newWorld(t, nodes, 1, second, Options{}, all(of(shape, hits)))
+				w.advance(time.Second)
+				passed := uint64(0)
+				for i := range 2 * hits {
+					if w.any().send("") {
+						passed++
+					}
+					if i%20 == 0 {
+						w.advance(time.Millisecond)
+					}
+				}
+				// Hits that others have leased come back meanwhile.
+				for range 40 {
+					w.advance(500 * time.Millisecond)
+					for range hits / 10 {
+						if w.any().send("") {
+							passed++
+						}
+					}
+				}
+				if passed != hits {
+					t.Errorf("%+v, limit %d, %d nodes: %d passed", shape, hits, nodes, passed)
+				}
+			}
+		}
+	}
+}
+
+// A key that the table forgets again and again, as there are too many others, passes no more than its
+// limit: it has leases, which go back, and no other credit.
+func TestLimitUnderChurn(t *testing.T) {
+	for _, hits := range []uint64{20, 120} {
+		for _, nodes := range []int{1, 2} {
+			w := newWorld(t, nodes, 2, second/10, Options{Capacity: 64}, users(limit(window.FixedWindow, hits, 30*day)))
+			w.advance(time.Second)
+			passed := uint64(0)
+			for i := range 2 * int(hits) {
+				for j := range 240 { // two hits each, or the key with more would stay
+					w.any().send(strconv.Itoa(i*120 + j/2))
+				}
+				w.advance(time.Millisecond)
+				// Others come before anybody has told the backend of it.
+				if w.any().send("ann") {
+					passed++
+				}
+			}
+			if w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) == 0 {
+				t.Error("nothing was evicted")
+			}
+			if passed > hits || passed < hits*9/10 {
+				t.Errorf("limit %d, %d nodes: %d passed", hits, nodes, passed)
+			}
+		}
+	}
+}
+
+// Limits of a second and of an hour together: leases of both end each with its window, and nothing
+// is lost.
+func TestLeasesOfDifferentWindows(t *testing.T) {
+	w := newWorld(t, 3, 2, second/2, Options{}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
+	passed, inSecond := 0, map[int64]int{}
+	for range 12_000 {
+		if w.any().send("") {
+			passed++
+			inSecond[w.now/second]++
+		}
+		w.advance(time.Millisecond)
+	}
+	for at, n := range inSecond {
+		if n > 300 {
+			t.Errorf("%d passed in second %d", n, at-monday/second)
+		}
+	}
+	if passed > 2000 || passed < 1960 {
+		t.Errorf("passed %d of 2000", passed)
+	}
+	w.quiet()
+	if got := w.sum(); got != int64(passed) {
+		t.Errorf("the backend has %d in the long window, want %d", got, passed)
+	}
+}
+
+// A counter with a lease that has to make room gives the lease back.
+func TestEvictedLeasesGoBack(t *testing.T) {
+	for _, shape := range longest {
+		capacity := 40
+		if shape.Precision == window.LogPrecision {
+			capacity = 4 // of large entries
+		}
+		w := newWorld(t, 1, 2, 5*second, Options{Capacity: capacity}, users(of(shape, 300)))
+		w.advance(time.Second)
+		passed := int64(0)
+		for i := range 3000 {
+			if w.any().send(strconv.Itoa(i % 150)) {
+				passed++
+			}
+			w.advance(time.Millisecond)
+		}
+		if w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) == 0 {
+			t.Errorf("%+v: nothing was evicted", shape)
+		}
+		w.quiet()
+		if got := w.sum(); got != passed {
+			t.Errorf("%+v: the backend has %d hits, want %d", shape, got, passed)
+		}
+		if n := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); n != 0 {
+			t.Errorf("%+v: %d lost hits", shape, n)
+		}
+	}
+}
+
+// A bucket that is used steadily, and then by all nodes at once, gives no more than it holds.
+func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
+	for _, test := range []struct {
+		width int64
+		burst uint64
+	}{{5 * second, 1000}, {minute, 1000}, {minute, 100}} {
+		for _, part := range []float64{0.3, 0.9} {
+			bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: test.width}, Max: 1000, Burst: test.burst}
+			w := newWorld(t, 10, 1, second, Options{}, all(bucket))
+			missing, most, last := 0.0, 0.0, w.now
+			send := func() {
+				if w.any().send("") {
+					missing = max(0, missing-float64(w.now-last)*1000/float64(test.width)) + 1
+					last, most = w.now, max(most, missing)
+				}
+			}
+			for next := w.now; w.now < monday+60*second; w.advance(time.Millisecond) {
+				for ; w.now >= next; next += int64(float64(test.width) / 1000 / part) {
+					send()
+				}
+			}
+			for i := range 3000 {
+				send()
+				if i%20 == 0 {
+					w.advance(time.Millisecond)
+				}
+			}
+			if burst := float64(test.burst); most > burst+1 || most < burst/2 {
+				t.Errorf("window %v, burst %v, used to %v of the rate before: %v tokens were missing at most",
+					time.Duration(test.width), burst, part, most)
+			}
+		}
+	}
+}
+
+// A bucket whose tokens come back faster than an answer needs lets requests pass all the same.
+func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
+	w := newWorld(t, 2, 1, second, Options{},
+		all(window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 1000, Burst: 15}))
+	w.advance(time.Second)
+	f := w.nodes[0]
+	f.settle = func(f *fakeNode) {
+		pushes := f.taken()
+		var answers [][]byte
+		for _, p := range pushes {
+			answers = append(answers, w.apply(p.body))
+		}
+		w.pass(20 * time.Millisecond)
+		for i, p := range pushes {
+			f.Answered(p.ticket, link.PushAnswered, answers[i])
+		}
+	}
+	for i := range 300 {
+		if !f.send("") {
+			t.Fatalf("request %d was refused by a bucket that is full", i)
+		}
+		w.pass(30 * time.Millisecond)
+		if i%10 == 0 {
+			f.tick()
+		}
+	}
+}
+
+// Hits of sliding logs and sub-buckets leave the window a window after they have passed, and not after
+// the backend has granted them, however seldom nodes push.
+func TestLeasesOfBucketsLeaveInTime(t *testing.T) {
+	for _, test := range []struct {
+		max                    uint64
+		width, precision, rate int64
+		nodes                  int
+	}{
+		{400, 3 * second, 3 * second / 5, 5 * second, 5},
+		{400, 10 * second, 2 * second, 5 * second, 5},
+		{2000, 3 * second, window.LogPrecision, 5 * second, 2},
+		{2000, 3 * second, window.LogPrecision, 5 * second, 5},
+		{2000, second, window.LogPrecision, second, 5},
+	} {
+		m := &model.Counter{Limit: model.Limit{Algorithm: model.SubBuckets, Max: test.max, Window: test.width, Precision: test.precision}}
+		shape := window.Shape{Kind: window.SlidingBuckets, Width: test.width, Precision: test.precision}
+		w := newWorld(t, test.nodes, 1, test.rate, Options{}, all(of(shape, test.max)))
+		passed, above := 0, 0
+		send := func(f *fakeNode) {
+			if f.send("") {
+				passed++
+				if !m.Fits(w.now, 1) {
+					above++
+				}
+				m.Take(w.now, 1)
+			}
+		}
+		for w.now < monday+40*test.width {
+			f := w.any()
+			switch most := int(test.max); w.random.IntN(4) {
+			case 0: // a burst at this node and others
+				for range w.random.IntN(most) {
+					send(f)
+					send(w.any())
+				}
+			case 1: // a slow client
+				for range w.random.IntN(20) {
+					send(f)
+					w.advance(time.Duration(test.width / 100))
+				}
+			case 2: // nothing
+				w.advance(time.Duration(w.random.Int64N(test.width)))
+			default: // a fast client
+				for range w.random.IntN(most) {
+					send(f)
+					if w.random.IntN(10) == 0 {
+						w.advance(time.Duration(test.width / 1000))
+					}
+				}
+			}
+		}
+		if above > 0 || passed < 10*int(test.max) {
+			t.Errorf("%+v: %d passed, %d of them above the limit", test, passed, above)
+		}
+	}
+}
+
+// A worker that counts rejected hits of a key has them pushed though hits are leased, which they do not
+// come out of: nobody else may have the key in a list.
+func TestRejectedHitsBesideALease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2, second, Options{}, fakeRule{limits: []window.Limit{fixed(10)}, countRejected: true})
+	gone, stays := w.nodes[0], w.nodes[1]
+	gone.requestOf("ann", 3)
+	late := gone.taken()
+	w.pass(250 * time.Millisecond) // its timeout, and a little
+	gone.tick()
+	gone.deliver()
+	gone.answer(late[0])
+	d := stays.stored(0, "ann")
+	full := window.Totals{Newest: d.Rule.Limits[0].Number(&d.Counter.States[0]), Hits: []uint64{20}}
+	d.Counter.Learn(0, w.now, &full)
+	d.Counter.Granted(0, 1, 4, 0, false, w.now, 1) // a request of 4 has just been refused
+	if !stays.keys.Write(d, w.now) || d.Counter.Leased() != 3 {
+		t.Fatalf("%d are leased, want the 3 that came too late", d.Counter.Leased())
+	}
+	before := w.sum()
+	if stays.send("ann") || len(stays.taken()) != 0 || stays.leased(0, "ann") != 3 {
+		t.Fatal("want it rejected without a question, beside the lease")
+	}
+	for range 20 {
+		stays.advance(time.Second)
+	}
+	// A push of it gives back the lease, too.
+	if got := w.sum() - before; got != 1-3 {
+		t.Errorf("the backend has heard of %d hits, want 1 and 3 that go back", got)
+	}
+}
+
+// Keys that are used no more have no lease after a while, however the last of their streams were
+// charged, and by whichever worker.
+func TestLeasesOfChargedKeysComeBack(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, 2, 2, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w.random = rand.New(rand.NewPCG(seed, 8))
+		random := rand.New(rand.NewPCG(seed, 9))
+		type running struct {
+			*charged
+			cost uint64
+			ends int64
+		}
+		var streams []running
+		want := int64(0)
+		for range 400 {
+			c := w.any().reserve(fmt.Sprint("user", random.IntN(30)), 1+random.Uint64N(2000))
+			cost := 20 + random.Uint64N(3000)
+			streams = append(streams, running{c, cost, w.now + random.Int64N(3*second)})
+			want += int64(cost)
+			if random.IntN(4) == 0 {
+				w.advance(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
+			}
+		}
+		for left := len(streams); left > 0; {
+			w.advance(100 * time.Millisecond)
+			for i := range streams {
+				if s := &streams[i]; s.charged != nil && w.now >= s.ends {
+					s.revise(s.cost)
+					s.charged, left = nil, left-1
+				}
+			}
+		}
+		for range 200 {
+			w.advance(100 * time.Millisecond)
+		}
+		if got := w.sum(); got != want {
+			t.Errorf("seed %d: 20 s after the last stream the backend has %d hits too many", seed, got-want)
+		}
+	}
+}
+
+// A process that ends hears no answers any more: its workers leave one after the other, each with
+// its last pushes, while others still have some on their way. The process's leased hits go back all
+// the same, but for grants that it has not heard of.
+func TestLeasesOfAProcessThatEnds(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newWorld(t, 1, 3, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w.random = rand.New(rand.NewPCG(seed, 10))
+		random := rand.New(rand.NewPCG(seed, 11))
+		want := int64(0)
+		var streams []*charged
+		for range 200 {
+			c := w.any().reserve(fmt.Sprint("user", random.IntN(8)), 1+random.Uint64N(2000))
+			want += int64(c.charges[0].Cost)
+			streams = append(streams, c)
+			if random.IntN(4) == 0 {
+				w.advance(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+			}
+		}
+		granted := int64(0)
+		end := func(f *fakeNode) { // its pushes arrive, and their answers don't
+			for _, p := range f.taken() {
+				reader, err := wire.NewAnswerReader(w.apply(p.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var total wire.Total
+				for reader.Next(&total) {
+				}
+				var grant wire.Grant
+				for rooms, ok := reader.NextGrant(&grant); ok; rooms, ok = reader.NextGrant(&grant) {
+					granted += int64(grant.Units)
+					for range rooms {
+						reader.NextRoom(&total)
+					}
+				}
+			}
+		}
+		w.pass(time.Second)
+		for _, i := range random.Perm(len(streams))[:50] {
+			before, cost := streams[i].charges[0].Cost, random.Uint64N(4000)
+			streams[i].revise(cost)
+			want += int64(cost) - int64(before)
+			if f := w.any(); random.IntN(8) == 0 {
+				f.tick()
+				if random.IntN(2) == 0 {
+					end(f)
+				}
+			}
+		}
+		for _, i := range random.Perm(len(w.nodes)) {
+			f := w.nodes[i]
+			f.AddHeld(f.link.Now())
+			f.Leave()
+			end(f)
+		}
+		if got := w.sum(); got != want+granted {
+			t.Errorf("seed %d: the backend has %d hits, want %d, and %d that were granted last", seed, got, want, granted)
+		}
+	}
+}
+
+// If these hits do not come in time, the refusal stands: the request is not decided as if the backend were away.
+func TestRefusalStandsIfNoHitsCome(t *testing.T) {
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(440)))
+	f := w.nodes[0]
+	first, _ := f.requestOf("ann", 220)
+	f.answer(f.taken()[0])
+	r, _ := f.requestOf("ann", 220)
+	pushes := f.taken()
+	if len(first.verdicts) != 1 || len(pushes) != 2 {
+		t.Fatalf("%d pushes, want hits to come and those of the request", len(pushes))
+	}
+	f.process.apply(pushes[0].body)
+	f.Answered(pushes[1].ticket, link.PushAnswered, f.process.apply(pushes[1].body))
+	for range 10 {
+		f.advance(time.Second)
+	}
+	if !slices.Equal(r.verdicts, []counter.Verdict{counter.Rejected}) || f.Tallies.Alone != 0 {
+		t.Errorf("got %d, and %d were decided alone", r.verdicts, f.Tallies.Alone)
+	}
+}
+
+// The backend grants hits for requests to come, and then refuses a request that it has not all hits for. The
+// refusal comes first. The request waits for the hits that are on their way, and passes with them.
+func TestRefusedWhileHitsCome(t *testing.T) {
+	for _, limit := range []window.Limit{fixed(440), sliding(440)} {
+		w := newWorld(t, 1, 1, second, Options{}, users(limit))
+		f := w.nodes[0]
+		first, _ := f.requestOf("ann", 220)
+		if f.answer(f.taken()[0]); !slices.Equal(first.verdicts, []counter.Verdict{counter.Allowed}) {
+			t.Fatalf("got %d of an unused limit", first.verdicts)
+		}
+		r, verdict := f.requestOf("ann", 220)
+		pushes := f.taken()
+		if verdict != counter.Unsure || len(pushes) != 2 {
+			t.Fatalf("got %d, and %d pushes, want hits to come and those of the request", verdict, len(pushes))
+		}
+		answers := [][]byte{f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)}
+		f.Answered(pushes[1].ticket, link.PushAnswered, answers[1])
+		if len(r.verdicts) != 0 {
+			t.Fatalf("got %d before the hits have come", r.verdicts)
+		}
+		f.Answered(pushes[0].ticket, link.PushAnswered, answers[0])
+		if f.deliver(); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
+			t.Errorf("got %d of a limit with room", r.verdicts)
+		}
+	}
+}

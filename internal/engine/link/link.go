@@ -1,0 +1,349 @@
+package link
+
+import (
+	"encoding/binary"
+	"weir/internal/wire"
+
+	"weir/sharedata"
+)
+
+// Link is a node's connection to the outside: its host, which has the time and sends callouts, and
+// the process's knowledge of its backend: the backend's time, the number of nodes, and whether it
+// can be reached. Workers share it in shared data. If they disagreed about the time, each would
+// treat the other's counters as outdated. And if the backend is away, only one worker should have
+// to wait for a timeout to find out.
+type Link struct {
+	offset int64 // what to add to the host's time
+	trip   int64 // round trip of the answer that gave the offset
+	seen   int64 // when that answer came; 0 for none
+	record sharedata.Record
+	told   sharedata.Record // the last outcome that the host was told
+	Random Random
+	shared sharedLink // as last read or written
+
+	clock   Clock
+	Timeout int64             // of a callout, in nanoseconds
+	turned  func(why Outcome) // may be nil
+}
+
+// Clock has the time of a host.
+type Clock interface {
+	// Now returns the process's time in nanoseconds since the Unix epoch, uncorrected.
+	Now() int64
+}
+
+// sharedLink is the part of a link in shared data. Times are by the host's clock.
+type sharedLink struct {
+	offset int64
+	nodes  uint32 // 0 if not known yet
+	// failures counts failed callouts since the last success. From breakAfter on the breaker is
+	// open: no request waits for the backend, and nobody calls it until retryAt.
+	failures uint32
+	retryAt  int64
+	// countedAt is when the last failure was counted or the last try began. While the breaker is
+	// open, callouts that were sent before then don't count.
+	countedAt int64
+	// aloneAt is when a request last passed without the backend, or slightly earlier, by the
+	// backend's clock; 0 for never. peak is the most nodes known of while such hits counted.
+	aloneAt int64
+	peak    uint32
+}
+
+const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
+
+// New returns the link of a namespace in a process's shared data. A callout ends within timeout, and
+// turned is [Options.Turned].
+func New(data sharedata.Data, namespace string, clock Clock, random Random, timeout int64, turned func(why Outcome)) Link {
+	return Link{
+		record: sharedata.NewRecord(data, namespace, "link"), told: sharedata.NewRecord(data, namespace, "told"),
+		Random: random, clock: clock, Timeout: timeout, turned: turned,
+	}
+}
+
+const (
+	// clockDrift is the least change of the offset that is written to shared data, in nanoseconds.
+	clockDrift = int64(10e6)
+	// Patience is how long an answer with a short round trip outranks answers with longer round
+	// trips.
+	Patience = int64(60e9)
+	// breakAfter is how many callouts fail in a row before the breaker opens.
+	breakAfter = 3
+	// A failing backend is left alone for pauses that double up to longestPause.
+	ShortestPause = int64(50e6)
+	LongestPause  = int64(5e9)
+)
+
+// Read loads the state that other workers have written.
+func (l *Link) Read() {
+	value, _ := l.record.Read(nil)
+	l.take(value)
+}
+
+// take takes in the value of the record; other values than those of its size tell nothing.
+func (l *Link) take(value []byte) {
+	if len(value) != linkSize {
+		return
+	}
+	l.shared = sharedLink{
+		offset:    int64(binary.LittleEndian.Uint64(value)),
+		nodes:     binary.LittleEndian.Uint32(value[8:]),
+		failures:  binary.LittleEndian.Uint32(value[12:]),
+		retryAt:   int64(binary.LittleEndian.Uint64(value[16:])),
+		countedAt: int64(binary.LittleEndian.Uint64(value[24:])),
+		aloneAt:   int64(binary.LittleEndian.Uint64(value[32:])),
+		peak:      binary.LittleEndian.Uint32(value[40:]),
+	}
+	if l.seen == 0 {
+		l.offset = l.shared.offset
+	}
+}
+
+// update changes the shared state, and reports whether change made a change and this worker wrote
+// it.
+func (l *Link) update(change func(r *sharedLink) bool) bool {
+	var next sharedLink
+	written := l.record.Update(nil, func(value []byte) ([]byte, bool) {
+		l.take(value)
+		if next = l.shared; !change(&next) {
+			return nil, false
+		}
+		value = make([]byte, 0, linkSize)
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.offset))
+		value = binary.LittleEndian.AppendUint32(value, next.nodes)
+		value = binary.LittleEndian.AppendUint32(value, next.failures)
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.retryAt))
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.countedAt))
+		value = binary.LittleEndian.AppendUint64(value, uint64(next.aloneAt))
+		return binary.LittleEndian.AppendUint32(value, next.peak), true
+	})
+	if written {
+		l.shared = next
+	}
+	return written
+}
+
+// Nodes is how many processes share the limits; 0 if unknown.
+func (l *Link) Nodes() uint64 { return uint64(l.shared.nodes) }
+
+// Failures is how many callouts have failed since the last success.
+func (l *Link) Failures() int { return int(l.shared.failures) }
+
+// Heard reports whether the backend has answered this worker.
+func (l *Link) Heard() bool { return l.seen != 0 }
+
+// ToBackend converts a time of the host's clock to the backend's.
+func (l *Link) ToBackend(hostNow int64) int64 { return hostNow + l.offset }
+
+// ToHost converts a time of the backend's clock to the host's.
+func (l *Link) ToHost(now int64) int64 { return now - l.offset }
+
+// Open reports whether the breaker is open.
+func (l *Link) Open() bool { return l.shared.failures >= breakAfter }
+
+// Connected reports whether the backend can be reached as far as is known, so that a callout is
+// worth waiting for.
+func (l *Link) Connected(now int64) bool { return !l.Open() || l.retryable(now) }
+
+// retryable reports whether the last pause is over, or its end comes from a wrong clock.
+func (l *Link) retryable(now int64) bool {
+	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*LongestPause
+}
+
+// Enter reports whether a callout may be made now. While the breaker is open, a single callout is
+// made after each pause, to test whether the backend is back. It ends within the timeout, and no
+// other is made meanwhile.
+func (l *Link) Enter(now int64) bool {
+	if l.Read(); !l.Open() {
+		return true
+	}
+	return l.update(func(r *sharedLink) bool {
+		if r.failures >= breakAfter && !l.retryable(now) {
+			return false
+		}
+		r.retryAt, r.countedAt = now+l.Timeout, now
+		return true
+	})
+}
+
+// Failed counts a failed callout. open reports whether the breaker was open, or opened now.
+func (l *Link) Failed(now, sentAt int64) (open bool) {
+	return l.update(func(r *sharedLink) bool {
+		if r.failures >= breakAfter && sentAt < r.countedAt {
+			return false
+		}
+		r.failures++
+		if r.countedAt = now; r.failures >= breakAfter {
+			pause := min(ShortestPause<<min(r.failures-breakAfter, 10), LongestPause)
+			r.retryAt = now + l.Random.Around(pause)
+		}
+		return true
+	}) && l.Open()
+}
+
+// Answered takes in an answer: the backend's time, the number of nodes, and that the backend is
+// there. closed reports whether this closed the breaker.
+func (l *Link) Answered(sent, received, backend int64, nodes uint64) (closed bool) {
+	l.see(sent, received, backend)
+	return l.Reached(nodes)
+}
+
+// Reached is answered for an answer whose time was taken in before.
+func (l *Link) Reached(nodes uint64) (closed bool) {
+	count := uint32(max(1, min(nodes, 1<<31)))
+	drift := l.offset - l.shared.offset
+	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
+		return false
+	}
+	return l.update(func(r *sharedLink) bool {
+		closed = r.failures >= breakAfter
+		if drift := l.offset - r.offset; drift >= clockDrift || -drift >= clockDrift {
+			r.offset = l.offset
+		}
+		r.nodes, r.failures, r.retryAt, r.countedAt = count, 0, 0, 0
+		r.peak = max(r.peak, count)
+		return true
+	}) && closed
+}
+
+// aloneSlack is by how much [sharedLink.aloneAt] may be too early, which saves writes.
+const aloneSlack = int64(1e9)
+
+// PassedAlone records that a request has passed without the backend. Its hits count for at most
+// lasts.
+func (l *Link) PassedAlone(now, lasts int64) {
+	if age := now - l.shared.aloneAt; l.shared.aloneAt != 0 && age < aloneSlack && -age < lasts {
+		return
+	}
+	l.update(func(r *sharedLink) bool {
+		if !r.countsAlone(now, lasts) {
+			r.aloneAt, r.peak = now, r.nodes
+		}
+		r.aloneAt = max(r.aloneAt, now)
+		return true
+	})
+}
+
+// CountsAlone reports whether hits that passed without the backend may still count, each of them for at
+// most lasts, and the most nodes known of while they were counted.
+func (l *Link) CountsAlone(now, lasts int64) (peak uint64, counts bool) {
+	return uint64(l.shared.peak), l.shared.countsAlone(now, lasts)
+}
+
+// countsAlone reports whether hits that passed without the backend may still count: each counts for
+// at most lasts. If the clock went back, their time lies ahead.
+func (r *sharedLink) countsAlone(now, lasts int64) bool {
+	age := now - r.aloneAt
+	return r.aloneAt != 0 && -lasts < age && age-aloneSlack < lasts
+}
+
+// see takes in the time in an answer. The backend read its clock at some moment of the round trip,
+// so an offset below half of the round trip says nothing.
+func (l *Link) see(sent, received, backend int64) {
+	trip := received - sent
+	if trip < 0 || trip > l.trip && l.seen != 0 && received-l.seen < Patience && received >= l.seen {
+		return
+	}
+	l.trip, l.seen = trip, received
+	if l.offset = backend - sent - trip/2; -l.offset <= trip/2 && l.offset <= trip/2 {
+		l.offset = 0
+	}
+}
+
+// SeeLate takes in the time in an answer that the backend may have delayed. It only shows whether a
+// clock was set meanwhile; if so, the next answer is believed in any case.
+func (l *Link) SeeLate(sent, received, backend int64) {
+	if received-sent <= min(l.Timeout, LongestPause) {
+		l.see(sent, received, backend)
+	} else if at := backend - l.offset; at < sent || at > received {
+		l.seen = 0
+	}
+}
+
+// Now is the time by the backend's clock if that is known, in nanoseconds.
+//
+//go:noinline
+func (l *Link) Now() int64 { return l.HostNow() + l.offset }
+
+// HostNow is the time by the host's clock.
+//
+//go:noinline
+func (l *Link) HostNow() int64 { return l.clock.Now() }
+
+// ConnectedAt is connected for a time of the backend's clock.
+func (l *Link) ConnectedAt(now int64) bool { return l.Connected(now - l.offset) }
+
+// tickKeys is how many keys or requests a tick handles between two looks at the clock.
+const tickKeys = 16
+
+// Late reports whether a tick's time is over. It checks the clock only once for some keys.
+//
+//go:noinline
+func (l *Link) Late(handled int, deadline int64) bool {
+	return handled%tickKeys == tickKeys-1 && l.HostNow() >= deadline
+}
+
+// turnsApart is the least time between two bad outcomes that a host is told of, in nanoseconds. A
+// backend that comes and goes would fill its log.
+const turnsApart = int64(10e9)
+
+// Turn tells the host how pushes end after a failure or an answer, unless another node of the
+// process has.
+func (l *Link) Turn(why Outcome) {
+	if l.turned != nil && l.tell(why, l.HostNow()) {
+		l.turned(why)
+	}
+}
+
+// toldSize is the size of an outcome and of the time when the host was told, in bytes.
+const toldSize = 2 + 8
+
+// tell reports whether this process's host is to be told of an outcome, and records that it was.
+func (l *Link) tell(why Outcome, now int64) bool {
+	// A backend that is away refuses connections at one time and misses answers at another.
+	if why >= 500 {
+		why = PushLost
+	}
+	return l.told.Update(nil, func(value []byte) ([]byte, bool) {
+		before, apart := PushAnswered, true
+		if len(value) == toldSize {
+			before = Outcome(binary.LittleEndian.Uint16(value))
+			ago := now - int64(binary.LittleEndian.Uint64(value[2:]))
+			apart = ago < 0 || ago >= turnsApart
+		}
+		if why == before || why != PushAnswered && !apart {
+			return nil, false
+		}
+		value = binary.LittleEndian.AppendUint16(make([]byte, 0, toldSize), uint16(why))
+		return binary.LittleEndian.AppendUint64(value, uint64(now)), true
+	})
+}
+
+// Outcome says how a push ended. Values from 100 on are the status of a response that was not an
+// answer: the push may or may not have arrived.
+type Outcome uint16
+
+const (
+	// PushLost means that there was no response: the push may or may not have arrived.
+	PushLost Outcome = iota
+	// PushRefused means that the backend will never accept the push.
+	PushRefused
+	// PushAnswered means that the push was answered.
+	PushAnswered
+	// PushUnsent means that the push was not sent. Only nodes use it, never hosts.
+	PushUnsent
+	// PushGarbled means that the answer was malformed. Only nodes use it, never hosts.
+	PushGarbled
+)
+
+// Partitions is a set of the partitions that a store may divide a namespace into: a bit for each.
+//
+// While a partition fails, batches with anything for it stay, because they must be repeated
+// unchanged. To keep them few, nothing else is sent to the partition until they are answered: its
+// keys' hits gather in the table, and requests are decided without the backend.
+type Partitions uint32
+
+// Has reports whether a key's partition is one of them.
+func (p Partitions) Has(id [16]byte) bool { return p != 0 && p&PartitionOf(id) != 0 }
+
+// PartitionOf returns the set with the partition of a key.
+func PartitionOf(id [16]byte) Partitions { return 1 << wire.ID(id).Partition() }

@@ -1,0 +1,81 @@
+package link
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+	"weir/sharedata"
+)
+
+// Pauses double up to a bound, and differ.
+func TestBreakerPauses(t *testing.T) {
+	l := New(new(sharedata.Map), "default", nil, rand.New(rand.NewPCG(1, 2)).Uint64, 200e6, nil)
+	now := int64(1_700_000_000e9)
+	seen := map[int64]bool{}
+	for failure := range 40 {
+		now += 60e9
+		l.Failed(now, now)
+		if failure < breakAfter-1 {
+			if l.Open() {
+				t.Fatalf("open after %d failures", failure+1)
+			}
+			continue
+		}
+		pause := l.shared.retryAt - now
+		usual := min(ShortestPause<<min(failure-breakAfter+1, 20), LongestPause)
+		if pause < usual/2 || pause > 3*usual/2 {
+			t.Errorf("failure %d: a pause of %v, want about %v", failure+1, time.Duration(pause), time.Duration(usual))
+		}
+		seen[pause] = true
+	}
+	if len(seen) < 30 {
+		t.Errorf("of 38 pauses %d differ", len(seen))
+	}
+	l.Answered(now, now+1, now, 1)
+	if l.Open() || !l.Connected(now) {
+		t.Error("open after an answer")
+	}
+}
+
+// Callouts that were sent before the breaker opened say nothing new, and a clock that went back
+// holds nothing up.
+func TestBreakerAndOldNews(t *testing.T) {
+	l := New(new(sharedata.Map), "default", nil, rand.New(rand.NewPCG(1, 2)).Uint64, 200e6, nil)
+	now := int64(1_700_000_000e9)
+	sentAt := now
+	now += 1e9
+	for range 20 {
+		l.Failed(now, sentAt)
+	}
+	if l.shared.failures != breakAfter {
+		t.Errorf("%d failures, want %d: the others are of callouts from before", l.shared.failures, breakAfter)
+	}
+	now -= 3600e9
+	if !l.Connected(now) || !l.Enter(now) {
+		t.Error("a clock that went back by an hour keeps the breaker open")
+	}
+	if l.Enter(now) {
+		t.Error("two probes")
+	}
+	now += 201e6
+	if !l.Enter(now) {
+		t.Error("a probe that is not answered keeps others away")
+	}
+}
+
+func TestClockCorrection(t *testing.T) {
+	var c Link
+	for i, step := range []struct{ sent, received, backend, offset int64 }{
+		{0, 10e6, 5e6, 0},                  // agrees
+		{1e9, 1e9 + 10e6, 1e9 + 9e6, 0},    // within the round trip
+		{2e9, 2e9 + 10e6, 5e9, 3e9 - 5e6},  // 3 s behind the backend
+		{3e9, 3e9 + 500e6, 9e9, 3e9 - 5e6}, // a slow answer says less than the one before
+		{70e9, 70e9 + 500e6, 73e9, 2.75e9}, // but that is old by now
+		{80e9, 79e9, 73e9, 2.75e9},         // the clock was set meanwhile
+		{90e9, 90e9 + 10e6, 90e9 + 5e6, 0}, // agrees again
+	} {
+		if c.see(step.sent, step.received, step.backend); c.offset != step.offset {
+			t.Errorf("step %d: offset %d, want %d", i, c.offset, step.offset)
+		}
+	}
+}

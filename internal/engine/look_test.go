@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+	"weir/internal/engine/observe"
+	"weir/internal/engine/rule"
+	"weir/window"
+)
+
+// look looks at all processes.
+func (w *world) look() observe.Looked {
+	var processes []observe.Process
+	for _, p := range w.processes {
+		of := &p.nodesHere()[0].options
+		o := observe.Process{Namespace: of.Namespace, Data: of.Data, Clock: of.Host}
+		for i := range p.nodesHere()[0].rules.List {
+			r := &p.nodesHere()[0].rules.List[i]
+			o.Rules = append(o.Rules, rule.Rule{Rule: r.Rule, SyncRate: r.SyncRate, Prefix: r.Prefix})
+		}
+		processes = append(processes, o)
+	}
+	return observe.Look(processes)
+}
+
+// All processes together show the hits that have passed, while hits are leased, while the backend
+// is away, and when it is back, whichever worker of whichever process a request came to.
+func TestLook(t *testing.T) {
+	for _, shape := range longest {
+		for _, hits := range []uint64{10, 1000} {
+			t.Run(fmt.Sprintf("%+v, limit %d", shape, hits), func(t *testing.T) {
+				w := newWorld(t, 3, 2, second, Options{}, users(of(shape, hits)))
+				passed := map[string]uint64{}
+				check := func(when string) {
+					t.Helper()
+					most := uint64(0)
+					for _, n := range passed {
+						most = max(most, n)
+					}
+					seen := w.look()
+					if got := seen.Most[0][0]; got != most {
+						t.Errorf("%s: %d are seen of the key with most, which has passed %d", when, got, most)
+					}
+					for i, p := range w.processes {
+						want := observe.Held{}
+						for _, user := range []string{"ann", "bob"} {
+							if leased := p.nodesHere()[0].leased(0, user); leased > 0 {
+								want.Leases++
+								want.Free += leased
+							}
+						}
+						if got := seen.Held[i][0]; got != want {
+							t.Errorf("%s: process %d holds %+v, want %+v", when, i, got, want)
+						}
+					}
+				}
+				send := func(n int) {
+					t.Helper()
+					for i := range n {
+						user := "ann"
+						if i%3 == 0 {
+							user = "bob"
+						}
+						if w.any().send(user) {
+							passed[user]++
+						}
+						if i%10 == 0 {
+							w.advance(100 * time.Millisecond)
+						}
+					}
+				}
+				check("at first")
+				send(100)
+				check("while hits are leased")
+				w.lossBefore = 1
+				send(300)
+				check("while the backend is away")
+				w.lossBefore = 0
+				for range 20 {
+					w.advance(500 * time.Millisecond)
+				}
+				check("when it is back")
+			})
+		}
+	}
+}
+
+// If a rule does not synchronise, nobody knows which keys of two processes are the same.
+func TestLookAtRulesHere(t *testing.T) {
+	w := newWorld(t, 2, 1, second, Options{}, users(of(longest[0], 10)).here(), users(fixed(5), limit(window.SlidingWindow, 7, minute)).here())
+	for _, user := range []string{"ann", "ann", "bob"} {
+		w.nodes[0].send(user)
+	}
+	w.nodes[1].send("carl")
+	if got, want := fmt.Sprint(w.look()), "{[[{0 0} {0 0}] [{0 0} {0 0}]] [[3] [3 3]]}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	w.pass(time.Hour)
+	if got, want := fmt.Sprint(w.look().Most), "[[3] [0 0]]"; got != want {
+		t.Errorf("an hour later: got %s, want %s", got, want)
+	}
+}
+
+// Where no worker has come so far there is nothing to see, and nothing is made.
+func TestLookAtNothing(t *testing.T) {
+	p := newProcess(t)
+	seen := observe.Look([]observe.Process{{Namespace: "default", Data: &p.Map, Rules: []rule.Rule{{}}}})
+	if fmt.Sprint(seen) != "{[[{0 0}]] [[]]}" || p.Len() != 0 {
+		t.Errorf("%v, and %d keys in shared data", seen, p.Len())
+	}
+}

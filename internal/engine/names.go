@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+)
+
+// What a node's owner has to know of the packages below.
+type (
+	// Rule is a rule as the engine sees it. A node's own rules are in [Options.Rules].
+	Rule = rule.Rule
+	// Delay says how requests without room wait.
+	Delay = rule.Delay
+	// Demand is a request's demand for hits of a key from one rule.
+	Demand = rule.Demand
+	// Saved is everything needed to decide or count a demand later.
+	Saved = rule.Saved
+	// Charge records the hits that an allowed request has taken from a rule, until its cost is known.
+	Charge = rule.Charge
+	// Owner is the maker of a node's rules.
+	Owner = entry.Owner
+	// Listener is an Owner that also uses the parts of a list of overrides that are not about rules.
+	Listener = entry.Listener
+	// Tallies count a node's own work since it was made.
+	Tallies = entry.Tallies
+	// Outcome says how a push ended.
+	Outcome = link.Outcome
+	// Random returns 64 random bits at each call.
+	Random = link.Random
+)
+
+const (
+	// MaxDelay is the longest delay: see [rule.MaxDelay].
+	MaxDelay = rule.MaxDelay
+
+	// PushLost, PushRefused and PushAnswered are the outcomes that hosts report: see package link.
+	PushLost     = link.PushLost
+	PushRefused  = link.PushRefused
+	PushAnswered = link.PushAnswered
+	// PushUnsent and PushGarbled are outcomes that only the engine reports.
+	PushUnsent  = link.PushUnsent
+	PushGarbled = link.PushGarbled
+)
+
+// RetryAt is the time when refused demands will fit at the latest: see [rule.RetryAt].
+func RetryAt(demands []Demand, now int64) (at int64, ok bool) { return rule.RetryAt(demands, now) }

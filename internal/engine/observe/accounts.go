@@ -1,0 +1,398 @@
+package observe
+
+import (
+	"slices"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/sketch"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+const (
+	// accountEvery is the time between two messages about usage, in nanoseconds.
+	accountEvery = int64(1e9)
+	// maxAccounts is the most keys, by model and day, that a worker keeps for the backend, besides
+	// the rest that it sums up. Many may gather while the backend is away.
+	maxAccounts = 4096
+	// accountsFor is how long a message without an answer is repeated: for less time than a backend
+	// remembers its sender.
+	accountsFor = int64(24 * 3600e9)
+	// quarter is the shortest time in which no zone changes its day or its clock.
+	quarter = int64(900e9)
+	// largestRow is above the size of any row in a message, in bytes.
+	largestRow = 1024
+	// namedKeys is how many keys a worker remembers the names of, for corrections of charges, which
+	// have no name.
+	namedKeys = 1024
+)
+
+// Meter have hits that keys have used and the backend has not heard of, for rules that reveal
+// names. Hits belong to the day of their request, and so do later corrections of its reservation. A
+// message without an answer is sent again. Only one message is on its way at a time, so the backend
+// knows by its number whether it has counted it.
+type Meter struct {
+	tallies   *entry.Tallies
+	link      *link.Link
+	keys      *entry.Entries
+	namespace string
+
+	// on means that some rule reveals names. rules describes the rules of the node, and after them
+	// the names of inherited rules.
+	on    bool
+	rules []accountedRule
+	at    map[accountKey]int32
+	list  []account
+
+	sender, sequence uint64
+	// sent are messages without an answer: at most one of this sender, and inherited messages.
+	sent   []*Message
+	due    []*Message // to be sent now
+	idle   *Message
+	nextAt int64 // by the host's clock
+	// names are the last names of keys, each at its place of namedKeys, where another key may
+	// replace it.
+	names []accountName
+	// label and budget are encoded parts of a row.
+	label, budget []byte
+}
+
+// accountedRule has the parts of a rule that accounts need.
+type accountedRule struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	name string
+	// accounted means that the usage of the rule's keys is reported.
+	accounted bool
+	// calendar says when days begin; nil means UTC. limit is the index of the limit that is the
+	// budget, -1 for none.
+	calendar window.Calendar
+	limit    int
+	// quarter and day are the latest time asked for, and its day.
+	quarter int64
+	day     uint32
+}
+
+// accountKey names an account. The id is zero for the sum of all keys without an account of their
+// own.
+type accountKey struct {
+	rule  uint16
+	day   uint32
+	id    [16]byte
+	model string
+}
+
+type account struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	accountKey
+	hits   int64
+	budget wire.Budget
+	accountName
+}
+
+// accountName is the name of a key, empty if unknown: the backend then has it from an earlier
+// message.
+type accountName struct {
+	of   [16]byte
+	size uint8
+	text [sketch.MaxName]byte
+}
+
+// NewMeter returns the accounts of a namespace.
+func NewMeter(tallies *entry.Tallies, link *link.Link, keys *entry.Entries, namespace string) Meter {
+	return Meter{tallies: tallies, link: link, keys: keys, namespace: namespace}
+}
+
+// Open prepares the accounts of a node with a backend, whose worker is the sender.
+func (a *Meter) Open(rules []rule.Rule, sender uint64) {
+	if a.sender = sender; !slices.ContainsFunc(rules, func(r rule.Rule) bool { return r.Reveal != 0 && r.Synced() }) {
+		return
+	}
+	a.on, a.names = true, make([]accountName, namedKeys)
+	a.rules = make([]accountedRule, len(rules))
+	for i := range rules {
+		r, own := &rules[i], &a.rules[i]
+		own.name, own.limit, own.quarter = string(rule.NameOf(r)), -1, -1
+		own.accounted = r.Reveal != 0 && r.Synced() && own.name != "" && !r.Limits[0].Kind.Held()
+		widest := int64(0)
+		for j := range r.Own() {
+			l := &r.Limits[j]
+			if own.calendar == nil {
+				own.calendar = l.Calendar
+			}
+			if ends := l.Kind == window.FixedWindow || l.Kind == window.FirstHitWindow; ends && l.Width > widest && l.Max > 0 {
+				own.limit, widest = j, l.Width
+			}
+		}
+	}
+}
+
+// Of reports whether the usage of a rule's keys is reported.
+func (a *Meter) Of(r *rule.Rule) bool { return a.on && a.rules[r.Index].accounted }
+
+// dayAt is the day that contains a time in the rule's zone.
+func (r *accountedRule) dayAt(at int64) uint32 {
+	at = max(at, 0)
+	if q := at / quarter; q != r.quarter {
+		r.quarter = q
+		if r.calendar != nil {
+			r.day = uint32(max(0, r.calendar.Day(at)))
+		} else {
+			r.day = uint32(at / (24 * 3600e9))
+		}
+	}
+	return r.day
+}
+
+// Take records the usage of an allowed request.
+//
+//go:noinline
+func (a *Meter) Take(demands []rule.Demand, verdict counter.Verdict, now int64) {
+	if verdict != counter.Allowed {
+		return
+	}
+	for i := range demands {
+		d := &demands[i]
+		switch {
+		case d.Over || !a.Of(d.Rule):
+		case d.GrantedAt != 0:
+			a.Add(d, int64(d.Cost), d.Model, d.GrantedAt)
+		case d.By != rule.ByBackend: // other demands byBackend passed without being counted
+			a.Add(d, int64(d.Cost), d.Model, now)
+		}
+	}
+}
+
+// Add records hits of a demand whose counter was read, at a time of the backend's clock.
+//
+//go:noinline
+func (a *Meter) Add(d *rule.Demand, hits int64, model string, at int64) {
+	if hits == 0 {
+		return
+	}
+	r := &a.rules[d.Rule.Index]
+	of, isNew := a.account(accountKey{uint16(d.Rule.Index), r.dayAt(at), a.keys.Identity(d), model})
+	of.hits = within(of.hits + hits)
+	if of.id == [16]byte{} {
+		return
+	}
+	if name := a.nameOf(d, of.id); isNew || of.size == 0 {
+		of.accountName = *name
+	}
+	if r.limit >= 0 {
+		of.budget = budgetOf(&d.Rule.Limits[r.limit], &d.Counter.States[r.limit], a.link.Now())
+	}
+}
+
+// within limits a sum to the bounds of a message: the backend would refuse a message with any row
+// beyond.
+func within(sum int64) int64 { return max(-wire.MaxHits, min(sum, wire.MaxHits)) }
+
+// nameOf is the name of a demand's key.
+func (a *Meter) nameOf(d *rule.Demand, id [16]byte) *accountName {
+	name := &a.names[(int(id[0])<<8|int(id[1]))%namedKeys]
+	if name.of == id && name.size > 0 {
+		return name
+	}
+	name.of = id
+	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
+		a.label = entry.AppendName(a.label[:0], d.Key[prefix:], d.Rule.Reveal)
+		name.size = uint8(copy(name.text[:], a.label))
+	} else {
+		name.size = uint8(copy(name.text[:], a.keys.Names.Of(id)))
+	}
+	return name
+}
+
+// account returns the account of a key, or the common account if there are too many.
+func (a *Meter) account(key accountKey) (of *account, isNew bool) {
+	if a.at == nil {
+		a.at = map[accountKey]int32{}
+	}
+	i, there := a.at[key]
+	if !there && len(a.list) >= maxAccounts && key.id != [16]byte{} {
+		of, _ := a.account(accountKey{rule: key.rule, day: key.day})
+		return of, false
+	}
+	if !there {
+		i = int32(len(a.list))
+		a.at[key] = i
+		a.list = append(a.list, account{accountKey: key})
+	}
+	return &a.list[i], !there
+}
+
+// budgetOf is the state of a key in the window of a limit at a time.
+func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
+	end := windowEnd(l, s)
+	start := end - l.Width
+	if l.Calendar != nil {
+		start = l.Calendar.At(s.Newest).Start
+	}
+	if end <= now || start < 0 {
+		return b
+	}
+	quota := min(l.Quota(), wire.MaxHits)
+	return wire.Budget{
+		AtSeconds: uint64(max(0, now/1e9)), StartSeconds: uint64(start / 1e9), EndSeconds: uint64((end + 1e9 - 1) / 1e9),
+		Used: quota - min(quota, l.Remaining(s)), Quota: quota,
+	}
+}
+
+// DueMessages returns the messages to send now: usage that is due, or any if all is set, and messages
+// without an answer that are to be repeated. They count as sent, unless failed is called. They are
+// valid until the next call.
+func (a *Meter) DueMessages(all bool) []*Message {
+	a.due = a.due[:0]
+	now := a.link.HostNow()
+	if a.link.Open() {
+		return nil
+	}
+	waits := false
+	for i := len(a.sent) - 1; i >= 0; i-- {
+		m := a.sent[i]
+		if ago := now - m.sentAt; m.onWay && (ago > a.link.Timeout+link.LongestPause || ago < -link.LongestPause) {
+			a.Fail(m)
+		}
+		if now-m.since > accountsFor {
+			a.tallies.Lost += m.hits
+			a.drop(i)
+			continue
+		}
+		if !m.onWay && (all || now >= m.retryAt || m.retryAt-now > 2*link.LongestPause) {
+			a.post(m)
+		}
+		waits = waits || m.Sender == a.sender
+	}
+	if waits || len(a.list) == 0 || !all && now < a.nextAt && a.nextAt-now <= accountEvery {
+		return a.due
+	}
+	a.nextAt = now + accountEvery
+	if m := a.next(); m != nil {
+		a.sent = append(a.sent, m)
+		a.post(m)
+	}
+	return a.due
+}
+
+// next makes a message of the accounts, up to its bounds; nil if there is nothing to report.
+func (a *Meter) next() *Message {
+	m := a.idle
+	if a.idle = nil; m == nil {
+		m = &Message{}
+	}
+	head := wire.Used{Namespace: a.namespace, Sender: a.sender, Sequence: a.sequence + 1}
+	rows, told := 0, 0
+	m.Body, m.hits = wire.AppendUsedHeader(m.Body[:0], &head, 0), 0
+	start := len(m.Body)
+	for ; told < len(a.list) && rows < wire.MaxUsedRows && len(m.Body) < wire.MaxUsed-largestRow; told++ {
+		of := &a.list[told]
+		if of.hits == 0 {
+			continue
+		}
+		m.Body = a.appendRow(m.Body, of)
+		m.hits += uint64(max(0, of.hits))
+		rows++
+	}
+	wire.SetCount(m.Body, start, rows)
+	for i := range a.list {
+		if key := a.list[i].accountKey; i < told {
+			delete(a.at, key)
+		} else {
+			a.at[key] = int32(i - told)
+		}
+	}
+	a.list = a.list[:copy(a.list, a.list[told:])]
+	if rows == 0 {
+		a.idle = m
+		return nil
+	}
+	a.sequence++
+	m.Sender, m.Sequence, m.failures, m.since = head.Sender, head.Sequence, 0, a.link.HostNow()
+	return m
+}
+
+func (a *Meter) appendRow(dst []byte, of *account) []byte {
+	a.label = wire.AppendUsedLabel(a.label[:0], &wire.UsedLabel{
+		Rule: a.rules[of.rule].name, ID: of.id, Model: of.model, Name: of.text[:of.size],
+	})
+	if a.budget = a.budget[:0]; of.budget.EndSeconds != 0 {
+		a.budget = wire.AppendBudget(a.budget, &of.budget)
+	}
+	return wire.AppendUsedRow(dst, &wire.UsedRow{Label: a.label, Day: of.day, Hits: of.hits, Budget: a.budget})
+}
+
+func (a *Meter) post(m *Message) {
+	m.onWay, m.sentAt = true, a.link.HostNow()
+	a.due = append(a.due, m)
+}
+
+// Fail makes a message wait before it is repeated. A backend that does not know such messages may
+// be replaced by another that does.
+func (a *Meter) Fail(m *Message) {
+	pause := min(link.ShortestPause<<min(m.failures, 10), link.LongestPause)
+	m.failures++
+	m.onWay, m.retryAt = false, a.link.HostNow()+a.link.Random.Around(pause)
+}
+
+// Answered takes in the outcome of a message as it was sent under a sender and a sequence, and reports
+// whether the backend has counted it.
+func (a *Meter) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) (counted bool) {
+	for i := range a.sent {
+		if a.sent[i] != m || m.Sender != sender || m.Sequence != sequence {
+			continue
+		}
+		switch {
+		case outcome == link.PushAnswered && wire.AnswersUsed(answer, m.Sequence):
+			a.drop(i)
+			return true
+		case m.onWay:
+			a.Fail(m)
+		}
+		return false
+	}
+	return false
+}
+
+// drop drops a message.
+func (a *Meter) drop(i int) {
+	a.idle = a.sent[i]
+	a.sent[i] = a.sent[len(a.sent)-1]
+	a.sent = a.sent[:len(a.sent)-1]
+}
+
+// Unfinished reports whether there is usage that the backend has not heard of.
+func (a *Meter) Unfinished() bool { return len(a.list)+len(a.sent) > 0 }
+
+// Inherit takes over the usage that another node has not reported. The answers to its messages may
+// never arrive, so they are repeated unchanged.
+func (a *Meter) Inherit(from *Meter) {
+	for _, m := range from.sent {
+		m.onWay, m.retryAt = false, 0
+		a.sent = append(a.sent, m)
+	}
+	for i := range from.list {
+		old := &from.list[i]
+		key := old.accountKey
+		key.rule = a.ruleOf(from.rules[old.rule].name)
+		of, isNew := a.account(key)
+		if of.hits = within(of.hits + old.hits); isNew {
+			of.accountName, of.budget = old.accountName, old.budget
+		}
+	}
+	from.sent, from.list, from.at = nil, nil, nil
+}
+
+// ruleOf returns the index of a rule, which the node may no longer have.
+func (a *Meter) ruleOf(name string) uint16 {
+	for i := range a.rules {
+		if a.rules[i].name == name {
+			return uint16(i)
+		}
+	}
+	a.rules = append(a.rules, accountedRule{name: name, limit: -1})
+	return uint16(len(a.rules) - 1)
+}

@@ -1,0 +1,230 @@
+package observe
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/internal/sketch"
+	"weir/internal/wire"
+)
+
+// Observer records figures for people.
+type Observer struct {
+	link      *link.Link
+	rules     *rule.Set
+	keys      *entry.Entries
+	namespace string
+	// node is the process, and sender the worker, in reports.
+	node, sender uint64
+
+	// warnings are for the backend; nil without a backend, or if no rule warns.
+	warnings *warnings
+	// sightings are nil if the node has no backend.
+	sightings *sightings
+	// visit is Options.Held, and held its last result.
+	visit func(visit func(c *rule.Charge, since int64) (more bool))
+	held  []wire.HeldKey
+	// owner knows the keys of rules; nil if overrides have no effect here. shaped is the result of
+	// shapes once it was called.
+	owner  entry.Owner
+	shaped []wire.RuleShape
+	label  []byte // a key's encoded name
+}
+
+// NewObserver returns what a worker watches of a namespace. visit is Options.Held, and owner is nil if
+// overrides have no effect here.
+func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner) Observer {
+	return Observer{link: link, rules: rules, keys: keys, namespace: namespace, visit: visit, owner: owner}
+}
+
+// Open begins to record for the reports of a worker of a process.
+func (w *Observer) Open(node, sender uint64) {
+	w.node, w.sender = node, sender
+	w.sightings = newSightings(w.rules.List, w.link.Now(), w.link.HostNow(), w.link.Random)
+	if w.rules.Warns {
+		w.warnings = new(warnings)
+	}
+}
+
+// Records reports whether anything is recorded: the node has a backend.
+func (w *Observer) Records() bool { return w.sightings != nil }
+
+// visitedPerReport bounds the requests that are asked for held places per report.
+const visitedPerReport = 1024
+
+// heldKeys returns the first keys found whose places requests hold, for a report. They are valid
+// until the next call.
+func (w *Observer) heldKeys() []wire.HeldKey {
+	w.held = w.held[:0]
+	visited := 0
+	w.visit(func(c *rule.Charge, since int64) (more bool) {
+		visited++
+		if c.ID == [16]byte{} || c.Cost == 0 || !c.Rule.Synced() {
+			return visited < visitedPerReport
+		}
+		at := 0
+		for at < len(w.held) && w.held[at].ID != c.ID {
+			at++
+		}
+		switch {
+		case at < len(w.held):
+			h := &w.held[at]
+			h.Places, h.SinceNanos = min(h.Places+c.Cost, wire.MaxHits), min(h.SinceNanos, uint64(max(0, since)))
+		case at < wire.MaxReportHeld:
+			w.held = append(w.held, wire.HeldKey{ID: c.ID, Places: min(c.Cost, wire.MaxHits), SinceNanos: uint64(max(0, since))})
+		}
+		return visited < visitedPerReport
+	})
+	return w.held
+}
+
+// See records what a request asks for and, unless it waits, its verdict.
+//
+//go:noinline
+func (w *Observer) See(demands []rule.Demand, now int64, verdict counter.Verdict) (weight uint64) {
+	weight = w.sightings.weigh()
+	for i := range demands {
+		d := &demands[i]
+		s := &w.sightings.rules[d.Rule.Index]
+		s.now.requests++
+		s.now.hits += d.Cost
+		if weight != 0 || s.sample != nil {
+			w.seeKey(s, d, now, weight)
+		}
+	}
+	if verdict == counter.Rejected || w.rules.Marks && verdict == counter.Allowed {
+		w.SeeRefused(demands, now, weight)
+	}
+	return weight
+}
+
+// seeKey records the key of a request.
+func (w *Observer) seeKey(s *seen, d *rule.Demand, now int64, weight uint64) {
+	id := w.keys.Identity(d)
+	if s.sample != nil {
+		s.sample.Add(hashOf(id), d.Cost, now)
+	}
+	if weight == 0 || d.Cost == 0 {
+		return
+	}
+	w.lookAt(&s.now.used, d, id, weight)
+}
+
+// lookAt adds a demand to the keys with most hits.
+func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Demand, id [16]byte, weight uint64) {
+	e := h.Add(id, clamp(d.Cost)*weight)
+	_, use := d.Counter.Worth()
+	e.Use = thousandths(use)
+	if h.Named(e) {
+		return
+	}
+	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
+		w.label = entry.AppendName(w.label[:0], d.Key[prefix:], d.Rule.Reveal)
+		h.SetName(e, w.label)
+	} else if name := w.keys.Names.Of(id); name != nil {
+		h.SetName(e, name)
+	}
+}
+
+// SeeRefused records the refused demands of a request that stands for weight requests.
+//
+//go:noinline
+func (w *Observer) SeeRefused(demands []rule.Demand, now int64, weight uint64) {
+	for i := range demands {
+		d := &demands[i]
+		if d.Verdict != counter.Rejected {
+			continue
+		}
+		s := &w.sightings.rules[d.Rule.Index]
+		s.now.refusedRequests++
+		s.now.refusedHits += d.Cost
+		if s.sample != nil {
+			s.sample.Refuse(hashOf(w.keys.Identity(d)), now)
+		}
+		if weight == 0 || d.Cost == 0 {
+			continue
+		}
+		w.lookAt(&s.now.refused, d, w.keys.Identity(d), weight)
+	}
+}
+
+// DueReport returns the report to send, if one is due, and nil otherwise. It is valid until the next
+// call. If a report is lost, the next has the same figures.
+func (w *Observer) DueReport(leaving bool) []byte {
+	s, now := w.sightings, w.link.HostNow()
+	s.turn(w.link.ToBackend(now), now)
+	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || leaving || w.link.Open() {
+		return nil
+	}
+	s.reportAt = now + w.link.Random.Around(reportEvery)
+	rules := 0
+	for i := range w.rules.List {
+		if w.reports(&w.rules.List[i]) {
+			rules++
+		}
+	}
+	head := wire.Report{Namespace: w.namespace, Node: w.node, Sender: w.sender, AtNanos: uint64(max(0, w.link.ToBackend(now)))}
+	if w.warnings != nil {
+		head.Warnings = w.warnings.tell(w.rules.List)
+	}
+	if w.visit != nil {
+		head.Held = w.heldKeys()
+	}
+	head.Shapes = w.shapes()
+	// The backend keeps a report until another replaces it, so an idle node sends one empty report.
+	empty := rules+len(head.Warnings)+len(head.Held) == 0
+	if empty && s.idle {
+		return nil
+	}
+	s.idle = empty
+	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
+	for i := range w.rules.List {
+		if r := &w.rules.List[i]; w.reports(r) {
+			s.body = s.report(s.body, r, string(rule.NameOf(r)), now, (wire.MaxReport-len(s.body))/rules)
+			rules--
+		}
+	}
+	s.marked = [2]int64{now, s.marked[0]}
+	for i := range s.rules {
+		s.rules[i].mark()
+	}
+	return s.body
+}
+
+// shapes returns the shapes of the rules that may have overrides, which never change.
+func (w *Observer) shapes() []wire.RuleShape {
+	if w.shaped != nil || w.owner == nil {
+		return w.shaped
+	}
+	w.shaped = make([]wire.RuleShape, 0, len(w.rules.List))
+	for i := range w.rules.List {
+		r := &w.rules.List[i]
+		if name := rule.NameOf(r); len(name) > 0 && r.Synced() {
+			w.shaped = append(w.shaped, wire.RuleShape{Name: string(name), Values: w.values(i), Limits: r.Own()})
+		}
+	}
+	return w.shaped
+}
+
+// values returns how many values the key of a rule has.
+func (w *Observer) values(rule int) uint8 {
+	var none [wire.MaxOverrideValues][]byte
+	takes := func(n int) (takes bool) {
+		w.label, takes = w.owner.AppendKey(w.label[:0], rule, none[:n])
+		return takes
+	}
+	for n := range none {
+		if takes(n) && !takes(n+1) {
+			return uint8(n)
+		}
+	}
+	return wire.AnyValues
+}
+
+// reports reports whether a rule has anything to report. The windows of package ratelimit have no
+// name, and are left out.
+func (w *Observer) reports(r *rule.Rule) bool {
+	s := &w.sightings.rules[r.Index]
+	return s.now.requests+s.past.requests > 0 && len(rule.NameOf(r)) > 0
+}

@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/rule"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// inOrders is how many entries the pages of the order of waiting requests have.
+func (f *fakeNode) inOrders() (entries int) {
+	const head, entry = 8, 32
+	pages := sharedata.NewRecord(f, "default", "order2:\x00")
+	for page := range 256 {
+		pages.Number(byte(page))
+		if value, _ := pages.Read(nil); value != nil {
+			entries += (len(value) - head) / entry
+		}
+	}
+	return entries
+}
+
+// Shared data has as much of 10,000 requests that wait for a key as of one, and no more than the requests of
+// 10,000 keys need. All of them are let go, in their order, and nothing of them stays.
+func TestTenThousandWait(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	fast := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 100, Burst: 1}
+	p := newProcess(t)
+	rule := delayed(rule.MaxDelay, n, fast)
+	workers := []*fakeNode{p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)}
+	f := workers[0]
+	f.send("ann")
+	var waiting []*fakeRequest
+	for i := range n {
+		waiting = append(waiting, workers[i%2].paused("ann"))
+	}
+	if got := f.inOrders(); got != 2 {
+		t.Errorf("the order has %d entries of 10,000 requests, want 2", got)
+	}
+	if _, verdict := f.request("ann"); verdict != counter.Rejected {
+		t.Errorf("the queue is full: got %v", verdict)
+	}
+	next := 0
+	for ; next < n && p.now < monday+2*n*second/100; p.run(10 * time.Millisecond) {
+		for next < n && len(waiting[next].verdicts) > 0 {
+			if waiting[next].verdicts[0] != counter.Allowed {
+				t.Fatalf("request %d: %v", next, waiting[next].verdicts)
+			}
+			next++
+		}
+		if next+1 < n && len(waiting[next+1].verdicts) > 0 {
+			t.Fatalf("a request overtakes request %d", next)
+		}
+	}
+	if took := p.now - monday; next < n || took > n*second/100+second/10 {
+		t.Errorf("%d were let go in %v", next, time.Duration(took))
+	}
+
+	for i := range n {
+		user := fmt.Sprint("user ", i)
+		f.send(user)
+		waiting[i] = f.paused(user)
+	}
+	if got := f.inOrders(); got != n {
+		t.Errorf("the order has %d entries of 10,000 keys, want %d", got, n)
+	}
+	for _, r := range waiting[:n/2] {
+		r.Leave() // as a listener that drains resets streams
+	}
+	p.run(20 * time.Millisecond)
+	if got := allowed(waiting[n/2:]); got != n/2 {
+		t.Errorf("%d of %d were let go", got, n/2)
+	}
+	for _, f := range workers {
+		if got := f.inOrders(); got != 0 || f.Waits() || f.Delayed() != 0 {
+			t.Errorf("%d entries of the order stay, and %d requests", got, f.Delayed())
+		}
+	}
+}
+
+// A worker that dies holds up the requests of others until its entry ends. Its entry goes when others write
+// the page. A worker whose ticks were late only has its turn again.
+func TestWorkerDies(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	rule := delayed(60*second, 20, smooth)
+	dies, lives := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+	dies.send("ann")
+	dead := dies.pausedOften(3, "ann")
+	waiting := lives.pausedOften(3, "ann")
+	begin := p.now
+	alone := func(d time.Duration) {
+		for end := p.now + int64(d); p.now < end; p.pass(time.Millisecond) {
+			lives.tick()
+		}
+	}
+	for lives.still(waiting) == 3 && p.now-begin < 30*second {
+		alone(time.Millisecond)
+	}
+	if after := p.now - begin; after < 9*second || after > 11*second {
+		t.Errorf("a dead worker holds others up for %v", time.Duration(after))
+	}
+	if alone(30 * time.Millisecond); lives.still(waiting) > 0 || lives.inOrders() != 0 {
+		t.Errorf("%d wait, and %d entries of the order stay", lives.still(waiting), lives.inOrders())
+	}
+	// The worker had not died.
+	lives.send("ann")
+	behind := lives.pausedOften(2, "ann")
+	dies.tick()
+	p.run(550 * time.Millisecond)
+	if n := dies.still(dead); n > 0 {
+		t.Errorf("%d of the late worker wait", n)
+	}
+	if p.run(time.Second); lives.still(behind) > 0 || allowed(append(dead, behind...)) != 5 || lives.inOrders() != 0 {
+		t.Errorf("%d passed, and %d entries of the order stay", allowed(append(dead, behind...)), lives.inOrders())
+	}
+}
+
+// The entry of a line is renewed for as long as requests wait, whether or not room comes.
+func TestLongWaitsKeepTheirTurn(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	rule := delayed(rule.MaxDelay, 20, window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 4 * minute}, Max: 1})
+	a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+	a.send("ann")
+	first := a.paused("ann")
+	if _, verdict := b.request("ann"); verdict != counter.Rejected {
+		t.Fatalf("the window after the next is too far: got %v", verdict)
+	}
+	for range 239 {
+		if p.run(time.Second); b.requests.lines.Waiting(first.kept[0].Address) != 1 {
+			t.Fatalf("after %v another worker does not know of the request", time.Duration(p.now-monday))
+		}
+	}
+	if p.run(1100 * time.Millisecond); allowed([]*fakeRequest{first}) != 1 {
+		t.Error("the request was not let go")
+	}
+}
+
+// A late tick lets go all requests that ticks of every millisecond would have let go by then: a request counts at
+// the time of its room. So the limit is kept by these times, and no room is lost.
+func TestLateTicks(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []window.Limit{
+		smooth, {Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 7, Burst: 3},
+		{Shape: window.Shape{Kind: window.FixedWindow, Width: second}, Max: 4},
+		{Shape: window.Shape{Kind: window.FirstHitWindow, Width: second}, Max: 4},
+		{Shape: window.Shape{Kind: window.SlidingBuckets, Width: second, Precision: window.LogPrecision}, Max: 4},
+		{Shape: window.Shape{Kind: window.SlidingBuckets, Width: second, Precision: second / 4}, Max: 4},
+		{Shape: window.Shape{Kind: window.SlidingWindow, Width: second}, Max: 4},
+	} {
+		random := rand.New(rand.NewPCG(3, uint64(limit.Kind)))
+		punctual, late := newProcess(t), newProcess(t)
+		rule := delayed(rule.MaxDelay, 10_000, limit)
+		worlds := []*fakeProcess{punctual, late}
+		var waiting [2][]*fakeRequest
+		for _, p := range worlds {
+			p.startOf(-1, Options{}, rule)
+		}
+		passed, most := [2]int{}, 0
+		for range 60 {
+			for range random.IntN(25) {
+				for gap, i := random.IntN(40), 0; i < 2; i++ {
+					if i == 0 {
+						punctual.run(time.Duration(gap) * time.Millisecond)
+					} else {
+						late.pass(time.Duration(gap) * time.Millisecond)
+					}
+					if r, verdict := worlds[i].nodes[0].request("ann"); verdict == counter.Unsure {
+						waiting[i] = append(waiting[i], r)
+					} else if verdict == counter.Allowed {
+						passed[i]++
+					}
+				}
+			}
+			gap := time.Duration(random.IntN(3000)) * time.Millisecond
+			punctual.run(gap)
+			late.pass(gap)
+			late.nodes[0].tick()
+			if a, b := passed[0]+allowed(waiting[0]), passed[1]+allowed(waiting[1]); a != b {
+				t.Fatalf("%v: after %v %d were let go by punctual ticks, and %d by late ticks", limit, time.Duration(late.now-monday), a, b)
+			}
+			most = max(most, late.nodes[0].Delayed())
+		}
+		t.Logf("kind %d: %d and %d passed at once, %d and %d waited, up to %d at a time", limit.Kind, passed[0], passed[1], len(waiting[0]), len(waiting[1]), most)
+	}
+}
+
+// A request that begins to wait does not put off the tick that lets another key's request go.
+func TestTicksComeForTheFirst(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	f := p.startOf(-1, Options{}, delayed(5*second, 20, smooth))
+	f.send("ann")
+	f.paused("ann")
+	p.pass(60 * time.Millisecond)
+	f.send("bob")
+	f.paused("bob")
+	if f.tickMillis != 40 {
+		t.Errorf("a tick comes in %d ms, want 40", f.tickMillis)
+	}
+}
+
+// If the clock goes back, requests wait as if they had begun to wait just then, and no longer.
+func TestDelayAsTheClockGoesBack(t *testing.T) {
+	t.Parallel()
+	for _, back := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Hour} {
+		p := newProcess(t)
+		rule := delayed(2*second, 20, smooth)
+		a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+		a.send("ann")
+		waiting := a.pausedOften(10, "ann")
+		waiting = append(waiting, b.pausedOften(10, "ann")...)
+		p.run(510 * time.Millisecond)
+		p.now -= int64(back)
+		if back == time.Hour {
+			waiting = append(waiting, a.paused("ann")) // before anybody has noticed
+		}
+		if p.run(2100 * time.Millisecond); a.still(waiting) > 0 || a.inOrders() != 0 {
+			t.Errorf("after %v back %d wait, and %d entries of the order stay", back, a.still(waiting), a.inOrders())
+		}
+		if got := allowed(waiting); got < 5 || back != 5*time.Second && got < len(waiting)-3 {
+			t.Errorf("after %v back %d of %d have passed", back, got, len(waiting))
+		}
+	}
+}

@@ -1,0 +1,483 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"weir/internal/engine/link"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// override gives a user other limits of the rule 0, a number for each limit of an hour.
+func override(user string, hits ...uint64) wire.Override {
+	o := wire.Override{Rule: "rule-0", Values: []string{user}}
+	for _, n := range hits {
+		o.Limits = append(o.Limits, wire.OverrideLimit{Max: n, WidthMillis: uint64(hour / 1e6)})
+	}
+	return o
+}
+
+// override replaces the list of the namespace default.
+func (w *world) override(list ...wire.Override) {
+	w.t.Helper()
+	ctx := context.Background()
+	_, version, err := w.store.Overrides(ctx, "default", 0)
+	if err == nil {
+		_, err = w.store.SetOverrides(ctx, "default", version, wire.List(list))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// limitOf is the limit by which a node decides a user.
+func (f *fakeNode) limitOf(user string) uint64 {
+	d := f.demand(0, user, 0)
+	f.keys.Locate(&d)
+	return d.Rule.Limits[0].Max
+}
+
+// wantLimits wants every node to decide a user by a limit.
+func (w *world) wantLimits(user string, want uint64) {
+	w.t.Helper()
+	for i, f := range w.nodes {
+		if got := f.limitOf(user); got != want {
+			w.t.Errorf("node %d decides %s by a limit of %d, want %d", i, user, got, want)
+		}
+	}
+}
+
+// ticks lets time pass, a tick of a twentieth of an interval after the other.
+func (w *world) ticks(d, interval time.Duration) {
+	for range int64(20 * d / interval) {
+		w.advance(interval / 20)
+	}
+}
+
+// A change reaches every worker of every process within an interval, whether or not there are
+// requests, and for its key alone. It reaches new workers before their first request.
+func TestOverridesReachEveryNode(t *testing.T) {
+	t.Parallel()
+	for _, interval := range []time.Duration{0, time.Second, 10 * time.Second} {
+		t.Run(fmt.Sprint(interval), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 3, 3, int64(interval), Options{}, users(fixed(5)), all(fixed(1000)))
+			interval := max(interval, time.Second)
+			for i, f := range w.nodes {
+				if i < 3 || i == 4 {
+					f.send("bob") // one process is busy, one is a little, and one is idle
+				}
+			}
+			w.ticks(3*interval, interval)
+			for change := range uint64(5) {
+				w.override(override("ann", 100+change))
+				for range 20 {
+					w.nodes[0].send("bob")
+					w.advance(interval / 20)
+				}
+				w.wantLimits("ann", 100+change)
+				w.wantLimits("bob", 5)
+				w.ticks(interval, interval)
+			}
+			f := w.processes[1].startOf(int64(interval), Options{}, users(fixed(5)), all(fixed(1000)))
+			f.CatchUp()
+			w.wantLimits("ann", 104)
+			w.override()
+			w.ticks(interval, interval)
+			w.wantLimits("ann", 5)
+		})
+	}
+}
+
+// Nodes tell the truth: those that tell a version decide by it.
+func TestNodesTellWhatTheyKnow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4, 3, second, Options{}, users(fixed(5)))
+	w.ticks(2*time.Second, time.Second)
+	w.override(override("ann", 50), override("bob", 1, 2)) // the rule has one limit
+	_, version, err := w.store.Overrides(t.Context(), "default", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 120 {
+		w.pass(25 * time.Millisecond)
+		for k, f := range w.nodes { // workers tick in turns, each every tenth of a second
+			if k%4 == i%4 {
+				f.charge(fmt.Sprint("user ", i)) // so that there is a push
+				f.tick()
+				f.deliver()
+			}
+		}
+		told, err := w.store.Told(t.Context(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, said := range told {
+			for i, f := range w.nodes {
+				if f.callouts.id == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
+					t.Fatalf("node %d is said to know the list, but %d that do not fit: it decides by %d", i, said.Unfit, f.limitOf("ann"))
+				}
+			}
+		}
+	}
+	told, err := w.store.Told(t.Context(), "default")
+	if err != nil || len(told) != 4 || slices.ContainsFunc(told, func(s store.Told) bool { return s.Version != version || s.Unfit != 1 }) {
+		t.Errorf("told %v, %v, want that all know it, and can't apply one", told, err)
+	}
+}
+
+// A key keeps its counter when its limit moves: hits that were taken count, and what is leased is
+// not passed beyond what the backend has counted.
+func TestOverridesKeepCounters(t *testing.T) {
+	t.Parallel()
+	for _, shape := range longest {
+		t.Run(fmt.Sprint(shape), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 3, 2, second, Options{}, users(of(shape, 300)))
+			move := func(limit uint64) {
+				o := override("ann", limit)
+				o.Limits[0].WidthMillis = uint64(shape.Width / 1e6)
+				w.override(o)
+				w.ticks(time.Second, time.Second)
+			}
+			passed := int64(0)
+			send := func(intervals int) {
+				for range 20 * intervals {
+					for range 20 {
+						if w.any().send("ann") {
+							passed++
+						}
+					}
+					w.advance(50 * time.Millisecond)
+				}
+			}
+			send(1)
+			// Leased hits are counted: none of them passes above the limit.
+			counted := w.sum()
+			move(50)
+			send(5)
+			if passed > max(50, counted) {
+				t.Errorf("%d passed, want at most the %d that were counted before", passed, counted)
+			}
+			w.ticks(30*time.Second, time.Second)
+			before := passed
+			move(200)
+			send(30)
+			// A bucket keeps the time at which it is full. A log keeps no more hits than the limit: those
+			// that a lower one has forgotten do not count again under a higher one.
+			switch {
+			case shape.Kind.Refills():
+				return
+			case shape.IsLog():
+				if passed > before+200 {
+					t.Errorf("%d passed of the higher limit, want at most 200", passed-before)
+				}
+				return
+			case passed != max(before, 200):
+				t.Errorf("%d passed of the higher limit, want 200", passed)
+			}
+			w.quiet()
+			if sum := w.sum(); sum != passed {
+				t.Errorf("the backend has %d hits, and %d passed", sum, passed)
+			}
+		})
+	}
+}
+
+// A lease that a lower limit leaves no room for goes back, though nobody asks for the key any more:
+// at once, or by halves if nothing is leased of such a limit.
+func TestLeasesOfALowerLimit(t *testing.T) {
+	t.Parallel()
+	for limit, within := range map[uint64]time.Duration{200: 2500 * time.Millisecond, 100: 9 * time.Second} {
+		w := newWorld(t, 3, 2, second, Options{}, users(fixed(10_000)))
+		passed := int64(0)
+		for range 20 * 5 {
+			for range 10 {
+				if w.any().send("ann") {
+					passed++
+				}
+			}
+			w.advance(50 * time.Millisecond)
+		}
+		if sum := w.sum(); sum == passed {
+			t.Fatalf("nothing is leased: %d hits", sum)
+		}
+		w.override(override("ann", limit))
+		w.ticks(within, time.Second)
+		if sum := w.sum(); sum != passed {
+			t.Errorf("%d: the backend has %d hits, and %d passed", limit, sum, passed)
+		}
+	}
+}
+
+// An override ends by itself, at all nodes at once, whatever their clocks say.
+func TestOverridesEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, 2, second, Options{}, users(fixed(5)))
+	for i, p := range w.processes {
+		p.off = int64(i-1) * 5 * second
+	}
+	o := override("ann", 50)
+	o.Until = uint64((w.now + 10*second) / 1e6)
+	w.override(o)
+	w.ticks(9*time.Second, time.Second)
+	w.wantLimits("ann", 50)
+	for _, f := range w.nodes {
+		f.send("ann") // the key is there, and is looked after
+	}
+	w.ticks(1100*time.Millisecond, time.Second)
+	w.wantLimits("ann", 5)
+	passed := 0
+	for range 20 {
+		if w.any().send("ann") {
+			passed++
+		}
+	}
+	if passed != 0 {
+		t.Errorf("%d passed of 5 after 6", passed)
+	}
+}
+
+// While answers are lost nodes go on by what they know. A store that has lost its memory takes the
+// overrides with it.
+func TestOverridesAndLostAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, 2, second, Options{}, users(fixed(5)))
+	w.lossBefore, w.lossAfter = 0.3, 0.3
+	w.override(override("ann", 50))
+	w.ticks(20*time.Second, time.Second)
+	w.wantLimits("ann", 50)
+	w.lossBefore = 1
+	w.override(override("ann", 60))
+	w.ticks(20*time.Second, time.Second)
+	w.wantLimits("ann", 50)
+	w.lossBefore, w.lossAfter = 0, 0
+	w.ticks(8*time.Second, time.Second) // the breaker has paused
+	w.wantLimits("ann", 60)
+	w.store = emptyStore(w)
+	w.ticks(3*time.Second, time.Second)
+	w.wantLimits("ann", 5)
+	w.override(override("ann", 70))
+	w.ticks(time.Second, time.Second)
+	w.wantLimits("ann", 70)
+}
+
+// One backend of several hears of a change later than others. Its old news does not undo the
+// change.
+func TestOldNewsOfAnotherBackend(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2, second, Options{}, users(fixed(5)))
+	w.override(override("ann", 50))
+	w.ticks(time.Second, time.Second)
+	list, version, err := w.store.Overrides(t.Context(), "default", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.override(override("ann", 60))
+	w.ticks(time.Second, time.Second)
+	w.wantLimits("ann", 60)
+	for range 10 {
+		w.pass(100 * time.Millisecond)
+		for _, f := range w.nodes {
+			f.tick()
+			for _, p := range f.taken() {
+				push, err := wire.DecodePush(p.body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &wire.Answer{
+					NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.Tell(push, list, version),
+				}))
+			}
+		}
+		w.wantLimits("ann", 60)
+	}
+}
+
+// A long list comes in parts, and is taken in little by little.
+func TestLongListOfOverrides(t *testing.T) {
+	w := newWorld(t, 2, 4, second, Options{}, users(fixed(5)), all(fixed(1000)))
+	var list []wire.Override
+	for i := range wire.MaxOverrides {
+		list = append(list, override(fmt.Sprintf("user %06d", i), uint64(i+10)))
+	}
+	if bytes := len(wire.List(list)); bytes < 4*wire.MaxPart {
+		t.Fatalf("a list of %d bytes is not long", bytes)
+	}
+	w.override(list...)
+	w.processes[0].before = func(*fakeNode, string) { w.now += 100 } // so that ticks have to end
+	w.ticks(time.Second, time.Second)
+	for range 1000 {
+		w.advance(time.Millisecond) // as hosts do that are asked to hurry
+	}
+	for i, f := range w.nodes {
+		if applied, unfit := f.Overrides(); applied != wire.MaxOverrides || unfit != 0 {
+			t.Errorf("node %d has applied %d, and can't apply %d", i, applied, unfit)
+		}
+	}
+	for _, i := range []int{0, 1, 5000, wire.MaxOverrides - 1} {
+		w.wantLimits(fmt.Sprintf("user %06d", i), uint64(i+10))
+	}
+	w.wantLimits("another", 5)
+	f := w.nodes[0]
+	if n := testing.AllocsPerRun(100, func() { f.limitOf("user 000007") }); n > 3 { // a test's own
+		t.Errorf("%v allocations to find an override", n)
+	}
+}
+
+// An override that does not fit its rule does nothing, and counts.
+func TestUnfitOverrides(t *testing.T) {
+	t.Parallel()
+	burst := override("ann", 5)
+	burst.Limits[0].Burst = 7
+	width := override("ann", 5)
+	width.Limits[0].WidthMillis++
+	values, none := override("ann", 5), override("ann", 5)
+	values.Values = append(values.Values, "x")
+	none.Values = nil
+	for name, o := range map[string]wire.Override{
+		"limits": override("ann", 5, 5), "burst": burst, "window": width, "values": values, "no values": none,
+	} {
+		f := newWorld(t, 1, 1, second, Options{}, users(fixed(100))).nodes[0]
+		f.process.override(o, override("bob", 7))
+		f.process.ticks(time.Second, time.Second)
+		f.process.wantLimits("ann", 100)
+		f.process.wantLimits("bob", 7)
+		if applied, unfit := f.Overrides(); applied != 1 || unfit != 1 {
+			t.Errorf("%s: %d applied, %d unfit, want one of each", name, applied, unfit)
+		}
+	}
+	// Those of rules that others have are none of its business.
+	f := newWorld(t, 1, 1, second, Options{}, users(fixed(100))).nodes[0]
+	other := override("ann", 5)
+	other.Rule = "rule 7"
+	f.process.override(other)
+	f.process.ticks(time.Second, time.Second)
+	if applied, unfit := f.Overrides(); applied != 0 || unfit != 0 {
+		t.Errorf("another rule: %d applied, %d unfit", applied, unfit)
+	}
+}
+
+// Limits of an override are for those of the same window, whatever their order; of several of one
+// window in theirs.
+func TestOverrideOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	of := []window.Limit{
+		limit(window.FixedWindow, 1, minute), limit(window.TokenBucket, 2, hour), limit(window.SlidingWindow, 3, hour),
+	}
+	limits, fits := wire.Fit(of, []wire.OverrideLimit{
+		{Max: 20, WidthMillis: uint64(hour / 1e6)}, {Max: 10, WidthMillis: uint64(minute / 1e6)}, {Max: 30, WidthMillis: uint64(hour / 1e6)},
+	})
+	if !fits || limits[0].Max != 10 || limits[1].Max != 20 || limits[1].Burst != 20 || limits[2].Max != 30 || of[0].Max != 1 {
+		t.Errorf("got %+v, %v", limits, fits)
+	}
+	limits, fits = wire.Fit(of[1:2], []wire.OverrideLimit{{Max: 0, WidthMillis: uint64(hour / 1e6)}})
+	if !fits || limits[0].Max != 0 || limits[0].Burst != 1 {
+		t.Errorf("a bucket of none: got %+v, %v", limits, fits)
+	}
+}
+
+// Without the backend each node may admit as much as the largest override says.
+func TestOverridesOvershoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, 1, second, Options{}, users(fixed(10)))
+	for _, f := range w.nodes {
+		f.send("bob")
+	}
+	w.override(override("ann", 700), override("zoe", 20))
+	w.ticks(10*time.Second, time.Second)
+	for i, f := range w.nodes {
+		if got := f.Overshoot(0); got != 0 {
+			t.Errorf("node %d: %d while the backend is there", i, got)
+		}
+	}
+	w.lossBefore = 1
+	for range 40 {
+		w.any().send("bob")
+		w.advance(time.Second)
+	}
+	for i, f := range w.nodes {
+		if got := f.Overshoot(0); got != 1400 {
+			t.Errorf("node %d: %d before anybody has used the override, want 1400", i, got)
+		}
+	}
+	passed := 0
+	for range 40 {
+		for range 100 {
+			if w.any().send("ann") {
+				passed++
+			}
+		}
+		w.advance(time.Second)
+	}
+	bound := uint64(0)
+	for _, f := range w.nodes {
+		bound = max(bound, f.Overshoot(0))
+	}
+	if bound != 1400 || uint64(passed) > 700+bound || passed <= 700 {
+		t.Errorf("%d passed of 700, with a bound of %d, want 1400", passed, bound)
+	}
+}
+
+// A node that takes over the keys of a node with other rules goes by its own.
+func TestOverridesAndInheritedKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)), users(fixed(1000)))
+	old := w.nodes[0]
+	w.override(override("ann", 2000))
+	w.ticks(time.Second, time.Second)
+	for range 50 {
+		old.send("ann")
+		w.advance(100 * time.Millisecond)
+	}
+	if leased := old.leased(1, "ann"); leased == 0 {
+		t.Error("nothing is leased")
+	}
+	heir := w.processes[0].startOf(second, Options{}, users(fixed(1000)))
+	heir.CatchUp()
+	heir.Inherit(old.Engine)
+	w.nodes = []*fakeNode{heir}
+	w.wantLimits("ann", 2000)
+	w.override()
+	w.quiet()
+	w.wantLimits("ann", 1000)
+	if left := heir.left(); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// emptyStore is a store that has lost its memory.
+func emptyStore(w *world) store.Store {
+	return memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+}
+
+// A backend that tells of a list, and does not give it, is not asked more often than there are ticks.
+func TestListThatNobodyGives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, second, Options{}, users(fixed(5)))
+	f := w.nodes[0]
+	asked := 0
+	next := w.now
+	for end := w.now + 10*second; w.now < end; w.pass(time.Millisecond) {
+		if w.now < next {
+			continue
+		}
+		f.tick()
+		next = w.now + int64(f.tickMillis)*1e6
+		for _, p := range f.taken() {
+			asked++
+			f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &wire.Answer{
+				NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.Overrides{Told: true, Version: 7, Size: 100, From: 50},
+			}))
+		}
+	}
+	if most := int(10_000 / f.TickMillis()); asked > most+2 || asked < most/4 {
+		t.Errorf("asked %d times in ten seconds, want %d at most", asked, most)
+	}
+	f.process.wantLimits("ann", 5)
+}

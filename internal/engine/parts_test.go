@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// parted is a store of three partitions, as a cluster has, of which all but the first may fail.
+type parted struct {
+	store.Store // the first
+	others      [2]store.Store
+	// fails says how others fail, Answered if they don't. A part in doubt was applied or not.
+	fails   [2]wire.Missing
+	applies func() bool
+	// copies says that another backend, which reaches the partitions, may get pushes first, and its answers
+	// get lost.
+	copies bool
+}
+
+func part(w *world) *parted {
+	s := &parted{Store: w.store, applies: func() bool { return false }}
+	for i := range s.others {
+		s.others[i] = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	}
+	w.store = s
+	return s
+}
+
+// partition returns the partition of a key: 0 for the first, or one more than the other's index.
+func partition(id wire.ID) int { return int(id.Partition()) % 3 }
+
+// Push implements store.Store. All rooms of a take are of one key.
+func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
+	out.Answer = wire.Answer{
+		NowNanos: math.MaxUint64, Nodes: nodes, Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)),
+	}
+	missing := make([]wire.Missing, len(p.Items)+len(p.Takes))
+	for which := range 3 {
+		of := *p
+		of.Items, of.Takes = nil, nil
+		var places []int
+		for i := range p.Items {
+			if partition(p.Items[i].ID) == which {
+				of.Items, places = append(of.Items, p.Items[i]), append(places, i)
+			}
+		}
+		for i := range p.Takes {
+			if partition(p.Takes[i].Rooms[0].ID) == which {
+				of.Takes, places = append(of.Takes, p.Takes[i]), append(places, len(p.Items)+i)
+			}
+		}
+		at, fails := s.Store, wire.Answered
+		if which > 0 {
+			at, fails = s.others[which-1], s.fails[which-1]
+		}
+		lacks := fails != wire.Answered
+		if lacks {
+			for _, i := range places {
+				missing[i], out.Answer.Missing = fails, missing
+			}
+		}
+		if lacks && (fails == wire.NotApplied && !s.copies || !s.applies()) {
+			continue
+		}
+		done, err := at.Push(ctx, &of, nodes)
+		if err != nil || lacks {
+			if err != nil {
+				return out, err
+			}
+			continue
+		}
+		out.Answer.NowNanos = done.Answer.NowNanos
+		for i, place := range places {
+			if place < len(p.Items) {
+				out.Answer.Totals[place] = done.Answer.Totals[i]
+			} else {
+				out.Answer.Grants[place-len(p.Items)] = done.Answer.Grants[i-len(of.Items)]
+			}
+		}
+	}
+	return out, nil
+}
+
+// Counters implements store.Store.
+func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
+	if err := s.Store.Counters(ctx, namespace, widths, visit); err != nil {
+		return err
+	}
+	for _, other := range s.others {
+		if err := other.Counters(ctx, namespace, widths, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Two of three partitions fail. Keys of the first are decided by the backend as ever, however many
+// of the others ask, and for however long; those of the others as the configuration says.
+func TestOnlyWhatAPartitionHolds(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		for _, fallback := range []FailureMode{FailLocal, FailDeny} {
+			testOnlyWhatAPartitionHolds(t, rate, fallback)
+		}
+	}
+}
+
+func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback FailureMode) {
+	const rounds, each, most = 200, 20, wire.Partitions
+	w := newWorld(t, 1, 2, rate, Options{OnBackendFailure: fallback}, users(long))
+	s := part(w)
+	s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
+	var asked, allowed [2]int
+	for round := range rounds {
+		for key := range each {
+			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
+			f := w.any()
+			if partition(f.keys.Identities.Of(f.key(0, user))) > 0 {
+				of = 1
+			}
+			if asked[of]++; f.send(user) {
+				allowed[of]++
+			}
+		}
+		w.advance(100 * time.Millisecond)
+		for _, f := range w.nodes {
+			if f.link.Open() || len(f.callouts.batches) > most {
+				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.Open(), len(f.callouts.batches))
+			}
+		}
+	}
+	want := asked
+	if fallback == FailDeny {
+		want[1] = 0
+	}
+	if allowed != want || asked[1] == 0 {
+		t.Errorf("rate %d, fallback %d: of the partitions' %v %v were allowed, want %v", rate, fallback, asked, allowed, want)
+	}
+	s.fails = [2]wire.Missing{}
+	w.quiet()
+	if got, want := w.sum(), int64(allowed[0]+allowed[1]); got != want {
+		t.Errorf("rate %d, fallback %d: %d hits counted of %d that passed", rate, fallback, got, want)
+	}
+}
+
+// Partitions fail in every way, and come back, again and again: each hit is counted once, whether
+// counters stay or make room for others.
+func TestPartitionsExactlyOnce(t *testing.T) {
+	for _, capacity := range []int{0, 16} {
+		for _, rate := range []int64{0, second / 10} {
+			testPartitionsExactlyOnce(t, capacity, rate, false)
+			testPartitionsExactlyOnce(t, capacity, rate, true)
+		}
+	}
+}
+
+func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bool) {
+	w := newWorld(t, 2, 2, rate, Options{Capacity: capacity}, users(long))
+	s := part(w)
+	s.copies = copies
+	s.applies = func() bool { return w.random.IntN(2) == 0 }
+	var allowed int64
+	var waiting []*fakeRequest
+	for step := range 1000 {
+		if step%10 == 0 {
+			s.fails = [2]wire.Missing{wire.Missing(w.random.IntN(3)), wire.Missing(w.random.IntN(3))}
+			w.lossBefore, w.lossAfter = float64(w.random.IntN(2))*0.2, float64(w.random.IntN(2))*0.2
+		}
+		f := w.any()
+		for range 12 { // of which some are asked for together
+			r, verdict := f.request(strconv.Itoa(w.random.IntN(60)))
+			if waiting = append(waiting, r); verdict == counter.Allowed {
+				allowed++
+			}
+		}
+		w.advance(20 * time.Millisecond)
+	}
+	s.fails = [2]wire.Missing{}
+	w.quiet()
+	for _, r := range waiting {
+		if len(r.verdicts) > 0 && r.verdicts[0] == counter.Allowed {
+			allowed++
+		}
+	}
+	if got := w.sum(); got != allowed {
+		t.Errorf("capacity %d, rate %d, copies %v: %d hits counted of %d that passed", capacity, rate, copies, got, allowed)
+	}
+	if lost := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); lost > 0 {
+		t.Errorf("capacity %d, rate %d, copies %v: %d hits given up", capacity, rate, copies, lost)
+	}
+}
+
+// Partitions stay away for longer than a backend remembers a sender's pushes. Their missing hits
+// are counted once when they are back.
+func TestAwayForLong(t *testing.T) {
+	w := newWorld(t, 1, 1, second/100, Options{}, users(long))
+	s := part(w)
+	s.fails = [2]wire.Missing{wire.NotApplied, wire.InDoubt}
+	s.applies = func() bool { return w.random.IntN(2) == 0 }
+	f, allowed, pushes := w.any(), int64(0), w.pushes
+	for w.pushes < pushes+2*maxBehind {
+		for key := range 8 {
+			if f.send(strconv.Itoa(key)) {
+				allowed++
+			}
+		}
+		w.advance(20 * time.Millisecond)
+	}
+	s.fails = [2]wire.Missing{}
+	w.quiet()
+	if got, lost := w.sum(), w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); got != allowed || lost != 0 {
+		t.Errorf("%d hits counted of %d that passed, %d given up", got, allowed, lost)
+	}
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"testing"
+	"time"
+)
+
+// idlers is processes that nobody sends requests to, and that have found out what there is.
+func idlers(t *testing.T, processes, workers int) *world {
+	t.Helper()
+	w := newWorld(t, processes, workers, second, Options{}, users(fixed(1000)))
+	w.holds = true
+	w.ticks(3*time.Second, time.Second)
+	return w
+}
+
+// wantKnown changes ann's limit often, and wants all nodes to know it within a time.
+func (w *world) wantKnown(within time.Duration) {
+	w.t.Helper()
+	for change := range uint64(8) {
+		w.override(override("ann", 100+change))
+		w.ticks(within, time.Second)
+		w.wantLimits("ann", 100+change)
+		w.ticks(2*time.Second, time.Second)
+		w.wantTold()
+		w.ticks(time.Duration(w.random.IntN(40_000))*time.Millisecond, time.Second)
+	}
+}
+
+// wantTold wants all processes to have told that they know the list.
+func (w *world) wantTold() {
+	w.t.Helper()
+	_, version, err := w.store.Overrides(w.t.Context(), "default", 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	told, err := w.store.Told(w.t.Context(), "default")
+	if err != nil || len(told) != len(w.processes) {
+		w.t.Fatalf("%d processes have told (%v), want %d", len(told), err, len(w.processes))
+	}
+	for _, said := range told {
+		if said.Version != version {
+			w.t.Errorf("a process has told of version %d, want %d", said.Version, version)
+		}
+	}
+}
+
+// A process that has nothing to do asks twice a minute, however many workers it has. It hears of a change
+// within an interval all the same.
+func TestIdleProcessesPoll(t *testing.T) {
+	t.Parallel()
+	w := idlers(t, 2, 4)
+	before := w.pushes
+	w.ticks(10*time.Minute, time.Second)
+	if each := (w.pushes - before) / 2; each < 18 || each > 24 {
+		t.Errorf("a process has asked %d times in 10 minutes", each)
+	}
+	w.wantKnown(time.Second)
+}
+
+// A poll that began before all workers know a list would tell late that they do.
+func TestPollsTellWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 3, second/10, Options{}, users(fixed(1000)))
+	w.holds = true
+	w.ticks(3*time.Second, time.Second/10)
+	for change := range uint64(8) {
+		w.override(override("ann", 100+change))
+		w.ticks(time.Second, time.Second/10)
+		w.wantTold()
+	}
+}
+
+// Requests find the connection free by which their hits go if the process ends: a worker that has
+// something for the backend does not poll.
+func TestBusyWorkersDoNotPoll(t *testing.T) {
+	t.Parallel()
+	w := idlers(t, 1, 1)
+	f := w.nodes[0]
+	w.ticks(time.Minute, time.Second)
+	for _, p := range f.taken() { // the poll: it is lost, so that the next poll goes by the state of then
+		f.lose(p)
+	}
+	f.send("bob")
+	f.send("bob")
+	for f.leased(0, "bob") > 0 {
+		w.ticks(time.Second, time.Second)
+		if f.leased(0, "bob") > 0 && f.callouts.polled(w.now) {
+			t.Fatal("a worker that has a lease polls")
+		}
+	}
+	w.ticks(20*time.Second, time.Second)
+	if !f.callouts.polled(w.now) {
+		t.Error("it does not poll when it has none")
+	}
+}
+
+// If the worker that polls is gone, another one notices.
+func TestPollingWorkerDies(t *testing.T) {
+	t.Parallel()
+	w := idlers(t, 1, 3)
+	for range 2 {
+		for i, f := range w.nodes {
+			if f.callouts.polled(w.now) {
+				w.nodes = append(w.nodes[:i:i], w.nodes[i+1:]...)
+				break
+			}
+		}
+		w.ticks(time.Second, time.Second)
+		w.wantKnown(time.Second)
+	}
+	if len(w.nodes) != 1 {
+		t.Errorf("%d workers are left, want one: no worker polled", len(w.nodes))
+	}
+}
+
+// A gateway may let nothing pass that takes long. Then processes ask as those do that can't poll, and
+// the backend does not seem to be away.
+func TestPollsAreCut(t *testing.T) {
+	t.Parallel()
+	w := idlers(t, 1, 2)
+	w.holds, w.cuts = false, true
+	w.wantKnown(time.Second)
+	for i, f := range w.nodes {
+		if f.link.Open() || f.Tallies.Failed != 0 {
+			t.Errorf("node %d has %d failures", i, f.Tallies.Failed)
+		}
+	}
+	before := w.pushes
+	w.ticks(10*time.Minute, time.Second)
+	if asked := w.pushes - before; asked < 500 {
+		t.Errorf("the process has asked %d times in 10 minutes without polls", asked)
+	}
+	w.holds, w.cuts = true, false
+	w.ticks(3*time.Minute, time.Second)
+	before = w.pushes
+	w.ticks(10*time.Minute, time.Second)
+	if asked := w.pushes - before; asked > 24 {
+		t.Errorf("the process has asked %d times in 10 minutes though it may poll again", asked)
+	}
+}
+
+// An answer that was kept back says nothing of the time, but that a clock was set.
+func TestPollsAndClocks(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		w := newWorld(t, 1, 2, second, Options{Timeout: int64(timeout)}, users(fixed(1000)))
+		p := w.processes[0]
+		p.off, w.holds = int64(-20*time.Second), true
+		off := func() time.Duration { return time.Duration(w.now - w.nodes[0].link.Now()) }
+		for range 10 {
+			if w.ticks(time.Minute, time.Second); off().Abs() > 100*time.Millisecond {
+				t.Errorf("timeout %v: it is %v off", timeout, off())
+			}
+		}
+		p.off = int64(2 * time.Minute)
+		w.ticks(3*time.Minute, time.Second)
+		if off().Abs() > 100*time.Millisecond {
+			t.Errorf("timeout %v: it is %v off after the clock was set", timeout, off())
+		}
+		w.wantKnown(time.Second)
+	}
+}
+
+// A node that leaves does not wait for its poll, and makes none.
+func TestLeavingDoesNotPoll(t *testing.T) {
+	t.Parallel()
+	w := idlers(t, 1, 1)
+	f := w.nodes[0]
+	if !f.callouts.polled(w.now) {
+		t.Fatal("it does not poll")
+	}
+	if f.Leave(); !f.Left() {
+		t.Error("it waits for its poll")
+	}
+	for _, p := range f.taken() {
+		f.lose(p)
+	}
+	w.ticks(2*time.Minute, time.Second)
+	if f.callouts.polled(w.now) {
+		t.Error("it polls though it has left")
+	}
+}

@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"weir/internal/engine/credit"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+	"weir/window"
+)
+
+// pushes sends counted hits to the backend.
+type pushes struct {
+	tallies  *entry.Tallies
+	link     *link.Link
+	keys     *entry.Entries
+	callouts *callouts
+
+	advances *credit.Credit
+
+	hasty   bool        // the orphans are for [Engine.PushCharges]
+	crowded bool        // due keys wait because too many batches are unanswered
+	all     bool        // everything is due
+	push    window.Push // for an item
+}
+
+// probe tests whether the backend is back, if there is something for it and no failed batch will
+// test it.
+func (p *pushes) probe() {
+	if len(p.callouts.batches) == 0 && p.keys.Unpushed() > 0 && p.link.Enter(p.link.HostNow()) {
+		p.callouts.postEmpty()
+	}
+}
+
+// pushDue claims the keys that are due, and sends them. It returns false if time ran out. It
+// returns true if they have to wait for answers, since hurrying would not help.
+func (p *pushes) pushDue(now, deadline int64) (done bool) {
+	var b *batch
+	handled := 0
+	p.crowded = false
+	for ; ; handled++ {
+		orphan := p.nextOrphan()
+		if !orphan && !p.advances.Hits.DueAt(now, p.all) {
+			break
+		}
+		if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
+			p.callouts.send(b)
+			p.crowded = b == nil
+			return b == nil
+		}
+		if orphan {
+			p.addOrphan(b)
+		} else {
+			p.addAdvanced(b)
+		}
+	}
+	keys := &p.keys.Dirty
+	for keys.More() {
+		if !p.all && keys.Calm(now) {
+			keys.Skip()
+			continue
+		}
+		for {
+			key, ok := keys.Next()
+			if !ok {
+				break
+			}
+			if wake, waits := p.notDue(key, now); waits {
+				keys.Keep(*key, now, wake)
+				continue
+			}
+			if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
+				p.callouts.send(b)
+				p.crowded = b == nil
+				return b == nil
+			}
+			handled++
+			p.pushKey(b, *key, now)
+		}
+		keys.Skip()
+		if keys.Unvisited() && p.link.HostNow() >= deadline {
+			p.callouts.send(b)
+			return false
+		}
+	}
+	keys.Rewind()
+	p.callouts.send(b)
+	return true
+}
+
+// addOrphan adds to a batch the orphan that nextOrphan has found.
+func (p *pushes) addOrphan(b *batch) {
+	o := p.keys.Orphans.Take()
+	b.add(&o.Item, pushed{}, o.Ends)
+}
+
+// retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
+// any more.
+func (p *pushes) retire() {
+	p.advances.End()
+	for owes := p.advances.Owes && p.advances.Knows; owes || len(p.advances.Hits.Unsent) > 0; owes = false {
+		b := p.callouts.newBatch()
+		for len(p.advances.Hits.Unsent) > 0 && !b.full() {
+			p.addAdvanced(b)
+		}
+		b.ends = max(b.ends, p.link.Now()+link.LongestPause)
+		p.callouts.seal(b)
+		b.state = failed
+	}
+}
+
+// addAdvanced adds the last of the unsent advanced hits to a batch.
+//
+//go:noinline
+func (p *pushes) addAdvanced(b *batch) {
+	h := p.advances.Hits.Send()
+	b.ahead++
+	ends := h.Ends()
+	for i := range h.Rule.Limits {
+		h.Push(i, &p.push)
+		wanted := entry.Item(h.ID, &h.Rule.Limits[i], &p.push)
+		b.add(&wanted, pushed{address: h.Address, rule: h.Rule, limit: int32(i), ahead: h}, ends)
+		b.hits += p.push.Added()
+		p.tallies.Pushed += p.push.Added()
+	}
+}
+
+// pushAll is [Engine.PushAll].
+func (p *pushes) pushAll() (done bool) {
+	for _, b := range p.callouts.batches {
+		if b.state == failed {
+			p.callouts.post(b)
+		}
+	}
+	p.all = true // in this visit
+	start := p.link.HostNow()
+	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.link.HostNow() < start+leaveNanos {
+	}
+	p.all = p.callouts.leaving
+	return !p.crowded && p.keys.Orphans.Count()+len(p.advances.Hits.Unsent) == 0
+}
+
+// notDue reports whether a key is not due yet, and from when on it may be.
+func (p *pushes) notDue(key *entry.DirtyKey, now int64) (wake int64, waits bool) {
+	if p.all {
+		return 0, false
+	}
+	r := p.keys.Dirty.RuleOf(key)
+	if !key.Due.Passed(now, r.Interval) {
+		return now + key.Due.In(now) - entry.DueSlack, true
+	}
+	return key.NotBefore, key.NotBefore > now && key.NotBefore-now <= r.Interval
+}
+
+// pushKey claims the key that is being visited, and keeps it if there will be more to do.
+func (p *pushes) pushKey(b *batch, key entry.DirtyKey, now int64) {
+	switch r := p.keys.Dirty.RuleOf(&key); p.claim(b, &key, r, now) {
+	case claimLater:
+		key.NotBefore = now + r.Interval
+		p.keys.Dirty.Keep(key, now, 0)
+	case claimReview:
+		p.keys.Dirty.Keep(key, now, 0)
+	case claimDone:
+		p.keys.Dirty.Forget()
+	}
+}
+
+// room returns a batch with room for another key: b, or a new batch after sending a full b. It is
+// nil if too many batches are unanswered.
+func (p *pushes) room(b *batch) *batch {
+	if b != nil && !b.full() {
+		return b
+	}
+	p.callouts.send(b)
+	if p.callouts.crammed() {
+		return nil
+	}
+	return p.callouts.newBatch()
+}
+
+// claiming says what becomes of a due key.
+type claiming uint8
+
+const (
+	// claimDone drops the key.
+	claimDone claiming = iota
+	// claimReview keeps the key until its new due time: it has a lease, or is watched.
+	claimReview
+	// claimLater keeps the key because it can't be claimed yet.
+	claimLater
+)
+
+// claim moves a key's pending hits in flight, and adds them to a batch. It gives back the part of a
+// lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
+// of others may make the lease too large.
+func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) claiming {
+	d := p.keys.At(r, key.Address)
+	becomes, claimed := claimDone, false
+	if !p.keys.Update(d, entry.AsStored, now, func() (writes, lists bool) {
+		becomes, claimed = claimDone, false
+		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
+			return false, false // evicted with its hits rescued, or adopted by another worker
+		}
+		if p.callouts.lost(d.Counter.Sync().ID) {
+			becomes = claimLater
+			return false, false
+		}
+		d.Counter.Advance(now)
+		changed := d.Counter.Pending() // read before a returned lease can cancel out pending hits
+		dismissed := p.dismissed(r)
+		leases := d.Counter.Review(now) && !dismissed
+		if dismissed {
+			d.Counter.ReturnLeases()
+		}
+		if p.callouts.leaving {
+			d.Counter.Abandon()
+		}
+		pending := d.Counter.Pending()
+		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
+		if !pending && !watched && !leases {
+			return changed, false
+		}
+		if claimed = d.Counter.Claim(now); !claimed {
+			becomes = claimLater
+		} else if watched || leases {
+			becomes = claimReview
+		}
+		return claimed, false
+	}) {
+		return claimLater
+	}
+	if claimed {
+		p.addClaimed(b, d)
+		key.Due = d.Counter.Sync().Due
+	}
+	return becomes
+}
+
+// dismissed reports whether a rule's hits are pushed for the last time, and its leases go back.
+func (p *pushes) dismissed(r *rule.Rule) bool { return p.callouts.leaving || r.Dismissed }
+
+// addClaimed adds a claimed key's hits in flight to a batch.
+func (p *pushes) addClaimed(b *batch, d *rule.Demand) {
+	for i := range d.Counter.States {
+		d.Counter.Outgoing(i, &p.push)
+		l := &d.Rule.Limits[i]
+		if !l.Kind.Bucketed() && p.push.Newest < uint64(len(p.push.Hits)-1) {
+			continue // an impossible time: the backend would refuse the batch
+		}
+		wanted := entry.Item(d.Counter.Sync().ID, l, &p.push)
+		b.add(&wanted, pushed{address: d.Address, rule: d.Rule, limit: int32(i), claim: d.Counter.Sync().Claimed}, d.Counter.PushEnds(i))
+		b.hits += p.push.Added()
+		p.tallies.Pushed += p.push.Added()
+	}
+	d.Counter.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+		if !p.keys.KeepOrphan(id, l, push, ends) {
+			p.tallies.Lost += push.Added()
+		}
+	})
+}
+
+// unfinished reports whether the backend has yet to hear of any hits.
+func (p *pushes) unfinished() bool {
+	return p.keys.Unpushed()+len(p.callouts.batches)+len(p.advances.Hits.Unsent) > 0
+}
+
+// leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in
+// nanoseconds.
+const leaveNanos = int64(5e9)
+
+// nextOrphan moves an orphan that can be pushed now to the end of the list. It returns false if
+// there is none.
+func (p *pushes) nextOrphan() bool {
+	return p.keys.Orphans.Next(p.callouts.away)
+}
+
+// pushCharges pushes the costs of responses for rules where the backend decides each request, and
+// grants that go back. Keys with an unanswered push follow after its answer. Ticks call it too.
+func (p *pushes) pushCharges() {
+	if p.keys.Hasty.Count() == 0 && !p.hasty {
+		return
+	}
+	if p.link.Open() {
+		p.keys.Hasty.Clear() // they are pushed when they are due
+		p.hasty = false
+		return
+	}
+	var b *batch
+	for p.keys.Hasty.Count() > 0 {
+		if b = p.room(b); b == nil {
+			return
+		}
+		p.claimPending(b, p.keys.At(p.keys.Hasty.Take()))
+	}
+	for ; p.hasty && p.keys.Orphans.Count() > 0; p.addOrphan(b) {
+		if b = p.room(b); b == nil {
+			return
+		}
+	}
+	p.hasty = false
+	p.callouts.send(b)
+}
+
+// claimPending adds the pending hits of a demand's key to a batch, unless its last push has no
+// answer yet or other workers win every race.
+func (p *pushes) claimPending(b *batch, d *rule.Demand) {
+	now := p.link.Now()
+	claimed := false
+	if p.keys.Update(d, 0, now, func() (writes, lists bool) {
+		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
+		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
+	}) && claimed {
+		p.addClaimed(b, d)
+	}
+}

@@ -1,0 +1,415 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"weir/internal/counter"
+	"weir/internal/engine/rule"
+	"weir/window"
+)
+
+// told is a request, and what it was told of its demands.
+type told struct {
+	fakeRequest
+	node      *fakeNode
+	at        int64
+	retryAt   int64
+	retries   bool
+	remaining []uint64
+	verdicts  []counter.Verdict // of the demands
+	verdict   counter.Verdict   // Unsure while it waits
+}
+
+// Decided implements Request.
+func (r *told) Decided(demands []rule.Demand, now int64, verdict counter.Verdict) {
+	r.fakeRequest.Decided(demands, now, verdict)
+	r.hear(demands, now, verdict)
+}
+
+func (r *told) hear(demands []rule.Demand, now int64, verdict counter.Verdict) {
+	r.at, r.verdict = now, verdict
+	r.retryAt, r.retries = rule.RetryAt(demands, now)
+	for i := range demands {
+		r.verdicts = append(r.verdicts, demands[i].Verdict)
+		r.remaining = append(r.remaining, demands[i].Standing(0, now).Remaining)
+	}
+}
+
+// bring brings a request of ann's of one hit of some of the rules.
+func (f *fakeNode) bring(rules ...int) *told {
+	r := &told{node: f, verdict: counter.Unsure}
+	r.Request = r
+	demands := make([]rule.Demand, 0, len(rules))
+	for _, rule := range rules {
+		demands = append(demands, f.demand(rule, "ann", 1))
+	}
+	if verdict := f.Decide(demands, f.Time(f.Now()), &r.Wait); verdict != counter.Unsure {
+		r.hear(demands, f.link.Now(), verdict)
+	}
+	return r
+}
+
+// passes brings a request of ann's, has what it waits for answered, and reports whether it passed.
+func (f *fakeNode) passes(rules ...int) bool {
+	r := f.bring(rules...)
+	for rounds := 0; r.Waiting() && rounds < 10; rounds++ {
+		f.deliver()
+	}
+	return r.verdict == counter.Allowed
+}
+
+// Local limits stand beside global limits: each process has its own of the former, and all share
+// the latter. The backend hears only of these.
+func TestLocalRuleBesideGlobalOnes(t *testing.T) {
+	for _, rate := range []int64{0, second} {
+		w := newWorld(t, 2, 2, rate, Options{}, users(fixed(1000)), users(sliding(6)).here(), all(fixed(10)))
+		passed := map[*fakeProcess]int{}
+		sum := 0
+		for i := range 80 {
+			if f := w.nodes[i%4]; f.send("ann") {
+				passed[f.process]++
+				sum++
+			}
+			w.advance(20 * time.Millisecond)
+		}
+		if sum != 10 || passed[w.processes[0]] > 6 || passed[w.processes[1]] > 6 {
+			t.Errorf("rate %v: %d passed, %v; want 10, and no more than 6 in a process", time.Duration(rate), sum, passed)
+		}
+		w.quiet()
+		if got := w.sum(); got != 20 {
+			t.Errorf("rate %v: the backend has %d hits, want 10 of each of two rules", time.Duration(rate), got)
+		}
+	}
+}
+
+// Whatever becomes of the backend, requests of local rules are decided by these alone, and wait for
+// nothing.
+func TestLocalRulesNeedNoBackend(t *testing.T) {
+	for _, fallback := range []FailureMode{FailLocal, FailAllow, FailDeny} {
+		for _, rate := range []int64{0, second} {
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
+			f := w.nodes[0]
+			w.lossBefore = 1
+			for range 20 {
+				f.passes(0)
+				w.advance(100 * time.Millisecond)
+			}
+			if !f.link.Open() {
+				t.Fatal("the backend is not found to be away")
+			}
+			before := f.Tallies
+			for i, want := range []bool{true, true, true, false, false} {
+				r := f.bring(1, 2)
+				if got := r.verdict == counter.Allowed; got != want || r.Waiting() {
+					t.Errorf("fallback %d: request %d of local rules: %v", fallback, i, r.verdict)
+				}
+			}
+			if !f.passes(2) || f.passes(2) {
+				t.Errorf("fallback %d: a local rule of four is not kept", fallback)
+			}
+			if f.Tallies.Alone != before.Alone || f.Tallies.Waited != before.Waited || f.Tallies.Failed != before.Failed {
+				t.Errorf("fallback %d: local rules are counted among what was decided alone: %+v", fallback, f.Tallies)
+			}
+			if got := f.Overshoot(1); got != 0 {
+				t.Errorf("fallback %d: a local rule may overshoot by %d", fallback, got)
+			}
+		}
+	}
+}
+
+// While the backend is away, local rules decide what matches global rules, too: beside what is known
+// of these, alone, or not at all.
+func TestMixedRequestsWithoutABackend(t *testing.T) {
+	for _, test := range []struct {
+		fallback FailureMode
+		want     []bool
+		local    uint64 // hits that the local rule has
+		global   uint64
+		verdicts []counter.Verdict // of the last request
+	}{
+		{FailLocal, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{FailAllow, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
+		{FailDeny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
+	} {
+		for _, rate := range []int64{0, second} {
+			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
+			f := w.nodes[0]
+			w.lossBefore = 1
+			for !f.link.Open() {
+				f.bring(0).Leave()
+				w.advance(100 * time.Millisecond)
+			}
+			what := fmt.Sprintf("fallback %d, rate %v", test.fallback, time.Duration(rate))
+			known := f.stored(0, "ann").Counter.States[0].Hits[0].Sum()
+			if known != 0 {
+				t.Fatalf("%s: %d hits are known before", what, known)
+			}
+			var last *told
+			for i, want := range test.want {
+				if last = f.bring(0, 1); last.Waiting() || (last.verdict == counter.Allowed) != want {
+					t.Errorf("%s: request %d: %v", what, i, last.verdict)
+				}
+			}
+			if !slices.Equal(last.verdicts, test.verdicts) {
+				t.Errorf("%s: the last request's verdicts are %v, want %v", what, last.verdicts, test.verdicts)
+			}
+			for rule, want := range []uint64{test.global, test.local} {
+				if got := f.stored(rule, "ann").Counter.States[0].Hits[0].Sum(); got != want {
+					t.Errorf("%s: rule %d has %d hits, want %d", what, rule, got, want)
+				}
+			}
+			w.quiet()
+			if got := w.sum(); got != int64(test.global) {
+				t.Errorf("%s: the backend has %d hits, want %d", what, got, test.global)
+			}
+		}
+	}
+}
+
+// A request that a local rule refuses is not asked for.
+func TestRefusedHereIsNotAsked(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(10)), users(fixed(3)).here())
+	f := w.nodes[0]
+	passed := 0
+	for range 3 {
+		if f.passes(0, 1) {
+			passed++
+		}
+	}
+	asked := w.pushes
+	for range 20 {
+		if r := f.bring(0, 1); r.Waiting() || r.verdict != counter.Rejected {
+			t.Fatalf("a request without room here: %v", r.verdict)
+		}
+	}
+	if passed != 3 || w.pushes != asked || w.sum() != 3 {
+		t.Errorf("passed %d of 3, with %d questions more and %d hits in the backend", passed, w.pushes-asked, w.sum())
+	}
+}
+
+// Requests that wait for the backend take nothing else. If others have taken that when the grant is
+// there, it goes back: nothing is lost, and clients are told the truth of that time.
+func TestGrantWithoutRoomElsewhere(t *testing.T) {
+	for _, shape := range append([]window.Shape{{Kind: window.FixedWindow, Width: hour}}, longest...) {
+		w := newWorld(t, 1, 1, 0, Options{}, users(of(shape, 5)), users(limit(window.FixedWindow, 1, minute)).here())
+		f := w.nodes[0]
+		lucky, late := f.bring(0, 1), f.bring(0, 1)
+		if !lucky.Waiting() || !late.Waiting() || f.stored(1, "ann").Counter.States[0].Hits[0].Sum() != 0 {
+			t.Fatalf("%+v: requests do not wait, or have taken what is here already", shape)
+		}
+		f.deliver()
+		f.deliver()
+		if lucky.verdict != counter.Allowed || late.verdict != counter.Rejected {
+			t.Errorf("%+v: %v and %v, want one to pass", shape, lucky.verdict, late.verdict)
+		}
+		if !slices.Equal(late.verdicts, []counter.Verdict{counter.Allowed, counter.Rejected}) || !slices.Equal(late.remaining, []uint64{4, 0}) {
+			t.Errorf("%+v: the second is told of %v with %v remaining", shape, late.verdicts, late.remaining)
+		}
+		if wait := late.retryAt - late.at; !late.retries || wait != minute {
+			t.Errorf("%+v: the second is to come back in %v", shape, time.Duration(wait))
+		}
+		f.advance(time.Second)
+		w.quiet()
+		if got := w.sum(); got != 1 && shape.Kind != window.TokenBucket || got > 1 {
+			t.Errorf("%+v: the backend has %d hits, want 1", shape, got)
+		}
+		if left := f.left(); left != "" {
+			t.Errorf("%+v: %s", shape, left)
+		}
+		// All that is left is there.
+		w.pass(time.Minute)
+		for i := range 4 {
+			if !f.passes(0) {
+				t.Errorf("%+v: of four that are left the %dth is refused", shape, i+1)
+			}
+		}
+		if f.passes(0) {
+			t.Errorf("%+v: one more than the limit passes", shape)
+		}
+	}
+}
+
+// A lease that others use up while the backend is asked is asked for again.
+func TestLeaseRunsDryMeanwhile(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(10)), users(fixed(50)).at(second))
+	f := w.nodes[0]
+	r := f.bring(0, 1)
+	f.deliver() // the lease of what it needs; now it asks for the rest
+	if !r.Waiting() || f.leased(1, "ann") != 1 {
+		t.Fatalf("waits %v, %d leased", r.Waiting(), f.leased(1, "ann"))
+	}
+	if other := f.bring(1); other.verdict != counter.Allowed || f.leased(1, "ann") != 0 {
+		t.Fatalf("the lease is not used by another: %v", other.verdict)
+	}
+	f.deliver()
+	if !r.Waiting() {
+		t.Fatalf("does not wait again: %v", r.verdict)
+	}
+	for range 4 {
+		f.deliver()
+	}
+	if r.verdict != counter.Allowed || len(r.fakeRequest.verdicts) != 1 {
+		t.Errorf("told %v", r.fakeRequest.verdicts)
+	}
+	w.quiet()
+	for range 10 {
+		w.advance(time.Minute) // what is left of the lease goes back
+	}
+	if got := w.sum(); got != 3 {
+		t.Errorf("the backend has %d hits, want 1 of the first rule and 2 of the second", got)
+	}
+}
+
+// A request that is gone, or that was decided alone, when its grant comes takes nothing here.
+func TestGrantForNobody(t *testing.T) {
+	for name, end := range map[string]func(f *fakeNode, r *told){
+		"gone":    func(_ *fakeNode, r *told) { r.Leave() },
+		"decided": func(f *fakeNode, _ *told) { f.process.pass(time.Second); f.tick() },
+	} {
+		w := newWorld(t, 1, 1, 0, Options{OnBackendFailure: FailDeny}, users(fixed(10)), users(fixed(5)).here())
+		f := w.nodes[0]
+		r := f.bring(0, 1)
+		pushes := f.taken()
+		end(f, r)
+		for _, p := range pushes {
+			f.answer(p)
+		}
+		w.quiet()
+		if here := f.stored(1, "ann").Counter.States[0].Hits[0].Sum(); r.Waiting() || here != 0 || w.sum() != 0 {
+			t.Errorf("%s: waits %v, %d hits here, %d in the backend", name, r.Waiting(), here, w.sum())
+		}
+	}
+}
+
+// Each rule's keys are pushed as often as it says, and ticks are those of the fastest.
+func TestIntervalsOfTheirOwn(t *testing.T) {
+	bucket := limit(window.FixedWindow, 100_000, day)
+	w := newWorld(t, 1, 1, -1, Options{}, users(bucket).at(10*second), users(bucket).at(second/10), users(bucket))
+	f := w.nodes[0]
+	if millis := f.TickMillis(); millis < 10 || millis > 12 {
+		t.Errorf("ticks every %d ms, want those of a tenth of 100 ms", millis)
+	}
+	items := map[[16]byte]int{}
+	count := func() {
+		for _, p := range f.taken() {
+			for _, key := range p.ticket.batch.items {
+				if key.rule != nil {
+					items[[16]byte{byte(key.rule.Index)}]++
+				}
+			}
+			f.answer(p)
+		}
+	}
+	f.charge("ann")
+	for range 2000 { // 20 s
+		f.charge("ann")
+		w.pass(10 * time.Millisecond)
+		f.tick()
+		count()
+	}
+	slow, fast, local := items[[16]byte{0}], items[[16]byte{1}], items[[16]byte{2}]
+	if slow < 2 || slow > 4 || fast < 150 || fast > 220 || local != 0 {
+		t.Errorf("pushed %d times in 20 s at an interval of 10 s, %d times at 100 ms, and %d times without a backend", slow, fast, local)
+	}
+}
+
+// A node of local rules only has no backend.
+func TestAllLocalHasNoBackend(t *testing.T) {
+	w := newWorld(t, 1, 1, -1, Options{}, users(fixed(3)), all(fixed(5)))
+	f := w.nodes[0]
+	for range 6 {
+		f.send("ann")
+		w.advance(time.Second)
+	}
+	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.callouts.sender != 0 {
+		t.Errorf("synchronises %v, ticks every %d ms, %d pushes", f.Synchronises(), f.TickMillis(), w.pushes)
+	}
+}
+
+// A rule that gets a backend brings its hits along; a rule that loses its backend leaves its hits
+// there, and goes on from the totals that it knows.
+func TestRuleChangesItsRate(t *testing.T) {
+	for _, shape := range longest[:5] {
+		for _, rate := range []int64{0, second} {
+			what := fmt.Sprintf("%+v, rate %v", shape, time.Duration(rate))
+			other := users(fixed(1000)).at(second)
+			moving := users(of(shape, 20))
+			w := newWorld(t, 1, 1, -1, Options{}, other, moving.here())
+			replace := func(rule fakeRule) *fakeNode {
+				old := w.nodes[len(w.nodes)-1]
+				heir := old.process.startOf(-1, Options{}, other, rule)
+				old.AddHeld(old.link.Now())
+				heir.Inherit(old.Engine)
+				old.sent = nil
+				w.nodes = w.nodes[len(w.nodes)-1:]
+				return heir
+			}
+			pass := func(f *fakeNode, n int) (passed int) {
+				for range n {
+					if f.passes(1) {
+						passed++
+					}
+					w.advance(50 * time.Millisecond)
+				}
+				return passed
+			}
+			if got := pass(w.nodes[0], 5); got != 5 || w.sum() != 0 {
+				t.Errorf("%s: %d of 5 passed here, %d hits in the backend", what, got, w.sum())
+			}
+			f := replace(moving.at(rate))
+			if got := pass(f, 4); got != 4 {
+				t.Errorf("%s: %d of 4 passed with a backend", what, got)
+			}
+			w.quiet()
+			for range 10 {
+				w.advance(time.Minute) // what is left of a lease goes back
+			}
+			if got := w.sum(); got != 9 {
+				t.Errorf("%s: the backend has %d hits, want 5 that were counted without it and 4 with it", what, got)
+			}
+			f = replace(moving.here())
+			w.quiet()
+			if got := pass(f, 20); got != 11 {
+				t.Errorf("%s: %d passed without a backend again, want 11 that are left of 20", what, got)
+			}
+			w.quiet()
+			if got := w.sum(); got != 9 {
+				t.Errorf("%s: the backend has %d hits, want 9 as before", what, got)
+			}
+			if left := f.left(); left != "" {
+				t.Errorf("%s: %s", what, left)
+			}
+		}
+	}
+}
+
+// A lease goes back as soon as its rule has no backend any more, and what is left of it at home
+// serves no more hits than the limit.
+func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
+	other := users(fixed(1000)).at(second)
+	w := newWorld(t, 1, 1, -1, Options{}, other, users(long).at(second))
+	f := w.nodes[0]
+	for range 40 {
+		f.passes(1)
+		w.advance(50 * time.Millisecond)
+	}
+	leased := f.leased(1, "ann")
+	if leased == 0 {
+		t.Fatal("nothing is leased")
+	}
+	heir := f.process.startOf(-1, Options{}, other, users(long).here())
+	heir.Inherit(f.Engine)
+	f.sent = nil
+	w.nodes = []*fakeNode{heir}
+	for range 20 {
+		w.advance(100 * time.Millisecond)
+	}
+	if got := w.sum(); got != 40 || heir.leased(1, "ann") != 0 {
+		t.Errorf("of %d leased hits %d are left; the backend has %d hits, want 40", leased, heir.leased(1, "ann"), got)
+	}
+	if left := heir.left(); left != "" {
+		t.Error(left)
+	}
+}

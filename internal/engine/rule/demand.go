@@ -1,0 +1,239 @@
+package rule
+
+import (
+	"weir/internal/counter"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Demand is a request's demand for hits of a key from one rule. Its memory is reused for later
+// requests.
+type Demand struct {
+	// Saved is the part that outlasts the decision.
+	Saved
+	// Key is the rule's name and the values of the key: see [counter.AppendPart]. A saved demand
+	// has none.
+	Key []byte
+	// Counter is the key's counter after the decision, and Verdict the rule's own verdict.
+	Counter counter.Counter
+	Verdict counter.Verdict
+	// Warned has bit i set if limit i has reached a step of the rule's WarnAt. Only rules with
+	// WarnAt set it.
+	Warned uint8
+
+	By   arbiter
+	Hits progress
+	// Listed means that the backend has told that the key is near a limit, and asks that the refusal
+	// has asked for hits that may have come back.
+	Listed, Asks bool
+	// Patient means that the request waits if it has no room. So the backend has to confirm that.
+	Patient bool
+	// GrantedAt is when the backend counted the hits for this request; 0 if it did not.
+	GrantedAt int64
+	Unheard   uint64 // advanced hits of the key, if the backend can't be asked
+	Slot      sharedata.Slot
+	Numbers   []uint64 // of the windows that the hits were taken from
+}
+
+// Saved is everything needed to decide or count a demand later. Its size does not depend on the
+// key's length, which clients choose.
+type Saved struct {
+	// Rule and Cost are those of the demand. The cost may be changed.
+	Rule *Rule
+	Cost uint64
+	// Over means that a rule that marks had no room for the request. The request passes if the
+	// other rules have room.
+	Over bool
+	// Heard means that the request has asked the backend for the key's totals, as it takes nothing.
+	Heard bool
+	// Model is the entry of a price list that the hits are for; may be empty. The backend records
+	// it with the key's usage.
+	Model string
+
+	Address sharedata.Address
+	ID      [16]byte // see keys.identity; 0 if unknown
+}
+
+// arbiter says who decides a demand.
+type arbiter uint8
+
+const (
+	// ByRule leaves the decision to the rule: known totals, a lease, or the backend decide.
+	ByRule arbiter = iota
+	// ByWhatIsKnown decides by known totals, because the backend can't be asked.
+	ByWhatIsKnown
+	// ByBackend means that the demand has room and takes nothing here: the backend has counted its
+	// hits, or can't be asked and is not needed.
+	ByBackend
+	// ByDistance means that the demand has room because its key is far from its limits. The backend
+	// hears of the hits later.
+	ByDistance
+)
+
+// progress says where a demand's hits are.
+type progress uint8
+
+const (
+	Untaken progress = iota
+	// InSlot hits are in the slot, and have to be written.
+	InSlot
+	Debited
+	// Held hits lost every race to be written, and are kept to be added later.
+	Held
+	// Ahead hits are advanced.
+	Ahead
+)
+
+// PassesOver reports whether the request continues without this rule, which marks and has no room.
+func (d *Demand) PassesOver() bool {
+	d.Over = d.Over || d.Rule.Marks && d.Verdict == counter.Rejected
+	return d.Over
+}
+
+// Unsure reports whether only the backend can decide the demand.
+func (d *Demand) Unsure() bool { return d.Verdict == counter.Unsure }
+
+// Leases reports whether the demand's key needs a lease for the decision.
+func (d *Demand) Leases() bool { return d.Unsure() && !d.Rule.Exact() }
+
+// Synced reports whether a demand's rule needs the backend.
+func (d *Demand) Synced() bool { return d.Rule.Synced() }
+
+// Knows reports whether what is known of the key is recent enough to decide a demand that takes
+// nothing. Nothing that such a demand does would make the node hear of the hits of others.
+func (d *Demand) Knows(now int64) bool {
+	return d.Heard || !d.Rule.Exact() && d.Counter.HeardSince(now-d.Rule.Interval, now)
+}
+
+// Withheld reports whether a demand was refused although its limits have room as far as this node
+// knows: the backend had no more hits for it, or decides every request and can't be reached.
+func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
+
+// Standing returns how limit i of a decided demand stands at the time of the decision.
+func (d *Demand) Standing(i int, now int64) window.Standing {
+	s := d.Rule.Limits[i].Standing(&d.Counter.States[i], now)
+	if d.Withheld() {
+		s.Remaining, s.Next = 0, max(s.Next, d.Counter.DryUntil(now)-now, 1)
+	}
+	return s
+}
+
+// RetryAt is the time when refused demands will fit at the latest if no other hits come; other
+// nodes may give back leases before. ok is false if no waiting helps.
+func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
+	at = now
+	for i := range demands {
+		if demands[i].Over {
+			continue
+		}
+		fits, ok := demands[i].fitsAt(now)
+		if !ok {
+			return 0, false
+		}
+		at = max(at, fits)
+	}
+	return at, true
+}
+
+// fitsAt is RetryAt for one demand.
+func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
+	at = now
+	full := false
+	for i := range d.Counter.States {
+		l, s := &d.Rule.Limits[i], &d.Counter.States[i]
+		if l.Allows(s, d.Cost) {
+			continue
+		}
+		fits, ok := l.FitsAt(s, d.Cost)
+		if !ok {
+			return 0, false
+		}
+		at, full = max(at, fits), true
+	}
+	switch dry := d.Counter.DryUntil(now); {
+	case d.Verdict != counter.Rejected:
+	case !full:
+		at = dry // the backend withholds hits, or is asked
+	case d.Asks && d.Counter.Hopes() || d.Counter.Doubtful(now) && !d.Counter.Blocked():
+		at = min(at, dry)
+	}
+	return at, true
+}
+
+// FitsAfter is a time before which a demand, whose counter was read, can't fit if that number of
+// hits comes before it. ok is false if no waiting helps.
+func (d *Demand) FitsAfter(ahead uint64, now int64) (at int64, ok bool) {
+	at = now
+	for i := range d.Counter.States {
+		l := &d.Rule.Limits[i]
+		quota, need := l.Quota(), max(ahead+d.Cost, 1)
+		if l.Max == 0 || d.Cost > quota {
+			return 0, false
+		}
+		rounds := (need - 1) / quota
+		fits, ok := l.FitsAt(&d.Counter.States[i], need-rounds*quota)
+		if !ok {
+			return 0, false
+		}
+		span, _ := l.Span()
+		at = max(at, fits+int64(rounds)*min(span, 2*MaxDelay))
+	}
+	return at, true
+}
+
+// Uncount takes back hits that are in the slot only. The slot must be read again before it is
+// written.
+func (d *Demand) Uncount() {
+	d.Hits = Untaken
+	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
+	d.Counter.GiveBack(d.Numbers, d.Cost)
+}
+
+// NoteExcess records by how much a counter of a rule that charges later is above a limit. The rule
+// may belong to an earlier configuration.
+//
+//go:noinline
+func (d *Demand) NoteExcess(now int64) {
+	if d.Rule.Excess == nil {
+		return
+	}
+	if hits, until := d.Counter.Excess(); hits > 0 {
+		d.Rule.Excess.note(above{hits, until}, now)
+	}
+}
+
+// Decide decides a cost by a demand's counter.
+func (d *Demand) Decide(cost uint64, now int64) counter.Verdict {
+	possible := cost
+	switch {
+	case d.By == ByBackend:
+		return counter.Allowed
+	case !d.Rule.Synced() || d.By == ByWhatIsKnown || d.Cost == 0 && d.Knows(now):
+		if d.Counter.Allows(min(cost+d.Unheard, window.MaxHits)) {
+			return counter.Allowed
+		}
+		return counter.Rejected
+	case d.Cost == 0:
+		possible = 1 // a limit of 0 needs no answer
+	case !d.Rule.Exact():
+		return d.Counter.Verdict(cost, now)
+	}
+	if d.Counter.Possible(possible) {
+		return counter.Unsure
+	}
+	return counter.Rejected
+}
+
+// Steps is how many steps of WarnAt the use of limit i has reached. A limit of 0 reaches none: it
+// can't be used.
+func (d *Demand) Steps(i int) (steps int) {
+	l := &d.Rule.Limits[i]
+	quota, remaining := l.Quota(), l.Remaining(&d.Counter.States[i])
+	if quota <= remaining {
+		return 0
+	}
+	for steps < len(d.Rule.WarnAt) && (quota-remaining)*1000 >= quota*uint64(d.Rule.WarnAt[steps]) {
+		steps++
+	}
+	return steps
+}

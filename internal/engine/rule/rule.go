@@ -1,0 +1,321 @@
+package rule
+
+import (
+	"bytes"
+	"slices"
+
+	"weir/internal/counter"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// MaxLimits bounds the limits of a rule.
+const MaxLimits = 8
+
+// Rule is a rule as the engine sees it.
+type Rule struct {
+	counter.Rule
+	// SyncRate is the interval between two pushes of a key, in nanoseconds. If it is 0, the backend
+	// decides each request. If it is negative, the rule counts in this process only, and nothing
+	// about the backend applies.
+	SyncRate int64
+	// Prefix begins the keys of this rule, and of no other. While the table is full, the rule with
+	// most counters evicts its own.
+	Prefix []byte
+	// CountRejected makes rejected requests take their hits too.
+	CountRejected bool
+	// Marks means that a request without room passes, and takes nothing from the rule: see
+	// [Saved.Over].
+	Marks bool
+	// Blocks means that the last limit blocks a key that the rule has refused. Extends means that
+	// further refusals prolong the block.
+	Blocks, Extends bool
+	// CostsLater means that requests that have passed take more hits by [Engine.Force], whether or
+	// not they have room.
+	CostsLater bool
+	// Watched keys are counted, and never decided. Nothing is leased for them. The node asks for
+	// their totals at every interval, as long as a window of theirs counts.
+	Watched bool
+	// Widest are the largest limits of the variants that may be made of the rule; nil for none. The
+	// table is sized for them.
+	Widest []window.Limit
+	// WarnAt are the shares of a limit from which on the rule warns, in thousandths and ascending.
+	WarnAt []uint16
+	// Shadow rules refuse nothing, and reports say more about what they would refuse. Reveal is how
+	// many characters of a key's values people may see, up to sketch.MaxName bytes in all; 0 for
+	// only its hash.
+	Shadow bool
+	Reveal uint8
+	// Delay says how requests without room wait.
+	Delay Delay
+	// Index is the rule's index in the node. New sets it, and the Interval of counter.Rule.
+	Index int
+
+	// Warnings counts for the rule and its variants, in the node's own rule.
+	Warnings uint64
+	// Excess is by how much charges have brought a key above a limit; nil without such charges or
+	// without a backend.
+	Excess *excess
+	// Before is the largest limit of earlier configurations whose hits may still count.
+	Before uint64
+	Group  sharedata.Group
+	Number uint32 // the index in dirtyKeys.rules
+	// Dismissed means that a later configuration does not synchronise the rule, so its leases go
+	// back.
+	Dismissed bool
+	// Advances means that the rule's hits may be advanced. near names the limits in lists of near
+	// keys, and tag the rule and its variants. allowance is the most for a key, as of a revision of
+	// the list.
+	Advances  bool
+	Near      []uint64
+	Tag       uint16
+	Allowance uint64
+	Revision  uint64
+	of        *Rule // the rule that this one is a variant of, or nil
+	// Overridden means that some keys have overrides, and override that this is the variant of an
+	// override.
+	Overridden, Override bool
+}
+
+// Delay says how requests for a key wait for room: at most Most nanoseconds, up to MaxDelay, and at
+// most Queue of them in a process. If both are 0, they don't wait.
+type Delay struct {
+	Most  int64
+	Queue int
+}
+
+// Delays reports whether requests without room wait.
+func (r *Rule) Delays() bool { return r.Delay.Queue > 0 && !r.Shadow }
+
+// MaxDelay is the longest delay: five minutes, in nanoseconds. MaxDelay times the largest queue
+// fits an int64.
+const MaxDelay = int64(300e9)
+
+// exactInterval is the interval of rules whose requests the backend decides. They push hits that
+// were counted while the backend was away. Costs of responses don't wait for the interval.
+const exactInterval = int64(1e9)
+
+// leastInterval is the shortest interval that short windows give a rule. Its rate may be shorter.
+const leastInterval = int64(1e8)
+
+// Complete completes a rule at its index.
+func (r *Rule) Complete(index int) {
+	r.Index = index
+	switch {
+	case r.SyncRate > 0:
+		r.Interval = r.SyncRate
+		for i := range r.Limits {
+			r.Interval = min(r.Interval, max(r.Limits[i].PushWithin(), leastInterval))
+		}
+	case r.Exact():
+		r.Interval = exactInterval
+	}
+	r.Compile()
+	r.tagLimits()
+}
+
+// Exact reports whether the backend decides each request.
+func (r *Rule) Exact() bool { return r.SyncRate == 0 }
+
+// StaysFull reports whether requests for a full key can be refused before the backend has confirmed
+// it. It must confirm each refusal of an exact rule, and those that block the key or mark the
+// request. Where responses settle charges, keys often have room again.
+func (r *Rule) StaysFull() bool { return !r.Exact() && !r.Blocks && !r.Marks && !r.CostsLater }
+
+// Hasty reports whether hits that go back are pushed at once.
+func (r *Rule) Hasty() bool { return r.Exact() || r.Limits[0].Kind.Held() && r.Synced() && !r.Leases() }
+
+// Forgets reports whether a limit is a log, which keeps no more hits than its limit. Hits that pass
+// without the backend push others out of it, and grants that go back afterwards make room again.
+func (r *Rule) Forgets() bool {
+	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
+}
+
+// RoomTag is the rule's tag in asks. That of an override is even, which tells the store to make no
+// list of near keys.
+func (r *Rule) RoomTag() uint16 {
+	if r.Override {
+		return r.Tag &^ 1
+	}
+	return r.Tag
+}
+
+// Own returns the limits that the rule was given, without a block.
+func (r *Rule) Own() []window.Limit {
+	own := len(r.Limits)
+	if r.Blocks {
+		own--
+	}
+	return r.Limits[:own]
+}
+
+// Variant returns the rule with other limits, in the same number, order and shapes. A [Demand] may
+// use it for the same keys, and they keep their counters.
+func (r *Rule) Variant(limits []window.Limit) *Rule {
+	v := *r
+	v.Rule, v.of = r.Rule.Variant(limits), r.Base()
+	v.nameLimits()
+	return &v
+}
+
+// Base is the node's own rule of a variant, or the rule itself.
+func (r *Rule) Base() *Rule {
+	if r.of != nil {
+		return r.of
+	}
+	return r
+}
+
+// Is reports whether two rules decide alike: programs may make a variant anew for each request.
+func (r *Rule) Is(other *Rule) bool {
+	return r == other || r.Base() == other.Base() && r.Override == other.Override && slices.EqualFunc(r.Limits, other.Limits, func(a, b window.Limit) bool {
+		return a.Max == b.Max && a.Burst == b.Burst
+	})
+}
+
+// ExtraBytes is the memory that a counter of the rule or of a variant takes beyond the usual, in
+// bytes.
+func (r *Rule) ExtraBytes() int {
+	if r.Widest == nil {
+		return r.ExtraBytes()
+	}
+	widest := counter.Rule{Limits: r.Widest, Interval: r.Interval}
+	return max(r.ExtraBytes(), widest.ExtraBytes())
+}
+
+// NameOf returns the name at the beginning of a rule's keys.
+func NameOf(r *Rule) []byte {
+	if len(r.Prefix) < 1 || int(r.Prefix[0]) != len(r.Prefix)-1 {
+		return nil
+	}
+	return r.Prefix[1:]
+}
+
+// Set has a node's rules, and properties of all of them.
+type Set struct {
+	List  []Rule
+	Nodes uint64 // how many share the limits; 0 if unknown
+	// Interval is the shortest interval between pushes of a key, and lasts the longest time that a
+	// hit counts, over the rules that need the backend.
+	Interval, Lasts int64
+	// These are set if any rule needs the backend, warns, marks, blocks, or delays.
+	Synced, Warns, Marks, Blocks, Delays bool
+	// Reveals is set if any rule reveals names, and therefore reports usage.
+	Reveals bool
+}
+
+// NewSet completes the rules.
+func NewSet(list []Rule) Set {
+	r := Set{List: list, Interval: window.MaxWidth}
+	for i := range list {
+		own := &list[i]
+		own.Complete(i)
+		r.Warns = r.Warns || len(own.WarnAt) > 0
+		r.Marks = r.Marks || own.Marks
+		r.Blocks = r.Blocks || own.Blocks
+		r.Delays = r.Delays || own.Delays()
+		if own.Synced() {
+			r.Reveals = r.Reveals || own.Reveal != 0
+			r.Synced, r.Interval, r.Lasts = true, min(r.Interval, own.Interval), max(r.Lasts, own.Lasts())
+		}
+	}
+	return r
+}
+
+// Share sets how many nodes share the limits.
+func (r *Set) Share(nodes uint64) {
+	if r.Nodes == nodes {
+		return
+	}
+	r.Nodes = nodes
+	for i := range r.List {
+		r.List[i].Share(nodes)
+	}
+}
+
+// ReadExcess reads the excess that other workers have recorded.
+func (r *Set) ReadExcess() {
+	for i := range r.List {
+		if x := r.List[i].Excess; x != nil {
+			x.Read()
+		}
+	}
+}
+
+// Succeed takes over the limits of an earlier configuration's rule, whose hits may still count.
+func (r *Set) Succeed(old *Rule) {
+	for i := range r.List {
+		if own := &r.List[i]; bytes.Equal(own.Prefix, old.Prefix) {
+			own.Before = max(own.Before, old.Before, old.Quota())
+		}
+	}
+}
+
+// Dismiss takes over a rule that this node does not synchronise.
+func (r *Set) Dismiss(old *Rule) {
+	if old == nil || old.Dismissed {
+		return
+	}
+	for i := range r.List {
+		if own := &r.List[i]; own.Synced() && bytes.Equal(own.Prefix, old.Prefix) {
+			return
+		}
+	}
+	old.Dismissed = true
+}
+
+// shortestWindow is the least width of a window in intervals whose hits may be advanced: within two or
+// three of them, all workers have heard which keys are near their limits.
+const shortestWindow = 20
+
+// tagLimits prepares a rule's limits for lists of near keys.
+func (r *Rule) tagLimits() {
+	hash := uint32(2166136261)
+	for _, b := range r.Prefix {
+		hash = (hash ^ uint32(b)) * 16777619
+	}
+	r.Tag = uint16(hash>>16)&^1 | 2
+	if r.Advances = r.mayAdvance(); !r.Advances {
+		return
+	}
+	r.Tag |= 1
+	r.nameLimits()
+}
+
+// nameLimits names the limits of a rule whose hits may be advanced.
+func (r *Rule) nameLimits() {
+	r.Near, r.Revision = nil, 0
+	if !r.Advances {
+		return
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		c := CounterOf([16]byte{}, l, l.Width)
+		r.Near = append(r.Near, c.NearLimit(l.Max))
+	}
+}
+
+// mayAdvance reports whether hits of the rule's keys may be advanced. The rule must only take the
+// cost of requests, and all of its limits must be windows of the clock.
+func (r *Rule) mayAdvance() bool {
+	if r.SyncRate <= 0 || r.CountRejected || r.Marks || r.Blocks || r.CostsLater || r.Watched || !r.Leases() {
+		return false
+	}
+	for i := range r.Limits {
+		switch l := &r.Limits[i]; {
+		case l.Calendar != nil || l.Width < shortestWindow*r.SyncRate:
+			return false
+		case l.Kind != window.FixedWindow && l.Kind != window.SlidingWindow:
+			return false
+		}
+	}
+	return true
+}
+
+// CounterOf returns the backend's name of a limit's counter, for windows of a width.
+func CounterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
+	return wire.LimitCounter{
+		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(width / window.MinWidth), Precision: uint64(l.Precision),
+	}
+}

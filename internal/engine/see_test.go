@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"weir/internal/engine/observe"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// report returns a node's next report.
+func (f *fakeNode) report() *wire.Report {
+	f.process.t.Helper()
+	f.reports = nil
+	for range 200 {
+		f.advance(100 * time.Millisecond)
+		if n := len(f.reports); n > 0 {
+			r, err := wire.DecodeReport(f.reports[n-1])
+			if err != nil {
+				f.process.t.Fatal(err)
+			}
+			return r
+		}
+	}
+	f.process.t.Fatal("no report")
+	return nil
+}
+
+// A node reports what it was asked for, with random keys beside those that have most, within the
+// bounds that the report tells. It is of a bounded size.
+func TestReport(t *testing.T) {
+	shadow := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
+	shadow.shadow, shadow.reveal = true, 4
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, shadow, users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9}).here())
+	f := w.nodes[0]
+	const requests = 30_000
+	exact := map[string]uint64{}
+	refused := uint64(0)
+	for i := range requests {
+		user := fmt.Sprint("random", i)
+		switch i % 10 {
+		case 0:
+			user = "annabel"
+		case 5:
+			user = fmt.Sprint("bob", i%3)
+		}
+		exact[user]++
+		if !f.send(user) {
+			refused++
+		}
+	}
+	r := f.report()
+	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.callouts.id {
+		t.Fatalf("got %+v", r)
+	}
+	if s := r.Shapes; len(s) != 1 || s[0].Name != r.Rules[0].Name || s[0].Limits[0].Width != hour {
+		t.Errorf("shapes %+v, want that of the rule that is shared", s)
+	}
+	if size := len(f.reports[len(f.reports)-1]); size > wire.MaxReport {
+		t.Errorf("%d bytes", size)
+	}
+	for i := range r.Rules {
+		p := &r.Rules[i]
+		if p.Requests != requests || p.Hits != requests || p.Every != observe.Sampled {
+			t.Errorf("%s: %d requests of %d hits, one in %d, want %d", p.Name, p.Requests, p.Hits, p.Every, requests)
+		}
+		found := map[wire.ID]*wire.ReportKey{}
+		for j := range p.Used.Keys {
+			found[p.Used.Keys[j].ID] = &p.Used.Keys[j]
+		}
+		for user, n := range exact {
+			id := f.keys.Identities.Of(f.key(i, user))
+			// Four times the standard error of what was drawn at random.
+			margin := 4 * math.Sqrt(float64(observe.Sampled-1)*float64(n))
+			k := found[id]
+			if k == nil {
+				if float64(n) > float64(p.Used.Floor)+margin {
+					t.Errorf("%s: %s with %d hits is missing, floor %d", p.Name, user, n, p.Used.Floor)
+				}
+				continue
+			}
+			if n > 100 && (float64(n) > float64(k.Hits)+margin || float64(n) < float64(k.Hits-k.Error)-margin) {
+				t.Errorf("%s: %s has %d hits, error %d, want %d ± %.0f", p.Name, user, k.Hits, k.Error, n, margin)
+			}
+			want := ""
+			if i == 0 {
+				want = string(wire.AppendValue(nil, []byte(user)[:4], len(user) > 4))
+			}
+			if string(k.Name) != want {
+				t.Errorf("%s: %s has the name %q, want %q", p.Name, user, k.Name, want)
+			}
+		}
+		if p.Used.Keys[0].ID != f.keys.Identities.Of(f.key(i, "annabel")) {
+			t.Errorf("%s: annabel is not first", p.Name)
+		}
+	}
+	if p := &r.Rules[0]; p.RefusedRequests != refused || !p.Shadow || len(p.Limits) != 1 || p.Limits[0].Max != 10 {
+		t.Errorf("%d refused, want %d: %+v", p.RefusedRequests, refused, p.Limits)
+	}
+	s := &r.Rules[0].Sample
+	if len(s.Keys) == 0 || len(s.Keys) > wire.MaxReportSample || s.Threshold == math.MaxUint64 {
+		t.Errorf("%d keys up to %x", len(s.Keys), s.Threshold)
+	}
+	if len(r.Rules[1].Limits)+len(r.Rules[1].Sample.Keys) > 0 {
+		t.Error("an enforced rule is sampled")
+	}
+	// It speaks of the last minute or two.
+	for range 130 {
+		f.advance(time.Second)
+	}
+	f.send("zoe")
+	if r = f.report(); r.Rules[0].Requests != 1 || len(r.Rules[0].Used.Keys) != 1 {
+		t.Errorf("two minutes later there are %+v", r.Rules[0])
+	}
+}
+
+// Reports of many rules are cut to what fits.
+func TestReportsAreBounded(t *testing.T) {
+	rules := make([]fakeRule, 60)
+	for i := range rules {
+		rules[i] = users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9})
+		rules[i].shadow, rules[i].reveal = true, 255
+	}
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rules...)
+	f := w.nodes[0]
+	for i := range 150 {
+		f.send(fmt.Sprintf("%0200d", i))
+	}
+	r := f.report()
+	if size := len(f.reports[len(f.reports)-1]); len(r.Rules) != len(rules) || size > wire.MaxReport || size < wire.MaxReport/8 {
+		t.Errorf("%d rules in %d bytes", len(r.Rules), size)
+	}
+	for i := range r.Rules {
+		p := &r.Rules[i]
+		if p.Requests != 150 || p.Used.Floor == 0 && len(p.Used.Keys) < 64 {
+			t.Errorf("%s: %d requests, %d keys, floor %d", p.Name, p.Requests, len(p.Used.Keys), p.Used.Floor)
+		}
+	}
+}

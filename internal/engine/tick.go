@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"weir/internal/engine/feed"
+	"weir/internal/engine/link"
+)
+
+// leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
+const leastNanos = tickNanos / 4
+
+// Tick does the work that is due, for at most the time of a tick. The host calls it at the interval
+// of TickEvery.
+func (e *Engine) Tick() {
+	e.decider.addHeld(e.link.Now())
+	e.keys.Recent.Forget()
+	if e.rules.Synced {
+		e.synchronise()
+	}
+	if e.requests.lines != nil {
+		e.requests.letGo()
+	}
+}
+
+// synchronise is Tick for a node with a backend.
+func (e *Engine) synchronise() {
+	e.link.Read()
+	e.rules.ReadExcess()
+	e.rules.Share(e.link.Nodes())
+	start := e.link.HostNow()
+	deadline := start + tickNanos
+	e.ticks.until = deadline
+	done := e.answers.settle(deadline)
+	adopted := e.overrides.AdoptOverrides(deadline)
+	e.callouts.resend(e.link.ToBackend(start))
+	// Requests that wait for nothing come before pushes, which could use up all the time again and
+	// again.
+	e.ticks.until = max(deadline, e.link.HostNow()+leastNanos)
+	done = e.requests.giveUpWaiting(e.ticks.until) && done
+	e.requests.decideReleased(e.ticks.until)
+	if e.link.Open() {
+		e.asks.drop()
+		e.pushes.probe()
+		e.inquire()
+	} else {
+		e.inquire()
+		e.pushes.pushCharges()
+		if e.advances.Tick() && !e.callouts.crammed() && e.link.Enter(e.link.HostNow()) {
+			e.callouts.postEmpty()
+		}
+		if done {
+			done = e.pushes.pushDue(e.link.ToBackend(start), deadline)
+		}
+		e.ticks.until = max(deadline+askNanos, e.link.HostNow()+leastNanos)
+		e.asks.sendAll()
+	}
+	e.requests.decideReleased(e.ticks.until)
+	e.ticks.until = 0
+	if report := e.watch.DueReport(e.callouts.leaving); report != nil {
+		e.callouts.host.Send(report, Ticket{})
+	}
+	e.tellUsage(e.callouts.leaving)
+	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
+	e.ticks.hurry(!done || !adopted || e.overrides.Hurries() || len(e.asks.unsent)+len(e.waits.released) > 0 || e.waits.queue.endsBy(soon))
+}
+
+// inquire asks the backend for news if it is time.
+func (e *Engine) inquire() {
+	if e.callouts.inquires() {
+		return
+	}
+	quiet := !e.callouts.leaving && !e.pushes.unfinished()
+	how := e.overrides.Due(e.callouts.polled(e.link.HostNow()), quiet)
+	if how == feed.Poll {
+		known, ok := e.overrides.KnownToPoll()
+		if !ok {
+			e.callouts.postEmpty()
+		} else if !e.callouts.sendPoll(e.link.HostNow(), known) {
+			e.overrides.PollEnded(false)
+		}
+		return
+	}
+	if now := e.link.HostNow(); how == feed.Question && !e.callouts.crammed() && e.link.Enter(now) {
+		e.overrides.Asked(now + int64(e.ticks.millis)*1e6)
+		e.callouts.postEmpty()
+	}
+}
+
+// tellUsage sends the messages about usage that are due, or all.
+func (e *Engine) tellUsage(all bool) {
+	for _, m := range e.accounts.DueMessages(all) {
+		if !e.callouts.host.Send(m.Body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence}) {
+			e.accounts.Fail(m)
+		}
+	}
+}
+
+// Answered reports the end of a push: an answer or a failure. The node keeps the answer, and
+// processes it as time permits.
+func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
+	b := t.batch
+	if t.used != nil {
+		// After a failure the next tick sends again. Otherwise a backend that fails at once would
+		// be called without end.
+		if e.accounts.Answered(t.used, t.sender, t.sequence, outcome, answer) && e.callouts.leaving {
+			e.tellUsage(true)
+		}
+		return
+	}
+	if b == nil {
+		return // the push was a report
+	}
+	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
+		return
+	}
+	if b.patience > 0 {
+		e.answers.takePoll(b, outcome, answer)
+		e.ticks.hurry(e.ticks.hurried || e.overrides.Hurries())
+		return
+	}
+	deadline := e.link.HostNow() + tickNanos
+	e.ticks.until = deadline
+	more := false
+	if e.answers.takeIn(b, outcome, answer) {
+		more = !e.answers.settle(deadline) || e.pushes.crowded
+		e.pushes.pushCharges()
+		e.ticks.until = max(deadline, e.link.HostNow()+leastNanos)
+		e.asks.sendAll()
+	}
+	e.requests.decideReleased(e.ticks.until)
+	e.ticks.until = 0
+	e.ticks.hurry(e.ticks.hurried || more || e.overrides.Hurries() || len(e.waits.released) > 0)
+}
+
+const (
+	// idleMillis is the time between ticks of a node without a backend that delays requests.
+	idleMillis = 1000
+	// tickNanos is how long a tick may work.
+	tickNanos = int64(1e6)
+)
+
+// ticks says when a node's host calls it, and how long it may work.
+type ticks struct {
+	host Host
+	// millis is the usual time between ticks. hurried means that they come every millisecond.
+	millis  uint32
+	hurried bool
+	period  uint32 // that the host was last asked for
+	// until is when the present callback of the host should end; 0 in callbacks of requests. Like
+	// all deadlines it is by the host's clock, uncorrected.
+	until int64
+}
+
+// hurry asks for ticks every millisecond while there is much to do.
+func (t *ticks) hurry(more bool) {
+	if t.hurried == more {
+		return
+	}
+	millis := t.millis
+	if t.hurried = more; more {
+		millis = 1
+	}
+	t.every(millis)
+}
+
+// within asks for a tick within a time, and for no more ticks than that needs.
+func (t *ticks) within(nanos int64) {
+	if !t.hurried {
+		t.every(uint32(max(1, min((nanos+1e6-1)/1e6, int64(t.millis)))))
+	}
+}
+
+func (t *ticks) every(millis uint32) {
+	if t.period != millis {
+		t.period = millis
+		t.host.TickEvery(millis)
+	}
+}

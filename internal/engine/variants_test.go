@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+	"weir/internal/engine/rule"
+	"weir/window"
+)
+
+// variants makes a rule's limits allow so many hits, for each number.
+func variantsOf(f *fakeNode, hits ...uint64) (rules []*rule.Rule) {
+	for _, n := range hits {
+		l := f.rules.List[0].Limits[0]
+		if l.Max = n; l.Kind.Bursts() {
+			l.Burst = n
+		}
+		rules = append(rules, f.rules.List[0].Variant([]window.Limit{l}))
+	}
+	return rules
+}
+
+// A key keeps its counter whatever limit a request has for it. An empty bucket is empty for all of
+// them.
+func TestVariantsShareCounters(t *testing.T) {
+	t.Parallel()
+	for _, shape := range longest {
+		for _, rate := range []int64{-1, 0, second} {
+			t.Run(fmt.Sprintf("%v at %v", shape, time.Duration(rate)), func(t *testing.T) {
+				t.Parallel()
+				f := newWorld(t, 1, 1, rate, Options{}, users(of(shape, 5))).nodes[0]
+				v := variantsOf(f, 8, 2, 5)
+				more := 3
+				if shape.Kind.Refills() {
+					more = 0
+				}
+				for i, step := range []struct {
+					rule   *rule.Rule
+					passes int
+				}{
+					{nil, 5}, {v[0], more}, {v[1], 0}, {nil, 0}, {v[2], 0}, {v[0], 0},
+				} {
+					f.variant = step.rule
+					passed := 0
+					for range 10 {
+						if f.send("ann") {
+							passed++
+						}
+					}
+					if passed != step.passes {
+						t.Errorf("step %d: %d passed, want %d", i, passed, step.passes)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Nodes of which each has another limit for a key keep to the larger one together, and the backend
+// hears of every hit.
+func TestVariantsOfManyNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, 2, second, Options{}, users(fixed(1000)))
+	passed := int64(0)
+	for i, f := range w.nodes {
+		f.variant = variantsOf(f, 50, 300)[i%2]
+	}
+	for range 40 {
+		for range 100 {
+			if w.any().send("ann") {
+				passed++
+			}
+		}
+		w.advance(time.Second)
+	}
+	if passed != 300 {
+		t.Errorf("%d passed, want 300", passed)
+	}
+	w.quiet()
+	if sum := w.sum(); sum != passed {
+		t.Errorf("the backend has %d hits, and %d passed", sum, passed)
+	}
+}
+
+// Without the backend each node may admit as much as the largest limit says.
+func TestVariantsOvershoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, 1, second, Options{}, users(fixed(10)))
+	for _, f := range w.nodes {
+		f.send("ann")
+	}
+	w.advance(10 * time.Second)
+	f := w.nodes[0]
+	variantsOf(f, 700, 20)
+	f.rules.Share(3)
+	for !f.link.Open() {
+		w.pass(time.Second)
+		f.link.Failed(f.link.HostNow(), f.link.HostNow())
+	}
+	if got := f.Overshoot(0); got != 1400 {
+		t.Errorf("got %d, want 1400", got)
+	}
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/internal/engine/observe"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// The backend hears of a key that nears a limit in two reports, and in the next window again. A key
+// whose charge comes near is as good.
+func TestWarnings(t *testing.T) {
+	rule := users(
+		window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100},
+		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
+	)
+	rule.warnAt, rule.reveal = []uint16{800}, 255
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	f := w.nodes[0]
+	w.now = w.now / hour * hour
+	tell := func(want string) {
+		t.Helper()
+		got := ""
+		for _, w := range f.report().Warnings {
+			if w.Rule != "rule-0" {
+				t.Errorf("got %+v", w)
+			}
+			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.keys.Identities.Of(f.key(0, string(value)))) {
+				t.Errorf("%q is the name of %v", value, w.ID)
+			}
+			ends := int64(w.EndMillis)
+			if ends != 0 {
+				ends -= f.link.Now() / 1e6 / 3600_000 * 3600_000
+			}
+			got += fmt.Sprintf("%d: %d of %d until %d; ", w.Limit, w.Used, w.Quota, ends)
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	f.reserve("ann", 79)
+	tell("")
+	f.reserve("ann", 1)
+	f.reserve("ann", 5)
+	tell("0: 80 of 100 until 3600000; ")
+	tell("0: 80 of 100 until 3600000; ")
+	tell("")
+	f.reserve("bob", 1).revise(850)
+	if f.Warnings(0) != 3 {
+		t.Errorf("warned %d times, want 3", f.Warnings(0))
+	}
+	tell("0: 100 of 100 until 3600000; 1: 850 of 1000 until 0; ")
+	tell("0: 100 of 100 until 3600000; 1: 850 of 1000 until 0; ")
+	tell("")
+	f.advance(time.Hour)
+	f.reserve("ann", 90)
+	tell("0: 90 of 100 until 3600000; ")
+}
+
+// A worker that has more keys near their limits than it can remember tells of the most that a
+// report may have, and of the others later.
+func TestManyWarnings(t *testing.T) {
+	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
+	rule.warnAt = []uint16{500}
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	f := w.nodes[0]
+	w.now = w.now / hour * hour
+	told := map[wire.ID]bool{}
+	for range 5 {
+		for i := range 2 * observe.MaxWarnings {
+			f.reserve(fmt.Sprint("user", i), 5)
+		}
+		r := f.report()
+		if len(f.reports[len(f.reports)-1]) > wire.MaxReport || len(r.Warnings) > observe.MaxWarnings {
+			t.Fatalf("%d warnings in %d bytes", len(r.Warnings), len(f.reports[len(f.reports)-1]))
+		}
+		for _, w := range r.Warnings {
+			told[w.ID] = true
+		}
+	}
+	if len(told) != 2*observe.MaxWarnings {
+		t.Errorf("%d keys were told, want %d", len(told), 2*observe.MaxWarnings)
+	}
+}
+
+// A rule with several steps tells of each once in a window, and of the last if a key passes several at
+// once. A step that was told is not told again when hits come back.
+func TestWarningSteps(t *testing.T) {
+	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100})
+	rule.warnAt = []uint16{500, 800, 1000}
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	f := w.nodes[0]
+	w.now = w.now / hour * hour
+	tell := func(want string) {
+		t.Helper()
+		got := ""
+		for _, w := range f.report().Warnings {
+			got += fmt.Sprintf("%d: %d of %d; ", w.At, w.Used, w.Quota)
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	f.reserve("ann", 49)
+	tell("")
+	f.reserve("ann", 1)
+	tell("500: 50 of 100; ")
+	tell("500: 50 of 100; ")
+	large := f.reserve("ann", 29)
+	tell("")
+	f.reserve("ann", 1)
+	tell("800: 80 of 100; ")
+	tell("800: 80 of 100; ")
+	large.revise(1)
+	f.reserve("ann", 28)
+	tell("")
+	f.reserve("ann", 20)
+	tell("1000: 100 of 100; ")
+	f.reserve("bob", 90) // two steps at once
+	tell("1000: 100 of 100; 800: 90 of 100; ")
+	tell("800: 90 of 100; ")
+	tell("")
+	f.advance(time.Hour)
+	f.reserve("ann", 60)
+	tell("500: 60 of 100; ")
+}
