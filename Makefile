@@ -19,7 +19,7 @@ raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./inte
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
 plugin_sources := go.mod go.sum main.go \
-	$(filter-out %_test.go,$(wildcard internal/usage/*.s $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/node internal/engine/wait internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar)))
+	$(filter-out %_test.go,$(wildcard internal/usage/*.s $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/engine $(addprefix internal/engine/,credit entry feed link observe rule wait) internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar)))
 
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
 plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
@@ -154,7 +154,7 @@ test test-fast test-nightly: export GOGC = 400
 test-raced:
 	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./internal/store/redis ./internal/store/postgres $(raced)
 test-rest:
-	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/node ./docs $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/engine ./docs $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
 
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length

@@ -36,14 +36,14 @@ func (a *answer) compile(c *config.Config, r *rules) {
 }
 
 // describe writes the headers for a decided request.
-func (a *answer) describe(demands []engine.Demand, now int64, h *fields.List) {
+func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 	h.Begin(a.unit, now)
 	h.Rename(a.names)
 	if !a.describes {
 		return
 	}
-	for i := range demands {
-		d := &demands[i]
+	for i := range checks {
+		d := &checks[i]
 		rule, own := a.rules.of(d), d.Rule.Own()
 		if d.Rule == rule.limits {
 			h.Rule(&rule.fields, rule.config.Headers)
@@ -56,14 +56,14 @@ func (a *answer) describe(demands []engine.Demand, now int64, h *fields.List) {
 	}
 	h.End()
 	if a.warns {
-		a.warn(demands, h)
+		a.warn(checks, h)
 	}
 }
 
 // warn writes which limits are nearly used up.
-func (a *answer) warn(demands []engine.Demand, h *fields.List) {
-	for i := range demands {
-		d := &demands[i]
+func (a *answer) warn(checks []engine.Check, h *fields.List) {
+	for i := range checks {
+		d := &checks[i]
 		if rule := a.rules.of(d); len(rule.config.WarnAt) > 0 {
 			h.Warn(&rule.fields, rule.config.Headers, d.Warned)
 		}
@@ -73,10 +73,10 @@ func (a *answer) warn(demands []engine.Demand, h *fields.List) {
 
 // reject answers a rejected request, and reports whether the proxy accepted the answer. The
 // stream's response phase follows, and adds nothing.
-func (a *answer) reject(demands []engine.Demand, now int64, h *fields.List) (sent bool) {
-	a.describe(demands, now, h)
-	rule := a.rejecting(demands)
-	at, ok := engine.RetryAt(demands, now)
+func (a *answer) reject(checks []engine.Check, now int64, h *fields.List) (sent bool) {
+	a.describe(checks, now, h)
+	rule := a.rejecting(checks)
+	at, ok := engine.RetryAt(checks, now)
 	if a.jitter != 0 {
 		at = fields.Spread(at, now, a.jitter, rand.Uint64())
 	}
@@ -142,10 +142,10 @@ const (
 
 // refuseInvalid answers a request that a rule refuses whatever room there is, and reports whether
 // the proxy accepted the answer. The answer would be the same at any other time, so it has no
-// Retry-After. refusing is the index of the rule's demand.
-func (a *answer) refuseInvalid(demands []engine.Demand, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
-	a.describe(demands, now, h)
-	rule := a.rules.of(&demands[refusing]).config
+// Retry-After. refusing is the index of the rule's check.
+func (a *answer) refuseInvalid(checks []engine.Check, refusing int, cause fields.Cause, now int64, h *fields.List) (sent bool) {
+	a.describe(checks, now, h)
+	rule := a.rules.of(&checks[refusing]).config
 	message, problem, details := fields.Unread, fields.UnreadProblem, unreadDetails+rule.Name
 	if cause == fields.TooLarge {
 		message, problem, details = fields.TooLargeMessage, fields.TooLargeProblem, tooLargeDetails+rule.Name
@@ -159,13 +159,13 @@ func (a *answer) refuseInvalid(demands []engine.Demand, refusing int, cause fiel
 }
 
 // rejecting returns the first rule that rejected the request.
-func (a *answer) rejecting(demands []engine.Demand) *rule {
-	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Rejected && !d.Over {
+func (a *answer) rejecting(checks []engine.Check) *rule {
+	for i := range checks {
+		if d := &checks[i]; d.Verdict == counter.Rejected && !d.Over {
 			return a.rules.of(d)
 		}
 	}
-	return a.rules.of(&demands[0])
+	return a.rules.of(&checks[0])
 }
 
 // isGRPC reports whether the proxy answers the current request in gRPC's form, with the body of a

@@ -365,8 +365,8 @@ func BenchmarkMatch(b *testing.B) {
 			defer proxywasm.Use(v)()
 			b.ReportAllocs()
 			for b.Loop() {
-				demands := v.plugin.Find()
-				if n := len(demands); n != test.matches {
+				checks := v.plugin.Find()
+				if n := len(checks); n != test.matches {
 					b.Fatalf("%d rules match, want %d", n, test.matches)
 				}
 			}

@@ -15,8 +15,8 @@ type decider struct {
 func (e *decider) now() int64 { return e.node.Time(proxywasm.Now()) }
 
 // force charges a response's cost whether or not there is room.
-func (e *decider) force(s *engine.Saved, now int64) {
-	e.node.ForceSaved(s, now)
+func (e *decider) force(s *engine.Ref, now int64) {
+	e.node.ForceRef(s, now)
 	tellCharged(e.observed, s.Rule.Index, int64(s.Cost))
 }
 

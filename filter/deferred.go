@@ -5,39 +5,39 @@ import (
 	"weir/internal/engine"
 )
 
-// deferredCosts are the demands of a request whose costs are charged when the response is there.
+// deferredCosts are the checks of a request whose costs are charged when the response is there.
 type deferredCosts struct{ list []deferredCost }
 
-// deferredCost is a demand on a rule that charges the cost of the response.
+// deferredCost is a check on a rule that charges the cost of the response.
 type deferredCost struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	engine.Saved
+	engine.Ref
 	measure *measure // of a shadow rule that has not decided yet
 }
 
 // noteCosts records the rules that charge the response's cost. The part of the cost that the
 // request tells is read now.
-func (l *deferredCosts) noteCosts(r *rules, n *engine.Engine, demands []engine.Demand) {
-	for i := range demands {
-		if d := &demands[i]; r.of(d).costsLater {
+func (l *deferredCosts) noteCosts(r *rules, n *engine.Engine, checks []engine.Check) {
+	for i := range checks {
+		if d := &checks[i]; r.of(d).costsLater {
 			l.addCost(n, d, r.deferredCost(d), nil)
 		}
 	}
 }
 
 // addCost records a rule, which may be an undecided shadow rule.
-func (l *deferredCosts) addCost(n *engine.Engine, d *engine.Demand, cost uint64, undecided *measure) {
-	noted := deferredCost{Saved: n.Save(d), measure: undecided}
+func (l *deferredCosts) addCost(n *engine.Engine, d *engine.Check, cost uint64, undecided *measure) {
+	noted := deferredCost{Ref: n.Save(d), measure: undecided}
 	noted.Cost = cost
 	l.list = append(l.list, noted)
 }
 
 // leaveOut drops the rules that had no room for a request that passes with a mark.
-func (l *deferredCosts) leaveOut(demands []engine.Demand) {
-	for i := range demands {
-		for j := 0; demands[i].Over && j < len(l.list); j++ {
-			if l.list[j].Rule.Index == demands[i].Rule.Index {
+func (l *deferredCosts) leaveOut(checks []engine.Check) {
+	for i := range checks {
+		for j := 0; checks[i].Over && j < len(l.list); j++ {
+			if l.list[j].Rule.Index == checks[i].Rule.Index {
 				l.list = append(l.list[:j], l.list[j+1:]...)
 				break
 			}
@@ -59,9 +59,9 @@ func (l *deferredCosts) charge(r *rules, e *decider) {
 		switch {
 		case c.Cost == 0:
 		case c.measure != nil:
-			c.measure.owe(owed{Charge: engine.Charge{Saved: c.Saved}, rule: rule})
+			c.measure.owe(owed{Charge: engine.Charge{Ref: c.Ref}, rule: rule})
 		default:
-			e.force(&c.Saved, now)
+			e.force(&c.Ref, now)
 		}
 	}
 	l.forget()
@@ -69,7 +69,7 @@ func (l *deferredCosts) charge(r *rules, e *decider) {
 }
 
 // measured implements debtor.
-func (l *deferredCosts) measured(m *measure, _ *engine.Demand, _ int64, verdict counter.Verdict) {
+func (l *deferredCosts) measured(m *measure, _ *engine.Check, _ int64, verdict counter.Verdict) {
 	for i := range l.list {
 		if l.list[i].measure != m {
 			continue

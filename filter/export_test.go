@@ -28,14 +28,14 @@ func (p *plugin) Node() *engine.Engine { return p.streams.decider.node }
 // Rules are the rules as the node decides them.
 func (p *plugin) Rules() []engine.Rule { return p.streams.rules.limits }
 
-// Find returns the current request's demands on rules that are no shadow rules.
-func (p *plugin) Find() []engine.Demand {
-	demands, _ := p.streams.rules.findDemands(nil)
-	return demands
+// Find returns the current request's checks on rules that are no shadow rules.
+func (p *plugin) Find() []engine.Check {
+	checks, _ := p.streams.rules.findChecks(nil)
+	return checks
 }
 
-// First is the first demand of the last request that was decided.
-func (p *plugin) First() *engine.Demand { return &p.streams.rules.demands[0] }
+// First is the first check of the last request that was decided.
+func (p *plugin) First() *engine.Check { return &p.streams.rules.checks[0] }
 
 // KeysMemory is how many bytes are kept for the keys of the next request.
 func (p *plugin) KeysMemory() int { return cap(p.streams.rules.keys) }

@@ -39,19 +39,19 @@ func (a *answer) readMarks() {
 }
 
 // mark adds the rules that had no room for a request to the header. The route is chosen anew by it.
-func (a *answer) mark(demands []engine.Demand) {
+func (a *answer) mark(checks []engine.Check) {
 	a.over = a.over[:0]
 	if _, marked := proxywasm.RequestHeader(overHeader); marked {
 		a.readMarks()
 	}
-	for i := range demands {
-		if !demands[i].Over {
+	for i := range checks {
+		if !checks[i].Over {
 			continue
 		}
 		if len(a.over) > 0 {
 			a.over = append(a.over, marksSeparator...)
 		}
-		a.over = append(a.over, a.rules.of(&demands[i]).config.Name...)
+		a.over = append(a.over, a.rules.of(&checks[i]).config.Name...)
 	}
 	proxywasm.ReplaceRequestHeader(overHeader, a.over)
 	proxywasm.SetProperty(overProperty, a.over)

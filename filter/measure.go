@@ -28,7 +28,7 @@ type measure struct {
 type debtor interface {
 	// measured charges a shadow rule that has decided at last, or drops its charge. The debtor may
 	// already serve another request if the first ended without a response.
-	measured(m *measure, d *engine.Demand, now int64, verdict counter.Verdict)
+	measured(m *measure, d *engine.Check, now int64, verdict counter.Verdict)
 }
 
 // owed is the cost of a response that ended before a shadow rule decided.
@@ -51,8 +51,8 @@ func (s *measures) newMeasure(r *rule) *measure {
 }
 
 // Decided implements engine.Request.
-func (m *measure) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
-	d := &demands[0]
+func (m *measure) Decided(checks []engine.Check, now int64, verdict counter.Verdict) {
+	d := &checks[0]
 	switch {
 	case m.debtor != nil:
 		m.debtor.measured(m, d, now, verdict)
@@ -88,7 +88,7 @@ func (s *measures) settleOwed() {
 		if c := &s.owed[i]; c.rule.charges {
 			s.decider.revise(&c.Charge, c.due, now)
 		} else {
-			s.decider.force(&c.Saved, now)
+			s.decider.force(&c.Ref, now)
 		}
 	}
 	s.owed = s.owed[:0]

@@ -11,11 +11,11 @@ import (
 // module has no code for them.
 type Observer interface {
 	// Decided has the rules that match a request, in the order of the configuration, and the
-	// verdict. The demands are valid until Decided returns.
-	Decided(demands []engine.Demand, verdict counter.Verdict)
+	// verdict. The checks are valid until Decided returns.
+	Decided(checks []engine.Check, verdict counter.Verdict)
 	// Measured has the decision of a shadow rule about a request that has passed the other rules,
-	// as a list of one demand. It comes after Decided.
-	Measured(demand []engine.Demand)
+	// as a list of one check. It comes after Decided.
+	Measured(check []engine.Check)
 	// Charged has the hits that a response was charged by a rule; negative if hits went back. It
 	// comes after Decided.
 	Charged(rule int, hits int64)
@@ -27,15 +27,15 @@ type observed struct {
 	Observer Observer
 }
 
-func tellDecided(o *observed, demands []engine.Demand, verdict counter.Verdict) {
+func tellDecided(o *observed, checks []engine.Check, verdict counter.Verdict) {
 	if o.Observer != nil {
-		o.Observer.Decided(demands, verdict)
+		o.Observer.Decided(checks, verdict)
 	}
 }
 
-func tellMeasured(o *observed, demand []engine.Demand) {
+func tellMeasured(o *observed, check []engine.Check) {
 	if o.Observer != nil {
-		o.Observer.Measured(demand)
+		o.Observer.Measured(check)
 	}
 }
 

@@ -95,17 +95,17 @@ func (c *charges) forget() {
 	c.hints, c.course = c.hints[:0], course{}
 }
 
-// noteTaken records what allowed demands have taken.
-func (c *charges) noteTaken(demands []engine.Demand, now int64) {
-	for i := range demands {
-		if rule := c.responses.rules.of(&demands[i]); rule.charges && !demands[i].Over {
-			c.addCharge(rule, &demands[i], now, nil)
+// noteTaken records what allowed checks have taken.
+func (c *charges) noteTaken(checks []engine.Check, now int64) {
+	for i := range checks {
+		if rule := c.responses.rules.of(&checks[i]); rule.charges && !checks[i].Over {
+			c.addCharge(rule, &checks[i], now, nil)
 		}
 	}
 }
 
-// addCharge records what a demand has taken, or will take if a shadow rule is undecided.
-func (c *charges) addCharge(rule *rule, d *engine.Demand, now int64, undecided *measure) {
+// addCharge records what a check has taken, or will take if a shadow rule is undecided.
+func (c *charges) addCharge(rule *rule, d *engine.Check, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
 		added.Charge = c.responses.decider.node.Charge(d, now)
@@ -163,10 +163,10 @@ func (c *charges) eachCharge(visit func(c *engine.Charge, since int64) (more boo
 }
 
 // noteHints reads what the current request says about the cost of its response.
-func (c *charges) noteHints(demands []engine.Demand) {
+func (c *charges) noteHints(checks []engine.Check) {
 	rules := c.responses.rules
-	for i := range demands {
-		rule := rules.of(&demands[i])
+	for i := range checks {
+		rule := rules.of(&checks[i])
 		if !rule.needsHints {
 			continue
 		}
@@ -456,7 +456,7 @@ func (c *charges) settle() {
 }
 
 // measured implements debtor.
-func (c *charges) measured(m *measure, d *engine.Demand, now int64, verdict counter.Verdict) {
+func (c *charges) measured(m *measure, d *engine.Check, now int64, verdict counter.Verdict) {
 	for i := range c.list {
 		charge := &c.list[i]
 		if charge.measure != m {

@@ -15,8 +15,8 @@ type rules struct {
 	request request
 	list    []rule
 	limits  []engine.Rule   // what the node decides, by the same index
-	demands []engine.Demand // of the request being decided
-	keys    []byte          // the keys of these demands, concatenated
+	checks []engine.Check // of the request being decided
+	keys    []byte          // the keys of these checks, concatenated
 	// costsLater means that some rule charges the response's cost later.
 	costsLater bool
 	// charges means that some rule corrects a request's hits when its response has told the cost.
@@ -33,7 +33,7 @@ type rules struct {
 }
 
 func (r *rules) compile(c *config.Config) {
-	r.list, r.limits, r.demands = make([]rule, len(c.Rules)), make([]engine.Rule, len(c.Rules)), make([]engine.Demand, len(c.Rules))
+	r.list, r.limits, r.checks = make([]rule, len(c.Rules)), make([]engine.Rule, len(c.Rules)), make([]engine.Check, len(c.Rules))
 	for i := range c.Rules {
 		c, rule := &c.Rules[i], &r.list[i]
 		*rule = r.request.compile(c)
@@ -72,25 +72,25 @@ func (r *rules) makeVariants() {
 	}
 }
 
-// findDemands returns demands on the rules that apply to the current request, with its keys. Those
+// findChecks returns checks on the rules that apply to the current request, with its keys. Those
 // of shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
-func (r *rules) findDemands(body *bodyValues) (demands, shadows []engine.Demand) {
+func (r *rules) findChecks(body *bodyValues) (checks, shadows []engine.Check) {
 	r.request.beginRequest(body)
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {
 		keys = nil
 		r.forgetKeys()
 	}
-	n, end := 0, len(r.demands)
+	n, end := 0, len(r.checks)
 	for i := range r.list {
 		rule := &r.list[i]
 		if !rule.always && !r.request.applies(rule, false) {
 			continue
 		}
-		d := &r.demands[n]
+		d := &r.checks[n]
 		if rule.config.Shadow {
 			end--
-			d = &r.demands[end]
+			d = &r.checks[end]
 		} else {
 			n++
 		}
@@ -112,40 +112,40 @@ func (r *rules) findDemands(body *bodyValues) (demands, shadows []engine.Demand)
 		}
 	}
 	r.keys = keys
-	return r.demands[:n], r.demands[end:]
+	return r.checks[:n], r.checks[end:]
 }
 
 // forgetKeys frees the memory of keys if it is above the bound.
 func (r *rules) forgetKeys() {
-	for i := range r.demands {
-		r.demands[i].Key = nil
+	for i := range r.checks {
+		r.checks[i].Key = nil
 	}
 }
 
-// unread returns the index of the first demand whose rule refuses a body that can't be read, or -1.
-func (r *rules) unread(demands []engine.Demand) int {
-	for i := range demands {
-		if d := &demands[i]; d.Cost == refusedCost && r.of(d).cost.body != nil {
+// unread returns the index of the first check whose rule refuses a body that can't be read, or -1.
+func (r *rules) unread(checks []engine.Check) int {
+	for i := range checks {
+		if d := &checks[i]; d.Cost == refusedCost && r.of(d).cost.body != nil {
 			return i
 		}
 	}
 	return -1
 }
 
-// tooLarge returns the index of the first demand above its rule's bound, or -1.
-func (r *rules) tooLarge(demands []engine.Demand) int {
-	for i := range demands {
-		if d := &demands[i]; d.Cost == tooLargeCost && r.of(d).config.MostPerRequest != 0 {
+// tooLarge returns the index of the first check above its rule's bound, or -1.
+func (r *rules) tooLarge(checks []engine.Check) int {
+	for i := range checks {
+		if d := &checks[i]; d.Cost == tooLargeCost && r.of(d).config.MostPerRequest != 0 {
 			return i
 		}
 	}
 	return -1
 }
 
-func (r *rules) of(d *engine.Demand) *rule { return &r.list[d.Rule.Index] }
+func (r *rules) of(d *engine.Check) *rule { return &r.list[d.Rule.Index] }
 
 // deferredCost returns the response's cost if the current request tells it.
-func (r *rules) deferredCost(d *engine.Demand) uint64 {
+func (r *rules) deferredCost(d *engine.Check) uint64 {
 	if rule := r.of(d); rule.costsLater && rule.onResponse.selected {
 		hits, _ := r.request.selectedCost(&rule.onResponse, usage.Most)
 		return hits

@@ -143,27 +143,27 @@ func TestSelectors(t *testing.T) {
 			} else if v.source = []byte(value); property != "source.address" {
 				v.source, v.properties = nil, map[string][]byte{strings.NewReplacer(".", "\x00", "/", ".").Replace(property): []byte(value)}
 			}
-			demands := v.demands()
+			checks := v.checks()
 			want := string(counter.AppendPart(counter.AppendPart(nil, "r"), []byte(test.want)))
-			if len(demands) != 1 {
-				t.Fatalf("%d rules apply", len(demands))
+			if len(checks) != 1 {
+				t.Fatalf("%d rules apply", len(checks))
 			}
-			if key := string(demands[0].Key); !strings.HasPrefix(key, want) {
+			if key := string(checks[0].Key); !strings.HasPrefix(key, want) {
 				t.Errorf("%s of %.80s: got %.80q, want %.80q", test.selector, test.request, key, want)
 			}
 			// Keys that are longer than any that are kept are made again.
-			if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 && len(demands[0].Key) <= filter.MaxIdleKeys {
+			if allocated := testing.AllocsPerRun(20, func() { v.checks() }); allocated > 0 && len(checks[0].Key) <= filter.MaxIdleKeys {
 				t.Errorf("%s of %.80s: %v allocations", test.selector, test.request, allocated)
 			}
 		}
 	}
 }
 
-// demands returns the current request's demands.
-func (v *fakeVM) demands() []engine.Demand {
+// checks returns the current request's checks.
+func (v *fakeVM) checks() []engine.Check {
 	defer proxywasm.Use(v)()
-	demands := v.plugin.Find()
-	return demands
+	checks := v.plugin.Find()
+	return checks
 }
 
 // FuzzParts takes all parts of whatever clients send: nothing traps, and what a client makes of one
@@ -177,9 +177,9 @@ func FuzzParts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, cookie, host, authorization, source string) {
 		v.request = map[string][]byte{":path": []byte(path), "cookie": []byte(cookie), ":authority": []byte(host), "authorization": []byte(authorization)}
 		v.source = []byte(source)
-		for _, d := range v.demands() {
+		for _, d := range v.checks() {
 			key := string(d.Key)
-			again := v.demands()
+			again := v.checks()
 			if len(again) != 1 || string(again[0].Key) != key {
 				t.Errorf("two keys for one request: %q", key)
 			}
@@ -229,10 +229,10 @@ func TestConditions(t *testing.T) {
 		if v.request[name] = []byte(value); name == "source" {
 			v.source = []byte(value)
 		}
-		if applies := len(v.demands()) == 1; applies != test.applies {
+		if applies := len(v.checks()) == 1; applies != test.applies {
 			t.Errorf("%s, %s: applies is %v", test.rule, test.request, applies)
 		}
-		if allocated := testing.AllocsPerRun(20, func() { v.demands() }); allocated > 0 {
+		if allocated := testing.AllocsPerRun(20, func() { v.checks() }); allocated > 0 {
 			t.Errorf("%s: %v allocations", test.rule, allocated)
 		}
 	}

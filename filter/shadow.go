@@ -12,35 +12,35 @@ type shadows struct {
 	measures measures
 }
 
-// shadow is a demand on a shadow rule by a request that waits for the other rules.
+// shadow is a check on a shadow rule by a request that waits for the other rules.
 type shadow struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	engine.Saved
+	engine.Ref
 	// deferred is the response's cost, if the request tells it.
 	deferred uint64
 }
 
 // decide decides shadow rules for a request that has passed the other rules. Charges go to charges.
-func (s *shadows) decide(demands []engine.Demand, now int64, deferred *deferredCosts, charges *charges) {
-	for i := range demands {
-		d, cost := &demands[i], uint64(0)
+func (s *shadows) decide(checks []engine.Check, now int64, deferred *deferredCosts, charges *charges) {
+	for i := range checks {
+		d, cost := &checks[i], uint64(0)
 		m := s.measures.newMeasure(s.rules.of(d))
-		verdict := s.decider.node.Decide(demands[i:i+1], now, &m.wait)
+		verdict := s.decider.node.Decide(checks[i:i+1], now, &m.wait)
 		if verdict != counter.Rejected {
 			cost = s.rules.deferredCost(d)
 		}
 		s.decided(m, d, cost, now, verdict, deferred, charges)
-		tellMeasured(s.decider.observed, demands[i:i+1])
+		tellMeasured(s.decider.observed, checks[i:i+1])
 	}
 }
 
 // keepDemands appends everything needed to decide about a request that has to wait first.
-func (s *shadows) keepDemands(kept []shadow, demands []engine.Demand, now int64) []shadow {
-	for i := range demands {
-		d := &demands[i]
+func (s *shadows) keepDemands(kept []shadow, checks []engine.Check, now int64) []shadow {
+	for i := range checks {
+		d := &checks[i]
 		s.decider.node.Look(d, now)
-		kept = append(kept, shadow{Saved: s.decider.node.Save(d), deferred: s.rules.deferredCost(d)})
+		kept = append(kept, shadow{Ref: s.decider.node.Save(d), deferred: s.rules.deferredCost(d)})
 	}
 	return kept
 }
@@ -50,14 +50,14 @@ func (s *shadows) decideKept(kept []shadow, now int64, deferred *deferredCosts, 
 	for i := range kept {
 		k := &kept[i]
 		m := s.measures.newMeasure(&s.rules.list[k.Rule.Index])
-		d, verdict := s.decider.node.DecideSaved(&k.Saved, now, &m.wait)
+		d, verdict := s.decider.node.DecideRef(&k.Ref, now, &m.wait)
 		s.decided(m, d, k.deferred, now, verdict, deferred, charges)
 	}
 }
 
 // decided records the charge of a shadow rule, unless the rule would reject the request. If the
 // rule has not decided yet, the charge waits for its verdict.
-func (s *shadows) decided(m *measure, d *engine.Demand, cost uint64, now int64, verdict counter.Verdict, deferred *deferredCosts, charges *charges) {
+func (s *shadows) decided(m *measure, d *engine.Check, cost uint64, now int64, verdict counter.Verdict, deferred *deferredCosts, charges *charges) {
 	rule, undecided := m.rule, m
 	if verdict == counter.Allowed {
 		undecided = nil

@@ -35,7 +35,7 @@ type stream struct {
 	headers  fields.List
 	deferred deferredCosts
 	charges  charges
-	// shadows are demands on shadow rules while the request waits for the other rules.
+	// shadows are checks on shadow rules while the request waits for the other rules.
 	shadows []shadow
 	// body has the values in the body while the request waits for it; otherwise nil.
 	body *bodyValues
@@ -93,11 +93,11 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 			return s.awaitBody(body)
 		}
 	}
-	demands, shadows := all.rules.findDemands(nil)
-	if len(demands)+len(shadows) == 0 {
+	checks, shadows := all.rules.findChecks(nil)
+	if len(checks)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
-	return s.decide(demands, shadows)
+	return s.decide(checks, shadows)
 }
 
 // Finish implements proxywasm.Stream.
@@ -188,15 +188,15 @@ func (all *streams) decideWaiting(every bool) {
 // decideByBody decides a request that has waited for its body, by the part that has come.
 func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
-	demands, shadows := all.rules.findDemands(body)
+	checks, shadows := all.rules.findChecks(body)
 	if body.unread {
 		all.rules.request.unreadBodies++
 	}
 	action := types.ActionContinue
-	if i := all.rules.unread(demands); i >= 0 {
-		action = s.refuseInvalid(demands, i, fields.UnreadBody)
-	} else if len(demands)+len(shadows) > 0 {
-		action = s.decide(demands, shadows)
+	if i := all.rules.unread(checks); i >= 0 {
+		action = s.refuseInvalid(checks, i, fields.UnreadBody)
+	} else if len(checks)+len(shadows) > 0 {
+		action = s.decide(checks, shadows)
 	}
 	all.bodies.release(body)
 	return action
@@ -204,35 +204,35 @@ func (s *stream) decideByBody(body *bodyValues) types.Action {
 
 // refuseInvalid answers a request that a rule refuses whatever room there is. Nothing is taken from
 // any rule.
-func (s *stream) refuseInvalid(demands []engine.Demand, refusing int, cause fields.Cause) types.Action {
+func (s *stream) refuseInvalid(checks []engine.Check, refusing int, cause fields.Cause) types.Action {
 	all := s.all
 	now := all.decider.now()
-	for i := range demands {
-		d := &demands[i]
+	for i := range checks {
+		d := &checks[i]
 		all.decider.node.Look(d, now)
 		d.Cost, d.Verdict, d.Warned = 0, counter.Allowed, 0
 	}
-	return s.refused(demands, all.answer.refuseInvalid(demands, refusing, cause, now, &s.headers))
+	return s.refused(checks, all.answer.refuseInvalid(checks, refusing, cause, now, &s.headers))
 }
 
 // decide decides a request, or makes it wait for the backend.
-func (s *stream) decide(demands, shadows []engine.Demand) types.Action {
+func (s *stream) decide(checks, shadows []engine.Check) types.Action {
 	all := s.all
 	if all.rules.bounds {
-		if i := all.rules.tooLarge(demands); i >= 0 {
-			return s.refuseInvalid(demands, i, fields.TooLarge)
+		if i := all.rules.tooLarge(checks); i >= 0 {
+			return s.refuseInvalid(checks, i, fields.TooLarge)
 		}
 	}
 	now := all.decider.now()
 	verdict := counter.Allowed
-	if len(demands) > 0 {
-		verdict = all.decider.node.Decide(demands, now, &s.wait)
+	if len(checks) > 0 {
+		verdict = all.decider.node.Decide(checks, now, &s.wait)
 	}
 	if all.rules.costsLater && verdict != counter.Rejected {
-		s.deferred.noteCosts(&all.rules, all.decider.node, demands)
+		s.deferred.noteCosts(&all.rules, all.decider.node, checks)
 	}
 	if all.rules.needsHints && verdict != counter.Rejected {
-		s.charges.noteHints(demands)
+		s.charges.noteHints(checks)
 		s.charges.noteHints(shadows)
 	}
 	if verdict == counter.Unsure {
@@ -241,7 +241,7 @@ func (s *stream) decide(demands, shadows []engine.Demand) types.Action {
 		}
 		return types.ActionPause // until Decided is called
 	}
-	action := s.conclude(demands, now, verdict)
+	action := s.conclude(checks, now, verdict)
 	if len(shadows) > 0 && verdict == counter.Allowed {
 		all.shadows.decide(shadows, now, &s.deferred, &s.charges)
 	}
@@ -249,9 +249,9 @@ func (s *stream) decide(demands, shadows []engine.Demand) types.Action {
 }
 
 // Decided implements engine.Request: it continues a paused request.
-func (s *stream) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
+func (s *stream) Decided(checks []engine.Check, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
-	if s.conclude(demands, now, verdict) == types.ActionContinue {
+	if s.conclude(checks, now, verdict) == types.ActionContinue {
 		proxywasm.ResumeRequest()
 	}
 	proxywasm.SetContext(s.all.context)
@@ -261,17 +261,17 @@ func (s *stream) Decided(demands []engine.Demand, now int64, verdict counter.Ver
 	s.shadows = s.shadows[:0]
 }
 
-func (s *stream) conclude(demands []engine.Demand, now int64, verdict counter.Verdict) types.Action {
+func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verdict) types.Action {
 	all := s.all
-	tellDecided(all.decider.observed, demands, verdict)
+	tellDecided(all.decider.observed, checks, verdict)
 	if verdict != counter.Allowed {
 		s.deferred.forget()
-		return s.refused(demands, all.answer.reject(demands, now, &s.headers))
+		return s.refused(checks, all.answer.reject(checks, now, &s.headers))
 	}
 	marked := false
-	for i := range demands {
-		rule := all.rules.of(&demands[i])
-		if demands[i].Over {
+	for i := range checks {
+		rule := all.rules.of(&checks[i])
+		if checks[i].Over {
 			rule.marked.count++
 			marked = true
 		} else {
@@ -279,14 +279,14 @@ func (s *stream) conclude(demands []engine.Demand, now int64, verdict counter.Ve
 		}
 	}
 	if marked {
-		s.deferred.leaveOut(demands)
-		all.answer.mark(demands)
+		s.deferred.leaveOut(checks)
+		all.answer.mark(checks)
 	}
 	if all.rules.charges {
-		s.charges.noteTaken(demands, now)
+		s.charges.noteTaken(checks, now)
 	}
-	if s.decorate = all.answer.describes && len(demands) > 0; s.decorate {
-		all.answer.describe(demands, now, &s.headers)
+	if s.decorate = all.answer.describes && len(checks) > 0; s.decorate {
+		all.answer.describe(checks, now, &s.headers)
 		if delayed := s.wait.Delayed(); delayed > 0 {
 			s.headers.Delayed(delayed)
 		}
@@ -295,9 +295,9 @@ func (s *stream) conclude(demands []engine.Demand, now int64, verdict counter.Ve
 }
 
 // refused ends a refused request. sent reports whether the proxy accepted the reply.
-func (s *stream) refused(demands []engine.Demand, sent bool) types.Action {
-	for i := range demands {
-		s.all.rules.of(&demands[i]).rejected.count++
+func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
+	for i := range checks {
+		s.all.rules.of(&checks[i]).rejected.count++
 	}
 	if s.answered = sent; !sent {
 		// Pausing would leave the client waiting for ever.

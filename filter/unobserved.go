@@ -10,8 +10,8 @@ import (
 // observed is empty in the wasm module: see observed.go.
 type observed struct{}
 
-func tellDecided(*observed, []engine.Demand, counter.Verdict) {}
+func tellDecided(*observed, []engine.Check, counter.Verdict) {}
 
-func tellMeasured(*observed, []engine.Demand) {}
+func tellMeasured(*observed, []engine.Check) {}
 
 func tellCharged(*observed, int, int64) {}

@@ -90,7 +90,7 @@ func TestVectors(t *testing.T) {
 			}
 			now := step.time(t)
 			kept.Advance(now)
-			d := engine.Demand{Saved: engine.Saved{Rule: &engine.Rule{Rule: counter.Rule{Limits: limits}}, Cost: step.Cost}}
+			d := engine.Check{Ref: engine.Ref{Rule: &engine.Rule{Rule: counter.Rule{Limits: limits}}, Cost: step.Cost}}
 			allowed := kept.Allows(step.Cost)
 			d.Verdict = counter.Rejected
 			if allowed {
@@ -108,7 +108,7 @@ func TestVectors(t *testing.T) {
 			}
 			headers.End()
 			if !allowed {
-				at, ok := engine.RetryAt([]engine.Demand{d}, now)
+				at, ok := engine.RetryAt([]engine.Check{d}, now)
 				headers.Refuse(fields.All, at, ok)
 			}
 			want(t, sent(&headers), step.headers())
@@ -171,7 +171,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			}
 			r.Limits = append(r.Limits, l)
 		}
-		d := engine.Demand{Saved: engine.Saved{Rule: r}}
+		d := engine.Check{Ref: engine.Ref{Rule: r}}
 		d.Counter.Load(&r.Rule, nil)
 		now := monday + random.Int64N(24*3600*second)
 		for range 60 {
@@ -182,7 +182,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				d.Counter.Count(d.Cost)
 				continue
 			}
-			at, ok := engine.RetryAt([]engine.Demand{d}, now)
+			at, ok := engine.RetryAt([]engine.Check{d}, now)
 			if ok != d.Counter.Possible(d.Cost) {
 				t.Fatalf("%+v, cost %d: retry in %d, %v", r.Limits, d.Cost, at-now, ok)
 			}
@@ -201,7 +201,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-func passesAt(d *engine.Demand, at int64) bool {
+func passesAt(d *engine.Check, at int64) bool {
 	later := &counter.Counter{}
 	later.Load(&d.Rule.Rule, d.Counter.Append(nil, 0))
 	later.Advance(at)

@@ -49,7 +49,7 @@ func Acquire(ctx context.Context, demands ...Demand) (release func(), decision D
 
 // take records the places that an allowed call holds, or returns nil if it holds none. The caller
 // holds the lock.
-func (n *Namespace) take(demands []engine.Demand, limiters []*Limiter, now int64) *place {
+func (n *Namespace) take(demands []engine.Check, limiters []*Limiter, now int64) *place {
 	p := &place{namespace: n, since: now, renewed: now}
 	for i := range demands {
 		if d := &demands[i]; limiters[i].holds() && d.Cost > 0 {
@@ -127,7 +127,7 @@ func (n *Namespace) held(visit func(c *engine.Charge, since int64) (more bool)) 
 }
 
 // hold records the places of an allowed call of Acquire.
-func (c *call) hold(demands []engine.Demand, now int64, verdict counter.Verdict) {
+func (c *call) hold(demands []engine.Check, now int64, verdict counter.Verdict) {
 	if c.held != nil && verdict == counter.Allowed {
 		*c.held = c.namespace.take(demands, c.limiters, now)
 	}

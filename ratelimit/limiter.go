@@ -273,7 +273,7 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 		return l.wantsAcquire()
 	}
 	n := l.namespace
-	err := n.look(ctx, l.rule, key, hits, func(d *engine.Demand, now int64) { n.node.GiveBack(d, hits, now) })
+	err := n.look(ctx, l.rule, key, hits, func(d *engine.Check, now int64) { n.node.GiveBack(d, hits, now) })
 	if err != nil || n.backend == nil {
 		return err
 	}
@@ -370,7 +370,7 @@ func fitTake(demands []Demand) error {
 // call is one call of a namespace's methods, which may have to wait. Calls are reused.
 type call struct {
 	namespace *Namespace
-	demands   []engine.Demand
+	demands   []engine.Check
 	limiters  []*Limiter // of the demands
 	all       bool       // whether the decision needs the Standings
 	asking    bool       // whether it decides nothing and only waits for totals
@@ -411,11 +411,11 @@ func (c *call) add(l *Limiter, key Key, cost uint64) {
 
 // demand adds a demand without hits, whose key begins with the rule's prefix. It reuses the memory
 // of earlier demands.
-func (c *call) demand(r *engine.Rule) *engine.Demand {
+func (c *call) demand(r *engine.Rule) *engine.Check {
 	if len(c.demands) < cap(c.demands) {
 		c.demands = c.demands[:len(c.demands)+1]
 	} else {
-		c.demands = append(c.demands, engine.Demand{})
+		c.demands = append(c.demands, engine.Check{})
 	}
 	d := &c.demands[len(c.demands)-1]
 	d.Rule, d.Cost, d.Key = r, 0, append(d.Key[:0], r.Prefix...)
@@ -482,7 +482,7 @@ func (c *call) decideAlone() error {
 }
 
 // Decided implements engine.Request. The namespace's lock is held.
-func (c *call) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
+func (c *call) Decided(demands []engine.Check, now int64, verdict counter.Verdict) {
 	if !c.asking {
 		c.conclude(demands, now, verdict)
 	}
@@ -531,7 +531,7 @@ func (c *call) await(ctx context.Context) error {
 }
 
 // conclude fills in the decision.
-func (c *call) conclude(demands []engine.Demand, now int64, verdict counter.Verdict) {
+func (c *call) conclude(demands []engine.Check, now int64, verdict counter.Verdict) {
 	c.hold(demands, now, verdict)
 	d := &c.decision
 	*d = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}

@@ -26,7 +26,7 @@ type rated struct {
 // [ErrClosed] after [Namespace.Close]. It is the error of ctx if ctx ends first. With an error
 // nothing is counted.
 func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration, hits uint64) (rate float64, err error) {
-	return n.rate(ctx, key, window, func(d *engine.Demand, now int64) {
+	return n.rate(ctx, key, window, func(d *engine.Check, now int64) {
 		if d.Cost = hits; hits > 0 {
 			n.node.Force(d, now)
 		}
@@ -35,13 +35,13 @@ func (n *Namespace) Increment(ctx context.Context, key Key, window time.Duration
 
 // Rate returns what [Namespace.Increment] would return for 0 hits.
 func (n *Namespace) Rate(ctx context.Context, key Key, window time.Duration) (rate float64, err error) {
-	return n.rate(ctx, key, window, func(*engine.Demand, int64) {})
+	return n.rate(ctx, key, window, func(*engine.Check, int64) {})
 }
 
 // RateWith returns the [Namespace.Rate] as it would be if exactly pending hits of the current
 // window were not pushed yet. Without a backend all hits are.
 func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration, pending uint64) (rate float64, err error) {
-	return n.rate(ctx, key, window, func(d *engine.Demand, _ int64) {
+	return n.rate(ctx, key, window, func(d *engine.Check, _ int64) {
 		current := &d.Counter.States[0].Hits[0]
 		if n.backend == nil {
 			current.Total = 0
@@ -54,12 +54,12 @@ func (n *Namespace) RateWith(ctx context.Context, key Key, window time.Duration,
 const maxHits = window.MaxHits
 
 // rate loads the counter of a key in a window, calls change, and returns the rate.
-func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, change func(d *engine.Demand, now int64)) (rate float64, err error) {
+func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, change func(d *engine.Check, now int64)) (rate float64, err error) {
 	w, err := n.find(width)
 	if err != nil {
 		return 0, err
 	}
-	err = n.look(ctx, w.rule, key, 0, func(d *engine.Demand, now int64) {
+	err = n.look(ctx, w.rule, key, 0, func(d *engine.Check, now int64) {
 		change(d, now)
 		rate = window.Rate(&d.Rule.Limits[0], &d.Counter.States[0])
 	})
@@ -68,7 +68,7 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 
 // look loads the counter of a key, asking the backend if this node does not know its totals, or knows
 // of fewer hits, and calls change.
-func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint64, change func(d *engine.Demand, now int64)) error {
+func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint64, change func(d *engine.Check, now int64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {

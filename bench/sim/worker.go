@@ -18,7 +18,7 @@ type worker struct {
 	leaving bool
 	dead    bool // whether its process has ended
 	rules   [1]engine.Rule
-	demands [1]engine.Demand
+	demands [1]engine.Check
 	waiting int        // requests
 	idle    []*Request // for reuse
 }
@@ -166,7 +166,7 @@ func (v *worker) request(key []byte, number int) {
 }
 
 // Decided implements engine.Request.
-func (r *Request) Decided(demands []engine.Demand, now int64, verdict counter.Verdict) {
+func (r *Request) Decided(demands []engine.Check, now int64, verdict counter.Verdict) {
 	w := r.worker.world
 	if !r.waits {
 		w.fail(errors.New("a request was decided that does not wait"))
@@ -180,7 +180,7 @@ func (r *Request) Decided(demands []engine.Demand, now int64, verdict counter.Ve
 }
 
 // done reports to the caller whether the request passed.
-func (r *Request) done(demands []engine.Demand, now int64, verdict counter.Verdict) {
+func (r *Request) done(demands []engine.Check, now int64, verdict counter.Verdict) {
 	if w := r.worker.world; verdict == counter.Allowed {
 		w.Passed(r)
 	} else {

@@ -89,7 +89,7 @@ func TestUsed(t *testing.T) {
 func TestUsedByModels(t *testing.T) {
 	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(1000)))
 	f := w.nodes[0]
-	f.demands[0].Model = "most"
+	f.checks[0].Model = "most"
 	a, b := f.reserve("ann", 10), f.reserve("ann", 10)
 	c := f.reserve("ann", 10)
 	w.quiet()
@@ -198,7 +198,7 @@ func TestUsedIsBounded(t *testing.T) {
 	for i := range users {
 		f.sendOf(fmt.Sprint("user ", i), 2)
 	}
-	if n := len(f.accounts.View().Accounts); n != observe.MaxAccounts+1 {
+	if n := len(f.meter.View().Accounts); n != observe.MaxAccounts+1 {
 		t.Errorf("%d are remembered", n)
 	}
 	f.refuse = false
@@ -256,7 +256,7 @@ func TestUsedIsToldAgain(t *testing.T) {
 	f := w.nodes[0]
 	f.sendOf("ann", 7)
 	for i, outcome := range []link.Outcome{link.PushRefused, link.PushAnswered, link.PushAnswered, 415, link.PushLost} {
-		for tries := 0; !f.accounts.View().OnWay; tries++ {
+		for tries := 0; !f.meter.View().OnWay; tries++ {
 			if tries == 100 {
 				t.Fatal("it is not told again")
 			}
@@ -283,8 +283,8 @@ func TestUsedIsToldAgain(t *testing.T) {
 		w.pass(time.Hour)
 		f.tick()
 	}
-	if got := f.Tallies.Lost; got < 3 || f.accounts.View().Sent != 0 {
-		t.Errorf("%d were lost, %d are out", got, f.accounts.View().Sent)
+	if got := f.Tallies.Lost; got < 3 || f.meter.View().Sent != 0 {
+		t.Errorf("%d were lost, %d are out", got, f.meter.View().Sent)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestUsedIsInheritedWithinBounds(t *testing.T) {
 	second := p.startOf(second, Options{}, revealing(limit(window.FixedWindow, wire.MaxHits, day)))
 	second.sendOf("ann", wire.MaxHits)
 	second.Inherit(first.Engine)
-	for _, got := range second.accounts.View().Accounts {
+	for _, got := range second.meter.View().Accounts {
 		if got > wire.MaxHits {
 			t.Errorf("%d hits", got)
 		}
@@ -362,11 +362,11 @@ func TestUsedAllocatesNothing(t *testing.T) {
 	f.send("ann")
 	w.quiet()
 	f.send("ann")
-	demands := f.demands[:1]
-	if n := testing.AllocsPerRun(100, func() { f.accounts.Take(demands, counter.Allowed, w.now) }); n != 0 {
+	checks := f.checks[:1]
+	if n := testing.AllocsPerRun(100, func() { f.meter.Take(checks, counter.Allowed, w.now) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	for _, of := range f.accounts.View().Rules {
+	for _, of := range f.meter.View().Rules {
 		if of != 0 {
 			t.Error("a rule that reveals nothing is told of")
 		}

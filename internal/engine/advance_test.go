@@ -26,8 +26,8 @@ func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 		w.advance(500 * time.Millisecond)
 	}
 	for i, f := range w.nodes {
-		if f.advances.View().Divisor == 0 || f.advances.Allowance(&f.rules.List[0]) == 0 {
-			t.Fatalf("node %d has no part: %+v", i, f.advances.View().Version)
+		if f.credit.View().Divisor == 0 || f.credit.Allowance(&f.rules.List[0]) == 0 {
+			t.Fatalf("node %d has no part: %+v", i, f.credit.View().Version)
 		}
 	}
 	return w
@@ -37,7 +37,7 @@ func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 func (f *fakeNode) identity(rule int, user string) [16]byte {
 	d := f.stored(rule, user)
 	d.Key = f.key(rule, user)
-	return f.keys.Identity(d)
+	return f.entries.Identity(d)
 }
 
 // takeAll has another sender ask for all hits of a user's limit, by a tag, and reports how many it gets: all
@@ -65,7 +65,7 @@ func (f *fakeNode) askOf(t *testing.T, at int, user string) (verdict counter.Ver
 	t.Helper()
 	q := &askingUser{}
 	q.Request = q
-	d := []rule.Demand{{Saved: rule.Saved{Rule: cmp.Or(f.variant, &f.rules.List[at]), Cost: 1}, Key: f.key(at, user)}}
+	d := []rule.Check{{Ref: rule.Ref{Rule: cmp.Or(f.variant, &f.rules.List[at]), Cost: 1}, Key: f.key(at, user)}}
 	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict != counter.Unsure {
 		return q.verdict, false
 	}
@@ -80,7 +80,7 @@ type askingUser struct {
 	verdict counter.Verdict
 }
 
-func (q *askingUser) Decided(_ []rule.Demand, _ int64, verdict counter.Verdict) { q.verdict = verdict }
+func (q *askingUser) Decided(_ []rule.Check, _ int64, verdict counter.Verdict) { q.verdict = verdict }
 
 // A key that no node has seen waits for nothing, and the backend hears of its hits within an interval.
 func TestAdvance(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAdvance(t *testing.T) {
 	}
 	// Each knows what was counted when it pushed.
 	for i, f := range w.nodes {
-		d := f.demand(0, "ann", 0)
+		d := f.check(0, "ann", 0)
 		f.Look(&d, f.link.Now())
 		if left := d.Rule.Limits[0].Remaining(&d.Counter.States[0]); left < 997 || left > 999 {
 			t.Errorf("node %d: %d hits are left, want 997 to 999", i, left)
@@ -199,10 +199,10 @@ func TestAdvanceForgotten(t *testing.T) {
 	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
 	f := w.nodes[0]
 	f.ask(t, "ann")
-	epoch := f.advances.View().Epoch
+	epoch := f.credit.View().Epoch
 	w.advance(1100 * time.Millisecond)
 	w.advance(100 * time.Millisecond)
-	if v := f.advances.View(); v.Epoch == epoch && v.Divisor != 0 {
+	if v := f.credit.View(); v.Epoch == epoch && v.Divisor != 0 {
 		t.Error("the node has the part that it had")
 	}
 }
@@ -358,7 +358,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleetOf(t, 2, users(fixed(1000)))
-			a := &w.nodes[0].advances
+			a := &w.nodes[0].credit
 			v := a.View()
 			near := &wire.Near{Told: true, Epoch: v.Epoch, Version: v.Version, Divisor: v.Divisor}
 			near.AddLimit(v.Limits[0])
@@ -385,7 +385,7 @@ func TestForgottenHitsCount(t *testing.T) {
 	for _, p := range f.taken() {
 		f.lose(p)
 	}
-	if f.tick(); f.advances.View().Out != 0 {
+	if f.tick(); f.credit.View().Out != 0 {
 		t.Fatal("the push is kept")
 	}
 	for _, p := range f.taken() {

@@ -15,27 +15,27 @@ import (
 func TestEagerWishesAreBounded(t *testing.T) {
 	n := newProcess(t).start(second, fixed(5000))
 	n.advance(time.Second)
-	n.callouts.asking = maxAsking
+	n.outbox.asking = maxAsking
 	for i := range maxUnsent + 100 {
-		d := n.demand(0, strconv.Itoa(i), 1)
+		d := n.check(0, strconv.Itoa(i), 1)
 		for range 10 {
 			n.Force(&d, n.Now())
 		}
-		n.keys.Locate(&d)
-		n.keys.Read(&d, n.Now())
-		n.asks.prefetch(&d, n.Now())
+		n.entries.Locate(&d)
+		n.entries.Read(&d, n.Now())
+		n.acquires.prefetch(&d, n.Now())
 	}
-	if len(n.asks.unsent) != maxUnsent {
-		t.Errorf("%d asks, want %d", len(n.asks.unsent), maxUnsent)
+	if len(n.acquires.unsent) != maxUnsent {
+		t.Errorf("%d asks, want %d", len(n.acquires.unsent), maxUnsent)
 	}
 	checkAsked(t, n.Engine)
 	// Those that are removed are found no more, and hide no others.
-	for i, wish := range n.asks.unsent {
+	for i, wish := range n.acquires.unsent {
 		if i%3 == 0 {
 			n.waits.forget(wish)
 		}
 	}
-	for i, wish := range n.asks.unsent {
+	for i, wish := range n.acquires.unsent {
 		if found := n.findWish(wish); (found == wish) == (i%3 == 0) {
 			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
 		}
@@ -44,7 +44,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 
 // findWish finds a wish by its key.
 func (n *Engine) findWish(t *ask) *ask {
-	return n.waits.leases.find(&rule.Demand{Saved: t.parts[0]}, t.ahead, t.parts[0].Cost)
+	return n.waits.leases.find(&rule.Check{Ref: t.parts[0]}, t.ahead, t.parts[0].Cost)
 }
 
 // checkAsked sees whether just the asks of a node are found by their keys.
@@ -56,13 +56,13 @@ func checkAsked(t *testing.T, n *Engine) {
 			listed++
 		}
 	}
-	for _, wish := range n.asks.unsent {
+	for _, wish := range n.acquires.unsent {
 		if n.findWish(wish) != wish {
 			t.Fatal("a wish is not found by its key")
 		}
 	}
-	if listed != len(n.asks.unsent) {
-		t.Errorf("%d asks can be found, want %d", listed, len(n.asks.unsent))
+	if listed != len(n.acquires.unsent) {
+		t.Errorf("%d asks can be found, want %d", listed, len(n.acquires.unsent))
 	}
 }
 
@@ -111,13 +111,13 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 			}
 			n.paused(user).Leave()
 			n.Tick()
-			if unsent := len(n.asks.unsent); unsent > leastUnsent {
+			if unsent := len(n.acquires.unsent); unsent > leastUnsent {
 				t.Fatalf("rate %d: %d asks that nobody waits for", rate, unsent)
 			}
 		}
 		n.paused("ann")
 		wished := 0
-		for _, take := range n.asks.unsent {
+		for _, take := range n.acquires.unsent {
 			if take.wanted() {
 				wished += int(take.most)
 			}
@@ -192,7 +192,7 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 		if got := f.Backlog(); got.Waiting != len(first) || got.Unsent > leastUnsent {
 			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
 		}
-		for _, wish := range f.asks.unsent {
+		for _, wish := range f.acquires.unsent {
 			if n := cap(wish.turns); n > 4*len(first) {
 				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
 			}

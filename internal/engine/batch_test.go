@@ -23,7 +23,7 @@ func log(width int64) *rule.Rule {
 func TestAnyRuleFitsABatch(t *testing.T) {
 	for _, width := range []int64{window.MinWidth, 1e9, 60e9, 86_400e9, window.MaxWidth} {
 		r := log(width)
-		lease := &ask{lease: true, parts: []rule.Saved{{Rule: r}}}
+		lease := &ask{lease: true, parts: []rule.Ref{{Rule: r}}}
 		answers := lease.answerSize()
 		for i := range r.Limits {
 			pending := wire.Item{LimitCounter: rule.CounterOf([16]byte{}, &r.Limits[i], width), Limit: r.Limits[i].Max}
@@ -41,7 +41,7 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 	takeOf := func(rules int) *ask {
 		t := &ask{}
 		for range rules {
-			t.parts = append(t.parts, rule.Saved{Rule: r})
+			t.parts = append(t.parts, rule.Ref{Rule: r})
 		}
 		return t
 	}
@@ -49,11 +49,11 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 	for first := 1; first <= 12; first++ {
 		for rules := 1; rules <= 12; rules++ {
 			n := newProcess(t).start(second, fixed(5))
-			b, more := n.callouts.newBatch(), takeOf(rules)
-			n.asks.encode(b, takeOf(first), n.Now())
+			b, more := n.outbox.newBatch(), takeOf(rules)
+			n.acquires.encode(b, takeOf(first), n.Now())
 			for b.fits(more) {
 				before := b.answers
-				n.asks.encode(b, more, n.Now())
+				n.acquires.encode(b, more, n.Now())
 				if b.answers-before != more.answerSize() {
 					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.answerSize(), b.answers-before)
 				}

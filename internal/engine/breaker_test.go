@@ -274,7 +274,7 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	for i := range d.Counter.States {
 		d.Counter.States[i].Hits[0].Lease = 3
 	}
-	if !neighbour.keys.Write(d, w.now) {
+	if !neighbour.entries.Write(d, w.now) {
 		t.Fatal("not written")
 	}
 	w.pass(11 * time.Millisecond)
@@ -411,7 +411,7 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 		}
 	}
 	n.Tick()
-	for _, b := range n.callouts.batches {
+	for _, b := range n.outbox.batches {
 		if b.state == filling {
 			t.Error("a batch was begun, and neither sent nor forgotten")
 		}

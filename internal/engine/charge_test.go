@@ -26,12 +26,12 @@ type charged struct {
 }
 
 // Decided implements Request.
-func (c *charged) Decided(demands []rule.Demand, now int64, verdict counter.Verdict) {
+func (c *charged) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
 	if c.verdict = verdict; verdict != counter.Allowed {
 		return
 	}
-	for i := range demands {
-		c.charges = append(c.charges, c.node.Charge(&demands[i], now))
+	for i := range checks {
+		c.charges = append(c.charges, c.node.Charge(&checks[i], now))
 	}
 }
 
@@ -40,12 +40,12 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 	f.process.t.Helper()
 	c := &charged{node: f}
 	c.Request = c
-	for i := range f.demands {
-		f.demands[i].Rule, f.demands[i].Key, f.demands[i].Cost = &f.rules.List[i], f.key(i, user), hits
+	for i := range f.checks {
+		f.checks[i].Rule, f.checks[i].Key, f.checks[i].Cost = &f.rules.List[i], f.key(i, user), hits
 	}
 	now := f.link.Now()
-	if c.verdict = f.Decide(f.demands, now, &c.Wait); c.verdict != counter.Unsure {
-		c.Decided(f.demands, now, c.verdict)
+	if c.verdict = f.Decide(f.checks, now, &c.Wait); c.verdict != counter.Unsure {
+		c.Decided(f.checks, now, c.verdict)
 	}
 	for rounds := 0; c.verdict == counter.Unsure; rounds++ {
 		if rounds == 100 {

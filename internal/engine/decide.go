@@ -8,61 +8,61 @@ import (
 	"weir/internal/engine/rule"
 )
 
-// decider decides demands, and takes their hits.
+// decider decides checks, and takes their hits.
 type decider struct {
 	tallies  *entry.Tallies
-	keys     *entry.Entries
+	entries  *entry.Entries
 	pushes   *pushes
-	asks     *asks
-	watch    *observe.Observer
+	acquires *acquires
+	observer *observe.Observer
 	refusals *entry.Refusals
-	advances *credit.Credit
+	credit   *credit.Credit
 	blocks   bool // some rule blocks
 	marks    bool // some rule marks
 	synced   bool // some rule needs the backend
 
 	// charged belongs to a charge, or to hits that lost every race.
-	charged rule.Demand
-	held    []rule.Saved // hits that lost every race to be written
+	charged rule.Check
+	held    []rule.Ref // hits that lost every race to be written
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
-// demands' counters are as they stand after the decision. The verdict is unsure if no rule refuses
+// checks' counters are as they stand after the decision. The verdict is unsure if no rule refuses
 // but some rule has to ask the backend; then nothing was counted.
 //
 // First all entries are read, since most refusals need no write. Then they are written one by one,
 // each by a compare-and-set against the state that was decided on. If another worker was faster,
 // the entry is decided again. If it has no room any more, the entries written before get their hits
 // back.
-func (e *decider) decide(demands []rule.Demand, now int64) counter.Verdict {
-	verdict := e.loadAll(demands, now, e.keys.Recalls)
-	for i := 0; i < len(demands) && verdict == counter.Allowed; i++ {
-		d := &demands[i]
+func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
+	verdict := e.loadAll(checks, now, e.entries.Recalls)
+	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
+		d := &checks[i]
 		if e.marks && d.Over {
 			continue
 		}
-		if d.Verdict = e.debit(d, now, howOf(i, demands)); d.Verdict != counter.Allowed && (!e.marks || !d.PassesOver()) {
+		if d.Verdict = e.debit(d, now, howOf(i, checks)); d.Verdict != counter.Allowed && (!e.marks || !d.PassesOver()) {
 			verdict = d.Verdict
 			if verdict == counter.Rejected {
 				e.rememberRefusal(d, now)
 			}
-			for j := range demands[:i] {
-				e.giveBack(&demands[j], now)
+			for j := range checks[:i] {
+				e.giveBack(&checks[j], now)
 			}
 		}
 	}
 	if verdict != counter.Allowed {
-		for i := range demands {
-			if d := &demands[i]; d.Hits == rule.InSlot {
+		for i := range checks {
+			if d := &checks[i]; d.Hits == rule.InSlot {
 				d.Uncount()
 			}
 		}
 	}
 	if verdict == counter.Rejected {
-		e.countRejected(demands, now)
+		e.countRejected(checks, now)
 	}
 	if e.blocks && verdict != counter.Unsure {
-		e.block(demands, now)
+		e.block(checks, now)
 	}
 	return verdict
 }
@@ -70,14 +70,14 @@ func (e *decider) decide(demands []rule.Demand, now int64) counter.Verdict {
 // block blocks the keys of rules that refused or marked the request, if these rules block.
 //
 //go:noinline
-func (e *decider) block(demands []rule.Demand, now int64) {
-	for i := range demands {
-		d := &demands[i]
+func (e *decider) block(checks []rule.Check, now int64) {
+	for i := range checks {
+		d := &checks[i]
 		if d.Verdict != counter.Rejected || !d.Rule.Blocks || d.Cost == 0 {
 			continue
 		}
 		began := false
-		if e.keys.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+		if e.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
 			before := d.Counter.Blocked()
 			writes = d.Counter.Block(d.Rule.Extends)
 			began = writes && !before
@@ -90,16 +90,16 @@ func (e *decider) block(demands []rule.Demand, now int64) {
 
 // loadAll reads the counters of all keys, and returns the verdict. A recalled page only serves to
 // be written, so it is read after all if there will be no write.
-func (e *decider) loadAll(demands []rule.Demand, now int64, recall bool) counter.Verdict {
+func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.Verdict {
 	verdict, recalled := counter.Allowed, false
-	for i := range demands {
-		d := &demands[i]
+	for i := range checks {
+		d := &checks[i]
 		if e.marks && d.Over {
-			e.keys.Read(d, now)
+			e.entries.Read(d, now)
 			d.Verdict = counter.Rejected
 			continue
 		}
-		d.Verdict = e.load(d, now, howOf(i, demands), recall)
+		d.Verdict = e.load(d, now, howOf(i, checks), recall)
 		if e.marks && d.PassesOver() {
 			continue
 		}
@@ -107,17 +107,17 @@ func (e *decider) loadAll(demands []rule.Demand, now int64, recall bool) counter
 		recalled = recalled || d.Hits == rule.InSlot && d.Slot.Recalled()
 	}
 	if recalled && verdict != counter.Allowed {
-		return e.loadAll(demands, now, false)
+		return e.loadAll(checks, now, false)
 	}
 	return verdict
 }
 
 // countRejected counts the hits of a rejected request for the rules that count them.
-func (e *decider) countRejected(demands []rule.Demand, now int64) {
-	for i := range demands {
+func (e *decider) countRejected(checks []rule.Check, now int64) {
+	for i := range checks {
 		// A cost above the limit never passes. Counting it would only keep other requests of the
 		// key from passing.
-		if d := &demands[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
+		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
 			e.debit(d, now, rejected)
 		}
 	}
@@ -125,21 +125,21 @@ func (e *decider) countRejected(demands []rule.Demand, now int64) {
 
 // refuse rejects an unsure request that the backend gave no hits. If it lacks hits only from rules
 // that mark, it is decided without them.
-func (e *decider) refuse(demands []rule.Demand, now int64) counter.Verdict {
+func (e *decider) refuse(checks []rule.Check, now int64) counter.Verdict {
 	refused, unsure := false, 0
-	for i := range demands {
-		if d := &demands[i]; d.Verdict == counter.Unsure {
+	for i := range checks {
+		if d := &checks[i]; d.Verdict == counter.Unsure {
 			d.Verdict = counter.Rejected
 			refused = !d.PassesOver() || refused
 			unsure++
 		}
 	}
 	if !refused {
-		return e.decide(demands, now)
+		return e.decide(checks, now)
 	}
-	e.countRejected(demands, now)
+	e.countRejected(checks, now)
 	if e.blocks && unsure == 1 {
-		e.block(demands, now) // of several it is not known which has had no room
+		e.block(checks, now) // of several it is not known which has had no room
 	}
 	return counter.Rejected
 }
@@ -155,9 +155,9 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// load reads the counter of a demand's key, and returns the verdict. A refusal that the node
+// load reads the counter of a check's key, and returns the verdict. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
-func (e *decider) load(d *rule.Demand, now int64, how debiting, recall bool) counter.Verdict {
+func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) counter.Verdict {
 	d.Hits, d.Listed, d.Asks = rule.Untaken, false, false
 	if d.By == rule.ByDistance {
 		d.By = rule.ByRule
@@ -169,19 +169,19 @@ func (e *decider) load(d *rule.Demand, now int64, how debiting, recall bool) cou
 			}
 		}
 	}
-	if recall && d.Cost != 0 && e.keys.Table.Recall(&d.Slot, d.Address) && countInSlot(d, now, how) {
+	if recall && d.Cost != 0 && e.entries.Table.Recall(&d.Slot, d.Address) && countInSlot(d, now, how) {
 		return counter.Allowed
 	}
-	found := e.keys.Table.Read(&d.Slot, d.Address)
+	found := e.entries.Table.Read(&d.Slot, d.Address)
 	if found && d.Cost != 0 && countInSlot(d, now, how) {
 		return counter.Allowed
 	}
-	e.keys.Decode(d, found)
+	e.entries.Decode(d, found)
 	d.Counter.Advance(now)
 	if d.Unheard = 0; (d.By == rule.ByWhatIsKnown || d.Cost == 0) && e.synced {
-		d.Unheard = e.advances.Hits.Held(d.Address)
+		d.Unheard = e.credit.Hits.Held(d.Address)
 	}
-	if found && d.Counter.Moved() && e.keys.Write(d, now) { // or else the next request writes it
+	if found && d.Counter.Moved() && e.entries.Write(d, now) { // or else the next request writes it
 		return e.load(d, now, how, false)
 	}
 	verdict := d.Decide(d.Cost, now)
@@ -194,29 +194,29 @@ func (e *decider) load(d *rule.Demand, now int64, how debiting, recall bool) cou
 	return verdict
 }
 
-// resolve decides an unsure demand that was read without the backend, if it can: a key that is far
+// resolve decides an unsure check that was read without the backend, if it can: a key that is far
 // from its limits has room, and a key that is full has none. In case others have given back leases
 // since, a refusal asks for them, and later requests find the answer.
 //
 //go:noinline
-func (e *decider) resolve(d *rule.Demand, now int64) counter.Verdict {
+func (e *decider) resolve(d *rule.Check, now int64) counter.Verdict {
 	if d.Cost == 0 {
 		return counter.Unsure
 	}
-	if e.advances.Takes(d, now) {
+	if e.credit.Takes(d, now) {
 		d.By = rule.ByDistance
 		return counter.Allowed
 	}
-	full := d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && e.advances.Full(d, now)
-	if d.Asks = full && !d.Patient && d.Rule.StaysFull() && e.asks.askBehind(d); d.Asks {
+	full := d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && e.credit.Full(d, now)
+	if d.Asks = full && !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); d.Asks {
 		return counter.Rejected
 	}
 	return counter.Unsure
 }
 
-// countInSlot counts a demand's hits directly in the slot, if the state there is simple enough.
+// countInSlot counts a check's hits directly in the slot, if the state there is simple enough.
 // Nearly every request finds such a state.
-func countInSlot(d *rule.Demand, now int64, how debiting) (counted bool) {
+func countInSlot(d *rule.Check, now int64, how debiting) (counted bool) {
 	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, how == revocable)
 	if counted {
 		d.Hits = rule.InSlot
@@ -226,7 +226,7 @@ func countInSlot(d *rule.Demand, now int64, how debiting) (counted bool) {
 
 // rememberRefusal remembers a refusal if the entry will stay unchanged while it has no room: then
 // requests add nothing to it, and give nothing back.
-func (e *decider) rememberRefusal(d *rule.Demand, now int64) {
+func (e *decider) rememberRefusal(d *rule.Check, now int64) {
 	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.Decide(1, now) != counter.Rejected {
 		return
 	}
@@ -239,7 +239,7 @@ type debiting uint8
 const (
 	// counted hits belong to a request that passes only if they have room.
 	counted debiting = iota
-	// revocable hits are counted hits of a request that a later demand may still refuse.
+	// revocable hits are counted hits of a request that a later check may still refuse.
 	revocable
 	// forced hits belong to a request that has passed.
 	forced
@@ -247,20 +247,20 @@ const (
 	rejected
 )
 
-// howOf returns how a request takes the hits of one of its demands.
-func howOf(i int, demands []rule.Demand) debiting {
-	if i+1 < len(demands) {
+// howOf returns how a request takes the hits of one of its checks.
+func howOf(i int, checks []rule.Check) debiting {
+	if i+1 < len(checks) {
 		return revocable
 	}
 	return counted
 }
 
-// debit takes the hits of a demand that was read, unless they need room and have it no longer.
-func (e *decider) debit(d *rule.Demand, now int64, how debiting) counter.Verdict {
+// debit takes the hits of a check that was read, unless they need room and have it no longer.
+func (e *decider) debit(d *rule.Check, now int64, how debiting) counter.Verdict {
 	if d.By == rule.ByDistance {
 		e.tallies.Advanced += d.Cost
-		if e.advances.Take(d, now) {
-			e.asks.prefetch(d, now)
+		if e.credit.Take(d, now) {
+			e.acquires.prefetch(d, now)
 		}
 		return counter.Allowed
 	}
@@ -270,8 +270,8 @@ func (e *decider) debit(d *rule.Demand, now int64, how debiting) counter.Verdict
 	return e.debitAgain(d, now, how)
 }
 
-// tryDebit tries once to write a demand's counter with its hits.
-func (e *decider) tryDebit(d *rule.Demand, now int64, how debiting) (taken bool) {
+// tryDebit tries once to write a check's counter with its hits.
+func (e *decider) tryDebit(d *rule.Check, now int64, how debiting) (taken bool) {
 	synced, adopted := d.Rule.Synced(), false
 	if synced {
 		if d.By == rule.ByBackend {
@@ -288,7 +288,7 @@ func (e *decider) tryDebit(d *rule.Demand, now int64, how debiting) (taken bool)
 	default:
 		d.Counter.Count(d.Cost)
 	}
-	if !e.keys.Write(d, now) {
+	if !e.entries.Write(d, now) {
 		return false
 	}
 	if d.Hits = rule.Debited; how == revocable {
@@ -303,15 +303,15 @@ func (e *decider) tryDebit(d *rule.Demand, now int64, how debiting) (taken bool)
 // debitAgain continues after another worker was faster.
 //
 //go:noinline
-func (e *decider) debitAgain(d *rule.Demand, now int64, how debiting) counter.Verdict {
+func (e *decider) debitAgain(d *rule.Check, now int64, how debiting) counter.Verdict {
 	for attempt := 1; ; attempt++ {
-		e.keys.Read(d, now)
+		e.entries.Read(d, now)
 		if how == counted || how == revocable {
 			if verdict := d.Decide(d.Cost, now); verdict != counter.Allowed {
 				return verdict
 			}
 		}
-		if attempt == e.keys.Table.Attempts() {
+		if attempt == e.entries.Table.Attempts() {
 			// The decision stands. The hits are added as soon as a write succeeds.
 			e.hold(d)
 			d.Counter.Count(d.Cost)
@@ -323,14 +323,14 @@ func (e *decider) debitAgain(d *rule.Demand, now int64, how debiting) counter.Ve
 	}
 }
 
-// prepare prepares a counter for its demand's hits, and reports whether this worker is to push
+// prepare prepares a counter for its check's hits, and reports whether this worker is to push
 // them. Rejected hits never use a lease, so they must be pushed.
 //
 //go:noinline
-func (e *decider) prepare(d *rule.Demand, now int64, how debiting) (adopted bool) {
-	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && e.keys.Adopt(d, now)
+func (e *decider) prepare(d *rule.Check, now int64, how debiting) (adopted bool) {
+	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && e.entries.Adopt(d, now)
 	if !d.Counter.Identified() {
-		d.Counter.Identify(e.keys.Identity(d))
+		d.Counter.Identify(e.entries.Identity(d))
 	}
 	return adopted
 }
@@ -338,17 +338,17 @@ func (e *decider) prepare(d *rule.Demand, now int64, how debiting) (adopted bool
 // afterDebit does everything that follows from hits that were taken.
 //
 //go:noinline
-func (e *decider) afterDebit(d *rule.Demand, now int64, adopted bool) {
+func (e *decider) afterDebit(d *rule.Check, now int64, adopted bool) {
 	if adopted {
-		e.keys.Enlist(d)
+		e.entries.Enlist(d)
 	}
 	if d.Counter.Low(d.Cost) {
-		e.asks.prefetch(d, now)
+		e.acquires.prefetch(d, now)
 	}
 }
 
-// giveBack returns a demand's hits to the windows that they were taken from.
-func (e *decider) giveBack(d *rule.Demand, now int64) {
+// giveBack returns a check's hits to the windows that they were taken from.
+func (e *decider) giveBack(d *rule.Check, now int64) {
 	if d.Hits == rule.Held {
 		// The last entry of held belongs to this request.
 		d.Hits = rule.Untaken
@@ -356,16 +356,16 @@ func (e *decider) giveBack(d *rule.Demand, now int64) {
 	}
 	if d.Hits == rule.Ahead {
 		d.Hits = rule.Untaken
-		e.advances.Hits.GiveBack(d)
+		e.credit.Hits.GiveBack(d)
 		e.tallies.Advanced -= d.Cost
-		e.keys.Read(d, now)
+		e.entries.Read(d, now)
 		return
 	}
 	if d.Hits != rule.Debited {
 		return
 	}
 	d.Hits = rule.Untaken
-	if !e.keys.Update(d, entry.Adopts, now, func() (writes, lists bool) {
+	if !e.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		d.Counter.GiveBack(d.Numbers, d.Cost)
 		return d.Slot.Found(), false
 	}) {
@@ -373,33 +373,33 @@ func (e *decider) giveBack(d *rule.Demand, now int64) {
 	}
 }
 
-// forceSaved is force for a saved demand.
-func (e *decider) forceSaved(s *rule.Saved, now int64) {
+// forceRef is force for a referred check.
+func (e *decider) forceRef(s *rule.Ref, now int64) {
 	d := &e.charged
-	e.keys.Restore(d, s)
-	e.keys.Read(d, now)
+	e.entries.Restore(d, s)
+	e.entries.Read(d, now)
 	e.force(d, now)
 }
 
-// force takes the hits of a demand that was read, whether or not they have room.
-func (e *decider) force(d *rule.Demand, now int64) {
+// force takes the hits of a check that was read, whether or not they have room.
+func (e *decider) force(d *rule.Check, now int64) {
 	e.debit(d, now, forced)
 	d.NoteExcess(now)
-	e.watch.WarnOf(d, now)
-	e.keys.Hasten(d)
+	e.observer.WarnOf(d, now)
+	e.entries.Hasten(d)
 }
 
 // maxHeld bounds the held hits that a node keeps.
 const maxHeld = 1024
 
-func (e *decider) hold(d *rule.Demand) {
+func (e *decider) hold(d *rule.Check) {
 	e.tallies.GivenUp++
 	if len(e.held) == maxHeld {
 		e.tallies.Lost += d.Cost
 		return
 	}
 	d.Hits = rule.Held
-	e.held = append(e.held, e.keys.Save(d))
+	e.held = append(e.held, e.entries.Save(d))
 }
 
 // addHeld tries again to write hits that lost every race. They count from now on.
@@ -410,6 +410,6 @@ func (e *decider) addHeld(now int64) {
 	held := e.held
 	e.held = nil
 	for i := range held {
-		e.forceSaved(&held[i], now)
+		e.forceRef(&held[i], now)
 	}
 }

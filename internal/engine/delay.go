@@ -36,56 +36,56 @@ func (q *requests) tryFirst(w *Wait) {
 	if !due {
 		return
 	}
-	demands, now := q.takeUp(w), q.link.Now()
+	checks, now := q.takeUp(w), q.link.Now()
 	verdict := counter.Rejected
 	if first {
-		for i := range demands {
-			demands[i].Heard = false
+		for i := range checks {
+			checks[i].Heard = false
 		}
-		at := q.roomAt(w, demands, now)
-		if verdict = q.decideAtOnce(demands, at, w); at < now {
-			for i := range demands {
-				demands[i].Counter.Advance(now) // for the standings of the answer
+		at := q.roomAt(w, checks, now)
+		if verdict = q.decideAtOnce(checks, at, w); at < now {
+			for i := range checks {
+				checks[i].Counter.Advance(now) // for the standings of the answer
 			}
 		}
 	} else {
-		for i := range demands {
-			q.keys.Read(&demands[i], now)
+		for i := range checks {
+			q.entries.Read(&checks[i], now)
 		}
-		q.keys.Reject(demands, w.room.Address())
+		q.entries.Reject(checks, w.room.Address())
 	}
 	switch {
 	case verdict == counter.Unsure:
 		w.room.Rest()
-	case !q.waitsOn(w, demands, now, verdict):
-		q.tell(w, demands, now, verdict)
+	case !q.waitsOn(w, checks, now, verdict):
+		q.tell(w, checks, now, verdict)
 	}
 }
 
 // roomAt is the time at which to decide a waiting request: the time when it got room, or now if it
 // has none yet. A tick may come so late that several requests have got room one after the other. No
 // request gets room after its time is over.
-func (q *requests) roomAt(w *Wait, demands []rule.Demand, now int64) int64 {
-	for i := range demands {
-		if r := demands[i].Rule; r.Synced() || r.CostsLater {
+func (q *requests) roomAt(w *Wait, checks []rule.Check, now int64) int64 {
+	for i := range checks {
+		if r := checks[i].Rule; r.Synced() || r.CostsLater {
 			return now // the backend's bucket has changed, or room does not come by itself
 		}
 	}
 	// A counter goes back only a little, and its time is that of the last request that had room.
 	ahead := now - q.link.HostNow()
 	from := w.room.Since + ahead
-	for i := range demands {
-		q.keys.Fetch(&demands[i])
-		for j := range demands[i].Counter.States {
-			from = max(from, demands[i].Counter.States[j].Newest)
+	for i := range checks {
+		q.entries.Fetch(&checks[i])
+		for j := range checks[i].Counter.States {
+			from = max(from, checks[i].Counter.States[j].Newest)
 		}
 	}
 	from = min(from, now)
-	for i := range demands {
-		demands[i].Counter.Advance(from)
+	for i := range checks {
+		checks[i].Counter.Advance(from)
 	}
 	latest := min(now, max(from, w.room.Leaves+ahead))
-	if at, ok := rule.RetryAt(demands, from); ok {
+	if at, ok := rule.RetryAt(checks, from); ok {
 		return min(at, latest)
 	}
 	return latest

@@ -19,11 +19,11 @@ func TestLooksAreShort(t *testing.T) {
 	n := newProcess(t).start(minute, fixed(1_000_000))
 	now := n.Now()
 	for range blocks * entry.BlockKeys {
-		n.keys.Dirty.Add(sharedata.Address{}, &n.rules.List[0], counter.DueAt(now+10*second))
+		n.entries.Dirty.Add(sharedata.Address{}, &n.rules.List[0], counter.DueAt(now+10*second))
 	}
 	for call := 1; call <= blocks; call++ {
-		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.keys.Dirty.Block() != call {
-			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.keys.Dirty.Block(), done)
+		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.entries.Dirty.Block() != call {
+			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.entries.Dirty.Block(), done)
 		}
 	}
 }
@@ -40,12 +40,12 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 		n.advance(time.Second)
 		n.advance(time.Second)
 	}
-	if !n.keys.Dirty.Calm(n.Now()) || n.keys.Dirty.Count != keys {
-		t.Fatalf("%d keys wait, and nothing is tested", n.keys.Dirty.Count)
+	if !n.entries.Dirty.Calm(n.Now()) || n.entries.Dirty.Count != keys {
+		t.Fatalf("%d keys wait, and nothing is tested", n.entries.Dirty.Count)
 	}
 	n.Leave()
-	if n.keys.Dirty.Count != 0 || n.Left() {
-		t.Errorf("%d keys are left, and nothing is on its way", n.keys.Dirty.Count)
+	if n.entries.Dirty.Count != 0 || n.Left() {
+		t.Errorf("%d keys are left, and nothing is on its way", n.entries.Dirty.Count)
 	}
 	if n.deliver(); !n.Left() {
 		t.Errorf("left with everything answered: %+v", n.Backlog())

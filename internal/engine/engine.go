@@ -19,23 +19,23 @@ type Engine struct {
 	// Tallies count the node's own work.
 	Tallies entry.Tallies
 
-	rules     rule.Set
-	link      link.Link
-	ticks     ticks
-	variants  entry.Variants
-	keys      entry.Entries
-	waits     waits
-	advances  credit.Credit
-	callouts  callouts
-	pushes    pushes
-	asks      asks
-	watch     observe.Observer
-	accounts  observe.Meter
-	decider   decider
-	charges   charges
-	requests  requests
-	overrides feed.Feed
-	answers   answers
+	rules    rule.Set
+	link     link.Link
+	ticks    ticks
+	variants entry.Variants
+	entries  entry.Entries
+	waits    waits
+	credit   credit.Credit
+	outbox   outbox
+	pushes   pushes
+	acquires acquires
+	observer observe.Observer
+	meter    observe.Meter
+	decider  decider
+	charges  charges
+	requests requests
+	feed     feed.Feed
+	answers  answers
 
 	leaveBy int64 // when a leaving node gives up, by the host's clock
 }
@@ -46,17 +46,17 @@ func New(o *Options) (*Engine, error) {
 	e := &Engine{rules: rule.NewSet(o.Rules), link: link.New(o.Data, o.Namespace, o.Host, o.Random, o.Timeout, o.Turned), ticks: ticks{host: o.Host}}
 	e.furnish(o)
 	var err error
-	e.keys.Table, err = sharedata.Open(o.Data, sharedata.Options{
+	e.entries.Table, err = sharedata.Open(o.Data, sharedata.Options{
 		Namespace:       o.Namespace,
 		Capacity:        o.Capacity,
 		BytesPerCounter: bytesPerCounter(e.rules.List),
-		Salt:            e.keys.Identities.Salt(),
+		Salt:            e.entries.Identities.Salt(),
 	}, o.Random)
 	if err != nil {
 		return nil, err
 	}
 	for i := range e.rules.List {
-		e.rules.List[i].Group = e.keys.Table.Group(e.rules.List[i].Prefix)
+		e.rules.List[i].Group = e.entries.Table.Group(e.rules.List[i].Prefix)
 	}
 	if e.rules.Delays {
 		e.ticks.millis = idleMillis
@@ -75,30 +75,30 @@ func New(o *Options) (*Engine, error) {
 func (e *Engine) furnish(o *Options) {
 	tallies, rules, link, ticks, refusals := &e.Tallies, &e.rules, &e.link, &e.ticks, new(entry.Refusals)
 	e.variants = entry.NewVariants(rules, link, o.Owner)
-	e.keys = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
-	e.advances = credit.New(rules, link, &e.keys, o.LeastFleet)
-	e.callouts = callouts{
-		host: o.Host, advances: &e.advances, tallies: tallies, link: link, feed: &e.overrides, waits: &e.waits, namespace: o.Namespace,
+	e.entries = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
+	e.credit = credit.New(rules, link, &e.entries, o.LeastFleet)
+	e.outbox = outbox{
+		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
-	e.pushes = pushes{advances: &e.advances, tallies: tallies, link: link, keys: &e.keys, callouts: &e.callouts}
-	e.asks = asks{collect: o.Collect, link: link, ticks: ticks, keys: &e.keys, waits: &e.waits, callouts: &e.callouts, pushes: &e.pushes}
-	e.watch = observe.NewObserver(link, rules, &e.keys, o.Namespace, o.Held, o.Owner)
-	e.accounts = observe.NewMeter(tallies, link, &e.keys, o.Namespace)
+	e.pushes = pushes{credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
+	e.acquires = acquires{collect: o.Collect, link: link, ticks: ticks, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
+	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.Held, o.Owner)
+	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
 	e.decider = decider{
-		tallies: tallies, keys: &e.keys, pushes: &e.pushes, asks: &e.asks, watch: &e.watch, refusals: refusals, advances: &e.advances, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,
+		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,
 	}
 	e.charges = charges{
-		tallies: tallies, link: link, keys: &e.keys, pushes: &e.pushes, watch: &e.watch, accounts: &e.accounts, decider: &e.decider,
+		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, meter: &e.meter, decider: &e.decider,
 	}
 	e.requests = requests{
-		tallies: tallies, link: link, ticks: ticks, rules: rules, keys: &e.keys, waits: &e.waits, callouts: &e.callouts, asks: &e.asks,
-		watch: &e.watch, accounts: &e.accounts, decider: &e.decider, failure: o.OnBackendFailure,
-		demands: make([]rule.Demand, len(rules.List)),
+		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
+		observer: &e.observer, meter: &e.meter, decider: &e.decider, failure: o.OnBackendFailure,
+		checks: make([]rule.Check, len(rules.List)),
 	}
-	e.overrides = feed.New(tallies, link, rules, &e.variants, &e.keys, refusals)
+	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, refusals)
 	e.answers = answers{
-		tallies: tallies, link: link, rules: rules, keys: &e.keys, waits: &e.waits, callouts: &e.callouts, pushes: &e.pushes,
-		requests: &e.requests, overrides: &e.overrides, refusals: refusals,
+		tallies: tallies, link: link, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes,
+		requests: &e.requests, feed: &e.feed, refusals: refusals,
 	}
 }
 
@@ -115,14 +115,14 @@ func (e *Engine) connect(o *Options) {
 	tick := max(1, min(e.rules.Interval/1e6/10, 100, o.Timeout/1e6*4/5))
 	tick += o.Random.Below(tick/4 + 1)
 	e.ticks.millis = uint32(tick)
-	e.callouts.id, e.callouts.worker = e.keys.Table.ID(), o.Random()
-	e.callouts.sender = e.callouts.worker
+	e.outbox.id, e.outbox.worker = e.entries.Table.ID(), o.Random()
+	e.outbox.sender = e.outbox.worker
 	e.waits.leases = new(leaseAsks)
 	e.link.Read()
-	e.overrides.Open(o.Data, o.Namespace)
+	e.feed.Open(o.Data, o.Namespace)
 	e.rules.Share(e.link.Nodes())
-	e.watch.Open(e.callouts.id, e.callouts.worker)
-	e.accounts.Open(e.rules.List, nextSender(e.callouts.worker))
+	e.observer.Open(e.outbox.id, e.outbox.worker)
+	e.meter.Open(e.rules.List, nextSender(e.outbox.worker))
 }
 
 // bytesPerCounter is the memory for a counter of the largest rule, in bytes.
@@ -135,7 +135,7 @@ func bytesPerCounter(rules []rule.Rule) int {
 }
 
 // Table returns the table with the node's counters.
-func (e *Engine) Table() *sharedata.Table { return e.keys.Table }
+func (e *Engine) Table() *sharedata.Table { return e.entries.Table }
 
 // Synchronises reports whether the node has a backend, because some rule shares its counters with
 // other processes.
@@ -168,8 +168,8 @@ type Backlog struct {
 // Backlog returns the node's unfinished work.
 func (e *Engine) Backlog() Backlog {
 	return Backlog{
-		Keys: e.keys.Dirty.Count, Evicted: e.keys.Orphans.Count(), Pushes: len(e.callouts.batches), Awaited: e.callouts.asking,
-		Unsent: len(e.asks.unsent), Waiting: max(e.waits.queue.length, len(e.waits.released)),
+		Keys: e.entries.Dirty.Count, Evicted: e.entries.Orphans.Count(), Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
+		Unsent: len(e.acquires.unsent), Waiting: max(e.waits.queue.length, len(e.waits.released)),
 	}
 }
 
@@ -194,7 +194,7 @@ func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
 		return 0
 	}
 	nodes, hits := e.rules.Nodes, r.Quota()
-	if r.Advances && nodes >= e.advances.Least {
+	if r.Advances && nodes >= e.credit.Least {
 		hits += hits / 2 // the advanced hits of all nodes
 	}
 	switch peak, counts := e.link.CountsAlone(now, r.Lasts()); {
@@ -223,14 +223,14 @@ func (e *Engine) Overrides() (applied, unfit int) { return e.variants.Count, e.v
 // Ticks do so little by little, so call it before the first request.
 func (e *Engine) CatchUp() {
 	if e.rules.Synced {
-		e.overrides.AdoptOverrides(1<<63 - 1)
+		e.feed.AdoptOverrides(1<<63 - 1)
 	}
 }
 
-// Charge records what an allowed demand has taken, for [Engine.Revise]. Call it before the demand is
+// Charge records what an allowed check has taken, for [Engine.Revise]. Call it before the check is
 // used again.
-func (e *Engine) Charge(d *rule.Demand, now int64) rule.Charge {
-	c := rule.Charge{Saved: e.keys.Save(d)}
+func (e *Engine) Charge(d *rule.Check, now int64) rule.Charge {
+	c := rule.Charge{Ref: e.entries.Save(d)}
 	switch {
 	case d.GrantedAt != 0:
 		now = d.GrantedAt
@@ -255,65 +255,65 @@ func (e *Engine) Delayed() int {
 
 // Decide takes a request's hits from all limits of all matching rules, or from none. now is from
 // [Engine.Time]. If the request has to wait, Decide returns [counter.Unsure], and w.Request is told
-// the verdict later unless it calls [Wait.Leave] before. The demands must be on different keys
+// the verdict later unless it calls [Wait.Leave] before. The checks must be on different keys
 // or rules.
-func (e *Engine) Decide(demands []rule.Demand, now int64, w *Wait) counter.Verdict {
-	for i := range demands {
-		e.keys.Locate(&demands[i])
-		demands[i].Patient = w.patient(&demands[i])
+func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict {
+	for i := range checks {
+		e.entries.Locate(&checks[i])
+		checks[i].Patient = w.patient(&checks[i])
 	}
-	return e.requests.decideLocated(demands, now, w)
+	return e.requests.decideLocated(checks, now, w)
 }
 
 // DecideAlone is Decide without the backend: by what is known here, or as Options.OnBackendFailure says.
-func (e *Engine) DecideAlone(demands []rule.Demand, now int64) counter.Verdict {
-	for i := range demands {
-		e.keys.Locate(&demands[i])
+func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
+	for i := range checks {
+		e.entries.Locate(&checks[i])
 	}
-	return e.requests.decideAlone(demands, now)
+	return e.requests.decideAlone(checks, now)
 }
 
-// Look loads the counter of a demand's key, and reports whether this node knows the key's present
+// Look loads the counter of a check's key, and reports whether this node knows the key's present
 // totals, as far as that is possible without asking the backend.
-func (e *Engine) Look(d *rule.Demand, now int64) (known bool) {
-	e.keys.Locate(d)
-	known = e.keys.Table.Read(&d.Slot, d.Address)
-	e.keys.Decode(d, known)
+func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
+	e.entries.Locate(d)
+	known = e.entries.Table.Read(&d.Slot, d.Address)
+	e.entries.Decode(d, known)
 	d.Counter.Advance(now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }
 
-// Force takes a demand's hits, whether or not they have room.
-func (e *Engine) Force(d *rule.Demand, now int64) {
-	e.keys.Locate(d)
-	e.keys.Read(d, now)
+// Force takes a check's hits, whether or not they have room.
+func (e *Engine) Force(d *rule.Check, now int64) {
+	e.entries.Locate(d)
+	e.entries.Read(d, now)
 	e.decider.force(d, now)
 	e.charges.accountFor(d, now)
 }
 
-// GiveBack gives back hits of a demand's key that count now, whoever counted them, the newest first. It
+// GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It
 // never gives back more than are known here.
-func (e *Engine) GiveBack(d *rule.Demand, hits uint64, now int64) {
-	e.keys.Locate(d)
+func (e *Engine) GiveBack(d *rule.Check, hits uint64, now int64) {
+	e.entries.Locate(d)
 	e.charges.giveBack(d, hits, now)
 }
 
-// DecideSaved is Decide for a saved demand, which it returns.
-func (e *Engine) DecideSaved(s *rule.Saved, now int64, w *Wait) (*rule.Demand, counter.Verdict) {
-	return e.requests.decideSaved(s, now, w)
+// DecideRef is Decide for a referred check, which it returns.
+func (e *Engine) DecideRef(s *rule.Ref, now int64, w *Wait) (*rule.Check, counter.Verdict) {
+	return e.requests.decideRef(s, now, w)
 }
 
-// Ask asks the backend for the totals of demands that were looked at and cost nothing, on different
+// Ask asks the backend for the totals of checks that were looked at and cost nothing, on different
 // rules. It reports whether the request has to wait. If so, the request is told once the totals are
 // known here, or can't be had.
-func (e *Engine) Ask(demands []rule.Demand, w *Wait) bool { return e.requests.ask(demands, w) }
+func (e *Engine) Ask(checks []rule.Check, w *Wait) bool { return e.requests.ask(checks, w) }
 
-// Save returns the part of a demand, decided or looked at, that [Engine.ForceSaved] needs.
-func (e *Engine) Save(d *rule.Demand) rule.Saved { return e.keys.Save(d) }
+// Save returns the part of a check, decided or looked at, that [Engine.ForceRef] needs.
+func (e *Engine) Save(d *rule.Check) rule.Ref { return e.entries.Save(d) }
 
-// ForceSaved is Force for a saved demand.
-func (e *Engine) ForceSaved(s *rule.Saved, now int64) {
-	e.decider.forceSaved(s, now)
+// ForceRef is Force for a referred check.
+func (e *Engine) ForceRef(s *rule.Ref, now int64) {
+	e.decider.forceRef(s, now)
 	e.charges.accountFor(&e.decider.charged, now)
 }
 
@@ -350,4 +350,4 @@ func (e *Engine) PushAll() (done bool) {
 func (e *Engine) PushCharges() { e.pushes.pushCharges() }
 
 // Unfinished reports whether the backend has yet to hear of anything.
-func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.accounts.Unfinished() }
+func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.meter.Unfinished() }

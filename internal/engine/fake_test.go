@@ -146,7 +146,7 @@ func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
 // startOf makes a node whose rules have a rate, but for those that have their own.
 func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *fakeNode {
 	p.t.Helper()
-	f := &fakeNode{process: p, settle: p.deliver, counts: rules, demands: make([]rule.Demand, len(rules))}
+	f := &fakeNode{process: p, settle: p.deliver, counts: rules, checks: make([]rule.Check, len(rules))}
 	options.Data, options.Random, options.Host, options.Owner = f, p.random.Uint64, f, f
 	if options.Timeout == 0 {
 		options.Timeout = second / 5
@@ -335,7 +335,7 @@ type fakeNode struct {
 	options Options
 	process *fakeProcess
 	counts  []fakeRule
-	demands []rule.Demand // of one request after the other
+	checks  []rule.Check // of one request after the other
 	// variant, if it is not nil, takes the place of the node's only rule for the requests to come.
 	variant    *rule.Rule
 	smallers   []*rule.Rule
@@ -446,9 +446,9 @@ func (f *fakeNode) key(rule int, user string) []byte {
 	return counter.AppendPart(key, user)
 }
 
-// demand asks a rule for hits for a user.
-func (f *fakeNode) demand(at int, user string, cost uint64) rule.Demand {
-	return rule.Demand{Saved: rule.Saved{Rule: &f.rules.List[at], Cost: cost}, Key: f.key(at, user)}
+// check asks a rule for hits for a user.
+func (f *fakeNode) check(at int, user string, cost uint64) rule.Check {
+	return rule.Check{Ref: rule.Ref{Rule: &f.rules.List[at], Cost: cost}, Key: f.key(at, user)}
 }
 
 // fakeRequest is a request that may wait.
@@ -458,7 +458,7 @@ type fakeRequest struct {
 }
 
 // Decided implements Request.
-func (r *fakeRequest) Decided(_ []rule.Demand, _ int64, verdict counter.Verdict) {
+func (r *fakeRequest) Decided(_ []rule.Check, _ int64, verdict counter.Verdict) {
 	r.verdicts = append(r.verdicts, verdict)
 }
 
@@ -473,20 +473,20 @@ func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict 
 	if f.HoldsHits() {
 		f.decider.addHeld(f.link.Now())
 	}
-	for i := range f.demands {
-		d := &f.demands[i]
+	for i := range f.checks {
+		d := &f.checks[i]
 		d.Rule, d.Key, d.Cost = &f.rules.List[i], f.key(i, user), cost
 		if f.variant != nil {
 			d.Rule = f.variant
 		}
 	}
-	return r, f.Decide(f.demands, f.Time(f.Now()), &r.Wait)
+	return r, f.Decide(f.checks, f.Time(f.Now()), &r.Wait)
 }
 
 // charge counts a hit of each rule for a user, whether or not there is room. It has to be pushed.
 func (f *fakeNode) charge(user string) {
 	for i := range f.rules.List {
-		d := f.demand(i, user, 1)
+		d := f.check(i, user, 1)
 		f.Force(&d, f.link.Now())
 	}
 }
@@ -553,10 +553,10 @@ func allowed(requests []*fakeRequest) (n int) {
 }
 
 // stored returns what the process has of a rule for a user.
-func (f *fakeNode) stored(rule int, user string) *rule.Demand {
-	d := f.demand(rule, user, 1)
-	f.keys.Locate(&d)
-	f.keys.Read(&d, f.link.Now())
+func (f *fakeNode) stored(rule int, user string) *rule.Check {
+	d := f.check(rule, user, 1)
+	f.entries.Locate(&d)
+	f.entries.Read(&d, f.link.Now())
 	return &d
 }
 

@@ -72,7 +72,7 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 	w.pass(2 * time.Duration(link.LongestPause))
 	for i := range 3 {
 		q := newUser()
-		q.verdict = f.Decide([]rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now()), &q.Wait)
+		q.verdict = f.Decide([]rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now()), &q.Wait)
 		if q.verdict == counter.Rejected {
 			t.Errorf("request %d was refused", i)
 		}
@@ -85,7 +85,7 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 // breakOff loses callouts until the breaker is open.
 func (f *fakeNode) breakOff() {
 	for i := 0; i < 20 && !f.link.Open(); i++ {
-		f.Decide([]rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, fmt.Sprint("somebody ", i))}}, f.Time(f.Now()), &newUser().Wait)
+		f.Decide([]rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, fmt.Sprint("somebody ", i))}}, f.Time(f.Now()), &newUser().Wait)
 		for _, p := range f.taken() {
 			f.lose(p)
 		}
@@ -107,7 +107,7 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 	w.fill(t, f, "ann")
 	var soon []bool
 	for range 6 {
-		d, now := []rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now())
+		d, now := []rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now())
 		if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
 			t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
 		}
@@ -128,7 +128,7 @@ func TestRefusalsOfReusedDemands(t *testing.T) {
 	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: FailDeny}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
-	d := []rule.Demand{{Saved: rule.Saved{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}
+	d := []rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}
 	if verdict := f.Decide(d, f.Time(f.Now()), &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
 		t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
 	}

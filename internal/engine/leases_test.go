@@ -268,7 +268,7 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	full := window.Totals{Newest: d.Rule.Limits[0].Number(&d.Counter.States[0]), Hits: []uint64{20}}
 	d.Counter.Learn(0, w.now, &full)
 	d.Counter.Granted(0, 1, 4, 0, false, w.now, 1) // a request of 4 has just been refused
-	if !stays.keys.Write(d, w.now) || d.Counter.Leased() != 3 {
+	if !stays.entries.Write(d, w.now) || d.Counter.Leased() != 3 {
 		t.Fatalf("%d are leased, want the 3 that came too late", d.Counter.Leased())
 	}
 	before := w.sum()

@@ -10,8 +10,8 @@ import (
 	"weir/window"
 )
 
-// demands are users in the order in which they ask, one time each, for their hits of a window.
-var demands = map[string]func(r *rand.Rand) []int{
+// checks are users in the order in which they ask, one time each, for their hits of a window.
+var checks = map[string]func(r *rand.Rand) []int{
 	"zipf": func(r *rand.Rand) (users []int) {
 		for rank := 1; rank <= 3000; rank++ {
 			for range max(1, 800/rank) {
@@ -79,10 +79,10 @@ func shuffle(r *rand.Rand, users []int) {
 	r.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
 }
 
-// TestLeastLimit has nodes report of a known demand, and holds what a report says is the least limit of
-// a shadow rule against that demand.
+// TestLeastLimit has nodes report of a known check, and holds what a report says is the least limit of
+// a shadow rule against that check.
 func TestLeastLimit(t *testing.T) {
-	for name, demand := range demands {
+	for name, check := range checks {
 		for _, nodes := range []int{1, 3} {
 			t.Run(fmt.Sprint(name, " of ", nodes), func(t *testing.T) {
 				t.Parallel()
@@ -104,7 +104,7 @@ func TestLeastLimit(t *testing.T) {
 				}
 				pass(width)
 				for range 3 {
-					all := demand(r)
+					all := check(r)
 					for i, user := range all {
 						exact[asked{user, w.now / int64(width)}]++
 						w.nodes[r.IntN(nodes)].send(fmt.Sprint("user", user))

@@ -3,12 +3,12 @@ package engine
 // Leave pushes everything, whether or not it is due. Call it once no request waits. It begins now,
 // and the following ticks push the rest, until Left returns true. Further calls do nothing.
 func (e *Engine) Leave() {
-	if e.callouts.leaving {
+	if e.outbox.leaving {
 		return
 	}
-	e.asks.drop()
-	e.callouts.leaving, e.leaveBy = true, e.link.HostNow()+leaveNanos
-	e.advances.End()
+	e.acquires.drop()
+	e.outbox.leaving, e.leaveBy = true, e.link.HostNow()+leaveNanos
+	e.credit.End()
 	e.pushes.pushAll()
 	e.tellUsage(true)
 }
@@ -25,16 +25,16 @@ func (e *Engine) Left() bool {
 // so its batches are sent again unchanged. For rules that do not synchronise here, its hits are
 // pushed and its leases go back.
 func (e *Engine) Inherit(from *Engine) {
-	from.asks.drop()
+	from.acquires.drop()
 	for i := range from.rules.List {
 		e.rules.Succeed(&from.rules.List[i])
 		e.rules.Dismiss(&from.rules.List[i])
 	}
 	// The other node may itself have inherited rules.
-	for _, r := range from.keys.Dirty.Rules {
+	for _, r := range from.entries.Dirty.Rules {
 		e.rules.Dismiss(r)
 	}
-	for _, b := range from.callouts.batches {
+	for _, b := range from.outbox.batches {
 		for i := range b.items {
 			e.rules.Dismiss(b.items[i].rule)
 		}
@@ -45,15 +45,15 @@ func (e *Engine) Inherit(from *Engine) {
 		}
 	}
 	from.pushes.retire()
-	for _, b := range from.callouts.batches {
+	for _, b := range from.outbox.batches {
 		if b.state == sent {
 			b.state = failed
 		}
-		from.callouts.ended(b)
+		from.outbox.ended(b)
 		b.retryAt = 0
 	}
-	e.callouts.batches = append(from.callouts.batches, e.callouts.batches...)
-	e.keys.Inherit(&from.keys)
-	e.accounts.Inherit(&from.accounts)
-	from.callouts.batches = nil
+	e.outbox.batches = append(from.outbox.batches, e.outbox.batches...)
+	e.entries.Inherit(&from.entries)
+	e.meter.Inherit(&from.meter)
+	from.outbox.batches = nil
 }

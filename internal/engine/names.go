@@ -12,10 +12,10 @@ type (
 	Rule = rule.Rule
 	// Delay says how requests without room wait.
 	Delay = rule.Delay
-	// Demand is a request's demand for hits of a key from one rule.
-	Demand = rule.Demand
-	// Saved is everything needed to decide or count a demand later.
-	Saved = rule.Saved
+	// Check is a request's check for hits of a key from one rule.
+	Check = rule.Check
+	// Ref is everything needed to decide or count a check later.
+	Ref = rule.Ref
 	// Charge records the hits that an allowed request has taken from a rule, until its cost is known.
 	Charge = rule.Charge
 	// Owner is the maker of a node's rules.
@@ -43,5 +43,5 @@ const (
 	PushGarbled = link.PushGarbled
 )
 
-// RetryAt is the time when refused demands will fit at the latest: see [rule.RetryAt].
-func RetryAt(demands []Demand, now int64) (at int64, ok bool) { return rule.RetryAt(demands, now) }
+// RetryAt is the time when refused checks will fit at the latest: see [rule.RetryAt].
+func RetryAt(checks []Check, now int64) (at int64, ok bool) { return rule.RetryAt(checks, now) }

@@ -164,7 +164,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 			for range 21 {
 				w.pass(50 * time.Millisecond) // too short for the lease to go back by itself
 				for _, n := range w.nodes {
-					n.overrides.Hurry()
+					n.feed.Hurry()
 					n.tick()
 				}
 				for _, n := range w.nodes {

@@ -37,8 +37,8 @@ func (w *world) override(list ...wire.Override) {
 
 // limitOf is the limit by which a node decides a user.
 func (f *fakeNode) limitOf(user string) uint64 {
-	d := f.demand(0, user, 0)
-	f.keys.Locate(&d)
+	d := f.check(0, user, 0)
+	f.entries.Locate(&d)
 	return d.Rule.Limits[0].Max
 }
 
@@ -119,7 +119,7 @@ func TestNodesTellWhatTheyKnow(t *testing.T) {
 		}
 		for _, said := range told {
 			for i, f := range w.nodes {
-				if f.callouts.id == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
+				if f.outbox.id == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
 					t.Fatalf("node %d is said to know the list, but %d that do not fit: it decides by %d", i, said.Unfit, f.limitOf("ann"))
 				}
 			}

@@ -122,7 +122,7 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback FailureMode)
 		for key := range each {
 			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
 			f := w.any()
-			if partition(f.keys.Identities.Of(f.key(0, user))) > 0 {
+			if partition(f.entries.Identities.Of(f.key(0, user))) > 0 {
 				of = 1
 			}
 			if asked[of]++; f.send(user) {
@@ -131,8 +131,8 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback FailureMode)
 		}
 		w.advance(100 * time.Millisecond)
 		for _, f := range w.nodes {
-			if f.link.Open() || len(f.callouts.batches) > most {
-				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.Open(), len(f.callouts.batches))
+			if f.link.Open() || len(f.outbox.batches) > most {
+				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.Open(), len(f.outbox.batches))
 			}
 		}
 	}

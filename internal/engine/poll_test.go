@@ -85,12 +85,12 @@ func TestBusyWorkersDoNotPoll(t *testing.T) {
 	f.send("bob")
 	for f.leased(0, "bob") > 0 {
 		w.ticks(time.Second, time.Second)
-		if f.leased(0, "bob") > 0 && f.callouts.polled(w.now) {
+		if f.leased(0, "bob") > 0 && f.outbox.polled(w.now) {
 			t.Fatal("a worker that has a lease polls")
 		}
 	}
 	w.ticks(20*time.Second, time.Second)
-	if !f.callouts.polled(w.now) {
+	if !f.outbox.polled(w.now) {
 		t.Error("it does not poll when it has none")
 	}
 }
@@ -101,7 +101,7 @@ func TestPollingWorkerDies(t *testing.T) {
 	w := idlers(t, 1, 3)
 	for range 2 {
 		for i, f := range w.nodes {
-			if f.callouts.polled(w.now) {
+			if f.outbox.polled(w.now) {
 				w.nodes = append(w.nodes[:i:i], w.nodes[i+1:]...)
 				break
 			}
@@ -167,7 +167,7 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 	t.Parallel()
 	w := idlers(t, 1, 1)
 	f := w.nodes[0]
-	if !f.callouts.polled(w.now) {
+	if !f.outbox.polled(w.now) {
 		t.Fatal("it does not poll")
 	}
 	if f.Leave(); !f.Left() {
@@ -177,7 +177,7 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 		f.lose(p)
 	}
 	w.ticks(2*time.Minute, time.Second)
-	if f.callouts.polled(w.now) {
+	if f.outbox.polled(w.now) {
 		t.Error("it polls though it has left")
 	}
 }

@@ -19,7 +19,7 @@ func (f *fakeNode) question(user string) (passed bool, left uint64) {
 // chargeOf counts so many hits of each rule, whether or not there is room.
 func (f *fakeNode) chargeOf(user string, cost uint64) {
 	for i := range f.rules.List {
-		d := f.demand(i, user, cost)
+		d := f.check(i, user, cost)
 		f.Force(&d, f.link.Now())
 	}
 	f.PushCharges()

@@ -10,7 +10,7 @@ import (
 	"weir/window"
 )
 
-// told is a request, and what it was told of its demands.
+// told is a request, and what it was told of its checks.
 type told struct {
 	fakeRequest
 	node      *fakeNode
@@ -18,22 +18,22 @@ type told struct {
 	retryAt   int64
 	retries   bool
 	remaining []uint64
-	verdicts  []counter.Verdict // of the demands
+	verdicts  []counter.Verdict // of the checks
 	verdict   counter.Verdict   // Unsure while it waits
 }
 
 // Decided implements Request.
-func (r *told) Decided(demands []rule.Demand, now int64, verdict counter.Verdict) {
-	r.fakeRequest.Decided(demands, now, verdict)
-	r.hear(demands, now, verdict)
+func (r *told) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
+	r.fakeRequest.Decided(checks, now, verdict)
+	r.hear(checks, now, verdict)
 }
 
-func (r *told) hear(demands []rule.Demand, now int64, verdict counter.Verdict) {
+func (r *told) hear(checks []rule.Check, now int64, verdict counter.Verdict) {
 	r.at, r.verdict = now, verdict
-	r.retryAt, r.retries = rule.RetryAt(demands, now)
-	for i := range demands {
-		r.verdicts = append(r.verdicts, demands[i].Verdict)
-		r.remaining = append(r.remaining, demands[i].Standing(0, now).Remaining)
+	r.retryAt, r.retries = rule.RetryAt(checks, now)
+	for i := range checks {
+		r.verdicts = append(r.verdicts, checks[i].Verdict)
+		r.remaining = append(r.remaining, checks[i].Standing(0, now).Remaining)
 	}
 }
 
@@ -41,12 +41,12 @@ func (r *told) hear(demands []rule.Demand, now int64, verdict counter.Verdict) {
 func (f *fakeNode) bring(rules ...int) *told {
 	r := &told{node: f, verdict: counter.Unsure}
 	r.Request = r
-	demands := make([]rule.Demand, 0, len(rules))
+	checks := make([]rule.Check, 0, len(rules))
 	for _, rule := range rules {
-		demands = append(demands, f.demand(rule, "ann", 1))
+		checks = append(checks, f.check(rule, "ann", 1))
 	}
-	if verdict := f.Decide(demands, f.Time(f.Now()), &r.Wait); verdict != counter.Unsure {
-		r.hear(demands, f.link.Now(), verdict)
+	if verdict := f.Decide(checks, f.Time(f.Now()), &r.Wait); verdict != counter.Unsure {
+		r.hear(checks, f.link.Now(), verdict)
 	}
 	return r
 }
@@ -323,7 +323,7 @@ func TestAllLocalHasNoBackend(t *testing.T) {
 		f.send("ann")
 		w.advance(time.Second)
 	}
-	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.callouts.sender != 0 {
+	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.outbox.sender != 0 {
 		t.Errorf("synchronises %v, ticks every %d ms, %d pushes", f.Synchronises(), f.TickMillis(), w.pushes)
 	}
 }

@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	r := f.report()
-	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.callouts.id {
+	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.outbox.id {
 		t.Fatalf("got %+v", r)
 	}
 	if s := r.Shapes; len(s) != 1 || s[0].Name != r.Rules[0].Name || s[0].Limits[0].Width != hour {
@@ -72,7 +72,7 @@ func TestReport(t *testing.T) {
 			found[p.Used.Keys[j].ID] = &p.Used.Keys[j]
 		}
 		for user, n := range exact {
-			id := f.keys.Identities.Of(f.key(i, user))
+			id := f.entries.Identities.Of(f.key(i, user))
 			// Four times the standard error of what was drawn at random.
 			margin := 4 * math.Sqrt(float64(observe.Sampled-1)*float64(n))
 			k := found[id]
@@ -93,7 +93,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("%s: %s has the name %q, want %q", p.Name, user, k.Name, want)
 			}
 		}
-		if p.Used.Keys[0].ID != f.keys.Identities.Of(f.key(i, "annabel")) {
+		if p.Used.Keys[0].ID != f.entries.Identities.Of(f.key(i, "annabel")) {
 			t.Errorf("%s: annabel is not first", p.Name)
 		}
 	}

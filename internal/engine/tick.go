@@ -12,7 +12,7 @@ const leastNanos = tickNanos / 4
 // of TickEvery.
 func (e *Engine) Tick() {
 	e.decider.addHeld(e.link.Now())
-	e.keys.Recent.Forget()
+	e.entries.Recent.Forget()
 	if e.rules.Synced {
 		e.synchronise()
 	}
@@ -30,66 +30,66 @@ func (e *Engine) synchronise() {
 	deadline := start + tickNanos
 	e.ticks.until = deadline
 	done := e.answers.settle(deadline)
-	adopted := e.overrides.AdoptOverrides(deadline)
-	e.callouts.resend(e.link.ToBackend(start))
+	adopted := e.feed.AdoptOverrides(deadline)
+	e.outbox.resend(e.link.ToBackend(start))
 	// Requests that wait for nothing come before pushes, which could use up all the time again and
 	// again.
 	e.ticks.until = max(deadline, e.link.HostNow()+leastNanos)
 	done = e.requests.giveUpWaiting(e.ticks.until) && done
 	e.requests.decideReleased(e.ticks.until)
 	if e.link.Open() {
-		e.asks.drop()
+		e.acquires.drop()
 		e.pushes.probe()
 		e.inquire()
 	} else {
 		e.inquire()
 		e.pushes.pushCharges()
-		if e.advances.Tick() && !e.callouts.crammed() && e.link.Enter(e.link.HostNow()) {
-			e.callouts.postEmpty()
+		if e.credit.Tick() && !e.outbox.crammed() && e.link.Enter(e.link.HostNow()) {
+			e.outbox.postEmpty()
 		}
 		if done {
 			done = e.pushes.pushDue(e.link.ToBackend(start), deadline)
 		}
 		e.ticks.until = max(deadline+askNanos, e.link.HostNow()+leastNanos)
-		e.asks.sendAll()
+		e.acquires.sendAll()
 	}
 	e.requests.decideReleased(e.ticks.until)
 	e.ticks.until = 0
-	if report := e.watch.DueReport(e.callouts.leaving); report != nil {
-		e.callouts.host.Send(report, Ticket{})
+	if report := e.observer.DueReport(e.outbox.leaving); report != nil {
+		e.outbox.host.Send(report, Ticket{})
 	}
-	e.tellUsage(e.callouts.leaving)
+	e.tellUsage(e.outbox.leaving)
 	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
-	e.ticks.hurry(!done || !adopted || e.overrides.Hurries() || len(e.asks.unsent)+len(e.waits.released) > 0 || e.waits.queue.endsBy(soon))
+	e.ticks.hurry(!done || !adopted || e.feed.Hurries() || len(e.acquires.unsent)+len(e.waits.released) > 0 || e.waits.queue.endsBy(soon))
 }
 
 // inquire asks the backend for news if it is time.
 func (e *Engine) inquire() {
-	if e.callouts.inquires() {
+	if e.outbox.inquires() {
 		return
 	}
-	quiet := !e.callouts.leaving && !e.pushes.unfinished()
-	how := e.overrides.Due(e.callouts.polled(e.link.HostNow()), quiet)
+	quiet := !e.outbox.leaving && !e.pushes.unfinished()
+	how := e.feed.Due(e.outbox.polled(e.link.HostNow()), quiet)
 	if how == feed.Poll {
-		known, ok := e.overrides.KnownToPoll()
+		known, ok := e.feed.KnownToPoll()
 		if !ok {
-			e.callouts.postEmpty()
-		} else if !e.callouts.sendPoll(e.link.HostNow(), known) {
-			e.overrides.PollEnded(false)
+			e.outbox.postEmpty()
+		} else if !e.outbox.sendPoll(e.link.HostNow(), known) {
+			e.feed.PollEnded(false)
 		}
 		return
 	}
-	if now := e.link.HostNow(); how == feed.Question && !e.callouts.crammed() && e.link.Enter(now) {
-		e.overrides.Asked(now + int64(e.ticks.millis)*1e6)
-		e.callouts.postEmpty()
+	if now := e.link.HostNow(); how == feed.Question && !e.outbox.crammed() && e.link.Enter(now) {
+		e.feed.Asked(now + int64(e.ticks.millis)*1e6)
+		e.outbox.postEmpty()
 	}
 }
 
 // tellUsage sends the messages about usage that are due, or all.
 func (e *Engine) tellUsage(all bool) {
-	for _, m := range e.accounts.DueMessages(all) {
-		if !e.callouts.host.Send(m.Body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence}) {
-			e.accounts.Fail(m)
+	for _, m := range e.meter.DueMessages(all) {
+		if !e.outbox.host.Send(m.Body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence}) {
+			e.meter.Fail(m)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	if t.used != nil {
 		// After a failure the next tick sends again. Otherwise a backend that fails at once would
 		// be called without end.
-		if e.accounts.Answered(t.used, t.sender, t.sequence, outcome, answer) && e.callouts.leaving {
+		if e.meter.Answered(t.used, t.sender, t.sequence, outcome, answer) && e.outbox.leaving {
 			e.tellUsage(true)
 		}
 		return
@@ -114,7 +114,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	}
 	if b.patience > 0 {
 		e.answers.takePoll(b, outcome, answer)
-		e.ticks.hurry(e.ticks.hurried || e.overrides.Hurries())
+		e.ticks.hurry(e.ticks.hurried || e.feed.Hurries())
 		return
 	}
 	deadline := e.link.HostNow() + tickNanos
@@ -124,11 +124,11 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		more = !e.answers.settle(deadline) || e.pushes.crowded
 		e.pushes.pushCharges()
 		e.ticks.until = max(deadline, e.link.HostNow()+leastNanos)
-		e.asks.sendAll()
+		e.acquires.sendAll()
 	}
 	e.requests.decideReleased(e.ticks.until)
 	e.ticks.until = 0
-	e.ticks.hurry(e.ticks.hurried || more || e.overrides.Hurries() || len(e.waits.released) > 0)
+	e.ticks.hurry(e.ticks.hurried || more || e.feed.Hurries() || len(e.waits.released) > 0)
 }
 
 const (

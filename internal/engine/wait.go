@@ -13,9 +13,9 @@ const maxWaiting = 1 << 14
 // Request is a request that may have to wait.
 type Request interface {
 	// Decided ends a wait with the verdict. It is called once, unless the request has left before.
-	// The demands are those that the request waited with, after the decision, and are valid during
+	// The checks are those that the request waited with, after the decision, and are valid during
 	// the call.
-	Decided(demands []rule.Demand, now int64, verdict counter.Verdict)
+	Decided(checks []rule.Check, now int64, verdict counter.Verdict)
 }
 
 // Wait is the state that a node keeps of a request while it waits. It is part of the request's own
@@ -39,7 +39,7 @@ type Wait struct {
 	// under way.
 	refused bool
 	weight  uint64 // how many requests it stands for in sightings
-	kept    []rule.Saved
+	kept    []rule.Ref
 
 	// room is the place of a request that waits for room, by the host's clock; nil if it never had to.
 	room *wait.Place
@@ -48,8 +48,8 @@ type Wait struct {
 // Waiting reports whether the request waits.
 func (w *Wait) Waiting() bool { return w.queue != nil || w.room.Waits() }
 
-// patient reports whether the request waits if a demand has no room.
-func (w *Wait) patient(d *rule.Demand) bool { return w.Patience >= 0 && d.Rule.Delays() }
+// patient reports whether the request waits if a check has no room.
+func (w *Wait) patient(d *rule.Check) bool { return w.Patience >= 0 && d.Rule.Delays() }
 
 // Delayed is how long the request has waited for room, in nanoseconds; 0 if it has not.
 func (w *Wait) Delayed() int64 {

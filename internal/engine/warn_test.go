@@ -28,7 +28,7 @@ func TestWarnings(t *testing.T) {
 			if w.Rule != "rule-0" {
 				t.Errorf("got %+v", w)
 			}
-			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.keys.Identities.Of(f.key(0, string(value)))) {
+			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.entries.Identities.Of(f.key(0, string(value)))) {
 				t.Errorf("%q is the name of %v", value, w.ID)
 			}
 			ends := int64(w.EndMillis)

@@ -38,7 +38,7 @@ type passedHit struct {
 }
 
 // decided notes what became of a request.
-func (q *randomRequest) decided(demands []rule.Demand, verdict counter.Verdict, now int64) {
+func (q *randomRequest) decided(checks []rule.Check, verdict counter.Verdict, now int64) {
 	w, f := q.world, q.node
 	if q.done {
 		w.t.Fatalf("a request is decided twice")
@@ -60,15 +60,15 @@ func (q *randomRequest) decided(demands []rule.Demand, verdict counter.Verdict, 
 	if alone && f.options.OnBackendFailure == FailDeny && verdict == counter.Allowed {
 		w.t.Fatalf("a request passes without the backend")
 	}
-	for i := range q.demands {
-		d := &q.demands[i]
+	for i := range q.checks {
+		d := &q.checks[i]
 		if alone && f.options.OnBackendFailure != FailLocal && d.Rule.Synced() {
 			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
 				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
 			}
 			continue
 		}
-		id := f.keys.Identities.Of(f.key(d.Rule.Index, q.users[i]))
+		id := f.entries.Identities.Of(f.key(d.Rule.Index, q.users[i]))
 		for j := range d.Rule.Limits {
 			c := w.counter(id, d.Rule, j, q.users[i])
 			switch {
@@ -84,14 +84,14 @@ func (q *randomRequest) decided(demands []rule.Demand, verdict counter.Verdict, 
 					if d.Rule.Exact() && w.answering != 0 {
 						at = w.answering
 					}
-					c.admit(w, f, d.Cost, at, &demands[i].Counter.States[j])
+					c.admit(w, f, d.Cost, at, &checks[i].Counter.States[j])
 				} else if most := w.most(c); w.lasting && !w.rules[c.rule].wasSynced && uint64(q.life.counted[rule.CounterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
 					w.t.Fatalf("rule %d, limit %d, user %s: more than %d hits passed in one process", c.rule, c.limit, c.user, most)
 				} else {
 					c.admitted += d.Cost
 					c.here += d.Cost
 				}
-			case demands[i].Verdict == counter.Rejected && d.Rule.CountRejected && (d.Rule.SyncRate != 0 || alone) && demands[i].Counter.Possible(d.Cost):
+			case checks[i].Verdict == counter.Rejected && d.Rule.CountRejected && (d.Rule.SyncRate != 0 || alone) && checks[i].Counter.Possible(d.Cost):
 				q.life.counted[rule.CounterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)] += int64(d.Cost)
 			}
 		}
@@ -243,21 +243,21 @@ func (w *randomWorld) conservedBy(l *life) {
 		wants[c] += hits
 	}
 	for _, f := range l.nodes {
-		if f.asks.openBatch != nil {
+		if f.acquires.openBatch != nil {
 			return // it is being filled
 		}
-		f.keys.Orphans.Each(func(o *wire.Item) {
+		f.entries.Orphans.Each(func(o *wire.Item) {
 			for _, hits := range o.Hits {
 				pending[o.LimitCounter] += hits
 			}
 		})
-		f.advances.Hits.Each(func(r *rule.Rule, id [16]byte, hits uint64) {
+		f.credit.Hits.Each(func(r *rule.Rule, id [16]byte, hits uint64) {
 			for i := range r.Limits {
 				l := &r.Limits[i]
 				pending[rule.CounterOf(id, l, l.Width)] += int64(hits)
 			}
 		})
-		for _, b := range f.callouts.batches {
+		for _, b := range f.outbox.batches {
 			done, applied := w.applied[pushName{b.sender, b.sequence}]
 			if applied {
 				for c, hits := range done.grants {

@@ -240,13 +240,13 @@ type randomCallout struct {
 // randomRequest is a request, and what it asks for.
 type randomRequest struct {
 	Wait
-	world   *randomWorld
-	life    *life
-	node    *fakeNode
-	demands []rule.Demand
-	users   []string
-	began   int64
-	done    bool // or it has gone
+	world  *randomWorld
+	life   *life
+	node   *fakeNode
+	checks []rule.Check
+	users  []string
+	began  int64
+	done   bool // or it has gone
 }
 
 func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
@@ -401,7 +401,7 @@ func (w *randomWorld) startNode(l *life) *fakeNode {
 	}
 	f := l.startOf(0, w.options, rules...)
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
-	w.senders[f.callouts.id] = l
+	w.senders[f.outbox.id] = l
 	return f
 }
 
@@ -529,7 +529,7 @@ func (w *randomWorld) request(l *life) {
 	q.Request = q
 	user := strconv.Itoa(r.IntN(w.users))
 	for i := range f.rules.List {
-		if len(q.demands) > 0 && r.IntN(2) == 0 {
+		if len(q.checks) > 0 && r.IntN(2) == 0 {
 			continue
 		}
 		cost := uint64(1)
@@ -543,16 +543,16 @@ func (w *randomWorld) request(l *life) {
 		if of.Advances && r.IntN(4) == 0 {
 			of = f.smaller(i)
 		}
-		q.demands = append(q.demands, rule.Demand{Saved: rule.Saved{Rule: of, Cost: cost}, Key: f.key(i, user)})
+		q.checks = append(q.checks, rule.Check{Ref: rule.Ref{Rule: of, Cost: cost}, Key: f.key(i, user)})
 		q.users = append(q.users, user)
 	}
 	w.requests++
 	if f.HoldsHits() {
 		f.AddHeld(f.link.Now())
 	}
-	demands := slices.Clone(q.demands)
-	if verdict := f.Decide(demands, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
-		q.decided(demands, verdict, f.link.Now())
+	checks := slices.Clone(q.checks)
+	if verdict := f.Decide(checks, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
+		q.decided(checks, verdict, f.link.Now())
 	} else {
 		w.waited++
 		w.paused = append(w.paused, q)
@@ -576,9 +576,9 @@ func (f *fakeNode) smaller(at int) *rule.Rule {
 }
 
 // Decided implements Request.
-func (q *randomRequest) Decided(demands []rule.Demand, now int64, verdict counter.Verdict) {
+func (q *randomRequest) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
 	q.world.inTime(q)
-	q.decided(demands, verdict, now)
+	q.decided(checks, verdict, now)
 }
 
 // waits returns the requests that wait. The memory of others is used again.
@@ -646,10 +646,10 @@ func (w *randomWorld) charge(l *life) {
 		if !f.rules.List[i].CostsLater {
 			continue
 		}
-		d := f.demand(i, user, 1+w.random.Uint64N(5))
+		d := f.check(i, user, 1+w.random.Uint64N(5))
 		f.Force(&d, f.link.Now())
 		w.forced++
-		id := f.keys.Identities.Of(f.key(i, user))
+		id := f.entries.Identities.Of(f.key(i, user))
 		for j := range f.rules.List[i].Limits {
 			w.counter(id, &f.rules.List[i], j, user)
 			l.counted[rule.CounterOf(id, &f.rules.List[i].Limits[j], f.rules.List[i].Limits[j].Width)] += int64(d.Cost)

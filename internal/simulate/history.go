@@ -66,7 +66,7 @@ func (h *history) find(name []byte) *key {
 
 // add records a demand. lasts is how long the request holds the places that it takes, if the rule
 // has places.
-func (h *history) add(d *engine.Demand, at, lasts int64) {
+func (h *history) add(d *engine.Check, at, lasts int64) {
 	h.find(d.Key).add(event{at: at, cost: d.Cost, lasts: lasts})
 }
 

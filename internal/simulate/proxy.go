@@ -27,8 +27,8 @@ type proxy struct {
 	stream   uint32
 	refused  bool
 	// decided and measured receive decisions, with the request if it waited for room.
-	decided  func(demands []engine.Demand, refused bool, waited *delayed)
-	measured func(demand []engine.Demand, waited *delayed)
+	decided  func(demands []engine.Check, refused bool, waited *delayed)
+	measured func(demand []engine.Check, waited *delayed)
 	charged  func(rule int, hits int64)
 	// asked are the parts that rules have asked for.
 	asked   []asked
@@ -233,7 +233,7 @@ func (p *proxy) total(name string) (sum uint64) {
 }
 
 // Decided implements filter.Observer. Parts that the plugin asks for later are for the response.
-func (p *proxy) Decided(demands []engine.Demand, verdict counter.Verdict) {
+func (p *proxy) Decided(demands []engine.Check, verdict counter.Verdict) {
 	p.asking = false
 	d := p.waiting[p.context]
 	if d != nil {
@@ -247,7 +247,7 @@ func (p *proxy) Decided(demands []engine.Demand, verdict counter.Verdict) {
 }
 
 // Measured implements filter.Observer.
-func (p *proxy) Measured(demand []engine.Demand) {
+func (p *proxy) Measured(demand []engine.Check) {
 	if p.measured != nil {
 		p.measured(demand, p.lastSettled())
 	}

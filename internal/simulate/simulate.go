@@ -228,9 +228,9 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		if s.tells, err = start(document); err != nil {
 			return nil, err
 		}
-		s.tells.decided = func(demands []engine.Demand, _ bool, _ *delayed) { s.note(demands) }
+		s.tells.decided = func(demands []engine.Check, _ bool, _ *delayed) { s.note(demands) }
 	}
-	s.decides.measured = func(demand []engine.Demand, waited *delayed) {
+	s.decides.measured = func(demand []engine.Check, waited *delayed) {
 		if s.tells == s.decides {
 			s.note(demand)
 		}
@@ -243,7 +243,7 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 		}
 		p.asks, p.answered = s.asked, s.answered
 	}
-	s.decides.decided = func(demands []engine.Demand, refused bool, waited *delayed) {
+	s.decides.decided = func(demands []engine.Check, refused bool, waited *delayed) {
 		if s.tells == s.decides {
 			s.note(demands)
 		}
@@ -279,7 +279,7 @@ func (s *simulation) end(at int64, refused bool) {
 }
 
 // note records the demands of the current request on each rule.
-func (s *simulation) note(demands []engine.Demand) {
+func (s *simulation) note(demands []engine.Check) {
 	for i := range demands {
 		d := &demands[i]
 		lasts := int64(0)
@@ -306,7 +306,7 @@ func (s *simulation) answered(keys []int32) {
 }
 
 // count counts the decision on a request. Demands of a request that has waited have no keys.
-func (s *simulation) count(demands []engine.Demand, refused bool, waited *delayed) {
+func (s *simulation) count(demands []engine.Check, refused bool, waited *delayed) {
 	for i := range demands {
 		d := &demands[i]
 		h := s.rules[d.Rule.Index]

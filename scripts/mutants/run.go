@@ -44,7 +44,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "which changes are selected")
 	most := flag.Int("n", 100, "how many changes are selected; 0 is all")
 	match := flag.String("match", "", "only changes whose names contain this")
-	by := flag.String("by", "./internal/wire,./internal/counter,./sharedata,./internal/store,./internal/store/memory,./filter,./internal/node,./ratelimit",
+	by := flag.String("by", "./internal/wire,./internal/counter,./sharedata,./internal/store,./internal/store/memory,./filter,./internal/engine,./ratelimit",
 		"packages whose tests also run on changes in their dependencies")
 	flag.Parse()
 	r := &run{out: os.Stdout, equal: parseEqual(equalText)}

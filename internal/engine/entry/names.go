@@ -8,7 +8,7 @@ import (
 	"weir/internal/wire"
 )
 
-// Names has the names of the keys that were saved last. A saved demand has no name.
+// Names has the names of the keys that were saved last. A referred check has no name.
 type Names struct {
 	ids   [nameSlots][16]byte
 	sizes [nameSlots]uint8

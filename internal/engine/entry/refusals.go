@@ -40,8 +40,8 @@ type refusal struct {
 	payload [refusalSize]byte
 }
 
-// Find returns the remembered payload for a demand's key and rule; nil if there is none, or it is too old.
-func (r *Refusals) Find(d *rule.Demand, now int64) []byte {
+// Find returns the remembered payload for a check's key and rule; nil if there is none, or it is too old.
+func (r *Refusals) Find(d *rule.Check, now int64) []byte {
 	p := &r.places[d.Address.Hash()%refusalPlaces]
 	if p.length == 0 || p.address != d.Address || int(p.rule) != d.Rule.Index || now < p.at || now-p.at > p.hold {
 		return nil
@@ -49,8 +49,8 @@ func (r *Refusals) Find(d *rule.Demand, now int64) []byte {
 	return p.payload[:p.length]
 }
 
-// Add remembers the counter of a refused demand.
-func (r *Refusals) Add(d *rule.Demand, now int64) {
+// Add remembers the counter of a refused check.
+func (r *Refusals) Add(d *rule.Check, now int64) {
 	r.payload = d.Counter.Append(r.payload[:0], now)
 	if len(r.payload) > refusalSize {
 		return

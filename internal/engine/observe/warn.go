@@ -8,17 +8,17 @@ import (
 	"weir/window"
 )
 
-// Warn records which limits decided demands have nearly used up.
+// Warn records which limits decided checks have nearly used up.
 //
 //go:noinline
-func (w *Observer) Warn(demands []rule.Demand, now int64) {
-	for i := range demands {
-		w.WarnOf(&demands[i], now)
+func (w *Observer) Warn(checks []rule.Check, now int64) {
+	for i := range checks {
+		w.WarnOf(&checks[i], now)
 	}
 }
 
-// WarnOf is warn for one demand, whose counter is as written.
-func (w *Observer) WarnOf(d *rule.Demand, now int64) {
+// WarnOf is warn for one check, whose counter is as written.
+func (w *Observer) WarnOf(d *rule.Check, now int64) {
 	if d.Warned = 0; len(d.Rule.WarnAt) == 0 {
 		return
 	}
@@ -38,7 +38,7 @@ func (w *Observer) WarnOf(d *rule.Demand, now int64) {
 // keepWarning records a warning for the backend, once per step in the limit's window. A step that
 // was passed before it was reported gives its place to the next step. If there are too many
 // warnings, later warnings are dropped.
-func (w *Observer) keepWarning(d *rule.Demand, i, step int, now int64) {
+func (w *Observer) keepWarning(d *rule.Check, i, step int, now int64) {
 	l, id := &d.Rule.Limits[i], w.keys.Identity(d)
 	end := windowEnd(l, &d.Counter.States[i])
 	var place *warning

@@ -3,7 +3,7 @@ package rule
 // Charge records the hits that an allowed request has taken from a rule, until its cost is known.
 // Its size does not depend on the key's length.
 type Charge struct {
-	Saved
+	Ref
 	// At is when the hits were counted, by the backend's clock, and numbers are those of their
 	// windows.
 	At int64
@@ -14,8 +14,8 @@ type Charge struct {
 	AboveFrom int64
 }
 
-// Note records where a demand's hits were counted.
-func (c *Charge) Note(d *Demand, at int64) {
+// Note records where a check's hits were counted.
+func (c *Charge) Note(d *Check, at int64) {
 	c.At, c.Counted = at, c.Model
 	d.Numbers = d.Counter.NumbersAt(d.Numbers[:0], at)
 	copy(c.Numbers[:], d.Numbers)

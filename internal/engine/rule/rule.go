@@ -26,7 +26,7 @@ type Rule struct {
 	// CountRejected makes rejected requests take their hits too.
 	CountRejected bool
 	// Marks means that a request without room passes, and takes nothing from the rule: see
-	// [Saved.Over].
+	// [Ref.Over].
 	Marks bool
 	// Blocks means that the last limit blocks a key that the rule has refused. Extends means that
 	// further refusals prolong the block.
@@ -150,7 +150,7 @@ func (r *Rule) Own() []window.Limit {
 	return r.Limits[:own]
 }
 
-// Variant returns the rule with other limits, in the same number, order and shapes. A [Demand] may
+// Variant returns the rule with other limits, in the same number, order and shapes. A [Check] may
 // use it for the same keys, and they keep their counters.
 func (r *Rule) Variant(limits []window.Limit) *Rule {
 	v := *r
@@ -178,10 +178,10 @@ func (r *Rule) Is(other *Rule) bool {
 // bytes.
 func (r *Rule) ExtraBytes() int {
 	if r.Widest == nil {
-		return r.ExtraBytes()
+		return r.Rule.ExtraBytes()
 	}
 	widest := counter.Rule{Limits: r.Widest, Interval: r.Interval}
-	return max(r.ExtraBytes(), widest.ExtraBytes())
+	return max(r.Rule.ExtraBytes(), widest.ExtraBytes())
 }
 
 // NameOf returns the name at the beginning of a rule's keys.

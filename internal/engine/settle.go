@@ -13,16 +13,16 @@ import (
 
 // answers takes the backend's answers into the table.
 type answers struct {
-	tallies   *entry.Tallies
-	link      *link.Link
-	rules     *rule.Set
-	keys      *entry.Entries
-	waits     *waits
-	callouts  *callouts
-	pushes    *pushes
-	requests  *requests
-	overrides *feed.Feed
-	refusals  *entry.Refusals
+	tallies  *entry.Tallies
+	link     *link.Link
+	rules    *rule.Set
+	entries  *entry.Entries
+	waits    *waits
+	outbox   *outbox
+	pushes   *pushes
+	requests *requests
+	feed     *feed.Feed
+	refusals *entry.Refusals
 
 	total  wire.Total
 	totals [rule.MaxLimits]window.Totals
@@ -34,30 +34,30 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 	switch {
 	case outcome == link.PushRefused:
 		if b.advance.Told {
-			a.callouts.advances.Hear(&wire.Near{}, b.sequence, b.sentAt, 0)
+			a.outbox.credit.Hear(&wire.Near{}, b.sequence, b.sentAt, 0)
 		}
-		a.callouts.giveUp(b)
+		a.outbox.giveUp(b)
 		a.link.Turn(outcome)
 		return false
 	case outcome != link.PushAnswered:
-		a.callouts.fail(b, outcome)
+		a.outbox.fail(b, outcome)
 		return false
 	case !b.accept(answer, &a.total):
-		a.callouts.fail(b, link.PushGarbled)
+		a.outbox.fail(b, link.PushGarbled)
 		return false
 	}
-	a.callouts.ended(b)
+	a.outbox.ended(b)
 	b.state = answered
 	if a.link.Answered(b.sentAt, a.link.HostNow(), int64(b.reader.NowNanos), b.reader.Nodes) {
 		a.link.Turn(link.PushAnswered)
 	}
 	a.rules.Share(a.link.Nodes())
-	if b.advance.Told && b.sender == a.callouts.sender {
-		if a.callouts.advances.Hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
-			a.callouts.advances.Told(b.sequence)
+	if b.advance.Told && b.sender == a.outbox.sender {
+		if a.outbox.credit.Hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
+			a.outbox.credit.Told(b.sequence)
 		}
 	}
-	a.overrides.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
+	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 	return true
 }
 
@@ -65,7 +65,7 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 func (a *answers) takePoll(b *batch, outcome link.Outcome, answer []byte) {
 	answered := outcome == link.PushAnswered && b.accept(answer, &a.total)
 	b.state = filling
-	if a.overrides.PollEnded(answered); !answered {
+	if a.feed.PollEnded(answered); !answered {
 		return
 	}
 	a.link.SeeLate(b.sentAt, a.link.HostNow(), int64(b.reader.NowNanos))
@@ -73,14 +73,14 @@ func (a *answers) takePoll(b *batch, outcome link.Outcome, answer []byte) {
 		a.link.Turn(link.PushAnswered)
 	}
 	a.rules.Share(a.link.Nodes())
-	a.overrides.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
+	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 }
 
 // settle takes answers into the table until the deadline. It returns false if there is more.
 func (a *answers) settle(deadline int64) (done bool) {
 	handled := 0
-	for i := 0; i < len(a.callouts.batches); {
-		b := a.callouts.batches[i]
+	for i := 0; i < len(a.outbox.batches); {
+		b := a.outbox.batches[i]
 		if b.state != answered {
 			i++
 			continue
@@ -102,11 +102,11 @@ func (a *answers) settle(deadline int64) (done bool) {
 			handled++
 		}
 		if b.lacks != 0 {
-			a.callouts.again(b)
+			a.outbox.again(b)
 			i++
 			continue
 		}
-		a.callouts.finish(b)
+		a.outbox.finish(b)
 	}
 	return true
 }
@@ -114,7 +114,7 @@ func (a *answers) settle(deadline int64) (done bool) {
 // again has a batch sent again, unchanged, that was answered but for some of it, even where the backend
 // says that it has applied nothing of that: the network may have brought the push to another backend,
 // too, which has. The backend is there, so this is no failure of a callout.
-func (c *callouts) again(b *batch) {
+func (c *outbox) again(b *batch) {
 	b.body, b.push = b.push, b.body[:0]
 	b.state, b.partly = failed, true
 	b.failures = min(b.failures, partlyFailures)
@@ -162,7 +162,7 @@ func (a *answers) settleKey(b *batch) {
 
 // settleAdvanced notes that advanced hits are counted, of which the totals were read last.
 func (a *answers) settleAdvanced(b *batch, h *credit.Hits) {
-	part := rule.Saved{Rule: h.Rule, Address: h.Address, ID: h.ID}
+	part := rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.ID}
 	h.Counted()
 	a.learn(&part, int64(b.reader.NowNanos))
 }
@@ -171,9 +171,9 @@ func (a *answers) settleAdvanced(b *batch, h *credit.Hits) {
 // were read last.
 func (a *answers) settleTotals(b *batch, first int) {
 	key := &b.items[first]
-	d := a.keys.At(key.rule, key.address)
+	d := a.entries.At(key.rule, key.address)
 	now := a.link.Now()
-	if !a.keys.Update(d, entry.Hastens|entry.AsStored, now, func() (writes, lists bool) {
+	if !a.entries.Update(d, entry.Hastens|entry.AsStored, now, func() (writes, lists bool) {
 		if !d.Slot.Found() || a.stray(d) {
 			return false, false
 		}
@@ -283,18 +283,18 @@ func (a *answers) readRooms(b *batch, r *rule.Rule) {
 // besides are taken now. The grant goes back if those have no room, if the request is gone or was
 // decided without the backend, or if there is no room for hits that the backend has not heard of.
 func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
-	var demands []rule.Demand
+	var checks []rule.Check
 	verdict := counter.Rejected
 	at := int64(grant.AtNanos)
 	t.grantedAt = at
 	w := t.turns[0]
 	if w.waits() {
-		demands = a.requests.takeUp(w.wait)
+		checks = a.requests.takeUp(w.wait)
 		switch verdict = a.judge(b, t); verdict {
 		case counter.Allowed:
-			verdict = a.requests.takeRest(demands, t)
+			verdict = a.requests.takeRest(checks, t)
 		case counter.Unsure:
-			verdict = a.requests.doubt(w.wait, demands, t)
+			verdict = a.requests.doubt(w.wait, checks, t)
 		case counter.Rejected:
 			t.granted = false // the backend does not know what leaves no room
 		}
@@ -310,8 +310,8 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		}
 		a.learn(part, int64(b.reader.NowNanos))
 	}
-	if demands != nil {
-		a.requests.decideBy(w, demands, t, verdict)
+	if checks != nil {
+		a.requests.decideBy(w, checks, t, verdict)
 	}
 }
 
@@ -329,8 +329,8 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 			reader.NextRoom(&a.total)
 			a.keepTotal(j)
 		}
-		d := a.keys.At(part.Rule, part.Address)
-		if a.keys.Read(d, a.link.Now()); a.stray(d) {
+		d := a.entries.At(part.Rule, part.Address)
+		if a.entries.Read(d, a.link.Now()); a.stray(d) {
 			continue
 		}
 		answered, cost := int64(reader.NowNanos), part.Cost
@@ -341,7 +341,7 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 		if t.granted && d.Counter.Settled(answered) || a.fits(d, (*window.State).Presume, answered, cost) {
 			continue
 		}
-		if a.keys.Read(d, a.link.Now()); !a.fits(d, (*window.State).Doubt, answered, cost) {
+		if a.entries.Read(d, a.link.Now()); !a.fits(d, (*window.State).Doubt, answered, cost) {
 			return counter.Rejected
 		}
 		verdict = counter.Unsure
@@ -357,7 +357,7 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 
 // fits reports whether a cost has room next to an answer's totals and the assumed part of each
 // state.
-func (a *answers) fits(d *rule.Demand, suppose func(s *window.State), answered int64, cost uint64) bool {
+func (a *answers) fits(d *rule.Check, suppose func(s *window.State), answered int64, cost uint64) bool {
 	for i := range d.Counter.States {
 		suppose(&d.Counter.States[i])
 		d.Counter.Learn(i, answered, &a.totals[i])
@@ -377,10 +377,10 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 			given.Wanted = t.needs()
 		}
 	}
-	d := a.keys.At(part.Rule, part.Address)
+	d := a.entries.At(part.Rule, part.Address)
 	var lost [rule.MaxLimits]bool
 	now, kept := a.link.Now(), false
-	if !a.keys.Update(d, 0, now, func() (writes, lists bool) {
+	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
 		if kept = !a.stray(d); !kept {
 			return false, false
 		}
@@ -408,16 +408,16 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	}
 }
 
-// stray reports whether an answer has no place in a demand's entry, which was read: the rule no
+// stray reports whether an answer has no place in a check's entry, which was read: the rule no
 // longer synchronises, and the entry is newer and does not either. Its hits would seem to be
 // unknown to the backend.
-func (a *answers) stray(d *rule.Demand) bool {
+func (a *answers) stray(d *rule.Check) bool {
 	return a.pushes.dismissed(d.Rule) && !d.Counter.Identified()
 }
 
 // returnGrant gives back hits that were granted for limit i and have no place here, in the window
 // where they were counted.
-func (a *answers) returnGrant(part *rule.Saved, i int, hits uint64, at int64) {
+func (a *answers) returnGrant(part *rule.Ref, i int, hits uint64, at int64) {
 	if hits == 0 {
 		return
 	}
@@ -433,14 +433,14 @@ func (a *answers) returnGrant(part *rule.Saved, i int, hits uint64, at int64) {
 		push.Ages = append(push.Ages, 0)
 	}
 	a.pushes.hasty = a.pushes.hasty || part.Rule.Exact()
-	a.keys.KeepOrphan(part.ID, l, push, a.link.Now()+2*l.Width) // without room, the hits stay unused until their window ends
+	a.entries.KeepOrphan(part.ID, l, push, a.link.Now()+2*l.Width) // without room, the hits stay unused until their window ends
 }
 
 // learn keeps an answer's totals in a key's entry, for the headers and for the time when the
 // backend is away.
-func (a *answers) learn(part *rule.Saved, answered int64) {
-	d, now := a.keys.At(part.Rule, part.Address), a.link.Now()
-	if !a.keys.Update(d, 0, now, func() (writes, lists bool) {
+func (a *answers) learn(part *rule.Ref, answered int64) {
+	d, now := a.entries.At(part.Rule, part.Address), a.link.Now()
+	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
 		if a.stray(d) || !d.Slot.Found() && a.nothing(len(d.Counter.States)) {
 			return false, false
 		}
@@ -453,7 +453,7 @@ func (a *answers) learn(part *rule.Saved, answered int64) {
 		d.Counter.Heard(answered)
 		d.NoteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
-		return true, (part.Rule.Watched || d.Counter.Pending()) && a.keys.Adopt(d, now)
+		return true, (part.Rule.Watched || d.Counter.Pending()) && a.entries.Adopt(d, now)
 	}) {
 		a.tallies.GivenUp++
 	}

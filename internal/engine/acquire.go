@@ -25,13 +25,13 @@ const (
 )
 
 // asks are questions for hits that only the backend can allow.
-type asks struct {
-	link     *link.Link
-	ticks    *ticks
-	keys     *entry.Entries
-	waits    *waits
-	callouts *callouts
-	pushes   *pushes
+type acquires struct {
+	link    *link.Link
+	ticks   *ticks
+	entries *entry.Entries
+	waits   *waits
+	outbox  *outbox
+	pushes  *pushes
 
 	unsent    []*ask // not yet in a callout
 	collect   int64  // [Options.Collect]
@@ -41,21 +41,21 @@ type asks struct {
 	rooms     []wire.Room
 }
 
-// ofRequest makes an ask for one request: for the hits of all its demands that of selects, or none.
-func (a *asks) ofRequest(w turn, demands []rule.Demand, of func(*rule.Demand) bool) *ask {
+// ofRequest makes an ask for one request: for the hits of all its checks that of selects, or none.
+func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) bool) *ask {
 	t := a.waits.newAsk(1, 1)
 	t.turns = append(t.turns, w)
-	for i := range demands {
-		if d := &demands[i]; of(d) {
-			t.parts = append(t.parts, a.keys.Named(d))
+	for i := range checks {
+		if d := &checks[i]; of(d) {
+			t.parts = append(t.parts, a.entries.Named(d))
 		}
 	}
 	return t
 }
 
 // prefetch asks for more hits before the lease is used up.
-func (a *asks) prefetch(d *rule.Demand, now int64) {
-	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && (a.callouts.away == 0 || !a.callouts.lost(a.keys.Named(d).ID)) {
+func (a *acquires) prefetch(d *rule.Check, now int64) {
+	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && (a.outbox.away == 0 || !a.outbox.lost(a.entries.Named(d).ID)) {
 		a.leaseAhead(d)
 		a.sendAll()
 	}
@@ -63,8 +63,8 @@ func (a *asks) prefetch(d *rule.Demand, now int64) {
 
 // askBehind asks whether a full key has room again, for requests to come. It reports whether it
 // could. While the breaker is open, it could not: the configuration says how to decide such requests.
-func (a *asks) askBehind(d *rule.Demand) bool {
-	if len(a.unsent) >= maxUnsent || a.link.Open() || a.callouts.away != 0 && a.callouts.lost(a.keys.Named(d).ID) {
+func (a *acquires) askBehind(d *rule.Check) bool {
+	if len(a.unsent) >= maxUnsent || a.link.Open() || a.outbox.away != 0 && a.outbox.lost(a.entries.Named(d).ID) {
 		return false
 	}
 	if a.waits.leases.find(d, false, 1) == nil {
@@ -79,7 +79,7 @@ func (a *asks) askBehind(d *rule.Demand) bool {
 // lease asks for the hits of a waiting request, and for more ahead of others. If the backend had not all
 // of them because hits for requests to come are on their way here, the request waits for these. asked is
 // false then.
-func (a *asks) lease(d *rule.Demand, w turn) (asked bool) {
+func (a *acquires) lease(d *rule.Check, w turn) (asked bool) {
 	if d.Cost == 0 {
 		a.look(d, w)
 		return true
@@ -115,7 +115,7 @@ func (a *asks) lease(d *rule.Demand, w turn) (asked bool) {
 // look asks for the totals of a key, for a request that takes nothing from it.
 //
 //go:noinline
-func (a *asks) look(d *rule.Demand, w turn) {
+func (a *acquires) look(d *rule.Check, w turn) {
 	d.Heard = true
 	t := a.waits.leases.find(d, false, 0)
 	if t == nil {
@@ -128,7 +128,7 @@ func (a *asks) look(d *rule.Demand, w turn) {
 }
 
 // leaseAhead asks for a lease for requests to come, if the key is worth it.
-func (a *asks) leaseAhead(d *rule.Demand) {
+func (a *acquires) leaseAhead(d *rule.Check) {
 	most := d.Counter.Ahead(a.link.Now())
 	if d.Listed {
 		most = max(most, d.Counter.Stands())
@@ -143,7 +143,7 @@ func (a *asks) leaseAhead(d *rule.Demand) {
 
 // add keeps an ask until it can be sent. If that takes long, the requests of some asks leave. Such
 // asks are dropped whenever the number of asks has doubled since the last time.
-func (a *asks) add(t *ask) {
+func (a *acquires) add(t *ask) {
 	if len(a.unsent) >= max(a.crowd, leastUnsent) {
 		a.dropUnwanted()
 		a.crowd = 2 * len(a.unsent)
@@ -152,7 +152,7 @@ func (a *asks) add(t *ask) {
 }
 
 // dropUnwanted drops asks whose requests have all left.
-func (a *asks) dropUnwanted() {
+func (a *acquires) dropUnwanted() {
 	kept := a.unsent[:0]
 	for _, t := range a.unsent {
 		if t.wanted() {
@@ -169,7 +169,7 @@ func (a *asks) dropUnwanted() {
 // that isn't full waits for the asks that there was no time for: only a few callouts may be open,
 // so a small one would delay all other asks. It decides no request, since it may be called while
 // another is being decided: if a callout fails at once, the next ticks decide.
-func (a *asks) sendAll() {
+func (a *acquires) sendAll() {
 	if len(a.unsent) > 0 {
 		start := a.link.HostNow()
 		if a.collects(start) {
@@ -181,7 +181,7 @@ func (a *asks) sendAll() {
 			deadline = start + askNanos
 		}
 		handled := 0
-		for late := start >= deadline; handled < len(a.unsent) && a.callouts.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {
+		for late := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {
 			if t := a.unsent[handled]; !t.wanted() {
 				a.waits.recycle(t)
 			} else if a.lost(t) {
@@ -203,16 +203,16 @@ func (a *asks) sendAll() {
 }
 
 // collects reports whether unsent asks wait for more asks. The next tick sends them.
-func (a *asks) collects(now int64) bool {
+func (a *acquires) collects(now int64) bool {
 	ago := now - a.sentAt
 	return a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected
 }
 
 // fill adds an ask to the open batch. It returns false if the ask does not fit.
-func (a *asks) fill(t *ask, now int64) bool {
+func (a *acquires) fill(t *ask, now int64) bool {
 	b := a.openBatch
 	if b == nil {
-		b = a.callouts.newBatch()
+		b = a.outbox.newBatch()
 		a.openBatch = b
 	}
 	for a.pushes.hasty && b.fits(t) && a.pushes.nextOrphan() {
@@ -229,18 +229,18 @@ func (a *asks) fill(t *ask, now int64) bool {
 
 // claimAlong adds the pending hits of an ask's key to its batch, so that the backend decides with
 // them and they need no push of their own.
-func (a *asks) claimAlong(b *batch, t *ask, now int64) {
+func (a *acquires) claimAlong(b *batch, t *ask, now int64) {
 	if !t.lease {
 		return
 	}
-	d := a.keys.At(t.parts[0].Rule, t.parts[0].Address)
-	if a.keys.Read(d, now); !d.Slot.Found() || !d.Counter.Pending() {
+	d := a.entries.At(t.parts[0].Rule, t.parts[0].Address)
+	if a.entries.Read(d, now); !d.Slot.Found() || !d.Counter.Pending() {
 		return
 	}
 	if !d.Counter.Identified() {
 		d.Counter.Identify(t.parts[0].ID)
 	}
-	if !d.Counter.Claim(now) || !a.keys.Write(d, now) {
+	if !d.Counter.Claim(now) || !a.entries.Write(d, now) {
 		return // another worker has the key, or it is pushed later
 	}
 	first := len(b.items)
@@ -250,19 +250,19 @@ func (a *asks) claimAlong(b *batch, t *ask, now int64) {
 }
 
 // send sends the open batch, if there is one.
-func (a *asks) send() {
+func (a *acquires) send() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
 		a.sentAt = a.link.HostNow()
 		b.asking = true
-		a.callouts.asking++
-		a.callouts.post(b)
+		a.outbox.asking++
+		a.outbox.post(b)
 	}
 }
 
 // putOff closes the open batch, if there is one, without sending it. No request waits for it any
 // more.
-func (a *asks) putOff() {
+func (a *acquires) putOff() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
 		b.close()
@@ -274,7 +274,7 @@ func (a *asks) putOff() {
 }
 
 // drop drops all asks, because the backend can't be reached or the node ends.
-func (a *asks) drop() {
+func (a *acquires) drop() {
 	if a.waits.leases == nil {
 		return // there is no backend
 	}
@@ -287,18 +287,18 @@ func (a *asks) drop() {
 	a.unsent = a.unsent[:0]
 }
 
-// newLease makes an ask for hits for the entry of a demand's key.
-func (a *asks) newLease(d *rule.Demand, least, most uint64) *ask {
+// newLease makes an ask for hits for the entry of a check's key.
+func (a *acquires) newLease(d *rule.Check, least, most uint64) *ask {
 	t := a.waits.newAsk(least, most)
 	t.lease = true
-	part := a.keys.Named(d)
+	part := a.entries.Named(d)
 	part.Cost = 1
 	t.parts = append(t.parts, part)
 	return t
 }
 
 // encode adds an ask to a batch.
-func (a *asks) encode(b *batch, t *ask, now int64) {
+func (a *acquires) encode(b *batch, t *ask, now int64) {
 	a.rooms = a.rooms[:0]
 	for i := range t.parts {
 		part := &t.parts[i]
@@ -324,21 +324,21 @@ func (a *asks) encode(b *batch, t *ask, now int64) {
 }
 
 // lost reports whether the partition of any key of an ask is away.
-func (a *asks) lost(t *ask) bool {
+func (a *acquires) lost(t *ask) bool {
 	for i := range t.parts {
-		if a.callouts.lost(t.parts[i].ID) {
+		if a.outbox.lost(t.parts[i].ID) {
 			return true
 		}
 	}
 	return false
 }
 
-// lostAny reports whether the partition of any demand that of selects is away.
+// lostAny reports whether the partition of any check that of selects is away.
 //
 //go:noinline
-func (a *asks) lostAny(demands []rule.Demand, of func(*rule.Demand) bool) bool {
-	for i := range demands {
-		if d := &demands[i]; of(d) && a.callouts.lost(a.keys.Named(d).ID) {
+func (a *acquires) lostAny(checks []rule.Check, of func(*rule.Check) bool) bool {
+	for i := range checks {
+		if d := &checks[i]; of(d) && a.outbox.lost(a.entries.Named(d).ID) {
 			return true
 		}
 	}
@@ -347,7 +347,7 @@ func (a *asks) lostAny(demands []rule.Demand, of func(*rule.Demand) bool) bool {
 
 // ask is a question for hits, for a key's entry or for one request.
 type ask struct {
-	parts []rule.Saved
+	parts []rule.Ref
 	least uint64
 	most  uint64
 	// relies is how many hits of the lease its requests need besides.
@@ -369,11 +369,11 @@ type ask struct {
 	told      int
 }
 
-// pass lets those demands pass that the ask was granted for.
-func (t *ask) pass(demands []rule.Demand) {
-	parts := t.parts // in the order of the demands
-	for i := range demands {
-		if d := &demands[i]; len(parts) > 0 && d.Address == parts[0].Address {
+// pass lets those checks pass that the ask was granted for.
+func (t *ask) pass(checks []rule.Check) {
+	parts := t.parts // in the order of the checks
+	for i := range checks {
+		if d := &checks[i]; len(parts) > 0 && d.Address == parts[0].Address {
 			d.By, d.GrantedAt, parts = rule.ByBackend, t.grantedAt, parts[1:]
 		}
 	}
@@ -456,9 +456,9 @@ func (w *leaseAsks) list(address sharedata.Address) **ask {
 	return &w[address.Hash()%uint64(len(w))]
 }
 
-// find returns the ask for a demand's key that is not sent yet, either ahead of requests or by them, and
+// find returns the ask for a check's key that is not sent yet, either ahead of requests or by them, and
 // either for hits or, at a cost of 0, for totals; nil if there is none.
-func (w *leaseAsks) find(d *rule.Demand, ahead bool, cost uint64) *ask {
+func (w *leaseAsks) find(d *rule.Check, ahead bool, cost uint64) *ask {
 	for t := *w.list(d.Address); t != nil; t = t.next {
 		if t.is(d, ahead, cost) && !t.sent {
 			return t
@@ -467,9 +467,9 @@ func (w *leaseAsks) find(d *rule.Demand, ahead bool, cost uint64) *ask {
 	return nil
 }
 
-// underWay returns the ask for hits ahead of requests for a demand's key that has no answer yet; nil if
+// underWay returns the ask for hits ahead of requests for a check's key that has no answer yet; nil if
 // there is none.
-func (w *leaseAsks) underWay(d *rule.Demand) *ask {
+func (w *leaseAsks) underWay(d *rule.Check) *ask {
 	for t := *w.list(d.Address); t != nil; t = t.next {
 		if t.is(d, true, 1) && t.sent && !t.settled {
 			return t
@@ -478,7 +478,7 @@ func (w *leaseAsks) underWay(d *rule.Demand) *ask {
 	return nil
 }
 
-func (t *ask) is(d *rule.Demand, ahead bool, cost uint64) bool {
+func (t *ask) is(d *rule.Check, ahead bool, cost uint64) bool {
 	part := &t.parts[0]
 	return part.Address == d.Address && part.Cost == cost && t.ahead == ahead && part.Rule.Is(d.Rule)
 }

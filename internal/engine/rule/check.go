@@ -6,12 +6,12 @@ import (
 	"weir/window"
 )
 
-// Demand is a request's demand for hits of a key from one rule. Its memory is reused for later
+// Check is a request's check for hits of a key from one rule. Its memory is reused for later
 // requests.
-type Demand struct {
-	// Saved is the part that outlasts the decision.
-	Saved
-	// Key is the rule's name and the values of the key: see [counter.AppendPart]. A saved demand
+type Check struct {
+	// Ref is the part that outlasts the decision.
+	Ref
+	// Key is the rule's name and the values of the key: see [counter.AppendPart]. A referred check
 	// has none.
 	Key []byte
 	// Counter is the key's counter after the decision, and Verdict the rule's own verdict.
@@ -35,10 +35,10 @@ type Demand struct {
 	Numbers   []uint64 // of the windows that the hits were taken from
 }
 
-// Saved is everything needed to decide or count a demand later. Its size does not depend on the
+// Ref is everything needed to decide or count a check later. Its size does not depend on the
 // key's length, which clients choose.
-type Saved struct {
-	// Rule and Cost are those of the demand. The cost may be changed.
+type Ref struct {
+	// Rule and Cost are those of the check. The cost may be changed.
 	Rule *Rule
 	Cost uint64
 	// Over means that a rule that marks had no room for the request. The request passes if the
@@ -54,7 +54,7 @@ type Saved struct {
 	ID      [16]byte // see keys.identity; 0 if unknown
 }
 
-// arbiter says who decides a demand.
+// arbiter says who decides a check.
 type arbiter uint8
 
 const (
@@ -62,15 +62,15 @@ const (
 	ByRule arbiter = iota
 	// ByWhatIsKnown decides by known totals, because the backend can't be asked.
 	ByWhatIsKnown
-	// ByBackend means that the demand has room and takes nothing here: the backend has counted its
+	// ByBackend means that the check has room and takes nothing here: the backend has counted its
 	// hits, or can't be asked and is not needed.
 	ByBackend
-	// ByDistance means that the demand has room because its key is far from its limits. The backend
+	// ByDistance means that the check has room because its key is far from its limits. The backend
 	// hears of the hits later.
 	ByDistance
 )
 
-// progress says where a demand's hits are.
+// progress says where a check's hits are.
 type progress uint8
 
 const (
@@ -85,32 +85,32 @@ const (
 )
 
 // PassesOver reports whether the request continues without this rule, which marks and has no room.
-func (d *Demand) PassesOver() bool {
+func (d *Check) PassesOver() bool {
 	d.Over = d.Over || d.Rule.Marks && d.Verdict == counter.Rejected
 	return d.Over
 }
 
-// Unsure reports whether only the backend can decide the demand.
-func (d *Demand) Unsure() bool { return d.Verdict == counter.Unsure }
+// Unsure reports whether only the backend can decide the check.
+func (d *Check) Unsure() bool { return d.Verdict == counter.Unsure }
 
-// Leases reports whether the demand's key needs a lease for the decision.
-func (d *Demand) Leases() bool { return d.Unsure() && !d.Rule.Exact() }
+// Leases reports whether the check's key needs a lease for the decision.
+func (d *Check) Leases() bool { return d.Unsure() && !d.Rule.Exact() }
 
-// Synced reports whether a demand's rule needs the backend.
-func (d *Demand) Synced() bool { return d.Rule.Synced() }
+// Synced reports whether a check's rule needs the backend.
+func (d *Check) Synced() bool { return d.Rule.Synced() }
 
-// Knows reports whether what is known of the key is recent enough to decide a demand that takes
-// nothing. Nothing that such a demand does would make the node hear of the hits of others.
-func (d *Demand) Knows(now int64) bool {
+// Knows reports whether what is known of the key is recent enough to decide a check that takes
+// nothing. Nothing that such a check does would make the node hear of the hits of others.
+func (d *Check) Knows(now int64) bool {
 	return d.Heard || !d.Rule.Exact() && d.Counter.HeardSince(now-d.Rule.Interval, now)
 }
 
-// Withheld reports whether a demand was refused although its limits have room as far as this node
+// Withheld reports whether a check was refused although its limits have room as far as this node
 // knows: the backend had no more hits for it, or decides every request and can't be reached.
-func (d *Demand) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
+func (d *Check) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
 
-// Standing returns how limit i of a decided demand stands at the time of the decision.
-func (d *Demand) Standing(i int, now int64) window.Standing {
+// Standing returns how limit i of a decided check stands at the time of the decision.
+func (d *Check) Standing(i int, now int64) window.Standing {
 	s := d.Rule.Limits[i].Standing(&d.Counter.States[i], now)
 	if d.Withheld() {
 		s.Remaining, s.Next = 0, max(s.Next, d.Counter.DryUntil(now)-now, 1)
@@ -118,15 +118,15 @@ func (d *Demand) Standing(i int, now int64) window.Standing {
 	return s
 }
 
-// RetryAt is the time when refused demands will fit at the latest if no other hits come; other
+// RetryAt is the time when refused checks will fit at the latest if no other hits come; other
 // nodes may give back leases before. ok is false if no waiting helps.
-func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
+func RetryAt(checks []Check, now int64) (at int64, ok bool) {
 	at = now
-	for i := range demands {
-		if demands[i].Over {
+	for i := range checks {
+		if checks[i].Over {
 			continue
 		}
-		fits, ok := demands[i].fitsAt(now)
+		fits, ok := checks[i].fitsAt(now)
 		if !ok {
 			return 0, false
 		}
@@ -135,8 +135,8 @@ func RetryAt(demands []Demand, now int64) (at int64, ok bool) {
 	return at, true
 }
 
-// fitsAt is RetryAt for one demand.
-func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
+// fitsAt is RetryAt for one check.
+func (d *Check) fitsAt(now int64) (at int64, ok bool) {
 	at = now
 	full := false
 	for i := range d.Counter.States {
@@ -160,9 +160,9 @@ func (d *Demand) fitsAt(now int64) (at int64, ok bool) {
 	return at, true
 }
 
-// FitsAfter is a time before which a demand, whose counter was read, can't fit if that number of
+// FitsAfter is a time before which a check, whose counter was read, can't fit if that number of
 // hits comes before it. ok is false if no waiting helps.
-func (d *Demand) FitsAfter(ahead uint64, now int64) (at int64, ok bool) {
+func (d *Check) FitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 	at = now
 	for i := range d.Counter.States {
 		l := &d.Rule.Limits[i]
@@ -183,7 +183,7 @@ func (d *Demand) FitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 
 // Uncount takes back hits that are in the slot only. The slot must be read again before it is
 // written.
-func (d *Demand) Uncount() {
+func (d *Check) Uncount() {
 	d.Hits = Untaken
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	d.Counter.GiveBack(d.Numbers, d.Cost)
@@ -193,7 +193,7 @@ func (d *Demand) Uncount() {
 // may belong to an earlier configuration.
 //
 //go:noinline
-func (d *Demand) NoteExcess(now int64) {
+func (d *Check) NoteExcess(now int64) {
 	if d.Rule.Excess == nil {
 		return
 	}
@@ -202,8 +202,8 @@ func (d *Demand) NoteExcess(now int64) {
 	}
 }
 
-// Decide decides a cost by a demand's counter.
-func (d *Demand) Decide(cost uint64, now int64) counter.Verdict {
+// Decide decides a cost by a check's counter.
+func (d *Check) Decide(cost uint64, now int64) counter.Verdict {
 	possible := cost
 	switch {
 	case d.By == ByBackend:
@@ -226,7 +226,7 @@ func (d *Demand) Decide(cost uint64, now int64) counter.Verdict {
 
 // Steps is how many steps of WarnAt the use of limit i has reached. A limit of 0 reaches none: it
 // can't be used.
-func (d *Demand) Steps(i int) (steps int) {
+func (d *Check) Steps(i int) (steps int) {
 	l := &d.Rule.Limits[i]
 	quota, remaining := l.Quota(), l.Remaining(&d.Counter.States[i])
 	if quota <= remaining {

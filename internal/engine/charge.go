@@ -12,10 +12,10 @@ import (
 type charges struct {
 	tallies  *entry.Tallies
 	link     *link.Link
-	keys     *entry.Entries
+	entries  *entry.Entries
 	pushes   *pushes
-	watch    *observe.Observer
-	accounts *observe.Meter
+	observer *observe.Observer
+	meter    *observe.Meter
 	decider  *decider
 	push     window.Push // of a counter that the table has lost
 }
@@ -29,7 +29,7 @@ func (h *charges) revise(c *rule.Charge, cost uint64, now int64) {
 		at = now
 	}
 	h.change(c, cost, now)
-	if h.accounts.Of(c.Rule) && (cost != before || c.Counted != c.Model) {
+	if h.meter.Of(c.Rule) && (cost != before || c.Counted != c.Model) {
 		h.account(c, before, at)
 	}
 }
@@ -40,21 +40,21 @@ func (h *charges) revise(c *rule.Charge, cost uint64, now int64) {
 //go:noinline
 func (h *charges) account(c *rule.Charge, before uint64, at int64) {
 	d := &h.decider.charged
-	h.keys.Restore(d, &c.Saved)
-	h.keys.Read(d, h.link.Now()) // the budget needs the counter
+	h.entries.Restore(d, &c.Ref)
+	h.entries.Read(d, h.link.Now()) // the budget needs the counter
 	if c.Counted == c.Model {
-		h.accounts.Add(d, int64(c.Cost-before), c.Model, at)
+		h.meter.Add(d, int64(c.Cost-before), c.Model, at)
 		return
 	}
-	h.accounts.Add(d, -int64(before), c.Counted, at)
-	h.accounts.Add(d, int64(c.Cost), c.Model, at)
+	h.meter.Add(d, -int64(before), c.Counted, at)
+	h.meter.Add(d, int64(c.Cost), c.Model, at)
 	c.Counted = c.Model
 }
 
 // accountFor records the usage of hits that were forced.
-func (h *charges) accountFor(d *rule.Demand, now int64) {
-	if h.accounts.Of(d.Rule) {
-		h.accounts.Add(d, int64(d.Cost), d.Model, now)
+func (h *charges) accountFor(d *rule.Check, now int64) {
+	if h.meter.Of(d.Rule) {
+		h.meter.Add(d, int64(d.Cost), d.Model, now)
 	}
 }
 
@@ -64,10 +64,10 @@ func (h *charges) change(c *rule.Charge, cost uint64, now int64) {
 		return
 	}
 	d := &h.decider.charged
-	h.keys.Restore(d, &c.Saved)
+	h.entries.Restore(d, &c.Ref)
 	numbers := c.Numbers[:len(c.Rule.Limits)]
 	lost := false
-	switch written := h.keys.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+	switch written := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
 		if lost = !d.Slot.Found() && c.Cost != 0; !lost {
 			d.Counter.Revise(numbers, c.At, c.Cost, cost, now)
 		}
@@ -77,7 +77,7 @@ func (h *charges) change(c *rule.Charge, cost uint64, now int64) {
 		h.reviseElsewhere(c, cost, now)
 	case written && cost > c.Cost:
 		d.NoteExcess(now)
-		h.watch.WarnOf(d, now)
+		h.observer.WarnOf(d, now)
 		if c.Cost == 0 {
 			c.Note(d, now)
 		}
@@ -92,9 +92,9 @@ func (h *charges) change(c *rule.Charge, cost uint64, now int64) {
 }
 
 // giveBack gives back hits that count now, whoever counted them.
-func (h *charges) giveBack(d *rule.Demand, hits uint64, now int64) {
+func (h *charges) giveBack(d *rule.Check, hits uint64, now int64) {
 	given := uint64(0)
-	switch done := h.keys.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+	switch done := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
 		if given = 0; d.Slot.Found() {
 			given = d.Counter.GiveBackNewest(hits)
 		}
@@ -104,12 +104,12 @@ func (h *charges) giveBack(d *rule.Demand, hits uint64, now int64) {
 		h.tallies.GivenUp++ // the hits stay counted
 	case given > 0:
 		h.decider.refusals.Forget(d.Address)
-		if h.accounts.Of(d.Rule) {
-			h.accounts.Add(d, -int64(given), d.Model, now)
+		if h.meter.Of(d.Rule) {
+			h.meter.Add(d, -int64(given), d.Model, now)
 		}
 	case !d.Slot.Found(): // the backend may know of some
 		d.Cost = hits
-		c := rule.Charge{Saved: h.keys.Save(d)}
+		c := rule.Charge{Ref: h.entries.Save(d)}
 		c.Note(d, now)
 		h.reviseElsewhere(&c, 0, now)
 	}
@@ -121,9 +121,9 @@ func (h *charges) renew(c *rule.Charge, now int64) {
 		return
 	}
 	d := &h.decider.charged
-	h.keys.Restore(d, &c.Saved)
+	h.entries.Restore(d, &c.Ref)
 	numbers := c.Numbers
-	if !h.keys.Update(d, entry.Adopts, now, func() (writes, lists bool) {
+	if !h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		numbers = c.Numbers
 		d.Counter.Renew(numbers[:len(c.Rule.Limits)], c.Cost)
 		return true, false
@@ -147,8 +147,8 @@ func (h *charges) release(c *rule.Charge, now int64) {
 		return
 	}
 	d := &h.decider.charged
-	h.keys.Restore(d, &c.Saved)
-	switch done := h.keys.Update(d, entry.Adopts, now, func() (writes, lists bool) {
+	h.entries.Restore(d, &c.Ref)
+	switch done := h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		if !d.Slot.Found() {
 			return false, false
 		}
@@ -169,8 +169,8 @@ func (h *charges) release(c *rule.Charge, now int64) {
 // may be on its way here.
 func (h *charges) spent(c *rule.Charge, now int64) bool {
 	d := &h.decider.charged
-	h.keys.Restore(d, &c.Saved)
-	h.keys.Read(d, now)
+	h.entries.Restore(d, &c.Ref)
+	h.entries.Read(d, now)
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()
 	}
@@ -208,7 +208,7 @@ func (h *charges) reviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 		case l.Kind.Refills() && hits < 0:
 			push.Newest = uint64(c.At)
 		}
-		if !h.keys.KeepOrphan(c.ID, l, push, now+2*l.Width) && hits > 0 {
+		if !h.entries.KeepOrphan(c.ID, l, push, now+2*l.Width) && hits > 0 {
 			h.tallies.Lost += uint64(hits)
 		}
 	}

@@ -150,26 +150,26 @@ func (r *accountedRule) dayAt(at int64) uint32 {
 // Take records the usage of an allowed request.
 //
 //go:noinline
-func (a *Meter) Take(demands []rule.Demand, verdict counter.Verdict, now int64) {
+func (a *Meter) Take(checks []rule.Check, verdict counter.Verdict, now int64) {
 	if verdict != counter.Allowed {
 		return
 	}
-	for i := range demands {
-		d := &demands[i]
+	for i := range checks {
+		d := &checks[i]
 		switch {
 		case d.Over || !a.Of(d.Rule):
 		case d.GrantedAt != 0:
 			a.Add(d, int64(d.Cost), d.Model, d.GrantedAt)
-		case d.By != rule.ByBackend: // other demands byBackend passed without being counted
+		case d.By != rule.ByBackend: // other checks byBackend passed without being counted
 			a.Add(d, int64(d.Cost), d.Model, now)
 		}
 	}
 }
 
-// Add records hits of a demand whose counter was read, at a time of the backend's clock.
+// Add records hits of a check whose counter was read, at a time of the backend's clock.
 //
 //go:noinline
-func (a *Meter) Add(d *rule.Demand, hits int64, model string, at int64) {
+func (a *Meter) Add(d *rule.Check, hits int64, model string, at int64) {
 	if hits == 0 {
 		return
 	}
@@ -191,8 +191,8 @@ func (a *Meter) Add(d *rule.Demand, hits int64, model string, at int64) {
 // beyond.
 func within(sum int64) int64 { return max(-wire.MaxHits, min(sum, wire.MaxHits)) }
 
-// nameOf is the name of a demand's key.
-func (a *Meter) nameOf(d *rule.Demand, id [16]byte) *accountName {
+// nameOf is the name of a check's key.
+func (a *Meter) nameOf(d *rule.Check, id [16]byte) *accountName {
 	name := &a.names[(int(id[0])<<8|int(id[1]))%namedKeys]
 	if name.of == id && name.size > 0 {
 		return name
@@ -395,4 +395,18 @@ func (a *Meter) ruleOf(name string) uint16 {
 	}
 	a.rules = append(a.rules, accountedRule{name: name, limit: -1})
 	return uint16(len(a.rules) - 1)
+}
+
+// Message is a message about usage, until it is answered. It is repeated unchanged, so it
+// counts once.
+type Message struct {
+	Sender, Sequence uint64
+	Body             []byte
+	hits             uint64
+	// onWay means that its end is not known yet.
+	onWay bool
+	// sentAt is when it was last sent, and since when it was first sent, by the host's clock.
+	sentAt, since int64
+	failures      int
+	retryAt       int64
 }

@@ -10,12 +10,12 @@ import (
 
 // pushes sends counted hits to the backend.
 type pushes struct {
-	tallies  *entry.Tallies
-	link     *link.Link
-	keys     *entry.Entries
-	callouts *callouts
+	tallies *entry.Tallies
+	link    *link.Link
+	entries *entry.Entries
+	outbox  *outbox
 
-	advances *credit.Credit
+	credit *credit.Credit
 
 	hasty   bool        // the orphans are for [Engine.PushCharges]
 	crowded bool        // due keys wait because too many batches are unanswered
@@ -26,8 +26,8 @@ type pushes struct {
 // probe tests whether the backend is back, if there is something for it and no failed batch will
 // test it.
 func (p *pushes) probe() {
-	if len(p.callouts.batches) == 0 && p.keys.Unpushed() > 0 && p.link.Enter(p.link.HostNow()) {
-		p.callouts.postEmpty()
+	if len(p.outbox.batches) == 0 && p.entries.Unpushed() > 0 && p.link.Enter(p.link.HostNow()) {
+		p.outbox.postEmpty()
 	}
 }
 
@@ -39,11 +39,11 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	p.crowded = false
 	for ; ; handled++ {
 		orphan := p.nextOrphan()
-		if !orphan && !p.advances.Hits.DueAt(now, p.all) {
+		if !orphan && !p.credit.Hits.DueAt(now, p.all) {
 			break
 		}
 		if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
-			p.callouts.send(b)
+			p.outbox.send(b)
 			p.crowded = b == nil
 			return b == nil
 		}
@@ -53,7 +53,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 			p.addAdvanced(b)
 		}
 	}
-	keys := &p.keys.Dirty
+	keys := &p.entries.Dirty
 	for keys.More() {
 		if !p.all && keys.Calm(now) {
 			keys.Skip()
@@ -69,7 +69,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 				continue
 			}
 			if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
-				p.callouts.send(b)
+				p.outbox.send(b)
 				p.crowded = b == nil
 				return b == nil
 			}
@@ -78,32 +78,32 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 		}
 		keys.Skip()
 		if keys.Unvisited() && p.link.HostNow() >= deadline {
-			p.callouts.send(b)
+			p.outbox.send(b)
 			return false
 		}
 	}
 	keys.Rewind()
-	p.callouts.send(b)
+	p.outbox.send(b)
 	return true
 }
 
 // addOrphan adds to a batch the orphan that nextOrphan has found.
 func (p *pushes) addOrphan(b *batch) {
-	o := p.keys.Orphans.Take()
+	o := p.entries.Orphans.Take()
 	b.add(&o.Item, pushed{}, o.Ends)
 }
 
 // retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
 // any more.
 func (p *pushes) retire() {
-	p.advances.End()
-	for owes := p.advances.Owes && p.advances.Knows; owes || len(p.advances.Hits.Unsent) > 0; owes = false {
-		b := p.callouts.newBatch()
-		for len(p.advances.Hits.Unsent) > 0 && !b.full() {
+	p.credit.End()
+	for owes := p.credit.Owes && p.credit.Knows; owes || len(p.credit.Hits.Unsent) > 0; owes = false {
+		b := p.outbox.newBatch()
+		for len(p.credit.Hits.Unsent) > 0 && !b.full() {
 			p.addAdvanced(b)
 		}
 		b.ends = max(b.ends, p.link.Now()+link.LongestPause)
-		p.callouts.seal(b)
+		p.outbox.seal(b)
 		b.state = failed
 	}
 }
@@ -112,7 +112,7 @@ func (p *pushes) retire() {
 //
 //go:noinline
 func (p *pushes) addAdvanced(b *batch) {
-	h := p.advances.Hits.Send()
+	h := p.credit.Hits.Send()
 	b.ahead++
 	ends := h.Ends()
 	for i := range h.Rule.Limits {
@@ -126,17 +126,17 @@ func (p *pushes) addAdvanced(b *batch) {
 
 // pushAll is [Engine.PushAll].
 func (p *pushes) pushAll() (done bool) {
-	for _, b := range p.callouts.batches {
+	for _, b := range p.outbox.batches {
 		if b.state == failed {
-			p.callouts.post(b)
+			p.outbox.post(b)
 		}
 	}
 	p.all = true // in this visit
 	start := p.link.HostNow()
 	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.link.HostNow() < start+leaveNanos {
 	}
-	p.all = p.callouts.leaving
-	return !p.crowded && p.keys.Orphans.Count()+len(p.advances.Hits.Unsent) == 0
+	p.all = p.outbox.leaving
+	return !p.crowded && p.entries.Orphans.Count()+len(p.credit.Hits.Unsent) == 0
 }
 
 // notDue reports whether a key is not due yet, and from when on it may be.
@@ -144,7 +144,7 @@ func (p *pushes) notDue(key *entry.DirtyKey, now int64) (wake int64, waits bool)
 	if p.all {
 		return 0, false
 	}
-	r := p.keys.Dirty.RuleOf(key)
+	r := p.entries.Dirty.RuleOf(key)
 	if !key.Due.Passed(now, r.Interval) {
 		return now + key.Due.In(now) - entry.DueSlack, true
 	}
@@ -153,14 +153,14 @@ func (p *pushes) notDue(key *entry.DirtyKey, now int64) (wake int64, waits bool)
 
 // pushKey claims the key that is being visited, and keeps it if there will be more to do.
 func (p *pushes) pushKey(b *batch, key entry.DirtyKey, now int64) {
-	switch r := p.keys.Dirty.RuleOf(&key); p.claim(b, &key, r, now) {
+	switch r := p.entries.Dirty.RuleOf(&key); p.claim(b, &key, r, now) {
 	case claimLater:
 		key.NotBefore = now + r.Interval
-		p.keys.Dirty.Keep(key, now, 0)
+		p.entries.Dirty.Keep(key, now, 0)
 	case claimReview:
-		p.keys.Dirty.Keep(key, now, 0)
+		p.entries.Dirty.Keep(key, now, 0)
 	case claimDone:
-		p.keys.Dirty.Forget()
+		p.entries.Dirty.Forget()
 	}
 }
 
@@ -170,11 +170,11 @@ func (p *pushes) room(b *batch) *batch {
 	if b != nil && !b.full() {
 		return b
 	}
-	p.callouts.send(b)
-	if p.callouts.crammed() {
+	p.outbox.send(b)
+	if p.outbox.crammed() {
 		return nil
 	}
-	return p.callouts.newBatch()
+	return p.outbox.newBatch()
 }
 
 // claiming says what becomes of a due key.
@@ -193,14 +193,14 @@ const (
 // lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
 // of others may make the lease too large.
 func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) claiming {
-	d := p.keys.At(r, key.Address)
+	d := p.entries.At(r, key.Address)
 	becomes, claimed := claimDone, false
-	if !p.keys.Update(d, entry.AsStored, now, func() (writes, lists bool) {
+	if !p.entries.Update(d, entry.AsStored, now, func() (writes, lists bool) {
 		becomes, claimed = claimDone, false
 		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
 			return false, false // evicted with its hits rescued, or adopted by another worker
 		}
-		if p.callouts.lost(d.Counter.Sync().ID) {
+		if p.outbox.lost(d.Counter.Sync().ID) {
 			becomes = claimLater
 			return false, false
 		}
@@ -211,7 +211,7 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) c
 		if dismissed {
 			d.Counter.ReturnLeases()
 		}
-		if p.callouts.leaving {
+		if p.outbox.leaving {
 			d.Counter.Abandon()
 		}
 		pending := d.Counter.Pending()
@@ -236,10 +236,10 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) c
 }
 
 // dismissed reports whether a rule's hits are pushed for the last time, and its leases go back.
-func (p *pushes) dismissed(r *rule.Rule) bool { return p.callouts.leaving || r.Dismissed }
+func (p *pushes) dismissed(r *rule.Rule) bool { return p.outbox.leaving || r.Dismissed }
 
 // addClaimed adds a claimed key's hits in flight to a batch.
-func (p *pushes) addClaimed(b *batch, d *rule.Demand) {
+func (p *pushes) addClaimed(b *batch, d *rule.Check) {
 	for i := range d.Counter.States {
 		d.Counter.Outgoing(i, &p.push)
 		l := &d.Rule.Limits[i]
@@ -252,7 +252,7 @@ func (p *pushes) addClaimed(b *batch, d *rule.Demand) {
 		p.tallies.Pushed += p.push.Added()
 	}
 	d.Counter.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-		if !p.keys.KeepOrphan(id, l, push, ends) {
+		if !p.entries.KeepOrphan(id, l, push, ends) {
 			p.tallies.Lost += push.Added()
 		}
 	})
@@ -260,7 +260,7 @@ func (p *pushes) addClaimed(b *batch, d *rule.Demand) {
 
 // unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
-	return p.keys.Unpushed()+len(p.callouts.batches)+len(p.advances.Hits.Unsent) > 0
+	return p.entries.Unpushed()+len(p.outbox.batches)+len(p.credit.Hits.Unsent) > 0
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in
@@ -270,42 +270,42 @@ const leaveNanos = int64(5e9)
 // nextOrphan moves an orphan that can be pushed now to the end of the list. It returns false if
 // there is none.
 func (p *pushes) nextOrphan() bool {
-	return p.keys.Orphans.Next(p.callouts.away)
+	return p.entries.Orphans.Next(p.outbox.away)
 }
 
 // pushCharges pushes the costs of responses for rules where the backend decides each request, and
 // grants that go back. Keys with an unanswered push follow after its answer. Ticks call it too.
 func (p *pushes) pushCharges() {
-	if p.keys.Hasty.Count() == 0 && !p.hasty {
+	if p.entries.Hasty.Count() == 0 && !p.hasty {
 		return
 	}
 	if p.link.Open() {
-		p.keys.Hasty.Clear() // they are pushed when they are due
+		p.entries.Hasty.Clear() // they are pushed when they are due
 		p.hasty = false
 		return
 	}
 	var b *batch
-	for p.keys.Hasty.Count() > 0 {
+	for p.entries.Hasty.Count() > 0 {
 		if b = p.room(b); b == nil {
 			return
 		}
-		p.claimPending(b, p.keys.At(p.keys.Hasty.Take()))
+		p.claimPending(b, p.entries.At(p.entries.Hasty.Take()))
 	}
-	for ; p.hasty && p.keys.Orphans.Count() > 0; p.addOrphan(b) {
+	for ; p.hasty && p.entries.Orphans.Count() > 0; p.addOrphan(b) {
 		if b = p.room(b); b == nil {
 			return
 		}
 	}
 	p.hasty = false
-	p.callouts.send(b)
+	p.outbox.send(b)
 }
 
-// claimPending adds the pending hits of a demand's key to a batch, unless its last push has no
+// claimPending adds the pending hits of a check's key to a batch, unless its last push has no
 // answer yet or other workers win every race.
-func (p *pushes) claimPending(b *batch, d *rule.Demand) {
+func (p *pushes) claimPending(b *batch, d *rule.Check) {
 	now := p.link.Now()
 	claimed := false
-	if p.keys.Update(d, 0, now, func() (writes, lists bool) {
+	if p.entries.Update(d, 0, now, func() (writes, lists bool) {
 		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
 		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
 	}) && claimed {

@@ -82,10 +82,10 @@ func (w *Observer) heldKeys() []wire.HeldKey {
 // See records what a request asks for and, unless it waits, its verdict.
 //
 //go:noinline
-func (w *Observer) See(demands []rule.Demand, now int64, verdict counter.Verdict) (weight uint64) {
+func (w *Observer) See(checks []rule.Check, now int64, verdict counter.Verdict) (weight uint64) {
 	weight = w.sightings.weigh()
-	for i := range demands {
-		d := &demands[i]
+	for i := range checks {
+		d := &checks[i]
 		s := &w.sightings.rules[d.Rule.Index]
 		s.now.requests++
 		s.now.hits += d.Cost
@@ -94,13 +94,13 @@ func (w *Observer) See(demands []rule.Demand, now int64, verdict counter.Verdict
 		}
 	}
 	if verdict == counter.Rejected || w.rules.Marks && verdict == counter.Allowed {
-		w.SeeRefused(demands, now, weight)
+		w.SeeRefused(checks, now, weight)
 	}
 	return weight
 }
 
 // seeKey records the key of a request.
-func (w *Observer) seeKey(s *seen, d *rule.Demand, now int64, weight uint64) {
+func (w *Observer) seeKey(s *seen, d *rule.Check, now int64, weight uint64) {
 	id := w.keys.Identity(d)
 	if s.sample != nil {
 		s.sample.Add(hashOf(id), d.Cost, now)
@@ -111,8 +111,8 @@ func (w *Observer) seeKey(s *seen, d *rule.Demand, now int64, weight uint64) {
 	w.lookAt(&s.now.used, d, id, weight)
 }
 
-// lookAt adds a demand to the keys with most hits.
-func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Demand, id [16]byte, weight uint64) {
+// lookAt adds a check to the keys with most hits.
+func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, weight uint64) {
 	e := h.Add(id, clamp(d.Cost)*weight)
 	_, use := d.Counter.Worth()
 	e.Use = thousandths(use)
@@ -127,12 +127,12 @@ func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Demand, id [16]byte, weight u
 	}
 }
 
-// SeeRefused records the refused demands of a request that stands for weight requests.
+// SeeRefused records the refused checks of a request that stands for weight requests.
 //
 //go:noinline
-func (w *Observer) SeeRefused(demands []rule.Demand, now int64, weight uint64) {
-	for i := range demands {
-		d := &demands[i]
+func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
+	for i := range checks {
+		d := &checks[i]
 		if d.Verdict != counter.Rejected {
 			continue
 		}

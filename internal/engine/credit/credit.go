@@ -117,11 +117,11 @@ func (a *Credit) wants(now int64) bool {
 	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
 }
 
-// Takes reports whether a demand's hits are advanced: the key is far from its limits and the worker
-// has not advanced too many. The demand was read.
+// Takes reports whether a check's hits are advanced: the key is far from its limits and the worker
+// has not advanced too many. The check was read.
 //
 //go:noinline
-func (a *Credit) Takes(d *rule.Demand, now int64) bool {
+func (a *Credit) Takes(d *rule.Check, now int64) bool {
 	r := d.Rule
 	allowance := a.allowance(r)
 	if allowance == 0 {
@@ -140,9 +140,9 @@ func (a *Credit) Takes(d *rule.Demand, now int64) bool {
 	return !d.Listed
 }
 
-// Full reports whether the list has a demand's key as full in its present window. The list does not tell
+// Full reports whether the list has a check's key as full in its present window. The list does not tell
 // if there is room again, so it counts only until the node has heard of the key in this window.
-func (a *Credit) Full(d *rule.Demand, now int64) bool {
+func (a *Credit) Full(d *rule.Check, now int64) bool {
 	id := a.keys.Identity(d)
 	for i, limit := range d.Rule.Near {
 		l := &d.Rule.Limits[i]
@@ -156,8 +156,8 @@ func (a *Credit) Full(d *rule.Demand, now int64) bool {
 	return false
 }
 
-// lists reports whether the list has a demand's key as near by any of its limits. The demand was read.
-func (a *Credit) lists(d *rule.Demand) bool {
+// lists reports whether the list has a check's key as near by any of its limits. The check was read.
+func (a *Credit) lists(d *rule.Check) bool {
 	if a.near.count == 0 {
 		return false
 	}
@@ -174,9 +174,9 @@ func (a *Credit) lists(d *rule.Demand) bool {
 	return false
 }
 
-// Take advances a demand's hits. The demand's counter includes everything advanced for its key, and
+// Take advances a check's hits. The check's counter includes everything advanced for its key, and
 // is not written. many reports whether the worker should lease hits for the key.
-func (a *Credit) Take(d *rule.Demand, now int64) (many bool) {
+func (a *Credit) Take(d *rule.Check, now int64) (many bool) {
 	d.Hits = rule.Ahead
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
@@ -376,10 +376,10 @@ func (a *Ledger) Held(address sharedata.Address) (hits uint64) {
 	return hits
 }
 
-// find returns the hits of a demand's key in the same windows, or nil.
+// find returns the hits of a check's key in the same windows, or nil.
 //
 //go:noinline
-func (a *Ledger) find(d *rule.Demand) *Hits {
+func (a *Ledger) find(d *rule.Check) *Hits {
 	for h := *a.list(d.Address); h != nil; h = h.next {
 		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers[:len(d.Numbers)], d.Numbers) {
 			return h
@@ -388,8 +388,8 @@ func (a *Ledger) find(d *rule.Demand) *Hits {
 	return nil
 }
 
-// add adds a demand's hits. The demand has its identity and the numbers of its windows.
-func (a *Ledger) add(d *rule.Demand, now int64) {
+// add adds a check's hits. The check has its identity and the numbers of its windows.
+func (a *Ledger) add(d *rule.Check, now int64) {
 	if a.index == nil {
 		a.index = new([256]*Hits)
 	}
@@ -413,8 +413,8 @@ func (a *Ledger) add(d *rule.Demand, now int64) {
 	h.hits += d.Cost
 }
 
-// GiveBack takes back the hits that a demand has just added.
-func (a *Ledger) GiveBack(d *rule.Demand) {
+// GiveBack takes back the hits that a check has just added.
+func (a *Ledger) GiveBack(d *rule.Check) {
 	if h := a.find(d); h != nil {
 		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
 	}

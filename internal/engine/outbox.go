@@ -29,13 +29,13 @@ const (
 )
 
 // callouts are a worker's pushes that are not done.
-type callouts struct {
-	tallies  *entry.Tallies
-	host     Host
-	link     *link.Link
-	feed     *feed.Feed
-	waits    *waits
-	advances *credit.Credit
+type outbox struct {
+	tallies *entry.Tallies
+	host    Host
+	link    *link.Link
+	feed    *feed.Feed
+	waits   *waits
+	credit  *credit.Credit
 
 	namespace string
 	id        uint64 // of the table, and thus of the process
@@ -51,10 +51,10 @@ type callouts struct {
 }
 
 // newBatch begins a batch.
-func (c *callouts) newBatch() *batch { return c.newBatchOf(false) }
+func (c *outbox) newBatch() *batch { return c.newBatchOf(false) }
 
 // newBatchOf begins a batch. With asks it asks for overrides, and has nothing else.
-func (c *callouts) newBatchOf(asks bool) (b *batch) {
+func (c *outbox) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.sequence >= maxBehind {
 		if oldest.partly {
 			c.sender = nextSender(c.sender)
@@ -74,7 +74,7 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
-	b.inquires, b.advance = asks, c.advances.Says(b.sender, b.sequence, asks)
+	b.inquires, b.advance = asks, c.credit.Says(b.sender, b.sequence, asks)
 	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
 		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.feed.Known(asks), Advance: b.advance,
 	}, 0)
@@ -88,7 +88,7 @@ func (c *callouts) newBatchOf(asks bool) (b *batch) {
 func nextSender(sender uint64) uint64 { return sender*6364136223846793005 + 1442695040888963407 }
 
 // oldest returns this sender's first batch that isn't done. There may also be inherited batches.
-func (c *callouts) oldest() *batch {
+func (c *outbox) oldest() *batch {
 	for _, b := range c.batches {
 		if b.sender == c.sender {
 			return b
@@ -98,7 +98,7 @@ func (c *callouts) oldest() *batch {
 }
 
 // send sends a batch, or drops it if it is empty.
-func (c *callouts) send(b *batch) {
+func (c *outbox) send(b *batch) {
 	switch {
 	case b == nil || b.state != filling:
 	case len(b.items)+len(b.asks) == 0:
@@ -109,7 +109,7 @@ func (c *callouts) send(b *batch) {
 }
 
 // post makes a callout of a batch. Its end is reported later.
-func (c *callouts) post(b *batch) {
+func (c *outbox) post(b *batch) {
 	if b.state == filling {
 		c.seal(b)
 	}
@@ -120,23 +120,23 @@ func (c *callouts) post(b *batch) {
 }
 
 // seal ends the filling of a batch.
-func (c *callouts) seal(b *batch) {
+func (c *outbox) seal(b *batch) {
 	b.close()
-	if b.advance.Told && c.advances.Settles(b.ahead) {
+	if b.advance.Told && c.credit.Settles(b.ahead) {
 		b.advance.Settled = true
 		wire.SetSettled(b.body, b.head)
 	}
 }
 
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.
-func (c *callouts) postEmpty() {
+func (c *outbox) postEmpty() {
 	b := c.newBatchOf(true)
 	b.ends = c.link.Now() + link.LongestPause
 	c.post(b)
 }
 
 // fail schedules a batch to be sent again. No request waits for it any more.
-func (c *callouts) fail(b *batch, why link.Outcome) {
+func (c *outbox) fail(b *batch, why link.Outcome) {
 	c.tallies.Failed++
 	c.ended(b)
 	b.state = failed
@@ -150,7 +150,7 @@ func (c *callouts) fail(b *batch, why link.Outcome) {
 }
 
 // pause sets when a batch is sent again.
-func (c *callouts) pause(b *batch) {
+func (c *outbox) pause(b *batch) {
 	pause := min(link.ShortestPause<<min(b.failures, 10), link.LongestPause)
 	b.failures++
 	b.retryAt = c.link.Now() + c.link.Random.Around(pause)
@@ -158,7 +158,7 @@ func (c *callouts) pause(b *batch) {
 
 // crammed reports whether too many batches lack an answer. Those with an incomplete answer are sent
 // again rarely, and delay no others unless there are too many in all.
-func (c *callouts) crammed() bool {
+func (c *outbox) crammed() bool {
 	open := 0
 	for _, b := range c.batches {
 		if !b.partly {
@@ -169,7 +169,7 @@ func (c *callouts) crammed() bool {
 }
 
 // ended records that a batch's callout has ended.
-func (c *callouts) ended(b *batch) {
+func (c *outbox) ended(b *batch) {
 	if b.asking {
 		b.asking = false
 		c.asking--
@@ -177,7 +177,7 @@ func (c *callouts) ended(b *batch) {
 }
 
 // giveUp drops a batch that the backend will never accept.
-func (c *callouts) giveUp(b *batch) {
+func (c *outbox) giveUp(b *batch) {
 	c.tallies.Lost += b.hits
 	c.ended(b)
 	asks := b.asks
@@ -189,7 +189,7 @@ func (c *callouts) giveUp(b *batch) {
 }
 
 //go:noinline
-func (c *callouts) finish(b *batch) {
+func (c *outbox) finish(b *batch) {
 	for i := range c.batches {
 		if c.batches[i] == b {
 			c.batches = append(c.batches[:i], c.batches[i+1:]...)
@@ -208,7 +208,7 @@ func (c *callouts) finish(b *batch) {
 // resend sends failed batches again after their pause, and drops those whose hits count no more.
 // While the breaker is open, one batch tests whether the backend is back. A callout that has not
 // ended long after its timeout counts as failed.
-func (c *callouts) resend(now int64) {
+func (c *outbox) resend(now int64) {
 	clock := c.link.HostNow()
 	for _, b := range c.batches {
 		if ago := clock - b.sentAt; b.state == sent && (ago > c.link.Timeout+link.LongestPause || ago < -link.LongestPause) {
@@ -234,7 +234,7 @@ func (c *callouts) resend(now int64) {
 }
 
 // inquires reports whether a question for overrides is unanswered.
-func (c *callouts) inquires() bool {
+func (c *outbox) inquires() bool {
 	for _, b := range c.batches {
 		if b.inquires {
 			return true
@@ -247,7 +247,7 @@ func (c *callouts) inquires() bool {
 const pollSlack = link.LongestPause
 
 // sendPoll sends the poll, with the part about overrides, and reports whether it is on its way.
-func (c *callouts) sendPoll(now int64, known wire.Known) bool {
+func (c *outbox) sendPoll(now int64, known wire.Known) bool {
 	b := &c.poll
 	*b = batch{
 		sender: c.worker, sequence: b.sequence + 1, body: b.body[:0], inquires: true, state: sent, sentAt: now,
@@ -264,14 +264,14 @@ func (c *callouts) sendPoll(now int64, known wire.Known) bool {
 }
 
 // polled reports whether the poll is unanswered.
-func (c *callouts) polled(now int64) bool {
+func (c *outbox) polled(now int64) bool {
 	b := &c.poll
 	ago := now - b.sentAt
 	return b.state == sent && ago >= 0 && ago <= b.patience+pollSlack
 }
 
 // lookAway updates the set of partitions that are away.
-func (c *callouts) lookAway() {
+func (c *outbox) lookAway() {
 	c.away = 0
 	for _, b := range c.batches {
 		c.away |= b.lacks
@@ -279,4 +279,4 @@ func (c *callouts) lookAway() {
 }
 
 // lost reports whether a key's partition is away.
-func (c *callouts) lost(id wire.ID) bool { return c.away.Has(id) }
+func (c *outbox) lost(id wire.ID) bool { return c.away.Has(id) }

@@ -23,7 +23,7 @@ type Entries struct {
 	Identities counter.Identities
 	Names      *Names // names of keys whose requests wait; nil if no rule reveals names
 	// scratch is what a push or an answer reads into.
-	scratch rule.Demand
+	scratch rule.Check
 	Orphans Orphans
 	Dirty   Dirty
 	Hasty   HastyKeys
@@ -53,8 +53,8 @@ func (k *Entries) Inherit(from *Entries) {
 	k.Dirty.inherit(&from.Dirty)
 }
 
-// Locate finds the address of a demand's counter from its key.
-func (k *Entries) Locate(d *rule.Demand) {
+// Locate finds the address of a check's counter from its key.
+func (k *Entries) Locate(d *rule.Check) {
 	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
 	d.By, d.GrantedAt, d.Over, d.Asks, d.Heard = rule.ByRule, 0, false, false, false
 	if k.variants.Places != nil {
@@ -65,11 +65,11 @@ func (k *Entries) Locate(d *rule.Demand) {
 	}
 }
 
-// Identity returns the key's name in the backend. The demand's counter, which was read, has the
+// Identity returns the key's name in the backend. The check's counter, which was read, has the
 // name unless the rule does not synchronise.
 //
 //go:noinline
-func (k *Entries) Identity(d *rule.Demand) [16]byte {
+func (k *Entries) Identity(d *rule.Check) [16]byte {
 	if d.ID == [16]byte{} {
 		if d.ID = d.Counter.Sync().ID; !d.Rule.Synced() || !d.Counter.Identified() {
 			d.ID = k.Identities.Of(d.Key)
@@ -78,20 +78,20 @@ func (k *Entries) Identity(d *rule.Demand) [16]byte {
 	return d.ID
 }
 
-// At returns a demand on a rule at an address without a request, with the limits that apply now. It
+// At returns a check on a rule at an address without a request, with the limits that apply now. It
 // is valid until the next call.
 //
 //go:noinline
-func (k *Entries) At(r *rule.Rule, a sharedata.Address) *rule.Demand {
+func (k *Entries) At(r *rule.Rule, a sharedata.Address) *rule.Check {
 	if k.variants.Places != nil || r.Override {
 		r = k.variants.inForce(r, a)
 	}
-	k.scratch.Saved = rule.Saved{Rule: r, Address: a}
+	k.scratch.Ref = rule.Ref{Rule: r, Address: a}
 	return &k.scratch
 }
 
-// Save saves a demand that was decided, or looked at, for [Engine.ForceSaved].
-func (k *Entries) Save(d *rule.Demand) rule.Saved {
+// Save saves a check that was decided, or looked at, for [Engine.ForceRef].
+func (k *Entries) Save(d *rule.Check) rule.Ref {
 	if !k.local {
 		k.Identity(d)
 		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
@@ -99,33 +99,33 @@ func (k *Entries) Save(d *rule.Demand) rule.Saved {
 			k.Names.keep(d.ID, k.payload)
 		}
 	}
-	return d.Saved
+	return d.Ref
 }
 
-// Named is save with the identity of a demand on a rule that needs the backend.
-func (k *Entries) Named(d *rule.Demand) rule.Saved {
+// Named is save with the identity of a check on a rule that needs the backend.
+func (k *Entries) Named(d *rule.Check) rule.Ref {
 	k.Identity(d)
-	return d.Saved
+	return d.Ref
 }
 
-// Restore makes a demand from its saved part.
+// Restore makes a check from its saved part.
 //
 //go:noinline
-func (k *Entries) Restore(d *rule.Demand, s *rule.Saved) {
-	d.Saved, d.Key = *s, d.Key[:0]
+func (k *Entries) Restore(d *rule.Check, s *rule.Ref) {
+	d.Ref, d.Key = *s, d.Key[:0]
 	d.Verdict, d.By, d.Hits, d.GrantedAt, d.Asks, d.Patient = counter.Allowed, rule.ByRule, rule.Untaken, 0, false, false
 }
 
-// Read loads a demand's counter, and advances it to now.
-func (k *Entries) Read(d *rule.Demand, now int64) {
+// Read loads a check's counter, and advances it to now.
+func (k *Entries) Read(d *rule.Check, now int64) {
 	k.Fetch(d)
 	d.Counter.Advance(now)
 }
 
-// Fetch loads a demand's counter.
-func (k *Entries) Fetch(d *rule.Demand) { k.Decode(d, k.Table.Read(&d.Slot, d.Address)) }
+// Fetch loads a check's counter.
+func (k *Entries) Fetch(d *rule.Check) { k.Decode(d, k.Table.Read(&d.Slot, d.Address)) }
 
-func (k *Entries) Decode(d *rule.Demand, found bool) {
+func (k *Entries) Decode(d *rule.Check, found bool) {
 	if d.Slot.Corrupt() {
 		k.tallies.Corrupt++
 	}
@@ -136,8 +136,8 @@ func (k *Entries) Decode(d *rule.Demand, found bool) {
 	}
 }
 
-// Write writes a demand's counter, unless another worker wrote its page since it was read.
-func (k *Entries) Write(d *rule.Demand, now int64) (written bool) {
+// Write writes a check's counter, unless another worker wrote its page since it was read.
+func (k *Entries) Write(d *rule.Check, now int64) (written bool) {
 	var meta sharedata.Meta
 	meta.ExpiresNanos, meta.Use = d.Counter.Worth()
 	if d.Hits == rule.InSlot {
@@ -159,8 +159,8 @@ func (k *Entries) Write(d *rule.Demand, now int64) (written bool) {
 	return true
 }
 
-// Adopt reports whether this worker becomes the worker that pushes a demand's counter.
-func (k *Entries) Adopt(d *rule.Demand, now int64) bool {
+// Adopt reports whether this worker becomes the worker that pushes a check's counter.
+func (k *Entries) Adopt(d *rule.Check, now int64) bool {
 	return d.Counter.Adopt(now, !k.link.Open())
 }
 
@@ -177,13 +177,13 @@ const (
 	AsStored
 )
 
-// Update changes a demand's counter, whatever other workers write meanwhile: it reads the counter, has
+// Update changes a check's counter, whatever other workers write meanwhile: it reads the counter, has
 // change change it, and writes it, again until no other worker was faster. change reports whether
 // there is anything to write, and whether this worker has to come back to the key then. If others win
 // every race, update returns false.
 //
 //go:noinline
-func (k *Entries) Update(d *rule.Demand, how updating, now int64, change func() (writes, lists bool)) (done bool) {
+func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (writes, lists bool)) (done bool) {
 	for range k.Table.Attempts() {
 		if k.Fetch(d); how&AsStored == 0 {
 			d.Counter.Advance(now)
@@ -210,25 +210,25 @@ func (k *Entries) Update(d *rule.Demand, how updating, now int64, change func() 
 	return false
 }
 
-// Enlist adds a demand's key to the dirty keys.
+// Enlist adds a check's key to the dirty keys.
 //
 //go:noinline
-func (k *Entries) Enlist(d *rule.Demand) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
+func (k *Entries) Enlist(d *rule.Check) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
 
-// Hasten makes [Engine.PushCharges] push the pending hits of a demand's key, if the backend decides
+// Hasten makes [Engine.PushCharges] push the pending hits of a check's key, if the backend decides
 // its rule or is asked for each of its places. For other rules, leases account for pending hits.
 //
 //go:noinline
-func (k *Entries) Hasten(d *rule.Demand) {
+func (k *Entries) Hasten(d *rule.Check) {
 	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() {
 		k.Hasty.add(d.Rule, d.Address)
 	}
 }
 
-// Reject rejects the demand at an address, and no other.
-func (k *Entries) Reject(demands []rule.Demand, a sharedata.Address) {
-	for i := range demands {
-		if d := &demands[i]; d.Address == a {
+// Reject rejects the check at an address, and no other.
+func (k *Entries) Reject(checks []rule.Check, a sharedata.Address) {
+	for i := range checks {
+		if d := &checks[i]; d.Address == a {
 			d.Verdict = counter.Rejected
 		}
 	}
