@@ -374,7 +374,8 @@ func (t *ask) pass(checks []rule.Check) {
 	parts := t.parts // in the order of the checks
 	for i := range checks {
 		if d := &checks[i]; len(parts) > 0 && d.Address == parts[0].Address {
-			d.By, d.GrantedAt, parts = rule.ByBackend, t.grantedAt, parts[1:]
+			d.Grant(t.grantedAt)
+			parts = parts[1:]
 		}
 	}
 }

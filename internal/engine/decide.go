@@ -53,7 +53,7 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 	}
 	if verdict != counter.Allowed {
 		for i := range checks {
-			if d := &checks[i]; d.Hits == rule.InSlot {
+			if d := &checks[i]; d.InSlot() {
 				d.Uncount()
 			}
 		}
@@ -104,7 +104,7 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 			continue
 		}
 		verdict = worse(verdict, d.Verdict)
-		recalled = recalled || d.Hits == rule.InSlot && d.Slot.Recalled()
+		recalled = recalled || d.InSlot() && d.Slot.Recalled()
 	}
 	if recalled && verdict != counter.Allowed {
 		return e.loadAll(checks, now, false)
@@ -158,10 +158,8 @@ func worse(a, b counter.Verdict) counter.Verdict {
 // load reads the counter of a check's key, and returns the verdict. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
 func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) counter.Verdict {
-	d.Hits, d.Listed, d.Asks = rule.Untaken, false, false
-	if d.By == rule.ByDistance {
-		d.By = rule.ByRule
-	}
+	d.Again()
+	d.Listed, d.Asks = false, false
 	if d.Cost != 0 {
 		if payload := e.refusals.Find(d, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
 			if d.Counter.Advance(now); d.Decide(1, now) == counter.Rejected {
@@ -178,7 +176,7 @@ func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) coun
 	}
 	e.entries.Decode(d, found)
 	d.Counter.Advance(now)
-	if d.Unheard = 0; (d.By == rule.ByWhatIsKnown || d.Cost == 0) && e.synced {
+	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && e.synced {
 		d.Unheard = e.credit.Hits.Held(d.Address)
 	}
 	if found && d.Counter.Moved() && e.entries.Write(d, now) { // or else the next request writes it
@@ -204,7 +202,7 @@ func (e *decider) resolve(d *rule.Check, now int64) counter.Verdict {
 		return counter.Unsure
 	}
 	if e.credit.Takes(d, now) {
-		d.By = rule.ByDistance
+		d.ByDistance()
 		return counter.Allowed
 	}
 	full := d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && e.credit.Full(d, now)
@@ -219,7 +217,7 @@ func (e *decider) resolve(d *rule.Check, now int64) counter.Verdict {
 func countInSlot(d *rule.Check, now int64, how debiting) (counted bool) {
 	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, how == revocable)
 	if counted {
-		d.Hits = rule.InSlot
+		d.CountInSlot()
 	}
 	return counted
 }
@@ -257,7 +255,7 @@ func howOf(i int, checks []rule.Check) debiting {
 
 // debit takes the hits of a check that was read, unless they need room and have it no longer.
 func (e *decider) debit(d *rule.Check, now int64, how debiting) counter.Verdict {
-	if d.By == rule.ByDistance {
+	if d.Far() {
 		e.tallies.Advanced += d.Cost
 		if e.credit.Take(d, now) {
 			e.acquires.prefetch(d, now)
@@ -274,13 +272,13 @@ func (e *decider) debit(d *rule.Check, now int64, how debiting) counter.Verdict 
 func (e *decider) tryDebit(d *rule.Check, now int64, how debiting) (taken bool) {
 	synced, adopted := d.Rule.Synced(), false
 	if synced {
-		if d.By == rule.ByBackend {
+		if d.Passed() {
 			return true
 		}
 		adopted = e.prepare(d, now, how)
 	}
 	switch {
-	case d.Hits == rule.InSlot:
+	case d.InSlot():
 	case how == rejected:
 		d.Counter.CountRejected(d.Cost)
 	case how == revocable:
@@ -291,7 +289,7 @@ func (e *decider) tryDebit(d *rule.Check, now int64, how debiting) (taken bool) 
 	if !e.entries.Write(d, now) {
 		return false
 	}
-	if d.Hits = rule.Debited; how == revocable {
+	if d.Write(); how == revocable {
 		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	}
 	if synced {
@@ -349,22 +347,22 @@ func (e *decider) afterDebit(d *rule.Check, now int64, adopted bool) {
 
 // giveBack returns a check's hits to the windows that they were taken from.
 func (e *decider) giveBack(d *rule.Check, now int64) {
-	if d.Hits == rule.Held {
+	if d.Kept() {
 		// The last entry of held belongs to this request.
-		d.Hits = rule.Untaken
+		d.TakeNone()
 		e.held = e.held[:len(e.held)-1]
 	}
-	if d.Hits == rule.Ahead {
-		d.Hits = rule.Untaken
+	if d.Ahead() {
+		d.TakeNone()
 		e.credit.Hits.GiveBack(d)
 		e.tallies.Advanced -= d.Cost
 		e.entries.Read(d, now)
 		return
 	}
-	if d.Hits != rule.Debited {
+	if !d.Written() {
 		return
 	}
-	d.Hits = rule.Untaken
+	d.TakeNone()
 	if !e.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		d.Counter.GiveBack(d.Numbers, d.Cost)
 		return d.Slot.Found(), false
@@ -398,7 +396,7 @@ func (e *decider) hold(d *rule.Check) {
 		e.tallies.Lost += d.Cost
 		return
 	}
-	d.Hits = rule.Held
+	d.Keep()
 	e.held = append(e.held, e.entries.Save(d))
 }
 

@@ -232,9 +232,9 @@ func (e *Engine) CatchUp() {
 func (e *Engine) Charge(d *rule.Check, now int64) rule.Charge {
 	c := rule.Charge{Ref: e.entries.Save(d)}
 	switch {
-	case d.GrantedAt != 0:
-		now = d.GrantedAt
-	case d.By == rule.ByBackend:
+	case d.GrantedAt() != 0:
+		now = d.GrantedAt()
+	case d.Passed():
 		c.Cost = 0 // the request passed uncounted, so there is nothing to give back
 	}
 	c.Note(d, now)

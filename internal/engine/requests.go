@@ -321,7 +321,7 @@ func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
 	case FailAllow:
 		for i := range checks {
 			if d := &checks[i]; d.Rule.Synced() {
-				d.By = rule.ByBackend
+				d.PassUncounted()
 			}
 		}
 		return q.decider.decide(checks, now)
@@ -332,7 +332,7 @@ func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
 		return q.decider.decide(checks, now)
 	}
 	for i := range checks {
-		checks[i].By = rule.ByWhatIsKnown
+		checks[i].ByWhatIsKnown()
 	}
 	return q.decider.decide(checks, now)
 }
@@ -385,7 +385,7 @@ func (q *requests) takeRest(checks []rule.Check, t *ask) counter.Verdict {
 func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Verdict) {
 	if t.granted || rest == counter.Unsure {
 		for i := range checks {
-			if d := &checks[i]; d.By == rule.ByBackend {
+			if d := &checks[i]; d.Passed() {
 				q.entries.Read(d, q.link.Now()) // with the totals of the answer
 			}
 		}
@@ -396,7 +396,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 	full := false
 	for i := range checks {
 		d := &checks[i]
-		if q.entries.Read(d, q.link.Now()); d.By == rule.ByBackend && !d.Counter.Allows(d.Cost) {
+		if q.entries.Read(d, q.link.Now()); d.Passed() && !d.Counter.Allows(d.Cost) {
 			d.Verdict, full = counter.Rejected, true
 		}
 	}
@@ -405,7 +405,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 		// It is not known which of them was full, unless there is one only.
 		asked, marks := 0, false
 		for i := range checks {
-			if d := &checks[i]; d.By == rule.ByBackend {
+			if d := &checks[i]; d.Passed() {
 				d.Verdict = counter.Rejected
 				marks = marks || d.Rule.Marks
 				asked++
@@ -437,8 +437,9 @@ func (q *requests) doubt(w *Wait, checks []rule.Check, t *ask) counter.Verdict {
 	w.rounds++
 	t.pass(checks)
 	for i := range checks {
-		if d := &checks[i]; d.By == rule.ByBackend {
-			d.Verdict, d.By = counter.Unsure, rule.ByRule
+		if d := &checks[i]; d.Passed() {
+			d.Verdict = counter.Unsure
+			d.ByRule()
 		}
 	}
 	return counter.Unsure
@@ -464,7 +465,7 @@ func (q *requests) leaveOut(checks []rule.Check, known bool) (left bool) {
 	}
 	for i := range checks {
 		checks[i].PassesOver()
-		checks[i].By = rule.ByRule
+		checks[i].ByRule()
 	}
 	return true
 }

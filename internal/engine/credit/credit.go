@@ -177,7 +177,7 @@ func (a *Credit) lists(d *rule.Check) bool {
 // Take advances a check's hits. The check's counter includes everything advanced for its key, and
 // is not written. many reports whether the worker should lease hits for the key.
 func (a *Credit) Take(d *rule.Check, now int64) (many bool) {
-	d.Hits = rule.Ahead
+	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
 	held := a.Hits.Held(d.Address)

@@ -56,7 +56,8 @@ func (k *Entries) Inherit(from *Entries) {
 // Locate finds the address of a check's counter from its key.
 func (k *Entries) Locate(d *rule.Check) {
 	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
-	d.By, d.GrantedAt, d.Over, d.Asks, d.Heard = rule.ByRule, 0, false, false, false
+	d.Begin()
+	d.Over, d.Asks, d.Heard = false, false, false
 	if k.variants.Places != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.Address)
 	}
@@ -113,7 +114,8 @@ func (k *Entries) Named(d *rule.Check) rule.Ref {
 //go:noinline
 func (k *Entries) Restore(d *rule.Check, s *rule.Ref) {
 	d.Ref, d.Key = *s, d.Key[:0]
-	d.Verdict, d.By, d.Hits, d.GrantedAt, d.Asks, d.Patient = counter.Allowed, rule.ByRule, rule.Untaken, 0, false, false
+	d.Begin()
+	d.Verdict, d.Asks, d.Patient = counter.Allowed, false, false
 }
 
 // Read loads a check's counter, and advances it to now.
@@ -140,8 +142,8 @@ func (k *Entries) Decode(d *rule.Check, found bool) {
 func (k *Entries) Write(d *rule.Check, now int64) (written bool) {
 	var meta sharedata.Meta
 	meta.ExpiresNanos, meta.Use = d.Counter.Worth()
-	if d.Hits == rule.InSlot {
-		d.Hits = rule.Untaken
+	if d.InSlot() {
+		d.TakeNone()
 		written = k.Table.Rewrite(&d.Slot, meta, now)
 	} else {
 		k.payload = d.Counter.Append(k.payload[:0], now)

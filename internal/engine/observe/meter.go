@@ -158,9 +158,9 @@ func (a *Meter) Take(checks []rule.Check, verdict counter.Verdict, now int64) {
 		d := &checks[i]
 		switch {
 		case d.Over || !a.Of(d.Rule):
-		case d.GrantedAt != 0:
-			a.Add(d, int64(d.Cost), d.Model, d.GrantedAt)
-		case d.By != rule.ByBackend: // other checks byBackend passed without being counted
+		case d.GrantedAt() != 0:
+			a.Add(d, int64(d.Cost), d.Model, d.GrantedAt())
+		case !d.Passed(): // other checks that have passed were not counted
 			a.Add(d, int64(d.Cost), d.Model, now)
 		}
 	}

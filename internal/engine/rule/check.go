@@ -21,15 +21,12 @@ type Check struct {
 	// WarnAt set it.
 	Warned uint8
 
-	By   arbiter
-	Hits progress
+	Course
 	// Listed means that the backend has told that the key is near a limit, and asks that the refusal
 	// has asked for hits that may have come back.
 	Listed, Asks bool
 	// Patient means that the request waits if it has no room. So the backend has to confirm that.
 	Patient bool
-	// GrantedAt is when the backend counted the hits for this request; 0 if it did not.
-	GrantedAt int64
 	Unheard   uint64 // advanced hits of the key, if the backend can't be asked
 	Slot      sharedata.Slot
 	Numbers   []uint64 // of the windows that the hits were taken from
@@ -53,36 +50,6 @@ type Ref struct {
 	Address sharedata.Address
 	ID      [16]byte // see keys.identity; 0 if unknown
 }
-
-// arbiter says who decides a check.
-type arbiter uint8
-
-const (
-	// ByRule leaves the decision to the rule: known totals, a lease, or the backend decide.
-	ByRule arbiter = iota
-	// ByWhatIsKnown decides by known totals, because the backend can't be asked.
-	ByWhatIsKnown
-	// ByBackend means that the check has room and takes nothing here: the backend has counted its
-	// hits, or can't be asked and is not needed.
-	ByBackend
-	// ByDistance means that the check has room because its key is far from its limits. The backend
-	// hears of the hits later.
-	ByDistance
-)
-
-// progress says where a check's hits are.
-type progress uint8
-
-const (
-	Untaken progress = iota
-	// InSlot hits are in the slot, and have to be written.
-	InSlot
-	Debited
-	// Held hits lost every race to be written, and are kept to be added later.
-	Held
-	// Ahead hits are advanced.
-	Ahead
-)
 
 // PassesOver reports whether the request continues without this rule, which marks and has no room.
 func (d *Check) PassesOver() bool {
@@ -184,7 +151,7 @@ func (d *Check) FitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 // Uncount takes back hits that are in the slot only. The slot must be read again before it is
 // written.
 func (d *Check) Uncount() {
-	d.Hits = Untaken
+	d.TakeNone()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	d.Counter.GiveBack(d.Numbers, d.Cost)
 }
@@ -206,9 +173,9 @@ func (d *Check) NoteExcess(now int64) {
 func (d *Check) Decide(cost uint64, now int64) counter.Verdict {
 	possible := cost
 	switch {
-	case d.By == ByBackend:
+	case d.Passed():
 		return counter.Allowed
-	case !d.Rule.Synced() || d.By == ByWhatIsKnown || d.Cost == 0 && d.Knows(now):
+	case !d.Rule.Synced() || d.Alone() || d.Cost == 0 && d.Knows(now):
 		if d.Counter.Allows(min(cost+d.Unheard, window.MaxHits)) {
 			return counter.Allowed
 		}
