@@ -27,7 +27,6 @@ const (
 // asks are questions for hits that only the backend can allow.
 type acquires struct {
 	link    *link.Link
-	ticks   *ticks
 	entries *entry.Entries
 	waits   *waits
 	outbox  *outbox
@@ -57,7 +56,6 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 func (a *acquires) prefetch(d *rule.Check, now int64) {
 	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && (a.outbox.away == 0 || !a.outbox.lost(a.entries.Named(d).ID)) {
 		a.leaseAhead(d)
-		a.sendAll()
 	}
 }
 
@@ -71,7 +69,6 @@ func (a *acquires) askBehind(d *rule.Check) bool {
 		t := a.newLease(d, 1, d.Counter.Asks(1))
 		a.waits.leases.add(t)
 		a.add(t)
-		a.sendAll()
 	}
 	return true
 }
@@ -167,18 +164,13 @@ func (a *acquires) dropUnwanted() {
 
 // sendAll sends the asks in callouts, within the limits on time and on open callouts. A callout
 // that isn't full waits for the asks that there was no time for: only a few callouts may be open,
-// so a small one would delay all other asks. It decides no request, since it may be called while
-// another is being decided: if a callout fails at once, the next ticks decide.
-func (a *acquires) sendAll() {
+// so a small one would delay all other asks. It decides no request: the waits of those whose callout
+// fails at once are over.
+func (a *acquires) sendAll(deadline int64) {
 	if len(a.unsent) > 0 {
 		start := a.link.HostNow()
 		if a.collects(start) {
-			a.ticks.hurry(true)
 			return
-		}
-		deadline := a.ticks.until
-		if deadline == 0 {
-			deadline = start + askNanos
 		}
 		handled := 0
 		for late := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {
@@ -199,7 +191,6 @@ func (a *acquires) sendAll() {
 	if len(a.unsent) == 0 {
 		a.send()
 	}
-	a.ticks.hurry(a.ticks.hurried || len(a.unsent)+len(a.waits.released) > 0)
 }
 
 // collects reports whether unsent asks wait for more asks. The next tick sends them.

@@ -81,7 +81,7 @@ func (e *Engine) furnish(o *Options) {
 		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
 	e.pushes = pushes{credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
-	e.acquires = acquires{collect: o.Collect, link: link, ticks: ticks, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
+	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.Held, o.Owner)
 	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
 	e.decider = decider{
@@ -169,7 +169,7 @@ type Backlog struct {
 func (e *Engine) Backlog() Backlog {
 	return Backlog{
 		Keys: e.entries.Dirty.Count, Evicted: e.entries.Orphans.Count(), Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
-		Unsent: len(e.acquires.unsent), Waiting: max(e.waits.queue.length, len(e.waits.released)),
+		Unsent: len(e.acquires.unsent), Waiting: e.waits.queue.length,
 	}
 }
 
@@ -270,7 +270,9 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 	for i := range checks {
 		e.entries.Locate(&checks[i])
 	}
-	return e.requests.decideAlone(checks, now)
+	verdict := e.requests.decideAlone(checks, now)
+	e.requests.send(nil)
+	return verdict
 }
 
 // Look loads the counter of a check's key, and reports whether this node knows the key's present
@@ -289,6 +291,7 @@ func (e *Engine) Force(d *rule.Check, now int64) {
 	e.entries.Read(d, now)
 	e.decider.force(d, now)
 	e.charges.accountFor(d, now)
+	e.requests.send(nil)
 }
 
 // GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It
@@ -315,10 +318,14 @@ func (e *Engine) Save(d *rule.Check) rule.Ref { return e.entries.Save(d) }
 func (e *Engine) ForceRef(s *rule.Ref, now int64) {
 	e.decider.forceRef(s, now)
 	e.charges.accountFor(&e.decider.charged, now)
+	e.requests.send(nil)
 }
 
 // AddHeld tries again to write hits that lost every race. They count from now on.
-func (e *Engine) AddHeld(now int64) { e.decider.addHeld(now) }
+func (e *Engine) AddHeld(now int64) {
+	e.decider.addHeld(now)
+	e.requests.send(nil)
+}
 
 // Revise changes the cost of a charge: it takes more hits, whether or not they have room, or gives
 // some back, in the windows where they were counted. Each change is applied once, whatever other

@@ -48,6 +48,7 @@ type outbox struct {
 	away      link.Partitions // partitions that incomplete answers lacked
 	asking    int             // callouts that requests wait for
 	leaving   bool            // the node is leaving
+	tests     bool            // a push is to test whether the backend is back
 }
 
 // newBatch begins a batch.
@@ -74,6 +75,7 @@ func (c *outbox) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil {
 		floor = oldest.sequence
 	}
+	c.feed.Announce()
 	b.inquires, b.advance = asks, c.credit.Says(b.sender, b.sequence, asks)
 	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
 		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.feed.Known(asks), Advance: b.advance,
@@ -133,6 +135,14 @@ func (c *outbox) postEmpty() {
 	b := c.newBatchOf(true)
 	b.ends = c.link.Now() + link.LongestPause
 	c.post(b)
+}
+
+// sendTest sends the push that is to test whether the backend is back, if a request has asked for it.
+func (c *outbox) sendTest() {
+	if c.tests {
+		c.tests = false
+		c.postEmpty()
+	}
 }
 
 // fail schedules a batch to be sent again. No request waits for it any more.

@@ -86,6 +86,9 @@ func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter
 	if verdict == counter.Unsure && !q.wait(w, checks, lacking(checks)) {
 		verdict = q.decideAlone(checks, now)
 	}
+	if !q.send(w) {
+		verdict = q.decideAlone(checks, now)
+	}
 	return verdict
 }
 
@@ -112,7 +115,7 @@ func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
 
 // ask is [Engine.Ask].
 func (q *requests) ask(checks []rule.Check, w *Wait) bool {
-	return needsBackend(checks) && q.wait(w, checks, (*rule.Check).Synced)
+	return needsBackend(checks) && q.wait(w, checks, (*rule.Check).Synced) && q.send(w)
 }
 
 // wait makes a request wait for the backend's answer about the checks that whole selects, which
@@ -142,13 +145,10 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 			return false // a failed push will test whether the backend is back
 		}
 		if q.link.Open() {
-			q.outbox.postEmpty() // nobody waits for the test
+			q.outbox.tests = true // nobody waits for the test
 			return false
 		}
 		q.waits.queue.add(r, now+q.link.Timeout)
-		// A push that the host refuses fails at once, before the caller knows that the request
-		// waits.
-		r.entering = true
 		q.tallies.Waited++
 	}
 	w := r.current()
@@ -166,11 +166,27 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 		}
 	}
 	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
-	q.acquires.sendAll()
-	waits := r.queue != nil || !r.entering
-	r.entering = false
-	return waits
+	return true
 }
+
+// send sends what has to be asked after a decision. A push that the host refuses fails at once, so send
+// reports whether the request still waits if it did.
+func (q *requests) send(w *Wait) (waits bool) {
+	if len(q.acquires.unsent) == 0 && !q.outbox.tests {
+		return true
+	}
+	q.outbox.sendTest()
+	q.acquires.sendAll(q.link.HostNow() + askNanos)
+	q.ticks.hurry(q.ticks.hurried || q.hurries())
+	if w == nil || w.queue == nil || w.until != over {
+		return true
+	}
+	w.stopAsking()
+	return false
+}
+
+// hurries reports whether questions wait to be sent, or requests to be decided.
+func (q *requests) hurries() bool { return len(q.acquires.unsent) > 0 || q.waits.queue.over() }
 
 // keep saves everything needed to decide a request later.
 func (q *requests) keep(w *Wait, checks []rule.Check) {
@@ -564,8 +580,9 @@ func (q *requests) decideLate(checks []rule.Check) counter.Verdict {
 	return q.decideAlone(checks, q.link.Now())
 }
 
-// giveUpWaiting decides requests that have waited long enough, without the backend. It returns
-// false if there are more.
+// giveUpWaiting decides requests that have waited long enough, or whose callouts have failed, without
+// the backend, while there is time. It returns false if there are more. Do not call it in a request's
+// callback.
 func (q *requests) giveUpWaiting(deadline int64) (done bool) {
 	now := q.link.HostNow()
 	for handled := 0; ; handled++ {
@@ -580,16 +597,9 @@ func (q *requests) giveUpWaiting(deadline int64) (done bool) {
 	}
 }
 
-// decideReleased decides requests whose callouts have failed, without the backend, while there is
-// time. Do not call it in a request's callback.
-func (q *requests) decideReleased(deadline int64) {
-	for handled := 0; len(q.waits.released) > 0 && !q.link.Late(handled, deadline); handled++ {
-		w := q.waits.released[0]
-		if q.waits.released = q.waits.released[1:]; w.waits() {
-			q.giveUpOn(w)
-		}
-	}
-	if len(q.waits.released) == 0 {
-		q.waits.released = nil
+// giveUpFailed is giveUpWaiting for the requests whose callouts have failed.
+func (q *requests) giveUpFailed(deadline int64) {
+	for handled := 0; q.waits.queue.over() && !q.link.Late(handled, deadline); handled++ {
+		q.giveUpOn(q.waits.queue.first.current())
 	}
 }

@@ -28,15 +28,14 @@ func (e *Engine) synchronise() {
 	e.rules.Share(e.link.Nodes())
 	start := e.link.HostNow()
 	deadline := start + tickNanos
-	e.ticks.until = deadline
 	done := e.answers.settle(deadline)
 	adopted := e.feed.AdoptOverrides(deadline)
 	e.outbox.resend(e.link.ToBackend(start))
 	// Requests that wait for nothing come before pushes, which could use up all the time again and
 	// again.
-	e.ticks.until = max(deadline, e.link.HostNow()+leastNanos)
-	done = e.requests.giveUpWaiting(e.ticks.until) && done
-	e.requests.decideReleased(e.ticks.until)
+	until := max(deadline, e.link.HostNow()+leastNanos)
+	done = e.requests.giveUpWaiting(until) && done
+	e.outbox.sendTest()
 	if e.link.Open() {
 		e.acquires.drop()
 		e.pushes.probe()
@@ -50,17 +49,16 @@ func (e *Engine) synchronise() {
 		if done {
 			done = e.pushes.pushDue(e.link.ToBackend(start), deadline)
 		}
-		e.ticks.until = max(deadline+askNanos, e.link.HostNow()+leastNanos)
-		e.acquires.sendAll()
+		until = max(deadline+askNanos, e.link.HostNow()+leastNanos)
+		e.acquires.sendAll(until)
 	}
-	e.requests.decideReleased(e.ticks.until)
-	e.ticks.until = 0
+	e.requests.giveUpFailed(until)
 	if report := e.observer.DueReport(e.outbox.leaving); report != nil {
 		e.outbox.host.Send(report, Ticket{})
 	}
 	e.tellUsage(e.outbox.leaving)
 	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
-	e.ticks.hurry(!done || !adopted || e.feed.Hurries() || len(e.acquires.unsent)+len(e.waits.released) > 0 || e.waits.queue.endsBy(soon))
+	e.ticks.hurry(!done || !adopted || e.feed.Hurries() || e.requests.hurries() || e.waits.queue.endsBy(soon))
 }
 
 // inquire asks the backend for news if it is time.
@@ -118,17 +116,15 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		return
 	}
 	deadline := e.link.HostNow() + tickNanos
-	e.ticks.until = deadline
 	more := false
 	if e.answers.takeIn(b, outcome, answer) {
 		more = !e.answers.settle(deadline) || e.pushes.crowded
 		e.pushes.pushCharges()
-		e.ticks.until = max(deadline, e.link.HostNow()+leastNanos)
-		e.acquires.sendAll()
+		deadline = max(deadline, e.link.HostNow()+leastNanos)
+		e.acquires.sendAll(deadline)
 	}
-	e.requests.decideReleased(e.ticks.until)
-	e.ticks.until = 0
-	e.ticks.hurry(e.ticks.hurried || more || e.feed.Hurries() || len(e.waits.released) > 0)
+	e.requests.giveUpFailed(deadline)
+	e.ticks.hurry(e.ticks.hurried || more || e.feed.Hurries() || e.requests.hurries())
 }
 
 const (
@@ -145,9 +141,6 @@ type ticks struct {
 	millis  uint32
 	hurried bool
 	period  uint32 // that the host was last asked for
-	// until is when the present callback of the host should end; 0 in callbacks of requests. Like
-	// all deadlines it is by the host's clock, uncorrected.
-	until int64
 }
 
 // hurry asks for ticks every millisecond while there is much to do.

@@ -29,12 +29,10 @@ type Wait struct {
 	// queue has the request while it waits, between those that began before and after it.
 	queue         *queue
 	before, after *Wait
-	// entering is set while the caller does not know yet that the request waits.
-	entering bool
-	turn     uint32 // counts the waits
-	until    int64  // when the wait ends, by the host's clock
-	rounds   int    // how often it asked for leases
-	asked    int    // how many leases it waits for
+	turn          uint32 // counts the waits
+	until         int64  // when the wait ends, by the host's clock, or over
+	rounds        int    // how often it asked for leases
+	asked         int    // how many leases it waits for
 	// refused means that the backend has refused it, and that it goes on as hits for requests to come are
 	// under way.
 	refused bool
@@ -83,8 +81,12 @@ func (w *Wait) stopAsking() {
 // once.
 type queue struct {
 	first, last *Wait
+	lastOver    *Wait // the last of those at the front whose waits are over
 	length      int
 }
+
+// over is the end of a wait whose callout has failed: the request is to be decided without the backend.
+const over = 0
 
 // add makes a request wait until a time.
 func (q *queue) add(w *Wait, until int64) {
@@ -100,8 +102,40 @@ func (q *queue) add(w *Wait, until int64) {
 	q.length++
 }
 
+// end moves a request behind those at the front whose waits are over.
+func (q *queue) end(w *Wait) {
+	if w.until == over {
+		return
+	}
+	q.unlink(w)
+	if w.before = q.lastOver; w.before == nil {
+		w.after, q.first = q.first, w
+	} else {
+		w.after, w.before.after = w.before.after, w
+	}
+	if w.after == nil {
+		q.last = w
+	} else {
+		w.after.before = w
+	}
+	w.until, q.lastOver = over, w
+}
+
+// over reports whether the wait of some request is over.
+func (q *queue) over() bool { return q.lastOver != nil }
+
 //go:noinline
 func (q *queue) remove(w *Wait) {
+	if q.lastOver == w {
+		q.lastOver = w.before
+	}
+	q.unlink(w)
+	w.queue, w.before, w.after = nil, nil, nil
+	q.length--
+}
+
+// unlink takes a request out of the order.
+func (q *queue) unlink(w *Wait) {
 	if w.before == nil {
 		q.first = w.after
 	} else {
@@ -112,8 +146,6 @@ func (q *queue) remove(w *Wait) {
 	} else {
 		w.after.before = w.before
 	}
-	w.queue, w.before, w.after = nil, nil, nil
-	q.length--
 }
 
 // current returns the present turn of a request.
@@ -142,10 +174,9 @@ const (
 
 // waits has the requests that wait for the backend.
 type waits struct {
-	queue    queue
-	released []turn // whose asks are gone, to be decided without the backend
-	spare    []*ask
-	leases   *leaseAsks
+	queue  queue
+	spare  []*ask
+	leases *leaseAsks
 }
 
 // newAsk returns an empty ask.
@@ -188,17 +219,12 @@ func (s *waits) recycle(t *ask) {
 	}
 }
 
-// release has the requests of an ask decided without the backend. It only puts them on the list of
-// released requests, because another request may be under decision now.
+// release ends the waits of an ask's requests, which are to be decided without the backend.
 func (s *waits) release(t *ask) {
 	s.forget(t)
 	for _, w := range t.turns {
-		switch {
-		case !w.waits():
-		case w.wait.entering:
-			w.wait.stopAsking() // the caller that makes it wait decides it
-		default:
-			s.released = append(s.released, w)
+		if w.waits() {
+			s.queue.end(w.wait)
 		}
 	}
 	if t.lease {

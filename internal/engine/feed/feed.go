@@ -303,6 +303,7 @@ func (v *Feed) polls(now int64) bool {
 // KnownToPoll returns the part of a poll about overrides. ok is false if a question should be asked in
 // its place, which is answered at once: then the next push soon says that all workers know.
 func (v *Feed) KnownToPoll() (k wire.Known, ok bool) {
+	v.Announce()
 	k = v.Known(true)
 	k.Within = uint64(max(1, v.asksEvery()/3/1e6))
 	return k, k.Version == v.news.shared.version
@@ -323,13 +324,18 @@ func (v *Feed) PollEnded(answered bool) {
 	})
 }
 
+// Announce has the next pushes tell the backend the version that all workers decide by.
+func (v *Feed) Announce() {
+	w := &v.news
+	if age := v.link.HostNow() - w.shared.since; v.variants.Version == w.shared.version && (age >= spread || age < 0) {
+		w.announced = v.variants.Version
+	}
+}
+
 // Known returns the part of a push about overrides. A push that asks for them has nothing else.
 func (v *Feed) Known(asks bool) (k wire.Known) {
 	w := &v.news
-	if age := v.link.HostNow() - w.shared.since; v.variants.Version == w.shared.version && (age >= spread || age < 0) {
-		w.told = v.variants.Version
-	}
-	k.Version, k.Unfit, k.Asks = w.told, uint64(v.variants.Unfit), asks
+	k.Version, k.Unfit, k.Asks = w.announced, uint64(v.variants.Unfit), asks
 	if w.wants {
 		k.Of, k.From = w.wanted, uint64(len(w.parts))
 	} else {

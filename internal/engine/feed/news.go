@@ -23,9 +23,9 @@ type news struct {
 	wanted uint64
 	parts  []byte
 	asksAt int64
-	// told is the version that this worker reports to the backend.
-	told     uint64
-	building *building
+	// announced is the version that this worker tells the backend.
+	announced uint64
+	building  *building
 }
 
 // sharedNews is the part of news in shared data.

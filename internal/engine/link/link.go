@@ -261,10 +261,12 @@ func (l *Link) SeeLate(sent, received, backend int64) {
 
 // Now is the time by the backend's clock if that is known, in nanoseconds.
 //
+//
 //go:noinline
 func (l *Link) Now() int64 { return l.HostNow() + l.offset }
 
 // HostNow is the time by the host's clock.
+//
 //
 //go:noinline
 func (l *Link) HostNow() int64 { return l.clock.Now() }
@@ -276,6 +278,7 @@ func (l *Link) ConnectedAt(now int64) bool { return l.Connected(now - l.offset) 
 const tickKeys = 16
 
 // Late reports whether a tick's time is over. It checks the clock only once for some keys.
+//
 //
 //go:noinline
 func (l *Link) Late(handled int, deadline int64) bool {
@@ -343,6 +346,8 @@ const (
 type Partitions uint32
 
 // Has reports whether a key's partition is one of them.
+//
+//go:noinline
 func (p Partitions) Has(id [16]byte) bool { return p != 0 && p&PartitionOf(id) != 0 }
 
 // PartitionOf returns the set with the partition of a key.

@@ -27,9 +27,9 @@ type Check struct {
 	Listed, Asks bool
 	// Patient means that the request waits if it has no room. So the backend has to confirm that.
 	Patient bool
-	Unheard   uint64 // advanced hits of the key, if the backend can't be asked
-	Slot      sharedata.Slot
-	Numbers   []uint64 // of the windows that the hits were taken from
+	Unheard uint64 // advanced hits of the key, if the backend can't be asked
+	Slot    sharedata.Slot
+	Numbers []uint64 // of the windows that the hits were taken from
 }
 
 // Ref is everything needed to decide or count a check later. Its size does not depend on the

@@ -43,7 +43,7 @@ const (
 )
 
 // Begin leaves the decision to the rule. Nothing is taken.
-func (c *Course) Begin() { *c = Course{} }
+func (c *Course) Begin() { c.by, c.hits, c.granted = byRule, none, 0 }
 
 // Again begins to decide once more, by the rule if distance decided, and otherwise as before.
 func (c *Course) Again() {
