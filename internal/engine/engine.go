@@ -80,7 +80,7 @@ func (e *Engine) furnish(o *Options) {
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
-	e.pushes = pushes{credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
+	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.Held, o.Owner)
 	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
@@ -199,7 +199,7 @@ func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
 	}
 	switch peak, counts := e.link.CountsAlone(now, r.Lasts()); {
 	case counts:
-		nodes, hits = max(nodes, peak), max(hits, r.Before)
+		nodes, hits = max(nodes, peak), max(hits, e.rules.Before(r.Index))
 	case !e.link.Open():
 		return 0
 	}
@@ -213,7 +213,7 @@ func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
 }
 
 // Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
-func (e *Engine) Warnings(rule int) uint64 { return e.rules.List[rule].Warnings }
+func (e *Engine) Warnings(rule int) uint64 { return e.observer.Warned(rule) }
 
 // Overrides returns how many overrides are in force here, and how many are not because they do not
 // fit their rules.

@@ -1,5 +1,7 @@
 package engine
 
+import "weir/internal/engine/rule"
+
 // Leave pushes everything, whether or not it is due. Call it once no request waits. It begins now,
 // and the following ticks push the rest, until Left returns true. Further calls do nothing.
 func (e *Engine) Leave() {
@@ -26,21 +28,22 @@ func (e *Engine) Left() bool {
 // pushed and its leases go back.
 func (e *Engine) Inherit(from *Engine) {
 	from.acquires.drop()
+	e.rules.Succeed(&from.rules)
+	dismiss := func(r *rule.Rule) { e.rules.Dismiss(r, &from.rules) }
 	for i := range from.rules.List {
-		e.rules.Succeed(&from.rules.List[i])
-		e.rules.Dismiss(&from.rules.List[i])
+		dismiss(&from.rules.List[i])
 	}
 	// The other node may itself have inherited rules.
 	for _, r := range from.entries.Dirty.Rules {
-		e.rules.Dismiss(r)
+		dismiss(r)
 	}
 	for _, b := range from.outbox.batches {
 		for i := range b.items {
-			e.rules.Dismiss(b.items[i].rule)
+			dismiss(b.items[i].rule)
 		}
 		for _, t := range b.asks {
 			for i := range t.parts {
-				e.rules.Dismiss(t.parts[i].Rule)
+				dismiss(t.parts[i].Rule)
 			}
 		}
 	}

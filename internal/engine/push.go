@@ -12,6 +12,7 @@ import (
 type pushes struct {
 	tallies *entry.Tallies
 	link    *link.Link
+	rules   *rule.Set
 	entries *entry.Entries
 	outbox  *outbox
 
@@ -236,7 +237,7 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) c
 }
 
 // dismissed reports whether a rule's hits are pushed for the last time, and its leases go back.
-func (p *pushes) dismissed(r *rule.Rule) bool { return p.outbox.leaving || r.Dismissed }
+func (p *pushes) dismissed(r *rule.Rule) bool { return p.outbox.leaving || p.rules.Dismissed(r) }
 
 // addClaimed adds a claimed key's hits in flight to a batch.
 func (p *pushes) addClaimed(b *batch, d *rule.Check) {

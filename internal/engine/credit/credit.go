@@ -1,3 +1,5 @@
+// Package credit has hits that pass before the backend has counted them, because their keys are far from
+// their limits, and the part of each limit that the worker may use for that.
 package credit
 
 import (
@@ -56,9 +58,7 @@ type Credit struct {
 
 	near   nearKeys
 	limits []uint64
-	// revision changes with the part and the limits, and so do the allowances of rules.
-	revision uint64
-	Hits     Ledger
+	Hits   Ledger
 }
 
 // New returns a worker's advances, in fleets of at least so many nodes; 0 means the usual number.
@@ -245,7 +245,6 @@ func (a *Credit) Hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
 	if a.until = answeredAt + wire.PartLife; a.seenAt == 0 {
 		a.seenAt = sentAt
 	}
-	a.revision++
 }
 
 // learn adds to the list.
@@ -268,7 +267,6 @@ func (a *Credit) Drop() {
 	a.epoch, a.version, a.divisor, a.until = 0, 0, 0, 0
 	a.near.clear()
 	a.limits = a.limits[:0]
-	a.revision++
 }
 
 // End ends the part for good.
@@ -283,17 +281,14 @@ func (a *Credit) allowance(r *rule.Rule) uint64 {
 	if a.divisor == 0 || !r.Advances || r.Override || r.Base() != &a.rules.List[r.Index] {
 		return 0
 	}
-	if r.Revision == a.revision {
-		return r.Allowance
-	}
-	r.Revision, r.Allowance = a.revision, wire.MaxAdvance
+	most := uint64(wire.MaxAdvance)
 	for i := range r.Limits {
 		if !a.listsRule(wire.NearRule(r.Near[i], r.Tag)) {
-			r.Allowance = 0
+			return 0
 		}
-		r.Allowance = min(r.Allowance, wire.MostAdvanced(r.Limits[i].Max, a.divisor))
+		most = min(most, wire.MostAdvanced(r.Limits[i].Max, a.divisor))
 	}
-	return r.Allowance
+	return most
 }
 
 func (a *Credit) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }

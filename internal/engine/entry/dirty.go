@@ -46,7 +46,7 @@ type DirtyKey struct {
 	// Due is the due time in the entry. If the entry has another, another worker has adopted the
 	// key.
 	Due  counter.Due
-	rule uint32 // in dirtyKeys.rules
+	rule uint32 // in Dirty.Rules
 }
 
 // HastyKeys are keys with hits that the backend should hear of before the next request.
@@ -119,11 +119,11 @@ func (k *Dirty) append(d DirtyKey) {
 //
 //go:noinline
 func (k *Dirty) number(r *rule.Rule) uint32 {
-	if int(r.Number) >= len(k.Rules) || k.Rules[r.Number] != r {
-		r.Number = uint32(len(k.Rules))
+	if int(r.Hint) >= len(k.Rules) || k.Rules[r.Hint] != r {
+		r.Hint = uint32(len(k.Rules))
 		k.Rules = append(k.Rules, r)
 	}
-	return r.Number
+	return r.Hint
 }
 
 // More reports whether this visit has another block. If not, it prepares the next visit.

@@ -1,3 +1,5 @@
+// Package entry keeps counters in the table that the workers of a process share. It alone reads and
+// writes them, names their keys for the backend, and knows which of them have hits to push.
 package entry
 
 import (

@@ -22,7 +22,7 @@ const (
 //
 // The payload must equal that in shared data. Nothing is taken from an entry while not even one hit
 // has room, and the passing of time makes room as the payload says. Payloads that change otherwise
-// are not remembered: see decider.rememberRefusal. There are three exceptions, bounded by
+// are not remembered: see rememberRefusal of the engine. There are three exceptions, bounded by
 // refusalHold. Another configuration of the namespace may have other limits, or count rejected
 // requests or costs of responses. Hits that lost every race may be added to a full entry. And an
 // entry may be evicted, which loses the state that the payload still has.

@@ -49,7 +49,7 @@ func (v *Variants) inForce(r *rule.Rule, a sharedata.Address) *rule.Rule {
 		return r // a rule of an inherited node
 	}
 	base := &v.rules.List[r.Index]
-	if base.Overridden {
+	if v.overridden != nil && v.overridden[r.Index] {
 		p := v.Find(a)
 		if p.At != 0 && (p.Until == 0 || v.link.Now() < p.Until) {
 			if p.Rule == nil {
@@ -81,11 +81,23 @@ type Variants struct {
 	rules *rule.Set
 	link  *link.Link
 	Owner Owner // nil if overrides have no effect here
+	// overridden says which rules have overrides; nil before there are any.
+	overridden []bool
 }
 
 // NewVariants returns the variants of a node's rules. owner is nil if overrides have no effect here.
 func NewVariants(rules *rule.Set, link *link.Link, owner Owner) Variants {
 	return Variants{rules: rules, link: link, Owner: owner}
+}
+
+// Set puts a finished table into force.
+func (v *Variants) Set(t OverrideTable) {
+	v.OverrideTable, v.overridden = t, make([]bool, len(v.rules.List))
+	for i := range t.Places {
+		if t.Places[i].At != 0 {
+			v.overridden[t.Places[i].Index] = true
+		}
+	}
 }
 
 // Listener is an Owner that also uses the parts of a list of overrides that are not about rules.

@@ -1,3 +1,5 @@
+// Package feed brings a process the limits that the backend has for single keys, and what was changed
+// there, part by part, and says when to ask for them.
 package feed
 
 import (
@@ -114,7 +116,7 @@ func (v *Feed) apply(b *building) {
 	if b.Count == 0 {
 		b.Places = nil // decisions can skip the search
 	}
-	v.variants.OverrideTable = b.OverrideTable
+	v.variants.Set(b.OverrideTable)
 	if b.listener != nil {
 		b.listener.EndList()
 	}
@@ -123,14 +125,6 @@ func (v *Feed) apply(b *building) {
 		r.emptied = max(r.emptied, b.newest)
 		return newer
 	})
-	for i := range v.rules.List {
-		v.rules.List[i].Overridden = false
-	}
-	for i := range b.Places {
-		if b.Places[i].At != 0 {
-			v.rules.List[b.Places[i].Index].Overridden = true
-		}
-	}
 }
 
 // Hear takes in the part of an answer about overrides: to a push that was sent at a time of the host's

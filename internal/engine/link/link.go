@@ -1,3 +1,5 @@
+// Package link has what a worker knows of its backend: its time, the number of nodes that share the
+// limits, and whether it can be reached. The workers of a process share it in shared data.
 package link
 
 import (
@@ -261,12 +263,10 @@ func (l *Link) SeeLate(sent, received, backend int64) {
 
 // Now is the time by the backend's clock if that is known, in nanoseconds.
 //
-//
 //go:noinline
 func (l *Link) Now() int64 { return l.HostNow() + l.offset }
 
 // HostNow is the time by the host's clock.
-//
 //
 //go:noinline
 func (l *Link) HostNow() int64 { return l.clock.Now() }
@@ -278,7 +278,6 @@ func (l *Link) ConnectedAt(now int64) bool { return l.Connected(now - l.offset) 
 const tickKeys = 16
 
 // Late reports whether a tick's time is over. It checks the clock only once for some keys.
-//
 //
 //go:noinline
 func (l *Link) Late(handled int, deadline int64) bool {

@@ -1,3 +1,5 @@
+// Package observe collects what people look at and decisions do not depend on: what keys have used, what
+// was refused, which limits are nearly used up, and what processes hold.
 package observe
 
 import (

@@ -18,6 +18,7 @@ type Observer struct {
 	// node is the process, and sender the worker, in reports.
 	node, sender uint64
 
+	warned []uint64 // by rule
 	// warnings are for the backend; nil without a backend, or if no rule warns.
 	warnings *warnings
 	// sightings are nil if the node has no backend.
@@ -35,7 +36,8 @@ type Observer struct {
 // NewObserver returns what a worker watches of a namespace. visit is Options.Held, and owner is nil if
 // overrides have no effect here.
 func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner) Observer {
-	return Observer{link: link, rules: rules, keys: keys, namespace: namespace, visit: visit, owner: owner}
+	return Observer{
+		warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, visit: visit, owner: owner}
 }
 
 // Open begins to record for the reports of a worker of a process.
@@ -46,6 +48,9 @@ func (w *Observer) Open(node, sender uint64) {
 		w.warnings = new(warnings)
 	}
 }
+
+// Warned is how often a key of a rule was at a share of a limit from which on the rule warns.
+func (w *Observer) Warned(rule int) uint64 { return w.warned[rule] }
 
 // Records reports whether anything is recorded: the node has a backend.
 func (w *Observer) Records() bool { return w.sightings != nil }

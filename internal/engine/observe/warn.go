@@ -31,7 +31,7 @@ func (w *Observer) WarnOf(d *rule.Check, now int64) {
 		}
 	}
 	if d.Warned != 0 {
-		w.rules.List[d.Rule.Index].Warnings++
+		w.warned[d.Rule.Index]++
 	}
 }
 

@@ -48,7 +48,7 @@ type Ref struct {
 	Model string
 
 	Address sharedata.Address
-	ID      [16]byte // see keys.identity; 0 if unknown
+	ID      [16]byte // the key's name in the backend; 0 if unknown
 }
 
 // PassesOver reports whether the request continues without this rule, which marks and has no room.

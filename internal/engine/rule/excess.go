@@ -6,9 +6,9 @@ import (
 	"weir/sharedata"
 )
 
-// excess is by how much keys of a rule are above a limit because responses cost more than there was
+// Excess is by how much keys of a rule are above a limit because responses cost more than there was
 // room for. All workers of a process share it, across configurations.
-type excess struct {
+type Excess struct {
 	record sharedata.Record
 	// most counts until its window ends. later counts until then too, if its window ends later.
 	most, later above
@@ -23,18 +23,18 @@ type above struct {
 const excessSize = 4 * 8
 
 // NewExcess returns the excess of a rule in a namespace, for this process.
-func NewExcess(data sharedata.Data, namespace string, rule []byte) *excess {
-	return &excess{record: sharedata.NewRecord(data, namespace, "excess:"+string(rule))}
+func NewExcess(data sharedata.Data, namespace string, rule []byte) *Excess {
+	return &Excess{record: sharedata.NewRecord(data, namespace, "excess:"+string(rule))}
 }
 
 // Read loads the state that other workers have written.
-func (x *excess) Read() {
+func (x *Excess) Read() {
 	value, _ := x.record.Read(nil)
 	x.take(value)
 }
 
 // take takes in the value of the record; other values than those of its size tell nothing.
-func (x *excess) take(value []byte) {
+func (x *Excess) take(value []byte) {
 	if len(value) == excessSize {
 		x.most = above{binary.LittleEndian.Uint64(value), int64(binary.LittleEndian.Uint64(value[8:]))}
 		x.later = above{binary.LittleEndian.Uint64(value[16:]), int64(binary.LittleEndian.Uint64(value[24:]))}
@@ -42,7 +42,7 @@ func (x *excess) take(value []byte) {
 }
 
 // note records hits above a limit.
-func (x *excess) note(a above, now int64) {
+func (x *Excess) note(a above, now int64) {
 	if x.covers(a) {
 		return
 	}
@@ -59,12 +59,12 @@ func (x *excess) note(a above, now int64) {
 }
 
 // covers reports whether at is already high enough for some hits at all times.
-func (x *excess) covers(a above) bool {
+func (x *Excess) covers(a above) bool {
 	return a.hits <= x.most.hits && a.until <= x.most.until || a.hits <= min(x.most.hits, x.later.hits) && a.until <= x.later.until
 }
 
 // add adds hits so that at is never too low, and keeps no hits longer than some count.
-func (x *excess) add(a above, now int64) {
+func (x *Excess) add(a above, now int64) {
 	if x.most.until <= now {
 		x.most, x.later = x.later, above{}
 	}
@@ -80,7 +80,7 @@ func (x *excess) add(a above, now int64) {
 }
 
 // At is an upper bound of the hits by which a key exceeds a limit at a time.
-func (x *excess) At(now int64) uint64 {
+func (x *Excess) At(now int64) uint64 {
 	switch {
 	case x == nil:
 		return 0

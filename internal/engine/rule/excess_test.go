@@ -18,7 +18,7 @@ func TestExcess(t *testing.T) {
 			if random.IntN(4) == 0 {
 				hits := above{1 + random.Uint64N(100), now + 1 + random.Int64N(40)}
 				noted = append(noted, hits)
-				[]*excess{a, b}[random.IntN(2)].note(hits, now)
+				[]*Excess{a, b}[random.IntN(2)].note(hits, now)
 			}
 			least, last := uint64(0), int64(0)
 			for _, hits := range noted {

@@ -1,3 +1,5 @@
+// Package rule has rules as the engine sees them, and what a request asks of them: a check of one rule
+// for one key, what it has taken and where, and what is kept of it until its cost is known.
 package rule
 
 import (
@@ -13,7 +15,8 @@ import (
 // MaxLimits bounds the limits of a rule.
 const MaxLimits = 8
 
-// Rule is a rule as the engine sees it.
+// Rule is a rule as the engine sees it. Once its engine is made it stays as it is, but for the number of
+// nodes that share it.
 type Rule struct {
 	counter.Rule
 	// SyncRate is the interval between two pushes of a key, in nanoseconds. If it is 0, the backend
@@ -52,30 +55,22 @@ type Rule struct {
 	// Index is the rule's index in the node. New sets it, and the Interval of counter.Rule.
 	Index int
 
-	// Warnings counts for the rule and its variants, in the node's own rule.
-	Warnings uint64
 	// Excess is by how much charges have brought a key above a limit; nil without such charges or
-	// without a backend.
-	Excess *excess
-	// Before is the largest limit of earlier configurations whose hits may still count.
-	Before uint64
+	// without a backend. The engine sets it, and Group, when it opens its table.
+	Excess *Excess
 	Group  sharedata.Group
-	Number uint32 // the index in dirtyKeys.rules
-	// Dismissed means that a later configuration does not synchronise the rule, so its leases go
-	// back.
-	Dismissed bool
-	// Advances means that the rule's hits may be advanced. near names the limits in lists of near
-	// keys, and tag the rule and its variants. allowance is the most for a key, as of a revision of
-	// the list.
-	Advances  bool
-	Near      []uint64
-	Tag       uint16
-	Allowance uint64
-	Revision  uint64
-	of        *Rule // the rule that this one is a variant of, or nil
-	// Overridden means that some keys have overrides, and override that this is the variant of an
-	// override.
-	Overridden, Override bool
+
+	// Advances means that the rule's hits may be advanced. Near names the limits in lists of near
+	// keys, and Tag the rule and its variants.
+	Advances bool
+	Near     []uint64
+	Tag      uint16
+	// Override means that this is the variant of an override.
+	Override bool
+	of       *Rule // the rule that this one is a variant of, or nil
+
+	// Hint is where a list last had the rule. Only that list uses it, and looks whether it is right.
+	Hint uint32
 }
 
 // Delay says how requests for a key wait for room: at most Most nanoseconds, up to MaxDelay, and at
@@ -194,7 +189,11 @@ func NameOf(r *Rule) []byte {
 
 // Set has a node's rules, and properties of all of them.
 type Set struct {
-	List  []Rule
+	List []Rule
+	// before is Before by rule, and dismissed are rules of earlier configurations.
+	before    []uint64
+	dismissed []*Rule
+
 	Nodes uint64 // how many share the limits; 0 if unknown
 	// Interval is the shortest interval between pushes of a key, and lasts the longest time that a
 	// hit counts, over the rules that need the backend.
@@ -207,7 +206,7 @@ type Set struct {
 
 // NewSet completes the rules.
 func NewSet(list []Rule) Set {
-	r := Set{List: list, Interval: window.MaxWidth}
+	r := Set{List: list, before: make([]uint64, len(list)), Interval: window.MaxWidth}
 	for i := range list {
 		own := &list[i]
 		own.Complete(i)
@@ -243,26 +242,44 @@ func (r *Set) ReadExcess() {
 	}
 }
 
-// Succeed takes over the limits of an earlier configuration's rule, whose hits may still count.
-func (r *Set) Succeed(old *Rule) {
+// Succeed takes over the limits of an earlier configuration's rules, whose hits may still count.
+func (r *Set) Succeed(from *Set) {
 	for i := range r.List {
-		if own := &r.List[i]; bytes.Equal(own.Prefix, old.Prefix) {
-			own.Before = max(own.Before, old.Before, old.Quota())
+		for j := range from.List {
+			if old := &from.List[j]; bytes.Equal(r.List[i].Prefix, old.Prefix) {
+				r.before[i] = max(r.before[i], from.before[j], old.Quota())
+			}
 		}
 	}
 }
 
-// Dismiss takes over a rule that this node does not synchronise.
-func (r *Set) Dismiss(old *Rule) {
-	if old == nil || old.Dismissed {
+// Before is the largest limit that earlier configurations had for a rule, and whose hits may still count.
+func (r *Set) Before(rule int) uint64 { return r.before[rule] }
+
+// Dismiss takes over a rule of an earlier configuration. If this one does not synchronise it, it is
+// dismissed: its hits are pushed for the last time, and its leases go back.
+func (r *Set) Dismiss(old *Rule, from *Set) {
+	if old == nil || r.Dismissed(old) {
 		return
 	}
 	for i := range r.List {
-		if own := &r.List[i]; own.Synced() && bytes.Equal(own.Prefix, old.Prefix) {
+		if own := &r.List[i]; own.Synced() && bytes.Equal(own.Prefix, old.Prefix) && !from.Dismissed(old) {
 			return
 		}
 	}
-	old.Dismissed = true
+	r.dismissed = append(r.dismissed, old.Base())
+}
+
+// Dismissed reports whether a rule is of an earlier configuration, and was dismissed.
+//
+//go:noinline
+func (r *Set) Dismissed(rule *Rule) bool {
+	for _, d := range r.dismissed {
+		if d == rule.Base() {
+			return true
+		}
+	}
+	return false
 }
 
 // shortestWindow is the least width of a window in intervals whose hits may be advanced: within two or
@@ -285,7 +302,7 @@ func (r *Rule) tagLimits() {
 
 // nameLimits names the limits of a rule whose hits may be advanced.
 func (r *Rule) nameLimits() {
-	r.Near, r.Revision = nil, 0
+	r.Near = nil
 	if !r.Advances {
 		return
 	}
