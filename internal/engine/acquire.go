@@ -38,6 +38,7 @@ type acquires struct {
 	crowd     int    // number of asks at which unwanted asks are dropped
 	openBatch *batch // being filled with asks
 	rooms     []wire.Room
+	check     rule.Check // of a key whose hits go along
 }
 
 // ofRequest makes an ask for one request: for the hits of all its checks that of selects, or none.
@@ -224,7 +225,7 @@ func (a *acquires) claimAlong(b *batch, t *ask, now int64) {
 	if !t.lease {
 		return
 	}
-	d := a.entries.At(t.parts[0].Rule, t.parts[0].Address)
+	d := a.entries.At(&a.check, t.parts[0].Rule, t.parts[0].Address)
 	if a.entries.Read(d, now); !d.Slot.Found() || !d.Counter.Pending() {
 		return
 	}

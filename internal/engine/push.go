@@ -22,6 +22,7 @@ type pushes struct {
 	crowded bool        // due keys wait because too many batches are unanswered
 	all     bool        // everything is due
 	push    window.Push // for an item
+	check   rule.Check  // of the key that is pushed
 }
 
 // probe tests whether the backend is back, if there is something for it and no failed batch will
@@ -194,7 +195,7 @@ const (
 // lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
 // of others may make the lease too large.
 func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) claiming {
-	d := p.entries.At(r, key.Address)
+	d := p.entries.At(&p.check, r, key.Address)
 	becomes, claimed := claimDone, false
 	if !p.entries.Update(d, entry.AsStored, now, func() (writes, lists bool) {
 		becomes, claimed = claimDone, false
@@ -290,7 +291,8 @@ func (p *pushes) pushCharges() {
 		if b = p.room(b); b == nil {
 			return
 		}
-		p.claimPending(b, p.entries.At(p.entries.Hasty.Take()))
+		r, at := p.entries.Hasty.Take()
+		p.claimPending(b, p.entries.At(&p.check, r, at))
 	}
 	for ; p.hasty && p.entries.Orphans.Count() > 0; p.addOrphan(b) {
 		if b = p.room(b); b == nil {

@@ -27,6 +27,7 @@ type answers struct {
 	total  wire.Total
 	totals [rule.MaxLimits]window.Totals
 	push   window.Push // hits that go back
+	check  rule.Check  // of the key whose answer is taken in
 }
 
 // takeIn keeps the answer to a batch, and reports whether the batch was answered.
@@ -171,7 +172,7 @@ func (a *answers) settleAdvanced(b *batch, h *credit.Hits) {
 // were read last.
 func (a *answers) settleTotals(b *batch, first int) {
 	key := &b.items[first]
-	d := a.entries.At(key.rule, key.address)
+	d := a.entries.At(&a.check, key.rule, key.address)
 	now := a.link.Now()
 	if !a.entries.Update(d, entry.Hastens|entry.AsStored, now, func() (writes, lists bool) {
 		if !d.Slot.Found() || a.stray(d) {
@@ -329,7 +330,7 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 			reader.NextRoom(&a.total)
 			a.keepTotal(j)
 		}
-		d := a.entries.At(part.Rule, part.Address)
+		d := a.entries.At(&a.check, part.Rule, part.Address)
 		if a.entries.Read(d, a.link.Now()); a.stray(d) {
 			continue
 		}
@@ -377,7 +378,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 			given.Wanted = t.needs()
 		}
 	}
-	d := a.entries.At(part.Rule, part.Address)
+	d := a.entries.At(&a.check, part.Rule, part.Address)
 	var lost [rule.MaxLimits]bool
 	now, kept := a.link.Now(), false
 	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
@@ -439,7 +440,7 @@ func (a *answers) returnGrant(part *rule.Ref, i int, hits uint64, at int64) {
 // learn keeps an answer's totals in a key's entry, for the headers and for the time when the
 // backend is away.
 func (a *answers) learn(part *rule.Ref, answered int64) {
-	d, now := a.entries.At(part.Rule, part.Address), a.link.Now()
+	d, now := a.entries.At(&a.check, part.Rule, part.Address), a.link.Now()
 	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
 		if a.stray(d) || !d.Slot.Found() && a.nothing(len(d.Counter.States)) {
 			return false, false

@@ -24,11 +24,9 @@ type Entries struct {
 	local      bool
 	Identities counter.Identities
 	Names      *Names // names of keys whose requests wait; nil if no rule reveals names
-	// scratch is what a push or an answer reads into.
-	scratch rule.Check
-	Orphans Orphans
-	Dirty   Dirty
-	Hasty   HastyKeys
+	Orphans    Orphans
+	Dirty      Dirty
+	Hasty      HastyKeys
 }
 
 // New returns the keys of a node, without their table.
@@ -81,16 +79,15 @@ func (k *Entries) Identity(d *rule.Check) [16]byte {
 	return d.ID
 }
 
-// At returns a check on a rule at an address without a request, with the limits that apply now. It
-// is valid until the next call.
+// At makes a check on a rule at an address without a request, with the limits that apply now.
 //
 //go:noinline
-func (k *Entries) At(r *rule.Rule, a sharedata.Address) *rule.Check {
+func (k *Entries) At(d *rule.Check, r *rule.Rule, a sharedata.Address) *rule.Check {
 	if k.variants.Places != nil || r.Override {
 		r = k.variants.inForce(r, a)
 	}
-	k.scratch.Ref = rule.Ref{Rule: r, Address: a}
-	return &k.scratch
+	d.Ref = rule.Ref{Rule: r, Address: a}
+	return d
 }
 
 // Save saves a check that was decided, or looked at, for [Engine.ForceRef].

@@ -21,6 +21,7 @@ type Feed struct {
 	keys     *entry.Entries
 	refusals *entry.Refusals
 	news     news
+	check    rule.Check // of a key that a notice is of
 	polling  polling
 }
 
@@ -192,7 +193,7 @@ func (v *Feed) notice(b *building, r *rule.Rule) {
 	v.refusals.Forget(address)
 	emptied := o.Notice.Reset > b.emptied
 	b.newest = max(b.newest, o.Notice.Reset)
-	d := v.keys.At(r, address)
+	d := v.keys.At(&v.check, r, address)
 	if !v.keys.Update(d, 0, now, func() (writes, lists bool) {
 		if !d.Slot.Found() {
 			return false, false
