@@ -82,7 +82,7 @@ func (a *acquires) lease(d *rule.Check, w turn) (asked bool) {
 		a.look(d, w)
 		return true
 	}
-	if t := a.waits.leases.underWay(d); t != nil && w.wait.rounds > 0 {
+	if t := a.waits.leases.underWay(d); t != nil && w.wait.rounds > 0 && w.wait.joins < maxJoins {
 		t.relies = max(t.relies, d.Cost)
 		t.join(w)
 		return false

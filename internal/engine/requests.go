@@ -14,6 +14,9 @@ const (
 	// maxRounds is how often a request asks for leases. Others may use up the hits that it waited
 	// for.
 	maxRounds = 3
+	// maxJoins is how often a request that the backend has refused waits for hits that are on their
+	// way for requests to come.
+	maxJoins = 2
 )
 
 // settlesWithin is how often a waiting request checks for room that costs of responses may leave,
@@ -161,8 +164,11 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 				asked = q.acquires.lease(d, w) || asked
 			}
 		}
-		if r.refused = r.refused || !asked; asked {
+		if asked {
 			r.rounds++
+		} else {
+			r.refused = true
+			r.joins++
 		}
 	}
 	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
@@ -497,7 +503,7 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
 		whole := lacking(checks)
-		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(checks) || q.expects(checks))
+		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(checks) || w.wait.joins < maxJoins && q.expects(checks))
 		switch {
 		case again && q.link.HostNow() < w.wait.until && q.wait(w.wait, checks, whole):
 			return

@@ -32,6 +32,7 @@ type Wait struct {
 	turn          uint32 // counts the waits
 	until         int64  // when the wait ends, by the host's clock, or over
 	rounds        int    // how often it asked for leases
+	joins         int    // how often it waited for hits that were on their way
 	asked         int    // how many leases it waits for
 	// refused means that the backend has refused it, and that it goes on as hits for requests to come are
 	// under way.
@@ -91,7 +92,7 @@ const over = 0
 // add makes a request wait until a time.
 func (q *queue) add(w *Wait, until int64) {
 	w.turn++
-	w.until, w.rounds, w.asked, w.refused = until, 0, 0, false
+	w.until, w.rounds, w.joins, w.asked, w.refused = until, 0, 0, 0, false
 	w.queue, w.before, w.after = q, q.last, nil
 	if q.last == nil {
 		q.first = w
