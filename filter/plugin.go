@@ -82,7 +82,7 @@ func (p *plugin) options() *engine.Options {
 		OnBackendFailure: engine.FailureMode(c.OnBackendFailure), KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
 	if p.streams.rules.holds {
-		options.Held = p.streams.responses.holders.eachCharge
+		options.InFlight = p.streams.responses.holders.eachCharge
 	}
 	return options
 }
@@ -121,7 +121,7 @@ func (p *plugin) OnPluginDone() bool {
 		return true
 	}
 	all.decideWaiting(true)
-	n.AddHeld(all.decider.now())
+	n.Retry(all.decider.now())
 	p.backends.remove(&p.backend)
 	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
 	p.leaving = !p.left()

@@ -14,9 +14,9 @@ var _ engine.Owner = (*rules)(nil)
 type rules struct {
 	request request
 	list    []rule
-	limits  []engine.Rule   // what the node decides, by the same index
-	checks []engine.Check // of the request being decided
-	keys    []byte          // the keys of these checks, concatenated
+	limits  []engine.Rule  // what the node decides, by the same index
+	checks  []engine.Check // of the request being decided
+	keys    []byte         // the keys of these checks, concatenated
 	// costsLater means that some rule charges the response's cost later.
 	costsLater bool
 	// charges means that some rule corrects a request's hits when its response has told the cost.

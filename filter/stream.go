@@ -85,8 +85,8 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if all.rules.marks {
 		all.answer.clearMark()
 	}
-	if n := all.decider.node; n != nil && n.HoldsHits() {
-		n.AddHeld(all.decider.now())
+	if n := all.decider.node; n != nil && n.HasRetries() {
+		n.Retry(all.decider.now())
 	}
 	if all.rules.readsBodies && !end {
 		if body := all.bodies.wanted(&all.rules); body != nil {

@@ -174,7 +174,7 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	}
 	v.send("x-user", "ann")
 	p.before = nil
-	if !v.plugin.Node().HoldsHits() {
+	if !v.plugin.Node().HasRetries() {
 		t.Fatal("no hits are held")
 	}
 	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {

@@ -170,7 +170,7 @@ func newNamespace(o Options) (*Namespace, error) {
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
 		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: engine.FailureMode(o.OnBackendFailure),
-		KeySecret: o.KeySecret, Held: n.held,
+		KeySecret: o.KeySecret, InFlight: n.held,
 	}
 	var err error
 	if n.node, err = engine.New(n.options); err != nil {

@@ -104,7 +104,7 @@ func (v *worker) tick() {
 
 // leave lets the engine push its hits once no request waits. The worker ends after that.
 func (v *worker) leave() {
-	v.node.AddHeld(v.now())
+	v.node.Retry(v.now())
 	v.leaving = true
 	v.goOnLeaving()
 }
@@ -151,8 +151,8 @@ func (v *worker) request(key []byte, number int) {
 		r.wait.Request = r
 	}
 	r.Number, r.Came = number, v.world.Now
-	if v.node.HoldsHits() {
-		v.node.AddHeld(v.now())
+	if v.node.HasRetries() {
+		v.node.Retry(v.now())
 	}
 	d := &v.demands[0]
 	d.Rule, d.Key, d.Cost = &v.rules[0], key, 1

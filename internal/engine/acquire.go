@@ -352,13 +352,13 @@ type ask struct {
 	next  *ask // in a list of leaseAsks
 	turns []turn
 	// settled means that the answer was taken in, and granted that it gave hits. The counts are of
-	// the waiting requests that were told. done means that the answer had this part and lacked
+	// the waiting requests that go on. done means that the answer had this part and lacked
 	// others.
 	settled   bool
 	done      bool
 	granted   bool
 	grantedAt int64
-	told      int
+	resumed   int
 }
 
 // pass lets those checks pass that the ask was granted for.

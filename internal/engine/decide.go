@@ -23,7 +23,7 @@ type decider struct {
 
 	// charged belongs to a charge, or to hits that lost every race.
 	charged rule.Check
-	held    []rule.Ref // hits that lost every race to be written
+	retries []rule.Ref // hits that lost every race to be written
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
@@ -177,7 +177,7 @@ func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) coun
 	e.entries.Decode(d, found)
 	d.Counter.Advance(now)
 	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && e.synced {
-		d.Unheard = e.credit.Hits.Held(d.Address)
+		d.Unheard = e.credit.Hits.Uncounted(d.Address)
 	}
 	if found && d.Counter.Moved() && e.entries.Write(d, now) { // or else the next request writes it
 		return e.load(d, now, how, false)
@@ -311,7 +311,7 @@ func (e *decider) debitAgain(d *rule.Check, now int64, how debiting) counter.Ver
 		}
 		if attempt == e.entries.Table.Attempts() {
 			// The decision stands. The hits are added as soon as a write succeeds.
-			e.hold(d)
+			e.keepForRetry(d)
 			d.Counter.Count(d.Cost)
 			return counter.Allowed
 		}
@@ -348,9 +348,9 @@ func (e *decider) afterDebit(d *rule.Check, now int64, adopted bool) {
 // giveBack returns a check's hits to the windows that they were taken from.
 func (e *decider) giveBack(d *rule.Check, now int64) {
 	if d.Kept() {
-		// The last entry of held belongs to this request.
+		// The last of the retries belongs to this request.
 		d.TakeNone()
-		e.held = e.held[:len(e.held)-1]
+		e.retries = e.retries[:len(e.retries)-1]
 	}
 	if d.Ahead() {
 		d.TakeNone()
@@ -387,27 +387,27 @@ func (e *decider) force(d *rule.Check, now int64) {
 	e.entries.Hasten(d)
 }
 
-// maxHeld bounds the held hits that a node keeps.
-const maxHeld = 1024
+// maxRetries bounds the hits that a node keeps to write them later.
+const maxRetries = 1024
 
-func (e *decider) hold(d *rule.Check) {
+func (e *decider) keepForRetry(d *rule.Check) {
 	e.tallies.GivenUp++
-	if len(e.held) == maxHeld {
+	if len(e.retries) == maxRetries {
 		e.tallies.Lost += d.Cost
 		return
 	}
 	d.Keep()
-	e.held = append(e.held, e.entries.Save(d))
+	e.retries = append(e.retries, e.entries.Save(d))
 }
 
-// addHeld tries again to write hits that lost every race. They count from now on.
-func (e *decider) addHeld(now int64) {
-	if len(e.held) == 0 {
+// retry tries again to write hits that lost every race. They count from now on.
+func (e *decider) retry(now int64) {
+	if len(e.retries) == 0 {
 		return
 	}
-	held := e.held
-	e.held = nil
-	for i := range held {
-		e.forceRef(&held[i], now)
+	retries := e.retries
+	e.retries = nil
+	for i := range retries {
+		e.forceRef(&retries[i], now)
 	}
 }

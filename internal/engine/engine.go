@@ -82,7 +82,7 @@ func (e *Engine) furnish(o *Options) {
 	}
 	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
-	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.Held, o.Owner)
+	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.InFlight, o.Owner)
 	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,
@@ -152,8 +152,8 @@ func (e *Engine) Nodes() uint64 { return e.rules.Nodes }
 // nanoseconds.
 func (e *Engine) Time(hostNow int64) int64 { return e.link.ToBackend(hostNow) }
 
-// HoldsHits reports whether AddHeld has hits to add.
-func (e *Engine) HoldsHits() bool { return len(e.decider.held) > 0 }
+// HasRetries reports whether Retry has hits to add.
+func (e *Engine) HasRetries() bool { return len(e.decider.retries) > 0 }
 
 // Backlog counts the unfinished work of a node.
 type Backlog struct {
@@ -321,9 +321,9 @@ func (e *Engine) ForceRef(s *rule.Ref, now int64) {
 	e.requests.send(nil)
 }
 
-// AddHeld tries again to write hits that lost every race. They count from now on.
-func (e *Engine) AddHeld(now int64) {
-	e.decider.addHeld(now)
+// Retry tries again to write hits that lost every race. They count from now on.
+func (e *Engine) Retry(now int64) {
+	e.decider.retry(now)
 	e.requests.send(nil)
 }
 

@@ -470,8 +470,8 @@ func (f *fakeNode) request(user string) (r *fakeRequest, verdict counter.Verdict
 func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict counter.Verdict) {
 	r = &fakeRequest{}
 	r.Request = r
-	if f.HoldsHits() {
-		f.decider.addHeld(f.link.Now())
+	if f.HasRetries() {
+		f.decider.retry(f.link.Now())
 	}
 	for i := range f.checks {
 		d := &f.checks[i]

@@ -376,7 +376,7 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		}
 		for _, i := range random.Perm(len(w.nodes)) {
 			f := w.nodes[i]
-			f.AddHeld(f.link.Now())
+			f.Retry(f.link.Now())
 			f.Leave()
 			end(f)
 		}

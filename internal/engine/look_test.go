@@ -43,14 +43,14 @@ func TestLook(t *testing.T) {
 						t.Errorf("%s: %d are seen of the key with most, which has passed %d", when, got, most)
 					}
 					for i, p := range w.processes {
-						want := observe.Held{}
+						want := observe.Leased{}
 						for _, user := range []string{"ann", "bob"} {
 							if leased := p.nodesHere()[0].leased(0, user); leased > 0 {
 								want.Leases++
 								want.Free += leased
 							}
 						}
-						if got := seen.Held[i][0]; got != want {
+						if got := seen.Leased[i][0]; got != want {
 							t.Errorf("%s: process %d holds %+v, want %+v", when, i, got, want)
 						}
 					}

@@ -47,9 +47,9 @@ type Options struct {
 	LeastFleet uint64
 	// Owner interprets overrides from the backend. If it is nil, overrides have no effect.
 	Owner entry.Owner
-	// Held, unless it is nil, calls visit with each charge that a request holds, and since when by
+	// InFlight, unless it is nil, calls visit with each charge that a request holds, and since when by
 	// the backend's clock, until visit returns false. It is for reports.
-	Held func(visit func(c *rule.Charge, since int64) (more bool))
+	InFlight func(visit func(c *rule.Charge, since int64) (more bool))
 }
 
 // FailureMode says how requests are decided while the backend can't be reached. Its numbers are

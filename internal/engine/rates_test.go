@@ -340,7 +340,7 @@ func TestRuleChangesItsRate(t *testing.T) {
 			replace := func(rule fakeRule) *fakeNode {
 				old := w.nodes[len(w.nodes)-1]
 				heir := old.process.startOf(-1, Options{}, other, rule)
-				old.AddHeld(old.link.Now())
+				old.Retry(old.link.Now())
 				heir.Inherit(old.Engine)
 				old.sent = nil
 				w.nodes = w.nodes[len(w.nodes)-1:]

@@ -55,7 +55,7 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 	a.rules.Share(a.link.Nodes())
 	if b.advance.Told && b.sender == a.outbox.sender {
 		if a.outbox.credit.Hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
-			a.outbox.credit.Told(b.sequence)
+			a.outbox.credit.Returned(b.sequence)
 		}
 	}
 	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
@@ -227,9 +227,9 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		t.done = len(t.turns) == 0 || !t.lease
 		return t.done
 	}
-	for t.told < len(t.turns) {
-		w := t.turns[t.told]
-		t.told++
+	for t.resumed < len(t.turns) {
+		w := t.turns[t.resumed]
+		t.resumed++
 		if !w.waits() {
 			continue
 		}
@@ -239,7 +239,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 			break
 		}
 	}
-	t.done = t.told == len(t.turns)
+	t.done = t.resumed == len(t.turns)
 	return t.done
 }
 

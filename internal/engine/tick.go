@@ -11,7 +11,7 @@ const leastNanos = tickNanos / 4
 // Tick does the work that is due, for at most the time of a tick. The host calls it at the interval
 // of TickEvery.
 func (e *Engine) Tick() {
-	e.decider.addHeld(e.link.Now())
+	e.decider.retry(e.link.Now())
 	e.entries.Recent.Forget()
 	if e.rules.Synced {
 		e.synchronise()

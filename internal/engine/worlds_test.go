@@ -547,8 +547,8 @@ func (w *randomWorld) request(l *life) {
 		q.users = append(q.users, user)
 	}
 	w.requests++
-	if f.HoldsHits() {
-		f.AddHeld(f.link.Now())
+	if f.HasRetries() {
+		f.Retry(f.link.Now())
 	}
 	checks := slices.Clone(q.checks)
 	if verdict := f.Decide(checks, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
@@ -859,7 +859,7 @@ func (w *randomWorld) leave(l *life) {
 	w.note("process %d leaves", l.number)
 	l.leaving = true
 	for _, f := range l.nodes {
-		f.AddHeld(f.link.Now())
+		f.Retry(f.link.Now())
 		if f.Waits() {
 			w.stayed++
 			continue
@@ -876,7 +876,7 @@ func (w *randomWorld) replace(l *life) {
 		heir := w.startNode(l)
 		l.nodes = append(l.nodes, heir)
 		l.heirs[f] = heir
-		f.AddHeld(f.link.Now())
+		f.Retry(f.link.Now())
 		w.collect(l, f)
 		if !f.Waits() {
 			w.inherit(l, f)

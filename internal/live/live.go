@@ -37,7 +37,7 @@ type Rule struct {
 	Overshoot int64 `json:"overshoot"`
 	// Held is the hits that the rule's keys have leased; nil if they lease none, or [Tables.Look]
 	// was not called.
-	Held *observe.Held `json:"held,omitempty"`
+	Held *observe.Leased `json:"held,omitempty"`
 }
 
 // Same reports whether two values are about the same rule, whatever their decisions.

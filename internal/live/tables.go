@@ -6,9 +6,9 @@ import (
 
 	"weir/config"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/observe"
 	"weir/internal/host"
-	"weir/internal/engine"
 )
 
 // Tables are the tables of counters in the shared data of nodes. Reading them does not disturb the
@@ -45,7 +45,7 @@ func (t *Tables) Look(s *Sample) (most [][]uint64) {
 		for j := range t.config.Rules {
 			known := Rule{Namespace: t.config.Namespace, Name: t.config.Rules[j].Name}
 			if at, found := slices.BinarySearchFunc(s.Nodes[i].Rules, known, compare); found && t.config.Rules[j].SyncRate > 0 {
-				s.Nodes[i].Rules[at].Held = &looked.Held[i][j]
+				s.Nodes[i].Rules[at].Held = &looked.Leased[i][j]
 			}
 		}
 	}

@@ -31,9 +31,9 @@ func TestTables(t *testing.T) {
 		t.Errorf("got %v, want %v", most, want)
 	}
 	for i, r := range s.Nodes[0].Rules {
-		want := (*observe.Held)(nil)
+		want := (*observe.Leased)(nil)
 		if i == 3 {
-			want = &observe.Held{}
+			want = &observe.Leased{}
 		}
 		if !reflect.DeepEqual(r.Held, want) {
 			t.Errorf("%s/%s holds %v, want %v", r.Namespace, r.Name, r.Held, want)

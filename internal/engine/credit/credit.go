@@ -132,8 +132,8 @@ func (a *Credit) Takes(d *rule.Check, now int64) bool {
 	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.Hits.lostTo || a.Hits.count() >= maxAdvanced {
 		return false
 	}
-	held := a.Hits.Held(d.Address)
-	if d.Cost > allowance || held > allowance-d.Cost || !d.Counter.Allows(held+d.Cost) {
+	uncounted := a.Hits.Uncounted(d.Address)
+	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
 		return false
 	}
 	d.Listed = a.lists(d)
@@ -180,10 +180,10 @@ func (a *Credit) Take(d *rule.Check, now int64) (many bool) {
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
-	held := a.Hits.Held(d.Address)
+	uncounted := a.Hits.Uncounted(d.Address)
 	a.Hits.add(d, now)
-	d.Counter.Count(held + d.Cost)
-	return held > 0 && 2*(held+d.Cost) > a.allowance(d.Rule)
+	d.Counter.Count(uncounted + d.Cost)
+	return uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
 }
 
 // Says returns the part of a push about advanced hits. A push without hits may find out whether the
@@ -313,8 +313,8 @@ func (a *Credit) Tick() (tells bool) {
 	return true
 }
 
-// Told records that the backend knows that the worker has no part.
-func (a *Credit) Told(sequence uint64) {
+// Returned records that the backend knows that the worker has no part.
+func (a *Credit) Returned(sequence uint64) {
 	if a.divisor == 0 && sequence >= a.without {
 		a.Owes = false
 	}
@@ -356,10 +356,10 @@ func (a *Ledger) list(address sharedata.Address) **Hits {
 	return &a.index[address.Hash()%uint64(len(a.index))]
 }
 
-// Held is how many hits of a key are advanced and not counted.
+// Uncounted is how many hits of a key are advanced and not counted.
 //
 //go:noinline
-func (a *Ledger) Held(address sharedata.Address) (hits uint64) {
+func (a *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
 	if a.count() == 0 {
 		return 0
 	}

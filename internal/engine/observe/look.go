@@ -8,17 +8,17 @@ import (
 	"weir/window"
 )
 
-// Held has the leases of a rule's keys in a process: their number, and the hits that no request has
+// Leased has the leases of a rule's keys in a process: their number, and the hits that no request has
 // used yet.
-type Held struct {
+type Leased struct {
 	Leases int    `json:"leases"`
 	Free   uint64 `json:"free"`
 }
 
 // Looked sums up the shared data of processes with the same rules.
 type Looked struct {
-	// Held is indexed by process and rule.
-	Held [][]Held
+	// Leased is indexed by process and rule.
+	Leased [][]Leased
 	// Most is indexed by rule and limit. It is the number of hits that count and have passed in all
 	// processes together, for the key that has most. For a rule that does not synchronise, keys
 	// can't be matched across processes: then it is the sum of each process's busiest key.
@@ -46,7 +46,7 @@ func Look(processes []Process) Looked {
 	for i := range processes {
 		o := &processes[i]
 		alone := make([][]uint64, len(o.Rules))
-		held := make([]Held, len(o.Rules))
+		held := make([]Leased, len(o.Rules))
 		if seen.Most == nil {
 			seen.Most = make([][]uint64, len(o.Rules))
 		}
@@ -78,7 +78,7 @@ func Look(processes []Process) Looked {
 				seen.Most[j][k] += hits
 			}
 		}
-		seen.Held = append(seen.Held, held)
+		seen.Leased = append(seen.Leased, held)
 	}
 	for at, key := range keys {
 		for j := range key.limits {

@@ -23,9 +23,9 @@ type Observer struct {
 	warnings *warnings
 	// sightings are nil if the node has no backend.
 	sightings *sightings
-	// visit is Options.Held, and held its last result.
-	visit func(visit func(c *rule.Charge, since int64) (more bool))
-	held  []wire.HeldKey
+	// visit is Options.InFlight, and inFlight its last result.
+	visit    func(visit func(c *rule.Charge, since int64) (more bool))
+	inFlight []wire.HeldKey
 	// owner knows the keys of rules; nil if overrides have no effect here. shaped is the result of
 	// shapes once it was called.
 	owner  entry.Owner
@@ -33,7 +33,7 @@ type Observer struct {
 	label  []byte // a key's encoded name
 }
 
-// NewObserver returns what a worker watches of a namespace. visit is Options.Held, and owner is nil if
+// NewObserver returns what a worker watches of a namespace. visit is Options.InFlight, and owner is nil if
 // overrides have no effect here.
 func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner) Observer {
 	return Observer{
@@ -55,13 +55,13 @@ func (w *Observer) Warned(rule int) uint64 { return w.warned[rule] }
 // Records reports whether anything is recorded: the node has a backend.
 func (w *Observer) Records() bool { return w.sightings != nil }
 
-// visitedPerReport bounds the requests that are asked for held places per report.
+// visitedPerReport bounds the requests that are asked for places per report.
 const visitedPerReport = 1024
 
-// heldKeys returns the first keys found whose places requests hold, for a report. They are valid
+// keysInFlight returns the first keys found whose places requests hold, for a report. They are valid
 // until the next call.
-func (w *Observer) heldKeys() []wire.HeldKey {
-	w.held = w.held[:0]
+func (w *Observer) keysInFlight() []wire.HeldKey {
+	w.inFlight = w.inFlight[:0]
 	visited := 0
 	w.visit(func(c *rule.Charge, since int64) (more bool) {
 		visited++
@@ -69,19 +69,19 @@ func (w *Observer) heldKeys() []wire.HeldKey {
 			return visited < visitedPerReport
 		}
 		at := 0
-		for at < len(w.held) && w.held[at].ID != c.ID {
+		for at < len(w.inFlight) && w.inFlight[at].ID != c.ID {
 			at++
 		}
 		switch {
-		case at < len(w.held):
-			h := &w.held[at]
+		case at < len(w.inFlight):
+			h := &w.inFlight[at]
 			h.Places, h.SinceNanos = min(h.Places+c.Cost, wire.MaxHits), min(h.SinceNanos, uint64(max(0, since)))
 		case at < wire.MaxReportHeld:
-			w.held = append(w.held, wire.HeldKey{ID: c.ID, Places: min(c.Cost, wire.MaxHits), SinceNanos: uint64(max(0, since))})
+			w.inFlight = append(w.inFlight, wire.HeldKey{ID: c.ID, Places: min(c.Cost, wire.MaxHits), SinceNanos: uint64(max(0, since))})
 		}
 		return visited < visitedPerReport
 	})
-	return w.held
+	return w.inFlight
 }
 
 // See records what a request asks for and, unless it waits, its verdict.
@@ -174,7 +174,7 @@ func (w *Observer) DueReport(leaving bool) []byte {
 		head.Warnings = w.warnings.tell(w.rules.List)
 	}
 	if w.visit != nil {
-		head.Held = w.heldKeys()
+		head.Held = w.keysInFlight()
 	}
 	head.Shapes = w.shapes()
 	// The backend keeps a report until another replaces it, so an idle node sends one empty report.
