@@ -476,6 +476,7 @@ func (t *ask) is(d *rule.Check, ahead bool, cost uint64) bool {
 	return part.Address == d.Address && part.Cost == cost && t.ahead == ahead && part.Rule.Is(d.Rule)
 }
 
+//go:noinline
 func (w *leaseAsks) add(t *ask) {
 	first := w.list(t.parts[0].Address)
 	t.next, *first = *first, t

@@ -289,4 +289,6 @@ func (c *outbox) lookAway() {
 }
 
 // lost reports whether a key's partition is away.
+//
+//go:noinline
 func (c *outbox) lost(id wire.ID) bool { return c.away.Has(id) }

@@ -143,6 +143,8 @@ func (k *Dirty) Next() (d *DirtyKey, ok bool) {
 }
 
 // Keep keeps a key, and moves on. There is no reason to visit it again before wake.
+//
+//go:noinline
 func (k *Dirty) Keep(d DirtyKey, now, wake int64) {
 	b := &k.blocks[k.block]
 	if k.kept == 0 {

@@ -327,6 +327,7 @@ func (a *Meter) appendRow(dst []byte, of *account) []byte {
 	return wire.AppendUsedRow(dst, &wire.UsedRow{Label: a.label, Day: of.day, Hits: of.hits, Budget: a.budget})
 }
 
+//go:noinline
 func (a *Meter) post(m *Message) {
 	m.onWay, m.sentAt = true, a.link.HostNow()
 	a.due = append(a.due, m)

@@ -223,6 +223,8 @@ func NewSet(list []Rule) Set {
 }
 
 // Share sets how many nodes share the limits.
+//
+//go:noinline
 func (r *Set) Share(nodes uint64) {
 	if r.Nodes == nodes {
 		return
