@@ -90,7 +90,7 @@ func (l *Limit) WearLease(s *State, leased, nodes uint64, from, to int64) {
 }
 
 // claims are the tokens that the backend's bucket lacks and no request has used: the lease, and
-// tokensIn on their way back.
+// the tokens on their way back.
 func (h *Hits) claims(leased uint64) uint64 {
 	return leased + uint64(max(-h.Pending, 0)+max(-h.InFlight, 0))
 }
@@ -132,8 +132,8 @@ func fillTime(l *Limit) (nanos int64, whole bool) {
 // refill need it. The bucket becomes full at the same time as before, and until then refills at the
 // new rate. So a state that two limits use in turn neither loses tokens nor gets them back sooner.
 // Leased tokens stay worth the same time, and so do given-back tokens if the rate rises. Pending
-// tokensIn keep their number, for the backend: if they are more than are missing now, Start moves
-// tokensBetween so far that the rest has returned. With a limit of 0 nothing comes back and tokens have no
+// tokens keep their number, for the backend: if they are more than are missing now, Start moves
+// so far that the rest has returned. With a limit of 0 nothing comes back and tokens have no
 // time, so the same number stays missing.
 func (l *Limit) Adapt(s *State, other *Limit) {
 	h := &s.Hits[0]
@@ -207,7 +207,7 @@ func refill(l *Limit, s *State, now int64) {
 }
 
 // settleTokens takes in the backend's bucket. If it is full, start is that of the push or, if this gave
-// tokensIn back or was a question, a later time. Tokens taken after start may be unknown there.
+// tokens back or was a question, a later time. Tokens taken after start may be unknown there.
 func settleTokens(l *Limit, s *State, newest, gaveBack bool, start int64, taken uint64) {
 	h := &s.Hits[0]
 	if taken == 0 {
@@ -245,7 +245,7 @@ func tokensLeft(l *Limit, taken uint64, windows int64) uint64 {
 }
 
 // leaseTokens takes in a lease of tokens. Tokens that came back while the answer was on its way
-// wearTokens off the lease, except those that requests wait for: these were decided at the time of the
+// wear off the lease, except those that requests wait for: these were decided at the time of the
 // grant. If all tokens have come back, leased tokens count as missing from now on.
 func leaseTokens(l *Limit, s *State, g *Grant, total *Totals) {
 	h := &s.Hits[0]

@@ -102,7 +102,7 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 	return d.Ref
 }
 
-// Named is save with the identity of a check on a rule that needs the backend.
+// Named is Save with the identity of a check on a rule that needs the backend.
 func (k *Entries) Named(d *rule.Check) rule.Ref {
 	k.Identity(d)
 	return d.Ref

@@ -10,7 +10,7 @@ import (
 // OverrideTable has the backend's overrides, indexed by the addresses of their keys. The keys keep
 // their counters.
 type OverrideTable struct {
-	// Version is that of the list; 0 if there has been none. list is its encoded form.
+	// Version is that of the list; 0 if there has been none. List is its encoded form.
 	Version uint64
 	List    []byte
 	// Places is an open hash table with a power of two as its size, at most three quarters full;

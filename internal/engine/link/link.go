@@ -189,7 +189,7 @@ func (l *Link) Answered(sent, received, backend int64, nodes uint64) (closed boo
 	return l.Reached(nodes)
 }
 
-// Reached is answered for an answer whose time was taken in before.
+// Reached is Answered for an answer whose time was taken in before.
 func (l *Link) Reached(nodes uint64) (closed bool) {
 	count := uint32(max(1, min(nodes, 1<<31)))
 	drift := l.offset - l.shared.offset
@@ -271,7 +271,7 @@ func (l *Link) Now() int64 { return l.HostNow() + l.offset }
 //go:noinline
 func (l *Link) HostNow() int64 { return l.clock.Now() }
 
-// ConnectedAt is connected for a time of the backend's clock.
+// ConnectedAt is Connected for a time of the backend's clock.
 func (l *Link) ConnectedAt(now int64) bool { return l.Connected(now - l.offset) }
 
 // tickKeys is how many keys or requests a tick handles between two looks at the clock.

@@ -245,7 +245,7 @@ func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
 }
 
 // DueMessages returns the messages to send now: usage that is due, or any if all is set, and messages
-// without an answer that are to be repeated. They count as sent, unless failed is called. They are
+// without an answer that are to be repeated. They count as sent, unless Fail is called. They are
 // valid until the next call.
 func (a *Meter) DueMessages(all bool) []*Message {
 	a.due = a.due[:0]

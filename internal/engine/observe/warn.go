@@ -17,7 +17,7 @@ func (w *Observer) Warn(checks []rule.Check, now int64) {
 	}
 }
 
-// WarnOf is warn for one check, whose counter is as written.
+// WarnOf is Warn for one check, whose counter is as written.
 func (w *Observer) WarnOf(d *rule.Check, now int64) {
 	if d.Warned = 0; len(d.Rule.WarnAt) == 0 {
 		return
