@@ -8,6 +8,7 @@ package config
 
 import (
 	"weir/internal/clientip"
+	"weir/internal/failure"
 	"weir/internal/fields"
 	"weir/internal/jsonpath"
 	"weir/internal/usage"
@@ -26,7 +27,7 @@ type Config struct {
 	// Backend is the zero value if no rule needs a backend.
 	Backend Backend
 	// OnBackendFailure says how requests are decided while the backend can't be reached.
-	OnBackendFailure FailureMode
+	OnBackendFailure failure.Mode
 	// Capacity is the most live counters that the table in shared data has space for: 1 to 2^24.
 	Capacity int
 	// Prices are lists of the prices of models' tokens, at most 16.
@@ -63,21 +64,6 @@ type Backend struct {
 
 // MinKeySecret is the least length of a KeySecret: shorter secrets can be guessed.
 const MinKeySecret = 16
-
-// FailureMode says how requests are decided while the backend can't be reached.
-type FailureMode uint8
-
-const (
-	// FailLocal decides by the proxy's own counters, which are kept and pushed later.
-	FailLocal FailureMode = iota
-	// FailAllow admits every request without counting it.
-	FailAllow
-	// FailDeny rejects every request that a rule matches.
-	FailDeny
-)
-
-// Name returns the mode's name in a configuration.
-func (f FailureMode) Name() string { return failures[f] }
 
 // Response is the answer to a rejected request.
 type Response struct {

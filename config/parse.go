@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weir/internal/failure"
 	"weir/internal/fields"
 	"weir/internal/wire"
 )
@@ -81,7 +82,6 @@ var (
 // Names of values, in the order of their constants. Those of a fields.Set are in the order of its
 // bits.
 var (
-	failures   = []string{"local", "allow", "deny"}
 	headerSets = []string{"ratelimit", "x-ratelimit", "retry-after", "tokens"}
 	resetUnits = []string{"seconds", "epoch", "milliseconds"}
 )
@@ -101,7 +101,7 @@ func readConfig(v *value) *Config {
 			backend = v
 			cluster = readBackend(v, &c.Backend)
 		case "on_backend_failure":
-			c.OnBackendFailure = FailureMode(max(0, v.choice(failures)))
+			c.OnBackendFailure = failure.Mode(max(0, v.choice(failure.Names[:])))
 		case "capacity":
 			c.Capacity = int(v.integer(1, maxCapacity))
 		case "rules":

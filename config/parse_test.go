@@ -12,6 +12,7 @@ import (
 	"weir/config"
 	"weir/internal/calendar"
 	"weir/internal/clientip"
+	"weir/internal/failure"
 	"weir/internal/fields"
 	"weir/window"
 )
@@ -155,7 +156,7 @@ func TestGood(t *testing.T) {
 			CostLeast: 999_999_999_999_999, CostMost: 999_999_999_999_999, Limits: one,
 		},
 	}
-	eachRequest := func(failure config.FailureMode) general {
+	eachRequest := func(failure failure.Mode) general {
 		c := smallest()
 		c.SyncRate, c.OnBackendFailure = 0, failure
 		c.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * config.Millisecond}
@@ -227,8 +228,8 @@ func TestGood(t *testing.T) {
 	}
 	tests := map[string]general{
 		"selectors":            selectors,
-		"each-request":         eachRequest(config.FailDeny),
-		"failure-allows":       eachRequest(config.FailAllow),
+		"each-request":         eachRequest(failure.Deny),
+		"failure-allows":       eachRequest(failure.Allow),
 		"smallest":             smallest(),
 		"defaults-written-out": smallest(),
 		"unused-backend":       smallest(),
@@ -488,7 +489,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		check(b.KeySecret == "" || len(b.KeySecret) >= config.MinKeySecret, "key secret")
 		check(config.Millisecond <= b.Timeout && b.Timeout <= config.Minute && b.Timeout%config.Millisecond == 0, "timeout")
 	}
-	check(c.OnBackendFailure <= config.FailDeny, "failure")
+	check(c.OnBackendFailure <= failure.Deny, "failure")
 	check(1 <= c.Capacity && c.Capacity <= 1<<24, "capacity")
 	check(c.ResetUnit <= fields.Milliseconds, "unit")
 	check(1 <= len(c.Rules) && len(c.Rules) <= 256, "rules")

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weir/internal/failure"
 	"weir/internal/pattern"
 	"weir/internal/usage"
 	"weir/window"
@@ -32,7 +33,7 @@ func Warnings(c *Config) (warnings Errors) {
 		}
 	}
 	add("capacity", fewCounters(c))
-	if c.OnBackendFailure != FailLocal && !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 }) {
+	if c.OnBackendFailure != failure.Local && !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 }) {
 		add("on_backend_failure", "says nothing: "+alone)
 	}
 	forgeable := map[string]bool{}

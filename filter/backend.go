@@ -5,6 +5,7 @@ import (
 
 	"weir/config"
 	"weir/internal/engine"
+	"weir/internal/failure"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
 )
@@ -19,7 +20,7 @@ type backend struct {
 	headers proxywasm.Pairs
 	// namespace and failure are for log messages.
 	namespace string
-	failure   config.FailureMode
+	failure   failure.Mode
 	// answered is called after each answer was processed.
 	answered func()
 }
@@ -133,10 +134,10 @@ func (b *backend) turned(why engine.Outcome) {
 	}
 	decides := "this proxy's own counters decide"
 	switch b.failure {
-	case config.FailAllow:
+	case failure.Allow:
 		decides = "requests pass uncounted"
-	case config.FailDeny:
+	case failure.Deny:
 		decides = "requests are refused"
 	}
-	proxywasm.Log(proxywasm.LogWarn, message+"; until they are answered, "+decides+" (on_backend_failure: "+b.failure.Name()+")")
+	proxywasm.Log(proxywasm.LogWarn, message+"; until they are answered, "+decides+" (on_backend_failure: "+failure.Names[b.failure]+")")
 }

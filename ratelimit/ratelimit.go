@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/failure"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -41,15 +42,15 @@ type Instance struct {
 }
 
 // FailureMode says how requests are decided while the backend can't be reached.
-type FailureMode uint8
+type FailureMode = failure.Mode
 
 const (
 	// FailLocal decides by the counters of this process, and pushes the hits later.
-	FailLocal FailureMode = iota
+	FailLocal FailureMode = failure.Local
 	// FailAllow admits every request without counting it.
-	FailAllow
+	FailAllow FailureMode = failure.Allow
 	// FailDeny rejects every request.
-	FailDeny
+	FailDeny FailureMode = failure.Deny
 )
 
 // Options define a namespace. All fields but Name have defaults.
@@ -169,7 +170,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	n.options = &engine.Options{
 		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
-		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: engine.FailureMode(o.OnBackendFailure),
+		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: o.OnBackendFailure,
 		KeySecret: o.KeySecret, InFlight: n.held,
 	}
 	var err error

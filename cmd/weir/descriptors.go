@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/failure"
 	"weir/internal/fields"
 	"weir/internal/listen"
 	"weir/internal/panics"
@@ -96,13 +98,10 @@ func (f *descriptorFlags) open(t *trusted, bound *listen.Connections, getenv fun
 	return r, nil
 }
 
-// failureModes are the modes for a store that can't be reached, by name.
-var failureModes = map[string]ratelimit.FailureMode{"local": ratelimit.FailLocal, "allow": ratelimit.FailAllow, "deny": ratelimit.FailDeny}
-
 // setFailure sets how requests are decided while the store can't be reached.
 func (r *rateLimits) setFailure(name string) (err error) {
-	mode, known := failureModes[name]
-	if r.counters.OnBackendFailure = mode; !known {
+	mode := slices.Index(failure.Names[:], name)
+	if r.counters.OnBackendFailure = failure.Mode(max(0, mode)); mode < 0 {
 		err = fmt.Errorf("want local, allow or deny, got %.80q", name)
 	}
 	return err

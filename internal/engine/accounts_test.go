@@ -12,6 +12,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
+	"weir/internal/failure"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -142,7 +143,7 @@ func TestUsedExactly(t *testing.T) {
 func useAtRandom(t *testing.T, rate int64, seed uint64) {
 	rule := revealing(limit(window.FixedWindow, 4000, 300*day))
 	rule.costsLater = true
-	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: FailLocal}, rule)
+	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: failure.Local}, rule)
 	w.random = rand.New(rand.NewPCG(seed, 32))
 	w.lossBefore, w.lossAfter = 0.2, 0.2
 	want := map[string]int64{}

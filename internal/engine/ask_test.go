@@ -9,6 +9,7 @@ import (
 	"time"
 	"weir/internal/counter"
 	"weir/internal/engine/link"
+	"weir/internal/failure"
 	"weir/window"
 )
 
@@ -323,7 +324,7 @@ func (w *world) shortly(what string, call func()) {
 // While the most requests wait that may, further requests are decided as if the backend were away.
 // They are counted. Those that wait, and ask again, are not among them.
 func TestTooManyWait(t *testing.T) {
-	for fallback, passed := range map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0} {
+	for fallback, passed := range map[failure.Mode]int{failure.Local: 5, failure.Allow: 20, failure.Deny: 0} {
 		for _, rate := range []int64{0, second} {
 			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(5)))
 			f := w.nodes[0]
@@ -346,7 +347,7 @@ func TestTooManyWait(t *testing.T) {
 			if got := allowed(requests); got > 5 || f.Tallies.Crowded != 20 {
 				t.Errorf("fallback %d, sync rate %v: %d of those that waited passed, %+v", fallback, time.Duration(rate), got, f.Tallies)
 			}
-			passed = map[FailureMode]int{FailLocal: 5, FailAllow: 20, FailDeny: 0}[fallback]
+			passed = map[failure.Mode]int{failure.Local: 5, failure.Allow: 20, failure.Deny: 0}[fallback]
 		}
 	}
 }

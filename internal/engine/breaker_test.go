@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/engine/link"
+	"weir/internal/failure"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -135,7 +136,7 @@ func TestHangingCallouts(t *testing.T) {
 // none.
 func TestOddGrants(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, Options{OnBackendFailure: FailDeny}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, Options{OnBackendFailure: failure.Deny}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		w.advance(time.Second)
 		requests := f.pausedOften(1, "ann")
@@ -288,9 +289,9 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 func TestOvershootOfOneLostCallout(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		fallback FailureMode
+		fallback failure.Mode
 		want     uint64
-	}{{FailLocal, 10}, {FailAllow, window.MaxHits}, {FailDeny, 0}} {
+	}{{failure.Local, 10}, {failure.Allow, window.MaxHits}, {failure.Deny, 0}} {
 		w := newWorld(t, 3, 2, 0, Options{OnBackendFailure: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
 		for _, f := range w.nodes {
 			f.send("bob")

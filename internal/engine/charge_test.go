@@ -8,6 +8,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 	"weir/window"
 )
 
@@ -80,7 +81,7 @@ func TestChargesAreRevised(t *testing.T) {
 
 func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	const budget = 1000
-	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: FailDeny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
+	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: failure.Deny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
 	random := rand.New(rand.NewPCG(seed, 5))
 	w.random = rand.New(rand.NewPCG(seed, 6))
 	if seed%2 == 1 {
@@ -135,7 +136,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 
 // Costs of responses above a limit are told, until its window has ended.
 func TestOvershootTellsCharges(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: FailDeny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: failure.Deny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 	var running []*charged
 	for i := range 8 {
 		running = append(running, w.nodes[i%2].reserve("", 100))

@@ -9,6 +9,7 @@ import (
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
+	"weir/internal/failure"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -190,7 +191,7 @@ func (e *Engine) Overshoot(rule int) (hits uint64) {
 
 // admittedAlone is how many hits nodes without the backend may admit above a rule's limits.
 func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
-	if e.requests.failure == FailDeny {
+	if e.requests.failure == failure.Deny {
 		return 0
 	}
 	nodes, hits := e.rules.Nodes, r.Quota()
@@ -203,7 +204,7 @@ func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
 	case !e.link.Open():
 		return 0
 	}
-	if e.requests.failure == FailAllow || nodes == 0 {
+	if e.requests.failure == failure.Allow || nodes == 0 {
 		return window.MaxHits // the number of nodes is unknown
 	}
 	if !r.Forgets() {

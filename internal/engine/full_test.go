@@ -8,6 +8,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 )
 
 // fill has a node know that a user's key is full, as far as a question of its own can tell.
@@ -62,7 +63,7 @@ func TestFullKeysThatHaveRoomAgain(t *testing.T) {
 // While the breaker is open, the configuration decides about requests, also about those for keys that were
 // full.
 func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: FailAllow}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: failure.Allow}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
 	f.breakOff()
@@ -125,7 +126,7 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 
 // A refusal says when to come again by its own decision, and not by that of the request before.
 func TestRefusalsOfReusedDemands(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: FailDeny}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
 	d := []rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}

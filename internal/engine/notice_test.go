@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/counter"
+	"weir/internal/failure"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -98,7 +99,7 @@ func TestEmptiedCountersUnderFire(t *testing.T) {
 		for _, shape := range longest {
 			t.Run(fmt.Sprint(hits, shape), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 3, 2, second, Options{OnBackendFailure: FailDeny}, users(of(shape, hits)))
+				w := newWorld(t, 3, 2, second, Options{OnBackendFailure: failure.Deny}, users(of(shape, hits)))
 				w.lossBefore, w.lossAfter = 0.1, 0.1
 				passed, returned := uint64(0), uint64(0)
 				var waiting []*fakeRequest

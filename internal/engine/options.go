@@ -4,6 +4,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 	"weir/sharedata"
 )
 
@@ -38,7 +39,7 @@ type Options struct {
 	// back. One node calls it for all nodes of the process.
 	Turned func(why link.Outcome)
 	// OnBackendFailure applies to the rules that need the backend.
-	OnBackendFailure FailureMode
+	OnBackendFailure failure.Mode
 	// KeySecret keys the names of keys in the backend. Only nodes with the same secret share
 	// counters.
 	KeySecret string
@@ -51,19 +52,6 @@ type Options struct {
 	// the backend's clock, until visit returns false. It is for reports.
 	InFlight func(visit func(c *rule.Charge, since int64) (more bool))
 }
-
-// FailureMode says how requests are decided while the backend can't be reached. Its numbers are
-// those of packages config and ratelimit.
-type FailureMode uint8
-
-const (
-	// FailLocal decides by the counters of this process, and pushes the hits later.
-	FailLocal FailureMode = iota
-	// FailAllow ignores the rules that need the backend, and counts nothing for them.
-	FailAllow
-	// FailDeny rejects every request that matches a rule which needs the backend.
-	FailDeny
-)
 
 // Host gives a node access to its process.
 type Host interface {

@@ -8,6 +8,7 @@ import (
 	"time"
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
+	"weir/internal/failure"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -106,13 +107,13 @@ func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64
 // of the others ask, and for however long; those of the others as the configuration says.
 func TestOnlyWhatAPartitionHolds(t *testing.T) {
 	for _, rate := range []int64{0, second} {
-		for _, fallback := range []FailureMode{FailLocal, FailDeny} {
+		for _, fallback := range []failure.Mode{failure.Local, failure.Deny} {
 			testOnlyWhatAPartitionHolds(t, rate, fallback)
 		}
 	}
 }
 
-func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback FailureMode) {
+func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode) {
 	const rounds, each, most = 200, 20, wire.Partitions
 	w := newWorld(t, 1, 2, rate, Options{OnBackendFailure: fallback}, users(long))
 	s := part(w)
@@ -137,7 +138,7 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback FailureMode)
 		}
 	}
 	want := asked
-	if fallback == FailDeny {
+	if fallback == failure.Deny {
 		want[1] = 0
 	}
 	if allowed != want || asked[1] == 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 	"weir/window"
 )
 
@@ -87,7 +88,7 @@ func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 // Whatever becomes of the backend, requests of local rules are decided by these alone, and wait for
 // nothing.
 func TestLocalRulesNeedNoBackend(t *testing.T) {
-	for _, fallback := range []FailureMode{FailLocal, FailAllow, FailDeny} {
+	for _, fallback := range []failure.Mode{failure.Local, failure.Allow, failure.Deny} {
 		for _, rate := range []int64{0, second} {
 			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
 			f := w.nodes[0]
@@ -123,15 +124,15 @@ func TestLocalRulesNeedNoBackend(t *testing.T) {
 // of these, alone, or not at all.
 func TestMixedRequestsWithoutABackend(t *testing.T) {
 	for _, test := range []struct {
-		fallback FailureMode
+		fallback failure.Mode
 		want     []bool
 		local    uint64 // hits that the local rule has
 		global   uint64
 		verdicts []counter.Verdict // of the last request
 	}{
-		{FailLocal, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
-		{FailAllow, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
-		{FailDeny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{failure.Local, []bool{true, true, false}, 2, 2, []counter.Verdict{counter.Rejected, counter.Allowed}},
+		{failure.Allow, []bool{true, true, true, false, false}, 3, 0, []counter.Verdict{counter.Allowed, counter.Rejected}},
+		{failure.Deny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
 	} {
 		for _, rate := range []int64{0, second} {
 			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
@@ -268,7 +269,7 @@ func TestGrantForNobody(t *testing.T) {
 		"gone":    func(_ *fakeNode, r *told) { r.Leave() },
 		"decided": func(f *fakeNode, _ *told) { f.process.pass(time.Second); f.tick() },
 	} {
-		w := newWorld(t, 1, 1, 0, Options{OnBackendFailure: FailDeny}, users(fixed(10)), users(fixed(5)).here())
+		w := newWorld(t, 1, 1, 0, Options{OnBackendFailure: failure.Deny}, users(fixed(10)), users(fixed(5)).here())
 		f := w.nodes[0]
 		r := f.bring(0, 1)
 		pushes := f.taken()

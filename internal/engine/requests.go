@@ -8,6 +8,7 @@ import (
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
+	"weir/internal/failure"
 )
 
 const (
@@ -37,7 +38,7 @@ type requests struct {
 	meter    *observe.Meter
 	decider  *decider
 	lines    *wait.Queue // nil if no rule delays requests
-	failure  FailureMode
+	failure  failure.Mode
 	// checks belong to a request that has waited, and resumed to one that decides a referred check.
 	checks  []rule.Check
 	resumed [1]rule.Check
@@ -206,7 +207,7 @@ func (q *requests) keep(w *Wait, checks []rule.Check) {
 // request is to be refused: a rule that does not delay has no room, or the backend is away and no
 // rule can decide.
 func (q *requests) delaying(checks []rule.Check, now int64) (first *rule.Check) {
-	if q.failure == FailDeny && needsBackend(checks) && !q.link.ConnectedAt(now) {
+	if q.failure == failure.Deny && needsBackend(checks) && !q.link.ConnectedAt(now) {
 		return nil
 	}
 	for i := range checks {
@@ -340,14 +341,14 @@ func (q *requests) decideAlone(checks []rule.Check, now int64) counter.Verdict {
 // fallBack is decideAlone without the counting.
 func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
 	switch q.failure {
-	case FailAllow:
+	case failure.Allow:
 		for i := range checks {
 			if d := &checks[i]; d.Rule.Synced() {
 				d.PassUncounted()
 			}
 		}
 		return q.decider.decide(checks, now)
-	case FailDeny:
+	case failure.Deny:
 		if !overAlone(checks) {
 			return q.rejectAlone(checks, now)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 	"weir/internal/model"
 	"weir/internal/store"
 	"weir/internal/wire"
@@ -57,12 +58,12 @@ func (q *randomRequest) decided(checks []rule.Check, verdict counter.Verdict, no
 	} else {
 		w.refused++
 	}
-	if alone && f.options.OnBackendFailure == FailDeny && verdict == counter.Allowed {
+	if alone && f.options.OnBackendFailure == failure.Deny && verdict == counter.Allowed {
 		w.t.Fatalf("a request passes without the backend")
 	}
 	for i := range q.checks {
 		d := &q.checks[i]
-		if alone && f.options.OnBackendFailure != FailLocal && d.Rule.Synced() {
+		if alone && f.options.OnBackendFailure != failure.Local && d.Rule.Synced() {
 			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
 				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
 			}

@@ -16,6 +16,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -265,14 +266,14 @@ func newRandomWorldOf(t testing.TB, seed uint64, far bool, open openStore) *rand
 	w.store = open(t, func() time.Time { return time.Unix(0, w.now+w.storeOff) })
 	w.options = Options{
 		Namespace:        fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
-		OnBackendFailure: pickOf(r, FailLocal, FailLocal, FailAllow, FailDeny),
+		OnBackendFailure: pickOf(r, failure.Local, failure.Local, failure.Allow, failure.Deny),
 		Capacity:         pickOf(r, 1<<12, 1<<12, 64),
 		Timeout:          pickOf(r, second/5, second),
 		KeySecret:        fmt.Sprint("secret of world ", seed),
 		LeastFleet:       pickOf[uint64](rand.New(rand.NewPCG(seed, 16)), 1, 1, 1, 2, 8),
 	}
 	if !w.lasting {
-		w.options.OnBackendFailure = FailDeny
+		w.options.OnBackendFailure = failure.Deny
 	}
 	if *worldHashes != "" {
 		w.hashTo(*worldHashes)

@@ -17,6 +17,7 @@ import (
 
 	"weir/config"
 	"weir/internal/backend"
+	"weir/internal/failure"
 	"weir/internal/host"
 	"weir/internal/live"
 	"weir/internal/server"
@@ -529,7 +530,7 @@ func (v *View) after(last int64, asked map[string]bool) ([]Moment, <-chan struct
 func (v *View) setup() Setup {
 	c := v.o.Config
 	s := Setup{
-		Namespace: c.Namespace, Nodes: v.o.Nodes, Each: v.each(), Failure: c.OnBackendFailure.Name(), TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
+		Namespace: c.Namespace, Nodes: v.o.Nodes, Each: v.each(), Failure: failure.Names[c.OnBackendFailure], TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
 	for i := range c.Rules {
 		r := &c.Rules[i]
