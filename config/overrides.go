@@ -3,6 +3,7 @@ package config
 import (
 	"strconv"
 
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -97,7 +98,7 @@ func sameKey(a, b []string) bool {
 // readOtherLimits reads limits that replace a rule's. They share its counters, so they may only
 // differ in limit and burst.
 func readOtherLimits(v *value, own []window.Limit, sound bool) (limits []window.Limit) {
-	v.array("limits", 1, maxLimits, func(v *value) {
+	v.array("limits", 1, wire.MaxLimits, func(v *value) {
 		limit, _, _ := readLimit(v, overrideLimitFields)
 		if i := len(limits); i < len(own) && sound && limit.Width != 0 {
 			want := own[i].Shape

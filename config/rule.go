@@ -4,13 +4,13 @@ import (
 	"strconv"
 
 	"weir/internal/fields"
+	"weir/internal/wire"
 	"weir/window"
 )
 
 const (
-	maxRules  = 256
-	maxLimits = 8
-	maxKey    = 16
+	maxRules = 256
+	maxKey   = 16
 )
 
 // readRules reads the rules. Rules take missing fields from general, and missing fields of their
@@ -61,7 +61,7 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		case "limits":
 			before := len(v.report.found)
 			limits = v
-			v.array("limits", 1, maxLimits, func(v *value) {
+			v.array("limits", 1, wire.MaxLimits, func(v *value) {
 				limit, from, hold := readLimit(v, limitFields)
 				rule.Hold = max(rule.Hold, hold)
 				if from != nil {
@@ -136,8 +136,8 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	if rule.Marks && rule.CountRejected {
 		full.fail("want \"refuse\" with count_rejected, because a marked request takes nothing")
 	}
-	if rule.Block != 0 && len(rule.Limits) == maxLimits {
-		block.fail("want at most " + strconv.Itoa(maxLimits-1) + " limits with a block")
+	if rule.Block != 0 && len(rule.Limits) == wire.MaxLimits {
+		block.fail("want at most " + strconv.Itoa(wire.MaxLimits-1) + " limits with a block")
 	}
 	if delay.given() {
 		checkDelay(delay, rule)

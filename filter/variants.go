@@ -7,6 +7,7 @@ import (
 	"weir/config"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -134,7 +135,7 @@ func (v *variants) limitsOf(r *request, rule *engine.Rule, key []byte) *engine.R
 
 // requestedLimits returns the rule with the limits that the current request sets.
 func (v *variants) requestedLimits(r *request, rule *engine.Rule) *engine.Rule {
-	var hits [maxLimits]uint64
+	var hits [wire.MaxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
 		hits[i] = rule.Limits[i].Max
@@ -158,9 +159,7 @@ func (v *variants) requestedLimits(r *request, rule *engine.Rule) *engine.Rule {
 	return *recent
 }
 
-const maxLimits = 8
-
-func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
+func sameHits(limits []window.Limit, hits *[wire.MaxLimits]uint64) bool {
 	for i := range limits {
 		if limits[i].Max != hits[i] {
 			return false
@@ -170,7 +169,7 @@ func sameHits(limits []window.Limit, hits *[maxLimits]uint64) bool {
 }
 
 // limits returns limits with other numbers of hits.
-func (v *variants) limits(own []window.Limit, hits *[maxLimits]uint64) []window.Limit {
+func (v *variants) limits(own []window.Limit, hits *[wire.MaxLimits]uint64) []window.Limit {
 	limits := append([]window.Limit(nil), own...)
 	for i := range v.from {
 		f := &v.from[i]

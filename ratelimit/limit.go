@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/calendar"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -124,14 +125,11 @@ func CalendarWindow(limit uint64, per Period, zone string, anchor Anchor) Limit 
 	return Limit{fault: fmt.Errorf("zone: want the IANA name of a time zone such as Europe/Berlin, got %.80q", zone)}
 }
 
-// maxLimits is the most limits of a rule.
-const maxLimits = 8
-
 // compile checks the limits of a rule, and returns them in the engine's form. An error begins with
 // the limit's index.
 func compile(limits []Limit) ([]window.Limit, error) {
-	if len(limits) == 0 || len(limits) > maxLimits {
-		return nil, fmt.Errorf("limits: want 1 to %d, got %d", maxLimits, len(limits))
+	if len(limits) == 0 || len(limits) > wire.MaxLimits {
+		return nil, fmt.Errorf("limits: want 1 to %d, got %d", wire.MaxLimits, len(limits))
 	}
 	compiled := make([]window.Limit, len(limits))
 	for i := range limits {

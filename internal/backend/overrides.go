@@ -352,8 +352,8 @@ func checkOverride(o *wire.Override) error {
 	if err := checkKey(o); err != nil {
 		return err
 	}
-	if len(o.Limits) == 0 || len(o.Limits) > wire.MaxOverrideLimits {
-		return fmt.Errorf("limits: want 1 to %d, got %d", wire.MaxOverrideLimits, len(o.Limits))
+	if len(o.Limits) == 0 || len(o.Limits) > wire.MaxLimits {
+		return fmt.Errorf("limits: want 1 to %d, got %d", wire.MaxLimits, len(o.Limits))
 	}
 	for i, l := range o.Limits {
 		switch {

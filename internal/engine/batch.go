@@ -100,7 +100,7 @@ func (b *batch) add(item *wire.Item, p pushed, ends int64) {
 
 // full reports whether a batch has no room for another key.
 func (b *batch) full() bool {
-	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*rule.MaxLimits
+	return len(b.body) >= batchBytes || b.answers >= answerBytes || len(b.items)+b.rooms > wire.MaxItems-2*wire.MaxLimits
 }
 
 // fits reports whether a batch of asks has room for another, and for the pending hits of its key.

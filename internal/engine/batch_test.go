@@ -12,7 +12,7 @@ func log(width int64) *rule.Rule {
 	limit := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: width, Precision: window.LogPrecision}}
 	limit.Max = limit.LargestLog()
 	r := &rule.Rule{}
-	for range rule.MaxLimits {
+	for range wire.MaxLimits {
 		r.Limits = append(r.Limits, limit)
 	}
 	return r

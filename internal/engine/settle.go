@@ -25,7 +25,7 @@ type answers struct {
 	refusals *entry.Refusals
 
 	total  wire.Total
-	totals [rule.MaxLimits]window.Totals
+	totals [wire.MaxLimits]window.Totals
 	push   window.Push // hits that go back
 	check  rule.Check  // of the key whose answer is taken in
 }
@@ -128,7 +128,7 @@ func (a *answers) settleKey(b *batch) {
 	first := b.settled
 	key := &b.items[first]
 	last := first
-	for last < len(b.items) && last-first < rule.MaxLimits && b.items[last].sameKey(key) {
+	for last < len(b.items) && last-first < wire.MaxLimits && b.items[last].sameKey(key) {
 		b.reader.Next(&a.total)
 		a.keepTotal(last - first)
 		last++
@@ -379,7 +379,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		}
 	}
 	d := a.entries.At(&a.check, part.Rule, part.Address)
-	var lost [rule.MaxLimits]bool
+	var lost [wire.MaxLimits]bool
 	now, kept := a.link.Now(), false
 	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
 		if kept = !a.stray(d); !kept {

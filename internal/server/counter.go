@@ -248,8 +248,8 @@ func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
 // limitsAsked parses limits in the form ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST.
 func limitsAsked(texts []string) (asked []window.Limit, problem string) {
 	const form = "limit: want ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST"
-	if len(texts) > wire.MaxOverrideLimits {
-		return nil, fmt.Sprintf("limit: want at most %d, got %d", wire.MaxOverrideLimits, len(texts))
+	if len(texts) > wire.MaxLimits {
+		return nil, fmt.Sprintf("limit: want at most %d, got %d", wire.MaxLimits, len(texts))
 	}
 	for _, text := range texts {
 		parts := strings.Split(text, "/")

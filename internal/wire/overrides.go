@@ -17,8 +17,6 @@ const (
 	// most values.
 	MaxOverrideValue  = 1024
 	MaxOverrideValues = 16
-	// MaxOverrideLimits is the most limits of an override, the same as of a rule.
-	MaxOverrideLimits = 8
 	// maxOverrideRule is the length of the longest rule's name.
 	maxOverrideRule = 64
 	// MaxPart bounds the part of a list in an answer, in bytes.
@@ -131,7 +129,7 @@ type OverrideReader struct {
 
 	r      reader
 	values [MaxOverrideValues][]byte
-	limits [MaxOverrideLimits]OverrideLimit
+	limits [MaxLimits]OverrideLimit
 }
 
 // Reset starts reading a list at the byte at, where an override begins.
@@ -154,7 +152,7 @@ func (o *OverrideReader) Next() bool {
 	for i := range values {
 		o.values[i] = o.text(MaxOverrideValue)
 	}
-	limits := o.number(MaxOverrideLimits)
+	limits := o.number(MaxLimits)
 	o.Notice = Notice{}
 	if r.err == nil && limits == 0 {
 		if o.Notice.Reset, o.Notice.Granted = r.limit(), r.limit(); r.err == nil && o.Notice.Newest() == 0 {

@@ -15,7 +15,7 @@ func exampleList() []Override {
 		{Rule: "per-user", Values: []string{"ann"}, Notice: Notice{Reset: 1_796_083_100_000, Granted: 5}, Until: 1_796_083_200_000},
 		{Rule: "per-user", Values: []string{"", strings.Repeat("x", MaxOverrideValue)}, Limits: slices.Repeat([]OverrideLimit{
 			{Max: MaxHits, Burst: MaxHits, WidthMillis: MaxWidthMillis},
-		}, MaxOverrideLimits), Until: MaxHits},
+		}, MaxLimits), Until: MaxHits},
 	}
 }
 

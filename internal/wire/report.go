@@ -374,7 +374,7 @@ func (r *reader) warning() (w Warning) {
 	copy(w.ID[:], r.bytes(len(w.ID)))
 	w.Limit = r.byte()
 	w.WidthMillis, w.EndMillis, w.Used, w.Quota = r.amount(), r.amount(), r.amount(), r.amount()
-	if r.err == nil && (int(w.Limit) >= MaxOverrideLimits || w.WidthMillis == 0 || w.WidthMillis > MaxWidthMillis) {
+	if r.err == nil && (int(w.Limit) >= MaxLimits || w.WidthMillis == 0 || w.WidthMillis > MaxWidthMillis) {
 		r.fail("want the limit of a warning")
 	}
 	w.Name = r.name()
@@ -417,7 +417,7 @@ func (r *reader) ruleReport(recent bool) (p RuleReport) {
 	default:
 		r.fail("want a flag for shadow rules")
 	}
-	for range r.most(int(r.byte()), MaxOverrideLimits) {
+	for range r.most(int(r.byte()), MaxLimits) {
 		l := ReportLimit{Max: r.amount(), WidthMillis: r.amount()}
 		if r.err == nil && (l.WidthMillis == 0 || l.WidthMillis > MaxWidthMillis) {
 			r.fail("want a window of 1 ms to 366 days")

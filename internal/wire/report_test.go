@@ -97,7 +97,7 @@ func TestReportOfShapes(t *testing.T) {
 		}
 	}
 	for _, bad := range []RuleShape{
-		{Name: "r", Values: AnyValues + 1}, {Name: "r r"}, {Name: "r", Limits: make([]window.Limit, MaxOverrideLimits+1)},
+		{Name: "r", Values: AnyValues + 1}, {Name: "r r"}, {Name: "r", Limits: make([]window.Limit, MaxLimits+1)},
 		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.LastKind + 1, Width: 1e9}}}},
 		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow}}}},
 		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: 1e9, Precision: 1}}}},
@@ -109,7 +109,7 @@ func TestReportOfShapes(t *testing.T) {
 	}
 	r.Shapes = nil
 	for i := range 256 {
-		r.Shapes = append(r.Shapes, RuleShape{Name: strings.Repeat("r", 60) + fmt.Sprint(i), Limits: slices.Repeat([]window.Limit{bucket}, MaxOverrideLimits)})
+		r.Shapes = append(r.Shapes, RuleShape{Name: strings.Repeat("r", 60) + fmt.Sprint(i), Limits: slices.Repeat([]window.Limit{bucket}, MaxLimits)})
 	}
 	if got, err = DecodeReport(AppendReport(nil, r)); err != nil || len(got.Shapes) < 100 || len(got.Shapes) == 256 || len(got.Rules) != len(r.Rules) {
 		t.Errorf("%d shapes of 256, %v", len(got.Shapes), err)
@@ -184,7 +184,7 @@ func TestReportBounds(t *testing.T) {
 		"window":              func(r *Report) { r.Rules[1].Limits[0].WidthMillis = 0 },
 		"warnings":            func(r *Report) { r.Warnings = make([]Warning, MaxReportWarnings+1) },
 		"warning's rule":      func(r *Report) { r.Warnings[0].Rule = "" },
-		"warning's limit":     func(r *Report) { r.Warnings[0].Limit = MaxOverrideLimits },
+		"warning's limit":     func(r *Report) { r.Warnings[0].Limit = MaxLimits },
 		"warning's window":    func(r *Report) { r.Warnings[0].WidthMillis = MaxWidthMillis + 1 },
 		"warning's use":       func(r *Report) { r.Warnings[0].Used = MaxHits + 1 },
 		"warning's name":      func(r *Report) { r.Warnings[0].Name = []byte{9} },

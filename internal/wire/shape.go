@@ -48,7 +48,7 @@ func Fit(of []window.Limit, by []OverrideLimit) (limits []window.Limit, fits boo
 		return nil, false
 	}
 	limits = append(limits, of...)
-	var given [MaxOverrideLimits + 1]bool
+	var given [MaxLimits + 1]bool
 	for j := range by {
 		i := 0
 		for i < len(limits) && (given[i] || limits[i].Width != int64(by[j].WidthMillis)*window.MinWidth) {
@@ -99,7 +99,7 @@ func (r *reader) shape() (s RuleShape) {
 	if s.Values > AnyValues {
 		r.fail("want a number of values")
 	}
-	for range r.most(int(r.byte()), MaxOverrideLimits) {
+	for range r.most(int(r.byte()), MaxLimits) {
 		l := window.Limit{Shape: window.Shape{Kind: window.Kind(r.byte())}, Max: 1}
 		width, precision := r.uvarint(), r.uvarint()
 		if r.err != nil {

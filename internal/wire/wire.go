@@ -27,6 +27,10 @@ const (
 	// MaxBuckets is the most buckets of an item that are identified by their age. The limits of all
 	// logs are smaller: see [window.Shape.LargestLog].
 	MaxBuckets = 1024
+	// MaxLimits is the most limits of a rule, and so of an override and of a rule in a report. What
+	// is kept for each limit of a rule has this fixed size, and a set of them is a byte with a bit
+	// for each. Readers refuse more, so a larger number would need new formats.
+	MaxLimits = 8
 	// MaxNamespace is the length of the longest namespace.
 	MaxNamespace = 64
 	// MaxHits is the most hits that a window counts and that an item carries: the largest integer

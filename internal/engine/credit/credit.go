@@ -332,7 +332,7 @@ type Hits struct {
 	Address sharedata.Address
 	ID      [16]byte
 	hits    uint64
-	numbers [rule.MaxLimits]uint64 // of the windows, in the order of the rule's limits
+	numbers [wire.MaxLimits]uint64 // of the windows, in the order of the rule's limits
 	sent    bool
 	next    *Hits // next in the list of the same slot of the index
 }

@@ -1,5 +1,7 @@
 package rule
 
+import "weir/internal/wire"
+
 // Charge records the hits that an allowed request has taken from a rule, until its cost is known.
 // Its size does not depend on the key's length.
 type Charge struct {
@@ -9,7 +11,7 @@ type Charge struct {
 	At int64
 	// Counted is the model that the usage was recorded under last.
 	Counted string
-	Numbers [MaxLimits]uint64
+	Numbers [wire.MaxLimits]uint64
 	// AboveFrom is when the counter was first seen above a limit; 0 if it is not above.
 	AboveFrom int64
 }

@@ -12,9 +12,6 @@ import (
 	"weir/window"
 )
 
-// MaxLimits bounds the limits of a rule.
-const MaxLimits = 8
-
 // Rule is a rule as the engine sees it. Once its engine is made it stays as it is, but for the number of
 // nodes that share it.
 type Rule struct {

@@ -18,11 +18,9 @@ import (
 const (
 	// maxFleets bounds the namespaces whose senders advance hits.
 	maxFleets = 1024
-	// leastDivisor and mostDivisor bound the divisors of senders' parts. wholeUnits is the sum of
-	// all possible parts.
-	leastDivisor = 16
-	mostDivisor  = 1 << 16
-	wholeUnits   = uint64(1) << 32
+	// mostDivisor bounds the divisors of senders' parts. wholeUnits is the sum of all possible parts.
+	mostDivisor = 1 << 16
+	wholeUnits  = uint64(1) << 32
 	// A sender is silent after it had no answer for silentAfter: its part has then ended. It is
 	// forgotten graceOfParts after its hits have left all windows.
 	silentAfter  = uint64(wire.PartLife + 2e9)
@@ -48,8 +46,6 @@ const (
 	walkPlaces = 256
 	// reservedVersions is how many versions a durable store records in advance.
 	reservedVersions = 1 << 20
-	// maxLimits bounds the limits whose keys are checked at each hit.
-	maxLimits = 32
 )
 
 // fleet has the senders of a namespace that advance hits, and its near keys.
@@ -172,16 +168,6 @@ func (f *fleet) reserve(from uint64) {
 	noteChange(f.store, fleetKey(f.namespace))
 }
 
-// advances reports whether hits of a limit can be advanced. Hits of other kinds may return singly,
-// start their own windows, or displace each other.
-func advances(c *wire.LimitCounter, limit uint64) bool {
-	switch window.Kind(c.Kind) {
-	case window.FixedWindow, window.SlidingWindow:
-		return wire.MostAdvanced(limit, leastDivisor) > 0
-	}
-	return false
-}
-
 // see records that a counter has used hits.
 func (f *fleet) see(key wire.LimitCounter, c *store.Contents, used, now uint64) {
 	for _, l := range f.limits {
@@ -296,7 +282,7 @@ func (f *fleet) begin() {
 
 // ask records a take's room of a rule whose hits are advanced.
 func (f *fleet) ask(room *wire.Room, now uint64) {
-	if room.Tag&1 == 0 || !advances(&room.LimitCounter, room.Limit) {
+	if room.Tag&1 == 0 || !store.Advances(&room.LimitCounter, room.Limit) {
 		return
 	}
 	var limit *nearLimit
@@ -309,7 +295,7 @@ func (f *fleet) ask(room *wire.Room, now uint64) {
 			}
 		}
 	}
-	if rules >= wire.MaxNearLimits || limit == nil && len(f.limits) >= maxLimits {
+	if rules >= wire.MaxNearLimits || limit == nil && len(f.limits) >= store.MaxAdvancedLimits {
 		return // requests of the rule wait for the backend
 	}
 	if limit == nil {
@@ -513,7 +499,7 @@ func (f *fleet) fair() uint64 {
 		return 0
 	}
 	senders := uint64(len(f.live))
-	divisor := max(leastDivisor, (senders*wholeUnits+wholeUnits-lost-1)/(wholeUnits-lost))
+	divisor := max(store.LeastDivisor, (senders*wholeUnits+wholeUnits-lost-1)/(wholeUnits-lost))
 	step := uint64(1)
 	for step*16 <= divisor {
 		step *= 2

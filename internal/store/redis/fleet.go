@@ -29,10 +29,6 @@ var fleetSource string
 var fleetScript = goredis.NewScript(fleetSource)
 
 const (
-	// maxLimits bounds the limits whose keys are looked at when they are hit.
-	maxLimits = 32
-	// leastDivisor is the least divisor that commit.lua gives.
-	leastDivisor = 16
 	// restNanos is for how long a limit rests that had too many near keys. To list it again, all keys of the
 	// server are looked through.
 	restNanos = uint64(10 * time.Minute)
@@ -152,19 +148,9 @@ func (f *fleet) limit(name uint64) *nearLimit {
 	return nil
 }
 
-// advances reports whether hits of a limit can be advanced. Others may come back singly, start their own
-// windows, or push out each other.
-func advances(c *wire.LimitCounter, limit uint64) bool {
-	switch window.Kind(c.Kind) {
-	case window.FixedWindow, window.SlidingWindow:
-		return wire.MostAdvanced(limit, leastDivisor) > 0
-	}
-	return false
-}
-
 // ask notes that a room is asked for whose rule's hits are advanced. It reports whether that is news.
 func (f *fleet) ask(room *wire.Room, version, now uint64) bool {
-	if room.Tag&1 == 0 || !advances(&room.LimitCounter, room.Limit) {
+	if room.Tag&1 == 0 || !store.Advances(&room.LimitCounter, room.Limit) {
 		return false
 	}
 	var limit *nearLimit
@@ -184,7 +170,7 @@ func (f *fleet) ask(room *wire.Room, version, now uint64) bool {
 		return late
 	}
 	switch {
-	case rules >= wire.MaxNearLimits || limit == nil && len(f.Limits) >= maxLimits:
+	case rules >= wire.MaxNearLimits || limit == nil && len(f.Limits) >= store.MaxAdvancedLimits:
 		return false // the rule's requests wait
 	case limit == nil:
 		f.Limits = append(f.Limits, nearLimit{Shape: room.LimitCounter, Max: room.Limit, Watch: rand.Uint64()})
@@ -335,7 +321,7 @@ func (f *fleet) lacks(room *wire.Room, now uint64) bool {
 			return now >= l.Asked && now-l.Asked >= askedNanos
 		}
 	}
-	return advances(&room.LimitCounter, room.Limit)
+	return store.Advances(&room.LimitCounter, room.Limit)
 }
 
 // nearKey is a key in the list of near keys: it is near the limit with a name in the window with a number,
