@@ -93,7 +93,7 @@ func readConfig(v *value) *Config {
 	v.object(like, configFields, func(name string, v *value) {
 		switch name {
 		case "namespace":
-			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", 64, isNamespaceByte)
+			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", wire.MaxNamespace, wire.IsNamespaceByte)
 		case "sync_rate":
 			rate = v
 			general.SyncRate = readSyncRate(v)
@@ -182,8 +182,6 @@ func checkTake(v *value, rules []Rule) {
 			" bytes" + all + "up to " + strconv.Itoa(answer))
 	}
 }
-
-func isNamespaceByte(c byte) bool { return isPlain(c) || c == '.' }
 
 // readSyncRate returns a negative rate after an error, because that requires no other field.
 func readSyncRate(v *value) Duration {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"weir/internal/usage"
+	"weir/internal/wire"
 )
 
 const (
@@ -43,7 +44,7 @@ func readPrices(v *value) (all []*Prices) {
 	}
 	v.each("lists of prices", 1, maxPriceLists, func(v *value) {
 		p := &Prices{Name: v.name, Unit: "micro-dollars", InPath: true, By: Selector{Kind: SelectBody, Name: "model", Longest: usage.MaxModel}}
-		if !made(v.name, 1, 64, isPlain) {
+		if !wire.IsName(v.name) {
 			v.fail("want " + wantName)
 		}
 		if pricesOf(all, v.name) != nil {
@@ -54,7 +55,7 @@ func readPrices(v *value) (all []*Prices) {
 			case "by":
 				p.InPath, p.By = false, readBodySelector(v)
 			case "unit":
-				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", 64, isPlain)
+				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", wire.MaxName, wire.IsNameByte)
 			case "of":
 				p.List = readPriceList(v)
 			}

@@ -44,7 +44,7 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
 		case "name":
-			text := v.bytes("a string of 1 to 64 of A-Za-z0-9_-", 64, isPlain)
+			text := v.bytes("a string of 1 to 64 of A-Za-z0-9_-", wire.MaxName, wire.IsNameByte)
 			for i := range last {
 				if text != "" && rules[i].Name == text {
 					v.fail("want a unique name, got " + v.show() + " as in rules[" + strconv.Itoa(i) + "]")

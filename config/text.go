@@ -1,15 +1,15 @@
 package config
 
-import "strings"
+import (
+	"strings"
 
-func isAlphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
+	"weir/internal/wire"
+)
 
 // isTokenByte reports whether a byte may occur in an HTTP token (RFC 9110, 5.6.2), such as a
 // header's name.
 func isTokenByte(c byte) bool {
-	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+	return wire.IsNameByte(c) || strings.IndexByte("!#$%&'*+.^`|~", c) >= 0
 }
 
 // isVisible reports whether a byte is printable ASCII other than a space.

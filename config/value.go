@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"weir/internal/spelling"
+	"weir/internal/wire"
 )
 
 // value is a JSON value and its path. Its methods read it as one type. If it has another type, they
@@ -57,16 +58,13 @@ func (v *value) path() string {
 	switch {
 	case v.rawName == "":
 		return path + "[" + strconv.Itoa(v.index) + "]"
-	case v.name == "" || len(v.name) > maxShown || !all(v.name, isPlain):
+	case v.name == "" || len(v.name) > maxShown || !all(v.name, wire.IsNameByte):
 		return path + "[" + cut(v.rawName) + "]"
 	case path == "":
 		return v.name
 	}
 	return path + "." + v.name
 }
-
-// isPlain reports whether a byte may occur in a name that can't be misread in a path.
-func isPlain(c byte) bool { return isAlphanumeric(c) || c == '_' || c == '-' }
 
 func (v *value) fail(problem string) { v.report.add(v.at, v.path(), problem) }
 

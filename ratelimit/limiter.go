@@ -44,19 +44,6 @@ const (
 	maxReveal = 64
 )
 
-const maxRuleName = 64
-
-func validRule(name string) bool {
-	for _, c := range []byte(name) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return name != "" && len(name) <= maxRuleName
-}
-
 // Key names the counter to use. Its parts are the values of the key's selectors in a plugin's
 // configuration, in their order. Different lists of parts are different keys: ("a", "bc") and
 // ("ab", "c") don't share a counter. A rule with a single counter uses nil.

@@ -14,7 +14,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/failure"
-	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -186,7 +185,7 @@ func newNamespace(o Options) (*Namespace, error) {
 // complete checks the options, and fills in the defaults.
 func (o *Options) complete() error {
 	switch {
-	case !store.ValidNamespace(o.Name):
+	case !wire.IsNamespace(o.Name):
 		return fmt.Errorf("name: want 1 to %d of A-Za-z0-9._-", wire.MaxNamespace)
 	case o.Capacity < 0 || o.Capacity > sharedata.MaxCapacity:
 		return fmt.Errorf("capacity: want 1 to %d, or 0 for %d, got %d", sharedata.MaxCapacity, defaultCapacity, o.Capacity)
@@ -229,8 +228,8 @@ func (n *Namespace) compile(o *Options) error {
 	}
 	for i := range o.Rules {
 		r := &o.Rules[i]
-		if !validRule(r.Name) {
-			return fmt.Errorf("rules[%d].name: want 1 to %d of A-Za-z0-9_-, got %.80q", i, maxRuleName, r.Name)
+		if !wire.IsName(r.Name) {
+			return fmt.Errorf("rules[%d].name: want 1 to %d of A-Za-z0-9_-, got %.80q", i, wire.MaxName, r.Name)
 		}
 		if n.limiters[r.Name] != nil {
 			return fmt.Errorf("rules[%d].name: want unique names, got %q twice", i, r.Name)

@@ -373,7 +373,7 @@ func checkOverride(o *wire.Override) error {
 
 // checkKey checks the key of an override or a notice.
 func checkKey(o *wire.Override) error {
-	if !validRule(o.Rule) {
+	if !wire.IsName(o.Rule) {
 		return fmt.Errorf("rule: want 1 to 64 of A-Za-z0-9_-, got %.80q", o.Rule)
 	}
 	if len(o.Values) > wire.MaxOverrideValues {
@@ -385,15 +385,4 @@ func checkKey(o *wire.Override) error {
 		}
 	}
 	return nil
-}
-
-func validRule(name string) bool {
-	for _, c := range []byte(name) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return name != "" && len(name) <= 64
 }

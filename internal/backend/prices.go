@@ -70,7 +70,7 @@ func (b *Backend) UnsetPrices(ctx context.Context, namespace, list, model string
 }
 
 func checkPrices(list string, prices []Price) error {
-	if !validRule(list) || len(list) > wire.MaxPriceList {
+	if !wire.IsName(list) || len(list) > wire.MaxPriceList {
 		return fmt.Errorf("list: want 1 to %d of A-Za-z0-9_-, got %.80q", wire.MaxPriceList, list)
 	}
 	for _, p := range prices {

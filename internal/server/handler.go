@@ -304,7 +304,7 @@ const maxWidths = 64
 // answered the request.
 func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace string, ok bool) {
 	namespace = r.URL.Query().Get("namespace")
-	if ok = store.ValidNamespace(namespace); !ok {
+	if ok = wire.IsNamespace(namespace); !ok {
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, namespace))
 		return namespace, false
 	}

@@ -53,7 +53,7 @@ var ErrChanged = errors.New("someone else has changed the list meanwhile")
 // as a store can tell.
 func CheckOverrides(namespace string, list []byte) error {
 	switch {
-	case !ValidNamespace(namespace):
+	case !wire.IsNamespace(namespace):
 		return fmt.Errorf("%w: namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", ErrInvalid, wire.MaxNamespace, namespace)
 	case len(list) > wire.MaxOverridesSize:
 		return fmt.Errorf("%w: overrides: want a list of at most %d bytes, got %d", ErrInvalid, wire.MaxOverridesSize, len(list))

@@ -30,7 +30,7 @@ const (
 // can tell.
 func CheckReport(namespace string, report []byte) error {
 	switch {
-	case !ValidNamespace(namespace):
+	case !wire.IsNamespace(namespace):
 		return fmt.Errorf("%w: namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", ErrInvalid, wire.MaxNamespace, namespace)
 	case len(report) > wire.MaxReport:
 		return fmt.Errorf("%w: report: want at most %d bytes, got %d", ErrInvalid, wire.MaxReport, len(report))

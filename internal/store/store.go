@@ -169,7 +169,7 @@ func Check(p *wire.Push) error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	if !ValidNamespace(p.Namespace) {
+	if !wire.IsNamespace(p.Namespace) {
 		return invalid("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, p.Namespace)
 	}
 	if p.Sequence == 0 || p.Sequence > wire.MaxHits {
@@ -293,18 +293,6 @@ func checkTwice(rooms []wire.Room) string {
 		first[rooms[i].LimitCounter] = i
 	}
 	return ""
-}
-
-// ValidNamespace reports whether s is 1 to wire.MaxNamespace of A-Za-z0-9._-.
-func ValidNamespace(s string) bool {
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return s != "" && len(s) <= wire.MaxNamespace
 }
 
 // IsRead reports whether a push has neither hits nor takes.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/store"
+	"weir/internal/wire"
 )
 
 // Scope is a set of namespaces that a client may read and change. The zero value is empty.
@@ -95,7 +95,7 @@ func parseTokens(text string) (*tokens, error) {
 			namespace = fields[0]
 		}
 		// The error repeats neither field, because an invalid namespace may be a token.
-		if len(fields) > 2 || namespace != "" && !store.ValidNamespace(namespace) || !isToken(token) {
+		if len(fields) > 2 || namespace != "" && !wire.IsNamespace(namespace) || !isToken(token) {
 			return nil, fmt.Errorf("line %d: want a token of 1 to 8192 visible ASCII characters, alone or after a namespace", number)
 		}
 		t.add(token, namespace)

@@ -548,13 +548,11 @@ func (r *reader) namespace() string {
 	if r.err == nil && (n == 0 || n > MaxNamespace) {
 		r.fail("want a namespace of 1 to 64 bytes")
 	}
-	b := r.bytes(n)
-	for _, c := range b {
-		if c != '.' && c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			r.fail("want a namespace of A-Za-z0-9._-")
-		}
+	namespace := string(r.bytes(n))
+	if r.err == nil && !IsNamespace(namespace) {
+		r.fail("want a namespace of A-Za-z0-9._-")
 	}
-	return string(b)
+	return namespace
 }
 
 func (r *reader) total(t *Total) bool {

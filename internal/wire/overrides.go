@@ -17,8 +17,6 @@ const (
 	// most values.
 	MaxOverrideValue  = 1024
 	MaxOverrideValues = 16
-	// maxOverrideRule is the length of the longest rule's name.
-	maxOverrideRule = 64
 	// MaxPart bounds the part of a list in an answer, in bytes.
 	MaxPart = 64 << 10
 )
@@ -144,7 +142,7 @@ func (o *OverrideReader) Next() bool {
 	if r.err != nil || r.pos >= len(r.data) {
 		return false
 	}
-	o.Rule = o.text(maxOverrideRule)
+	o.Rule = o.text(MaxName) // of any bytes, for lists of prices begin with pricesMark
 	if r.err == nil && len(o.Rule) == 0 {
 		r.fail("want a rule")
 	}

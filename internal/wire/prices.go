@@ -43,4 +43,4 @@ func (o *OverrideReader) Price() (list, model []byte, ok bool) {
 }
 
 // MaxPriceList is the length of the longest name of a price list.
-const MaxPriceList = maxOverrideRule - 1
+const MaxPriceList = MaxName - 1 // for pricesMark

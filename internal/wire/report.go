@@ -3,7 +3,6 @@ package wire
 import (
 	"encoding/binary"
 	"slices"
-	"strings"
 )
 
 // shapedVersion begins a report with shapes of rules, steppedVersion a report whose warnings have
@@ -382,20 +381,11 @@ func (r *reader) warning() (w Warning) {
 }
 
 func (r *reader) ruleName() string {
-	name := string(r.bytes(r.most(int(r.byte()), maxOverrideRule)))
-	if r.err == nil && (name == "" || strings.ContainsFunc(name, isNotPlain)) {
+	name := string(r.bytes(r.most(int(r.byte()), MaxName)))
+	if r.err == nil && !IsName(name) {
 		r.fail("want a rule")
 	}
 	return name
-}
-
-// isNotPlain reports whether a character can't be in a rule's name. People read these on terminals.
-func isNotPlain(c rune) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
-		return false
-	}
-	return true
 }
 
 // ruleReport reads one rule of a report, with or without recent figures.

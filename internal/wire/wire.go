@@ -31,8 +31,6 @@ const (
 	// is kept for each limit of a rule has this fixed size, and a set of them is a byte with a bit
 	// for each. Readers refuse more, so a larger number would need new formats.
 	MaxLimits = 8
-	// MaxNamespace is the length of the longest namespace.
-	MaxNamespace = 64
 	// MaxHits is the most hits that a window counts and that an item carries: the largest integer
 	// that a double represents exactly.
 	MaxHits = window.MaxHits

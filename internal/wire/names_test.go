@@ -1,0 +1,25 @@
+package wire
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Names consist of the characters that errors and documents say, and are no longer.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	name, namespace := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`), regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	texts := []string{"", strings.Repeat("r", MaxName), strings.Repeat("r", MaxName+1), "per-user", "shop.example", "a\nb", "ä", "a\n"}
+	for c := range 256 {
+		texts = append(texts, string([]byte{byte(c)}), string([]byte{'r', byte(c)}))
+	}
+	for _, text := range texts {
+		if got, want := IsName(text), name.MatchString(text); got != want {
+			t.Errorf("rule %q: %v, want %v", text, got, want)
+		}
+		if got, want := IsNamespace(text), namespace.MatchString(text); got != want {
+			t.Errorf("namespace %q: %v, want %v", text, got, want)
+		}
+	}
+}
