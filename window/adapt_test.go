@@ -96,7 +96,7 @@ func TestAdaptKeepsTheTime(t *testing.T) {
 		if s.Hits[0].Lease > tokensMissing(&to, &s, s.Newest) || s.Hits[0].Lease > s.Hits[0].Total {
 			t.Fatalf("%d to %d in %d ns: %+v became %+v, which leases more than is missing", from.Max, to.Max, to.Width, before, s)
 		}
-		lacks, most := to.Used(&s), min(muldivUp(uint64(was-s.Newest), to.Max, uint64(to.Width)), MaxHits)
+		lacks, most := to.Used(&s), min(MulDivUp(uint64(was-s.Newest), to.Max, uint64(to.Width)), MaxHits)
 		if perNano := to.Max/uint64(to.Width) + 1; lacks > most+perNano || lacks+perNano < most {
 			t.Fatalf("%d to %d in %d ns: %+v lacks %d, want %d", from.Max, to.Max, to.Width, s, lacks, most)
 		}

@@ -35,7 +35,7 @@ func weighed(l *Limit, s *State) uint64 {
 	if previous == 0 {
 		return 0
 	}
-	return muldivUp(previous, uint64(clockEnd(l, s)-s.Newest), uint64(l.Width))
+	return MulDivUp(previous, uint64(clockEnd(l, s)-s.Newest), uint64(l.Width))
 }
 
 // slidingFitsAt expects 0 < cost ≤ Max, or a state over the limit. The hits must not fit now.
@@ -55,7 +55,7 @@ func elapsedWhenFits(l *Limit, previous, room uint64) int64 {
 	if previous <= room {
 		return 0
 	}
-	covered, _, _ := muldiv(room, uint64(l.Width), previous)
+	covered, _, _ := MulDiv(room, uint64(l.Width), previous)
 	return l.Width - int64(covered)
 }
 
@@ -67,6 +67,6 @@ func freeSliding(l *Limit, s *State, hits uint64) (given uint64) {
 		s.Hits[1].giveBack(previous)
 		return given + weighed
 	}
-	s.Hits[1].giveBack(muldivUp(left, uint64(l.Width), uint64(clockEnd(l, s)-s.Newest))) // at most previous, as less is left than weighs
+	s.Hits[1].giveBack(MulDivUp(left, uint64(l.Width), uint64(clockEnd(l, s)-s.Newest))) // at most previous, as less is left than weighs
 	return hits
 }

@@ -34,7 +34,7 @@ func tokensForgetAt(l *Limit, s *State) int64 {
 }
 
 func tokensLast(l *Limit) int64 {
-	if nanos, _, ok := muldiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {
+	if nanos, _, ok := MulDiv(l.Burst, uint64(l.Width), l.Max); ok && nanos < uint64(maxTime) {
 		return int64(nanos) + 1
 	}
 	return maxTime
@@ -47,7 +47,7 @@ func tokensReturned(l *Limit, s *State, now int64) uint64 {
 
 // tokensIn is how many tokens come back in a time.
 func tokensIn(l *Limit, from, to int64) uint64 {
-	tokens, _, ok := muldiv(uint64(max(to-from, 0)), l.Max, uint64(l.Width))
+	tokens, _, ok := MulDiv(uint64(max(to-from, 0)), l.Max, uint64(l.Width))
 	if !ok {
 		return math.MaxUint64
 	}
@@ -118,13 +118,13 @@ func tokensBetween(l *Limit, s *State, from, to int64) uint64 {
 
 // tokensBackAt is the time when a number of tokens will have come back since Start.
 func tokensBackAt(l *Limit, s *State, tokens uint64) int64 {
-	return s.Start + int64(min(muldivUp(tokens, uint64(l.Width), l.Max), uint64(maxTime-s.Start)))
+	return s.Start + int64(min(MulDivUp(tokens, uint64(l.Width), l.Max), uint64(maxTime-s.Start)))
 }
 
 // fillTime is the time in which an empty bucket fills. whole is false if that is no whole number of
 // nanoseconds.
 func fillTime(l *Limit) (nanos int64, whole bool) {
-	time, remainder, ok := muldiv(l.Burst, uint64(l.Width), l.Max)
+	time, remainder, ok := MulDiv(l.Burst, uint64(l.Width), l.Max)
 	return int64(time), ok && remainder == 0 && time <= uint64(maxTime)
 }
 
@@ -147,7 +147,7 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 		return
 	}
 	full := max(tokensBackAt(other, s, h.Sum()), s.Newest)
-	missing := int64(min(muldivUp(uint64(full-s.Newest), l.Max, uint64(l.Width)), MaxHits))
+	missing := int64(min(MulDivUp(uint64(full-s.Newest), l.Max, uint64(l.Width)), MaxHits))
 	h.Lease = roundedDown(h.Lease, l.Max, other.Max)
 	if h.Pending < 0 && l.Max < other.Max {
 		h.Pending = -int64(roundedDown(uint64(-h.Pending), l.Max, other.Max))
@@ -163,7 +163,7 @@ func (l *Limit) Adapt(s *State, other *Limit) {
 
 // roundedDown is a·b/c rounded down, at most MaxHits.
 func roundedDown(a, b, c uint64) uint64 {
-	quotient, _, ok := muldiv(a, b, c)
+	quotient, _, ok := MulDiv(a, b, c)
 	if !ok {
 		return MaxHits
 	}

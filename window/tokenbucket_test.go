@@ -145,7 +145,7 @@ func TestMuldiv(t *testing.T) {
 		{most, 1, 1, most, 0, true},
 		{1 << 63, 2, 0, 0, 0, false},
 	} {
-		if q, r, ok := muldiv(test.a, test.b, test.c); ok != test.ok || ok && (q != test.quotient || r != test.remainder) {
+		if q, r, ok := MulDiv(test.a, test.b, test.c); ok != test.ok || ok && (q != test.quotient || r != test.remainder) {
 			t.Errorf("%d·%d/%d: got %d, %d, %v", test.a, test.b, test.c, q, r, ok)
 		}
 	}

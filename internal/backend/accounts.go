@@ -102,7 +102,7 @@ func (b *Backend) Usage(ctx context.Context, namespace string, q *UsageQuery) ([
 			of = &Usage{Rule: key.rule, ID: key.id, Model: key.model, Period: key.period, Others: q.Key && label.ID == wire.ID{}}
 			rows[key] = of
 		}
-		of.Hits = store.Sum(of.Hits, r.Hits)
+		of.Hits = wire.Sum(of.Hits, r.Hits)
 		return nil
 	})
 	if err != nil {

@@ -267,7 +267,7 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 	}
 	// Another limit can change a lease without use or demand; that doesn't count for the pace.
 	if c.lease.Granted != 0 {
-		c.lease.Granted = min(sub(c.lease.Granted+min(c.Leased(), window.MaxHits), leased), window.MaxHits)
+		c.lease.Granted = min(window.SaturatingSub(c.lease.Granted+min(c.Leased(), window.MaxHits), leased), window.MaxHits)
 	}
 	return true
 }

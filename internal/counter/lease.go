@@ -121,9 +121,6 @@ func (c *Counter) Silent(cost uint64) bool {
 	return true
 }
 
-// sub is a − b, or 0.
-func sub(a, b uint64) uint64 { return a - min(a, b) }
-
 // unheard is how many hits the backend has not heard of, by the limit with most.
 func (c *Counter) unheard() (hits uint64) {
 	for i := range c.States {

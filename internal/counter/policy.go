@@ -110,11 +110,11 @@ func (c *Counter) Ahead(now int64) uint64 {
 	// A lease ends with its window.
 	pace *= max(1.0/leastHorizon, float64(c.endsIn(now, horizon))/float64(horizon))
 	want := max(uint64(min(pace, window.MaxHits)), c.standing())
-	return sub(min(want, c.most()), c.Leased())
+	return window.SaturatingSub(min(want, c.most()), c.Leased())
 }
 
 // Stands is Ahead for a key of unknown pace that is worth a lease.
-func (c *Counter) Stands() uint64 { return sub(c.standing(), c.Leased()) }
+func (c *Counter) Stands() uint64 { return window.SaturatingSub(c.standing(), c.Leased()) }
 
 // used is how many hits were taken since a time, as far as is known.
 func (c *Counter) used() (hits uint64, from Due) {

@@ -1,5 +1,7 @@
 package counter
 
+import "weir/window"
+
 // NumbersAt appends the numbers of the counter's windows that contain hits of a time.
 func (c *Counter) NumbersAt(dst []uint64, at int64) []uint64 {
 	for i := range c.States {
@@ -102,7 +104,7 @@ func (c *Counter) isIn(numbers []uint64) bool {
 func (c *Counter) Excess() (hits uint64, until int64) {
 	for i := range c.States {
 		l, s := &c.rule.Limits[i], &c.States[i]
-		if above := sub(l.Used(s), l.Quota()); above > 0 {
+		if above := window.SaturatingSub(l.Used(s), l.Quota()); above > 0 {
 			hits, until = max(hits, above), max(until, l.ForgetAt(s))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
-	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -336,10 +335,8 @@ func (v *variant) at(limit uint64) variant {
 	if v.limit.Kind.Bursts() {
 		other.limit.Burst = limit
 		if v.limit.Max != 0 {
-			high, low := bits.Mul64(v.limit.Burst, limit)
 			other.limit.Burst = math.MaxUint64
-			if high < v.limit.Max {
-				burst, _ := bits.Div64(high, low, v.limit.Max)
+			if burst, _, ok := window.MulDiv(v.limit.Burst, limit, v.limit.Max); ok {
 				other.limit.Burst = max(burst, 1)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // subBuckets is the algorithm of buckets of a precision. They count and end as windows of the clock
@@ -78,7 +79,7 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 			continue
 		}
 		if last := len(live) - 1; last >= 0 && live[last].Number == b.Number {
-			live[last].Hits = Sum(live[last].Hits, b.Hits)
+			live[last].Hits = wire.Sum(live[last].Hits, b.Hits)
 		} else {
 			live = append(live, b)
 		}
@@ -130,7 +131,7 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 			if now != 0 {
 				buckets, now = mergeBuckets(buckets, []Window{{Number: current, Hits: now}}), 0
 			}
-			end := less(w.Number, counting)
+			end := window.SaturatingSub(w.Number, counting)
 			if item.Ages[i] >= counting {
 				end = 0
 			}
@@ -143,7 +144,7 @@ func (subBuckets) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (e
 		out.Count(hits, true)
 		changed = true
 		if w.Number > current+counting {
-			now = Sum(now, w.Hits)
+			now = wire.Sum(now, w.Hits)
 			w.Number = current
 		} else {
 			pushed = append(pushed, w)
@@ -203,7 +204,7 @@ func mergeBuckets(a, b []Window) []Window {
 		case len(a) == 0 || b[0].Number > a[0].Number:
 			next, b = b[0], b[1:]
 		default:
-			next = Window{Number: a[0].Number, Hits: Sum(a[0].Hits, b[0].Hits)}
+			next = Window{Number: a[0].Number, Hits: wire.Sum(a[0].Hits, b[0].Hits)}
 			a, b = a[1:], b[1:]
 		}
 		if next.Hits != 0 {

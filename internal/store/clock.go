@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // clockWindows is the algorithm of windows of the clock.
@@ -25,8 +26,8 @@ func (c Calendar) Span(of wire.LimitCounter) Span {
 	current := c.NowNanos / length
 	ahead := max(2, min(WindowsAhead, uint64(Ahead.Milliseconds())/of.WidthMillis))
 	return Span{
-		Kept:   less(less(c.NowNanos, graceNanos(of))/length, counting-1),
-		Oldest: less(current, counting-1),
+		Kept:   window.SaturatingSub(window.SaturatingSub(c.NowNanos, graceNanos(of))/length, counting-1),
+		Oldest: window.SaturatingSub(current, counting-1),
 		Newest: current + ahead*(widthNanos(of)/length),
 	}
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"math/bits"
 	"slices"
 
 	"weir/internal/wire"
@@ -71,12 +70,7 @@ func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 			// by the same share.
 			width := widthNanos(of.LimitCounter)
 			weight := width - c.NowNanos%width
-			high, low := bits.Mul64(left, width)
-			given = uint64(w.Hits)
-			if high < weight {
-				needed, rest := bits.Div64(high, low, weight)
-				given = min(given, needed+min(rest, 1))
-			}
+			given = min(uint64(w.Hits), window.MulDivUp(left, width, weight))
 			left = 0
 		} else {
 			left -= given

@@ -310,18 +310,15 @@ func IsRead(p *wire.Push) bool {
 	return true
 }
 
-// Sum is a + b, limited to wire.MaxHits on both sides of zero, as a and b are.
-func Sum(a, b int64) int64 { return max(-wire.MaxHits, min(a+b, wire.MaxHits)) }
-
 // Count adds hits to Applied or Returned, or to Dropped if applied is false.
 func (o *Outcome) Count(hits int64, applied bool) {
 	switch {
 	case !applied:
-		o.Dropped = Sum(o.Dropped, max(hits, -hits))
+		o.Dropped = wire.Sum(o.Dropped, max(hits, -hits))
 	case hits < 0:
-		o.Returned = Sum(o.Returned, -hits)
+		o.Returned = wire.Sum(o.Returned, -hits)
 	default:
-		o.Applied = Sum(o.Applied, hits)
+		o.Applied = wire.Sum(o.Applied, hits)
 	}
 }
 
@@ -331,7 +328,7 @@ func (o *Outcome) Add(had, hits int64) int64 {
 	counted := max(hits, -had)
 	o.Count(counted, true)
 	o.Count(hits-counted, false)
-	return Sum(had, counted)
+	return wire.Sum(had, counted)
 }
 
 // Calendar says which windows of a counter matter at a store's time. It is the only definition for
@@ -415,6 +412,3 @@ func StartNanos(of wire.LimitCounter, number uint64) uint64 {
 func widthNanos(of wire.LimitCounter) uint64 { return of.WidthMillis * 1e6 }
 
 func graceNanos(of wire.LimitCounter) uint64 { return min(widthNanos(of), uint64(Grace)) }
-
-// less is a - b, or 0 if b is larger.
-func less(a, b uint64) uint64 { return a - min(a, b) }

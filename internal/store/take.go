@@ -61,7 +61,7 @@ func (c Calendar) Spare(take *wire.Take, room *wire.Room, total *wire.Total, nod
 	if overflows {
 		return 0
 	}
-	return less(left+hits, needs)
+	return window.SaturatingSub(left+hits, needs)
 }
 
 // product is a·b, limited to wire.MaxHits.

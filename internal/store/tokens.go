@@ -2,9 +2,9 @@ package store
 
 import (
 	"math"
-	"math/bits"
 
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // A token bucket is kept as in package window: its start, when it was last full, and the tokens
@@ -26,28 +26,12 @@ const neverFull = math.MaxInt64
 func fullAt(of wire.LimitCounter, limit uint64, w Window) uint64 {
 	after := widthNanos(of)
 	if w.Hits > 0 && limit > 0 {
-		after = roundedUp(uint64(w.Hits), widthNanos(of), limit, neverFull)
+		after = min(window.MulDivUp(uint64(w.Hits), widthNanos(of), limit), neverFull)
 	}
 	if after > neverFull-w.Number {
 		return neverFull
 	}
 	return w.Number + after
-}
-
-// roundedUp is a·b/c rounded up, at most most. c is not 0.
-func roundedUp(a, b, c, most uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	if hi >= c {
-		return most
-	}
-	quotient, rest := bits.Div64(hi, lo, c)
-	if quotient >= most {
-		return most
-	}
-	if rest != 0 {
-		quotient++
-	}
-	return quotient
 }
 
 // converted converts a bucket of one limit to a bucket of another that becomes full at the same
@@ -72,26 +56,24 @@ func (c Calendar) converted(of wire.LimitCounter, from, to uint64, w Window, ear
 	}
 	full := fullAt(of, from, w)
 	if to == 0 {
-		returned := back(of, from, less(c.NowNanos, w.Number))
+		returned := back(of, from, window.SaturatingSub(c.NowNanos, w.Number))
 		if returned >= uint64(w.Hits) {
 			return Window{Number: w.Number}
 		}
 		return Window{Number: max(w.Number, c.NowNanos), Hits: w.Hits - int64(returned)}
 	}
-	taken := min(roundedUp(full-w.Number, to, widthNanos(of), wire.MaxHits)+early, wire.MaxHits)
-	start := less(full, roundedUp(taken, widthNanos(of), to, neverFull))
+	taken := min(min(window.MulDivUp(full-w.Number, to, widthNanos(of)), wire.MaxHits)+early, wire.MaxHits)
+	start := window.SaturatingSub(full, min(window.MulDivUp(taken, widthNanos(of), to), neverFull))
 	// A bucket that would lack more than can be counted becomes full sooner.
 	return Window{Number: min(start, max(w.Number, c.NowNanos)), Hits: int64(taken)}
 }
 
 // back returns how many tokens return in a time, rounded down.
 func back(of wire.LimitCounter, limit, nanos uint64) uint64 {
-	hi, lo := bits.Mul64(nanos, limit)
-	if hi >= widthNanos(of) {
-		return math.MaxUint64
+	if tokens, _, ok := window.MulDiv(nanos, limit, widthNanos(of)); ok {
+		return tokens
 	}
-	tokens, _ := bits.Div64(hi, lo, widthNanos(of))
-	return tokens
+	return math.MaxUint64
 }
 
 // later returns the same bucket with a start later by whole windows, as near to a time as possible.
@@ -100,7 +82,7 @@ func later(of wire.LimitCounter, limit uint64, w Window, millis uint64) Window {
 	if w.Hits <= 0 || limit == 0 {
 		return w
 	}
-	windows := min(less(millis, w.Number/1e6)/of.WidthMillis, uint64(w.Hits)/limit)
+	windows := min(window.SaturatingSub(millis, w.Number/1e6)/of.WidthMillis, uint64(w.Hits)/limit)
 	return Window{Number: w.Number + windows*widthNanos(of), Hits: w.Hits - int64(windows*limit)}
 }
 
@@ -108,7 +90,7 @@ func later(of wire.LimitCounter, limit uint64, w Window, millis uint64) Window {
 // numbers small. It is so long ago that hardly any push has an older start. Such a push may find a
 // start that was moved.
 func (c Calendar) rewritten(of wire.LimitCounter) uint64 {
-	return less(c.NowNanos/1e6, 2*of.WidthMillis+uint64(Ahead.Milliseconds()))
+	return window.SaturatingSub(c.NowNanos/1e6, 2*of.WidthMillis+uint64(Ahead.Milliseconds()))
 }
 
 // missing reports whether a bucket lacks tokens, or did so a while ago.
@@ -177,14 +159,14 @@ func (c Calendar) taken(of wire.LimitCounter, limit uint64, had, pushed Window) 
 		if fullAt(of, limit, pushed) <= had.Number {
 			return had, false
 		}
-		is = Window{Number: pushed.Number, Hits: Sum(had.Hits, pushed.Hits)}
+		is = Window{Number: pushed.Number, Hits: wire.Sum(had.Hits, pushed.Hits)}
 		// An old start may have been moved later, past the pushed start.
 		if had.Number/1e6 <= c.rewritten(of) {
 			is.Number = had.Number
 		}
 		return is, true
 	case fullAt(of, limit, had) > pushed.Number:
-		return Window{Number: had.Number, Hits: Sum(had.Hits, pushed.Hits)}, true
+		return Window{Number: had.Number, Hits: wire.Sum(had.Hits, pushed.Hits)}, true
 	}
 	return pushed, true
 }
@@ -216,7 +198,7 @@ func (c Calendar) Taken(of wire.LimitCounter, limit uint64, r *Contents) int64 {
 	if !ok || w.Hits <= 0 {
 		return 0
 	}
-	return w.Hits - int64(min(back(of, limit, less(c.NowNanos, w.Number)), uint64(w.Hits)))
+	return w.Hits - int64(min(back(of, limit, window.SaturatingSub(c.NowNanos, w.Number)), uint64(w.Hits)))
 }
 
 // TokensExpireNanos is the time from which a token bucket can't be read.
@@ -262,7 +244,7 @@ func (tokenBucket) used(c Calendar, r *Contents, of wire.LimitCounter) uint64 {
 		return 0
 	}
 	w := r.Windows[0]
-	back := float64(less(c.NowNanos, w.Number)) / float64(widthNanos(of)) * float64(r.Limit)
+	back := float64(window.SaturatingSub(c.NowNanos, w.Number)) / float64(widthNanos(of)) * float64(r.Limit)
 	return uint64(max(0, float64(w.Hits)-back))
 }
 
@@ -273,7 +255,7 @@ func (tokenBucket) counts(c Calendar, of *LimitCounter, w Window) bool {
 // Starts are moved later by whole milliseconds (see later), so a start may lie ahead by less than
 // one millisecond.
 func (tokenBucket) present(c Calendar, room *wire.Room, total *wire.Total) wire.Total {
-	if ahead := less(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
+	if ahead := window.SaturatingSub(total.Newest, c.NowNanos); ahead > 0 && ahead < 1e6 {
 		return wire.Total{Newest: total.Newest - widthNanos(room.LimitCounter), Hits: []uint64{total.Hits[0] + room.Limit}}
 	}
 	return *total

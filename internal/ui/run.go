@@ -348,7 +348,7 @@ func (v *View) look(ctx context.Context) Looked {
 		}
 		sum := int64(0)
 		for _, w := range c.Windows {
-			sum = store.Sum(sum, w.Hits)
+			sum = wire.Sum(sum, w.Hits)
 		}
 		// With several limits, the largest sum counts.
 		id := hex.EncodeToString(c.ID[:])

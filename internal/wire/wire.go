@@ -44,6 +44,10 @@ const (
 	MaxAnswer = 1 << 20
 )
 
+// Sum is a + b, limited to MaxHits on both sides of zero, as a and b are. A message with more hits is
+// malformed.
+func Sum(a, b int64) int64 { return max(-MaxHits, min(a+b, MaxHits)) }
+
 // longestTake bounds [Room.AgainNanos]: a day, in nanoseconds.
 const longestTake = uint64(24 * 60 * 60 * 1e9)
 

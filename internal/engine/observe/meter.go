@@ -177,7 +177,7 @@ func (a *Meter) Add(d *rule.Check, hits int64, model string, at int64) {
 	}
 	r := &a.rules[d.Rule.Index]
 	of, isNew := a.account(accountKey{uint16(d.Rule.Index), r.dayAt(at), a.keys.Identity(d), model})
-	of.hits = within(of.hits + hits)
+	of.hits = wire.Sum(of.hits, hits)
 	if of.id == [16]byte{} {
 		return
 	}
@@ -188,10 +188,6 @@ func (a *Meter) Add(d *rule.Check, hits int64, model string, at int64) {
 		of.budget = budgetOf(&d.Rule.Limits[r.limit], &d.Counter.States[r.limit], a.link.Now())
 	}
 }
-
-// within limits a sum to the bounds of a message: the backend would refuse a message with any row
-// beyond.
-func within(sum int64) int64 { return max(-wire.MaxHits, min(sum, wire.MaxHits)) }
 
 // nameOf is the name of a check's key.
 func (a *Meter) nameOf(d *rule.Check, id [16]byte) *accountName {
@@ -382,7 +378,7 @@ func (a *Meter) Inherit(from *Meter) {
 		key := old.accountKey
 		key.rule = a.ruleOf(from.rules[old.rule].name)
 		of, isNew := a.account(key)
-		if of.hits = within(of.hits + old.hits); isNew {
+		if of.hits = wire.Sum(of.hits, old.hits); isNew {
 			of.accountName, of.budget = old.accountName, old.budget
 		}
 	}

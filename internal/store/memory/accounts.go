@@ -152,7 +152,7 @@ type usedRow struct {
 	at   int // index in the heap
 }
 
-func (r *usedRow) rank() int64 { return store.Sum(r.base, r.hits) }
+func (r *usedRow) rank() int64 { return wire.Sum(r.base, r.hits) }
 
 func newAccounts() accounts {
 	a := accounts{days: map[usedDay]*usedRows{}, most: maxUsed, last: newFair[uint64](maxAccountants)}
@@ -211,7 +211,7 @@ func (s *Store) account(namespace string, day uint32, r *wire.UsedRow) (folded b
 	}
 	row := s.accounts.row(key, string(label))
 	row.base = max(row.base, base)
-	if row.hits = store.Sum(row.hits, r.Hits); len(budget) > 0 {
+	if row.hits = wire.Sum(row.hits, r.Hits); len(budget) > 0 {
 		row.budget = bytes.Clone(budget)
 	}
 	s.accounts.days[key].changed(row)
@@ -224,7 +224,7 @@ func (s *Store) fold(key usedDay, row *usedRow) {
 	s.accounts.remove(key, row)
 	noteChange(s, usedKey{key, row.label})
 	into := s.accounts.row(key, string(s.accounts.days[key].elsewhere([]byte(row.label))))
-	into.hits = store.Sum(into.hits, row.hits)
+	into.hits = wire.Sum(into.hits, row.hits)
 	noteChange(s, usedKey{key, into.label})
 }
 

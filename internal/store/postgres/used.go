@@ -164,7 +164,7 @@ func merged(rows []usedRow) []usedRow {
 	last := 0
 	for i := 1; i < len(rows); i++ {
 		if r := &rows[i]; rows[last].day == r.day && bytes.Equal(rows[last].label, r.label) {
-			rows[last].hits = store.Sum(rows[last].hits, r.hits)
+			rows[last].hits = wire.Sum(rows[last].hits, r.hits)
 			if len(r.budget) > 0 {
 				rows[last].budget = r.budget
 			}
@@ -252,7 +252,7 @@ func (a *accounting) place(ctx context.Context, rows []usedRow) (placed []usedRo
 				return nil, nil, err
 			}
 			if makesRoom {
-				r.base = store.Sum(least.base, least.hits)
+				r.base = wire.Sum(least.base, least.hits)
 				placed = append(placed, r)
 				ofRule, _ = store.OthersLabel(least.label)
 				r = least

@@ -292,8 +292,8 @@ func (r *run) send(ctx context.Context, batches []*batch) error {
 			continue
 		}
 		r.out.Answer.NowNanos = min(r.out.Answer.NowNanos, b.out.Answer.NowNanos)
-		r.out.Applied, r.out.Returned = store.Sum(r.out.Applied, b.out.Applied), store.Sum(r.out.Returned, b.out.Returned)
-		r.out.Dropped, r.out.Repaired = store.Sum(r.out.Dropped, b.out.Dropped), store.Sum(r.out.Repaired, b.out.Repaired)
+		r.out.Applied, r.out.Returned = wire.Sum(r.out.Applied, b.out.Applied), wire.Sum(r.out.Returned, b.out.Returned)
+		r.out.Dropped, r.out.Repaired = wire.Sum(r.out.Dropped, b.out.Dropped), wire.Sum(r.out.Repaired, b.out.Repaired)
 		switch {
 		case !b.noted():
 		case b.state == stateApplied:

@@ -50,7 +50,7 @@ func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outc
 	out, err := b.Store.Push(ctx, p, nodes)
 	relayed, ok := b.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
 	if of, _ := relayed.(store.Outcome); ok {
-		out.Applied, out.Returned, out.Dropped = store.Sum(out.Applied, of.Applied), store.Sum(out.Returned, of.Returned), store.Sum(out.Dropped, of.Dropped)
+		out.Applied, out.Returned, out.Dropped = wire.Sum(out.Applied, of.Applied), wire.Sum(out.Returned, of.Returned), wire.Sum(out.Dropped, of.Dropped)
 		out.Duplicate = out.Duplicate || of.Duplicate
 	}
 	return out, err

@@ -108,7 +108,7 @@ func hits(r *store.Contents, number uint64) int64 {
 // sum returns the hits of all windows.
 func sum(r *store.Contents) (hits int64) {
 	for _, w := range r.Windows {
-		hits = store.Sum(hits, w.Hits)
+		hits = wire.Sum(hits, w.Hits)
 	}
 	return hits
 }
@@ -179,7 +179,7 @@ func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *s
 			merged.Windows = append(merged.Windows, store.Window{Number: number})
 		}
 		others := hits(&f.whole, number) - hits(&f.granted, number)
-		merged.Windows[at].Hits = max(0, store.Sum(hits(own, number), others))
+		merged.Windows[at].Hits = max(0, wire.Sum(hits(own, number), others))
 	}
 	for _, w := range f.whole.Windows {
 		add(w.Number)
