@@ -34,13 +34,11 @@ const (
 	// MaxDelay is the longest delay: see [rule.MaxDelay].
 	MaxDelay = rule.MaxDelay
 
-	// PushLost, PushRefused and PushAnswered are the outcomes that hosts report: see package link.
-	PushLost     = link.PushLost
-	PushRefused  = link.PushRefused
-	PushAnswered = link.PushAnswered
-	// PushUnsent and PushGarbled are outcomes that only the engine reports.
-	PushUnsent  = link.PushUnsent
-	PushGarbled = link.PushGarbled
+	PushLost     = link.PushLost     // see package link, as of the others
+	PushRefused  = link.PushRefused  // reported by hosts
+	PushAnswered = link.PushAnswered // reported by hosts
+	PushUnsent   = link.PushUnsent   // reported by the engine alone
+	PushGarbled  = link.PushGarbled  // reported by the engine alone
 )
 
 // RetryAt is the time when refused checks will fit at the latest: see [rule.RetryAt].

@@ -126,6 +126,7 @@ func (k *Entries) Read(d *rule.Check, now int64) {
 // Fetch loads a check's counter.
 func (k *Entries) Fetch(d *rule.Check) { k.Decode(d, k.Table.Read(&d.Slot, d.Address)) }
 
+// Decode takes a check's counter from its slot, in which the key was found or not.
 func (k *Entries) Decode(d *rule.Check, found bool) {
 	if d.Slot.Corrupt() {
 		k.tallies.Corrupt++
@@ -169,12 +170,12 @@ func (k *Entries) Adopt(d *rule.Check, now int64) bool {
 type updating uint8
 
 const (
-	// adopts: the change counts hits or gives some back, which some worker has to push. It becomes this
+	// Adopts says that the change counts hits or gives some back, which some worker has to push. It becomes this
 	// one if no other is to.
 	Adopts updating = 1 << iota
-	// hastens: the backend should hear of the change before the next request, if it decides the rule.
+	// Hastens says that the backend should hear of the change before the next request, if it decides the rule.
 	Hastens
-	// asStored: the change is of windows that may have ended, so the counter is not advanced before.
+	// AsStored says that the change is of windows that may have ended, so the counter is not advanced before.
 	AsStored
 )
 

@@ -22,6 +22,7 @@ func (n *Names) keep(id [16]byte, name []byte) {
 	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
 }
 
+// Of returns a key's name; nil if it is not known any more.
 func (n *Names) Of(id [16]byte) []byte {
 	if at := id[0] % nameSlots; n.ids[at] == id {
 		return n.bytes[at][:n.sizes[at]]

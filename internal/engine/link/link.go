@@ -70,9 +70,10 @@ const (
 	Patience = int64(60e9)
 	// breakAfter is how many callouts fail in a row before the breaker opens.
 	breakAfter = 3
-	// A failing backend is left alone for pauses that double up to longestPause.
+	// ShortestPause and LongestPause, in nanoseconds, bound the pauses for which a failing backend is left
+	// alone. They double.
 	ShortestPause = int64(50e6)
-	LongestPause  = int64(5e9)
+	LongestPause  = int64(5e9) // see ShortestPause
 )
 
 // Read loads the state that other workers have written.

@@ -79,20 +79,19 @@ func (c *Course) Passed() bool { return c.by == byBackend }
 // GrantedAt is when the backend counted the hits; 0 if it did not for this request.
 func (c *Course) GrantedAt() int64 { return c.granted }
 
-// CountInSlot, Write, Keep and CountAhead say that the hits are in the slot, in the table, kept for a
-// retry, or on credit, and TakeNone that they are nowhere.
+// CountInSlot says that the hits are in the slot, and have to be written.
 func (c *Course) CountInSlot() { c.hits = inSlot }
 
-// Write: see CountInSlot.
+// Write says that the hits are in the table.
 func (c *Course) Write() { c.hits = written }
 
-// Keep: see CountInSlot.
+// Keep says that the hits are kept for a retry.
 func (c *Course) Keep() { c.hits = kept }
 
-// CountAhead: see CountInSlot.
+// CountAhead says that the hits are on credit.
 func (c *Course) CountAhead() { c.hits = ahead }
 
-// TakeNone: see CountInSlot.
+// TakeNone says that nothing is taken any more.
 func (c *Course) TakeNone() { c.hits = none }
 
 // InSlot reports whether the hits are in the slot only.
