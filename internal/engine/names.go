@@ -34,11 +34,16 @@ const (
 	// MaxDelay is the longest delay: see [rule.MaxDelay].
 	MaxDelay = rule.MaxDelay
 
-	PushLost     = link.PushLost     // see package link, as of the others
-	PushRefused  = link.PushRefused  // reported by hosts
-	PushAnswered = link.PushAnswered // reported by hosts
-	PushUnsent   = link.PushUnsent   // reported by the engine alone
-	PushGarbled  = link.PushGarbled  // reported by the engine alone
+	// PushLost is [link.PushLost], which hosts report.
+	PushLost = link.PushLost
+	// PushRefused is [link.PushRefused], which hosts report.
+	PushRefused = link.PushRefused
+	// PushAnswered is [link.PushAnswered], which hosts report.
+	PushAnswered = link.PushAnswered
+	// PushUnsent is [link.PushUnsent], which only the engine reports.
+	PushUnsent = link.PushUnsent
+	// PushGarbled is [link.PushGarbled], which only the engine reports.
+	PushGarbled = link.PushGarbled
 )
 
 // RetryAt is the time when refused checks will fit at the latest: see [rule.RetryAt].

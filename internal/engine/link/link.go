@@ -70,10 +70,10 @@ const (
 	Patience = int64(60e9)
 	// breakAfter is how many callouts fail in a row before the breaker opens.
 	breakAfter = 3
-	// ShortestPause and LongestPause, in nanoseconds, bound the pauses for which a failing backend is left
-	// alone. They double.
+	// ShortestPause is the first pause for which a failing backend is left alone, in nanoseconds.
 	ShortestPause = int64(50e6)
-	LongestPause  = int64(5e9) // see ShortestPause
+	// LongestPause bounds the pauses, which double.
+	LongestPause = int64(5e9)
 )
 
 // Read loads the state that other workers have written.
