@@ -196,7 +196,6 @@ bench: build native bench/envoy/node_modules ## all benchmarks and studies, in a
 	go test -run '^$$' -bench . -benchmem $(packages)
 	node --test bench/v8/host.test.js
 	node bench/v8/measure.js dist/weir.wasm
-	go run ./bench/accuracy
 	go run ./bench/overshoot
 	go run ./bench/fleet
 

@@ -16,7 +16,7 @@ func TestSteady(t *testing.T) {
 		}
 		return l
 	}
-	for limit, want := range map[uint64]float64{0: 0, 1: 0.50, 2: 0.50, 3: 0.67, 5: 0.80, 10: 0.90, 19: 0.95, 100: 0.99} {
+	for limit, want := range map[uint64]float64{0: 0, 1: 0.50, 2: 0.50, 3: 0.67, 5: 0.80, 10: 0.90, 19: 0.95, 20: 0.95, 50: 0.98, 100: 0.99, 1000: 1.00} {
 		if got := Steady(of(SlidingWindow, limit, 0)); math.Abs(got-want) > 0.006 {
 			t.Errorf("sliding window of %d: got %v, want %v", limit, got, want)
 		}
