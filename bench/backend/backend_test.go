@@ -12,7 +12,7 @@ import (
 // All hits of a workload arrive, and all figures are there.
 func TestMemory(t *testing.T) {
 	o := &options{rounds: 2, senders: 2, block: time.Millisecond, only: regexp.MustCompile("")}
-	var found *storeFigures
+	var found *subject
 	err := hosted(func(t testing.TB) (err error) {
 		found, err = stores[0].measure(context.Background(), t, o)
 		return err
@@ -20,15 +20,15 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, w := range found.Workloads {
-		if w.Name != workloads[i].name || len(w.HitsPerSecond) != o.rounds || w.P99Millis < w.P50Millis || w.P50Millis <= 0 {
+	for i, w := range found.workloads {
+		if w.name != workloads[i].name || len(w.perSecond) != o.rounds || w.wait(0.99) < w.wait(0.5) || w.wait(0.5) <= 0 {
 			t.Errorf("%+v", w)
 		}
-		if c := found.Ceilings[i]; c.Of != w.Name || len(c.PerSecond) != o.rounds || c.PerSecond[0] <= 0 {
+		if c := found.ceilings[i]; c.of != w.name || len(c.perSecond) != o.rounds || c.perSecond[0] <= 0 {
 			t.Errorf("%+v", c)
 		}
-		if !strings.Contains(found.String(), "\n"+w.Name+" ") {
-			t.Errorf("no line of %s in\n%s", w.Name, found)
+		if !strings.Contains(found.String(), "\n"+w.name+" ") {
+			t.Errorf("no line of %s in\n%s", w.name, found)
 		}
 	}
 }
@@ -62,10 +62,6 @@ func TestParse(t *testing.T) {
 	}{
 		{parseRedisBenchmark, "\"test\",\"rps\",\"avg_latency_ms\"\n\"HINCRBY key:__rand_int__ 1 1\",\"123456.78\",\"0.5\"\n", "ERR unknown\n", 123456.78},
 		{parsePgbench, "latency average = 1.2 ms\ninitial connection time = 9 ms\ntps = 4488.5 (without initial connection time)\n", "tps = ?\n", 4488.5},
-		{func(stat string) (float64, error) {
-			parent, own, ended, err := parseStat(stat)
-			return float64(parent) + own.Seconds() + ended.Seconds(), err
-		}, "12 (a b) c) S 7 12 12 0 -1 4194560 1 2 3 4 100 50 20 30 20 0 1\n", "12 (x) S 7\n", 9},
 	} {
 		if got, err := test.parse(test.out); err != nil || got != test.want {
 			t.Errorf("got %g, %v of %q", got, err, test.out)

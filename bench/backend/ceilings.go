@@ -26,6 +26,8 @@ type ceiling struct {
 	// operations per second.
 	ops int
 	run func(ctx context.Context, rounds int) (perSecond float64, err error)
+	operations
+	pace float64 // operations per second, at last
 }
 
 // find returns the path of a program. If it is not installed, the error has the hint.
@@ -106,10 +108,14 @@ func parseRedisBenchmark(out string) (perSecond float64, err error) {
 }
 
 // pgbench returns a function that runs pgbench with a script.
-func pgbench(program, url, script string, senders int) func(context.Context, int) (float64, error) {
+func pgbench(program, url, dir, script string, senders int) func(context.Context, int) (float64, error) {
 	return func(ctx context.Context, rounds int) (float64, error) {
+		file := filepath.Join(dir, "script.sql")
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			return 0, err
+		}
 		out, err := output(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(senders), "-j", strconv.Itoa(min(senders, runtime.NumCPU())),
-			"-t", strconv.Itoa(max(1, rounds/senders)), "-f", script, url)
+			"-t", strconv.Itoa(max(1, rounds/senders)), "-f", file, url)
 		if err != nil {
 			return 0, err
 		}
@@ -128,33 +134,23 @@ func parsePgbench(out string) (perSecond float64, err error) {
 	return strconv.ParseFloat(found[1], 64)
 }
 
-// scripts writes scripts to a folder, and returns their paths.
-func scripts(dir string, sources ...string) (paths []string, err error) {
-	for i, source := range sources {
-		path := filepath.Join(dir, fmt.Sprintf("%d.sql", i))
-		if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
-			return nil, err
-		}
-		paths = append(paths, path)
+// timed runs the ceiling for about a given time, if it is as fast as the last time.
+func (c *ceiling) timed(ctx context.Context, long time.Duration) (err error) {
+	c.pace, err = c.run(ctx, max(1, int(c.pace*long.Seconds()/float64(c.ops))))
+	if c.pace *= float64(c.ops); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
 	}
-	return paths, nil
+	return nil
 }
 
-// timed runs the ceiling for about a given time, if its pace is the last pace.
-func (c *ceiling) timed(ctx context.Context, long time.Duration, pace float64) (perSecond float64, err error) {
-	perSecond, err = c.run(ctx, max(1, int(pace*long.Seconds()/float64(c.ops))))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", c.name, err)
-	}
-	return perSecond * float64(c.ops), nil
-}
-
-// pace measures how fast the ceiling is, with ever longer runs until these are no faster. A ceiling
-// that does many operations at once is probably fast.
-func (c *ceiling) pace(ctx context.Context, long time.Duration) (perSecond float64, err error) {
-	for last := 1e4 * float64(max(1, c.ops/10)); ; last = perSecond {
-		if perSecond, err = c.timed(ctx, long, last); err != nil || perSecond < 1.5*last {
-			return perSecond, err
+// warm runs the ceiling ever longer until it gets no faster, as a slow beginning must not be measured. A ceiling that does
+// many operations at once is probably fast.
+func (c *ceiling) warm(ctx context.Context, long time.Duration) error {
+	c.pace = 1e4 * float64(max(1, c.ops/10))
+	for {
+		last := c.pace
+		if err := c.timed(ctx, long); err != nil || c.pace < 1.5*last {
+			return err
 		}
 	}
 }

@@ -1,78 +1,39 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 )
 
-// figures are the results of a run. Lists have an entry for each round.
-type figures struct {
-	Go           string         `json:"go"`
-	CPUs         int            `json:"cpus"`
-	Rounds       int            `json:"rounds"`
-	BlockSeconds float64        `json:"block_seconds"`
-	Senders      int            `json:"senders"`
-	Counters     int            `json:"counters"`
-	Stores       []storeFigures `json:"stores"`
+// operations are what is measured in rounds. Lists have an entry for each round.
+type operations struct {
+	perSecond []float64
+	// serverMicros is the server's processor time of each.
+	serverMicros []float64
 }
 
-type storeFigures struct {
-	Name      string            `json:"name"`
-	Server    string            `json:"server"`
-	Ceilings  []ceilingFigures  `json:"ceilings"`
-	Workloads []workloadFigures `json:"workloads"`
+func (o *operations) add(perSecond float64, used, elapsed time.Duration) {
+	o.perSecond = append(o.perSecond, perSecond)
+	o.serverMicros = append(o.serverMicros, float64(used.Microseconds())/(perSecond*elapsed.Seconds()))
 }
 
-type ceilingFigures struct {
-	Name      string    `json:"name"`
-	Of        string    `json:"of,omitempty"`
-	PerSecond []float64 `json:"per_second"`
-	// ServerMicros is the server's processor time of an operation.
-	ServerMicros []float64 `json:"server_cpu_us"`
+// hits are the operations of a workload.
+type hits struct {
+	workload
+	operations
+	waits []time.Duration // of pushes
+	// ownMicros is the processor time of senders and handler.
+	ownMicros []float64
+	// calls are the commands that scripts call in a push, or statements.
+	calls, scripts float64
 }
 
-type workloadFigures struct {
-	Name          string    `json:"name"`
-	HitsPerPush   int       `json:"hits_per_push"`
-	HitsPerSecond []float64 `json:"hits_per_second"`
-	// ServerMicros and OwnMicros are processor time of a hit: of the server, and of senders and
-	// handler.
-	ServerMicros []float64 `json:"server_cpu_us"`
-	OwnMicros    []float64 `json:"own_cpu_us"`
-	P50Millis    float64   `json:"p50_ms"`
-	P99Millis    float64   `json:"p99_ms"`
-	// CallsPerPush counts the commands that scripts call, or statements.
-	CallsPerPush   float64 `json:"calls_per_push"`
-	ScriptsPerPush float64 `json:"scripts_per_push"`
-}
-
-func newFigures(o *options) *figures {
-	return &figures{
-		Go: runtime.Version(), CPUs: runtime.NumCPU(), Rounds: o.rounds, BlockSeconds: o.block.Seconds(), Senders: o.senders, Counters: counters,
-	}
-}
-
-func (c *ceilingFigures) add(perSecond float64, used, elapsed time.Duration) {
-	c.PerSecond = append(c.PerSecond, perSecond)
-	c.ServerMicros = append(c.ServerMicros, float64(used.Microseconds())/(perSecond*elapsed.Seconds()))
-}
-
-func (w *workloadFigures) add(b *block, used time.Duration) {
-	hits := float64(len(b.waits) * w.HitsPerPush)
-	w.HitsPerSecond = append(w.HitsPerSecond, hits/b.elapsed.Seconds())
-	w.ServerMicros = append(w.ServerMicros, float64(used.Microseconds())/hits)
-	w.OwnMicros = append(w.OwnMicros, float64(b.cpu.Microseconds())/hits)
-}
-
-// latencies computes the figures of the times of all rounds' pushes.
-func (w *workloadFigures) latencies(waits []time.Duration) {
-	slices.Sort(waits)
-	at := func(share float64) float64 { return waits[int(share*float64(len(waits)-1))].Seconds() * 1000 }
-	w.P50Millis, w.P99Millis = at(0.50), at(0.99)
+// wait returns the wait, in milliseconds, that a share of all pushes has at most.
+func (h *hits) wait(share float64) float64 {
+	slices.Sort(h.waits)
+	return h.waits[int(share*float64(len(h.waits)-1))].Seconds() * 1000
 }
 
 func median(of []float64) float64 {
@@ -93,52 +54,37 @@ func ratio(of, to []float64) (middle, low, high float64) {
 	return median(ratios), slices.Min(ratios), slices.Max(ratios)
 }
 
-func (f *figures) json() ([]byte, error) {
-	out, err := json.MarshalIndent(f, "", " ")
-	return append(out, '\n'), err
-}
-
-// String returns the figures as tables.
-func (f *figures) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d senders, %d counters, %d rounds of %gs; %d processors, %s\n", f.Senders, f.Counters, f.Rounds, f.BlockSeconds, f.CPUs, f.Go)
-	for i := range f.Stores {
-		fmt.Fprintf(&b, "\n%s", &f.Stores[i])
-	}
-	return b.String()
-}
-
 // String returns a store's figures as tables.
-func (s *storeFigures) String() string {
+func (s *subject) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s)\n\n%-32s %9s  %12s\n", s.Name, s.Server, "ceiling", "ops/s", "server µs/op")
-	for _, c := range s.Ceilings {
-		fmt.Fprintf(&b, "%-32s %9.0f  %12s\n", c.Name, median(c.PerSecond), micros(c.ServerMicros))
+	fmt.Fprintf(&b, "%s (%s)\n\n%-32s %9s  %12s\n", s.name, s.server, "ceiling", "ops/s", "server µs/op")
+	for _, c := range s.ceilings {
+		fmt.Fprintf(&b, "%-32s %9.0f  %12s\n", c.name, median(c.perSecond), micros(c.serverMicros))
 	}
 	fmt.Fprintf(&b, "\n%-22s %9s %9s %8s %8s  %13s %10s %9s %12s\n", "push of", "pushes/s", "hits/s", "p50 ms", "p99 ms",
 		"server µs/hit", "own µs/hit", "calls/hit", "scripts/push")
-	for _, w := range s.Workloads {
-		hits := median(w.HitsPerSecond)
-		fmt.Fprintf(&b, "%-22s %9.0f %9.0f %8.2f %8.2f  %13s %10s %9s %12s\n", w.Name, hits/float64(w.HitsPerPush), hits, w.P50Millis,
-			w.P99Millis, micros(w.ServerMicros), micros(w.OwnMicros), some(w.CallsPerPush/float64(w.HitsPerPush)), some(w.ScriptsPerPush))
+	for _, w := range s.workloads {
+		hits, each := median(w.perSecond), float64(w.hits())
+		fmt.Fprintf(&b, "%-22s %9.0f %9.0f %8.2f %8.2f  %13s %10s %9s %12s\n", w.name, hits/each, hits, w.wait(0.50), w.wait(0.99),
+			micros(w.serverMicros), micros(w.ownMicros), some(w.calls/each), some(w.scripts))
 	}
-	heading := fmt.Sprintf("%-22s", "hits/s ÷ ops/s")
-	for _, c := range s.Ceilings {
-		if c.Of == "" {
-			heading += fmt.Sprintf("  %-19s %6s", c.Name, "CPU")
+	line := fmt.Sprintf("%-22s", "hits/s ÷ ops/s")
+	for _, c := range s.ceilings {
+		if c.of == "" {
+			line += fmt.Sprintf("  %-19s %6s", c.name, "CPU")
 		}
 	}
-	b.WriteString("\n" + strings.TrimRight(heading, " ") + "\n")
-	for _, w := range s.Workloads {
-		line := fmt.Sprintf("%-22s", w.Name)
-		for _, c := range s.Ceilings {
-			if c.Of != "" && c.Of != w.Name {
+	b.WriteString("\n" + strings.TrimRight(line, " ") + "\n")
+	for _, w := range s.workloads {
+		line := fmt.Sprintf("%-22s", w.name)
+		for _, c := range s.ceilings {
+			if c.of != "" && c.of != w.name {
 				continue
 			}
-			middle, low, high := ratio(w.HitsPerSecond, c.PerSecond)
+			middle, low, high := ratio(w.perSecond, c.perSecond)
 			line += fmt.Sprintf("  %-19s", fmt.Sprintf("%.3f (%.3f-%.3f)", middle, low, high))
-			if c.Of == "" {
-				cpu, _, _ := ratio(c.ServerMicros, w.ServerMicros)
+			if c.of == "" {
+				cpu, _, _ := ratio(c.serverMicros, w.serverMicros)
 				line += fmt.Sprintf(" %6s", some(cpu))
 			}
 		}

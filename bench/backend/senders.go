@@ -74,6 +74,10 @@ func counterOf(i int) wire.LimitCounter {
 	return wire.LimitCounter{ID: ids[i%counters], Kind: uint8(window.SlidingWindow), WidthMillis: uint64(width.Milliseconds())}
 }
 
+func itemOf(i int) wire.Item {
+	return wire.Item{LimitCounter: counterOf(i), Newest: uint64(time.Now().UnixMilli() / width.Milliseconds()), Hits: []int64{1, 0}}
+}
+
 // sender pushes like a worker of a proxy.
 type sender struct {
 	node, id, sequence uint64
@@ -83,17 +87,21 @@ type sender struct {
 	body               []byte
 }
 
+// named returns a push without hits.
+func (s *sender) named() *wire.Push {
+	s.sequence++
+	return &wire.Push{Namespace: namespace, Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.node}
+}
+
 // next returns the next push of a workload.
 func (s *sender) next(w *workload) *wire.Push {
 	first, step := s.random.IntN(counters), 1+s.random.IntN(counters-1)
 	if w.shared {
 		first, step = 0, 1
 	}
-	s.sequence++
-	p := &wire.Push{Namespace: namespace, Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.node}
-	newest := uint64(time.Now().UnixMilli() / width.Milliseconds())
+	p := s.named()
 	for i := range w.items {
-		p.Items = append(p.Items, wire.Item{LimitCounter: counterOf(first + i*step), Newest: newest, Hits: []int64{1, 0}})
+		p.Items = append(p.Items, itemOf(first+i*step))
 	}
 	for i := range w.takes {
 		take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: counterOf(first + i*step), Limit: limit, Cost: 1}}}
@@ -163,11 +171,9 @@ func serve(store store.Store, senders int) (s *service, end func() error, err er
 func (s *service) fill(ctx context.Context) error {
 	filler := &sender{id: rand.Uint64()}
 	for first := 0; first < counters; first += wire.MaxItems {
-		filler.sequence++
-		p := &wire.Push{Namespace: namespace, Sender: filler.id, Sequence: filler.sequence, Floor: filler.sequence}
-		newest := uint64(time.Now().UnixMilli() / width.Milliseconds())
+		p := filler.named()
 		for i := first; i < min(first+wire.MaxItems, counters); i++ {
-			p.Items = append(p.Items, wire.Item{LimitCounter: counterOf(i), Newest: newest, Hits: []int64{1, 0}})
+			p.Items = append(p.Items, itemOf(i))
 		}
 		if _, err := s.store.Push(ctx, p, 1); err != nil {
 			return err
@@ -187,14 +193,6 @@ type block struct {
 // push lets all senders push at once, for a time and at least a number of times.
 func (s *service) push(ctx context.Context, w *workload, long time.Duration, least int) (b block, err error) {
 	return s.each(w, long, least, func(sender *sender, p *wire.Push) error { return sender.push(ctx, p) })
-}
-
-// direct is push without HTTP.
-func (s *service) direct(ctx context.Context, w *workload, long time.Duration) (b block, err error) {
-	return s.each(w, long, 1, func(_ *sender, p *wire.Push) error {
-		_, err := s.store.Push(ctx, p, 1)
-		return err
-	})
 }
 
 func (s *service) each(w *workload, long time.Duration, least int, push func(*sender, *wire.Push) error) (b block, err error) {

@@ -14,12 +14,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/bench/page"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
 )
 
 // kind is a kind of store to measure.
@@ -30,9 +32,10 @@ type kind struct {
 
 // subject is a store with its running server.
 type subject struct {
-	server string // the server's name and version
-	store  store.Store
-	pids   []int
+	name, server string // the server's name and version
+	workloads    []hits
+	store        store.Store
+	pids         []int
 	// ceilings are the ceilings of all workloads. If there are none, the ceiling of each is the
 	// store without HTTP.
 	ceilings []ceiling
@@ -243,23 +246,15 @@ func openPostgres(ctx context.Context, t testing.TB, o *options, parameters stri
 		return nil, err
 	}
 	s.server = "PostgreSQL " + strings.Fields(version)[0]
-	pid, _, _, err := processStat(int(conn.PgConn().PID()))
-	if err != nil {
-		return nil, err
-	}
-	s.pids = []int{pid}
-	paths, err := scripts(t.TempDir(), upserts...)
-	if err != nil {
-		return nil, err
-	}
+	s.pids = []int{page.Processes()[int(conn.PgConn().PID())].PPID}
 	// pgbench needs a session's settings in another form.
 	at := server.URL()
 	if name, value, ok := strings.Cut(strings.TrimPrefix(parameters, "&"), "="); ok {
 		at += "&options=-c%20" + name + "%3D" + value
 	}
 	s.ceilings = []ceiling{
-		{name: "upsert of one", ops: 1, run: pgbench(program, at, paths[0], o.senders)},
-		{name: fmt.Sprintf("upsert of %d", bulk), ops: bulk, run: pgbench(program, at, paths[1], o.senders)},
+		{name: "upsert of one", ops: 1, run: pgbench(program, at, t.TempDir(), upserts[0], o.senders)},
+		{name: fmt.Sprintf("upsert of %d", bulk), ops: bulk, run: pgbench(program, at, t.TempDir(), upserts[1], o.senders)},
 	}
 
 	// Counting statements takes time, so it has its own server. That counts BEGIN and COMMIT only
@@ -283,11 +278,12 @@ WHERE query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'BEGIN%' AND quer
 }
 
 // measure opens the store, and measures the selected workloads.
-func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFigures, error) {
+func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*subject, error) {
 	s, err := k.open(ctx, t, o)
 	if err != nil {
 		return nil, err
 	}
+	s.name = k.name
 	service, end, err := serve(s.store, o.senders)
 	if err != nil {
 		return nil, err
@@ -300,117 +296,104 @@ func (k *kind) measure(ctx context.Context, t testing.TB, o *options) (*storeFig
 	if err := service.fill(ctx); err != nil {
 		return nil, err
 	}
-	found := &storeFigures{Name: k.name, Server: s.server}
-	var wanted []workload
-	ceilings := s.ceilings
+	direct := len(s.ceilings) == 0
 	for _, w := range workloads {
 		if !o.only.MatchString(k.full(&w)) {
 			continue
 		}
-		wanted = append(wanted, w)
-		found.Workloads = append(found.Workloads, workloadFigures{Name: w.name, HitsPerPush: w.hits()})
-		if len(s.ceilings) == 0 {
-			ceilings = append(ceilings, ceiling{name: w.name + ", no HTTP", of: w.name, ops: w.hits(), run: func(ctx context.Context, rounds int) (float64, error) {
-				b, err := service.direct(ctx, &w, o.block)
+		s.workloads = append(s.workloads, hits{workload: w})
+		if direct {
+			s.ceilings = append(s.ceilings, ceiling{name: w.name + ", no HTTP", of: w.name, ops: w.hits(), run: func(ctx context.Context, _ int) (float64, error) {
+				b, err := service.each(&w, o.block, 1, func(_ *sender, p *wire.Push) error {
+					_, err := s.store.Push(ctx, p, 1)
+					return err
+				})
 				return float64(len(b.waits)) / b.elapsed.Seconds(), err
 			}})
 		}
 	}
-	paces := make([]float64, len(ceilings))
-	for i, c := range ceilings {
-		found.Ceilings = append(found.Ceilings, ceilingFigures{Name: c.name, Of: c.of})
-		// A slow beginning must not be measured.
-		if paces[i], err = c.pace(ctx, o.block/4); err != nil {
+	for i := range s.ceilings {
+		if err := s.ceilings[i].warm(ctx, o.block/4); err != nil {
 			return nil, err
 		}
 	}
-	waits := make([][]time.Duration, len(wanted))
 	for range o.rounds {
-		for i := range ceilings {
-			used := serverCPU(s.pids)
-			began := time.Now()
-			perSecond, err := ceilings[i].timed(ctx, o.block, paces[i])
-			if err != nil {
+		for i := range s.ceilings {
+			c, used, began := &s.ceilings[i], page.Used(s.pids...), time.Now()
+			if err := c.timed(ctx, o.block); err != nil {
 				return nil, err
 			}
-			paces[i] = perSecond
-			found.Ceilings[i].add(perSecond, serverCPU(s.pids)-used, time.Since(began))
+			c.add(c.pace, page.Used(s.pids...)-used, time.Since(began))
 		}
-		for i := range wanted {
-			b, used, err := service.checked(ctx, &wanted[i], o.block, s.pids)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", wanted[i].name, err)
+		for i := range s.workloads {
+			if err := service.checked(ctx, &s.workloads[i], o.block, s.pids); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.workloads[i].name, err)
 			}
-			found.Workloads[i].add(&b, used)
-			waits[i] = append(waits[i], b.waits...)
 		}
 	}
-	for i := range wanted {
-		found.Workloads[i].latencies(waits[i])
-		if s.count == nil {
-			continue
-		}
-		if err := found.Workloads[i].count(ctx, s, &wanted[i], o.senders); err != nil {
-			return nil, fmt.Errorf("%s: %w", wanted[i].name, err)
+	for i := range s.workloads {
+		if w := &s.workloads[i]; s.count != nil {
+			if err := w.count(ctx, s, o.senders); err != nil {
+				return nil, fmt.Errorf("%s: %w", w.name, err)
+			}
 		}
 	}
-	return found, nil
+	return s, nil
 }
 
-// checked is push for a time, and returns the servers' processor time too. It fails unless all hits
-// have arrived exactly once.
-func (s *service) checked(ctx context.Context, w *workload, long time.Duration, pids []int) (b block, used time.Duration, err error) {
+// checked pushes for a time. It fails unless all hits have arrived exactly once.
+func (s *service) checked(ctx context.Context, w *hits, long time.Duration, pids []int) error {
 	before, _, err := s.applied()
 	if err != nil {
-		return b, 0, err
+		return err
 	}
-	start := serverCPU(pids)
-	if b, err = s.push(ctx, w, long, 1); err != nil {
-		return b, 0, err
+	start := page.Used(pids...)
+	b, err := s.push(ctx, &w.workload, long, 1)
+	if err != nil {
+		return err
 	}
-	used = serverCPU(pids) - start
+	used := page.Used(pids...) - start
 	after, duplicates, err := s.applied()
 	if err != nil {
-		return b, 0, err
+		return err
 	}
-	least, most := float64(len(b.waits)*w.hits()), float64(len(b.waits)*w.hits())
+	sent := float64(len(b.waits) * w.hits())
+	most := sent
 	if w.lease {
 		most *= leased
 	}
-	if got := after - before; got < least || got > most || duplicates > 0 {
-		return b, 0, fmt.Errorf("%d pushes of %d hits: %g hits were applied, and %g pushes not", len(b.waits), w.hits(), got, duplicates)
+	if got := after - before; got < sent || got > most || duplicates > 0 {
+		return fmt.Errorf("%d pushes of %d hits: %g hits were applied, and %g pushes not", len(b.waits), w.hits(), got, duplicates)
 	}
-	return b, used, nil
+	w.add(sent/b.elapsed.Seconds(), used, b.elapsed)
+	w.ownMicros, w.waits = append(w.ownMicros, float64(b.cpu.Microseconds())/sent), append(w.waits, b.waits...)
+	return nil
 }
 
 // perSender is how many pushes of each sender are counted.
 const perSender = 20
 
 // count measures how many commands or statements a push costs.
-func (w *workloadFigures) count(ctx context.Context, s *subject, of *workload, senders int) error {
+func (w *hits) count(ctx context.Context, s *subject, senders int) (err error) {
 	service, end, err := serve(s.counted, senders)
 	if err != nil {
 		return err
 	}
-	err = func() error {
-		// Create the counters, let nodes join, and open connections.
-		if err := service.fill(ctx); s.counted != s.store && err != nil {
-			return err
-		}
-		if _, err := service.push(ctx, of, 0, 2); err != nil {
-			return err
-		}
-		calls, scripts, err := s.count(ctx)
-		if err != nil {
-			return err
-		}
-		if _, err := service.push(ctx, of, 0, perSender); err != nil {
-			return err
-		}
-		callsThen, scriptsThen, err := s.count(ctx)
-		pushes := float64(perSender * senders)
-		w.CallsPerPush, w.ScriptsPerPush = (callsThen-calls)/pushes, (scriptsThen-scripts)/pushes
+	defer func() { err = errors.Join(err, end()) }()
+	// Create the counters, let nodes join, and open connections.
+	if err := service.fill(ctx); s.counted != s.store && err != nil {
 		return err
-	}()
-	return errors.Join(err, end())
+	}
+	var calls, scripts float64
+	for _, pushes := range []int{2, perSender} {
+		before, scriptsBefore := calls, scripts
+		if _, err := service.push(ctx, &w.workload, 0, pushes); err != nil {
+			return err
+		}
+		if calls, scripts, err = s.count(ctx); err != nil {
+			return err
+		}
+		w.calls, w.scripts = (calls-before)/float64(pushes*senders), (scripts-scriptsBefore)/float64(pushes*senders)
+	}
+	return nil
 }

@@ -105,30 +105,23 @@ const (
 	heldPath = "/v1/chat/open"
 )
 
-// load sends requests over connections that stay open, and returns how long they took. A connection
-// sends its next request when its last was answered. An answer with another class of status is an
-// error. more are flags of h2load.
-func load(ctx context.Context, url string, requests, connections int, v *variant, more ...string) (time.Duration, error) {
-	args := append([]string{"--h1", "-t", "1", "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests)}, more...)
-	for _, h := range slices.Concat(requestHeaders, v.headers) {
+// load sends requests over connections that stay open, and returns how long they took. A connection sends its next request
+// when its last was answered. An answer with another class of status is an error. more are flags of h2load.
+func (p *proxy) load(ctx context.Context, requests int, more ...string) (time.Duration, error) {
+	p.sent += requests
+	args := append([]string{"--h1", "-t", "1", "-c", strconv.Itoa(p.connections), "-n", strconv.Itoa(requests)}, more...)
+	for _, h := range slices.Concat(requestHeaders, p.headers) {
 		args = append(args, "-H", h[0]+": "+h[1])
 	}
-	output, err := exec.CommandContext(ctx, "h2load", append(args, url)...).CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		return 0, fmt.Errorf("%w: %s", err, install)
-	}
+	output, err := exec.CommandContext(ctx, "h2load", append(args, p.address+p.path)...).CombinedOutput()
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("h2load: %w\n%s", err, output), ctx.Err())
 	}
-	r, err := parseLoad(string(output))
-	if err != nil {
-		return 0, err
+	l, err := parseLoad(string(output))
+	if err == nil && (l.done != requests || l.classes[p.status()/100] != requests) {
+		err = fmt.Errorf("want %d answers of status %d, got %+v", requests, p.status(), l)
 	}
-	if r.done != requests || r.classes[v.status/100] != requests {
-		return 0, fmt.Errorf("want %d answers of status %d, got %d: %d of 2xx, %d of 3xx, %d of 4xx, %d of 5xx", requests, v.status, r.done,
-			r.classes[2], r.classes[3], r.classes[4], r.classes[5])
-	}
-	return r.elapsed, nil
+	return l.elapsed, err
 }
 
 // loaded has h2load's results.
@@ -139,38 +132,29 @@ type loaded struct {
 	classes [6]int
 }
 
-var (
-	finishedLine = regexp.MustCompile(`(?m)^finished in ([0-9.]+(?:us|ms|s)),`)
-	requestsLine = regexp.MustCompile(`(?m)^requests: .* (\d+) done,`)
-	statusLine   = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`)
-)
+var loadLines = regexp.MustCompile(`(?s)\nfinished in ([0-9.]+(?:us|ms|s)),.*\nrequests: [^\n]* (\d+) done,.*\nstatus codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`)
 
 // parseLoad parses the output of h2load.
 func parseLoad(output string) (l loaded, err error) {
-	finished, requests, status := finishedLine.FindStringSubmatch(output), requestsLine.FindStringSubmatch(output), statusLine.FindStringSubmatch(output)
-	if finished == nil || requests == nil || status == nil {
+	found := loadLines.FindStringSubmatch(output)
+	if found == nil {
 		return l, fmt.Errorf("h2load: want its times, requests and status codes, got %.1000q", output)
 	}
-	if l.elapsed, err = time.ParseDuration(finished[1]); err != nil {
-		return l, fmt.Errorf("h2load: %w", err)
-	}
-	if l.done, err = strconv.Atoi(requests[1]); err != nil {
-		return l, fmt.Errorf("h2load: %w", err)
-	}
-	for i, n := range status[1:] {
-		if l.classes[i+2], err = strconv.Atoi(n); err != nil {
-			return l, fmt.Errorf("h2load: %w", err)
+	l.elapsed, err = time.ParseDuration(found[1])
+	for i, n := range []*int{&l.done, &l.classes[2], &l.classes[3], &l.classes[4], &l.classes[5]} {
+		if _, scanned := fmt.Sscan(found[2+i], n); scanned != nil {
+			err = scanned
 		}
 	}
-	return l, nil
+	return l, err
 }
 
-// paced sends requests at a rate, and returns how long each took, in µs, the shortest first. Each
-// request is sent when it is due, even if those of other connections are not answered yet.
-func paced(ctx context.Context, url string, requests, connections, rate int, v *variant, scratch string) ([]float64, error) {
-	log := filepath.Join(scratch, "latency")
-	each := strconv.FormatFloat(float64(rate)/float64(connections), 'f', 3, 64)
-	if _, err := load(ctx, url, requests, connections, v, "--rps", each, "--log-file", log); err != nil {
+// loadPaced sends requests at a rate, and returns how long each took, in µs, the shortest first. Each request is sent when
+// it is due, even if those of other connections are not answered yet.
+func (p *proxy) loadPaced(ctx context.Context) ([]float64, error) {
+	log := filepath.Join(p.scratch, "latency")
+	each := strconv.FormatFloat(float64(p.rate)/float64(p.connections), 'f', 3, 64)
+	if _, err := p.load(ctx, p.requests, "--rps", each, "--log-file", log); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(log)
@@ -178,23 +162,18 @@ func paced(ctx context.Context, url string, requests, connections, rate int, v *
 		return nil, err
 	}
 	took, err := parseLog(string(text))
-	if err == nil && len(took) != requests {
-		err = fmt.Errorf("h2load: want %d lines in its log, got %d", requests, len(took))
+	if err == nil && len(took) != p.requests {
+		err = fmt.Errorf("h2load: want %d lines in its log, got %d", p.requests, len(took))
 	}
 	return took, errors.Join(err, os.Remove(log))
 }
 
-// parseLog parses the log of h2load. A line has, between tabs, a request's start, its status, and
-// how long it took, in µs.
+// parseLog parses the log of h2load. A line has, between tabs, a request's start, its status, and how long it took, in µs.
 func parseLog(text string) (took []float64, err error) {
 	for line := range strings.Lines(text) {
-		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(columns) < 3 {
-			return nil, fmt.Errorf("h2load: want three columns in its log, got %.100q", line)
-		}
-		micros, err := strconv.ParseFloat(columns[2], 64)
-		if err != nil {
-			return nil, fmt.Errorf("h2load: %w", err)
+		var start, status, micros float64
+		if _, err := fmt.Sscan(line, &start, &status, &micros); err != nil {
+			return nil, fmt.Errorf("h2load: want three columns in its log, got %.100q: %w", line, err)
 		}
 		took = append(took, micros)
 	}

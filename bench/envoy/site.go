@@ -20,12 +20,11 @@ import (
 
 const host = "127.0.0.1"
 
-// site is the environment of the measured Envoys: the files that they load, and the servers that
-// they use.
+// site is the environment of the measured Envoys: the files of their modules, and the servers that they use.
 type site struct {
 	// scratch is a folder for this run.
-	scratch                                string
-	plugin, native, nothing, floor, module string
+	scratch string
+	files   map[string]string
 	// upstream is a port.
 	upstream int
 	services map[string]*service
@@ -35,7 +34,7 @@ type site struct {
 
 // openSite starts everything that the variants need. Close ends it.
 func openSite(ctx context.Context, o *options, chosen []*variant) (*site, error) {
-	s := &site{services: map[string]*service{}}
+	s := &site{files: map[string]string{}, services: map[string]*service{}}
 	if err := s.open(ctx, o, chosen); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -47,27 +46,22 @@ func (s *site) open(ctx context.Context, o *options, chosen []*variant) (err err
 		return err
 	}
 	s.ends = append(s.ends, func() error { return os.RemoveAll(s.scratch) })
-	if err := s.modules(ctx, o, chosen); err != nil {
-		return err
+	for _, v := range chosen {
+		if v.module != "" && s.files[v.module] == "" {
+			if s.files[v.module], err = s.make(ctx, o, v.module); err != nil {
+				return err
+			}
+		}
 	}
-	var end func()
-	if s.upstream, end, err = serveUpstream(); err != nil {
+	if err := s.serveUpstream(); err != nil {
 		return err
-	}
-	s.ends = append(s.ends, func() error { end(); return nil })
-	wants := func(name string) bool {
-		return slices.ContainsFunc(chosen, func(v *variant) bool { return slices.Contains(v.services, name) })
 	}
 	// Redis must start before the services that count in it.
-	for _, service := range []struct {
-		name  string
-		start func(context.Context, *options) error
-	}{{redisServer, s.startRedis}, {weirServe, s.startWeir}, {weirServeOnRedis, s.startWeirOnRedis}, {rateLimitService, s.startRateLimit}, {weirRateLimit, s.startWeirRateLimit}} {
-		if !wants(service.name) {
-			continue
-		}
-		if err := service.start(ctx, o); err != nil {
-			return err
+	for _, name := range []string{redisServer, weirServe, weirServeOnRedis, rateLimitService, weirRateLimit} {
+		if slices.ContainsFunc(chosen, func(v *variant) bool { return slices.Contains(v.services, name) }) {
+			if err := s.serve(ctx, o, name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -77,71 +71,40 @@ func (s *site) close() (err error) {
 	for _, end := range slices.Backward(s.ends) {
 		err = errors.Join(err, end())
 	}
-	s.ends = nil
 	return err
 }
 
-// modules finds the plugin, and builds the chosen filters that it is compared with.
-func (s *site) modules(ctx context.Context, o *options, chosen []*variant) (err error) {
-	if s.plugin, err = filepath.Abs(o.plugin); err != nil {
-		return err
-	}
-	if _, err := os.Stat(s.plugin); err != nil {
-		return fmt.Errorf("the plugin, which make build leaves there: %w", err)
-	}
-	if s.native, err = filepath.Abs(o.native); err != nil {
-		return err
-	}
-	probe := &site{plugin: "plugin", native: "native"}
-	natively := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == probe.native }
-	if slices.ContainsFunc(chosen, natively) {
-		if _, err := os.Stat(s.native); err != nil {
-			return fmt.Errorf("the plugin ahead of time, which make native leaves there: %w", err)
+// make returns the file of a module. It finds Weir's, and builds the others.
+func (s *site) make(ctx context.Context, o *options, module string) (file string, err error) {
+	sources, file := filepath.Join(o.dir, "envoy"), filepath.Join(s.scratch, module)
+	var build *exec.Cmd
+	switch module {
+	case plugin, native:
+		target := "build"
+		if file = o.plugin; module == native {
+			file, target = o.native, "native"
 		}
-	}
-	s.module = filepath.Join(s.scratch, "module.so")
-	if slices.ContainsFunc(chosen, func(v *variant) bool { return v.wasm != nil && v.wasm(s) == s.module }) {
-		if err := compile(ctx, o.dir, s.module); err != nil {
-			return err
+		if _, err := os.Stat(file); err != nil {
+			return "", fmt.Errorf("%w: run make %s", err, target)
 		}
-		probe.module = s.module
+		return filepath.Abs(file)
+	case moduleSO:
+		build = exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(o.dir, "..", "native"), filepath.Join(sources, "module", "module.c"), "-o", file)
+	default:
+		text := strings.TrimSuffix(module, ".wasm") + ".wat"
+		build = exec.CommandContext(ctx, filepath.Join(sources, "node_modules", ".bin", "wat2wasm"), filepath.Join(sources, text), "-o", file)
 	}
-	others := func(v *variant) bool { return v.wasm != nil && v.wasm(probe) == "" }
-	if !slices.ContainsFunc(chosen, others) {
-		return nil
+	if said, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s, which gcc builds, or the assembler of make bench/envoy/node_modules: %w\n%s", module, err, said)
 	}
-	s.nothing, s.floor = filepath.Join(s.scratch, "nothing.wasm"), filepath.Join(s.scratch, "floor.wasm")
-	return errors.Join(assemble(ctx, o.dir, s.nothing), assemble(ctx, o.dir, s.floor))
-}
-
-// assemble builds a module from the text with the same name.
-func assemble(ctx context.Context, dir, module string) error {
-	dir = filepath.Join(dir, "envoy")
-	tool := filepath.Join(dir, "node_modules", ".bin", "wat2wasm")
-	if _, err := os.Stat(tool); err != nil {
-		return fmt.Errorf("the assembler of the floor: %w: run make bench/envoy/node_modules", err)
-	}
-	text := filepath.Join(dir, strings.TrimSuffix(filepath.Base(module), ".wasm")+".wat")
-	if said, err := exec.CommandContext(ctx, tool, text, "-o", module).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", text, err, said)
-	}
-	return nil
-}
-
-// compile makes the dynamic module that is no Weir.
-func compile(ctx context.Context, dir, module string) error {
-	source := filepath.Join(dir, "envoy", "module", "module.c")
-	if said, err := exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(dir, "..", "native"), source, "-o", module).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", source, err, said)
-	}
-	return nil
+	return file, nil
 }
 
 // serveUpstream answers every request with a few bytes, or with events.
-func serveUpstream() (port int, end func(), err error) {
+func (s *site) serveUpstream() error {
 	l, err := net.Listen("tcp", address(0))
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A client that has left is no failure of the upstream.
@@ -157,14 +120,14 @@ func serveUpstream() (port int, end func(), err error) {
 		}
 	})}
 	var group sync.WaitGroup
-	group.Go(func() {
-		// Serve returns an error when the server is closed.
-		_ = server.Serve(l)
-	})
-	return portOf(l), func() {
+	group.Go(func() { _ = server.Serve(l) }) // its error says that it was closed
+	s.upstream = portOf(l)
+	s.ends = append(s.ends, func() error {
 		_ = server.Close() // everything is measured
 		group.Wait()
-	}, nil
+		return nil
+	})
+	return nil
 }
 
 // The parts of a language model's stream.
@@ -173,11 +136,10 @@ const (
 	// lastEvents have the cost of a stream.
 	lastEvents  = `data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"some","choices":[],"usage":{"total_tokens":5600}}` + "\n\ndata: [DONE]\n\n"
 	eventsBytes = 1 << 20
+	// pieceBytes is how much of a stream is sent at once. Envoy reads the same at once, so a slow filter does not make it
+	// read less often.
+	pieceBytes = 16 << 10
 )
-
-// pieceBytes is how much of a stream is sent at once. Envoy reads the same at once, so a slow
-// filter does not make it read less often.
-const pieceBytes = 16 << 10
 
 // stream sends events with at least size bytes.
 func stream(w http.ResponseWriter, size int) {
@@ -189,72 +151,50 @@ func stream(w http.ResponseWriter, size int) {
 	}
 }
 
-// startWeir starts the plugin's backend.
-func (s *site) startWeir(ctx context.Context, o *options) error {
-	return s.startBackend(ctx, o, weirServe, "memory")
-}
-
-func (s *site) startWeirOnRedis(ctx context.Context, o *options) error {
-	return s.startBackend(ctx, o, weirServeOnRedis, "redis://"+address(s.services[redisServer].port))
-}
-
-func (s *site) startBackend(ctx context.Context, o *options, name, store string) error {
-	ports, err := freePorts(1)
-	if err != nil {
-		return err
-	}
-	return s.start(ctx, name, ports[0], answers(ports[0], "/healthz"), nil, o.weir, "serve", "--listen", address(ports[0]), "--store", store)
-}
-
-func (s *site) startRedis(ctx context.Context, _ *options) error {
-	ports, err := freePorts(1)
-	if err != nil {
-		return err
-	}
-	return s.start(ctx, redisServer, ports[0], accepts(address(ports[0])), nil, "redis-server", "--port", strconv.Itoa(ports[0]), "--bind", host,
-		"--dir", s.scratch, "--save", "", "--appendonly", "no", "--daemonize", "no")
-}
-
 func address(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// startRateLimit starts Envoy's rate limit service.
-func (s *site) startRateLimit(ctx context.Context, o *options) error {
-	return s.startLimits(ctx, rateLimitService, o.ratelimit)
-}
-
-// startWeirRateLimit starts Weir in place of Envoy's rate limit service.
-func (s *site) startWeirRateLimit(ctx context.Context, o *options) error {
-	return s.startLimits(ctx, weirRateLimit, o.weir, "ratelimit")
-}
-
-// startLimits starts a rate limit service, which its environment configures.
-func (s *site) startLimits(ctx context.Context, name, file string, args ...string) error {
+// serve starts a service.
+func (s *site) serve(ctx context.Context, o *options, name string) error {
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
-	grpc, health, debug := ports[0], ports[1], ports[2]
+	port, health, debug := ports[0], ports[1], ports[2]
+	if name == redisServer {
+		return s.start(ctx, name, port, accepts(address(port)), nil, "redis-server", "--port", strconv.Itoa(port), "--bind", host, "--dir", s.scratch, "--save", "", "--appendonly", "no", "--daemonize", "no")
+	}
+	redis, store := "", "memory"
+	if s.services[redisServer] != nil {
+		redis = address(s.services[redisServer].port)
+	}
+	switch name {
+	case weirServeOnRedis:
+		store = "redis://" + redis
+		fallthrough
+	case weirServe:
+		return s.start(ctx, name, port, answers(port, "/healthz"), nil, o.weir, "serve", "--listen", address(port), "--store", store)
+	}
+	// A rate limit service is configured by its environment.
 	folder := filepath.Join(s.scratch, "ratelimit", "config")
 	limits := fmt.Sprintf("domain: %s\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: %d}}]\n", namespace, never)
 	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600)); err != nil {
 		return err
 	}
-	if file, err = filepath.Abs(file); err != nil {
-		return err
+	command := []string{o.ratelimit}
+	if name == weirRateLimit {
+		command = []string{o.weir, "ratelimit"}
 	}
-	return s.start(ctx, name, grpc, answers(health, "/healthcheck"), []string{
+	return s.start(ctx, name, port, answers(health, "/healthcheck"), []string{
 		"RUNTIME_ROOT=" + filepath.Join(s.scratch, "ratelimit"), "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
-		"HOST=" + host, "PORT=" + strconv.Itoa(health), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(grpc),
-		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + address(s.services[redisServer].port),
-	}, append([]string{file}, args...)...)
+		"HOST=" + host, "PORT=" + strconv.Itoa(health), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(port),
+		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(debug), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+	}, command...)
 }
 
 // service is a process that works for an Envoy.
 type service struct {
-	port   int
-	cmd    *exec.Cmd
-	log    *bytes.Buffer
-	exited chan struct{}
+	port int
+	pid  int
 }
 
 // startTimeout bounds the time until a service is ready.
@@ -262,35 +202,32 @@ const startTimeout = 30 * time.Second
 
 // start starts a service, and returns when it is ready.
 func (s *site) start(ctx context.Context, name string, port int, ready func() bool, environment []string, command ...string) error {
-	p := &service{port: port, cmd: exec.CommandContext(ctx, command[0], command[1:]...), log: &bytes.Buffer{}, exited: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.Env = append(os.Environ(), environment...)
-	if err := p.cmd.Start(); err != nil {
+	cmd, log, exited := exec.CommandContext(ctx, command[0], command[1:]...), &bytes.Buffer{}, make(chan struct{})
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), environment...)
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, install)
 	}
-	s.services[name] = p
+	s.services[name] = &service{port, cmd.Process.Pid}
 	go func() {
-		_ = p.cmd.Wait() // the process was killed
-		close(p.exited)
+		_ = cmd.Wait() // the process was killed
+		close(exited)
 	}()
 	s.ends = append(s.ends, func() error {
-		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err
 		}
-		<-p.exited
+		<-exited
 		return nil
 	})
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
 	for !ready() {
 		select {
-		case <-p.exited:
-			return fmt.Errorf("%s does not start: %s\n%s", name, p.cmd.ProcessState, p.log)
+		case <-exited:
+			return fmt.Errorf("%s does not start: %s\n%s", name, cmd.ProcessState, log)
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not start: %w", name, ctx.Err())
-		case <-ticker.C:
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	return nil
@@ -307,10 +244,9 @@ func accepts(address string) func() bool {
 }
 
 func answers(port int, path string) func() bool {
-	url := "http://" + address(port) + path
 	client := &http.Client{Timeout: time.Second}
 	return func() bool {
-		answer, err := client.Get(url)
+		answer, err := client.Get("http://" + address(port) + path)
 		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
 	}
 }

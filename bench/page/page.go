@@ -1,75 +1,97 @@
-// Package page maintains the results of the studies in bench: a README.md with measured tables, and
-// plots in one style.
+// Package page is what the programs in bench share: how they start and end, and how their tables get into a README.md.
 package page
 
 import (
-	"bytes"
+	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
+	"syscall"
 )
 
-// Keep writes the files of a study, by their paths in its folder. With check it writes nothing, and
-// returns an error if a file differs from its new content. The error says to run command.
-func Keep(dir string, files map[string][]byte, check bool, command string) error {
-	for _, name := range slices.Sorted(maps.Keys(files)) {
+// Main runs a program until it ends or is interrupted. Its flags must be defined before.
+func Main(name string, run func(ctx context.Context) error) {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+// Keep writes tables into the README.md of a folder, and files by their paths in it. With check it writes nothing, and
+// returns an error if anything would change.
+func Keep(dir string, check bool, files map[string]string, tables ...string) error {
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		return err
+	}
+	written, err := WithTables(string(readme), tables...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	all := map[string]string{"README.md": written}
+	maps.Copy(all, files)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := filepath.Join(dir, name)
 		if !check {
-			if err := os.WriteFile(path, files[name], 0o644); err != nil {
+			if err := os.WriteFile(path, []byte(all[name]), 0o644); err != nil {
 				return err
 			}
-			continue
-		}
-		there, err := os.ReadFile(path)
-		if err != nil {
+		} else if there, err := os.ReadFile(path); err != nil {
 			return err
-		}
-		if !bytes.Equal(there, files[name]) {
-			return fmt.Errorf("%s is out of date: run %s", path, command)
+		} else if string(there) != all[name] {
+			return fmt.Errorf("%s is out of date: run go run ./%s", path, filepath.ToSlash(dir))
 		}
 	}
 	return nil
 }
 
-// The tables of a README.md are between these lines.
-const (
-	tablesBegin = "\n```text\n"
-	tablesEnd   = "```\n"
-)
+// block is a table in a README.md: text, or Markdown between comments.
+var block = regexp.MustCompile("(?s)\n(?:```text|<!-- figures -->)\n(.*?)(?:```|<!-- end of figures -->)\n")
 
-// WithTables returns a README.md with its blocks of text replaced, the first block by the first of
-// tables, and so on. Each table must end with a line feed. If the numbers of blocks and tables
-// differ, it returns an error.
-func WithTables(readme []byte, tables ...string) ([]byte, error) {
-	var out []byte
-	rest := readme
-	for i, table := range tables {
-		before, block, begins := bytes.Cut(rest, []byte(tablesBegin))
-		_, after, ends := bytes.Cut(block, []byte(tablesEnd))
-		if !begins || !ends {
-			return nil, fmt.Errorf("README.md has %d blocks of text for %d tables", i, len(tables))
-		}
-		out = slices.Concat(out, before, []byte(tablesBegin+table+tablesEnd))
-		rest = after
+// WithTables returns a README.md with its tables replaced, the first by the first of tables, and so on. It returns an
+// error unless there are as many of both.
+func WithTables(readme string, tables ...string) (string, error) {
+	found := block.FindAllStringSubmatchIndex(readme, -1)
+	if len(found) != len(tables) {
+		return "", fmt.Errorf("README.md has %d blocks for %d tables", len(found), len(tables))
 	}
-	if bytes.Contains(rest, []byte(tablesBegin)) {
-		return nil, fmt.Errorf("README.md has more than %d blocks of text", len(tables))
+	for i, at := range slices.Backward(found) {
+		readme = readme[:at[2]] + tables[i] + readme[at[3]:]
 	}
-	return append(out, rest...), nil
+	return readme, nil
 }
 
-// Between returns a README.md with the lines between two others replaced. Each of the two must be
-// there exactly once.
-func Between(readme []byte, begin, end, text string) ([]byte, error) {
-	if bytes.Count(readme, []byte(begin+"\n")) != 1 || bytes.Count(readme, []byte(end+"\n")) != 1 {
-		return nil, fmt.Errorf("README.md does not have %q and %q once each", begin, end)
+// Head returns the first rows of a table in Markdown: its heading, and the alignment of its columns.
+func Head(cells ...string) string { return "\n" + Row(cells...) + "| ---" + strings.Repeat(" | --:", len(cells)-1) + " |\n" }
+
+// Row returns a row of a table in Markdown.
+func Row(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
+
+// Spread describes values by their median, and their 10 % and 90 % quantiles.
+type Spread struct{ Median, Low, High float64 }
+
+// SpreadOf returns the spread of values. There must be at least one.
+func SpreadOf(values []float64) Spread {
+	sorted := slices.Sorted(slices.Values(values))
+	at := func(q float64) float64 { return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))] }
+	return Spread{Median: at(0.5), Low: at(0.1), High: at(0.9)}
+}
+
+// Thousands formats a whole number with commas.
+func Thousands(n int) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
 	}
-	before, rest, _ := bytes.Cut(readme, []byte(begin+"\n"))
-	_, after, ends := bytes.Cut(rest, []byte(end+"\n"))
-	if !ends {
-		return nil, fmt.Errorf("README.md has %q before %q", end, begin)
-	}
-	return slices.Concat(before, []byte(begin+"\n"+text+end+"\n"), after), nil
+	return text
 }
