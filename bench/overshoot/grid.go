@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strings"
 
 	"weir/bench/sim"
 	"weir/window"
@@ -123,8 +124,10 @@ func (t *trial) changes() (all []change) {
 }
 
 func (t *trial) name() string {
-	name := fmt.Sprintf("%s/%ds/sync %g/%s/%gx/%s", t.algorithm.name, t.width/second, seconds(t.rate), t.traffic.name, t.load,
-		membershipName(t.changing))
+	name := fmt.Sprintf("%s/%ds/sync %g/%s/%gx/steady", t.algorithm.name, t.width/second, seconds(t.rate), t.traffic.name, t.load)
+	if t.changing {
+		name = strings.TrimSuffix(name, "steady") + "changing"
+	}
 	if t.condition.name != "" {
 		name += "/" + t.condition.name
 	}

@@ -2,13 +2,7 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-
-	"weir/bench/page"
 )
 
 // costs returns populations whose keys are all far from their limits.
@@ -92,47 +86,4 @@ func provisionTable(all []demand) string {
 			float64(d.waits.Longest)/1e6)
 	}
 	return b.String()
-}
-
-// provisionPlot draws the backend's load over the nodes' traffic, at a sync_rate of 1.
-func provisionPlot(all []demand) ([]byte, error) {
-	label := func(at float64) plot.Tick { return plot.Tick{Value: at, Label: fmt.Sprintf("%g", math.Pow(10, at))} }
-	c := page.Chart{
-		Title: "1,000 nodes and 1,000,000 keys: what a backend gets, at a sync_rate of 1", X: "requests per second and node", Y: "per second",
-		PadX: 0.1, PadY: 0.1,
-		XTicks: func(_, _ float64) (ticks []plot.Tick) {
-			for i := range all {
-				if all[i].rate == second {
-					ticks = append(ticks, label(math.Log10(all[i].perNode)))
-				}
-			}
-			return ticks
-		},
-		YTicks: func(low, high float64) (ticks []plot.Tick) {
-			for at := math.Ceil(low); at <= high; at++ {
-				ticks = append(ticks, label(at))
-			}
-			return ticks
-		},
-	}
-	for _, line := range []struct {
-		name string
-		of   func(d *demand) float64
-	}{
-		{"requests", func(d *demand) float64 { return d.perSecond(d.requests) }},
-		{"items and takes", func(d *demand) float64 { return d.perSecond(d.Items + d.Takes) }},
-		{"pushes", func(d *demand) float64 { return d.perSecond(d.Pushes) }},
-		{"busiest of 32 partitions", func(d *demand) float64 { return d.perSecond(d.split[0].busiest) }},
-		{"busiest of 256", func(d *demand) float64 { return d.perSecond(d.split[1].busiest) }},
-		{"mean of 256", func(d *demand) float64 { return d.mean(1) }},
-	} {
-		l := page.Line{Name: line.name}
-		for i := range all {
-			if all[i].rate == second {
-				l.Points = append(l.Points, plotter.XY{X: math.Log10(all[i].perNode), Y: math.Log10(max(line.of(&all[i]), 1))})
-			}
-		}
-		c.Lines = append(c.Lines, l)
-	}
-	return c.SVG()
 }

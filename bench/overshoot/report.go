@@ -6,11 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-
-	"weir/bench/page"
 )
 
 // way is a way of limiting in the tables.
@@ -26,91 +21,105 @@ var ways = []way{
 	{"one limiter", func(r *results) *outcome { return &r.central }},
 }
 
-// Weir must reach these goals. Arithmetic on rates rounds in the last digits of the rest.
-const (
-	mostSteady   = 1.00 + 1e-6
-	mostChanging = 1.01 + 1e-6
-	leastShare   = 0.97
-	mostCallouts = 50
-	// fromLoad is the least load at which callouts are judged.
-	fromLoad = 2
-)
-
 // ofLimit returns the hits that a way admitted as a share of the limit.
 func (r *results) ofLimit(o *outcome) float64 {
 	return float64(o.admitted) / float64(r.windows()) / float64(r.algorithm.of.Quota())
 }
 
-// ofOffered returns the hits that a way admitted as a share of min(offered, limit), window by
-// window.
-func (r *results) ofOffered(o *outcome) float64 { return float64(o.admitted) / r.possible }
-
-// share returns the hits that a way admitted as a share of the possible hits: of min(offered,
-// limit), or of the hits of the central limiter, which sees every request, if those are fewer.
+// share returns the hits that a way admitted as a share of the possible hits: of min(offered, limit), or of the hits of the
+// central limiter, which sees every request, if those are fewer.
 func (r *results) share(o *outcome) float64 {
 	return float64(o.admitted) / math.Max(math.Min(r.possible, float64(r.central.admitted)), 1)
 }
 
-// bound returns how much of the limit may be in use.
-func (r *results) bound() float64 {
-	if r.changing {
-		return mostChanging
-	}
-	return mostSteady
+// figure is a number of a way in a trial, if the trial has it.
+type figure func(r *results, o *outcome) (x float64, ok bool)
+
+// fromLoad is the least load at which callouts are judged.
+const fromLoad = 2
+
+func share(r *results, o *outcome) (float64, bool)    { return r.share(o), true }
+func steady(r *results, o *outcome) (float64, bool)   { return o.worst, !r.changing }
+func changing(r *results, o *outcome) (float64, bool) { return o.worst, r.changing }
+func callouts(_ *results, o *outcome) (float64, bool) { return o.per1000(o.callouts), true }
+func judgedCallouts(r *results, o *outcome) (float64, bool) {
+	return o.per1000(o.callouts), r.load >= fromLoad
+}
+func waited(_ *results, o *outcome) (float64, bool)  { return o.per1000(o.waits.Requests) / 10, true }
+func longest(_ *results, o *outcome) (float64, bool) { return float64(o.waits.Longest) / 1e6, true }
+
+// ofOffered is what was admitted as a share of min(offered, limit), window by window.
+func ofOffered(r *results, o *outcome) (float64, bool) { return float64(o.admitted) / r.possible, true }
+
+// mostSteady is what may be in use of a limit. Arithmetic on rates rounds in the last digits of the rest.
+const mostSteady = 1.00 + 1e-6
+
+// goals are what Weir must reach. Their letters stand for them in the lines of trials.
+var goals = []struct {
+	name, letter string
+	of           figure
+	below        bool
+	bound        float64
+}{
+	{"worst window above 1.00, steady", "w", steady, false, mostSteady},
+	{"worst window above 1.01, changing", "w", changing, false, 1.01 + 1e-6},
+	{"admitted below 0.97 of what could be", "s", share, true, 0.97},
+	{"  … of min(offered, limit)", "", ofOffered, true, 0.97},
+	{"callouts above 50 per 1,000, ≥2x", "c", judgedCallouts, false, 50},
+}
+
+// missed reports whether a way does not reach a goal.
+func missed(goal int, r *results, o *outcome) bool {
+	g := &goals[goal]
+	x, ok := g.of(r, o)
+	return ok && (g.below && x < g.bound || !g.below && x > g.bound)
 }
 
 // misses returns the goals that a way does not reach, as letters.
-func (r *results) misses(o *outcome) string {
-	misses := ""
-	if o.worst > r.bound() {
-		misses += "w"
+func (r *results) misses(o *outcome) (letters string) {
+	for i := range goals {
+		if missed(i, r, o) {
+			letters += goals[i].letter
+		}
 	}
-	if r.share(o) < leastShare {
-		misses += "s"
-	}
-	if r.load >= fromLoad && o.per1000(o.callouts) > mostCallouts {
-		misses += "c"
-	}
-	return misses
+	return letters
 }
 
-// span is the least, the mean and the most of numbers.
+// span is the least, the mean and the most of numbers. leastIn and mostIn are the trials with these.
 type span struct {
-	least, most, sum float64
-	n                int
-	// leastIn and mostIn are the trials with these numbers.
-	leastIn, mostIn string
+	least, mean, most float64
+	n                 int
+	leastIn, mostIn   string
 }
 
-func (s *span) add(x float64, in string) {
-	if s.n == 0 || x < s.least {
-		s.least, s.leastIn = x, in
+// over returns the span of a way's figure over trials.
+func over(all []results, w way, of figure) (s span) {
+	sum := 0.0
+	for i := range all {
+		r := &all[i]
+		x, ok := of(r, w.of(r))
+		if !ok {
+			continue
+		}
+		if s.n == 0 || x < s.least {
+			s.least, s.leastIn = x, r.name()
+		}
+		if s.n == 0 || x > s.most {
+			s.most, s.mostIn = x, r.name()
+		}
+		sum += x
+		s.n++
 	}
-	if s.n == 0 || x > s.most {
-		s.most, s.mostIn = x, in
-	}
-	s.sum += x
-	s.n++
+	s.mean = sum / float64(max(s.n, 1))
+	return s
 }
 
-func (s *span) mean() float64 { return s.sum / float64(max(s.n, 1)) }
-
-// mostText returns the most, if there is any number.
-func (s *span) mostText() string {
+// String returns the most, if there is any number.
+func (s span) String() string {
 	if s.n == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.3f", s.most)
-}
-
-// over returns the span of a figure over trials.
-func over(all []results, of func(r *results) (x float64, ok bool)) (s span) {
-	for i := range all {
-		if x, ok := of(&all[i]); ok {
-			s.add(x, all[i].name())
-		}
-	}
-	return s
 }
 
 // summary returns the figures of all trials together.
@@ -119,62 +128,30 @@ func summary(all []results) string {
 	fmt.Fprintf(&b, "%d trials            admitted, of what could be    worst window   worst window     callouts        waited,  longest\n", len(all))
 	fmt.Fprintf(&b, "                       least    mean    most         steady   changing       per 1,000, ≥2x      %%         ms\n")
 	for _, w := range ways {
-		share := over(all, func(r *results) (float64, bool) { return r.share(w.of(r)), true })
-		steady := over(all, func(r *results) (float64, bool) { return w.of(r).worst, !r.changing })
-		changing := over(all, func(r *results) (float64, bool) { return w.of(r).worst, r.changing })
-		callouts := over(all, func(r *results) (float64, bool) { return w.of(r).per1000(w.of(r).callouts), r.load >= fromLoad })
-		waited := over(all, func(r *results) (float64, bool) { return w.of(r).per1000(w.of(r).waits.Requests) / 10, true })
-		longest := over(all, func(r *results) (float64, bool) { return float64(w.of(r).waits.Longest) / 1e6, true })
-		fmt.Fprintf(&b, "%-20s %7.3f %7.3f %7.3f  %12.3f %10.3f %9.1f to %5.1f %12.2f %9.1f\n", w.name,
-			share.least, share.mean(), share.most, steady.most, changing.most, callouts.least, callouts.most, waited.most, longest.most)
+		s, c := over(all, w, share), over(all, w, judgedCallouts)
+		fmt.Fprintf(&b, "%-20s %7.3f %7.3f %7.3f  %12.3f %10.3f %9.1f to %5.1f %12.2f %9.1f\n", w.name, s.least, s.mean, s.most,
+			over(all, w, steady).most, over(all, w, changing).most, c.least, c.most, over(all, w, waited).most, over(all, w, longest).most)
 	}
 	b.WriteString("\nWhere it falls short                                   trials that do               the worst of them, by weir\n")
 	fmt.Fprintf(&b, "%-40s %8s %14s %10s\n", "", "weir", "periodic sync", "1/N share")
-	for _, goal := range []struct {
-		name  string
-		of    func(r *results, o *outcome) (x float64, judged bool)
-		below bool
-		bound float64
-	}{
-		{"worst window above 1.00, steady", func(r *results, o *outcome) (float64, bool) { return o.worst, !r.changing }, false, mostSteady},
-		{"worst window above 1.01, changing", func(r *results, o *outcome) (float64, bool) { return o.worst, r.changing }, false, mostChanging},
-		{"admitted below 0.97 of what could be", func(r *results, o *outcome) (float64, bool) { return r.share(o), true }, true, leastShare},
-		{"  … of min(offered, limit)", func(r *results, o *outcome) (float64, bool) { return r.ofOffered(o), true }, true, leastShare},
-		{"callouts above 50 per 1,000, ≥2x", func(r *results, o *outcome) (float64, bool) { return o.per1000(o.callouts), r.load >= fromLoad }, false, mostCallouts},
-	} {
-		fmt.Fprintf(&b, "%-40s", goal.name)
-		judged := 0
-		var worst span
+	for g, goal := range goals {
+		var n [4]int
 		for i, w := range ways {
-			n := 0
 			for j := range all {
-				x, ok := goal.of(&all[j], w.of(&all[j]))
-				if !ok {
-					continue
+				if missed(g, &all[j], w.of(&all[j])) {
+					n[i]++
 				}
-				if i == 0 {
-					judged++
-					worst.add(x, all[j].name())
-				}
-				if goal.below && x < goal.bound || !goal.below && x > goal.bound {
-					n++
-				}
-			}
-			if w.name == "one limiter" {
-				if n > 0 {
-					fmt.Fprintf(&b, " (one limiter: %d)", n)
-				}
-				continue
-			}
-			fmt.Fprintf(&b, " %*d", []int{4, 9, 13}[i], n)
-			if i == 0 {
-				fmt.Fprintf(&b, "/%-3d", judged)
 			}
 		}
+		s := over(all, ways[0], goal.of)
+		fmt.Fprintf(&b, "%-40s %4d/%-3d %9d %13d", goal.name, n[0], s.n, n[1], n[2])
+		if n[3] > 0 {
+			fmt.Fprintf(&b, " (one limiter: %d)", n[3])
+		}
 		if goal.below {
-			fmt.Fprintf(&b, "   %.3f %s\n", worst.least, worst.leastIn)
+			fmt.Fprintf(&b, "   %.3f %s\n", s.least, s.leastIn)
 		} else {
-			fmt.Fprintf(&b, "   %.3f %s\n", worst.most, worst.mostIn)
+			fmt.Fprintf(&b, "   %.3f %s\n", s.most, s.mostIn)
 		}
 	}
 	missed := 0
@@ -187,72 +164,48 @@ func summary(all []results) string {
 	return b.String()
 }
 
-// grouped prints, for the trials of each value of by, the least and the most hits that each way
-// admitted, and its worst windows.
-func grouped(b *strings.Builder, heading string, all []results, by func(r *results) string) {
+// grouped returns, for the trials of each value of by, the least and the most hits that each way admitted, and its worst
+// windows.
+func grouped(heading string, all []results, by func(r *results) string) string {
+	var b strings.Builder
 	var groups []string
 	for i := range all {
 		if g := by(&all[i]); !slices.Contains(groups, g) {
 			groups = append(groups, g)
 		}
 	}
-	fmt.Fprintf(b, "%-26s", heading)
+	fmt.Fprintf(&b, "%-26s", heading)
 	for _, w := range ways[:3] {
-		fmt.Fprintf(b, "  %-31s", w.name)
+		fmt.Fprintf(&b, "  %-31s", w.name)
 	}
-	fmt.Fprintf(b, "  weir's\n%-26s", "")
-	for range ways[:3] {
-		fmt.Fprintf(b, "  admitted       steady changing ")
-	}
-	b.WriteString("  callouts  waited %\n")
+	fmt.Fprintf(&b, "  weir's\n%-26s%s  callouts  waited %%\n", "", strings.Repeat("  admitted       steady changing ", 3))
 	for _, g := range groups {
-		fmt.Fprintf(b, "%-26s", g)
-		for _, w := range ways[:3] {
-			share := over(all, func(r *results) (float64, bool) { return r.share(w.of(r)), by(r) == g })
-			steady := over(all, func(r *results) (float64, bool) { return w.of(r).worst, by(r) == g && !r.changing })
-			changing := over(all, func(r *results) (float64, bool) { return w.of(r).worst, by(r) == g && r.changing })
-			fmt.Fprintf(b, "  %.3f to %.3f %6s %8s ", share.least, share.most, steady.mostText(), changing.mostText())
+		var some []results
+		for i := range all {
+			if by(&all[i]) == g {
+				some = append(some, all[i])
+			}
 		}
-		callouts := over(all, func(r *results) (float64, bool) { return r.weir.per1000(r.weir.callouts), by(r) == g })
-		waited := over(all, func(r *results) (float64, bool) { return r.weir.per1000(r.weir.waits.Requests) / 10, by(r) == g })
-		fmt.Fprintf(b, "  %8.1f  %8.2f\n", callouts.most, waited.most)
+		fmt.Fprintf(&b, "%-26s", g)
+		for _, w := range ways[:3] {
+			s := over(some, w, share)
+			fmt.Fprintf(&b, "  %.3f to %.3f %6s %8s ", s.least, s.most, over(some, w, steady), over(some, w, changing))
+		}
+		fmt.Fprintf(&b, "  %8.1f  %8.2f\n", over(some, ways[0], callouts).most, over(some, ways[0], waited).most)
 	}
-	b.WriteString("\n")
+	return b.String()
 }
 
-func membershipName(changing bool) string {
-	if changing {
-		return "changing"
-	}
-	return "steady"
-}
-
-func byLoad(r *results) string {
-	return fmt.Sprintf("%s %gx", r.algorithm.name, r.load)
-}
-
+func byLoad(r *results) string    { return fmt.Sprintf("%s %gx", r.algorithm.name, r.load) }
 func byTraffic(r *results) string { return r.traffic.name }
-
 func byRate(r *results) string {
 	return fmt.Sprintf("%d s window, sync %g", r.width/second, seconds(r.rate))
 }
-
 func byCondition(r *results) string { return r.algorithm.name + " " + cmp.Or(r.condition.name, "good") }
-
-// byOne groups the trials by a property.
-func byOne(heading string, all []results, by func(r *results) string) string {
-	var b strings.Builder
-	grouped(&b, heading, all, by)
-	return strings.TrimSuffix(b.String(), "\n")
-}
 
 // groups groups the trials by several properties.
 func groups(all []results) string {
-	var b strings.Builder
-	grouped(&b, "by algorithm and load", all, byLoad)
-	grouped(&b, "by traffic", all, byTraffic)
-	grouped(&b, "by window and sync_rate", all, byRate)
-	return strings.TrimSuffix(b.String(), "\n")
+	return grouped("by algorithm and load", all, byLoad) + "\n" + grouped("by traffic", all, byTraffic) + "\n" + grouped("by window and sync_rate", all, byRate)
 }
 
 // each returns a line for each trial.
@@ -260,8 +213,7 @@ func each(all []results) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-57s %8s  %-73s  %-15s  %-15s  %s\n", "", "", "weir", "periodic sync", "1/N share", "one limiter")
 	fmt.Fprintf(&b, "%-57s %8s  %6s %6s %6s %6s %6s %6s %6s %6s %5s %-8s  %7s %7s  %7s %7s  %6s %6s\n", "trial", "offered",
-		"limit", "share", "worst", "start", "calls", "trips", "wait %", "wait", "ms", "misses",
-		"share", "worst", "share", "worst", "limit", "worst")
+		"limit", "share", "worst", "start", "calls", "trips", "wait %", "wait", "ms", "misses", "share", "worst", "share", "worst", "limit", "worst")
 	for i := range all {
 		r := &all[i]
 		o := &r.weir
@@ -271,49 +223,4 @@ func each(all []results) string {
 			r.share(&r.periodic), r.periodic.worst, r.share(&r.fixed), r.fixed.worst, r.ofLimit(&r.central), r.central.worst)
 	}
 	return b.String()
-}
-
-// plots returns the grid's plots, by file name.
-func plots(all []results) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	for _, figure := range []struct {
-		name, title, y string
-		of             func(w way, load float64) float64
-		bound          page.Bound
-	}{
-		{"worst", "The most of the limit that was ever in use", "times the limit",
-			func(w way, load float64) float64 {
-				s := over(all, func(r *results) (float64, bool) { return w.of(r).worst, r.load == load && !r.changing })
-				return s.most
-			}, page.Bound{Name: "the limit", At: 1, Horizontal: true}},
-		{"share", "The least that was admitted of what could be", "share",
-			func(w way, load float64) float64 {
-				s := over(all, func(r *results) (float64, bool) { return r.share(w.of(r)), r.load == load && !r.changing })
-				return s.least
-			}, page.Bound{Name: "0.97", At: leastShare, Horizontal: true}},
-	} {
-		c := page.Chart{
-			Title: figure.title + ": all trials while nodes neither come nor go", X: "offered, times the limit", Y: figure.y,
-			PadX: 0.1, PadY: 0.05, Bounds: []page.Bound{figure.bound},
-			XTicks: func(_, _ float64) (ticks []plot.Tick) {
-				for _, load := range loads {
-					ticks = append(ticks, plot.Tick{Value: math.Log2(load), Label: fmt.Sprint(load)})
-				}
-				return ticks
-			},
-		}
-		for _, w := range ways {
-			line := page.Line{Name: w.name}
-			for _, load := range loads {
-				line.Points = append(line.Points, plotter.XY{X: math.Log2(load), Y: figure.of(w, load)})
-			}
-			c.Lines = append(c.Lines, line)
-		}
-		svg, err := c.SVG()
-		if err != nil {
-			return nil, fmt.Errorf("plot %s: %w", figure.name, err)
-		}
-		files[figure.name+".svg"] = svg
-	}
-	return files, nil
 }

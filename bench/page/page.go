@@ -72,7 +72,9 @@ func WithTables(readme string, tables ...string) (string, error) {
 }
 
 // Head returns the first rows of a table in Markdown: its heading, and the alignment of its columns.
-func Head(cells ...string) string { return "\n" + Row(cells...) + "| ---" + strings.Repeat(" | --:", len(cells)-1) + " |\n" }
+func Head(cells ...string) string {
+	return "\n" + Row(cells...) + "| ---" + strings.Repeat(" | --:", len(cells)-1) + " |\n"
+}
 
 // Row returns a row of a table in Markdown.
 func Row(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
