@@ -1,15 +1,14 @@
-// Command fleet measures what a fleet of 10 to 10,000 proxies costs its clients and its backend:
-// how many requests wait and for how long, how many are refused falsely or pass above a limit, and
-// how many pushes and bytes the backend gets. It runs the plugin's own engine on simulated nodes,
-// and the backend's own store behind a simulated network, under a virtual clock. For comparison it
-// runs a service that is asked about every request, and periodic synchronisation. It prints tables,
-// and updates README.md in its folder. With -check it writes nothing, and fails if README.md is out
-// of date.
+// Command fleet measures what a fleet of 10 to 10,000 proxies costs its clients and its backend: how many requests wait and
+// for how long, how many are refused falsely or pass above a limit, and how many pushes and bytes the backend gets. It runs
+// the plugin's own engine on simulated nodes, and the backend's own store behind a simulated network, under a virtual
+// clock. For comparison it runs a service that is asked about every request, and periodic synchronisation. It prints
+// tables, and updates README.md in its folder. With -check it writes nothing, and fails if README.md is out of date.
 //
 // TestReal measures real nodes against a real weir serve.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,21 +23,16 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", filepath.Join("bench", "fleet"), "folder of README.md")
 	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
 	few := flag.Bool("quick", false, "print the tables of small fleets, and write nothing")
 	rows := flag.String("rows", "", "print these rows of the first table, by numbers with commas between them, and write nothing")
-	flag.Parse()
-	if err := run(*dir, *check, *few, *rows); err != nil {
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		os.Exit(1)
-	}
+	page.Main("fleet", func(context.Context) error { return run(*check, *few, *rows) })
 }
 
 // quickTables is the file with the tables of small fleets.
 const quickTables = "testdata/quick.txt"
 
-func run(dir string, check, few bool, rows string) error {
+func run(check, few bool, rows string) error {
 	if rows != "" {
 		some, err := chosen(fleets(), rows)
 		if err != nil {
@@ -51,23 +45,12 @@ func run(dir string, check, few bool, rows string) error {
 	if err != nil || few {
 		return err
 	}
-	busy, err := busyTable(os.Stdout, fleets())
-	if err != nil {
+	busy, errBusy := busyTable(os.Stdout, fleets())
+	idle, errIdle := idleTable(os.Stdout, idleFleets())
+	if err := errors.Join(errBusy, errIdle); err != nil {
 		return err
 	}
-	idle, err := idleTable(os.Stdout, idleFleets())
-	if err != nil {
-		return err
-	}
-	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
-		return err
-	}
-	files := map[string][]byte{quickTables: []byte(small)}
-	if files["README.md"], err = page.WithTables(readme, busy, idle); err != nil {
-		return err
-	}
-	return page.Keep(dir, files, check, "go run ./bench/fleet")
+	return page.Keep(filepath.Join("bench", "fleet"), check, map[string]string{quickTables: small}, busy, idle)
 }
 
 // chosen returns the fleets of some rows, which count from 1.

@@ -12,13 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"weir/bench/page"
 	"weir/internal/nightly"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis/redistest"
@@ -50,10 +50,9 @@ type serving struct {
 	url    string
 	own    int
 	stores []int
-	end    func() // in order, once
 }
 
-func serve(t *testing.T, binary, store string, flags ...string) *serving {
+func serve(t *testing.T, binary, store string) *serving {
 	s := &serving{t: t}
 	url := store
 	switch store {
@@ -66,7 +65,7 @@ func serve(t *testing.T, binary, store string, flags ...string) *serving {
 	case "postgres":
 		url = postgrestest.Start(t).URL()
 	}
-	s.stores = children(t)
+	s.stores = page.Children(os.Getpid())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -75,17 +74,16 @@ func serve(t *testing.T, binary, store string, flags ...string) *serving {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(binary, append([]string{"serve", "--listen", address, "--store", url}, flags...)...)
+	command := exec.Command(binary, "serve", "--listen", address, "--store", url)
 	command.Stderr = os.Stderr
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.end = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		if err := errors.Join(command.Process.Signal(os.Interrupt), command.Wait()); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(s.end)
 	s.url, s.own = "http://"+address, command.Process.Pid
 	for until := time.Now().Add(20 * time.Second); ; <-time.After(50 * time.Millisecond) {
 		if answer, err := http.Get(s.url + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == 200 {
@@ -95,68 +93,6 @@ func serve(t *testing.T, binary, store string, flags ...string) *serving {
 			t.Fatal("weir serve is not ready")
 		}
 	}
-}
-
-// process is a process as Linux describes it.
-type process struct {
-	parent int
-	used   time.Duration // processor time, including children that have ended
-}
-
-func processes(t *testing.T) map[int]process {
-	t.Helper()
-	const tick = 10 * time.Millisecond // USER_HZ
-	paths, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[int]process{}
-	for _, path := range paths {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // the process has ended
-		}
-		fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])) // after the program's name
-		number := func(text string) int {
-			n, err := strconv.Atoi(text)
-			if err != nil {
-				t.Fatalf("%s: %v", path, err)
-			}
-			return n
-		}
-		p := process{parent: number(fields[1])}
-		for _, field := range fields[11:15] {
-			p.used += time.Duration(number(field)) * tick
-		}
-		all[number(filepath.Base(filepath.Dir(path)))] = p
-	}
-	return all
-}
-
-// used returns the processor time of processes and their descendants.
-func used(t *testing.T, pids []int) (used time.Duration) {
-	t.Helper()
-	all := processes(t)
-	for pid, p := range all {
-		for of := pid; of != 0; of = all[of].parent {
-			if slices.Contains(pids, of) {
-				used += p.used
-				break
-			}
-		}
-	}
-	return used
-}
-
-// children returns the processes that a process has started.
-func children(t *testing.T) (pids []int) {
-	t.Helper()
-	for pid, p := range processes(t) {
-		if p.parent == os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // pushes returns how many pushes weir serve has answered.
@@ -184,13 +120,13 @@ func (s *serving) pushes() (n float64) {
 // over measures the cost of a period.
 func (s *serving) over(name string, per float64, of string, during func()) {
 	s.t.Helper()
-	own, stores, pushes, began := used(s.t, []int{s.own}), used(s.t, s.stores), s.pushes(), time.Now()
+	own, stores, pushes, began := page.Used(s.own), page.Used(s.stores...), s.pushes(), time.Now()
 	during()
-	took := time.Since(began).Seconds()
-	n := s.pushes() - pushes
-	micros := func(after, before time.Duration) float64 { return float64((after - before).Microseconds()) }
-	ownNow, storesNow := micros(used(s.t, []int{s.own}), own), micros(used(s.t, s.stores), stores)
-	units := per * took
+	took, n := time.Since(began).Seconds(), s.pushes()-pushes
+	micros := func(before time.Duration, of ...int) float64 {
+		return float64((page.Used(of...) - before).Microseconds())
+	}
+	ownNow, storesNow, units := micros(own, s.own), micros(stores, s.stores...), per*took
 	s.t.Logf("%s: %.1f pushes a second, %.4f %s; weir serve %.1f us %s, %.0f a push; store %.1f us %s, %.0f a push",
 		name, n/took, n/units, of, ownNow/units, of, ownNow/max(n, 1), storesNow/units, of, storesNow/max(n, 1))
 }
