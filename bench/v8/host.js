@@ -15,8 +15,8 @@ const PHASE_REQUEST = 1, PHASE_RESPONSE = 2;
 // Shorter bytes are copied one by one: making a view and calling set costs as much as this many.
 const SHORT = 24;
 
-// Fields of an entry of shared data.
-const HASH = 0, CAS = 1, LENGTH = 2, CAPACITY = 3, KEY = 4, KEY_LENGTH = 5, VALUE = 6;
+// Fields of an entry of shared data, and where its key is.
+const CAS = 0, LENGTH = 1, KEY = 2, KEY_LENGTH = 3, VALUE = 4;
 
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 
@@ -35,7 +35,7 @@ function copy(to, toAt, from, fromAt, length) {
 
 /** The same for what is often aligned, of which there is a view in words too. */
 function copyWords(to, toWords, toAt, from, fromWords, fromAt, length) {
-  if (length > 256 || fromWords === null || ((toAt | fromAt) & 3) !== 0) {
+  if (length > 256 || ((toAt | fromAt) & 3) !== 0) {
     copy(to, toAt, from, fromAt, length);
     return;
   }
@@ -78,91 +78,63 @@ export class FakeClock {
  */
 export class SharedData {
   constructor() {
-    this.places = new Int32Array(1 << 14); // open addressing: addresses of entries in words, or 0
+    this.places = new Int32Array(1 << 18); // open addressing: addresses of entries in words, or 0
+    this.words = new Int32Array(1 << 24);
+    this.bytes = new Uint8Array(this.words.buffer);
     this.used = 0;
-    this.writes = 0;
     this.end = 4;
-    this.allocate(1 << 20);
-  }
-
-  allocate(size) {
-    const old = this.words;
-    this.words = new Int32Array(size);
-    if (old !== undefined) this.words.set(old);
-    this.memory = new Uint8Array(this.words.buffer);
+    this.writes = 0;
   }
 
   /** The place of a key's entry, or the free one where it would be. */
   find(key, at, length) {
     let hash = 0x811c9dc5;
     for (let i = 0; i < length; i++) hash = Math.imul(hash ^ key[at + i], 0x01000193);
-    hash ^= hash >>> 15;
-    this.hash = hash;
     const mask = this.places.length - 1;
-    for (let place = hash & mask; ; place = place + 1 & mask) {
+    for (let place = (hash ^ hash >>> 15) & mask; ; place = place + 1 & mask) {
       const e = this.places[place];
-      if (e === 0 || this.words[e + HASH] === hash && this.words[e + KEY_LENGTH] === length &&
-        same(this.memory, 4 * (e + this.words[e + KEY]), key, at, length)) return place;
+      if (e === 0 || this.words[e + KEY_LENGTH] === length && same(this.bytes, 4 * (e + this.words[e + KEY]), key, at, length)) return place;
     }
   }
 
-  /**
-   * The address of a key's entry; 0 if there is none. The entry's fields are in words from there
-   * on.
-   */
-  get(key, at, length) {
-    return this.places[this.find(key, at, length)];
-  }
+  /** The address of a key's entry; 0 if there is none. The entry's fields are in words from there on. */
+  get(key, at, length) { return this.places[this.find(key, at, length)]; }
 
   set(key, keyAt, keyLength, value, valueWords, valueAt, valueLength, cas) {
-    const place = this.find(key, keyAt, keyLength);
+    const place = this.find(key, keyAt, keyLength), words = this.words;
     let e = this.places[place];
-    if (e === 0) {
-      e = this.add(place, key, keyAt, keyLength, valueLength);
-    } else if (cas !== 0 && cas !== this.words[e + CAS]) {
-      return CAS_MISMATCH;
-    } else if (valueLength > 4 * this.words[e + CAPACITY]) {
-      e = this.add(place, key, keyAt, keyLength, valueLength);
+    if (e !== 0 && cas !== 0 && cas !== words[e + CAS]) return CAS_MISMATCH;
+    if (e === 0 || VALUE + (valueLength + 3 >> 2) > words[e + KEY]) {
+      // An entry with room for a value twice as long. What the key had before is lost.
+      if (e === 0) this.used++;
+      e = this.places[place] = this.end;
+      words[e + KEY] = VALUE + Math.max(8, valueLength >> 1);
+      words[e + KEY_LENGTH] = keyLength;
+      this.end += words[e + KEY] + (keyLength + 3 >> 2);
+      if (this.end > words.length || 2 * this.used > this.places.length) throw new Error('shared data is full');
+      copy(this.bytes, 4 * (e + words[e + KEY]), key, keyAt, keyLength);
     }
-    const words = this.words;
-    copyWords(this.memory, words, 4 * (e + VALUE), value, valueWords, valueAt, valueLength);
+    copyWords(this.bytes, words, 4 * (e + VALUE), value, valueWords, valueAt, valueLength);
     words[e + LENGTH] = valueLength;
     words[e + CAS] = this.writes = this.writes + 1 | 0;
     return OK;
   }
+}
 
-  /** Makes an entry with room for a value twice as long. What a key had before is lost. */
-  add(place, key, keyAt, keyLength, valueLength) {
-    const capacity = Math.max(8, valueLength >> 1), size = VALUE + capacity + (keyLength + 3 >> 2);
-    while (this.end + size > this.words.length) this.allocate(2 * this.words.length);
-    const e = this.end, words = this.words;
-    this.end += size;
-    words[e + HASH] = this.hash;
-    words[e + CAPACITY] = capacity;
-    words[e + KEY] = VALUE + capacity;
-    words[e + KEY_LENGTH] = keyLength;
-    copy(this.memory, 4 * (e + VALUE + capacity), key, keyAt, keyLength);
-    const isNew = this.places[place] === 0;
-    this.places[place] = e;
-    if (isNew && ++this.used * 2 > this.places.length) this.grow();
-    return e;
+/** Bytes with room for more. */
+class Room {
+  constructor(size) {
+    this.bytes = new Uint8Array(size);
+    this.length = 0;
   }
 
-  /** A copy of a key's value and its number; null if it has none. */
-  read(key) {
-    const e = this.get(key, 0, key.length);
-    if (e === 0) return null;
-    const at = 4 * (e + VALUE);
-    return {value: this.memory.slice(at, at + this.words[e + LENGTH]), cas: this.words[e + CAS]};
+  set(from, at, length) {
+    if (length > this.bytes.length) this.bytes = new Uint8Array(2 * length);
+    copy(this.bytes, 0, from, at, length);
+    this.length = length;
   }
 
-  grow() {
-    const old = this.places;
-    this.places = new Int32Array(2 * old.length);
-    for (const e of old) {
-      if (e !== 0) this.places[this.find(this.memory, 4 * (e + this.words[e + KEY]), this.words[e + KEY_LENGTH])] = e;
-    }
-  }
+  is(other, at, length) { return this.length === length && same(this.bytes, 0, other, at, length); }
 }
 
 /** The headers of a response: those that the upstream sent, and what the filter makes of them. */
@@ -179,50 +151,33 @@ class ResponseHeaders {
       this.upstream = upstream;
       this.touched = false;
       this.length = 0;
-      for (const h of upstream) this.add(h.name, 0, h.name.length, h.value, 0, h.value.length);
+      for (const h of upstream) this.replace(h.name, 0, h.name.length, h.value, 0, h.value.length);
+      this.touched = false;
     }
     this.length = upstream.length;
   }
 
   find(from, names, at, length) {
-    for (let i = from; i < this.length; i++) {
-      const f = this.fields[i];
-      if (f.nameLength === length && same(f.name, 0, names, at, length)) return i;
-    }
+    for (let i = from; i < this.length; i++) if (this.fields[i].name.is(names, at, length)) return i;
     return -1;
   }
 
-  add(names, nameAt, nameLength, values, valueAt, valueLength) {
-    if (this.length === this.fields.length) {
-      this.fields.push({name: new Uint8Array(64), nameLength: 0, value: new Uint8Array(256), valueLength: 0});
-    }
-    const f = this.fields[this.length++];
-    if (nameLength > f.name.length) f.name = new Uint8Array(2 * nameLength);
-    copy(f.name, 0, names, nameAt, nameLength);
-    f.nameLength = nameLength;
-    this.write(f, values, valueAt, valueLength);
-  }
-
-  write(f, values, at, length) {
-    if (length > f.value.length) f.value = new Uint8Array(2 * length);
-    copy(f.value, 0, values, at, length);
-    f.valueLength = length;
-  }
-
   replace(names, nameAt, nameLength, values, valueAt, valueLength) {
-    const i = this.find(0, names, nameAt, nameLength);
-    if (i < 0) {
-      this.add(names, nameAt, nameLength, values, valueAt, valueLength);
-      return;
+    let i = this.find(0, names, nameAt, nameLength);
+    if (i >= 0) {
+      this.touched ||= i < this.upstream.length;
+      this.remove(i + 1, names, nameAt, nameLength);
+    } else {
+      i = this.length++;
+      if (i === this.fields.length) this.fields.push({name: new Room(64), value: new Room(256)});
+      this.fields[i].name.set(names, nameAt, nameLength);
     }
-    if (i < this.upstream.length) this.touched = true;
-    this.write(this.fields[i], values, valueAt, valueLength);
-    this.remove(i + 1, names, nameAt, nameLength);
+    this.fields[i].value.set(values, valueAt, valueLength);
   }
 
   remove(from, names, nameAt, nameLength) {
     for (let i = this.find(from, names, nameAt, nameLength); i >= 0; i = this.find(i, names, nameAt, nameLength)) {
-      if (i < this.upstream.length) this.touched = true;
+      this.touched ||= i < this.upstream.length;
       this.fields.push(this.fields.splice(i, 1)[0]);
       this.length--;
     }
@@ -230,26 +185,26 @@ class ResponseHeaders {
 
   /** Copies of the fields, as [{name, value}]. */
   list() {
-    return this.fields.slice(0, this.length).map(f => ({
-      name: f.name.slice(0, f.nameLength), value: f.value.slice(0, f.valueLength)}));
+    const bytesOf = b => b.bytes.slice(0, b.length);
+    return this.fields.slice(0, this.length).map(f => ({name: bytesOf(f.name), value: bytesOf(f.value)}));
   }
 }
 
 /** Headers in the form that the ABI passes them in, from [{name, value}] with Uint8Arrays. */
-export function encodePairs(headers) {
+function encodePairs(headers) {
   let size = 4;
   for (const h of headers) size += 8 + h.name.length + 1 + h.value.length + 1;
   const out = new Uint8Array(size), view = new DataView(out.buffer);
   view.setUint32(0, headers.length, true);
-  let at = 4 + 8 * headers.length;
-  headers.forEach((h, i) => {
-    view.setUint32(4 + 8 * i, h.name.length, true);
-    view.setUint32(8 + 8 * i, h.value.length, true);
-    out.set(h.name, at);
-    at += h.name.length + 1;
-    out.set(h.value, at);
-    at += h.value.length + 1;
-  });
+  let lengths = 4, at = 4 + 8 * headers.length;
+  for (const h of headers) {
+    for (const part of [h.name, h.value]) {
+      view.setUint32(lengths, part.length, true);
+      out.set(part, at);
+      lengths += 4;
+      at += part.length + 1;
+    }
+  }
   return out;
 }
 
@@ -264,11 +219,9 @@ const upstreamHeaders = [[':status', '200'], ['content-type', 'application/json'
  * @param {WebAssembly.Module} module
  * @param {{configuration: Uint8Array, clock: FakeClock, properties?: {path: string, value: string}[]}} options
  */
-export function newVM(module, options) {
-  const clock = options.clock;
+export function newVM(module, {clock, configuration, properties = []}) {
   const shared = new SharedData();
-  const configuration = options.configuration;
-  const properties = (options.properties ?? []).map(p => ({path: bytes(p.path), value: bytes(p.value)}));
+  const given = properties.map(p => ({name: bytes(p.path), value: bytes(p.value)}));
   const rootID = 1;
 
   let memory, allocate;
@@ -288,51 +241,40 @@ export function newVM(module, options) {
   }
 
   /** Writes a value to memory that the module allocates. */
-  function give(value, dataAt, lengthAt) {
-    const length = value.length;
+  function give(value, length, dataAt, lengthAt) {
     let at = 0;
     if (length > 0) {
       at = allocate(length);
       if (u8.length === 0) refresh();
-      if (length <= SHORT) {
-        for (let i = 0; i < length; i++) u8[at + i] = value[i];
-      } else {
-        u8.set(value, at);
-      }
+      copy(u8, at, value, 0, length);
     }
     view.setUint32(dataAt, at, true);
     view.setUint32(lengthAt, length, true);
     return OK;
   }
 
-  function find(headers, at, length) {
-    for (let i = 0; i < headers.length; i++) {
-      const name = headers[i].name;
-      if (name.length === length && same(name, 0, u8, at, length)) return headers[i];
+  /** Writes the value of a name, if a list has it. */
+  function giveOf(list, nameAt, nameLength, dataAt, lengthAt) {
+    for (let i = 0; i < list.length; i++) {
+      const {name, value} = list[i];
+      if (name.length === nameLength && same(name, 0, u8, nameAt, nameLength)) return give(value, value.length, dataAt, lengthAt);
     }
-    return null;
+    return NOT_FOUND;
   }
 
   /** The headers that a filter may read now as a list, or null. */
   function readable(type) {
     if (type === 0) return current !== null && current.phase === PHASE_REQUEST ? current.request : null;
-    if (type === 2) return current !== null && current.phase === PHASE_RESPONSE ? current.response.list() : null;
-    return null;
+    return writable(type)?.list() ?? null;
   }
 
-  function writable(type) {
-    return type === 2 && current !== null && current.phase === PHASE_RESPONSE ? current.response : null;
-  }
+  const writable = type => type === 2 && current !== null && current.phase === PHASE_RESPONSE ? current.response : null;
 
+  // Each begins with a new view of the memory, if it has grown.
   const env = {
     proxy_log(level, at, length) {
       if (u8.length === 0) refresh();
       if (level >= 3) console.error(text(u8.slice(at, at + length)));
-      return OK;
-    },
-    proxy_get_log_level(at) {
-      if (u8.length === 0) refresh();
-      view.setUint32(at, 2, true);
       return OK;
     },
     proxy_get_current_time_nanoseconds(at) {
@@ -345,36 +287,26 @@ export function newVM(module, options) {
       if (u8.length === 0) refresh();
       if (type !== 7) return NOT_FOUND;
       if (start >>> 0 > configuration.length) return BAD_ARGUMENT;
-      return give(configuration.subarray(start, Math.min(start + (size >>> 0), configuration.length)), dataAt, lengthAt);
+      const part = configuration.subarray(start, Math.min(start + (size >>> 0), configuration.length));
+      return give(part, part.length, dataAt, lengthAt);
     },
     proxy_get_header_map_value(type, nameAt, nameLength, dataAt, lengthAt) {
       if (u8.length === 0) refresh();
-      if (type === 0 && current !== null && current.phase === PHASE_REQUEST) {
-        const h = find(current.request, nameAt, nameLength);
-        return h === null ? NOT_FOUND : give(h.value, dataAt, lengthAt);
-      }
       const headers = readable(type);
-      if (headers === null) return BAD_ARGUMENT;
-      const h = find(headers, nameAt, nameLength);
-      return h === null ? NOT_FOUND : give(h.value, dataAt, lengthAt);
+      return headers === null ? BAD_ARGUMENT : giveOf(headers, nameAt, nameLength, dataAt, lengthAt);
     },
     proxy_get_header_map_pairs(type, dataAt, lengthAt) {
       if (u8.length === 0) refresh();
       const headers = readable(type);
-      return headers === null ? BAD_ARGUMENT : give(encodePairs(headers), dataAt, lengthAt);
+      if (headers === null) return BAD_ARGUMENT;
+      const pairs = encodePairs(headers);
+      return give(pairs, pairs.length, dataAt, lengthAt);
     },
     proxy_replace_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
       if (u8.length === 0) refresh();
       const headers = writable(type);
       if (headers === null) return BAD_ARGUMENT;
       headers.replace(u8, nameAt, nameLength, u8, valueAt, valueLength);
-      return OK;
-    },
-    proxy_add_header_map_value(type, nameAt, nameLength, valueAt, valueLength) {
-      if (u8.length === 0) refresh();
-      const headers = writable(type);
-      if (headers === null) return BAD_ARGUMENT;
-      headers.add(u8, nameAt, nameLength, u8, valueAt, valueLength);
       return OK;
     },
     proxy_remove_header_map_value(type, nameAt, nameLength) {
@@ -384,37 +316,23 @@ export function newVM(module, options) {
       headers.remove(0, u8, nameAt, nameLength);
       return OK;
     },
-    proxy_send_local_response(status, detailsAt, detailsLength, bodyAt, bodyLength, pairsAt, pairsLength, _grpcStatus) {
-      if (u8.length === 0) refresh();
+    proxy_send_local_response() {
       if (current === null || current.replied) return BAD_ARGUMENT;
       current.replied = true;
-      const r = current.reply;
-      r.status = status;
-      const size = detailsLength + bodyLength + pairsLength;
-      if (size > r.memory.length) r.memory = new Uint8Array(2 * size);
-      copy(r.memory, 0, u8, detailsAt, r.detailsEnd = detailsLength);
-      copy(r.memory, r.detailsEnd, u8, bodyAt, bodyLength);
-      r.bodyEnd = r.detailsEnd + bodyLength;
-      copy(r.memory, r.bodyEnd, u8, pairsAt, pairsLength);
-      r.end = size;
       replies++;
       return OK;
     },
     proxy_get_property(pathAt, pathLength, dataAt, lengthAt) {
       if (u8.length === 0) refresh();
-      for (const p of properties) {
-        if (p.path.length === pathLength && same(p.path, 0, u8, pathAt, pathLength)) return give(p.value, dataAt, lengthAt);
-      }
-      return NOT_FOUND;
+      return giveOf(given, pathAt, pathLength, dataAt, lengthAt);
     },
     proxy_get_shared_data(keyAt, keyLength, dataAt, lengthAt, casAt) {
       if (u8.length === 0) refresh();
       const e = shared.get(u8, keyAt, keyLength);
       if (e === 0) return NOT_FOUND;
-      const length = shared.words[e + LENGTH];
-      const at = length > 0 ? allocate(length) : 0;
+      const length = shared.words[e + LENGTH], at = length > 0 ? allocate(length) : 0;
       if (u8.length === 0) refresh();
-      copyWords(u8, words, at, shared.memory, shared.words, 4 * (e + VALUE), length);
+      copyWords(u8, words, at, shared.bytes, shared.words, 4 * (e + VALUE), length);
       view.setUint32(dataAt, at, true);
       view.setUint32(lengthAt, length, true);
       view.setInt32(casAt, shared.words[e + CAS], true);
@@ -443,21 +361,22 @@ export function newVM(module, options) {
       metrics[id].value = value;
       return OK;
     },
-    proxy_get_metric(id, at) {
-      if (metrics[id] === undefined) return NOT_FOUND;
-      view.setBigUint64(at, metrics[id].value, true);
-      return OK;
-    },
     proxy_done() { return OK; },
   };
 
-  const wasi = {
+  const none = (first, second) => {
+    if (u8.length === 0) refresh();
+    view.setUint32(first, 0, true);
+    view.setUint32(second, 0, true);
+    return 0;
+  };
+  const wasi_snapshot_preview1 = {
     sched_yield() { return 0; },
     proc_exit(code) { throw new Error(`the plugin exits with ${code}`); },
     args_get() { return 0; },
-    args_sizes_get(count, size) { return zero(count, size); },
+    args_sizes_get: none,
     environ_get() { return 0; },
-    environ_sizes_get(count, size) { return zero(count, size); },
+    environ_sizes_get: none,
     clock_time_get(id, _precision, at) {
       if (u8.length === 0) refresh();
       if (id === 0) clock.write(view, at);
@@ -487,34 +406,19 @@ export function newVM(module, options) {
       return 0;
     },
     poll_oneoff() { return 52; }, // not supported
-    fd_fdstat_get() { return 8; }, // bad descriptor
-    fd_fdstat_set_flags() { return 8; },
-    fd_prestat_get() { return 8; },
-    fd_prestat_dir_name() { return 8; },
   };
 
-  function zero(first, second) {
-    if (u8.length === 0) refresh();
-    view.setUint32(first, 0, true);
-    view.setUint32(second, 0, true);
-    return 0;
-  }
-
-  const imports = {env: {}, wasi_snapshot_preview1: {}};
+  const imports = {env, wasi_snapshot_preview1};
   for (const {module: from, name} of WebAssembly.Module.imports(module)) {
-    const call = (from === 'env' ? env : wasi)[name] ?? (() => {
+    imports[from][name] ??= () => {
       console.error(`the host has no ${name}`);
       return UNIMPLEMENTED;
-    });
-    imports[from] ??= {};
-    imports[from][name] = call;
+    };
   }
-
-  const instance = new WebAssembly.Instance(module, imports);
-  const x = instance.exports;
+  const x = new WebAssembly.Instance(module, imports).exports;
   memory = x.memory;
   refresh();
-  allocate = x.malloc ?? x.proxy_on_memory_allocate;
+  allocate = x.proxy_on_memory_allocate;
   const onCreate = x.proxy_on_context_create, onRequest = x.proxy_on_request_headers, onResponse = x.proxy_on_response_headers,
     onLog = x.proxy_on_log, onDone = x.proxy_on_done, onDelete = x.proxy_on_delete;
 
@@ -525,20 +429,13 @@ export function newVM(module, options) {
     throw new Error('the plugin refuses its configuration');
   }
 
-  function newStream() {
-    return {
-      id: 0, phase: 0, request: null, response: new ResponseHeaders(), replied: false,
-      reply: {status: 0, memory: new Uint8Array(1024), detailsEnd: 0, bodyEnd: 0, end: 0},
-    };
-  }
-
   /**
    * Drives a stream to its end.
    *
    * @param {{name: Uint8Array, value: Uint8Array}[]} request the request's headers
    */
   function stream(request) {
-    const s = idle.length > 0 ? idle.pop() : newStream();
+    const s = idle.pop() ?? {id: 0, phase: 0, request: null, response: new ResponseHeaders(), replied: false};
     s.id = nextID;
     nextID = nextID + 1 | 0;
     current = s;
@@ -551,11 +448,11 @@ export function newVM(module, options) {
     // A local reply runs the response phase too.
     s.phase = PHASE_RESPONSE;
     s.response.begin(upstreamHeaders);
-    if (onResponse !== undefined) onResponse(s.id, s.response.length, 0);
+    onResponse?.(s.id, s.response.length, 0);
     s.phase = 0;
-    if (onLog !== undefined) onLog(s.id);
+    onLog?.(s.id);
     onDone(s.id);
-    if (onDelete !== undefined) onDelete(s.id);
+    onDelete?.(s.id);
     current = null;
     idle.push(s);
   }

@@ -6,16 +6,20 @@ import {FakeClock, SharedData, bytes, text} from './host.js';
 import {shuffled} from './scenarios.js';
 
 function get(data, key) {
-  const e = data.read(key);
-  return e && {...e, value: text(e.value)};
+  const e = data.get(key, 0, key.length);
+  return e && {value: text(data.bytes.slice(4 * (e + 4), 4 * (e + 4) + data.words[e + 1])), cas: data.words[e]};
 }
 
-const put = (data, key, value, cas) => data.set(key, 0, key.length, bytes(value), null, 0, value.length, cas);
+const put = (data, key, value, cas) => {
+  const words = new Int32Array(16), from = new Uint8Array(words.buffer);
+  from.set(bytes(value));
+  return data.set(key, 0, key.length, from, words, 0, value.length, cas);
+};
 
 test('shared data compares and sets', () => {
   const data = new SharedData();
   const key = bytes('a'), other = bytes('b'), set = (...what) => put(data, ...what);
-  assert.equal(get(data, key), null);
+  assert.equal(get(data, key), 0);
   assert.equal(set(key, 'one', 77), 0, 'any number creates');
   assert.deepEqual(get(data, key), {value: 'one', cas: 1});
   assert.equal(set(other, 'x', 0), 0);
