@@ -12,28 +12,23 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
+
+	"weir/bench/page"
 )
 
 func main() {
 	objects := flag.String("objects", filepath.Join("dist", "native"), "the `folder` of the library's objects")
 	requests := flag.Int("requests", 10_000, "requests of each configuration")
 	code := flag.Int("code", 512<<10, "bytes of other code, and of other data, between two hooks")
-	flag.Parse()
-	if flag.NArg() > 0 || *requests < 1 || *code < 0 {
-		fmt.Fprintln(os.Stderr, "cold: want no arguments, at least one request, and no negative size")
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := measure(ctx, *objects, *requests, *code)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cold:", err)
-		os.Exit(1)
-	}
+	page.Main("cold", func(ctx context.Context) error {
+		if *requests < 1 || *code < 0 {
+			return errors.New("want at least one request, and no negative size")
+		}
+		return measure(ctx, *objects, *requests, *code)
+	})
 }
 
 // configurations are measured in this order; the first of each pair is its name.
@@ -53,41 +48,34 @@ func measure(ctx context.Context, objects string, requests, code int) (err error
 	if err != nil {
 		return err
 	}
-	fmt.Println("| nanoseconds | in all | request headers | response headers | response body | end |\n| --- | --: | --: | --: | --: | --: |")
+	fmt.Print(strings.TrimPrefix(page.Head("nanoseconds", "in all", "request headers", "response headers", "response body", "end"), "\n"))
 	for _, c := range configurations {
 		printed, err := run(exec.CommandContext(ctx, program, c[1], fmt.Sprint(requests)))
 		if err != nil {
 			return err
 		}
-		sum, row := 0, ""
+		sum, cells := 0, []string{c[0], ""}
 		for line := range strings.Lines(printed) {
 			_, took, _ := strings.Cut(strings.TrimSpace(line), "\t")
 			nanos := 0
 			if _, err := fmt.Sscan(took, &nanos); err != nil {
 				return fmt.Errorf("%q: %w", line, err)
 			}
-			sum += nanos
-			row += fmt.Sprintf(" %d |", nanos)
+			sum, cells = sum+nanos, append(cells, took)
 		}
-		fmt.Printf("| %s | %d |%s\n", c[0], sum, row)
+		cells[1] = fmt.Sprint(sum)
+		fmt.Print(page.Row(cells...))
 	}
 	return nil
 }
 
 // build links the library's objects with the program that asks, and with code that displaces them.
 func build(ctx context.Context, dir, objects string, code int) (program string, err error) {
-	library, err := filepath.Glob(filepath.Join(objects, "*.o"))
-	if err != nil {
-		return "", err
-	}
-	var native []string
-	for _, file := range library {
-		if strings.Count(filepath.Base(file), ".") == 1 { // others are for another processor
-			native = append(native, file)
-		}
-	}
-	if len(native) == 0 {
-		return "", errors.New("no objects in " + objects + ": run make native first")
+	native, err := filepath.Glob(filepath.Join(objects, "*.o"))
+	// Others are for another processor.
+	native = slices.DeleteFunc(native, func(file string) bool { return strings.Count(filepath.Base(file), ".") > 1 })
+	if err != nil || len(native) == 0 {
+		return "", errors.Join(err, errors.New("no objects in "+objects+": run make native first"))
 	}
 	other := filepath.Join(dir, "displace.c")
 	if err := os.WriteFile(other, displacing(code), 0o600); err != nil {
