@@ -114,9 +114,8 @@ func newBackend(c *Clock, counters int) *Backend {
 // RoundTrips returns the number of the backend's calls to its store.
 func (l *Load) RoundTrips() int { return l.Pushes + l.Joins }
 
-// apply applies a push, and appends its answer. There is none if the backend refuses the push,
-// which no study provokes.
-func (b *Backend) apply(body, dst []byte) (answer []byte) {
+// apply applies a push, and returns its answer. There is none if the backend refuses the push, which no study provokes.
+func (b *Backend) apply(body []byte) (answer []byte) {
 	push, err := wire.DecodePush(body)
 	if err != nil {
 		return b.refuse(err)
@@ -129,7 +128,7 @@ func (b *Backend) apply(body, dst []byte) (answer []byte) {
 	if err != nil {
 		return b.refuse(err)
 	}
-	answer = wire.AppendAnswer(dst, &out.Answer)
+	answer = wire.AppendAnswer(nil, &out.Answer)
 	b.Pushes++
 	b.Items += len(push.Items)
 	b.Takes += len(push.Takes)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -48,41 +49,26 @@ func (v *worker) TickEvery(millis uint32) {
 	v.timer.start(v.timer.period)
 }
 
-// callout is a callout that is under way.
-type callout struct {
-	body, answer []byte
-}
-
 // Send implements engine.Host.
 func (v *worker) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	w := v.world
 	if wire.IsReport(push) {
 		return true // a report on keys, which studies don't read
 	}
-	var c *callout
-	if last := len(w.callouts) - 1; last >= 0 {
-		c, w.callouts = w.callouts[last], w.callouts[:last]
-	} else {
-		c = &callout{}
-	}
-	c.body, c.answer = append(c.body[:0], push...), c.answer[:0]
 	w.Sent++
-	if patience := ticket.Patience(); patience > 0 {
-		w.Network.hold(&w.Clock, w.random,
-			func() { c.answer = w.Backend.apply(c.body, c.answer[:0]) },
-			func() { v.answered(ticket, engine.PushAnswered, c.answer) })
+	body, answer := bytes.Clone(push), []byte(nil)
+	apply := func() { answer = w.Backend.apply(body) }
+	if ticket.Patience() > 0 {
+		w.Network.hold(&w.Clock, w.random, apply, func() { v.answered(ticket, engine.PushAnswered, answer) })
 		return true
 	}
-	w.Network.Carry(&w.Clock, w.random, timeout,
-		func() { c.answer = w.Backend.apply(c.body, c.answer[:0]) },
-		func(ok bool) {
-			if !ok {
-				v.answered(ticket, engine.PushLost, nil)
-				return // the backend may still get it
-			}
-			v.answered(ticket, engine.PushAnswered, c.answer)
-			w.callouts = append(w.callouts, c)
-		})
+	w.Network.Carry(&w.Clock, w.random, timeout, apply, func(ok bool) {
+		if ok {
+			v.answered(ticket, engine.PushAnswered, answer)
+		} else {
+			v.answered(ticket, engine.PushLost, nil)
+		}
+	})
 	return true
 }
 
@@ -113,13 +99,9 @@ func (v *worker) goOnLeaving() {
 	if v.node.Waits() {
 		return
 	}
-	if v.node.Leave(); v.node.Left() {
-		v.left()
+	if v.node.Leave(); !v.node.Left() {
+		return
 	}
-}
-
-// left ends a worker in good order. No request may wait for it any more.
-func (v *worker) left() {
 	if v.waiting > 0 {
 		v.world.fail(fmt.Errorf("an engine has left though %d requests wait", v.waiting))
 	}

@@ -20,8 +20,7 @@ type World struct {
 	engines *rand.Rand // for differences between engines
 	Backend *Backend
 
-	nodes    []*process // by place; nil if none runs there
-	callouts []*callout // for reuse
+	nodes []*process // by place; nil if none runs there
 
 	// Passed is called when a request is admitted. Refused is called when it is not, with the time
 	// at which the client is told to retry; 0 for never.
