@@ -21,7 +21,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, w := range found.workloads {
-		if w.name != workloads[i].name || len(w.perSecond) != o.rounds || w.wait(0.99) < w.wait(0.5) || w.wait(0.5) <= 0 {
+		if w.name != workloads[i].name || len(w.perSecond) != o.rounds || w.perSecond[0] <= 0 || w.wait(0.99) < w.wait(0.5) || w.wait(0.5) <= 0 {
 			t.Errorf("%+v", w)
 		}
 		if c := found.ceilings[i]; c.of != w.name || len(c.perSecond) != o.rounds || c.perSecond[0] <= 0 {

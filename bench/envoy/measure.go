@@ -158,9 +158,9 @@ func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p = &proxy{bench: b, measured: m, envoy: e, address: "http://" + listeners["http"], path: requestPath, requests: b.options.requests}
+	p = &proxy{bench: b, measured: m, envoy: e, address: "http://" + listeners["http"], path: requestPath, requests: b.requests}
 	if m.streamed() {
-		p.path, p.requests = eventsPath, max(b.connections, b.options.requests/streamShare)
+		p.path, p.requests = eventsPath, max(b.connections, b.requests/streamShare)
 	}
 	// For variants that refuse, the first request uses up the limit.
 	var answer *http.Response
@@ -294,7 +294,7 @@ func (p *proxy) check(ctx context.Context) error {
 
 // machine describes the measured build, the software and the machine.
 func (b *bench) machine() (string, error) {
-	module, err := os.ReadFile(b.options.plugin)
+	module, err := os.ReadFile(b.plugin)
 	if err != nil {
 		return "", err
 	}
