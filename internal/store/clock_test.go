@@ -1,0 +1,264 @@
+package store_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// Each row is the life of five hits: until when they count, until when their total can be read, when a store may forget
+// them, and from when on it need not know a copy of their push.
+func TestHitsEnd(t *testing.T) {
+	t.Parallel()
+	const grace, sevenths = store.Grace, 42_857_142_858 * time.Nanosecond // in which 5 of 7 tokens a minute return
+	for _, test := range []struct {
+		item                           wire.Item
+		counts, read, expires, settled time.Duration
+	}{
+		{item(fixed, 1, minute, 0, 5), minute, minute + grace, minute + grace, minute + grace},
+		{item(fixed, 1, second, 0, 5), second, 2 * second, 2 * second, 2 * second},
+		{item(sliding, 1, minute, 0, 5), 2 * minute, 2*minute + grace, 2*minute + grace, 2*minute + grace},
+		{item(sliding, 1, minute, 0, 0, 5), minute, minute + grace, minute + grace, 2*minute + grace},
+		{item(fixed, 1, minute, minute, 5), 2 * minute, 2*minute + grace, 2*minute + grace, 2*minute + grace},
+		{item(firstHit, 1, minute, 0, 5), minute, minute, minute + grace, minute + grace},
+		{item(firstHit, 1, minute, -15*second, 5), 45 * second, 45 * second, 45*second + grace, 45*second + grace},
+		{quarters(1, hits(quarter, 5)), minute, minute + grace, minute + grace, minute + grace},
+		{quarters(1, hits(quarter-1, 5)), 45 * second, 45*second + grace, 45*second + grace, 45*second + grace},
+		{bucketItem(1, second, second, 9, hits(epoch/1e9, 5)), second, 2 * second, 2 * second, 2 * second},
+		{log(1, 10, hits(epoch, 5)), minute, minute + grace, minute + grace, minute + grace},
+		{log(1, 10, hits(epoch-1, 5)), minute - 1, minute + grace - 1, minute + grace - 1, minute + grace - 1},
+		{tokenItem(1, 10, 0, 5), 30 * second, 30 * second, 30*second + grace, 90*second + store.Ahead},
+		{tokenItem(1, 7, 0, 5), sevenths, sevenths, sevenths + grace, sevenths + minute + store.Ahead},
+		{tokenItem(1, 10, -6*second, 5), 24 * second, 24 * second, 24*second + grace, 84*second + store.Ahead},
+		{tokenItem(1, 0, 0, 5), minute, minute, minute + grace, 2*minute + store.Ahead},
+	} {
+		l, c := newLedger(t), test.item.LimitCounter
+		name := fmt.Sprintf("%+v", test.item)
+		if got := l.Settled(&test.item); got != at(test.settled) {
+			t.Errorf("%s: settled after %v, want %v", name, time.Duration(got-epoch), test.settled)
+		}
+		l.push(test.item)
+		l.counted(name, 5, 0, 0)
+		if got := l.expires[c]; got != at(test.expires) {
+			t.Errorf("%s: expires after %v, want %v", name, time.Duration(got-epoch), test.expires)
+		}
+		asked := test.item
+		asked.Hits = make([]int64, len(asked.Hits))
+		for _, is := range []struct {
+			after        time.Duration
+			counts, read bool
+		}{{test.counts - 1, true, true}, {test.counts, false, test.read > test.counts}, {test.read - 1, test.counts == test.read, true}, {test.read, false, false}} {
+			l.set(is.after)
+			if counts, read := len(l.counting(c)) > 0, sumOf(l.Total(&asked)) == 5; counts != is.counts || read != is.read {
+				t.Errorf("%s: counts %v, can be read %v after %v", name, counts, read, is.after)
+			}
+		}
+		l.set(max(test.settled, test.counts))
+		again := newLedger(t)
+		again.NowNanos = l.NowNanos
+		again.push(test.item)
+		again.counted(name+" comes again", 0, 0, 5)
+	}
+}
+
+// A push's record outlives all of its hits, and the time in which it is sent again.
+func TestNotedUntil(t *testing.T) {
+	t.Parallel()
+	c := store.Calendar{NowNanos: epoch}
+	p := &wire.Push{}
+	want := func(name string, after time.Duration) {
+		t.Helper()
+		if got := c.NotedUntil(p); got != at(after) {
+			t.Errorf("%s: %v, want %v", name, time.Duration(got-epoch), after)
+		}
+	}
+	want("nothing", store.SenderLife)
+	p.Items = []wire.Item{item(fixed, 1, minute, 0, 1), {LimitCounter: counter(buckets, 1, day), Newest: epoch}}
+	want("short windows, and a bucket without hits", store.SenderLife)
+	p.Items = append(p.Items, item(sliding, 1, day, 0, 1), item(fixed, 1, minute, 0, 1))
+	want("a day", 2*day+store.Grace)
+	p.Takes = []wire.Take{take(1, 1, wire.Room{LimitCounter: counter(fixed, 1, 7*day)})}
+	want("a take", max(2*day+store.Grace, store.SenderLife+time.Duration(p.AgainNanos())))
+	p.Items = nil
+	want("only a take", store.SenderLife+time.Duration(p.AgainNanos()))
+}
+
+// A sender's clock may be ahead by as much as is plausible. What comes from further ahead is dropped.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	const century = 100 * 366 * day
+	of := func(kind uint8, width, ahead time.Duration) wire.Item { return item(kind, 1, width, ahead, 5) }
+	in := func(width, precision, ahead time.Duration) wire.Item {
+		return bucketItem(1, width, precision, 10, hits(at(ahead)/uint64(precision), 5))
+	}
+	last := func(it wire.Item) wire.Item {
+		it.Newest = math.MaxUint64
+		return it
+	}
+	for name, test := range map[string]struct{ last, first wire.Item }{
+		"10 minutes":               {of(fixed, minute, 10*minute), of(fixed, minute, 11*minute)},
+		"two wide windows":         {of(sliding, day, 2*day), of(sliding, day, 3*day)},
+		"64 narrow windows":        {of(sliding, time.Millisecond, 64*time.Millisecond), of(sliding, time.Millisecond, 65*time.Millisecond)},
+		"first hit, 10 minutes":    {of(firstHit, minute, 10*minute), of(firstHit, minute, 10*minute+1)},
+		"first hit, two widths":    {of(firstHit, day, 2*day), of(firstHit, day, 2*day+1)},
+		"tokens, 10 minutes":       {tokenItem(1, 10, 10*minute, 5), tokenItem(1, 10, 10*minute+1, 5)},
+		"buckets, 10 minutes":      {in(minute, 15*second, 10*minute), in(minute, 15*second, 10*minute+15*second)},
+		"buckets, two wide":        {in(day, day/8, 2*day), in(day, day/8, 2*day+day/8)},
+		"buckets, 64 narrow":       {in(5*second, 5*second/64, 320*second), in(5*second, 5*second/64, 320*second+5*second/64)},
+		"a log, 10 minutes":        {in(minute, 1, 10*minute), in(minute, 1, 10*minute+1)},
+		"a century":                {of(fixed, minute, 10*minute), of(fixed, minute, century)},
+		"first hit, a century":     {of(firstHit, minute, 10*minute), of(firstHit, minute, century)},
+		"a log, a century":         {in(minute, 1, 10*minute), in(minute, 1, century)},
+		"the last number of all":   {of(fixed, minute, 0), last(of(fixed, minute, 0))},
+		"first hit, the last":      {of(firstHit, minute, 0), last(of(firstHit, minute, 0))},
+		"tokens, the last":         {tokenItem(1, 10, 0, 5), last(tokenItem(1, 10, 0, 5))},
+		"a log, the last":          {in(minute, 1, 0), last(log(1, 10, hits(epoch, 5)))},
+		"tokens, of a large limit": {tokenItem(1, wire.MaxHits, 0, 5), last(tokenItem(1, wire.MaxHits, 0, 5))},
+	} {
+		l := newLedger(t)
+		if got := l.Settled(&test.first); window.Kind(test.first.Kind).Started() && got != epoch {
+			t.Errorf("%s: what is dropped is to be known for %v", name, time.Duration(got-epoch))
+		}
+		l.push(test.first)
+		l.counted(name+", too far", 0, 0, 5)
+		l.push(test.last)
+		l.counted(name, 5, 0, 0)
+		// They count now: a hit can't come later.
+		asked := test.last
+		asked.Hits = make([]int64, len(asked.Hits))
+		if window.Kind(asked.Kind).Bucketed() {
+			asked.Newest = store.NumberAt(asked.LimitCounter, epoch)
+		}
+		if got := l.Total(&asked); sumOf(got) != 5 || !window.Kind(asked.Kind).Clocked() && got.Newest != store.NumberAt(asked.LimitCounter, epoch) {
+			t.Errorf("%s: total %+v, want 5 hits of now", name, got)
+		}
+	}
+}
+
+// Hits for windows that are over are dropped, and hits given back that nobody has counted.
+func TestLateHits(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.set(10 * minute)
+	for _, test := range []struct {
+		item             wire.Item
+		want             []uint64
+		applied, dropped int64
+	}{
+		{item(fixed, 1, minute, 10*minute, 1, 2, 4), []uint64{1, 0, 0}, 1, 6},
+		{item(sliding, 2, minute, 10*minute, 8, 16, 32), []uint64{8, 16, 0}, 24, 32},
+		{item(firstHit, 3, minute, 9*minute, 64), []uint64{0}, 0, 64},
+		{item(fixed, 1, minute, 9*minute, -3), []uint64{0}, 0, 3},
+		{item(fixed, 4, minute, 10*minute, wire.MaxHits, wire.MaxHits, wire.MaxHits), []uint64{wire.MaxHits, 0, 0}, wire.MaxHits, wire.MaxHits},
+	} {
+		l.hits(test.item, test.want...)
+		l.counted(test.item, test.applied, 0, test.dropped)
+	}
+	many := item(sliding, 5, minute, 10*minute, make([]int64, wire.MaxWindows)...)
+	want := make([]uint64, wire.MaxWindows)
+	for i := range many.Hits {
+		many.Hits[i] = 1
+	}
+	want[0], want[1] = 1, 1
+	l.hits(many, want...)
+}
+
+// A fixed window begins at zero, and for a while the last one can be read. A sliding window also counts the one before.
+func TestClockWindows(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.hits(item(fixed, 1, minute, 0, 5), 5)
+	l.set(minute)
+	l.hits(item(fixed, 1, minute, minute, 1), 1)
+	l.hits(item(fixed, 1, minute, minute, 0, 0), 1, 5)
+	l.hits(item(fixed, 1, minute, 2*minute, 0, 0, 0), 0, 1, 5)
+
+	l.set(0)
+	l.hits(item(sliding, 2, minute, 0, 40), 40)
+	l.set(minute)
+	l.hits(item(sliding, 2, minute, minute, 10, 2), 10, 42)
+	l.set(2*minute - 1)
+	l.hits(item(sliding, 2, minute, minute, 0, 1), 10, 43)
+	if got := l.counting(counter(sliding, 2, minute)); len(got) != 2 || got[0].Hits != 10 || got[1].Hits != 43 {
+		t.Errorf("%+v count, want both windows", got)
+	}
+	l.set(2 * minute)
+	l.hits(item(sliding, 2, minute, 2*minute, 1, 1, 7), 1, 11, 43)
+	l.counted("of the window before the last", 2, 0, 7)
+	l.pass(store.Grace)
+	l.hits(item(sliding, 2, minute, 2*minute, 0, 0, 0), 1, 11, 0)
+	// Read again from the next year, with the widest windows.
+	l.set(0)
+	l.hits(item(sliding, 3, 366*day, 0, 1, 1), 1, 1)
+	l.set(366 * day)
+	l.hits(item(sliding, 3, 366*day, 366*day, 0, 0), 0, 1)
+}
+
+// If the clock is set back, nothing is lost that still counts, and nothing comes back that was forgotten.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []uint8{fixed, sliding} {
+		l := newLedger(t)
+		l.hits(item(kind, 1, minute, 0, 3), 3)
+		l.set(-second)
+		l.hits(item(kind, 1, minute, 0, 1), 4)
+		l.set(minute)
+		l.hits(item(kind, 1, minute, minute, 1), 1)
+		l.pass(time.Duration(window.Kind(kind).Windows()-1)*minute + store.Grace)
+		l.hits(item(kind, 1, minute, minute, 1), 2)
+		l.set(0)
+		l.hits(item(kind, 1, minute, 0, 0), 0)
+	}
+	l := newLedger(t)
+	l.hits(item(firstHit, 1, minute, 0, 1), 1)
+	l.set(-second)
+	l.hits(item(firstHit, 1, minute, 0, 1), 2)
+}
+
+// forget forgets the counters that have expired.
+func (l *ledger) forget() {
+	for c, expires := range l.expires {
+		if expires <= l.NowNanos {
+			delete(l.counters, c)
+			delete(l.expires, c)
+		}
+	}
+}
+
+// A store that forgets counters when they have expired answers like one that keeps all.
+func TestForgetting(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 1))
+	keeps, forgets := newLedger(t), newLedger(t)
+	shapes := rooms(20, 1)
+	forgotten := 0
+	for step := range 20_000 {
+		keeps.pass(time.Duration(random.Int64N(1 << (20 + random.Int64N(16)))))
+		forgets.NowNanos = keeps.NowNanos
+		before := len(forgets.counters)
+		forgets.forget()
+		forgotten += before - len(forgets.counters)
+		r := shapes[random.IntN(len(shapes))]
+		it := keeps.moved(r, time.Duration(random.Int64N(int64(3*minute)))-2*minute, random.Int64N(9)-2)
+		for _, l := range []*ledger{keeps, forgets} {
+			l.push(it)
+		}
+		if got, want := forgets.Total(&it), keeps.Total(&it); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(forgets.out, keeps.out) {
+			t.Fatalf("step %d, %+v: %+v, %+v; want %+v, %+v", step, it, got, forgets.out, want, keeps.out)
+		}
+		asked := take(1, 30, r)
+		if got, want := forgets.Decide(&asked, 1, forgets), keeps.Decide(&asked, 1, keeps); !reflect.DeepEqual(got, want) {
+			t.Fatalf("step %d: %+v, want %+v", step, got, want)
+		}
+	}
+	if forgotten < 100 {
+		t.Errorf("%d counters were forgotten, want more", forgotten)
+	}
+}

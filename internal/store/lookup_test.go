@@ -1,0 +1,120 @@
+package store_test
+
+import (
+	"slices"
+	"testing"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// lookUp returns a counter as a store finds it, with its windows in no order.
+func (l *ledger) lookUp(c wire.LimitCounter) *store.LimitCounter {
+	windows := l.counting(c)
+	slices.Reverse(windows)
+	return &store.LimitCounter{LimitCounter: c, Limit: l.contents(c).Limit, Windows: windows}
+}
+
+// giveBack gives back hits of a counter, as an operator's command does.
+func (l *ledger) giveBack(c wire.LimitCounter, hits uint64) {
+	l.t.Helper()
+	l.outcome()
+	for _, it := range l.GiveBack(l.lookUp(c), hits) {
+		if err := store.Check(&wire.Push{Namespace: "ns", Sequence: 1, Floor: 1, Items: []wire.Item{it}}); err != nil {
+			l.t.Error(err)
+		}
+		l.Add(&it)
+	}
+}
+
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	for _, r := range rooms(100, 1) {
+		l := newLedger(t)
+		l.take(take(1, 7, r), 7)
+		c := l.lookUp(r.LimitCounter)
+		for _, test := range []struct{ limit, used, left uint64 }{{100, 7, 93}, {7, 7, 0}, {5, 7, 0}, {window.MaxLimit, 7, window.MaxLimit - 7}} {
+			used, standing := l.Standing(c, test.limit, test.limit)
+			if window.Kind(r.Kind).Refills() && test.limit != 100 {
+				continue // tokens are converted to a limit
+			}
+			if used != test.used || standing.Remaining != test.left {
+				t.Errorf("%+v of a limit of %d: %d used, %d left; want %d and %d", r.LimitCounter, test.limit, used, standing.Remaining, test.used, test.left)
+			}
+		}
+	}
+}
+
+// Hits that are given back can pass again at once, up to the whole limit: the newest first, in whatever window they were.
+// An emptied counter has room for the whole limit, once.
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	full := func(r wire.Room, l *ledger) {
+		for one := take(1, 1000, r); l.Decide(&one, 1, l).Units > 0; {
+		}
+	}
+	for _, r := range rooms(100, 1) {
+		c, l := r.LimitCounter, newLedger(t)
+		if items := l.GiveBack(l.lookUp(c), wire.MaxHits); len(items) > 0 {
+			t.Errorf("%+v to give back of nothing", items)
+		}
+		l.take(take(30, 30, r), 30)
+		l.set(40 * second)
+		full(r, l)
+		for range 2 {
+			l.giveBack(c, wire.MaxHits)
+			if used, _ := l.Standing(l.lookUp(c), 100, 100); used != 0 || len(l.GiveBack(l.lookUp(c), 5)) > 0 {
+				t.Errorf("%+v: %d used, %+v to give back", c, used, l.GiveBack(l.lookUp(c), 5))
+			}
+		}
+		l.take(take(1, 1000, r), 100)
+
+		l = newLedger(t)
+		l.take(take(100, 100, r), 100)
+		l.set(50 * second)
+		full(r, l)
+		l.set(70 * second) // into the next window of the clock
+		full(r, l)
+		l.giveBack(c, 30)
+		l.take(take(1, 1000, r), 30)
+		l.giveBack(c, 5000)
+		l.take(take(1, 5000, r), 100)
+	}
+	// A share of the previous window counts, so as many more of it are given back as make room for this many. Newer hits
+	// are given back first, and no more than there are.
+	for _, test := range []struct {
+		now, before  int64
+		hits         uint64
+		want         []int64
+		wantPrevious []int64
+	}{
+		{0, 100, 10, []int64{-40}, nil}, {0, 100, 1, []int64{-4}, nil}, {0, 100, 50, []int64{-100}, nil}, {7, 100, 10, []int64{-7}, []int64{-12}},
+		{10, 100, 10, []int64{-10}, nil}, {10, 0, 99, []int64{-10}, nil}, {7, 100, wire.MaxHits, []int64{-7}, []int64{-100}},
+	} {
+		l := newLedger(t)
+		l.set(45 * second) // a quarter of the previous window counts
+		l.push(item(sliding, 1, minute, 45*second, test.now, test.before))
+		var got []int64
+		for _, it := range l.GiveBack(l.lookUp(counter(sliding, 1, minute)), test.hits) {
+			got = append(got, it.Hits...)
+		}
+		if want := append(test.want, test.wantPrevious...); !slices.Equal(got, want) {
+			t.Errorf("%d of %d and %d: %v, want %v", test.hits, test.now, test.before, got, want)
+		}
+	}
+	// Buckets go into as few items as hold them. A block ends only with all of its hits.
+	of := store.LimitCounter{LimitCounter: log(1, 1).LimitCounter}
+	for i := range uint64(wire.MaxBuckets + 1) {
+		of.Windows = append(of.Windows, hits(epoch-i, 2))
+	}
+	items := newLedger(t).GiveBack(&of, wire.MaxHits)
+	if len(items) != 2 || len(items[0].Hits) != wire.MaxBuckets || items[0].Limit != wire.MaxHits || !slices.Equal(items[1].Hits, []int64{-2}) || items[1].Newest != epoch-wire.MaxBuckets {
+		t.Errorf("%d items", len(items))
+	}
+	block := store.LimitCounter{LimitCounter: counter(uint8(window.Block), 1, minute), Windows: []store.Window{hits(epoch, 1)}}
+	block.Precision = 1
+	if some, all := newLedger(t).GiveBack(&block, 5), newLedger(t).GiveBack(&block, wire.MaxHits); len(some) != 0 || len(all) != 1 {
+		t.Errorf("of a block: %+v, and of all %+v", some, all)
+	}
+}
