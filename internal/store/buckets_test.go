@@ -417,7 +417,7 @@ func TestBucketsOfClocksThatWander(t *testing.T) {
 		plain[i] = plainBuckets{of: rooms[i].LimitCounter, limit: rooms[i].Limit, hits: map[uint64]int64{}}
 	}
 	l, passed, jumps := newLedger(t), 0, 0
-	for step := range 2000 {
+	for step := range 600 {
 		jump := time.Duration(random.Int64N(int64(2 * second)))
 		if random.IntN(12) == 0 {
 			jumps++
@@ -454,7 +454,7 @@ func TestBucketsOfClocksThatWander(t *testing.T) {
 			}
 		}
 	}
-	if passed < 300 || jumps < 60 {
+	if passed < 100 || jumps < 20 {
 		t.Errorf("%d takes passed, %d jumps; want more", passed, jumps)
 	}
 }

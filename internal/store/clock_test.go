@@ -239,7 +239,7 @@ func TestForgetting(t *testing.T) {
 	keeps, forgets := newLedger(t), newLedger(t)
 	shapes := rooms(20, 1)
 	forgotten := 0
-	for step := range 20_000 {
+	for step := range 8000 {
 		keeps.pass(time.Duration(random.Int64N(1 << (20 + random.Int64N(16)))))
 		forgets.NowNanos = keeps.NowNanos
 		before := len(forgets.counters)

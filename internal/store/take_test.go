@@ -10,10 +10,16 @@ import (
 	"time"
 
 	"weir/internal/store"
-	"weir/internal/store/storetest"
 	"weir/internal/wire"
 	"weir/window"
 )
+
+// threeTakes are valid: with two limits, a lease, and with a rule that counts rejected hits.
+func threeTakes() []wire.Take {
+	bucket, rejected := room(tokens, 0xbb, 10, 3), room(firstHit, 0xcc, 10, 1)
+	bucket.Burst, rejected.CountRejected = 101, true
+	return []wire.Take{take(2, 5, room(fixed, 0xaa, 10, 1), room(buckets, 0xaa, 10, 3)), lease(1, 9, bucket), take(11, 11, rejected)}
+}
 
 // The error of a mistake in a take has its place.
 func TestCheckTakes(t *testing.T) {
@@ -42,7 +48,7 @@ func TestCheckTakes(t *testing.T) {
 			p.Takes = slices.Repeat([]wire.Take{large}, 52)
 		}, "items: want an answer of at most 1048576 bytes, got one of up to"},
 	} {
-		p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()}
+		p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: threeTakes()}
 		if err := store.Check(p); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +62,7 @@ func TestCheckTakes(t *testing.T) {
 // A sender can read the largest answer to a push that Check accepts.
 func TestLargestAnswer(t *testing.T) {
 	t.Parallel()
-	p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: storetest.Takes()[:1]}
+	p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: threeTakes()[:1]}
 	room := p.Takes[0].Rooms[1]
 	p.Takes[0].Rooms, room.Precision = nil, 1
 	// Logs as long as possible, small items, and one more log, as long as Check allows.
