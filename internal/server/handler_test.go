@@ -26,7 +26,6 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/store/memory"
-	"weir/internal/store/storetest"
 	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
@@ -171,7 +170,7 @@ func TestRefused(t *testing.T) {
 	push := wire.AppendPush(nil, examplePush())
 	invalid := examplePush()
 	invalid.Items[0].Kind = 77
-	takes := storetest.Takes()
+	takes := threeTakes()
 	takes[0].Rooms[1] = takes[0].Rooms[0]
 	invalidTake := wire.AppendPush(nil, &wire.Push{Namespace: "api", Sender: 9, Sequence: 1, Floor: 1, Takes: takes})
 	for _, test := range []struct {
@@ -330,7 +329,7 @@ func TestTakes(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	push := func(node, sequence uint64) *wire.Answer {
 		t.Helper()
-		p := &wire.Push{Namespace: "api", Node: node, Sender: node, Sequence: sequence, Floor: 1, Takes: storetest.Takes()}
+		p := &wire.Push{Namespace: "api", Node: node, Sender: node, Sequence: sequence, Floor: 1, Takes: threeTakes()}
 		answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p)))
 		if answer.StatusCode != 200 {
 			t.Fatalf("status %d: %s", answer.StatusCode, body)
@@ -631,11 +630,11 @@ func FuzzPush(f *testing.F) {
 		func(p *wire.Push) { p.Items[3].Newest = 1<<64 - 1 },
 		func(p *wire.Push) { p.Items[4].Newest = 1<<64 - 1 },
 		func(p *wire.Push) { p.Items[4].Limit, p.Items[4].Hits = 0, []int64{-wire.MaxHits} },
-		func(p *wire.Push) { p.Takes = storetest.Takes() },
-		func(p *wire.Push) { p.Takes, p.Items = storetest.Takes()[1:], nil },
-		func(p *wire.Push) { p.Takes = storetest.Takes(); p.Takes[0].Rooms[1].Cost = wire.MaxHits },
-		func(p *wire.Push) { p.Takes = storetest.Takes(); p.Takes[1].Rooms[0].Limit = 0 },
-		func(p *wire.Push) { p.Takes = storetest.Takes(); p.Takes[2].Rooms[0].Kind = 9 },
+		func(p *wire.Push) { p.Takes = threeTakes() },
+		func(p *wire.Push) { p.Takes, p.Items = threeTakes()[1:], nil },
+		func(p *wire.Push) { p.Takes = threeTakes(); p.Takes[0].Rooms[1].Cost = wire.MaxHits },
+		func(p *wire.Push) { p.Takes = threeTakes(); p.Takes[1].Rooms[0].Limit = 0 },
+		func(p *wire.Push) { p.Takes = threeTakes(); p.Takes[2].Rooms[0].Kind = 9 },
 	} {
 		p := examplePush()
 		change(p)
@@ -735,5 +734,19 @@ func TestMemoryMetrics(t *testing.T) {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("want %s in\n%s", line, text)
 		}
+	}
+}
+
+// threeTakes are valid: with two limits, a lease, and with a rule that counts rejected hits.
+func threeTakes() []wire.Take {
+	of := func(id byte, kind window.Kind, precision uint64) wire.LimitCounter {
+		return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: 60_000, Precision: precision}
+	}
+	return []wire.Take{
+		{Least: 2, Most: 5, Rooms: []wire.Room{
+			{LimitCounter: of(0xaa, window.FixedWindow, 0), Limit: 10, Cost: 1}, {LimitCounter: of(0xaa, window.SlidingBuckets, 15e9), Limit: 10, Cost: 3},
+		}},
+		{Least: 1, Most: 9, Lease: true, Rooms: []wire.Room{{LimitCounter: of(0xbb, window.TokenBucket, 0), Limit: 10, Burst: 101, Cost: 3}}},
+		{Least: 11, Most: 11, Rooms: []wire.Room{{LimitCounter: of(0xcc, window.FirstHitWindow, 0), Limit: 10, Cost: 1, CountRejected: true}}},
 	}
 }

@@ -51,7 +51,9 @@ func TestStanding(t *testing.T) {
 func TestGiveBack(t *testing.T) {
 	t.Parallel()
 	full := func(r wire.Room, l *ledger) {
-		for one := take(1, 1000, r); l.Decide(&one, 1, l).Units > 0; {
+		for range 3 { // a sliding window has more room as its rest gets smaller
+			one := take(1, 1000, r)
+			l.Decide(&one, 1, l)
 		}
 	}
 	for _, r := range rooms(100, 1) {

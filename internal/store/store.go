@@ -1,9 +1,9 @@
 // Package store defines the contract of the stores that keep counters. The plugins of many proxies
 // push their hits to a store, and read totals from it.
 //
-// Packages memory, file, redis and postgres implement [Store], and package storetest tests what
-// every store must do. A [Calendar] has the arithmetic that they share. Package server puts a store
-// behind HTTP.
+// Packages memory, file, redis and postgres implement [Store]. A [Calendar] has the arithmetic that
+// they share, which is tested here, and package storetest tests what every store must do with it.
+// Package server puts a store behind HTTP.
 package store
 
 import (

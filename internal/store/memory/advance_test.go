@@ -8,21 +8,21 @@ import (
 
 	"weir/internal/nightly"
 	"weir/internal/store"
+	"weir/internal/store/advancetest"
 	"weir/internal/store/memory"
-	"weir/internal/store/storetest"
 )
 
 // TestAdvance kills the process of every other store now and then, before or after what a push has changed is
 // kept, and another one restores what is.
 func TestAdvance(t *testing.T) {
-	storetest.Advance(t, nightly.Or(3000, 300), func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
+	advancetest.Run(t, nightly.Or(3000, 300), func(t *testing.T, seed uint64, now func() time.Time) advancetest.Store {
 		if seed%2 == 0 {
 			s := memory.New(memory.Options{Now: now})
-			return storetest.AdvanceStore{Store: func() store.Store { return s }}
+			return advancetest.Store{Store: func() store.Store { return s }}
 		}
 		k := &keptStore{t: t, now: now, kept: map[string][]byte{}}
 		k.start()
-		return storetest.AdvanceStore{Store: func() store.Store { return k.Store }, Keep: k.keep, Start: k.start}
+		return advancetest.Store{Store: func() store.Store { return k.Store }, Keep: k.keep, Start: k.start}
 	})
 }
 

@@ -12,9 +12,9 @@ import (
 
 	"weir/internal/nightly"
 	"weir/internal/store"
+	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
-	"weir/internal/store/storetest"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -23,13 +23,13 @@ import (
 func TestAdvance(t *testing.T) {
 	server := redistest.Start(t)
 	url, client := server.URL(), raw(t, server)
-	storetest.Advance(t, nightly.Or(3000, 15), func(t *testing.T, seed uint64, now func() time.Time) storetest.AdvanceStore {
+	advancetest.Run(t, nightly.Or(3000, 15), func(t *testing.T, seed uint64, now func() time.Time) advancetest.Store {
 		if err := client.FlushAll(t.Context()).Err(); err != nil { // a limit is listed after all keys were seen
 			t.Fatal(err)
 		}
 		r := rand.New(rand.NewPCG(seed, 1))
 		backends := []*redis.Store{open(t, url, now), open(t, url, now)}
-		return storetest.AdvanceStore{Store: func() store.Store {
+		return advancetest.Store{Store: func() store.Store {
 			i := r.IntN(len(backends))
 			if r.IntN(8) == 0 {
 				backends[i] = open(t, url, now)

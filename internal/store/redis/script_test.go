@@ -9,9 +9,84 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/store"
+	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
+	"weir/window"
 )
+
+// TestForms has a backend write what it has decided by the contents that it saw last, though another has written since. Hits
+// are added to windows of the clock if that changes no decision. All else must be as it was seen, or it is decided again;
+// of a log, as much as its limit needs.
+func TestForms(t *testing.T) {
+	server := redistest.Start(t)
+	client, ours, others := raw(t, server), open(t, server.URL(), atEpoch), open(t, server.URL(), atEpoch)
+	sequence := uint64(0)
+	push := func(s *redis.Store, r wire.Room, ago uint64, hits, takes int64) store.Outcome {
+		t.Helper()
+		sequence++
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{store.Calendar{NowNanos: uint64(epoch.UnixNano()) - ago}.RoomItem(&r, 0)}}
+		if p.Items[0].Hits[0] = hits; takes > 0 {
+			p.Takes = []wire.Take{{Least: uint64(takes), Most: uint64(takes), Rooms: []wire.Room{r}}}
+		}
+		out, err := s.Push(t.Context(), p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for id, test := range []struct {
+		name         string
+		of           wire.LimitCounter
+		limit        uint64
+		others, hits int64
+		takes        int64
+		scripts      float64
+		want, units  uint64
+	}{
+		{"a window", counter(window.FixedWindow, 0, time.Minute), 1000, 5, 1, 0, 1, 7, 0},
+		{"a window, and a take with room", counter(window.FixedWindow, 0, time.Minute), 10, 4, 0, 1, 1, 6, 1},
+		{"a window, and a take with hardly room", counter(window.FixedWindow, 0, time.Minute), 10, 5, 0, 1, 2, 7, 1},
+		{"a window, and a take with no more room", counter(window.FixedWindow, 0, time.Minute), 10, 9, 0, 1, 2, 10, 0},
+		{"a sliding window", counter(window.SlidingWindow, 0, time.Hour), 1000, 5, 1, 1, 1, 8, 1},
+		{"a window, given back", counter(window.FixedWindow, 0, time.Minute), 1000, 5, -1, 0, 2, 5, 0},
+		{"a window of most hits", counter(window.FixedWindow, 0, time.Minute), 1000, wire.MaxHits - 2, 2, 0, 2, wire.MaxHits, 0},
+		{"a first hit", counter(window.FirstHitWindow, 0, time.Minute), 1000, 5, 1, 0, 2, 7, 0},
+		{"tokens", counter(window.TokenBucket, 0, time.Minute), 1000, 5, 1, 0, 2, 7, 0},
+		{"buckets", buckets(0, time.Minute, 15*time.Second), 1000, 5, 1, 0, 2, 7, 0},
+		{"a log", buckets(0, time.Minute, 1), 1000, 5, 1, 0, 2, 7, 0},
+	} {
+		test.of.ID = wire.ID{byte(1 + id)}
+		r := wire.Room{LimitCounter: test.of, Limit: test.limit, Burst: test.limit, Cost: 1}
+		push(ours, r, 0, 1, 0)
+		push(others, r, 0, test.others, 0)
+		before := scriptTime(t, client)
+		out := push(ours, r, 0, test.hits, test.takes)
+		if got := scriptTime(t, client).calls - before.calls; got != test.scripts || out.Answer.Totals[0].Hits[0] != test.want || test.takes > 0 && out.Answer.Grants[0].Units != test.units {
+			t.Errorf("%s: %v scripts, %+v; want %v, %d hits and %d units", test.name, got, out, test.scripts, test.want, test.units)
+		}
+	}
+	long := wire.Room{LimitCounter: buckets(99, time.Minute, 1), Limit: 4000}
+	for ago := range uint64(200) {
+		push(others, long, 1+ago, 1, 0)
+	}
+	for _, test := range []struct {
+		limit   uint64
+		ago     uint64 // of what others add meanwhile
+		scripts float64
+	}{{1, 300, 1}, {1, 2, 2}} {
+		r := long
+		r.Limit = test.limit
+		push(ours, r, 0, 0, 0)
+		push(others, long, test.ago, 1, 0)
+		before := scriptTime(t, client)
+		push(ours, r, 0, 0, 0)
+		if got := scriptTime(t, client).calls - before.calls; got != test.scripts {
+			t.Errorf("a log of which a limit of %d is read, and a hit %d ns ago comes: %v scripts, want %v", test.limit, test.ago, got, test.scripts)
+		}
+	}
+}
 
 // BenchmarkScript measures how long a push keeps Redis busy: its script's time by Redis's own count. A fleet has 300
 // senders with parts. Each push has a hit of each of 4 counters that are far from their limits.
@@ -88,7 +163,7 @@ func BenchmarkScript(b *testing.B) {
 type busyTime struct{ calls, micros float64 }
 
 // scriptTime reads how many scripts have run, and for how long.
-func scriptTime(b *testing.B, client *goredis.Client) (s busyTime) {
+func scriptTime(b testing.TB, client *goredis.Client) (s busyTime) {
 	b.Helper()
 	stats, err := client.InfoMap(b.Context(), "commandstats").Result()
 	if err != nil {

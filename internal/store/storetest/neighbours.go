@@ -11,21 +11,15 @@ import (
 
 // Neighbours wants a namespace's data in the store to stay unchanged while another namespace
 // pushes, takes, joins and reports much more than a small store has room for.
-func Neighbours(t *testing.T, open Open) {
-	clock := &clock{}
-	clock.set(epoch)
-	testNeighbours(t, &bench{t: t, clock: clock, store: open(t, clock.now)})
-}
+func Neighbours(t *testing.T, open Open) { testNeighbours(t, newBench(t, open)) }
 
 func testNeighbours(t *testing.T, b *bench) {
 	const keys, many = 12, 48
-	victim := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: items(item(fixed, 200, day, epoch, 7))}
+	victim := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(wide(room(fixed, 200, 9, 1), day), 7)}}
 	for id := range byte(keys) {
-		r := room(fixed, id, 3, 1)
-		r.WidthMillis = day
-		victim.Takes = append(victim.Takes, take(1, 3, r))
+		victim.Takes = append(victim.Takes, take(1, 3, wide(room(fixed, id, 3, 1), day)))
 	}
-	b.decide(victim, 1)
+	b.send(victim, 1)
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -48,9 +42,7 @@ func testNeighbours(t *testing.T, b *bench) {
 		p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
 		for j := range uint64(keys) {
 			// The keys are the same, and each take has another window.
-			r := room(fixed, byte(j), 1+i, 1)
-			r.WidthMillis = day + (i*keys+j)*1000
-			p.Takes = append(p.Takes, take(1, 1+i, r))
+			p.Takes = append(p.Takes, take(1, 1+i, wide(room(fixed, byte(j), 1+i, 1), day+(i*keys+j)*1000)))
 		}
 		if _, err := b.store.Push(ctx, p, 1); err != nil && !errors.Is(err, store.ErrFull) {
 			t.Fatal(err)
@@ -63,7 +55,7 @@ func testNeighbours(t *testing.T, b *bench) {
 	_, err := b.store.SetOverrides(ctx, "evil", 0, report)
 	must(err)
 
-	again := b.decide(victim, 1)
+	again := b.send(victim, 1)
 	if !again.Duplicate || again.Applied != 0 || again.Answer.Totals[0].Hits[0] != 7 {
 		t.Errorf("a push that comes again: duplicate %v, %d applied, total %v", again.Duplicate, again.Applied, again.Answer.Totals[0])
 	}
@@ -72,9 +64,7 @@ func testNeighbours(t *testing.T, b *bench) {
 			t.Errorf("take %d comes again: %d units of %v, want 3 of 3", i, g.Units, g.Totals[0].Hits)
 		}
 	}
-	if nodes, err := b.store.Nodes(ctx, "ns", 1); nodes != 2 || err != nil {
-		t.Errorf("%d nodes, %v; want 2", nodes, err)
-	}
+	b.nodes("ns", 1, 2)
 	b.reports("ns", "of 1", "of 2")
 	b.told("ns", told...)
 	b.wantOverrides("ns", list)

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -25,14 +24,16 @@ func (b *bench) wantOverrides(namespace string, want []byte) (version uint64) {
 	return version
 }
 
-// setOverrides replaces a list.
+// setOverrides replaces a list, whose version is then the next.
 func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 	b.t.Helper()
 	version, err := b.store.SetOverrides(b.t.Context(), "ns", from, list)
-	if err != nil {
-		b.t.Fatalf("set overrides: %v", err)
+	if want := store.NextVersion(from, b.clock.now()); err != nil || version != want {
+		b.t.Fatalf("set overrides: version %d, error %v; want %d", version, err, want)
 	}
-	b.wantOverrides("ns", list)
+	if got := b.wantOverrides("ns", list); got != version {
+		b.t.Errorf("version %d, want %d", got, version)
+	}
 	return version
 }
 
@@ -41,74 +42,45 @@ func testOverrides(t *testing.T, b *bench) {
 	if v := b.wantOverrides("ns", nil); v != 0 {
 		t.Errorf("version %d before there is a list, want 0", v)
 	}
-	first := b.setOverrides(0, []byte("one"))
-	if want := uint64(epoch.UnixMicro()); first != want {
-		t.Errorf("version %d, want the time, %d", first, want)
-	}
-	second := b.setOverrides(first, []byte{0, 255, '\r', '\n'})
-	if second != first+1 {
-		t.Errorf("version %d at the same time, want %d", second, first+1)
-	}
+	version := b.setOverrides(b.setOverrides(0, []byte("one")), []byte{0, 255, '\r', '\n'})
 	b.clock.advance(-time.Hour)
-	third := b.setOverrides(second, bytes.Repeat([]byte("x"), wire.MaxOverridesSize))
-	if third != second+1 {
-		t.Errorf("version %d of a clock that was set back, want %d", third, second+1)
-	}
+	version = b.setOverrides(version, bytes.Repeat([]byte("x"), wire.MaxOverridesSize))
 	b.clock.advance(2 * time.Hour)
-	fourth := b.setOverrides(third, nil)
-	if want := uint64(b.clock.now().UnixMicro()); fourth != want {
-		t.Errorf("version %d, want the time, %d", fourth, want)
-	}
+	version = b.setOverrides(b.setOverrides(version, nil), []byte("five"))
 	// A sender that knows the version gets no list.
-	b.setOverrides(fourth, []byte("five"))
-	_, fifth, err := b.store.Overrides(t.Context(), "ns", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if list, version, err := b.store.Overrides(t.Context(), "ns", fifth); len(list) > 0 || version != fifth || err != nil {
-		t.Errorf("got %q of version %d, error %v, want nothing new", list, version, err)
+	if list, same, err := b.store.Overrides(t.Context(), "ns", version); len(list) > 0 || same != version || err != nil {
+		t.Errorf("got %q of version %d, error %v, want nothing new", list, same, err)
 	}
 	if v := b.wantOverrides("another", nil); v != 0 {
 		t.Errorf("another namespace has version %d, want none", v)
 	}
 	// Lists are not listed as counters, and outlive them.
-	if got := b.counters("ns"); len(got) != 0 {
-		t.Errorf("counters %+v, want none", got)
-	}
+	b.list()
 	b.clock.advance(400 * 24 * time.Hour)
-	b.push(items(item(fixed, 1, minute, b.clock.now(), 1)), totals(1))
+	b.push([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)})
 	b.wantOverrides("ns", []byte("five"))
 }
 
 // A list that has changed meanwhile is not replaced, and an invalid list replaces none.
 func testOverridesChanged(t *testing.T, b *bench) {
-	set := func(namespace string, from uint64, list []byte) error {
-		_, err := b.store.SetOverrides(t.Context(), namespace, from, list)
-		return err
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := func(ctx context.Context, namespace string, from uint64, list []byte, want error) {
+		t.Helper()
+		if _, err := b.store.SetOverrides(ctx, namespace, from, list); err == nil || !errors.Is(err, want) {
+			t.Errorf("from %d: %v, want %v", from, err, want)
+		}
 	}
-	if err := set("ns", 7, []byte("x")); !errors.Is(err, store.ErrChanged) {
-		t.Errorf("a list that there is not: %v, want it to have changed", err)
-	}
+	refused(t.Context(), "ns", 7, []byte("x"), store.ErrChanged)
 	b.wantOverrides("ns", nil)
 	version := b.setOverrides(0, []byte("x"))
 	for _, from := range []uint64{0, version - 1, version + 1} {
-		if err := set("ns", from, []byte("y")); !errors.Is(err, store.ErrChanged) {
-			t.Errorf("from %d: %v, want it to have changed", from, err)
-		}
+		refused(t.Context(), "ns", from, []byte("y"), store.ErrChanged)
 	}
-	if err := set("ns", version, make([]byte, wire.MaxOverridesSize+1)); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a list that is too long: %v", err)
-	}
-	if err := set("a*", 0, nil); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a namespace that is none: %v", err)
-	}
-	b.wantOverrides("ns", []byte("x"))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := b.store.SetOverrides(ctx, "ns", version, nil); err == nil {
-		t.Error("set with a context that has ended")
-	}
-	if _, _, err := b.store.Overrides(ctx, "ns", 0); err == nil {
+	refused(t.Context(), "ns", version, make([]byte, wire.MaxOverridesSize+1), store.ErrInvalid)
+	refused(t.Context(), "a*", 0, nil, store.ErrInvalid)
+	refused(ended, "ns", version, nil, context.Canceled)
+	if _, _, err := b.store.Overrides(ended, "ns", 0); err == nil {
 		t.Error("read with a context that has ended")
 	}
 	b.wantOverrides("ns", []byte("x"))
@@ -122,14 +94,12 @@ func testOverridesHammer(t *testing.T, b *bench) {
 		group.Go(func() {
 			for done := 0; done < changes; {
 				list, version, err := b.store.Overrides(t.Context(), "ns", 0)
-				if err != nil {
-					t.Error(err)
-					return
+				if err == nil {
+					_, err = b.store.SetOverrides(t.Context(), "ns", version, append(list, byte(writer)))
 				}
-				switch _, err = b.store.SetOverrides(t.Context(), "ns", version, append(list, byte(writer))); {
-				case err == nil:
+				if err == nil {
 					done++
-				case !errors.Is(err, store.ErrChanged):
+				} else if !errors.Is(err, store.ErrChanged) {
 					t.Error(err)
 					return
 				}
@@ -157,7 +127,7 @@ func (b *bench) told(namespace string, want ...store.Told) {
 	}
 	slices.SortFunc(got, func(a, b store.Told) int { return cmp.Compare(a.Node, b.Node) })
 	if !slices.Equal(got, want) {
-		b.t.Errorf("told %v, want %v", got, want)
+		b.t.Errorf("%d told %.300v, want %d, %.300v", len(got), got, len(want), want)
 	}
 }
 
@@ -172,8 +142,7 @@ func testTold(t *testing.T, b *bench) {
 		return told
 	}
 	b.told("ns")
-	high := uint64(1<<64 - 1)
-	one, two := tell("ns", 1, 0, 0), tell("ns", high, 1<<60, 3)
+	one, two := tell("ns", 1, 0, 0), tell("ns", 1<<64-1, 1<<60, 3)
 	other := tell("other", 1, 5, 0)
 	b.told("ns", one, two)
 	b.told("other", other)
@@ -186,17 +155,11 @@ func testTold(t *testing.T, b *bench) {
 	b.clock.advance(store.HeardLife - time.Second)
 	b.told("ns")
 	// Invented nodes are bounded, and don't prevent known nodes from reporting.
-	node := uint64(0)
-	for ; node < store.MaxNodes; node++ {
-		tell("ns", node, 1, 0)
+	var want []store.Told
+	for node := range uint64(store.MaxNodes) {
+		want = append(want, tell("ns", node, 1, 0))
 	}
-	tell("ns", node, 1, 0)
-	tell("ns", 0, 2, 0)
-	got, err := b.store.Told(t.Context(), "ns")
-	if err != nil || len(got) != store.MaxNodes || !slices.Contains(got, store.Told{Node: 0, Version: 2}) {
-		t.Errorf("%d have told, error %v, want %d", len(got), err, store.MaxNodes)
-	}
-	if slices.ContainsFunc(got, func(t store.Told) bool { return t.Node == node }) {
-		t.Error(fmt.Sprint("node ", node, " was noted beyond the bound"))
-	}
+	tell("ns", store.MaxNodes, 1, 0)
+	want[0] = tell("ns", 0, 2, 0)
+	b.told("ns", want...)
 }

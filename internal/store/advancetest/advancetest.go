@@ -1,10 +1,12 @@
-package storetest
+// Package advancetest tests that stores keep their limits though senders advance hits.
+package advancetest
 
 import (
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -16,8 +18,8 @@ import (
 
 var advanceRuns = flag.Int("advance-runs", 0, "random runs of TestAdvance on each store; 0 for so many as it has")
 
-// AdvanceStore is a store for a run of [Advance].
-type AdvanceStore struct {
+// Store is a store for a run of [Run].
+type Store struct {
 	// Store returns the store that a push goes to, which may be another each time.
 	Store func() store.Store
 	// Start has the process of the store that had the last push begin anew, as if it had been killed; nil if
@@ -26,18 +28,18 @@ type AdvanceStore struct {
 	Keep, Start func()
 }
 
-// Advance has senders advance all hits that they may, of a few keys, while their pushes and the answers to
+// Run has senders advance all hits that they may, of a few keys, while their pushes and the answers to
 // them are lost, doubled and late in any order, and senders die. Whatever happens, no more passes than the
 // limit: hits that were advanced, counted or not, and hits that were granted. If no sender has died, all of
 // the limit passes in the end.
-func Advance(t *testing.T, runs int, open func(t *testing.T, seed uint64, now func() time.Time) AdvanceStore) {
+func Run(t *testing.T, runs int, open func(t *testing.T, seed uint64, now func() time.Time) Store) {
 	advanced, full := 0, 0
 	if *advanceRuns > 0 {
 		runs = *advanceRuns
 	}
 	for seed := range uint64(runs) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			m := newAdvanceModel(t, seed, open)
+			m := newModel(t, seed, open)
 			m.run()
 			advanced += m.advanced
 			full += m.full
@@ -49,53 +51,52 @@ func Advance(t *testing.T, runs int, open func(t *testing.T, seed uint64, now fu
 	}
 }
 
-// advanceModel is senders, as simple as RATIONALE.md describes them, in front of a store.
-type advanceModel struct {
+// model is senders, as simple as RATIONALE.md describes them, in front of a store.
+type model struct {
 	t          *testing.T
 	r          *rand.Rand
 	now        time.Time
-	store      AdvanceStore
+	store      Store
 	namespace  string
 	limit      uint64   // the largest of the limits
 	limits     []uint64 // by which senders decide; more than one while plans change
 	keys       []wire.LimitCounter
 	passed     []map[uint64]uint64 // by key and window
-	senders    []*modelSender
+	senders    []*sender
 	pushes     []*wire.Push // on their way, or copies
-	answers    []modelAnswer
+	answers    []answer
 	died, ends bool
+	settling   bool // senders push all that they have, and want nothing
 	// late are keys of a rule that nobody asks for at first.
 	late           []bool
 	advanced, full int
 }
 
-type modelAnswer struct {
-	sender *modelSender
+type answer struct {
+	sender *sender
 	push   *wire.Push
 	answer wire.Answer
 }
 
-type modelSender struct {
+type sender struct {
 	id, sequence            uint64
 	epoch, version, divisor uint64
 	until                   int64 // when its part ends
 	near                    map[uint32]bool
 	limits                  map[uint64]bool
 	without                 uint64
-	unsent                  []uint64                // by key
-	of                      uint64                  // the window of those that are unsent
-	out                     map[uint64]*modelPushed // by sequence
-	all                     map[uint64]*wire.Push   // that are not answered
+	unsent                  []uint64              // by key
+	of                      uint64                // the window of those that are unsent
+	out                     map[uint64][]uint64   // by sequence and key
+	all                     map[uint64]*wire.Push // that are not answered
 	dead                    bool
 	off                     time.Duration // its clock less the store's
 }
 
-type modelPushed struct{ hits []uint64 }
-
-func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uint64, now func() time.Time) AdvanceStore) *advanceModel {
+func newModel(t *testing.T, seed uint64, open func(t *testing.T, seed uint64, now func() time.Time) Store) *model {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 33))
-	m := &advanceModel{t: t, r: r, now: time.Unix(1_767_571_260, 0).Add(time.Duration(r.Int64N(int64(time.Minute))))}
+	m := &model{t: t, r: r, now: time.Unix(1_767_571_260, 0).Add(time.Duration(r.Int64N(int64(time.Minute))))}
 	m.namespace = fmt.Sprint("advance-", seed)
 	m.store = open(t, seed, func() time.Time { return m.now })
 	m.limit = []uint64{101, 150, 300, 1000, 3000}[r.IntN(5)]
@@ -110,13 +111,10 @@ func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uin
 	}
 	for i := range 1 + r.IntN(3) {
 		m.keys = append(m.keys, wire.LimitCounter{ID: wire.ID{byte(i + 1), byte(seed)}, Kind: uint8(kind), WidthMillis: width})
-	}
-	for range m.keys {
 		m.passed = append(m.passed, map[uint64]uint64{})
 	}
-	m.late = make([]bool, len(m.keys))
 	for i := range m.keys {
-		m.late[i] = i > 0 && r.IntN(2) == 0
+		m.late = append(m.late, i > 0 && r.IntN(2) == 0)
 		if r.IntN(3) == 0 {
 			m.before(i)
 		}
@@ -128,7 +126,7 @@ func newAdvanceModel(t *testing.T, seed uint64, open func(t *testing.T, seed uin
 }
 
 // before counts hits of a key before anybody advances some.
-func (m *advanceModel) before(key int) {
+func (m *model) before(key int) {
 	hits := 1 + m.r.Uint64N(m.limit)
 	p := &wire.Push{Namespace: m.namespace, Sender: 2, Sequence: uint64(key + 1), Floor: uint64(key + 1), Items: []wire.Item{m.item(key, m.number(m.now), hits)}}
 	if _, err := m.store.Store().Push(context.Background(), p, 1); err != nil {
@@ -141,16 +139,16 @@ func (m *advanceModel) before(key int) {
 }
 
 // tag is of a key's rule.
-func (m *advanceModel) tag(key int) uint16 { return 7 + 2*uint16(key) }
+func (m *model) tag(key int) uint16 { return 7 + 2*uint16(key) }
 
-func (m *advanceModel) begin() {
-	m.senders = append(m.senders, &modelSender{
-		id: m.r.Uint64(), off: m.off(), near: map[uint32]bool{}, limits: map[uint64]bool{}, unsent: make([]uint64, len(m.keys)), out: map[uint64]*modelPushed{}, all: map[uint64]*wire.Push{},
+func (m *model) begin() {
+	m.senders = append(m.senders, &sender{
+		id: m.r.Uint64(), off: m.off(), near: map[uint32]bool{}, limits: map[uint64]bool{}, unsent: make([]uint64, len(m.keys)), out: map[uint64][]uint64{}, all: map[uint64]*wire.Push{},
 	})
 }
 
 // off is the difference of a new sender's clock: that of most is small.
-func (m *advanceModel) off() time.Duration {
+func (m *model) off() time.Duration {
 	most := int64(5 * time.Second) // so long a store keeps a window's near keys after its end
 	if m.r.IntN(2) == 0 {
 		most = int64(time.Millisecond)
@@ -158,28 +156,28 @@ func (m *advanceModel) off() time.Duration {
 	return time.Duration(m.r.Int64N(2*most+1) - most)
 }
 
-func (s *modelSender) drop() {
+func (s *sender) drop() {
 	s.epoch, s.version, s.divisor = 0, 0, 0
 	clear(s.near)
 	clear(s.limits)
 }
 
 // held is the number of hits of a key that a sender has advanced and does not know to be counted.
-func (s *modelSender) held(key int) (hits uint64) {
-	for _, p := range s.out {
-		hits += p.hits[key]
+func (s *sender) held(key int) (hits uint64) {
+	for _, pushed := range s.out {
+		hits += pushed[key]
 	}
 	return hits + s.unsent[key]
 }
 
 // number is that of the window at a time.
-func (m *advanceModel) number(at time.Time) uint64 {
+func (m *model) number(at time.Time) uint64 {
 	return uint64(at.UnixMilli()) / m.keys[0].WidthMillis
 }
 
-func (m *advanceModel) wait(d time.Duration) { m.now = m.now.Add(d) }
+func (m *model) wait(d time.Duration) { m.now = m.now.Add(d) }
 
-func (m *advanceModel) run() {
+func (m *model) run() {
 	for range 500 + m.r.IntN(1500) {
 		s := m.senders[m.r.IntN(len(m.senders))]
 		switch n := m.r.IntN(100); {
@@ -207,10 +205,10 @@ func (m *advanceModel) run() {
 }
 
 // plan is a limit by which a sender decides.
-func (m *advanceModel) plan() uint64 { return m.limits[m.r.IntN(len(m.limits))] }
+func (m *model) plan() uint64 { return m.limits[m.r.IntN(len(m.limits))] }
 
 // advance lets a hit pass, if it may.
-func (m *advanceModel) advance(s *modelSender, key int) {
+func (m *model) advance(s *sender, key int) {
 	c, limit := m.keys[key], m.plan()
 	name := c.NearLimit(limit)
 	rule := wire.NearRule(name, m.tag(key))
@@ -230,7 +228,7 @@ func (m *advanceModel) advance(s *modelSender, key int) {
 }
 
 // listed is the form that a limit has in the list in a window.
-func (m *advanceModel) listed(name, number uint64) uint64 {
+func (m *model) listed(name, number uint64) uint64 {
 	if window.Kind(m.keys[0].Kind) == window.SlidingWindow {
 		return wire.NearWindow(name, 0)
 	}
@@ -238,16 +236,11 @@ func (m *advanceModel) listed(name, number uint64) uint64 {
 }
 
 // settles reports whether a sender has nothing to push.
-func (m *advanceModel) settles(s *modelSender) bool {
-	for _, hits := range s.unsent {
-		if hits > 0 {
-			return false
-		}
-	}
-	return true
+func (m *model) settles(s *sender) bool {
+	return !slices.ContainsFunc(s.unsent, func(hits uint64) bool { return hits > 0 })
 }
 
-func (m *advanceModel) pass(key int, number, hits uint64) {
+func (m *model) pass(key int, number, hits uint64) {
 	passed := m.passed[key]
 	if passed[number] += hits; passed[number] > m.limit {
 		m.t.Fatalf("%d hits of key %d have passed, of a limit of %d", passed[number], key, m.limit)
@@ -255,14 +248,14 @@ func (m *advanceModel) pass(key int, number, hits uint64) {
 }
 
 // push has a sender push what it has advanced, and ask for hits.
-func (m *advanceModel) push(s *modelSender) {
+func (m *model) push(s *sender) {
 	if s.dead {
 		return
 	}
 	s.sequence++
 	p := &wire.Push{
 		Namespace: m.namespace, Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
-		Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Wants: m.r.IntN(5) != 0},
+		Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Wants: !m.settling && m.r.IntN(5) != 0},
 	}
 	if s.divisor == 0 {
 		s.without = s.sequence
@@ -270,8 +263,8 @@ func (m *advanceModel) push(s *modelSender) {
 	for sequence := range s.all {
 		p.Floor = min(p.Floor, sequence)
 	}
-	settled, whole := len(s.out) == 0, m.r.IntN(4) != 0
-	pushed := &modelPushed{hits: make([]uint64, len(m.keys))}
+	settled, whole := len(s.out) == 0, m.settling || m.r.IntN(4) != 0
+	pushed := make([]uint64, len(m.keys))
 	for i, hits := range s.unsent {
 		if hits == 0 {
 			continue
@@ -280,13 +273,13 @@ func (m *advanceModel) push(s *modelSender) {
 			settled = false
 			continue
 		}
-		pushed.hits[i], s.unsent[i] = hits, 0
+		pushed[i], s.unsent[i] = hits, 0
 		p.Items = append(p.Items, m.item(i, s.of, hits))
 	}
 	if p.Advance.Settled = settled; len(p.Items) > 0 {
 		s.out[s.sequence] = pushed
 	}
-	if m.r.IntN(2) == 0 {
+	if !m.settling && m.r.IntN(2) == 0 {
 		most := m.limit / 8
 		if m.r.IntN(20) == 0 {
 			most = m.limit
@@ -297,11 +290,11 @@ func (m *advanceModel) push(s *modelSender) {
 	m.pushes = append(m.pushes, p)
 }
 
-func (m *advanceModel) item(key int, number, hits uint64) wire.Item {
+func (m *model) item(key int, number, hits uint64) wire.Item {
 	return wire.Item{LimitCounter: m.keys[key], Newest: number, Hits: []int64{int64(hits)}}
 }
 
-func (m *advanceModel) take(key int, most uint64) wire.Take {
+func (m *model) take(key int, most uint64) wire.Take {
 	tag := m.tag(key)
 	switch n := m.r.IntN(16); {
 	case n == 0:
@@ -318,7 +311,7 @@ func (m *advanceModel) take(key int, most uint64) wire.Take {
 }
 
 // arrive has a push arrive that is on its way, or a copy of it.
-func (m *advanceModel) arrive(last bool) {
+func (m *model) arrive(last bool) {
 	if len(m.pushes) == 0 {
 		return
 	}
@@ -352,13 +345,13 @@ func (m *advanceModel) arrive(last bool) {
 	}
 	for _, s := range m.senders {
 		if s.id == p.Sender {
-			m.answers = append(m.answers, modelAnswer{s, p, out.Answer})
+			m.answers = append(m.answers, answer{s, p, out.Answer})
 		}
 	}
 }
 
 // hear has a sender hear an answer, or it is lost.
-func (m *advanceModel) hear(comes bool) {
+func (m *model) hear(comes bool) {
 	if len(m.answers) == 0 {
 		return
 	}
@@ -406,7 +399,7 @@ func (m *advanceModel) hear(comes bool) {
 }
 
 // end has all arrive. Then all of each limit can be had, or all but what the dead may have advanced.
-func (m *advanceModel) end() {
+func (m *model) end() {
 	m.ends = true
 	for range 6 {
 		for _, s := range m.senders {
@@ -415,12 +408,7 @@ func (m *advanceModel) end() {
 			}
 			m.push(s)
 		}
-		for len(m.pushes) > 0 {
-			m.arrive(true)
-		}
-		for len(m.answers) > 0 {
-			m.hear(true)
-		}
+		m.deliver()
 		m.wait(time.Second)
 	}
 	p := &wire.Push{Namespace: m.namespace, Sender: 1, Sequence: 1, Floor: 1}
@@ -449,35 +437,24 @@ func (m *advanceModel) end() {
 	}
 }
 
-// settleAll has all senders hear what is new, twice.
-func (m *advanceModel) settleAll() {
+// settleAll has all senders hear what is new, several times, without taking hits.
+func (m *model) settleAll() {
+	m.settling = true
 	for range 3 {
 		for _, s := range m.senders {
-			if s.dead {
-				continue
-			}
-			s.sequence++
-			p := &wire.Push{
-				Namespace: m.namespace, Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
-				Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Settled: len(s.out) == 0},
-			}
-			for i, hits := range s.unsent {
-				if hits > 0 {
-					p.Items = append(p.Items, m.item(i, s.of, hits))
-					s.unsent[i] = 0
-				}
-			}
-			if s.divisor == 0 {
-				s.without = s.sequence
-			}
-			s.all[s.sequence] = p
-			m.pushes = append(m.pushes, p)
+			m.push(s)
 		}
-		for len(m.pushes) > 0 {
-			m.arrive(true)
-		}
-		for len(m.answers) > 0 {
-			m.hear(true)
-		}
+		m.deliver()
+	}
+	m.settling = false
+}
+
+// deliver has all that is on its way arrive.
+func (m *model) deliver() {
+	for len(m.pushes) > 0 {
+		m.arrive(true)
+	}
+	for len(m.answers) > 0 {
+		m.hear(true)
 	}
 }
