@@ -196,209 +196,70 @@ func TestBucketsAheadOfMany(t *testing.T) {
 	}
 }
 
-// tenSeconds returns rooms with a window of 10 s: a sliding log, and sub-buckets of 2.5 s.
-func tenSeconds(limit uint64) []wire.Room {
-	rooms := []wire.Room{logRoom(1, limit, 1), room(buckets, 2, limit, 1)}
-	for i := range rooms {
-		rooms[i].WidthMillis = 10_000
-	}
-	rooms[1].Precision = uint64(2500 * time.Millisecond)
-	return rooms
+// step is what a sender does at a time of the store's clock, whose own clock is ahead: it pushes hits of a while before, or
+// gives some back, and wants so many to be applied or returned. Without hits it takes all that it can get.
+type step struct {
+	at, ahead, age time.Duration
+	hits, want     int64
 }
 
-// Hits of a sender whose clock is more than a window ahead count as hits of the time when they come. Up to a window ahead
-// they count at their own time.
-func TestBucketsOfAFastSender(t *testing.T) {
+// Clocks of senders are ahead, and the store's is set back. Whatever happens, no window has more than its limit of 5, and
+// hits that count are given back.
+func TestBucketsOfClocksThatAreOff(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		pushed []int64
-		passed uint64
-		left   [2]uint64 // after the pushed hits have left a log, and sub-buckets
-	}{
-		{nil, 5, [2]uint64{0, 5}},
-		{[]int64{2}, 3, [2]uint64{2, 5}},
-		{[]int64{1, 1, 1, 1, 1}, 0, [2]uint64{5, 5}},
-		{[]int64{1, 1, 1, 3, 1, 4}, 0, [2]uint64{5, 5}},
-	} {
-		for kind, r := range tenSeconds(5) {
-			l := newLedger(t)
-			for age, n := range test.pushed {
-				l.push(l.moved(r, 30*second-time.Duration(age), n))
-				l.counted(test.pushed, n, 0, 0)
-			}
-			l.often(r, test.passed)
-			l.set(10*second - 1)
-			l.take(take(1, 99, r), 0)
-			l.set(10 * second)
-			l.take(take(1, 99, r), test.left[kind])
-			l.take(take(1, 99, r), 0)
-		}
-	}
-	for further, leaves := range []time.Duration{20 * second, 10 * second} {
-		for _, r := range tenSeconds(5) {
-			l := newLedger(t)
-			l.push(l.moved(r, 10*second+time.Duration(uint64(further)*r.Precision), 4))
-			l.take(take(1, 99, r), 1)
-			l.set(leaves - 1)
-			l.used(r, []uint64{4, 5}[further])
-			l.take(take(2, 2, r), 0)
-			l.set(leaves)
-			l.used(r, 0)
-			if got := l.counting(r.LimitCounter); len(got) > 0 {
-				t.Errorf("%v count, want none of what has left", got)
-			}
-		}
-	}
-}
-
-// If the clock is set back, earlier hits count as hits of now, until they have left the window that ends with them.
-func TestBucketsSetBack(t *testing.T) {
-	t.Parallel()
-	for _, back := range []time.Duration{5 * second, 15 * second, minute, 5 * minute} {
-		for _, r := range tenSeconds(5) {
-			l, full := newLedger(t), r
-			full.ID[1] = 1
-			l.take(take(2, 2, r), 2)
-			l.push(l.moved(full, 0, 9))
-			l.set(-back)
-			l.often(full, 0)
-			l.set(-back)
-			l.often(r, 3)
-			l.used(r, 5)
-			l.set(10*second - 1)
-			l.take(take(4, 4, full), 0)
-			if back >= 15*second {
-				l.used(r, 2)
-				l.take(take(1, 99, r), 3)
-			}
-			l.set(10 * second)
-			l.take(take(5, 5, full), 5)
-			l.set(20 * second)
-			l.used(r, 0)
-			if back == 5*second {
-				continue
-			}
-			// Hits ahead do not displace today's hits.
-			full.ID[1] = 2
-			l.set(0)
-			old := l.moved(full, 0, -9)
-			l.push(l.moved(full, 0, 9))
-			l.set(-back)
-			l.push(l.moved(full, 0, 3))
-			l.take(take(1, 99, full), 0)
-			l.push(old)
-			l.counted(back, 0, 9, 0)
-			l.used(full, 3)
-			l.take(take(1, 99, full), 2)
-		}
-	}
-	// Set back by more than a sender's clock may be ahead, the store can't see the hits. Nothing is taken from them, and
-	// they are there when the clock is right again.
-	for _, r := range tenSeconds(5) {
-		l := newLedger(t)
-		l.push(l.moved(r, 0, 3))
-		l.set(-store.Ahead - 20*second)
-		l.push(l.moved(r, 0, -1))
-		l.counted(r, 0, 0, 1)
-		l.set(0)
-		l.used(r, 3)
-		// It sees some of these hits.
-		r.ID[1], r.Limit = 1, 100
-		l.set(-8 * second)
-		l.push(l.moved(r, 0, 1))
-		l.set(0)
-		l.push(l.moved(r, 0, 9))
-		l.set(-store.Ahead - 5*second)
-		l.used(r, 1)
-		r.Limit = 5
-		l.take(take(1, 99, r), 4)
-	}
-}
-
-// Hits that were counted ahead of the store's clock are given back. Each step is at a time, from a sender whose clock is
-// ahead.
-func TestBucketsAheadReturned(t *testing.T) {
-	t.Parallel()
-	const far, near = 30 * second, 5 * second
-	type step struct {
-		at, ahead time.Duration
-		hits      int64
-	}
-	for _, test := range []struct {
-		name  string
-		steps []step
-		want  uint64
-		// unbacked is how many of the returned hits were never counted.
-		unbacked int64
-	}{
-		{"far ahead", []step{{0, far, 5}, {second, far - second, -2}}, 3, 0},
-		{"far ahead, before them", []step{{0, far, -2}, {second, far - second, 5}}, 5, 2},
-		{"far ahead, before some of them", []step{{0, far, 1}, {3 * second, far - 3*second, -3}, {3 * second, far - 3*second, 4}}, 4, 2},
-		{"far ahead, of several times", []step{{0, 0, 1}, {0, far, 1}, {3 * second, far, 1}, {6 * second, far - 6*second, -1}, {6 * second, far - 3*second, -1}}, 1, 0},
-		{"ahead", []step{{0, near, 5}, {second, near - second, -2}}, 3, 0},
-		{"ahead, when the clock has caught up", []step{{0, near, 5}, {near + second, -second, -2}}, 3, 0},
-		{"ahead, before them", []step{{0, near, -2}, {second, near - second, 5}}, 5, 2},
-		{"of the time before the clock was set back", []step{{0, 0, 5}, {-minute, 0, 1}, {-minute, minute, -3}}, 3, 0},
-		{"more than there are, which is of today's no hit", []step{{0, far, 2}, {0, far, -3}, {3 * second, 0, 2}}, 2, 1},
-	} {
-		for _, r := range tenSeconds(10) {
-			l, unbacked := newLedger(t), int64(0)
-			for _, s := range test.steps {
-				l.set(s.at)
-				l.push(l.moved(r, s.ahead, s.hits))
-				out := l.outcome()
-				unbacked += out.Dropped
-				if out.Applied != max(0, s.hits) || out.Returned+out.Dropped != max(0, -s.hits) {
-					t.Errorf("%s, precision %d: outcome %+v of %d hits", test.name, r.Precision, out, s.hits)
-				}
-			}
-			if unbacked != test.unbacked {
-				t.Errorf("%s, precision %d: %d hits were dropped, want %d", test.name, r.Precision, unbacked, test.unbacked)
-			}
-			l.used(r, test.want)
-			l.take(take(1, 99, r), 10-test.want)
-		}
-	}
-}
-
-// A sender whose clock is more than a window ahead gives back hits after others have taken the rest. Still no window
-// exceeds the limit, and hits that count are given back.
-func TestBucketsAheadReturnedLate(t *testing.T) {
-	t.Parallel()
-	const far, near = 30 * second, 12500 * time.Millisecond
-	type step struct {
-		at         time.Duration
-		ahead, age time.Duration
-		hits       int64 // 0 for a take
-		want       int64 // hits that are returned, or that pass
-	}
-	for name, steps := range map[string][]step{
+	const far, further, near, unseen = 30 * second, 12500 * time.Millisecond, 5 * second, store.Ahead + 5*second
+	timelines := map[string][]step{
+		"more than a window ahead, which counts when it comes": {
+			{0, far, 0, 2, 2}, {5 * second, 0, 0, 0, 3}, {10*second - 1, 0, 0, 0, 0}, {10 * second, 0, 0, 0, 2}, {15 * second, 0, 0, 0, 3},
+		},
+		"more than the limit ahead":   {{0, far, 0, 9, 9}, {10*second - 1, 0, 0, 0, 0}, {10 * second, 0, 0, 0, 5}},
+		"a bucket more than a window": {{0, further, 0, 4, 4}, {0, 0, 0, 0, 1}, {10*second - 1, 0, 0, 0, 0}, {10 * second, 0, 0, 0, 5}},
+		"a window ahead, which counts at its time, too": {
+			{0, 10 * second, 0, 4, 4}, {0, 0, 0, 0, 1}, {10 * second, 0, 0, 0, 1}, {20*second - 1, 0, 0, 0, 0}, {20 * second, 0, 0, 0, 5},
+		},
+		"given back":                       {{0, far, 0, 5, 5}, {second, far, second, -2, 2}, {second, 0, 0, 0, 2}},
+		"given back before they come":      {{0, far, 0, -2, 0}, {second, far - second, 0, 5, 5}, {second, 0, 0, 0, 0}},
+		"given back before some come":      {{0, far, 0, 1, 1}, {3 * second, far, 3 * second, -3, 1}, {3 * second, far - 3*second, 0, 4, 4}, {3 * second, 0, 0, 0, 1}},
+		"of several times":                 {{0, 0, 0, 1, 1}, {0, far, 0, 1, 1}, {3 * second, far, 0, 1, 1}, {6 * second, far, 6 * second, -1, 1}, {6 * second, far, 3 * second, -1, 1}, {6 * second, 0, 0, 0, 4}},
+		"near, given back":                 {{0, near, 0, 5, 5}, {second, near, second, -2, 2}, {second, 0, 0, 0, 2}},
+		"near, when the clock has come up": {{0, near, 0, 5, 5}, {near + second, near, near + second, -2, 2}, {near + second, 0, 0, 0, 2}},
+		"near, before they come":           {{0, near, 0, -2, 0}, {second, near, second, 5, 5}, {second, 0, 0, 0, 0}},
+		"before the clock was set back":    {{0, 0, 0, 5, 5}, {-minute, 0, 0, 1, 1}, {-minute, minute, 0, -3, 3}, {-minute, 0, 0, 0, 2}},
+		"more than there are":              {{0, far, 0, 2, 2}, {0, far, 0, -3, 2}, {3 * second, 0, 0, 2, 2}, {3 * second, 0, 0, 0, 3}},
 		"others' hits are newer": {
-			{0, far, 0, 2, 0}, {6 * second, 0, 0, 0, 3}, {7 * second, far, 7 * second, -2, 2}, {7 * second, 0, 0, 0, 2}, {10 * second, 0, 0, 0, 0},
+			{0, far, 0, 2, 2}, {6 * second, 0, 0, 0, 3}, {7 * second, far, 7 * second, -2, 2}, {7 * second, 0, 0, 0, 2}, {10 * second, 0, 0, 0, 0},
 		},
-		"they are a window old": {
-			{0, far, 0, 5, 0}, {10 * second, 0, 0, 0, 5}, {11 * second, far, 11 * second, -5, 0}, {11 * second, 0, 0, 0, 0},
-		},
-		"it took a window to arrive": {
-			{0, near, 0, 5, 0}, {10 * second, 0, 0, 0, 5}, {11 * second, near, second, -5, 0}, {11 * second, 0, 0, 0, 0},
-		},
-		"the store's clock was set back since": {
-			{0, far, 0, 4, 0}, {-5 * second, 0, 0, 0, 1}, {-5 * second, far, second, -4, 4}, {-5 * second, 0, 0, 0, 4},
-		},
-	} {
-		for _, r := range tenSeconds(5) {
-			l := newLedger(t)
+		"they are a window old":             {{0, far, 0, 5, 5}, {10 * second, 0, 0, 0, 5}, {11 * second, far, 11 * second, -5, 0}, {11 * second, 0, 0, 0, 0}},
+		"they took a window to arrive":      {{0, further, 0, 5, 5}, {10 * second, 0, 0, 0, 5}, {11 * second, further - 10*second, second, -5, 0}, {11 * second, 0, 0, 0, 0}},
+		"the clock was set back since":      {{0, far, 0, 4, 4}, {-5 * second, 0, 0, 0, 1}, {-5 * second, far, second, -4, 4}, {-5 * second, 0, 0, 0, 4}},
+		"the clock can't see what it gives": {{0, 0, 0, 3, 3}, {-unseen - far, 0, 0, -1, 0}, {0, 0, 0, 0, 2}},
+		"the clock sees some":               {{-8 * second, 0, 0, 1, 1}, {0, 0, 0, 4, 4}, {-unseen, 0, 0, 0, 4}},
+	}
+	for _, back := range []time.Duration{5 * second, 15 * second, minute, 5 * minute} {
+		timelines["set back by "+back.String()] = []step{{0, 0, 0, 9, 9}, {-back, 0, 0, 0, 0}, {10*second - 1, 0, 0, 0, 0}, {10 * second, 0, 0, 0, 5}}
+		if back > 10*second { // hits ahead do not displace those of today
+			timelines["hits since it was set back by "+back.String()] = []step{{0, 0, 0, 9, 9}, {-back, 0, 0, 3, 3}, {-back, 0, 0, 0, 0}, {-back, back, 0, -9, 9}, {-back, 0, 0, 0, 2}}
+			timelines["some room when it was set back by "+back.String()] = []step{{0, 0, 0, 2, 2}, {-back, 0, 0, 0, 3}, {-back + 10*second, 0, 0, 0, 3}, {10*second - 1, 0, 0, 0, 3}, {10 * second, 0, 0, 0, 2}}
+		}
+	}
+	for _, width := range []time.Duration{1, 2500 * time.Millisecond} {
+		for name, steps := range timelines {
+			l, r := newLedger(t), wire.Room{LimitCounter: bucketItem(1, 10*second, width, 5).LimitCounter, Limit: 5, Cost: 1}
 			for i, s := range steps {
-				if l.set(s.at); s.hits == 0 {
-					l.take(take(1, 99, r), uint64(s.want))
+				l.set(s.at)
+				if s.hits == 0 {
+					asked := take(1, 99, r)
+					if g := l.Decide(&asked, 1, l); g.Units != uint64(s.want) {
+						t.Errorf("%s, precision %v, step %d: %d units, want %d", name, width, i, g.Units, s.want)
+					}
 					continue
 				}
-				it := l.moved(r, 0, s.hits)
-				it.Newest = store.NumberAt(r.LimitCounter, at(s.ahead+s.age))
-				it.Ages[0] = it.Newest - store.NumberAt(r.LimitCounter, at(s.ahead))
+				it := l.RoomItem(&r, 0)
+				it.Newest, it.Hits[0] = store.NumberAt(r.LimitCounter, at(s.at+s.ahead)), s.hits
+				it.Ages[0] = it.Newest - store.NumberAt(r.LimitCounter, at(s.at+s.ahead-s.age))
 				l.push(it)
-				if out := l.outcome(); out.Returned != s.want || out.Applied != max(0, s.hits) {
-					t.Errorf("%s, step %d, precision %d: outcome %+v of %d hits, want %d returned", name, i, r.Precision, out, s.hits, s.want)
+				if out := l.outcome(); out.Applied+out.Returned != s.want || out.Applied != max(0, s.hits) || out.Applied+out.Returned+out.Dropped != max(s.hits, -s.hits) {
+					t.Errorf("%s, precision %v, step %d: outcome %+v of %d hits, want %d", name, width, i, out, s.hits, s.want)
 				}
 			}
 		}
