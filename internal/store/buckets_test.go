@@ -52,6 +52,10 @@ func TestBuckets(t *testing.T) {
 	if got := l.read(quarters(1, hits(quarter, 0)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)); got.Newest != quarter+1 {
 		t.Errorf("newest %d, want that of the newest bucket, %d", got.Newest, quarter+1)
 	}
+	l.buckets(quarters(3, hits(quarter+1, 3)), hits(quarter+1, 3))
+	if got := l.read(quarters(3, hits(quarter, 0)), hits(quarter+1, 3)); got.Newest != quarter+1 {
+		t.Errorf("newest %d, want that of the only bucket, %d", got.Newest, quarter+1)
+	}
 	if want := []store.Window{hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)}; !slices.Equal(l.contents(quarters(1).LimitCounter).Windows, want) {
 		t.Errorf("%+v, want buckets %v", l.contents(quarters(1).LimitCounter), want)
 	}
@@ -233,6 +237,7 @@ func TestBucketsOfClocksThatAreOff(t *testing.T) {
 		"they took a window to arrive":      {{0, further, 0, 5, 5}, {10 * second, 0, 0, 0, 5}, {11 * second, further - 10*second, second, -5, 0}, {11 * second, 0, 0, 0, 0}},
 		"the clock was set back since":      {{0, far, 0, 4, 4}, {-5 * second, 0, 0, 0, 1}, {-5 * second, far, second, -4, 4}, {-5 * second, 0, 0, 0, 4}},
 		"the clock can't see what it gives": {{0, 0, 0, 3, 3}, {-unseen - far, 0, 0, -1, 0}, {0, 0, 0, 0, 2}},
+		"the clock sees none":               {{0, 0, 0, 3, 3}, {-unseen - far, 0, 0, 0, 5}},
 		"the clock sees some":               {{-8 * second, 0, 0, 1, 1}, {0, 0, 0, 4, 4}, {-unseen, 0, 0, 0, 4}},
 	}
 	for _, back := range []time.Duration{5 * second, 15 * second, minute, 5 * minute} {

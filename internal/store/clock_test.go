@@ -130,7 +130,14 @@ func TestAhead(t *testing.T) {
 		l.counted(name+", too far", 0, 0, 5)
 		l.push(test.last)
 		l.counted(name, 5, 0, 0)
-		// They count now: a hit can't come later.
+		// Hits of now take nothing from them. Other kinds' count now, too: a hit can't come later.
+		r := wire.Room{LimitCounter: test.last.LimitCounter, Limit: test.last.Limit}
+		present := l.RoomItem(&r, 1)
+		l.push(present)
+		l.push(present)
+		present.Hits[0] = -2
+		l.push(present)
+		l.counted(name+", hits of now", 0, 2, 0)
 		asked := test.last
 		asked.Hits = make([]int64, len(asked.Hits))
 		if window.Kind(asked.Kind).Bucketed() {
