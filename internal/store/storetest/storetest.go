@@ -140,7 +140,7 @@ func (b *bench) push(items []wire.Item, takes ...wire.Take) {
 }
 
 // like sends a push that never came before, in a namespace with two nodes, and wants the outcome that the arithmetic has.
-func (b *bench) like(p *wire.Push) (out store.Outcome) {
+func (b *bench) like(p *wire.Push) {
 	b.t.Helper()
 	m := &b.model
 	m.Calendar = b.calendar()
@@ -154,11 +154,9 @@ func (b *bench) like(p *wire.Push) (out store.Outcome) {
 	for i := range p.Items {
 		m.out.Answer.Totals[i] = m.Total(&p.Items[i])
 	}
-	out = b.send(p, 2)
-	if got, want := fmt.Sprintf("%+v", out), fmt.Sprintf("%+v", m.out); got != want {
+	if got, want := fmt.Sprintf("%+v", b.send(p, 2)), fmt.Sprintf("%+v", m.out); got != want {
 		b.t.Fatalf("push %.2000s at %v: outcome\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", p), b.clock.now().UTC(), got, want)
 	}
-	return out
 }
 
 // again sends a push that came before, and wants the grants of that time, and nothing else to happen.
