@@ -136,6 +136,7 @@ func TestTokensOfAnotherLimit(t *testing.T) {
 		{"to one", 10 * second, 500, 1, 1, 0, -20 * second, 1},
 		{"higher", 10 * second, 500, 2000, 1000, 0, 10 * second, 1000},
 		{"higher, and given back", 10 * second, 500, 2000, 1000, -400, 10*second - 30e6, 601},
+		{"higher, of one token", 10 * second, 1, 2000, 2, 0, 10 * second, 2},
 		{"of no divisor", 10 * second, 500, 7, 4, 0, 10*second - 4_285_714_286, 4},
 		{"several in a nanosecond", 10 * second, 500, window.MaxLimit, 500_000_000_000_000 - 16_666, 0, 10*second - 1, 500_000_000_000_000},
 		{"to nothing", 4 * second, 400, 0, 400, 0, 10 * second, 400},
