@@ -91,12 +91,12 @@ func TestGiveBack(t *testing.T) {
 		want         []int64
 		wantPrevious []int64
 	}{
-		{0, 100, 10, []int64{-40}, nil}, {0, 100, 1, []int64{-4}, nil}, {0, 100, 50, []int64{-100}, nil}, {7, 100, 10, []int64{-7}, []int64{-12}},
-		{10, 100, 10, []int64{-10}, nil}, {10, 0, 99, []int64{-10}, nil}, {7, 100, wire.MaxHits, []int64{-7}, []int64{-100}},
+		{0, 100, 10, []int64{-47}, nil}, {0, 100, 1, []int64{-5}, nil}, {0, 100, 13, []int64{-60}, nil}, {0, 100, 50, []int64{-100}, nil},
+		{7, 100, 10, []int64{-7}, []int64{-14}}, {10, 100, 10, []int64{-10}, nil}, {10, 0, 99, []int64{-10}, nil}, {7, 100, wire.MaxHits, []int64{-7}, []int64{-100}},
 	} {
 		l := newLedger(t)
-		l.set(45 * second) // a quarter of the previous window counts
-		l.push(item(sliding, 1, minute, 45*second, test.now, test.before))
+		l.set(47 * second) // 13 in 60 of the previous window count
+		l.push(item(sliding, 1, minute, 47*second, test.now, test.before))
 		var got []int64
 		for _, it := range l.GiveBack(l.lookUp(counter(sliding, 1, minute)), test.hits) {
 			got = append(got, it.Hits...)

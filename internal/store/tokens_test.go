@@ -171,6 +171,24 @@ func TestTokensOfAnotherLimit(t *testing.T) {
 	}
 }
 
+// Of a bucket of no limit the same number stays missing with another, as tokens that do not return have no time, until the
+// window's end.
+func TestTokensOfNoLimit(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.set(10 * second)
+	l.tokens(tokenItem(1, 0, 4*second, 5), 4*second, 5)
+	for _, now := range []time.Duration{10 * second, 20 * second, 64*second - 1} {
+		l.set(now)
+		l.tokens(tokenItem(1, 10, now, 0), now, 5)
+	}
+	l.set(64 * second)
+	l.tokens(tokenItem(1, 10, 64*second, 0), 64*second, 0)
+	l.set(20 * second)
+	l.tokens(tokenItem(1, 10, 20*second, 2), 20*second, 7)
+	l.tokens(tokenItem(1, 0, 20*second, 0), 20*second, 7)
+}
+
 // Nodes with two limits push, take and read in turns. The bucket is full at the same nanosecond as if all had the same.
 func TestTokensOfTwoLimits(t *testing.T) {
 	t.Parallel()
