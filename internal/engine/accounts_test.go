@@ -1,17 +1,18 @@
-package engine
+package engine_test
 
 import (
 	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 	"weir/internal/calendar"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
-	"weir/internal/engine/observe"
 	"weir/internal/failure"
 	"weir/internal/wire"
 	"weir/window"
@@ -23,6 +24,9 @@ func revealing(limits ...window.Limit) fakeRule {
 	r.reveal = 255
 	return r
 }
+
+// tellsUsage reports whether a push is about usage.
+func tellsUsage(p fakePush) bool { return wire.IsUsed(p.body) }
 
 // used asks the backend how much keys have used: by rule, name, model and day.
 func (w *world) used() (all map[string]int64) {
@@ -63,7 +67,7 @@ func (w *world) wantUsed(want map[string]int64) {
 // Hits that pass are told by key and day, and no others. A charge counts on the day of its request with
 // its cost in the end.
 func TestUsed(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
 	f := w.nodes[0]
 	f.sendOf("ann", 30)
 	f.sendOf("bob", 5)
@@ -88,7 +92,7 @@ func TestUsed(t *testing.T) {
 
 // A model may turn out to be another in the end.
 func TestUsedByModels(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(fixed(1000)))
 	f := w.nodes[0]
 	f.checks[0].Model = "most"
 	a, b := f.reserve("ann", 10), f.reserve("ann", 10)
@@ -114,7 +118,7 @@ func TestUsedInZones(t *testing.T) {
 		l.Calendar = c
 		return l
 	}
-	w := newWorld(t, 1, 1, second, Options{}, revealing(of("Asia/Tokyo")), revealing(of("America/Los_Angeles")), revealing(fixed(100)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(of("Asia/Tokyo")), revealing(of("America/Los_Angeles")), revealing(fixed(100)))
 	f := w.nodes[0]
 	f.sendOf("ann", 1) // at midnight of UTC
 	w.pass(14*time.Hour + 59*time.Minute)
@@ -143,7 +147,7 @@ func TestUsedExactly(t *testing.T) {
 func useAtRandom(t *testing.T, rate int64, seed uint64) {
 	rule := revealing(limit(window.FixedWindow, 4000, 300*day))
 	rule.costsLater = true
-	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: failure.Local}, rule)
+	w := newWorld(t, 2, 2, rate, engine.Options{OnBackendFailure: failure.Local}, rule)
 	w.random = rand.New(rand.NewPCG(seed, 32))
 	w.lossBefore, w.lossAfter = 0.2, 0.2
 	want := map[string]int64{}
@@ -192,21 +196,19 @@ func useAtRandom(t *testing.T, rate int64, seed uint64) {
 // While the backend is away a worker remembers so many keys, and counts others together. Nothing is
 // lost, and messages are bounded.
 func TestUsedIsBounded(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(10)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(fixed(10)))
 	f := w.nodes[0]
 	f.refuse = true
-	const users = observe.MaxAccounts + 500
+	const most, more = 4096, 500
+	const users = most + more
 	for i := range users {
 		f.sendOf(fmt.Sprint("user ", i), 2)
-	}
-	if n := len(f.meter.View().Accounts); n != observe.MaxAccounts+1 {
-		t.Errorf("%d are remembered", n)
 	}
 	f.refuse = false
 	for range 100 {
 		w.advance(time.Second)
 		for _, p := range f.sent {
-			if wire.IsUsed(p.body) && len(p.body) > wire.MaxUsed {
+			if tellsUsage(p) && len(p.body) > wire.MaxUsed {
 				t.Errorf("a message of %d bytes", len(p.body))
 			}
 		}
@@ -215,15 +217,15 @@ func TestUsedIsBounded(t *testing.T) {
 	for _, hits := range got {
 		sum += hits
 	}
-	if sum != 2*users || got["rule-0 others  0"] != 1000 {
-		t.Errorf("%d were used, others %d", sum, got["rule-0 others  0"])
+	if sum != 2*users || got["rule-0 others  0"] != 2*more || len(got) != most+1 {
+		t.Errorf("%d were used, others %d, by %d", sum, got["rule-0 others  0"], len(got))
 	}
 }
 
 // A node that leaves tells all that it knows, and an heir what the node could not tell.
 func TestUsedIsInherited(t *testing.T) {
 	p := newProcess(t)
-	first := p.startOf(second, Options{}, revealing(fixed(100)))
+	first := p.startOf(second, engine.Options{}, revealing(fixed(100)))
 	first.sendOf("ann", 7)
 	p.pass(2 * time.Second)
 	first.tick() // its message is out
@@ -231,7 +233,7 @@ func TestUsedIsInherited(t *testing.T) {
 	first.sendOf("ann", 5)
 	first.sendOf("bob", 1)
 	// The new configuration tells nothing of the rule.
-	second := p.startOf(second, Options{}, users(fixed(100)))
+	second := p.startOf(second, engine.Options{}, users(fixed(100)))
 	second.Inherit(first.Engine)
 	for _, push := range pushes { // it arrives, and its answer does not
 		p.apply(push.body)
@@ -239,7 +241,7 @@ func TestUsedIsInherited(t *testing.T) {
 	p.nodes = p.nodes[1:]
 	p.quiet()
 	p.wantUsed(map[string]int64{"rule-0 ann  0": 12, "rule-0 bob  0": 1})
-	third := p.startOf(int64(1e9), Options{}, revealing(fixed(100)))
+	third := p.startOf(int64(1e9), engine.Options{}, revealing(fixed(100)))
 	third.sendOf("ann", 8)
 	third.Leave()
 	for range 5 {
@@ -253,11 +255,11 @@ func TestUsedIsInherited(t *testing.T) {
 
 // An answer that is another's does not end a message, and a backend that knows none is asked again.
 func TestUsedIsToldAgain(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, revealing(fixed(100)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(fixed(100)))
 	f := w.nodes[0]
 	f.sendOf("ann", 7)
 	for i, outcome := range []link.Outcome{link.PushRefused, link.PushAnswered, link.PushAnswered, 415, link.PushLost} {
-		for tries := 0; !f.meter.View().OnWay; tries++ {
+		for tries := 0; !slices.ContainsFunc(f.sent, tellsUsage); tries++ {
 			if tries == 100 {
 				t.Fatal("it is not told again")
 			}
@@ -265,7 +267,7 @@ func TestUsedIsToldAgain(t *testing.T) {
 			f.tick()
 		}
 		for _, p := range f.taken() {
-			if p.ticket.used == nil {
+			if !tellsUsage(p) {
 				f.answer(p)
 				continue
 			}
@@ -284,21 +286,21 @@ func TestUsedIsToldAgain(t *testing.T) {
 		w.pass(time.Hour)
 		f.tick()
 	}
-	if got := f.Tallies.Lost; got < 3 || f.meter.View().Sent != 0 {
-		t.Errorf("%d were lost, %d are out", got, f.meter.View().Sent)
+	if got := f.Tallies.Lost; got < 3 || f.Unfinished() {
+		t.Errorf("%d were lost, and something is left: %t", got, f.Unfinished())
 	}
 }
 
 // A node that leaves does not besiege a backend that fails: it tells again at its ticks.
 func TestUsedOfANodeThatLeaves(t *testing.T) {
 	p := newProcess(t)
-	f := p.startOf(second, Options{}, revealing(fixed(100)))
+	f := p.startOf(second, engine.Options{}, revealing(fixed(100)))
 	f.sendOf("ann", 7)
 	f.Leave()
 	lose := func() (messages int) {
 		for range 100 {
 			for _, push := range f.taken() {
-				if push.ticket.used != nil {
+				if tellsUsage(push) {
 					messages++
 				}
 				f.lose(push)
@@ -325,22 +327,20 @@ func TestUsedOfANodeThatLeaves(t *testing.T) {
 // An heir's sums are within the bounds of messages, or the backend would take none of them.
 func TestUsedIsInheritedWithinBounds(t *testing.T) {
 	p := newProcess(t)
-	first := p.startOf(second, Options{}, revealing(fixed(wire.MaxHits)))
+	first := p.startOf(second, engine.Options{}, revealing(fixed(wire.MaxHits)))
 	first.refuse = true
 	first.sendOf("ann", wire.MaxHits)
-	second := p.startOf(second, Options{}, revealing(limit(window.FixedWindow, wire.MaxHits, day)))
+	second := p.startOf(second, engine.Options{}, revealing(limit(window.FixedWindow, wire.MaxHits, day)))
 	second.sendOf("ann", wire.MaxHits)
 	second.Inherit(first.Engine)
-	for _, got := range second.meter.View().Accounts {
-		if got > wire.MaxHits {
-			t.Errorf("%d hits", got)
-		}
-	}
+	p.nodes = p.nodes[1:]
+	p.quiet()
+	p.wantUsed(map[string]int64{"rule-0 ann  0": wire.MaxHits})
 }
 
 // The backend hears how a key stands in its longest window.
 func TestUsedTellsBudgets(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))
 	f := w.nodes[0]
 	f.sendOf("ann", 60)
 	w.quiet()
@@ -358,18 +358,26 @@ func TestUsedTellsBudgets(t *testing.T) {
 
 // A rule that tells nothing costs nothing, and a request that is told allocates nothing.
 func TestUsedAllocatesNothing(t *testing.T) {
-	w := newWorld(t, 1, 1, -1, Options{}, revealing(fixed(1<<40)).at(second), users(fixed(1<<40)).at(second))
+	w := newWorld(t, 1, 1, -1, engine.Options{}, revealing(fixed(1<<40)).at(second), users(fixed(1<<40)).at(second))
 	f := w.nodes[0]
+	sent := int64(0)
+	for range 10 { // until so many hits are leased
+		for range 200 {
+			f.send("ann")
+			sent++
+		}
+		w.advance(time.Second)
+	}
 	f.send("ann")
-	w.quiet()
-	f.send("ann")
-	checks := f.checks[:1]
-	if n := testing.AllocsPerRun(100, func() { f.meter.Take(checks, counter.Allowed, w.now) }); n != 0 {
+	r := &fakeRequest{}
+	n := testing.AllocsPerRun(100, func() {
+		if verdict := f.Decide(f.checks, f.time(), &r.Wait); verdict != counter.Allowed {
+			t.Fatal(verdict)
+		}
+	})
+	if n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	for _, of := range f.meter.View().Rules {
-		if of != 0 {
-			t.Error("a rule that reveals nothing is told of")
-		}
-	}
+	w.quiet()
+	w.wantUsed(map[string]int64{"rule-0 ann  0": sent + 1 + 1 + 100})
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
-	"weir/internal/engine/credit"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -17,39 +17,29 @@ import (
 // fleetOf is some processes of one worker each, all of which have a part of the limits.
 func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 	t.Helper()
-	w := newWorld(t, processes, 1, second, Options{LeastFleet: 2}, rules...)
+	w := newWorld(t, processes, 1, second, engine.Options{LeastFleet: 2}, rules...)
 	w.advance(time.Second)
-	for range 8 {
+	for round := range 8 {
 		for i, f := range w.nodes {
-			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
+			if _, waited := f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now)); waited && round == 7 {
+				t.Fatalf("node %d has no part: %+v", i, f.Part())
+			}
 		}
 		w.advance(500 * time.Millisecond)
 	}
-	for i, f := range w.nodes {
-		if f.credit.View().Divisor == 0 || f.credit.Allowance(&f.rules.List[0]) == 0 {
-			t.Fatalf("node %d has no part: %+v", i, f.credit.View().Version)
-		}
-	}
 	return w
-}
-
-// identity is the name that the backend knows a user by.
-func (f *fakeNode) identity(rule int, user string) [16]byte {
-	d := f.stored(rule, user)
-	d.Key = f.key(rule, user)
-	return f.entries.Identity(d)
 }
 
 // takeAll has another sender ask for all hits of a user's limit, by a tag, and reports how many it gets: all
 // or none.
 func (w *world) takeAll(f *fakeNode, at int, user string, tag uint16, most uint64) uint64 {
 	w.t.Helper()
-	r := &f.rules.List[at]
+	r := f.rule(at)
 	w.takes++
 	_, outcome := pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
 		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
 		Takes: []wire.Take{{Least: most, Most: most, Rooms: []wire.Room{{
-			LimitCounter: rule.CounterOf(f.identity(at, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
+			LimitCounter: rule.CounterOf(f.id(at, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
 		}}}},
 	}))
 	return outcome.Answer.Grants[0].Units
@@ -65,8 +55,8 @@ func (f *fakeNode) askOf(t *testing.T, at int, user string) (verdict counter.Ver
 	t.Helper()
 	q := &askingUser{}
 	q.Request = q
-	d := []rule.Check{{Ref: rule.Ref{Rule: cmp.Or(f.variant, &f.rules.List[at]), Cost: 1}, Key: f.key(at, user)}}
-	if q.verdict = f.Decide(d, f.Time(f.Now()), &q.Wait); q.verdict != counter.Unsure {
+	d := []rule.Check{{Ref: rule.Ref{Rule: cmp.Or(f.variant, f.rule(at)), Cost: 1}, Key: f.key(at, user)}}
+	if q.verdict = f.Decide(d, f.time(), &q.Wait); q.verdict != counter.Unsure {
 		return q.verdict, false
 	}
 	for rounds := 0; q.verdict == counter.Unsure && rounds < 100; rounds++ {
@@ -76,7 +66,7 @@ func (f *fakeNode) askOf(t *testing.T, at int, user string) (verdict counter.Ver
 }
 
 type askingUser struct {
-	Wait
+	engine.Wait
 	verdict counter.Verdict
 }
 
@@ -101,7 +91,7 @@ func TestAdvance(t *testing.T) {
 	// Each knows what was counted when it pushed.
 	for i, f := range w.nodes {
 		d := f.check(0, "ann", 0)
-		f.Look(&d, f.link.Now())
+		f.Look(&d, f.time())
 		if left := d.Rule.Limits[0].Remaining(&d.Counter.States[0]); left < 997 || left > 999 {
 			t.Errorf("node %d: %d hits are left, want 997 to 999", i, left)
 		}
@@ -162,7 +152,7 @@ func TestPartsGoBack(t *testing.T) {
 			q := wire.Push{
 				Namespace: "default", Sender: 1, Sequence: 1, Floor: 1, Node: 1,
 				Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
-					LimitCounter: rule.CounterOf([16]byte{9}, &f.rules.List[0].Limits[0], hour), Limit: 1000, Cost: 1, Tag: f.rules.List[0].Tag,
+					LimitCounter: rule.CounterOf([16]byte{9}, &f.rule(0).Limits[0], hour), Limit: 1000, Cost: 1, Tag: f.rule(0).Tag,
 				}}}},
 			}
 			_, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q))
@@ -176,7 +166,7 @@ func TestPartsGoBack(t *testing.T) {
 // While a node may advance hits, nobody gets those: neither the whole of a limit nor the rest.
 func TestAdvanceKeepsBack(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))
-	l := &w.nodes[0].rules.List[0]
+	l := w.nodes[0].rule(0)
 	for _, test := range []struct {
 		tag  uint16
 		want uint64
@@ -199,10 +189,10 @@ func TestAdvanceForgotten(t *testing.T) {
 	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
 	f := w.nodes[0]
 	f.ask(t, "ann")
-	epoch := f.credit.View().Epoch
+	before := f.Part()
 	w.advance(1100 * time.Millisecond)
 	w.advance(100 * time.Millisecond)
-	if v := f.credit.View(); v.Epoch == epoch && v.Divisor != 0 {
+	if now := f.Part(); before.Divisor == 0 || now.Epoch == before.Epoch && now.Divisor != 0 {
 		t.Error("the node has the part that it had")
 	}
 }
@@ -228,7 +218,7 @@ func TestPartsEndByTheBackendsTime(t *testing.T) {
 	f.tick()
 	w.now += 11 * second
 	f.process.off -= 11 * second
-	f.link.Shift(11 * second)
+	f.Shift(11 * second)
 	if verdict, waited := f.ask(t, "ann"); !waited {
 		t.Errorf("got %d without a wait", verdict)
 	}
@@ -267,7 +257,7 @@ func TestMayAdvance(t *testing.T) {
 func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)), users(fixed(1000)))
 	f := w.nodes[0]
-	if got := w.takeAll(f, 1, "ann", f.rules.List[1].Tag&^1, 999); got != 999 {
+	if got := w.takeAll(f, 1, "ann", f.rule(1).Tag&^1, 999); got != 999 {
 		t.Fatalf("got %d hits", got)
 	}
 	for i, want := range []counter.Verdict{counter.Allowed, counter.Rejected} {
@@ -280,7 +270,7 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	if verdict, waited := f.askOf(t, 1, "ben"); verdict != counter.Allowed || waited {
 		t.Errorf("once the list names the rule: got %d, waited: %t", verdict, waited)
 	}
-	if got := w.takeAll(f, 1, "ben", f.rules.List[1].Tag&^1, 1000); got != 0 {
+	if got := w.takeAll(f, 1, "ben", f.rule(1).Tag&^1, 1000); got != 0 {
 		t.Errorf("got %d hits beside those that may be advanced", got)
 	}
 }
@@ -290,7 +280,7 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 func TestAdvanceOfVariants(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	for _, f := range w.nodes {
-		f.variant = f.rules.List[0].Variant([]window.Limit{fixed(400)})
+		f.variant = f.rule(0).Variant([]window.Limit{fixed(400)})
 		if verdict, waited := f.ask(t, fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
 			t.Fatalf("a limit that is not listed: got %d, waited: %t", verdict, waited)
 		}
@@ -308,7 +298,7 @@ func TestAdvanceOfVariants(t *testing.T) {
 		if i%6 < 3 {
 			f.variant = nil
 		} else {
-			f.variant = f.rules.List[0].Variant([]window.Limit{fixed(400)})
+			f.variant = f.rule(0).Variant([]window.Limit{fixed(400)})
 		}
 		if verdict, _ := f.ask(t, "ben"); verdict == counter.Allowed {
 			passed++
@@ -325,7 +315,7 @@ func TestAllOfASmallerLimit(t *testing.T) {
 	w := fleetOf(t, 10, users(fixed(300)))
 	for i, f := range w.nodes {
 		f.ask(t, fmt.Sprint("large ", i))
-		f.variant = f.rules.List[0].Variant([]window.Limit{fixed(200)})
+		f.variant = f.rule(0).Variant([]window.Limit{fixed(200)})
 		f.ask(t, fmt.Sprint("small ", i))
 	}
 	w.advance(1100 * time.Millisecond)
@@ -345,27 +335,27 @@ func TestAllOfASmallerLimit(t *testing.T) {
 // An answer that comes late gives no part that the backend has taken back since, and none with a list that
 // lacks keys.
 func TestLateAnswersGiveNoPart(t *testing.T) {
-	for name, hear := range map[string]func(a *credit.Credit, near *wire.Near, without uint64){
-		"the backend has taken the part back": func(a *credit.Credit, near *wire.Near, without uint64) {
-			a.Drop()
+	for name, hear := range map[string]func(f *fakeNode, near *wire.Near){
+		"the backend has taken the part back": func(f *fakeNode, near *wire.Near) {
+			f.DropPart()
 			near.Whole = true
-			a.Hear(near, without-1, 0, monday+second)
+			f.HearPart(near, 0, monday+second)
 		},
-		"the list of another epoch": func(a *credit.Credit, near *wire.Near, without uint64) {
+		"the list of another epoch": func(f *fakeNode, near *wire.Near) {
 			near.Epoch, near.Version = near.Epoch+2, near.Version+1
-			a.Hear(near, without+100, 0, monday+second)
+			f.HearPart(near, 1<<60, monday+second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleetOf(t, 2, users(fixed(1000)))
-			a := &w.nodes[0].credit
-			v := a.View()
-			near := &wire.Near{Told: true, Epoch: v.Epoch, Version: v.Version, Divisor: v.Divisor}
-			near.AddLimit(v.Limits[0])
-			if hear(a, near, v.Without); a.View().Divisor != 0 || a.Allowance(&w.nodes[0].rules.List[0]) != 0 {
-				t.Errorf("the worker has 1/%d of each limit", a.View().Divisor)
+			f := w.nodes[0]
+			part, r := f.Part(), f.rule(0)
+			near := &wire.Near{Told: true, Epoch: part.Epoch, Version: part.Version, Divisor: part.Divisor}
+			near.AddLimit(wire.NearRule(r.Near[0], r.Tag))
+			if hear(f, near); f.Part().Divisor != 0 {
+				t.Errorf("the worker has 1/%d of each limit", f.Part().Divisor)
 			}
-			if verdict, waited := w.nodes[0].ask(t, "ann"); !waited {
+			if verdict, waited := f.ask(t, "ann"); !waited {
 				t.Errorf("got %d without a wait", verdict)
 			}
 		})
@@ -385,21 +375,21 @@ func TestForgottenHitsCount(t *testing.T) {
 	for _, p := range f.taken() {
 		f.lose(p)
 	}
-	if f.tick(); f.credit.View().Out != 0 {
+	if f.tick(); f.Advanced(f.stored(0, "ann")) != 0 {
 		t.Fatal("the push is kept")
 	}
 	for _, p := range f.taken() {
 		f.lose(p)
 	}
 	f.process.off = 0
-	got := w.takeAll(f, 0, "ann", f.rules.List[0].Tag, 600)
+	got := w.takeAll(f, 0, "ann", f.rule(0).Tag, 600)
 	for range 60 {
 		for i, f := range w.nodes {
 			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
 		}
 		w.advance(500 * time.Millisecond)
 	}
-	if got += w.takeAll(f, 0, "ann", f.rules.List[0].Tag, 400); got != 600 {
+	if got += w.takeAll(f, 0, "ann", f.rule(0).Tag, 400); got != 600 {
 		t.Errorf("a hit has passed, and %d more", got)
 	}
 }
@@ -413,11 +403,11 @@ func takes(p fakePush) bool {
 // giveBack has another sender give back hits of a user, or count some if there are fewer than none.
 func (w *world) giveBack(f *fakeNode, user string, hits int64) {
 	w.t.Helper()
-	l := &f.rules.List[0].Limits[0]
+	l := &f.rule(0).Limits[0]
 	w.takes++
 	pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
 		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
-		Items: []wire.Item{{LimitCounter: rule.CounterOf(f.identity(0, user), l, l.Width), Newest: uint64(w.now / l.Width), Hits: []int64{-hits}}},
+		Items: []wire.Item{{LimitCounter: rule.CounterOf(f.id(0, user), l, l.Width), Newest: uint64(w.now / l.Width), Hits: []int64{-hits}}},
 	}))
 }
 
@@ -493,7 +483,7 @@ func TestFullKeysAreTold(t *testing.T) {
 // Where charges of responses often leave room again, the backend is asked before a request is refused.
 func TestFullKeysOfChargesAreConfirmed(t *testing.T) {
 	for _, later := range []bool{false, true} {
-		w := newWorld(t, 2, 1, second, Options{}, fakeRule{limits: []window.Limit{fixed(1000)}, costsLater: later})
+		w := newWorld(t, 2, 1, second, engine.Options{}, fakeRule{limits: []window.Limit{fixed(1000)}, costsLater: later})
 		f := w.nodes[0]
 		w.takeAll(f, 0, "ann", 0, 1000)
 		f.ask(t, "ann")

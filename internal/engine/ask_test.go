@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
 	"weir/window"
@@ -19,7 +20,7 @@ import (
 func TestTenNodes(t *testing.T) {
 	for _, shape := range longest {
 		for seed := range uint64(3) {
-			w := newWorld(t, 10, 2, second/20, Options{},
+			w := newWorld(t, 10, 2, second/20, engine.Options{},
 				users(of(shape, 60), limit(window.SlidingWindow, 70, 366*day)), all(of(shape, 90)))
 			w.random = rand.New(rand.NewPCG(seed, 5))
 			passed := w.interleave()
@@ -54,7 +55,7 @@ func TestTenNodesLease(t *testing.T) {
 		if shape.Precision == window.LogPrecision {
 			continue // none has so large a limit
 		}
-		w := newWorld(t, 10, 2, second/2, Options{}, all(of(shape, 2000)))
+		w := newWorld(t, 10, 2, second/2, engine.Options{}, all(of(shape, 2000)))
 		passed := int64(0)
 		for i := range 8000 {
 			// All nodes, then one of them, then all.
@@ -84,7 +85,7 @@ func TestTenNodesLease(t *testing.T) {
 func TestBackendDecidesAll(t *testing.T) {
 	for _, shape := range longest {
 		for _, loss := range []float64{0, 0.15} {
-			w := newWorld(t, 10, 2, 0, Options{}, all(of(shape, 100), limit(window.SlidingWindow, 120, 366*day)), users(of(shape, 30)))
+			w := newWorld(t, 10, 2, 0, engine.Options{}, all(of(shape, 100), limit(window.SlidingWindow, 120, 366*day)), users(of(shape, 30)))
 			w.lossBefore, w.lossAfter = loss, loss
 			passed := map[string]int64{}
 			sum := int64(0)
@@ -122,7 +123,7 @@ func TestBackendDecidesAll(t *testing.T) {
 
 // A table too small for its keys forgets entries; the backend does not.
 func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
-	w := newWorld(t, 1, 2, 0, Options{Capacity: 20}, users(fixed(50)))
+	w := newWorld(t, 1, 2, 0, engine.Options{Capacity: 20}, users(fixed(50)))
 	passed := 0
 	for i := range 60 * 100 {
 		if w.any().send(strconv.Itoa(i % 100)) {
@@ -137,7 +138,7 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 
 // Rules that the backend decides together take from all of them or from none.
 func TestBackendDecidesAllRulesOrNone(t *testing.T) {
-	w := newWorld(t, 2, 1, 0, Options{}, users(fixed(5)), all(fixed(8)))
+	w := newWorld(t, 2, 1, 0, engine.Options{}, users(fixed(5)), all(fixed(8)))
 	for range 10 {
 		w.any().send("ann")
 	}
@@ -154,7 +155,7 @@ func TestBackendDecidesAllRulesOrNone(t *testing.T) {
 
 // A cost above the limit is refused without asking; cost 0 asks, and takes nothing.
 func TestBackendDecidesCosts(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, Options{}, all(fixed(5)))
+	w := newWorld(t, 1, 1, 0, engine.Options{}, all(fixed(5)))
 	f := w.nodes[0]
 	for _, step := range []struct {
 		cost uint64
@@ -176,7 +177,7 @@ func TestBackendDecidesCosts(t *testing.T) {
 func TestCountRejectedHits(t *testing.T) {
 	for _, rate := range []int64{0, second / 10} {
 		for _, processes := range []int{1, 2} {
-			w := newWorld(t, processes, 1, rate, Options{}, fakeRule{limits: []window.Limit{fixed(5)}, together: true, countRejected: true})
+			w := newWorld(t, processes, 1, rate, engine.Options{}, fakeRule{limits: []window.Limit{fixed(5)}, together: true, countRejected: true})
 			passed := 0
 			for range 12 {
 				if w.any().send("") {
@@ -204,7 +205,7 @@ var asking = []struct {
 // harm.
 func TestWaitingHasADeadline(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, engine.Options{}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		requests := f.pausedOften(10, "ann")
 		pushes := f.taken()
@@ -241,7 +242,7 @@ func TestWaitingHasADeadline(t *testing.T) {
 // Requests of one worker that wait at the same time share callouts, and all get what there is.
 func TestWaitingRequestsShareCallouts(t *testing.T) {
 	for rate, pushes := range map[int64]int{0: 6, second: 12} {
-		w := newWorld(t, 1, 1, rate, Options{}, users(fixed(50)))
+		w := newWorld(t, 1, 1, rate, engine.Options{}, users(fixed(50)))
 		f := w.nodes[0]
 		w.pushes = 0
 		requests := f.pausedOften(100, "ann")
@@ -258,7 +259,7 @@ func TestWaitingRequestsShareCallouts(t *testing.T) {
 // A request of several rules asks for all that they lack at once.
 func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
 	rule := users(sliding(5))
-	w := newWorld(t, 1, 1, second, Options{}, rule, rule, rule, rule, rule, rule)
+	w := newWorld(t, 1, 1, second, engine.Options{}, rule, rule, rule, rule, rule, rule)
 	f := w.nodes[0]
 	w.advance(time.Second)
 	before := w.pushes
@@ -278,7 +279,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 			"lost":           (*fakeNode).lose,
 			"never answered": func(*fakeNode, fakePush) {},
 		} {
-			w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
+			w := newWorld(t, 1, 1, how.rate, engine.Options{}, users(fixed(how.limit)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			for i := range 30 {
@@ -326,10 +327,10 @@ func (w *world) shortly(what string, call func()) {
 func TestTooManyWait(t *testing.T) {
 	for fallback, passed := range map[failure.Mode]int{failure.Local: 5, failure.Allow: 20, failure.Deny: 0} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(5)))
+			w := newWorld(t, 1, 1, rate, engine.Options{OnBackendFailure: fallback}, users(fixed(5)))
 			f := w.nodes[0]
 			w.advance(time.Second)
-			requests := f.pausedOften(maxWaiting, "ann")
+			requests := f.pausedOften(engine.MaxWaiting, "ann")
 			for range 20 {
 				switch r, verdict := f.request("ann"); {
 				case r.Waiting() || verdict == counter.Unsure:
@@ -368,7 +369,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 		"never answered":         {nil, 100_000, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, second, Options{}, users(sliding(test.limit)))
+			w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(test.limit)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			var requests []*fakeRequest
@@ -414,7 +415,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 // for its own key: callouts take many asks along, even if a tick has time for a few.
 func TestManyWishesShareCallouts(t *testing.T) {
 	const requests = 4000
-	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(3)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	busy(w)
@@ -474,7 +475,7 @@ func TestAnswersChangePlaces(t *testing.T) {
 // more than what both leave: one process alone keeps its limit, whatever is lost.
 func TestGrantsBesideWhatPassesAlone(t *testing.T) {
 	for _, workers := range []int{1, 2} {
-		w := newWorld(t, 1, workers, 0, Options{}, users(fixed(10)), all(fixed(100)))
+		w := newWorld(t, 1, workers, 0, engine.Options{}, users(fixed(10)), all(fixed(100)))
 		asks, alone := w.nodes[0], w.nodes[workers-1]
 		first, _ := asks.requestOf("ann", 6)
 		granted := asks.taken()[0]
@@ -501,7 +502,7 @@ func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
 	for _, precision := range []int64{window.LogPrecision, second} {
 		for _, applied := range []bool{false, true} {
 			l := of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: precision}, 5)
-			w := newWorld(t, 1, 1, second, Options{}, users(l))
+			w := newWorld(t, 1, 1, second, engine.Options{}, users(l))
 			f := w.nodes[0]
 			passed := 0
 			for range 6 {
@@ -531,7 +532,7 @@ func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
 // is told what remains, and all of the limit passes.
 func TestLogsInTurn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 2, second, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
+	w := newWorld(t, 1, 2, second, engine.Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
 	for i := range uint64(6) {
 		f := w.nodes[i%2]
 		r := f.bring(0)
@@ -560,7 +561,7 @@ func TestLogsWhoseAnswersCross(t *testing.T) {
 		asksFirst, answersFirst bool // the question, before the push
 		fewer                   uint64
 	}{{true, true, 0}, {true, false, 1}, {false, true, 0}, {false, false, 0}} {
-		w := newWorld(t, 1, 2, second, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
+		w := newWorld(t, 1, 2, second, engine.Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: window.LogPrecision}, 5)))
 		a, b := w.nodes[0], w.nodes[1]
 		check := func(request string, r *told, left, fewer uint64) {
 			t.Helper()

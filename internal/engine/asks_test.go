@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -7,62 +7,53 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 )
 
 // Wishes that are made before a lease is used up are bounded.
 func TestEagerWishesAreBounded(t *testing.T) {
-	n := newProcess(t).start(second, fixed(5000))
+	n := newProcess(t).startOf(second, engine.Options{}, users(fixed(5000)), users(fixed(1)).at(0))
 	n.advance(time.Second)
-	n.outbox.asking = maxAsking
-	for i := range maxUnsent + 100 {
+	for range engine.MaxAsking { // no more callouts are made
+		n.Decide([]rule.Check{n.check(1, "ann", 1)}, n.time(), &newUser().Wait)
+	}
+	for i := range engine.MaxUnsent + 100 {
 		d := n.check(0, strconv.Itoa(i), 1)
 		for range 10 {
 			n.Force(&d, n.Now())
 		}
-		n.entries.Locate(&d)
-		n.entries.Read(&d, n.Now())
-		n.acquires.prefetch(&d, n.Now())
+		n.Look(&d, n.time())
+		n.Prefetch(&d)
 	}
-	if len(n.acquires.unsent) != maxUnsent {
-		t.Errorf("%d asks, want %d", len(n.acquires.unsent), maxUnsent)
+	if unsent := n.Backlog().Unsent; unsent != engine.MaxUnsent {
+		t.Errorf("%d asks, want %d", unsent, engine.MaxUnsent)
 	}
-	checkAsked(t, n.Engine)
+	checkAsked(t, n)
 	// Those that are removed are found no more, and hide no others.
-	for i, wish := range n.acquires.unsent {
+	for i, wish := range n.Unsent() {
 		if i%3 == 0 {
-			n.waits.forget(wish)
+			n.Forget(wish)
 		}
 	}
-	for i, wish := range n.acquires.unsent {
-		if found := n.findWish(wish); (found == wish) == (i%3 == 0) {
+	for i, wish := range n.Unsent() {
+		if found := n.Find(wish); (found == wish) == (i%3 == 0) {
 			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
 		}
 	}
 }
 
-// findWish finds a wish by its key.
-func (n *Engine) findWish(t *ask) *ask {
-	return n.waits.leases.find(&rule.Check{Ref: t.parts[0]}, t.ahead, t.parts[0].Cost)
-}
-
 // checkAsked sees whether just the asks of a node are found by their keys.
-func checkAsked(t *testing.T, n *Engine) {
+func checkAsked(t *testing.T, n *fakeNode) {
 	t.Helper()
-	listed := 0
-	for _, wish := range n.waits.leases {
-		for ; wish != nil; wish = wish.next {
-			listed++
-		}
-	}
-	for _, wish := range n.acquires.unsent {
-		if n.findWish(wish) != wish {
+	for _, wish := range n.Unsent() {
+		if n.Find(wish) != wish {
 			t.Fatal("a wish is not found by its key")
 		}
 	}
-	if listed != len(n.acquires.unsent) {
-		t.Errorf("%d asks can be found, want %d", listed, len(n.acquires.unsent))
+	if listed, want := n.Listed(), n.Backlog().Unsent; listed != want {
+		t.Errorf("%d asks can be found, want %d", listed, want)
 	}
 }
 
@@ -72,7 +63,7 @@ func TestSpareTakesAreSmall(t *testing.T) {
 	n.advance(time.Second)
 	for round := range 10 {
 		for key := range 50 {
-			for waiter := 0; waiter == 0 || key == round && waiter < 10*maxIdleParts; waiter++ {
+			for waiter := 0; waiter == 0 || key == round && waiter < 10*engine.MaxIdleParts; waiter++ {
 				n.request(fmt.Sprint(round, key))
 			}
 		}
@@ -85,15 +76,16 @@ func TestSpareTakesAreSmall(t *testing.T) {
 		}
 		n.advance(time.Second)
 	}
-	if spare := len(n.waits.spare); spare < 40 {
-		t.Errorf("%d takes are kept", spare)
+	spare := n.Spare()
+	if len(spare) < 40 {
+		t.Errorf("%d takes are kept", len(spare))
 	}
-	for _, s := range n.waits.spare {
-		if room := max(cap(s.turns), cap(s.parts)); room > maxIdleParts {
-			t.Fatalf("an ask keeps room for %d keys or requests", room)
+	for _, s := range spare {
+		if keys, requests := s.Capacity(); max(keys, requests) > engine.MaxIdleParts {
+			t.Fatalf("an ask keeps room for %d keys and %d requests", keys, requests)
 		}
 	}
-	checkAsked(t, n.Engine)
+	checkAsked(t, n)
 }
 
 // The asks of requests that have gone are not sent, and not kept without end, though all callouts
@@ -101,26 +93,24 @@ func TestSpareTakesAreSmall(t *testing.T) {
 func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		n := newProcess(t).start(rate, fixed(5))
-		for i := range maxAsking {
+		for i := range engine.MaxAsking {
 			n.paused("first " + strconv.Itoa(i))
 		}
-		for i := range 10 * leastUnsent {
+		for i := range 10 * engine.LeastUnsent {
 			user := strconv.Itoa(i)
-			if i >= 10*leastUnsent-3 {
+			if i >= 10*engine.LeastUnsent-3 {
 				user = "ann"
 			}
 			n.paused(user).Leave()
 			n.Tick()
-			if unsent := len(n.acquires.unsent); unsent > leastUnsent {
+			if unsent := n.Backlog().Unsent; unsent > engine.LeastUnsent {
 				t.Fatalf("rate %d: %d asks that nobody waits for", rate, unsent)
 			}
 		}
 		n.paused("ann")
 		wished := 0
-		for _, take := range n.acquires.unsent {
-			if take.wanted() {
-				wished += int(take.most)
-			}
+		for _, wish := range n.Unsent() {
+			wished += int(wish.Wanted())
 		}
 		if wished != 1 {
 			t.Errorf("rate %d: one waits for one hit, but %d are wished for", rate, wished)
@@ -156,7 +146,7 @@ func TestNodesOfOneProcess(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		p := newProcess(t)
 		a, b := p.start(rate, fixed(10)), p.start(rate, fixed(10))
-		other := p.startOf(rate, Options{Namespace: "other"}, users(fixed(10)))
+		other := p.startOf(rate, engine.Options{Namespace: "other"}, users(fixed(10)))
 		passed := map[*fakeNode]int{}
 		for range 20 {
 			for _, n := range []*fakeNode{a, b, other} {
@@ -180,20 +170,20 @@ func TestNodesOfOneProcess(t *testing.T) {
 // before them waits, be it for a callout of its own or for a lease that many wait for.
 func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 	for _, rate := range []int64{0, second} {
-		w := newWorld(t, 1, 1, rate, Options{Timeout: hour}, users(fixed(1)))
+		w := newWorld(t, 1, 1, rate, engine.Options{Timeout: hour}, users(fixed(1)))
 		f := w.nodes[0]
 		first := []*fakeRequest{f.paused("ann")}
-		for i := range maxAsking { // no more callouts are made
+		for i := range engine.MaxAsking { // no more callouts are made
 			first = append(first, f.paused(fmt.Sprint(i)), f.paused("bob"))
 		}
-		for range 2 * maxWaiting {
+		for range 2 * engine.MaxWaiting {
 			f.paused("bob").Leave()
 		}
-		if got := f.Backlog(); got.Waiting != len(first) || got.Unsent > leastUnsent {
+		if got := f.Backlog(); got.Waiting != len(first) || got.Unsent > engine.LeastUnsent {
 			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
 		}
-		for _, wish := range f.acquires.unsent {
-			if n := cap(wish.turns); n > 4*len(first) {
+		for _, wish := range f.Unsent() {
+			if _, n := wish.Capacity(); n > 4*len(first) {
 				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
 			}
 		}
@@ -209,7 +199,7 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 // Asks that come soon after a callout with others wait for the next tick together, unless there are very
 // many. A lone ask waits for nothing.
 func TestAsksAreCollected(t *testing.T) {
-	n := newProcess(t).startOf(second, Options{Collect: 1e6}, users(fixed(5000)))
+	n := newProcess(t).startOf(second, engine.Options{Collect: 1e6}, users(fixed(5000)))
 	n.advance(time.Second)
 	sent := func() (asks []int) {
 		for _, p := range n.taken() {
@@ -245,10 +235,10 @@ func TestAsksAreCollected(t *testing.T) {
 	n.process.now += 1e6
 	n.paused("later")
 	want("a millisecond later", 1)
-	for i := range maxCollected {
+	for i := range engine.MaxCollected {
 		n.paused(fmt.Sprint("many ", i))
 	}
-	want("very many", maxCollected)
+	want("very many", engine.MaxCollected)
 	n.process.now -= 5e9
 	n.paused("after the clock was set back")
 	want("after the clock was set back", 1)

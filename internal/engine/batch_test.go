@@ -1,7 +1,9 @@
-package engine
+package engine_test
 
 import (
+	"slices"
 	"testing"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -23,14 +25,13 @@ func log(width int64) *rule.Rule {
 func TestAnyRuleFitsABatch(t *testing.T) {
 	for _, width := range []int64{window.MinWidth, 1e9, 60e9, 86_400e9, window.MaxWidth} {
 		r := log(width)
-		lease := &ask{lease: true, parts: []rule.Ref{{Rule: r}}}
-		answers := lease.answerSize()
+		answers := engine.NewAsk(r).AnswerSize()
 		for i := range r.Limits {
 			pending := wire.Item{LimitCounter: rule.CounterOf([16]byte{}, &r.Limits[i], width), Limit: r.Limits[i].Max}
 			answers += pending.AnswerSize()
 		}
-		if answerBytes+answers > wire.MaxAnswer {
-			t.Errorf("a window of %d ns: %d bytes more than an answer may have", width, answerBytes+answers-wire.MaxAnswer)
+		if engine.AnswerBytes+answers > wire.MaxAnswer {
+			t.Errorf("a window of %d ns: %d bytes more than an answer may have", width, engine.AnswerBytes+answers-wire.MaxAnswer)
 		}
 	}
 }
@@ -38,29 +39,24 @@ func TestAnyRuleFitsABatch(t *testing.T) {
 // Takes of requests that wait together share a batch only if its answer has room for all of them.
 func TestLargeTakesShareNoBatch(t *testing.T) {
 	r := log(60e9)
-	takeOf := func(rules int) *ask {
-		t := &ask{}
-		for range rules {
-			t.parts = append(t.parts, rule.Ref{Rule: r})
-		}
-		return t
-	}
+	takeOf := func(rules int) *engine.Ask { return engine.NewAsk(slices.Repeat([]*rule.Rule{r}, rules)...) }
 	shared := 0
 	for first := 1; first <= 12; first++ {
 		for rules := 1; rules <= 12; rules++ {
 			n := newProcess(t).start(second, fixed(5))
-			b, more := n.outbox.newBatch(), takeOf(rules)
-			n.acquires.encode(b, takeOf(first), n.Now())
-			for b.fits(more) {
-				before := b.answers
-				n.acquires.encode(b, more, n.Now())
-				if b.answers-before != more.answerSize() {
-					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.answerSize(), b.answers-before)
+			b, more := n.NewBatch(), takeOf(rules)
+			b.Add(takeOf(first))
+			for b.Fits(more) {
+				before := b.AnswerSize()
+				b.Add(more)
+				if grown := b.AnswerSize() - before; grown != more.AnswerSize() {
+					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.AnswerSize(), grown)
 				}
 				shared++
 			}
-			if b.answers > wire.MaxAnswer || b.rooms > wire.MaxItems || len(b.body) > wire.MaxBody {
-				t.Errorf("of %d and %d rules %d takes, whose answer has %d bytes, want at most %d", first, rules, len(b.asks), b.answers, wire.MaxAnswer)
+			body := b.Body()
+			if _, err := wire.DecodePush(body); err != nil || len(body) > wire.MaxBody || b.AnswerSize() > wire.MaxAnswer {
+				t.Errorf("takes of %d and %d rules: %d bytes, %v, whose answer has %d, want at most %d", first, rules, len(body), err, b.AnswerSize(), wire.MaxAnswer)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
 	"weir/internal/wire"
@@ -30,7 +31,7 @@ func (f *fakeNode) failing(n int) {
 // nobody waits, and one callout at a time tells whether the backend is back.
 func TestBreaker(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 2, 4, how.rate, Options{}, users(fixed(how.limit)))
+		w := newWorld(t, 2, 4, how.rate, engine.Options{}, users(fixed(how.limit)))
 		for range 5 {
 			w.advance(time.Second)
 		}
@@ -90,7 +91,7 @@ func TestBreaker(t *testing.T) {
 // tick busy while it is away.
 func TestWishesOfAnOutage(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, Options{}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, engine.Options{}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		for range 5 {
 			w.advance(time.Second)
@@ -117,7 +118,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 
 // Callouts that are never answered, the most that may be out, hold nothing up for long.
 func TestHangingCallouts(t *testing.T) {
-	w := newWorld(t, 1, 1, second/10, Options{}, users(long))
+	w := newWorld(t, 1, 1, second/10, engine.Options{}, users(long))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for i := range 300 {
@@ -136,7 +137,7 @@ func TestHangingCallouts(t *testing.T) {
 // none.
 func TestOddGrants(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, Options{OnBackendFailure: failure.Deny}, users(fixed(how.limit)))
+		w := newWorld(t, 1, 1, how.rate, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(how.limit)))
 		f := w.nodes[0]
 		w.advance(time.Second)
 		requests := f.pausedOften(1, "ann")
@@ -191,7 +192,7 @@ func TestOddGrants(t *testing.T) {
 func TestAbsurdGrants(t *testing.T) {
 	for _, shape := range longest {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{}, all(of(shape, 5)))
+			w := newWorld(t, 1, 1, rate, engine.Options{}, all(of(shape, 5)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			for i, number := range []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 1, uint64(w.now), uint64(w.now) + 1e15} {
@@ -228,7 +229,7 @@ func TestAbsurdGrants(t *testing.T) {
 
 // An answer too long for one tick is settled in the next, which comes soon.
 func TestLongAnswersAreSettledSoon(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(50)))
+	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(50)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	f.pausedOften(4, "first")
@@ -260,7 +261,7 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 
 // A refusal that a node remembers ends when another worker's lease has arrived.
 func TestRememberedRefusalEndsWithALease(t *testing.T) {
-	w := newWorld(t, 2, 2, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 2, 2, second, engine.Options{}, users(fixed(5)))
 	other, mine, neighbour := w.nodes[0], w.nodes[2], w.nodes[3]
 	w.advance(time.Second)
 	for range 5 {
@@ -275,7 +276,7 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	for i := range d.Counter.States {
 		d.Counter.States[i].Hits[0].Lease = 3
 	}
-	if !neighbour.entries.Write(d, w.now) {
+	if !neighbour.Write(d, w.now) {
 		t.Fatal("not written")
 	}
 	w.pass(11 * time.Millisecond)
@@ -292,7 +293,7 @@ func TestOvershootOfOneLostCallout(t *testing.T) {
 		fallback failure.Mode
 		want     uint64
 	}{{failure.Local, 10}, {failure.Allow, window.MaxHits}, {failure.Deny, 0}} {
-		w := newWorld(t, 3, 2, 0, Options{OnBackendFailure: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
+		w := newWorld(t, 3, 2, 0, engine.Options{OnBackendFailure: test.fallback}, users(fixed(5)), users(limit(window.FixedWindow, 5, day)), users(fixed(5)).here())
 		for _, f := range w.nodes {
 			f.send("bob")
 		}
@@ -315,8 +316,8 @@ func TestOvershootOfOneLostCallout(t *testing.T) {
 		for _, p := range f.taken() {
 			f.lose(p)
 		}
-		if f.link.Open() || f.Tallies.Alone != 1 {
-			t.Fatalf("the breaker is open: %v, %d decided alone", f.link.Open(), f.Tallies.Alone)
+		if f.BreakerOpen() || f.Tallies.Alone != 1 {
+			t.Fatalf("the breaker is open: %v, %d decided alone", f.BreakerOpen(), f.Tallies.Alone)
 		}
 		bounds("once a request was decided alone", test.want, test.want, 0)
 		w.pass(time.Hour - 4*time.Second)
@@ -331,7 +332,7 @@ func TestOvershootOfOneLostCallout(t *testing.T) {
 // Nodes that go do not take along what they have passed: the bound stays that of all who may have.
 func TestOvershootKeepsTheMostNodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 4, 1, 0, Options{}, users(limit(window.FixedWindow, 5, day)))
+	w := newWorld(t, 4, 1, 0, engine.Options{}, users(limit(window.FixedWindow, 5, day)))
 	for range 2 {
 		for _, f := range w.nodes {
 			f.send("bob")
@@ -351,8 +352,8 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 	for range 600 {
 		w.advance(time.Second)
 	}
-	if f := w.nodes[0]; f.rules.Nodes != 1 || f.Overshoot(0) != 15 {
-		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.rules.Nodes, f.Overshoot(0))
+	if f := w.nodes[0]; f.Nodes() != 1 || f.Overshoot(0) != 15 {
+		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.Nodes(), f.Overshoot(0))
 	}
 }
 
@@ -360,7 +361,7 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 // they leave room when they go back, even where there is one node. The bound has told so.
 func TestOvershootOfLogs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, 0, Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, 10)))
+	w := newWorld(t, 1, 1, 0, engine.Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, 10)))
 	f := w.nodes[0]
 	var requests []*fakeRequest
 	ask := func() {
@@ -400,7 +401,14 @@ func TestOvershootOfLogs(t *testing.T) {
 func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 	p := newProcess(t)
 	n, other := p.start(0, fixed(5)), p.start(0, fixed(5))
-	fail := func() { other.link.Failed(p.now, p.now) }
+	for i := range 3 {
+		other.paused(fmt.Sprint(i))
+	}
+	out := other.taken()
+	fail := func() {
+		other.lose(out[0])
+		out = out[1:]
+	}
 	fail()
 	fail()
 	gets := 0
@@ -412,8 +420,8 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 		}
 	}
 	n.Tick()
-	for _, b := range n.outbox.batches {
-		if b.state == filling {
+	for _, p := range n.Pushes() {
+		if p.Filling {
 			t.Error("a batch was begun, and neither sent nor forgotten")
 		}
 	}
@@ -422,18 +430,18 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 // A node that leaves doesn't wait longer because the backend's clock was set back.
 func TestLeavingByTheHostsClock(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
 	f := w.nodes[0]
 	f.charge("ann")
 	f.Leave()
 	w.advance(0)
-	f.link.Shift(-hour)
+	f.Shift(-hour)
 	f.charge("ann")
 	w.lossBefore = 1
-	for range leaveNanos/second + 1 {
+	for range engine.LeaveNanos/second + 1 {
 		w.advance(time.Second)
 	}
 	if !f.Left() {
-		t.Errorf("a node has not left after %v", time.Duration(leaveNanos))
+		t.Errorf("a node has not left after %v", time.Duration(engine.LeaveNanos))
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/calendar"
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -58,7 +59,7 @@ func overCalendar(t *testing.T, c window.Calendar, from, ends, rate int64, hits 
 	if rate < 0 {
 		rule = rule.here()
 	}
-	w := newWorld(t, processes, 2, max(rate, 0), Options{}, rule)
+	w := newWorld(t, processes, 2, max(rate, 0), engine.Options{}, rule)
 	w.now = from
 	passed := map[bool]uint64{}
 	for w.now < ends+hour {

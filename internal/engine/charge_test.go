@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
@@ -20,7 +21,7 @@ func charging(r fakeRule) fakeRule {
 
 // charged is a request that takes hits before it is known what it costs.
 type charged struct {
-	Wait
+	engine.Wait
 	node    *fakeNode
 	verdict counter.Verdict
 	charges []rule.Charge
@@ -42,9 +43,9 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 	c := &charged{node: f}
 	c.Request = c
 	for i := range f.checks {
-		f.checks[i].Rule, f.checks[i].Key, f.checks[i].Cost = &f.rules.List[i], f.key(i, user), hits
+		f.checks[i].Rule, f.checks[i].Key, f.checks[i].Cost = f.rule(i), f.key(i, user), hits
 	}
-	now := f.link.Now()
+	now := f.time()
 	if c.verdict = f.Decide(f.checks, now, &c.Wait); c.verdict != counter.Unsure {
 		c.Decided(f.checks, now, c.verdict)
 	}
@@ -59,7 +60,7 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 
 func (c *charged) revise(cost uint64) {
 	for i := range c.charges {
-		c.node.Revise(&c.charges[i], cost, c.node.link.Now())
+		c.node.Revise(&c.charges[i], cost, c.node.time())
 	}
 	c.node.PushCharges()
 }
@@ -81,7 +82,7 @@ func TestChargesAreRevised(t *testing.T) {
 
 func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	const budget = 1000
-	w := newWorld(t, 2, 2, rate, Options{OnBackendFailure: failure.Deny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
+	w := newWorld(t, 2, 2, rate, engine.Options{OnBackendFailure: failure.Deny}, charging(users(of(shape, budget))), charging(users(of(shape, 3*budget))))
 	random := rand.New(rand.NewPCG(seed, 5))
 	w.random = rand.New(rand.NewPCG(seed, 6))
 	if seed%2 == 1 {
@@ -136,7 +137,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 
 // Costs of responses above a limit are told, until its window has ended.
 func TestOvershootTellsCharges(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{OnBackendFailure: failure.Deny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+	w := newWorld(t, 2, 1, second, engine.Options{OnBackendFailure: failure.Deny}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 	var running []*charged
 	for i := range 8 {
 		running = append(running, w.nodes[i%2].reserve("", 100))
@@ -165,7 +166,7 @@ func TestOvershootTellsCharges(t *testing.T) {
 
 // A grant that goes back, as another rule has no room any more, is there for others without a tick.
 func TestGrantsGoBackAtOnce(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, Options{}, all(fixed(10)), all(fixed(1)).here())
+	w := newWorld(t, 1, 1, 0, engine.Options{}, all(fixed(10)), all(fixed(1)).here())
 	f := w.nodes[0]
 	requests := f.pausedOften(2, "")
 	f.deliver()
@@ -181,7 +182,7 @@ func TestGrantsGoBackAtOnce(t *testing.T) {
 // and a smaller one once the window of the largest has ended.
 func TestOvershootOfTheProcess(t *testing.T) {
 	for _, rate := range []int64{0, second} {
-		w := newWorld(t, 1, 2, rate, Options{}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
+		w := newWorld(t, 1, 2, rate, engine.Options{}, charging(all(limit(window.FixedWindow, 1000, 10*second))))
 		a, b := w.nodes[0], w.nodes[1]
 		w.pass(2 * time.Second)
 		want := func(when string, hits uint64) {
@@ -206,11 +207,11 @@ func TestOvershootOfTheProcess(t *testing.T) {
 
 // A charge of a configuration that has gone may be answered under one with fewer rules.
 func TestChargesOfRulesThatHaveGone(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, charging(all(fixed(1000))), charging(all(fixed(100))))
+	w := newWorld(t, 1, 1, second, engine.Options{}, charging(all(fixed(1000))), charging(all(fixed(100))))
 	old := w.nodes[0]
 	c := old.reserve("", 10)
 	c.revise(500)
-	heir := old.process.startOf(second, Options{}, charging(all(fixed(1000))))
+	heir := old.process.startOf(second, engine.Options{}, charging(all(fixed(1000))))
 	heir.Inherit(old.Engine)
 	w.nodes = w.nodes[1:]
 	w.quiet()
@@ -226,19 +227,19 @@ func TestChargesOfRulesThatHaveGone(t *testing.T) {
 // has had the time to go back.
 func TestSpent(t *testing.T) {
 	for _, rule := range []fakeRule{all(fixed(1000)).here(), all(fixed(1000))} {
-		w := newWorld(t, 2, 1, second, Options{}, rule)
+		w := newWorld(t, 2, 1, second, engine.Options{}, rule)
 		f := w.nodes[0]
 		c := f.reserve("", 900)
 		if c.verdict != counter.Allowed {
 			t.Fatal("the request is refused")
 		}
-		spent := func() bool { return f.Spent(&c.charges[0], f.link.Now()) }
+		spent := func() bool { return f.Spent(&c.charges[0], f.time()) }
 		if spent() {
 			t.Error("spent before it is charged")
 		}
 		c.revise(1100)
-		if got := spent(); got == f.rules.List[0].Synced() {
-			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rules.List[0].Synced())
+		if got := spent(); got == f.rule(0).Synced() {
+			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rule(0).Synced())
 		}
 		w.advance(2 * time.Second)
 		if !spent() {
@@ -260,7 +261,7 @@ func TestChargesAreKnownAtOnce(t *testing.T) {
 				if rate > 0 && nodes > 1 {
 					continue // the others hear a second later
 				}
-				w := newWorld(t, nodes, 2, rate, Options{}, charging(users(of(shape, 50_000))))
+				w := newWorld(t, nodes, 2, rate, engine.Options{}, charging(users(of(shape, 50_000))))
 				w.advance(time.Second)
 				spent, passed := uint64(0), 0
 				for range 200 {
@@ -290,7 +291,7 @@ func TestChargesAreKnownAtOnce(t *testing.T) {
 // Hits that a response does not need are there for the next request.
 func TestRefundsAreKnownAtOnce(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
-		w := newWorld(t, nodes, 2, 0, Options{}, charging(all(fixed(10_000))))
+		w := newWorld(t, nodes, 2, 0, engine.Options{}, charging(all(fixed(10_000))))
 		w.advance(time.Second)
 		for _, f := range w.nodes {
 			f.settle = func(*fakeNode) {

@@ -1,10 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/window"
 )
@@ -34,7 +35,7 @@ func (p *fakeProcess) run(d time.Duration) {
 func TestDelayIsSmooth(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
-	f := p.startOf(-1, Options{}, delayed(5*second, 20, smooth))
+	f := p.startOf(-1, engine.Options{}, delayed(5*second, 20, smooth))
 	if !f.send("ann") {
 		t.Fatal("the first request does not pass at once")
 	}
@@ -79,7 +80,7 @@ func TestDelayInOrder(t *testing.T) {
 		{Shape: window.Shape{Kind: window.SlidingWindow, Width: second}, Max: 4},
 	} {
 		p, random := newProcess(t), rand.New(rand.NewPCG(1, uint64(limit.Kind)))
-		workers := []*fakeNode{p.startOf(-1, Options{}, delayed(most, queue, limit)), p.startOf(-1, Options{}, delayed(most, queue, limit))}
+		workers := []*fakeNode{p.startOf(-1, engine.Options{}, delayed(most, queue, limit)), p.startOf(-1, engine.Options{}, delayed(most, queue, limit))}
 		type waiter struct {
 			r     *fakeRequest
 			user  string

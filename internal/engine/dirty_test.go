@@ -1,15 +1,14 @@
-package engine
+package engine_test
 
 import (
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
-	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/wire"
-	"weir/sharedata"
 	"weir/window"
 )
 
@@ -17,14 +16,22 @@ import (
 func TestLooksAreShort(t *testing.T) {
 	const blocks = 5
 	n := newProcess(t).start(minute, fixed(1_000_000))
-	now := n.Now()
-	for range blocks * entry.BlockKeys {
-		n.entries.Dirty.Add(sharedata.Address{}, &n.rules.List[0], counter.DueAt(now+10*second))
-	}
-	for call := 1; call <= blocks; call++ {
-		if done := n.pushes.pushDue(now, now); done != (call == blocks) || !done && n.entries.Dirty.Block() != call {
-			t.Fatalf("call %d without time comes to block %d, and done is %v", call, n.entries.Dirty.Block(), done)
+	n.advance(time.Second)
+	for range 2 { // the first hit of a key is due at once
+		n.advance(time.Second)
+		n.advance(time.Second)
+		for i := range blocks * entry.BlockKeys {
+			n.charge(strconv.Itoa(i))
 		}
+	}
+	now := n.Now()
+	for call := 1; call <= blocks; call++ {
+		if done := n.PushDue(now, now); done != (call == blocks) {
+			t.Fatalf("after call %d without time done is %v", call, done)
+		}
+	}
+	if keys := n.Backlog().Keys; keys != blocks*entry.BlockKeys {
+		t.Errorf("%d keys wait", keys)
 	}
 }
 
@@ -40,12 +47,12 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 		n.advance(time.Second)
 		n.advance(time.Second)
 	}
-	if !n.entries.Dirty.Calm(n.Now()) || n.entries.Dirty.Count != keys {
-		t.Fatalf("%d keys wait, and nothing is tested", n.entries.Dirty.Count)
+	if waiting := n.Backlog().Keys; !n.Calm() || waiting != keys {
+		t.Fatalf("%d keys wait, and nothing is tested", waiting)
 	}
 	n.Leave()
-	if n.entries.Dirty.Count != 0 || n.Left() {
-		t.Errorf("%d keys are left, and nothing is on its way", n.entries.Dirty.Count)
+	if left := n.Backlog().Keys; left != 0 || n.Left() {
+		t.Errorf("%d keys are left, and nothing is on its way", left)
 	}
 	if n.deliver(); !n.Left() {
 		t.Errorf("left with everything answered: %+v", n.Backlog())
@@ -66,7 +73,7 @@ func mallocs(f func()) int {
 
 // A hit is pushed in time though a backend is slower than hits of other keys come.
 func TestFloodKeepsNoKeyBack(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{Capacity: 200_000}, users(sliding(1_000_000)))
+	w := newWorld(t, 1, 1, second, engine.Options{Capacity: 200_000}, users(sliding(1_000_000)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	f.charge("ann")
@@ -84,7 +91,7 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 			sent++
 		}
 	}
-	flood(maxBatches * wire.MaxItems)
+	flood(engine.MaxBatches * wire.MaxItems)
 	ticks := 0
 	for ; pending() && ticks < 200; ticks++ {
 		flood(wire.MaxItems)
@@ -110,7 +117,7 @@ func busy(w *world) {
 // pushed as soon as ticks come.
 func TestTicksAreShort(t *testing.T) {
 	const keys = 5000
-	w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for range 2 {
@@ -151,7 +158,7 @@ func TestTicksAreShort(t *testing.T) {
 
 // Many requests may wait at once. Their asks are sent a little at a time too.
 func TestWishesAreSentALittleAtATime(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(sliding(3)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(3)))
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for i := range 1000 {
@@ -164,7 +171,7 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 	timed := func(what string, call func()) {
 		start := w.now
 		call()
-		if took := time.Duration(w.now - start); took > 2*time.Duration(tickNanos) {
+		if took := time.Duration(w.now - start); took > 2*time.Duration(engine.TickNanos) {
 			t.Errorf("%s took %v", what, took)
 		}
 	}
@@ -184,16 +191,16 @@ func TestWishesAreSentALittleAtATime(t *testing.T) {
 
 // While keys wait for a place among the batches, the next answer brings the next tick.
 func TestAnswersHurryTheNextTick(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	f := w.nodes[0]
 	w.advance(time.Second)
-	const keys = (maxBatches + 1) * wire.MaxItems
+	const keys = (engine.MaxBatches + 1) * wire.MaxItems
 	for i := range keys {
 		f.charge(strconv.Itoa(i))
 	}
 	f.tick()
-	if n := len(f.sent); n != maxBatches || f.tickMillis == 1 {
-		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, maxBatches)
+	if n := len(f.sent); n != engine.MaxBatches || f.tickMillis == 1 {
+		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, engine.MaxBatches)
 	}
 	first := f.sent[0]
 	f.sent = f.sent[1:]
@@ -210,7 +217,7 @@ func TestPushesAllocateNothingForAKey(t *testing.T) {
 		"pushes": (*fakeNode).charge, "leases": func(f *fakeNode, user string) { f.send(user) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, second, Options{}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
+			w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
 			f := w.nodes[0]
 			w.advance(time.Second)
 			const keys = 1500

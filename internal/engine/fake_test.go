@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
@@ -120,7 +121,7 @@ type fakeProcess struct {
 
 // newWorld has processes with so many nodes each, whose rules have a rate, but for those that have
 // their own.
-func newWorld(t testing.TB, processes, nodes int, rate int64, options Options, rules ...fakeRule) *world {
+func newWorld(t testing.TB, processes, nodes int, rate int64, options engine.Options, rules ...fakeRule) *world {
 	t.Helper()
 	w := &world{t: t, now: monday, random: rand.New(rand.NewPCG(11, 3))}
 	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
@@ -135,16 +136,18 @@ func newWorld(t testing.TB, processes, nodes int, rate int64, options Options, r
 }
 
 // newProcess is the only one of its world.
-func newProcess(t testing.TB) *fakeProcess { return newWorld(t, 1, 0, 0, Options{}).processes[0] }
+func newProcess(t testing.TB) *fakeProcess {
+	return newWorld(t, 1, 0, 0, engine.Options{}).processes[0]
+}
 
 // start makes a node with one rule, in the namespace default.
 func (p *fakeProcess) start(syncRate int64, limits ...window.Limit) *fakeNode {
 	p.t.Helper()
-	return p.startOf(syncRate, Options{}, users(limits...))
+	return p.startOf(syncRate, engine.Options{}, users(limits...))
 }
 
 // startOf makes a node whose rules have a rate, but for those that have their own.
-func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *fakeNode {
+func (p *fakeProcess) startOf(rate int64, options engine.Options, rules ...fakeRule) *fakeNode {
 	p.t.Helper()
 	f := &fakeNode{process: p, settle: p.deliver, counts: rules, checks: make([]rule.Check, len(rules))}
 	options.Data, options.Random, options.Host, options.Owner = f, p.random.Uint64, f, f
@@ -169,8 +172,8 @@ func (p *fakeProcess) startOf(rate int64, options Options, rules ...fakeRule) *f
 		})
 	}
 	var err error
-	f.options = options
-	if f.Engine, err = New(&options); err != nil {
+	f.options, f.identities = options, counter.NewIdentities(options.KeySecret)
+	if f.Engine, err = engine.New(&options); err != nil {
 		p.t.Fatal(err)
 	}
 	f.tickMillis = f.TickMillis()
@@ -331,11 +334,12 @@ func (w *world) tallied(of func(t *entry.Tallies) uint64) (sum uint64) {
 
 // fakeNode is a node and its host. Pushes stay with it until they are delivered.
 type fakeNode struct {
-	*Engine
-	options Options
-	process *fakeProcess
-	counts  []fakeRule
-	checks  []rule.Check // of one request after the other
+	*engine.Engine
+	options    engine.Options
+	identities counter.Identities
+	process    *fakeProcess
+	counts     []fakeRule
+	checks     []rule.Check // of one request after the other
 	// variant, if it is not nil, takes the place of the node's only rule for the requests to come.
 	variant    *rule.Rule
 	smallers   []*rule.Rule
@@ -349,7 +353,7 @@ type fakeNode struct {
 
 type fakePush struct {
 	body   []byte
-	ticket Ticket
+	ticket engine.Ticket
 	at     int64
 }
 
@@ -387,7 +391,7 @@ func (f *fakeNode) Now() int64 { return f.process.now + f.process.off }
 func (f *fakeNode) TickEvery(millis uint32) { f.tickMillis = millis }
 
 // Send implements Host.
-func (f *fakeNode) Send(push []byte, ticket Ticket) bool {
+func (f *fakeNode) Send(push []byte, ticket engine.Ticket) bool {
 	if f.refuse {
 		return false
 	}
@@ -437,6 +441,15 @@ func (f *fakeNode) deliver() { f.process.deliver(f) }
 // prefix begins the keys of a rule.
 func (f *fakeNode) prefix(rule int) []byte { return counter.AppendPart(nil, fmt.Sprint("rule-", rule)) }
 
+// rule is one of the node's rules.
+func (f *fakeNode) rule(i int) *rule.Rule { return &f.options.Rules[i] }
+
+// time is the backend's, as far as the node knows it.
+func (f *fakeNode) time() int64 { return f.Time(f.Now()) }
+
+// id is the name that the backend has for a rule's key for a user.
+func (f *fakeNode) id(rule int, user string) wire.ID { return f.identities.Of(f.key(rule, user)) }
+
 // key is a rule's for a user.
 func (f *fakeNode) key(rule int, user string) []byte {
 	key := f.prefix(rule)
@@ -448,12 +461,12 @@ func (f *fakeNode) key(rule int, user string) []byte {
 
 // check asks a rule for hits for a user.
 func (f *fakeNode) check(at int, user string, cost uint64) rule.Check {
-	return rule.Check{Ref: rule.Ref{Rule: &f.rules.List[at], Cost: cost}, Key: f.key(at, user)}
+	return rule.Check{Ref: rule.Ref{Rule: f.rule(at), Cost: cost}, Key: f.key(at, user)}
 }
 
 // fakeRequest is a request that may wait.
 type fakeRequest struct {
-	Wait
+	engine.Wait
 	verdicts []counter.Verdict // that it was told
 }
 
@@ -471,23 +484,23 @@ func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict 
 	r = &fakeRequest{}
 	r.Request = r
 	if f.HasRetries() {
-		f.decider.retry(f.link.Now())
+		f.Retry(f.time())
 	}
 	for i := range f.checks {
 		d := &f.checks[i]
-		d.Rule, d.Key, d.Cost = &f.rules.List[i], f.key(i, user), cost
+		d.Rule, d.Key, d.Cost = f.rule(i), f.key(i, user), cost
 		if f.variant != nil {
 			d.Rule = f.variant
 		}
 	}
-	return r, f.Decide(f.checks, f.Time(f.Now()), &r.Wait)
+	return r, f.Decide(f.checks, f.time(), &r.Wait)
 }
 
 // charge counts a hit of each rule for a user, whether or not there is room. It has to be pushed.
 func (f *fakeNode) charge(user string) {
-	for i := range f.rules.List {
+	for i := range f.options.Rules {
 		d := f.check(i, user, 1)
-		f.Force(&d, f.link.Now())
+		f.Force(&d, f.time())
 	}
 }
 
@@ -555,8 +568,7 @@ func allowed(requests []*fakeRequest) (n int) {
 // stored returns what the process has of a rule for a user.
 func (f *fakeNode) stored(rule int, user string) *rule.Check {
 	d := f.check(rule, user, 1)
-	f.entries.Locate(&d)
-	f.entries.Read(&d, f.link.Now())
+	f.Look(&d, f.time())
 	return &d
 }
 
@@ -571,7 +583,7 @@ func (f *fakeNode) leased(rule int, user string) (leased uint64) {
 
 // left describes what a node still has to do.
 func (f *fakeNode) left() string {
-	if left := f.Backlog(); left != (Backlog{}) || f.pushes.unfinished() {
+	if left := f.Backlog(); left != (engine.Backlog{}) || f.Unfinished() {
 		return fmt.Sprintf("%+v", left)
 	}
 	return ""

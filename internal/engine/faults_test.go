@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -16,7 +17,7 @@ var long = limit(window.FixedWindow, 100_000, 30*day)
 // An outage that outlasts the windows leaves nothing to send again, and nothing to try the backend
 // with. Nodes go on with what comes next.
 func TestOutageLongerThanTheWindow(t *testing.T) {
-	w := newWorld(t, 1, 2, second/10, Options{}, users(limit(window.SlidingWindow, 1000, second)))
+	w := newWorld(t, 1, 2, second/10, engine.Options{}, users(limit(window.SlidingWindow, 1000, second)))
 	run := func(d time.Duration) (pushes int) {
 		before := w.pushes
 		for range d / (50 * time.Millisecond) {
@@ -37,7 +38,7 @@ func TestOutageLongerThanTheWindow(t *testing.T) {
 
 // A clock that goes back by an hour holds no push up.
 func TestClockGoesBack(t *testing.T) {
-	w := newWorld(t, 1, 2, second, Options{}, users(long))
+	w := newWorld(t, 1, 2, second, engine.Options{}, users(long))
 	sent := int64(0)
 	send := func() {
 		w.any().send("ann")
@@ -62,7 +63,7 @@ func TestClockGoesBack(t *testing.T) {
 // Four workers that hit a key all the time push it once an interval, and ask for a lease before the
 // last lease, which lasts for two intervals, is used up.
 func TestPushesOfABusyKey(t *testing.T) {
-	w := newWorld(t, 1, 4, second, Options{}, users(limit(window.FixedWindow, 4000, 30*day)))
+	w := newWorld(t, 1, 4, second, engine.Options{}, users(limit(window.FixedWindow, 4000, 30*day)))
 	for range 2000 {
 		w.any().send("ann")
 	}
@@ -96,7 +97,7 @@ func TestPushesOfABusyKey(t *testing.T) {
 
 // Hits of evicted counters wait for the backend as long as anybody wants them.
 func TestOrphansOutlastAnOutage(t *testing.T) {
-	w := newWorld(t, 1, 1, second/20, Options{Capacity: 40}, users(long))
+	w := newWorld(t, 1, 1, second/20, engine.Options{Capacity: 40}, users(long))
 	w.lossBefore = 1
 	for i := range 3000 {
 		w.any().send(fmt.Sprint("r", i))
@@ -115,7 +116,7 @@ func TestOrphansOutlastAnOutage(t *testing.T) {
 
 // During an outage the list of keys to push does not grow with time.
 func TestDirtyListDuringAnOutage(t *testing.T) {
-	w := newWorld(t, 1, 2, second, Options{}, users(long))
+	w := newWorld(t, 1, 2, second, engine.Options{}, users(long))
 	w.lossBefore = 1
 	for range 3600 {
 		for key := range 20 {
@@ -134,7 +135,7 @@ func TestDirtyListDuringAnOutage(t *testing.T) {
 // it.
 func TestClockOff(t *testing.T) {
 	for _, off := range []time.Duration{0, -1500 * time.Millisecond, 2 * time.Second, 11 * time.Minute, -3 * time.Hour} {
-		w := newWorld(t, 1, 1, second/10, Options{}, all(limit(window.FixedWindow, 100, second)))
+		w := newWorld(t, 1, 1, second/10, engine.Options{}, all(limit(window.FixedWindow, 100, second)))
 		f := w.nodes[0]
 		w.processes[0].off = int64(off)
 		most := int64(0)
@@ -155,7 +156,7 @@ func TestClockOff(t *testing.T) {
 
 // A worker that has had no answer yet keeps to the time that the others have learnt.
 func TestClockOfANewWorker(t *testing.T) {
-	w := newWorld(t, 1, 1, second/10, Options{}, all(limit(window.FixedWindow, 5, minute)))
+	w := newWorld(t, 1, 1, second/10, engine.Options{}, all(limit(window.FixedWindow, 5, minute)))
 	p, first := w.processes[0], w.nodes[0]
 	exchange := func() {
 		w.pass(50 * time.Millisecond)
@@ -170,7 +171,7 @@ func TestClockOfANewWorker(t *testing.T) {
 		}
 		exchange()
 	}
-	fresh := p.startOf(second/10, Options{}, first.counts...)
+	fresh := p.startOf(second/10, engine.Options{}, first.counts...)
 	for range 10 {
 		for _, f := range []*fakeNode{fresh, first} {
 			if f.send("") {
@@ -194,7 +195,7 @@ func TestAnyInterleaving(t *testing.T) {
 		for _, loss := range []float64{0, 0.15} {
 			for seed := range uint64(8) {
 				processes := int(seed%2) + 1
-				w := newWorld(t, processes, 3, second/50, Options{}, users(of(shape, 1_000_000)), all(of(shape, 200)))
+				w := newWorld(t, processes, 3, second/50, engine.Options{}, users(of(shape, 1_000_000)), all(of(shape, 200)))
 				w.random = rand.New(rand.NewPCG(seed, 9))
 				w.lossBefore, w.lossAfter = loss, loss
 				passed := w.interleave()
@@ -285,7 +286,7 @@ func TestTokenBucketOfTwoNodes(t *testing.T) {
 		{bucket(100, minute, 10), second / 2, 999 * time.Millisecond, 600, 1030},
 		{bucket(100, minute, 10), 5 * second, 999 * time.Millisecond, 600, 1040},
 	} {
-		w := newWorld(t, 2, 1, test.rate, Options{}, all(test.limit))
+		w := newWorld(t, 2, 1, test.rate, engine.Options{}, all(test.limit))
 		passed := 0
 		for range test.requests {
 			for _, f := range w.nodes {
@@ -308,7 +309,7 @@ func TestLargeEntriesShareAPage(t *testing.T) {
 		for i := range limits {
 			rule.limits = append(rule.limits, of(window.Shape{Kind: window.SlidingBuckets, Width: int64(366-i) * day, Precision: window.LogPrecision}, 367))
 		}
-		w := newWorld(t, 1, 1, -1, Options{Capacity: 2}, rule)
+		w := newWorld(t, 1, 1, -1, engine.Options{Capacity: 2}, rule)
 		passed := map[string]int{}
 		for i := range 1000 {
 			user := []string{"ann", "bob"}[i%2]
@@ -329,7 +330,7 @@ func TestOutageAfterGrants(t *testing.T) {
 	for _, shape := range longest {
 		for _, outage := range []time.Duration{time.Minute, 12 * time.Minute, 23 * time.Hour} {
 			for _, rate := range []int64{0, second} {
-				w := newWorld(t, 2, 2, rate, Options{}, all(of(shape, 200)))
+				w := newWorld(t, 2, 2, rate, engine.Options{}, all(of(shape, 200)))
 				w.advance(time.Second)
 				passed := int64(0)
 				send := func(n int) {

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
@@ -24,7 +25,7 @@ func (w *world) fill(t *testing.T, f *fakeNode, user string) {
 // A backend that decides each request is asked about each, even if an earlier configuration leased hits of
 // the key and was refused.
 func TestExactRulesRefuseNothingUnasked(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
 	w.fill(t, w.nodes[0], "ann")
 	f := w.processes[0].start(0, fixed(1000))
 	w.giveBack(f, "ann", 10)
@@ -63,17 +64,17 @@ func TestFullKeysThatHaveRoomAgain(t *testing.T) {
 // While the breaker is open, the configuration decides about requests, also about those for keys that were
 // full.
 func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: failure.Allow}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{OnBackendFailure: failure.Allow}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
 	f.breakOff()
-	if !f.link.Open() {
+	if !f.BreakerOpen() {
 		t.Fatal("the breaker is closed")
 	}
 	w.pass(2 * time.Duration(link.LongestPause))
 	for i := range 3 {
 		q := newUser()
-		q.verdict = f.Decide([]rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now()), &q.Wait)
+		q.verdict = f.Decide([]rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, "ann")}}, f.time(), &q.Wait)
 		if q.verdict == counter.Rejected {
 			t.Errorf("request %d was refused", i)
 		}
@@ -85,8 +86,8 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 
 // breakOff loses callouts until the breaker is open.
 func (f *fakeNode) breakOff() {
-	for i := 0; i < 20 && !f.link.Open(); i++ {
-		f.Decide([]rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, fmt.Sprint("somebody ", i))}}, f.Time(f.Now()), &newUser().Wait)
+	for i := 0; i < 20 && !f.BreakerOpen(); i++ {
+		f.Decide([]rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, fmt.Sprint("somebody ", i))}}, f.time(), &newUser().Wait)
 		for _, p := range f.taken() {
 			f.lose(p)
 		}
@@ -103,12 +104,12 @@ func newUser() *askingUser {
 // A refusal behind which the node asks says to come again at once while others may still give back leases.
 // After some refusals in a row it says when the window ends, like the refusals in the pauses.
 func TestRefusalsOfKeysThatStayFull(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
 	var soon []bool
 	for range 6 {
-		d, now := []rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}, f.Time(f.Now())
+		d, now := []rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, "ann")}}, f.time()
 		if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
 			t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
 		}
@@ -126,15 +127,15 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 
 // A refusal says when to come again by its own decision, and not by that of the request before.
 func TestRefusalsOfReusedDemands(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
-	d := []rule.Check{{Ref: rule.Ref{Rule: &f.rules.List[0], Cost: 1}, Key: f.key(0, "ann")}}
-	if verdict := f.Decide(d, f.Time(f.Now()), &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
+	d := []rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, "ann")}}
+	if verdict := f.Decide(d, f.time(), &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
 		t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
 	}
 	f.breakOff()
-	now := f.Time(f.Now())
+	now := f.time()
 	if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected {
 		t.Fatalf("without the backend: got %d", verdict)
 	}

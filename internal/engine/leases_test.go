@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/model"
@@ -21,7 +22,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 	for _, hits := range []uint64{1, 5, 20, 100, 101, 250, 1000} {
 		for _, nodes := range []int{1, 2, 10} {
 			for _, shape := range longest {
-				w := newWorld(t, nodes, 1, second, Options{}, all(of(shape, hits)))
+				w := newWorld(t, nodes, 1, second, engine.Options{}, all(of(shape, hits)))
 				w.advance(time.Second)
 				passed := uint64(0)
 				for i := range 2 * hits {
@@ -54,7 +55,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 func TestLimitUnderChurn(t *testing.T) {
 	for _, hits := range []uint64{20, 120} {
 		for _, nodes := range []int{1, 2} {
-			w := newWorld(t, nodes, 2, second/10, Options{Capacity: 64}, users(limit(window.FixedWindow, hits, 30*day)))
+			w := newWorld(t, nodes, 2, second/10, engine.Options{Capacity: 64}, users(limit(window.FixedWindow, hits, 30*day)))
 			w.advance(time.Second)
 			passed := uint64(0)
 			for i := range 2 * int(hits) {
@@ -80,7 +81,7 @@ func TestLimitUnderChurn(t *testing.T) {
 // Limits of a second and of an hour together: leases of both end each with its window, and nothing
 // is lost.
 func TestLeasesOfDifferentWindows(t *testing.T) {
-	w := newWorld(t, 3, 2, second/2, Options{}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
+	w := newWorld(t, 3, 2, second/2, engine.Options{}, all(limit(window.FixedWindow, 300, second), fixed(2000)))
 	passed, inSecond := 0, map[int64]int{}
 	for range 12_000 {
 		if w.any().send("") {
@@ -110,7 +111,7 @@ func TestEvictedLeasesGoBack(t *testing.T) {
 		if shape.Precision == window.LogPrecision {
 			capacity = 4 // of large entries
 		}
-		w := newWorld(t, 1, 2, 5*second, Options{Capacity: capacity}, users(of(shape, 300)))
+		w := newWorld(t, 1, 2, 5*second, engine.Options{Capacity: capacity}, users(of(shape, 300)))
 		w.advance(time.Second)
 		passed := int64(0)
 		for i := range 3000 {
@@ -140,7 +141,7 @@ func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
 	}{{5 * second, 1000}, {minute, 1000}, {minute, 100}} {
 		for _, part := range []float64{0.3, 0.9} {
 			bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: test.width}, Max: 1000, Burst: test.burst}
-			w := newWorld(t, 10, 1, second, Options{}, all(bucket))
+			w := newWorld(t, 10, 1, second, engine.Options{}, all(bucket))
 			missing, most, last := 0.0, 0.0, w.now
 			send := func() {
 				if w.any().send("") {
@@ -169,7 +170,7 @@ func TestTokenBucketBurstAfterSteadyUse(t *testing.T) {
 
 // A bucket whose tokens come back faster than an answer needs lets requests pass all the same.
 func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{},
+	w := newWorld(t, 2, 1, second, engine.Options{},
 		all(window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 1000, Burst: 15}))
 	w.advance(time.Second)
 	f := w.nodes[0]
@@ -211,7 +212,7 @@ func TestLeasesOfBucketsLeaveInTime(t *testing.T) {
 	} {
 		m := &model.Counter{Limit: model.Limit{Algorithm: model.SubBuckets, Max: test.max, Window: test.width, Precision: test.precision}}
 		shape := window.Shape{Kind: window.SlidingBuckets, Width: test.width, Precision: test.precision}
-		w := newWorld(t, test.nodes, 1, test.rate, Options{}, all(of(shape, test.max)))
+		w := newWorld(t, test.nodes, 1, test.rate, engine.Options{}, all(of(shape, test.max)))
 		passed, above := 0, 0
 		send := func(f *fakeNode) {
 			if f.send("") {
@@ -256,7 +257,7 @@ func TestLeasesOfBucketsLeaveInTime(t *testing.T) {
 // come out of: nobody else may have the key in a list.
 func TestRejectedHitsBesideALease(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 2, second, Options{}, fakeRule{limits: []window.Limit{fixed(10)}, countRejected: true})
+	w := newWorld(t, 1, 2, second, engine.Options{}, fakeRule{limits: []window.Limit{fixed(10)}, countRejected: true})
 	gone, stays := w.nodes[0], w.nodes[1]
 	gone.requestOf("ann", 3)
 	late := gone.taken()
@@ -268,7 +269,7 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	full := window.Totals{Newest: d.Rule.Limits[0].Number(&d.Counter.States[0]), Hits: []uint64{20}}
 	d.Counter.Learn(0, w.now, &full)
 	d.Counter.Granted(0, 1, 4, 0, false, w.now, 1) // a request of 4 has just been refused
-	if !stays.entries.Write(d, w.now) || d.Counter.Leased() != 3 {
+	if !stays.Write(d, w.now) || d.Counter.Leased() != 3 {
 		t.Fatalf("%d are leased, want the 3 that came too late", d.Counter.Leased())
 	}
 	before := w.sum()
@@ -288,7 +289,7 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 // charged, and by whichever worker.
 func TestLeasesOfChargedKeysComeBack(t *testing.T) {
 	for seed := range uint64(20) {
-		w := newWorld(t, 2, 2, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w := newWorld(t, 2, 2, second, engine.Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
 		w.random = rand.New(rand.NewPCG(seed, 8))
 		random := rand.New(rand.NewPCG(seed, 9))
 		type running struct {
@@ -330,7 +331,7 @@ func TestLeasesOfChargedKeysComeBack(t *testing.T) {
 // the same, but for grants that it has not heard of.
 func TestLeasesOfAProcessThatEnds(t *testing.T) {
 	for seed := range uint64(60) {
-		w := newWorld(t, 1, 3, second, Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+		w := newWorld(t, 1, 3, second, engine.Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
 		w.random = rand.New(rand.NewPCG(seed, 10))
 		random := rand.New(rand.NewPCG(seed, 11))
 		want := int64(0)
@@ -376,7 +377,7 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		}
 		for _, i := range random.Perm(len(w.nodes)) {
 			f := w.nodes[i]
-			f.Retry(f.link.Now())
+			f.Retry(f.time())
 			f.Leave()
 			end(f)
 		}
@@ -388,7 +389,7 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 
 // If these hits do not come in time, the refusal stands: the request is not decided as if the backend were away.
 func TestRefusalStandsIfNoHitsCome(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(440)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(440)))
 	f := w.nodes[0]
 	first, _ := f.requestOf("ann", 220)
 	f.answer(f.taken()[0])
@@ -411,7 +412,7 @@ func TestRefusalStandsIfNoHitsCome(t *testing.T) {
 // refusal comes first. The request waits for the hits that are on their way, and passes with them.
 func TestRefusedWhileHitsCome(t *testing.T) {
 	for _, limit := range []window.Limit{fixed(440), sliding(440)} {
-		w := newWorld(t, 1, 1, second, Options{}, users(limit))
+		w := newWorld(t, 1, 1, second, engine.Options{}, users(limit))
 		f := w.nodes[0]
 		first, _ := f.requestOf("ann", 220)
 		if f.answer(f.taken()[0]); !slices.Equal(first.verdicts, []counter.Verdict{counter.Allowed}) {

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -90,7 +91,7 @@ func TestLeastLimit(t *testing.T) {
 				const width = 10 * time.Second
 				shadow := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10})
 				shadow.shadow = true
-				w := newWorld(t, nodes, 1, time.Second.Nanoseconds(), Options{}, shadow)
+				w := newWorld(t, nodes, 1, time.Second.Nanoseconds(), engine.Options{}, shadow)
 				type asked struct {
 					user   int
 					window int64

@@ -1,9 +1,10 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+	"weir/internal/engine"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/window"
@@ -15,8 +16,8 @@ func (w *world) look() observe.Looked {
 	for _, p := range w.processes {
 		of := &p.nodesHere()[0].options
 		o := observe.Process{Namespace: of.Namespace, Data: of.Data, Clock: of.Host}
-		for i := range p.nodesHere()[0].rules.List {
-			r := &p.nodesHere()[0].rules.List[i]
+		for i := range p.nodesHere()[0].options.Rules {
+			r := p.nodesHere()[0].rule(i)
 			o.Rules = append(o.Rules, rule.Rule{Rule: r.Rule, SyncRate: r.SyncRate, Prefix: r.Prefix})
 		}
 		processes = append(processes, o)
@@ -30,7 +31,7 @@ func TestLook(t *testing.T) {
 	for _, shape := range longest {
 		for _, hits := range []uint64{10, 1000} {
 			t.Run(fmt.Sprintf("%+v, limit %d", shape, hits), func(t *testing.T) {
-				w := newWorld(t, 3, 2, second, Options{}, users(of(shape, hits)))
+				w := newWorld(t, 3, 2, second, engine.Options{}, users(of(shape, hits)))
 				passed := map[string]uint64{}
 				check := func(when string) {
 					t.Helper()
@@ -88,7 +89,7 @@ func TestLook(t *testing.T) {
 
 // If a rule does not synchronise, nobody knows which keys of two processes are the same.
 func TestLookAtRulesHere(t *testing.T) {
-	w := newWorld(t, 2, 1, second, Options{}, users(of(longest[0], 10)).here(), users(fixed(5), limit(window.SlidingWindow, 7, minute)).here())
+	w := newWorld(t, 2, 1, second, engine.Options{}, users(of(longest[0], 10)).here(), users(fixed(5), limit(window.SlidingWindow, 7, minute)).here())
 	for _, user := range []string{"ann", "ann", "bob"} {
 		w.nodes[0].send(user)
 	}

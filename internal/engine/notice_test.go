@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/failure"
 	"weir/internal/wire"
 	"weir/window"
@@ -16,9 +17,8 @@ import (
 // returns how many came back.
 func (w *world) changeCounter(user string, grant uint64) (returned uint64) {
 	w.t.Helper()
-	identities := counter.NewIdentities("")
 	returned, _, err := backend.New(w.store).ChangeCounter(w.t.Context(), "default", &backend.Change{
-		ID: identities.Of(w.nodes[0].key(0, user)), Rule: "rule-0", Values: []string{user}, Grant: grant,
+		ID: w.nodes[0].id(0, user), Rule: "rule-0", Values: []string{user}, Grant: grant,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -60,7 +60,7 @@ func TestEmptiedCountersReachEveryNode(t *testing.T) {
 			for _, shape := range longest {
 				t.Run(fmt.Sprint(rate, hits, shape), func(t *testing.T) {
 					t.Parallel()
-					w := newWorld(t, 3, 2, int64(rate), Options{}, users(of(shape, hits)))
+					w := newWorld(t, 3, 2, int64(rate), engine.Options{}, users(of(shape, hits)))
 					want := int64(hits)
 					if got := w.exhaust("ann"); got != want {
 						t.Fatalf("%d passed, want %d", got, want)
@@ -99,7 +99,7 @@ func TestEmptiedCountersUnderFire(t *testing.T) {
 		for _, shape := range longest {
 			t.Run(fmt.Sprint(hits, shape), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 3, 2, second, Options{OnBackendFailure: failure.Deny}, users(of(shape, hits)))
+				w := newWorld(t, 3, 2, second, engine.Options{OnBackendFailure: failure.Deny}, users(of(shape, hits)))
 				w.lossBefore, w.lossAfter = 0.1, 0.1
 				passed, returned := uint64(0), uint64(0)
 				var waiting []*fakeRequest
@@ -150,7 +150,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 	for _, shape := range longest {
 		t.Run(fmt.Sprint(shape), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 2, 2, second, Options{}, users(of(shape, 1000)))
+			w := newWorld(t, 2, 2, second, engine.Options{}, users(of(shape, 1000)))
 			f := w.nodes[0]
 			for range 40 {
 				f.send("ann")
@@ -165,7 +165,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 			for range 21 {
 				w.pass(50 * time.Millisecond) // too short for the lease to go back by itself
 				for _, n := range w.nodes {
-					n.feed.Hurry()
+					n.AskForList()
 					n.tick()
 				}
 				for _, n := range w.nodes {
@@ -189,7 +189,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 // A list's notices for keys of other rules, of another form, or that are over, do no harm.
 func TestNoticesOfNoConcern(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 2, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 1, 2, second, engine.Options{}, users(fixed(5)))
 	now := uint64(w.now / 1e6)
 	for range 6 {
 		w.nodes[0].send("ann")

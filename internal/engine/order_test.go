@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/sharedata"
 	"weir/window"
@@ -32,7 +33,7 @@ func TestTenThousandWait(t *testing.T) {
 	fast := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: second}, Max: 100, Burst: 1}
 	p := newProcess(t)
 	rule := delayed(rule.MaxDelay, n, fast)
-	workers := []*fakeNode{p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)}
+	workers := []*fakeNode{p.startOf(-1, engine.Options{}, rule), p.startOf(-1, engine.Options{}, rule)}
 	f := workers[0]
 	f.send("ann")
 	var waiting []*fakeRequest
@@ -89,7 +90,7 @@ func TestWorkerDies(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	rule := delayed(60*second, 20, smooth)
-	dies, lives := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+	dies, lives := p.startOf(-1, engine.Options{}, rule), p.startOf(-1, engine.Options{}, rule)
 	dies.send("ann")
 	dead := dies.pausedOften(3, "ann")
 	waiting := lives.pausedOften(3, "ann")
@@ -126,14 +127,14 @@ func TestLongWaitsKeepTheirTurn(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	rule := delayed(rule.MaxDelay, 20, window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 4 * minute}, Max: 1})
-	a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+	a, b := p.startOf(-1, engine.Options{}, rule), p.startOf(-1, engine.Options{}, rule)
 	a.send("ann")
 	first := a.paused("ann")
 	if _, verdict := b.request("ann"); verdict != counter.Rejected {
 		t.Fatalf("the window after the next is too far: got %v", verdict)
 	}
 	for range 239 {
-		if p.run(time.Second); b.requests.lines.Waiting(first.kept[0].Address) != 1 {
+		if p.run(time.Second); b.Line(b.stored(0, "ann")) != 1 {
 			t.Fatalf("after %v another worker does not know of the request", time.Duration(p.now-monday))
 		}
 	}
@@ -160,7 +161,7 @@ func TestLateTicks(t *testing.T) {
 		worlds := []*fakeProcess{punctual, late}
 		var waiting [2][]*fakeRequest
 		for _, p := range worlds {
-			p.startOf(-1, Options{}, rule)
+			p.startOf(-1, engine.Options{}, rule)
 		}
 		passed, most := [2]int{}, 0
 		for range 60 {
@@ -195,7 +196,7 @@ func TestLateTicks(t *testing.T) {
 func TestTicksComeForTheFirst(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
-	f := p.startOf(-1, Options{}, delayed(5*second, 20, smooth))
+	f := p.startOf(-1, engine.Options{}, delayed(5*second, 20, smooth))
 	f.send("ann")
 	f.paused("ann")
 	p.pass(60 * time.Millisecond)
@@ -212,7 +213,7 @@ func TestDelayAsTheClockGoesBack(t *testing.T) {
 	for _, back := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Hour} {
 		p := newProcess(t)
 		rule := delayed(2*second, 20, smooth)
-		a, b := p.startOf(-1, Options{}, rule), p.startOf(-1, Options{}, rule)
+		a, b := p.startOf(-1, engine.Options{}, rule), p.startOf(-1, engine.Options{}, rule)
 		a.send("ann")
 		waiting := a.pausedOften(10, "ann")
 		waiting = append(waiting, b.pausedOften(10, "ann")...)

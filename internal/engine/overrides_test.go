@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -38,8 +39,7 @@ func (w *world) override(list ...wire.Override) {
 // limitOf is the limit by which a node decides a user.
 func (f *fakeNode) limitOf(user string) uint64 {
 	d := f.check(0, user, 0)
-	f.entries.Locate(&d)
-	return d.Rule.Limits[0].Max
+	return f.InForce(&d).Limits[0].Max
 }
 
 // wantLimits wants every node to decide a user by a limit.
@@ -66,7 +66,7 @@ func TestOverridesReachEveryNode(t *testing.T) {
 	for _, interval := range []time.Duration{0, time.Second, 10 * time.Second} {
 		t.Run(fmt.Sprint(interval), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 3, 3, int64(interval), Options{}, users(fixed(5)), all(fixed(1000)))
+			w := newWorld(t, 3, 3, int64(interval), engine.Options{}, users(fixed(5)), all(fixed(1000)))
 			interval := max(interval, time.Second)
 			for i, f := range w.nodes {
 				if i < 3 || i == 4 {
@@ -84,7 +84,7 @@ func TestOverridesReachEveryNode(t *testing.T) {
 				w.wantLimits("bob", 5)
 				w.ticks(interval, interval)
 			}
-			f := w.processes[1].startOf(int64(interval), Options{}, users(fixed(5)), all(fixed(1000)))
+			f := w.processes[1].startOf(int64(interval), engine.Options{}, users(fixed(5)), all(fixed(1000)))
 			f.CatchUp()
 			w.wantLimits("ann", 104)
 			w.override()
@@ -97,7 +97,7 @@ func TestOverridesReachEveryNode(t *testing.T) {
 // Nodes tell the truth: those that tell a version decide by it.
 func TestNodesTellWhatTheyKnow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 4, 3, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 4, 3, second, engine.Options{}, users(fixed(5)))
 	w.ticks(2*time.Second, time.Second)
 	w.override(override("ann", 50), override("bob", 1, 2)) // the rule has one limit
 	_, version, err := w.store.Overrides(t.Context(), "default", 0)
@@ -119,7 +119,7 @@ func TestNodesTellWhatTheyKnow(t *testing.T) {
 		}
 		for _, said := range told {
 			for i, f := range w.nodes {
-				if f.outbox.id == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
+				if f.Table().ID() == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
 					t.Fatalf("node %d is said to know the list, but %d that do not fit: it decides by %d", i, said.Unfit, f.limitOf("ann"))
 				}
 			}
@@ -138,7 +138,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 	for _, shape := range longest {
 		t.Run(fmt.Sprint(shape), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 3, 2, second, Options{}, users(of(shape, 300)))
+			w := newWorld(t, 3, 2, second, engine.Options{}, users(of(shape, 300)))
 			move := func(limit uint64) {
 				o := override("ann", limit)
 				o.Limits[0].WidthMillis = uint64(shape.Width / 1e6)
@@ -194,7 +194,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 func TestLeasesOfALowerLimit(t *testing.T) {
 	t.Parallel()
 	for limit, within := range map[uint64]time.Duration{200: 2500 * time.Millisecond, 100: 9 * time.Second} {
-		w := newWorld(t, 3, 2, second, Options{}, users(fixed(10_000)))
+		w := newWorld(t, 3, 2, second, engine.Options{}, users(fixed(10_000)))
 		passed := int64(0)
 		for range 20 * 5 {
 			for range 10 {
@@ -218,7 +218,7 @@ func TestLeasesOfALowerLimit(t *testing.T) {
 // An override ends by itself, at all nodes at once, whatever their clocks say.
 func TestOverridesEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 2, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 3, 2, second, engine.Options{}, users(fixed(5)))
 	for i, p := range w.processes {
 		p.off = int64(i-1) * 5 * second
 	}
@@ -247,7 +247,7 @@ func TestOverridesEnd(t *testing.T) {
 // overrides with it.
 func TestOverridesAndLostAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 2, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 3, 2, second, engine.Options{}, users(fixed(5)))
 	w.lossBefore, w.lossAfter = 0.3, 0.3
 	w.override(override("ann", 50))
 	w.ticks(20*time.Second, time.Second)
@@ -271,7 +271,7 @@ func TestOverridesAndLostAnswers(t *testing.T) {
 // change.
 func TestOldNewsOfAnotherBackend(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 2, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 1, 2, second, engine.Options{}, users(fixed(5)))
 	w.override(override("ann", 50))
 	w.ticks(time.Second, time.Second)
 	list, version, err := w.store.Overrides(t.Context(), "default", 0)
@@ -301,7 +301,7 @@ func TestOldNewsOfAnotherBackend(t *testing.T) {
 
 // A long list comes in parts, and is taken in little by little.
 func TestLongListOfOverrides(t *testing.T) {
-	w := newWorld(t, 2, 4, second, Options{}, users(fixed(5)), all(fixed(1000)))
+	w := newWorld(t, 2, 4, second, engine.Options{}, users(fixed(5)), all(fixed(1000)))
 	var list []wire.Override
 	for i := range wire.MaxOverrides {
 		list = append(list, override(fmt.Sprintf("user %06d", i), uint64(i+10)))
@@ -343,7 +343,7 @@ func TestUnfitOverrides(t *testing.T) {
 	for name, o := range map[string]wire.Override{
 		"limits": override("ann", 5, 5), "burst": burst, "window": width, "values": values, "no values": none,
 	} {
-		f := newWorld(t, 1, 1, second, Options{}, users(fixed(100))).nodes[0]
+		f := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(100))).nodes[0]
 		f.process.override(o, override("bob", 7))
 		f.process.ticks(time.Second, time.Second)
 		f.process.wantLimits("ann", 100)
@@ -353,7 +353,7 @@ func TestUnfitOverrides(t *testing.T) {
 		}
 	}
 	// Those of rules that others have are none of its business.
-	f := newWorld(t, 1, 1, second, Options{}, users(fixed(100))).nodes[0]
+	f := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(100))).nodes[0]
 	other := override("ann", 5)
 	other.Rule = "rule 7"
 	f.process.override(other)
@@ -385,7 +385,7 @@ func TestOverrideOfSeveralLimits(t *testing.T) {
 // Without the backend each node may admit as much as the largest override says.
 func TestOverridesOvershoot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 1, second, Options{}, users(fixed(10)))
+	w := newWorld(t, 3, 1, second, engine.Options{}, users(fixed(10)))
 	for _, f := range w.nodes {
 		f.send("bob")
 	}
@@ -427,7 +427,7 @@ func TestOverridesOvershoot(t *testing.T) {
 // A node that takes over the keys of a node with other rules goes by its own.
 func TestOverridesAndInheritedKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)), users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)), users(fixed(1000)))
 	old := w.nodes[0]
 	w.override(override("ann", 2000))
 	w.ticks(time.Second, time.Second)
@@ -438,7 +438,7 @@ func TestOverridesAndInheritedKeys(t *testing.T) {
 	if leased := old.leased(1, "ann"); leased == 0 {
 		t.Error("nothing is leased")
 	}
-	heir := w.processes[0].startOf(second, Options{}, users(fixed(1000)))
+	heir := w.processes[0].startOf(second, engine.Options{}, users(fixed(1000)))
 	heir.CatchUp()
 	heir.Inherit(old.Engine)
 	w.nodes = []*fakeNode{heir}
@@ -459,7 +459,7 @@ func emptyStore(w *world) store.Store {
 // A backend that tells of a list, and does not give it, is not asked more often than there are ticks.
 func TestListThatNobodyGives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(5)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(5)))
 	f := w.nodes[0]
 	asked := 0
 	next := w.now

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/failure"
 	"weir/internal/store"
@@ -115,7 +116,7 @@ func TestOnlyWhatAPartitionHolds(t *testing.T) {
 
 func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode) {
 	const rounds, each, most = 200, 20, wire.Partitions
-	w := newWorld(t, 1, 2, rate, Options{OnBackendFailure: fallback}, users(long))
+	w := newWorld(t, 1, 2, rate, engine.Options{OnBackendFailure: fallback}, users(long))
 	s := part(w)
 	s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
 	var asked, allowed [2]int
@@ -123,7 +124,7 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode
 		for key := range each {
 			user, of := strconv.Itoa(key*(1+round/20)), 0 // others join in
 			f := w.any()
-			if partition(f.entries.Identities.Of(f.key(0, user))) > 0 {
+			if partition(f.id(0, user)) > 0 {
 				of = 1
 			}
 			if asked[of]++; f.send(user) {
@@ -132,8 +133,8 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode
 		}
 		w.advance(100 * time.Millisecond)
 		for _, f := range w.nodes {
-			if f.link.Open() || len(f.outbox.batches) > most {
-				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.link.Open(), len(f.outbox.batches))
+			if f.BreakerOpen() || f.Backlog().Pushes > most {
+				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.BreakerOpen(), f.Backlog().Pushes)
 			}
 		}
 	}
@@ -163,7 +164,7 @@ func TestPartitionsExactlyOnce(t *testing.T) {
 }
 
 func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bool) {
-	w := newWorld(t, 2, 2, rate, Options{Capacity: capacity}, users(long))
+	w := newWorld(t, 2, 2, rate, engine.Options{Capacity: capacity}, users(long))
 	s := part(w)
 	s.copies = copies
 	s.applies = func() bool { return w.random.IntN(2) == 0 }
@@ -201,12 +202,12 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 // Partitions stay away for longer than a backend remembers a sender's pushes. Their missing hits
 // are counted once when they are back.
 func TestAwayForLong(t *testing.T) {
-	w := newWorld(t, 1, 1, second/100, Options{}, users(long))
+	w := newWorld(t, 1, 1, second/100, engine.Options{}, users(long))
 	s := part(w)
 	s.fails = [2]wire.Missing{wire.NotApplied, wire.InDoubt}
 	s.applies = func() bool { return w.random.IntN(2) == 0 }
 	f, allowed, pushes := w.any(), int64(0), w.pushes
-	for w.pushes < pushes+2*maxBehind {
+	for w.pushes < pushes+2*engine.MaxBehind {
 		for key := range 8 {
 			if f.send(strconv.Itoa(key)) {
 				allowed++

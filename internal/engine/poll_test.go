@@ -1,14 +1,21 @@
-package engine
+package engine_test
 
 import (
+	"slices"
 	"testing"
 	"time"
+	"weir/internal/engine"
 )
+
+// polls reports whether a poll of the node is out.
+func (f *fakeNode) polls() bool {
+	return slices.ContainsFunc(f.sent, func(p fakePush) bool { return p.ticket.Patience() > 0 })
+}
 
 // idlers is processes that nobody sends requests to, and that have found out what there is.
 func idlers(t *testing.T, processes, workers int) *world {
 	t.Helper()
-	w := newWorld(t, processes, workers, second, Options{}, users(fixed(1000)))
+	w := newWorld(t, processes, workers, second, engine.Options{}, users(fixed(1000)))
 	w.holds = true
 	w.ticks(3*time.Second, time.Second)
 	return w
@@ -61,7 +68,7 @@ func TestIdleProcessesPoll(t *testing.T) {
 // A poll that began before all workers know a list would tell late that they do.
 func TestPollsTellWhatIsKnown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 2, 3, second/10, Options{}, users(fixed(1000)))
+	w := newWorld(t, 2, 3, second/10, engine.Options{}, users(fixed(1000)))
 	w.holds = true
 	w.ticks(3*time.Second, time.Second/10)
 	for change := range uint64(8) {
@@ -85,12 +92,12 @@ func TestBusyWorkersDoNotPoll(t *testing.T) {
 	f.send("bob")
 	for f.leased(0, "bob") > 0 {
 		w.ticks(time.Second, time.Second)
-		if f.leased(0, "bob") > 0 && f.outbox.polled(w.now) {
+		if f.leased(0, "bob") > 0 && f.polls() {
 			t.Fatal("a worker that has a lease polls")
 		}
 	}
 	w.ticks(20*time.Second, time.Second)
-	if !f.outbox.polled(w.now) {
+	if !f.polls() {
 		t.Error("it does not poll when it has none")
 	}
 }
@@ -101,7 +108,7 @@ func TestPollingWorkerDies(t *testing.T) {
 	w := idlers(t, 1, 3)
 	for range 2 {
 		for i, f := range w.nodes {
-			if f.outbox.polled(w.now) {
+			if f.polls() {
 				w.nodes = append(w.nodes[:i:i], w.nodes[i+1:]...)
 				break
 			}
@@ -122,7 +129,7 @@ func TestPollsAreCut(t *testing.T) {
 	w.holds, w.cuts = false, true
 	w.wantKnown(time.Second)
 	for i, f := range w.nodes {
-		if f.link.Open() || f.Tallies.Failed != 0 {
+		if f.BreakerOpen() || f.Tallies.Failed != 0 {
 			t.Errorf("node %d has %d failures", i, f.Tallies.Failed)
 		}
 	}
@@ -144,10 +151,10 @@ func TestPollsAreCut(t *testing.T) {
 func TestPollsAndClocks(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{0, time.Minute} {
-		w := newWorld(t, 1, 2, second, Options{Timeout: int64(timeout)}, users(fixed(1000)))
+		w := newWorld(t, 1, 2, second, engine.Options{Timeout: int64(timeout)}, users(fixed(1000)))
 		p := w.processes[0]
 		p.off, w.holds = int64(-20*time.Second), true
-		off := func() time.Duration { return time.Duration(w.now - w.nodes[0].link.Now()) }
+		off := func() time.Duration { return time.Duration(w.now - w.nodes[0].time()) }
 		for range 10 {
 			if w.ticks(time.Minute, time.Second); off().Abs() > 100*time.Millisecond {
 				t.Errorf("timeout %v: it is %v off", timeout, off())
@@ -167,7 +174,7 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 	t.Parallel()
 	w := idlers(t, 1, 1)
 	f := w.nodes[0]
-	if !f.outbox.polled(w.now) {
+	if !f.polls() {
 		t.Fatal("it does not poll")
 	}
 	if f.Leave(); !f.Left() {
@@ -177,7 +184,7 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 		f.lose(p)
 	}
 	w.ticks(2*time.Minute, time.Second)
-	if f.outbox.polled(w.now) {
+	if f.polls() {
 		t.Error("it polls though it has left")
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/engine"
 )
 
 // question brings a request that takes nothing. It reports whether the request passes, and how many hits
@@ -18,9 +19,9 @@ func (f *fakeNode) question(user string) (passed bool, left uint64) {
 
 // chargeOf counts so many hits of each rule, whether or not there is room.
 func (f *fakeNode) chargeOf(user string, cost uint64) {
-	for i := range f.rules.List {
+	for i := range f.options.Rules {
 		d := f.check(i, user, cost)
-		f.Force(&d, f.link.Now())
+		f.Force(&d, f.time())
 	}
 	f.PushCharges()
 }
@@ -31,7 +32,7 @@ func TestQuestionsHearOfOthers(t *testing.T) {
 	const limit, cost, every = 1000, 300, 100 * time.Millisecond
 	for _, shape := range longest {
 		for _, rate := range []int64{0, second / 5, second} {
-			w := newWorld(t, 2, 1, rate, Options{}, charging(users(of(shape, limit))))
+			w := newWorld(t, 2, 1, rate, engine.Options{}, charging(users(of(shape, limit))))
 			asks, charges := w.nodes[0], w.nodes[1]
 			w.advance(time.Second)
 			passes := 0
@@ -61,7 +62,7 @@ func TestQuestionsHearOfOthers(t *testing.T) {
 func TestQuestionsWaitWhereNothingIsKnown(t *testing.T) {
 	const limit = 1000
 	for _, shape := range longest {
-		w := newWorld(t, 2, 1, second, Options{}, charging(users(of(shape, limit))))
+		w := newWorld(t, 2, 1, second, engine.Options{}, charging(users(of(shape, limit))))
 		asks, takes := w.nodes[0], w.nodes[1]
 		w.advance(time.Second)
 		var waits []bool
@@ -95,7 +96,7 @@ func TestQuestionsWaitWhereNothingIsKnown(t *testing.T) {
 
 // Many questions of a key wait for one answer, and those of a backend that is away for none.
 func TestQuestionsShareAnAnswer(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(fixed(1000)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
 	f := w.nodes[0]
 	f.sendOf("ann", 1)
 	w.advance(2 * time.Second)
@@ -122,7 +123,7 @@ func TestQuestionsShareAnAnswer(t *testing.T) {
 func TestQuestionsCountOwnCharges(t *testing.T) {
 	const limit, cost = 1000, 300
 	for _, shape := range longest {
-		w := newWorld(t, 1, 2, 0, Options{}, charging(users(of(shape, limit))))
+		w := newWorld(t, 1, 2, 0, engine.Options{}, charging(users(of(shape, limit))))
 		w.advance(time.Second)
 		passes := 0
 		for range 200 {

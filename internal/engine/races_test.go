@@ -1,10 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
+	"weir/internal/engine"
 	"weir/window"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestAdversary(t *testing.T) {
 	for _, kind := range []window.Kind{window.SlidingWindow, window.FixedWindow, window.FirstHitWindow} {
 		const most = 300
-		w := newWorld(t, 1, 3, -1, Options{}, users(limit(kind, most, hour)))
+		w := newWorld(t, 1, 3, -1, engine.Options{}, users(limit(kind, most, hour)))
 		passed, sent, depth := 0, 0, 0
 		random := rand.New(rand.NewPCG(7, 7))
 		send := func(f *fakeNode) {
@@ -51,7 +52,7 @@ func TestAdversary(t *testing.T) {
 // back is there again, for good, so that the users' quotas add up to all.
 func TestAdversaryOfSeveralRules(t *testing.T) {
 	for seed := range uint64(50) {
-		w := newWorld(t, 1, 2, -1, Options{}, all(sliding(100)), users(sliding(25)))
+		w := newWorld(t, 1, 2, -1, engine.Options{}, all(sliding(100)), users(sliding(25)))
 		random := rand.New(rand.NewPCG(seed, 1))
 		names := []string{"ann", "bob", "cid", "dan"}
 		passed := map[string]int{}
@@ -94,7 +95,7 @@ func TestAdversaryOfSeveralRules(t *testing.T) {
 // A worker finds all quota taken, by a request that another rule refuses at this moment. The hits
 // that come back are there for the worker's next request, whenever that is.
 func TestRefusalOfHitsThatComeBack(t *testing.T) {
-	w := newWorld(t, 1, 2, -1, Options{}, all(sliding(2)), users(sliding(1)))
+	w := newWorld(t, 1, 2, -1, engine.Options{}, all(sliding(2)), users(sliding(1)))
 	mine, other := w.nodes[0], w.nodes[1]
 	sets := 0
 	w.processes[0].before = func(f *fakeNode, op string) {
@@ -125,7 +126,7 @@ func TestRefusalOfHitsThatComeBack(t *testing.T) {
 
 // A flood of keys neither moves shared data beyond its bound nor frees who was at the limit.
 func TestSpray(t *testing.T) {
-	w := newWorld(t, 1, 1, -1, Options{Capacity: 1000}, users(sliding(10)))
+	w := newWorld(t, 1, 1, -1, engine.Options{Capacity: 1000}, users(sliding(10)))
 	f := w.nodes[0]
 	for f.send("ann") {
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -46,8 +48,8 @@ func (f *fakeNode) bring(rules ...int) *told {
 	for _, rule := range rules {
 		checks = append(checks, f.check(rule, "ann", 1))
 	}
-	if verdict := f.Decide(checks, f.Time(f.Now()), &r.Wait); verdict != counter.Unsure {
-		r.hear(checks, f.link.Now(), verdict)
+	if verdict := f.Decide(checks, f.time(), &r.Wait); verdict != counter.Unsure {
+		r.hear(checks, f.time(), verdict)
 	}
 	return r
 }
@@ -65,7 +67,7 @@ func (f *fakeNode) passes(rules ...int) bool {
 // the latter. The backend hears only of these.
 func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 	for _, rate := range []int64{0, second} {
-		w := newWorld(t, 2, 2, rate, Options{}, users(fixed(1000)), users(sliding(6)).here(), all(fixed(10)))
+		w := newWorld(t, 2, 2, rate, engine.Options{}, users(fixed(1000)), users(sliding(6)).here(), all(fixed(10)))
 		passed := map[*fakeProcess]int{}
 		sum := 0
 		for i := range 80 {
@@ -90,14 +92,14 @@ func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 func TestLocalRulesNeedNoBackend(t *testing.T) {
 	for _, fallback := range []failure.Mode{failure.Local, failure.Allow, failure.Deny} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
+			w := newWorld(t, 1, 1, rate, engine.Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
 			f := w.nodes[0]
 			w.lossBefore = 1
 			for range 20 {
 				f.passes(0)
 				w.advance(100 * time.Millisecond)
 			}
-			if !f.link.Open() {
+			if !f.BreakerOpen() {
 				t.Fatal("the backend is not found to be away")
 			}
 			before := f.Tallies
@@ -135,10 +137,10 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 		{failure.Deny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
 	} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
+			w := newWorld(t, 1, 1, rate, engine.Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
 			f := w.nodes[0]
 			w.lossBefore = 1
-			for !f.link.Open() {
+			for !f.BreakerOpen() {
 				f.bring(0).Leave()
 				w.advance(100 * time.Millisecond)
 			}
@@ -171,7 +173,7 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 
 // A request that a local rule refuses is not asked for.
 func TestRefusedHereIsNotAsked(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(10)), users(fixed(3)).here())
+	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(10)), users(fixed(3)).here())
 	f := w.nodes[0]
 	passed := 0
 	for range 3 {
@@ -194,7 +196,7 @@ func TestRefusedHereIsNotAsked(t *testing.T) {
 // there, it goes back: nothing is lost, and clients are told the truth of that time.
 func TestGrantWithoutRoomElsewhere(t *testing.T) {
 	for _, shape := range append([]window.Shape{{Kind: window.FixedWindow, Width: hour}}, longest...) {
-		w := newWorld(t, 1, 1, 0, Options{}, users(of(shape, 5)), users(limit(window.FixedWindow, 1, minute)).here())
+		w := newWorld(t, 1, 1, 0, engine.Options{}, users(of(shape, 5)), users(limit(window.FixedWindow, 1, minute)).here())
 		f := w.nodes[0]
 		lucky, late := f.bring(0, 1), f.bring(0, 1)
 		if !lucky.Waiting() || !late.Waiting() || f.stored(1, "ann").Counter.States[0].Hits[0].Sum() != 0 {
@@ -234,7 +236,7 @@ func TestGrantWithoutRoomElsewhere(t *testing.T) {
 
 // A lease that others use up while the backend is asked is asked for again.
 func TestLeaseRunsDryMeanwhile(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, Options{}, users(fixed(10)), users(fixed(50)).at(second))
+	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(10)), users(fixed(50)).at(second))
 	f := w.nodes[0]
 	r := f.bring(0, 1)
 	f.deliver() // the lease of what it needs; now it asks for the rest
@@ -269,7 +271,7 @@ func TestGrantForNobody(t *testing.T) {
 		"gone":    func(_ *fakeNode, r *told) { r.Leave() },
 		"decided": func(f *fakeNode, _ *told) { f.process.pass(time.Second); f.tick() },
 	} {
-		w := newWorld(t, 1, 1, 0, Options{OnBackendFailure: failure.Deny}, users(fixed(10)), users(fixed(5)).here())
+		w := newWorld(t, 1, 1, 0, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(10)), users(fixed(5)).here())
 		f := w.nodes[0]
 		r := f.bring(0, 1)
 		pushes := f.taken()
@@ -287,18 +289,20 @@ func TestGrantForNobody(t *testing.T) {
 // Each rule's keys are pushed as often as it says, and ticks are those of the fastest.
 func TestIntervalsOfTheirOwn(t *testing.T) {
 	bucket := limit(window.FixedWindow, 100_000, day)
-	w := newWorld(t, 1, 1, -1, Options{}, users(bucket).at(10*second), users(bucket).at(second/10), users(bucket))
+	w := newWorld(t, 1, 1, -1, engine.Options{}, users(bucket).at(10*second), users(bucket).at(second/10), users(bucket))
 	f := w.nodes[0]
 	if millis := f.TickMillis(); millis < 10 || millis > 12 {
 		t.Errorf("ticks every %d ms, want those of a tenth of 100 ms", millis)
 	}
-	items := map[[16]byte]int{}
+	items := map[wire.ID]int{}
 	count := func() {
 		for _, p := range f.taken() {
-			for _, key := range p.ticket.batch.items {
-				if key.rule != nil {
-					items[[16]byte{byte(key.rule.Index)}]++
-				}
+			push, err := wire.DecodePush(p.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range push.Items {
+				items[push.Items[i].ID]++
 			}
 			f.answer(p)
 		}
@@ -310,7 +314,7 @@ func TestIntervalsOfTheirOwn(t *testing.T) {
 		f.tick()
 		count()
 	}
-	slow, fast, local := items[[16]byte{0}], items[[16]byte{1}], items[[16]byte{2}]
+	slow, fast, local := items[f.id(0, "ann")], items[f.id(1, "ann")], items[f.id(2, "ann")]
 	if slow < 2 || slow > 4 || fast < 150 || fast > 220 || local != 0 {
 		t.Errorf("pushed %d times in 20 s at an interval of 10 s, %d times at 100 ms, and %d times without a backend", slow, fast, local)
 	}
@@ -318,13 +322,13 @@ func TestIntervalsOfTheirOwn(t *testing.T) {
 
 // A node of local rules only has no backend.
 func TestAllLocalHasNoBackend(t *testing.T) {
-	w := newWorld(t, 1, 1, -1, Options{}, users(fixed(3)), all(fixed(5)))
+	w := newWorld(t, 1, 1, -1, engine.Options{}, users(fixed(3)), all(fixed(5)))
 	f := w.nodes[0]
 	for range 6 {
 		f.send("ann")
 		w.advance(time.Second)
 	}
-	if f.Synchronises() || f.TickMillis() != 0 || w.pushes != 0 || f.outbox.sender != 0 {
+	if f.Synchronises() || f.TickMillis() != 0 || w.pushes+len(f.reports) != 0 {
 		t.Errorf("synchronises %v, ticks every %d ms, %d pushes", f.Synchronises(), f.TickMillis(), w.pushes)
 	}
 }
@@ -337,11 +341,11 @@ func TestRuleChangesItsRate(t *testing.T) {
 			what := fmt.Sprintf("%+v, rate %v", shape, time.Duration(rate))
 			other := users(fixed(1000)).at(second)
 			moving := users(of(shape, 20))
-			w := newWorld(t, 1, 1, -1, Options{}, other, moving.here())
+			w := newWorld(t, 1, 1, -1, engine.Options{}, other, moving.here())
 			replace := func(rule fakeRule) *fakeNode {
 				old := w.nodes[len(w.nodes)-1]
-				heir := old.process.startOf(-1, Options{}, other, rule)
-				old.Retry(old.link.Now())
+				heir := old.process.startOf(-1, engine.Options{}, other, rule)
+				old.Retry(old.time())
 				heir.Inherit(old.Engine)
 				old.sent = nil
 				w.nodes = w.nodes[len(w.nodes)-1:]
@@ -390,7 +394,7 @@ func TestRuleChangesItsRate(t *testing.T) {
 // serves no more hits than the limit.
 func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	other := users(fixed(1000)).at(second)
-	w := newWorld(t, 1, 1, -1, Options{}, other, users(long).at(second))
+	w := newWorld(t, 1, 1, -1, engine.Options{}, other, users(long).at(second))
 	f := w.nodes[0]
 	for range 40 {
 		f.passes(1)
@@ -400,7 +404,7 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	if leased == 0 {
 		t.Fatal("nothing is leased")
 	}
-	heir := f.process.startOf(-1, Options{}, other, users(long).here())
+	heir := f.process.startOf(-1, engine.Options{}, other, users(long).here())
 	heir.Inherit(f.Engine)
 	f.sent = nil
 	w.nodes = []*fakeNode{heir}

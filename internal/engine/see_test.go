@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/engine/observe"
+	"weir/internal/engine"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -34,9 +34,9 @@ func (f *fakeNode) report() *wire.Report {
 func TestReport(t *testing.T) {
 	shadow := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
 	shadow.shadow, shadow.reveal = true, 4
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, shadow, users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9}).here())
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, shadow, users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9}).here())
 	f := w.nodes[0]
-	const requests = 30_000
+	const requests, sampled = 30_000, 8 // one request in sampled is looked at
 	exact := map[string]uint64{}
 	refused := uint64(0)
 	for i := range requests {
@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	r := f.report()
-	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.outbox.id {
+	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.Table().ID() {
 		t.Fatalf("got %+v", r)
 	}
 	if s := r.Shapes; len(s) != 1 || s[0].Name != r.Rules[0].Name || s[0].Limits[0].Width != hour {
@@ -64,7 +64,7 @@ func TestReport(t *testing.T) {
 	}
 	for i := range r.Rules {
 		p := &r.Rules[i]
-		if p.Requests != requests || p.Hits != requests || p.Every != observe.Sampled {
+		if p.Requests != requests || p.Hits != requests || p.Every != sampled {
 			t.Errorf("%s: %d requests of %d hits, one in %d, want %d", p.Name, p.Requests, p.Hits, p.Every, requests)
 		}
 		found := map[wire.ID]*wire.ReportKey{}
@@ -72,9 +72,9 @@ func TestReport(t *testing.T) {
 			found[p.Used.Keys[j].ID] = &p.Used.Keys[j]
 		}
 		for user, n := range exact {
-			id := f.entries.Identities.Of(f.key(i, user))
+			id := f.id(i, user)
 			// Four times the standard error of what was drawn at random.
-			margin := 4 * math.Sqrt(float64(observe.Sampled-1)*float64(n))
+			margin := 4 * math.Sqrt((sampled-1)*float64(n))
 			k := found[id]
 			if k == nil {
 				if float64(n) > float64(p.Used.Floor)+margin {
@@ -93,7 +93,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("%s: %s has the name %q, want %q", p.Name, user, k.Name, want)
 			}
 		}
-		if p.Used.Keys[0].ID != f.entries.Identities.Of(f.key(i, "annabel")) {
+		if p.Used.Keys[0].ID != f.id(i, "annabel") {
 			t.Errorf("%s: annabel is not first", p.Name)
 		}
 	}
@@ -124,7 +124,7 @@ func TestReportsAreBounded(t *testing.T) {
 		rules[i] = users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9})
 		rules[i].shadow, rules[i].reveal = true, 255
 	}
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rules...)
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rules...)
 	f := w.nodes[0]
 	for i := range 150 {
 		f.send(fmt.Sprintf("%0200d", i))

@@ -1,10 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"strconv"
 	"testing"
 	"time"
+	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/window"
 )
@@ -16,7 +17,7 @@ func TestNodesKeepOneLimit(t *testing.T) {
 		{Shape: window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, Max: 10},
 		{Shape: window.Shape{Kind: window.TokenBucket, Width: hour}, Max: 1, Burst: 10},
 	} {
-		w := newWorld(t, 2, 2, second/10, Options{}, all(l))
+		w := newWorld(t, 2, 2, second/10, engine.Options{}, all(l))
 		passed := 0
 		for i := range 40 {
 			if w.nodes[i%len(w.nodes)].send("") {
@@ -33,7 +34,7 @@ func TestNodesKeepOneLimit(t *testing.T) {
 
 // Whatever happens to callouts, the backend has what was admitted once all is quiet.
 func TestHitsArriveExactlyOnce(t *testing.T) {
-	w := newWorld(t, 2, 2, second/20, Options{}, users(
+	w := newWorld(t, 2, 2, second/20, engine.Options{}, users(
 		fixed(100), limit(window.SlidingWindow, 1000, day),
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: minute}, Max: 200},
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: day, Precision: window.LogPrecision}, Max: 300},
@@ -71,7 +72,7 @@ func TestHitsArriveExactlyOnce(t *testing.T) {
 // A flood with a table too small for it evicts counters whose hits were not pushed yet. They arrive
 // all the same.
 func TestEvictedHitsArrive(t *testing.T) {
-	w := newWorld(t, 1, 2, second/20, Options{Capacity: 40}, users(sliding(100)))
+	w := newWorld(t, 1, 2, second/20, engine.Options{Capacity: 40}, users(sliding(100)))
 	for i := range 2000 {
 		w.any().send(fmt.Sprint("random", i))
 		if i%10 == 0 {
@@ -92,7 +93,7 @@ func TestEvictedHitsArrive(t *testing.T) {
 // While the backend is away nodes go on by themselves, in bounded memory; what they counted arrives
 // afterwards.
 func TestBackendAway(t *testing.T) {
-	w := newWorld(t, 2, 1, second/20, Options{}, users(sliding(50)))
+	w := newWorld(t, 2, 1, second/20, engine.Options{}, users(sliding(50)))
 	w.lossBefore = 1
 	passed := map[string]int64{}
 	sent := int64(0)
@@ -129,7 +130,7 @@ func TestBackendAway(t *testing.T) {
 
 // A tick that has much to do stops after about a millisecond, and goes on in the next.
 func TestTickIsShort(t *testing.T) {
-	w := newWorld(t, 1, 1, second, Options{}, users(sliding(5)))
+	w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(5)))
 	f := w.nodes[0]
 	const keys = 5000
 	for i := range keys {
@@ -142,7 +143,7 @@ func TestTickIsShort(t *testing.T) {
 	for ; w.sum() < keys; ticks++ {
 		before := w.now
 		f.tick()
-		if took := w.now - before; took > 2*tickNanos {
+		if took := w.now - before; took > 2*engine.TickNanos {
 			t.Fatalf("tick %d took %d µs", ticks, took/1000)
 		}
 		if f.tickMillis != 1 && w.sum() == 0 && len(f.sent) == 0 {
@@ -165,7 +166,7 @@ func TestTickIsShort(t *testing.T) {
 // A key that nobody hits costs nothing, and a key that is hit all the time costs one push for each
 // interval, and one for each lease, which lasts for two.
 func TestPushesPerInterval(t *testing.T) {
-	w := newWorld(t, 1, 4, second, Options{}, users(sliding(100_000)))
+	w := newWorld(t, 1, 4, second, engine.Options{}, users(sliding(100_000)))
 	for i := range 10_000 { // ten seconds
 		w.nodes[i%4].send("ann")
 		w.advance(time.Millisecond)

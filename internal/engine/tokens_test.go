@@ -1,10 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"slices"
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
 	"weir/window"
@@ -29,7 +30,7 @@ func TestTokensWhoseAnswersAreLost(t *testing.T) {
 		for _, perSecond := range []uint64{10, 100} {
 			for _, loss := range []float64{0.1, 0.3, 0.6} {
 				bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 60 * perSecond, Burst: 20}
-				w := newWorld(t, 5, 1, rate, Options{OnBackendFailure: failure.Deny}, all(bucket))
+				w := newWorld(t, 5, 1, rate, engine.Options{OnBackendFailure: failure.Deny}, all(bucket))
 				w.advance(time.Second)
 				var passed []int64
 				for i := range 6000 {
@@ -64,11 +65,11 @@ func TestTokensWhoseAnswersAreLate(t *testing.T) {
 		for _, perSecond := range []uint64{10, 30, 200} {
 			for _, burst := range []uint64{20, 200} {
 				bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 60 * perSecond, Burst: burst}
-				w := newWorld(t, 5, 1, second, Options{OnBackendFailure: failure.Deny, Timeout: 2 * second}, all(bucket))
+				w := newWorld(t, 5, 1, second, engine.Options{OnBackendFailure: failure.Deny, Timeout: 2 * second}, all(bucket))
 				w.advance(time.Second)
 				type answer struct {
 					node         *fakeNode
-					ticket       Ticket
+					ticket       engine.Ticket
 					body         []byte
 					decided, due int64
 				}

@@ -1,10 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 )
 
@@ -27,7 +28,7 @@ func TestTurns(t *testing.T) {
 		{"twice", []turnOf{{403, 30}, {arrives, 20}, {403, 30}, {arrives, 20}}, []link.Outcome{403, link.PushAnswered, 403, link.PushAnswered}},
 	} {
 		var told []link.Outcome
-		w := newWorld(t, 1, 3, second, Options{Turned: func(why link.Outcome) { told = append(told, why) }}, users(fixed(5)))
+		w := newWorld(t, 1, 3, second, engine.Options{Turned: func(why link.Outcome) { told = append(told, why) }}, users(fixed(5)))
 		for _, turn := range test.each {
 			for i := range max(1, turn.seconds*10) {
 				w.pass(100 * time.Millisecond)
@@ -75,7 +76,7 @@ func (f *fakeNode) come(outcome link.Outcome) {
 func TestTurnsAreBounded(t *testing.T) {
 	t.Parallel()
 	told := 0
-	w := newWorld(t, 1, 2, second/10, Options{Turned: func(link.Outcome) { told++ }}, users(fixed(5)))
+	w := newWorld(t, 1, 2, second/10, engine.Options{Turned: func(link.Outcome) { told++ }}, users(fixed(5)))
 	outcomes := []link.Outcome{503, arrives, 401, 403, arrives}
 	const seconds = 100
 	for i := range seconds * 20 {
@@ -95,7 +96,7 @@ func TestTurnsAreBounded(t *testing.T) {
 func TestTurnOfRefusedPushes(t *testing.T) {
 	t.Parallel()
 	var told []link.Outcome
-	w := newWorld(t, 1, 2, second, Options{Turned: func(why link.Outcome) { told = append(told, why) }}, users(fixed(5)))
+	w := newWorld(t, 1, 2, second, engine.Options{Turned: func(why link.Outcome) { told = append(told, why) }}, users(fixed(5)))
 	for i := range 100 {
 		w.pass(100 * time.Millisecond)
 		for _, f := range w.nodes {

@@ -1,9 +1,10 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/window"
 )
@@ -11,11 +12,11 @@ import (
 // variants makes a rule's limits allow so many hits, for each number.
 func variantsOf(f *fakeNode, hits ...uint64) (rules []*rule.Rule) {
 	for _, n := range hits {
-		l := f.rules.List[0].Limits[0]
+		l := f.rule(0).Limits[0]
 		if l.Max = n; l.Kind.Bursts() {
 			l.Burst = n
 		}
-		rules = append(rules, f.rules.List[0].Variant([]window.Limit{l}))
+		rules = append(rules, f.rule(0).Variant([]window.Limit{l}))
 	}
 	return rules
 }
@@ -28,7 +29,7 @@ func TestVariantsShareCounters(t *testing.T) {
 		for _, rate := range []int64{-1, 0, second} {
 			t.Run(fmt.Sprintf("%v at %v", shape, time.Duration(rate)), func(t *testing.T) {
 				t.Parallel()
-				f := newWorld(t, 1, 1, rate, Options{}, users(of(shape, 5))).nodes[0]
+				f := newWorld(t, 1, 1, rate, engine.Options{}, users(of(shape, 5))).nodes[0]
 				v := variantsOf(f, 8, 2, 5)
 				more := 3
 				if shape.Kind.Refills() {
@@ -60,7 +61,7 @@ func TestVariantsShareCounters(t *testing.T) {
 // hears of every hit.
 func TestVariantsOfManyNodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 2, second, Options{}, users(fixed(1000)))
+	w := newWorld(t, 3, 2, second, engine.Options{}, users(fixed(1000)))
 	passed := int64(0)
 	for i, f := range w.nodes {
 		f.variant = variantsOf(f, 50, 300)[i%2]
@@ -85,19 +86,17 @@ func TestVariantsOfManyNodes(t *testing.T) {
 // Without the backend each node may admit as much as the largest limit says.
 func TestVariantsOvershoot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3, 1, second, Options{}, users(fixed(10)))
+	w := newWorld(t, 3, 1, second, engine.Options{}, users(fixed(10)))
 	for _, f := range w.nodes {
 		f.send("ann")
 	}
 	w.advance(10 * time.Second)
 	f := w.nodes[0]
+	f.send("bob") // so that it hears of the others
+	w.advance(time.Second)
 	variantsOf(f, 700, 20)
-	f.rules.Share(3)
-	for !f.link.Open() {
-		w.pass(time.Second)
-		f.link.Failed(f.link.HostNow(), f.link.HostNow())
-	}
-	if got := f.Overshoot(0); got != 1400 {
-		t.Errorf("got %d, want 1400", got)
+	f.breakOff()
+	if got := f.Overshoot(0); got != 1400 || f.Nodes() != 3 {
+		t.Errorf("got %d of %d nodes, want 1400", got, f.Nodes())
 	}
 }

@@ -1,11 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"weir/internal/engine/observe"
+	"weir/internal/engine"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -18,7 +18,7 @@ func TestWarnings(t *testing.T) {
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
 	rule.warnAt, rule.reveal = []uint16{800}, 255
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
 	tell := func(want string) {
@@ -28,12 +28,12 @@ func TestWarnings(t *testing.T) {
 			if w.Rule != "rule-0" {
 				t.Errorf("got %+v", w)
 			}
-			if value, _, _, _ := wire.NextValue(w.Name); w.ID != wire.ID(f.entries.Identities.Of(f.key(0, string(value)))) {
+			if value, _, _, _ := wire.NextValue(w.Name); w.ID != f.id(0, string(value)) {
 				t.Errorf("%q is the name of %v", value, w.ID)
 			}
 			ends := int64(w.EndMillis)
 			if ends != 0 {
-				ends -= f.link.Now() / 1e6 / 3600_000 * 3600_000
+				ends -= f.time() / 1e6 / 3600_000 * 3600_000
 			}
 			got += fmt.Sprintf("%d: %d of %d until %d; ", w.Limit, w.Used, w.Quota, ends)
 		}
@@ -65,24 +65,24 @@ func TestWarnings(t *testing.T) {
 func TestManyWarnings(t *testing.T) {
 	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
 	rule.warnAt = []uint16{500}
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
 	told := map[wire.ID]bool{}
 	for range 5 {
-		for i := range 2 * observe.MaxWarnings {
+		for i := range 2 * wire.MaxReportWarnings {
 			f.reserve(fmt.Sprint("user", i), 5)
 		}
 		r := f.report()
-		if len(f.reports[len(f.reports)-1]) > wire.MaxReport || len(r.Warnings) > observe.MaxWarnings {
+		if len(f.reports[len(f.reports)-1]) > wire.MaxReport || len(r.Warnings) > wire.MaxReportWarnings {
 			t.Fatalf("%d warnings in %d bytes", len(r.Warnings), len(f.reports[len(f.reports)-1]))
 		}
 		for _, w := range r.Warnings {
 			told[w.ID] = true
 		}
 	}
-	if len(told) != 2*observe.MaxWarnings {
-		t.Errorf("%d keys were told, want %d", len(told), 2*observe.MaxWarnings)
+	if len(told) != 2*wire.MaxReportWarnings {
+		t.Errorf("%d keys were told, want %d", len(told), 2*wire.MaxReportWarnings)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestManyWarnings(t *testing.T) {
 func TestWarningSteps(t *testing.T) {
 	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100})
 	rule.warnAt = []uint16{500, 800, 1000}
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), Options{}, rule)
+	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
 	tell := func(want string) {

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/model"
@@ -69,7 +70,7 @@ func (q *randomRequest) decided(checks []rule.Check, verdict counter.Verdict, no
 			}
 			continue
 		}
-		id := f.entries.Identities.Of(f.key(d.Rule.Index, q.users[i]))
+		id := f.id(d.Rule.Index, q.users[i])
 		for j := range d.Rule.Limits {
 			c := w.counter(id, d.Rule, j, q.users[i])
 			switch {
@@ -126,7 +127,7 @@ func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int6
 	told, early, anew := w.told(c.rule), w.early(c), w.anew(c)
 	if c.admitted > most+told+c.died+early+anew {
 		w.t.Fatalf("rule %d, limit %d, user %s: %d hits passed of %d, %d died with processes, %d came early, %d may be forgotten, and the overshoot bound is %d; %d nodes known, breaker open: %v",
-			c.rule, c.limit, c.user, c.admitted, most, c.died, early, anew, told, f.rules.Nodes, f.link.Open())
+			c.rule, c.limit, c.user, c.admitted, most, c.died, early, anew, told, f.Nodes(), f.BreakerOpen())
 	}
 	if told < window.MaxHits {
 		w.above++
@@ -147,7 +148,7 @@ func (w *randomWorld) told(rule int) (bound uint64) {
 	bound = w.rules[rule].toldLast
 	for _, l := range w.lives {
 		for _, f := range l.nodes {
-			f.link.Read() // as each tick does before it tells
+			f.ReadLink() // as each tick does before it tells
 			bound = max(bound, f.Overshoot(rule))
 		}
 	}
@@ -188,7 +189,7 @@ func (w *randomWorld) present() (n int) {
 
 // knows reports whether a node's bound is for so many processes.
 func (f *fakeNode) knows(processes int) bool {
-	return max(f.rules.Nodes, f.link.View().Peak) >= uint64(processes)
+	return max(f.Nodes(), f.Peak()) >= uint64(processes)
 }
 
 // ends notes what a process tells last.
@@ -198,7 +199,7 @@ func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 		w.advanced += f.Tallies.Advanced
 		l.evicted = l.evicted || f.Tallies.Evicted > 0
 		for i := range w.rules {
-			if f.link.Read(); f.link.View().AloneAt != 0 {
+			if f.ReadLink(); f.PassedAlone() {
 				w.rules[i].toldLast = max(w.rules[i].toldLast, f.Overshoot(i))
 			}
 		}
@@ -244,29 +245,19 @@ func (w *randomWorld) conservedBy(l *life) {
 		wants[c] += hits
 	}
 	for _, f := range l.nodes {
-		if f.acquires.openBatch != nil {
-			return // it is being filled
-		}
-		f.entries.Orphans.Each(func(o *wire.Item) {
-			for _, hits := range o.Hits {
-				pending[o.LimitCounter] += hits
+		f.Unpushed(func(c wire.LimitCounter, hits int64) { pending[c] += hits })
+		for _, p := range f.Pushes() {
+			if p.Filling {
+				return
 			}
-		})
-		f.credit.Hits.Each(func(r *rule.Rule, id [16]byte, hits uint64) {
-			for i := range r.Limits {
-				l := &r.Limits[i]
-				pending[rule.CounterOf(id, l, l.Width)] += int64(hits)
-			}
-		})
-		for _, b := range f.outbox.batches {
-			done, applied := w.applied[pushName{b.sender, b.sequence}]
+			done, applied := w.applied[pushName{p.Sender, p.Sequence}]
 			if applied {
 				for c, hits := range done.grants {
 					leased[c] += hits
 				}
 				continue
 			}
-			push, err := wire.DecodePush(b.body)
+			push, err := wire.DecodePush(p.Body)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -287,7 +278,7 @@ func (w *randomWorld) conservedBy(l *life) {
 			pending[name] += h.Pending
 			leased[name] += int64(h.Lease)
 		}
-		if f.rules.List[c.rule].Limits[c.limit].Kind.Bucketed() {
+		if f.rule(c.rule).Limits[c.limit].Kind.Bucketed() {
 			for i := range state.Buckets {
 				add(&state.Buckets[i].Hits)
 			}
@@ -303,7 +294,7 @@ func (w *randomWorld) conservedBy(l *life) {
 		}
 		if want := wants[name] + pending[name] - leased[name]; want < l.counted[name] || want > l.counted[name] && !given(name) {
 			w.t.Fatalf("process %d has counted %d hits of rule %d, limit %d (%+v), user %s; the store has applied %d, %d are pending, and %d leased: %d are lost",
-				l.number, l.counted[name], c.rule, c.limit, f.rules.List[c.rule].Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
+				l.number, l.counted[name], c.rule, c.limit, f.rule(c.rule).Limits[c.limit], c.user, wants[name], pending[name], leased[name], l.counted[name]-want)
 		}
 	}
 }

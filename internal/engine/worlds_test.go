@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
@@ -160,7 +161,7 @@ type randomWorld struct {
 	*world
 	happened
 	seed     uint64
-	options  Options
+	options  engine.Options
 	rules    []randomRule
 	users    int
 	lives    []*life
@@ -232,7 +233,7 @@ type appliedPush struct {
 type randomCallout struct {
 	life               *life
 	node               *fakeNode
-	ticket             Ticket
+	ticket             engine.Ticket
 	body, answer       []byte
 	arrives, back, due int64 // 0 if it does not arrive, or not any more
 	decided            int64
@@ -240,7 +241,7 @@ type randomCallout struct {
 
 // randomRequest is a request, and what it asks for.
 type randomRequest struct {
-	Wait
+	engine.Wait
 	world  *randomWorld
 	life   *life
 	node   *fakeNode
@@ -257,14 +258,14 @@ func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
 func newRandomWorldOf(t testing.TB, seed uint64, far bool, open openStore) *randomWorld {
 	r := rand.New(rand.NewPCG(seed, 15))
 	w := &randomWorld{
-		far: far, world: newWorld(t, 0, 0, 0, Options{}), seed: seed, lasting: seed%3 != 0,
+		far: far, world: newWorld(t, 0, 0, 0, engine.Options{}), seed: seed, lasting: seed%3 != 0,
 		applied: map[pushName]appliedPush{}, senders: map[uint64]*life{}, hits: map[wire.LimitCounter]*randomCounter{},
 	}
 	w.random = r
 	w.logs = w.lasting && !far && r.IntN(4) == 0
 	w.now += r.Int64N(hour)
 	w.store = open(t, func() time.Time { return time.Unix(0, w.now+w.storeOff) })
-	w.options = Options{
+	w.options = engine.Options{
 		Namespace:        fmt.Sprintf("world-%d-%d", seed, time.Now().UnixNano()),
 		OnBackendFailure: pickOf(r, failure.Local, failure.Local, failure.Allow, failure.Deny),
 		Capacity:         pickOf(r, 1<<12, 1<<12, 64),
@@ -402,7 +403,7 @@ func (w *randomWorld) startNode(l *life) *fakeNode {
 	}
 	f := l.startOf(0, w.options, rules...)
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
-	w.senders[f.outbox.id] = l
+	w.senders[f.Table().ID()] = l
 	return f
 }
 
@@ -529,7 +530,7 @@ func (w *randomWorld) request(l *life) {
 	*q = randomRequest{Wait: q.Wait, world: w, life: l, node: f, began: w.now}
 	q.Request = q
 	user := strconv.Itoa(r.IntN(w.users))
-	for i := range f.rules.List {
+	for i := range f.options.Rules {
 		if len(q.checks) > 0 && r.IntN(2) == 0 {
 			continue
 		}
@@ -538,9 +539,9 @@ func (w *randomWorld) request(l *life) {
 		case n == 0:
 			cost = r.Uint64N(4)
 		case n == 1 && (!w.far || r.IntN(50) == 0):
-			cost = 1 + r.Uint64N(f.rules.List[i].Limits[0].Max)
+			cost = 1 + r.Uint64N(f.rule(i).Limits[0].Max)
 		}
-		of := &f.rules.List[i]
+		of := f.rule(i)
 		if of.Advances && r.IntN(4) == 0 {
 			of = f.smaller(i)
 		}
@@ -549,11 +550,11 @@ func (w *randomWorld) request(l *life) {
 	}
 	w.requests++
 	if f.HasRetries() {
-		f.Retry(f.link.Now())
+		f.Retry(f.time())
 	}
 	checks := slices.Clone(q.checks)
-	if verdict := f.Decide(checks, f.Time(f.Now()), &q.Wait); verdict != counter.Unsure {
-		q.decided(checks, verdict, f.link.Now())
+	if verdict := f.Decide(checks, f.time(), &q.Wait); verdict != counter.Unsure {
+		q.decided(checks, verdict, f.time())
 	} else {
 		w.waited++
 		w.paused = append(w.paused, q)
@@ -564,14 +565,14 @@ func (w *randomWorld) request(l *life) {
 // smaller is a rule with smaller limits for the same keys, as if a plan changed.
 func (f *fakeNode) smaller(at int) *rule.Rule {
 	if f.smallers == nil {
-		f.smallers = make([]*rule.Rule, len(f.rules.List))
+		f.smallers = make([]*rule.Rule, len(f.options.Rules))
 	}
 	if f.smallers[at] == nil {
-		limits := slices.Clone(f.rules.List[at].Limits)
+		limits := slices.Clone(f.rule(at).Limits)
 		for i := range limits {
 			limits[i].Max -= limits[i].Max / 3
 		}
-		f.smallers[at] = f.rules.List[at].Variant(limits)
+		f.smallers[at] = f.rule(at).Variant(limits)
 	}
 	return f.smallers[at]
 }
@@ -643,17 +644,17 @@ func (w *randomWorld) inTime(q *randomRequest) {
 func (w *randomWorld) charge(l *life) {
 	f := pickOf(w.random, l.takers()...)
 	user := strconv.Itoa(w.random.IntN(w.users))
-	for i := range f.rules.List {
-		if !f.rules.List[i].CostsLater {
+	for i := range f.options.Rules {
+		if !f.rule(i).CostsLater {
 			continue
 		}
 		d := f.check(i, user, 1+w.random.Uint64N(5))
-		f.Force(&d, f.link.Now())
+		f.Force(&d, f.time())
 		w.forced++
-		id := f.entries.Identities.Of(f.key(i, user))
-		for j := range f.rules.List[i].Limits {
-			w.counter(id, &f.rules.List[i], j, user)
-			l.counted[rule.CounterOf(id, &f.rules.List[i].Limits[j], f.rules.List[i].Limits[j].Width)] += int64(d.Cost)
+		id := f.id(i, user)
+		for j := range f.rule(i).Limits {
+			w.counter(id, f.rule(i), j, user)
+			l.counted[rule.CounterOf(id, &f.rule(i).Limits[j], f.rule(i).Limits[j].Width)] += int64(d.Cost)
 		}
 	}
 	w.collect(l, f)
@@ -860,7 +861,7 @@ func (w *randomWorld) leave(l *life) {
 	w.note("process %d leaves", l.number)
 	l.leaving = true
 	for _, f := range l.nodes {
-		f.Retry(f.link.Now())
+		f.Retry(f.time())
 		if f.Waits() {
 			w.stayed++
 			continue
@@ -877,7 +878,7 @@ func (w *randomWorld) replace(l *life) {
 		heir := w.startNode(l)
 		l.nodes = append(l.nodes, heir)
 		l.heirs[f] = heir
-		f.Retry(f.link.Now())
+		f.Retry(f.time())
 		w.collect(l, f)
 		if !f.Waits() {
 			w.inherit(l, f)

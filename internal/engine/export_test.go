@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"math"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// This file is all that tests see of the package's layout; the others are of package engine_test.
+
+const (
+	AnswerBytes  = answerBytes
+	LeastUnsent  = leastUnsent
+	LeaveNanos   = leaveNanos
+	MaxAsking    = maxAsking
+	MaxBatches   = maxBatches
+	MaxBehind    = maxBehind
+	MaxCollected = maxCollected
+	MaxIdleParts = maxIdleParts
+	MaxUnsent    = maxUnsent
+	MaxWaiting   = maxWaiting
+	TickNanos    = tickNanos
+)
+
+// The backend, as the worker knows it.
+
+// BreakerOpen reports whether the breaker is open.
+func (e *Engine) BreakerOpen() bool { return e.link.Open() }
+
+// ReadLink takes in what other workers have found out about the backend, as each tick does.
+func (e *Engine) ReadLink() { e.link.Read() }
+
+// Peak is the most nodes known of while hits that passed without the backend counted.
+func (e *Engine) Peak() uint64 {
+	peak, _ := e.link.CountsAlone(0, 0)
+	return peak
+}
+
+// PassedAlone reports whether a request has ever passed without the backend.
+func (e *Engine) PassedAlone() bool {
+	_, ever := e.link.CountsAlone(0, math.MaxInt64)
+	return ever
+}
+
+// Shift moves the backend's clock, as the worker knows it.
+func (e *Engine) Shift(by int64) {
+	now := e.link.HostNow()
+	e.link.SeeLate(now, now, e.link.ToBackend(now)+by)
+}
+
+// AskForList makes the worker ask at the next tick for the list of overrides that it wants.
+func (e *Engine) AskForList() { e.feed.Asked(0) }
+
+// Counters.
+
+// InForce is the rule with the limits by which a check is decided now.
+func (e *Engine) InForce(d *Check) *Rule {
+	e.entries.Locate(d)
+	return d.Rule
+}
+
+// Write writes the counter of a check that was looked at, unless another worker was faster.
+func (e *Engine) Write(d *Check, now int64) bool { return e.entries.Write(d, now) }
+
+// Line is how many requests of all workers wait for room at a check's key.
+func (e *Engine) Line(d *Check) int { return e.requests.lines.Waiting(d.Address) }
+
+// Calm reports whether the keys with hits to push begin with a block of which none is due.
+func (e *Engine) Calm() bool { return e.entries.Dirty.Calm(e.link.Now()) }
+
+// PushDue pushes the hits that are due at a time, until a deadline. It returns false if time ran out.
+func (e *Engine) PushDue(now, deadline int64) (done bool) { return e.pushes.pushDue(now, deadline) }
+
+// Unpushed calls visit with the hits that neither a counter in the table has nor a push: those of
+// evicted counters, and those that were advanced.
+func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
+	for i := range e.entries.Orphans {
+		o := &e.entries.Orphans[i].Item
+		for _, hits := range o.Hits {
+			visit(o.LimitCounter, hits)
+		}
+	}
+	for _, h := range e.credit.Hits.Unsent {
+		for i := range h.Rule.Limits {
+			var p window.Push
+			h.Push(i, &p)
+			l := &h.Rule.Limits[i]
+			visit(rule.CounterOf(h.ID, l, l.Width), p.Hits[0])
+		}
+	}
+}
+
+// The part of each limit that the worker may advance.
+
+// Part is what the worker would tell the backend of its part.
+func (e *Engine) Part() wire.Advance {
+	c := e.credit // asking changes it
+	return c.Says(e.outbox.sender, e.outbox.sequence, false)
+}
+
+// DropPart ends the part.
+func (e *Engine) DropPart() { e.credit.Drop() }
+
+// HearPart takes in the answer to the push of a sequence.
+func (e *Engine) HearPart(n *wire.Near, sequence uint64, answeredAt int64) {
+	e.credit.Hear(n, sequence, 0, answeredAt)
+}
+
+// Advanced is how many hits of a check's key are advanced and not counted.
+func (e *Engine) Advanced(d *Check) uint64 { return e.credit.Hits.Advanced(d.Address) }
+
+// Questions for hits.
+
+// Ask is a question for hits.
+type Ask = ask
+
+// NewAsk returns a question of a request for hits of rules.
+func NewAsk(rules ...*Rule) *Ask {
+	t := &ask{least: 1, most: 1}
+	for _, r := range rules {
+		t.parts = append(t.parts, Ref{Rule: r, Cost: 1})
+	}
+	return t
+}
+
+// AnswerSize is the most bytes that the answer takes.
+func (t *ask) AnswerSize() int { return t.answerSize() }
+
+// Wanted is how many hits it asks for; 0 once all of its requests have left.
+func (t *ask) Wanted() uint64 {
+	if !t.wanted() {
+		return 0
+	}
+	return t.most
+}
+
+// Capacity is for how many keys and requests it keeps memory.
+func (t *ask) Capacity() (keys, requests int) { return cap(t.parts), cap(t.turns) }
+
+// Prefetch asks for hits of a check that was looked at, for requests to come.
+func (e *Engine) Prefetch(d *Check) { e.acquires.prefetch(d, e.link.Now()) }
+
+// Unsent are the questions that are in no push yet.
+func (e *Engine) Unsent() []*Ask { return e.acquires.unsent }
+
+// Spare are the questions that are kept for reuse.
+func (e *Engine) Spare() []*Ask { return e.waits.spare }
+
+// Find returns the question for leases that has the key of another one.
+func (e *Engine) Find(t *Ask) *Ask {
+	return e.waits.leases.find(&Check{Ref: t.parts[0]}, t.ahead, t.parts[0].Cost)
+}
+
+// Listed is how many questions for leases can be found by their keys.
+func (e *Engine) Listed() (n int) {
+	for _, t := range e.waits.leases {
+		for ; t != nil; t = t.next {
+			n++
+		}
+	}
+	return n
+}
+
+// Forget has a question not be found by its key any more.
+func (e *Engine) Forget(t *Ask) { e.waits.forget(t) }
+
+// Pushes.
+
+// Push is a push that is not done.
+type Push struct {
+	Sender, Sequence uint64
+	Body             []byte // its answer, if that is not settled
+	Filling          bool   // not sent yet
+}
+
+// Pushes are the pushes that are not done, in the order of their sequence.
+func (e *Engine) Pushes() (pushes []Push) {
+	for _, b := range e.outbox.batches {
+		pushes = append(pushes, Push{b.sender, b.sequence, b.body, b.state == filling})
+	}
+	return pushes
+}
+
+// Batch is a push of questions that is being filled.
+type Batch struct {
+	of *Engine
+	b  *batch
+}
+
+// NewBatch begins a push.
+func (e *Engine) NewBatch() Batch { return Batch{e, e.outbox.newBatch()} }
+
+// Add adds a question.
+func (b Batch) Add(t *Ask) { b.of.acquires.encode(b.b, t, b.of.link.Now()) }
+
+// Fits reports whether there is room for another question.
+func (b Batch) Fits(t *Ask) bool { return b.b.fits(t) }
+
+// AnswerSize is the most bytes that the answer takes.
+func (b Batch) AnswerSize() int { return b.b.answers }
+
+// Body ends the filling, and returns the push.
+func (b Batch) Body() []byte {
+	b.b.close()
+	return b.b.body
+}
