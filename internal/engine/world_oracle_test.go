@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 	"weir/internal/counter"
-	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/model"
