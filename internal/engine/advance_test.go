@@ -21,7 +21,7 @@ func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 	w.advance(time.Second)
 	for round := range 8 {
 		for i, f := range w.nodes {
-			if _, waited := f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now)); waited && round == 7 {
+			if _, waited := f.ask(fmt.Sprint("somebody ", i, " at ", w.now)); waited && round == 7 {
 				t.Fatalf("node %d has no part: %+v", i, f.Part())
 			}
 		}
@@ -46,31 +46,19 @@ func (w *world) takeAll(f *fakeNode, at int, user string, tag uint16, most uint6
 }
 
 // ask has a user's request decided, and answers what it waits for.
-func (f *fakeNode) ask(t *testing.T, user string) (verdict counter.Verdict, waited bool) {
-	t.Helper()
-	return f.askOf(t, 0, user)
-}
+func (f *fakeNode) ask(user string) (verdict counter.Verdict, waited bool) { return f.askOf(0, user) }
 
-func (f *fakeNode) askOf(t *testing.T, at int, user string) (verdict counter.Verdict, waited bool) {
-	t.Helper()
-	q := &askingUser{}
-	q.Request = q
-	d := []rule.Check{{Ref: rule.Ref{Rule: cmp.Or(f.variant, f.rule(at)), Cost: 1}, Key: f.key(at, user)}}
-	if q.verdict = f.Decide(d, f.time(), &q.Wait); q.verdict != counter.Unsure {
-		return q.verdict, false
+func (f *fakeNode) askOf(at int, user string) (verdict counter.Verdict, waited bool) {
+	r, d := newRequest(), []rule.Check{f.check(at, user, 1)}
+	d[0].Rule = cmp.Or(f.variant, d[0].Rule)
+	if verdict = f.Decide(d, f.time(), &r.Wait); verdict != counter.Unsure {
+		return verdict, false
 	}
-	for rounds := 0; q.verdict == counter.Unsure && rounds < 100; rounds++ {
+	for rounds := 0; len(r.verdicts) == 0 && rounds < 100; rounds++ {
 		f.deliver()
 	}
-	return q.verdict, true
+	return append(r.verdicts, verdict)[0], true
 }
-
-type askingUser struct {
-	engine.Wait
-	verdict counter.Verdict
-}
-
-func (q *askingUser) Decided(_ []rule.Check, _ int64, verdict counter.Verdict) { q.verdict = verdict }
 
 // A key that no node has seen waits for nothing, and the backend hears of its hits within an interval.
 func TestAdvance(t *testing.T) {
@@ -79,7 +67,7 @@ func TestAdvance(t *testing.T) {
 	w.advance(100 * time.Millisecond)
 	before := w.sum()
 	for i, f := range w.nodes {
-		if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+		if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
 			t.Fatalf("node %d: got %d, waited: %t", i, verdict, waited)
 		}
 	}
@@ -103,8 +91,8 @@ func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	for range 40 {
 		for range 5 {
-			w.nodes[0].ask(t, "ann")
-			w.nodes[1].ask(t, "ann")
+			w.nodes[0].ask("ann")
+			w.nodes[1].ask("ann")
 		}
 		w.advance(500 * time.Millisecond)
 	}
@@ -113,15 +101,15 @@ func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 	}
 	for range 40 {
 		for range 5 {
-			w.nodes[0].ask(t, "ann")
-			w.nodes[2].ask(t, fmt.Sprint(w.now)) // it goes on pushing
+			w.nodes[0].ask("ann")
+			w.nodes[2].ask(fmt.Sprint(w.now)) // it goes on pushing
 		}
 		w.advance(500 * time.Millisecond)
 	}
-	if _, waited := w.nodes[2].ask(t, "ann"); !waited {
+	if _, waited := w.nodes[2].ask("ann"); !waited {
 		t.Error("a request for a near key has not waited")
 	}
-	if _, waited := w.nodes[2].ask(t, "ben"); waited {
+	if _, waited := w.nodes[2].ask("ben"); waited {
 		t.Error("a request for another key has waited")
 	}
 }
@@ -132,11 +120,11 @@ func TestPartsGoBack(t *testing.T) {
 	for name, end := range map[string]func(w *world, f *fakeNode){
 		"idle": func(*world, *fakeNode) {},
 		"left": func(w *world, f *fakeNode) {
-			f.ask(w.t.(*testing.T), "ann")
+			f.ask("ann")
 			f.Leave()
 		},
 		"replaced": func(w *world, f *fakeNode) {
-			f.ask(w.t.(*testing.T), "ann")
+			f.ask("ann")
 			f.process.startOf(second, f.options, f.counts...).Inherit(f.Engine)
 		},
 	} {
@@ -188,7 +176,7 @@ func TestAdvanceForgotten(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))
 	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
 	f := w.nodes[0]
-	f.ask(t, "ann")
+	f.ask("ann")
 	before := f.Part()
 	w.advance(1100 * time.Millisecond)
 	w.advance(100 * time.Millisecond)
@@ -204,7 +192,7 @@ func TestPartsEnd(t *testing.T) {
 		f := w.nodes[0]
 		f.tick()
 		f.process.off += jump
-		if verdict, waited := f.ask(t, "ann"); !waited {
+		if verdict, waited := f.ask("ann"); !waited {
 			t.Errorf("after a jump of %v: got %d without a wait", time.Duration(jump), verdict)
 		}
 	}
@@ -219,7 +207,7 @@ func TestPartsEndByTheBackendsTime(t *testing.T) {
 	w.now += 11 * second
 	f.process.off -= 11 * second
 	f.Shift(11 * second)
-	if verdict, waited := f.ask(t, "ann"); !waited {
+	if verdict, waited := f.ask("ann"); !waited {
 		t.Errorf("got %d without a wait", verdict)
 	}
 }
@@ -261,13 +249,13 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 		t.Fatalf("got %d hits", got)
 	}
 	for i, want := range []counter.Verdict{counter.Allowed, counter.Rejected} {
-		if verdict, waited := w.nodes[i].askOf(t, 1, "ann"); verdict != want || !waited {
+		if verdict, waited := w.nodes[i].askOf(1, "ann"); verdict != want || !waited {
 			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
 		}
 	}
 	w.advance(1100 * time.Millisecond)
 	w.advance(1100 * time.Millisecond)
-	if verdict, waited := f.askOf(t, 1, "ben"); verdict != counter.Allowed || waited {
+	if verdict, waited := f.askOf(1, "ben"); verdict != counter.Allowed || waited {
 		t.Errorf("once the list names the rule: got %d, waited: %t", verdict, waited)
 	}
 	if got := w.takeAll(f, 1, "ben", f.rule(1).Tag&^1, 1000); got != 0 {
@@ -281,14 +269,14 @@ func TestAdvanceOfVariants(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	for _, f := range w.nodes {
 		f.variant = f.rule(0).Variant([]window.Limit{fixed(400)})
-		if verdict, waited := f.ask(t, fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
+		if verdict, waited := f.ask(fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
 			t.Fatalf("a limit that is not listed: got %d, waited: %t", verdict, waited)
 		}
 	}
 	w.advance(1100 * time.Millisecond)
 	w.advance(1100 * time.Millisecond)
 	for i, f := range w.nodes {
-		if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+		if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
 			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
 		}
 	}
@@ -300,7 +288,7 @@ func TestAdvanceOfVariants(t *testing.T) {
 		} else {
 			f.variant = f.rule(0).Variant([]window.Limit{fixed(400)})
 		}
-		if verdict, _ := f.ask(t, "ben"); verdict == counter.Allowed {
+		if verdict, _ := f.ask("ben"); verdict == counter.Allowed {
 			passed++
 		}
 		w.advance(time.Millisecond)
@@ -314,15 +302,15 @@ func TestAdvanceOfVariants(t *testing.T) {
 func TestAllOfASmallerLimit(t *testing.T) {
 	w := fleetOf(t, 10, users(fixed(300)))
 	for i, f := range w.nodes {
-		f.ask(t, fmt.Sprint("large ", i))
+		f.ask(fmt.Sprint("large ", i))
 		f.variant = f.rule(0).Variant([]window.Limit{fixed(200)})
-		f.ask(t, fmt.Sprint("small ", i))
+		f.ask(fmt.Sprint("small ", i))
 	}
 	w.advance(1100 * time.Millisecond)
 	w.advance(1100 * time.Millisecond)
 	passed := 0
 	for i := range 2000 {
-		if verdict, _ := w.nodes[i%10].ask(t, "ann"); verdict == counter.Allowed {
+		if verdict, _ := w.nodes[i%10].ask("ann"); verdict == counter.Allowed {
 			passed++
 		}
 		w.advance(20 * time.Millisecond)
@@ -355,7 +343,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 			if hear(f, near); f.Part().Divisor != 0 {
 				t.Errorf("the worker has 1/%d of each limit", f.Part().Divisor)
 			}
-			if verdict, waited := f.ask(t, "ann"); !waited {
+			if verdict, waited := f.ask("ann"); !waited {
 				t.Errorf("got %d without a wait", verdict)
 			}
 		})
@@ -367,7 +355,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 func TestForgottenHitsCount(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	f := w.nodes[0]
-	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
 		t.Fatalf("got %d, waited: %t", verdict, waited)
 	}
 	f.process.off = 3 * hour
@@ -385,7 +373,7 @@ func TestForgottenHitsCount(t *testing.T) {
 	got := w.takeAll(f, 0, "ann", f.rule(0).Tag, 600)
 	for range 60 {
 		for i, f := range w.nodes {
-			f.ask(t, fmt.Sprint("somebody ", i, " at ", w.now))
+			f.ask(fmt.Sprint("somebody ", i, " at ", w.now))
 		}
 		w.advance(500 * time.Millisecond)
 	}
@@ -416,7 +404,7 @@ func (w *world) hear(t *testing.T, seconds int) {
 	t.Helper()
 	for range 2 * seconds {
 		for i, f := range w.nodes {
-			f.ask(t, fmt.Sprint("somebody else ", i, " at ", w.now))
+			f.ask(fmt.Sprint("somebody else ", i, " at ", w.now))
 		}
 		w.advance(500 * time.Millisecond)
 	}
@@ -427,12 +415,12 @@ func TestNearInItsWindowOnly(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
 	w.hear(t, 3)
-	if _, waited := w.nodes[2].ask(t, "ann"); !waited {
+	if _, waited := w.nodes[2].ask("ann"); !waited {
 		t.Error("a request for a near key has not waited")
 	}
 	w.now = (w.now/hour+1)*hour - 2*second
 	w.hear(t, 4)
-	if verdict, waited := w.nodes[2].ask(t, "ann"); verdict != counter.Allowed || waited {
+	if verdict, waited := w.nodes[2].ask("ann"); verdict != counter.Allowed || waited {
 		t.Errorf("in the next window: got %d, waited: %t", verdict, waited)
 	}
 }
@@ -443,7 +431,7 @@ func TestFirstHitsOfNearKeysLease(t *testing.T) {
 	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
 	w.hear(t, 3)
 	for i := range 4 {
-		if verdict, waited := w.nodes[2].ask(t, "ann"); verdict != counter.Allowed || waited != (i == 0) {
+		if verdict, waited := w.nodes[2].ask("ann"); verdict != counter.Allowed || waited != (i == 0) {
 			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
 		}
 	}
@@ -457,7 +445,7 @@ func TestFullKeysAreTold(t *testing.T) {
 	w.giveBack(f, "ann", -1000)
 	w.hear(t, 3)
 	for i, asks := range []bool{true, false} {
-		verdict, waited := f.ask(t, "ann")
+		verdict, waited := f.ask("ann")
 		if verdict != counter.Rejected || waited {
 			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
 		}
@@ -471,11 +459,11 @@ func TestFullKeysAreTold(t *testing.T) {
 	}
 	w.giveBack(f, "ann", 100)
 	w.pass(3 * time.Second)
-	if verdict, waited := f.ask(t, "ann"); verdict != counter.Rejected || waited {
+	if verdict, waited := f.ask("ann"); verdict != counter.Rejected || waited {
 		t.Errorf("after the pause: got %d, waited: %t", verdict, waited)
 	}
 	f.deliver()
-	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || waited {
+	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
 		t.Errorf("after hits came back: got %d, waited: %t", verdict, waited)
 	}
 }
@@ -486,9 +474,9 @@ func TestFullKeysOfChargesAreConfirmed(t *testing.T) {
 		w := newWorld(t, 2, 1, second, engine.Options{}, fakeRule{limits: []window.Limit{fixed(1000)}, costsLater: later})
 		f := w.nodes[0]
 		w.takeAll(f, 0, "ann", 0, 1000)
-		f.ask(t, "ann")
+		f.ask("ann")
 		w.pass(3 * time.Second)
-		if verdict, waited := f.ask(t, "ann"); verdict != counter.Rejected || waited != later {
+		if verdict, waited := f.ask("ann"); verdict != counter.Rejected || waited != later {
 			t.Errorf("charges: %t: got %d, waited: %t", later, verdict, waited)
 		}
 	}

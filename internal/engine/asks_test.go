@@ -17,7 +17,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 	n := newProcess(t).startOf(second, engine.Options{}, users(fixed(5000)), users(fixed(1)).at(0))
 	n.advance(time.Second)
 	for range engine.MaxAsking { // no more callouts are made
-		n.Decide([]rule.Check{n.check(1, "ann", 1)}, n.time(), &newUser().Wait)
+		n.Decide([]rule.Check{n.check(1, "ann", 1)}, n.time(), &newRequest().Wait)
 	}
 	for i := range engine.MaxUnsent + 100 {
 		d := n.check(0, strconv.Itoa(i), 1)

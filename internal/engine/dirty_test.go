@@ -20,9 +20,7 @@ func TestLooksAreShort(t *testing.T) {
 	for range 2 { // the first hit of a key is due at once
 		n.advance(time.Second)
 		n.advance(time.Second)
-		for i := range blocks * entry.BlockKeys {
-			n.charge(strconv.Itoa(i))
-		}
+		n.chargeAll(blocks * entry.BlockKeys)
 	}
 	now := n.Now()
 	for call := 1; call <= blocks; call++ {
@@ -41,9 +39,7 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 	n := newProcess(t).start(minute, fixed(1_000_000))
 	n.advance(time.Second)
 	for range 2 {
-		for i := range keys {
-			n.charge(strconv.Itoa(i))
-		}
+		n.chargeAll(keys)
 		n.advance(time.Second)
 		n.advance(time.Second)
 	}
@@ -121,9 +117,7 @@ func TestTicksAreShort(t *testing.T) {
 	f := w.nodes[0]
 	w.advance(time.Second)
 	for range 2 {
-		for i := range keys {
-			f.charge(strconv.Itoa(i))
-		}
+		f.chargeAll(keys)
 		busy(w)
 		longest := time.Duration(0)
 		timed := func(call func()) {
@@ -195,9 +189,7 @@ func TestAnswersHurryTheNextTick(t *testing.T) {
 	f := w.nodes[0]
 	w.advance(time.Second)
 	const keys = (engine.MaxBatches + 1) * wire.MaxItems
-	for i := range keys {
-		f.charge(strconv.Itoa(i))
-	}
+	f.chargeAll(keys)
 	f.tick()
 	if n := len(f.sent); n != engine.MaxBatches || f.tickMillis == 1 {
 		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, engine.MaxBatches)

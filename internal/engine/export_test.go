@@ -31,17 +31,9 @@ func (e *Engine) BreakerOpen() bool { return e.link.Open() }
 // ReadLink takes in what other workers have found out about the backend, as each tick does.
 func (e *Engine) ReadLink() { e.link.Read() }
 
-// Peak is the most nodes known of while hits that passed without the backend counted.
-func (e *Engine) Peak() uint64 {
-	peak, _ := e.link.CountsAlone(0, 0)
-	return peak
-}
-
-// PassedAlone reports whether a request has ever passed without the backend.
-func (e *Engine) PassedAlone() bool {
-	_, ever := e.link.CountsAlone(0, math.MaxInt64)
-	return ever
-}
+// PassedAlone reports whether a request has ever passed without the backend, and the most nodes known
+// of while such hits counted.
+func (e *Engine) PassedAlone() (peak uint64, ever bool) { return e.link.CountsAlone(0, math.MaxInt64) }
 
 // Shift moves the backend's clock, as the worker knows it.
 func (e *Engine) Shift(by int64) {

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 	"weir/internal/counter"
@@ -22,6 +23,7 @@ import (
 )
 
 const (
+	second = int64(1e9)
 	minute = 60 * second
 	hour   = 60 * minute
 	day    = 24 * hour
@@ -475,14 +477,19 @@ func (r *fakeRequest) Decided(_ []rule.Check, _ int64, verdict counter.Verdict) 
 	r.verdicts = append(r.verdicts, verdict)
 }
 
+func newRequest() *fakeRequest {
+	r := &fakeRequest{}
+	r.Request = r
+	return r
+}
+
 // request brings a request of one hit of each rule.
 func (f *fakeNode) request(user string) (r *fakeRequest, verdict counter.Verdict) {
 	return f.requestOf(user, 1)
 }
 
 func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict counter.Verdict) {
-	r = &fakeRequest{}
-	r.Request = r
+	r = newRequest()
 	if f.HasRetries() {
 		f.Retry(f.time())
 	}
@@ -501,6 +508,13 @@ func (f *fakeNode) charge(user string) {
 	for i := range f.options.Rules {
 		d := f.check(i, user, 1)
 		f.Force(&d, f.time())
+	}
+}
+
+// chargeAll counts a hit of each rule for so many users.
+func (f *fakeNode) chargeAll(users int) {
+	for i := range users {
+		f.charge(strconv.Itoa(i))
 	}
 }
 
@@ -598,5 +612,3 @@ func (p *fakeProcess) nodesHere() (nodes []*fakeNode) {
 	}
 	return nodes
 }
-
-const second = int64(1e9)

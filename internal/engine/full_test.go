@@ -16,7 +16,7 @@ import (
 func (w *world) fill(t *testing.T, f *fakeNode, user string) {
 	t.Helper()
 	w.takeAll(f, 0, user, 0, 1000)
-	if verdict, _ := f.ask(t, user); verdict != counter.Rejected {
+	if verdict, _ := f.ask(user); verdict != counter.Rejected {
 		t.Fatalf("a full key: got %d", verdict)
 	}
 	w.pass(3 * time.Second)
@@ -29,7 +29,7 @@ func TestExactRulesRefuseNothingUnasked(t *testing.T) {
 	w.fill(t, w.nodes[0], "ann")
 	f := w.processes[0].start(0, fixed(1000))
 	w.giveBack(f, "ann", 10)
-	if verdict, waited := f.ask(t, "ann"); verdict != counter.Allowed || !waited {
+	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || !waited {
 		t.Errorf("got %d, waited: %t", verdict, waited)
 	}
 	if leased := f.leased(0, "ann"); leased != 0 {
@@ -50,7 +50,7 @@ func TestFullKeysThatHaveRoomAgain(t *testing.T) {
 		w.giveBack(f, "ann", room)
 		refused := 0
 		for range 20 {
-			if verdict, _ := f.ask(t, "ann"); verdict != counter.Allowed {
+			if verdict, _ := f.ask("ann"); verdict != counter.Allowed {
 				refused++
 			}
 			w.hear(t, 30)
@@ -73,9 +73,7 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 	}
 	w.pass(2 * time.Duration(link.LongestPause))
 	for i := range 3 {
-		q := newUser()
-		q.verdict = f.Decide([]rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, "ann")}}, f.time(), &q.Wait)
-		if q.verdict == counter.Rejected {
+		if verdict := f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &newRequest().Wait); verdict == counter.Rejected {
 			t.Errorf("request %d was refused", i)
 		}
 	}
@@ -87,18 +85,12 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 // breakOff loses callouts until the breaker is open.
 func (f *fakeNode) breakOff() {
 	for i := 0; i < 20 && !f.BreakerOpen(); i++ {
-		f.Decide([]rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, fmt.Sprint("somebody ", i))}}, f.time(), &newUser().Wait)
+		f.Decide([]rule.Check{f.check(0, fmt.Sprint("somebody ", i), 1)}, f.time(), &newRequest().Wait)
 		for _, p := range f.taken() {
 			f.lose(p)
 		}
 		f.process.pass(10 * time.Millisecond)
 	}
-}
-
-func newUser() *askingUser {
-	q := &askingUser{}
-	q.Request = q
-	return q
 }
 
 // A refusal behind which the node asks says to come again at once while others may still give back leases.
@@ -109,8 +101,8 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 	w.fill(t, f, "ann")
 	var soon []bool
 	for range 6 {
-		d, now := []rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, "ann")}}, f.time()
-		if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
+		d, now := []rule.Check{f.check(0, "ann", 1)}, f.time()
+		if verdict := f.Decide(d, now, &newRequest().Wait); verdict != counter.Rejected || !d[0].Asks {
 			t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
 		}
 		at, ok := rule.RetryAt(d, now)
@@ -130,13 +122,13 @@ func TestRefusalsOfReusedDemands(t *testing.T) {
 	w := newWorld(t, 1, 1, second, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
 	f := w.nodes[0]
 	w.fill(t, f, "ann")
-	d := []rule.Check{{Ref: rule.Ref{Rule: f.rule(0), Cost: 1}, Key: f.key(0, "ann")}}
-	if verdict := f.Decide(d, f.time(), &newUser().Wait); verdict != counter.Rejected || !d[0].Asks {
+	d := []rule.Check{f.check(0, "ann", 1)}
+	if verdict := f.Decide(d, f.time(), &newRequest().Wait); verdict != counter.Rejected || !d[0].Asks {
 		t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
 	}
 	f.breakOff()
 	now := f.time()
-	if verdict := f.Decide(d, now, &newUser().Wait); verdict != counter.Rejected {
+	if verdict := f.Decide(d, now, &newRequest().Wait); verdict != counter.Rejected {
 		t.Fatalf("without the backend: got %d", verdict)
 	}
 	if at, ok := rule.RetryAt(d, now); !ok || at != (now/hour+1)*hour {

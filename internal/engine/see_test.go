@@ -8,7 +8,6 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // report returns a node's next report.
@@ -32,9 +31,9 @@ func (f *fakeNode) report() *wire.Report {
 // A node reports what it was asked for, with random keys beside those that have most, within the
 // bounds that the report tells. It is of a bounded size.
 func TestReport(t *testing.T) {
-	shadow := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
+	shadow := users(fixed(10))
 	shadow.shadow, shadow.reveal = true, 4
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, shadow, users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9}).here())
+	w := newWorld(t, 1, 1, second, engine.Options{}, shadow, users(fixed(1e9)).here())
 	f := w.nodes[0]
 	const requests, sampled = 30_000, 8 // one request in sampled is looked at
 	exact := map[string]uint64{}
@@ -121,10 +120,10 @@ func TestReport(t *testing.T) {
 func TestReportsAreBounded(t *testing.T) {
 	rules := make([]fakeRule, 60)
 	for i := range rules {
-		rules[i] = users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 1e9})
+		rules[i] = users(fixed(1e9))
 		rules[i].shadow, rules[i].reveal = true, 255
 	}
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rules...)
+	w := newWorld(t, 1, 1, second, engine.Options{}, rules...)
 	f := w.nodes[0]
 	for i := range 150 {
 		f.send(fmt.Sprintf("%0200d", i))

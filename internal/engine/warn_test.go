@@ -14,11 +14,11 @@ import (
 // whose charge comes near is as good.
 func TestWarnings(t *testing.T) {
 	rule := users(
-		window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100},
+		fixed(100),
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
 	rule.warnAt, rule.reveal = []uint16{800}, 255
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rule)
+	w := newWorld(t, 1, 1, second, engine.Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
 	tell := func(want string) {
@@ -63,9 +63,9 @@ func TestWarnings(t *testing.T) {
 // A worker that has more keys near their limits than it can remember tells of the most that a
 // report may have, and of the others later.
 func TestManyWarnings(t *testing.T) {
-	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 10})
+	rule := users(fixed(10))
 	rule.warnAt = []uint16{500}
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rule)
+	w := newWorld(t, 1, 1, second, engine.Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
 	told := map[wire.ID]bool{}
@@ -89,9 +89,9 @@ func TestManyWarnings(t *testing.T) {
 // A rule with several steps tells of each once in a window, and of the last if a key passes several at
 // once. A step that was told is not told again when hits come back.
 func TestWarningSteps(t *testing.T) {
-	rule := users(window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: hour}, Max: 100})
+	rule := users(fixed(100))
 	rule.warnAt = []uint16{500, 800, 1000}
-	w := newWorld(t, 1, 1, time.Second.Nanoseconds(), engine.Options{}, rule)
+	w := newWorld(t, 1, 1, second, engine.Options{}, rule)
 	f := w.nodes[0]
 	w.now = w.now / hour * hour
 	tell := func(want string) {

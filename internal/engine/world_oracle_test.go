@@ -188,7 +188,8 @@ func (w *randomWorld) present() (n int) {
 
 // knows reports whether a node's bound is for so many processes.
 func (f *fakeNode) knows(processes int) bool {
-	return max(f.Nodes(), f.Peak()) >= uint64(processes)
+	peak, _ := f.PassedAlone()
+	return max(f.Nodes(), peak) >= uint64(processes)
 }
 
 // ends notes what a process tells last.
@@ -198,7 +199,8 @@ func (w *randomWorld) ends(l *life, nodes ...*fakeNode) {
 		w.advanced += f.Tallies.Advanced
 		l.evicted = l.evicted || f.Tallies.Evicted > 0
 		for i := range w.rules {
-			if f.ReadLink(); f.PassedAlone() {
+			f.ReadLink()
+			if _, ever := f.PassedAlone(); ever {
 				w.rules[i].toldLast = max(w.rules[i].toldLast, f.Overshoot(i))
 			}
 		}
