@@ -117,13 +117,13 @@ func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 // A node that has nothing to do gives its part back, and so does a node that leaves or is replaced: so
 // nothing is kept back of limits for it.
 func TestPartsGoBack(t *testing.T) {
-	for name, end := range map[string]func(w *world, f *fakeNode){
-		"idle": func(*world, *fakeNode) {},
-		"left": func(w *world, f *fakeNode) {
+	for name, end := range map[string]func(f *fakeNode){
+		"idle": func(*fakeNode) {},
+		"left": func(f *fakeNode) {
 			f.ask("ann")
 			f.Leave()
 		},
-		"replaced": func(w *world, f *fakeNode) {
+		"replaced": func(f *fakeNode) {
 			f.ask("ann")
 			f.process.startOf(second, f.options, f.counts...).Inherit(f.Engine)
 		},
@@ -131,7 +131,7 @@ func TestPartsGoBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := fleetOf(t, 2, users(fixed(1000)))
 			w.t = t
-			end(w, w.nodes[0])
+			end(w.nodes[0])
 			for range 300 {
 				w.advance(100 * time.Millisecond)
 			}
