@@ -159,6 +159,15 @@ func (e *Engine) Forget(t *Ask) { e.waits.forget(t) }
 
 // Pushes.
 
+// Idle is how many pushes are kept for reuse, and how many of them are different.
+func (e *Engine) Idle() (kept, different int) {
+	seen := map[*batch]bool{}
+	for _, b := range e.outbox.idle {
+		seen[b] = true
+	}
+	return len(e.outbox.idle), len(seen)
+}
+
 // Push is a push that is not done.
 type Push struct {
 	Sender, Sequence uint64

@@ -68,6 +68,7 @@ type fakeRule struct {
 	limits        []window.Limit
 	together      bool
 	countRejected bool
+	marks         bool
 	costsLater    bool
 	own           bool  // whether it has a rate of its own
 	rate          int64 // if so
@@ -168,7 +169,7 @@ func (p *fakeProcess) startOf(rate int64, options engine.Options, rules ...fakeR
 			r.rate = rate
 		}
 		options.Rules = append(options.Rules, rule.Rule{
-			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected,
+			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected, Marks: r.marks,
 			CostsLater: r.costsLater,
 			Shadow:     r.shadow, Reveal: r.reveal, WarnAt: r.warnAt, Delay: r.delay,
 		})

@@ -29,24 +29,12 @@ func (e *Engine) Left() bool {
 func (e *Engine) Inherit(from *Engine) {
 	from.acquires.drop()
 	e.rules.Succeed(&from.rules)
+	e.rules.Retain(e.rulesInUse)
 	dismiss := func(r *rule.Rule) { e.rules.Dismiss(r, &from.rules) }
 	for i := range from.rules.List {
 		dismiss(&from.rules.List[i])
 	}
-	// The other node may itself have inherited rules.
-	for _, r := range from.entries.Dirty.Rules {
-		dismiss(r)
-	}
-	for _, b := range from.outbox.batches {
-		for i := range b.items {
-			dismiss(b.items[i].rule)
-		}
-		for _, t := range b.asks {
-			for i := range t.parts {
-				dismiss(t.parts[i].Rule)
-			}
-		}
-	}
+	from.rulesInUse(dismiss) // the other node may itself have inherited rules
 	from.pushes.retire()
 	for _, b := range from.outbox.batches {
 		if b.state == sent {
@@ -59,4 +47,21 @@ func (e *Engine) Inherit(from *Engine) {
 	e.entries.Inherit(&from.entries)
 	e.meter.Inherit(&from.meter)
 	from.outbox.batches = nil
+}
+
+// rulesInUse calls visit with the rules of keys and pushes that are not done; some are nil.
+func (e *Engine) rulesInUse(visit func(*rule.Rule)) {
+	for _, r := range e.entries.Dirty.Rules {
+		visit(r)
+	}
+	for _, b := range e.outbox.batches {
+		for i := range b.items {
+			visit(b.items[i].rule)
+		}
+		for _, t := range b.asks {
+			for i := range t.parts {
+				visit(t.parts[i].Rule)
+			}
+		}
+	}
 }

@@ -212,6 +212,7 @@ func (c *outbox) finish(b *batch) {
 		c.waits.recycle(t)
 	}
 	clear(b.asks)
+	b.state = answered // a callout of it that hung may end yet
 	c.idle = append(c.idle, b)
 }
 

@@ -119,7 +119,11 @@ func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
 
 // ask is [Engine.Ask].
 func (q *requests) ask(checks []rule.Check, w *Wait) bool {
-	return needsBackend(checks) && q.wait(w, checks, (*rule.Check).Synced) && q.send(w)
+	if !needsBackend(checks) {
+		return false
+	}
+	waits := q.wait(w, checks, (*rule.Check).Synced)
+	return q.send(w) && waits
 }
 
 // wait makes a request wait for the backend's answer about the checks that whole selects, which
@@ -183,7 +187,9 @@ func (q *requests) send(w *Wait) (waits bool) {
 		return true
 	}
 	q.outbox.sendTest()
-	q.acquires.sendAll(q.link.HostNow() + askNanos)
+	if !q.link.Open() { // otherwise the next tick drops what is left
+		q.acquires.sendAll(q.link.HostNow() + askNanos)
+	}
 	q.ticks.hurry(q.ticks.hurried || q.hurries())
 	if w == nil || w.queue == nil || w.until != over {
 		return true
@@ -410,6 +416,9 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 		for i := range checks {
 			if d := &checks[i]; d.Passed() {
 				q.entries.Read(d, q.link.Now()) // with the totals of the answer
+				if rest != counter.Allowed {
+					d.ByRule() // the grant has gone back
+				}
 			}
 		}
 		q.goOn(w, checks, rest, t.granted)

@@ -223,6 +223,9 @@ func (s *waits) recycle(t *ask) {
 // release ends the waits of an ask's requests, which are to be decided without the backend.
 func (s *waits) release(t *ask) {
 	s.forget(t)
+	if t.done {
+		return // its requests have gone on
+	}
 	for _, w := range t.turns {
 		if w.waits() {
 			s.queue.end(w.wait)

@@ -52,8 +52,8 @@ func (c *Course) Again() {
 	}
 }
 
-// ByRule leaves the decision to the rule, whatever the backend has said.
-func (c *Course) ByRule() { c.by = byRule }
+// ByRule leaves the decision to the rule, whatever the backend has said: what it has granted goes back.
+func (c *Course) ByRule() { c.by, c.granted = byRule, 0 }
 
 // ByWhatIsKnown has known totals decide, because the backend can't be asked.
 func (c *Course) ByWhatIsKnown() { c.by = byWhatIsKnown }

@@ -258,7 +258,7 @@ func (r *Set) Before(rule int) uint64 { return r.before[rule] }
 // Dismiss takes over a rule of an earlier configuration. If this one does not synchronise it, it is
 // dismissed: its hits are pushed for the last time, and its leases go back.
 func (r *Set) Dismiss(old *Rule, from *Set) {
-	if old == nil || r.Dismissed(old) {
+	if old == nil || !old.Synced() || r.Dismissed(old) {
 		return
 	}
 	for i := range r.List {
@@ -267,6 +267,21 @@ func (r *Set) Dismiss(old *Rule, from *Set) {
 		}
 	}
 	r.dismissed = append(r.dismissed, old.Base())
+}
+
+// Retain forgets the dismissed rules of which nothing is left. inUse calls visit with the rules, and their
+// variants, of which something is.
+func (r *Set) Retain(inUse func(visit func(*Rule))) {
+	if len(r.dismissed) == 0 {
+		return
+	}
+	before := Set{dismissed: r.dismissed}
+	r.dismissed = nil
+	inUse(func(rule *Rule) {
+		if rule != nil && before.Dismissed(rule) && !r.Dismissed(rule) {
+			r.dismissed = append(r.dismissed, rule.Base())
+		}
+	})
 }
 
 // Dismissed reports whether a rule is of an earlier configuration, and was dismissed.
