@@ -130,7 +130,6 @@ func TestPartsGoBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleetOf(t, 2, users(fixed(1000)))
-			w.t = t
 			end(w.nodes[0])
 			for range 300 {
 				w.advance(100 * time.Millisecond)
