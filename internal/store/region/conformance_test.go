@@ -104,6 +104,7 @@ func (b *both) CountersOf(ctx context.Context, namespace string, id wire.ID) ([]
 // inMemory returns a region in memory, with a parent on a store.
 func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Store {
 	r := New(Options{Parent: &parentOf{backend: backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
+	r.waits = time.Minute // the largest pushes take longer than usual on a busy machine
 	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	}
 	out, err := s.push(ctx, &here.push, nodes)
 	r := reply{err: errLate}
-	timer := time.NewTimer(patience(ctx))
+	timer := time.NewTimer(s.patience(ctx))
 	defer timer.Stop()
 	select {
 	case r = <-relayed:
@@ -104,7 +104,7 @@ var errMany = errors.New("too many pushes wait for the parent")
 // relay sends the parent the part of a push that a region does not hold.
 func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 	p.Node = s.node
-	ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
+	ctx, cancel := context.WithTimeout(s.ended, s.waits)
 	defer cancel()
 	answer, err := s.whole(ctx, wire.AppendPush(nil, p), len(p.Items), len(p.Takes))
 	if errors.Is(err, ErrRefused) {
@@ -208,7 +208,7 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 	if len(a.waits) == 0 {
 		return a
 	}
-	waits := patience(ctx)
+	waits := s.patience(ctx)
 	ctx, cancel := context.WithTimeout(ctx, waits)
 	defer cancel()
 	late := false
@@ -232,11 +232,11 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 
 // patience returns how long a push waits for the parent. It leaves some of the caller's time to the
 // own store and to the answer's way back.
-func patience(ctx context.Context) time.Duration {
+func (s *Store) patience(ctx context.Context) time.Duration {
 	if until, bounded := ctx.Deadline(); bounded {
-		return min(attemptTimeout, time.Until(until)*7/8)
+		return min(s.waits, time.Until(until)*7/8)
 	}
-	return attemptTimeout
+	return s.waits
 }
 
 // wants returns how many hits a push's takes wait for, by fund. The caller holds the lock.
