@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/calendar"
 	"weir/internal/counter"
 	"weir/internal/engine"

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/link"

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"slices"
 	"testing"
+
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"

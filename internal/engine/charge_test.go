@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"

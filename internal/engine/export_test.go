@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
 	"weir/internal/engine"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"

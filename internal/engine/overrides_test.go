@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/store"

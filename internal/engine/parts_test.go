@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"

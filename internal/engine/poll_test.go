@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/engine"
 )
 

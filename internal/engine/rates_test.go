@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/window"

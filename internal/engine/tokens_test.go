@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/link"

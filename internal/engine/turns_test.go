@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 )

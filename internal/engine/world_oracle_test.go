@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"

@@ -5,6 +5,7 @@ package credit
 import (
 	"cmp"
 	"slices"
+
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
 	"weir/internal/nightly"

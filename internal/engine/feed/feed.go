@@ -4,6 +4,7 @@ package feed
 
 import (
 	"bytes"
+
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"encoding/binary"
+
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/wire"

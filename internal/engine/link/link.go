@@ -4,6 +4,7 @@ package link
 
 import (
 	"encoding/binary"
+
 	"weir/internal/wire"
 
 	"weir/sharedata"

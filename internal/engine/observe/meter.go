@@ -4,6 +4,7 @@ package observe
 
 import (
 	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/sketch"

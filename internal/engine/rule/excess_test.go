@@ -3,6 +3,7 @@ package rule
 import (
 	"math/rand/v2"
 	"testing"
+
 	"weir/sharedata"
 )
 
