@@ -5,6 +5,7 @@ import (
 
 	"weir/config"
 	"weir/internal/engine"
+	"weir/internal/engine/link"
 	"weir/internal/failure"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
@@ -74,7 +75,7 @@ func (b *backend) Send(push []byte, ticket engine.Ticket) (sent bool) {
 		Body:          push,
 		TimeoutMillis: uint32(max(b.config.Timeout.Milliseconds(), ticket.Patience()/1e6)),
 		Done: func(ok bool) {
-			outcome, answer := engine.PushLost, []byte(nil)
+			outcome, answer := link.PushLost, []byte(nil)
 			if ok {
 				outcome, answer = received()
 			}
@@ -86,20 +87,20 @@ func (b *backend) Send(push []byte, ticket engine.Ticket) (sent bool) {
 }
 
 // received returns the outcome and the body of the present callout's answer.
-func received() (outcome engine.Outcome, answer []byte) {
+func received() (outcome link.Outcome, answer []byte) {
 	switch status := statusOf(proxywasm.CalloutHeader(":status")); {
 	case status < 100:
-		return engine.PushLost, nil
+		return link.PushLost, nil
 	case status < 200 || status > 299:
 		if (status == 400 || status == 413) && refusedByBackend() {
-			return engine.PushRefused, nil
+			return link.PushRefused, nil
 		}
-		return engine.Outcome(status), nil
+		return link.Outcome(status), nil
 	}
 	if answer, found := proxywasm.CalloutBody(wire.MaxAnswer + wire.MaxNear); found {
-		return engine.PushAnswered, answer
+		return link.PushAnswered, answer
 	}
-	return engine.PushLost, nil
+	return link.PushLost, nil
 }
 
 // refusedByBackend reports whether the backend itself refused a push for its content. A proxy on
@@ -110,20 +111,20 @@ func refusedByBackend() bool {
 }
 
 // turned logs a change in how pushes end, and how requests are decided meanwhile.
-func (b *backend) turned(why engine.Outcome) {
+func (b *backend) turned(why link.Outcome) {
 	message := "weir: namespace " + b.namespace + ": pushes to cluster " + b.config.Cluster
 	switch why {
-	case engine.PushAnswered:
+	case link.PushAnswered:
 		proxywasm.Log(proxywasm.LogWarn, message+" are answered again")
 		return
-	case engine.PushRefused:
+	case link.PushRefused:
 		proxywasm.Log(proxywasm.LogWarn, message+" are refused for good, and their hits are lost: want a backend of the plugin's version or newer")
 		return
-	case engine.PushUnsent:
+	case link.PushUnsent:
 		message += " can't be sent: want a cluster with this name"
-	case engine.PushLost:
+	case link.PushLost:
 		message += " get no answer"
-	case engine.PushGarbled:
+	case link.PushGarbled:
 		message += " get answers that don't come from a Weir backend"
 	case 401:
 		message += " are refused with 401: want a token that the backend knows"

@@ -73,7 +73,7 @@ func (c *charge) release(e *decider, h *holders, now int64) {
 		return
 	}
 	h.places -= min(h.places, c.Cost)
-	e.node.Release(&c.Charge, now)
+	e.node.Charges.Release(&c.Charge, now)
 }
 
 // settle charges the final cost of a response. unread reports whether a complete, successful

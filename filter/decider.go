@@ -25,5 +25,5 @@ func (e *decider) revise(c *engine.Charge, cost uint64, now int64) {
 	if cost != c.Cost {
 		tellCharged(e.observed, c.Rule.Index, int64(cost-c.Cost))
 	}
-	e.node.Revise(c, cost, now)
+	e.node.Charges.Revise(c, cost, now)
 }

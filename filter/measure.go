@@ -58,7 +58,7 @@ func (m *measure) Decided(checks []engine.Check, now int64, verdict counter.Verd
 		m.debtor.measured(m, d, now, verdict)
 	case m.owed.rule != nil && verdict == counter.Allowed:
 		if m.owed.rule.charges {
-			m.owed.Charge = m.measures.decider.node.Charge(d, now)
+			m.owed.Charge = m.measures.decider.node.Charges.Of(d, now)
 		}
 		m.measures.owed = append(m.measures.owed, m.owed)
 	}

@@ -108,7 +108,7 @@ func (c *charges) noteTaken(checks []engine.Check, now int64) {
 func (c *charges) addCharge(rule *rule, d *engine.Check, now int64, undecided *measure) {
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
-		added.Charge = c.responses.decider.node.Charge(d, now)
+		added.Charge = c.responses.decider.node.Charges.Of(d, now)
 	}
 	c.list = append(c.list, added)
 	if rule.config.Hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
@@ -129,7 +129,7 @@ func (c *charges) renewPlaces(now int64) (lost uint64) {
 		switch {
 		case charge.rule.config.Hold == 0 || charge.measure != nil:
 		case now-charge.since < int64(charge.rule.config.Hold):
-			e.node.Renew(&charge.Charge, now)
+			e.node.Charges.Renew(&charge.Charge, now)
 		default:
 			lost += charge.Cost
 			charge.release(c.responses.decider, &c.responses.holders, now)
@@ -399,7 +399,7 @@ func (c *charges) cutIfSpent(read int) {
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
 			now := r.decider.now()
 			charge.finish(r.decider, cost, now)
-			charge.spent = r.decider.node.Spent(&charge.Charge, now)
+			charge.spent = r.decider.node.Charges.Spent(&charge.Charge, now)
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
 			r.piece = appendBody(r.piece[:0], read-rest)
@@ -463,7 +463,7 @@ func (c *charges) measured(m *measure, d *engine.Check, now int64, verdict count
 			continue
 		}
 		if charge.measure = nil; verdict == counter.Allowed {
-			charge.Charge = c.responses.decider.node.Charge(d, now)
+			charge.Charge = c.responses.decider.node.Charges.Of(d, now)
 			if charge.rule.config.Hold != 0 {
 				c.responses.holders.places += charge.Cost
 			}

@@ -53,7 +53,7 @@ func (n *Namespace) take(demands []engine.Check, limiters []*Limiter, now int64)
 	p := &place{namespace: n, since: now, renewed: now}
 	for i := range demands {
 		if d := &demands[i]; limiters[i].holds() && d.Cost > 0 {
-			p.charges = append(p.charges, n.node.Charge(d, now))
+			p.charges = append(p.charges, n.node.Charges.Of(d, now))
 			p.hold = max(p.hold, int64(limiters[i].hold))
 		}
 	}
@@ -85,7 +85,7 @@ func (n *Namespace) giveBack(p *place) {
 	p.at = nil
 	now := n.now()
 	for i := range p.charges {
-		n.node.Release(&p.charges[i], now)
+		n.node.Charges.Release(&p.charges[i], now)
 	}
 }
 
@@ -106,7 +106,7 @@ func (n *Namespace) renew() {
 			continue
 		}
 		for i := range p.charges {
-			n.node.Renew(&p.charges[i], now)
+			n.node.Charges.Renew(&p.charges[i], now)
 		}
 		p.renewed = now
 		n.places.MoveToBack(p.at)

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/engine/link"
 	"weir/internal/panics"
 	"weir/sharedata"
 )
@@ -148,12 +149,12 @@ func (n *Namespace) ask(push []byte, timeout time.Duration) (answer []byte, err 
 // push sends a push to the backend, and gives its answer to the node that made it.
 func (n *Namespace) push(number uint64, push []byte, ticket engine.Ticket, timeout time.Duration, of *engine.Engine) {
 	answer, err := n.ask(push, timeout)
-	outcome := engine.PushAnswered
+	outcome := link.PushAnswered
 	switch {
 	case errors.Is(err, ErrPushRefused):
-		outcome = engine.PushRefused
+		outcome = link.PushRefused
 	case err != nil:
-		outcome = engine.PushLost
+		outcome = link.PushLost
 	}
 	n.mu.Lock()
 	failures := of.Tallies.Failed

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/engine/link"
 	"weir/internal/wire"
 )
 
@@ -59,20 +60,20 @@ func (v *worker) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	body, answer := bytes.Clone(push), []byte(nil)
 	apply := func() { answer = w.Backend.apply(body) }
 	if ticket.Patience() > 0 {
-		w.Network.hold(&w.Clock, w.random, apply, func() { v.answered(ticket, engine.PushAnswered, answer) })
+		w.Network.hold(&w.Clock, w.random, apply, func() { v.answered(ticket, link.PushAnswered, answer) })
 		return true
 	}
 	w.Network.Carry(&w.Clock, w.random, timeout, apply, func(ok bool) {
 		if ok {
-			v.answered(ticket, engine.PushAnswered, answer)
+			v.answered(ticket, link.PushAnswered, answer)
 		} else {
-			v.answered(ticket, engine.PushLost, nil)
+			v.answered(ticket, link.PushLost, nil)
 		}
 	})
 	return true
 }
 
-func (v *worker) answered(ticket engine.Ticket, outcome engine.Outcome, answer []byte) {
+func (v *worker) answered(ticket engine.Ticket, outcome link.Outcome, answer []byte) {
 	if !v.dead {
 		v.node.Answered(ticket, outcome, answer)
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
@@ -67,9 +69,7 @@ func (a *acquires) askBehind(d *rule.Check) bool {
 		return false
 	}
 	if a.waits.leases.find(d, false, 1) == nil {
-		t := a.newLease(d, 1, d.Counter.Asks(1))
-		a.waits.leases.add(t)
-		a.add(t)
+		a.newLease(d, 1, d.Counter.Asks(1), false, 1)
 	}
 	return true
 }
@@ -94,9 +94,7 @@ func (a *acquires) lease(d *rule.Check, w turn) (asked bool) {
 	lacks := d.Counter.Lacks(d.Cost)
 	switch {
 	case t == nil:
-		t = a.newLease(d, lacks, d.Counter.Asks(d.Cost))
-		a.waits.leases.add(t)
-		a.add(t)
+		t = a.newLease(d, lacks, d.Counter.Asks(d.Cost), false, 1)
 		a.leaseAhead(d)
 	case !t.wanted():
 		// all of its requests have left.
@@ -117,10 +115,7 @@ func (a *acquires) look(d *rule.Check, w turn) {
 	d.Heard = true
 	t := a.waits.leases.find(d, false, 0)
 	if t == nil {
-		t = a.newLease(d, 1, 1)
-		t.parts[0].Cost = 0
-		a.waits.leases.add(t)
-		a.add(t)
+		t = a.newLease(d, 1, 1, false, 0)
 	}
 	t.join(w)
 }
@@ -132,10 +127,7 @@ func (a *acquires) leaseAhead(d *rule.Check) {
 		most = max(most, d.Counter.Stands())
 	}
 	if most > 0 && a.waits.leases.find(d, true, 1) == nil {
-		t := a.newLease(d, 1, most)
-		t.ahead = true
-		a.waits.leases.add(t)
-		a.add(t)
+		a.newLease(d, 1, most, true, 1)
 	}
 }
 
@@ -151,16 +143,13 @@ func (a *acquires) add(t *ask) {
 
 // dropUnwanted drops asks whose requests have all left.
 func (a *acquires) dropUnwanted() {
-	kept := a.unsent[:0]
-	for _, t := range a.unsent {
-		if t.wanted() {
-			kept = append(kept, t)
-		} else {
+	a.unsent = slices.DeleteFunc(a.unsent, func(t *ask) bool {
+		wanted := t.wanted()
+		if !wanted {
 			a.waits.recycle(t)
 		}
-	}
-	clear(a.unsent[len(kept):])
-	a.unsent = kept
+		return !wanted
+	})
 }
 
 // sendAll sends the asks in callouts, within the limits on time and on open callouts. A callout
@@ -279,13 +268,16 @@ func (a *acquires) drop() {
 	a.unsent = a.unsent[:0]
 }
 
-// newLease makes an ask for hits for the entry of a check's key.
-func (a *acquires) newLease(d *rule.Check, least, most uint64) *ask {
+// newLease makes an ask for hits for the entry of a check's key, ahead of requests or for them; at a cost
+// of 0 for totals only.
+func (a *acquires) newLease(d *rule.Check, least, most uint64, ahead bool, cost uint64) *ask {
 	t := a.waits.newAsk(least, most)
-	t.lease = true
+	t.lease, t.ahead = true, ahead
 	part := a.entries.Named(d)
-	part.Cost = 1
+	part.Cost = cost
 	t.parts = append(t.parts, part)
+	a.waits.leases.add(t)
+	a.add(t)
 	return t
 }
 
@@ -326,8 +318,6 @@ func (a *acquires) lost(t *ask) bool {
 }
 
 // lostAny reports whether the partition of any check that of selects is away.
-//
-//go:noinline
 func (a *acquires) lostAny(checks []rule.Check, of func(*rule.Check) bool) bool {
 	for i := range checks {
 		if d := &checks[i]; of(d) && a.outbox.lost(a.entries.Named(d).ID) {

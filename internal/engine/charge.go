@@ -8,8 +8,8 @@ import (
 	"weir/window"
 )
 
-// charges applies the final cost of requests that have passed.
-type charges struct {
+// Charges change what requests that have passed have taken.
+type Charges struct {
 	tallies  *entry.Tallies
 	link     *link.Link
 	entries  *entry.Entries
@@ -20,10 +20,23 @@ type charges struct {
 	push     window.Push // of a counter that the table has lost
 }
 
-// revise changes a charge to cost hits: it takes more, whether or not they have room, or gives some
+// Of records what an allowed check has taken, for Revise. Call it before the check is used again.
+func (h *Charges) Of(d *rule.Check, now int64) rule.Charge {
+	c := rule.Charge{Ref: h.entries.Save(d)}
+	switch {
+	case d.GrantedAt() != 0:
+		now = d.GrantedAt()
+	case d.Passed():
+		c.Cost = 0 // the request passed uncounted, so there is nothing to give back
+	}
+	c.Note(d, now)
+	return c
+}
+
+// Revise changes a charge to cost hits: it takes more, whether or not they have room, or gives some
 // back, in the windows where they were counted. Each change is applied once, whatever other workers
 // do.
-func (h *charges) revise(c *rule.Charge, cost uint64, now int64) {
+func (h *Charges) Revise(c *rule.Charge, cost uint64, now int64) {
 	before, at := c.Cost, c.At
 	if before == 0 {
 		at = now
@@ -38,7 +51,7 @@ func (h *charges) revise(c *rule.Charge, cost uint64, now int64) {
 // the request.
 //
 //go:noinline
-func (h *charges) account(c *rule.Charge, before uint64, at int64) {
+func (h *Charges) account(c *rule.Charge, before uint64, at int64) {
 	d := &h.decider.charged
 	h.entries.Restore(d, &c.Ref)
 	h.entries.Read(d, h.link.Now()) // the budget needs the counter
@@ -52,14 +65,14 @@ func (h *charges) account(c *rule.Charge, before uint64, at int64) {
 }
 
 // accountFor records the usage of hits that were forced.
-func (h *charges) accountFor(d *rule.Check, now int64) {
+func (h *Charges) accountFor(d *rule.Check, now int64) {
 	if h.meter.Of(d.Rule) {
 		h.meter.Add(d, int64(d.Cost), d.Model, now)
 	}
 }
 
 // change changes the hits of a charge.
-func (h *charges) change(c *rule.Charge, cost uint64, now int64) {
+func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
@@ -91,8 +104,10 @@ func (h *charges) change(c *rule.Charge, cost uint64, now int64) {
 	c.Cost = cost
 }
 
-// giveBack gives back hits that count now, whoever counted them.
-func (h *charges) giveBack(d *rule.Check, hits uint64, now int64) {
+// GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It
+// never gives back more than are known here.
+func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
+	h.entries.Locate(d)
 	given := uint64(0)
 	switch done := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
 		if given = 0; d.Slot.Found() {
@@ -115,8 +130,9 @@ func (h *charges) giveBack(d *rule.Check, hits uint64, now int64) {
 	}
 }
 
-// renew moves the hits that a request holds to the present bucket, so that they stay counted.
-func (h *charges) renew(c *rule.Charge, now int64) {
+// Renew keeps the hits that a request holds counted, by moving them to the present bucket. Call it
+// every [window.RenewEvery].
+func (h *Charges) Renew(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
@@ -134,16 +150,16 @@ func (h *charges) renew(c *rule.Charge, now int64) {
 	c.Numbers = numbers
 }
 
-// release gives back the hits that a request has held. If nodes lease ahead for the rule, the next
+// Release gives back the hits that a request has held. Call it once. If nodes lease ahead for the rule, the next
 // request of this process gets them without asking. Otherwise the backend hears of them at once: a
 // client that sends its requests one by one to several nodes would be refused by every node that
 // does not have its place.
-func (h *charges) release(c *rule.Charge, now int64) {
+func (h *Charges) Release(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
 	if c.Rule.Hasty() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
-		h.revise(c, 0, now)
+		h.Revise(c, 0, now)
 		return
 	}
 	d := &h.decider.charged
@@ -163,11 +179,11 @@ func (h *charges) release(c *rule.Charge, now int64) {
 	c.Cost = 0
 }
 
-// spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
+// Spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
 // backend or back don't count. With a backend, the counter must also have been above at an earlier
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
 // may be on its way here.
-func (h *charges) spent(c *rule.Charge, now int64) bool {
+func (h *Charges) Spent(c *rule.Charge, now int64) bool {
 	d := &h.decider.charged
 	h.entries.Restore(d, &c.Ref)
 	h.entries.Read(d, now)
@@ -187,7 +203,7 @@ func (h *charges) spent(c *rule.Charge, now int64) bool {
 }
 
 // reviseElsewhere pushes a charge's change when the table has lost its counter.
-func (h *charges) reviseElsewhere(c *rule.Charge, cost uint64, now int64) {
+func (h *Charges) reviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 	for i := range c.Rule.Limits {
 		l := &c.Rule.Limits[i]
 		hits := int64(cost) - int64(c.Cost)

@@ -34,7 +34,7 @@ func (c *charged) Decided(checks []rule.Check, now int64, verdict counter.Verdic
 		return
 	}
 	for i := range checks {
-		c.charges = append(c.charges, c.node.Charge(&checks[i], now))
+		c.charges = append(c.charges, c.node.Charges.Of(&checks[i], now))
 	}
 }
 
@@ -61,7 +61,7 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 
 func (c *charged) revise(cost uint64) {
 	for i := range c.charges {
-		c.node.Revise(&c.charges[i], cost, c.node.time())
+		c.node.Charges.Revise(&c.charges[i], cost, c.node.time())
 	}
 	c.node.PushCharges()
 }
@@ -234,7 +234,7 @@ func TestSpent(t *testing.T) {
 		if c.verdict != counter.Allowed {
 			t.Fatal("the request is refused")
 		}
-		spent := func() bool { return f.Spent(&c.charges[0], f.time()) }
+		spent := func() bool { return f.Charges.Spent(&c.charges[0], f.time()) }
 		if spent() {
 			t.Error("spent before it is charged")
 		}

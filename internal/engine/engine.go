@@ -19,6 +19,8 @@ import (
 type Engine struct {
 	// Tallies count the node's own work.
 	Tallies entry.Tallies
+	// Charges change what requests that have passed have taken.
+	Charges Charges
 
 	rules    rule.Set
 	link     link.Link
@@ -33,7 +35,6 @@ type Engine struct {
 	observer observe.Observer
 	meter    observe.Meter
 	decider  decider
-	charges  charges
 	requests requests
 	feed     feed.Feed
 	answers  answers
@@ -50,7 +51,7 @@ func New(o *Options) (*Engine, error) {
 	e.entries.Table, err = sharedata.Open(o.Data, sharedata.Options{
 		Namespace:       o.Namespace,
 		Capacity:        o.Capacity,
-		BytesPerCounter: bytesPerCounter(e.rules.List),
+		BytesPerCounter: e.rules.BytesPerCounter(),
 		Salt:            e.entries.Identities.Salt(),
 	}, o.Random)
 	if err != nil {
@@ -61,14 +62,12 @@ func New(o *Options) (*Engine, error) {
 	}
 	if e.rules.Delays {
 		e.ticks.millis = idleMillis
+		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), e.link.HostNow, e.ticks.within)
 	}
 	if e.rules.Synced {
 		e.connect(o)
 	}
 	e.ticks.period = e.ticks.millis
-	if e.rules.Delays {
-		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), e.link.HostNow, e.ticks.within)
-	}
 	return e, nil
 }
 
@@ -88,7 +87,7 @@ func (e *Engine) furnish(o *Options) {
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,
 	}
-	e.charges = charges{
+	e.Charges = Charges{
 		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, meter: &e.meter, decider: &e.decider,
 	}
 	e.requests = requests{
@@ -124,15 +123,6 @@ func (e *Engine) connect(o *Options) {
 	e.rules.Share(e.link.Nodes())
 	e.observer.Open(e.outbox.id, e.outbox.worker)
 	e.meter.Open(e.rules.List, nextSender(e.outbox.worker))
-}
-
-// bytesPerCounter is the memory for a counter of the largest rule, in bytes.
-func bytesPerCounter(rules []rule.Rule) int {
-	extra := 0
-	for i := range rules {
-		extra = max(extra, rules[i].ExtraBytes())
-	}
-	return sharedata.BytesPerCounter + extra
 }
 
 // Table returns the table with the node's counters.
@@ -228,20 +218,6 @@ func (e *Engine) CatchUp() {
 	}
 }
 
-// Charge records what an allowed check has taken, for [Engine.Revise]. Call it before the check is
-// used again.
-func (e *Engine) Charge(d *rule.Check, now int64) rule.Charge {
-	c := rule.Charge{Ref: e.entries.Save(d)}
-	switch {
-	case d.GrantedAt() != 0:
-		now = d.GrantedAt()
-	case d.Passed():
-		c.Cost = 0 // the request passed uncounted, so there is nothing to give back
-	}
-	c.Note(d, now)
-	return c
-}
-
 // Waits reports whether requests wait. A node that is no longer wanted must stay until none does:
 // at the next ticks each request gets its answer, or is decided when its time is over.
 func (e *Engine) Waits() bool { return e.waits.queue.first != nil || e.Delayed() > 0 }
@@ -291,20 +267,15 @@ func (e *Engine) Force(d *rule.Check, now int64) {
 	e.entries.Locate(d)
 	e.entries.Read(d, now)
 	e.decider.force(d, now)
-	e.charges.accountFor(d, now)
+	e.Charges.accountFor(d, now)
 	e.requests.send(nil)
-}
-
-// GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It
-// never gives back more than are known here.
-func (e *Engine) GiveBack(d *rule.Check, hits uint64, now int64) {
-	e.entries.Locate(d)
-	e.charges.giveBack(d, hits, now)
 }
 
 // DecideRef is Decide for a referred check, which it returns.
 func (e *Engine) DecideRef(s *rule.Ref, now int64, w *Wait) (*rule.Check, counter.Verdict) {
-	return e.requests.decideRef(s, now, w)
+	checks := e.requests.resumed[:]
+	e.entries.Restore(&checks[0], s)
+	return &checks[0], e.requests.decideLocated(checks, now, w)
 }
 
 // Ask asks the backend for the totals of checks that were looked at and cost nothing, on different
@@ -318,7 +289,7 @@ func (e *Engine) Save(d *rule.Check) rule.Ref { return e.entries.Save(d) }
 // ForceRef is Force for a referred check.
 func (e *Engine) ForceRef(s *rule.Ref, now int64) {
 	e.decider.forceRef(s, now)
-	e.charges.accountFor(&e.decider.charged, now)
+	e.Charges.accountFor(&e.decider.charged, now)
 	e.requests.send(nil)
 }
 
@@ -327,23 +298,6 @@ func (e *Engine) Retry(now int64) {
 	e.decider.retry(now)
 	e.requests.send(nil)
 }
-
-// Revise changes the cost of a charge: it takes more hits, whether or not they have room, or gives
-// some back, in the windows where they were counted. Each change is applied once, whatever other
-// workers do.
-func (e *Engine) Revise(c *rule.Charge, cost uint64, now int64) { e.charges.revise(c, cost, now) }
-
-// Renew keeps the hits that a request holds counted. Call it every [window.RenewEvery].
-func (e *Engine) Renew(c *rule.Charge, now int64) { e.charges.renew(c, now) }
-
-// Release gives back the hits that a request has held. Call it once.
-func (e *Engine) Release(c *rule.Charge, now int64) { e.charges.release(c, now) }
-
-// Spent reports whether a charge's counter is certainly above a limit. Hits on their way to the
-// backend or back don't count. With a backend, the counter must also have been above at an earlier
-// call, at least a push and its answer ago: others may be about to give back leases, and a grant
-// may be on its way here.
-func (e *Engine) Spent(c *rule.Charge, now int64) bool { return e.charges.spent(c, now) }
 
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
 // It returns false if some hits have to wait for answers to earlier pushes.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"weir/internal/engine/entry"
-	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 )
 
@@ -24,27 +23,10 @@ type (
 	Listener = entry.Listener
 	// Tallies count a node's own work since it was made.
 	Tallies = entry.Tallies
-	// Outcome says how a push ended.
-	Outcome = link.Outcome
-	// Random returns 64 random bits at each call.
-	Random = link.Random
 )
 
-const (
-	// MaxDelay is the longest delay: see [rule.MaxDelay].
-	MaxDelay = rule.MaxDelay
-
-	// PushLost is [link.PushLost], which hosts report.
-	PushLost = link.PushLost
-	// PushRefused is [link.PushRefused], which hosts report.
-	PushRefused = link.PushRefused
-	// PushAnswered is [link.PushAnswered], which hosts report.
-	PushAnswered = link.PushAnswered
-	// PushUnsent is [link.PushUnsent], which only the engine reports.
-	PushUnsent = link.PushUnsent
-	// PushGarbled is [link.PushGarbled], which only the engine reports.
-	PushGarbled = link.PushGarbled
-)
+// MaxDelay is the longest delay: see [rule.MaxDelay].
+const MaxDelay = rule.MaxDelay
 
 // RetryAt is the time when refused checks will fit at the latest: see [rule.RetryAt].
 func RetryAt(checks []Check, now int64) (at int64, ok bool) { return rule.RetryAt(checks, now) }

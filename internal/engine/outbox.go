@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
@@ -200,11 +202,8 @@ func (c *outbox) giveUp(b *batch) {
 
 //go:noinline
 func (c *outbox) finish(b *batch) {
-	for i := range c.batches {
-		if c.batches[i] == b {
-			c.batches = append(c.batches[:i], c.batches[i+1:]...)
-			break
-		}
+	if i := slices.Index(c.batches, b); i >= 0 {
+		c.batches = slices.Delete(c.batches, i, i+1)
 	}
 	c.lookAway()
 	b.forgo()
@@ -246,12 +245,7 @@ func (c *outbox) resend(now int64) {
 
 // inquires reports whether a question for overrides is unanswered.
 func (c *outbox) inquires() bool {
-	for _, b := range c.batches {
-		if b.inquires {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.batches, func(b *batch) bool { return b.inquires })
 }
 
 // pollSlack is how much longer than the backend a node waits, in nanoseconds.

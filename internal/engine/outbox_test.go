@@ -73,7 +73,7 @@ type chargedRequest struct {
 func (r *chargedRequest) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
 	r.verdict, r.decided = verdict, true
 	for i := range checks {
-		r.charges = append(r.charges, r.f.Charge(&checks[i], now))
+		r.charges = append(r.charges, r.f.Charges.Of(&checks[i], now))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 	if !r.decided || r.verdict != counter.Allowed {
 		t.Fatalf("decided: %v, verdict %v; nothing is tested", r.decided, r.verdict)
 	}
-	f.Revise(&r.charges[0], 0, f.time())
+	f.Charges.Revise(&r.charges[0], 0, f.time())
 	if w.quiet(); w.sum() != before {
 		t.Errorf("the request gave back %d hits that it had not taken", before-w.sum())
 	}

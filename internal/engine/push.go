@@ -275,8 +275,7 @@ func (p *pushes) nextOrphan() bool {
 	return p.entries.Orphans.Next(p.outbox.away)
 }
 
-// pushCharges pushes the costs of responses for rules where the backend decides each request, and
-// grants that go back. Keys with an unanswered push follow after its answer. Ticks call it too.
+// pushCharges is [Engine.PushCharges].
 func (p *pushes) pushCharges() {
 	if p.entries.Hasty.Count() == 0 && !p.hasty {
 		return

@@ -45,25 +45,23 @@ type requests struct {
 	resumed [1]rule.Check
 }
 
-// decideRef is [Engine.DecideRef].
-func (q *requests) decideRef(s *rule.Ref, now int64, w *Wait) (*rule.Check, counter.Verdict) {
-	checks := q.resumed[:]
-	q.entries.Restore(&checks[0], s)
-	return &checks[0], q.decideLocated(checks, now, w)
-}
-
 func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
 	verdict := q.decideNow(checks, now, w)
+	q.note(checks, now, verdict)
+	if q.observer.Records() {
+		w.weight = q.observer.See(checks, now, verdict)
+	}
+	return verdict
+}
+
+// note tells of keys that come near their limits, and of what is used.
+func (q *requests) note(checks []rule.Check, now int64, verdict counter.Verdict) {
 	if q.rules.Warns && verdict != counter.Unsure {
 		q.observer.Warn(checks, now)
 	}
 	if q.rules.Reveals {
 		q.meter.Take(checks, verdict, now)
 	}
-	if q.observer.Records() {
-		w.weight = q.observer.See(checks, now, verdict)
-	}
-	return verdict
 }
 
 // decideNow decides a request, or makes it wait.
@@ -403,13 +401,6 @@ func (q *requests) rejectAlone(checks []rule.Check, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
-// takeRest takes the hits of a waiting request that its granted ask did not include: all of them,
-// or none.
-func (q *requests) takeRest(checks []rule.Check, t *ask) counter.Verdict {
-	t.pass(checks)
-	return q.decider.decide(checks, q.link.Now())
-}
-
 // decideBy decides a waiting request by the backend's answer. If the ask was granted, rest is the
 // verdict on the other hits. If the verdict is unsure, the request asks again.
 func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Verdict) {
@@ -566,12 +557,7 @@ func (q *requests) tell(w *Wait, checks []rule.Check, now int64, verdict counter
 	if q.observer.Records() && (verdict == counter.Rejected || q.rules.Marks) {
 		q.observer.SeeRefused(checks, now, w.weight)
 	}
-	if q.rules.Warns {
-		q.observer.Warn(checks, now)
-	}
-	if q.rules.Reveals {
-		q.meter.Take(checks, verdict, now)
-	}
+	q.note(checks, now, verdict)
 	w.Request.Decided(checks, now, verdict)
 }
 
@@ -597,26 +583,19 @@ func (q *requests) decideLate(checks []rule.Check) counter.Verdict {
 	return q.decideAlone(checks, q.link.Now())
 }
 
-// giveUpWaiting decides requests that have waited long enough, or whose callouts have failed, without
-// the backend, while there is time. It returns false if there are more. Do not call it in a request's
-// callback.
-func (q *requests) giveUpWaiting(deadline int64) (done bool) {
+// giveUp decides requests without the backend, while there is time: those whose callouts have failed, and
+// with waited those that have waited long enough. It returns false if there are more. Do not call it in a
+// request's callback.
+func (q *requests) giveUp(waited bool, deadline int64) (done bool) {
 	now := q.link.HostNow()
 	for handled := 0; ; handled++ {
 		w := q.waits.queue.first
-		if w == nil || now < w.until && w.until-now <= q.link.Timeout {
+		if w == nil || w.until != over && (!waited || now < w.until && w.until-now <= q.link.Timeout) {
 			return true
 		}
 		if q.link.Late(handled, deadline) {
 			return false
 		}
 		q.giveUpOn(w.current())
-	}
-}
-
-// giveUpFailed is giveUpWaiting for the requests whose callouts have failed.
-func (q *requests) giveUpFailed(deadline int64) {
-	for handled := 0; q.waits.queue.over() && !q.link.Late(handled, deadline); handled++ {
-		q.giveUpOn(q.waits.queue.first.current())
 	}
 }

@@ -262,7 +262,7 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 		a.settleRequest(b, t, &grant)
 		return
 	}
-	a.readRooms(b, t.parts[0].Rule)
+	a.readRooms(&b.reader, t.parts[0].Rule)
 	if t.parts[0].Cost == 0 {
 		a.learn(&t.parts[0], int64(b.reader.NowNanos))
 		return
@@ -270,12 +270,12 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
 }
 
-// readRooms reads the answer's totals for a rule's limits.
+// readRooms reads an answer's totals for a rule's limits.
 //
 //go:noinline
-func (a *answers) readRooms(b *batch, r *rule.Rule) {
+func (a *answers) readRooms(answer *wire.AnswerReader, r *rule.Rule) {
 	for i := range r.Limits {
-		b.reader.NextRoom(&a.total)
+		answer.NextRoom(&a.total)
 		a.keepTotal(i)
 	}
 }
@@ -293,7 +293,8 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		checks = a.requests.takeUp(w.wait)
 		switch verdict = a.judge(b, t); verdict {
 		case counter.Allowed:
-			verdict = a.requests.takeRest(checks, t)
+			t.pass(checks) // the other hits are taken, or none
+			verdict = a.requests.decider.decide(checks, a.link.Now())
 		case counter.Unsure:
 			verdict = a.requests.doubt(w.wait, checks, t)
 		case counter.Rejected:
@@ -302,7 +303,7 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	}
 	for i := range t.parts {
 		part := &t.parts[i]
-		a.readRooms(b, part.Rule)
+		a.readRooms(&b.reader, part.Rule)
 		for j := range part.Rule.Limits {
 			if hits := grant.Units * part.Cost; hits > 0 && verdict != counter.Allowed {
 				a.returnGrant(part, j, hits, at)
@@ -326,10 +327,7 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 	reader, verdict, owes := b.reader, counter.Allowed, false
 	for i := range t.parts {
 		part := &t.parts[i]
-		for j := range part.Rule.Limits {
-			reader.NextRoom(&a.total)
-			a.keepTotal(j)
-		}
+		a.readRooms(&reader, part.Rule)
 		d := a.entries.At(&a.check, part.Rule, part.Address)
 		if a.entries.Read(d, a.link.Now()); a.stray(d) {
 			continue

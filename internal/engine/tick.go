@@ -34,7 +34,7 @@ func (e *Engine) synchronise() {
 	// Requests that wait for nothing come before pushes, which could use up all the time again and
 	// again.
 	until := max(deadline, e.link.HostNow()+leastNanos)
-	done = e.requests.giveUpWaiting(until) && done
+	done = e.requests.giveUp(true, until) && done
 	e.outbox.sendTest()
 	if e.link.Open() {
 		e.acquires.drop()
@@ -52,7 +52,7 @@ func (e *Engine) synchronise() {
 		until = max(deadline+askNanos, e.link.HostNow()+leastNanos)
 		e.acquires.sendAll(until)
 	}
-	e.requests.giveUpFailed(until)
+	e.requests.giveUp(false, until)
 	if report := e.observer.DueReport(e.outbox.leaving); report != nil {
 		e.outbox.host.Send(report, Ticket{})
 	}
@@ -123,7 +123,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		deadline = max(deadline, e.link.HostNow()+leastNanos)
 		e.acquires.sendAll(deadline)
 	}
-	e.requests.giveUpFailed(deadline)
+	e.requests.giveUp(false, deadline)
 	e.ticks.hurry(e.ticks.hurried || more || e.feed.Hurries() || e.requests.hurries())
 }
 

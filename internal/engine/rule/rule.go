@@ -350,3 +350,12 @@ func CounterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 		ID: id, Kind: uint8(l.Kind), Ordinal: l.Ordinal, WidthMillis: uint64(width / window.MinWidth), Precision: uint64(l.Precision),
 	}
 }
+
+// BytesPerCounter is the memory for a counter of the largest rule, in bytes.
+func (s *Set) BytesPerCounter() int {
+	extra := 0
+	for i := range s.List {
+		extra = max(extra, s.List[i].ExtraBytes())
+	}
+	return sharedata.BytesPerCounter + extra
+}
