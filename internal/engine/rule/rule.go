@@ -352,10 +352,10 @@ func CounterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 }
 
 // BytesPerCounter is the memory for a counter of the largest rule, in bytes.
-func (s *Set) BytesPerCounter() int {
+func (r *Set) BytesPerCounter() int {
 	extra := 0
-	for i := range s.List {
-		extra = max(extra, s.List[i].ExtraBytes())
+	for i := range r.List {
+		extra = max(extra, r.List[i].ExtraBytes())
 	}
 	return sharedata.BytesPerCounter + extra
 }
