@@ -92,7 +92,7 @@ func (e *Engine) furnish(o *Options) {
 	}
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
-		observer: &e.observer, meter: &e.meter, decider: &e.decider, failure: o.OnBackendFailure,
+		observer: &e.observer, meter: &e.meter, decider: &e.decider, feed: &e.feed, failure: o.OnBackendFailure,
 		checks: make([]rule.Check, len(rules.List)),
 	}
 	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, refusals)
@@ -132,15 +132,13 @@ func (e *Engine) Table() *sharedata.Table { return e.entries.Table }
 // other processes.
 func (e *Engine) Synchronises() bool { return e.rules.Synced }
 
-// TickMillis is the usual time between two ticks, in milliseconds. Under load the node asks for
-// more.
+// TickMillis is the usual time between two ticks, in milliseconds. Under load the node asks for more.
 func (e *Engine) TickMillis() uint32 { return e.ticks.millis }
 
 // Nodes is how many processes share the limits; 0 if unknown.
 func (e *Engine) Nodes() uint64 { return e.rules.Nodes }
 
-// Time converts a time of the host's clock to the backend's, as far as that is known, in
-// nanoseconds.
+// Time converts a time of the host's clock to the backend's, as far as that is known, in nanoseconds.
 func (e *Engine) Time(hostNow int64) int64 { return e.link.ToBackend(hostNow) }
 
 // HasRetries reports whether Retry has hits to add.

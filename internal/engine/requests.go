@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
@@ -38,6 +39,7 @@ type requests struct {
 	observer *observe.Observer
 	meter    *observe.Meter
 	decider  *decider
+	feed     *feed.Feed
 	lines    *wait.Queue // nil if no rule delays requests
 	failure  failure.Mode
 	// checks belong to a request that has waited, and resumed to one that decides a referred check.
@@ -189,7 +191,7 @@ func (q *requests) send(w *Wait) (waits bool) {
 	if !q.link.Open() { // otherwise the next tick drops what is left
 		q.acquires.sendAll(q.link.HostNow() + askNanos)
 	}
-	q.ticks.hurry(q.ticks.hurried || q.hurries())
+	q.schedule(q.ticks.hurried)
 	if w == nil || w.queue == nil || w.until != over {
 		return true
 	}
@@ -197,8 +199,11 @@ func (q *requests) send(w *Wait) (waits bool) {
 	return false
 }
 
-// hurries reports whether questions wait to be sent, or requests to be decided.
-func (q *requests) hurries() bool { return len(q.acquires.unsent) > 0 || q.waits.queue.over() }
+// schedule has ticks hurry while there is more to do, questions wait to be sent, or requests to be decided.
+// Lines of requests that wait for room tell the ticks when the first is due.
+func (q *requests) schedule(more bool) {
+	q.ticks.hurry(more || q.feed.Hurries() || len(q.acquires.unsent) > 0 || q.waits.queue.over())
+}
 
 // keep saves everything needed to decide a request later.
 func (q *requests) keep(w *Wait, checks []rule.Check) {
@@ -230,8 +235,7 @@ func (q *requests) delaying(checks []rule.Check, now int64) (first *rule.Check) 
 	return first
 }
 
-// occupied returns the first check of a request that others wait for already; nil if there is
-// none.
+// occupied returns the first check of a request that others wait for already; nil if there is none.
 func (q *requests) occupied(checks []rule.Check) *rule.Check {
 	for i := range checks {
 		if d := &checks[i]; d.Rule.Delays() && q.lines.Waiting(d.Address) > 0 {

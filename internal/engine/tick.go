@@ -8,8 +8,7 @@ import (
 // leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
 const leastNanos = tickNanos / 4
 
-// Tick does the work that is due, for at most the time of a tick. The host calls it at the interval
-// of TickEvery.
+// Tick does the work that is due, for at most the time of a tick. The host calls it at the interval of TickEvery.
 func (e *Engine) Tick() {
 	e.decider.retry(e.link.Now())
 	e.entries.Recent.Forget()
@@ -58,7 +57,7 @@ func (e *Engine) synchronise() {
 	}
 	e.tellUsage(e.outbox.leaving)
 	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
-	e.ticks.hurry(!done || !adopted || e.feed.Hurries() || e.requests.hurries() || e.waits.queue.endsBy(soon))
+	e.requests.schedule(!done || !adopted || e.waits.queue.endsBy(soon))
 }
 
 // inquire asks the backend for news if it is time.
@@ -112,7 +111,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	}
 	if b.patience > 0 {
 		e.answers.takePoll(b, outcome, answer)
-		e.ticks.hurry(e.ticks.hurried || e.feed.Hurries())
+		e.requests.schedule(e.ticks.hurried)
 		return
 	}
 	deadline := e.link.HostNow() + tickNanos
@@ -124,7 +123,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		e.acquires.sendAll(deadline)
 	}
 	e.requests.giveUp(false, deadline)
-	e.ticks.hurry(e.ticks.hurried || more || e.feed.Hurries() || e.requests.hurries())
+	e.requests.schedule(e.ticks.hurried || more)
 }
 
 const (
