@@ -104,7 +104,7 @@ help: ## this list
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
 dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
 
-# What Go makes of the plugin, what is shipped, and the same with names, for bench/v8.
+# What Go makes of the plugin, what is shipped, and the same with names, for bench/size.
 dist/weir-go.wasm: $(plugin_sources)
 	$(plugin_build) -o $@ .
 
@@ -116,8 +116,8 @@ dist/%.wasm: dist/%-go.wasm $(straighten)
 dist/%-names.wasm: dist/%-go.wasm $(straighten)
 	go run ./scripts/straighten -names $< $@
 
-dist/empty-go.wasm: bench/go.mod bench/v8/empty/empty.go
-	$(plugin_build) -o $@ ./bench/v8/empty
+dist/empty-go.wasm: bench/go.mod bench/size/empty/empty.go
+	$(plugin_build) -o $@ ./bench/size/empty
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
@@ -169,7 +169,7 @@ test-fast: build ## what a change shows in two minutes: no Envoy, no browser, no
 check: ## formats, vets, lints code and workflows, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
-	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./internal/usage ./playground/engine ./bench/v8/empty
+	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./internal/usage ./playground/engine ./bench/size/empty
 	go run $(golangci_lint) run --allow-serial-runners $(packages)
 	go run $(actionlint) .github/workflows/*.yml
 	go mod verify
@@ -188,21 +188,14 @@ mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notic
 	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
 # What counts comes first: what a request costs in Envoy.
-bench: build native bench/envoy/node_modules ## all benchmarks and studies, in an hour
+bench: build native ## all benchmarks and studies, in an hour
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
 	go run ./bench/cold
 	go run ./bench/backend
 	go test -run '^$$' -bench . -benchmem $(packages)
-	node --test bench/v8/host.test.js
-	node bench/v8/measure.js dist/weir.wasm
 	go run ./bench/overshoot
 	go run ./bench/fleet
-
-bench/envoy/node_modules: bench/envoy/package-lock.json
-	@command -v npm >/dev/null || { echo "make bench needs Node 20 or later, with npm: https://nodejs.org"; exit 1; }
-	npm ci --prefix bench/envoy
-	touch $@
 
 docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js playground/site/engine.wasm ## the pages as a site with search, in dist/docs; needs Python 3 and npm
 	mkdir -p dist/site-pages

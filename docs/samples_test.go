@@ -27,9 +27,7 @@ import (
 // notRun are the samples of a shell that no test runs, by their beginning, with the reason.
 var notRun = map[string]string{
 	"$ make build":                 "the suite has built it",
-	"make build bench/envoy":       "a benchmark",
-	"make build && node bench/v8":  "a benchmark",
-	"make dist/weir-names.wasm":    "a benchmark's profile",
+	"make build native && scripts": "a benchmark",
 	"make build         #":         "a list of make's targets, which make test runs",
 	"make native":                  "needs two minutes of a processor; TestNativeRuns runs the file by night",
 	"$ ls dist":                    "what make build makes is there, or no test runs",
@@ -48,7 +46,6 @@ var notRun = map[string]string{
 	"git grep":                        "needs a clone, which the checkout of a test need not be",
 	"go test -run":                    "a benchmark",
 	"go test ./bench/":                "a benchmark",
-	"node bench/":                     "a benchmark",
 	"dist/weir serve\ndist/weir run ": "TestTokensRuns runs the file",
 	"curl -iN -H 'authorization: Bearer ann' -H 'content-type": "TestTokensRuns asks the same",
 }

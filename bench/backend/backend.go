@@ -1,6 +1,5 @@
-// Command backend measures how many hits a second the counter backend takes with each store, through its HTTP handler. In
-// the same run it alternates with the store's own benchmark on the same server. It prints tables, and updates README.md in
-// its folder. It starts the servers on free ports.
+// Command backend measures how many hits a second the counter backend takes with each store, through its HTTP handler. It
+// prints tables, and updates README.md in its folder. It starts the servers on free ports.
 package main
 
 import (
@@ -8,11 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -25,16 +22,14 @@ type options struct {
 	block   time.Duration
 	senders int
 	only    *regexp.Regexp
-	profile string
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "how often everything is measured")
 	flag.DurationVar(&o.block, "block", time.Second, "how long something is measured at a time")
-	flag.IntVar(&o.senders, "senders", 8, "senders, and clients of the stores' benchmarks, at the same time")
+	flag.IntVar(&o.senders, "senders", 8, "senders at the same time")
 	only := flag.String("only", "", "measure what matches a regular expression, such as ^Redis/100 items, and write nothing")
-	flag.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process, senders and handler, to a file")
 	page.Main("backend", func(ctx context.Context) (err error) {
 		if o.only, err = regexp.Compile(*only); err != nil {
 			return fmt.Errorf("-only: %w", err)
@@ -43,20 +38,9 @@ func main() {
 	})
 }
 
-func run(ctx context.Context, o *options) (err error) {
+func run(ctx context.Context, o *options) error {
 	if o.rounds < 1 || o.senders < 1 || o.block <= 0 {
 		return errors.New("want at least one of -rounds and -senders, and a -block above 0")
-	}
-	if o.profile != "" {
-		f, err := os.Create(o.profile)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
 	}
 	all := fmt.Sprintf("%d senders, %d counters, %d rounds of %gs; %d processors, %s\n", o.senders, counters, o.rounds, o.block.Seconds(), runtime.NumCPU(), runtime.Version())
 	for _, k := range stores {
@@ -64,7 +48,7 @@ func run(ctx context.Context, o *options) (err error) {
 			continue
 		}
 		// Only servers that are measured must be installed.
-		err := hosted(func(t testing.TB) error {
+		err := page.Hosted(func(t testing.TB) error {
 			s, err := k.measure(ctx, t, o)
 			if err != nil {
 				return fmt.Errorf("%s: %w", k.name, err)

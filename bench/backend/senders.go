@@ -190,22 +190,18 @@ type block struct {
 	cpu time.Duration
 }
 
-// push lets all senders push at once, for a time and at least a number of times.
-func (s *service) push(ctx context.Context, w *workload, long time.Duration, least int) (b block, err error) {
-	return s.each(w, long, least, func(sender *sender, p *wire.Push) error { return sender.push(ctx, p) })
-}
-
-func (s *service) each(w *workload, long time.Duration, least int, push func(*sender, *wire.Push) error) (b block, err error) {
+// push lets all senders push at once, for a time and at least once.
+func (s *service) push(ctx context.Context, w *workload, long time.Duration) (b block, err error) {
 	waits := make([][]time.Duration, len(s.senders))
 	errs := make([]error, len(s.senders))
 	var group sync.WaitGroup
 	cpu, start := ownCPU(), time.Now()
 	for i, sender := range s.senders {
 		group.Go(func() {
-			for len(waits[i]) < least || time.Since(start) < long {
+			for len(waits[i]) == 0 || time.Since(start) < long {
 				p := sender.next(w)
 				began := time.Now()
-				if errs[i] = push(sender, p); errs[i] != nil {
+				if errs[i] = sender.push(ctx, p); errs[i] != nil {
 					return
 				}
 				waits[i] = append(waits[i], time.Since(began))

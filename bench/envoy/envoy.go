@@ -3,7 +3,7 @@
 // with each plugin. It prints tables, and updates its part of README.md in the folder bench.
 //
 // Run it at the top of the repository, after make build and scripts/test-dependencies bench, on Linux with at least two
-// processors. It needs Node to assemble the floor filters.
+// processors.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"testing"
 
 	"weir/bench/page"
 	"weir/internal/envoytest"
@@ -23,13 +24,13 @@ import (
 // options are the flags of the command line.
 type options struct {
 	// dir is the folder bench.
-	dir                                 string
-	plugin, native, weir, ratelimit     string
-	envoy                               string
-	requests, rounds, processes         int
-	connections, rate, streams, workers int
-	only                                string
-	quick                               bool
+	dir                             string
+	plugin, native, weir, ratelimit string
+	envoy                           string
+	requests, rounds, processes     int
+	connections, rate, workers      int
+	only                            string
+	quick                           bool
 }
 
 func main() {
@@ -42,7 +43,6 @@ func main() {
 	flag.IntVar(&o.processes, "processes", 6, "how many processes of each variant are measured, one after the other")
 	flag.IntVar(&o.connections, "connections", 16, "how many connections have a request at the same time")
 	flag.IntVar(&o.rate, "rate", 5000, "how many requests a second are sent where latencies are measured")
-	flag.IntVar(&o.streams, "streams", 1000, "how many streams are open where their memory is measured")
 	flag.IntVar(&o.workers, "workers", 1, "how many worker threads each Envoy has; with more than one it shares its processors with what asks it")
 	flag.StringVar(&o.only, "only", "", "measure only the variants whose `names` match this regular expression and what they are compared with, and write nothing")
 	flag.BoolVar(&o.quick, "quick", false, "measure so little that the figures say nothing, and write nothing")
@@ -53,22 +53,24 @@ func run(ctx context.Context, o *options) error {
 	if o.quick {
 		o.requests, o.rounds, o.processes = 200, 1, 1
 	}
-	if min(o.rounds, o.processes, o.connections, o.rate, o.streams, o.workers) < 1 || o.requests < o.connections {
-		return errors.New("want -rounds, -processes, -connections, -rate, -streams and -workers of 1 or more, and a request for each of -connections")
+	if min(o.rounds, o.processes, o.connections, o.rate, o.workers) < 1 || o.requests < o.connections {
+		return errors.New("want -rounds, -processes, -connections, -rate and -workers of 1 or more, and a request for each of -connections")
 	}
 	chosen, err := choose(o.only)
 	if err != nil {
 		return err
 	}
-	f, err := measure(ctx, o, chosen)
-	if err != nil {
-		return err
-	}
-	fmt.Print(f)
-	if o.quick || o.only != "" {
-		return nil
-	}
-	return page.Keep(o.dir, false, nil, f.String())
+	return page.Hosted(func(t testing.TB) error {
+		f, err := measure(ctx, t, o, chosen)
+		if err != nil {
+			return err
+		}
+		fmt.Print(f)
+		if o.quick || o.only != "" {
+			return nil
+		}
+		return page.Keep(o.dir, false, nil, f.String())
+	})
 }
 
 // choose returns the variants whose names match a regular expression, and their bases.

@@ -6,12 +6,11 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
+	"testing"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -30,7 +29,7 @@ type bench struct {
 	client    *http.Client
 }
 
-func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, err error) {
+func measure(ctx context.Context, t testing.TB, o *options, chosen []*variant) (f *figures, err error) {
 	b := &bench{options: o, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
 	if _, err := exec.LookPath("h2load"); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, install)
@@ -44,10 +43,9 @@ func measure(ctx context.Context, o *options, chosen []*variant) (f *figures, er
 	if b.processor, err = pin(ctx, b.fs, o.workers); err != nil {
 		return nil, err
 	}
-	if b.site, err = openSite(ctx, o, chosen); err != nil {
+	if b.site, err = openSite(ctx, t, o, chosen); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
 	f = &figures{options: o}
 	if f.machine, err = b.machine(); err != nil {
 		return nil, err
@@ -96,11 +94,7 @@ func (b *bench) measureProcesses(ctx context.Context, process int, all []*measur
 		}
 	}
 	for _, p := range proxies {
-		measureOnce := p.wait
-		if p.streamed() {
-			measureOnce = p.hold
-		}
-		if err := errors.Join(measureOnce(ctx), p.check(ctx)); err != nil {
+		if err := errors.Join(p.wait(ctx), p.check(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", p.title, err)
 		}
 		m, err := memoryOf(b.fs, p.envoy.PID())
@@ -118,13 +112,8 @@ type proxy struct {
 	*measured
 	envoy   *envoytest.Envoy
 	address string
-	path    string
-	// requests is how many requests are measured at a time, and sent how many there were.
-	requests, sent int
+	sent    int // requests
 }
-
-// streamShare is how many other requests a request with a megabyte of answer stands for.
-const streamShare = 50
 
 // start starts an Envoy, records the cost of the start, and warms it up.
 func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
@@ -158,14 +147,11 @@ func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p = &proxy{bench: b, measured: m, envoy: e, address: "http://" + listeners["http"], path: requestPath, requests: b.requests}
-	if m.streamed() {
-		p.path, p.requests = eventsPath, max(b.connections, b.requests/streamShare)
-	}
+	p = &proxy{bench: b, measured: m, envoy: e, address: "http://" + listeners["http"]}
 	// For variants that refuse, the first request uses up the limit.
 	var answer *http.Response
 	for range 2 {
-		if answer, err = p.get(ctx, p.path); err != nil {
+		if answer, err = p.get(ctx); err != nil {
 			return nil, err
 		}
 		if err = answer.Body.Close(); err != nil {
@@ -181,36 +167,15 @@ func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
 	return p, err
 }
 
-func (p *proxy) get(ctx context.Context, path string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address+path, nil)
+func (p *proxy) get(ctx context.Context) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address+requestPath, nil)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range slices.Concat(requestHeaders, p.headers) {
+	for _, h := range requestHeaders {
 		request.Header.Set(h[0], h[1])
 	}
 	return p.client.Do(request)
-}
-
-// hold measures the additional memory of its own that the process has for each open stream.
-func (p *proxy) hold(ctx context.Context) error {
-	before, err := memoryOf(p.fs, p.envoy.PID())
-	if err != nil {
-		return err
-	}
-	for range p.streams {
-		answer, err := p.get(ctx, heldPath)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = answer.Body.Close() }() // when all are measured
-		if _, err := io.ReadFull(answer.Body, make([]byte, len(oneEvent))); err != nil {
-			return err
-		}
-	}
-	after, err := memoryOf(p.fs, p.envoy.PID())
-	p.held = append(p.held, 1024*(after.own-before.own)/float64(p.streams))
-	return err
 }
 
 // Before requests are measured, their number divided by leadIn is sent. While others were asked, other data filled the

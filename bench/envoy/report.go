@@ -26,7 +26,6 @@ type measured struct {
 	begun   []begun
 	loaded  []memory // after all requests
 	paced   []latency
-	held    []float64 // KiB for each open stream
 }
 
 // sample is the time of a request in a round of a process.
@@ -84,7 +83,7 @@ func between(s page.Spread) string { return fmt.Sprintf("%.1f–%.1f", s.Low, s.
 
 // String returns the figures as tables in Markdown.
 func (f *figures) String() string {
-	var costs, paced, held, starts string
+	var costs, paced, starts string
 	for _, m := range f.variants {
 		cell := func(format string, values []float64) string { return fmt.Sprintf(format, page.SpreadOf(values).Median) }
 		if m.than == nil {
@@ -102,13 +101,6 @@ func (f *figures) String() string {
 		cpu := m.costs(func(m *measured) []float64 { return m.rounds(func(s sample) float64 { return s.envoy }) })
 		busy := cell("%.0f %%", m.rounds(func(s sample) float64 { return 100 * s.busy }))
 		costs += page.Row(append(append([]string{m.title}, cpu...), strings.Join(services, ", "), busy)...)
-		if m.streamed() {
-			if m.than == nil {
-				held += page.Head(fmt.Sprintf("memory of its own for each of %s open streams", page.Thousands(f.streams)), "half of the processes", "10–90 %")
-			}
-			held += page.Row(m.title, cell("%.1f KiB", m.held), between(page.SpreadOf(m.held)))
-			continue
-		}
 		row := append([]string{m.title}, m.costs(func(m *measured) []float64 { return each(m.paced, func(l latency) float64 { return l.cpu }) })...)
 		for _, of := range []func(l latency) float64{func(l latency) float64 { return l.p50 }, func(l latency) float64 { return l.p99 }, func(l latency) float64 { return l.p999 }} {
 			s := page.SpreadOf(each(m.paced, of))
@@ -135,5 +127,5 @@ func (f *figures) String() string {
 		starts = page.Head("Envoy's start", "CPU time", "10–90 %", "until ready", "resident memory", "of its own", "of its own after the requests", "module") + starts
 	}
 	return fmt.Sprintf("\n%s; %d processes of each, %d rounds of %s requests, %d connections.\n", f.machine, f.processes, f.rounds, page.Thousands(f.requests), f.connections) +
-		costs + paced + held + starts + "\n"
+		costs + paced + starts + "\n"
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 
 	"weir/internal/envoytest"
 )
@@ -22,8 +20,6 @@ type variant struct {
 	// module is the filter's, with its configuration. filter is one of Envoy's own.
 	module, text string
 	filter       object
-	// headers are additional headers of requests.
-	headers [][2]string
 	// route is merged into the route that all requests take.
 	route object
 	// services are processes that work for Envoy. Their time is reported beside Envoy's.
@@ -36,7 +32,6 @@ type variant struct {
 const (
 	none   = "none"
 	direct = "direct"
-	events = "events"
 )
 
 // Names of services.
@@ -75,7 +70,6 @@ var (
 	central = object{"sync_rate": 0, "backend": object{"cluster": backendCluster, "timeout": "5s"}, "on_backend_failure": "deny"}
 	mute    = object{"headers": []string{}}
 	daily   = object{"limits": []object{{"limit": 1, "window": "1d"}}}
-	tokens  = object{"rules": []object{rule(never*never, object{"reserve": 500, "cost_on_response": "openai"})}}
 )
 
 var variants = []*variant{
@@ -96,29 +90,6 @@ var variants = []*variant{
 	ahead("native-bare", ", `headers: []`", mute),
 	ahead("native-central", ", `sync_rate: 0`, on Redis", central, weirServeOnRedis, redisServer),
 	ahead("native-sync", ", `sync_rate: 1`", synced, weirServe),
-	// Further features of a rule, each instead of the header in the key or in addition to it.
-	with("selects-host", "key `host`", object{"key": []any{"host"}}),
-	with("selects-path", "key `path_segment`", object{"key": []object{{"path_segment": 1}}}),
-	with("selects-query", "key `query`", object{"key": []object{{"query": "page"}}}),
-	with("selects-cookie", "key `cookie`", object{"key": []object{{"cookie": "sid"}}}, "cookie", "theme=dark; sid=3f0e5b1c"),
-	with("selects-claim", "key `jwt_claim`", object{"key": []object{{"jwt_claim": "sub"}}}, "authorization", "Bearer "+token),
-	with("selects-property", "key `property`", object{"key": []object{{"property": []string{"route_name"}}}}),
-	with("selects-client-ip", "key `client_ip`", object{"key": []any{"client_ip"}}),
-	with("selects-network", "key `in_cidr`", object{"key": []object{{"in_cidr": []string{"10.0.0.0/8", "127.0.0.0/8"}}}}),
-	with("selects-literal", "key `literal`", object{"key": []object{{"literal": "x"}}}),
-	with("matches-regex", "match `path` by `regex`", object{"match": object{"path": object{"regex": "/(api|v[0-9]+)/.*"}}}),
-	with("matches-headers", "match `host` and a header", object{"match": object{"host": object{"prefix": "127."}, "headers": object{"accept": object{"present": true}}}}),
-	with("excepts-networks", "`except` a network", object{"except": []object{{"client_ip": []string{"10.0.0.0/8"}}}}),
-	with("overrides", "`overrides` by a header", object{"overrides": object{
-		"by": object{"header": "x-plan"}, "values": object{"gold": []object{{"limit": never + 1, "window": "1m"}}},
-		"keys": []object{{"key": []string{"ann"}, "limits": []object{{"limit": never + 2, "window": "1m"}}}}}}, "x-plan", "gold"),
-	with("limit-from", "`limit_from` a header", object{"limits": []object{{"limit": never, "window": "1m", "limit_from": object{"header": "x-limit", "max": 10 * never}}}}, "x-limit", "2000000"),
-	with("in-flight", "`in_flight`", object{"limits": []object{{"limit": never, "algorithm": "in_flight"}}}),
-	with("delays", "`delay`, with room", object{"delay": object{"most": "2s", "queue": 100}}),
-	with("blocks", "`block`, with room", object{"block": "10m"}),
-	with("charges", "`charge_when`", object{"charge_when": object{"status": []string{"401", "403"}}}),
-	weir("marks", ", `on_full: \"mark\"`, without room", object{"rules": []object{rule(1, merged(object{"on_full": "mark"}, daily))}}).counts("marked"),
-	weir("shadow", ", one more rule, a shadow", object{"rules": []object{rule(never, nil), rule(never, object{"name": "new", "mode": "shadow"})}}),
 	{name: "local", title: "Envoy's local rate limit", base: none, filter: local(never, "60s"), counted: "local.http_local_rate_limit.ok"},
 	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, filter: global, services: []string{rateLimitService, redisServer}, counted: globalOK, route: globalRoute},
 	{name: "global-weir", title: "Envoy's global rate limit, by `weir ratelimit` on Redis", base: none, filter: global, services: []string{weirRateLimit, redisServer}, counted: globalOK, route: globalRoute},
@@ -127,12 +98,6 @@ var variants = []*variant{
 	weir("weir-refuses", " refuses", object{"rules": []object{rule(1, daily)}}).of(direct).counts("rejected"),
 	ahead("native-refuses", ", refuses", object{"rules": []object{rule(1, daily)}}).of(direct).counts("rejected"),
 	{name: "local-refuses", title: "Envoy's local rate limit refuses", base: direct, filter: local(1, "86400s"), counted: "local.http_local_rate_limit.rate_limited"},
-	{name: events, title: "no filter, a megabyte of events"},
-	{name: "events-nothing", title: "a Wasm filter that does nothing", base: events, module: nothing, bare: true},
-	weir("events-weir", "", nil).of(events),
-	weir("events-tokens", ", `cost_on_response: \"openai\"`", tokens).of(events),
-	ahead("events-native", "", nil).of(events),
-	ahead("events-native-tokens", ", `cost_on_response: \"openai\"`", tokens).of(events),
 }
 
 // weir returns a variant with the plugin.
@@ -148,15 +113,6 @@ func ahead(name, title string, more object, services ...string) *variant {
 	v := weir(name, ", native"+title, more, services...)
 	v.module = native
 	return v.counts("allowed")
-}
-
-// with returns a variant of Weir with more in its rule, and a header of requests that the rule reads.
-func with(name, title string, more object, header ...string) *variant {
-	v := weir(name, ", "+title, object{"rules": []object{rule(never, more)}})
-	if len(header) > 0 {
-		v.headers = [][2]string{{header[0], header[1]}}
-	}
-	return v
 }
 
 func (v *variant) of(base string) *variant {
@@ -179,9 +135,6 @@ func (v *variant) unmatched() *variant {
 	return v
 }
 
-// streamed reports whether an answer is a megabyte of events.
-func (v *variant) streamed() bool { return v.name == events || v.base == events }
-
 // status is the status of all answers.
 func (v *variant) status() int {
 	if v.name == direct || v.base == direct {
@@ -202,11 +155,6 @@ func (v *variant) called() string {
 func rule(limit int, more object) object {
 	return merged(object{"name": ruleName, "key": []object{{"header": "x-user"}}, "limits": []object{{"limit": limit, "window": "1m"}}}, more)
 }
-
-// token is an unsigned JSON Web Token of 300 bytes.
-var token = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9." +
-	base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://login.example","aud":"shop","exp":1798758000,"sub":"user-000000","scope":"read"}`)) +
-	"." + strings.Repeat("c2lnbmF0", 16)
 
 func local(tokens int, fill string) object {
 	always := object{"default_value": object{"numerator": 100, "denominator": "HUNDRED"}}

@@ -55,8 +55,8 @@ func Keep(dir string, check bool, files map[string]string, tables ...string) err
 	return nil
 }
 
-// block is a table in a README.md: text, or Markdown between comments.
-var block = regexp.MustCompile("(?s)\n(?:```text|<!-- figures -->)\n(.*?)(?:```|<!-- end of figures -->)\n")
+// block is what a README.md has of a program's tables.
+var block = regexp.MustCompile("(?s)\n<!-- figures -->\n(.*?)<!-- end of figures -->\n")
 
 // WithTables returns a README.md with its tables replaced, the first by the first of tables, and so on. It returns an
 // error unless there are as many of both.
@@ -69,6 +69,15 @@ func WithTables(readme string, tables ...string) (string, error) {
 		readme = readme[:at[2]] + tables[i] + readme[at[3]:]
 	}
 	return readme, nil
+}
+
+// Table returns a table in Markdown. Its rows have tabs between their cells; the first is its heading.
+func Table(rows ...string) string {
+	table := Head(strings.Split(rows[0], "\t")...)
+	for _, row := range rows[1:] {
+		table += Row(strings.Split(row, "\t")...)
+	}
+	return table
 }
 
 // Head returns the first rows of a table in Markdown: its heading, and the alignment of its columns.
@@ -84,9 +93,13 @@ type Spread struct{ Median, Low, High float64 }
 
 // SpreadOf returns the spread of values. There must be at least one.
 func SpreadOf(values []float64) Spread {
+	return Spread{Median: Quantile(values, 0.5), Low: Quantile(values, 0.1), High: Quantile(values, 0.9)}
+}
+
+// Quantile returns the value below which a share of values is. There must be at least one.
+func Quantile(values []float64, share float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
-	at := func(q float64) float64 { return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))] }
-	return Spread{Median: at(0.5), Low: at(0.1), High: at(0.9)}
+	return sorted[min(len(sorted)-1, int(share*float64(len(sorted))))]
 }
 
 // Thousands formats a whole number with commas.

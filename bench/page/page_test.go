@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,12 +10,12 @@ import (
 	"weir/bench/page"
 )
 
-const readme = "# Title\n\n```text\nold 1\n```\nbetween\n```sh\nmake\n```\n<!-- figures -->\n<!-- end of figures -->\nafter\n"
+const readme = "# Title\n\n<!-- figures -->\nold 1\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n<!-- end of figures -->\nafter\n"
 
 // Tables replace the previous tables, and the text around them stays.
 func TestWithTables(t *testing.T) {
 	got, err := page.WithTables(readme, "new 1\n", "\n| new | 2 |\n")
-	want := "# Title\n\n```text\nnew 1\n```\nbetween\n```sh\nmake\n```\n<!-- figures -->\n\n| new | 2 |\n<!-- end of figures -->\nafter\n"
+	want := "# Title\n\n<!-- figures -->\nnew 1\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n\n| new | 2 |\n<!-- end of figures -->\nafter\n"
 	if err != nil || got != want {
 		t.Errorf("got\n%s, %v, want\n%s", got, err, want)
 	}
@@ -65,5 +66,25 @@ func TestNumbers(t *testing.T) {
 	values := []float64{10, 1, 9, 2, 8, 3, 7, 4, 6, 5}
 	if got, want := page.SpreadOf(values), (page.Spread{Median: 6, Low: 2, High: 10}); got != want || values[0] != 10 {
 		t.Errorf("got %+v, want %+v of %v", got, want, values)
+	}
+}
+
+// A host ends everything that it has started, in turn, and reports all failures.
+func TestHosted(t *testing.T) {
+	var ends []string
+	err := page.Hosted(func(t testing.TB) error {
+		t.Cleanup(func() { ends = append(ends, "first") })
+		t.Cleanup(func() {
+			ends = append(ends, "last")
+			t.Error("not tidy")
+		})
+		t.Fatalf("server: %v", errors.New("gone"))
+		return errors.New("went on")
+	})
+	if got := strings.Join(ends, " "); got != "last first" {
+		t.Errorf("ended %q", got)
+	}
+	if err == nil || err.Error() != "server: gone\nnot tidy" {
+		t.Errorf("got %v", err)
 	}
 }

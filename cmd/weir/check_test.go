@@ -280,7 +280,7 @@ func TestPreCommitHook(t *testing.T) {
 	if h.ID == "" || h.Name == "" || h.Language != "system" || !slices.Equal(h.TypesOr, []string{"json", "yaml"}) || words[0] != "weir" {
 		t.Fatalf("got %+v", h)
 	}
-	for file, code := range map[string]int{"../../.golangci.yml": 0, "../../envoy/envoy.yaml": 0, "../../bench/envoy/package-lock.json": 0, "../../internal/check/testdata/plain.json": 1} {
+	for file, code := range map[string]int{"../../.golangci.yml": 0, "../../envoy/envoy.yaml": 0, "../../playground/browser/package-lock.json": 0, "../../internal/check/testdata/plain.json": 1} {
 		var out bytes.Buffer
 		if got := run(t.Context(), append(words[1:len(words):len(words)], file), environment{stdout: &out, stderr: &out}); got != code {
 			t.Errorf("%s: exit %d, want %d:\n%s", file, got, code, &out)

@@ -63,6 +63,9 @@ func launch(t testing.TB, listen func(port string) []string, options func() []st
 // URL returns the server's URL for a client, with database 0.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
+// PID returns the number of the server's process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
 // Stop kills the process, like a crash. It does nothing if the server is stopped already.
 func (s *Server) Stop() {
 	if s.cmd == nil {

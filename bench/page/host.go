@@ -1,4 +1,4 @@
-package main
+package page
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ type host struct {
 	err  error
 }
 
-// hosted calls run, and then ends the servers that it has started.
-func hosted(run func(t testing.TB) error) error {
+// Hosted calls run, and then ends the servers that it has started.
+func Hosted(run func(t testing.TB) error) error {
 	h := &host{}
 	done := make(chan struct{})
 	// As in package testing, a fatal error ends the goroutine.

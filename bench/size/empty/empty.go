@@ -1,6 +1,6 @@
 //go:build wasip1
 
-// Empty is the smallest plugin that stock Go can build. size.js compares others with it.
+// Empty is the smallest plugin that stock Go can build. size.mjs compares others with it.
 package main
 
 //go:wasmexport proxy_on_tick

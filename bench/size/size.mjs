@@ -1,7 +1,7 @@
 // Says which packages make up the plugin: the sizes of their functions, by the names of a module
 // that has them, and what is more of each than in an empty plugin.
 //
-//   node size.js [NAMED.wasm]
+//   node bench/size/size.mjs [NAMED.wasm]
 //
 // Without a module it builds one, with names, from this repository.
 
@@ -21,10 +21,6 @@ function build(file) {
 /** Reads numbers and names of a module. */
 class Reader {
   constructor(data, at = 0) { Object.assign(this, {data, at}); }
-  s32() {
-    const n = this.u32(), bits = 7 * Math.max(1, Math.ceil((n + 1).toString(2).length / 7));
-    return this.data[this.at - 1] & 64 ? n - 2 ** bits : n;
-  }
   u32() {
     let n = 0;
     for (let shift = 0; ; shift += 7) {
@@ -42,10 +38,10 @@ class Reader {
 
 const sectionNames = ['custom', 'type', 'import', 'function', 'table', 'memory', 'global', 'export', 'start', 'element', 'code', 'data'];
 
-/** Sizes of a module's sections, and of its functions by name, and what its memory has at first. */
+/** Sizes of a module's sections, and of its functions by name. */
 function dissect(module) {
   const reader = new Reader(module, 8);
-  const sections = {}, bodies = [], segments = [], names = new Map();
+  const sections = {}, bodies = [], names = new Map();
   let imported = 0;
   while (reader.at < module.length) {
     const id = module[reader.at++];
@@ -71,50 +67,11 @@ function dissect(module) {
         reader.at += length;
         bodies.push(reader.at - start);
       }
-    } else if (id === 11) {
-      for (let n = reader.u32(); n > 0; n--) {
-        reader.at += 2; // a segment of memory 0, at a constant
-        const at = reader.s32();
-        reader.at++;
-        const length = reader.u32();
-        segments.push({at, bytes: module.subarray(reader.at, reader.at + length)});
-        reader.at += length;
-      }
     }
     sections[label] = (sections[label] ?? 0) + size;
     reader.at = end;
   }
-  const memory = Buffer.alloc(Math.max(...segments.map(g => g.at + g.bytes.length)));
-  for (const g of segments) memory.set(g.bytes, g.at);
-  return {sections, memory, functions: bodies.map((size, i) => ({name: names.get(imported + i) ?? '(no name)', size}))};
-}
-
-/**
- * The parts of Go's data: the table of functions, which tracebacks, growing stacks and the
- * collector read, types, and variables. It is null if they can't be found.
- */
-function dataParts(memory) {
-  // runtime.pcHeader of Go 1.20 and later, on a machine with instructions of one byte and pointers
-  // of eight. runtime.moduledata begins with its address, and goes on with slices.
-  const header = memory.indexOf(Buffer.from([0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]));
-  if (header < 0) return null;
-  const word = at => Number(memory.readBigUInt64LE(at));
-  const slice = (data, i) => ({at: word(data + 8 + 24 * i), length: word(data + 16 + 24 * i), capacity: word(data + 24 + 24 * i)});
-  for (let data = 0; data + 500 < memory.length; data += 8) {
-    if (word(data) !== header) continue;
-    const slices = Array.from({length: 5}, (_, i) => slice(data, i));
-    if (slices.some(s => s.at < header || s.at > memory.length || s.length !== s.capacity)) continue;
-    const [names, units, files, counters, records] = slices.map(s => s.length);
-    const [noPointers, noPointersEnd, pointers, pointersEnd] = [24, 25, 26, 27].map(i => word(data + 8 * i));
-    const [types, typesEnd] = [37, 38].map(i => word(data + 8 * i));
-    return {
-      'names of functions': names, 'names of files': 4 * units + files, 'lines, stack maps, frame sizes': counters,
-      'a record for each function': records,
-      'variables without pointers': noPointersEnd - noPointers, 'variables': pointersEnd - pointers,
-      'types': typesEnd - types,
-    };
-  }
-  return null;
+  return {sections, functions: bodies.map((size, i) => ({name: names.get(imported + i) ?? '(no name)', size}))};
 }
 
 const module = process.argv[2] === undefined ? build('dist/weir-names.wasm') : readFileSync(process.argv[2]);
@@ -142,13 +99,6 @@ const number = n => String(n).padStart(9);
 const line = (size, least, label) => console.log(`${number(size)} ${number(size - (least ?? 0))}  ${label}`);
 line(module.length, empty.length, 'bytes of module, with names; what an empty plugin does not have\n\nby section');
 for (const [label, size] of Object.entries(plugin.sections).sort((a, b) => b[1] - a[1])) line(size, floor.sections[label], label);
-const [table, least] = [plugin, floor].map(m => dataParts(m.memory));
-if (table !== null && least !== null) {
-  console.log('\nof data');
-  for (const [label, size] of Object.entries(table)) line(size, least[label], label);
-  const rest = (m, parts) => m.sections.data - Object.values(parts).reduce((a, b) => a + b);
-  line(rest(plugin, table), rest(floor, least), 'constants and the rest');
-}
 console.log('\nfunctions by package: bytes, how many more, number');
 const inFloor = byPackage(floor.functions);
 for (const [path, s] of [...byPackage(plugin.functions)].sort((a, b) => b[1].size - a[1].size)) {
