@@ -6,7 +6,7 @@ actionlint := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
 cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
-.PHONY: help release release-twice images module build native native-arm64 native-twice run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+.PHONY: help release release-twice images module build run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # Without the folder's name in what is compiled, builds and tests take packages of each other, and those of another clone.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
@@ -27,79 +27,10 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
 
-# The plugin ahead of time, for Envoy's dynamic modules: wabt's wasm2c, which is Debian's 1.0.32, makes C of it, which is split
-# so that several processors compile it. It is compiled twice: first as a program that decides the requests of
-# native/alone/training and counts what ran, then as the library. RATIONALE.md says what that is worth.
-native: ## dist/libweir.so, the plugin for Envoy's dynamic modules; -j2 uses two processors
-	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
-	@$(MAKE) --no-print-directory dist/libweir.so
-
-native-arm64: ## the same for arm64, dist/libweir-arm64.so; on another processor by Debian's gcc-aarch64-linux-gnu
-	@[ "$$(wasm2c --version)" = 1.0.32 ] || { echo "make native-arm64 needs wasm2c 1.0.32: apt-get install wabt"; exit 1; }
-	@command -v aarch64-linux-gnu-gcc >/dev/null || { echo "make native-arm64 needs aarch64-linux-gnu-gcc: apt-get install gcc-aarch64-linux-gnu"; exit 1; }
-	@$(MAKE) --no-print-directory dist/libweir-arm64.so
-
-# In a clone, whose folder has another name, with the same weir.wasm.
-native-twice: native ## fails unless libweir.so is the same bytes when it is built again elsewhere
-	rm -rf dist/native-again
-	git clone --quiet . dist/native-again
-	mkdir dist/native-again/dist
-	cp -p dist/weir-go.wasm dist/weir.wasm dist/native-again/dist
-	$(MAKE) --no-print-directory -C dist/native-again --old-file=dist/weir.wasm dist/libweir.so
-	cmp dist/libweir.so dist/native-again/dist/libweir.so
-	rm -rf dist/native-again
-
-native_parts = 0 1 2 3 4 5 6 7 8
-native_flags = -std=gnu11 -D_GNU_SOURCE -DNDEBUG -fPIC -fvisibility=hidden -fno-plt -I native -I dist/native
-
-dist/native/code.h: dist/weir.wasm scripts/split/split.go
-	mkdir -p dist/native
-	wasm2c $< -n weir -o dist/native/weir.c
-	go run ./scripts/split dist/native/weir.c dist/native $(lastword $(native_parts))
-	rm dist/native/weir.c
-
-# The program of this machine's processor that is trained.
-counting = -O2 -w -fprofile-generate -fprofile-update=atomic
-
-dist/native/train/code-%.o: dist/native/code.h native/wasm-rt.h
-	mkdir -p $(@D)
-	gcc $(native_flags) $(counting) -c dist/native/code-$*.c -o $@
-
-# Values of the host may be addresses, which each run has others of.
-dist/native/train/host-%.o: native/%.c $(wildcard native/*.h) dist/native/code.h
-	mkdir -p $(@D)
-	gcc $(native_flags) $(counting) -fno-profile-values -c $< -o $@
-
-dist/native/train/alone: native/alone/envoy.c $(patsubst %,dist/native/train/code-%.o,$(native_parts)) $(patsubst native/%.c,dist/native/train/host-%.o,$(wildcard native/*.c))
-	gcc $(native_flags) -O2 -w $^ -o $@ -lpthread -lgcov
-
-# The program has the path of the folder where it was compiled. The counts belong into this one, which may have been moved.
-dist/native/train/ran: dist/native/train/alone native/alone/training
-	rm -f dist/native/train/*.gcda
-	while read -r requests configuration; do \
-		GCOV_PREFIX=$(@D) GCOV_PREFIX_STRIP=99 $< "$$configuration" $$requests >dist/native/train/printed 2>&1 || { cat dist/native/train/printed; exit 1; }; \
-	done <native/alone/training
-	touch $@
-
-# A function that training did not reach is compiled as without training.
-trained = -fprofile-use -fprofile-partial-training -Wno-coverage-mismatch -Wno-missing-profile -dumpdir dist/native/train/ -dumpbase-ext .c -dumpbase
-
-# A library's objects, by a compiler, have a suffix.
-define library
-dist/native/code-%$(2).o: dist/native/code.h native/wasm-rt.h dist/native/train/ran
-	$(3) $$(native_flags) -O2 -w $$(trained) code-$$*.c -c dist/native/code-$$*.c -o $$@
-
-dist/native/host-%$(2).o: native/%.c $$(wildcard native/*.h) dist/native/code.h dist/native/train/ran
-	$(3) $$(native_flags) -O2 $$(trained) host-$$*.c -Wall -Wextra -Wno-unused-parameter -Werror -c $$< -o $$@
-
-$(1): $$(patsubst %,dist/native/code-%$(2).o,$$(native_parts)) $$(patsubst native/%.c,dist/native/host-%$(2).o,$$(wildcard native/*.c))
-	$(3) -shared -s -Wl,-z,now -Wl,-z,relro -o $$@ $$^ -lpthread
-endef
-$(eval $(call library,dist/libweir-arm64.so,.arm64,aarch64-linux-gnu-gcc))
-$(eval $(call library,dist/libweir.so,,gcc))
+include native/Makefile
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
 dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
