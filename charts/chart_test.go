@@ -104,18 +104,6 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The chart's dashboard and alerts equal those of monitoring/.
-func TestMonitoring(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"dashboard.json", "rules.yaml"} {
-		here, err := os.ReadFile(filepath.Join("weir/files", name))
-		there, e := os.ReadFile(filepath.Join("../monitoring", name))
-		if err != nil || e != nil || !bytes.Equal(here, there) {
-			t.Errorf("weir/files/%s is not monitoring/%s, %v, %v: copy it", name, name, err, e)
-		}
-	}
-}
-
 // TestRendered lets Helm lint and render the chart with all values. The resources' schemas,
 // kubeconform and weir check check the result.
 func TestRendered(t *testing.T) {

@@ -106,7 +106,7 @@ type prometheus struct{ *process }
 
 func scrape(t *testing.T, jobs map[string]string) prometheus {
 	t.Helper()
-	rules, err := filepath.Abs("rules.yaml")
+	rules, err := filepath.Abs(rulesFile)
 	if err != nil {
 		t.Fatal(err)
 	}

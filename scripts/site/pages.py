@@ -32,7 +32,7 @@ def on_config(config):
     pages = config["docs_dir"]
     shutil.rmtree(pages, ignore_errors=True)
     files = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.md", "*.svg", "*.png", "envoy/*.yaml", "monitoring/*"],
+        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.md", "*.svg", "*.png", "envoy/*.yaml", "charts/weir/files/*"],
         check=True, capture_output=True, text=True,
     ).stdout.split()
     for name in files:
