@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 
 	"weir/internal/schema"
@@ -12,6 +14,10 @@ func printSchema(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("schema", flag.ContinueOnError), args, env); err != nil {
 		return err
 	}
-	_, err := env.stdout.Write(schema.JSON)
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, schema.JSON, "", "  "); err != nil {
+		return err
+	}
+	_, err := env.stdout.Write(indented.Bytes())
 	return err
 }
