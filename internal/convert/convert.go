@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"weir/config"
 )
@@ -74,10 +75,11 @@ func Convert(source string, files []File) (*Result, error) {
 	if len(c.said.Rules) == 0 {
 		return result, nil
 	}
-	var err error
-	if result.Document, err = plainJSON(c.said, "  "); err != nil {
+	document, err := plainJSON(c.said, "  ")
+	if err != nil {
 		return nil, err
 	}
+	result.Document = fitted(document)
 	if _, err := config.Parse(result.Document); err != nil {
 		return nil, fmt.Errorf("the plugin would refuse the configuration: %w", err)
 	}
@@ -350,6 +352,38 @@ func plainJSON(v any, indent string) ([]byte, error) {
 	e.SetIndent("", indent)
 	err := e.Encode(v)
 	return b.Bytes(), err
+}
+
+// lineWidth is how long the lines of a document become at most, by joining.
+const lineWidth = 100
+
+// fitted returns indented JSON in which an object or array is on one line if it fits.
+func fitted(indented []byte) []byte {
+	var lines []string
+	var open []int // the lines at which objects and arrays begin
+	for line := range strings.Lines(string(indented)) {
+		line = strings.TrimSuffix(line, "\n")
+		lines = append(lines, line)
+		text := strings.TrimSpace(line)
+		switch {
+		case strings.HasSuffix(text, "{") || strings.HasSuffix(text, "["):
+			open = append(open, len(lines)-1)
+		case strings.HasPrefix(text, "}") || strings.HasPrefix(text, "]"):
+			from := open[len(open)-1]
+			open = open[:len(open)-1]
+			whole := lines[from]
+			for _, part := range lines[from+1:] {
+				if strings.HasSuffix(whole, ",") {
+					whole += " "
+				}
+				whole += strings.TrimSpace(part)
+			}
+			if utf8.RuneCountInString(whole) <= lineWidth {
+				lines = append(lines[:from], whole)
+			}
+		}
+	}
+	return []byte(strings.Join(lines, "\n") + "\n")
 }
 
 // client returns the selector of the client's whole address.

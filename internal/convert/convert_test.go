@@ -15,6 +15,19 @@ import (
 
 var update = flag.Bool("update", false, "write what testdata wants")
 
+// foldersOf are the folders of testdata.
+func foldersOf(t testing.TB) (folders []string) {
+	t.Helper()
+	wanted, err := filepath.Glob("testdata/*/want.json")
+	if err != nil || len(wanted) < 15 {
+		t.Fatalf("%d folders: %v", len(wanted), err)
+	}
+	for _, name := range wanted {
+		folders = append(folders, filepath.Dir(name))
+	}
+	return folders
+}
+
 // sourceOf is the source of a folder of testdata.
 func sourceOf(folder string) string {
 	name, _, _ := strings.Cut(filepath.Base(folder), "-")
@@ -47,17 +60,7 @@ func filesOf(t testing.TB, folder string) (files []convert.File) {
 // TestFiles converts each folder of testdata, and wants what its want.json and want.lost have.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	folders, err := filepath.Glob("testdata/*-*")
-	more, e := filepath.Glob("testdata/[a-z]*[a-z]")
-	if err != nil || e != nil || len(folders)+len(more) < 8 {
-		t.Fatalf("%d folders: %v, %v", len(folders)+len(more), err, e)
-	}
-	done := map[string]bool{}
-	for _, folder := range append(folders, more...) {
-		if done[folder] {
-			continue
-		}
-		done[folder] = true
+	for _, folder := range foldersOf(t) {
 		t.Run(filepath.Base(folder), func(t *testing.T) {
 			t.Parallel()
 			result, err := convert.Convert(sourceOf(folder), filesOf(t, folder))
@@ -163,11 +166,7 @@ func TestFieldsOfMergeKeys(t *testing.T) {
 // FuzzConvert wants an answer to whatever is in a file: an error, or what the plugin takes, with losses at
 // places of the file.
 func FuzzConvert(f *testing.F) {
-	folders, err := filepath.Glob("testdata/[a-z]*[a-z]")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, folder := range folders {
+	for _, folder := range foldersOf(f) {
 		for _, file := range filesOf(f, folder) {
 			f.Add(sourceOf(folder), string(file.Text), "")
 			f.Add(sourceOf(folder), string(file.Text), string(file.Text))

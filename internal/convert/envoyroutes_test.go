@@ -37,7 +37,7 @@ descriptors:
 - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 2}}
 `
 
-//go:embed envoy.cases.yaml
+//go:embed testdata/envoy.cases.yaml
 var envoyCases []byte
 
 type envoyCase struct {
