@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// ArchiveFile is a document of an archive in testdata, or its expected result.
+// ArchiveFile is a document of an archive in testdata, and its mistakes as they are told.
 type ArchiveFile struct {
-	Name    string
-	Content []byte
+	Name             string
+	Content, Refused []byte
 }
 
 // ReadArchive reads the files of an archive in the format of golang.org/x/tools/txtar, in their
-// order. Each begins with a line "-- name --", and the text before the first is a comment. That
-// module has 15 MB, and tests of documents need only this.
+// order. Each begins with a line "-- name --", and the text before the first is a comment. A line
+// with a mistake begins with "! ". That module has 15 MB, and tests of documents need only this.
 func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
 	t.Helper()
 	archive, err := os.ReadFile("testdata/" + name)
@@ -33,7 +33,11 @@ func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
 			files = append(files, ArchiveFile{Name: title})
 		} else if len(files) > 0 {
 			last := &files[len(files)-1]
-			last.Content = append(last.Content, line...)
+			if mistake, ok := bytes.CutPrefix(line, []byte("! ")); ok {
+				last.Refused = append(last.Refused, mistake...)
+			} else {
+				last.Content = append(last.Content, line...)
+			}
 		}
 	}
 	if len(files) == 0 {

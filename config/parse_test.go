@@ -42,20 +42,15 @@ var fieldPaths = []string{
 	"rules.limits.limit_from.property", "rules.limits.limit_from.max",
 }
 
-// TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json is followed by all its errors,
-// FIELD--MISTAKE.want.
+// TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json ends with all its errors.
 func TestBad(t *testing.T) {
 	var names []string
-	files := config.ReadArchive(t, "bad.txtar")
-	for i := 0; i < len(files); i += 2 {
-		name, ok := strings.CutSuffix(files[i].Name, ".json")
-		if !ok || i+1 == len(files) || files[i+1].Name != name+".want" {
-			t.Fatalf("testdata/bad.txtar: %s is no document, or its errors don't follow", files[i].Name)
-		}
-		document, want := files[i].Content, string(files[i+1].Content)
+	for _, file := range config.ReadArchive(t, "bad.txtar") {
+		want := string(file.Refused)
+		name := strings.TrimSuffix(file.Name, ".json")
 		names = append(names, name)
 		t.Run(name, func(t *testing.T) {
-			c, err := config.Parse(document)
+			c, err := config.Parse(file.Content)
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -444,9 +439,7 @@ func TestGRPCMessage(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, file := range slices.Concat(config.ReadArchive(f, "bad.txtar"), config.ReadArchive(f, "good.txtar")) {
-		if strings.HasSuffix(file.Name, ".json") {
-			f.Add(file.Content)
-		}
+		f.Add(file.Content)
 	}
 	f.Fuzz(func(t *testing.T, document []byte) {
 		c, err := config.Parse(document)

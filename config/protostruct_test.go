@@ -40,9 +40,6 @@ func marshaled(t testing.TB, m proto.Message) []byte {
 func TestStruct(t *testing.T) {
 	documents, read := 0, 0
 	for _, file := range slices.Concat(ReadArchive(t, "bad.txtar"), ReadArchive(t, "good.txtar")) {
-		if !strings.HasSuffix(file.Name, ".json") {
-			continue
-		}
 		documents++
 		document := file.Content
 		serialized, ok := structOf(t, document)
