@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -27,39 +26,31 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 )
 
-// bounded is a process with several listeners. Addresses are by the log's message.
+// bounded is a process with listeners. Addresses are by the log's message, and log is what was logged
+// until all of them listened.
 type bounded struct {
 	*exec.Cmd
 	addresses map[string]string
+	log       string
 }
 
 // startBounded starts a process that logs so many addresses.
 func startBounded(t *testing.T, command *exec.Cmd, listeners int) *bounded {
 	t.Helper()
-	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
-	stderr, err := command.StderrPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := startProcess(t, command)
 	t.Cleanup(func() {
 		if err := errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait()); err != nil {
 			t.Error(err)
 		}
 	})
-	b := &bounded{command, map[string]string{}}
-	lines := bufio.NewReader(stderr)
-	for log := ""; len(b.addresses) < listeners; {
+	b := &bounded{Cmd: command, addresses: map[string]string{}}
+	for len(b.addresses) < listeners {
 		line, err := lines.ReadString('\n')
-		if log += line; err != nil {
-			t.Fatalf("want %d addresses: %v in %s", listeners, err, log)
+		if b.log += line; err != nil {
+			t.Fatalf("want %d addresses: %v in %s", listeners, err, b.log)
 		}
 		if found := regexp.MustCompile(`msg="(.*)" address=(\S+)`).FindStringSubmatch(line); found != nil {
 			b.addresses[found[1]] = found[2]
@@ -375,10 +366,7 @@ func askAndTakeNothing(t *testing.T, address string, message []byte, times int) 
 // ask1 asks the service for a hit of each value of a key.
 func ask1(t *testing.T, address, key string, values ...string) (*pb.RateLimitResponse, error) {
 	t.Helper()
-	client, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dialRateLimit(t, address)
 	defer client.Close()
 	r := &pb.RateLimitRequest{Domain: "d"}
 	for _, value := range append(values, "last") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -43,10 +42,9 @@ func TestCheckPipes(t *testing.T) {
 		{[]string{"convert", "--from", "nginx", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
 		{[]string{"convert", "--from", "nginx", folder}, 1, folder + " is a directory: want a file\n"},
 	} {
-		var out bytes.Buffer
-		code := run(t.Context(), test.args, environment{stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: func(string) string { return "" }})
-		if code != test.code || !strings.Contains(out.String(), test.want) {
-			t.Errorf("%v: exit %d, want %d and %q:\n%s", test.args, code, test.code, test.want, out.String())
+		code, stdout, stderr := execute(t.Context(), nil, "", test.args...)
+		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+			t.Errorf("%v: exit %d, want %d and %q:\n%s%s", test.args, code, test.code, test.want, stdout, stderr)
 		}
 	}
 }
@@ -119,12 +117,9 @@ func TestCheckFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var stdout, stderr bytes.Buffer
-			code := run(t.Context(), append([]string{"check"}, test.args...), environment{
-				stdin: strings.NewReader(test.stdin), stdout: &stdout, stderr: &stderr,
-			})
-			if code != test.code || stdout.String() != test.stdout || stderr.String() != test.stderr {
-				t.Errorf("exit code %d, want %d; stdout\n%swant\n%sstderr\n%swant\n%s", code, test.code, &stdout, test.stdout, &stderr, test.stderr)
+			code, stdout, stderr := execute(t.Context(), nil, test.stdin, append([]string{"check"}, test.args...)...)
+			if code != test.code || stdout != test.stdout || stderr != test.stderr {
+				t.Errorf("exit code %d, want %d; stdout\n%swant\n%sstderr\n%swant\n%s", code, test.code, stdout, test.stdout, stderr, test.stderr)
 			}
 		})
 	}
@@ -168,10 +163,8 @@ func TestCheckJSON(t *testing.T) {
 ]
 `,
 	} {
-		var stdout, stderr bytes.Buffer
-		run(t.Context(), []string{"check", "--format", "json", "-"}, environment{stdin: strings.NewReader(input), stdout: &stdout, stderr: &stderr})
-		if stdout.String() != want {
-			t.Errorf("%s: got\n%swant\n%s", input, &stdout, want)
+		if _, stdout, _ := execute(t.Context(), nil, input, "check", "--format", "json", "-"); stdout != want {
+			t.Errorf("%s: got\n%swant\n%s", input, stdout, want)
 		}
 	}
 }
@@ -220,10 +213,9 @@ func TestCheckDescriptors(t *testing.T) {
 		{replacing("b", "c"), 0, `descriptors[2].rate_limit.replaces: "c" and "a" replace each other`},
 		{replacing("b", "x"), 0, "-: ok\n"},
 	} {
-		var out bytes.Buffer
-		code := run(t.Context(), []string{"check", "-"}, environment{stdin: strings.NewReader(test.text), stdout: &out, stderr: &out})
-		if code != test.code || !strings.Contains(out.String(), test.want) {
-			t.Errorf("%s: exit %d, want %d and %q:\n%s", test.text, code, test.code, test.want, out.String())
+		code, stdout, stderr := execute(t.Context(), nil, test.text, "check", "-")
+		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s%s", test.text, code, test.code, test.want, stdout, stderr)
 		}
 	}
 }
@@ -231,34 +223,26 @@ func TestCheckDescriptors(t *testing.T) {
 // The help tells what a pipeline has to know.
 func TestCheckHelp(t *testing.T) {
 	t.Parallel()
-	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"check", "--help"}, environment{stdout: &stdout, stderr: &stderr})
+	help := printed(t, "check", "--help")
 	for _, want := range []string{"- is standard input", "FILE:LINE:COLUMN", "github", "-strict", "Exit codes: 0"} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("no %q in\n%s", want, &stdout)
+		if !strings.Contains(help, want) {
+			t.Errorf("no %q in\n%s", want, help)
 		}
-	}
-	if code != 0 || stderr.Len() > 0 {
-		t.Errorf("exit code %d, stderr %s", code, &stderr)
 	}
 }
 
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	var stdout, stderr bytes.Buffer
 	var schema struct {
 		Schema string `json:"$schema"`
 	}
-	code := run(t.Context(), []string{"schema"}, environment{stdout: &stdout, stderr: &stderr})
-	if err := json.Unmarshal(stdout.Bytes(), &schema); err != nil || code != 0 || stderr.Len() > 0 {
-		t.Errorf("exit code %d, %v, %s", code, err, &stderr)
+	if err := json.Unmarshal([]byte(printed(t, "schema")), &schema); err != nil {
+		t.Error(err)
 	}
 	if schema.Schema != "https://json-schema.org/draft/2020-12/schema" {
 		t.Errorf("a schema of %s", schema.Schema)
 	}
-	if code := run(t.Context(), []string{"schema", "x"}, environment{stdout: &stdout, stderr: &stderr}); code != 2 {
-		t.Errorf("exit code %d for a needless argument", code)
-	}
+	executeAll(t, nil, []lineTest{{"schema x", 2, "", "want flags only"}})
 }
 
 // The hook of pre-commit runs a command that there is, and passes over what is not Weir's.
@@ -281,9 +265,8 @@ func TestPreCommitHook(t *testing.T) {
 		t.Fatalf("got %+v", h)
 	}
 	for file, code := range map[string]int{"../../.golangci.yml": 0, "../../envoy/envoy.yaml": 0, "../../playground/browser/package-lock.json": 0, "../../internal/check/testdata/plain.json": 1} {
-		var out bytes.Buffer
-		if got := run(t.Context(), append(words[1:len(words):len(words)], file), environment{stdout: &out, stderr: &out}); got != code {
-			t.Errorf("%s: exit %d, want %d:\n%s", file, got, code, &out)
+		if got, stdout, stderr := execute(t.Context(), nil, "", append(words[1:len(words):len(words)], file)...); got != code {
+			t.Errorf("%s: exit %d, want %d:\n%s%s", file, got, code, stdout, stderr)
 		}
 	}
 }

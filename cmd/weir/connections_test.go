@@ -15,7 +15,8 @@ import (
 // own address, even if it opens more connections than the process may have files.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
-	address, _ := startServing(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --listen 127.0.0.1:0`, os.Args[0]))
+	b := startBounded(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --listen 127.0.0.1:0`, os.Args[0]), 1)
+	address := b.addresses["the counter backend listens"]
 	for range 600 {
 		c, err := net.Dial("tcp", address)
 		if err != nil {

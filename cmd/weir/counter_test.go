@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,70 +100,53 @@ func TestCounter(t *testing.T) {
 		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	variables := map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}
-	for _, test := range []struct {
-		args           string
-		code           int
-		stdout, stderr string
-	}{
-		{"get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
-		{"get shop per-user ann", 0, "with --config, the hits left are shown too\n", ""},
-		{"get shop per-user ann --json", 0, `{"limits":[{"algorithm":"fixed_window","width_ms":31104000000,"ordinal":0,"used":40,"reset_ms":`, ""},
-		{"get shop per-user bob", 1, "nobody has hit it in a window that counts", "a value or the secret may be wrong"},
-		{"get shop per-user bob --allow-none", 0, "nobody has hit it in a window that counts", ""},
-		{"get shop per-user zoe --config " + config, 1, "0 of 10 used, 10 left\n", "a value or the secret may be wrong"},
-		{"get shop per-usr ann", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, monthly, per-user: did you mean per-user?`},
-		{"reset shop per-user bob", 1, "", "a value or the secret may be wrong"},
-		{"reset shop per-usr ann", 1, "", "did you mean per-user?"},
-		{"grant shop per-user ann bob 3", 1, "", "a value or the secret may be wrong"},
-		{"reset shop per-user zoe --allow-none", 0, "nothing was counted\n", ""},
-		{"get shop all", 0, "3 used", ""},
-		{"get shop per-user --key ann --key-secret " + secret, 0, "7 used", ""},
-		{"get shop per-user ann --config " + config, 0, "7 of 10 used, 3 left, free in ", ""},
-		{"get shop per-user bob --config " + config, 0, "0 of 99 used, 99 left\nnobody has hit it", ""},
-		{"grant shop per-user ann 30", 0, "30 given back\nfixed window of 360d: 10 used", ""},
-		{"grant shop per-user ann 30", 0, "10 given back\nnothing is counted now\nno node has reported", ""},
-		{"grant shop per-user ann 30 --config " + config, 0, "7 given back\nfixed window of 360d: 0 of 10 used, 10 left\n", ""},
-		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 10 used, 6 left, free in ", ""},
+	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}, []lineTest{
+		{"counter get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
+		{"counter get shop per-user ann", 0, "with --config, the hits left are shown too\n", ""},
+		{"counter get shop per-user ann --json", 0, `{"limits":[{"algorithm":"fixed_window","width_ms":31104000000,"ordinal":0,"used":40,"reset_ms":`, ""},
+		{"counter get shop per-user bob", 1, "nobody has hit it in a window that counts", "a value or the secret may be wrong"},
+		{"counter get shop per-user bob --allow-none", 0, "nobody has hit it in a window that counts", ""},
+		{"counter get shop per-user zoe --config " + config, 1, "0 of 10 used, 10 left\n", "a value or the secret may be wrong"},
+		{"counter get shop per-usr ann", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, monthly, per-user: did you mean per-user?`},
+		{"counter reset shop per-user bob", 1, "", "a value or the secret may be wrong"},
+		{"counter reset shop per-usr ann", 1, "", "did you mean per-user?"},
+		{"counter grant shop per-user ann bob 3", 1, "", "a value or the secret may be wrong"},
+		{"counter reset shop per-user zoe --allow-none", 0, "nothing was counted\n", ""},
+		{"counter get shop all", 0, "3 used", ""},
+		{"counter get shop per-user --key ann --key-secret " + secret, 0, "7 used", ""},
+		{"counter get shop per-user ann --config " + config, 0, "7 of 10 used, 3 left, free in ", ""},
+		{"counter get shop per-user bob --config " + config, 0, "0 of 99 used, 99 left\nnobody has hit it", ""},
+		{"counter grant shop per-user ann 30", 0, "30 given back\nfixed window of 360d: 10 used", ""},
+		{"counter grant shop per-user ann 30", 0, "10 given back\nnothing is counted now\nno node has reported", ""},
+		{"counter grant shop per-user ann 30 --config " + config, 0, "7 given back\nfixed window of 360d: 0 of 10 used, 10 left\n", ""},
+		{"counter get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 10 used, 6 left, free in ", ""},
 		{"override set shop monthly ann 20/month", 0, "", ""},
-		{"get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 20 used, 16 left, free in ", ""},
-		{"reset shop all", 0, "3 given back\nnothing is counted now\nno node has reported", ""},
-		{"reset shop all", 0, "nothing was counted\n", ""},
-		{"get shop per-user eve", 0, "refused whatever room there is", ""},
-		{"grant shop per-user eve 2", 0, "2 given back\n", ""},
-		{"get shop per-user eve", 0, "refused whatever room there is", ""},
-		{"reset shop per-user eve", 0, "4 given back\nthe block is lifted\nnothing is counted now\n", ""},
-		{"reset shop per-user mal", 0, "the block is lifted\nnothing is counted now\n", ""},
+		{"counter get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 20 used, 16 left, free in ", ""},
+		{"counter reset shop all", 0, "3 given back\nnothing is counted now\nno node has reported", ""},
+		{"counter reset shop all", 0, "nothing was counted\n", ""},
+		{"counter get shop per-user eve", 0, "refused whatever room there is", ""},
+		{"counter grant shop per-user eve 2", 0, "2 given back\n", ""},
+		{"counter get shop per-user eve", 0, "refused whatever room there is", ""},
+		{"counter reset shop per-user eve", 0, "4 given back\nthe block is lifted\nnothing is counted now\n", ""},
+		{"counter reset shop per-user mal", 0, "the block is lifted\nnothing is counted now\n", ""},
 
-		{"", 2, "", "want get, reset or grant"},
-		{"get shop", 2, "", "want get, reset or grant, then NAMESPACE RULE"},
-		{"dance shop all", 2, "", `got "dance"`},
-		{"grant shop all", 2, "", "how many hits"},
-		{"grant shop per-user ann", 2, "", "how many hits"},
-		{"grant shop per-user ann 0", 2, "", "how many hits"},
-		{"reset shop all --json", 2, "", "want --json with get"},
-		{"get shop all --wait 1s", 2, "", "want --wait with"},
-		{"get shop per-user ann --key ann", 2, "", "want all values of the key as --key"},
-		{"get shop per-user ann --key-secret short", 2, "", "want 16 characters"},
-		{"get shop per-user --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
-		{"get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, monthly, alone`},
-		{"get shop per-usr ann --config " + config, 1, "", "did you mean per-user?"},
-		{"get shop alone --config " + config, 1, "", "each proxy counts alone alone"},
-		{"get sho alone --config " + config, 1, "", "is of the namespace shop"},
-		{"get * all", 1, "", "namespace: want"},
-		{"reset shop a/b --allow-none", 1, "", "rule: want 1 to 64"},
-		{"get shop all --token other", 1, "", "401 Unauthorized"},
-	} {
-		var out, errs bytes.Buffer
-		args := strings.Fields(test.args)
-		if !strings.HasPrefix(test.args, "override ") {
-			args = append([]string{"counter"}, args...)
-		}
-		code := run(t.Context(), args, environment{
-			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return variables[name] },
-		})
-		if stdout, stderr := out.String(), errs.String(); code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
-			t.Errorf("%s: exit %d, want %d\n%s%s", test.args, code, test.code, stdout, stderr)
-		}
-	}
+		{"counter", 2, "", "want get, reset or grant"},
+		{"counter get shop", 2, "", "want get, reset or grant, then NAMESPACE RULE"},
+		{"counter dance shop all", 2, "", `got "dance"`},
+		{"counter grant shop all", 2, "", "how many hits"},
+		{"counter grant shop per-user ann", 2, "", "how many hits"},
+		{"counter grant shop per-user ann 0", 2, "", "how many hits"},
+		{"counter reset shop all --json", 2, "", "want --json with get"},
+		{"counter get shop all --wait 1s", 2, "", "want --wait with"},
+		{"counter get shop per-user ann --key ann", 2, "", "want all values of the key as --key"},
+		{"counter get shop per-user ann --key-secret short", 2, "", "want 16 characters"},
+		{"counter get shop per-user --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
+		{"counter get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, monthly, alone`},
+		{"counter get shop per-usr ann --config " + config, 1, "", "did you mean per-user?"},
+		{"counter get shop alone --config " + config, 1, "", "each proxy counts alone alone"},
+		{"counter get sho alone --config " + config, 1, "", "is of the namespace shop"},
+		{"counter get * all", 1, "", "namespace: want"},
+		{"counter reset shop a/b --allow-none", 1, "", "rule: want 1 to 64"},
+		{"counter get shop all --token other", 1, "", "401 Unauthorized"},
+	})
 }

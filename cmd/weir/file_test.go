@@ -393,12 +393,9 @@ func TestServeFileFullDisk(t *testing.T) {
 func TestServeFileTwice(t *testing.T) {
 	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
 	defer backend.end()
-	var stderr bytes.Buffer
-	second := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
-	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--store", backend.store}, second)
-	if code != 1 || !strings.Contains(stderr.String(), ": another process has it open: only one weir serve can use a file at a time") {
-		t.Errorf("code %d: %s", code, &stderr)
-	}
+	executeAll(t, nil, []lineTest{
+		{"serve --listen 127.0.0.1:0 --store " + backend.store, 1, "", ": another process has it open: only one weir serve can use a file at a time"},
+	})
 	backend.kill()
 	backend.start()
 }

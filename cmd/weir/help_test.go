@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -25,11 +24,11 @@ environment.
 
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), args, environment{stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }}); code != 0 || stderr.Len() > 0 {
-		t.Fatalf("weir %q: exit code %d: %s", args, code, &stderr)
+	code, stdout, stderr := execute(t.Context(), nil, "", args...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("weir %q: exit code %d: %s", args, code, stderr)
 	}
-	return stdout.String()
+	return stdout
 }
 
 // The page of all commands has the texts that they print.

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -59,11 +58,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	defer busy.Close()
 	const plugin = "../../dist/weir.wasm"
-	for _, test := range []struct {
-		args           string
-		code           int
-		stdout, stderr string
-	}{
+	for _, test := range []lineTest{
 		{"", 2, "", "Usage:"},
 		{"help", 0, "Usage:", ""},
 		{"--help", 0, "Usage:", ""},
@@ -157,41 +152,18 @@ func TestCommandLine(t *testing.T) {
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
-			var stdout bytes.Buffer
-			var stderr logBuffer // a backend may log while the command ends
-			code := run(t.Context(), strings.Fields(test.args), environment{
-				stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" },
-			})
-			if code != test.code || !strings.Contains(stdout.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
-				t.Errorf("exit code %d, want %d; stdout, want %q:\n%s\nstderr, want %q:\n%s",
-					code, test.code, test.stdout, &stdout, test.stderr, &stderr)
+			code, stdout, stderr := execute(t.Context(), nil, "", strings.Fields(test.args)...)
+			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("exit code %d, want %d; stdout, want %q:\n%s\nstderr, want %q:\n%s", code, test.code, test.stdout, stdout, test.stderr, stderr)
 			}
-			if (test.stdout == "") != (stdout.Len() == 0) || (test.stderr == "") != (stderr.String() == "") {
-				t.Errorf("stdout %q, stderr %q", &stdout, &stderr)
+			if (test.stdout == "") != (stdout == "") || (test.stderr == "") != (stderr == "") {
+				t.Errorf("stdout %q, stderr %q", stdout, stderr)
 			}
-			if strings.Contains(stderr.String(), "hunter2") {
-				t.Errorf("stderr has a password:\n%s", &stderr)
+			if strings.Contains(stderr, "hunter2") {
+				t.Errorf("stderr has a password:\n%s", stderr)
 			}
 		})
 	}
-}
-
-// logBuffer is safe for concurrent use, like a standard error.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(text)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // The bound is passed to the store.
@@ -217,25 +189,33 @@ func TestMaxCounters(t *testing.T) {
 	}
 }
 
+// startProcess starts a command that runs this test's binary as weir. log has its lines.
+func startProcess(t *testing.T, command *exec.Cmd) (log *bufio.Reader) {
+	t.Helper()
+	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
+	stderr, err := command.StderrPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewReader(stderr)
+}
+
 // serveProcess starts weir serve as a process on a free port, and ends it at the test's end. log
 // has its lines.
 func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
 	command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
-	command.Env = append(append(os.Environ(), asCommand+"=1"), environment...)
-	stderr, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	command.Env = environment
+	log = startProcess(t, command)
 	t.Cleanup(func() {
 		if command.ProcessState == nil {
 			t.Error(command.Process.Kill(), command.Wait())
 		}
 	})
-	return command, bufio.NewReader(stderr)
+	return command, log
 }
 
 // TestServeProcess runs weir serve as a process, and ends it like an operator does.
@@ -455,34 +435,6 @@ func startServe(t *testing.T, args, environment []string) (address, log string) 
 	t.Helper()
 	command := exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
 	command.Env = environment
-	return startServing(t, command)
-}
-
-// startServing starts a command that runs weir serve.
-func startServing(t *testing.T, command *exec.Cmd) (address, log string) {
-	t.Helper()
-	command.Env = append(append(os.Environ(), asCommand+"=1"), command.Env...)
-	stderr, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait()); err != nil {
-			t.Error(err)
-		}
-	})
-	// Warnings about the store may precede it.
-	for lines := bufio.NewReader(stderr); ; {
-		next, err := lines.ReadString('\n')
-		log += next
-		if found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(next); found != nil {
-			return found[1], log
-		}
-		if err != nil {
-			t.Fatalf("log, want an address: %s, %v", log, err)
-		}
-	}
+	b := startBounded(t, command, 1)
+	return b.addresses["the counter backend listens"], b.log
 }

@@ -6,14 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -23,7 +21,6 @@ import (
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"weir/internal/envoytest"
@@ -75,14 +72,7 @@ func TestRedisVariables(t *testing.T) {
 // weir ratelimit serves gRPC and HTTP as the variables say, and gives up on those that can't be.
 func TestRateLimitService(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	folder := filepath.Join(root, "ratelimit", "config")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	root, folder := filepath.Split(descriptorsIn(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"))
 	statsd, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -93,19 +83,13 @@ func TestRateLimitService(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := map[string]string{
-		"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": "ratelimit", "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1",
+		"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": folder, "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1",
 		"PORT": "0", "GRPC_PORT": "0", "LIMIT_RESPONSE_HEADERS_ENABLED": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
 		"USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": "127.0.0.1:0", "USE_STATSD": "true", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": statsdPort,
 	}
 	address, end := startRateLimit(t.Context(), t, set)
 	grpcAddress, httpAddress := address("the rate limit service listens"), address("the rate limit service's /json listens")
-	client, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}
-	answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
+	answer, err := pb.NewRateLimitServiceClient(dialRateLimit(t, grpcAddress)).ShouldRateLimit(t.Context(), ofOne)
 	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK || len(answer.GetResponseHeadersToAdd()) != 3 {
 		t.Errorf("answered %v, %v", answer, err)
 	}
@@ -115,46 +99,29 @@ func TestRateLimitService(t *testing.T) {
 	} else {
 		response.Body.Close()
 	}
-	metrics, err := envoytest.Client.Get("http://" + address("the rate limit service's metrics listens") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(metrics.Body)
-	metrics.Body.Close()
-	if want := `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`; err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("the metrics lack %s: %v\n%s", want, err, text)
+	_, metrics := ask(t, "GET", "http://"+address("the rate limit service's metrics listens")+"/metrics", "", nil)
+	if want := `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`; !strings.Contains(metrics, want) {
+		t.Errorf("the metrics lack %s:\n%s", want, metrics)
 	}
 	end() // and statsd is told
 	told, err := statsd.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err = io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
+	if text, err := io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
 		t.Errorf("statsd is told %s, %v", text, err)
 	}
 	told.Close()
 
 	set = map[string]string{"CONFIG_TYPE": "XDS", "SHADOW_MODE": "maybe", "GRPC_MAX_CONNECTION_AGE": "1"}
-	var stderr logBuffer
-	code := run(t.Context(), []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
 	for _, want := range []string{"CONFIG_TYPE: want FILE or GRPC_XDS_SOTW", "SHADOW_MODE: want true or false", "GRPC_MAX_CONNECTION_AGE: want a duration"} {
-		if code != 2 || !strings.Contains(stderr.String(), want) {
-			t.Errorf("code %d, want 2 and %q:\n%s", code, want, stderr.String())
-		}
+		executeAll(t, set, []lineTest{{"ratelimit", 2, "", want}})
 	}
 }
 
 // statsd is told of requests that are answered after the service was told to end.
 func TestStatsdOfDrained(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	folder := filepath.Join(root, "config")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	statsd, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -180,15 +147,8 @@ func TestStatsdOfDrained(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	address, end := startRateLimit(ctx, t, map[string]string{
-		"RUNTIME_ROOT": root, "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0",
-		"USE_STATSD": "true", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": port, "STATS_FLUSH_INTERVAL": "1h",
-	})
-	client, err := grpc.NewClient(address("the rate limit service listens"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	address, end := startRateLimit(ctx, t, descriptorsOf(t, "USE_STATSD", "true", "STATSD_HOST", "127.0.0.1", "STATSD_PORT", port, "STATS_FLUSH_INTERVAL", "1h"))
+	client := dialRateLimit(t, address("the rate limit service listens"))
 	// The message of this request comes later.
 	late, err := client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
 	if err != nil {
@@ -196,18 +156,12 @@ func TestStatsdOfDrained(t *testing.T) {
 	}
 	watching, unwatch := context.WithCancel(t.Context())
 	defer unwatch()
-	health, err := healthpb.NewHealthClient(client).Watch(watching, &healthpb.HealthCheckRequest{Service: "ratelimit"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING} {
-		if answer, err := health.Recv(); err != nil || answer.GetStatus() != want {
-			t.Fatalf("its health is %v, %v, want %v", answer, err, want)
-		}
-		cancel()
-	}
+	becomes := watchHealth(watching, t, client)
+	becomes(healthpb.HealthCheckResponse_SERVING)
+	cancel()
+	becomes(healthpb.HealthCheckResponse_NOT_SERVING)
 	unwatch()
-	if err := late.SendMsg(&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}); err != nil {
+	if err := late.SendMsg(ofOne); err != nil {
 		t.Fatal(err)
 	}
 	if err := late.CloseSend(); err != nil {
@@ -257,10 +211,8 @@ func TestImpossibleVariables(t *testing.T) {
 			delete(set, "WEIR_STORE")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		var stderr logBuffer
-		code := run(ctx, []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
+		code, _, said := execute(ctx, set, "", "ratelimit")
 		cancel()
-		said := stderr.String()
 		if code == 0 || !strings.Contains(said, test.want) || strings.Contains(said, "secret") {
 			t.Errorf("%s=%q: code %d\n%s", test.name, test.value, code, said)
 		}
@@ -372,8 +324,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		r := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}}
-		answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), r)
+		answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne)
 		if err == nil && answer.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != 3 {
 			t.Errorf("answered %v", answer)
 		}
@@ -396,11 +347,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	}
 	end()
 	set["CONFIG_GRPC_XDS_SERVER_TLS_CACERT"], set["CONFIG_GRPC_XDS_CLIENT_TLS_KEY"], set["XDS_CLIENT_BACKOFF_MAX_INTERVAL"] = key, "", "1ms"
-	var stderr logBuffer
-	code := run(t.Context(), []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return set[name] }})
 	for _, want := range []string{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT: want", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT: want", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL: want"} {
-		if code != 2 || !strings.Contains(stderr.String(), want) {
-			t.Errorf("code %d, want 2 and %q:\n%s", code, want, stderr.String())
-		}
+		executeAll(t, set, []lineTest{{"ratelimit", 2, "", want}})
 	}
 }

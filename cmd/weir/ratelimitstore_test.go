@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"weir/internal/envoytest"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/trust/trusttest"
 )
@@ -29,16 +28,8 @@ import (
 // descriptorsOf writes a configuration, and returns variables of weir ratelimit that serves it.
 func descriptorsOf(t *testing.T, more ...string) map[string]string {
 	t.Helper()
-	root := t.TempDir()
-	folder := filepath.Join(root, "config")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "d.yaml"), []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1000}}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	set := map[string]string{
-		"RUNTIME_ROOT": root, "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0",
+		"RUNTIME_ROOT": descriptorsIn(t, oneLimit), "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0",
 		"USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": "127.0.0.1:0",
 	}
 	for i := 0; i < len(more); i += 2 {
@@ -59,18 +50,27 @@ func dialRateLimit(t *testing.T, target string) *grpc.ClientConn {
 	return client
 }
 
-func statusOf(t *testing.T, url string) (int, string) {
+// passes asks the service for a hit, and wants it to pass.
+func passes(t *testing.T, client *grpc.ClientConn) {
 	t.Helper()
-	answer, err := envoytest.Client.Get(url)
+	if answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
+		t.Errorf("answered %v, %v", answer, err)
+	}
+}
+
+// watchHealth returns a function that waits for the service's next health.
+func watchHealth(ctx context.Context, t *testing.T, client *grpc.ClientConn) (becomes func(healthpb.HealthCheckResponse_ServingStatus)) {
+	t.Helper()
+	watched, err := healthpb.NewHealthClient(client).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
+	return func(want healthpb.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if answer, err := watched.Recv(); err != nil || answer.GetStatus() != want {
+			t.Fatalf("its health is %v, %v, want %v", answer, err, want)
+		}
 	}
-	return answer.StatusCode, string(body)
 }
 
 // A Redis that takes no hits is told in the log and the metrics, whatever is wrong with it, even if no
@@ -120,29 +120,20 @@ func TestRateLimitTellsOfItsStore(t *testing.T) {
 			if line := find(`level=ERROR msg="the store fails"(.*)`); !regexp.MustCompile(reason).MatchString(line) {
 				t.Errorf("the log does not tell of %s: %s", reason, line)
 			}
-			if _, text := statusOf(t, "http://"+metrics+"/metrics"); !regexp.MustCompile(`(?m)^weir_store_errors_total [1-9]`).MatchString(text) {
+			if _, text := ask(t, "GET", "http://"+metrics+"/metrics", "", nil); !regexp.MustCompile(`(?m)^weir_store_errors_total [1-9]`).MatchString(text) {
 				t.Errorf("the metrics do not tell:\n%s", text)
 			}
 			// Requests are answered by what the instance knows.
-			if answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-				t.Errorf("answered %v, %v", answer, err)
-			}
-			if status, _ := statusOf(t, "http://"+at+"/healthcheck"); status != http.StatusInternalServerError {
+			passes(t, client)
+			if status, _ := ask(t, "GET", "http://"+at+"/healthcheck", "", nil); status != http.StatusInternalServerError {
 				t.Errorf("/healthcheck is %d", status)
 			}
-			watched, err := healthpb.NewHealthClient(client).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if answer, err := watched.Recv(); err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-				t.Errorf("its health is %v, %v", answer, err)
-			}
+			becomes := watchHealth(t.Context(), t, client)
+			becomes(healthpb.HealthCheckResponse_NOT_SERVING)
 			mend()
-			if answer, err := watched.Recv(); err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-				t.Errorf("when the store is back, its health is %v, %v", answer, err)
-			}
+			becomes(healthpb.HealthCheckResponse_SERVING)
 			find(`msg="the store is back"`)
-			if status, _ := statusOf(t, "http://"+at+"/healthcheck"); status != http.StatusOK {
+			if status, _ := ask(t, "GET", "http://"+at+"/healthcheck", "", nil); status != http.StatusOK {
 				t.Errorf("/healthcheck is %d when the store is back", status)
 			}
 			end()
@@ -165,7 +156,7 @@ func TestRateLimitHealthyWithoutStore(t *testing.T) {
 	redis.Stop()
 	find, end := startCommand(t.Context(), t, []string{"ratelimit"}, descriptorsOf(t, "REDIS_URL", redis.URL()))
 	find(`msg="the store fails"`)
-	if status, _ := statusOf(t, "http://"+find(`/json listens" address=(\S+)`)+"/healthcheck"); status != http.StatusOK {
+	if status, _ := ask(t, "GET", "http://"+find(`/json listens" address=(\S+)`)+"/healthcheck", "", nil); status != http.StatusOK {
 		t.Errorf("/healthcheck is %d", status)
 	}
 	redis.Restart() // what was counted is pushed at the end
@@ -189,27 +180,18 @@ func TestRateLimitShutdownDelay(t *testing.T) {
 			find, end := startCommand(ctx, t, args, set)
 			target, at := find(`the rate limit service listens" address=(\S+)`), find(`/json listens" address=(\S+)`)
 			old := dialRateLimit(t, target)
-			watched, err := healthpb.NewHealthClient(old).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if answer, err := watched.Recv(); err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-				t.Errorf("its health is %v, %v", answer, err)
-			}
+			becomes := watchHealth(t.Context(), t, old)
+			becomes(healthpb.HealthCheckResponse_SERVING)
 			cancel()
-			if answer, err := watched.Recv(); err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-				t.Errorf("when it is told to end, its health is %v, %v", answer, err)
-			}
+			becomes(healthpb.HealthCheckResponse_NOT_SERVING)
 			if answer, err := healthpb.NewHealthClient(old).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 				t.Errorf("the server's health is %v, %v", answer, err)
 			}
-			if status, _ := statusOf(t, "http://"+at+"/healthcheck"); status != http.StatusInternalServerError {
+			if status, _ := ask(t, "GET", "http://"+at+"/healthcheck", "", nil); status != http.StatusInternalServerError {
 				t.Errorf("/healthcheck is %d", status)
 			}
 			for _, client := range []*grpc.ClientConn{old, dialRateLimit(t, target)} {
-				if answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-					t.Errorf("answered %v, %v", answer, err)
-				}
+				passes(t, client)
 			}
 			end()
 		})
@@ -226,11 +208,9 @@ func TestServeTellsOfTheStoreOfTheRateLimitService(t *testing.T) {
 	at := find(`the counter backend listens" address=(\S+)`)
 	client := dialRateLimit(t, find(`the rate limit service listens" address=(\S+)`))
 	redis.Stop()
-	if answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("answered %v, %v", answer, err)
-	}
+	passes(t, client)
 	find(`level=ERROR msg="the store fails"`)
-	if _, text := statusOf(t, "http://"+at+"/metrics"); !regexp.MustCompile(`(?m)^weir_store_errors_total [1-9]`).MatchString(text) {
+	if _, text := ask(t, "GET", "http://"+at+"/metrics", "", nil); !regexp.MustCompile(`(?m)^weir_store_errors_total [1-9]`).MatchString(text) {
 		t.Errorf("the metrics do not tell:\n%s", text)
 	}
 	redis.Restart()
@@ -256,16 +236,10 @@ func TestRateLimitSocket(t *testing.T) {
 	find, end := startCommand(t.Context(), t, []string{"ratelimit"}, variables)
 	find(`the rate limit service listens" address=(\S+)`)
 	client := dialRateLimit(t, "unix://"+path)
-	if answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("answered %v, %v", answer, err)
-	}
+	passes(t, client)
 	refused := func(want string) {
 		t.Helper()
-		var stderr logBuffer
-		code := run(t.Context(), []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &stderr, getenv: func(name string) string { return variables[name] }})
-		if code != 1 || !strings.Contains(stderr.String(), want) {
-			t.Errorf("code %d, want %q:\n%s", code, want, stderr.String())
-		}
+		executeAll(t, variables, []lineTest{{"ratelimit", 1, "", want}})
 	}
 	refused("GRPC_UDS: another program listens on " + path)
 	if _, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil {
@@ -351,13 +325,12 @@ func TestEveryVariable(t *testing.T) {
 		"USE_DOG_STATSD", "false", "REDIS_SOCKET_TYPE", "TCP", "LOCAL_CACHE_SIZE_IN_BYTES", "0", "RUNTIME_WATCH_ROOT", "false")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var log logBuffer
-	run(ctx, []string{"ratelimit"}, environment{stdout: io.Discard, stderr: &log, getenv: func(name string) string { return set[name] }})
+	_, _, log := execute(ctx, set, "", "ratelimit")
 	var told []string
-	for _, match := range regexp.MustCompile(`level=WARN msg="(\w+) has no effect" instead="[^"]+"`).FindAllStringSubmatch(log.String(), -1) {
+	for _, match := range regexp.MustCompile(`level=WARN msg="(\w+) has no effect" instead="[^"]+"`).FindAllStringSubmatch(log, -1) {
 		told = append(told, match[1])
 	}
 	if want := []string{"EXTRA_TAGS", "USE_CALENDAR_MONTH_RATE_LIMIT", "TRACING_ENABLED"}; !slices.Equal(told, want) {
-		t.Errorf("it tells of %v, want %v:\n%s", told, want, log.String())
+		t.Errorf("it tells of %v, want %v:\n%s", told, want, log)
 	}
 }

@@ -114,12 +114,9 @@ func TestRegionRelays(t *testing.T) {
 		t.Errorf("metrics: status %d: %s", status, text)
 	}
 
-	var stderr bytes.Buffer
-	third := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
-	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--parent", region.url("")}, third)
-	if code != 2 || !strings.Contains(stderr.String(), "--parent: it has a parent itself, and there are only two levels: want that parent's URL") {
-		t.Errorf("code %d: %s", code, &stderr)
-	}
+	executeAll(t, nil, []lineTest{
+		{"serve --listen 127.0.0.1:0 --parent " + region.url(""), 2, "", "--parent: it has a parent itself, and there are only two levels: want that parent's URL"},
+	})
 }
 
 // Wrong flags of a region are refused with a hint.
@@ -135,12 +132,7 @@ func TestRegionFlags(t *testing.T) {
 		"--parent https://127.0.0.1:9 --parent-ca regions_test.go":           "--parent-ca: regions_test.go: want a certificate in PEM",
 		"--parent http://127.0.0.1:9 --parent-token a --parent-token-file b": "--parent-token: want either this or --parent-token-file, not both",
 	} {
-		var stderr bytes.Buffer
-		e := environment{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
-		code := run(t.Context(), append([]string{"serve", "--listen", "127.0.0.1:0"}, strings.Fields(arguments)...), e)
-		if code != 2 || !strings.Contains(stderr.String(), want) {
-			t.Errorf("%s: code %d: %s\nwant %q", arguments, code, &stderr, want)
-		}
+		executeAll(t, nil, []lineTest{{"serve --listen 127.0.0.1:0 " + arguments, 2, "", want}})
 	}
 }
 

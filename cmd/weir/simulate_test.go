@@ -50,10 +50,9 @@ func TestSimulateDescriptors(t *testing.T) {
 		{args: []string{"--descriptors", broken, "--descriptors", routes}, code: 1, stderr: "broken.yaml:2"},
 		{args: []string{"--descriptors", limits, "--config", routes}, code: 2, stderr: "want --config or --descriptors"},
 	} {
-		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), append(append([]string{"simulate"}, test.args...), log), environment{stdout: &stdout, stderr: &stderr})
-		if code != test.code || !strings.Contains(stdout.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
-			t.Errorf("%v: exit code %d\n%s%s", test.args, code, &stdout, &stderr)
+		code, stdout, stderr := execute(t.Context(), nil, "", append(append([]string{"simulate"}, test.args...), log)...)
+		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+			t.Errorf("%v: exit code %d\n%s%s", test.args, code, stdout, stderr)
 		}
 	}
 }
@@ -78,14 +77,13 @@ func TestSimulate(t *testing.T) {
 	}
 	simulateIt := func(args ...string) string {
 		t.Helper()
-		var stdout, stderr bytes.Buffer
 		args = append([]string{"simulate", "--config", configuration, "--field", "when=time", "--field", "who=client_ip"}, args...)
 		args = append(args, write("access.log", nginx), write("envoy.log.gz", packed.String()), "-")
-		code := run(t.Context(), args, environment{stdin: strings.NewReader(fromStdin), stdout: &stdout, stderr: &stderr})
-		if code != 0 || stderr.Len() > 0 {
-			t.Fatalf("exit code %d: %s", code, &stderr)
+		code, stdout, stderr := execute(t.Context(), nil, fromStdin, args...)
+		if code != 0 || stderr != "" {
+			t.Fatalf("exit code %d: %s", code, stderr)
 		}
-		return stdout.String()
+		return stdout
 	}
 
 	var report simulate.Report
@@ -176,20 +174,20 @@ func TestSimulateDeployed(t *testing.T) {
 		"a log there too": {config: "-:7 -", code: 2, stderr: "want standard input for the configuration or for a log, not for both"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
 			config, more, _ := strings.Cut(test.config, " ")
 			args := append([]string{"simulate", "--json", "--config", config}, append(strings.Fields(more), log)...)
-			if code := run(t.Context(), args, environment{stdin: strings.NewReader(test.stdin), stdout: &stdout, stderr: &stderr}); code != test.code {
-				t.Fatalf("exit code %d, want %d: %s", code, test.code, &stderr)
+			code, stdout, stderr := execute(t.Context(), nil, test.stdin, args...)
+			if code != test.code {
+				t.Fatalf("exit code %d, want %d: %s", code, test.code, stderr)
 			}
 			if test.code != 0 {
-				if !strings.Contains(stderr.String(), test.stderr) {
-					t.Errorf("printed %s, want %q", &stderr, test.stderr)
+				if !strings.Contains(stderr, test.stderr) {
+					t.Errorf("printed %s, want %q", stderr, test.stderr)
 				}
 				return
 			}
 			var report simulate.Report
-			if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+			if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 				t.Fatal(err)
 			}
 			if report.Refused != uint64(test.refused) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -53,20 +52,7 @@ func TestTop(t *testing.T) {
 	if err := kept.Report(t.Context(), "shop", 1, body); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	weir := func(args ...string) (code int, stdout, stderr string) {
-		var out, errs bytes.Buffer
-		code = run(ctx, args, environment{
-			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return map[string]string{"WEIR_BACKEND": s.URL}[name] },
-		})
-		return code, out.String(), errs.String()
-	}
-	for _, test := range []struct {
-		args           string
-		code           int
-		stdout, stderr string
-	}{
+	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
 		{"top shop", 0, "1 node has reported, with 3 workers; the oldest report is ", ""},
 		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},
 		{"top shop", 0, `"an\x1b[31m\nn" Mozi…`, ""},
@@ -97,15 +83,7 @@ func TestTop(t *testing.T) {
 		{"top shop --keys 65", 2, "", "--keys of 1 to 64"},
 		{"top a*", 1, "", "namespace: want"},
 		{"top shop --backend http://127.0.0.1:1", 1, "", "connection refused"},
-	} {
-		code, stdout, stderr := weir(strings.Fields(test.args)...)
-		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
-			t.Errorf("%s: exit %d, want %d\n%s%s", test.args, code, test.code, stdout, stderr)
-		}
-		if strings.Contains(stdout+stderr, "\x1b") {
-			t.Errorf("%s: a control character in %q", test.args, stdout+stderr)
-		}
-	}
+	})
 }
 
 // A follower reports once that the backend is away, shows the next page when it is back, and ends

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -44,11 +43,7 @@ func TestUsage(t *testing.T) {
 	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler), Now: now}))
 	t.Cleanup(s.Close)
 	const hash1, hash2, hash3 = "01000000000000000000000000000000", "02000000000000000000000000000000", "03000000000000000000000000000000"
-	for _, test := range []struct {
-		args           string
-		code           int
-		stdout, stderr string
-	}{
+	for _, test := range []lineTest{
 		{"usage shop", 0, "RULE     KEY           USED  BUDGET                               AT THIS PACE\n" +
 			"dollars  ann \"team a\"  700   750 of 1000 (75 %) until 2026-12-01  ends on 2026-11-21 00:00\n" +
 			"dollars  =1+2 b…       50                                         \n" +
@@ -70,12 +65,9 @@ func TestUsage(t *testing.T) {
 		{"usage shop --month november", 1, "", `month: want a month such as 2026-11`},
 		{"usage shop --by hour", 1, "", `by: want key, model, day, month, got "hour"`},
 	} {
-		var out, errs bytes.Buffer
-		code := run(t.Context(), strings.Fields(test.args), environment{
-			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(string) string { return map[bool]string{true: s.URL}[true] },
-		})
-		if code != test.code || !strings.HasPrefix(out.String(), test.stdout) || !strings.Contains(errs.String(), test.stderr) {
-			t.Errorf("weir %s: %d\n%s%s\nwant %d\n%s%s", test.args, code, out.String(), errs.String(), test.code, test.stdout, test.stderr)
+		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": s.URL}, "", strings.Fields(test.args)...)
+		if code != test.code || !strings.HasPrefix(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+			t.Errorf("weir %s: %d\n%s%s\nwant %d\n%s%s", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
 		}
 	}
 }
