@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"go4.org/netipx"
 )
 
 // decision is a variable of nginx that a map or a geo sets: which of several texts it is depends on one
@@ -274,7 +276,9 @@ func (c *converter) geo(o *directive) *decision {
 		if network, ok := parseNetwork(of.name); ok && !ranges {
 			networks = []netip.Prefix{network}
 		} else if ranges {
-			networks = parseRange(of.name)
+			if r, err := netipx.ParseIPRange(of.name); err == nil && r.From().Is4() {
+				networks = r.Prefixes()
+			}
 		}
 		if len(networks) == 0 {
 			c.lose(of.at, "geo: want a network such as 10.0.0.0/8, got %.40q", of.name)
@@ -310,38 +314,6 @@ func addressesOf(texts []string) (networks []string) {
 		}
 	}
 	return networks
-}
-
-// parseRange returns the networks of a range of IPv4 addresses.
-func parseRange(text string) (networks []netip.Prefix) {
-	from, to, _ := strings.Cut(text, "-")
-	first, err := netip.ParseAddr(from)
-	last, e := netip.ParseAddr(to)
-	if err != nil || e != nil || !first.Is4() || !last.Is4() || last.Less(first) {
-		return nil
-	}
-	for a := first; a.IsValid() && a.Compare(last) <= 0; {
-		bits := 32
-		for bits > 0 {
-			wider := netip.PrefixFrom(a, bits-1)
-			if wider.Masked().Addr() != a || lastOf(wider).Compare(last) > 0 {
-				break
-			}
-			bits--
-		}
-		networks = append(networks, netip.PrefixFrom(a, bits))
-		a = lastOf(networks[len(networks)-1]).Next()
-	}
-	return networks
-}
-
-// lastOf is the last address of an IPv4 network.
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Addr().As4()
-	for i := p.Bits(); i < 32; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	return netip.AddrFrom4(b)
 }
 
 // divide returns the regions of the values of a decision.
@@ -390,50 +362,31 @@ func (c *converter) divide(http *directive, d *decision, depth int) (all []regio
 	return all, true
 }
 
-// others returns the exception for the clients that have another value than this.
+// others returns the exception for the clients that have another value than this. The smallest network
+// that an address is in says its value.
 func (d *decision) others(value string) []any {
-	var a addresses
-	lines := slices.SortedStableFunc(slices.Values(d.lines), func(a, b line) int { return a.network.Bits() - b.network.Bits() })
-	for _, whole := range []string{"0.0.0.0/0", "::/0"} {
-		for _, n := range networksOf(netip.MustParsePrefix(whole), lines, d.rest, func(v string) bool { return v != value }) {
-			a.ClientIP = append(a.ClientIP, n.String())
+	var all netipx.IPSetBuilder
+	put := func(network netip.Prefix, of string) {
+		if of == value {
+			all.RemovePrefix(network)
+		} else {
+			all.AddPrefix(network)
 		}
+	}
+	put(netip.MustParsePrefix("0.0.0.0/0"), d.rest)
+	put(netip.MustParsePrefix("::/0"), d.rest)
+	for _, l := range slices.SortedStableFunc(slices.Values(d.lines), func(a, b line) int { return a.network.Bits() - b.network.Bits() }) {
+		put(l.network, l.value)
+	}
+	set, _ := all.IPSet() // the networks are valid
+	var a addresses
+	for _, n := range set.Prefixes() {
+		a.ClientIP = append(a.ClientIP, n.String())
 	}
 	if len(a.ClientIP) == 0 {
 		return nil
 	}
 	return []any{a}
-}
-
-// networksOf returns the fewest networks that make up the addresses of a network that have a value that
-// is wanted. The smallest network of lines that an address is in says its value.
-func networksOf(in netip.Prefix, lines []line, value string, wanted func(string) bool) []netip.Prefix {
-	var inside []line
-	for _, l := range lines {
-		switch {
-		case l.network.Addr().Is4() != in.Addr().Is4() || !l.network.Overlaps(in):
-		case l.network.Bits() <= in.Bits():
-			value = l.value // lines are sorted: the smallest comes last
-		default:
-			inside = append(inside, l)
-		}
-	}
-	if len(inside) == 0 {
-		if wanted(value) {
-			return []netip.Prefix{in}
-		}
-		return nil
-	}
-	low := netip.PrefixFrom(in.Addr(), in.Bits()+1)
-	bytes := in.Addr().AsSlice()
-	bytes[in.Bits()/8] |= 0x80 >> (in.Bits() % 8)
-	upper, _ := netip.AddrFromSlice(bytes)
-	high := netip.PrefixFrom(upper, in.Bits()+1)
-	a, b := networksOf(low, inside, value, wanted), networksOf(high, inside, value, wanted)
-	if len(a) == 1 && len(b) == 1 && a[0] == low && b[0] == high {
-		return []netip.Prefix{in}
-	}
-	return append(a, b...)
 }
 
 // divided has the classes of a decision's texts.
