@@ -238,25 +238,6 @@ func (s *shell) tells(t *testing.T, version string) {
 // commandsIn is how many commands a sample has somebody type.
 func commandsIn(sample string) int { return strings.Count(sample, "$ ") }
 
-// TestCommandsToFirstAnswer counts what the pages have somebody type where no server is run from them: five commands at most, the
-// first request among them.
-func TestCommandsToFirstAnswer(t *testing.T) {
-	t.Parallel()
-	for page, begins := range map[string]string{"envoy-gateway.md": "helm upgrade eg ", "kubernetes.md": "kubectl create namespace "} {
-		var found []string
-		for _, block := range indented.FindAllString(read(t, page), -1) {
-			text := strings.ReplaceAll(regexp.MustCompile(`(?m)^    `).ReplaceAllString(block, ""), "\\\n", "")
-			if strings.HasPrefix(text, begins) {
-				found = strings.Split(strings.TrimSpace(text), "\n")
-			}
-		}
-		if len(found) == 0 || !strings.HasPrefix(found[len(found)-1], "curl ") || len(found) > 5 {
-			t.Errorf("%s: %d commands: %q", page, len(found), found)
-		}
-		t.Logf("%s: %d commands until the first answer", page, len(found))
-	}
-}
-
 // envoyProcess is an Envoy that a test has started.
 type envoyProcess struct {
 	*exec.Cmd
