@@ -79,11 +79,10 @@ type node interface {
 // The reasons for tests that run on a single driver. All other tests of proxies run on both.
 const (
 	// Only on the wazero host:
-	byInterleaving = "it has another worker act between two host calls"
-	byTicks        = "it ticks when the test says, and nothing happens in between"
-	byTrap         = "it ends a worker's VM as a trap does"
-	byVersion      = "it has nodes with another build of the plugin"
-	byCounting     = "it counts host calls, and measures memory to the byte"
+	byTicks    = "it ticks when the test says, and nothing happens in between"
+	byTrap     = "it ends a worker's VM as a trap does"
+	byVersion  = "it has nodes with another build of the plugin"
+	byCounting = "it counts host calls, and measures memory to the byte"
 
 	// Only on Envoy:
 	byRouting = "retries, redirects, mirrors, upgrades and direct responses are Envoy's"
@@ -95,29 +94,24 @@ const (
 
 // alone has the tests that run on a single driver, with the reasons.
 var alone = map[string]string{
-	"TestAnotherWorkerBetweenGetAndSet": byInterleaving,
-	"TestPagesOfSeveralRules":           byInterleaving,
-	"TestDeadBackend":                   byTicks,
-	"TestTrappedInFlight":               byTrap,
-	"TestRestartedInFlight":             byTicks,
-	"TestPausedRequestsEnd":             byTrap,
-	"TestSpray":                         byCounting,
-	"TestFloodOfAnotherRule":            byCounting,
-	"TestLongKeysAreNotKept":            byCounting,
-	"TestMemoryIsStable":                byCounting,
-	"TestHostCalls":                     byCounting,
-	"TestLastVersion":                   byVersion,
-	"TestUpdates":                       byXDS,
-	"TestKeptBodies":                    byKeeping,
-	"TestFlood":                         byMemory,
-	"TestRouting":                       byRouting,
-	"TestTunnelsDoNotWait":              byRouting,
-	"TestFailuresKeepWhatMayHaveBegun":  byRouting,
-	"TestMarksOfTwoFilters":             byFilters,
-	"TestVerifiedTokens":                byFilters,
-	"TestDecompressor":                  byFilters,
-	"TestRateLimitService":              byFilters,
-	"TestRateLimitServiceScripts":       byFilters,
+	"TestTrappedInFlight":              byTrap,
+	"TestRestartedInFlight":            byTicks,
+	"TestPausedRequestsEnd":            byTrap,
+	"TestSpray":                        byCounting,
+	"TestLongKeysAreNotKept":           byCounting,
+	"TestHostCalls":                    byCounting,
+	"TestLastVersion":                  byVersion,
+	"TestUpdates":                      byXDS,
+	"TestKeptBodies":                   byKeeping,
+	"TestFlood":                        byMemory,
+	"TestRouting":                      byRouting,
+	"TestTunnelsDoNotWait":             byRouting,
+	"TestFailuresKeepWhatMayHaveBegun": byRouting,
+	"TestMarksOfTwoFilters":            byFilters,
+	"TestVerifiedTokens":               byFilters,
+	"TestDecompressor":                 byFilters,
+	"TestRateLimitService":             byFilters,
+	"TestRateLimitServiceScripts":      byFilters,
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't run. alone must have its reason.

@@ -254,6 +254,7 @@ func grpcRequests(t *testing.T, n node) {
 		r.want(t, `
 			content-type: application/grpc
 			grpc-status: 8
+			grpc-message: Rate limit exceeded
 			content-length:
 			ratelimit: "r";r=0;t=3600
 			retry-after: 3600
@@ -631,7 +632,7 @@ func accessLogged(t *testing.T, r *routing) {
 	if err := r.Wait(ctx, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"access GET /logged?1 200 via_upstream -\n", "access GET /logged?2 429 weir_rate_limited"} {
+	for _, want := range []string{"access GET /logged?1 200 via_upstream -\n", "access GET /logged?2 429 weir_rate_limited:r"} {
 		if !strings.Contains(r.said(), want) {
 			t.Errorf("no %q in\n%s", want, r.said())
 		}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -56,36 +55,4 @@ var tokenHeaders = []reference{
 				x-ratelimit-limit: 9`},
 		},
 	},
-}
-
-// reservedRetries returns, for each algorithm, a request whose reservation is refused. It is told
-// the least number of seconds after which it passes.
-func reservedRetries() (all []reference) {
-	for _, c := range []struct {
-		limit, first string
-		at, in       time.Duration
-	}{
-		{`"limit": 1000, "algorithm": "fixed_window"`, "600", 20 * time.Second, 40 * time.Second},
-		{`"limit": 1000, "algorithm": "fixed_window", "start": "first_hit"`, "600", 20 * time.Second, 50 * time.Second},
-		// Then 500 of the 600 hits of the window before still count.
-		{`"limit": 1000, "algorithm": "sliding_window"`, "600", 20 * time.Second, 50 * time.Second},
-		{`"limit": 1000, "algorithm": "sliding_window", "precision": "10s"`, "600", 20 * time.Second, 50 * time.Second},
-		{`"limit": 505, "algorithm": "sliding_log"`, "6", 20 * time.Second, 50 * time.Second},
-		// 100 tokens return in 6 s.
-		{`"limit": 1000, "algorithm": "token_bucket"`, "600", 12 * time.Second, 4 * time.Second},
-	} {
-		const reserves = "GET / x-reserve:500"
-		all = append(all, reference{
-			name: "reserve and retry-after: " + c.limit,
-			configuration: `{"rules": [{"name": "r", "reserve": {"header": "x-reserve"}, "cost_on_response": "openai", "limits": [
-				{"window": "1m", ` + c.limit + `}]}]}`,
-			steps: []step{
-				{at: 10 * time.Second, send: "GET / x-reserve:" + c.first, status: 200},
-				{at: c.at, send: reserves, status: 429, want: fmt.Sprint("retry-after: ", c.in.Seconds())},
-				{at: c.at + c.in - time.Second, send: reserves, status: 429, want: "retry-after: 1"},
-				{at: c.at + c.in, send: reserves, status: 200},
-			},
-		})
-	}
-	return all
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -115,31 +114,6 @@ func settle(t *testing.T, backend, namespace string, want int64) {
 	}
 }
 
-// Two nodes with random hits lose callouts before or after the backend has applied them. Once all
-// is quiet the backend's sum is exactly the number of admitted hits.
-func TestBackendHasWhatWasAdmitted(t *testing.T) {
-	onEachByNight(t, 2, backendHasWhatWasAdmitted)
-}
-
-func backendHasWhatWasAdmitted(t *testing.T, d driver) {
-	backend := serve(t, "memory")
-	transport := &faults{random: rand.New(rand.NewPCG(3, 4)), share: 0.3}
-	_, addresses := nodes(t, d, 2, nodeConfig{configuration: synced, backend: through(t, transport, backend)})
-	random := rand.New(rand.NewPCG(1, 2))
-	admitted := int64(0)
-	for range 1000 {
-		status, _, err := get(envoytest.Client, addresses[random.IntN(2)], fmt.Sprint("user", random.IntN(20)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if status == http.StatusOK {
-			admitted++
-		}
-	}
-	transport.heal()
-	settle(t, backend, "default", limitsPerHit*admitted)
-}
-
 // syncedLimits are limits of every algorithm, 100 a year, which no test's hour can end. A log keeps
 // no more hits than its limit, and two nodes that decide alone may exceed it together, so its limit
 // is higher.
@@ -150,61 +124,8 @@ const syncedLimits = `
 	{"limit": 300, "window": "366d", "algorithm": "sliding_log"},
 	{"limit": 1, "window": "366d", "algorithm": "token_bucket", "burst": 100}`
 
-// limitsPerHit is the number of counters for a hit of synced.
+// limitsPerHit is the number of counters for a hit of costly.
 const limitsPerHit = 5
-
-// synced has syncedLimits for each user, and synchronises every 20 ms.
-var synced = `{"backend": {"cluster": "weir"}, "sync_rate": 0.02, ` + perUser(syncedLimits)[1:]
-
-// Redis is away for a while: nodes decide alone, and their hits arrive afterwards.
-func TestRedisRestarted(t *testing.T) {
-	onEachByNight(t, 2, redisRestarted)
-}
-
-func redisRestarted(t *testing.T, d driver) {
-	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	backend := serve(t, redis.URL())
-	proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: synced, backend: backend})
-	admitted, sent := int64(0), 0
-	send := func(n int, user string) {
-		t.Helper()
-		for range n {
-			sent++
-			status, _, err := get(envoytest.Client, addresses[sent%2], user)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if status == http.StatusOK {
-				admitted++
-			}
-		}
-	}
-	// Hits leased by the other node are not available at once.
-	for deadline := time.Now().Add(hang); admitted < 60; send(1, "ann") {
-		if time.Now().After(deadline) {
-			t.Fatalf("admitted %d of 60 within the limit", admitted)
-		}
-	}
-	settle(t, backend, "default", limitsPerHit*admitted)
-	redis.Stop()
-	before := admitted
-	send(30, "bob")
-	if admitted-before != 30 {
-		t.Errorf("admitted %d of 30 while the backend was away and the limits of two nodes were far", admitted-before)
-	}
-	send(60, "ann")
-	// The node notices that its backend fails: each round is a callout that must end.
-	for deadline := time.Now().Add(hang); metric(t, proxies, "failed_pushes") == 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("no node has noticed that the store is away")
-		}
-	}
-	redis.Restart()
-	settle(t, backend, "default", limitsPerHit*admitted)
-	// Both nodes know all hits.
-	send(60, "ann")
-	settle(t, backend, "default", limitsPerHit*admitted)
-}
 
 // TestRun acts like a new user: two nodes with two workers each share a limit of 10, with requests
 // in turns.
@@ -273,36 +194,5 @@ func synchronise(t *testing.T, backend, namespace string, nodes []string, counte
 			}
 		}
 		settle(t, backend, namespace, *counted)
-	}
-}
-
-// weir check prints all of a file's errors, with paths, and exits with 1.
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	bad := `{"rules": [{"name": "a b", "limits": [{"limit": -1, "window": "1 minute"}]}], "sync": true, "capacity": "many"}`
-	command := exec.Command(commandFile, "check", "-")
-	command.Stdin = strings.NewReader(bad)
-	output, err := command.CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("got %v", err)
-	}
-	for _, path := range []string{"-:1:21: rules[0].name: ", "-:1:49: rules[0].limits[0].limit: ", "-:1:63: rules[0].limits[0].window: ", "-:1:79: sync: ", "-:1:105: capacity: "} {
-		if !strings.Contains(string(output), path) {
-			t.Errorf("no %q in\n%s", path, output)
-		}
-	}
-	command = exec.Command(commandFile, "check", "-")
-	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m", "algorithm": "sliding_log"}`))
-	const ok = "-:1:1: note: counts in each proxy alone: a backend makes one limit of all proxies\n-: ok\n"
-	const header = "-:1:41: warning: rules[0].key[0]: a client may send any x-user, and so choose its counter, unless an earlier filter sets or removes it\n"
-	if output, err := command.CombinedOutput(); err != nil || string(output) != header+ok {
-		t.Errorf("a good configuration: got %v, %s", err, output)
-	}
-	command = exec.Command(commandFile, "check", "-")
-	command.Stdin = strings.NewReader(perUser(`{"limit": 1, "window": "1m"}`))
-	const warned = header + "-:1:75: warning: rules[0].limits[0]: a sliding_window of 1 lets through 0.50 of it for a client that never stops asking; a sliding_log lets through all of it\n" + ok
-	if output, err := command.CombinedOutput(); err != nil || string(output) != warned {
-		t.Errorf("a small sliding window: got %v, %s, want %s", err, output, warned)
 	}
 }
