@@ -6,6 +6,9 @@
 // registry.example/weir:v0.1.0 is the command, for Linux on amd64 and arm64. registry.example/weir-plugin:v0.1.0 is the
 // plugin as an image, and v0.1.0-wasm the bare plugin; Istio and Envoy Gateway read both. registry.example/weir-chart:0.1.0
 // is the chart for Helm. Credentials come from ~/.docker/config.json, where docker login keeps them.
+//
+// It needs no Docker: images are a tar file and two JSON documents. The plugin's bare form has media types of its own for
+// its configuration and its layers, which the commands of image tools can't give.
 package main
 
 import (

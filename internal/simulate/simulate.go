@@ -2,9 +2,12 @@
 // they would have refused, whose requests these are, and what other limits would have refused.
 //
 // The plugin itself, package filter, matches, keys and decides requests, on a proxy whose clock is
-// that of the logs. The costs for each key are kept, in a few bytes per request, and package window
-// replays them through other limits. So nothing here knows which requests a rule matches, or how an
-// algorithm decides.
+// that of the logs. So nothing here knows which requests a rule matches, or how an algorithm decides.
+//
+// A curve, four algorithms and two searches are some 50 limits in place of the rule's. So the times and
+// costs of each key's requests are kept, in 1 to 3 bytes each, and package window replays them through all
+// limits while they are near. Keys share nothing, so all cores work. A curve is of a limit by itself: with
+// the rule's other limits in force it would flatten where these refuse, and tell nobody which to change.
 package simulate
 
 import (

@@ -1,7 +1,9 @@
 //go:build wasip1
 
 // Command engine is the playground's lanes as WebAssembly, for `site/engine.js`. It is a reactor:
-// the page calls its functions, and its main does nothing.
+// the page calls its functions on numbers, and reads what they leave in memory. Go's runtime asks 40
+// lines of WASI for. With GOOS=js it would need Go's wasm_exec.js and a call of syscall/js for each value,
+// and be larger. The algorithms are those of package window, so no second set could differ.
 package main
 
 import (
