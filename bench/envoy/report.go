@@ -127,5 +127,5 @@ func (f *figures) String() string {
 		starts = page.Head("Envoy's start", "CPU time", "10–90 %", "until ready", "resident memory", "of its own", "of its own after the requests", "module") + starts
 	}
 	return fmt.Sprintf("\n%s; %d processes of each, %d rounds of %s requests, %d connections.\n", f.machine, f.processes, f.rounds, page.Thousands(f.requests), f.connections) +
-		costs + paced + starts + "\n"
+		costs + paced + starts
 }

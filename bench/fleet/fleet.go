@@ -1,8 +1,8 @@
 // Command fleet measures what a fleet of 10 to 10,000 proxies costs its clients and its backend: how many requests wait and
 // for how long, how many are refused falsely or pass above a limit, and how many pushes and bytes the backend gets. It runs
 // the plugin's own engine on simulated nodes, and the backend's own store behind a simulated network, under a virtual
-// clock. For comparison it runs a service that is asked about every request, and periodic synchronisation. It prints
-// tables, and updates README.md in its folder. With -check it writes nothing, and fails if README.md is out of date.
+// clock. It prints tables, and updates README.md in its folder. With -check it writes nothing, and fails if README.md is
+// out of date.
 //
 // TestReal measures real nodes against a real weir serve.
 package main
@@ -12,8 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -38,18 +36,18 @@ func run(check, few bool, rows string) error {
 		if err != nil {
 			return fmt.Errorf("-rows: %w", err)
 		}
-		_, err = busyTable(os.Stdout, some)
-		return err
+		return printed(busyTable(some))
 	}
-	small, err := tables(os.Stdout, smallFleets(), smallIdle())
+	small, err := tables(smallFleets(), smallIdle())
 	if err != nil || few {
-		return err
+		return printed(small, err)
 	}
-	busy, errBusy := busyTable(os.Stdout, fleets())
-	idle, errIdle := idleTable(os.Stdout, idleFleets())
+	busy, errBusy := busyTable(fleets())
+	idle, errIdle := idleTable(idleFleets())
 	if err := errors.Join(errBusy, errIdle); err != nil {
 		return err
 	}
+	fmt.Print(busy, idle)
 	return page.Keep(filepath.Join("bench", "fleet"), check, map[string]string{quickTables: small}, busy, idle)
 }
 
@@ -65,10 +63,15 @@ func chosen(all []fleet, rows string) (some []fleet, err error) {
 	return some, nil
 }
 
-func tables(out io.Writer, busy []fleet, idle []idleFleet) (string, error) {
-	first, errFirst := busyTable(out, busy)
-	second, errSecond := idleTable(out, idle)
-	return first + "\n" + second, errors.Join(errFirst, errSecond)
+func printed(table string, err error) error {
+	fmt.Print(table)
+	return err
+}
+
+func tables(busy []fleet, idle []idleFleet) (string, error) {
+	first, errFirst := busyTable(busy)
+	second, errSecond := idleTable(idle)
+	return first + second, errors.Join(errFirst, errSecond)
 }
 
 // usual returns the fleet from which others differ in a few things: its limits are far from nearly

@@ -3,9 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
+	"weir/bench/page"
 	"weir/bench/sim"
 	"weir/window"
 )
@@ -42,20 +41,18 @@ func (f *idleFleet) measure() (load sim.Load, err error) {
 	return w.Backend.Minus(before), errors.Join(w.Failure(), w.NobodyWaits())
 }
 
-func idleTable(out io.Writer, fleets []idleFleet) (string, error) {
-	var b strings.Builder
-	to := io.MultiWriter(&b, out)
-	fmt.Fprint(to, " idle nodes  workers  sync_rate   pushes a second   of each node   bytes up a push   down\n")
+func idleTable(fleets []idleFleet) (string, error) {
+	rows := []string{"idle nodes\tworkers\tsync_rate\tpushes a second\tof each node\tbytes up a push\tdown"}
 	for i := range fleets {
 		f := &fleets[i]
 		load, err := f.measure()
 		if err != nil {
-			return b.String(), fmt.Errorf("%d idle nodes: %w", f.nodes, err)
+			return "", fmt.Errorf("%d idle nodes: %w", f.nodes, err)
 		}
 		second := float64(load.Pushes) * float64(sim.Second) / float64(idleSpan)
 		each := float64(max(load.Pushes, 1))
-		fmt.Fprintf(to, "%11d %8d %10.1f %17.1f %14.3f %17.0f %6.0f\n", f.nodes, f.workers, float64(f.rate)/float64(sim.Second), second,
-			second/float64(f.nodes), float64(load.BodyBytes)/each, float64(load.AnswerBytes)/each)
+		rows = append(rows, fmt.Sprintf("%d\t%d\t%.1f\t%.1f\t%.3f\t%.0f\t%.0f", f.nodes, f.workers, float64(f.rate)/float64(sim.Second), second,
+			second/float64(f.nodes), float64(load.BodyBytes)/each, float64(load.AnswerBytes)/each))
 	}
-	return b.String(), nil
+	return page.Table(rows...), nil
 }

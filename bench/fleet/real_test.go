@@ -7,11 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,33 +66,10 @@ func serve(t *testing.T, binary, store string) *serving {
 		url = postgrestest.Start(t).URL()
 	}
 	s.stores = page.Children(os.Getpid())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command(binary, "serve", "--listen", address, "--store", url)
-	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(command.Process.Signal(os.Interrupt), command.Wait()); err != nil {
-			t.Error(err)
-		}
-	})
-	s.url, s.own = "http://"+address, command.Process.Pid
-	for until := time.Now().Add(20 * time.Second); ; <-time.After(50 * time.Millisecond) {
-		if answer, err := http.Get(s.url + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == 200 {
-			return s
-		}
-		if time.Now().After(until) {
-			t.Fatal("weir serve is not ready")
-		}
-	}
+	address := page.FreeAddresses(t, 1)[0]
+	s.url = "http://" + address
+	s.own = page.Start(t, s.url+"/readyz", nil, binary, "serve", "--listen", address, "--store", url)
+	return s
 }
 
 // pushes returns how many pushes weir serve has answered.
@@ -165,7 +142,7 @@ func measureReal(t *testing.T, binary, store string) {
 
 	// Each node has ten requests a second, most of them for keys that it has not seen for a while.
 	const rate = 10
-	of := make([]waits, len(limiters))
+	of := make([][]float64, len(limiters)) // milliseconds
 	load := func(span time.Duration) {
 		clear(of)
 		var group sync.WaitGroup
@@ -185,29 +162,22 @@ func measureReal(t *testing.T, binary, store string) {
 						t.Error(err)
 						return
 					}
-					of[i].add(int64(time.Since(began)))
+					of[i] = append(of[i], time.Since(began).Seconds()*1000)
 				}
 			})
 		}
 		group.Wait()
 	}
 	load(10 * time.Second) // each has a part of the limits
-	before, requests := statsOf(namespaces), 0
+	before := statsOf(namespaces)
 	s.over("busy", float64(*realNodes*rate), "a request", func() { load(*realSpan) })
-	for i := range of {
-		for j, n := range of[i] {
-			requests += n
-			if i > 0 {
-				of[0][j] += n
-			}
-		}
-	}
+	all := slices.Concat(of...)
 	after := statsOf(namespaces)
 	waited, advanced := after.WaitedRequests-before.WaitedRequests, after.AdvancedHits-before.AdvancedHits
 	t.Logf("clients wait: p50 %.1f ms, p99 %.1f ms; of 1,000 of %d requests %.1f wait; %d hits are advanced",
-		of[0].quantile(0.5), of[0].quantile(0.99), requests, 1000*float64(waited)/float64(requests), advanced)
-	if advances := store != "cluster" && store != "postgres"; advances && (advanced == 0 || 50*waited > uint64(requests)) {
-		t.Errorf("of %d requests %d wait, want at most 20 of 1,000; %d hits were advanced, want some", requests, waited, advanced)
+		page.Quantile(all, 0.5), page.Quantile(all, 0.99), len(all), 1000*float64(waited)/float64(len(all)), advanced)
+	if advances := store != "cluster" && store != "postgres"; advances && (advanced == 0 || 50*waited > uint64(len(all))) {
+		t.Errorf("of %d requests %d wait, want at most 20 of 1,000; %d hits were advanced, want some", len(all), waited, advanced)
 	}
 }
 

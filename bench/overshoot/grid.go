@@ -212,8 +212,8 @@ func (g grid) trials(only *regexp.Regexp) (all []trial) {
 type results struct {
 	trial
 	// possible is the sum of min(offered, limit) over the measured windows.
-	possible                       float64
-	weir, periodic, fixed, central outcome
+	possible                float64
+	weir, periodic, central outcome
 }
 
 // measure lets all ways limit the requests of each trial.
@@ -225,7 +225,7 @@ func measure(trials []trial) ([]results, error) {
 		for _, way := range []struct {
 			run  func() (outcome, error)
 			into *outcome
-		}{{t.weir, &r.weir}, {t.periodic, &r.periodic}, {t.fixed, &r.fixed}, {t.central, &r.central}} {
+		}{{t.weir, &r.weir}, {t.periodic, &r.periodic}, {t.central, &r.central}} {
 			var err error
 			if *way.into, err = way.run(); err != nil {
 				return nil, fmt.Errorf("%s: %w", t.name(), err)

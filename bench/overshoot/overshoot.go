@@ -1,8 +1,7 @@
 // Command overshoot measures how much of a limit many nodes admit together. It runs the plugin's own engine on simulated
 // nodes, and the backend's own code behind a simulated network, under a virtual clock. For comparison it runs periodic
-// synchronisation as others do it, a fixed share for each node, and a single limiter that sees every request. It prints
-// tables, and updates README.md and the tests' tables in its folder. With -check it writes nothing, and fails if they are
-// out of date.
+// synchronisation as others do it, and a single limiter that sees every request. It prints tables, and updates README.md
+// and the tests' tables in its folder. With -check it writes nothing, and fails if they are out of date.
 package main
 
 import (
@@ -80,22 +79,20 @@ func tables(trials []trial) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return summary(all) + "\n" + each(all), nil
+	return summary(all) + each(all), nil
 }
 
 func run(check bool) error {
 	grid, err := measure(full().trials(everything))
 	extras, errExtras := measure(others().trials(everything))
 	conditions, errConditions := measure(harder().trials(everything))
-	cost, errCost := measureDemand(costs())
-	provision, errProvision := measureDemand(thousand())
 	refusals, errRefusals := refusalTable(refusalRows(everything))
 	fast, errFast := tables(quick().trials(everything))
-	if err := errors.Join(err, errExtras, errConditions, errCost, errProvision, errRefusals, errFast); err != nil {
+	if err := errors.Join(err, errExtras, errConditions, errRefusals, errFast); err != nil {
 		return err
 	}
 	blocks := []string{summary(grid), groups(grid), grouped("by algorithm and load", extras, byLoad),
-		grouped("by algorithm, condition", append(alike(grid), conditions...), byCondition), costTable(cost), provisionTable(provision), refusals}
+		grouped("by algorithm, condition", append(alike(grid), conditions...), byCondition), refusals}
 	for _, block := range blocks {
 		fmt.Println(block)
 	}

@@ -6,8 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"regexp"
-	"strings"
 
+	"weir/bench/page"
 	"weir/bench/sim"
 	"weir/window"
 )
@@ -203,9 +203,7 @@ func refusalRows(only *regexp.Regexp) (rows []refusalRow) {
 
 // refusalTable measures rows.
 func refusalTable(rows []refusalRow) (string, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-21s %6s %5s %8s %7s %7s %7s %8s %7s  %s\n", "", "limit", "nodes", "requests",
-		"false", "worst", "late, s", "callouts", "waited", "of the limit in use")
+	lines := []string{"of 1,000 requests\tlimit\tnodes\trequests\trefused falsely\tthe worst\tlate, s\tcallouts\twaited\tof the limit in use"}
 	for i := range rows {
 		row := &rows[i]
 		var all refusals
@@ -217,8 +215,8 @@ func refusalTable(rows []refusalRow) (string, error) {
 			all.add(&one)
 		}
 		per := func(n int) float64 { return 1000 * float64(n) / float64(all.requests) }
-		fmt.Fprintf(&b, "%-21s %6d %5d %8d %7.1f %7.1f %7.1f %8.1f %7.1f  %.3f to %.3f\n", row.name, row.trials[0].limit.Max, row.trials[0].nodes, all.requests,
-			per(all.falsely), 1000*all.worst, seconds(all.late), per(all.callouts), per(all.waits), all.least, all.most)
+		lines = append(lines, fmt.Sprintf("%s\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.3f to %.3f", row.name, row.trials[0].limit.Max, row.trials[0].nodes, all.requests,
+			per(all.falsely), 1000*all.worst, seconds(all.late), per(all.callouts), per(all.waits), all.least, all.most))
 	}
-	return b.String(), nil
+	return page.Table(lines...), nil
 }

@@ -21,7 +21,6 @@ type outcome struct {
 	// the time before the measurement.
 	worst, start float64
 	callouts     int
-	roundTrips   int
 	waits        sim.Waits
 }
 
@@ -87,9 +86,9 @@ func (t *trial) weir() (outcome, error) {
 			}
 		})
 	}
-	before := outcome{}
+	before := 0
 	w.At(j.from, func() {
-		before.callouts, before.roundTrips = w.Sent, w.Backend.RoundTrips()
+		before = w.Sent
 		w.Waits = sim.Waits{}
 	})
 	for a := range t.flow().arrivals() {
@@ -98,7 +97,7 @@ func (t *trial) weir() (outcome, error) {
 		w.Request(a.place, a.worker, onlyKey, 0)
 	}
 	w.Advance(t.flow().end)
-	j.out.callouts, j.out.roundTrips, j.out.waits = w.Sent-before.callouts, w.Backend.RoundTrips()-before.roundTrips, w.Waits
+	j.out.callouts, j.out.waits = w.Sent-before, w.Waits
 	out := j.out
 	w.Advance(w.Now + patience)
 	return out, errors.Join(w.Failure(), w.NobodyWaits())
@@ -116,47 +115,6 @@ func (t *trial) central() (outcome, error) {
 		}
 	}
 	return j.out, nil
-}
-
-// fixed gives each node an equal part of the limit, without any exchange. When nodes come or go,
-// all know at once.
-func (t *trial) fixed() (outcome, error) {
-	j, whole := t.judge(), t.limit()
-	var states [nodes + 1]window.State
-	l, alive, changes := part(whole, nodes), nodes, t.flow().changes
-	for a := range t.flow().arrivals() {
-		for ; len(changes) > 0 && changes[0].at <= a.at; changes = changes[1:] {
-			before := l
-			if alive--; changes[0].what == joins {
-				alive += 2
-				states[changes[0].place].Reset()
-			}
-			l = part(whole, alive)
-			for i := range states {
-				// There is no backend, so the node's hits are all that count.
-				states[i].Claim()
-				states[i].EndFlight()
-				before.Advance(&states[i], a.at)
-				if l.Kind.Refills() { // keep the number of missing tokens
-					s := &states[i]
-					s.Start, s.Hits[0].Total = s.Newest, before.Quota()-before.Remaining(s)
-				}
-			}
-		}
-		j.came(a.at)
-		s := &states[a.place]
-		if l.Advance(s, a.at); l.Allows(s, 1) {
-			l.Count(s, 1)
-			j.admitted(a.at)
-		}
-	}
-	return j.out, nil
-}
-
-// part returns an equal part of a limit for each of a number of nodes.
-func part(l window.Limit, among int) window.Limit {
-	l.Max, l.Burst = l.Max/uint64(among), l.Burst/uint64(among)
-	return l
 }
 
 // periodic synchronises nodes as Kong's library does: every sync_rate a node pushes its hits and
@@ -190,7 +148,7 @@ func (t *trial) periodic() (outcome, error) {
 			j.admitted(a.at)
 		}
 	}
-	j.out.callouts, j.out.roundTrips = p.callouts-before, p.callouts-before
+	j.out.callouts = p.callouts - before
 	return j.out, p.err
 }
 

@@ -66,7 +66,7 @@ func WithTables(readme string, tables ...string) (string, error) {
 		return "", fmt.Errorf("README.md has %d blocks for %d tables", len(found), len(tables))
 	}
 	for i, at := range slices.Backward(found) {
-		readme = readme[:at[2]] + tables[i] + readme[at[3]:]
+		readme = readme[:at[2]] + tables[i] + "\n" + readme[at[3]:]
 	}
 	return readme, nil
 }

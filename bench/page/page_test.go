@@ -10,12 +10,12 @@ import (
 	"weir/bench/page"
 )
 
-const readme = "# Title\n\n<!-- figures -->\nold 1\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n<!-- end of figures -->\nafter\n"
+const readme = "# Title\n\n<!-- figures -->\nold 1\n\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n\n<!-- end of figures -->\nafter\n"
 
 // Tables replace the previous tables, and the text around them stays.
 func TestWithTables(t *testing.T) {
 	got, err := page.WithTables(readme, "new 1\n", "\n| new | 2 |\n")
-	want := "# Title\n\n<!-- figures -->\nnew 1\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n\n| new | 2 |\n<!-- end of figures -->\nafter\n"
+	want := "# Title\n\n<!-- figures -->\nnew 1\n\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n\n| new | 2 |\n\n<!-- end of figures -->\nafter\n"
 	if err != nil || got != want {
 		t.Errorf("got\n%s, %v, want\n%s", got, err, want)
 	}

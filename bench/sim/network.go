@@ -60,23 +60,19 @@ type Backend struct {
 	store  *memory.Store
 	joined map[uint64]joining
 	Load
-	// Pushed, unless nil, is called with each push.
-	Pushed func(p *wire.Push, body, answer int)
-	err    error
+	err error
 }
 
 // Load counts the work of a backend.
 type Load struct {
-	Pushes, Joins, Duplicates int
-	Items, Takes              int
-	BodyBytes, AnswerBytes    int
+	Pushes, Duplicates     int
+	BodyBytes, AnswerBytes int
 }
 
 // Minus returns the load since before.
 func (l Load) Minus(before Load) Load {
 	return Load{
-		Pushes: l.Pushes - before.Pushes, Joins: l.Joins - before.Joins, Duplicates: l.Duplicates - before.Duplicates,
-		Items: l.Items - before.Items, Takes: l.Takes - before.Takes,
+		Pushes: l.Pushes - before.Pushes, Duplicates: l.Duplicates - before.Duplicates,
 		BodyBytes: l.BodyBytes - before.BodyBytes, AnswerBytes: l.AnswerBytes - before.AnswerBytes,
 	}
 }
@@ -111,9 +107,6 @@ func newBackend(c *Clock, counters int) *Backend {
 	}
 }
 
-// RoundTrips returns the number of the backend's calls to its store.
-func (l *Load) RoundTrips() int { return l.Pushes + l.Joins }
-
 // apply applies a push, and returns its answer. There is none if the backend refuses the push, which no study provokes.
 func (b *Backend) apply(body []byte) (answer []byte) {
 	push, err := wire.DecodePush(body)
@@ -130,15 +123,10 @@ func (b *Backend) apply(body []byte) (answer []byte) {
 	}
 	answer = wire.AppendAnswer(nil, &out.Answer)
 	b.Pushes++
-	b.Items += len(push.Items)
-	b.Takes += len(push.Takes)
 	b.BodyBytes += len(body)
 	b.AnswerBytes += len(answer)
 	if out.Duplicate {
 		b.Duplicates++
-	}
-	if b.Pushed != nil {
-		b.Pushed(push, len(body), len(answer))
 	}
 	return answer
 }
@@ -157,7 +145,6 @@ func (b *Backend) nodes(p *wire.Push) (nodes uint64, err error) {
 	if ok && b.clock.Now-known.at < joinEvery {
 		return known.nodes, nil
 	}
-	b.Joins++
 	if nodes, err = b.store.Join(context.Background(), p.Namespace, p.Node); err != nil {
 		return 0, err
 	}

@@ -163,16 +163,6 @@ func (w *World) NobodyWaits() error {
 	return nil
 }
 
-// SharedBytes returns the size of all nodes' shared data.
-func (w *World) SharedBytes() (bytes int) {
-	for _, n := range w.nodes {
-		if n != nil {
-			bytes += n.shared.Bytes()
-		}
-	}
-	return bytes
-}
-
 // Request sends a request of one hit to a worker of a node, or to the only worker of a program. The
 // number is the caller's, and comes back with the result.
 func (w *World) Request(place, worker int, key []byte, number int) {

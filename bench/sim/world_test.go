@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"weir/internal/counter"
 	"weir/window"
 )
 
@@ -110,29 +109,6 @@ func TestForgottenRequests(t *testing.T) {
 	}
 }
 
-// Deciding a request that does not wait is an error.
-func TestDecidedTwice(t *testing.T) {
-	w := asking(t)
-	w.Request(0, 0, []byte("ann"), 0)
-	w.Advance(w.Now + Second)
-	if err := w.Failure(); err != nil {
-		t.Fatal(err)
-	}
-	w.nodes[0].workers[0].idle[0].Decided(nil, 0, counter.Allowed)
-	if w.Failure() == nil || w.Waits.Requests != 1 {
-		t.Error("nobody noticed")
-	}
-}
-
-// Workers of a node share a table, and different nodes share none.
-func TestSharedData(t *testing.T) {
-	w := asking(t)
-	id := func(place, worker int) uint64 { return w.nodes[place].workers[worker].node.Table().ID() }
-	if id(0, 0) != id(0, 1) || id(0, 0) == id(1, 0) {
-		t.Errorf("got tables %x and %x in one node, %x in another", id(0, 0), id(0, 1), id(1, 0))
-	}
-}
-
 // A draining node gets no more requests, and ends when all of its hits are pushed.
 func TestDrain(t *testing.T) {
 	w, err := New(Options{
@@ -192,39 +168,6 @@ func TestNetwork(t *testing.T) {
 	c.Advance(c.Now + Second)
 	if !slices.Equal(order, []string{"false", "applied"}) {
 		t.Errorf("a late callout: %q", order)
-	}
-}
-
-// A timer uses its latest period, from its latest start.
-func TestTimer(t *testing.T) {
-	c := &Clock{Now: Monday}
-	var ticks []int64
-	timer := &timer{clock: c, period: 100}
-	timer.do = func() {
-		if ticks = append(ticks, c.Now-Monday); len(ticks) == 2 {
-			timer.period = 10
-			timer.start(10)
-		}
-	}
-	timer.start(70)
-	c.Advance(Monday + 198)
-	timer.period = 7
-	timer.start(7)
-	c.Advance(Monday + 215)
-	timer.stop()
-	c.Advance(Monday + 1000)
-	if !slices.Equal(ticks, []int64{70, 170, 180, 190, 205, 212}) {
-		t.Errorf("ticks at %d", ticks)
-	}
-}
-
-// An engine gets the ticks that it requests.
-func TestTickEvery(t *testing.T) {
-	w := asking(t)
-	v := w.nodes[0].workers[0]
-	v.TickEvery(25)
-	if v.timer.period != 25*Millisecond || !slices.ContainsFunc(w.queue, func(e event) bool { return e.at == w.Now+25*Millisecond }) {
-		t.Errorf("it ticks every %d ns", v.timer.period)
 	}
 }
 

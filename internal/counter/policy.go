@@ -8,9 +8,9 @@ import (
 
 // The lease policy: how many hits a node asks for, when, and for how long it keeps them. A backend
 // gives at most [window.Limit.Ahead], which both sides know. The numbers are those for which the
-// study in bench/overshoot finds few false refusals at few callouts: ten and a thousand nodes,
-// limits of 1,000 in 5 and in 60 seconds, demand of one to ten times the limit, in even, skewed,
-// moving and bursting traffic. RATIONALE.md says why there are leases at all.
+// study in bench/overshoot finds few false refusals at few callouts: ten nodes, limits of 1,000 in 5
+// and in 60 seconds, demand of one to ten times the limit, in even, skewed, moving and bursting
+// traffic. RATIONALE.md says why there are leases at all.
 
 const (
 	// horizonShare is the divisor of the shortest window that gives the time a lease should last:
