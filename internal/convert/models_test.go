@@ -32,19 +32,13 @@ type model interface {
 // request that either may decide, the model goes on from what Weir has decided. It returns how many those were.
 func compareWithModel(t *testing.T, source, text string, m model, requests []logged) (either int) {
 	t.Helper()
-	result, err := convert.Convert(source, []convert.File{{Name: "file.yaml", Text: []byte(text)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range result.Lost {
-		t.Errorf("lost: %s", l)
-	}
+	document := converted(t, source, text)
 	passed, refused := 0, 0
-	for i, status := range decide(t, result.Document, requests) {
+	for i, status := range decide(t, document, requests) {
 		want, free := m.decide(requests[i])
 		got := status == http.StatusOK
 		if got != want && !free {
-			t.Fatalf("request %d, %+v: the model lets it pass: %t, Weir: %t\n%s", i, requests[i], want, got, result.Document)
+			t.Fatalf("request %d, %+v: the model lets it pass: %t, Weir: %t\n%s", i, requests[i], want, got, document)
 		}
 		if got != want {
 			either++
@@ -300,17 +294,10 @@ func TestAPISIXModelOfSlidingWindows(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {limit-count: {count: 9, time_window: 47, window_type: sliding, %s}}}]\n", key)
-			result, err := convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(text)}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, l := range result.Lost {
-				t.Errorf("lost: %s", l)
-			}
 			requests := trafficOf(4, nightly.Or(20_000, 1000), 40*time.Second)
 			m, weir := &estimatedLimit{limit: 9, size: 47, of: of}, map[string]int{}
 			passed, same := 0, 0
-			for i, status := range decide(t, result.Document, requests) {
+			for i, status := range decide(t, converted(t, "apisix", text), requests) {
 				want, _ := m.decide(requests[i])
 				m.settle(requests[i], want)
 				if status == http.StatusOK {
@@ -412,15 +399,7 @@ func TestAPISIXModelOfConnections(t *testing.T) {
 		t.Errorf("lost: %v", result.Lost)
 	}
 	now := time.Date(2026, time.January, 31, 23, 58, 0, 0, time.UTC)
-	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now.UnixNano() }})
-	vm, err := process.NewVM(t.Context(), plugin(t), host.VMConfig{ID: "weir"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: result.Document})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, root := started(t, result.Document, host.VMConfig{}, func() int64 { return now.UnixNano() })
 	random := rand.New(rand.NewPCG(6, 30))
 	open, refused := map[string][]*host.Stream{}, 0
 	for i := range 3000 {
@@ -459,14 +438,7 @@ func TestAPISIXModelOfConnections(t *testing.T) {
 // (resty/limit/req.lua). Weir lets them go on at its next tick.
 func TestAPISIXModelOfDelays(t *testing.T) {
 	t.Parallel()
-	result, err := convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(
-		"routes: [{id: 1, uri: /*, plugins: {limit-req: {rate: 5, burst: 8, key: http_x_user}}}]\n")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range result.Lost {
-		t.Errorf("lost: %s", l)
-	}
+	document := converted(t, "apisix", "routes: [{id: 1, uri: /*, plugins: {limit-req: {rate: 5, burst: 8, key: http_x_user}}}]\n")
 	random := rand.New(rand.NewPCG(7, 30))
 	at := time.Date(2026, time.January, 31, 23, 58, 0, 0, time.UTC).UnixMilli()
 	var requests []delayedRequest
@@ -476,7 +448,7 @@ func TestAPISIXModelOfDelays(t *testing.T) {
 		}
 		requests = append(requests, delayedRequest{user: random.IntN(2), number: i, at: at})
 	}
-	decided, order := replayDelays(t, result.Document, requests)
+	decided, order := replayDelays(t, document, requests)
 	m := &leakyLimit{rate: 5, burst: 8, of: func(r logged) string { return r.who }}
 	passed, waited := 0, int64(0)
 	for i, r := range requests {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,16 +92,7 @@ func TestNginx(t *testing.T) {
 	dir := t.TempDir()
 	text := strings.ReplaceAll(compared, "DIR", dir)
 	requests := ask(t, dir, text, nightly.Or(20_000, 1000))
-	result, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: []byte(text)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range result.Lost {
-		if !strings.Contains(l.Problem, "set_real_ip_from") { // the test sends the address
-			t.Errorf("lost: %s", l)
-		}
-	}
-	answers := decide(t, result.Document, requests)
+	answers := decide(t, converted(t, "nginx", text, "set_real_ip_from"), requests) // the test sends the address
 	type tally struct{ nginx, weir, refused int }
 	tallies := map[string]*tally{}
 	differ := 0
@@ -274,15 +266,7 @@ func send(t *testing.T, dir, text string, n int, next func() logged) (requests [
 func decide(t *testing.T, configuration []byte, requests []logged) (answers []int) {
 	t.Helper()
 	now := requests[0].at
-	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now.UnixNano() }})
-	vm, err := process.NewVM(t.Context(), plugin(t), host.VMConfig{ID: "weir"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, root := started(t, configuration, host.VMConfig{}, func() int64 { return now.UnixNano() })
 	for _, r := range requests {
 		if r.at.After(now) {
 			now = r.at
@@ -311,6 +295,36 @@ func decide(t *testing.T, configuration []byte, requests []logged) (answers []in
 		answers = append(answers, answer)
 	}
 	return answers
+}
+
+// started starts the compiled plugin with a configuration, in a proxy with a clock.
+func started(t *testing.T, configuration []byte, c host.VMConfig, clock func() int64) (*host.VM, *host.Root) {
+	t.Helper()
+	c.ID = "weir"
+	vm, err := host.NewProcess(host.ProcessConfig{Clock: clock}).NewVM(t.Context(), plugin(t), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm, root
+}
+
+// converted converts a file. What is lost has to have one of some parts.
+func converted(t *testing.T, source, text string, lost ...string) (document []byte) {
+	t.Helper()
+	result, err := convert.Convert(source, []convert.File{{Name: "file", Text: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range result.Lost {
+		if !slices.ContainsFunc(lost, func(part string) bool { return strings.Contains(l.Problem, part) }) {
+			t.Errorf("lost: %s", l)
+		}
+	}
+	return result.Document
 }
 
 // plugin is the compiled plugin.

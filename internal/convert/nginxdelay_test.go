@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/convert"
 	"weir/internal/host"
 )
 
@@ -52,18 +51,12 @@ func TestNginxDelays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	text := strings.ReplaceAll(delaying, "DIR", dir)
-	result, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: []byte(text)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range result.Lost {
-		t.Errorf("lost: %s", l)
-	}
+	document := converted(t, "nginx", text)
 	socket, end := startNginx(t, dir, text)
 	byNginx := sendBursts(t, socket)
 	end()
 	requests, order := readDelays(t, filepath.Join(dir, "access.log"))
-	simulated, simulatedOrder := replayDelays(t, result.Document, requests)
+	simulated, simulatedOrder := replayDelays(t, document, requests)
 	edges, refused := 0, 0
 	for user := range bursts {
 		ahead, sure := 0, true
@@ -100,7 +93,7 @@ func TestNginxDelays(t *testing.T) {
 		t.Errorf("%d requests of %d were refused", refused, len(requests))
 	}
 	proxy := filepath.Join(dir, "weir")
-	serveWeir(t, proxy, result.Document)
+	serveWeir(t, proxy, document)
 	byWeir := sendBursts(t, proxy)
 	t.Logf("%d requests, %d refused, %d came as room did", len(requests), refused, edges)
 	t.Logf("nginx:             %s", byNginx)
@@ -245,16 +238,8 @@ func readDelays(t *testing.T, path string) (requests []delayedRequest, order [le
 func replayDelays(t *testing.T, configuration []byte, requests []delayedRequest) (decided []delayedRequest, order [len(bursts)][]int) {
 	t.Helper()
 	now := requests[0].at
-	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now * 1e6 }})
 	var period time.Duration
-	vm, err := process.NewVM(t.Context(), plugin(t), host.VMConfig{ID: "weir", OnTickPeriod: func(_ *host.Root, p time.Duration) { period = p }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm, root := started(t, configuration, host.VMConfig{OnTickPeriod: func(_ *host.Root, p time.Duration) { period = p }}, func() int64 { return now * 1e6 })
 	type waiter struct {
 		*host.Stream
 		request int

@@ -12,12 +12,8 @@ import (
 // Requests hold their places for as long as the log says: the plugin, and each limit, refuse as a
 // count of the requests that are there says.
 func TestPlacesOfLogs(t *testing.T) {
-	type logged struct {
-		at, lasts int64 // milliseconds
-		path      string
-	}
 	random := rand.New(rand.NewPCG(5, 6))
-	var all []logged
+	var all []request
 	at := int64(1_767_366_000_000)
 	for range 400 {
 		at += 1 + random.Int64N(40) // or the order of lines would count
@@ -25,7 +21,7 @@ func TestPlacesOfLogs(t *testing.T) {
 		if random.IntN(40) == 0 {
 			lasts = 20_000 + random.Int64N(25_000) // which a proxy has to renew
 		}
-		all = append(all, logged{at, lasts, []string{"/a", "/b"}[random.IntN(2)]})
+		all = append(all, request{at, lasts, []string{"/a", "/b"}[random.IntN(2)]})
 	}
 	refused := func(limit int) (n uint64) {
 		held := map[string][]int64{}
@@ -40,11 +36,11 @@ func TestPlacesOfLogs(t *testing.T) {
 		return n
 	}
 	utc := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
-	for name, line := range map[string]func(r logged) (ends int64, line string){
-		"envoy": func(r logged) (int64, string) {
+	for name, line := range map[string]func(r request) (ends int64, line string){
+		"envoy": func(r request) (int64, string) {
 			return r.at, fmt.Sprintf(`[%s] "GET %s HTTP/1.1" 200 - 0 0 %d 1 "-" "-" "-" "a" "1.1.1.1:1"`, utc(r.at), r.path, r.lasts)
 		},
-		"nginx": func(r logged) (int64, string) {
+		"nginx": func(r request) (int64, string) {
 			return r.at + r.lasts, fmt.Sprintf(`{"time": "%s", "path": "%s", "request_time": "%d.%03d"}`, utc(r.at+r.lasts), r.path, r.lasts/1000, r.lasts%1000)
 		},
 	} {

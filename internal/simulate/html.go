@@ -133,7 +133,7 @@ func plotTime(steps []Step) *timePlot {
 	}
 	const format = "2006-01-02 15:04:05"
 	end := func(s *Step) time.Time { return s.From.Add(time.Duration(s.Seconds * float64(time.Second))) }
-	width := fmt.Sprint(config.Duration(time.Duration(steps[0].Seconds*float64(time.Second)).Milliseconds()) * config.Millisecond)
+	width := config.Duration(steps[0].Seconds * float64(config.Second)).String()
 	p := &timePlot{
 		Width: plotWidth, Height: plotHeight / 2, Left: plotLeft, Right: plotWidth - plotRight, Labels: plotLeft - 8, Limits: plotHeight/2 - 8,
 		Step: width, First: steps[0].From.Format(format), Last: end(&steps[len(steps)-1]).Format(format),

@@ -359,10 +359,10 @@ func (p *proxy) SendLocalResponse(*proxywasm.LocalResponse) bool {
 	return true
 }
 
-// Property implements proxywasm.Host.
 // SetProperty implements proxywasm.Host: there is no later filter.
 func (p *proxy) SetProperty(string, []byte) {}
 
+// Property implements proxywasm.Host.
 func (p *proxy) Property(path string) ([]byte, bool) { return p.find(accesslog.Property, path) }
 
 // GetSharedData implements proxywasm.Host.

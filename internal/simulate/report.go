@@ -204,7 +204,7 @@ func (s *simulation) remark(r *Report) {
 	}
 	for _, log := range s.logs {
 		if c := &log.Reader.Counts; c.Requests > 0 && !c.Fractions && s.shortest() < roughBelow {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s has times in whole seconds: the numbers for windows below %s are rough", log.Name, span(roughBelow)))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s has times in whole seconds: the numbers for windows below %s are rough", log.Name, config.Duration(roughBelow)))
 		}
 	}
 }
@@ -296,7 +296,7 @@ func share(part, whole uint64) float64 {
 
 // spec returns a limit in the form of a configuration.
 func spec(l *window.Limit) LimitSpec {
-	out := LimitSpec{Limit: l.Max, Window: span(l.Width), Burst: l.Burst}
+	out := LimitSpec{Limit: l.Max, Window: config.Duration(l.Width).String(), Burst: l.Burst}
 	if l.Kind.Held() {
 		out.Window = ""
 	}
@@ -312,7 +312,7 @@ func spec(l *window.Limit) LimitSpec {
 		case l.Kind == a.With[window.Start]:
 			out.Start = "first_hit"
 		case l.Kind == a.With[window.Precision]:
-			out.Precision = span(l.Precision)
+			out.Precision = config.Duration(l.Precision).String()
 		default:
 			continue
 		}
@@ -320,22 +320,6 @@ func spec(l *window.Limit) LimitSpec {
 		break
 	}
 	return out
-}
-
-// span returns a duration in the form of a configuration.
-func span(nanos int64) string {
-	millis := nanos / int64(time.Millisecond)
-	text := ""
-	for _, unit := range []struct {
-		name   string
-		millis int64
-	}{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}, {"ms", 1}} {
-		if n := millis / unit.millis; n > 0 {
-			text += fmt.Sprint(n, unit.name)
-			millis -= n * unit.millis
-		}
-	}
-	return text
 }
 
 // maxShown bounds the bytes that are shown of a value.

@@ -305,7 +305,7 @@ func TestHistory(t *testing.T) {
 func TestWords(t *testing.T) {
 	for got, want := range map[string]string{
 		percent(0): "0 %", percent(1): "100 %", percent(0.5): "50.0 %", percent(0.01): "1 %", percent(0.00123): "0.12 %", percent(1e-9): "< 0.001 %",
-		span(90e9): "1m30s", span(86400e9): "1d", span(1e6): "1ms", span(3600e9): "1h", count(uint64(1234567)): "1,234,567", count(int64(0)): "0",
+		count(uint64(1234567)): "1,234,567", count(int64(0)): "0",
 		bar(0): "", bar(1): strings.Repeat("█", 20), bar(0.0001): "▏", keyText(nil): "(all requests)", keyText([]string{"", "a\nb"}): `"", "a\nb"`,
 	} {
 		if got != want {
