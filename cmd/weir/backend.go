@@ -88,6 +88,20 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	return answer.Decode(result)
 }
 
+// remove removes overrides or prices, and prints how many. It returns the error none if there are none.
+func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, query url.Values, wait time.Duration, none error) error {
+	var changed server.Changed
+	if err := f.call(ctx, http.MethodDelete, path, query, nil, &changed); err != nil {
+		return err
+	}
+	if changed.Changed == 0 {
+		return none
+	}
+	fmt.Fprintf(out, "%d removed\n", changed.Changed)
+	_, err := f.tell(ctx, out, query.Get("namespace"), changed.Version, wait, true)
+	return err
+}
+
 // tell prints how many nodes know a version of the list of overrides. With a wait it waits for the
 // other nodes. With all it returns an error if some still do not know it then.
 func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration, all bool) (found server.Overrides, err error) {

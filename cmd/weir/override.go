@@ -223,16 +223,7 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	if c.all {
 		query.Set("all", "")
 	}
-	var changed server.Changed
-	if err := c.call(ctx, http.MethodDelete, query, nil, &changed); err != nil {
-		return err
-	}
-	if changed.Changed == 0 {
-		return fmt.Errorf("there is no such override of %s", operands[0])
-	}
-	fmt.Fprintf(c.out, "%d removed\n", changed.Changed)
-	_, err = c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait, true)
-	return err
+	return c.backend.remove(ctx, c.out, wire.OverridesPath, query, c.wait, fmt.Errorf("there is no such override of %s", operands[0]))
 }
 
 // list runs weir override list.

@@ -136,16 +136,7 @@ func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 	if len(operands) > 1 {
 		query.Set("model", operands[1])
 	}
-	var changed server.Changed
-	if err := c.backend.call(ctx, http.MethodDelete, wire.PricesPath, query, nil, &changed); err != nil {
-		return err
-	}
-	if changed.Changed == 0 {
-		return errors.New("no such prices were set")
-	}
-	fmt.Fprintf(c.env.stdout, "%d removed\n", changed.Changed)
-	_, err := c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.wait, true)
-	return err
+	return c.backend.remove(ctx, c.env.stdout, wire.PricesPath, query, c.wait, errors.New("no such prices were set"))
 }
 
 // list runs weir price list.

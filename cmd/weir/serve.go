@@ -95,14 +95,16 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
+	all := closers{l} // if anything fails
 	var onPage net.Listener
 	if *page != "" {
 		if !playground.Built() {
-			return errors.Join(fmt.Errorf("%w: --ui: the page is not in this command: make build puts it there", errUsage), l.Close())
+			return errors.Join(fmt.Errorf("%w: --ui: the page is not in this command: make build puts it there", errUsage), all.Close())
 		}
 		if onPage, err = listenFor("--ui", *page, trusted, who.insecure); err != nil {
-			return errors.Join(err, l.Close())
+			return errors.Join(err, all.Close())
 		}
+		all = append(all, onPage)
 	}
 	bound := listen.NewConnections(*connections, log)
 	if l = bound.Bound(l); onPage != nil {
@@ -112,18 +114,12 @@ func serve(ctx context.Context, args []string, env environment) error {
 	store.bytes, ofNodes = store.memory.divide(store.inProcess(), limited, env.getenv)
 	opened, relay, err := parent.open(ctx, store, log)
 	if err != nil {
-		if onPage != nil {
-			err = errors.Join(err, onPage.Close())
-		}
-		return errors.Join(err, l.Close())
+		return errors.Join(err, all.Close())
 	}
 	s := &service{listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
 		if s.limits, err = descriptors.open(&trusted, bound, env.getenv, log); err != nil {
-			if onPage != nil {
-				err = errors.Join(err, onPage.Close())
-			}
-			return errors.Join(err, l.Close(), opened.Close())
+			return errors.Join(err, all.Close(), opened.Close())
 		}
 		s.limits.counters.MaxMemory = ofNodes
 	}

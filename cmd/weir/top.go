@@ -276,8 +276,13 @@ func keyText(k *server.TopKey) string {
 	if len(k.Values) == 0 {
 		return k.Hash
 	}
-	words := make([]string, len(k.Values))
-	for i, v := range k.Values {
+	return valuesText(k.Values)
+}
+
+// valuesText returns the values of a key, those that are cut with an ellipsis.
+func valuesText(values []server.Value) string {
+	words := make([]string, len(values))
+	for i, v := range values {
 		if words[i] = word(v.Text); v.Cut {
 			words[i] += "…"
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -105,13 +106,7 @@ func keyOf(r *server.UsageRow) string {
 	if r.Others {
 		return "others"
 	}
-	words := make([]string, len(r.Values))
-	for i, v := range r.Values {
-		if words[i] = word(v.Text); v.Cut {
-			words[i] += "…"
-		}
-	}
-	return strings.Join(words, " ")
+	return valuesText(r.Values)
 }
 
 func usedTable(out io.Writer, found *server.Usage) error {
@@ -128,42 +123,30 @@ func usedTable(out io.Writer, found *server.Usage) error {
 		budget = budget || r.Budget != nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	columns := func(r *server.UsageRow) (cells []string) {
-		add := func(there bool, text string) {
-			if there {
-				cells = append(cells, text)
+	columns := []struct {
+		shown bool
+		title string
+		cell  func(r *server.UsageRow) string
+	}{
+		{period, "WHEN", func(r *server.UsageRow) string { return cmp.Or(r.Day, r.Month) }},
+		{true, "RULE", func(r *server.UsageRow) string { return r.Rule }},
+		{key, "KEY", func(r *server.UsageRow) string { return cmp.Or(keyOf(r), r.Hash) }},
+		{model, "MODEL", modelOf},
+		{true, "USED", func(r *server.UsageRow) string { return strconv.FormatInt(r.Hits, 10) }},
+		{budget, "BUDGET", func(r *server.UsageRow) string { stands, _ := standing(r.Budget); return stands }},
+		{budget, "AT THIS PACE", func(r *server.UsageRow) string { _, ends := standing(r.Budget); return ends }},
+	}
+	for i := -1; i < len(found.Rows); i++ {
+		var cells []string
+		for _, c := range columns {
+			switch {
+			case c.shown && i < 0:
+				cells = append(cells, c.title)
+			case c.shown:
+				cells = append(cells, c.cell(&found.Rows[i]))
 			}
 		}
-		if r == nil {
-			add(period, "WHEN")
-			add(true, "RULE")
-			add(key, "KEY")
-			add(model, "MODEL")
-			add(true, "USED")
-			add(budget, "BUDGET")
-			add(budget, "AT THIS PACE")
-			return cells
-		}
-		when, name := r.Day, keyOf(r)
-		if when == "" {
-			when = r.Month
-		}
-		if name == "" {
-			name = r.Hash
-		}
-		add(period, when)
-		add(true, r.Rule)
-		add(key, name)
-		add(model, modelOf(r))
-		add(true, strconv.FormatInt(r.Hits, 10))
-		stands, ends := standing(r.Budget)
-		add(budget, stands)
-		add(budget, ends)
-		return cells
-	}
-	fmt.Fprintln(w, strings.Join(columns(nil), "\t"))
-	for i := range found.Rows {
-		fmt.Fprintln(w, strings.Join(columns(&found.Rows[i]), "\t"))
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	return w.Flush()
 }
