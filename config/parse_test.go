@@ -1,9 +1,12 @@
 package config_test
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +22,7 @@ import (
 
 // fieldPaths are all fields of the configuration. NAME stands for a user's name, and key.method for
 // the selector that is a string. Each field has a document with a wrong value, with an unknown
-// sibling and with a wrong type.
+// sibling, unless [tryMisspelled] gives it one, and with a wrong type.
 var fieldPaths = []string{
 	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.key_secret", "backend.timeout",
 	"on_backend_failure", "capacity", "rules", "response", "response.status", "response.body", "response.content_type",
@@ -69,13 +72,70 @@ func TestBad(t *testing.T) {
 			}
 		})
 	}
+	misspelled := tryMisspelled(t)
 	for _, field := range fieldPaths {
 		for _, mistake := range []string{"value", "sibling", "type"} {
-			if name := field + "--" + mistake; !slices.Contains(names, name) {
+			if name := field + "--" + mistake; !slices.Contains(names, name) && (mistake != "sibling" || !misspelled[field]) {
 				t.Errorf("testdata/bad.txtar lacks %s.json", name)
 			}
 		}
 	}
+}
+
+var (
+	// freeNames are objects whose fields have the names that a user gives them. Errors quote a name that is not
+	// plain.
+	freeNames = regexp.MustCompile(`\.(headers|request_json|values)$`)
+	plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+)
+
+// tryMisspelled gives each field of the documents in good.txtar a sibling whose name is a letter longer, which
+// is refused, and returns the fields.
+func tryMisspelled(t *testing.T) map[string]bool {
+	tried := map[string]bool{}
+	for _, file := range config.ReadArchive(t, "good.txtar") {
+		var root any
+		if err := json.Unmarshal(file.Content, &root); err != nil {
+			t.Fatal(err)
+		}
+		var try func(in any, at, field string)
+		try = func(in any, at, field string) {
+			switch in := in.(type) {
+			case []any:
+				for i, element := range in {
+					try(element, at+"["+strconv.Itoa(i)+"]", field)
+				}
+			case map[string]any:
+				for _, name := range slices.Collect(maps.Keys(in)) {
+					if freeNames.MatchString(field) {
+						step := "." + name
+						if !plainName.MatchString(name) {
+							step = "[" + strconv.Quote(name) + "]"
+						}
+						try(in[name], at+step, field+".NAME")
+						continue
+					}
+					at, field := strings.TrimPrefix(at+"."+name, "."), strings.TrimPrefix(field+"."+name, ".")
+					try(in[name], at, field)
+					if field == "rules.except.client_ip" {
+						continue // it is alone: bad.txtar has it
+					}
+					in[name+"x"], tried[field] = 1, true
+					document, err := json.Marshal(root)
+					if err != nil {
+						t.Fatal(err)
+					}
+					delete(in, name+"x")
+					_, err = config.Parse(document)
+					if want := at + `x: unknown field, did you mean "` + name + `"?`; err == nil || err.Error() != want {
+						t.Errorf("%s: got %v, want %s", document, err, want)
+					}
+				}
+			}
+		}
+		try(root, "", "")
+	}
+	return tried
 }
 
 // general is a configuration, and the settings for rules without their own response.
