@@ -45,3 +45,28 @@ func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
 	}
 	return files
 }
+
+// plainRule stands in mistakes.txt where a document has RULE.
+const plainRule = `"name": "r", "limits": [{"limit": 5, "window": "1m"}]`
+
+// ReadMistakes reads the documents with mistakes: those of testdata/bad.txtar, and those of
+// testdata/mistakes.txt. There a line has a document's name, a space and the document, and its
+// errors follow.
+func ReadMistakes(t testing.TB) []ArchiveFile {
+	t.Helper()
+	files := ReadArchive(t, "bad.txtar")
+	text, err := os.ReadFile("testdata/mistakes.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if mistake, ok := strings.CutPrefix(line, "! "); ok {
+			last := &files[len(files)-1]
+			last.Refused = append(last.Refused, mistake...)
+			continue
+		}
+		name, document, _ := strings.Cut(line, " ")
+		files = append(files, ArchiveFile{Name: name, Content: []byte(strings.ReplaceAll(document, "RULE", plainRule))})
+	}
+	return files
+}

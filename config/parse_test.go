@@ -45,10 +45,10 @@ var fieldPaths = []string{
 	"rules.limits.limit_from.property", "rules.limits.limit_from.max",
 }
 
-// TestBad reads testdata/bad.txtar: each FIELD--MISTAKE.json ends with all its errors.
+// TestBad wants all errors of each document FIELD--MISTAKE.
 func TestBad(t *testing.T) {
 	var names []string
-	for _, file := range config.ReadArchive(t, "bad.txtar") {
+	for _, file := range config.ReadMistakes(t) {
 		want := string(file.Refused)
 		name := strings.TrimSuffix(file.Name, ".json")
 		names = append(names, name)
@@ -76,7 +76,7 @@ func TestBad(t *testing.T) {
 	for _, field := range fieldPaths {
 		for _, mistake := range []string{"value", "sibling", "type"} {
 			if name := field + "--" + mistake; !slices.Contains(names, name) && (mistake != "sibling" || !misspelled[field]) {
-				t.Errorf("testdata/bad.txtar lacks %s.json", name)
+				t.Errorf("testdata/mistakes.txt lacks %s", name)
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func tryMisspelled(t *testing.T) map[string]bool {
 					at, field := strings.TrimPrefix(at+"."+name, "."), strings.TrimPrefix(field+"."+name, ".")
 					try(in[name], at, field)
 					if field == "rules.except.client_ip" {
-						continue // it is alone: bad.txtar has it
+						continue // it is alone: mistakes.txt has it
 					}
 					in[name+"x"], tried[field] = 1, true
 					document, err := json.Marshal(root)
@@ -498,7 +498,7 @@ func TestGRPCMessage(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, file := range slices.Concat(config.ReadArchive(f, "bad.txtar"), config.ReadArchive(f, "good.txtar")) {
+	for _, file := range slices.Concat(config.ReadMistakes(f), config.ReadArchive(f, "good.txtar")) {
 		f.Add(file.Content)
 	}
 	f.Fuzz(func(t *testing.T, document []byte) {

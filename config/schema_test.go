@@ -186,24 +186,22 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 			}
 		}
 	}
-	for _, archive := range []string{"good.txtar", "bad.txtar"} {
-		for _, file := range config.ReadArchive(t, archive) {
-			if strings.HasPrefix(file.Name, "document--") {
+	for _, file := range slices.Concat(config.ReadArchive(t, "good.txtar"), config.ReadMistakes(t)) {
+		if strings.HasPrefix(file.Name, "document--") {
+			continue
+		}
+		check(file.Name, file.Content)
+		if len(file.Content) > largestMutated {
+			continue
+		}
+		for i, mutant := range mutants(t, file.Content) {
+			if i%thinned != len(file.Content)%thinned {
 				continue
 			}
-			check(file.Name, file.Content)
-			if len(file.Content) > largestMutated {
-				continue
-			}
-			for i, mutant := range mutants(t, file.Content) {
-				if i%thinned != len(file.Content)%thinned {
-					continue
-				}
-				check(fmt.Sprintf("%s, mutant %d", file.Name, i), mutant)
-			}
-			if t.Failed() {
-				return
-			}
+			check(fmt.Sprintf("%s, mutant %d", file.Name, i), mutant)
+		}
+		if t.Failed() {
+			return
 		}
 	}
 	t.Logf("%d documents agree, %d have mistakes that no schema tells of: %v", agreed, other, unsaid)
