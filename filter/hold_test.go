@@ -245,61 +245,6 @@ func TestPlacesModel(t *testing.T) {
 	}
 }
 
-// Nodes with a backend keep to one limit, whatever comes and goes, and when all is quiet every place can be
-// had.
-func TestPlacesOfNodes(t *testing.T) {
-	for _, rate := range []string{"0", "0.5"} {
-		w := newWorld(t, 3, 2, synced(rate, `{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}`))
-		var open []func()
-		passed := 0
-		for range 3_000 {
-			switch w.random.IntN(5) {
-			case 0, 1, 2:
-				v := w.any()
-				s := v.open()
-				if s == nil {
-					if v.reply != nil {
-						break
-					}
-					s, v.resumed = v.last, false
-					for rounds := 0; !v.resumed && v.reply == nil && rounds < 100; rounds++ {
-						w.deliver(v)
-					}
-					if !v.resumed {
-						v.reset(s)
-						break
-					}
-				}
-				passed++
-				if open = append(open, func() { v.respond(s, true); v.reset(s) }); len(open) > 5 {
-					t.Fatalf("sync_rate %s: %d are in flight of 5", rate, len(open))
-				}
-			case 3:
-				if n := len(open); n > 0 {
-					i := w.random.IntN(n)
-					open[i]()
-					open[i] = open[n-1]
-					open = open[:n-1]
-				}
-			default:
-				w.advance(50 * time.Millisecond)
-			}
-		}
-		for _, end := range open {
-			end()
-		}
-		for range 100 {
-			w.advance(time.Second)
-		}
-		if sum := w.sum(); sum != 0 {
-			t.Errorf("sync_rate %s: %d places are held by nobody", rate, sum)
-		}
-		if passed < 500 {
-			t.Errorf("sync_rate %s: only %d requests passed", rate, passed)
-		}
-	}
-}
-
 // Faults on the way to the backend, and nodes that die, never let more through than the limit while nobody
 // passes without the backend. Afterwards every place can be had.
 func TestPlacesThroughFaults(t *testing.T) {

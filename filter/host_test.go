@@ -144,6 +144,14 @@ func (v *fakeVM) send(headers ...string) (passed bool) {
 	return v.stream()
 }
 
+// headers are those that the client gets, by a response or a refusal.
+func (v *fakeVM) headers() map[string]string {
+	if v.reply != nil {
+		return v.reply.headers
+	}
+	return v.response
+}
+
 // receive makes a request the current one.
 func (v *fakeVM) receive(method, path string, headers []string) {
 	v.request = map[string][]byte{":method": []byte(method), ":path": []byte(path), ":authority": []byte("shop.example")}

@@ -25,39 +25,6 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// A configuration update loses nothing: what the old context has for the backend goes to the new
-// one, whatever its interval was, or is pushed before the old one goes.
-func TestConfigurationUpdate(t *testing.T) {
-	rule := `{"name": "user", "key": [{"header": "x-user"}], ` + long + `}`
-	for _, test := range []struct{ before, after string }{
-		{synced("1", rule), synced("1", rule)},
-		{synced("3600", rule), synced("0.1", rule)},
-		{synced("1", rule), synced("1", `{"name": "other", "limits": [{"limit": 5, "window": "1m"}]}`)},
-	} {
-		w := newWorld(t, 1, 1, test.before)
-		old := w.vms[0]
-		for i := range 100 {
-			old.send("x-user", fmt.Sprint(i))
-		}
-		w.advance(150 * time.Millisecond)
-		for i := range 100 {
-			old.send("x-user", fmt.Sprint(i))
-		}
-		old.tick() // what this sends is not answered any more
-		next, gone := old.replace(test.after)
-		if !gone {
-			t.Error("the old context stays though there is another one")
-		}
-		w.vms = []*fakeVM{next}
-		for range 100 {
-			w.advance(time.Second)
-		}
-		if got := w.sum(); test.before[:60] == test.after[:60] && got != 200 {
-			t.Errorf("%.50s … to %.50s …: the backend has %d of 200 hits", test.before, test.after, got)
-		}
-	}
-}
-
 func TestPluginContextLeaves(t *testing.T) {
 	for _, reachable := range []bool{true, false} {
 		w := newWorld(t, 1, 1, synced("3600", charged))
@@ -339,14 +306,15 @@ const breakAfter = 3
 // A rule whose limits change while hits are pending loses none of them: neither of the limits that
 // go, nor of those that stay.
 func TestChangedLimitsWithPendingHits(t *testing.T) {
+	const hundred = `{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`
 	limits := func(l string) string { return synced("1", `{"name": "all", "limits": [`+l+`]}`) }
 	for _, test := range []struct {
 		before, after string
 		want          int64
 	}{
-		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 100, "window": "1h"}`, 3 + 5},
-		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 1, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 3 + 5},
-		{`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, `{"limit": 100, "window": "1h", "algorithm": "fixed_window"}, {"limit": 10, "window": "1d"}`, 8 + 5},
+		{hundred, `{"limit": 100, "window": "1h"}`, 3 + 5},
+		{hundred, `{"limit": 1, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 3 + 5},
+		{hundred, hundred + `, {"limit": 10, "window": "1d"}`, 8 + 5},
 		// Three tokens of 12 hours are worth five of 8, and the backend begins a token earlier.
 		{`{"limit": 2, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, `{"limit": 3, "window": "1d", "burst": 100, "algorithm": "token_bucket"}`, 6 + 5},
 	} {
@@ -357,10 +325,11 @@ func TestChangedLimitsWithPendingHits(t *testing.T) {
 		w.vms[0].send()
 		w.advance(300 * time.Millisecond)
 		w.vms[0].send()
-		w.vms[0], _ = w.vms[0].replace(limits(test.after))
-		for range 5 {
-			w.vms[0].send()
+		next, gone := w.vms[0].replace(limits(test.after))
+		if w.vms[0] = next; !gone {
+			t.Errorf("%s: the old context stays though there is another one", test.before)
 		}
+		next.passed(5)
 		for range 300 {
 			w.advance(100 * time.Millisecond)
 		}

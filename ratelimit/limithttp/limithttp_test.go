@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +14,6 @@ import (
 	"net/http/httputil"
 	"net/textproto"
 	"net/url"
-	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +23,7 @@ import (
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
 	"weir/window"
+	"weir/window/windowtest"
 )
 
 // day is the beginning of a day, and of a week.
@@ -108,70 +106,31 @@ func want(t *testing.T, what string, got http.Header, lines string) {
 
 // The vectors have decisions of the plugin with its headers. The middleware gives the same.
 func TestVectors(t *testing.T) {
-	var vectors []struct {
-		Name   string
-		Limits json.RawMessage
-		Steps  []struct {
-			At, Key      string
-			Cost         uint64
-			Allowed      bool
-			Remaining, T []uint64
-			Reset        uint64
-			RetryAfter   int64 `json:"retry_after"`
-		}
-	}
-	file, err := os.ReadFile("../../window/testdata/vectors.json")
-	if err == nil {
-		err = json.Unmarshal(file, &vectors)
-	}
-	if err != nil || len(vectors) == 0 {
-		t.Fatalf("%d vectors, %v", len(vectors), err)
-	}
-	for _, vector := range vectors {
+	for _, vector := range windowtest.Vectors(t) {
 		c, err := config.Parse(fmt.Appendf(nil, `{"rules": [{"name": "r", "limits": %s}]}`, vector.Limits))
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := newProgram(t, ratelimit.Rule{Name: "r", Limits: limitsOf(c.Rules[0].Limits)})
 		rule := p.limiter(t, "r")
-		handler := limithttp.Middleware(func(r *http.Request) []ratelimit.Demand {
-			cost, err := strconv.ParseUint(r.Header.Get("x-cost"), 10, 64)
-			if err != nil {
-				t.Error(err)
-			}
-			return []ratelimit.Demand{rule.Demand(ratelimit.Key{r.Header.Get("x-key")}, cost)}
+		var step windowtest.Step
+		handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand {
+			return []ratelimit.Demand{rule.Demand(ratelimit.Key{step.Key}, step.Cost)}
 		}, limithttp.Options{})(ok)
-		for i, step := range vector.Steps {
-			at, err := time.ParseDuration(step.At)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.set(day.Add(at))
+		for i := range vector.Steps {
+			step = vector.Steps[i]
+			p.set(step.Time(t, day))
 			what := fmt.Sprintf("%s, step %d", vector.Name, i)
-			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			r.Header.Set("x-key", step.Key)
-			r.Header.Set("x-cost", strconv.FormatUint(step.Cost, 10))
 			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, r)
-			status, state, retry, refused := http.StatusOK, "", "", ""
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			status, refused := http.StatusOK, ""
 			if !step.Allowed {
 				status, refused = http.StatusTooManyRequests, "true"
-			}
-			if step.RetryAfter >= 0 {
-				retry = strconv.FormatInt(step.RetryAfter, 10)
-			}
-			for j := range step.Remaining {
-				name := `"r"`
-				if j > 0 {
-					name = fmt.Sprintf(`, "r.%d"`, j+1)
-				}
-				state += fmt.Sprintf("%s;r=%d;t=%d", name, step.Remaining[j], step.T[j])
 			}
 			if w.Code != status {
 				t.Errorf("%s: status %d, want %d", what, w.Code, status)
 			}
-			want(t, what, w.Header(), fmt.Sprintf("ratelimit: %s\nx-ratelimit-reset: %d\nretry-after: %s\nx-envoy-ratelimited: %s\n",
-				state, step.Reset, retry, refused))
+			want(t, what, w.Header(), step.Fields()+"x-envoy-ratelimited: "+refused)
 		}
 	}
 }
