@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/calendar"
 	"weir/internal/counter"
 	"weir/internal/engine"
@@ -33,26 +33,8 @@ func tellsUsage(p fakePush) bool { return wire.IsUsed(p.body) }
 func (w *world) used() (all map[string]int64) {
 	w.t.Helper()
 	all = map[string]int64{}
-	names := map[wire.ID]string{{}: "others"}
-	visit := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
-		w.t.Helper()
-		err := w.store.Used(context.Background(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
-			l, _ := wire.DecodeUsedLabel(r.Label)
-			visit(r, l)
-			return nil
-		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	// A charge may have outlived its worker's memory of the key's name.
-	visit(func(_ wire.UsedRow, l wire.UsedLabel) {
-		if value, _, _, _ := wire.NextValue(l.Name); l.ID != (wire.ID{}) && len(value) > 0 {
-			names[l.ID] = string(value)
-		}
-	})
-	visit(func(r wire.UsedRow, l wire.UsedLabel) {
-		all[fmt.Sprint(l.Rule, " ", names[l.ID], " ", l.Model, " ", int64(r.Day)-monday/day)] += r.Hits
+	backendtest.Used(w.t, w.store, "default", func(l wire.UsedLabel, name string, at uint32, hits int64) {
+		all[fmt.Sprint(l.Rule, " ", name, " ", l.Model, " ", int64(at)-monday/day)] += hits
 	})
 	maps.DeleteFunc(all, func(_ string, hits int64) bool { return hits == 0 })
 	return all

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
-	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -37,7 +37,7 @@ func (w *world) takeAll(f *fakeNode, at int, user string, tag uint16, most uint6
 	w.t.Helper()
 	r := f.rule(at)
 	w.takes++
-	_, outcome := pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
+	_, outcome := backendtest.Push(w.t, w.store, wire.AppendPush(nil, &wire.Push{
 		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
 		Takes: []wire.Take{{Least: most, Most: most, Rooms: []wire.Room{{
 			LimitCounter: rule.CounterOf(f.id(at, user), &r.Limits[0], r.Limits[0].Width), Limit: r.Limits[0].Max, Cost: 1, Tag: tag,
@@ -135,17 +135,8 @@ func TestPartsGoBack(t *testing.T) {
 			for range 300 {
 				w.advance(100 * time.Millisecond)
 			}
-			// Somebody else gets all of the limit.
-			f := w.nodes[1]
-			q := wire.Push{
-				Namespace: "default", Sender: 1, Sequence: 1, Floor: 1, Node: 1,
-				Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
-					LimitCounter: rule.CounterOf([16]byte{9}, &f.rule(0).Limits[0], hour), Limit: 1000, Cost: 1, Tag: f.rule(0).Tag,
-				}}}},
-			}
-			_, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q))
-			if outcome.Answer.Grants[0].Units != 1000 {
-				t.Error("the limit is not to be had as a whole")
+			if got := w.takeAll(w.nodes[1], 0, "somebody else", w.nodes[1].rule(0).Tag, 1000); got != 1000 {
+				t.Errorf("somebody else gets %d hits of the limit, want all", got)
 			}
 		})
 	}
@@ -159,14 +150,8 @@ func TestAdvanceKeepsBack(t *testing.T) {
 		tag  uint16
 		want uint64
 	}{{l.Tag, 0}, {0, 0}, {l.Tag + 1, 1000}} {
-		q := wire.Push{
-			Namespace: "default", Sender: uint64(test.tag) + 1, Sequence: 1, Floor: 1, Node: 1,
-			Takes: []wire.Take{{Least: 1000, Most: 1000, Rooms: []wire.Room{{
-				LimitCounter: rule.CounterOf([16]byte{9, byte(test.tag)}, &l.Limits[0], hour), Limit: 1000, Cost: 1, Tag: test.tag,
-			}}}},
-		}
-		if _, outcome := pushTo(t, w.store, wire.AppendPush(nil, &q)); outcome.Answer.Grants[0].Units != test.want {
-			t.Errorf("tag %d: got %d hits, want %d", test.tag, outcome.Answer.Grants[0].Units, test.want)
+		if got := w.takeAll(w.nodes[0], 0, fmt.Sprint("user of ", test.tag), test.tag, 1000); got != test.want {
+			t.Errorf("tag %d: got %d hits, want %d", test.tag, got, test.want)
 		}
 	}
 }
@@ -174,7 +159,7 @@ func TestAdvanceKeepsBack(t *testing.T) {
 // A backend that was started again knows of no parts: nodes hear that with their next push.
 func TestAdvanceForgotten(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))
-	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	w.store = emptyStore(w)
 	f := w.nodes[0]
 	f.ask("ann")
 	before := f.Part()
@@ -393,7 +378,7 @@ func (w *world) giveBack(f *fakeNode, user string, hits int64) {
 	w.t.Helper()
 	l := &f.rule(0).Limits[0]
 	w.takes++
-	pushTo(w.t, w.store, wire.AppendPush(nil, &wire.Push{
+	backendtest.Push(w.t, w.store, wire.AppendPush(nil, &wire.Push{
 		Namespace: "default", Sender: 1, Sequence: w.takes, Floor: w.takes, Node: 1,
 		Items: []wire.Item{{LimitCounter: rule.CounterOf(f.id(0, user), l, l.Width), Newest: uint64(w.now / l.Width), Hits: []int64{-hits}}},
 	}))

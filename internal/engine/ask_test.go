@@ -29,13 +29,9 @@ func TestTenNodes(t *testing.T) {
 			if passed > 90 || passed < 85 {
 				t.Errorf("%+v, seed %d: passed %d of 90", shape, seed, passed)
 			}
-			if got := w.sum(); got != 3*passed {
-				t.Errorf("%+v, seed %d: the backend has %d hits of three limits, want 3 × %d", shape, seed, got, passed)
-			}
+			w.wantSum(3*passed, "%+v, seed %d", shape, seed)
 			for _, f := range w.nodes {
-				if left := f.left(); left != "" {
-					t.Errorf("%+v, seed %d: %s", shape, seed, left)
-				}
+				w.wantNothingLeft("%+v, seed %d", shape, seed)
 				for user := range 5 {
 					if n := f.leased(0, strconv.Itoa(user)); n != 0 {
 						t.Errorf("%+v, seed %d: %d hits are leased when all is quiet", shape, seed, n)
@@ -75,9 +71,7 @@ func TestTenNodesLease(t *testing.T) {
 			t.Errorf("%+v: passed %d of 2000", shape, passed)
 		}
 		w.quiet()
-		if got := w.sum(); got != passed {
-			t.Errorf("%+v: the backend has %d hits, want %d", shape, got, passed)
-		}
+		w.wantSum(passed, "%+v", shape)
 	}
 }
 
@@ -113,11 +107,7 @@ func TestBackendDecidesAll(t *testing.T) {
 			if got := w.sum(); got != 3*sum && (sum <= 100 || shape.Precision != window.LogPrecision) {
 				t.Errorf("%+v, loss %v: the backend has %d hits of three limits, want 3 × %d", shape, loss, got, sum)
 			}
-			for _, f := range w.nodes {
-				if left := f.left(); left != "" {
-					t.Errorf("%+v, loss %v: %s", shape, loss, left)
-				}
-			}
+			w.wantNothingLeft("%+v, loss %v", shape, loss)
 		}
 	}
 }
@@ -134,23 +124,6 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 	}
 	if passed != 50*100 || w.sum() != 50*100 {
 		t.Errorf("passed %d, the backend has %d, want 5000", passed, w.sum())
-	}
-}
-
-// Rules that the backend decides together take from all of them or from none.
-func TestBackendDecidesAllRulesOrNone(t *testing.T) {
-	w := newWorld(t, 2, 1, 0, engine.Options{}, users(fixed(5)), all(fixed(8)))
-	for range 10 {
-		w.any().send("ann")
-	}
-	if w.sum() != 10 {
-		t.Errorf("the backend has %d hits of two rules, want 5 each", w.sum())
-	}
-	for range 10 {
-		w.any().send("bob")
-	}
-	if w.sum() != 16 {
-		t.Errorf("the backend has %d hits of two rules, want 8 each", w.sum())
 	}
 }
 
@@ -306,9 +279,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 				t.Errorf("%s: nobody asks any more", name)
 			}
 			w.quiet()
-			if left := f.left(); left != "" {
-				t.Errorf("%s: %s", name, left)
-			}
+			w.wantNothingLeft("%s", name)
 		}
 	}
 }
@@ -445,9 +416,9 @@ func TestManyWishesShareCallouts(t *testing.T) {
 	if alone := f.Tallies.Alone; pushes > 12 || alone > requests/5 {
 		t.Errorf("%d of %d requests were decided alone, with %d callouts", alone, requests, pushes)
 	}
-	if w.quiet(); f.left() != "" {
-		t.Error(f.left())
-	}
+	w.quiet()
+	w.wantSum(requests, "when all is quiet")
+	w.wantNothingLeft("when all is quiet")
 }
 
 // A request that was granted a hit is not refused for what an answer has told that was given later,

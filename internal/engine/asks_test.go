@@ -119,28 +119,6 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 	}
 }
 
-// A request that waits is told once what becomes of it; a request that has left is not told.
-func TestRequestsAreToldOnce(t *testing.T) {
-	for _, rate := range []int64{0, second} {
-		n := newProcess(t).start(rate, fixed(1))
-		n.advance(time.Second)
-		first, gone := n.paused("ann"), n.paused("bob")
-		gone.Leave()
-		for range 10 {
-			n.advance(100 * time.Millisecond)
-		}
-		if len(first.verdicts) != 1 || first.verdicts[0] != counter.Allowed || first.Waiting() {
-			t.Errorf("rate %d: told %v", rate, first.verdicts)
-		}
-		if len(gone.verdicts) != 0 {
-			t.Errorf("rate %d: one that has gone was told %v", rate, gone.verdicts)
-		}
-		if n.Tallies.Waited != 2 {
-			t.Errorf("rate %d: %d requests have waited, want 2", rate, n.Tallies.Waited)
-		}
-	}
-}
-
 // Nodes of one process and namespace keep one limit, and nodes of another namespace have nothing to
 // do with it.
 func TestNodesOfOneProcess(t *testing.T) {

@@ -131,9 +131,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	if shape.Kind == window.TokenBucket || shape.IsLog() && over > 0 {
 		return // tokens come back, and a log over its limit forgets its oldest hits
 	}
-	if got := w.sum(); got != int64(2*costs) {
-		t.Errorf("seed %d: the backend has %d hits, want %d", seed, got, 2*costs)
-	}
+	w.wantSum(int64(2*costs), "seed %d", seed)
 }
 
 // Costs of responses above a limit are told, until its window has ended.
@@ -219,9 +217,7 @@ func TestChargesOfRulesThatHaveGone(t *testing.T) {
 	if got := heir.Overshoot(0); got != 0 {
 		t.Errorf("the rule that stays has a bound of %d, want 0", got)
 	}
-	if got := w.sum(); got != 2*500 {
-		t.Errorf("the backend has %d hits, want 1000", got)
-	}
+	w.wantSum(2*500, "in the end")
 }
 
 // A counter is spent at once where nobody else counts, and with a backend once what others have leased

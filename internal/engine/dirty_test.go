@@ -117,6 +117,7 @@ func TestTicksAreShort(t *testing.T) {
 	w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	f := w.nodes[0]
 	w.advance(time.Second)
+	usual := f.tickMillis
 	for range 2 {
 		f.chargeAll(keys)
 		busy(w)
@@ -146,42 +147,10 @@ func TestTicksAreShort(t *testing.T) {
 		w.processes[0].before = nil
 		w.advance(2 * time.Second)
 	}
-	if got := w.sum(); got != 2*keys {
-		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
+	if f.tickMillis != usual {
+		t.Errorf("with nothing to do ticks come every %d ms, before every %d", f.tickMillis, usual)
 	}
-}
-
-// Many requests may wait at once. Their asks are sent a little at a time too.
-func TestWishesAreSentALittleAtATime(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(3)))
-	f := w.nodes[0]
-	w.advance(time.Second)
-	for i := range 1000 {
-		f.paused(strconv.Itoa(i))
-	}
-	if n := f.Backlog().Unsent; n < 900 {
-		t.Fatalf("%d asks wait to be sent, and nothing is tested", n)
-	}
-	busy(w)
-	timed := func(what string, call func()) {
-		start := w.now
-		call()
-		if took := time.Duration(w.now - start); took > 2*time.Duration(engine.TickNanos) {
-			t.Errorf("%s took %v", what, took)
-		}
-	}
-	for rounds := 0; f.Backlog().Waiting > 0; rounds++ {
-		for _, p := range f.taken() {
-			timed("an answer", func() { f.answer(p) })
-		}
-		timed("a tick", f.tick)
-		if rounds > 1000 {
-			t.Fatalf("%d requests wait for ever", f.Backlog().Waiting)
-		}
-	}
-	if got := w.sum(); got != 1000 {
-		t.Errorf("the backend has %d hits, want 1000", got)
-	}
+	w.wantSum(2*keys, "in the end")
 }
 
 // While keys wait for a place among the batches, the next answer brings the next tick.

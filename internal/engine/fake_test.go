@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/store"
-	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
@@ -128,7 +128,7 @@ type fakeProcess struct {
 func newWorld(t testing.TB, processes, nodes int, rate int64, options engine.Options, rules ...fakeRule) *world {
 	t.Helper()
 	w := &world{t: t, now: monday, random: rand.New(rand.NewPCG(11, 3))}
-	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now) }})
+	w.store = emptyStore(w)
 	for i := range processes {
 		p := &fakeProcess{world: w, random: rand.New(rand.NewPCG(7, uint64(i)+3))}
 		w.processes = append(w.processes, p)
@@ -254,7 +254,7 @@ func (w *world) held(p fakePush) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.tell(push) // which notes what the node knows
+	backendtest.Tell(w.t, w.store, push) // which notes what the node knows
 	_, version, err := w.store.Overrides(context.Background(), "default", 1)
 	if err != nil {
 		w.t.Fatal(err)
@@ -262,68 +262,32 @@ func (w *world) held(p fakePush) bool {
 	return within > 0 && version == of && w.now < p.at+wire.LongestPoll
 }
 
-// pushTo brings a push to a store, as a backend does.
-func pushTo(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) {
-	t.Helper()
-	push, err := wire.DecodePush(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes, err := s.Join(context.Background(), push.Namespace, push.Node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	outcome, err := s.Push(context.Background(), push, nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return push, outcome
-}
-
+// apply brings a message to the backend, and returns its answer.
 func (w *world) apply(body []byte) (answer []byte) {
 	w.t.Helper()
-	if wire.IsUsed(body) {
-		used, err := wire.DecodeUsed(body)
-		if err == nil {
-			_, err = w.store.Account(context.Background(), used)
-		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		return wire.AppendUsedAnswer(nil, used.Sequence)
-	}
-	push, outcome := pushTo(w.t, w.store, body)
-	outcome.Answer.Overrides = w.tell(push)
-	return wire.AppendAnswer(nil, &outcome.Answer)
-}
-
-// tell returns what a backend tells of overrides.
-func (w *world) tell(push *wire.Push) wire.Overrides {
-	w.t.Helper()
-	ctx := context.Background()
-	list, version, err := w.store.Overrides(ctx, push.Namespace, 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.store.Heard(ctx, push.Namespace, store.Told{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit}); err != nil {
-		w.t.Fatal(err)
-	}
-	return wire.Tell(push, list, version)
+	return backendtest.Answer(w.t, w.store, body)
 }
 
 // sum is all hits that the backend has of the namespace default.
 func (w *world) sum() (sum int64) {
 	w.t.Helper()
-	err := w.store.Counters(context.Background(), "default", nil, func(c store.LimitCounter) error {
-		for _, window := range c.Windows {
-			sum += window.Hits
+	return backendtest.Sum(w.t, w.store, "default")
+}
+
+// wantSum wants the backend to have so many hits.
+func (w *world) wantSum(want int64, when string, args ...any) {
+	w.t.Helper()
+	backendtest.WantSum(w.t, w.store, want, fmt.Sprintf(when, args...))
+}
+
+// wantNothingLeft wants no node to have anything to do.
+func (w *world) wantNothingLeft(when string, args ...any) {
+	w.t.Helper()
+	for i, f := range w.nodes {
+		if left := f.left(); left != "" {
+			w.t.Errorf("%s: node %d has %s left", fmt.Sprintf(when, args...), i, left)
 		}
-		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
 	}
-	return sum
 }
 
 func (w *world) any() *fakeNode { return w.nodes[w.random.IntN(len(w.nodes))] }

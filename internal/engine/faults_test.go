@@ -55,9 +55,7 @@ func TestClockGoesBack(t *testing.T) {
 	for range 40 { // its lease goes back
 		w.advance(time.Second)
 	}
-	if got := w.sum(); got != sent {
-		t.Errorf("the backend has %d of %d hits", got, sent)
-	}
+	w.wantSum(sent, "in the end")
 }
 
 // Four workers that hit a key all the time push it once an interval, and ask for a lease before the
@@ -109,9 +107,7 @@ func TestOrphansOutlastAnOutage(t *testing.T) {
 	for range 100 {
 		w.advance(time.Second)
 	}
-	if got := w.sum(); got != 3000 {
-		t.Errorf("the backend has %d of 3000 hits", got)
-	}
+	w.wantSum(3000, "in the end")
 }
 
 // During an outage the list of keys to push does not grow with time.
@@ -213,9 +209,7 @@ func TestAnyInterleaving(t *testing.T) {
 				if processes == 1 && passed != 200 {
 					t.Errorf("%+v, loss %v, seed %d: passed %d, want 200", shape, loss, seed, passed)
 				}
-				if got := w.sum(); got != 2*passed {
-					t.Errorf("%+v, loss %v, seed %d: the backend has %d hits of two rules, want 2 × %d", shape, loss, seed, got, passed)
-				}
+				w.wantSum(2*passed, "%+v, loss %v, seed %d", shape, loss, seed)
 				for _, f := range w.nodes {
 					if f.Unfinished() {
 						t.Errorf("%+v, loss %v, seed %d: something is left when all is quiet", shape, loss, seed)

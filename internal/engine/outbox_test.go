@@ -61,22 +61,6 @@ func TestAskTestsTheBackend(t *testing.T) {
 	}
 }
 
-// chargedRequest keeps what it has taken.
-type chargedRequest struct {
-	engine.Wait
-	f       *fakeNode
-	verdict counter.Verdict
-	decided bool
-	charges []rule.Charge
-}
-
-func (r *chargedRequest) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
-	r.verdict, r.decided = verdict, true
-	for i := range checks {
-		r.charges = append(r.charges, r.f.Charges.Of(&checks[i], now))
-	}
-}
-
 // A grant that has gone back lets nothing pass, though the rule that had no room only marks.
 func TestGrantThatWentBackAndMarks(t *testing.T) {
 	marks := users(fixed(3)).at(second)
@@ -84,17 +68,17 @@ func TestGrantThatWentBackAndMarks(t *testing.T) {
 	w := newWorld(t, 2, 1, 0, engine.Options{}, users(fixed(5)), marks)
 	f := w.nodes[0]
 	w.advance(time.Second)
-	r := &chargedRequest{f: f}
+	r := &charged{node: f, verdict: counter.Unsure}
 	r.Request = r
 	if f.Decide([]rule.Check{f.check(0, "ann", 1), f.check(1, "ann", 1)}, f.time(), &r.Wait) != counter.Unsure {
 		t.Fatal("the request does not wait")
 	}
-	for round := 0; !r.decided && round < 20; round++ {
+	for round := 0; r.verdict == counter.Unsure && round < 20; round++ {
 		for _, p := range f.taken() {
 			f.answer(p)
 		}
 		for range f.leased(1, "ann") { // others of this worker use up the lease
-			if !r.decided {
+			if r.verdict == counter.Unsure {
 				f.Decide([]rule.Check{f.check(1, "ann", 1)}, f.time(), &newRequest().Wait)
 			}
 		}
@@ -119,7 +103,7 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 	f.Force(&d, f.time())
 	f.PushCharges()
 	charge := f.taken()
-	r := &chargedRequest{f: f}
+	r := &charged{node: f, verdict: counter.Unsure}
 	r.Request = r
 	if f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &r.Wait) != counter.Unsure {
 		t.Fatal("the request does not wait")
@@ -137,8 +121,8 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 	}
 	w.quiet()
 	before := w.sum()
-	if !r.decided || r.verdict != counter.Allowed {
-		t.Fatalf("decided: %v, verdict %v; nothing is tested", r.decided, r.verdict)
+	if r.verdict != counter.Allowed {
+		t.Fatalf("verdict %v; nothing is tested", r.verdict)
 	}
 	f.Charges.Revise(&r.charges[0], 0, f.time())
 	if w.quiet(); w.sum() != before {

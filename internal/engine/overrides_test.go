@@ -1,12 +1,12 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/store"
@@ -27,14 +27,7 @@ func override(user string, hits ...uint64) wire.Override {
 // override replaces the list of the namespace default.
 func (w *world) override(list ...wire.Override) {
 	w.t.Helper()
-	ctx := context.Background()
-	_, version, err := w.store.Overrides(ctx, "default", 0)
-	if err == nil {
-		_, err = w.store.SetOverrides(ctx, "default", version, wire.List(list))
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	backendtest.Override(w.t, w.store, "default", list...)
 }
 
 // limitOf is the limit by which a node decides a user.
@@ -447,9 +440,7 @@ func TestOverridesAndInheritedKeys(t *testing.T) {
 	w.override()
 	w.quiet()
 	w.wantLimits("ann", 1000)
-	if left := heir.left(); left != "" {
-		t.Errorf("left: %s", left)
-	}
+	w.wantNothingLeft("when all is quiet")
 }
 
 // emptyStore is a store that has lost its memory.

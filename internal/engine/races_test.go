@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -121,22 +120,5 @@ func TestRefusalOfHitsThatComeBack(t *testing.T) {
 	}
 	if !other.send("bob") {
 		t.Error("refused for hits that are back")
-	}
-}
-
-// A flood of keys neither moves shared data beyond its bound nor frees who was at the limit.
-func TestSpray(t *testing.T) {
-	w := newWorld(t, 1, 1, -1, engine.Options{Capacity: 1000}, users(sliding(10)))
-	f := w.nodes[0]
-	for f.send("ann") {
-	}
-	for i := range 50_000 {
-		f.send(fmt.Sprint("random", i))
-	}
-	if bound, got := 1000*96+40, w.processes[0].Bytes(); got > bound {
-		t.Errorf("shared data has %d bytes, want at most %d", got, bound)
-	}
-	if w.now += 2 * second; f.send("ann") {
-		t.Error("a flood bought a fresh quota")
 	}
 }

@@ -82,9 +82,7 @@ func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 			t.Errorf("rate %v: %d passed, %v; want 10, and no more than 6 in a process", time.Duration(rate), sum, passed)
 		}
 		w.quiet()
-		if got := w.sum(); got != 20 {
-			t.Errorf("rate %v: the backend has %d hits, want 10 of each of two rules", time.Duration(rate), got)
-		}
+		w.wantSum(20, "rate %v, of two rules", time.Duration(rate))
 	}
 }
 
@@ -165,9 +163,7 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 				}
 			}
 			w.quiet()
-			if got := w.sum(); got != int64(test.global) {
-				t.Errorf("%s: the backend has %d hits, want %d", what, got, test.global)
-			}
+			w.wantSum(int64(test.global), "%s", what)
 		}
 	}
 }
@@ -219,9 +215,7 @@ func TestGrantWithoutRoomElsewhere(t *testing.T) {
 		if got := w.sum(); got != 1 && shape.Kind != window.TokenBucket || got > 1 {
 			t.Errorf("%+v: the backend has %d hits, want 1", shape, got)
 		}
-		if left := f.left(); left != "" {
-			t.Errorf("%+v: %s", shape, left)
-		}
+		w.wantNothingLeft("%+v", shape)
 		// All that is left is there.
 		w.pass(time.Minute)
 		for i := range 4 {
@@ -261,9 +255,7 @@ func TestLeaseRunsDryMeanwhile(t *testing.T) {
 	for range 10 {
 		w.advance(time.Minute) // what is left of the lease goes back
 	}
-	if got := w.sum(); got != 3 {
-		t.Errorf("the backend has %d hits, want 1 of the first rule and 2 of the second", got)
-	}
+	w.wantSum(3, "1 of the first rule and 2 of the second")
 }
 
 // A request that is gone, or that was decided alone, when its grant comes takes nothing here.
@@ -372,21 +364,15 @@ func TestRuleChangesItsRate(t *testing.T) {
 			for range 10 {
 				w.advance(time.Minute) // what is left of a lease goes back
 			}
-			if got := w.sum(); got != 9 {
-				t.Errorf("%s: the backend has %d hits, want 5 that were counted without it and 4 with it", what, got)
-			}
+			w.wantSum(9, "%s, of which 5 were counted without a backend", what)
 			f = replace(moving.here())
 			w.quiet()
 			if got := pass(f, 20); got != 11 {
 				t.Errorf("%s: %d passed without a backend again, want 11 that are left of 20", what, got)
 			}
 			w.quiet()
-			if got := w.sum(); got != 9 {
-				t.Errorf("%s: the backend has %d hits, want 9 as before", what, got)
-			}
-			if left := f.left(); left != "" {
-				t.Errorf("%s: %s", what, left)
-			}
+			w.wantSum(9, "%s, without a backend again", what)
+			w.wantNothingLeft("%s", what)
 		}
 	}
 }
@@ -415,7 +401,5 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	if got := w.sum(); got != 40 || heir.leased(1, "ann") != 0 {
 		t.Errorf("of %d leased hits %d are left; the backend has %d hits, want 40", leased, heir.leased(1, "ann"), got)
 	}
-	if left := heir.left(); left != "" {
-		t.Error(left)
-	}
+	w.wantNothingLeft("in the end")
 }

@@ -26,6 +26,7 @@ func TestTurns(t *testing.T) {
 		{"what is no answer", []turnOf{{link.PushGarbled, 30}, {arrives, 20}}, []link.Outcome{link.PushGarbled, link.PushAnswered}},
 		{"no cluster", []turnOf{{link.PushUnsent, 60}, {arrives, 20}}, []link.Outcome{link.PushUnsent, link.PushAnswered}},
 		{"a single failure", []turnOf{{arrives, 5}, {503, 0}, {arrives, 20}}, nil},
+		{"refused pushes", []turnOf{{link.PushRefused, 10}}, []link.Outcome{link.PushRefused}}, // which the backend will never take
 		{"twice", []turnOf{{403, 30}, {arrives, 20}, {403, 30}, {arrives, 20}}, []link.Outcome{403, link.PushAnswered, 403, link.PushAnswered}},
 	} {
 		var told []link.Outcome
@@ -90,23 +91,5 @@ func TestTurnsAreBounded(t *testing.T) {
 	}
 	if most := 2 * (seconds/10 + 1); told > most || told < 4 {
 		t.Errorf("told %d times in %d s, want 4 to %d", told, seconds, most)
-	}
-}
-
-// Pushes that the backend will never take are told of, once.
-func TestTurnOfRefusedPushes(t *testing.T) {
-	t.Parallel()
-	var told []link.Outcome
-	w := newWorld(t, 1, 2, second, engine.Options{Turned: func(why link.Outcome) { told = append(told, why) }}, users(fixed(5)))
-	for i := range 100 {
-		w.pass(100 * time.Millisecond)
-		for _, f := range w.nodes {
-			f.charge(fmt.Sprint(i))
-			f.tick()
-			f.come(link.PushRefused)
-		}
-	}
-	if !slices.Equal(told, []link.Outcome{link.PushRefused}) {
-		t.Errorf("told %v, want once that pushes are refused", told)
 	}
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"flag"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/link"
@@ -804,8 +804,8 @@ func sortNear(n *wire.Near) {
 // applyOnce brings a push to the store, and keeps account of it. decided is when it came for the
 // first time.
 func (w *randomWorld) applyOnce(body []byte) (answer []byte, decided int64) {
-	push, outcome := pushTo(w.t, w.store, body)
-	outcome.Answer.Overrides = w.tell(push)
+	push, outcome := backendtest.Push(w.t, w.store, body)
+	outcome.Answer.Overrides = backendtest.Tell(w.t, w.store, push)
 	if w.seen != nil {
 		sortNear(&outcome.Answer.Near)
 	}
@@ -968,14 +968,7 @@ func (w *randomWorld) override() {
 			list = append(list, o)
 		}
 	}
-	ctx := context.Background()
-	_, version, err := w.store.Overrides(ctx, w.options.Namespace, 0)
-	if err == nil {
-		_, err = w.store.SetOverrides(ctx, w.options.Namespace, version, wire.List(list))
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	backendtest.Override(w.t, w.store, w.options.Namespace, list...)
 	w.overrides++
 	w.note("%d overrides come", len(list))
 }

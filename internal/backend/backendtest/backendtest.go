@@ -1,0 +1,137 @@
+// Package backendtest has what the worlds of tests have in common: a store that is asked as a backend
+// asks it, and looked at.
+package backendtest
+
+import (
+	"testing"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Push brings a push to a store.
+func Push(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) {
+	t.Helper()
+	push, err := wire.DecodePush(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := s.Join(t.Context(), push.Namespace, push.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome, err := s.Push(t.Context(), push, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return push, outcome
+}
+
+// Tell returns what a backend tells the sender of a push of overrides.
+func Tell(t testing.TB, s store.Store, push *wire.Push) wire.Overrides {
+	t.Helper()
+	list, version, err := s.Overrides(t.Context(), push.Namespace, 1)
+	if err == nil {
+		err = s.Heard(t.Context(), push.Namespace, store.Told{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.Tell(push, list, version)
+}
+
+// Answer brings a message to a store, and returns its answer; none to a report.
+func Answer(t testing.TB, s store.Store, body []byte) []byte {
+	t.Helper()
+	if wire.IsReport(body) {
+		return nil
+	}
+	if wire.IsUsed(body) {
+		used, err := wire.DecodeUsed(body)
+		if err == nil {
+			_, err = s.Account(t.Context(), used)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wire.AppendUsedAnswer(nil, used.Sequence)
+	}
+	push, outcome := Push(t, s, body)
+	outcome.Answer.Overrides = Tell(t, s, push)
+	return wire.AppendAnswer(nil, &outcome.Answer)
+}
+
+// Override replaces the overrides of a namespace.
+func Override(t testing.TB, s store.Store, namespace string, list ...wire.Override) {
+	t.Helper()
+	_, version, err := s.Overrides(t.Context(), namespace, 0)
+	if err == nil {
+		_, err = s.SetOverrides(t.Context(), namespace, version, wire.List(list))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Sum is all hits that a store has of a namespace.
+func Sum(t testing.TB, s store.Store, namespace string) (sum int64) {
+	t.Helper()
+	err := s.Counters(t.Context(), namespace, nil, func(c store.LimitCounter) error {
+		for _, window := range c.Windows {
+			sum += window.Hits
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// WantSum wants a store to have so many hits of the namespace default.
+func WantSum(t testing.TB, s store.Store, want int64, when string) {
+	t.Helper()
+	if got := Sum(t, s, "default"); got != want {
+		t.Errorf("%s: the backend has %d hits, want %d", when, got, want)
+	}
+}
+
+// Used visits the usage that a store has of a namespace, with the names of keys: their values, one after
+// the other.
+func Used(t testing.TB, s store.Store, namespace string, visit func(l wire.UsedLabel, name string, day uint32, hits int64)) {
+	t.Helper()
+	names := map[wire.ID]string{{}: "others"}
+	rows := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
+		err := s.Used(t.Context(), namespace, 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
+			l, ok := wire.DecodeUsedLabel(r.Label)
+			if !ok {
+				t.Errorf("a label that can't be read: %q", r.Label)
+			}
+			visit(r, l)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A row may have outlived its sender's memory of the key's name.
+	rows(func(_ wire.UsedRow, l wire.UsedLabel) {
+		name := ""
+		for rest := l.Name; len(rest) > 0; {
+			value, cut, after, ok := wire.NextValue(rest)
+			if !ok {
+				t.Fatalf("a name that can't be read: %q", l.Name)
+			}
+			if name += string(value); cut {
+				name += "…"
+			}
+			if rest = after; len(rest) > 0 {
+				name += " "
+			}
+		}
+		if name != "" {
+			names[l.ID] = name
+		}
+	})
+	rows(func(r wire.UsedRow, l wire.UsedLabel) { visit(l, names[l.ID], uint32(r.Day), r.Hits) })
+}
