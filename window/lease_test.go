@@ -21,6 +21,18 @@ func granted(l *Limit, start, at int64, hits uint64) *Totals {
 	return &Totals{Newest: l.NumberAt(&State{}, at), Hits: []uint64{hits, 0}[:l.Kind.Windows()]}
 }
 
+// grantOf is a grant of so many hits that was answered when it was given, and no other answer since.
+func grantOf(hits uint64, at int64) *Grant {
+	return &Grant{Hits: hits, At: at, Answered: at, Newer: true}
+}
+
+// leasedAt is a state at a time with a lease of so many hits, which are all that the backend has.
+func leasedAt(l *Limit, hits uint64, at int64) (s State) {
+	l.Advance(&s, at)
+	l.Lease(&s, grantOf(hits, at), granted(l, at, at, hits))
+	return s
+}
+
 // pending is how many hits a state has to push, in all windows.
 func pending(s *State) (hits int64) {
 	s.each(func(h *Hits) { hits += h.Pending })
@@ -35,7 +47,7 @@ func TestLeaseIsUsedAndReturned(t *testing.T) {
 		at := monday + 7*second
 		var s State
 		l.Advance(&s, at)
-		if !l.Lease(&s, &Grant{Hits: 30, At: at, Answered: at, Newer: true}, granted(&l, at, at, 50)) {
+		if !l.Lease(&s, grantOf(30, at), granted(&l, at, at, 50)) {
 			t.Errorf("%+v: a grant has no place", l)
 		}
 		if l.Leased(&s) != 30 || l.Remaining(&s) != 80 || s.Pending() {
@@ -67,9 +79,7 @@ func TestLeaseIsUsedAndReturned(t *testing.T) {
 func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
 	t.Parallel()
 	l := subBuckets(100, minute, 10*second)
-	var s State
-	l.Advance(&s, monday)
-	l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
+	s := leasedAt(&l, 30, monday)
 	if l.MovesLease(&s) {
 		t.Error("the present's bucket is another one")
 	}
@@ -99,9 +109,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		pending int64
 	}{{fixed(100, minute), 0}, {sliding(100, minute), -20}, {firstHit(100, minute), 0}, {log(100, minute), 0}} {
 		l := test.limit
-		var s State
-		l.Advance(&s, monday)
-		l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
+		s := leasedAt(&l, 30, monday)
 		l.CountLeased(&s, 10)
 		if l.Kind == SlidingBuckets {
 			s.ReturnLease(0)
@@ -141,7 +149,7 @@ func TestLateLeases(t *testing.T) {
 		l := test.limit
 		var s State
 		l.Advance(&s, monday+test.later)
-		kept := l.Lease(&s, &Grant{Hits: 30, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 30))
+		kept := l.Lease(&s, grantOf(30, monday), granted(&l, monday, monday, 30))
 		if kept != test.kept || l.Leased(&s) != test.leased || pending(&s) != test.pending {
 			t.Errorf("%+v, %d s late: kept %v, leased %d, pending %d", l, test.later/second, kept, l.Leased(&s), pending(&s))
 		}
@@ -156,11 +164,11 @@ func TestLeaseOfALaterWindow(t *testing.T) {
 	var s State
 	l.Advance(&s, monday-second)
 	l.Count(&s, 3)
-	if !l.Lease(&s, &Grant{Hits: 30, At: monday + second, Answered: monday + second, Newer: true}, granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
+	if !l.Lease(&s, grantOf(30, monday+second), granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
 		t.Errorf("got %+v", s)
 	}
 	l.Count(&s, 3)
-	if l.Lease(&s, &Grant{Hits: 30, At: monday + 3600*second, Answered: monday + 3600*second, Newer: true}, granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
+	if l.Lease(&s, grantOf(30, monday+3600*second), granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
 		t.Errorf("an hour ahead: got %+v", s)
 	}
 }
@@ -173,7 +181,7 @@ func TestLeasesOutOfOrder(t *testing.T) {
 		at := monday + second
 		var s State
 		l.Advance(&s, at)
-		l.Lease(&s, &Grant{Hits: 10, At: at, Answered: at, Newer: true}, granted(&l, at, at, 20)) // the second grant
+		l.Lease(&s, grantOf(10, at), granted(&l, at, at, 20)) // the second grant
 		if got := l.Quota() - l.Remaining(&s); got != 10 {
 			t.Errorf("%+v: %d are used, want 10 until the first grant is known", l, got)
 		}
@@ -194,7 +202,7 @@ func TestTokensOfALeaseComeBack(t *testing.T) {
 	l := tokens(60, 100, minute) // one a second
 	lease := func(hits, total uint64) (s State) {
 		l.Advance(&s, monday)
-		l.Lease(&s, &Grant{Hits: hits, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, total))
+		l.Lease(&s, grantOf(hits, monday), granted(&l, monday, monday, total))
 		return s
 	}
 	s := lease(30, 100)
@@ -264,7 +272,7 @@ func FuzzLease(f *testing.F) {
 				case 0:
 					l.Lease(&s, &Grant{Hits: hits, At: at, Answered: at, Newer: random.IntN(2) == 0}, totals)
 				case 1:
-					l.Lease(&s, &Grant{Hits: hits, At: now, Answered: now, Newer: true}, totals)
+					l.Lease(&s, grantOf(hits, now), totals)
 				case 2:
 					l.CountLeased(&s, min(hits, l.Leased(&s)))
 				case 3:
@@ -332,9 +340,7 @@ func TestLeaseIsUsedUp(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
 		for _, hits := range []uint64{1, 2, 30} {
-			var s State
-			l.Advance(&s, monday)
-			l.Lease(&s, &Grant{Hits: hits, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, hits))
+			s := leasedAt(&l, hits, monday)
 			if l.CountLeased(&s, hits); l.Leased(&s) != 0 || l.Remaining(&s) != 100-hits || s.Pending() {
 				t.Errorf("%+v: of %d, %d are leased and %d remain", l, hits, l.Leased(&s), l.Remaining(&s))
 			}
@@ -366,7 +372,7 @@ func TestLeaseAhead(t *testing.T) {
 		var s State
 		l.Advance(&s, now)
 		at := now + test.ahead
-		if got := l.Lease(&s, &Grant{Hits: 30, At: at, Answered: at, Newer: true}, granted(&l, 0, at, 30)); got != test.want || l.Leased(&s) > 0 != test.want {
+		if got := l.Lease(&s, grantOf(30, at), granted(&l, 0, at, 30)); got != test.want || l.Leased(&s) > 0 != test.want {
 			t.Errorf("%+v, ahead by %d ns: kept %v, leased %d", l, test.ahead, got, l.Leased(&s))
 		}
 	}
@@ -388,7 +394,7 @@ func TestLeaseOfAnotherWindow(t *testing.T) {
 		"no hits in a window": {Hits{}, Totals{Newest: uint64(monday), Hits: []uint64{0}}, false},
 	} {
 		s := State{Newest: monday + second, Start: monday, Hits: [2]Hits{test.hits}}
-		if got := l.Lease(&s, &Grant{Hits: 1, At: monday + second, Answered: monday + second, Newer: true}, &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
+		if got := l.Lease(&s, grantOf(1, monday+second), &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
 			t.Errorf("%s: kept %v, leased %d", name, got, l.Leased(&s))
 		}
 		if got, counts := l.LeaseNumber(monday+second, &test.total); got != test.total.Newest || counts != (len(test.total.Hits) > 0 && test.total.Hits[0] > 0) {
@@ -466,6 +472,26 @@ func TestUnheard(t *testing.T) {
 		s := State{Hits: test.hits}
 		if got := s.Unheard(); got != test.want {
 			t.Errorf("%+v: got %d, want %d", test.hits, got, test.want)
+		}
+	}
+}
+
+// Without doubts a state has neither hits that the backend may have counted, nor those that it may
+// have given back.
+func TestDoubt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		hits Hits
+		want uint64
+	}{
+		{Hits{Total: 10, Pending: 3}, 13},
+		{Hits{Total: 10, Pending: 3, InFlight: 5}, 13},
+		{Hits{Total: 10, Pending: 3, InFlight: -5}, 8},
+		{Hits{Total: 10, Pending: 3, InFlight: -5, Lease: 2}, 6},
+	} {
+		s := State{Hits: [2]Hits{test.hits, test.hits}}
+		if s.Doubt(); s.Hits[0].Sum() != test.want || s.Hits[1].Sum() != test.want {
+			t.Errorf("%+v: %d and %d hits, want %d", test.hits, s.Hits[0].Sum(), s.Hits[1].Sum(), test.want)
 		}
 	}
 }
@@ -568,7 +594,7 @@ func TestLateGrantOfALog(t *testing.T) {
 	l.Learn(&s, true, totals)
 	l.Count(&s, 3)
 	totals.Newest, totals.Hits, totals.Ages = uint64(at+7), append([]uint64{3}, totals.Hits...), []uint64{0, 2, 3, 4, 5, 6, 7}
-	if !l.Lease(&s, &Grant{Hits: 3, At: at + 7, Answered: at + 7, Newer: true}, totals) {
+	if !l.Lease(&s, grantOf(3, at+7), totals) {
 		t.Fatal("the grant has no place")
 	}
 	if l.Leased(&s) != 3 || l.Remaining(&s) != 1 {

@@ -245,27 +245,3 @@ func TestRate(t *testing.T) {
 		}
 	}
 }
-
-// The share tells which of two states is nearer to its limit.
-func TestShare(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		limit Limit
-		state State
-		want  float32
-	}{
-		{"nothing", fixed(100, minute), State{}, 0},
-		{"half", fixed(100, minute), State{Hits: [2]Hits{{Total: 50}}}, 0.5},
-		{"both windows, unweighed", sliding(100, minute), State{Hits: [2]Hits{{Total: 50}, {Total: 25}}}, 0.75},
-		{"the window before", sliding(100, minute), State{Hits: [2]Hits{1: {Total: 25}}}, 0.25},
-		{"of a bucket's burst", tokens(1, 100, minute), State{Start: monday, Hits: [2]Hits{{Total: 50}}}, 0.5},
-		{"of limit 0", fixed(0, minute), State{Hits: [2]Hits{{Total: 3}}}, 3},
-	} {
-		s := test.state
-		s.Newest = monday
-		if _, got := test.limit.Worth(&s); got != test.want {
-			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
-		}
-	}
-}

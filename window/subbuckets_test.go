@@ -121,7 +121,7 @@ func TestBucketsInFlight(t *testing.T) {
 		at := monday + 9*second
 		var s State
 		l.Advance(&s, at)
-		if !l.Lease(&s, &Grant{Hits: 2, At: at, Answered: at, Newer: true}, granted(&l, at, at, 2)) {
+		if !l.Lease(&s, grantOf(2, at), granted(&l, at, at, 2)) {
 			t.Fatalf("%+v: the grant has no place", l)
 		}
 		remain := func(when string, want uint64) {

@@ -177,42 +177,6 @@ func TestFirstHitWindowsMerge(t *testing.T) {
 	if !l.Allows(&late, 10) {
 		t.Error("the merged window did not end with the first hit's minute")
 	}
-	for _, test := range []struct {
-		name  string
-		state State
-		total Totals
-		want  State
-	}{
-		{
-			"the other window has ended: what was taken since begins the next one",
-			State{Newest: monday + 61*second, Start: monday + 5*second, Hits: [2]Hits{{Pending: 4, InFlight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{9}},
-			State{Newest: monday + 61*second, Start: monday + 61*second, Hits: [2]Hits{{Pending: 4}}},
-		},
-		{
-			"the other window is a later one",
-			State{Newest: monday, Start: monday, Hits: [2]Hits{{InFlight: 3}}},
-			Totals{Newest: uint64(monday + 2*minute), Hits: []uint64{9}},
-			State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 3}}},
-		},
-		{
-			"this window is the later one",
-			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{InFlight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{9}},
-			State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Total: 3}}},
-		},
-		{
-			"a state made anew takes the window over",
-			State{Newest: monday + second},
-			Totals{Newest: uint64(monday), Hits: []uint64{9}},
-			State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 9}}},
-		},
-	} {
-		s := test.state
-		if l.Settle(&s, true, true, &test.total); !reflect.DeepEqual(s, test.want) {
-			t.Errorf("%s: got %+v, want %+v", test.name, s, test.want)
-		}
-	}
 }
 
 // Hits go back into the window that they came from also if an answer has moved its start since, and
@@ -240,56 +204,6 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 		s.Hits[0].Pending = 3
 		if l.GiveBack(&s, uint64(s.Start+within), 2); s.Hits[0].Pending != want {
 			t.Errorf("%d ns after the start: %+v", within, s.Hits[0])
-		}
-	}
-}
-
-func TestTokenBucketsMerge(t *testing.T) {
-	t.Parallel()
-	l := tokens(6, 10, minute) // one in ten seconds
-	for _, test := range []struct {
-		name  string
-		state State
-		total Totals
-		start int64
-		hits  Hits
-	}{
-		{
-			"the same bucket", State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 2, Pending: 1, InFlight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{7}}, monday, Hits{Total: 7, Pending: 1},
-		},
-		{
-			"written by a window later there", State{Newest: monday + 61*second, Start: monday, Hits: [2]Hits{{Total: 6, InFlight: 3}}},
-			Totals{Newest: uint64(monday + minute), Hits: []uint64{5}}, monday + minute, Hits{Total: 5},
-		},
-		{
-			"written by a window later here", State{Newest: monday + 61*second, Start: monday + minute, Hits: [2]Hits{{Total: 1, InFlight: 2}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{11}}, monday + minute, Hits{Total: 5},
-		},
-		{
-			"another node was first", State{Newest: monday + 5*second, Start: monday + 3*second, Hits: [2]Hits{{Pending: 1, InFlight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8, Pending: 1},
-		},
-		{
-			"another node's clock is ahead", State{Newest: monday, Start: monday, Hits: [2]Hits{{InFlight: 3}}},
-			Totals{Newest: uint64(monday + second/2), Hits: []uint64{8}}, monday, Hits{Total: 8},
-		},
-		{
-			"a state made anew", State{Newest: monday + 5*second},
-			Totals{Newest: uint64(monday), Hits: []uint64{8}}, monday, Hits{Total: 8},
-		},
-		{
-			"full by now", State{Newest: monday + 50*second, Start: monday, Hits: [2]Hits{{InFlight: 6}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{6}}, monday, Hits{Total: 6},
-		},
-		{
-			"given back by others", State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 2, InFlight: 3}}},
-			Totals{Newest: uint64(monday), Hits: []uint64{0}}, monday, Hits{},
-		},
-	} {
-		s := test.state
-		if l.Settle(&s, true, true, &test.total); s.Start != test.start || s.Hits[0] != test.hits {
-			t.Errorf("%s: got start %d, %+v, want %d, %+v", test.name, s.Start-monday, s.Hits[0], test.start-monday, test.hits)
 		}
 	}
 }
@@ -378,25 +292,6 @@ func TestStateRoundTrip(t *testing.T) {
 				t.Errorf("%+v cut to %d bytes is read, or counted in", test, n)
 			}
 		}
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	for name, l := range map[string]Limit{
-		"fixed": fixed(1_000_000, minute), "first hit": firstHit(1_000_000, minute), "sliding": sliding(1_000_000, minute),
-		"sub-buckets": subBuckets(1_000_000, minute, second), "log of 500": log(500, minute), "token bucket": tokens(1_000_000, 1_000_000, minute),
-	} {
-		b.Run(name, func(b *testing.B) {
-			s := State{Newest: monday}
-			now := monday
-			b.ReportAllocs()
-			for b.Loop() {
-				now += minute / 400
-				if l.Advance(&s, now); l.Allows(&s, 1) {
-					l.Count(&s, 1)
-				}
-			}
-		})
 	}
 }
 

@@ -297,6 +297,7 @@ func TestTokensSettle(t *testing.T) {
 		{"later here, when one is left there", l, Hits{Total: 20, Pending: 30}, -2 * minute, 13, false, 0, 1},
 		{"another, of one token", l, Hits{Total: 20}, second, 1, false, second, 1},
 		{"another, older", l, Hits{Total: 20}, -second, 9, true, -second, 9},
+		{"another, of a clock that is ahead", l, Hits{Total: 20}, 2*minute + second, 9, false, 2 * minute, 9},
 		{"none yet", l, Hits{}, -2 * minute, 30, true, -2 * minute, 30},
 		{"that gets nothing back, later here", tokens(0, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 30},
 		{"that gets one back, later here", tokens(1, 100, minute), Hits{Total: 20}, -minute, 30, false, 0, 29},
