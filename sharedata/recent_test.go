@@ -1,53 +1,17 @@
 package sharedata
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 )
-
-// counting is a worker that counts one hit of a key after the other, in eight bytes.
-type counting struct {
-	table *Table
-	slot  Slot
-}
-
-// newCounting makes a worker that remembers what it writes.
-func newCounting(t *testing.T, data Data) *counting {
-	return &counting{table: open(t, data, 40), slot: Slot{Recent: &Recent{}}}
-}
-
-// hit recalls the key's page if it can, or reads it, and counts until no other worker was faster.
-func (c *counting) hit(key string) (recalled bool) {
-	a := c.table.Address(0, []byte(key))
-	found := c.table.Recall(&c.slot, a)
-	for recalled = found; ; recalled = false {
-		if !found {
-			found = c.table.Read(&c.slot, a)
-		}
-		var written bool
-		meta := Meta{ExpiresNanos: now + second}
-		if found {
-			count := c.slot.Payload()
-			binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
-			written = c.table.Rewrite(&c.slot, meta, now)
-		} else {
-			written = c.table.Write(&c.slot, binary.LittleEndian.AppendUint64(nil, 1), meta, now)
-		}
-		if written {
-			return recalled
-		}
-		found = false
-	}
-}
 
 // A worker that is alone reads no page that it has written, however many keys there are, until it
 // forgets.
 func TestRecent(t *testing.T) {
 	gets := 0
 	data := &fakeData{}
-	worker := newCounting(t, data)
+	worker := newCounting(t, data, &Recent{})
 	data.before = func(op string) {
 		if op == "get" {
 			gets++
@@ -75,8 +39,7 @@ func TestRecentBesideOthers(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		data := &fakeData{}
-		workers := []*counting{newCounting(t, data), newCounting(t, data), newCounting(t, data)}
-		workers[2].slot.Recent = nil // this worker always reads
+		workers := []*counting{newCounting(t, data, &Recent{}), newCounting(t, data, &Recent{}), newCounting(t, data, nil)} // the last always reads
 		want, recalls := map[string]uint64{}, 0
 		interrupted := false
 		data.before = func(op string) {
@@ -103,13 +66,10 @@ func TestRecentBesideOthers(t *testing.T) {
 		}
 		data.before = nil
 		for key, n := range want {
-			s := &workers[2].slot
-			if !workers[2].table.Read(s, workers[2].table.Address(0, []byte(key))) || binary.LittleEndian.Uint64(s.Payload()) != n {
-				t.Fatalf("seed %d, key %s: got %x, want %d", seed, key, s.Payload(), n)
-			}
+			workers[2].wantCount(t, key, n)
 		}
-		if recalls == 0 {
-			t.Errorf("seed %d: nothing was recalled", seed)
+		if recalls == 0 || t.Failed() {
+			t.Fatalf("seed %d: %d were recalled", seed, recalls)
 		}
 	}
 }
@@ -117,7 +77,7 @@ func TestRecentBesideOthers(t *testing.T) {
 // A worker that is wrong rests, so that others who write cost it few writes.
 func TestRecentRests(t *testing.T) {
 	data := &fakeData{}
-	one, other := newCounting(t, data), newCounting(t, data)
+	one, other := newCounting(t, data, &Recent{}), newCounting(t, data, &Recent{})
 	lost := 0
 	for range 10_000 {
 		one.hit("ann")
@@ -142,12 +102,10 @@ func TestRecentRests(t *testing.T) {
 func TestRecentNumbers(t *testing.T) {
 	for _, next := range []uint32{0, CreateOnly} {
 		numbers := Numbers(next - 3)
-		worker := newCounting(t, &fakeData{Map: Map{Numbers: &numbers}})
+		worker := newCounting(t, &fakeData{Map: Map{Numbers: &numbers}}, &Recent{})
 		for range 10 {
 			worker.hit("ann")
 		}
-		if !worker.table.Read(&worker.slot, worker.table.Address(0, []byte("ann"))) || binary.LittleEndian.Uint64(worker.slot.Payload()) != 10 {
-			t.Errorf("around %d: got %x, want 10", next, worker.slot.Payload())
-		}
+		worker.wantCount(t, "ann", 10)
 	}
 }

@@ -2,7 +2,6 @@ package sharedata
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -233,35 +232,23 @@ func TestWhoMakesRoom(t *testing.T) {
 func TestEveryRaceIsLostOnce(t *testing.T) {
 	t.Parallel()
 	data := &fakeData{}
-	table := open(t, data, 10)
-	other := open(t, data, 10)
-	count := func(table *Table, s *Slot, key string) bool {
-		n := uint64(0)
-		if table.Read(s, table.Address(0, []byte(key))) {
-			n = binary.LittleEndian.Uint64(s.Payload())
-		}
-		return table.Write(s, binary.LittleEndian.AppendUint64(nil, n+1), Meta{ExpiresNanos: now + second}, now)
-	}
-	var mine, theirs Slot
-	interfere := false
+	mine, other := newCounting(t, data, nil), newCounting(t, data, nil)
+	sets, interferes := 0, false
 	data.before = func(op string) {
-		if op == "set" && interfere {
-			interfere = false
-			if !count(other, &theirs, "k") {
-				t.Error("the other worker lost a race")
-			}
+		if op != "set" {
+			return
+		}
+		if sets++; interferes {
+			interferes = false
+			other.hit("k")
 		}
 	}
-	lost := 0
 	for range 1000 {
-		interfere = true
-		for !count(table, &mine, "k") {
-			lost++
-		}
+		interferes = true
+		mine.hit("k")
 	}
-	table.Read(&mine, table.Address(0, []byte("k")))
-	if got := binary.LittleEndian.Uint64(mine.Payload()); got != 2000 || lost != 1000 {
-		t.Errorf("counted %d and lost %d races, want 2000 and 1000", got, lost)
+	if mine.wantCount(t, "k", 2000); sets != 3000 {
+		t.Errorf("%d writes, want 1000 that are lost and 2000 that are not", sets)
 	}
 }
 
@@ -272,31 +259,15 @@ func TestHammer(t *testing.T) {
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
-			table := open(t, data, 100)
-			var s Slot
+			worker := newCounting(t, data, map[bool]*Recent{true: {}}[w%2 == 0]) // half of them remember nothing
 			for i := range hits {
-				key := fmt.Sprint((i + w) % keys)
-				for {
-					n := uint64(0)
-					if table.Read(&s, table.Address(0, []byte(key))) {
-						n = binary.LittleEndian.Uint64(s.Payload())
-					}
-					if table.Write(&s, binary.LittleEndian.AppendUint64(nil, n+1), Meta{ExpiresNanos: now + second}, now) {
-						break
-					}
-				}
+				worker.hit(fmt.Sprint((i + w) % keys))
 			}
 		})
 	}
 	group.Wait()
-	table, sum := open(t, data, 100), uint64(0)
-	var s Slot
 	for key := range keys {
-		table.Read(&s, table.Address(0, []byte(fmt.Sprint(key))))
-		sum += binary.LittleEndian.Uint64(s.Payload())
-	}
-	if sum != workers*hits {
-		t.Errorf("got %d hits, want %d", sum, workers*hits)
+		newCounting(t, data, nil).wantCount(t, fmt.Sprint(key), workers*hits/keys)
 	}
 }
 
