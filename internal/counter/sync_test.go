@@ -79,19 +79,6 @@ func TestClaimAndSettle(t *testing.T) {
 	}
 }
 
-func TestDue(t *testing.T) {
-	t.Parallel()
-	const day = 24 * 3600 * second
-	for _, test := range []struct {
-		in   int64
-		want bool
-	}{{0, true}, {-second, true}, {2 * second / 1000, false}, {second, false}, {59 * second, false}, {3600 * second, true}, {-20 * day, true}, {-40 * day, true}} {
-		if got := DueAt(monday+test.in).Passed(monday, second); got != test.want {
-			t.Errorf("due in %d ns: passed %v", test.in, got)
-		}
-	}
-}
-
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(100)}, Interval: second}
@@ -192,6 +179,7 @@ func TestPassed(t *testing.T) {
 		in, rate int64
 		want     bool
 	}{
+		{-40 * 24 * 60 * minute, second, true}, {-20 * 24 * 60 * minute, second, true}, {-second, second, true}, {59 * second, second, false},
 		{0, second, true}, {dueUnit, second, false}, {pause, second, false}, {pause + dueUnit, second, true},
 		{pause + dueUnit, long, false}, {long, long, false}, {long + dueUnit, long, true},
 	} {
