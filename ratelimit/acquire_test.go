@@ -14,7 +14,6 @@ import (
 
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
-	"weir/ratelimit/stores"
 )
 
 // Each user may have two exports running at a time.
@@ -40,15 +39,11 @@ func ExampleLimiter_Acquire() {
 func TestAcquire(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Now: clock.now, Rules: []ratelimit.Rule{
+	n := start(t, ratelimit.Options{Name: "n", Now: clock.now, Rules: []ratelimit.Rule{
 		{Name: "flight", Limits: []ratelimit.Limit{ratelimit.InFlight(1)}, Hold: time.Hour},
 		{Name: "window", Limits: []ratelimit.Limit{ratelimit.FixedWindow(3, 24*time.Hour)}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	flight, _ := n.Limiter("flight")
-	window, _ := n.Limiter("window")
+	flight, window := limiter(t, n, "flight"), limiter(t, n, "window")
 	try := func(want bool, left uint64) func() {
 		t.Helper()
 		release, d, err := ratelimit.Acquire(t.Context(), flight.Demand(nil, 1), window.Demand(nil, 1))
@@ -99,27 +94,13 @@ func TestAcquireOfPrograms(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []time.Duration{0, 20 * time.Millisecond} {
 		const limit = 4
-		store, err := stores.Open("memory")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
+		store := open(t, "memory")
 		var limiters []*ratelimit.Limiter
 		for range 3 {
-			n, err := ratelimit.NewNamespace(ratelimit.Options{
+			limiters = append(limiters, limiter(t, start(t, ratelimit.Options{
 				Name: "n", Backend: store, SyncRate: rate, Timeout: time.Minute, OnBackendFailure: ratelimit.FailDeny,
 				Rules: []ratelimit.Rule{{Name: "flight", Limits: []ratelimit.Limit{ratelimit.InFlight(limit)}}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := n.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-			}()
-			l, _ := n.Limiter("flight")
-			limiters = append(limiters, l)
+			}), "flight"))
 		}
 		var held, most, passed atomic.Int64
 		var group sync.WaitGroup

@@ -27,27 +27,50 @@ func (f far) Push(ctx context.Context, push []byte) ([]byte, error) {
 	return f.Backend.Push(ctx, push)
 }
 
-// opener opens stores, and closes them when the test ends.
-func opener(t *testing.T) (open func(name string) ratelimit.Backend) {
-	return func(name string) ratelimit.Backend {
-		store, err := stores.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return store
+// open opens a store, and closes it when the test ends.
+func open(t *testing.T, name string) ratelimit.Backend {
+	t.Helper()
+	store, err := stores.Open(name)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// start makes a namespace, and closes it when the test ends.
+func start(t *testing.T, o ratelimit.Options) *ratelimit.Namespace {
+	t.Helper()
+	n, err := ratelimit.NewNamespace(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// limiter is a namespace's of a rule.
+func limiter(t *testing.T, n *ratelimit.Namespace, rule string) *ratelimit.Limiter {
+	t.Helper()
+	l, err := n.Limiter(rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // Requests have room as the keys of their rule do, however many of its keys they take from and
 // whoever decides.
 func TestManyKeysOfARule(t *testing.T) {
 	t.Parallel()
-	open := opener(t)
 	const passes = 2
 	always := []bool{true, true, true}
 	for _, backend := range []struct {
@@ -57,8 +80,8 @@ func TestManyKeysOfARule(t *testing.T) {
 		want  []bool
 	}{
 		{"none", nil, []ratelimit.FailureMode{ratelimit.FailLocal}, []bool{true, true, false}},
-		{"memory", open("memory"), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
-		{"redis", open(redistest.Start(t).URL()), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
+		{"memory", open(t, "memory"), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
+		{"redis", open(t, redistest.Start(t).URL()), []ratelimit.FailureMode{ratelimit.FailLocal, ratelimit.FailAllow, ratelimit.FailDeny}, []bool{true, true, false}},
 		{"away", away{}, []ratelimit.FailureMode{ratelimit.FailLocal}, []bool{true, true, false}},
 		{"away", away{}, []ratelimit.FailureMode{ratelimit.FailAllow}, always},
 		{"away", away{}, []ratelimit.FailureMode{ratelimit.FailDeny}, []bool{false, false, false}},
@@ -83,10 +106,7 @@ func TestManyKeysOfARule(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, rule := range o.Rules {
-						l, err := n.Limiter(rule.Name)
-						if err != nil {
-							t.Fatal(err)
-						}
+						l := limiter(t, n, rule.Name)
 						for _, keys := range []int{1, 2, 3, 4, 7, 8, 9, 100, 1000} {
 							if exact && rule.Name == "flight" {
 								keys = min(keys, 800) // more do not fit a question: see TestExactFitsOneQuestion
@@ -142,8 +162,7 @@ func TestManyKeysOfARule(t *testing.T) {
 // algorithm and whoever decides. No more come back than were taken.
 func TestGiveBackAfterRefusal(t *testing.T) {
 	t.Parallel()
-	open := opener(t)
-	for name, backend := range map[string]ratelimit.Backend{"none": nil, "memory": open("memory"), "redis": open(redistest.Start(t).URL())} {
+	for name, backend := range map[string]ratelimit.Backend{"none": nil, "memory": open(t, "memory"), "redis": open(t, redistest.Start(t).URL())} {
 		for _, exact := range []bool{false, true} {
 			if exact && backend == nil {
 				continue
@@ -159,15 +178,7 @@ func TestGiveBackAfterRefusal(t *testing.T) {
 						if backend != nil {
 							o.Backend, o.Exact, o.Timeout = far{backend}, exact, time.Minute
 						}
-						n, err := ratelimit.NewNamespace(o)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer n.Close(context.Background())
-						r, err := n.Limiter("r")
-						if err != nil {
-							t.Fatal(err)
-						}
+						r := limiter(t, start(t, o), "r")
 						steps := []struct {
 							take, back uint64
 							allowed    bool

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/nightly"
 	"weir/internal/store"
@@ -93,16 +94,7 @@ func (w *world) node(t *testing.T, o Options) *Namespace {
 // sum returns the backend's hits of the first limits of all keys.
 func (w *world) sum(t *testing.T) (hits int64) {
 	t.Helper()
-	err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
-		for _, window := range c.Windows {
-			hits += window.Hits
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hits
+	return backendtest.Sum(t, w.store, "test")
 }
 
 // pause lets time pass, and waits until all that happens in it has ended.

@@ -54,25 +54,3 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 }
-
-// Hits are given back though others have taken them since this program last heard of the key.
-func TestGiveBackWhatOthersTook(t *testing.T) {
-	t.Parallel()
-	for _, exact := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld()
-			a, b := limiter(t, w.node(t, Options{Rules: rule(FixedWindow(20, time.Hour)), Exact: exact}), "r"), limiter(t, w.node(t, Options{Rules: rule(FixedWindow(20, time.Hour)), Exact: exact}), "r")
-			decide(t, a, 3, "ann")
-			pause(3 * time.Second)
-			decide(t, b, 17, "ann")
-			pause(3 * time.Second)
-			if err := a.GiveBack(t.Context(), Key{"ann"}, 15); err != nil {
-				t.Fatal(err)
-			}
-			pause(3 * time.Second)
-			if d := decide(t, b, 0, "ann"); d.Remaining != 15 {
-				t.Errorf("exact %t: %d are left, want 15", exact, d.Remaining)
-			}
-		})
-	}
-}

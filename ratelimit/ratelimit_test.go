@@ -322,27 +322,6 @@ func TestConcurrentDecisions_hammer(t *testing.T) {
 	}
 }
 
-func TestConcurrentIncrements_hammer(t *testing.T) {
-	t.Parallel()
-	const workers, hits = 8, 2000
-	n := define(t, newFakeClock(), Options{Windows: []time.Duration{time.Minute, time.Hour}})
-	var group sync.WaitGroup
-	for range workers {
-		group.Go(func() {
-			for i := range hits {
-				size := []time.Duration{time.Minute, time.Hour}[i%2]
-				if _, err := n.Increment(t.Context(), Key{"k"}, size, 1); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if minute, hour := rate(t, n, "k", time.Minute), rate(t, n, "k", time.Hour); minute != workers*hits/2 || hour != workers*hits/2 {
-		t.Errorf("got %v and %v, want %d each", minute, hour, workers*hits/2)
-	}
-}
-
 // A flood of keys neither grows memory nor gains a fresh quota.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
@@ -455,6 +434,9 @@ func TestClose(t *testing.T) {
 	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("increment: got %v", err)
 	}
+	if err := limiter(t, n, "r").GiveBack(t.Context(), nil, 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("give back: got %v", err)
+	}
 	if err := n.Sync(t.Context()); err != nil {
 		t.Errorf("sync: got %v", err)
 	}
@@ -464,7 +446,10 @@ func TestClose(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	l := benchLimiter(b)
+	l, err := NewLimiter(SlidingWindow(1<<40, time.Minute))
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		random := rand.New(rand.NewPCG(1, 2))

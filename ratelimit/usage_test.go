@@ -8,38 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/wire"
 )
-
-// used returns the backend's used hits, by rule and name.
-func (w *world) used(t *testing.T) map[string]int64 {
-	t.Helper()
-	used := map[string]int64{}
-	err := w.store.Used(t.Context(), "test", 0, 1<<32-1, func(row wire.UsedRow) error {
-		label, ok := wire.DecodeUsedLabel(row.Label)
-		if !ok {
-			t.Errorf("a label that can't be read: %q", row.Label)
-		}
-		name := label.Rule
-		for rest := label.Name; len(rest) > 0; {
-			value, cut, after, ok := wire.NextValue(rest)
-			if !ok {
-				t.Fatalf("a name that can't be read: %q", label.Name)
-			}
-			name += " " + string(value)
-			if cut {
-				name += "…"
-			}
-			rest = after
-		}
-		used[name] += row.Hits
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return used
-}
 
 // Programs send the usage of keys of rules that reveal them: exactly once, through a network that
 // loses messages and answers, and all of it when they end.
@@ -83,7 +54,9 @@ func TestUsage(t *testing.T) {
 			}
 		}
 		want := map[string]int64{"plain ann GET": passed, "short an… GE…": 300}
-		if got := w.used(t); !maps.Equal(got, want) {
+		got := map[string]int64{}
+		backendtest.Used(t, w.store, "test", func(l wire.UsedLabel, name string, _ uint32, hits int64) { got[l.Rule+" "+name] += hits })
+		if !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})

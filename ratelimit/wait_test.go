@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"weir/ratelimit"
-	"weir/ratelimit/stores"
 )
 
 // A client of another company's API sends ten requests a second, however many its goroutines want
@@ -80,26 +79,9 @@ func TestWait(t *testing.T) {
 					Name: "r", Limits: []ratelimit.Limit{ratelimit.TokenBucket(uint64(time.Second/test.pace), time.Second, 1)},
 				}}}
 				if test.kind != "alone" {
-					store, err := stores.Open("memory")
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer store.Close()
-					o.Backend, o.Exact = store, test.kind == "exact"
+					o.Backend, o.Exact = open(t, "memory"), test.kind == "exact"
 				}
-				n, err := ratelimit.NewNamespace(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() {
-					if err := n.Close(context.Background()); err != nil {
-						t.Error(err)
-					}
-				}()
-				l, err := n.Limiter("r")
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := limiter(t, start(t, o), "r")
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -134,15 +116,12 @@ func TestWait(t *testing.T) {
 func TestWaitIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{
+		n := start(t, ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{
 			{Name: "short", Limits: []ratelimit.Limit{ratelimit.TokenBucket(10, time.Second, 1)}, Delay: 250 * time.Millisecond},
 			{Name: "few", Limits: []ratelimit.Limit{ratelimit.TokenBucket(10, time.Second, 1)}, Queue: 2},
 			{Name: "usual", Limits: []ratelimit.Limit{ratelimit.TokenBucket(10, time.Second, 1)}},
 			{Name: "flight", Limits: []ratelimit.Limit{ratelimit.InFlight(1)}},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, rule := range []string{"short", "few", "usual"} {
 			l, _ := n.Limiter(rule)
 			ctx, cancel := t.Context(), func() {}
@@ -190,18 +169,10 @@ func TestWaitEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := ratelimit.Options{Name: "n", Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{ratelimit.TokenBucket(1, time.Second, 1)}}}}
 			if backend {
-				store, err := stores.Open("memory")
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer store.Close()
-				o.Backend = store
+				o.Backend = open(t, "memory")
 			}
-			n, err := ratelimit.NewNamespace(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, _ := n.Limiter("r")
+			n := start(t, o)
+			l := limiter(t, n, "r")
 			if err := l.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -248,19 +219,10 @@ func TestWaitEnds(t *testing.T) {
 // Many goroutines that wait, give up and do not wait never get more than the limit, and all end.
 func TestWait_hammer(t *testing.T) {
 	t.Parallel()
-	store, err := stores.Open("memory")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	for _, backend := range []ratelimit.Backend{nil, store} {
-		n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "n", Backend: backend, Rules: []ratelimit.Rule{
+	for _, backend := range []ratelimit.Backend{nil, open(t, "memory")} {
+		l := limiter(t, start(t, ratelimit.Options{Name: "n", Backend: backend, Rules: []ratelimit.Rule{
 			{Name: "r", Limits: []ratelimit.Limit{ratelimit.TokenBucket(2000, time.Second, 5)}},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, _ := n.Limiter("r")
+		}}), "r")
 		start := time.Now()
 		var passed atomic.Int64
 		var group sync.WaitGroup
@@ -291,9 +253,6 @@ func TestWait_hammer(t *testing.T) {
 		group.Wait()
 		if most := 5 + int64(time.Since(start).Seconds()*2000) + 1; passed.Load() > most || passed.Load() == 0 {
 			t.Errorf("%d passed, where %d may", passed.Load(), most)
-		}
-		if err := n.Close(t.Context()); err != nil {
-			t.Error(err)
 		}
 	}
 }
