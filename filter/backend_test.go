@@ -140,9 +140,7 @@ func TestRefusedBatch(t *testing.T) {
 			w.now += 100e6
 			w.proxies[0].now = w.now
 			v.tick()
-			callouts := v.callouts
-			v.callouts = nil
-			for _, c := range callouts {
+			for _, c := range v.dispatched() {
 				push, err := wire.DecodePush(c.body)
 				if err == nil && refused == 0 && len(push.Items) > 0 {
 					refused = push.Sequence
@@ -177,9 +175,7 @@ func TestBackendFailureModes(t *testing.T) {
 				s := v.pause("x-user", "ann")
 				switch {
 				case s != nil && i%2 == 0:
-					callouts := v.callouts
-					v.callouts = nil
-					for _, c := range callouts {
+					for _, c := range v.dispatched() {
 						v.answer(c, 504, nil)
 					}
 				case s != nil:

@@ -94,9 +94,7 @@ func TestBlockOfOthers(t *testing.T) {
 		p.now += 30 * second * int64(min(i, 1)) // the second is in the same second
 	}
 	v.tick()
-	if got := [2]uint64{v.outcome("s", "shadow_allowed"), v.outcome("s", "shadow_rejected")}; got != [2]uint64{1, 2} {
-		t.Errorf("the shadow rule allowed and rejected %d, want 1 and 2", got)
-	}
+	v.wantShadow("s", 1, 2)
 }
 
 // A block is known to all nodes, whether or not they have asked for the key before; it is in the store, and
@@ -183,8 +181,7 @@ func TestRefusalsOfOthersDoNotBlock(t *testing.T) {
 		if v.open("x-key", "ann") != nil || v.reply != nil {
 			t.Fatalf("%s: want a request that waits", test.name)
 		}
-		callouts := v.callouts
-		v.callouts = nil
+		callouts := v.dispatched()
 		answer := w.apply(callouts[0].body)
 		w.pass(150 * time.Millisecond) // a window has ended when it is there
 		if v.answer(callouts[0], 200, answer); v.reply == nil {

@@ -337,9 +337,7 @@ func TestReserveOfUncounted(t *testing.T) {
 			}
 			w.away = false
 			w.quiet()
-			if got := w.sum(); got != 280 {
-				t.Errorf("%s, sync_rate %s: the backend has %d hits", mode, rate, got)
-			}
+			w.wantSum(280, mode+", sync_rate "+rate)
 		}
 	}
 }

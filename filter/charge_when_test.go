@@ -80,7 +80,5 @@ func TestChargeWhenInShadow(t *testing.T) {
 		v.reset(s)
 	}
 	v.tick()
-	if got := [2]uint64{v.outcome("logins", "shadow_allowed"), v.outcome("logins", "shadow_rejected")}; got != [2]uint64{5, 1} {
-		t.Errorf("allowed and rejected %d, want 5 and 1", got)
-	}
+	v.wantShadow("logins", 5, 1)
 }

@@ -370,17 +370,13 @@ func TestNothingIsAllocated(t *testing.T) {
 		"key": [{"header": "x-user"}], "reserve": {"header": "x-cost"}, "cost_on_response": "openai",
 		"limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "token_bucket"}]}]}`)
 	overridden := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
-	list := wire.List([]wire.Override{
-		{Rule: "all", Values: []string{"GET", "/x"}, Limits: []wire.OverrideLimit{{Max: 2_000_000, WidthMillis: 3_600_000}}, Until: uint64(monday+1e18) / 1e6},
-		{Rule: "user", Values: []string{"ann", "2001:db8::1"}, Limits: []wire.OverrideLimit{
+	overridden.advance(time.Second)
+	overridden.override(
+		wire.Override{Rule: "all", Values: []string{"GET", "/x"}, Limits: []wire.OverrideLimit{{Max: 2_000_000, WidthMillis: 3_600_000}}, Until: uint64(monday+1e18) / 1e6},
+		wire.Override{Rule: "user", Values: []string{"ann", "2001:db8::1"}, Limits: []wire.OverrideLimit{
 			{Max: 2_000_000, WidthMillis: 3_600_000}, {Max: 2_000_000, WidthMillis: 86_400_000},
 		}},
-	})
-	if _, err := overridden.store.SetOverrides(t.Context(), "default", 0, list); err != nil {
-		t.Fatal(err)
-	}
-	overridden.advance(time.Second)
-	overridden.advance(time.Second)
+	)
 	for name, v := range map[string]*fakeVM{
 		"allowed": p.start(several),
 		"costs": p.start(`{"namespace": "n", ` + costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-cost"}`, `

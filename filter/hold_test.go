@@ -188,9 +188,7 @@ func TestPlacesBesideOtherRules(t *testing.T) {
 	v.reset(a)
 	v.reset(b)
 	v.tick()
-	if got := [2]uint64{v.outcome("s", "shadow_allowed"), v.outcome("s", "shadow_rejected")}; got != [2]uint64{3, 2} {
-		t.Errorf("the shadow rule allowed and rejected %d, want 3 and 2", got)
-	}
+	v.wantShadow("s", 3, 2)
 }
 
 // Random requests on workers of a process: a request passes if and only if there is room.
@@ -256,9 +254,7 @@ func TestPlacesThroughFaults(t *testing.T) {
 			w.random = rand.New(rand.NewPCG(seed, 77))
 			faulty := true
 			carry := func(v *fakeVM) {
-				callouts := v.callouts
-				v.callouts = nil
-				for _, c := range callouts {
+				for _, c := range v.dispatched() {
 					switch choice := w.random.IntN(20); {
 					case !faulty || choice > 4:
 						v.answer(c, 200, w.apply(c.body))
@@ -398,17 +394,7 @@ func TestNothingIsHeld(t *testing.T) {
 // request that began before. Their places are free soon, and not only when they would be taken for lost.
 func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 	w := newWorld(t, 2, 1, synced("0.5", `{"name": "all", "limits": [{"limit": 5, "algorithm": "in_flight"}]}`))
-	v, version := w.vms[0], uint64(0)
-	set := func(list ...wire.Override) {
-		t.Helper()
-		var err error
-		if version, err = w.store.SetOverrides(t.Context(), "default", version, wire.List(list)); err != nil {
-			t.Fatal(err)
-		}
-		for range 20 {
-			w.advance(100 * time.Millisecond)
-		}
-	}
+	v := w.vms[0]
 	open := func() *stream {
 		t.Helper()
 		for s := v.pause(); s != nil && v.ended[s.ID()] == 0; {
@@ -420,12 +406,12 @@ func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 		return v.last
 	}
 	before := open()
-	set(wire.Override{Rule: "all", Limits: []wire.OverrideLimit{{Max: 300, WidthMillis: 32_000}}})
+	w.override(wire.Override{Rule: "all", Limits: []wire.OverrideLimit{{Max: 300, WidthMillis: 32_000}}})
 	var during []*stream
 	for range 10 {
 		during = append(during, open())
 	}
-	set()
+	w.override()
 	for _, s := range append(during, before) {
 		v.respond(s, true)
 		v.reset(s)
@@ -433,7 +419,5 @@ func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 	for range 20 {
 		w.advance(250 * time.Millisecond)
 	}
-	if sum := w.sum(); sum != 0 {
-		t.Errorf("%d places are held by nobody", sum)
-	}
+	w.wantSum(0, "when nobody holds a place")
 }

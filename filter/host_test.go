@@ -439,6 +439,13 @@ func (v *fakeVM) Dispatch(c *proxywasm.Callout) bool {
 	return true
 }
 
+// dispatched takes the callouts that are out.
+func (v *fakeVM) dispatched() []callout {
+	callouts := v.callouts
+	v.callouts = nil
+	return callouts
+}
+
 func (v *fakeVM) CalloutHeader(name string) ([]byte, bool) {
 	if name == "content-type" {
 		if v.foreign {

@@ -29,9 +29,7 @@ func TestMostPerRequest(t *testing.T) {
 		t.Errorf("the largest request was refused: %+v", v.reply)
 	}
 	v.tick()
-	if got := [2]uint64{v.outcome("s", "shadow_allowed"), v.outcome("s", "shadow_rejected")}; got != [2]uint64{0, 1} {
-		t.Errorf("the shadow rule allowed and rejected %d", got)
-	}
+	v.wantShadow("s", 0, 1)
 }
 
 // A number that is too large to represent is above every bound.

@@ -42,9 +42,7 @@ func TestLargestTakes(t *testing.T) {
 			v.had(counters, test.had)
 			largest := 0
 			v.settle = func(v *fakeVM) {
-				callouts := v.callouts
-				v.callouts = nil
-				for _, c := range callouts {
+				for _, c := range v.dispatched() {
 					r := httptest.NewRequest(http.MethodPost, wire.PushPath, bytes.NewReader(c.body))
 					r.Header.Set("Content-Type", wire.ContentType)
 					answer := httptest.NewRecorder()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/usage"
@@ -56,24 +57,9 @@ type asked struct {
 // checkUsed wants the backend to know what was used of dollars, by key, model and day, in millionths as in all.
 func checkUsed(t *testing.T, w *world, want map[string]int64) {
 	t.Helper()
-	got, names := map[string]int64{}, map[wire.ID]string{}
-	visit := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
-		t.Helper()
-		if err := w.store.Used(t.Context(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
-			l, _ := wire.DecodeUsedLabel(r.Label)
-			visit(r, l)
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	visit(func(_ wire.UsedRow, l wire.UsedLabel) {
-		if value, _, _, _ := wire.NextValue(l.Name); len(value) > 0 {
-			names[l.ID] = string(value)
-		}
-	})
-	visit(func(r wire.UsedRow, l wire.UsedLabel) {
-		got[fmt.Sprint(names[l.ID], " ", l.Model, " ", r.Day)] += r.Hits
+	got := map[string]int64{}
+	backendtest.Used(t, w.store, "default", func(l wire.UsedLabel, name string, day uint32, hits int64) {
+		got[fmt.Sprint(name, " ", l.Model, " ", day)] += hits
 	})
 	different := 0
 	for key, hits := range want {
@@ -228,10 +214,8 @@ func TestMonthOfMoney(t *testing.T) {
 	const length = 26 * 24 * time.Hour // of January, from a Monday on
 	for n := range requests {
 		if n == requests/2 {
-			if _, err := w.store.SetOverrides(t.Context(), "default", 0, wire.List(changed)); err != nil {
-				t.Fatal(err)
-			}
-			for range 6 {
+			w.override(changed...)
+			for range 5 {
 				w.advance(time.Second)
 			}
 			after = true
@@ -282,9 +266,7 @@ func TestMonthOfMoney(t *testing.T) {
 			t.Errorf("%d keys more than there are have %d at the backend", n, sum)
 		}
 	}
-	if got := w.sum(); got != want {
-		t.Errorf("the backend has %d, and requests have cost %d", got, want)
-	}
+	w.wantSum(want, "afterwards")
 	t.Logf("%d passed, %d were refused, %d died; they cost %d", passed, refused, killed, want)
 	if refused == 0 || killed == 0 || passed < requests/10 {
 		t.Error("the month shows too little")

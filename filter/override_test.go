@@ -1,7 +1,6 @@
 package filter_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -14,15 +13,9 @@ func TestOverride(t *testing.T) {
 	w := newWorld(t, 2, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}], "limits": [
 		{"limit": 50, "window": "1h", "algorithm": "fixed_window"}, {"limit": 500, "window": "1d", "algorithm": "token_bucket"}]}`))
 	w.advance(time.Second)
-	o := wire.Override{Rule: "user", Values: []string{"ann", "10.1.2.99"}, Limits: []wire.OverrideLimit{
+	w.override(wire.Override{Rule: "user", Values: []string{"ann", "10.1.2.99"}, Limits: []wire.OverrideLimit{
 		{Max: 70, WidthMillis: 3_600_000}, {Max: 700, Burst: 10, WidthMillis: 86_400_000},
-	}}
-	if _, err := w.store.SetOverrides(context.Background(), "default", 0, wire.List([]wire.Override{o})); err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		w.advance(50 * time.Millisecond)
-	}
+	}})
 	for _, v := range w.vms {
 		v.source = []byte("10.1.2.3:4711")
 		v.send("x-user", "ann")
@@ -42,17 +35,6 @@ func TestOverrideOfAnOverride(t *testing.T) {
 	w := newWorld(t, 1, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h"}],
 		"overrides": {"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 90, "window": "1h"}]}, "keys": [{"key": ["ann"], "limits": [{"limit": 60, "window": "1h"}]}]}}`))
 	w.advance(time.Second)
-	version := uint64(0)
-	tell := func(list ...wire.Override) {
-		t.Helper()
-		var err error
-		if version, err = w.store.SetOverrides(context.Background(), "default", version, wire.List(list)); err != nil {
-			t.Fatal(err)
-		}
-		for range 30 {
-			w.advance(50 * time.Millisecond)
-		}
-	}
 	limitOf := func(headers ...string) string {
 		w.vms[1].send(headers...)
 		return w.vms[1].response["x-ratelimit-limit"]
@@ -65,11 +47,11 @@ func TestOverrideOfAnOverride(t *testing.T) {
 	hour := func(hits uint64) []wire.OverrideLimit {
 		return []wire.OverrideLimit{{Max: hits, WidthMillis: 3_600_000}}
 	}
-	tell(wire.Override{Rule: "user", Values: []string{"ann"}, Limits: hour(70)}, wire.Override{Rule: "user", Values: []string{"dee"}, Limits: hour(80)})
+	w.override(wire.Override{Rule: "user", Values: []string{"ann"}, Limits: hour(70)}, wire.Override{Rule: "user", Values: []string{"dee"}, Limits: hour(80)})
 	if a, d := limitOf(ann...), limitOf(dee...); a != "70" || d != "80" {
 		t.Errorf("while there are some: %s and %s", a, d)
 	}
-	tell()
+	w.override()
 	if a, d := limitOf(ann...), limitOf(dee...); a != "60" || d != "90" {
 		t.Errorf("after: %s and %s", a, d)
 	}

@@ -62,8 +62,7 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 				v := w.vms[0]
 				w.advance(time.Second)
 				streams := v.paused(20, "x-user", "ann")
-				callouts := v.callouts
-				v.callouts = nil
+				callouts := v.dispatched()
 				var gone bool
 				last := v
 				if replaced {
@@ -233,8 +232,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 				}
 			}
 			busy(w)
-			callouts := v.callouts
-			v.callouts = nil
+			callouts := v.dispatched()
 			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
 			if v.plugin.Node().Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
 				t.Fatal("no callout is being filled, and nothing is tested")

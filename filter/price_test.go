@@ -154,17 +154,6 @@ func TestCutInMoney(t *testing.T) {
 func TestPricesOfTheBackend(t *testing.T) {
 	w := newWorld(t, 2, 2, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+priced("", "")[1:])
 	w.advance(time.Second)
-	version := uint64(0)
-	tell := func(list ...wire.Override) {
-		t.Helper()
-		var err error
-		if version, err = w.store.SetOverrides(t.Context(), "default", version, wire.List(list)); err != nil {
-			t.Fatal(err)
-		}
-		for range 20 { // a sync_rate
-			w.advance(50 * time.Millisecond)
-		}
-	}
 	n := 0
 	begin := func(v *fakeVM, model string) (s *stream, cost func() int) {
 		n++
@@ -185,7 +174,7 @@ func TestPricesOfTheBackend(t *testing.T) {
 	price := func(list, model string, input, output uint64) wire.Override {
 		return wire.PriceOf(list, model, []wire.PriceOfKind{{Kind: 1, Millionths: input}, {Kind: 4, Millionths: output}})
 	}
-	tell(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
+	w.override(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
 	for i, v := range w.vms {
 		if got := costs(v, "gpt-5"); got != 2500+3000 {
 			t.Errorf("worker %d: %d", i, got)
@@ -200,7 +189,7 @@ func TestPricesOfTheBackend(t *testing.T) {
 	if got := before(); got != 1250+1000 {
 		t.Errorf("a request under way costs %d", got)
 	}
-	tell()
+	w.override()
 	for i, v := range w.vms {
 		if got := costs(v, "gpt-5"); got != 1250+1000 {
 			t.Errorf("worker %d: %d afterwards", i, got)

@@ -25,56 +25,28 @@ func TestKeySecret(t *testing.T) {
 		w.vms = append(w.vms, v)
 		return v
 	}
-	passes := func(v *fakeVM, want int) {
-		t.Helper()
-		passed := 0
-		for range 8 {
-			if v.send("x-user", "ann") {
-				passed++
-			}
-		}
-		if passed != want {
-			t.Errorf("%d of 8 requests passed, want %d of a limit of 5", passed, want)
-		}
-	}
 	w.proxies = append(w.proxies, other)
-	passes(w.vms[0], 5)
-	passes(start(other, secret), 0)
-	passes(start(other, ""), 5)
-	passes(start(newProxy(t), ""), 0)
-	passes(start(other, `"key_secret": "0123456789abcdeg"`), 5)
+	w.vms[0].wantPassed(8, 5)
+	start(other, secret).wantPassed(8, 0)
+	start(other, "").wantPassed(8, 5)
+	start(newProxy(t), "").wantPassed(8, 0)
+	start(other, `"key_secret": "0123456789abcdeg"`).wantPassed(8, 5)
 	w.advance(time.Second)
-	passes(start(w.proxies[0], secret), 0)
-	passes(w.vms[0], 0)
-	if got := w.sum(); got != 15 {
-		t.Errorf("the backend has %d hits, want 15", got)
-	}
+	start(w.proxies[0], secret).wantPassed(8, 0)
+	w.vms[0].wantPassed(8, 0)
+	w.wantSum(15, "afterwards")
 }
 
 // Hits that a proxy has counted under another secret are pushed under that, and are no hits of the
 // new secret.
 func TestNewKeySecret(t *testing.T) {
 	w := newWorld(t, 1, 1, synced("1", perUser))
-	passes := func(v *fakeVM, want int) {
-		t.Helper()
-		passed := 0
-		for range 60 {
-			if v.send("x-user", "ann") {
-				passed++
-			}
-		}
-		if passed != want {
-			t.Errorf("%d of 60 requests passed, want %d of a limit of 50", passed, want)
-		}
-	}
-	passes(w.vms[0], 50)
+	w.vms[0].wantPassed(60, 50)
 	w.proxies[0].now = w.now
 	v := w.proxies[0].start(strings.Replace(synced("1", perUser), `"cluster": "weir"`, `"cluster": "weir", "key_secret": "0123456789abcdef"`, 1))
 	v.settle = w.deliver
 	w.vms = append(w.vms, v)
-	passes(v, 50)
+	v.wantPassed(60, 50)
 	w.quiet()
-	if got := w.sum(); got != 100 {
-		t.Errorf("the backend has %d hits, want 100", got)
-	}
+	w.wantSum(100, "afterwards")
 }

@@ -11,6 +11,13 @@ func (v *fakeVM) outcome(rule, outcome string) uint64 {
 	return v.count("weir_rule=.=" + rule + ";.;weir_outcome=.=" + outcome + ";.;requests_total")
 }
 
+func (v *fakeVM) wantShadow(rule string, allowed, rejected uint64) {
+	v.t.Helper()
+	if got := [2]uint64{v.outcome(rule, "shadow_allowed"), v.outcome(rule, "shadow_rejected")}; got != [2]uint64{allowed, rejected} {
+		v.t.Errorf("the shadow rule %s allowed and rejected %d, want %d and %d", rule, got, allowed, rejected)
+	}
+}
+
 // A shadow rule measures the requests that pass the others, rejects nothing and is in no header. A
 // request that it would reject takes nothing.
 func TestShadow(t *testing.T) {
@@ -25,15 +32,12 @@ func TestShadow(t *testing.T) {
 			t.Errorf("request %d: passed is %v, headers %v", i, passed, headers)
 		}
 	}
-	for rule, want := range map[string][2]uint64{"new": {3, 2}, "other": {2, 3}} {
-		if got := [2]uint64{v.outcome(rule, "shadow_allowed"), v.outcome(rule, "shadow_rejected")}; got != want {
-			t.Errorf("%s: got %d, want %d", rule, got, want)
-		}
-	}
+	v.wantShadow("new", 3, 2)
+	v.wantShadow("other", 2, 3)
 	v.now += 2 * 3600 * second // the windows have ended: what would have been rejected was not counted
-	if v.send("x-user", "ann"); v.outcome("new", "shadow_allowed") != 4 || v.outcome("other", "shadow_allowed") != 3 {
-		t.Error("what a shadow rule rejects was counted")
-	}
+	v.send("x-user", "ann")
+	v.wantShadow("new", 4, 2)
+	v.wantShadow("other", 3, 3)
 }
 
 // If only shadow rules match, nothing tells of a limit, and nothing is allocated.
@@ -42,9 +46,7 @@ func TestShadowAlone(t *testing.T) {
 	if passed := v.passed(10); passed != 10 || len(v.response) != 0 {
 		t.Errorf("%d passed, headers %v", passed, v.response)
 	}
-	if v.outcome("new", "shadow_rejected") != 7 {
-		t.Errorf("%d rejected, want 7", v.outcome("new", "shadow_rejected"))
-	}
+	v.wantShadow("new", 3, 7)
 	v.calls, v.response = nil, nil
 	if allocated := testing.AllocsPerRun(100, func() { v.now += 1000; v.stream() }); allocated > 0 {
 		t.Errorf("%v allocations", allocated)
@@ -87,11 +89,11 @@ func TestShadowOfWaitingRequests(t *testing.T) {
 		{"name": "new", "mode": "shadow", "limits": [{"limit": 2, "window": "1d"}]}]}`)
 	w.advance(time.Second)
 	v := w.vms[0]
-	passed := v.passed(9)
-	w.advance(5 * time.Second)
-	if got := [2]uint64{v.outcome("new", "shadow_allowed"), v.outcome("new", "shadow_rejected")}; passed != 5 || got != [2]uint64{2, 3} {
-		t.Errorf("%d passed, of which the shadow rule counts %d; want 5, and 2 and 3", passed, got)
+	if passed := v.passed(9); passed != 5 {
+		t.Errorf("%d passed, want 5", passed)
 	}
+	w.advance(5 * time.Second)
+	v.wantShadow("new", 2, 3)
 }
 
 // A shadow rule is charged what the response has cost, as the rule would be that it is to become: whether
@@ -157,9 +159,7 @@ func TestShadowIsSettled(t *testing.T) {
 			if c.other != "" {
 				want += 20
 			}
-			if got := w.sum(); got != want {
-				t.Errorf("%s, answered %s: the backend has %d hits, want %d", name, answered, got, want)
-			}
+			w.wantSum(want, name+", answered "+answered)
 		}
 	}
 }

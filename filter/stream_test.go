@@ -72,13 +72,7 @@ func TestBodyWaitsForTheBackend(t *testing.T) {
 			w.advance(time.Second)
 			for i, want := range []int{5, 0} {
 				w.vms[i].headersOnly = headersOnly
-				passed := 0
-				for range 6 {
-					if w.vms[i].send("x-user", "ann") {
-						passed++
-					}
-				}
-				if passed != want || w.sum() != 5 {
+				if passed := w.vms[i].passed(6, "x-user", "ann"); passed != want || w.sum() != 5 {
 					t.Errorf("headers only %v: node %d passed %d, and the backend has %d hits, want %d and 5", headersOnly, i, passed, w.sum(), want)
 				}
 			}
@@ -123,9 +117,7 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		}
 		v.reset(second)
 		w.quiet()
-		if got := w.sum(); got != 1 {
-			t.Errorf("the backend has %d hits, want 1", got)
-		}
+		w.wantSum(1, "afterwards")
 	}
 }
 
@@ -137,8 +129,7 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	w.advance(time.Second)
 	w.advance(time.Second)
 	streams := v.paused(10, "x-user", "ann") // four callouts, and a wish that waits for its turn
-	callouts := v.callouts
-	v.callouts = nil
+	callouts := v.dispatched()
 	v.refuse = true
 	// One callout ends. The next request takes the wish along, and fails.
 	v.answer(callouts[0], 503, nil)

@@ -16,6 +16,14 @@ func (v *fakeVM) passed(n int, headers ...string) (passed int) {
 	return passed
 }
 
+// wantPassed wants so many of n requests of a user to pass.
+func (v *fakeVM) wantPassed(n, want int) {
+	v.t.Helper()
+	if passed := v.passed(n, "x-user", "ann"); passed != want {
+		v.t.Errorf("%d of %d requests passed, want %d", passed, n, want)
+	}
+}
+
 // A key's own limits go before those of a value, and these before the limit that a request says.
 func TestOverrides(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{

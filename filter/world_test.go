@@ -1,12 +1,12 @@
 package filter_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/proxywasm"
@@ -83,8 +83,7 @@ func (w *world) quiet() {
 }
 
 func (w *world) deliver(v *fakeVM) {
-	callouts := v.callouts
-	v.callouts = nil
+	callouts := v.dispatched()
 	w.random.Shuffle(len(callouts), func(i, j int) { callouts[i], callouts[j] = callouts[j], callouts[i] })
 	for _, c := range callouts {
 		if w.away {
@@ -95,52 +94,23 @@ func (w *world) deliver(v *fakeVM) {
 	}
 }
 
-func (w *world) apply(body []byte) []byte {
-	if wire.IsReport(body) {
-		return nil
-	}
-	if wire.IsUsed(body) {
-		used, err := wire.DecodeUsed(body)
-		if err == nil {
-			_, err = w.store.Account(context.Background(), used)
-		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		return wire.AppendUsedAnswer(nil, used.Sequence)
-	}
-	push, err := wire.DecodePush(body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	nodes, err := w.store.Join(context.Background(), push.Namespace, push.Node)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	outcome, err := w.store.Push(context.Background(), push, nodes)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	list, version, err := w.store.Overrides(context.Background(), push.Namespace, 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	outcome.Answer.Overrides = wire.Tell(push, list, version)
-	return wire.AppendAnswer(nil, &outcome.Answer)
-}
+func (w *world) apply(body []byte) []byte { return backendtest.Answer(w.t, w.store, body) }
 
 // sum is all hits that the backend has of the namespace.
-func (w *world) sum() (sum int64) {
-	err := w.store.Counters(context.Background(), "default", nil, func(c store.LimitCounter) error {
-		for _, window := range c.Windows {
-			sum += window.Hits
-		}
-		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
+func (w *world) sum() int64 { return backendtest.Sum(w.t, w.store, "default") }
+
+func (w *world) wantSum(want int64, when string) {
+	w.t.Helper()
+	backendtest.WantSum(w.t, w.store, want, when)
+}
+
+// override replaces the overrides of run time, and lets a second pass.
+func (w *world) override(list ...wire.Override) {
+	w.t.Helper()
+	backendtest.Override(w.t, w.store, "default", list...)
+	for range 20 {
+		w.advance(50 * time.Millisecond)
 	}
-	return sum
 }
 
 func (w *world) any() *fakeVM { return w.vms[w.random.IntN(len(w.vms))] }
