@@ -109,6 +109,15 @@ func newRoot(t testing.TB, vm *VM, configuration string) *Root {
 	return r
 }
 
+func newStream(t testing.TB, r *Root) *Stream {
+	t.Helper()
+	s, err := r.NewStream(StreamInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // ask runs commands in the request phase of a new stream.
 func ask(t testing.TB, r *Root, commands string) (*Stream, string) {
 	t.Helper()

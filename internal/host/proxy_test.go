@@ -33,12 +33,45 @@ func upstream(t testing.TB) *url.URL {
 			t.Error(err)
 		}
 	}))
+	return parsed(t, s)
+}
+
+// parsed is the address of a server that closes with the test.
+func parsed(t testing.TB, s *httptest.Server) *url.URL {
+	t.Helper()
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return u
+}
+
+// protocols are HTTP/2 without TLS, or HTTP/1.1.
+func protocols(http2 bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(!http2)
+	p.SetUnencryptedHTTP2(http2)
+	return p
+}
+
+// refusing is an address at which nobody listens.
+func refusing(t testing.TB) string {
+	t.Helper()
+	l := listen(t)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 type flushed struct{ http.ResponseWriter }
@@ -62,10 +95,7 @@ func serve(t testing.TB, config ProxyConfig) (*Proxy, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
 	t.Cleanup(func() {
@@ -120,15 +150,10 @@ func send(t testing.TB, c *http.Client, method, url string, body io.Reader, head
 
 func TestProxyForwards(t *testing.T) {
 	_, base := serve(t, ProxyConfig{})
-	for name, protocols := range map[string]func(*http.Protocols){
-		"HTTP/1.1": func(p *http.Protocols) { p.SetHTTP1(true) },
-		"HTTP/2":   func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
-	} {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			c := client(t)
-			transport := c.Transport.(*http.Transport)
-			transport.Protocols = new(http.Protocols)
-			protocols(transport.Protocols)
+			c.Transport.(*http.Transport).Protocols = protocols(http2)
 			r := send(t, c, http.MethodPost, base+"/a%2Fb?c=1", strings.NewReader("mark this"),
 				"x-do", "property request protocol;set 0 :path /changed%2F?d=2;set 0 :authority other.example;set 0 a b",
 				"x-do-response", "get 0 :path;set 2 :status 203;set 2 x-more 1")
@@ -152,9 +177,6 @@ func TestProxyForwards(t *testing.T) {
 // A response that ends with trailers has no piece of its body that ends it. The plugin may change them.
 func TestProxyForwardsTrailers(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(!http2)
-		protocols.SetUnencryptedHTTP2(http2)
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Trailer", "X-Sum")
 			for range 2 {
@@ -164,16 +186,11 @@ func TestProxyForwardsTrailers(t *testing.T) {
 			}
 			w.Header().Set("X-Sum", "7")
 		}))
-		s.Config.Protocols = protocols
+		s.Config.Protocols = protocols(http2)
 		s.Start()
-		t.Cleanup(s.Close)
-		u, err := url.Parse(s.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport := &http.Transport{Protocols: protocols}
+		transport := &http.Transport{Protocols: protocols(http2)}
 		t.Cleanup(transport.CloseIdleConnections)
-		_, base := serve(t, ProxyConfig{Upstream: u, UpstreamTransport: transport})
+		_, base := serve(t, ProxyConfig{Upstream: parsed(t, s), UpstreamTransport: transport})
 		for body, want := range map[string]string{"mark": "MARKMARK", "": ""} {
 			answer, err := client(t).Get(base + "/?body=" + body)
 			if err != nil {
@@ -234,9 +251,7 @@ func TestProxyLocalReply(t *testing.T) {
 func TestProxyLocalReplyWithoutBody(t *testing.T) {
 	_, base := serve(t, ProxyConfig{})
 	two := client(t)
-	transport := two.Transport.(*http.Transport)
-	transport.Protocols = new(http.Protocols)
-	transport.Protocols.SetUnencryptedHTTP2(true)
+	two.Transport.(*http.Transport).Protocols = protocols(true)
 	for want, c := range map[string]*http.Client{"0": client(t), "": two} {
 		r := get(t, c, base, "x-do", "reply 429 no 8", "content-type", "application/grpc")
 		if got := r.header.Get("Content-Length"); got != want || r.header.Get("Grpc-Status") != "8" {
@@ -258,12 +273,7 @@ func TestProxyUpgrades(t *testing.T) {
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Do: %s\r\n\r\n", r.Header.Get("X-Do-Response"))
 		_, _ = io.Copy(conn, buffered) // until the proxy closes
 	}))
-	defer echo.Close()
-	upstream, err := url.Parse(echo.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, base := serve(t, ProxyConfig{Upstream: upstream})
+	_, base := serve(t, ProxyConfig{Upstream: parsed(t, echo)})
 	ask := func(do string) *http.Response {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
@@ -437,20 +447,27 @@ func until(condition func() bool) {
 	}
 }
 
-func TestProxyClientLeavesWhilePaused(t *testing.T) {
-	p, base := serve(t, ProxyConfig{})
+// waits begins a request that waits in the first worker, until its client leaves or it is answered.
+func waits(t *testing.T, p *Proxy, base, do string) (leave func(), gone chan error) {
+	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("x-do", "pause")
-	gone := make(chan error, 1)
+	r.Header.Set("x-do", do)
+	gone = make(chan error, 1)
 	go func() {
 		_, err := client(t).Do(r)
 		gone <- err
 	}()
 	until(func() bool { return streams(p, 0) == 1 })
+	return leave, gone
+}
+
+func TestProxyClientLeavesWhilePaused(t *testing.T) {
+	p, base := serve(t, ProxyConfig{})
+	leave, gone := waits(t, p, base, "pause")
 	leave()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("client: %v", err)
@@ -508,15 +525,8 @@ func TestProxyCallouts(t *testing.T) {
 		}
 	}))
 	defer backend.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
 	process := NewProcess(ProcessConfig{Clusters: map[string]string{
-		"backend": backend.URL, "refused": closed.Addr().String(), "faulty": backend.Listener.Addr().String()}})
+		"backend": backend.URL, "refused": refusing(t), "faulty": backend.Listener.Addr().String()}})
 	p, base := serve(t, ProxyConfig{Process: process, CalloutTransport: roundTripper(
 		func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/fault" {
@@ -552,16 +562,7 @@ func TestProxyCallouts(t *testing.T) {
 }
 
 func TestProxyUpstreamDown(t *testing.T) {
-	down := upstream(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	down.Host = l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, base := serve(t, ProxyConfig{Upstream: down})
+	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: refusing(t)}})
 	if r := get(t, client(t), base); r.status != 503 || r.header.Get("X-Response-Phases") != "1" {
 		t.Errorf("%+v", r)
 	}
@@ -667,18 +668,7 @@ func TestProxyFailurePolicies(t *testing.T) {
 // Streams that wait in a VM that traps hang until their clients leave.
 func TestProxyTrapLeavesWaitingStreams(t *testing.T) {
 	p, base := serve(t, ProxyConfig{})
-	ctx, leave := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("x-do", "pause;wait continue 0")
-	gone := make(chan error, 1)
-	go func() {
-		_, err := client(t).Do(r)
-		gone <- err
-	}()
-	until(func() bool { return streams(p, 0) == 1 })
+	leave, gone := waits(t, p, base, "pause;wait continue 0")
 	if r := get(t, client(t), base, "x-do", "panic"); r.status != 503 {
 		t.Errorf("status %d", r.status)
 	}
@@ -730,10 +720,7 @@ func TestProxyClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
 	conn, err := net.Dial("tcp", l.Addr().String())
@@ -765,19 +752,4 @@ func TestProxyClose(t *testing.T) {
 		t.Error(err)
 	}
 	until(func() bool { return runtime.NumGoroutine() <= before })
-}
-
-// BenchmarkProxy is a request from client to upstream and back, through a plugin that does little;
-// the tests' plugin is interpreted, so the figure is of use only for comparisons.
-func BenchmarkProxy(b *testing.B) {
-	_, base := serve(b, ProxyConfig{Workers: 2})
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		c := client(b)
-		for pb.Next() {
-			if r := get(b, c, base, "x-do", "sdset k v 0"); r.status != http.StatusAccepted {
-				b.Errorf("status %d", r.status)
-			}
-		}
-	})
 }

@@ -208,10 +208,7 @@ func TestABI010(t *testing.T) {
 	if b, ok := vm.memory.Read(32, 4); !ok || string(b) != "conf" {
 		t.Errorf("memory has %q", b)
 	}
-	s, err := r.NewStream(StreamInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStream(t, r)
 	if a, err := s.RequestHeaders(NewHeaders(":path", "/"), true); a != Continue || err != nil {
 		t.Errorf("request: %d, %v", a, err)
 	}
@@ -336,34 +333,6 @@ func TestLocalReplyRunsResponsePhase(t *testing.T) {
 	}
 }
 
-func TestLocalReplyForGRPC(t *testing.T) {
-	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
-	for _, test := range []struct{ command, status, message string }{
-		{"reply 429 50%_é 8", "8", "50%25 %C3%A9"},
-		{"reply 429 x", "14", "x"},
-		{"reply 403 x", "7", "x"},
-	} {
-		s, err := r.NewStream(StreamInfo{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := NewHeaders("content-type", "application/grpc+proto", "x-do", test.command)
-		if _, err := s.RequestHeaders(h, false); err != nil {
-			t.Fatal(err)
-		}
-		l := s.LocalReply()
-		for name, want := range map[string]string{":status": "200", "content-type": "application/grpc",
-			"grpc-status": test.status, "grpc-message": test.message} {
-			if got := l.Headers.Value(name); got != want {
-				t.Errorf("%s: %s is %q, want %q", test.command, name, got, want)
-			}
-		}
-		if len(l.Body) != 0 {
-			t.Errorf("%s: body %q", test.command, l.Body)
-		}
-	}
-}
-
 // As Envoy's: a HEAD request gets no message and no body, and what a plugin makes of the request's
 // type changes nothing.
 func TestLocalReplyOf(t *testing.T) {
@@ -373,6 +342,9 @@ func TestLocalReplyOf(t *testing.T) {
 		want                    string // headers
 		body                    string
 	}{
+		{"POST", "application/grpc+proto", "reply 429 50%_é 8", ":status=200 content-type=application/grpc grpc-status=8 grpc-message=50%25 %C3%A9", ""},
+		{"POST", "application/grpc+proto", "reply 429 x", ":status=200 content-type=application/grpc grpc-status=14 grpc-message=x", ""},
+		{"POST", "application/grpc+proto", "reply 403 x", ":status=200 content-type=application/grpc grpc-status=7 grpc-message=x", ""},
 		{"HEAD", "application/grpc", "reply 429 x 8 x-a 1", ":status=200 x-a=1 content-type=application/grpc grpc-status=8", ""},
 		{"HEAD", "", "reply 429 x 8 x-a 1", ":status=429 x-a=1 content-length=1 content-type=text/plain", ""},
 		{"POST", "application/grpc", "reply 429 x 8 content-type a/b", ":status=200 content-type=application/grpc grpc-status=8 grpc-message=x", ""},
@@ -380,10 +352,7 @@ func TestLocalReplyOf(t *testing.T) {
 		{"POST", "a/b", "set 0 content-type application/grpc;reply 429 x 8", ":status=429 content-length=1 content-type=text/plain", "x"},
 		{"POST", "application/grpc;a=b", "reply 429 x 8", ":status=429 content-length=1 content-type=text/plain", "x"},
 	} {
-		s, err := r.NewStream(StreamInfo{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newStream(t, r)
 		if _, err := s.RequestHeaders(NewHeaders(":method", test.method, "content-type", test.contentType, "x-do", test.do), true); err != nil {
 			t.Fatal(err)
 		}
@@ -555,11 +524,8 @@ func TestTrapFailsTheVMForGood(t *testing.T) {
 	other := newVM(t, p, VMConfig{ID: "vm"})
 	r := newRoot(t, vm, "")
 	waiting, _ := ask(t, r, "call c / 5;pause")
-	s, err := r.NewStream(StreamInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.RequestHeaders(NewHeaders("x-do", "panic"), true)
+	s := newStream(t, r)
+	_, err := s.RequestHeaders(NewHeaders("x-do", "panic"), true)
 	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "on_request_headers") {
 		t.Errorf("error %v", err)
 	}
@@ -723,10 +689,7 @@ func TestNoBodyCallback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := r.NewStream(StreamInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStream(t, r)
 	if action, err := s.RequestHeaders(NewHeaders(), false); action != Pause || err != nil {
 		t.Fatal(action, err)
 	}
