@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/envoytest"
 )
 
 // reply is an answer to a client.
@@ -27,9 +29,29 @@ func ask(t *testing.T, client *http.Client, address string, headers ...string) r
 	return r
 }
 
+// send is [ask] where the request may fail.
 func send(t *testing.T, client *http.Client, address string, headers ...string) (reply, error) {
 	t.Helper()
-	method, path, body := http.MethodGet, "/", io.Reader(nil)
+	return do(client, request(t, address, nil, headers...))
+}
+
+// fetch gets a page, which must be there.
+func fetch(t *testing.T, url string) (body string) {
+	t.Helper()
+	r, err := send(t, envoytest.Client, url, ":path", "")
+	if err != nil || r.status != http.StatusOK {
+		t.Fatalf("%s: status %d, %v", url, r.status, err)
+	}
+	return r.body
+}
+
+// request returns a request with headers like those of [ask]. With a body it is a POST.
+func request(t *testing.T, address string, body io.Reader, headers ...string) *http.Request {
+	t.Helper()
+	method, path := http.MethodGet, "/"
+	if body != nil {
+		method = http.MethodPost
+	}
 	header, host := http.Header{}, ""
 	for i := 0; i < len(headers); i += 2 {
 		switch name, value := headers[i], headers[i+1]; name {
@@ -50,7 +72,7 @@ func send(t *testing.T, client *http.Client, address string, headers ...string) 
 		t.Fatal(err)
 	}
 	request.Header, request.Host = header, host
-	return do(client, request)
+	return request
 }
 
 // do sends a request, and reads the whole answer.

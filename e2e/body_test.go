@@ -58,12 +58,8 @@ func TestReserveOfBody(t *testing.T) {
 		}
 		for _, http2 := range []bool{false, true} {
 			for _, body := range []string{`{"max_tokens":10001}`, `{"max_tokens":30000,"x":"` + strings.Repeat("x", 3_000_000) + `"}`} {
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url(), strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r, err := do(clientOf(t, http2), request); err != nil || r.status != http.StatusTooManyRequests {
-					t.Errorf("%.60s: status %d, %v", body, r.status, err)
+				if r := ask(t, clientOf(t, http2), proxy.url(), ":method", "POST", ":body", body); r.status != http.StatusTooManyRequests {
+					t.Errorf("%.60s: status %d", body, r.status)
 				}
 			}
 		}
@@ -140,11 +136,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 					if !c.sized {
 						body = io.MultiReader(body)
 					}
-					request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url()+path, body)
-					if err != nil {
-						t.Fatal(err)
-					}
-					request.Header.Set("x-key", fmt.Sprint(i, http2, path))
+					request := request(t, proxy.url(), body, ":path", path, "x-key", fmt.Sprint(i, http2, path))
 					if c.encoding != "" {
 						request.Header.Set("content-encoding", c.encoding)
 					}
@@ -174,11 +166,7 @@ func TestClientLeavesBeforeItsBody(t *testing.T) {
 			for _, sent := range []string{`{"model":"m","max_tok`, `{"model":"m","max_tokens":7000`} {
 				ctx, leave := context.WithCancel(t.Context())
 				in, out := io.Pipe()
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, proxy.url(), in)
-				if err != nil {
-					t.Fatal(err)
-				}
-				request.Header.Set("x-key", key)
+				request := request(t, proxy.url(), in, "x-key", key).WithContext(ctx)
 				go func() {
 					_, err := io.WriteString(out, sent)
 					leave()
@@ -239,12 +227,7 @@ func wantReserved(t *testing.T, address string, http2 bool, key, body string, pi
 		}()
 		reader = in
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("x-key", key)
-	r, err := do(clientOf(t, http2), request)
+	r, err := do(clientOf(t, http2), request(t, address, reader, "x-key", key))
 	if err != nil {
 		t.Errorf("%.60s: %v", body, err)
 		return

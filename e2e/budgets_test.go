@@ -222,7 +222,7 @@ func stream(address, key, ends string, reserve, tokens int) (status int, err err
 	for name, value := range map[string]string{"x-key": key, "x-reserve": strconv.Itoa(reserve), "x-tokens": strconv.Itoa(tokens), "x-ends": ends} {
 		request.Header.Set(name, value)
 	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	response, err := anew.Do(request)
 	if err != nil {
 		return 0, err
 	}
@@ -437,11 +437,7 @@ func streamsPassAsTheyCome(t *testing.T, d driver) {
 		}
 		configuration := `{"rules": [{"name": "tokens", "limits": [{"limit": 1000, "window": "1h"}], "reserve": 100, ` + c.rule + `}]}`
 		_, addresses := nodes(t, d, 1, nodeConfig{configuration: configuration, workers: 1, upstream: http.HandlerFunc(upstream)})
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, addresses[0], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client(t).Do(request)
+		response, err := client(t).Do(request(t, addresses[0], nil, ":method", "POST"))
 		if err != nil {
 			t.Fatal(err)
 		}

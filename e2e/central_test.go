@@ -32,7 +32,7 @@ func central(t *testing.T, d driver) {
 			client, random := client(t), rand.New(rand.NewPCG(5, uint64(i)))
 			group.Go(func() {
 				for sent.Add(1) <= requests {
-					status, header, err := f.ask(client, i%len(addresses), []string{"ann", "bob"}[random.IntN(2)])
+					status, header, err := f.ask(t, client, i%len(addresses), []string{"ann", "bob"}[random.IntN(2)])
 					if err != nil {
 						t.Error(err)
 						return
@@ -82,7 +82,7 @@ func centralHeaders(t *testing.T, d driver) {
 		perUser(`{"limit": 4, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
 	f, client := newTraffic(1, addresses...), client(t)
 	for i := range 7 {
-		status, header, err := f.ask(client, i%3, "ann")
+		status, header, err := f.ask(t, client, i%3, "ann")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func backendAway(t *testing.T, d driver) {
 				})
 				f, clients := newTraffic(1, proxy.url()), []*http.Client{client(t), client(t)}
 				for i := range 15 {
-					status, header, err := f.ask(clients[i%2], 0, "ann")
+					status, header, err := f.ask(t, clients[i%2], 0, "ann")
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -1,14 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"testing"
 	"time"
-
-	"weir/internal/envoytest"
 )
 
 // Nodes whose clocks are wrong by twenty minutes use the same windows of a quarter of an hour as
@@ -48,7 +43,7 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 	end, f := fmt.Sprint(start.Add(width).Unix()), newTraffic(1, addresses...)
 	var wrong []string
 	for i := range requests {
-		status, header, err := f.ask(client(t), i%len(offsets), "ann") // each client connects to the next worker
+		status, header, err := f.ask(t, client(t), i%len(offsets), "ann") // each client connects to the next worker
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +59,15 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 	}) {
 		t.Fatalf("the backend has counted %d hits, want %d", counts, f.total())
 	}
-	starts := windowStarts(t, backend)
+	var starts []time.Time // of windows with hits
+	lines, _ := listed(t, backend, "default")
+	for _, line := range lines {
+		for _, w := range line.Windows {
+			if w.Hits != 0 {
+				starts = append(starts, w.Start)
+			}
+		}
+	}
 	if ended() {
 		return false
 	}
@@ -78,32 +81,4 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 		t.Errorf("the backend has windows that start at %v, want %v", starts, start)
 	}
 	return true
-}
-
-// windowStarts returns the starts of a backend's windows with hits.
-func windowStarts(t *testing.T, backend string) (starts []time.Time) {
-	t.Helper()
-	response, err := envoytest.Client.Get("http://" + backend + "/v1/counters?namespace=default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	for decoder := json.NewDecoder(response.Body); ; {
-		var line struct {
-			Windows []struct {
-				Start time.Time `json:"start"`
-				Hits  int64     `json:"hits"`
-			} `json:"windows"`
-		}
-		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
-			return starts
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		for _, w := range line.Windows {
-			if w.Hits != 0 {
-				starts = append(starts, w.Start)
-			}
-		}
-	}
 }

@@ -9,6 +9,9 @@ import (
 const countered = `{"namespace": "countered", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "rules": [
 	{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 60, "window": "366d", "algorithm": "fixed_window"}]}]}`
 
+// anew is a client whose requests come to any worker, each on a connection of its own.
+var anew = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // Three nodes with two workers each refuse a key. After its counter was emptied, or hits were given
 // back, it passes again at all nodes together that number of times.
 func TestCountersAreEmptied(t *testing.T) {
@@ -23,9 +26,8 @@ func TestBlocksEnd(t *testing.T) {
 			strings.Replace(countered, `"limit": 60`, `"limit": 2`, 1), `"limits"`, `"block": "1h", "limits"`, 1)})
 		wants := func(what, address string, status int) {
 			t.Helper()
-			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			if got, _, err := get(client, address, "ann"); err != nil || got != status {
-				t.Errorf("%s: status %d, %v, want %d", what, got, err, status)
+			if r := ask(t, anew, address, "x-user", "ann"); r.status != status {
+				t.Errorf("%s: status %d, want %d", what, r.status, status)
 			}
 		}
 		for range 3 {
@@ -55,12 +57,11 @@ func countersAreEmptied(t *testing.T, d driver) {
 	_, addresses := nodes(t, d, 3, nodeConfig{configuration: countered, backend: backend, workers: 2})
 	send := func(address, user string) (passed bool) {
 		t.Helper()
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // to any worker
-		status, _, err := get(client, address, user)
-		if err != nil || status != http.StatusOK && status != http.StatusTooManyRequests {
-			t.Fatalf("status %d, error %v", status, err)
+		r := ask(t, anew, address, "x-user", user)
+		if r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
+			t.Fatalf("status %d", r.status)
 		}
-		return status == http.StatusOK
+		return r.status == http.StatusOK
 	}
 	exhaust := func() (passed int) {
 		t.Helper()

@@ -81,13 +81,8 @@ func cut(t *testing.T, d driver) {
 // chat requests a stream. Each client has its own budget.
 func chat(t *testing.T, proxy node, http2 bool, tokens int) *http.Response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url()+"/v1/chat/completions", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("x-key", fmt.Sprint("http2 ", http2))
-	request.Header.Set("x-tokens", strconv.Itoa(tokens))
-	response, err := clientOf(t, http2).Do(request)
+	response, err := clientOf(t, http2).Do(request(t, proxy.url(), nil, ":method", "POST", ":path", "/v1/chat/completions",
+		"x-key", fmt.Sprint("http2 ", http2), "x-tokens", strconv.Itoa(tokens)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,13 +64,7 @@ func TestDecompressor(t *testing.T) {
 			n.listen(t)
 			for used := range 2 {
 				body := bytes.NewReader(compressed(`{"max_tokens": 1000}`))
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.url(), body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				request.Header.Set("content-encoding", "gzip")
-				request.Header.Set("x-key", key)
-				r, err := do(client(t), request)
+				r, err := do(client(t), request(t, n.url(), body, "content-encoding", "gzip", "x-key", key))
 				if err != nil {
 					t.Fatal(err)
 				}

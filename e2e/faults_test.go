@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -14,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/envoytest"
 	"weir/internal/nightly"
 )
 
@@ -44,36 +41,27 @@ func client(t *testing.T) *http.Client {
 }
 
 // ask sends a request to a node, and counts the answer.
-func (f *traffic) ask(client *http.Client, node int, user string) (status int, header http.Header, err error) {
-	request, err := http.NewRequest(http.MethodGet, f.addresses[node], nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	request.Header.Set("x-user", user)
+func (f *traffic) ask(t *testing.T, client *http.Client, node int, user string) (status int, header http.Header, err error) {
+	t.Helper()
+	costs := []string{"x-cost", fmt.Sprint(f.cost)}
 	if f.charged {
-		request.Header.Set("x-cost", "0")
-		request.Header.Set("x-charge", fmt.Sprint(f.cost))
-	} else {
-		request.Header.Set("x-cost", fmt.Sprint(f.cost))
+		costs = []string{"x-cost", "0", "x-charge", fmt.Sprint(f.cost)}
 	}
-	response, err := client.Do(request)
+	r, err := send(t, client, f.addresses[node], append(costs, "x-user", user)...)
 	if err != nil {
-		return 0, nil, err
-	}
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		return 0, nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch response.StatusCode {
+	switch r.status {
 	case http.StatusOK:
 		f.admitted[user] += f.cost
 	case http.StatusTooManyRequests:
 		f.refused++
 	default:
-		err = fmt.Errorf("got %s", response.Status)
+		err = fmt.Errorf("got status %d", r.status)
 	}
-	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
+	return r.status, r.header, err
 }
 
 // total returns the number of admitted hits.
@@ -94,7 +82,7 @@ func (f *traffic) run(t *testing.T, clients, users int, prefix string, more func
 		client, random := client(t), rand.New(rand.NewPCG(7, uint64(i)))
 		group.Go(func() {
 			for more() {
-				if _, _, err := f.ask(client, random.IntN(len(f.addresses)), fmt.Sprint(prefix, random.IntN(users))); err != nil {
+				if _, _, err := f.ask(t, client, random.IntN(len(f.addresses)), fmt.Sprint(prefix, random.IntN(users))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -157,45 +145,22 @@ func (u *unlucky) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// counters returns a backend's hits for each limit, as a sorted list of the keys' hits, because the
-// backend does not know the keys' names. It is nil if the store can't be reached.
+// counters returns a backend's hits for each limit, as a sorted list of the keys' hits. It is nil if
+// the store can't be reached.
 func counters(t *testing.T, backend, namespace string) map[string][]int64 {
 	t.Helper()
-	response, err := envoytest.Client.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil
-	}
+	lines, _ := listed(t, backend, namespace)
 	limits := map[string][]int64{}
-	for decoder := json.NewDecoder(response.Body); ; {
-		var line struct {
-			Kind      string `json:"kind"`
-			Precision uint64 `json:"precision_ns"`
-			Windows   []struct {
-				Hits int64 `json:"hits"`
-			} `json:"windows"`
-		}
-		switch err := decoder.Decode(&line); {
-		case errors.Is(err, io.EOF):
-			for _, hits := range limits {
-				slices.Sort(hits)
-			}
-			return limits
-		case err != nil:
-			return nil // the list was cut short
-		}
-		sum := int64(0)
-		for _, w := range line.Windows {
-			sum += w.Hits
-		}
-		if sum != 0 {
+	for _, line := range lines {
+		if hits := line.hits(); hits != 0 {
 			limit := fmt.Sprint(line.Kind, " ", line.Precision)
-			limits[limit] = append(limits[limit], sum)
+			limits[limit] = append(limits[limit], hits)
 		}
 	}
+	for _, hits := range limits {
+		slices.Sort(hits)
+	}
+	return limits
 }
 
 // agree waits until a backend has exactly the admitted hits of each user, for each limit. Leased

@@ -56,15 +56,15 @@ func forms(t *testing.T, native envoys, backend string, exact bool) {
 			client := client(t)
 			group.Go(func() {
 				for i := range limit / clients {
-					status, _, err := get(client, address, "bob")
+					r, err := send(t, client, address, "x-user", "bob")
 					switch {
-					case status == http.StatusOK:
+					case r.status == http.StatusOK:
 						admitted.Add(1)
 					case err != nil && node == 0:
 						lost.Add(1)
 						return
-					case err != nil || status != http.StatusTooManyRequests:
-						t.Errorf("node %d: status %d, %v", node, status, err)
+					case err != nil || r.status != http.StatusTooManyRequests:
+						t.Errorf("node %d: status %d, %v", node, r.status, err)
 						return
 					}
 					if node == 0 && i == 20 && killed.dying.CompareAndSwap(false, true) {

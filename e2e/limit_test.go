@@ -27,25 +27,13 @@ func smallLimits(t *testing.T, d driver) {
 	for _, limit := range limits {
 		for round := range 3 {
 			for request := range limit + 8 {
-				url := fmt.Sprintf("%s/%d", addresses[(request+round)%2], limit)
-				r, err := http.NewRequest(http.MethodGet, url, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.Header.Set("x-user", fmt.Sprint("ann", round))
-				response, err := client.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := response.Body.Close(); err != nil {
-					t.Fatal(err)
-				}
+				r := ask(t, client, addresses[(request+round)%2], ":path", fmt.Sprint("/", limit), "x-user", fmt.Sprint("ann", round))
 				want := http.StatusOK
 				if request >= limit {
 					want = http.StatusTooManyRequests
 				}
-				if response.StatusCode != want {
-					t.Errorf("request %d of a limit of %d: got %s, want %d", request+1, limit, response.Status, want)
+				if r.status != want {
+					t.Errorf("request %d of a limit of %d: got status %d, want %d", request+1, limit, r.status, want)
 				}
 			}
 		}

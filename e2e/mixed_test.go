@@ -120,7 +120,7 @@ func (f *traffic) rush(t *testing.T, user string, rate, requests int) {
 			client := client(t)
 			clients.Go(func() {
 				for range due {
-					if _, _, err := f.ask(client, node, user); err != nil {
+					if _, _, err := f.ask(t, client, node, user); err != nil {
 						t.Error(err)
 						return
 					}

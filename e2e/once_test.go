@@ -153,7 +153,7 @@ func (s *stage) startNode() {
 func (s *stage) admit(worker int, user string, n int) {
 	s.t.Helper()
 	for range n {
-		if status, _, err := s.traffic.ask(s.clients[worker], 0, user); err != nil || status != http.StatusOK {
+		if status, _, err := s.traffic.ask(s.t, s.clients[worker], 0, user); err != nil || status != http.StatusOK {
 			s.t.Fatalf("%s: got %d, %v", user, status, err)
 		}
 	}
@@ -285,18 +285,12 @@ func (s *stage) paused(ctx context.Context) (answers [2]chan error, calls []*hel
 	s.customs.hold(true)
 	for i := range answers {
 		answers[i] = make(chan error, 1)
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.traffic.addresses[0], nil)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		request.Header.Set("x-user", fmt.Sprint("carol", i))
-		request.Header.Set("x-cost", "500") // a cost that only the backend can allow
+		// The cost is one that only the backend can allow.
+		request := request(s.t, s.traffic.addresses[0], nil, "x-user", fmt.Sprint("carol", i), "x-cost", "500").WithContext(ctx)
 		go func() {
-			response, err := s.clients[i].Do(request)
-			if err == nil {
-				if err = response.Body.Close(); response.StatusCode != http.StatusOK {
-					err = errors.Join(err, errors.New(response.Status))
-				}
+			r, err := do(s.clients[i], request)
+			if err == nil && r.status != http.StatusOK {
+				err = fmt.Errorf("status %d", r.status)
 			}
 			answers[i] <- err
 		}()

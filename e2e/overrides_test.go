@@ -37,17 +37,10 @@ func weir(t *testing.T, backend string, args ...string) (stdout string) {
 // setOverride sends the command's request to a backend, without the time to start the command.
 func setOverride(t *testing.T, backend, namespace, override string) {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodPut, "http://"+backend+"/v1/overrides?namespace="+namespace, strings.NewReader(`{"overrides": [`+override+`]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := envoytest.Client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("set an override: %s, %v", answer.Status, err)
+	r := ask(t, envoytest.Client, "http://"+backend, ":method", http.MethodPut, ":path", "/v1/overrides?namespace="+namespace,
+		"content-type", "application/json", ":body", `{"overrides": [`+override+`]}`)
+	if r.status != http.StatusOK {
+		t.Fatalf("set an override: status %d: %s", r.status, r.body)
 	}
 }
 
@@ -76,8 +69,7 @@ func limitsMove(t *testing.T, d driver) {
 	for i, address := range addresses {
 		for connection := range connections {
 			group.Go(func() {
-				client := &http.Client{Transport: &http.Transport{}}
-				defer client.CloseIdleConnections()
+				client := client(t)
 				for n := 0; ; n++ {
 					select {
 					case <-stop:
@@ -89,19 +81,19 @@ func limitsMove(t *testing.T, d driver) {
 						user = fmt.Sprint("user", (n/4*connections+connection)%users)
 					}
 					before := wanted.Load()
-					status, header, err := get(client, address, user)
+					r, err := send(t, client, address, "x-user", user)
 					switch {
 					case err != nil:
 						t.Errorf("node %d: %v", i, err)
 						return
-					case status == http.StatusOK:
+					case r.status == http.StatusOK:
 						admitted.Add(1)
-					case status == http.StatusTooManyRequests && user != "ann":
+					case r.status == http.StatusTooManyRequests && user != "ann":
 						refused.Add(1)
 					default:
-						t.Errorf("node %d: %s: status %d", i, user, status)
+						t.Errorf("node %d: %s: status %d", i, user, r.status)
 					}
-					got, err := strconv.ParseInt(header.Get("x-ratelimit-limit"), 10, 64)
+					got, err := strconv.ParseInt(r.header.Get("x-ratelimit-limit"), 10, 64)
 					switch {
 					case user != "ann" && got != 20:
 						t.Errorf("node %d: a limit of %d for %s, error %v", i, got, user, err)
@@ -166,8 +158,8 @@ func limitsMove(t *testing.T, d driver) {
 	// Nodes have leased more than the lower limit leaves, and give it back at once.
 	settle(t, backend, "moving", admitted.Load())
 	for i, address := range addresses {
-		if status, header, err := get(envoytest.Client, address, "ann"); err != nil || status != http.StatusTooManyRequests || header.Get("x-ratelimit-limit") != "20" {
-			t.Errorf("node %d: status %d of limit %s, error %v, want a refusal by 20", i, status, header.Get("x-ratelimit-limit"), err)
+		if r := ask(t, envoytest.Client, address, "x-user", "ann"); r.status != http.StatusTooManyRequests || r.header.Get("x-ratelimit-limit") != "20" {
+			t.Errorf("node %d: status %d of limit %s, want a refusal by 20", i, r.status, r.header.Get("x-ratelimit-limit"))
 		}
 	}
 }

@@ -126,7 +126,7 @@ func places(t *testing.T, d driver, rate string) {
 		group.Go(func() {
 			for id := range ids {
 				at := random.IntN(len(addresses))
-				if err := upstream.visit(client, random, addresses[at], fmt.Sprint(id), most); err != nil && (at != 0 || victim == nil) {
+				if err := upstream.visit(t, client, random, addresses[at], fmt.Sprint(id), most); err != nil && (at != 0 || victim == nil) {
 					t.Error(err)
 				}
 			}
@@ -238,20 +238,13 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 		client, random := client(t), rand.New(rand.NewPCG(4, uint64(i)))
 		group.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				r, err := http.NewRequest(http.MethodGet, addresses[random.IntN(3)], nil)
+				r, err := send(t, client, addresses[random.IntN(3)], "x-id", fmt.Sprint(i, "-", n),
+					"x-lasts", time.Duration(random.IntN(2_000_000_000)).String())
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				r.Header.Set("x-id", fmt.Sprint(i, "-", n))
-				r.Header.Set("x-lasts", time.Duration(random.IntN(2_000_000_000)).String())
-				response, err := client.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = response.Body.Close()
-				if response.StatusCode != http.StatusOK {
+				if r.status != http.StatusOK {
 					<-time.After(time.Duration(random.IntN(60)) * time.Millisecond) // a shorter pause would only load the machine
 				}
 			}
@@ -316,15 +309,10 @@ func TestHolders(t *testing.T) {
 }
 
 // visit sends a request that ends in a random way, within a time.
-func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string, most time.Duration) error {
+func (c *crowd) visit(t *testing.T, client *http.Client, random *rand.Rand, address, id string, most time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
-	}
-	r.Header.Set("x-id", id)
-	r.Header.Set("x-lasts", time.Duration(random.Int64N(int64(most))).String())
+	r := request(t, address, nil, "x-id", id, "x-lasts", time.Duration(random.Int64N(int64(most))).String()).WithContext(ctx)
 	leaves := false
 	switch random.IntN(20) {
 	case 0:
@@ -340,13 +328,7 @@ func (c *crowd) visit(client *http.Client, random *rand.Rand, address, id string
 	case 3, 4, 5:
 		r.Header.Set("x-ends", "streamed")
 	}
-	response, err := client.Do(r)
-	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
-		if closeErr := response.Body.Close(); err == nil {
-			err = closeErr
-		}
-	}
+	_, err := do(client, r)
 	if leaves {
 		return nil
 	}
@@ -362,21 +344,14 @@ func (c *crowd) all(t *testing.T, limit int, addresses []string) {
 	passed := 0
 	ask := func() (refused bool) {
 		status := make(chan int, 1)
-		client, id := client(t), fmt.Sprint("last-", passed)
+		client, id, address := client(t), fmt.Sprint("last-", passed), addresses[passed%len(addresses)]
 		group.Go(func() {
-			r, err := http.NewRequest(http.MethodGet, addresses[passed%len(addresses)], nil)
+			r, err := send(t, client, address, "x-id", id)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			r.Header.Set("x-id", id)
-			response, err := client.Do(r)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			status <- response.StatusCode
-			_ = response.Body.Close()
+			status <- r.status
 		})
 		select {
 		case <-c.came:

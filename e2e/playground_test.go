@@ -21,17 +21,8 @@ func TestRunServesThePlayground(t *testing.T) {
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--nodes", "1", "--workers", "1")
 	page := p.wait(t, `^playground +(http://\S+)`)
 	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm"} {
-		response, err := envoytest.Client.Get(page + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), want) {
-			t.Errorf("%s%s: status %d, %.20q", page, path, response.StatusCode, body)
+		if body := fetch(t, page+path); !strings.HasPrefix(body, want) {
+			t.Errorf("%s%s: %.20q", page, path, body)
 		}
 	}
 }
@@ -73,14 +64,9 @@ func TestTheLiveViewIsLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]int{"": http.StatusOK, "live/events": http.StatusNotFound} {
-		response, err := envoytest.Client.Get("http://127.0.0.1:" + port + "/" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != want {
-			t.Errorf("/%s: status %d, want %d", path, response.StatusCode, want)
+	for path, want := range map[string]int{"/": http.StatusOK, "/live/events": http.StatusNotFound} {
+		if r := ask(t, envoytest.Client, "http://127.0.0.1:"+port, ":path", path); r.status != want {
+			t.Errorf("%s: status %d, want %d", path, r.status, want)
 		}
 	}
 }

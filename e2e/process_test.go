@@ -214,37 +214,55 @@ func (e *event) until(t *testing.T, so func() bool) bool {
 	return true
 }
 
+// counterLine is a counter as a backend lists it, without its key's name, which it does not know.
+type counterLine struct {
+	Kind      string
+	Precision uint64 `json:"precision_ns"`
+	Windows   []struct {
+		Start time.Time
+		Hits  int64
+	}
+}
+
+// hits returns the counter's hits.
+func (c counterLine) hits() (sum int64) {
+	for _, w := range c.Windows {
+		sum += w.Hits
+	}
+	return sum
+}
+
+// listed returns a backend's counters in a namespace; nil and false if its store can't be reached.
+func listed(t *testing.T, backend, namespace string) (lines []counterLine, ok bool) {
+	t.Helper()
+	r := ask(t, envoytest.Client, "http://"+backend, ":path", "/v1/counters?namespace="+namespace)
+	switch r.status {
+	case http.StatusOK:
+	case http.StatusServiceUnavailable:
+		return nil, false
+	default:
+		t.Fatalf("counters: status %d: %s", r.status, r.body)
+	}
+	for decoder := json.NewDecoder(strings.NewReader(r.body)); ; {
+		var line counterLine
+		if err := decoder.Decode(&line); err == io.EOF {
+			return lines, true
+		} else if err != nil {
+			return nil, false // the list was cut short
+		}
+		lines = append(lines, line)
+	}
+}
+
 // counted returns the sum of a backend's hits in a namespace; -1 if its store can't be reached.
 func counted(t *testing.T, backend, namespace string) (sum int64) {
 	t.Helper()
-	response, err := envoytest.Client.Get("http://" + backend + "/v1/counters?namespace=" + namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	switch response.StatusCode {
-	case http.StatusOK:
-	case http.StatusServiceUnavailable:
+	lines, ok := listed(t, backend, namespace)
+	if !ok {
 		return -1
-	default:
-		t.Fatalf("counters: got %s", response.Status)
 	}
-	decoder := json.NewDecoder(response.Body)
-	for {
-		var line struct {
-			Windows []struct {
-				Hits int64 `json:"hits"`
-			} `json:"windows"`
-		}
-		err := decoder.Decode(&line)
-		if err == io.EOF {
-			return sum
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, w := range line.Windows {
-			sum += w.Hits
-		}
+	for _, line := range lines {
+		sum += line.hits()
 	}
+	return sum
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -186,7 +185,7 @@ descriptors:
 					if i%3 != 0 {
 						user = fmt.Sprint("user", i%users)
 					}
-					status, header, err := f.ask(client, i%len(addresses), user)
+					status, header, err := f.ask(t, client, i%len(addresses), user)
 					switch {
 					case err == nil:
 						answered.Add(1)
@@ -220,7 +219,7 @@ descriptors:
 		client := client(t)
 		until := time.Now().Add(time.Minute)
 		for i := 0; f.admitted[user] < limit && time.Now().Before(until); i++ {
-			if _, _, err := f.ask(client, i%len(addresses), user); err != nil {
+			if _, _, err := f.ask(t, client, i%len(addresses), user); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -247,7 +246,7 @@ descriptors:
 	// Each instance learns that the limit is used up.
 	for range 10 {
 		for node := range addresses {
-			if _, _, err := f.ask(envoytest.Client, node, "ann"); err != nil {
+			if _, _, err := f.ask(t, envoytest.Client, node, "ann"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -465,31 +464,16 @@ descriptors:
 			for _, step := range script.steps {
 				got := ""
 				for i := range step[2] {
-					request, err := http.NewRequest(http.MethodGet, address+step[0], nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, field := range strings.Fields(step[1]) {
-						name, value, _ := strings.Cut(field, ":")
-						request.Header.Set(name, value)
-					}
-					response, err := client.Do(request)
-					if err != nil {
-						t.Fatal(err)
-					}
-					body, err := io.ReadAll(response.Body)
-					if err := errors.Join(err, response.Body.Close()); err != nil {
-						t.Fatal(err)
-					}
-					switch text := string(body); {
-					case response.StatusCode == http.StatusTooManyRequests:
+					r := ask(t, client, address, headersOf("GET "+step[0]+" "+step[1])...)
+					switch {
+					case r.status == http.StatusTooManyRequests:
 						got += "X"
-					case response.StatusCode != http.StatusOK:
-						t.Fatalf("got %s", response.Status)
-					case text == "mock":
+					case r.status != http.StatusOK:
+						t.Fatalf("got status %d", r.status)
+					case r.body == "mock":
 						got += "o"
 					default:
-						got += text
+						got += r.body
 					}
 					if strings.Contains(step[0], "tokenquota") && i+1 < len(step[2]) {
 						settled(t, e, int64(2*(i+1)))
@@ -500,15 +484,8 @@ descriptors:
 				}
 			}
 			if script.name == "value-included-in-stats-key" {
-				response, err := envoytest.Client.Get("http://" + all.metrics)
-				if err != nil {
-					t.Fatal(err)
-				}
-				body, err := io.ReadAll(response.Body)
-				if err := errors.Join(err, response.Body.Close()); err != nil {
-					t.Fatal(err)
-				}
-				if want := `ratelimit_service_rate_limit_over_limit{domain="rl",key1="unspec_unspecified_value",key2=""} 1`; !strings.Contains(string(body), want) {
+				body := fetch(t, "http://"+all.metrics)
+				if want := `ratelimit_service_rate_limit_over_limit{domain="rl",key1="unspec_unspecified_value",key2=""} 1`; !strings.Contains(body, want) {
 					t.Errorf("the metrics lack %s:\n%s", want, body)
 				}
 			}

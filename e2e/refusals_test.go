@@ -55,7 +55,7 @@ func (r *refusals) rush(t *testing.T, f *traffic, user string, limit int64, seed
 		client, random := client(t), rand.New(rand.NewPCG(seed, k))
 		clients.Go(func() {
 			for r.next(limit * 3 / 2) {
-				status, _, err := f.ask(client, random.IntN(len(f.addresses)), user)
+				status, _, err := f.ask(t, client, random.IntN(len(f.addresses)), user)
 				if err != nil {
 					t.Error(err)
 					return

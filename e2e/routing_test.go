@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -302,22 +301,12 @@ func postExpecting(t *testing.T, n node) (continued bool, status int, body strin
 	t.Helper()
 	c := client(t)
 	c.Transport.(*http.Transport).ExpectContinueTimeout = hang
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-		Got100Continue: func() { continued = true },
-	}), http.MethodPost, n.url(), strings.NewReader(strings.Repeat("x", 100_000)))
+	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
+	r, err := do(c, request(t, n.url(), strings.NewReader(strings.Repeat("x", 100_000)), "expect", "100-continue").WithContext(traced))
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Expect", "100-continue")
-	r, err := c.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(r.Body)
-	if err = errors.Join(err, r.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return continued, r.StatusCode, string(b)
+	return continued, r.status, r.body
 }
 
 // large is more than the mebibyte that Envoy buffers of a stream.
@@ -549,17 +538,9 @@ func disabledOnRoute(t *testing.T, r *routing) {
 // postWithTrailer sends a large body and a trailer.
 func postWithTrailer(t *testing.T, address string) (reply, error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, io.LimitReader(zeros{}, large))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := request(t, address, io.LimitReader(zeros{}, large))
 	request.Trailer = http.Header{"X-Checksum": {"abc"}}
-	r, err := http2Client(t).Do(request)
-	if err != nil {
-		return reply{}, err
-	}
-	body, err := io.ReadAll(r.Body)
-	return reply{status: r.StatusCode, header: r.Header, body: string(body)}, errors.Join(err, r.Body.Close())
+	return do(http2Client(t), request)
 }
 
 // zeros is an endless body.

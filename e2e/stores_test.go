@@ -90,7 +90,7 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 		namespace, rate, limit)})
 	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(2, 3))
 	for range 3 * limit {
-		if _, _, err := f.ask(client, random.IntN(len(addresses)), "ann"); err != nil {
+		if _, _, err := f.ask(t, client, random.IntN(len(addresses)), "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}

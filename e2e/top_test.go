@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -43,17 +42,14 @@ func whoIsLimited(t *testing.T, d driver) {
 	for _, n := range demand {
 		total += n
 	}
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
+	client := client(t)
 	for _, path := range []string{"/kept", "/tried"} {
 		for round := range 90 {
 			for user, n := range demand {
 				if round >= n {
 					continue
 				}
-				if _, _, err := get(client, addresses[round%3]+path, user); err != nil {
-					t.Fatal(err)
-				}
+				ask(t, client, addresses[round%3], ":path", path, "x-user", user)
 			}
 		}
 	}

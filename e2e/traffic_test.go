@@ -19,21 +19,6 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// get sends a request for a user, and returns the answer's status and headers.
-func get(client *http.Client, address, user string) (status int, header http.Header, err error) {
-	request, err := http.NewRequest(http.MethodGet, address, nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	request.Header.Set("x-user", user)
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	_, err = io.Copy(io.Discard, response.Body)
-	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
-}
-
 // At one node with four workers, many connections at once use one key: exactly the limit passes.
 func TestExactUnderLoad(t *testing.T) {
 	onEach(t, 1, exactUnderLoad)
@@ -50,17 +35,16 @@ func exactUnderLoad(t *testing.T, d driver) {
 	var group sync.WaitGroup
 	for range connections {
 		group.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
+			client := client(t)
 			for sent.Add(1) <= requests {
-				status, _, err := get(client, proxy.url(), "ann")
+				r, err := send(t, client, proxy.url(), "x-user", "ann")
 				switch {
 				case err != nil:
 					t.Error(err)
 					return
-				case status == http.StatusOK:
+				case r.status == http.StatusOK:
 					passed.Add(1)
-				case status == http.StatusTooManyRequests:
+				case r.status == http.StatusTooManyRequests:
 					rejected.Add(1)
 				}
 			}
@@ -157,17 +141,14 @@ func TestRun(t *testing.T) {
 			// admitted, and no more.
 			deadline := time.Now().Add(hang)
 			for i, after := 0, 0; after < 20; i++ {
-				status, header, err := get(envoytest.Client, nodes[i%2], "ann")
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := ask(t, envoytest.Client, nodes[i%2], "x-user", "ann")
 				switch {
-				case status == http.StatusOK:
+				case r.status == http.StatusOK:
 					admitted++
 					counted++
 					synchronise(t, backend, "example", nodes, &counted)
-				case status != http.StatusTooManyRequests || header.Get("retry-after") == "" || header.Get("x-envoy-ratelimited") != "true":
-					t.Errorf("got status %d, headers %v", status, header)
+				case r.status != http.StatusTooManyRequests || r.header.Get("retry-after") == "" || r.header.Get("x-envoy-ratelimited") != "true":
+					t.Errorf("got status %d, headers %v", r.status, r.header)
 				case admitted >= 10:
 					after++
 				case time.Now().After(deadline):
@@ -189,8 +170,8 @@ func synchronise(t *testing.T, backend, namespace string, nodes []string, counte
 	for range 12 {
 		for _, node := range nodes {
 			*counted++
-			if status, _, err := get(envoytest.Client, node, fmt.Sprint("barrier", *counted)); err != nil || status != http.StatusOK {
-				t.Fatalf("a new key: got %d, %v", status, err)
+			if r := ask(t, envoytest.Client, node, "x-user", fmt.Sprint("barrier", *counted)); r.status != http.StatusOK {
+				t.Fatalf("a new key: got %d", r.status)
 			}
 		}
 		settle(t, backend, namespace, *counted)

@@ -95,11 +95,7 @@ func TestEndings(t *testing.T) {
 			}
 		}
 		for body, want := range map[string]string{`{"max_tokens":300}`: "700", `{"x":1}`: "950", ``: "950"} {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url()+"/body", io.MultiReader(strings.NewReader(body)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("x-key", body)
+			request := request(t, proxy.url(), io.MultiReader(strings.NewReader(body)), ":path", "/body", "x-key", body)
 			request.Trailer = http.Header{"X-Sum": {"7"}}
 			if r, err := do(http2Client(t), request); err != nil || r.header.Get("x-ratelimit-remaining") != want {
 				t.Errorf("%q and trailers: %v, %s are left, want %s", body, err, r.header.Get("x-ratelimit-remaining"), want)

@@ -62,23 +62,10 @@ func usage(t *testing.T, d driver, s store) {
 	entries := map[string]string{"small": "small", "large-2": "large*", "large": "large*", "new": "*"}
 	models := []string{"small", "large-2", "large", "new"}
 	ask := func(node int, key, model string, in, out int64) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, addresses[node]+"/v1/chat/completions",
-			strings.NewReader(fmt.Sprintf(`{"model": %q, "max_tokens": 200, "in": %d, "out": %d}`, model, in, out)))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("x-key", key)
-		response, err := envoytest.Client.Do(request)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, err = io.Copy(io.Discard, response.Body)
-		_ = response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK {
-			t.Errorf("status %d, %v", response.StatusCode, err)
+		r, err := send(t, envoytest.Client, addresses[node], ":method", "POST", ":path", "/v1/chat/completions", "content-type", "application/json", "x-key", key,
+			":body", fmt.Sprintf(`{"model": %q, "max_tokens": 200, "in": %d, "out": %d}`, model, in, out))
+		if err != nil || r.status != http.StatusOK {
+			t.Errorf("status %d, %v", r.status, err)
 			return
 		}
 		price := millionths[entries[model]]

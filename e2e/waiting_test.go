@@ -58,11 +58,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 							t.Fatalf("%s: elsewhere: got status %d", user, r.status)
 						}
 					}
-					request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.url(), io.NopCloser(bytes.NewReader(make([]byte, size))))
-					if err != nil {
-						t.Fatal(err)
-					}
-					request.Header.Set("x-user", user)
+					request := request(t, proxy.url(), io.NopCloser(bytes.NewReader(make([]byte, size))), "x-user", user)
 					request.Trailer = http.Header{"X-Sum": {"7"}}
 					way.hold(true)
 					status := make(chan int, 1)
@@ -126,11 +122,7 @@ func clientLeaves(t *testing.T, d driver) {
 		for i := range 20 {
 			user := fmt.Sprintf("http2 %v, %d", http2, i)
 			ctx, leave := context.WithCancel(t.Context())
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, proxy.url(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("x-user", user)
+			request := request(t, proxy.url(), nil, "x-user", user).WithContext(ctx)
 			way.hold(true)
 			left := make(chan error, 1)
 			go func() {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/envoytest"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -119,16 +117,7 @@ func backendWarnsOnce(t *testing.T, d driver) {
 	}
 	told := 0
 	for _, backend := range backends {
-		response, err := envoytest.Client.Get("http://" + backend + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := strconv.Atoi(string(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindSubmatch(text)[1]))
+		n, err := strconv.Atoi(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindStringSubmatch(fetch(t, "http://"+backend+"/metrics"))[1])
 		if err != nil {
 			t.Fatal(err)
 		}
