@@ -26,12 +26,7 @@ func takeHits(t *testing.T, s *httptest.Server, sequence, hits uint64) (granted 
 		take.Rooms = append(take.Rooms, room)
 	}
 	push := wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{take}}
-	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
-	told, err := wire.DecodeAnswer([]byte(body))
-	if err != nil || answer.StatusCode != 200 {
-		t.Fatalf("status %d: %v", answer.StatusCode, err)
-	}
-	return told.Grants[0].Units
+	return pushed(t, s, &push).Grants[0].Units
 }
 
 // A key's counter is shown by the limits that are known, relieved and emptied; what the list of
@@ -116,12 +111,7 @@ func TestCounter(t *testing.T) {
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 1)
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 0)
 	push := wire.Push{Namespace: "shop", Node: 9, Sender: 9, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true}}
-	_, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
-	told, err := wire.DecodeAnswer([]byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := wire.DecodeList(told.Overrides.Part)
+	list, err := wire.DecodeList(pushed(t, s, &push).Overrides.Part)
 	if err != nil || len(list) != 2 || !list[1].IsNotice() || list[1].Notice.Reset == 0 || list[1].Notice.Granted == 0 || list[1].Until == 0 {
 		t.Errorf("nodes are told %+v, %v: want an override, and one notice of a reset and a grant", list, err)
 	}

@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -106,6 +105,47 @@ func do(t *testing.T, client *http.Client, r *http.Request) (*http.Response, str
 	return answer, string(body)
 }
 
+// post sends a message of the wire's to a server, which must take it, and returns the answer.
+func post(t *testing.T, s *httptest.Server, message []byte) string {
+	t.Helper()
+	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, message))
+	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != wire.ContentType && body != "" {
+		t.Fatalf("status %d, content type %s: %s", answer.StatusCode, answer.Header.Get("Content-Type"), body)
+	}
+	return body
+}
+
+// pushed is [post] of a push.
+func pushed(t *testing.T, s *httptest.Server, p *wire.Push) *wire.Answer {
+	t.Helper()
+	answer, err := wire.DecodeAnswer([]byte(post(t, s, wire.AppendPush(nil, p))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// served returns the answer of a handler to a request, which may have a message of the wire's.
+func served(t testing.TB, handler http.Handler, method, path string, message []byte) (code int, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, bytes.NewReader(message))
+	r.Header.Set("Content-Type", wire.ContentType)
+	handler.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// wantMetrics wants a handler's metrics to have lines.
+func wantMetrics(t *testing.T, handler http.Handler, lines ...string) {
+	t.Helper()
+	_, text := served(t, handler, "GET", "/metrics", nil)
+	for _, line := range lines {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("want %s in the metrics\n%s", line, text)
+		}
+	}
+}
+
 func start(t *testing.T, counters store.Store, o server.Options) *httptest.Server {
 	t.Helper()
 	if o.Logger == nil {
@@ -118,30 +158,16 @@ func start(t *testing.T, counters store.Store, o server.Options) *httptest.Serve
 
 func TestPush(t *testing.T) {
 	s := start(t, open(), server.Options{})
-	body := wire.AppendPush(nil, examplePush())
 	for range 2 {
-		answer, got := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, body))
-		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != wire.ContentType {
-			t.Fatalf("status %d, content type %s: %s", answer.StatusCode, answer.Header.Get("Content-Type"), got)
-		}
-		a, err := wire.DecodeAnswer([]byte(got))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := pushed(t, s, examplePush())
 		if a.NowNanos != uint64(epoch.UnixNano()) || len(a.Totals) != 6 || !slices.Equal(a.Totals[0].Hits, []uint64{5, 0}) {
 			t.Errorf("answer %+v, want totals 5 and 0 at the store's time", a)
 		}
 	}
-	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
-	for _, want := range []string{
+	wantMetrics(t, s.Config.Handler,
 		`weir_http_requests_total{code="200",endpoint="/v1/push"} 2`, "weir_push_items_total 12", "weir_hits_applied_total 34",
 		"weir_hits_returned_total 3", "weir_hits_dropped_total 3", "weir_push_duplicates_total 1",
-		"weir_push_duration_seconds_count 2", "weir_store_errors_total 0",
-	} {
-		if !strings.Contains(metrics, want+"\n") {
-			t.Errorf("want %s in the metrics\n%s", want, metrics)
-		}
-	}
+		"weir_push_duration_seconds_count 2", "weir_store_errors_total 0")
 	answer, lines := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
 	want := []string{
 		`{"id":"0d000000000000000000000000000000","kind":"sliding_buckets","ordinal":0,"width_ms":60000,` +
@@ -282,9 +308,7 @@ func TestWindow(t *testing.T) {
 		LimitCounter: wire.LimitCounter{ID: wire.ID{0xab}, Kind: uint8(window.SlidingWindow), Ordinal: 3, WidthMillis: 1000},
 		Newest:       uint64(epoch.Unix()), Hits: []int64{7, 4},
 	}
-	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p))); answer.StatusCode != 200 {
-		t.Fatalf("status %d: %s", answer.StatusCode, body)
-	}
+	pushed(t, s, p)
 	sliding := func(start string) string {
 		return "/v1/window?namespace=api&id=AB000000000000000000000000000000&kind=sliding_window&width_ms=1000&ordinal=3&start=" + start
 	}
@@ -311,9 +335,7 @@ func TestWindow(t *testing.T) {
 
 func TestCountersOfWidths(t *testing.T) {
 	s := start(t, open(), server.Options{})
-	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, examplePush()))); answer.StatusCode != 200 {
-		t.Fatalf("status %d: %s", answer.StatusCode, body)
-	}
+	pushed(t, s, examplePush())
 	for query, want := range map[string]int{
 		"": 5, "&width_ms=1000": 1, "&width_ms=60000": 4, "&width_ms=60000&width_ms=1000": 5, "&width_ms=1": 0,
 		strings.Repeat("&width_ms=60000", 64): 4,
@@ -329,16 +351,7 @@ func TestTakes(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	push := func(node, sequence uint64) *wire.Answer {
 		t.Helper()
-		p := &wire.Push{Namespace: "api", Node: node, Sender: node, Sequence: sequence, Floor: 1, Takes: threeTakes()}
-		answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, p)))
-		if answer.StatusCode != 200 {
-			t.Fatalf("status %d: %s", answer.StatusCode, body)
-		}
-		a, err := wire.DecodeAnswer([]byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
+		return pushed(t, s, &wire.Push{Namespace: "api", Node: node, Sender: node, Sequence: sequence, Floor: 1, Takes: threeTakes()})
 	}
 	at := uint64(epoch.UnixNano())
 	want := []wire.Grant{
@@ -461,10 +474,7 @@ func TestStoreFails(t *testing.T) {
 	if answer.StatusCode != 503 {
 		t.Errorf("counters: status %d, want 503", answer.StatusCode)
 	}
-	_, metrics := do(t, s.Client(), request(t, "GET", s.URL+"/metrics", nil))
-	if want := "weir_store_errors_total 5\n"; !strings.Contains(metrics, want) {
-		t.Errorf("want %s in the metrics\n%s", want, metrics)
-	}
+	wantMetrics(t, s.Config.Handler, "weir_store_errors_total 5")
 	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil)); answer.StatusCode != 503 {
 		t.Errorf("window: status %d, want 503", answer.StatusCode)
 	}
@@ -500,59 +510,6 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-func TestServe(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	entered, finish := make(chan struct{}), make(chan struct{})
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			close(entered)
-			<-finish
-		}
-		w.Header().Set("Proto", r.Proto)
-	})
-	served := make(chan error, 1)
-	go func() { served <- listen.Serve(ctx, l, handler) }()
-	url := "http://" + l.Addr().String()
-
-	// As Envoy speaks to clusters: HTTP/1.1, or HTTP/2 without TLS.
-	h2c := &http.Transport{Protocols: new(http.Protocols)}
-	h2c.Protocols.SetUnencryptedHTTP2(true)
-	h1 := &http.Transport{TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
-	for proto, transport := range map[string]*http.Transport{"HTTP/1.1": h1, "HTTP/2.0": h2c} {
-		answer, _ := do(t, &http.Client{Transport: transport}, request(t, "POST", url, nil))
-		if got := answer.Header.Get("Proto"); got != proto {
-			t.Errorf("served as %s, want %s", got, proto)
-		}
-		transport.CloseIdleConnections()
-	}
-
-	// A request that is being served when the end comes is finished.
-	answered := make(chan error, 1)
-	go func() {
-		answer, err := (&http.Client{Transport: h1}).Do(request(t, "GET", url+"/slow", nil))
-		if err == nil {
-			err = answer.Body.Close()
-		}
-		answered <- err
-	}()
-	<-entered
-	stop()
-	close(finish)
-	if err := <-answered; err != nil {
-		t.Errorf("the request under way: %v", err)
-	}
-	if err := <-served; err != nil {
-		t.Errorf("serve: %v", err)
-	}
-	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
-		t.Error("the listener is still open", c.Close())
-	}
-}
-
 // failing is a listener of one connection, which whoever ends its context closes in the same moment.
 type failing struct {
 	net.Listener
@@ -569,10 +526,10 @@ func (l *failing) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestServeWhoseListenerIsClosedFirst wants a request to be finished, though its listener is closed as
-// the context ends and before the server has noticed.
-func TestServeWhoseListenerIsClosedFirst(t *testing.T) {
-	for range 50 {
+// A request that is being served when the end comes is finished, also if its listener is closed as the
+// context ends and before the server has noticed. Afterwards nobody listens.
+func TestServe(t *testing.T) {
+	for i := range 50 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -584,8 +541,12 @@ func TestServeWhoseListenerIsClosedFirst(t *testing.T) {
 			<-finish
 			close(finished)
 		})
+		listener := l
+		if i > 0 {
+			listener = &failing{Listener: l, ended: ctx.Done()}
+		}
 		served := make(chan error, 1)
-		go func() { served <- listen.Serve(ctx, &failing{Listener: l, ended: ctx.Done()}, handler) }()
+		go func() { served <- listen.Serve(ctx, listener, handler) }()
 		answered := make(chan error, 1)
 		go func() {
 			answer, err := (&http.Client{Transport: new(http.Transport)}).Do(request(t, "GET", "http://"+l.Addr().String(), nil))
@@ -609,6 +570,9 @@ func TestServeWhoseListenerIsClosedFirst(t *testing.T) {
 			t.Error(err)
 		}
 		<-finished
+		if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+			t.Error("the listener is still open", c.Close())
+		}
 	}
 }
 
@@ -703,11 +667,8 @@ func TestFileMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	backend := start(t, counters, server.Options{})
-	body := wire.AppendPush(nil, examplePush())
-	if answer, text := do(t, backend.Client(), request(t, "POST", backend.URL+wire.PushPath, body)); answer.StatusCode != 200 {
-		t.Fatalf("got %s: %s", answer.Status, text)
-	}
-	_, text := do(t, backend.Client(), request(t, "GET", backend.URL+"/metrics", nil))
+	pushed(t, backend, examplePush())
+	_, text := served(t, backend.Config.Handler, "GET", "/metrics", nil)
 	for _, line := range []string{`weir_memory_counters [1-9]`, `weir_store_file_bytes [1-9]`, `weir_store_file_free_bytes [1-9]`} {
 		if !regexp.MustCompile(`(?m)^` + line).MatchString(text) {
 			t.Errorf("want %s in\n%s", line, text)
@@ -722,19 +683,10 @@ func TestFileMetrics(t *testing.T) {
 func TestMemoryMetrics(t *testing.T) {
 	counters := memory.New(memory.Options{MaxCounters: 3, Now: func() time.Time { return epoch }})
 	backend := start(t, counters, server.Options{})
-	body := wire.AppendPush(nil, examplePush())
-	if answer, text := do(t, backend.Client(), request(t, "POST", backend.URL+wire.PushPath, body)); answer.StatusCode != 200 {
-		t.Fatalf("got %s: %s", answer.Status, text)
-	}
-	_, text := do(t, backend.Client(), request(t, "GET", backend.URL+"/metrics", nil))
-	for _, line := range []string{
+	pushed(t, backend, examplePush())
+	wantMetrics(t, backend.Config.Handler,
 		"weir_memory_counters 3", "weir_memory_senders 1", `weir_memory_evicted_total{record="counter"} 2`, `weir_memory_evicted_total{record="sender"} 0`, `weir_memory_refused_total{record="sender"} 0`,
-		"weir_memory_grant_bytes 0", `weir_memory_evicted_total{record="grants"} 0`,
-	} {
-		if !strings.Contains(text, line+"\n") {
-			t.Errorf("want %s in\n%s", line, text)
-		}
-	}
+		"weir_memory_grant_bytes 0", `weir_memory_evicted_total{record="grants"} 0`)
 }
 
 // threeTakes are valid: with two limits, a lease, and with a rule that counts rejected hits.

@@ -99,13 +99,7 @@ func TestGivenUp(t *testing.T) {
 	if strings.Count(got, "\n") != 2 || !strings.Contains(got, "give up before the store answers\" calls=1\n") || !strings.Contains(got, "calls=3\n") {
 		t.Errorf("log, want one line of the first client and one, a minute later, of the other three:\n%s", got)
 	}
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, request(t, "GET", "/metrics", nil))
-	for _, want := range []string{"weir_store_given_up_total 4\n", "weir_store_errors_total 0\n"} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("want %sin the metrics\n%s", want, w.Body)
-		}
-	}
+	wantMetrics(t, handler, "weir_store_given_up_total 4", "weir_store_errors_total 0")
 }
 
 // lacking is a store of which a part is away.
@@ -136,11 +130,11 @@ func TestPartly(t *testing.T) {
 	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	ask := func(method, path string, body []byte) string {
 		t.Helper()
-		w := httptest.NewRecorder()
-		if handler.ServeHTTP(w, request(t, method, path, body)); w.Code != 200 {
-			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)
+		code, answer := served(t, handler, method, path, body)
+		if code != 200 {
+			t.Errorf("%s: status %d: %s", path, code, answer)
 		}
-		return w.Body.String()
+		return answer
 	}
 	body := wire.AppendPush(nil, examplePush())
 	for range 3 {
@@ -152,19 +146,13 @@ func TestPartly(t *testing.T) {
 	if got, want := ask("GET", "/readyz", nil), "ok, but only a part of the counters can be reached\n"; got != want {
 		t.Errorf("/readyz: %q, want %q", got, want)
 	}
-	for _, want := range []string{"weir_push_missing_total 3\n", "weir_store_partly 1\n"} {
-		if got := ask("GET", "/metrics", nil); !strings.Contains(got, want) {
-			t.Errorf("want %sin the metrics\n%s", want, got)
-		}
-	}
+	wantMetrics(t, handler, "weir_push_missing_total 3", "weir_store_partly 1")
 	counters.whole.Store(true)
 	clock.advance(time.Second)
 	if got := ask("GET", "/readyz", nil); got != "ok\n" {
 		t.Errorf("/readyz: %q once all is back", got)
 	}
-	if got := ask("GET", "/metrics", nil); !strings.Contains(got, "weir_store_partly 0\n") {
-		t.Errorf("weir_store_partly once all is back:\n%s", got)
-	}
+	wantMetrics(t, handler, "weir_store_partly 0")
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "10.0.0.1") || !strings.Contains(got, "accepts all hits again") {
 		t.Errorf("log, want a line of the loss and one of its end:\n%s", got)
 	}
@@ -182,11 +170,7 @@ func TestAnsweredInTime(t *testing.T) {
 	if handler.ServeHTTP(w, r); w.Code != 503 || ctx.Err() != nil {
 		t.Errorf("status %d, error of the context %v; want 503 before it ends", w.Code, ctx.Err())
 	}
-	m := httptest.NewRecorder()
-	handler.ServeHTTP(m, request(t, "GET", "/metrics", nil))
-	if !strings.Contains(m.Body.String(), "weir_store_given_up_total 1\n") {
-		t.Errorf("want it counted as given up:\n%s", m.Body)
-	}
+	wantMetrics(t, handler, "weir_store_given_up_total 1")
 }
 
 // sick is a store in trouble: make it so, and well again.
@@ -309,9 +293,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	log := &logBuffer{}
 	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}))
 	body := wire.AppendPush(nil, examplePush())
-	if answer, text := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, body)); answer.StatusCode != 200 {
-		t.Fatalf("status %d: %s", answer.StatusCode, text)
-	}
+	post(t, s, body)
 	c, err := pgx.Connect(t.Context(), postgres.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -338,13 +320,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s.Close() // waits for the push
-	w := httptest.NewRecorder()
-	s.Config.Handler.ServeHTTP(w, request(t, "GET", "/metrics", nil))
-	for _, want := range []string{"weir_store_given_up_total 1\n", "weir_store_errors_total 0\n"} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("want %sin the metrics", want)
-		}
-	}
+	wantMetrics(t, s.Config.Handler, "weir_store_given_up_total 1", "weir_store_errors_total 0")
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "give up") {
 		t.Errorf("log, want one line of the client:\n%s", got)
 	}

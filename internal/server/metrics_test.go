@@ -5,15 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"weir/internal/server"
 	"weir/internal/store/memory"
-	"weir/internal/trust"
 	"weir/internal/wire"
 )
 
@@ -21,14 +18,7 @@ import (
 // rest, since probes and scrapers have no secrets.
 func TestWhoReadsMetrics(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("for-all\nshop for-shop\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := tokensOf(t, "for-all\nshop for-shop\n")
 	spent := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1, Rows: []wire.UsedRow{usedBy("tokens", "ann", "", dayOf(2026, 11, 1), 7, nil)}})
 	for name, test := range map[string]struct {
 		options server.Options

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
-	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -32,14 +29,7 @@ type neighbours struct {
 
 func startNeighbours(t *testing.T, most int) *neighbours {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("victim for-victim\nevil for-evil\nother for-other\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := trust.ReadTokens(path, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := tokensOf(t, "victim for-victim\nevil for-evil\nother for-other\n")
 	n := &neighbours{T: t, now: epoch, log: &logBuffer{}}
 	counters := memory.New(memory.Options{MaxCounters: most, Now: func() time.Time { return n.now }})
 	n.handler = server.Handler(counters, server.Options{Tokens: tokens, Logger: slog.New(slog.NewTextHandler(n.log, nil))})

@@ -68,11 +68,7 @@ func TestOverrides(t *testing.T) {
 	// Three nodes ask, tell, and have something that does not fit.
 	for node, known := range []wire.Known{{Asks: true}, {Version: last}, {Version: last, Unfit: 2}} {
 		push := wire.Push{Namespace: "shop", Node: uint64(node + 1), Sender: 1, Sequence: 1, Floor: 1, Known: known}
-		answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
-		told, err := wire.DecodeAnswer([]byte(body))
-		if err != nil || answer.StatusCode != 200 {
-			t.Fatalf("status %d: %v", answer.StatusCode, err)
-		}
+		told := pushed(t, s, &push)
 		list, err := wire.DecodeList(told.Overrides.Part)
 		if err != nil || told.Overrides.Version != last || known.Asks != (len(list) == 3) {
 			t.Errorf("node %d is told %+v, %v", node, told.Overrides, err)
@@ -162,11 +158,9 @@ func TestOverridesOfSeveralBackends(t *testing.T) {
 	counters := open()
 	one, two := start(t, counters, server.Options{}), start(t, counters, server.Options{})
 	told := func(s *httptest.Server, sequence uint64) uint64 {
-		push := wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: 1}
-		_, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push)))
-		answer, err := wire.DecodeAnswer([]byte(body))
-		if err != nil || !answer.Overrides.Told {
-			t.Fatalf("told %+v, %v", answer, err)
+		answer := pushed(t, s, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: 1})
+		if !answer.Overrides.Told {
+			t.Fatalf("told %+v", answer)
 		}
 		return answer.Overrides.Version
 	}

@@ -86,9 +86,7 @@ func TestLeaving(t *testing.T) {
 	if status := ready(); status != 503 {
 		t.Errorf("status %d of what is about to end", status)
 	}
-	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, examplePush()))); answer.StatusCode != 200 {
-		t.Errorf("a push: status %d, %s", answer.StatusCode, body)
-	}
+	pushed(t, s, examplePush())
 	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/livez", nil)); answer.StatusCode != 200 {
 		t.Errorf("livez: status %d", answer.StatusCode)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"weir/internal/server"
@@ -30,9 +29,8 @@ func TestLooksAreBounded(t *testing.T) {
 	kept := &slowReports{Store: memory.New(memory.Options{}), asked: make(chan struct{}), letGo: make(chan struct{})}
 	handler := server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)})
 	look := func(namespace string) int {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, server.TopPath+"?namespace="+namespace, nil))
-		return w.Code
+		code, _ := served(t, handler, "GET", server.TopPath+"?namespace="+namespace, nil)
+		return code
 	}
 	ended := make(chan int)
 	for _, namespace := range []string{"evil", "evil", "victim"} {

@@ -21,16 +21,23 @@ import (
 	"weir/internal/wire"
 )
 
-// A token of one namespace reads and changes that one alone, by every route.
-func TestTokensOfNamespaces(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("all-of-them\napi for-api\nshop for-shop\nshop for-two\napi for-two\n"), 0o600); err != nil {
+// tokensOf are tokens by the lines of their file.
+func tokensOf(t *testing.T, lines string) *trust.Tokens {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := trust.ReadTokens(path, time.Now, slog.New(slog.DiscardHandler))
+	tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tokens
+}
+
+// A token of one namespace reads and changes that one alone, by every route.
+func TestTokensOfNamespaces(t *testing.T) {
+	tokens := tokensOf(t, "all-of-them\napi for-api\nshop for-shop\nshop for-two\napi for-two\n")
 	counters := open()
 	ended := make(chan struct{})
 	close(ended) // streams end with their first event

@@ -63,11 +63,8 @@ func usageServer(t testing.TB, registry *prometheus.Registry) http.Handler {
 		usedBy("dollars", "ann", "gpt-5", dayOf(2026, 10, 31), 40, nil),
 	}})
 	for range 2 { // as it counts once
-		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
-		r.Header.Set("Content-Type", wire.ContentType)
-		if handler.ServeHTTP(w, r); w.Code != http.StatusOK || !wire.AnswersUsed(w.Body.Bytes(), 1) {
-			t.Fatalf("status %d, %q", w.Code, w.Body)
+		if code, answer := served(t, handler, "POST", wire.PushPath, body); code != http.StatusOK || !wire.AnswersUsed([]byte(answer), 1) {
+			t.Fatalf("status %d, %q", code, answer)
 		}
 	}
 	return handler
@@ -174,9 +171,7 @@ func TestUsageOfAWindowWithoutEnd(t *testing.T) {
 		body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 2, Sequence: uint64(i + 1), Rows: []wire.UsedRow{
 			usedBy("dollars", "eve", "", dayOf(2026, 11, 3), 5, &b),
 		}})
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
-		r.Header.Set("Content-Type", wire.ContentType)
-		handler.ServeHTTP(httptest.NewRecorder(), r)
+		served(t, handler, "POST", wire.PushPath, body)
 		if u, code, body := usageAt(t, handler, "namespace=shop&rule=dollars"); code != http.StatusOK || len(u.Rows) < 4 {
 			t.Errorf("budget %d: %d %s", i, code, body)
 		}
@@ -191,9 +186,7 @@ func TestUsageMetricsAreBounded(t *testing.T) {
 		body := wire.AppendUsed(nil, &wire.Used{Namespace: fmt.Sprint("n", i), Sender: 1, Sequence: 1, Rows: []wire.UsedRow{
 			usedBy("r", "ann", "", dayOf(2026, 11, 3), 5, nil), usedBy("s", "ann", "", dayOf(2026, 11, 3), -2, nil),
 		}})
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
-		r.Header.Set("Content-Type", wire.ContentType)
-		handler.ServeHTTP(httptest.NewRecorder(), r)
+		served(t, handler, "POST", wire.PushPath, body)
 	}
 	for _, name := range []string{"weir_used_hits_total", "weir_used_returned_hits_total"} {
 		if n, err := testutil.GatherAndCount(registry, name); err != nil || n > 513 || n < 100 {
@@ -215,9 +208,7 @@ func TestUsageMetricsAreShared(t *testing.T) {
 			rows = rows[:20]
 		}
 		body := wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: rows})
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
-		r.Header.Set("Content-Type", wire.ContentType)
-		handler.ServeHTTP(httptest.NewRecorder(), r)
+		served(t, handler, "POST", wire.PushPath, body)
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -263,11 +254,8 @@ func FuzzUsage(f *testing.F) {
 func TestUsageOfAStoreThatFails(t *testing.T) {
 	handler := server.Handler(&usageFails{memory.New(memory.Options{})}, server.Options{Logger: slog.New(slog.DiscardHandler)})
 	body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1})
-	w := httptest.NewRecorder()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.PushPath, strings.NewReader(string(body)))
-	r.Header.Set("Content-Type", wire.ContentType)
-	if handler.ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("told: %d", w.Code)
+	if code, _ := served(t, handler, "POST", wire.PushPath, body); code != http.StatusServiceUnavailable {
+		t.Errorf("told: %d", code)
 	}
 	if _, code, _ := usageAt(t, handler, "namespace=shop"); code != http.StatusServiceUnavailable {
 		t.Errorf("asked: %d", code)

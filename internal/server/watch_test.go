@@ -73,9 +73,7 @@ func TestWatch(t *testing.T) {
 	report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(epoch.UnixNano()), Rules: []wire.RuleReport{
 		{Name: "r", SpanMillis: 1000, Requests: 5, Hits: 5, Every: 1},
 	}})
-	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, report)); answer.StatusCode != 200 {
-		t.Fatalf("status %d: %s", answer.StatusCode, body)
-	}
+	post(t, s, report)
 	const most = 32
 	streams := make([]*http.Response, most)
 	for i := range streams {
@@ -131,9 +129,7 @@ func TestWatchLater(t *testing.T) {
 			}}},
 			{Name: "quiet", SpanMillis: 1000, Requests: 1, Every: 1},
 		}})
-		if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, report)); answer.StatusCode != 200 {
-			t.Fatalf("status %d: %s", answer.StatusCode, body)
-		}
+		post(t, s, report)
 		last := fmt.Sprint(i)
 		for _, again := range []bool{false, true} { // another stream looks at the same moment
 			if moments, _ := events(t, watching(t, s, "shop", last)); len(moments) != 1 || moments[0].Number != int64(i+1) {
