@@ -28,8 +28,15 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// serveService serves a service until the test ends, or end is called.
-func serveService(t *testing.T, s *Service) (connection *grpc.ClientConn, address string, end func()) {
+// served is a service that is served until the test ends, or end is called, and a connection to it.
+type served struct {
+	connection *grpc.ClientConn
+	address    string
+	server     *Server
+	end        func()
+}
+
+func serveService(t *testing.T, s *Service) served {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,15 +44,16 @@ func serveService(t *testing.T, s *Service) (connection *grpc.ClientConn, addres
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- NewServer(s, ServerOptions{}).Serve(ctx, l) }()
-	end = sync.OnceFunc(func() {
+	server := NewServer(s, ServerOptions{})
+	go func() { ended <- server.Serve(ctx, l) }()
+	end := sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(end)
-	connection, err = grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +62,7 @@ func serveService(t *testing.T, s *Service) (connection *grpc.ClientConn, addres
 			t.Error(err)
 		}
 	})
-	return connection, l.Addr().String(), end
+	return served{connection, l.Addr().String(), server, end}
 }
 
 // raw sends bytes as they are.
@@ -72,8 +80,8 @@ func TestForgedRequests(t *testing.T) {
 	t.Parallel()
 	stats := NewStats()
 	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}]", ServiceOptions{Stats: stats})
-	connection, address, _ := serveService(t, s)
-	client := pb.NewRateLimitServiceClient(connection)
+	on := serveService(t, s)
+	client := pb.NewRateLimitServiceClient(on.connection)
 	many := func(n int, entry string) *pb.RateLimitRequest {
 		all := make([]string, n)
 		for i := range all {
@@ -105,13 +113,13 @@ func TestForgedRequests(t *testing.T) {
 	crowd := protowire.AppendBytes([]byte{0x12}, bytes.Repeat([]byte{0x0a, 0}, maxEntries+1))
 	for _, body := range [][]byte{{0xff}, {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte{0x12, 0x80}, 1000), crowd} {
 		var answer []byte
-		err := connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, body, &answer, grpc.ForceCodec(raw{}))
+		err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, body, &answer, grpc.ForceCodec(raw{}))
 		if status.Code(err) != codes.Internal {
 			t.Errorf("%x: got %v", body[:1], err)
 		}
 	}
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "\x16\x03\x01\x02\x00\x01" + strings.Repeat("\x00", 64), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
-		c, err := net.Dial("tcp", address)
+		c, err := net.Dial("tcp", on.address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,8 +179,8 @@ func TestRequestsUnderWay(t *testing.T) {
 	counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
 	s := NewService(ServiceOptions{Counters: counters})
 	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", Options{})
-	connection, _, end := serveService(t, s)
-	client := pb.NewRateLimitServiceClient(connection)
+	on := serveService(t, s)
+	client := pb.NewRateLimitServiceClient(on.connection)
 
 	gone, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
@@ -199,7 +207,7 @@ func TestRequestsUnderWay(t *testing.T) {
 		runtime.Gosched()
 	}
 	var ending sync.WaitGroup
-	ending.Go(end)
+	ending.Go(on.end)
 	close(way.lets) // when it may have begun to end
 	for range waiting {
 		if err := <-answers; err != nil {

@@ -115,8 +115,6 @@ func normal(r *pb.RateLimitResponse) *pb.RateLimitResponse {
 type its struct {
 	client pb.RateLimitServiceClient
 	end    func()
-	pid    int
-	redis  string // its address
 }
 
 func startIts(t *testing.T, file string, text []string) *its {
@@ -127,9 +125,8 @@ func startIts(t *testing.T, file string, text []string) *its {
 		write(t, filepath.Join(folder, fmt.Sprint(i, ".yaml")), text[i])
 	}
 	ports := freePorts(t, 3)
-	redis := redistest.Start(t)
 	cmd := exec.Command(file)
-	cmd.Env = append(os.Environ(), "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+redis.Addr, "RUNTIME_ROOT="+root,
+	cmd.Env = append(os.Environ(), "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+redistest.Start(t).Addr, "RUNTIME_ROOT="+root,
 		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1",
 		"DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2],
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true")
@@ -160,7 +157,7 @@ func startIts(t *testing.T, file string, text []string) *its {
 		}
 	}
 	t.Cleanup(end)
-	of := &its{pb.NewRateLimitServiceClient(client), end, cmd.Process.Pid, redis.Addr}
+	of := &its{pb.NewRateLimitServiceClient(client), end}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := of.client.ShouldRateLimit(ctx, request("none", "a=b"), grpc.WaitForReady(true)); err != nil {

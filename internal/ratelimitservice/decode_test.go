@@ -116,7 +116,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 2}
   - {key: address, rate_limit: {unit: day, requests_per_unit: 6}}
 `, ServiceOptions{Stats: stats, Metadata: true, Fields: 3})
-	connection, _, _ := serveService(t, s)
+	on := serveService(t, s)
 	for i, step := range []struct {
 		descriptor string
 		want       pb.RateLimitResponse_Code
@@ -134,14 +134,14 @@ descriptors:
 			r.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 2}
 		}
 		var answer pb.RateLimitResponse
-		err := connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(r), &answer, grpc.ForceCodec(sloppy{}))
+		err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(r), &answer, grpc.ForceCodec(sloppy{}))
 		if err != nil || answer.OverallCode != step.want {
 			t.Errorf("step %d, %q: got %v, %v, want %v", i, step.descriptor, answer.OverallCode, err, step.want)
 		}
 	}
 	// The domain of nobody.
 	var answer pb.RateLimitResponse
-	if err := connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(request("\xff", "user=\xff")), &answer, grpc.ForceCodec(sloppy{})); err != nil {
+	if err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(request("\xff", "user=\xff")), &answer, grpc.ForceCodec(sloppy{})); err != nil {
 		t.Error(err)
 	}
 	registry := prometheus.NewRegistry()

@@ -37,8 +37,8 @@ func TestManyDescriptors(t *testing.T) {
 					"  - {key: user, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n", Options{})
-				connection, _, end := serveService(t, s)
-				client := pb.NewRateLimitServiceClient(connection)
+				on := serveService(t, s)
+				client := pb.NewRateLimitServiceClient(on.connection)
 				ask := func(r *pb.RateLimitRequest) pb.RateLimitResponse_Code {
 					t.Helper()
 					answer, err := client.ShouldRateLimit(t.Context(), r)
@@ -74,7 +74,7 @@ func TestManyDescriptors(t *testing.T) {
 					}
 					ask(mixed)
 				}
-				end()
+				on.end()
 				if err := counters.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -87,8 +87,8 @@ func TestManyDescriptors(t *testing.T) {
 func TestPanicOfACall(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
-	connection, _, _ := serveService(t, s)
-	client, caught := pb.NewRateLimitServiceClient(connection), panics.Caught()
+	on := serveService(t, s)
+	client, caught := pb.NewRateLimitServiceClient(on.connection), panics.Caught()
 	counters := s.options.Counters
 	for _, faulty := range []bool{true, false, true, false} {
 		want := codes.OK

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,9 +21,7 @@ import (
 	"weir/ratelimit"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
@@ -33,20 +30,8 @@ import (
 func TestServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
-	server := NewServer(s, ServerOptions{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l) }()
-	client, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	limits := pb.NewRateLimitServiceClient(client)
+	on := serveService(t, s)
+	limits := pb.NewRateLimitServiceClient(on.connection)
 	answer, err := limits.ShouldRateLimit(t.Context(), request("messaging", "to_number=1"))
 	if err != nil || answer.OverallCode != pb.RateLimitResponse_OK || answer.Statuses[0].LimitRemaining != 2 {
 		t.Errorf("answered %v, %v", answer, err)
@@ -57,7 +42,7 @@ func TestServer(t *testing.T) {
 	}
 	health := func() healthpb.HealthCheckResponse_ServingStatus {
 		t.Helper()
-		answer, err := healthpb.NewHealthClient(client).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+		answer, err := healthpb.NewHealthClient(on.connection).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,11 +51,11 @@ func TestServer(t *testing.T) {
 	if got := health(); got != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("at first it is %v", got)
 	}
-	server.Healthy(true)
+	on.server.Healthy(true)
 	if got := health(); got != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("then it is %v", got)
 	}
-	info, err := reflectionpb.NewServerReflectionClient(client).ServerReflectionInfo(t.Context())
+	info, err := reflectionpb.NewServerReflectionClient(on.connection).ServerReflectionInfo(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +72,7 @@ func TestServer(t *testing.T) {
 	if _, err := info.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("reflection ends with %v", err)
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("it ends with %v", err)
-	}
+	on.end()
 }
 
 func TestHandler(t *testing.T) {

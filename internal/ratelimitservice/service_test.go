@@ -91,6 +91,21 @@ func told(t *testing.T, s *Service, r *pb.RateLimitRequest) string {
 	return text
 }
 
+// step is a request, and its answer in brief, which may be cut behind a blank.
+type step struct {
+	request *pb.RateLimitRequest
+	want    string
+}
+
+func wantSteps(t *testing.T, s *Service, steps ...step) {
+	t.Helper()
+	for i, step := range steps {
+		if got := told(t, s, step.request); got != step.want && (!strings.HasSuffix(step.want, " ") || !strings.HasPrefix(got, step.want)) {
+			t.Errorf("step %d, %v: got %s, want %s", i, step.request, got, step.want)
+		}
+	}
+}
+
 const messaging = `
 domain: messaging
 descriptors:
@@ -128,10 +143,7 @@ descriptors:
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
-	for _, step := range []struct {
-		request *pb.RateLimitRequest
-		want    string
-	}{
+	wantSteps(t, s, []step{
 		// A descriptor matches limits of its depth.
 		{request("messaging", "message_type=marketing,to_number=1", "to_number=1"), "OK | OK 1/2 DAY 43185s | OK 2/3 MINUTE 45s number"},
 		{request("messaging", "message_type=marketing,to_number=1", "to_number=1"), "OK | OK 0/2 DAY 43185s | OK 1/3 MINUTE 45s number"},
@@ -157,11 +169,7 @@ func TestAnswers(t *testing.T) {
 		{request("messaging", "path=/files/one"), "OK | OK 7/8 MINUTE 45s"},
 		{&pb.RateLimitRequest{Domain: "messaging"}, "error: rate limit descriptor list must not be empty"},
 		{request("", "path=/"), "error: rate limit domain must not be empty"},
-	} {
-		if got := told(t, s, step.request); !strings.HasPrefix(got, step.want) {
-			t.Errorf("%v: got %s, want %s", step.request, got, step.want)
-		}
-	}
+	}...)
 }
 
 func TestNoConfiguration(t *testing.T) {
@@ -183,10 +191,7 @@ func TestHits(t *testing.T) {
 		}
 		return r
 	}
-	for i, step := range []struct {
-		ask  *pb.RateLimitRequest
-		want string
-	}{
+	wantSteps(t, s, []step{
 		{ask(0, -1), "OK | OK 9/10 MINUTE 45s"},
 		{ask(3, -1), "OK | OK 6/10 MINUTE 45s"},
 		{ask(3, 0), "OK | OK 6/10 MINUTE 45s"},
@@ -196,19 +201,14 @@ func TestHits(t *testing.T) {
 		{ask(1, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(1, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
 		{ask(500, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 45s"},
-	} {
-		if got := told(t, s, step.ask); got != step.want {
-			t.Errorf("step %d: got %s, want %s", i, got, step.want)
-		}
-	}
+	}...)
 	c.advance(45 * time.Second)
-	if got := told(t, s, ask(1, -1)); got != "OK | OK 9/10 MINUTE 60s" {
-		t.Errorf("in the next window: %s", got)
-	}
-	// Hits that never pass are charged, too: those that Envoy tells when a stream has ended.
-	if got := told(t, s, ask(500, -1)) + told(t, s, ask(0, 0)); got != "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60sOVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60s" {
-		t.Errorf("after a charge beyond the limit: %s", got)
-	}
+	wantSteps(t, s, []step{
+		{ask(1, -1), "OK | OK 9/10 MINUTE 60s"},
+		// Hits that never pass are charged, too: those that Envoy tells when a stream has ended.
+		{ask(500, -1), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60s"},
+		{ask(0, 0), "OVER_LIMIT | OVER_LIMIT 0/10 MINUTE 60s"},
+	}...)
 }
 
 // Hits that were given back are there for the next request, of each algorithm and also after a refusal, and
@@ -250,31 +250,6 @@ func TestNegativeHitsAfterRefusal(t *testing.T) {
 			}
 			if got := told(t, s, r); !strings.HasPrefix(got, step.want) {
 				t.Errorf("%s, charge %s, step %d: got %s, want %s", algorithm, charge, i, got, step.want)
-			}
-		}
-	}
-}
-
-// TestNegativeHits gives back what was taken.
-func TestNegativeHits(t *testing.T) {
-	t.Parallel()
-	for _, charge := range charges {
-		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ngive_back: true\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{})
-		for i, step := range []struct {
-			hits uint32
-			back bool
-			want string
-		}{
-			{10, false, "OK | OK 0/10 MINUTE 45s"},
-			{4, true, "OK | OK 4/10 MINUTE 45s"},
-			{3, false, "OK | OK 1/10 MINUTE 45s"},
-			// Beyond what was taken there is nothing to have.
-			{100, true, "OK | OK 10/10 MINUTE 45s"},
-		} {
-			r := request("d", "k=v")
-			r.HitsAddend, r.Descriptors[0].IsNegativeHits = step.hits, step.back
-			if got := told(t, s, r); got != step.want {
-				t.Errorf("%s: step %d: got %s, want %s", charge, i, got, step.want)
 			}
 		}
 	}
@@ -369,26 +344,16 @@ func TestLimitOfADescriptor(t *testing.T) {
 		r.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: unit}
 		return r
 	}
-	for i, step := range []struct {
-		ask  *pb.RateLimitRequest
-		want string
-	}{
+	elsewhere := ask(5, typev3.RateLimitUnit_MINUTE)
+	elsewhere.Domain = "nobody"
+	wantSteps(t, s, []step{
 		{request("messaging", "to_number=1"), "OK | OK 2/3 MINUTE 45s number"},
 		{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
 		{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
 		{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
 		{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
-	} {
-		if got := told(t, s, step.ask); got != step.want {
-			t.Errorf("step %d: got %s, want %s", i, got, step.want)
-		}
-	}
-	if other := ask(5, typev3.RateLimitUnit_MINUTE); true {
-		other.Domain = "nobody"
-		if got := told(t, s, other); got != "OK | OK" {
-			t.Errorf("a domain that is not known: %s", got)
-		}
-	}
+		{elsewhere, "OK | OK"},
+	}...)
 }
 
 func TestModes(t *testing.T) {
@@ -465,16 +430,14 @@ descriptors:
 func TestOtherConfigurations(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]", ServiceOptions{})
-	for _, step := range []struct{ limit, want string }{
+	for _, c := range []struct{ limit, want string }{
 		{"{unit: minute, requests_per_unit: 2}", "OK | OK 1/2 MINUTE 45s"},
 		{"{unit: minute, requests_per_unit: 5}", "OK | OK 3/5 MINUTE 45s"},
 		{"{unit: hour, requests_per_unit: 5}", "OK | OK 4/5 HOUR 3585s"},
 		{"{unit: minute, requests_per_unit: 2}", "OVER_LIMIT | OVER_LIMIT 0/2 MINUTE 45s"},
 	} {
-		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+step.limit+"}]", Options{})
-		if got := told(t, s, request("d", "k=v")); got != step.want {
-			t.Errorf("%s: got %s, want %s", step.limit, got, step.want)
-		}
+		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+c.limit+"}]", Options{})
+		wantSteps(t, s, step{request("d", "k=v"), c.want})
 	}
 }
 
@@ -491,18 +454,9 @@ descriptors:
   - {key: month, rate_limit: {window: month, zone: Europe/Berlin, requests_per_unit: 2}}
 `, ServiceOptions{})
 	all := request("d", "bucket=1", "first=1", "sliding=1", "log=1", "month=1")
-	for i, step := range []struct {
-		after time.Duration
-		want  string
-	}{
-		{0, "OK | OK 1/6 MINUTE 10s | OK 1/2 UNKNOWN 90s | OK 1/2 MINUTE 55s | OK 1/2 MINUTE 60s | OK 1/2 UNKNOWN 644385s"},
-		{5 * time.Second, "OK | OK 0/6 MINUTE 15s | OK 0/2 UNKNOWN 85s | OK 0/2 MINUTE 60s | OK 0/2 MINUTE 60s | OK 0/2 UNKNOWN 644380s"},
-	} {
-		c.advance(step.after)
-		if got := told(t, s, all); got != step.want {
-			t.Errorf("step %d:\ngot  %s\nwant %s", i, got, step.want)
-		}
-	}
+	wantSteps(t, s, step{all, "OK | OK 1/6 MINUTE 10s | OK 1/2 UNKNOWN 90s | OK 1/2 MINUTE 55s | OK 1/2 MINUTE 60s | OK 1/2 UNKNOWN 644385s"})
+	c.advance(5 * time.Second)
+	wantSteps(t, s, step{all, "OK | OK 0/6 MINUTE 15s | OK 0/2 UNKNOWN 85s | OK 0/2 MINUTE 60s | OK 0/2 MINUTE 60s | OK 0/2 UNKNOWN 644380s"})
 }
 
 // TestRefusing charges a request that is refused to the limits that refuse it.
@@ -515,21 +469,17 @@ descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 3}}
 `, ServiceOptions{})
-	for i, step := range []struct {
-		hits    uint32
-		request *pb.RateLimitRequest
-		want    string
-	}{
-		{2, request("d", "a=1", "b=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
-		{2, request("d", "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
-		{1, request("d", "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
-		{2, request("d", "a=1"), "OK | OK 0/4 MINUTE 45s"},
-	} {
-		step.request.HitsAddend = step.hits
-		if got := told(t, s, step.request); got != step.want {
-			t.Errorf("step %d: got %s, want %s", i, got, step.want)
-		}
+	ask := func(hits uint32, descriptors ...string) *pb.RateLimitRequest {
+		r := request("d", descriptors...)
+		r.HitsAddend = hits
+		return r
 	}
+	wantSteps(t, s, []step{
+		{ask(2, "a=1", "b=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{ask(2, "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(1, "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(2, "a=1"), "OK | OK 0/4 MINUTE 45s"},
+	}...)
 }
 
 func TestAllOrNone(t *testing.T) {
@@ -542,10 +492,7 @@ descriptors:
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `, ServiceOptions{})
-	for i, step := range []struct {
-		request *pb.RateLimitRequest
-		want    string
-	}{
+	wantSteps(t, s, []step{
 		{request("d", "a=1", "b=1", "s=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
 		{request("d", "a=1", "b=1", "s=2"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
 		{request("d", "a=1", "s=1"), "OK | OK 2/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
@@ -554,9 +501,5 @@ descriptors:
 		{request("d", "a=1", "a=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OK 3/4 MINUTE 45s"},
 		{request("d", "b=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s"},
 		{request("d", "x=2"), "OK | OK"},
-	} {
-		if got := told(t, s, step.request); got != step.want {
-			t.Errorf("step %d: got %s, want %s", i, got, step.want)
-		}
-	}
+	}...)
 }

@@ -1,0 +1,103 @@
+package ratelimitservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestReloadUnderLoad reads 1,000 files again and again while requests come: each is answered, and each of
+// their hits is counted. The files are written where they are, or another folder gets the place of theirs,
+// whose files have the same size and time.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, replaced := range map[string]bool{"files are written": false, "the folder is replaced": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reloadUnderLoad(t, replaced)
+		})
+	}
+}
+
+func reloadUnderLoad(t *testing.T, replaced bool) {
+	const files, clients, reloads = 1000, 4, 3
+	dir := filepath.Join(t.TempDir(), "limits")
+	texts := func(dir string, limit int) {
+		for i := range files {
+			file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
+			write(t, file, fmt.Sprintf("domain: d%d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", i, limit))
+			if replaced {
+				if err := os.Chtimes(file, time.Unix(0, 0), time.Unix(0, 0)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	change := func(limit int) {
+		if !replaced {
+			texts(dir, limit)
+			return
+		}
+		texts(dir+"-next", limit)
+		if err := errors.Join(os.Rename(dir, fmt.Sprint(dir, limit)), os.Rename(dir+"-next", dir)); err != nil {
+			t.Error(err)
+		}
+	}
+	texts(dir, 1e6)
+	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{})})
+	source := &Source{Path: dir, Log: slog.New(slog.DiscardHandler)}
+	if err := source.Load(s); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		source.look(s) // at rest, the files are not read
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking, reading sync.WaitGroup
+	var answered atomic.Int64
+	reading.Go(func() {
+		defer cancel()
+		for i := range reloads {
+			change(2_000_000 + i)
+			// The first look sees them, and the second that nobody is writing them.
+			if source.look(s); !source.look(s) {
+				t.Error("the change has not been noticed")
+			}
+		}
+	})
+	for c := range clients {
+		asking.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				r := request(fmt.Sprint("d", (i+c)%files), "k=v")
+				if answer, err := s.ShouldRateLimit(t.Context(), r); err != nil || answer.Statuses[0].CurrentLimit == nil {
+					t.Errorf("answered %v, %v", answer, err)
+				} else {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	reading.Wait()
+	asking.Wait()
+	left := int64(0)
+	for i := range files {
+		answer, err := s.ShouldRateLimit(t.Context(), request(fmt.Sprint("d", i), "k=v"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer.Statuses[0].CurrentLimit.RequestsPerUnit; got != 2_000_000+reloads-1 {
+			t.Errorf("d%d has a limit of %d", i, got)
+		}
+		left += int64(answer.Statuses[0].CurrentLimit.RequestsPerUnit - answer.Statuses[0].LimitRemaining)
+	}
+	if left != answered.Load()+files {
+		t.Errorf("%d were answered, and %d hits are counted", answered.Load(), left-files)
+	}
+}
