@@ -56,9 +56,9 @@ func TestDecompressor(t *testing.T) {
 			// reserves 50, and an answer that can't be read costs the reserved tokens.
 			reserved, charged int
 		}{
-			"before": {[]envoytest.Object{before, plugin, routerFilter}, 1000, 1000},
-			"after":  {[]envoytest.Object{plugin, after, routerFilter}, 50, 2000},
-			"both":   {[]envoytest.Object{before, plugin, after, routerFilter}, 1000, 2000},
+			"before": {[]envoytest.Object{before, plugin, envoytest.Router()}, 1000, 1000},
+			"after":  {[]envoytest.Object{plugin, after, envoytest.Router()}, 50, 2000},
+			"both":   {[]envoytest.Object{before, plugin, after, envoytest.Router()}, 1000, 2000},
 		} {
 			n.hcm = envoytest.Object{"http_filters": order.filters}
 			n.listen(t)

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,9 +295,9 @@ func (n *envoyNode) furnish(t *testing.T) {
 	if config.http2Upstream {
 		app = http2Cluster
 	}
-	clusters := []envoytest.Object{app(t, "app", upstream.Listener.Addr().String())}
+	clusters := []envoytest.Object{app("app", upstream.Listener.Addr().String())}
 	if config.backend != "" {
-		clusters = append(clusters, cluster(t, "weir", config.backend))
+		clusters = append(clusters, cluster("weir", config.backend))
 	}
 	if err := n.files.SetClusters(t.Context(), n.Envoy, clusters); err != nil {
 		t.Fatal(err)
@@ -437,33 +436,17 @@ func (n *envoyNode) listener() (envoytest.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	manager := envoytest.Object{
-		"stat_prefix":          n.name,
+	manager := envoytest.Manager(n.name, n.routes, plugin)
+	maps.Copy(manager, envoytest.Object{
 		"use_remote_address":   true,
 		"xff_num_trusted_hops": n.config.trustedHops,
-		"route_config":         envoytest.Object{"virtual_hosts": []envoytest.Object{{"name": "all", "domains": []string{"*"}, "routes": n.routes}}},
-		"http_filters":         []envoytest.Object{plugin, routerFilter},
 		// HTTP/1.1's trailers are disabled by default.
 		"http_protocol_options": envoytest.Object{"enable_trailers": true},
 		"access_log":            []envoytest.Object{accessLog},
-	}
-	for field, value := range n.hcm {
-		manager[field] = value
-	}
-	return n.listenerOf(manager), nil
+	})
+	maps.Copy(manager, n.hcm)
+	return envoytest.Listener(n.name, manager), nil
 }
-
-func (n *envoyNode) listenerOf(manager envoytest.Object) envoytest.Object {
-	return envoytest.Object{
-		"name": n.name, "address": envoytest.Address("127.0.0.1", 0),
-		"filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
-			"name":         "http",
-			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", manager),
-		}}}},
-	}
-}
-
-var routerFilter = envoytest.Object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)}
 
 // accessLog writes a line for each finished request.
 var accessLog = envoytest.Object{"name": "stdout", "typed_config": envoytest.Typed("envoy.extensions.access_loggers.stream.v3.StdoutAccessLog", envoytest.Object{
@@ -525,29 +508,20 @@ func (n *envoyNode) typedModule() (envoytest.Object, error) {
 	}), nil
 }
 
-// cluster returns a cluster with an address.
-func cluster(t *testing.T, name, address string) envoytest.Object {
-	t.Helper()
-	host, text, err := net.SplitHostPort(strings.TrimPrefix(address, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return envoytest.Object{
-		"name": name, "connect_timeout": "5s", "type": "STATIC",
-		// An idle connection that its server is just closing would fail a request, which nothing
-		// repeats.
-		"typed_extension_protocol_options": envoytest.Object{
-			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
-				"common_http_protocol_options": envoytest.Object{"idle_timeout": "60s"},
-				"explicit_http_config":         envoytest.Object{"http_protocol_options": envoytest.Object{"enable_trailers": true}},
-			}),
-		},
-		"load_assignment": envoytest.Object{"cluster_name": name, "endpoints": []envoytest.Object{{"lb_endpoints": []envoytest.Object{
-			{"endpoint": envoytest.Object{"address": envoytest.Address(host, port)}},
-		}}}},
-	}
+// cluster returns a cluster of HTTP/1.1.
+func cluster(name string, addresses ...string) envoytest.Object {
+	c := envoytest.Cluster(name, addresses...)
+	// An idle connection that its server is just closing would fail a request, which nothing
+	// repeats.
+	setProtocol(c, envoytest.Object{
+		"common_http_protocol_options": envoytest.Object{"idle_timeout": "60s"},
+		"explicit_http_config":         envoytest.Object{"http_protocol_options": envoytest.Object{"enable_trailers": true}},
+	})
+	return c
+}
+
+// setProtocol sets how a cluster is spoken to.
+func setProtocol(cluster, options envoytest.Object) {
+	const name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+	cluster["typed_extension_protocol_options"] = envoytest.Object{name: envoytest.Typed(name, options)}
 }

@@ -27,7 +27,7 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 		n := d.prepare(t, nodeConfig{workers: 1, configuration: `{"rules": [` + fmt.Sprintf(rule, "silent", "") + `, ` + fmt.Sprintf(rule, "gives", `, "on_failure": "give_back"`) + `, ` +
 			fmt.Sprintf(rule, "keeps", `, "on_failure": "keep"`) + `]}`})
 		if err := n.files.SetClusters(t.Context(), n.Envoy, []envoytest.Object{
-			cluster(t, "app", upstream.address), cluster(t, "gone", "127.0.0.1:1"),
+			cluster("app", upstream.address), cluster("gone", "127.0.0.1:1"),
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestMarksOfTwoFilters(t *testing.T) {
 			filters = append(filters, plugin)
 		}
 		n.name = name
-		n.hcm = envoytest.Object{"http_filters": append(filters, routerFilter)}
+		n.hcm = envoytest.Object{"http_filters": append(filters, envoytest.Router())}
 		n.listen(t)
 		for i, want := range []string{"", "small", "small", "small, large", "small, large"} {
 			r := ask(t, client(t), n.url(), "x-weir-over", "mine")

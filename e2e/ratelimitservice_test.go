@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,39 +66,12 @@ type asking struct {
 // start starts the Envoy, and returns the process and its address.
 func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envoy, string) {
 	t.Helper()
-	var endpoints []envoytest.Object
+	var addresses []string
 	for _, i := range all {
-		host, port, err := net.SplitHostPort(i.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		endpoints = append(endpoints, envoytest.Object{"endpoint": envoytest.Object{"address": envoytest.Address(host, number)}})
+		addresses = append(addresses, i.address)
 	}
-	dir := t.TempDir()
-	files, err := envoytest.NewFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bootstrap, err := files.Bootstrap(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := envoytest.Start(t.Context(), envoytest.Options{Binary: d.binary, Dir: dir, Bootstrap: bootstrap, Workers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	limits := http2Cluster(t, "limits", all[0].address)
-	limits["load_assignment"] = envoytest.Object{"cluster_name": "limits", "endpoints": []envoytest.Object{{"lb_endpoints": endpoints}}}
-	if err := files.SetClusters(t.Context(), e, append([]envoytest.Object{limits}, a.clusters...)); err != nil {
+	e, files := envoytest.RunFiles(t, envoytest.Options{Binary: d.binary, Workers: 2})
+	if err := files.SetClusters(t.Context(), e, append([]envoytest.Object{http2Cluster("limits", addresses...)}, a.clusters...)); err != nil {
 		t.Fatal(err)
 	}
 	filter := envoytest.Object{
@@ -109,21 +80,10 @@ func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envo
 			"transport_api_version": "V3", "grpc_service": envoytest.Object{"envoy_grpc": envoytest.Object{"cluster_name": "limits"}},
 		},
 	}
-	for field, value := range a.filter {
-		filter[field] = value
-	}
+	maps.Copy(filter, a.filter)
 	filters := []envoytest.Object{{"name": "envoy.filters.http.ratelimit", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", filter)}}
-	filters = append(filters, a.behind...)
-	filters = append(filters, envoytest.Object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
-	host := envoytest.Object{"name": "all", "domains": []string{"*"}, "routes": a.routes}
-	if err := files.SetListeners(t.Context(), e, []envoytest.Object{{
-		"name": "in", "address": envoytest.Address("127.0.0.1", 0), "filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
-			"name": "http",
-			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", envoytest.Object{
-				"stat_prefix": "in", "route_config": envoytest.Object{"virtual_hosts": []envoytest.Object{host}}, "http_filters": filters,
-			}),
-		}}}},
-	}}); err != nil {
+	manager := envoytest.Manager("in", a.routes, append(filters, a.behind...)...)
+	if err := files.SetListeners(t.Context(), e, []envoytest.Object{envoytest.Listener("in", manager)}); err != nil {
 		t.Fatal(err)
 	}
 	listeners, err := e.Listeners()
@@ -139,7 +99,7 @@ func byUser(t *testing.T) *asking {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
 	return &asking{
-		domain: "shop", clusters: []envoytest.Object{cluster(t, "app", upstream.URL)},
+		domain: "shop", clusters: []envoytest.Object{cluster("app", upstream.Listener.Addr().String())},
 		routes: []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "rate_limits": []envoytest.Object{
 			{"actions": []envoytest.Object{{"request_headers": envoytest.Object{"header_name": "x-user", "descriptor_key": "user"}}}},
 		}}}},
@@ -353,10 +313,10 @@ descriptors:
 	upstream := func(text string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))
 		t.Cleanup(s.Close)
-		return s.URL
+		return s.Listener.Addr().String()
 	}
-	services := cluster(t, "multiservice", upstream("1"))
-	second := cluster(t, "second", upstream("2"))
+	services := cluster("multiservice", upstream("1"))
+	second := cluster("second", upstream("2"))
 	var localities []any
 	for i, c := range []object{services, second} {
 		name := fmt.Sprint("service_", i+1)
@@ -406,7 +366,7 @@ descriptors:
 		}}
 	}
 	a := &asking{
-		domain: "rl", clusters: []object{cluster(t, "mock", upstream("mock")), services},
+		domain: "rl", clusters: []object{cluster("mock", upstream("mock")), services},
 		filter: object{"failure_mode_deny": true, "rate_limited_as_resource_exhausted": true},
 		routes: []object{
 			route("/twoheader", "mock", actions("foo", "bar"), actions("foo", "baz")),

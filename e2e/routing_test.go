@@ -355,7 +355,7 @@ func TestRouting(t *testing.T) {
 		backend := serve(t, "memory")
 		r.envoyNode = d.prepare(t, nodeConfig{clock: newClock(), upstream: r.app})
 		if err := r.files.SetClusters(t.Context(), r.Envoy, []envoytest.Object{
-			cluster(t, "app", r.app.address), http2Cluster(t, "app2", r.app.address), cluster(t, "mirror", r.mirror.address), cluster(t, "weir", backend),
+			cluster("app", r.app.address), http2Cluster("app2", r.app.address), cluster("mirror", r.mirror.address), cluster("weir", backend),
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -400,17 +400,13 @@ func marked(t *testing.T, r *routing) {
 	}
 }
 
-func http2Cluster(t *testing.T, name, address string) envoytest.Object {
-	t.Helper()
-	c := cluster(t, name, address)
-	delete(c, "common_http_protocol_options")
-	c["typed_extension_protocol_options"] = envoytest.Object{
-		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
-			// Go's server sends a window update for each read. Envoy's default of 10 for each frame
-			// of data would treat that as a flood.
-			"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{"max_inbound_window_update_frames_per_data_frame_sent": 1000}},
-		}),
-	}
+func http2Cluster(name string, addresses ...string) envoytest.Object {
+	c := envoytest.Cluster(name, addresses...)
+	// Go's server sends a window update for each read. Envoy's default of 10 for each frame of data
+	// would treat that as a flood.
+	setProtocol(c, envoytest.Object{"explicit_http_config": envoytest.Object{
+		"http2_protocol_options": envoytest.Object{"max_inbound_window_update_frames_per_data_frame_sent": 1000},
+	}})
 	return c
 }
 

@@ -110,7 +110,7 @@ func TestVerifiedTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.hcm = envoytest.Object{"http_filters": []envoytest.Object{issuer.verifying(t), plugin, routerFilter}}
+		n.hcm = envoytest.Object{"http_filters": []envoytest.Object{issuer.verifying(t), plugin, envoytest.Router()}}
 		n.listen(t)
 		valid := issuer.token(t, `{"iss": "i", "sub": "ann", "n": 12.5, "admin": true, "realm": {"roles": ["a", "b"]}, "https://x.example/plan": "gold"}`)
 		usual := map[string]func(forged string) []string{

@@ -192,8 +192,8 @@ func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) 
 				listener("normalizing", envoytest.Object{"merge_slashes": true, "path_with_escaped_slashes_action": "UNESCAPE_AND_FORWARD"}),
 			},
 			"clusters": []envoytest.Object{
-				cluster(t, fmt.Sprintf("outbound|%d||%s", m.service.Spec.Ports[0].Port, m.backendHost()), around.backend.address),
-				cluster(t, "shop", around.upstream),
+				envoytest.Cluster(fmt.Sprintf("outbound|%d||%s", m.service.Spec.Ports[0].Port, m.backendHost()), around.backend.address),
+				envoytest.Cluster("shop", around.upstream),
 			},
 		},
 	})

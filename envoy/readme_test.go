@@ -83,7 +83,7 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 		"static_resources": envoytest.Object{
 			"listeners": []envoytest.Object{listener("as it is"), listener("without", pathSettings...)},
 			"clusters": []envoytest.Object{
-				cluster(t, "weir_backend", around.backend.address), cluster(t, "shop", around.upstream),
+				envoytest.Cluster("weir_backend", around.backend.address), envoytest.Cluster("shop", around.upstream),
 			},
 		},
 	})

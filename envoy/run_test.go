@@ -124,25 +124,12 @@ func surround(t *testing.T) surroundings {
 // run starts an Envoy among surroundings.
 func (s surroundings) run(t *testing.T, on envoytest.Binary, bootstrap []byte) *proxy {
 	t.Helper()
-	e, err := envoytest.Start(t.Context(), envoytest.Options{
-		Binary: on, Dir: t.TempDir(), Bootstrap: bootstrap, Args: []string{"--file-flush-interval-msec", "10", "--log-level", "warning"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closes(t, e) })
+	e := envoytest.Run(t, envoytest.Options{Binary: on, Bootstrap: bootstrap, Args: []string{"--file-flush-interval-msec", "10", "--log-level", "warning"}})
 	listeners, err := e.Listeners()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &proxy{Envoy: e, surroundings: s, listeners: listeners, decided: make(map[decisions]int)}
-}
-
-func closes(t *testing.T, c io.Closer) {
-	t.Helper()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 // until waits until happened returns true.
@@ -426,40 +413,10 @@ func (a answer) matches(t *testing.T, patterns map[string]string) {
 	}
 }
 
-// cluster returns a cluster with an address.
-func cluster(t *testing.T, name, address string) envoytest.Object {
-	t.Helper()
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return envoytest.Object{"name": name, "type": "STATIC", "load_assignment": envoytest.Object{
-		"cluster_name": name,
-		"endpoints": []envoytest.Object{{"lb_endpoints": []envoytest.Object{
-			{"endpoint": envoytest.Object{"address": envoytest.Address(host, number)}},
-		}}},
-	}}
-}
-
-// httpListener returns a listener on a free port whose only filter is an HTTP connection manager.
-// All requests go to the cluster shop.
-func httpListener(name string, manager envoytest.Object) envoytest.Object {
-	manager["stat_prefix"] = name
-	manager["route_config"] = envoytest.Object{"virtual_hosts": []envoytest.Object{{
-		"name": "all", "domains": []string{"*"}, "routes": []envoytest.Object{
-			{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "shop"}},
-		},
-	}}}
-	return envoytest.Object{
-		"name": name, "address": envoytest.Address("127.0.0.1", 0),
-		"filter_chains": []envoytest.Object{{"filters": []envoytest.Object{{
-			"name": "envoy.filters.network.http_connection_manager",
-			"typed_config": envoytest.Typed(
-				"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", manager),
-		}}}},
-	}
+// httpListener returns a listener on a free port whose only filter is an HTTP connection manager with
+// further fields. All requests go to the cluster shop.
+func httpListener(name string, more envoytest.Object) envoytest.Object {
+	manager := envoytest.Manager(name, []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "shop"}}})
+	maps.Copy(manager, more)
+	return envoytest.Listener(name, manager)
 }

@@ -66,7 +66,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 				},
 				"clusters": []envoytest.Object{
 					clusterOf("as_it_is"), clusterOf("no_token", "typed_extension_protocol_options"), clusterOf("no_tls", "transport_socket"),
-					cluster(t, "shop", around.upstream),
+					envoytest.Cluster("shop", around.upstream),
 				},
 			},
 		})

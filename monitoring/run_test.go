@@ -335,20 +335,8 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 		}
 		bootstrap = strings.Replace(bootstrap, before, after, 1)
 	}
-	binary, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	envoy, err = envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: dir, Bootstrap: []byte(bootstrap), Args: []string{"--log-level", "warning"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := envoy.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	envoy = envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap), Args: []string{"--log-level", "warning"}})
 	return envoy, string(read(t, filepath.Join(dir, "admin")))
 }
 

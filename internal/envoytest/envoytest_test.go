@@ -20,29 +20,16 @@ func TestEnvoy(t *testing.T) {
 	for _, binary := range binaries {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			clock, err := NewClock(dir)
+			clock, err := NewClock(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { closes(t, clock) })
-			files, err := NewFiles(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			bootstrap, err := files.Bootstrap(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
 			monday := time.Date(2026, 1, 5, 12, 30, 0, 0, time.UTC)
 			if err := clock.Stop(monday); err != nil {
 				t.Fatal(err)
 			}
-			e, err := Start(t.Context(), Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Clock: clock})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { closes(t, e) })
+			e, files := RunFiles(t, Options{Binary: binary, Clock: clock})
 			if err := files.SetListeners(t.Context(), e, []Object{hello("first")}); err != nil {
 				t.Fatal(err)
 			}
@@ -80,16 +67,7 @@ func TestBadBootstrap(t *testing.T) {
 }
 
 func hello(name string) Object {
-	return Object{"name": name, "address": Address("127.0.0.1", 0), "filter_chains": []Object{{"filters": []Object{{
-		"name": "http",
-		"typed_config": Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", Object{
-			"stat_prefix": name,
-			"route_config": Object{"virtual_hosts": []Object{{"name": "all", "domains": []string{"*"}, "routes": []Object{
-				{"match": Object{"prefix": "/"}, "direct_response": Object{"status": 200}},
-			}}}},
-			"http_filters": []Object{{"name": "router", "typed_config": Typed("envoy.extensions.filters.http.router.v3.Router", nil)}},
-		}),
-	}}}}}
+	return Listener(name, Manager(name, []Object{{"match": Object{"prefix": "/"}, "direct_response": Object{"status": 200}}}))
 }
 
 func get(t *testing.T, e *Envoy, listener string) (status int, date string) {

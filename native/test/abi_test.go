@@ -31,7 +31,7 @@ func TestVersions(t *testing.T) {
 	for _, binary := range binaries {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
-			e, files := startBy(t, envoytest.Options{Binary: binary, Prefix: []string{"env", "ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(file)}})
+			e, files := envoytest.RunFiles(t, envoytest.Options{Binary: binary, Prefix: []string{"env", "ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(file)}})
 			named := object{"name": "weir", "typed_config": envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", object{
 				"dynamic_module_config": object{"name": "traps", "do_not_close": true}, "filter_name": "a",
 				"filter_config": envoytest.Typed("google.protobuf.StringValue", object{"value": ""}),

@@ -119,7 +119,7 @@ func TestMetricsOfAll(t *testing.T) {
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
 	file := build(t)
-	e, files := startBy(t, envoytest.Options{Prefix: []string{"prlimit", "--as=4000000000"}})
+	e, files := envoytest.RunFiles(t, envoytest.Options{Prefix: []string{"prlimit", "--as=4000000000"}})
 	err := files.SetListeners(t.Context(), e, []object{listener("app", filter(file, "a", ""))})
 	if err == nil || !strings.Contains(e.Log(), "there is no memory for a VM") {
 		t.Errorf("got %v, want it to be refused for memory, and\n%s", err, e.Log())
@@ -229,12 +229,8 @@ func TestCallouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hole.Close()
-	tcp := hole.Addr().(*net.TCPAddr)
 	e, files := startUpdated(t, 1, "--drain-strategy", "immediate")
-	if err := files.SetClusters(t.Context(), e, []object{{
-		"name": "hole", "type": "STATIC", "load_assignment": object{"cluster_name": "hole", "endpoints": []object{{"lb_endpoints": []object{
-			{"endpoint": object{"address": envoytest.Address("127.0.0.1", tcp.Port)}}}}}},
-	}}); err != nil {
+	if err := files.SetClusters(t.Context(), e, []object{envoytest.Cluster("hole", hole.Addr().String())}); err != nil {
 		t.Fatal(err)
 	}
 	other := listener("other", filter(file, "other", ""))

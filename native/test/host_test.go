@@ -136,26 +136,14 @@ func listener(name string, filters ...object) object {
 }
 
 func listenerOf(name string, routes []object, filters ...object) object {
-	filters = append(filters, object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
-	return object{
-		"name": name, "address": envoytest.Address("127.0.0.1", 0),
-		"filter_chains": []object{{"filters": []object{{
-			"name": "http",
-			"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", object{
-				"stat_prefix": name, "http_filters": filters, "http2_protocol_options": object{"max_concurrent_streams": 2000},
-				"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": routes}}},
-			}),
-		}}}},
-	}
+	manager := envoytest.Manager(name, routes, filters...)
+	manager["http2_protocol_options"] = object{"max_concurrent_streams": 2000}
+	return envoytest.Listener(name, manager)
 }
 
 // start starts an Envoy with a single worker, until the test ends.
 func start(t *testing.T, listeners ...object) *envoytest.Envoy {
 	t.Helper()
-	binary, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
 	bootstrap, err := json.Marshal(object{
 		"admin":            object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": object{"listeners": listeners},
@@ -163,53 +151,13 @@ func start(t *testing.T, listeners ...object) *envoytest.Envoy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: t.TempDir(), Bootstrap: bootstrap, Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Errorf("%v\n%s", err, e.Log())
-		}
-	})
-	return e
+	return envoytest.Run(t, envoytest.Options{Bootstrap: bootstrap})
 }
 
 // startUpdated starts an Envoy that reads its listeners from files, until the test ends.
 func startUpdated(t *testing.T, workers int, args ...string) (*envoytest.Envoy, *envoytest.Files) {
 	t.Helper()
-	return startBy(t, envoytest.Options{Workers: workers, Args: args})
-}
-
-func startBy(t *testing.T, o envoytest.Options) (*envoytest.Envoy, *envoytest.Files) {
-	t.Helper()
-	binary, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	files, err := envoytest.NewFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bootstrap, err := files.Bootstrap(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.Binary.Path == "" {
-		o.Binary = binary
-	}
-	o.Dir, o.Bootstrap = dir, bootstrap
-	e, err := envoytest.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Errorf("%v\n%s", err, e.Log())
-		}
-	})
-	return e, files
+	return envoytest.RunFiles(t, envoytest.Options{Workers: workers, Args: args})
 }
 
 func address(t *testing.T, e *envoytest.Envoy, listener string) string {

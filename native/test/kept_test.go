@@ -2,7 +2,6 @@ package test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -148,8 +147,5 @@ func TestResumedByBody(t *testing.T) {
 
 // clusterOf returns the cluster upstream, which is a server.
 func clusterOf(server *httptest.Server) []object {
-	address := envoytest.Address("127.0.0.1", server.Listener.Addr().(*net.TCPAddr).Port)
-	return []object{{"name": "upstream", "type": "STATIC", "load_assignment": object{
-		"cluster_name": "upstream", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": address}}}}},
-	}}}
+	return []object{envoytest.Cluster("upstream", server.Listener.Addr().String())}
 }
