@@ -17,33 +17,29 @@ func (r *rules) BeginList() {
 	}
 }
 
-// Listed implements engine.Listener.
-func (r *rules) Listed(o *wire.OverrideReader) {
-	list, model, ok := o.Price()
-	if !ok {
-		return
-	}
+// Priced implements engine.Listener.
+func (r *rules) Priced(o *wire.OverrideReader) {
 	var rates usage.Rates
 	set := 0
-	for _, l := range o.Limits {
-		if l.WidthMillis < uint64(usage.Total) && l.Max <= usage.MaxRate {
-			rates[l.WidthMillis] = l.Max
-			set |= 1 << l.WidthMillis
+	for _, p := range o.Prices {
+		if p.Kind < uint64(usage.Total) && p.Millionths <= usage.MaxRate {
+			rates[p.Kind] = p.Millionths
+			set |= 1 << p.Kind
 		}
 	}
-	if set>>usage.Input&1 == 0 || len(model) == 0 {
+	if set>>usage.Input&1 == 0 || len(o.Model) == 0 {
 		return
 	}
 	rates.Complete(func(kind usage.Kind) bool { return set>>kind&1 != 0 })
 	for i := range r.list {
 		p := r.list[i].prices
-		if p == nil || p.name != string(list) {
+		if p == nil || p.name != string(o.PriceList) {
 			continue
 		}
 		if p.building == nil {
 			p.building = p.configured.Clone()
 		}
-		p.building.Add(string(model), &rates)
+		p.building.Add(string(o.Model), &rates)
 	}
 }
 

@@ -90,18 +90,18 @@ func TestMonthOfMoney(t *testing.T) {
 	const models, budget = 8, 400_000
 	random := rand.New(rand.NewPCG(3, 32))
 	rates := make([]modelRates, models)
-	of, changed := "", []wire.Override(nil)
+	of, changed := "", []wire.Price(nil)
 	for i := range rates {
 		set := func(r *usage.Rates) (text string, kinds []wire.PriceOfKind) {
 			input, cached, output := uint64(1+random.IntN(5_000_000)), uint64(1+random.IntN(500_000)), uint64(1+random.IntN(40_000_000))
 			*r = ratesOf(input, cached, output)
 			return fmt.Sprintf(`"model-%d": {"input": %d.%06d, "cached": %d.%06d, "output": %d.%06d}`, i, input/1e6, input%1e6, cached/1e6, cached%1e6, output/1e6, output%1e6),
-				[]wire.PriceOfKind{{Kind: int(usage.Input), Millionths: input}, {Kind: int(usage.Cached), Millionths: cached}, {Kind: int(usage.Output), Millionths: output}}
+				[]wire.PriceOfKind{{Kind: uint64(usage.Input), Millionths: input}, {Kind: uint64(usage.Cached), Millionths: cached}, {Kind: uint64(usage.Output), Millionths: output}}
 		}
 		text, _ := set(&rates[i].before)
 		of += ", " + text
 		_, kinds := set(&rates[i].after)
-		changed = append(changed, wire.PriceOf("models", fmt.Sprint("model-", i), kinds))
+		changed = append(changed, wire.Price{List: "models", Model: fmt.Sprint("model-", i), Kinds: kinds})
 	}
 	configuration := `{"backend": {"cluster": "b"}, "sync_rate": 0, "prices": {"models": {"of": {` + of[2:] + `}}},
 		"rules": [{"name": "dollars", "key": [{"header": "x-key"}], "cost_on_response": "auto", "price": "models", "on_failure": "keep", "reveal": "plain",
@@ -214,7 +214,7 @@ func TestMonthOfMoney(t *testing.T) {
 	const length = 26 * 24 * time.Hour // of January, from a Monday on
 	for n := range requests {
 		if n == requests/2 {
-			w.override(changed...)
+			w.price(changed...)
 			for range 5 {
 				w.advance(time.Second)
 			}

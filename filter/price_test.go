@@ -171,10 +171,10 @@ func TestPricesOfTheBackend(t *testing.T) {
 		return cost()
 	}
 	_, before := begin(w.vms[0], "gpt-5")
-	price := func(list, model string, input, output uint64) wire.Override {
-		return wire.PriceOf(list, model, []wire.PriceOfKind{{Kind: 1, Millionths: input}, {Kind: 4, Millionths: output}})
+	price := func(list, model string, input, output uint64) wire.Price {
+		return wire.Price{List: list, Model: model, Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: input}, {Kind: 4, Millionths: output}}}
 	}
-	w.override(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
+	w.price(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
 	for i, v := range w.vms {
 		if got := costs(v, "gpt-5"); got != 2500+3000 {
 			t.Errorf("worker %d: %d", i, got)
@@ -189,7 +189,7 @@ func TestPricesOfTheBackend(t *testing.T) {
 	if got := before(); got != 1250+1000 {
 		t.Errorf("a request under way costs %d", got)
 	}
-	w.override()
+	w.price()
 	for i, v := range w.vms {
 		if got := costs(v, "gpt-5"); got != 1250+1000 {
 			t.Errorf("worker %d: %d afterwards", i, got)

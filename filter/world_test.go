@@ -107,7 +107,18 @@ func (w *world) wantSum(want int64, when string) {
 // override replaces the overrides of run time, and lets a second pass.
 func (w *world) override(list ...wire.Override) {
 	w.t.Helper()
-	backendtest.Override(w.t, w.store, "default", list...)
+	w.list(wire.List(list))
+}
+
+// price is override for prices.
+func (w *world) price(list ...wire.Price) {
+	w.t.Helper()
+	w.list(wire.List(nil, list...))
+}
+
+func (w *world) list(list []byte) {
+	w.t.Helper()
+	backendtest.Set(w.t, w.store, "default", list)
 	for range 20 {
 		w.advance(50 * time.Millisecond)
 	}

@@ -69,7 +69,7 @@ func TestCommandLine(t *testing.T) {
 		{"help serve", 0, "Usage: weir serve [flags]", ""},
 		{"--version", 0, "weir ", ""},
 		{"version", 0, ", go1.", ""},
-		{"version", 0, "formats: configuration 1; push 2, answer 4, report 6, usage 1; tables of a proxy's workers 2; stores: file 1, PostgreSQL 1, Redis 1\n", ""},
+		{"version", 0, "formats: configuration 1; push 2, answer 4, report 4, usage 1; tables of a proxy's workers 2; stores: file 1, PostgreSQL 1, Redis 1\n", ""},
 		{"serve --listn 127.0.0.1:0", 2, "", "did you mean --listen?"},
 		{"serve --listen 127.0.0.1:0 hunter2", 2, "", "got an argument too many behind --listen and its value"},
 		{"serve --insecure hunter2", 2, "", "got an argument too many behind --insecure"},

@@ -36,7 +36,7 @@ func TestPrice(t *testing.T) {
 		{"price set shop models gpt-5 output=1", 2, "", "gpt-5.input: missing"},
 		{"price set shop models gpt-5 input=-1", 2, "", "gpt-5.input: want a number from 0"},
 		{"price set shop models gpt-5 input=0.0000001", 2, "", "in whole millionths, got 0.0000001"},
-		{"price set shop a.b gpt-5 input=1", 1, "", "list: want 1 to 63 of A-Za-z0-9_-"},
+		{"price set shop a.b gpt-5 input=1", 1, "", "list: want 1 to 64 of A-Za-z0-9_-"},
 		{`price load shop models - <<< {"a": 5}`, 2, "", "a: want an object"},
 		{"price load shop models nowhere.json", 1, "", "nowhere.json"},
 		{"price unset shop models a --json", 2, "", "want --json with list"},

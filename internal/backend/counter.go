@@ -162,17 +162,15 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 	} else {
 		notice.Notice.Granted = millis
 	}
-	version, _, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
-		at, found := slices.BinarySearchFunc(list, &notice, compareTo)
+	version, _, err = b.changeList(ctx, namespace, func(s *settings) int {
 		next := notice
-		if !found {
-			list = slices.Insert(list, at, wire.Override{})
-		} else {
-			next.Notice.Reset = max(next.Notice.Reset, list[at].Notice.Reset)
-			next.Notice.Granted = max(next.Notice.Granted, list[at].Notice.Granted)
+		for i := range s.overrides {
+			if o := &s.overrides[i]; o.Compare(&notice) == 0 {
+				next.Notice = wire.Notice{Reset: max(notice.Notice.Reset, o.Notice.Reset), Granted: max(notice.Notice.Granted, o.Notice.Granted)}
+			}
 		}
-		list[at] = next
-		return list, 1
+		s.overrides = put(s.overrides, &next, (*wire.Override).Compare)
+		return 1
 	})
 	if err != nil {
 		return returned, 0, fmt.Errorf("%w: %w", ErrUntold, err)

@@ -23,7 +23,7 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 	if err != nil {
 		return err
 	}
-	inForce, err := b.overridden(ctx, namespace)
+	inForce, err := b.Overrides(ctx, namespace)
 	if err != nil {
 		return err
 	}

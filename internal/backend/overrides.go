@@ -187,9 +187,10 @@ func (o *overrides) answer(p *wire.Push) wire.Overrides {
 // Overrides are the overrides of a namespace, and which nodes know them.
 type Overrides struct {
 	// Version is that of the list, which has the overrides in force, in the order of rules and
-	// values.
+	// values, and the prices that were set at run time, by list and model.
 	Version uint64
 	List    []wire.Override
+	Prices  []wire.Price
 	// Nodes is how many nodes have reported recently. Knowing is how many of them decide by this
 	// list, and Unfitting how many of these can't apply all of it.
 	Nodes, Knowing, Unfitting int
@@ -199,48 +200,61 @@ type Overrides struct {
 
 // Overrides returns the overrides of a namespace as the store has them now.
 func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides, err error) {
-	o, err = b.overridden(ctx, namespace)
-	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool {
-		_, _, _, price := o.Price()
-		return price
-	})
-	return o, err
-}
-
-// overridden returns the part of the list that is in force.
-func (b *Backend) overridden(ctx context.Context, namespace string) (o Overrides, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	bytes, version, err := b.store.Overrides(ctx, namespace, 0)
+	set, err := b.inForce(ctx, namespace)
 	if err != nil {
 		return o, err
 	}
-	if o.List, err = wire.DecodeList(bytes); err != nil {
-		return o, fmt.Errorf("read the list of overrides: %w", err)
-	}
-	o.Version, o.List = version, inForce(o.List, b.overrides.now())
-	o.List = slices.DeleteFunc(o.List, func(o wire.Override) bool { return o.IsNotice() })
-	told, err := b.store.Told(ctx, namespace)
+	o.Version, o.Prices = set.version, set.prices
+	o.List = slices.DeleteFunc(set.overrides, func(o wire.Override) bool { return o.IsNotice() })
+	reported, err := b.store.Told(ctx, namespace)
 	if err != nil {
 		return o, err
 	}
-	for _, t := range told {
+	for _, r := range reported {
 		o.Nodes++
-		o.Unfit += t.Unfit
-		if t.Version != version {
+		o.Unfit += r.Unfit
+		if r.Version != o.Version {
 			continue
 		}
-		if o.Knowing++; t.Unfit > 0 {
+		if o.Knowing++; r.Unfit > 0 {
 			o.Unfitting++
 		}
 	}
 	return o, nil
 }
 
-// inForce removes overrides that have ended, in place.
-func inForce(list []wire.Override, now time.Time) []wire.Override {
-	millis := uint64(max(0, now.UnixMilli()))
-	return slices.DeleteFunc(list, func(o wire.Override) bool { return o.Until != 0 && o.Until <= millis })
+// settings is a version of a namespace's list in decoded form, without overrides that have ended.
+type settings struct {
+	version   uint64
+	overrides []wire.Override
+	prices    []wire.Price
+}
+
+// inForce reads a namespace's list.
+func (b *Backend) inForce(ctx context.Context, namespace string) (s settings, err error) {
+	bytes, version, err := b.store.Overrides(ctx, namespace, 0)
+	if err != nil {
+		return s, err
+	}
+	s.version = version
+	if s.overrides, s.prices, err = wire.DecodeList(bytes); err != nil {
+		return s, fmt.Errorf("read the list of overrides: %w", err)
+	}
+	millis := uint64(max(0, b.overrides.now().UnixMilli()))
+	s.overrides = slices.DeleteFunc(s.overrides, func(o wire.Override) bool { return o.Until != 0 && o.Until <= millis })
+	return s, nil
+}
+
+// put puts an element into an ordered list, in the place of its like if there is one.
+func put[T any](list []T, e *T, compare func(a, b *T) int) []T {
+	at, found := slices.BinarySearchFunc(list, e, func(a T, e *T) int { return compare(&a, e) })
+	if !found {
+		return slices.Insert(list, at, *e)
+	}
+	list[at] = *e
+	return list
 }
 
 // SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
@@ -261,15 +275,11 @@ func (b *Backend) ForceOverrides(ctx context.Context, namespace string, set ...w
 	if err := checkOverrides(set); err != nil {
 		return 0, err
 	}
-	version, _, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
+	version, _, err = b.changeList(ctx, namespace, func(s *settings) int {
 		for i := range set {
-			at, found := slices.BinarySearchFunc(list, &set[i], compareTo)
-			if !found {
-				list = slices.Insert(list, at, wire.Override{})
-			}
-			list[at] = set[i]
+			s.overrides = put(s.overrides, &set[i], (*wire.Override).Compare)
 		}
-		return list, len(set)
+		return len(set)
 	})
 	return version, err
 }
@@ -277,45 +287,35 @@ func (b *Backend) ForceOverrides(ctx context.Context, namespace string, set ...w
 // UnsetOverrides removes the overrides of a namespace, of one of its rules, or of one key of a
 // rule. It returns how many there were, and the new version of the list.
 func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, values []string) (removed int, version uint64, err error) {
-	version, removed, err = b.changeOverrides(ctx, namespace, func(list []wire.Override) ([]wire.Override, int) {
-		before := len(list)
-		list = slices.DeleteFunc(list, func(o wire.Override) bool {
-			if _, _, _, price := o.Price(); price {
-				return false
-			}
+	version, removed, err = b.changeList(ctx, namespace, func(s *settings) int {
+		before := len(s.overrides)
+		s.overrides = slices.DeleteFunc(s.overrides, func(o wire.Override) bool {
 			return !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
 		})
-		return list, before - len(list)
+		return before - len(s.overrides)
 	})
 	return removed, version, err
 }
 
-func compareTo(o wire.Override, other *wire.Override) int { return o.Compare(other) }
-
-// changeOverrides changes a namespace's list. change may do so in place, and returns how many
-// overrides it has changed: if none, the list stays.
-func (b *Backend) changeOverrides(ctx context.Context, namespace string, change func([]wire.Override) ([]wire.Override, int)) (version uint64, changed int, err error) {
+// changeList changes a namespace's list. change returns how many overrides or prices it has
+// changed: if none, the list stays.
+func (b *Backend) changeList(ctx context.Context, namespace string, change func(s *settings) int) (version uint64, changed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	for {
-		bytes, from, err := b.store.Overrides(ctx, namespace, 0)
+		s, err := b.inForce(ctx, namespace)
 		if err != nil {
 			return 0, 0, err
 		}
-		decoded, err := wire.DecodeList(bytes)
-		if err != nil {
-			return 0, 0, fmt.Errorf("read the list of overrides: %w", err)
-		}
-		now := b.overrides.now()
-		next, changed := change(inForce(decoded, now))
+		changed := change(&s)
 		if changed == 0 {
-			return from, 0, nil
+			return s.version, 0, nil
 		}
-		if len(next) > wire.MaxOverrides {
-			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, len(next))
+		if count := len(s.overrides) + len(s.prices); count > wire.MaxOverrides {
+			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, count)
 		}
-		encoded := wire.List(next)
-		version, err := b.store.SetOverrides(ctx, namespace, from, encoded)
+		encoded := wire.List(s.overrides, s.prices...)
+		version, err := b.store.SetOverrides(ctx, namespace, s.version, encoded)
 		if errors.Is(err, store.ErrChanged) {
 			continue // until the context ends
 		}

@@ -246,7 +246,6 @@ func (a *acquires) send() {
 func (a *acquires) putOff() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
-		b.close()
 		b.state, b.retryAt = failed, 0
 		for _, t := range b.asks {
 			a.waits.release(t)
@@ -292,7 +291,7 @@ func (a *acquires) encode(b *batch, t *ask, now int64) {
 				LimitCounter: rule.CounterOf(part.ID, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.Cost,
 				CountRejected: !t.lease && part.Rule.CountRejected,
 			}
-			if b.advance.Told {
+			if b.head.Advance.Told {
 				room.Tag = part.Rule.RoomTag()
 			}
 			a.rooms = append(a.rooms, room)

@@ -19,30 +19,25 @@ const (
 	answerBytes = wire.MaxAnswer / 2
 )
 
-// batch is a push: the bytes sent, and what to do with the answer.
+// batch is a push: what is sent, and what to do with the answer.
 type batch struct {
-	sender   uint64
-	sequence uint64
-	body     []byte // the push; once answered, the answer
-	push     []byte // the push, while body has an incomplete answer
-	head     int    // length of the body's header
-	items    []pushed
-	asks     []*ask
-	rooms    int
-	hits     uint64
-	answers  int // the most bytes of the answer
-	state    batchState
-	sentAt   int64
+	head    wire.Push // without items and takes
+	body    []byte    // the encoded items and takes; once answered, the answer
+	push    []byte    // the items and takes, while body has an incomplete answer
+	items   []pushed
+	asks    []*ask
+	rooms   int
+	hits    uint64
+	answers int // the most bytes of the answer
+	state   batchState
+	sentAt  int64
 	// ends is the time from which no window in the batch counts.
 	ends int64
 	// failures in a row, and when to send it again.
 	failures int
 	retryAt  int64
 	asking   bool // requests wait for it
-	// advance is the batch's part about advanced hits, and ahead how many keys' advanced hits it
-	// has.
-	advance  wire.Advance
-	ahead    int
+	ahead    int  // how many keys' advanced hits it has
 	inquires bool // asks for overrides, and has nothing else
 	// patience is how long the host waits for the answer, in nanoseconds; 0 for the usual timeout.
 	patience int64
@@ -124,8 +119,10 @@ func (b *batch) forgo() {
 	}
 }
 
-// close completes the header of a batch.
-func (b *batch) close() { wire.SetCount(b.body, b.head, len(b.items)+len(b.asks)) }
+// appendTo appends the message that is sent.
+func (b *batch) appendTo(dst []byte) []byte {
+	return append(wire.AppendPushHeader(dst, &b.head, len(b.items)+len(b.asks)), b.body...)
+}
 
 // accept validates a whole answer before any of it is used, and keeps it in place of the push.
 func (b *batch) accept(body []byte, total *wire.Total) bool {

@@ -179,7 +179,11 @@ type Push struct {
 // Pushes are the pushes that are not done, in the order of their sequence.
 func (e *Engine) Pushes() (pushes []Push) {
 	for _, b := range e.outbox.batches {
-		pushes = append(pushes, Push{b.sender, b.sequence, b.body, b.state == filling})
+		body := b.body
+		if b.state != answered {
+			body = b.appendTo(nil)
+		}
+		pushes = append(pushes, Push{b.head.Sender, b.head.Sequence, body, b.state == filling})
 	}
 	return pushes
 }
@@ -202,8 +206,5 @@ func (b Batch) Fits(t *Ask) bool { return b.b.fits(t) }
 // AnswerSize is the most bytes that the answer takes.
 func (b Batch) AnswerSize() int { return b.b.answers }
 
-// Body ends the filling, and returns the push.
-func (b Batch) Body() []byte {
-	b.b.close()
-	return b.b.body
-}
+// Body returns the push.
+func (b Batch) Body() []byte { return b.b.appendTo(nil) }

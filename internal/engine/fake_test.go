@@ -249,7 +249,6 @@ func (w *world) deliver(f *fakeNode) {
 
 // held reports whether the answer to a poll is to wait, as a backend sees it.
 func (w *world) held(p fakePush) bool {
-	within, of := wire.Polls(p.body)
 	push, err := wire.DecodePush(p.body)
 	if err != nil {
 		w.t.Fatal(err)
@@ -259,7 +258,7 @@ func (w *world) held(p fakePush) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return within > 0 && version == of && w.now < p.at+wire.LongestPoll
+	return wire.Polls(p.body) && version == push.Known.Version && w.now < p.at+wire.LongestPoll
 }
 
 // apply brings a message to the backend, and returns its answer.

@@ -46,6 +46,7 @@ type outbox struct {
 	sequence  uint64
 	batches   []*batch // not done, in the order of their sequence
 	poll      batch    // the worker's poll
+	message   []byte   // the last one sent
 	idle      []*batch
 	away      link.Partitions // partitions that incomplete answers lacked
 	asking    int             // callouts that requests wait for
@@ -58,7 +59,7 @@ func (c *outbox) newBatch() *batch { return c.newBatchOf(false) }
 
 // newBatchOf begins a batch. With asks it asks for overrides, and has nothing else.
 func (c *outbox) newBatchOf(asks bool) (b *batch) {
-	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.sequence >= maxBehind {
+	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.head.Sequence >= maxBehind {
 		if oldest.partly {
 			c.sender = nextSender(c.sender)
 		} else {
@@ -72,17 +73,15 @@ func (c *outbox) newBatchOf(asks bool) (b *batch) {
 		b = &batch{body: make([]byte, 0, usualBytes), items: make([]pushed, 0, usualItems)}
 	}
 	c.sequence++
-	*b = batch{sender: c.sender, sequence: c.sequence, body: b.body, items: b.items[:0], asks: b.asks[:0]}
-	floor := b.sequence
+	floor := c.sequence
 	if oldest := c.oldest(); oldest != nil {
-		floor = oldest.sequence
+		floor = oldest.head.Sequence
 	}
 	c.feed.Announce()
-	b.inquires, b.advance = asks, c.credit.Says(b.sender, b.sequence, asks)
-	b.body = wire.AppendPushHeader(b.body[:0], &wire.Push{
-		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: b.sequence, Floor: floor, Known: c.feed.Known(asks), Advance: b.advance,
-	}, 0)
-	b.head = len(b.body)
+	*b = batch{body: b.body[:0], items: b.items[:0], asks: b.asks[:0], inquires: asks, head: wire.Push{
+		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: c.sequence, Floor: floor, Known: c.feed.Known(asks),
+		Advance: c.credit.Says(c.sender, c.sequence, asks),
+	}}
 	c.batches = append(c.batches, b)
 	return b
 }
@@ -94,7 +93,7 @@ func nextSender(sender uint64) uint64 { return sender*6364136223846793005 + 1442
 // oldest returns this sender's first batch that isn't done. There may also be inherited batches.
 func (c *outbox) oldest() *batch {
 	for _, b := range c.batches {
-		if b.sender == c.sender {
+		if b.head.Sender == c.sender {
 			return b
 		}
 	}
@@ -118,18 +117,20 @@ func (c *outbox) post(b *batch) {
 		c.seal(b)
 	}
 	b.state, b.sentAt = sent, c.link.HostNow()
-	if !c.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+	if !c.hand(b) {
 		c.fail(b, link.PushUnsent)
 	}
 }
 
+// hand gives a batch's message to the host, which keeps none of it.
+func (c *outbox) hand(b *batch) (sent bool) {
+	c.message = b.appendTo(c.message[:0])
+	return c.host.Send(c.message, Ticket{batch: b, sender: b.head.Sender, sequence: b.head.Sequence})
+}
+
 // seal ends the filling of a batch.
 func (c *outbox) seal(b *batch) {
-	b.close()
-	if b.advance.Told && c.credit.Settles(b.ahead) {
-		b.advance.Settled = true
-		wire.SetSettled(b.body, b.head)
-	}
+	b.head.Advance.Settled = b.head.Advance.Told && c.credit.Settles(b.ahead)
 }
 
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.
@@ -254,14 +255,12 @@ const pollSlack = link.LongestPause
 // sendPoll sends the poll, with the part about overrides, and reports whether it is on its way.
 func (c *outbox) sendPoll(now int64, known wire.Known) bool {
 	b := &c.poll
+	next := b.head.Sequence + 1
 	*b = batch{
-		sender: c.worker, sequence: b.sequence + 1, body: b.body[:0], inquires: true, state: sent, sentAt: now,
-		patience: wire.LongestPoll + pollSlack,
+		head: wire.Push{Namespace: c.namespace, Node: c.id, Sender: c.worker, Sequence: next, Floor: next, Known: known},
+		body: b.body[:0], inquires: true, state: sent, sentAt: now, patience: wire.LongestPoll + pollSlack,
 	}
-	b.body = wire.AppendPushHeader(b.body, &wire.Push{
-		Namespace: c.namespace, Node: c.id, Sender: b.sender, Sequence: b.sequence, Floor: b.sequence, Known: known,
-	}, 0)
-	if !c.host.Send(b.body, Ticket{batch: b, sender: b.sender, sequence: b.sequence}) {
+	if !c.hand(b) {
 		b.state = filling
 		return false
 	}

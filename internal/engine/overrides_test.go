@@ -27,7 +27,7 @@ func override(user string, hits ...uint64) wire.Override {
 // override replaces the list of the namespace default.
 func (w *world) override(list ...wire.Override) {
 	w.t.Helper()
-	backendtest.Override(w.t, w.store, "default", list...)
+	backendtest.Set(w.t, w.store, "default", wire.List(list))
 }
 
 // limitOf is the limit by which a node decides a user.

@@ -34,8 +34,8 @@ type answers struct {
 func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == link.PushRefused:
-		if b.advance.Told {
-			a.outbox.credit.Hear(&wire.Near{}, b.sequence, b.sentAt, 0)
+		if b.head.Advance.Told {
+			a.outbox.credit.Hear(&wire.Near{}, b.head.Sequence, b.sentAt, 0)
 		}
 		a.outbox.giveUp(b)
 		a.link.Turn(outcome)
@@ -53,9 +53,9 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 		a.link.Turn(link.PushAnswered)
 	}
 	a.rules.Share(a.link.Nodes())
-	if b.advance.Told && b.sender == a.outbox.sender {
-		if a.outbox.credit.Hear(&b.reader.Near, b.sequence, b.sentAt, int64(b.reader.NowNanos)); b.advance.Divisor == 0 && b.advance.Settled {
-			a.outbox.credit.Returned(b.sequence)
+	if said := &b.head.Advance; said.Told && b.head.Sender == a.outbox.sender {
+		if a.outbox.credit.Hear(&b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos)); said.Divisor == 0 && said.Settled {
+			a.outbox.credit.Returned(b.head.Sequence)
 		}
 	}
 	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)

@@ -106,7 +106,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	if b == nil {
 		return // the push was a report
 	}
-	if b.sender != t.sender || b.sequence != t.sequence || b.state != sent {
+	if b.head.Sender != t.sender || b.head.Sequence != t.sequence || b.state != sent {
 		return
 	}
 	if b.patience > 0 {

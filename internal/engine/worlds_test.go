@@ -968,7 +968,7 @@ func (w *randomWorld) override() {
 			list = append(list, o)
 		}
 	}
-	backendtest.Override(w.t, w.store, w.options.Namespace, list...)
+	backendtest.Set(w.t, w.store, w.options.Namespace, wire.List(list))
 	w.overrides++
 	w.note("%d overrides come", len(list))
 }

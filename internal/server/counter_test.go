@@ -111,7 +111,7 @@ func TestCounter(t *testing.T) {
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 1)
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 0)
 	push := wire.Push{Namespace: "shop", Node: 9, Sender: 9, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true}}
-	list, err := wire.DecodeList(pushed(t, s, &push).Overrides.Part)
+	list, _, err := wire.DecodeList(pushed(t, s, &push).Overrides.Part)
 	if err != nil || len(list) != 2 || !list[1].IsNotice() || list[1].Notice.Reset == 0 || list[1].Notice.Granted == 0 || list[1].Until == 0 {
 		t.Errorf("nodes are told %+v, %v: want an override, and one notice of a reset and a grant", list, err)
 	}

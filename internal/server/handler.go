@@ -209,7 +209,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := awaited(r)
 	defer cancel()
-	if within, _ := wire.Polls(body); within > 0 && !h.poll(ctx, w, r, namespace, body) {
+	if wire.Polls(body) && !h.poll(ctx, w, r, namespace, body) {
 		return
 	}
 	start := time.Now()

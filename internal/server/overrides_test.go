@@ -69,7 +69,7 @@ func TestOverrides(t *testing.T) {
 	for node, known := range []wire.Known{{Asks: true}, {Version: last}, {Version: last, Unfit: 2}} {
 		push := wire.Push{Namespace: "shop", Node: uint64(node + 1), Sender: 1, Sequence: 1, Floor: 1, Known: known}
 		told := pushed(t, s, &push)
-		list, err := wire.DecodeList(told.Overrides.Part)
+		list, _, err := wire.DecodeList(told.Overrides.Part)
 		if err != nil || told.Overrides.Version != last || known.Asks != (len(list) == 3) {
 			t.Errorf("node %d is told %+v, %v", node, told.Overrides, err)
 		}
@@ -96,7 +96,7 @@ func TestOverridesEnd(t *testing.T) {
 	}
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["bob"], "limits": [{"limit": 1, "width_ms": 1}]}]}`, 1)
 	list, _, err := counters.Overrides(t.Context(), "shop", 0)
-	if all, errList := wire.DecodeList(list); err != nil || errList != nil || len(all) != 1 || all[0].Values[0] != "bob" {
+	if all, _, errList := wire.DecodeList(list); err != nil || errList != nil || len(all) != 1 || all[0].Values[0] != "bob" {
 		t.Errorf("the store has %+v, %v, %v", all, err, errList)
 	}
 }

@@ -14,7 +14,7 @@ func poll(t *testing.T, s *httptest.Server, namespace string, of uint64) (answer
 	t.Helper()
 	push := wire.Push{
 		Namespace: namespace, Node: 7, Sender: 1, Sequence: 1, Floor: 1,
-		Known: wire.Known{Version: of, Asks: true, Of: of, From: wire.MaxOverridesSize, Within: 1},
+		Known: wire.Known{Version: of, Asks: true, Within: 1},
 	}
 	asked := request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push))
 	answer = make(chan wire.Overrides, 1)
@@ -78,7 +78,7 @@ func TestPolls(t *testing.T) {
 // A poll is answered while its sender still waits.
 func TestPollsOfShortPatience(t *testing.T) {
 	s := start(t, open(), server.Options{})
-	push := wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true, From: wire.MaxOverridesSize, Within: 1 << 50}}
+	push := wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true, Within: 1 << 50}}
 	asked := request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push))
 	asked.Header.Set("x-envoy-expected-rq-timeout-ms", "400")
 	if answer, body := do(t, s.Client(), asked); answer.StatusCode != 200 {

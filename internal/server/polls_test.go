@@ -51,7 +51,7 @@ func TestPollsMakeRoom(t *testing.T) {
 	}
 	var polls []net.Conn
 	for range 2 {
-		polls = append(polls, send(wire.Known{Asks: true, From: wire.MaxOverridesSize, Within: 1000}, "x-poll: 1\r\n"))
+		polls = append(polls, send(wire.Known{Asks: true, Within: 1000}, "x-poll: 1\r\n"))
 		<-polling
 		// The poll that yields first is closed first, so the second is sent when the first yields.
 		for waiting := 0; waiting < len(polls); runtime.Gosched() {

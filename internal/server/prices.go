@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 
-	"weir/internal/backend"
 	"weir/internal/usage"
 	"weir/internal/wire"
 )
@@ -42,20 +41,20 @@ func (h *handler) prices(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	found, reach, err := h.backend.Prices(r.Context(), namespace)
+	found, err := h.backend.Overrides(r.Context(), namespace)
 	if !h.health.succeeded(r.Context(), err, false) {
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return
 	}
-	all := Prices{Version: reach.Version, Nodes: reach.Nodes, Knowing: reach.Knowing, Prices: []ModelPrice{}}
+	all := Prices{Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Prices: []ModelPrice{}}
 	list := r.URL.Query().Get("list")
-	for _, p := range found {
+	for _, p := range found.Prices {
 		if list != "" && p.List != list {
 			continue
 		}
 		m := ModelPrice{List: p.List, Model: p.Model, Millionths: map[string]uint64{}}
 		for _, k := range p.Kinds {
-			if k.Kind >= 1 && k.Kind <= len(usage.KindNames) {
+			if k.Kind >= 1 && k.Kind <= uint64(len(usage.KindNames)) {
 				m.Millionths[usage.KindNames[k.Kind-1]] = k.Millionths
 			}
 		}
@@ -79,12 +78,12 @@ func (h *handler) setPrices(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`)
 		return
 	}
-	var prices []backend.Price
+	var prices []wire.Price
 	for model, kinds := range given.Models {
-		p := backend.Price{Model: model}
+		p := wire.Price{Model: model}
 		for i, name := range usage.KindNames {
 			if millionths, ok := kinds[name]; ok {
-				p.Kinds = append(p.Kinds, wire.PriceOfKind{Kind: i + 1, Millionths: millionths})
+				p.Kinds = append(p.Kinds, wire.PriceOfKind{Kind: uint64(i + 1), Millionths: millionths})
 			}
 		}
 		for name := range kinds {

@@ -23,7 +23,7 @@ const (
 func Formats() string {
 	const last = 15 // the last four bits are the number, and the others the type
 	digit := func(version byte) string { return string('0' + rune(version&last)) }
-	return "push " + digit(advanceVersion) + ", answer " + digit(nearVersion) + ", report " + digit(shapedVersion) + ", usage " + digit(usedVersion)
+	return "push " + digit(advanceVersion) + ", answer " + digit(nearVersion) + ", report " + digit(reportVersion) + ", usage " + digit(usedVersion)
 }
 
 // ErrMalformed is wrapped by every error of the decoders.
@@ -69,23 +69,15 @@ func AppendPushHeader(dst []byte, p *Push, count int) []byte {
 	if p.Advance.Told {
 		version = advanceVersion
 	}
-	dst = append(dst, version, byte(len(p.Namespace)))
-	dst = append(dst, p.Namespace...)
+	dst = appendText(append(dst, version), p.Namespace) // its length takes a byte
 	dst = binary.LittleEndian.AppendUint64(dst, p.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, p.Sender)
-	dst = appendUvarint(dst, p.Sequence)
-	dst = appendUvarint(dst, p.Floor)
+	dst = appendUvarints(dst, p.Sequence, p.Floor)
 	dst = appendKnown(dst, &p.Known)
 	if p.Advance.Told {
 		dst = appendAdvance(dst, &p.Advance)
 	}
-	// Two fixed bytes, so that a sender can set the count afterwards.
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
-}
-
-// SetCount sets the number of items and takes in a push, whose header has head bytes.
-func SetCount(message []byte, head, count int) {
-	binary.LittleEndian.PutUint16(message[head-2:], uint16(count))
 }
 
 // AppendItem appends one item of a push.
@@ -120,6 +112,35 @@ func (i *Item) hasLimit() bool { return i.kind().Bucketed() || i.kind().Refills(
 //go:noinline
 func appendUvarint(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
 
+// appendUvarints appends several integers. Messages of many items and totals do without it.
+//
+//go:noinline
+func appendUvarints(dst []byte, all ...uint64) []byte {
+	for _, v := range all {
+		dst = appendUvarint(dst, v)
+	}
+	return dst
+}
+
+// appendCounted appends bytes after their length, out of line: inlined, it would be most of its
+// callers.
+//
+//go:noinline
+func appendCounted(dst, bytes []byte) []byte {
+	return append(appendUvarint(dst, uint64(len(bytes))), bytes...)
+}
+
+// appendText is appendCounted for a string.
+//
+//go:noinline
+func appendText(dst []byte, text string) []byte {
+	return append(appendUvarint(dst, uint64(len(text))), text...)
+}
+
+// AppendEnd ends the rules of a report, or the rows of a usage message: each of these begins with
+// the length of something that is not empty.
+func AppendEnd(dst []byte) []byte { return append(dst, 0) }
+
 func appendCounter(dst []byte, c *LimitCounter) []byte {
 	dst = append(dst, c.ID[:]...)
 	dst = append(dst, c.Kind, c.Ordinal)
@@ -136,9 +157,7 @@ func AppendTake(dst []byte, t *Take) []byte {
 	if t.Lease {
 		head = isLease
 	}
-	dst = append(dst, head)
-	dst = appendUvarint(dst, t.Least)
-	dst = appendUvarint(dst, t.Most)
+	dst = appendUvarints(append(dst, head), t.Least, t.Most)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.Rooms)))
 	for i := range t.Rooms {
 		r := &t.Rooms[i]
@@ -239,26 +258,17 @@ func appendTotal(dst []byte, t *Total) []byte {
 // message.
 func PushNamespace(b []byte) (namespace string, ok bool) {
 	r := reader{data: b}
-	if head := r.byte(); head != pushVersion && head != advanceVersion && head != usedVersion && !beginsReport(head) {
+	if head := r.byte(); head != pushVersion && head != advanceVersion && !IsUsed(b) && !IsReport(b) {
 		return "", false
 	}
 	namespace = r.namespace()
 	return namespace, r.err == nil
 }
 
-// Polls returns how often, in milliseconds, a backend must look for the new list of overrides that
-// an encoded push waits for, and the version that the sender has. within is 0 if the push does not
-// wait.
-func Polls(b []byte) (within, of uint64) {
+// Polls reports whether an encoded push waits for a new list of overrides: see [Known.Within].
+func Polls(b []byte) bool {
 	r := reader{data: b}
-	if r.byte() != pushVersion {
-		return 0, 0
-	}
-	p := Push{Namespace: r.namespace(), Node: r.uint64(), Sender: r.uint64(), Sequence: r.uvarint(), Floor: r.uvarint(), Known: r.known()}
-	if r.count() != 0 || r.end() != nil {
-		return 0, 0
-	}
-	return p.Known.Within, p.Known.Of
+	return r.byte() == pushVersion && r.pushHead().Known.Within > 0 && r.count() == 0 && r.end() == nil
 }
 
 // DecodePush reads a push, and checks the bounds of this package. The result shares no memory with
@@ -273,12 +283,7 @@ func DecodePush(b []byte) (*Push, error) {
 	default:
 		r.fail("not a push")
 	}
-	p := &Push{Namespace: r.namespace()}
-	p.Node = r.uint64()
-	p.Sender = r.uint64()
-	p.Sequence = r.uvarint()
-	p.Floor = r.uvarint()
-	p.Known = r.known()
+	p := r.pushHead()
 	if head == advanceVersion {
 		p.Advance = r.advance()
 	}
@@ -521,12 +526,47 @@ func (r *reader) count() int {
 	if b == nil {
 		return 0
 	}
-	n := int(binary.LittleEndian.Uint16(b))
-	if n > MaxItems {
-		r.fail("want at most " + strconv.Itoa(MaxItems) + " items, got " + strconv.Itoa(n))
+	return r.most(uint64(binary.LittleEndian.Uint16(b)), MaxItems)
+}
+
+// most returns a number that was read, if it is at most most.
+//
+//go:noinline
+func (r *reader) most(n uint64, most int) int {
+	if n > uint64(most) {
+		r.fail("want at most " + strconv.Itoa(most) + " in this part, got " + strconv.FormatUint(n, 10))
 		return 0
 	}
-	return n
+	return int(n)
+}
+
+// counted reads at most most bytes after their length.
+func (r *reader) counted(most int) []byte { return r.bytes(r.most(r.uvarint(), most)) }
+
+// more reports whether another part follows in a list that [AppendEnd] ends.
+func (r *reader) more() bool {
+	if r.byte() == 0 {
+		return false
+	}
+	r.pos--
+	return true
+}
+
+// several reads a number of parts.
+func several[T any](r *reader, count int, part func() T) (all []T) {
+	for range count {
+		if r.err != nil {
+			break
+		}
+		all = append(all, part())
+	}
+	return all
+}
+
+// id reads the identity of a key.
+func (r *reader) id() (id ID) {
+	copy(id[:], r.bytes(len(id)))
+	return id
 }
 
 // missing returns which parts an answer lacks, in the message's memory.
@@ -541,6 +581,13 @@ func (r *reader) missing() []byte {
 		r.fail("want missing parts that the push has")
 	}
 	return missing
+}
+
+// pushHead reads the part of a push that all versions have.
+func (r *reader) pushHead() *Push {
+	return &Push{
+		Namespace: r.namespace(), Node: r.uint64(), Sender: r.uint64(), Sequence: r.uvarint(), Floor: r.uvarint(), Known: r.known(),
+	}
 }
 
 func (r *reader) namespace() string {
@@ -572,13 +619,7 @@ func (r *reader) total(t *Total) bool {
 }
 
 func (r *reader) counter() (c LimitCounter) {
-	copy(c.ID[:], r.bytes(len(c.ID)))
-	c.Kind = r.byte()
-	c.Ordinal = r.byte()
-	c.WidthMillis = r.uvarint()
-	if r.err == nil && (c.WidthMillis == 0 || c.WidthMillis > MaxWidthMillis) {
-		r.fail("want a window of 1 ms to 366 days")
-	}
+	c.ID, c.Kind, c.Ordinal, c.WidthMillis = r.id(), r.byte(), r.byte(), r.width()
 	if c.kind().Bucketed() {
 		c.Precision = r.uvarint()
 		if r.err == nil && (c.Precision == 0 || c.Precision > c.WidthMillis*1e6 || c.WidthMillis*1e6%c.Precision != 0) {
@@ -588,13 +629,23 @@ func (r *reader) counter() (c LimitCounter) {
 	return c
 }
 
-// limit reads the number of hits that a limit allows.
-func (r *reader) limit() uint64 {
-	limit := r.uvarint()
-	if limit > MaxHits {
-		r.fail("want a limit of at most 2^53-1")
+// width reads the width of a window, in milliseconds.
+func (r *reader) width() uint64 {
+	width := r.uvarint()
+	if r.err == nil && (width == 0 || width > MaxWidthMillis) {
+		r.fail("want a window of 1 ms to 366 days")
 	}
-	return limit
+	return width
+}
+
+// amount reads a number of hits, requests or milliseconds.
+func (r *reader) amount() uint64 {
+	n := r.uvarint()
+	if n > MaxHits {
+		r.fail("want at most 2^53-1")
+		return 0
+	}
+	return n
 }
 
 func (r *reader) take() (t Take) {
@@ -606,37 +657,36 @@ func (r *reader) take() (t Take) {
 	if r.err == nil && rooms == 0 {
 		r.fail("want at least one room")
 	}
-	for range rooms {
-		if r.err != nil {
-			break
-		}
-		room := Room{LimitCounter: r.counter(), Limit: r.limit()}
-		if room.kind().Bursts() {
-			room.Burst = r.limit()
-		}
-		// A cost too large to represent is above every limit.
-		room.Cost = r.limit()
-		flags := r.byte()
-		if flags&^(countRejected|tagged) != 0 {
-			r.fail("want known flags")
-		}
-		if room.CountRejected = flags&countRejected != 0; flags&tagged != 0 {
-			if b := r.bytes(2); b != nil {
-				room.Tag = binary.LittleEndian.Uint16(b)
-			}
-			if r.err == nil && room.Tag == 0 {
-				r.fail("want a tag that is not 0")
-			}
-		}
-		t.Rooms = append(t.Rooms, room)
-	}
+	t.Rooms = several(r, rooms, r.room)
 	return t
+}
+
+func (r *reader) room() Room {
+	room := Room{LimitCounter: r.counter(), Limit: r.amount()}
+	if room.kind().Bursts() {
+		room.Burst = r.amount()
+	}
+	// A cost too large to represent is above every limit.
+	room.Cost = r.amount()
+	flags := r.byte()
+	if flags&^(countRejected|tagged) != 0 {
+		r.fail("want known flags")
+	}
+	if room.CountRejected = flags&countRejected != 0; flags&tagged != 0 {
+		if b := r.bytes(2); b != nil {
+			room.Tag = binary.LittleEndian.Uint16(b)
+		}
+		if r.err == nil && room.Tag == 0 {
+			r.fail("want a tag that is not 0")
+		}
+	}
+	return room
 }
 
 func (r *reader) item() (item Item) {
 	item.LimitCounter = r.counter()
 	if item.hasLimit() {
-		item.Limit = r.limit()
+		item.Limit = r.amount()
 	}
 	item.Newest = r.uvarint()
 	count, aged := r.windows()
@@ -664,16 +714,11 @@ func (r *reader) item() (item Item) {
 
 // windows reads the beginning of a list of windows.
 func (r *reader) windows() (count int, aged bool) {
-	head := r.uvarint()
-	most := uint64(MaxWindows)
+	head, most := r.uvarint(), MaxWindows
 	if aged = head&1 != 0; aged {
 		most = MaxBuckets
 	}
-	if head>>1 > most {
-		r.fail("want at most " + strconv.FormatUint(most, 10) + " windows")
-		return 0, aged
-	}
-	return int(head >> 1), aged
+	return r.most(head>>1, most), aged
 }
 
 // age reads the age of a bucket after the ages before it.

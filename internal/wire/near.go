@@ -132,8 +132,7 @@ const (
 
 func appendAdvance(dst []byte, a *Advance) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Epoch)
-	dst = appendUvarint(dst, a.Version)
-	dst = appendUvarint(dst, a.Divisor)
+	dst = appendUvarints(dst, a.Version, a.Divisor)
 	flags := byte(0)
 	if a.Wants {
 		flags |= advanceWants
@@ -143,10 +142,6 @@ func appendAdvance(dst []byte, a *Advance) []byte {
 	}
 	return append(dst, flags)
 }
-
-// SetSettled marks a push as settling everything that its sender has advanced. Its header has head
-// bytes, and a part about advanced hits.
-func SetSettled(message []byte, head int) { message[head-3] |= advanceSettled }
 
 func (r *reader) advance() Advance {
 	a := Advance{Told: true, Epoch: r.uint64(), Version: r.uvarint(), Divisor: r.uvarint()}
@@ -175,9 +170,7 @@ func appendNear(dst []byte, n *Near) []byte {
 	}
 	dst = append(dst, what)
 	dst = binary.LittleEndian.AppendUint64(dst, n.Epoch)
-	dst = appendUvarint(dst, n.Version)
-	dst = appendUvarint(dst, n.Divisor)
-	dst = appendUvarint(dst, uint64(len(n.Limits)/nearLimitSize))
+	dst = appendUvarints(dst, n.Version, n.Divisor, uint64(len(n.Limits)/nearLimitSize))
 	dst = append(dst, n.Limits...)
 	dst = appendUvarint(dst, uint64(len(n.Keys)/nearKeySize))
 	return append(dst, n.Keys...)
@@ -201,10 +194,5 @@ func (r *reader) near() (n Near) {
 
 // list reads a list of at most most elements.
 func (r *reader) list(size, most int) []byte {
-	count := r.uvarint()
-	if count > uint64(most) {
-		r.fail("want a list within its bounds")
-		return nil
-	}
-	return r.bytes(int(count) * size)
+	return r.bytes(r.most(r.uvarint(), most) * size)
 }

@@ -1,7 +1,8 @@
 package wire
 
 import (
-	"strconv"
+	"cmp"
+	"slices"
 )
 
 // OverridesPath is the path at which overrides are read and changed.
@@ -9,8 +10,8 @@ const OverridesPath = "/v1/overrides"
 
 // Bounds of the overrides of a namespace.
 const (
-	// MaxOverrides is the most overrides of a namespace, and MaxOverridesSize the most bytes of
-	// their list.
+	// MaxOverrides is the most overrides and prices of a namespace, and MaxOverridesSize the most
+	// bytes of their list.
 	MaxOverrides     = 10_000
 	MaxOverridesSize = 1 << 20
 	// MaxOverrideValue is the most bytes of a value in an override's key, and MaxOverrideValues the
@@ -35,9 +36,8 @@ type Known struct {
 	Of   uint64
 	From uint64
 	// Within, if it is not 0, makes the answer to such a push wait for a list with another version
-	// than Of. The backend looks for it at least every Within milliseconds, and answers after
-	// [LongestPoll] at the latest. From must be MaxOverridesSize. A backend that does not know this
-	// field answers at once.
+	// than Version, and have a part from its beginning: Of and From are not sent. The backend looks
+	// for it at least every Within milliseconds, and answers after [LongestPoll] at the latest.
 	Within uint64
 }
 
@@ -59,7 +59,7 @@ type Overrides struct {
 }
 
 // Override gives one key of a rule other limits. Without limits it is a notice about the key's
-// counter. A list has encoded overrides, one after the other, in the order of [Override.Compare].
+// counter.
 type Override struct {
 	Rule string
 	// Values are the values of the rule's key, in the form in which people write them.
@@ -96,38 +96,36 @@ type OverrideLimit struct {
 
 // AppendOverride appends an override to a list.
 func AppendOverride(dst []byte, o *Override) []byte {
-	dst = appendUvarint(dst, uint64(len(o.Rule)))
-	dst = append(dst, o.Rule...)
-	dst = appendUvarint(dst, uint64(len(o.Values)))
+	dst = appendUvarint(appendText(dst, o.Rule), uint64(len(o.Values)))
 	for _, v := range o.Values {
-		dst = appendUvarint(dst, uint64(len(v)))
-		dst = append(dst, v...)
+		dst = appendText(dst, v)
 	}
 	dst = appendUvarint(dst, uint64(len(o.Limits)))
 	for _, l := range o.Limits {
-		dst = appendUvarint(dst, l.Max)
-		dst = appendUvarint(dst, l.Burst)
-		dst = appendUvarint(dst, l.WidthMillis)
+		dst = appendUvarints(dst, l.Max, l.Burst, l.WidthMillis)
 	}
 	if o.IsNotice() {
-		dst = appendUvarint(dst, o.Notice.Reset)
-		dst = appendUvarint(dst, o.Notice.Granted)
+		dst = appendUvarints(dst, o.Notice.Reset, o.Notice.Granted)
 	}
 	return appendUvarint(dst, o.Until)
 }
 
-// OverrideReader reads a list of overrides without allocating. Its fields are those of the last
-// override read. They are valid until the next, and share the list's memory.
+// OverrideReader reads a list of overrides and prices without allocating. Its fields are those of the
+// last part read. They are valid until the next, and share the list's memory.
 type OverrideReader struct {
-	Rule   []byte
+	Rule   []byte // empty for prices
 	Values [][]byte
 	Limits []OverrideLimit
 	Notice Notice
 	Until  uint64
+	// PriceList, Model and Prices are those of a [Price].
+	PriceList, Model []byte
+	Prices           []PriceOfKind
 
 	r      reader
 	values [MaxOverrideValues][]byte
 	limits [MaxLimits]OverrideLimit
+	prices [maxPrices]PriceOfKind
 }
 
 // Reset starts reading a list at the byte at, where an override begins.
@@ -136,53 +134,37 @@ func (o *OverrideReader) Reset(list []byte, at int) { o.r = reader{data: list, p
 // At returns the offset of the next override in the list.
 func (o *OverrideReader) At() int { return o.r.pos }
 
-// Next reads the next override, and reports whether there was one.
+// Next reads the next override, or the next prices, and reports whether there was one.
 func (o *OverrideReader) Next() bool {
 	r := &o.r
-	if r.err != nil || r.pos >= len(r.data) {
+	if r.err != nil || r.pos == len(r.data) {
 		return false
 	}
-	o.Rule = o.text(MaxName) // of any bytes, for lists of prices begin with pricesMark
-	if r.err == nil && len(o.Rule) == 0 {
-		r.fail("want a rule")
+	if o.Rule = r.counted(MaxName); len(o.Rule) == 0 {
+		o.price()
+		return r.err == nil
 	}
-	values := o.number(MaxOverrideValues)
+	values := r.most(r.uvarint(), MaxOverrideValues)
 	for i := range values {
-		o.values[i] = o.text(MaxOverrideValue)
+		o.values[i] = r.counted(MaxOverrideValue)
 	}
-	limits := o.number(MaxLimits)
+	limits := r.most(r.uvarint(), MaxLimits)
 	o.Notice = Notice{}
 	if r.err == nil && limits == 0 {
-		if o.Notice.Reset, o.Notice.Granted = r.limit(), r.limit(); r.err == nil && o.Notice.Newest() == 0 {
+		if o.Notice.Reset, o.Notice.Granted = r.amount(), r.amount(); r.err == nil && o.Notice.Newest() == 0 {
 			r.fail("want at least one limit, or a notice")
 		}
 	}
 	for i := range limits {
-		l := &o.limits[i]
-		l.Max, l.Burst, l.WidthMillis = r.limit(), r.limit(), r.uvarint()
-		if r.err == nil && (l.WidthMillis == 0 || l.WidthMillis > MaxWidthMillis) {
-			r.fail("want a window of 1 ms to 366 days")
-		}
+		o.limits[i] = OverrideLimit{Max: r.amount(), Burst: r.amount(), WidthMillis: r.width()}
 	}
-	o.Until = r.limit()
+	o.Until = r.amount()
 	o.Values, o.Limits = o.values[:values], o.limits[:limits]
 	return r.err == nil
 }
 
 // Err returns what was wrong with the list as far as it was read.
 func (o *OverrideReader) Err() error { return o.r.err }
-
-// number reads a small number.
-func (o *OverrideReader) number(most int) int {
-	n := o.r.uvarint()
-	if n > uint64(most) {
-		o.r.fail("want at most " + strconv.Itoa(most) + " in this part of an override")
-		return 0
-	}
-	return int(n)
-}
-
-func (o *OverrideReader) text(most int) []byte { return o.r.bytes(o.number(most)) }
 
 // Values of an answer's byte about overrides.
 const (
@@ -191,26 +173,32 @@ const (
 	overridesPart
 )
 
+// Values of a push's byte about overrides.
+const (
+	asksNothing = iota
+	asksPart
+	asksToWait
+)
+
 func appendKnown(dst []byte, k *Known) []byte {
-	dst = appendUvarint(dst, k.Version)
-	dst = appendUvarint(dst, k.Unfit)
-	if !k.Asks {
-		return append(dst, 0)
+	dst = appendUvarints(dst, k.Version, k.Unfit)
+	switch {
+	case !k.Asks:
+		return append(dst, asksNothing)
+	case k.Within > 0:
+		return appendUvarint(append(dst, asksToWait), k.Within)
 	}
-	dst = append(dst, 1)
-	dst = appendUvarint(dst, k.Of)
-	return appendUvarint(dst, k.From+k.Within)
+	return appendUvarints(append(dst, asksPart), k.Of, k.From)
 }
 
 func (r *reader) known() (k Known) {
 	k.Version, k.Unfit = r.uvarint(), r.uvarint()
 	switch r.byte() {
-	case 0:
-	case 1:
-		k.Asks, k.Of, k.From = true, r.uvarint(), r.uvarint()
-		if k.From > MaxOverridesSize {
-			k.From, k.Within = MaxOverridesSize, k.From-MaxOverridesSize
-		}
+	case asksNothing:
+	case asksPart:
+		k.Asks, k.Of, k.From = true, r.uvarint(), min(r.uvarint(), MaxOverridesSize)
+	case asksToWait:
+		k.Asks, k.Within = true, r.uvarint()
 	default:
 		r.fail("want a flag that asks for overrides or does not")
 	}
@@ -222,15 +210,9 @@ func appendOverrides(dst []byte, o *Overrides) []byte {
 	case !o.Told:
 		return append(dst, overridesUnknown)
 	case len(o.Part) == 0 && o.Size == 0:
-		dst = append(dst, overridesVersion)
-		return appendUvarint(dst, o.Version)
+		return appendUvarint(append(dst, overridesVersion), o.Version)
 	}
-	dst = append(dst, overridesPart)
-	dst = appendUvarint(dst, o.Version)
-	dst = appendUvarint(dst, o.Size)
-	dst = appendUvarint(dst, o.From)
-	dst = appendUvarint(dst, uint64(len(o.Part)))
-	return append(dst, o.Part...)
+	return appendCounted(appendUvarints(append(dst, overridesPart), o.Version, o.Size, o.From), o.Part)
 }
 
 // overrides reads an answer's part about overrides. It shares the message's memory.
@@ -271,53 +253,45 @@ func Tell(p *Push, list []byte, version uint64) (o Overrides) {
 	return o
 }
 
-// List encodes overrides, which must be in the order of [Override.Compare].
-func List(overrides []Override) (list []byte) {
+// List encodes overrides, which must be in the order of [Override.Compare], and after them prices.
+func List(overrides []Override, prices ...Price) (list []byte) {
 	for i := range overrides {
 		list = AppendOverride(list, &overrides[i])
+	}
+	for i := range prices {
+		list = appendPrice(list, &prices[i])
 	}
 	return list
 }
 
 // DecodeList reads a whole list. The error wraps [ErrMalformed].
-func DecodeList(list []byte) (overrides []Override, err error) {
+func DecodeList(list []byte) (overrides []Override, prices []Price, err error) {
 	var r OverrideReader
 	for r.Reset(list, 0); r.Next(); {
+		if len(r.Rule) == 0 {
+			prices = append(prices, Price{List: string(r.PriceList), Model: string(r.Model), Kinds: slices.Clone(r.Prices)})
+			continue
+		}
 		o := Override{Rule: string(r.Rule), Limits: append([]OverrideLimit(nil), r.Limits...), Notice: r.Notice, Until: r.Until}
 		for _, v := range r.Values {
 			o.Values = append(o.Values, string(v))
 		}
 		overrides = append(overrides, o)
 	}
-	return overrides, r.Err()
+	return overrides, prices, r.Err()
 }
 
 // Compare orders overrides by rule and values, and puts limits before notices. It returns 0 for two
 // overrides of the same key if both have limits or both are notices.
 func (o *Override) Compare(other *Override) int {
-	if c := compare(o.Rule, other.Rule); c != 0 {
+	if c := cmp.Or(cmp.Compare(o.Rule, other.Rule), slices.Compare(o.Values, other.Values)); c != 0 {
 		return c
 	}
-	for i := range min(len(o.Values), len(other.Values)) {
-		if c := compare(o.Values[i], other.Values[i]); c != 0 {
-			return c
-		}
-	}
-	switch c := len(o.Values) - len(other.Values); {
-	case c != 0 || o.IsNotice() == other.IsNotice():
-		return c
+	switch {
+	case o.IsNotice() == other.IsNotice():
+		return 0
 	case o.IsNotice():
 		return 1
 	}
 	return -1
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

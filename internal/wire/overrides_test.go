@@ -19,6 +19,13 @@ func exampleList() []Override {
 	}
 }
 
+func examplePrices() []Price {
+	return []Price{
+		{List: "models", Model: "gpt-5", Kinds: []PriceOfKind{{Kind: 1, Millionths: 1_250_000}, {Kind: 7}}},
+		{List: strings.Repeat("l", MaxName), Model: strings.Repeat("m", MaxUsedModel), Kinds: slices.Repeat([]PriceOfKind{{Kind: 4, Millionths: MaxHits}}, maxPrices)},
+	}
+}
+
 func exampleOverrides() Overrides {
 	list := List(exampleList())
 	return Overrides{Told: true, Version: 7, Size: uint64(len(list)), From: 9, Part: list[9:]}
@@ -26,9 +33,9 @@ func exampleOverrides() Overrides {
 
 func TestListRoundTrip(t *testing.T) {
 	t.Parallel()
-	got, err := DecodeList(List(exampleList()))
-	if err != nil || !reflect.DeepEqual(got, exampleList()) {
-		t.Errorf("got %+v, %v", got, err)
+	got, prices, err := DecodeList(List(exampleList(), examplePrices()...))
+	if err != nil || !reflect.DeepEqual(got, exampleList()) || !reflect.DeepEqual(prices, examplePrices()) {
+		t.Errorf("got %+v, %+v, %v", got, prices, err)
 	}
 }
 
@@ -49,7 +56,6 @@ func TestOverridesBounds(t *testing.T) {
 		change func(o *Override)
 		want   string
 	}{
-		{func(o *Override) { o.Rule = "" }, "want a rule"},
 		{func(o *Override) { o.Rule = strings.Repeat("r", 65) }, "at most 64"},
 		{func(o *Override) { o.Values = make([]string, 17) }, "at most 16"},
 		{func(o *Override) { o.Values = []string{strings.Repeat("v", 1025)} }, "at most 1024"},
@@ -63,8 +69,16 @@ func TestOverridesBounds(t *testing.T) {
 	} {
 		o := exampleList()[1]
 		test.change(&o)
-		if _, err := DecodeList(AppendOverride(nil, &o)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
+		if _, _, err := DecodeList(AppendOverride(nil, &o)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got %v, want an error with %q", err, test.want)
+		}
+	}
+	for _, p := range []Price{
+		{List: strings.Repeat("l", MaxName+1)}, {Model: strings.Repeat("m", MaxUsedModel+1)}, {Kinds: make([]PriceOfKind, maxPrices+1)},
+		{Kinds: []PriceOfKind{{Millionths: MaxHits + 1}}},
+	} {
+		if _, _, err := DecodeList(List(nil, p)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%+v: got %v", p, err)
 		}
 	}
 	for _, o := range []Overrides{
@@ -80,18 +94,19 @@ func TestOverridesBounds(t *testing.T) {
 }
 
 func FuzzDecodeList(f *testing.F) {
-	f.Add(List(exampleList()))
+	f.Add(List(exampleList(), examplePrices()...))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		list, err := DecodeList(b)
+		list, prices, err := DecodeList(b)
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) {
 				t.Fatalf("got %v", err)
 			}
 			return
 		}
-		if again, err := DecodeList(List(list)); err != nil || !reflect.DeepEqual(list, again) {
-			t.Fatalf("%+v became %+v, %v", list, again, err)
+		again, priced, err := DecodeList(List(list, prices...))
+		if err != nil || !reflect.DeepEqual(list, again) || !reflect.DeepEqual(prices, priced) {
+			t.Fatalf("%+v and %+v became %+v and %+v, %v", list, prices, again, priced, err)
 		}
 	})
 }

@@ -1,46 +1,44 @@
 package wire
 
+import "cmp"
+
 // PricesPath is the path at which prices are read and changed.
 const PricesPath = "/v1/prices"
 
-// pricesMark begins the names of price lists among the rules of overrides; no rule has such a name.
-// Nodes that know no prices take them for rules of other nodes.
-const pricesMark = '$'
+// maxPrices is the most kinds of tokens.
+const maxPrices = 8
 
-// PriceOf returns the override with the prices of a model, in millionths, by kind of token.
-func PriceOf(list, model string, kinds []PriceOfKind) Override {
-	o := Override{Rule: string(pricesMark) + list, Values: []string{model}}
-	for _, k := range kinds {
-		o.Limits = append(o.Limits, OverrideLimit{Max: k.Millionths, WidthMillis: uint64(k.Kind)})
-	}
-	return o
+// Price has the prices of a model's tokens in a price list. It is part of the list of overrides,
+// behind a byte 0, which is no length of a rule's name.
+type Price struct {
+	List, Model string
+	// Kinds are the prices that differ from those of other kinds, in ascending order.
+	Kinds []PriceOfKind
 }
 
-// PriceOfKind is the price of a token of one kind, at least 1.
-type PriceOfKind struct {
-	Kind       int
-	Millionths uint64
+// PriceOfKind is the price of a token of one kind, in millionths.
+type PriceOfKind struct{ Kind, Millionths uint64 }
+
+// Compare orders prices by list and model.
+func (p *Price) Compare(other *Price) int {
+	return cmp.Or(cmp.Compare(p.List, other.List), cmp.Compare(p.Model, other.Model))
 }
 
-// Price returns the prices of a model if the override has any; otherwise ok is false.
-func (o *Override) Price() (list, model string, kinds []PriceOfKind, ok bool) {
-	if o.IsNotice() || o.Rule == "" || o.Rule[0] != pricesMark || len(o.Values) != 1 {
-		return "", "", nil, false
+func appendPrice(dst []byte, p *Price) []byte {
+	dst = appendText(appendText(append(dst, 0), p.List), p.Model)
+	dst = appendUvarint(dst, uint64(len(p.Kinds)))
+	for _, k := range p.Kinds {
+		dst = appendUvarints(dst, k.Kind, k.Millionths)
 	}
-	for _, l := range o.Limits {
-		kinds = append(kinds, PriceOfKind{int(l.WidthMillis), l.Max})
-	}
-	return o.Rule[1:], o.Values[0], kinds, true
+	return dst
 }
 
-// Price returns the price list and the model of the last override read, if it has prices. The
-// prices are its Limits, and the windows of these, in milliseconds, are the kinds.
-func (o *OverrideReader) Price() (list, model []byte, ok bool) {
-	if len(o.Rule) == 0 || o.Rule[0] != pricesMark || len(o.Values) != 1 || len(o.Limits) == 0 {
-		return nil, nil, false
+// price reads prices behind their mark.
+func (o *OverrideReader) price() {
+	r := &o.r
+	o.PriceList, o.Model = r.counted(MaxName), r.counted(MaxUsedModel)
+	o.Prices = o.prices[:r.most(r.uvarint(), maxPrices)]
+	for i := range o.Prices {
+		o.Prices[i] = PriceOfKind{Kind: r.amount(), Millionths: r.amount()}
 	}
-	return o.Rule[1:], o.Values[0], true
 }
-
-// MaxPriceList is the length of the longest name of a price list.
-const MaxPriceList = MaxName - 1 // for pricesMark

@@ -2,19 +2,15 @@ package wire
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 )
 
-// shapedVersion begins a report with shapes of rules, steppedVersion a report whose warnings have
-// steps, heldVersion a report of held places, and recentVersion any other. Older reports begin with oldVersion, or with warningVersion if they
-// have warnings. Both lack recent figures.
+// reportVersion begins a report, and releasedVersion a report of v0.1.0. The latter has no held
+// places, no shapes, and no steps of warnings, and says how many rules follow.
 const (
-	oldVersion     = 0x71
-	warningVersion = 0x72
-	recentVersion  = 0x73
-	heldVersion    = 0x74
-	steppedVersion = 0x75
-	shapedVersion  = 0x76
+	releasedVersion = 0x73
+	reportVersion   = 0x74
 )
 
 // Bounds of a report.
@@ -173,45 +169,23 @@ func NextValue(name []byte) (value []byte, cut bool, rest []byte, ok bool) {
 }
 
 // IsReport reports whether a message is a report.
-func IsReport(b []byte) bool { return len(b) > 0 && beginsReport(b[0]) }
+func IsReport(b []byte) bool {
+	return len(b) > 0 && (b[0] == reportVersion || b[0] == releasedVersion)
+}
 
-func beginsReport(head byte) bool { return oldVersion <= head && head <= shapedVersion }
-
-// AppendReportHeader appends the part of a report before its count rules.
-func AppendReportHeader(dst []byte, r *Report, count int) []byte {
-	version := byte(recentVersion)
-	if len(r.Held) > 0 {
-		version = heldVersion
+// AppendReportHeader appends the part of a report before its rules. The caller then appends these
+// with [AppendRuleReport], and [AppendEnd].
+func AppendReportHeader(dst []byte, r *Report) []byte {
+	dst = appendText(append(dst, reportVersion), r.Namespace) // its length takes a byte
+	for _, n := range [...]uint64{r.Node, r.Sender, r.AtNanos} {
+		dst = binary.LittleEndian.AppendUint64(dst, n)
 	}
-	for i := range r.Warnings {
-		if r.Warnings[i].At != 0 {
-			version = steppedVersion
-		}
-	}
-	if len(r.Shapes) > 0 {
-		version = shapedVersion
-	}
-	dst = append(dst, version, byte(len(r.Namespace)))
-	dst = append(dst, r.Namespace...)
-	dst = binary.LittleEndian.AppendUint64(dst, r.Node)
-	dst = binary.LittleEndian.AppendUint64(dst, r.Sender)
-	dst = binary.LittleEndian.AppendUint64(dst, r.AtNanos)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(count))
 	dst = append(dst, byte(len(r.Warnings)))
 	for i := range r.Warnings {
 		w := &r.Warnings[i]
-		dst = append(append(dst, byte(len(w.Rule))), w.Rule...)
-		dst = append(append(dst, w.ID[:]...), w.Limit)
-		for _, n := range [...]uint64{w.WidthMillis, w.EndMillis, w.Used, w.Quota, uint64(len(w.Name))} {
-			dst = appendUvarint(dst, n)
-		}
-		dst = append(dst, w.Name...)
-		if version >= steppedVersion {
-			dst = appendUvarint(dst, w.At)
-		}
-	}
-	if version < heldVersion {
-		return dst
+		dst = append(append(appendText(dst, w.Rule), w.ID[:]...), w.Limit)
+		dst = appendCounted(appendUvarints(dst, w.WidthMillis, w.EndMillis, w.Used, w.Quota), w.Name)
+		dst = appendUvarint(dst, w.At)
 	}
 	dst = append(dst, byte(len(r.Held)))
 	for i := range r.Held {
@@ -219,37 +193,30 @@ func AppendReportHeader(dst []byte, r *Report, count int) []byte {
 		dst = append(dst, h.ID[:]...)
 		dst = binary.LittleEndian.AppendUint64(appendUvarint(dst, h.Places), h.SinceNanos)
 	}
-	if version < shapedVersion {
-		return dst
-	}
 	return appendShapes(dst, r.Shapes)
 }
 
 // AppendReport appends a whole report.
 func AppendReport(dst []byte, r *Report) []byte {
-	dst = AppendReportHeader(dst, r, len(r.Rules))
+	dst = AppendReportHeader(dst, r)
 	for i := range r.Rules {
 		dst = AppendRuleReport(dst, &r.Rules[i])
 	}
-	return dst
+	return AppendEnd(dst)
 }
 
 // AppendRuleReport appends one rule of a report.
 func AppendRuleReport(dst []byte, r *RuleReport) []byte {
-	dst = append(append(dst, byte(len(r.Name))), r.Name...)
 	a := &r.Recent
-	for _, n := range [...]uint64{
-		r.SpanMillis, r.Requests, r.Hits, r.RefusedRequests, r.RefusedHits, r.Every, r.RecentMillis, a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits,
-	} {
-		dst = appendUvarint(dst, n)
-	}
+	dst = appendUvarints(appendText(dst, r.Name), r.SpanMillis, r.Requests, r.Hits, r.RefusedRequests, r.RefusedHits, r.Every,
+		r.RecentMillis, a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits)
 	dst = appendKeys(appendKeys(dst, &r.Used), &r.Refused)
 	if !r.Shadow {
 		return append(dst, 0)
 	}
 	dst = append(dst, 1, byte(len(r.Limits)))
 	for _, l := range r.Limits {
-		dst = appendUvarint(appendUvarint(dst, l.Max), l.WidthMillis)
+		dst = appendUvarints(dst, l.Max, l.WidthMillis)
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sample.Threshold)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Sample.SinceNanos)
@@ -278,9 +245,8 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 	dst = append(appendUvarint(dst, l.Floor), byte(len(l.Keys)))
 	for i := range l.Keys {
 		k := &l.Keys[i]
-		dst = append(dst, k.ID[:]...)
-		dst = appendUvarint(appendUvarint(appendUvarint(appendUvarint(dst, k.Hits), k.Error), k.Recent), k.Use)
-		dst = append(appendUvarint(dst, uint64(len(k.Name))), k.Name...)
+		dst = appendUvarints(append(dst, k.ID[:]...), k.Hits, k.Error, k.Recent, k.Use)
+		dst = appendCounted(dst, k.Name)
 	}
 	return dst
 }
@@ -289,49 +255,27 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 // wraps [ErrMalformed].
 func DecodeReport(b []byte) (*Report, error) {
 	r := reader{data: b}
-	version := r.byte()
-	if !beginsReport(version) {
+	released := r.byte() == releasedVersion
+	if !IsReport(b) {
 		r.fail("not a report")
 	}
 	if len(b) > MaxReport {
 		r.fail("want a report of at most 64 KiB")
 	}
-	p := &Report{Namespace: r.namespace()}
-	p.Node, p.Sender, p.AtNanos = r.uint64(), r.uint64(), r.uint64()
-	rules := r.most(r.count(), MaxReportRules)
-	if version >= warningVersion {
-		for range r.most(int(r.byte()), MaxReportWarnings) {
-			if r.err != nil {
-				break
-			}
-			w := r.warning()
-			if version >= steppedVersion {
-				w.At = r.amount()
-			}
-			p.Warnings = append(p.Warnings, w)
-		}
+	p := &Report{Namespace: r.namespace(), Node: r.uint64(), Sender: r.uint64(), AtNanos: r.uint64()}
+	more := r.more
+	if released {
+		count := r.count()
+		more = func() bool { return r.err == nil && len(p.Rules) < count }
 	}
-	if version >= heldVersion {
-		for range r.most(int(r.byte()), MaxReportHeld) {
-			if r.err != nil {
-				break
-			}
-			p.Held = append(p.Held, r.heldKey())
-		}
+	p.Warnings = several(&r, r.few(MaxReportWarnings), func() Warning { return r.warning(released) })
+	if !released {
+		p.Held = several(&r, r.few(MaxReportHeld), r.heldKey)
+		p.Shapes = several(&r, int(r.byte()), r.shape)
 	}
-	if version >= shapedVersion {
-		for range int(r.byte()) {
-			if r.err != nil {
-				break
-			}
-			p.Shapes = append(p.Shapes, r.shape())
-		}
-	}
-	for range rules {
-		if r.err != nil {
-			break
-		}
-		rule := r.ruleReport(version >= recentVersion)
+	for more() {
+		rule := r.ruleReport()
+		r.most(uint64(len(p.Rules)+1), MaxReportRules)
 		if slices.ContainsFunc(p.Rules, func(other RuleReport) bool { return other.Name == rule.Name }) {
 			r.fail("want each rule once")
 		}
@@ -343,135 +287,90 @@ func DecodeReport(b []byte) (*Report, error) {
 	return p, nil
 }
 
-// most reads a count of at most most.
-func (r *reader) most(count, most int) int {
-	if count > most {
-		r.fail("too many elements in a part of a report")
-		return 0
+// few reads a number of at most most in a byte.
+func (r *reader) few(most int) int { return r.most(uint64(r.byte()), most) }
+
+func (r *reader) heldKey() HeldKey {
+	return HeldKey{ID: r.id(), Places: r.amount(), SinceNanos: r.uint64()}
+}
+
+func (r *reader) warning(released bool) Warning {
+	w := Warning{
+		Rule: r.ruleName(), ID: r.id(), Limit: r.byte(), WidthMillis: r.amount(), EndMillis: r.amount(), Used: r.amount(), Quota: r.amount(), Name: r.name(),
 	}
-	return count
-}
-
-// amount reads a number of hits, requests or milliseconds.
-func (r *reader) amount() uint64 {
-	n := r.uvarint()
-	if n > MaxHits {
-		r.fail("want at most 2^53-1")
-		return 0
-	}
-	return n
-}
-
-func (r *reader) heldKey() (h HeldKey) {
-	copy(h.ID[:], r.bytes(len(h.ID)))
-	h.Places, h.SinceNanos = r.amount(), r.uint64()
-	return h
-}
-
-func (r *reader) warning() (w Warning) {
-	w.Rule = r.ruleName()
-	copy(w.ID[:], r.bytes(len(w.ID)))
-	w.Limit = r.byte()
-	w.WidthMillis, w.EndMillis, w.Used, w.Quota = r.amount(), r.amount(), r.amount(), r.amount()
 	if r.err == nil && (int(w.Limit) >= MaxLimits || w.WidthMillis == 0 || w.WidthMillis > MaxWidthMillis) {
 		r.fail("want the limit of a warning")
 	}
-	w.Name = r.name()
+	if !released {
+		w.At = r.amount()
+	}
 	return w
 }
 
 func (r *reader) ruleName() string {
-	name := string(r.bytes(r.most(int(r.byte()), MaxName)))
+	name := string(r.counted(MaxName))
 	if r.err == nil && !IsName(name) {
 		r.fail("want a rule")
 	}
 	return name
 }
 
-// ruleReport reads one rule of a report, with or without recent figures.
-func (r *reader) ruleReport(recent bool) (p RuleReport) {
+func (r *reader) ruleReport() (p RuleReport) {
 	p.Name = r.ruleName()
-	for _, n := range [...]*uint64{&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every} {
+	a := &p.Recent
+	for _, n := range [...]*uint64{
+		&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every,
+		&p.RecentMillis, &a.Requests, &a.Hits, &a.RefusedRequests, &a.RefusedHits,
+	} {
 		*n = r.amount()
 	}
-	if a := &p.Recent; recent {
-		p.RecentMillis = r.amount()
-		a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits = r.amount(), r.amount(), r.amount(), r.amount()
-	}
-	p.Used, p.Refused = r.keyList(recent), r.keyList(recent)
-	switch r.byte() {
-	case 0:
+	p.Used, p.Refused = r.keyList(), r.keyList()
+	if p.Shadow = r.few(1) == 1; !p.Shadow {
 		return p
-	case 1:
-		p.Shadow = true
-	default:
-		r.fail("want a flag for shadow rules")
 	}
-	for range r.most(int(r.byte()), MaxLimits) {
-		l := ReportLimit{Max: r.amount(), WidthMillis: r.amount()}
-		if r.err == nil && (l.WidthMillis == 0 || l.WidthMillis > MaxWidthMillis) {
-			r.fail("want a window of 1 ms to 366 days")
-		}
-		p.Limits = append(p.Limits, l)
-	}
+	p.Limits = several(r, r.few(MaxLimits), r.reportLimit)
 	s := &p.Sample
 	s.Threshold, s.SinceNanos = r.uint64(), r.uint64()
-	for range r.most(r.count(), MaxReportSample) {
-		if r.err != nil {
-			break
-		}
-		k := SampledKey{Hash: r.uint64(), Refused: r.byte() != 0}
-		for range p.Limits {
-			k.Asked = append(k.Asked, r.asked())
-		}
-		s.Keys = append(s.Keys, k)
+	s.Keys = several(r, r.most(uint64(r.count()), MaxReportSample), func() SampledKey {
+		return SampledKey{Hash: r.uint64(), Refused: r.byte() != 0, Asked: several(r, len(p.Limits), r.asked)}
+	})
+	if r.err == nil {
+		s.unpack(len(p.Limits))
 	}
-	s.unpack(len(p.Limits))
 	return p
 }
 
-func (r *reader) asked() (a AskedWindows) {
-	a.Newest = r.uvarint()
-	for range r.most(int(r.byte()), MaxReportWindows) {
-		h := r.uvarint()
-		if h > 1<<32-1 {
-			r.fail("want at most 2^32-1")
-		}
-		a.Hits = append(a.Hits, uint32(h))
-	}
-	return a
+func (r *reader) reportLimit() ReportLimit {
+	return ReportLimit{Max: r.amount(), WidthMillis: r.width()}
 }
 
-func (r *reader) keyList(recent bool) (l KeyList) {
-	l.Floor = r.amount()
-	for range r.most(int(r.byte()), MaxReportKeys) {
-		if r.err != nil {
-			break
-		}
-		var k ReportKey
-		copy(k.ID[:], r.bytes(len(k.ID)))
-		k.Hits, k.Error = r.amount(), r.amount()
-		if recent {
-			k.Recent = r.amount()
-		}
-		k.Use = r.amount()
-		k.Name = r.name()
-		if r.err == nil && k.Error > k.Hits {
-			r.fail("want an Error that is not above Hits")
-		}
-		l.Keys = append(l.Keys, k)
+func (r *reader) asked() AskedWindows {
+	return AskedWindows{Newest: r.uvarint(), Hits: several(r, r.few(MaxReportWindows), r.uint32)}
+}
+
+func (r *reader) uint32() uint32 {
+	n := r.uvarint()
+	if n > math.MaxUint32 {
+		r.fail("want at most 2^32-1")
 	}
-	return l
+	return uint32(n)
+}
+
+func (r *reader) keyList() KeyList {
+	return KeyList{Floor: r.amount(), Keys: several(r, r.few(MaxReportKeys), r.reportKey)}
+}
+
+func (r *reader) reportKey() ReportKey {
+	k := ReportKey{ID: r.id(), Hits: r.amount(), Error: r.amount(), Recent: r.amount(), Use: r.amount(), Name: r.name()}
+	if r.err == nil && k.Error > k.Hits {
+		r.fail("want an Error that is not above Hits")
+	}
+	return k
 }
 
 // name reads a list of values.
 func (r *reader) name() []byte {
-	size := r.amount()
-	if size > MaxReportName {
-		r.fail("want a shorter name")
-		return nil
-	}
-	name := r.bytes(int(size))
+	name := r.counted(MaxReportName)
 	values := 0
 	for rest := name; len(rest) > 0 && r.err == nil; values++ {
 		var ok bool

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -13,16 +12,24 @@ import (
 	"weir/window"
 )
 
+func exampleShapes() []RuleShape {
+	bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 6e10}, Max: 1, Burst: 1}
+	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 1e9, Precision: window.LogPrecision}, Max: 1}
+	return []RuleShape{{Name: "per-user", Values: 2, Limits: []window.Limit{bucket, log}}, {Name: "program", Values: AnyValues, Limits: []window.Limit{log}}}
+}
+
 func exampleReport() *Report {
 	name := AppendValue(AppendValue(nil, []byte("ann"), false), []byte("Mozi"), true)
 	return &Report{Namespace: "shop", Node: 1, Sender: 2, AtNanos: 3e18, Warnings: []Warning{
-		{Rule: "per-user", ID: ID{1}, Limit: 1, WidthMillis: 60_000, EndMillis: 3e12, Used: 8, Quota: 10, Name: name},
-		{Rule: "per-user", ID: ID{2}, WidthMillis: 1},
-	}, Rules: []RuleReport{
+		{Rule: "per-user", ID: ID{1}, Limit: 1, WidthMillis: 60_000, EndMillis: 3e12, Used: 8, Quota: 10, At: 500, Name: name},
+		{Rule: "per-user", ID: ID{2}, WidthMillis: 1, Name: []byte{}},
+	}, Held: []HeldKey{
+		{ID: ID{1}, Places: 3, SinceNanos: 1_700_000_000_000_000_000}, {ID: ID{2}, Places: 1},
+	}, Shapes: exampleShapes(), Rules: []RuleReport{
 		{
 			Name: "per-user", SpanMillis: 60_000, Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4, Every: 8,
-			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3}}},
-			Refused: KeyList{Keys: []ReportKey{{ID: ID{1}, Hits: 4}}},
+			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3, Name: []byte{}}}},
+			Refused: KeyList{Keys: []ReportKey{{ID: ID{1}, Hits: 4, Name: []byte{}}}},
 		},
 		{
 			Name: "new", Shadow: true, SpanMillis: 1, Every: 1, Limits: []ReportLimit{{Max: 5, WidthMillis: 1000}, {Max: 50, WidthMillis: 60_000}},
@@ -45,22 +52,13 @@ func exampleReport() *Report {
 }
 
 func TestReport(t *testing.T) {
-	body := AppendReport(nil, exampleReport())
-	if !IsReport(body) || IsReport(AppendPush(nil, examplePush())) {
-		t.Error("reports and pushes are not told apart")
-	}
-	if namespace, ok := PushNamespace(body); namespace != "shop" || !ok {
+	body := roundTrip(t, exampleReport(), AppendReport, DecodeReport)
+	if namespace, ok := PushNamespace(body); namespace != "shop" || !ok || !IsReport(body) || IsUsed(body) {
 		t.Errorf("namespace %q, %v", namespace, ok)
 	}
 	got, err := DecodeReport(body)
-	if err != nil || len(got.Rules) != 3 {
-		t.Fatalf("got %+v, %v", got, err)
-	}
-	if again := AppendReport(nil, got); string(again) != string(body) {
-		t.Errorf("%+v became %+v", exampleReport(), got)
-	}
-	if got, want := got.Rules[2].Sample, exampleReport().Rules[2].Sample; !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v became %+v", want, got)
+	if err != nil {
+		t.Fatal(err)
 	}
 	value, cut, rest, ok := NextValue(got.Rules[0].Used.Keys[0].Name)
 	if string(value) != "ann" || cut || !ok {
@@ -69,86 +67,24 @@ func TestReport(t *testing.T) {
 	if value, cut, rest, ok = NextValue(rest); string(value) != "Mozi" || !cut || !ok || len(rest) > 0 {
 		t.Errorf("value %q, cut %v, %v", value, cut, ok)
 	}
-	for i := range body {
-		if _, err := DecodeReport(body[:i]); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%d bytes: %v", i, err)
-		}
-	}
 	if _, err := DecodePush(body); !errors.Is(err, ErrMalformed) {
 		t.Errorf("as a push: %v", err)
 	}
 }
 
-// A report tells of the shapes of rules, up to a quarter of its size. If it has none to tell of,
-// backends that do not know them read it.
-func TestReportOfShapes(t *testing.T) {
+// Shapes take up to a quarter of a report's size.
+func TestReportOfManyShapes(t *testing.T) {
 	r := exampleReport()
-	bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 6e10}, Max: 1, Burst: 1}
-	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 1e9, Precision: window.LogPrecision}, Max: 1}
-	r.Shapes = []RuleShape{{Name: "per-user", Values: 2, Limits: []window.Limit{bucket, log}}, {Name: "program", Values: AnyValues, Limits: []window.Limit{log}}}
-	body := AppendReport(nil, r)
-	got, err := DecodeReport(body)
-	if err != nil || body[0] != shapedVersion || !reflect.DeepEqual(got.Shapes, r.Shapes) || string(AppendReport(nil, got)) != string(body) {
-		t.Errorf("%+v became %+v, %v", r.Shapes, got.Shapes, err)
-	}
-	for i := range body {
-		if _, err := DecodeReport(body[:i]); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%d bytes: %v", i, err)
-		}
-	}
-	for _, bad := range []RuleShape{
-		{Name: "r", Values: AnyValues + 1}, {Name: "r r"}, {Name: "r", Limits: make([]window.Limit, MaxLimits+1)},
-		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.LastKind + 1, Width: 1e9}}}},
-		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow}}}},
-		{Name: "r", Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: 1e9, Precision: 1}}}},
-	} {
-		r.Shapes = []RuleShape{bad}
-		if _, err := DecodeReport(AppendReport(nil, r)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%+v: %v", bad, err)
-		}
-	}
-	r.Shapes = nil
 	for i := range 256 {
-		r.Shapes = append(r.Shapes, RuleShape{Name: strings.Repeat("r", 60) + fmt.Sprint(i), Limits: slices.Repeat([]window.Limit{bucket}, MaxLimits)})
+		r.Shapes = append(r.Shapes, RuleShape{Name: strings.Repeat("r", 60) + fmt.Sprint(i), Limits: slices.Repeat(exampleShapes()[0].Limits[:1], MaxLimits)})
 	}
-	if got, err = DecodeReport(AppendReport(nil, r)); err != nil || len(got.Shapes) < 100 || len(got.Shapes) == 256 || len(got.Rules) != len(r.Rules) {
-		t.Errorf("%d shapes of 256, %v", len(got.Shapes), err)
-	}
-}
-
-// A report tells of held places. If it has none to tell of, backends that do not know them read it.
-func TestReportOfHeldPlaces(t *testing.T) {
-	r := exampleReport()
-	if version := AppendReport(nil, r)[0]; version != recentVersion {
-		t.Errorf("a report without held places has version %#x", version)
-	}
-	r.Held = []HeldKey{{ID: ID{1}, Places: 3, SinceNanos: 1_700_000_000_000_000_000}, {ID: ID{2}, Places: 1}}
-	body := AppendReport(nil, r)
-	got, err := DecodeReport(body)
-	if err != nil || !reflect.DeepEqual(got.Held, r.Held) || len(got.Rules) != len(r.Rules) {
-		t.Fatalf("got %+v, %v", got, err)
-	}
-	for i := range body {
-		if _, err := DecodeReport(body[:i]); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%d bytes: %v", i, err)
-		}
+	got, err := DecodeReport(AppendReport(nil, r))
+	if err != nil || len(got.Shapes) < 100 || len(got.Shapes) >= 256 || len(got.Rules) != len(r.Rules) {
+		t.Errorf("%d shapes of %d, %v", len(got.Shapes), len(r.Shapes), err)
 	}
 }
 
-// A report whose warnings tell of steps says so, with held places or without.
-func TestReportOfSteps(t *testing.T) {
-	for _, held := range [][]HeldKey{nil, {{ID: ID{1}, Places: 3, SinceNanos: 1}}} {
-		r := exampleReport()
-		r.Held = held
-		r.Warnings = []Warning{{Rule: "a", WidthMillis: 1, Used: 5, Quota: 9, At: 500, Name: []byte{}}, {Rule: "a", WidthMillis: 1, Name: []byte{}}}
-		got, err := DecodeReport(AppendReport(nil, r))
-		if err != nil || !reflect.DeepEqual(got.Warnings, r.Warnings) || !reflect.DeepEqual(got.Held, held) || len(got.Rules) != len(r.Rules) {
-			t.Fatalf("got %+v, %v", got, err)
-		}
-	}
-}
-
-// A backend of the last version passes over keys above the threshold, and takes the others as before.
+// Who does not look for busy keys passes over keys above the threshold, and takes the others as before.
 func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
 	s := &exampleReport().Rules[2].Sample
 	keys := s.pack()
@@ -190,6 +126,12 @@ func TestReportBounds(t *testing.T) {
 		"warning's name":      func(r *Report) { r.Warnings[0].Name = []byte{9} },
 		"held keys":           func(r *Report) { r.Held = make([]HeldKey, MaxReportHeld+1) },
 		"held places":         func(r *Report) { r.Held = []HeldKey{{Places: MaxHits + 1}} },
+		"shape's values":      func(r *Report) { r.Shapes[0].Values = AnyValues + 1 },
+		"shape's name":        func(r *Report) { r.Shapes[0].Name = "r r" },
+		"shape's limits":      func(r *Report) { r.Shapes[0].Limits = make([]window.Limit, MaxLimits+1) },
+		"shape's kind":        func(r *Report) { r.Shapes[0].Limits[0].Kind = window.LastKind + 1 },
+		"shape's window":      func(r *Report) { r.Shapes[0].Limits[0].Width = 0 },
+		"shape's precision":   func(r *Report) { r.Shapes[0].Limits[0].Precision = 1 },
 		"sample":              func(r *Report) { r.Rules[1].Sample.Keys = make([]SampledKey, MaxReportSample+1) },
 		"windows":             func(r *Report) { r.Rules[1].Sample.Keys[0].Asked[0].Hits = make([]uint32, MaxReportWindows+1) },
 	} {
@@ -203,11 +145,8 @@ func TestReportBounds(t *testing.T) {
 
 func FuzzDecodeReport(f *testing.F) {
 	f.Add(AppendReport(nil, exampleReport()))
-	f.Add([]byte{recentVersion})
-	f.Add([]byte{heldVersion})
-	silent := exampleReport()
-	silent.Warnings = nil
-	f.Add(AppendReport(nil, silent))
+	f.Add(ofRelease(f)["report"])
+	f.Add(AppendReport(nil, &Report{Namespace: "n", Rules: exampleReport().Rules}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := DecodeReport(b)
 		if err != nil {
@@ -221,29 +160,4 @@ func FuzzDecodeReport(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", r, again, err)
 		}
 	})
-}
-
-// Reports of nodes of the last version are read as they were meant: without recent figures.
-func TestOldReports(t *testing.T) {
-	for body, warnings := range map[string]int{
-		"710473686f700100000000000000020000000000000003000000000000000200087065722d75736572e0d403e807d00f0a1408050101000000000000000000000000000000ac020484070407616e6e000000036e65778827070700000100000000010105" +
-			"e0d403090000000000000008000000000000000100030000000000000001040128": 0,
-		"720473686f70010000000000000002000000000000000300000000000000020001087065722d757365720100000000000000000000000000000000e0d40305080a00087065722d75736572e0d403e807d00f0a1408050101000000000000000000000000" +
-			"000000ac020484070407616e6e000000036e65778827070700000100000000010105e0d403090000000000000008000000000000000100030000000000000001040128": 1,
-	} {
-		bytes, err := hex.DecodeString(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := DecodeReport(bytes)
-		if err != nil || !IsReport(bytes) || len(r.Warnings) != warnings || len(r.Rules) != 2 {
-			t.Fatalf("got %+v, %v", r, err)
-		}
-		user, shadow := &r.Rules[0], &r.Rules[1]
-		if user.Name != "per-user" || user.Requests != 1000 || user.RefusedHits != 20 || user.RecentMillis != 0 || user.Recent != (Amounts{}) ||
-			len(user.Used.Keys) != 1 || user.Used.Keys[0].Hits != 300 || user.Used.Keys[0].Recent != 0 || user.Used.Keys[0].Use != 900 ||
-			shadow.Name != "new" || len(shadow.Sample.Keys) != 1 || shadow.Sample.Keys[0].Asked[0].Hits[0] != 40 {
-			t.Errorf("got %+v", r)
-		}
-	}
 }

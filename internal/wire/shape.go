@@ -18,8 +18,12 @@ type RuleShape struct {
 // AnyValues is more than any key has.
 const AnyValues = MaxOverrideValues + 1
 
-// maxShapes bounds the bytes of all shapes in a report. Rules beyond that are left out.
-const maxShapes = MaxReport / 4
+// maxShapesSize bounds the bytes of all shapes in a report, and maxShapes their number, which has a
+// byte. Rules beyond that are left out.
+const (
+	maxShapesSize = MaxReport / 4
+	maxShapes     = 255
+)
 
 // Equal reports whether two shapes are the same.
 func (s RuleShape) Equal(other RuleShape) bool {
@@ -71,52 +75,40 @@ func Fit(of []window.Limit, by []OverrideLimit) (limits []window.Limit, fits boo
 
 // appendShapes appends the shapes that there is room for.
 func appendShapes(dst []byte, shapes []RuleShape) []byte {
-	count, start := len(dst), len(dst)
+	start := len(dst)
 	dst = append(dst, 0)
 	for i := range shapes {
 		s, end := &shapes[i], len(dst)
-		dst = append(append(dst, byte(len(s.Name))), s.Name...)
-		dst = append(dst, s.Values, byte(len(s.Limits)))
+		dst = append(appendText(dst, s.Name), s.Values, byte(len(s.Limits)))
 		for j := range s.Limits {
 			l := &s.Limits[j]
-			dst = append(dst, byte(l.Kind))
-			dst = appendUvarint(appendUvarint(dst, uint64(l.Width/window.MinWidth)), uint64(l.Precision))
+			dst = appendUvarints(append(dst, byte(l.Kind)), uint64(l.Width/window.MinWidth), uint64(l.Precision))
 		}
-		if len(dst)-start > maxShapes || dst[count] == maxShapesTold {
+		if len(dst)-start > maxShapesSize || dst[start] == maxShapes {
 			return dst[:end]
 		}
-		dst[count]++
+		dst[start]++
 	}
 	return dst
 }
 
-// maxShapesTold is the most shapes in a report, whose number has a byte.
-const maxShapesTold = 255
-
 // shape reads a rule's shape.
-func (r *reader) shape() (s RuleShape) {
-	s.Name, s.Values = r.ruleName(), r.byte()
+func (r *reader) shape() RuleShape {
+	s := RuleShape{Name: r.ruleName(), Values: r.byte()}
 	if s.Values > AnyValues {
 		r.fail("want a number of values")
 	}
-	for range r.most(int(r.byte()), MaxLimits) {
-		l := window.Limit{Shape: window.Shape{Kind: window.Kind(r.byte())}, Max: 1}
-		width, precision := r.uvarint(), r.uvarint()
-		if r.err != nil {
-			break
-		}
-		if width > MaxWidthMillis || precision > uint64(window.MaxWidth) {
-			r.fail("want a limit")
-			break
-		}
-		if l.Width, l.Precision = int64(width)*window.MinWidth, int64(precision); l.Kind.Bursts() {
-			l.Burst = 1
-		}
-		if l.Fault() != window.Sound {
-			r.fail("want a limit")
-			break
-		}
-		s.Limits = append(s.Limits, l)
-	}
+	s.Limits = several(r, r.few(MaxLimits), r.shapeOfLimit)
 	return s
+}
+
+func (r *reader) shapeOfLimit() window.Limit {
+	l := window.Limit{Shape: window.Shape{Kind: window.Kind(r.byte()), Width: int64(r.width()) * window.MinWidth}, Max: 1}
+	if l.Precision = int64(min(r.uvarint(), MaxWidthMillis*1e6+1)); l.Kind.Bursts() {
+		l.Burst = 1
+	}
+	if r.err == nil && l.Fault() != window.Sound {
+		r.fail("want a limit")
+	}
+	return l
 }

@@ -66,12 +66,12 @@ type Budget struct {
 	Used, Quota uint64
 }
 
-// AppendUsedHeader appends the part of a message before its count rows.
-func AppendUsedHeader(dst []byte, u *Used, count int) []byte {
+// AppendUsedHeader appends the part of a message before its rows. The caller then appends these with
+// [AppendUsedRow], and [AppendEnd].
+func AppendUsedHeader(dst []byte, u *Used) []byte {
 	dst = appendText(append(dst, usedVersion), u.Namespace) // its length takes a byte
 	dst = binary.LittleEndian.AppendUint64(dst, u.Sender)
-	dst = binary.LittleEndian.AppendUint64(dst, u.Sequence)
-	return binary.LittleEndian.AppendUint16(dst, uint16(count))
+	return binary.LittleEndian.AppendUint64(dst, u.Sequence)
 }
 
 // AppendUsedRow appends a row of a message.
@@ -82,11 +82,11 @@ func AppendUsedRow(dst []byte, r *UsedRow) []byte {
 
 // AppendUsed appends a whole message.
 func AppendUsed(dst []byte, u *Used) []byte {
-	dst = AppendUsedHeader(dst, u, len(u.Rows))
+	dst = AppendUsedHeader(dst, u)
 	for i := range u.Rows {
 		dst = AppendUsedRow(dst, &u.Rows[i])
 	}
-	return dst
+	return AppendEnd(dst)
 }
 
 // AppendUsedLabel appends a label.
@@ -95,27 +95,9 @@ func AppendUsedLabel(dst []byte, l *UsedLabel) []byte {
 	return appendCounted(appendText(dst, l.Model), l.Name)
 }
 
-// appendCounted appends bytes after their length, out of line: inlined, it would be most of these
-// functions.
-//
-//go:noinline
-func appendCounted(dst, bytes []byte) []byte {
-	return append(appendUvarint(dst, uint64(len(bytes))), bytes...)
-}
-
-// appendText is appendCounted for a string.
-//
-//go:noinline
-func appendText(dst []byte, text string) []byte {
-	return append(appendUvarint(dst, uint64(len(text))), text...)
-}
-
 // AppendBudget appends a budget.
 func AppendBudget(dst []byte, b *Budget) []byte {
-	for _, n := range [...]uint64{b.AtSeconds, b.StartSeconds, b.EndSeconds, b.Used, b.Quota} {
-		dst = appendUvarint(dst, n)
-	}
-	return dst
+	return appendUvarints(dst, b.AtSeconds, b.StartSeconds, b.EndSeconds, b.Used, b.Quota)
 }
 
 // IsUsed reports whether a message is about usage.
@@ -135,10 +117,8 @@ func DecodeUsed(b []byte) (*Used, error) {
 	if r.err == nil && (u.Sequence == 0 || u.Sequence > MaxHits) {
 		r.fail("want a sequence of 1 to 2^53-1")
 	}
-	for range r.count() {
-		if r.err != nil {
-			break
-		}
+	for r.more() {
+		r.most(uint64(len(u.Rows)+1), MaxUsedRows)
 		u.Rows = append(u.Rows, r.usedRow())
 	}
 	if err := r.end(); err != nil {
@@ -148,7 +128,7 @@ func DecodeUsed(b []byte) (*Used, error) {
 }
 
 func (r *reader) usedRow() (row UsedRow) {
-	row.Label = r.bytes(int(min(r.uvarint(), MaxUsed)))
+	row.Label = r.counted(MaxUsed)
 	if _, ok := DecodeUsedLabel(row.Label); !ok {
 		r.fail("want a label")
 	}
@@ -158,7 +138,7 @@ func (r *reader) usedRow() (row UsedRow) {
 		return row
 	}
 	row.Day, row.Hits = uint32(day), r.hits()
-	row.Budget = r.bytes(int(min(r.uvarint(), MaxUsed)))
+	row.Budget = r.counted(MaxUsed)
 	if len(row.Budget) > 0 {
 		if _, ok := DecodeBudget(row.Budget); !ok {
 			r.fail("want a budget")
@@ -172,10 +152,7 @@ func DecodeUsedLabel(b []byte) (l UsedLabel, ok bool) {
 	r := reader{data: b}
 	l.Rule = r.ruleName()
 	copy(l.ID[:], r.bytes(len(l.ID)))
-	l.Model = string(r.bytes(int(min(r.uvarint(), MaxUsedModel+1))))
-	if len(l.Model) > MaxUsedModel {
-		r.fail("want a shorter name of a model")
-	}
+	l.Model = string(r.counted(MaxUsedModel))
 	l.Name = r.name()
 	return l, r.end() == nil
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -17,23 +16,13 @@ func exampleUsed() *Used {
 }
 
 func TestUsed(t *testing.T) {
-	u := exampleUsed()
-	body := AppendUsed(nil, u)
-	got, err := DecodeUsed(body)
-	if err != nil || !reflect.DeepEqual(got, u) {
-		t.Fatalf("got %+v, %v", got, err)
-	}
+	body := roundTrip(t, exampleUsed(), AppendUsed, DecodeUsed)
 	if namespace, ok := PushNamespace(body); !ok || namespace != "shop" || !IsUsed(body) || IsReport(body) {
 		t.Errorf("namespace %q", namespace)
 	}
-	label, ok := DecodeUsedLabel(got.Rows[0].Label)
+	label, ok := DecodeUsedLabel(exampleUsed().Rows[0].Label)
 	if !ok || label.Rule != "dollars" || label.Model != "gpt-5" || label.ID != (ID{1, 2, 3}) {
 		t.Errorf("label %+v", label)
-	}
-	for n := range body {
-		if _, err := DecodeUsed(body[:n]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("the first %d bytes: %v", n, err)
-		}
 	}
 	if !AnswersUsed(AppendUsedAnswer(nil, 5), 5) || AnswersUsed(AppendUsedAnswer(nil, 5), 6) || AnswersUsed(nil, 0) {
 		t.Error("answers are mixed up")

@@ -2,8 +2,10 @@ package wire
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,7 +25,7 @@ func examplePush() *Push {
 			{LimitCounter: LimitCounter{ID: ID{0xff, 15: 0xff}, Kind: 2, Ordinal: 1, WidthMillis: MaxWidthMillis}, Newest: 1 << 62, Hits: []int64{MaxHits}},
 		},
 		Node:  0x0123456789abcdef,
-		Known: Known{Version: 1_767_225_600_000_000, Unfit: 3, Asks: true, Of: 1 << 63, From: MaxOverridesSize, Within: 250},
+		Known: Known{Version: 1_767_225_600_000_000, Unfit: 3, Asks: true, Of: 1 << 63, From: MaxOverridesSize},
 		Takes: []Take{
 			{Least: 1, Most: 1, Rooms: []Room{
 				{LimitCounter: LimitCounter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Limit: 100, Cost: 0, CountRejected: true},
@@ -50,15 +52,80 @@ func exampleAnswer() *Answer {
 	}}
 }
 
+// roundTrip encodes a message. It wants the message back as it was, but not its beginnings, nor the
+// message with something behind it: nothing of such may be applied.
+func roundTrip[M any](t *testing.T, want M, encode func(dst []byte, m M) []byte, decode func(b []byte) (M, error)) (body []byte) {
+	t.Helper()
+	body = encode(nil, want)
+	if got, err := decode(body); err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v, want %+v", got, err, want)
+	}
+	for n := range body {
+		if _, err := decode(body[:n]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("cut to %d bytes: got %v", n, err)
+		}
+	}
+	if _, err := decode(append(bytes.Clone(body), 0)); !errors.Is(err, ErrMalformed) {
+		t.Fatalf("with a byte more: got %v", err)
+	}
+	return body
+}
+
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
-	push, err := DecodePush(AppendPush(nil, examplePush()))
-	if err != nil || !reflect.DeepEqual(push, examplePush()) {
-		t.Errorf("push: got %+v, %v", push, err)
+	polls, lacks := examplePush(), exampleAnswer()
+	polls.Known.Of, polls.Known.From, polls.Known.Within = 0, 0, 250
+	lacks.Missing = []Missing{InDoubt, 4: NotApplied}
+	for _, push := range []*Push{examplePush(), polls, advancingPush()} {
+		body := roundTrip(t, push, AppendPush, DecodePush)
+		if namespace, ok := PushNamespace(body); !ok || namespace != push.Namespace || IsReport(body) || IsUsed(body) {
+			t.Errorf("the namespace is %q, %t", namespace, ok)
+		}
 	}
-	answer, err := DecodeAnswer(AppendAnswer(nil, exampleAnswer()))
-	if err != nil || !reflect.DeepEqual(answer, exampleAnswer()) {
-		t.Errorf("answer: got %+v, %v", answer, err)
+	for _, answer := range []*Answer{exampleAnswer(), lacks, nearAnswer()} {
+		roundTrip(t, answer, AppendAnswer, DecodeAnswer)
+	}
+}
+
+// ofRelease returns the messages that v0.1.0 made of the examples here, by name.
+func ofRelease(t testing.TB) map[string][]byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/v0.1.0.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := map[string][]byte{}
+	for line := range strings.Lines(string(text)) {
+		name, digits, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if messages[name], err = hex.DecodeString(digits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return messages
+}
+
+// Pushes, answers and lists have the bytes of v0.1.0 if they have nothing that it does not know, and its
+// reports are read, which lack some.
+func TestMessagesOfRelease(t *testing.T) {
+	t.Parallel()
+	of := ofRelease(t)
+	for name, body := range map[string][]byte{
+		"push": AppendPush(nil, examplePush()), "answer": AppendAnswer(nil, exampleAnswer()), "list": List(exampleList()),
+	} {
+		if !bytes.Equal(body, of[name]) {
+			t.Errorf("%s: got %x, want %x", name, body, of[name])
+		}
+	}
+	want := exampleReport()
+	want.Held, want.Shapes, want.Warnings[0].At = nil, nil, 0
+	got, err := DecodeReport(of["report"])
+	if err != nil || !reflect.DeepEqual(got, want) || !IsReport(of["report"]) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for n := range of["report"] {
+		if _, err := DecodeReport(of["report"][:n]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("cut to %d bytes: got %v", n, err)
+		}
 	}
 }
 
@@ -77,29 +144,6 @@ func TestAgesOfTheWrongKind(t *testing.T) {
 	}
 }
 
-// Every prefix of a message, and a message with something behind it, is malformed: nothing of it
-// may be applied.
-func TestTruncatedAndExtended(t *testing.T) {
-	t.Parallel()
-	push, answer := AppendPush(nil, examplePush()), AppendAnswer(nil, exampleAnswer())
-	for n := range push {
-		if _, err := DecodePush(push[:n]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("push cut to %d bytes: got %v", n, err)
-		}
-	}
-	for n := range answer {
-		if _, err := DecodeAnswer(answer[:n]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("answer cut to %d bytes: got %v", n, err)
-		}
-	}
-	if _, err := DecodePush(append(push, 0)); !errors.Is(err, ErrMalformed) {
-		t.Errorf("push with a byte more: got %v", err)
-	}
-	if _, err := DecodeAnswer(append(answer, 0)); !errors.Is(err, ErrMalformed) {
-		t.Errorf("answer with a byte more: got %v", err)
-	}
-}
-
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -112,30 +156,30 @@ func TestBounds(t *testing.T) {
 		{"odd namespace", func(p *Push) { p.Namespace = "a b" }, "A-Za-z0-9._-"},
 		{"sequence 0", func(p *Push) { p.Sequence, p.Floor = 0, 0 }, "sequence from 1"},
 		{"floor above sequence", func(p *Push) { p.Floor = 8 }, "floor not above"},
-		{"too many items", func(p *Push) { p.Items = make([]Item, MaxItems+1) }, "at most 1024 items"},
+		{"too many items", func(p *Push) { p.Items = make([]Item, MaxItems+1) }, "at most 1024 in this part"},
 		{"no width", func(p *Push) { p.Items[0].WidthMillis = 0 }, "1 ms to 366 days"},
 		{"wide", func(p *Push) { p.Items[0].WidthMillis = MaxWidthMillis + 1 }, "1 ms to 366 days"},
 		{"no windows", func(p *Push) { p.Items[0].Hits = nil }, "at least one window"},
-		{"many windows", func(p *Push) { p.Items[0].Hits = make([]int64, MaxWindows+1) }, "at most 64 windows"},
+		{"many windows", func(p *Push) { p.Items[0].Hits = make([]int64, MaxWindows+1) }, "at most 64"},
 		{"descending ages", func(p *Push) { p.Items[1].Ages = []uint64{5, 5} }, "ascending ages"},
 		{"many buckets", func(p *Push) {
 			p.Items[1].Hits, p.Items[1].Ages = make([]int64, MaxBuckets+1), make([]uint64, MaxBuckets+1)
-		}, "at most 1024 windows"},
+		}, "at most 1024"},
 		{"odd precision", func(p *Push) { p.Items[1].Precision = 7 }, "divides the window"},
 		{"no precision", func(p *Push) { p.Items[1].Precision = 0 }, "divides the window"},
-		{"huge limit", func(p *Push) { p.Items[3].Limit = MaxHits + 1 }, "limit of at most"},
+		{"huge limit", func(p *Push) { p.Items[3].Limit = MaxHits + 1 }, "at most 2^53-1"},
 		{"items and rooms", func(p *Push) { p.Takes[0].Rooms = slices.Repeat(p.Takes[1].Rooms, MaxItems-5) }, "at most 1024 items and rooms, got 1025"},
-		{"too many rooms", func(p *Push) { p.Takes[0].Rooms = slices.Repeat(p.Takes[1].Rooms, MaxItems+1) }, "at most 1024 items, got 1025"},
-		{"too many takes", func(p *Push) { p.Takes = make([]Take, MaxItems+1) }, "at most 1024 items"},
+		{"too many rooms", func(p *Push) { p.Takes[0].Rooms = slices.Repeat(p.Takes[1].Rooms, MaxItems+1) }, "at most 1024 in this part, got 1025"},
+		{"too many takes", func(p *Push) { p.Takes = make([]Take, MaxItems+1) }, "at most 1024 in this part"},
 		{"no rooms", func(p *Push) { p.Takes[0].Rooms = nil }, "at least one room"},
 		{"least 0", func(p *Push) { p.Takes[0].Least = 0 }, "at least one unit"},
 		{"most below least", func(p *Push) { p.Takes[0].Least = 2 }, "a least that is not above most"},
 		{"most", func(p *Push) { p.Takes[1].Most = MaxHits + 1 }, "at least one unit"},
 		{"room without width", func(p *Push) { p.Takes[1].Rooms[0].WidthMillis = 0 }, "1 ms to 366 days"},
 		{"room's precision", func(p *Push) { p.Takes[0].Rooms[1].Precision = 7 }, "divides the window"},
-		{"room's limit", func(p *Push) { p.Takes[0].Rooms[0].Limit = MaxHits + 1 }, "limit of at most"},
-		{"room's burst", func(p *Push) { p.Takes[1].Rooms[0].Burst = MaxHits + 1 }, "limit of at most"},
-		{"room's cost", func(p *Push) { p.Takes[0].Rooms[0].Cost = MaxHits + 1 }, "limit of at most"},
+		{"room's limit", func(p *Push) { p.Takes[0].Rooms[0].Limit = MaxHits + 1 }, "at most 2^53-1"},
+		{"room's burst", func(p *Push) { p.Takes[1].Rooms[0].Burst = MaxHits + 1 }, "at most 2^53-1"},
+		{"room's cost", func(p *Push) { p.Takes[0].Rooms[0].Cost = MaxHits + 1 }, "at most 2^53-1"},
 		{"many hits", func(p *Push) { p.Items[0].Hits[0] = MaxHits + 1 }, "2^53-1"},
 		{"many hits back", func(p *Push) { p.Items[0].Hits[0] = -MaxHits - 1 }, "2^53-1"},
 	} {
@@ -386,25 +430,14 @@ func FuzzDecodePush(f *testing.F) {
 	})
 }
 
-// An answer that lacks some says which, and fits no push of another number of parts.
+// An answer that lacks some fits no push of another number of parts.
 func TestMissing(t *testing.T) {
 	want := exampleAnswer()
-	want.Missing = make([]Missing, len(want.Totals)+len(want.Grants))
-	want.Missing[0], want.Missing[len(want.Missing)-1] = InDoubt, NotApplied
-	encoded := AppendAnswer(nil, want)
-	got, err := DecodeAnswer(encoded)
-	if err != nil || !slices.Equal(got.Missing, want.Missing) {
-		t.Fatalf("%+v, error %v; want %v missing", got, err, want.Missing)
-	}
-	r, err := NewAnswerReader(encoded)
+	want.Missing = []Missing{InDoubt, 4: NotApplied}
+	r, err := NewAnswerReader(AppendAnswer(nil, want))
 	items, takes := len(want.Totals), len(want.Grants)
 	if err != nil || r.Whole() || !r.Fits(items, takes) || r.Fits(items, takes+1) || r.Fits(items+1, takes-1) {
 		t.Errorf("error %v, whole %v; want it to fit %d items and %d takes only", err, r.Whole(), items, takes)
-	}
-	for i := range encoded {
-		if _, err := DecodeAnswer(encoded[:i]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("%d bytes: error %v", i, err)
-		}
 	}
 }
 
@@ -423,56 +456,4 @@ func FuzzDecodeAnswer(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", a, again, err)
 		}
 	})
-}
-
-// usual is a push of 300 items, as a tick with many keys makes them, and its answer.
-func usual() (push *Push, answer *Answer) {
-	push, answer = &Push{Namespace: "default", Node: 1, Sender: 2, Sequence: 300, Floor: 295}, &Answer{NowNanos: 1_767_225_600_000_000_000, Nodes: 10}
-	for i := range 300 {
-		push.Items = append(push.Items, Item{
-			LimitCounter: LimitCounter{ID: ID{byte(i), byte(i >> 8)}, Kind: 3, WidthMillis: 60_000}, Newest: 29_453_760, Hits: []int64{int64(i%7 + 1), 0},
-		})
-		answer.Totals = append(answer.Totals, Total{Newest: 29_453_760, Hits: []uint64{uint64(i), uint64(10 * i)}})
-	}
-	return push, answer
-}
-
-func BenchmarkAppendPush(b *testing.B) {
-	push, _ := usual()
-	message := AppendPush(nil, push)
-	b.SetBytes(int64(len(message)))
-	b.ReportAllocs()
-	for b.Loop() {
-		message = AppendPush(message[:0], push)
-	}
-}
-
-func BenchmarkReadAnswer(b *testing.B) {
-	_, answer := usual()
-	message := AppendAnswer(nil, answer)
-	var total Total
-	b.SetBytes(int64(len(message)))
-	b.ReportAllocs()
-	for b.Loop() {
-		r, err := NewAnswerReader(message)
-		for r.Next(&total) {
-		}
-		var grant Grant
-		r.NextGrant(&grant)
-		if err != nil || r.Err() != nil {
-			b.Fatal(err, r.Err())
-		}
-	}
-}
-
-func BenchmarkDecodePush(b *testing.B) {
-	push, _ := usual()
-	message := AppendPush(nil, push)
-	b.SetBytes(int64(len(message)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := DecodePush(message); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

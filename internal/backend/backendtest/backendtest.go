@@ -61,12 +61,12 @@ func Answer(t testing.TB, s store.Store, body []byte) []byte {
 	return wire.AppendAnswer(nil, &outcome.Answer)
 }
 
-// Override replaces the overrides of a namespace.
-func Override(t testing.TB, s store.Store, namespace string, list ...wire.Override) {
+// Set replaces the list of a namespace: overrides, or what else [wire.List] has.
+func Set(t testing.TB, s store.Store, namespace string, list []byte) {
 	t.Helper()
 	_, version, err := s.Overrides(t.Context(), namespace, 0)
 	if err == nil {
-		_, err = s.SetOverrides(t.Context(), namespace, version, wire.List(list))
+		_, err = s.SetOverrides(t.Context(), namespace, version, list)
 	}
 	if err != nil {
 		t.Fatal(err)

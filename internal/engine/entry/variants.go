@@ -100,12 +100,12 @@ func (v *Variants) Set(t OverrideTable) {
 	}
 }
 
-// Listener is an Owner that also uses the parts of a list of overrides that are not about rules.
+// Listener is an Owner that also uses the prices in a list of overrides.
 type Listener interface {
-	// BeginList begins a list. [Listener.Listed] follows for each such part, which is the part that
-	// the reader has just read, and EndList when the whole list is in force.
+	// BeginList begins a list. [Listener.Priced] follows for the prices of each model, which the
+	// reader has just read, and EndList when the whole list is in force.
 	BeginList()
-	Listed(o *wire.OverrideReader)
+	Priced(o *wire.OverrideReader)
 	EndList()
 }
 

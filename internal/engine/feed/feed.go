@@ -68,6 +68,12 @@ func (v *Feed) next(b *building) bool {
 		}
 		return false
 	}
+	if len(b.reader.Rule) == 0 {
+		if b.listener != nil {
+			b.listener.Priced(&b.reader)
+		}
+		return true
+	}
 	// A list groups the overrides of a rule.
 	b.name = counter.AppendPart(b.name[:0], b.reader.Rule)
 	if !bytes.Equal(b.name, v.rules.List[b.rule].Prefix) {
@@ -76,9 +82,6 @@ func (v *Feed) next(b *building) bool {
 			i++
 		}
 		if i == len(v.rules.List) {
-			if b.listener != nil {
-				b.listener.Listed(&b.reader)
-			}
 			return true // a rule that only other nodes have
 		}
 		b.rule = i

@@ -284,11 +284,10 @@ func (a *Meter) next() *Message {
 		m = &Message{}
 	}
 	head := wire.Used{Namespace: a.namespace, Sender: a.sender, Sequence: a.sequence + 1}
-	rows, told := 0, 0
-	m.Body, m.hits = wire.AppendUsedHeader(m.Body[:0], &head, 0), 0
-	start := len(m.Body)
-	for ; told < len(a.list) && rows < wire.MaxUsedRows && len(m.Body) < wire.MaxUsed-largestRow; told++ {
-		of := &a.list[told]
+	rows, taken := 0, 0
+	m.Body, m.hits = wire.AppendUsedHeader(m.Body[:0], &head), 0
+	for ; taken < len(a.list) && rows < wire.MaxUsedRows && len(m.Body) < wire.MaxUsed-largestRow; taken++ {
+		of := &a.list[taken]
 		if of.hits == 0 {
 			continue
 		}
@@ -296,15 +295,15 @@ func (a *Meter) next() *Message {
 		m.hits += uint64(max(0, of.hits))
 		rows++
 	}
-	wire.SetCount(m.Body, start, rows)
+	m.Body = wire.AppendEnd(m.Body)
 	for i := range a.list {
-		if key := a.list[i].accountKey; i < told {
+		if key := a.list[i].accountKey; i < taken {
 			delete(a.at, key)
 		} else {
-			a.at[key] = int32(i - told)
+			a.at[key] = int32(i - taken)
 		}
 	}
-	a.list = a.list[:copy(a.list, a.list[told:])]
+	a.list = a.list[:copy(a.list, a.list[taken:])]
 	if rows == 0 {
 		a.idle = m
 		return nil

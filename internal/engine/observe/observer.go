@@ -183,13 +183,14 @@ func (w *Observer) DueReport(leaving bool) []byte {
 		return nil
 	}
 	s.idle = empty
-	s.body = wire.AppendReportHeader(s.body[:0], &head, rules)
+	s.body = wire.AppendReportHeader(s.body[:0], &head)
 	for i := range w.rules.List {
 		if r := &w.rules.List[i]; w.reports(r) {
-			s.body = s.report(s.body, r, string(rule.NameOf(r)), now, (wire.MaxReport-len(s.body))/rules)
+			s.body = s.report(s.body, r, string(rule.NameOf(r)), now, (wire.MaxReport-1-len(s.body))/rules)
 			rules--
 		}
 	}
+	s.body = wire.AppendEnd(s.body)
 	s.marked = [2]int64{now, s.marked[0]}
 	for i := range s.rules {
 		s.rules[i].mark()
