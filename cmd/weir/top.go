@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/backend"
 	"weir/internal/server"
 )
 
@@ -355,7 +356,7 @@ func (c *topCommand) measured(r *server.TopRule) {
 }
 
 // madeFrom says which keys a least limit is based on.
-func madeFrom(l *server.MeasuredLimit) string {
+func madeFrom(l *backend.MeasuredLimit) string {
 	switch {
 	case l.Sure == nil:
 		return "made from the sample of keys alone: some node's version does not tell of the keys with most hits"

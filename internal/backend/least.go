@@ -20,7 +20,8 @@ type asked struct {
 
 // measureLimit measures the windows of a limit that all reports cover in full.
 func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) MeasuredLimit {
-	m := MeasuredLimit{Limit: l.Max, WidthMillis: l.WidthMillis, Bounded: true}
+	m := MeasuredLimit{Limit: l.Max, WidthMS: l.WidthMillis}
+	bounded, unseen := true, uint64(0)
 	all = slices.DeleteFunc(slices.Clone(all), func(s seen) bool { return at >= len(s.Limits) || s.Limits[at].WidthMillis != l.WidthMillis })
 	width := l.WidthMillis * 1e6
 	// A report has the newest windows of a key, and may lack older windows. Windows that had not
@@ -31,11 +32,11 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 		first = max(first, (s.Sample.SinceNanos+width-1)/width, now-min(now, wire.MaxReportWindows-1))
 		end = min(end, now)
 		if s.Sample.Threshold < math.MaxUint64 && len(s.Sample.Busy) == 0 {
-			m.Bounded = false
+			bounded = false
 		}
 	}
 	for _, s := range all {
-		if m.Bounded && s.Sample.Threshold < math.MaxUint64 {
+		if bounded && s.Sample.Threshold < math.MaxUint64 {
 			b := &s.Sample.Busy[at]
 			first = max(first, b.Newest+1-min(b.Newest+1, uint64(len(b.Windows))))
 		}
@@ -45,25 +46,25 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 		first, end = end, end+1
 	}
 	every := 1.0
-	if m.Bounded {
+	if bounded {
 		every = math.Pow(2, 64) / (float64(threshold) + 1)
 	}
 	var likely, worst demand
 	for number := first; number < end; number++ {
-		w := windowOf(all, at, number, threshold, m.Bounded)
+		w := windowOf(all, at, number, threshold, bounded)
 		if w.hits == 0 {
 			continue
 		}
 		m.Windows++
 		m.Hits += w.hits
-		m.Unseen = max(m.Unseen, w.floor)
+		unseen = max(unseen, w.floor)
 		left := float64(w.hits)
 		for _, k := range w.keys {
 			m.Most = max(m.Most, k.least)
 			left -= float64(k.least)
 			worst = append(worst, keysAlike{k.most, 1})
 			switch {
-			case m.Bounded && k.least > w.floor: // every such key was seen
+			case bounded && k.least > w.floor: // every such key was seen
 				likely = append(likely, keysAlike{k.least, 1})
 			case k.sampled:
 				likely = append(likely, keysAlike{k.least, every})
@@ -75,8 +76,9 @@ func measureLimit(all []seen, at int, l wire.ReportLimit, threshold uint64) Meas
 	}
 	spare := float64(m.Hits) / 1000
 	m.Least = likely.least(spare)
-	if m.Bounded {
-		m.Sure = max(m.Least, worst.least(spare))
+	if bounded {
+		sure := max(m.Least, worst.least(spare))
+		m.Sure, m.Unseen = &sure, &unseen
 	}
 	return m
 }

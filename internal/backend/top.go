@@ -61,7 +61,20 @@ type TopRule struct {
 }
 
 // Rates are per second.
-type Rates struct{ Requests, Hits, RefusedRequests, RefusedHits float64 }
+type Rates struct {
+	Requests        float64 `json:"requests_per_second"`
+	Hits            float64 `json:"hits_per_second"`
+	RefusedRequests float64 `json:"refused_requests_per_second"`
+	RefusedHits     float64 `json:"refused_hits_per_second"`
+}
+
+// add adds amounts of a number of seconds.
+func (r *Rates) add(a *wire.Amounts, seconds float64) {
+	r.Requests += float64(a.Requests) / seconds
+	r.Hits += float64(a.Hits) / seconds
+	r.RefusedRequests += float64(a.RefusedRequests) / seconds
+	r.RefusedHits += float64(a.RefusedHits) / seconds
+}
 
 // TopKey has the figures of a key. Rates are per second.
 type TopKey struct {
@@ -84,28 +97,33 @@ type TopKey struct {
 type Measured struct {
 	// Keys is how many keys were measured, and Refused how many of them would recently have been
 	// refused. They are one in Every of all keys, chosen by their hashes.
-	Keys, Refused int
-	Every         float64
-	Limits        []MeasuredLimit
+	Keys    int             `json:"keys"`
+	Refused int             `json:"refused"`
+	Every   float64         `json:"every"`
+	Limits  []MeasuredLimit `json:"limits"`
 }
 
-// MeasuredLimit says how high a limit would have to be.
+// MeasuredLimit says how high a limit would have to be. Windows are those of the clock, whatever
+// the algorithm.
 type MeasuredLimit struct {
-	Limit, WidthMillis uint64
-	// Windows is how many windows were measured, in which all keys asked for Hits. The running
-	// window is included only if none has ended yet; then Running is true.
-	Windows int
-	Running bool
-	Hits    uint64
+	Limit   uint64 `json:"limit"`
+	WidthMS uint64 `json:"width_ms"`
+	// Windows is how many windows were measured, in which all keys asked for Hits. Running means
+	// that no window has ended yet that all nodes have seen, so the hits are of a window that still
+	// runs.
+	Windows int    `json:"windows"`
+	Running bool   `json:"running"`
+	Hits    uint64 `json:"hits"`
 	// Least is the least limit that would have refused at most a thousandth of these hits, as far
 	// as the keys with most hits and the sample of others tell. Most is how many hits the busiest
 	// key asked for in one window.
-	Least, Most uint64
-	// Sure is the least limit that would have refused at most a thousandth whatever was not seen, if
-	// Bounded says that there is a bound to that: in one window a key that was not seen had Unseen hits at
-	// most.
-	Sure, Unseen uint64
-	Bounded      bool
+	Least uint64 `json:"least"`
+	Most  uint64 `json:"most"`
+	// Sure is the least limit that would have refused at most a thousandth whatever was not seen: in
+	// one window a key that was not seen had Unseen hits at most. Both are nil unless all nodes
+	// report their keys with most hits.
+	Sure   *uint64 `json:"sure,omitempty"`
+	Unseen *uint64 `json:"unseen,omitempty"`
 }
 
 // reportLife is how long a report speaks for its sender: a living sender reports again after some
@@ -201,10 +219,7 @@ func mergeRule(name string, all []seen) TopRule {
 		r.OthersRefused += float64(s.Refused.Floor) / seconds
 		if recent := s.recentSeconds(); recent > 0 {
 			r.RecentSeconds = max(r.RecentSeconds, recent)
-			r.Recent.Requests += float64(s.Recent.Requests) / recent
-			r.Recent.Hits += float64(s.Recent.Hits) / recent
-			r.Recent.RefusedRequests += float64(s.Recent.RefusedRequests) / recent
-			r.Recent.RefusedHits += float64(s.Recent.RefusedHits) / recent
+			r.Recent.add(&s.Recent, recent)
 		}
 	}
 	r.Nodes = len(nodes)

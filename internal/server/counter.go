@@ -90,11 +90,7 @@ func counterID(text string) (id wire.ID, problem string) {
 }
 
 // counter answers with one key's counter.
-func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace string) {
 	query := r.URL.Query()
 	id, problem := counterID(query.Get("id"))
 	limits, faulty := limitsAsked(query["limit"])
@@ -110,8 +106,7 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		overrides, err = h.backend.Overrides(r.Context(), namespace)
 	}
-	if !h.health.succeeded(r.Context(), err, false) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	if !h.worked(w, r, err, false) {
 		return
 	}
 	h.json(w, CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: query.Get("rule"), Key: query["key"], Limits: limits}))
@@ -139,7 +134,7 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 	var override []wire.OverrideLimit
 	for i := range overrides {
 		if o := &overrides[i]; by.Rule != "" && o.Rule == by.Rule && slices.Equal(o.Values, by.Key) {
-			of := told(o)
+			of := overrideOf(o)
 			counter.Override, override = &of, slices.Clone(o.Limits)
 		}
 	}
@@ -279,18 +274,13 @@ func limitsAsked(texts []string) (asked []window.Limit, problem string) {
 const maxCounterBody = 128 << 10
 
 // changeCounter empties a key's counter, or gives hits back.
-func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespace string) {
 	var given CounterChange
-	read, err := h.readJSON(w, r, maxCounterBody, &given)
-	if !read {
+	if !h.readJSON(w, r, maxCounterBody, &given, `{"id": "…", "rule": "per-user", "key": ["ann"], "reset": true}`) {
 		return
 	}
-	if err != nil || given.Reset == (given.Grant > 0) {
-		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"id": "…", "rule": "per-user", "key": ["ann"], "reset": true}, or "grant": 500 in place of reset`)
+	if given.Reset == (given.Grant > 0) {
+		h.problem(w, http.StatusBadRequest, `body: want either "reset": true, or "grant" with a number such as 500`)
 		return
 	}
 	id, problem := counterID(given.ID)

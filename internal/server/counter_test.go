@@ -134,8 +134,8 @@ func TestCounterMistakes(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		``:                                     "want a JSON object",
-		`{"id": "` + annID + `", "rule": "r"}`: "want a JSON object",
-		`{"id": "` + annID + `", "rule": "r", "reset": true, "grant": 1}`:                                   "want a JSON object",
+		`{"id": "` + annID + `", "rule": "r"}`: "want either",
+		`{"id": "` + annID + `", "rule": "r", "reset": true, "grant": 1}`:                                   "want either",
 		`{"id": "x", "rule": "r", "reset": true}`:                                                           "body: id: want 32",
 		`{"id": "` + annID + `", "reset": true}`:                                                            "rule: want 1 to 64",
 		`{"id": "` + annID + `", "rule": "r", "grant": 9007199254740992}`:                                   "grant: want at most",

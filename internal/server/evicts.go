@@ -25,7 +25,7 @@ type Evictions struct {
 	evicts *prometheus.GaugeVec
 	known  bool
 	policy string
-	untold bool // the log says that it is not known
+	silent bool // the log says that the store does not tell
 }
 
 // NewEvictions makes the Evictions of a store. The metric has no value until the answer is known.
@@ -65,8 +65,8 @@ func (e *Evictions) Look(ctx context.Context) {
 	policy, err := e.store.Evicts(ctx)
 	switch {
 	case errors.Is(err, store.ErrUntold):
-		if e.known = false; !e.untold {
-			e.untold = true
+		if e.known = false; !e.silent {
+			e.silent = true
 			e.evicts.Reset()
 			e.log.Warn("the store does not tell whether it evicts counters: make sure that its maxmemory-policy is noeviction", "error", err)
 		}
@@ -75,7 +75,7 @@ func (e *Evictions) Look(ctx context.Context) {
 		return
 	}
 	before, known := e.policy, e.known
-	e.policy, e.known, e.untold = policy, true, false
+	e.policy, e.known, e.silent = policy, true, false
 	switch {
 	case policy != "" && (!known || policy != before):
 		e.log.Warn("the store evicts counters when its memory is full, which lets more hits pass than the limits: set its maxmemory-policy to noeviction",

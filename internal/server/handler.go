@@ -6,7 +6,6 @@ package server
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,7 +134,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
 	mux.Handle("POST "+wire.PushPath, authorized(h.push))
-	for pattern, answer := range map[string]http.HandlerFunc{
+	for pattern, answer := range map[string]func(w http.ResponseWriter, r *http.Request, namespace string){
 		"GET /v1/counters":             h.counters,
 		"GET /v1/window":               h.window,
 		"GET " + CounterPath:           h.counter,
@@ -153,7 +152,11 @@ func Handler(counters store.Store, o Options) http.Handler {
 		if h.parent != nil {
 			answer = h.relay
 		}
-		mux.Handle(pattern, authorized(answer))
+		mux.Handle(pattern, authorized(func(w http.ResponseWriter, r *http.Request) {
+			if namespace, ok := h.namespace(w, r); ok {
+				answer(w, r, namespace)
+			}
+		}))
 	}
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
@@ -189,22 +192,13 @@ type handler struct {
 }
 
 func (h *handler) push(w http.ResponseWriter, r *http.Request) {
-	if !h.isOf(w, r, wire.ContentType) {
-		return
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", wire.MaxBody))
-		return
-	case err != nil:
-		h.problem(w, http.StatusBadRequest, "body: it ends too early")
+	body, ok := h.body(w, r, wire.ContentType, wire.MaxBody)
+	if !ok {
 		return
 	}
 	// A body that is not a push has no namespace, and is refused below.
-	namespace, ok := wire.PushNamespace(body)
-	if ok && !h.permits(w, r, namespace) {
+	namespace, named := wire.PushNamespace(body)
+	if named && !h.permits(w, r, namespace) {
 		return
 	}
 	ctx, cancel := awaited(r)
@@ -255,11 +249,7 @@ func awaited(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), time.Duration(max(millis, leastTimeout))*time.Millisecond)
 }
 
-func (h *handler) counters(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) counters(w http.ResponseWriter, r *http.Request, namespace string) {
 	var widths []uint64
 	for _, text := range r.URL.Query()["width_ms"] {
 		width, err := strconv.ParseUint(text, 10, 64)
@@ -312,11 +302,7 @@ func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace s
 }
 
 // window answers with the hits of one window.
-func (h *handler) window(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) window(w http.ResponseWriter, r *http.Request, namespace string) {
 	item, problem := windowAsked(r.URL.Query())
 	if problem != "" {
 		h.problem(w, http.StatusBadRequest, problem)
@@ -326,18 +312,14 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	// A push without hits is a read, and needs no sender of its own.
 	out, err := h.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
-	if !h.health.succeeded(r.Context(), err, false) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	if !h.worked(w, r, err, false) {
 		return
 	}
 	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.LimitCounter, item.Newest))).UTC()}
 	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
 		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
 	}
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(line); err != nil {
-		h.log.Debug("answer not sent", "error", err)
-	}
+	h.json(w, line)
 }
 
 // clocked returns the names of the kinds with windows of the clock.
@@ -352,9 +334,8 @@ func clocked() (names []string) {
 
 // windowAsked parses the query of GET /v1/window.
 func windowAsked(query url.Values) (item wire.Item, problem string) {
-	id, err := hex.DecodeString(query.Get("id"))
-	if copy(item.ID[:], id); err != nil || len(id) != len(item.ID) {
-		return item, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(item.ID)), query.Get("id"))
+	if item.ID, problem = counterID(query.Get("id")); problem != "" {
+		return item, problem
 	}
 	kind := window.Named(query.Get("kind"))
 	if !kind.Clocked() {
@@ -422,21 +403,41 @@ func (h *handler) isOf(w http.ResponseWriter, r *http.Request, media string) boo
 	return false
 }
 
-// readJSON reads a JSON body into given. err says that it is not valid JSON. If read is false, the
-// body had another type or was too long, and the request was answered.
-func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, given any) (read bool, err error) {
-	if !h.isOf(w, r, "application/json") {
-		return false, nil
+// body reads a request's body, which is to have a media type and at most most bytes. If ok is false,
+// the request was answered.
+func (h *handler) body(w http.ResponseWriter, r *http.Request, media string, most int64) (body []byte, ok bool) {
+	if !h.isOf(w, r, media) {
+		return nil, false
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
 		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", most))
-		return false, nil
+	case err != nil:
+		h.problem(w, http.StatusBadRequest, "body: it ends too early")
 	}
-	if err == nil {
-		err = json.Unmarshal(body, given)
+	return body, err == nil
+}
+
+// readJSON reads a JSON body such as like into given. If it returns false, the request was answered.
+func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, given any, like string) bool {
+	body, ok := h.body(w, r, "application/json", most)
+	if ok && json.Unmarshal(body, given) != nil {
+		h.problem(w, http.StatusBadRequest, "body: want a JSON object such as "+like)
+		return false
 	}
-	return true, err
+	return ok
+}
+
+// worked reports whether a call of the store for a request succeeded, which may have written. If not, it
+// has answered the request.
+func (h *handler) worked(w http.ResponseWriter, r *http.Request, err error, written bool) bool {
+	if !h.health.succeeded(r.Context(), err, written) {
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+		return false
+	}
+	return true
 }
 
 // authorize lets requests pass that have a certificate and a token, if these are required. It
@@ -476,7 +477,7 @@ func scopeOf(r *http.Request, tokens *trust.Tokens) (scope trust.Scope, known bo
 
 // refuse refuses a request whose sender is not trusted, and logs that.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, code int, reason string) {
-	h.refused.tell(r, code, reason)
+	h.refused.add(r, code, reason)
 	h.problem(w, code, reason)
 }
 

@@ -44,14 +44,26 @@ type Monitor struct {
 	failedAt time.Time
 	// lacking is set while the store accepts hits for some keys only.
 	lacking bool
-	// givenUp counts clients that the log has not mentioned; told is when it last mentioned any.
-	givenUp int
-	told    time.Time
-	// full counts pushes that the store could not record; toldFull is when the log last mentioned
-	// any.
-	full     int
-	toldFull time.Time
-	probed   *probe
+	// givenUp are clients that gave up, and full pushes that the store could not record.
+	givenUp, full unlogged
+	probed        *probe
+}
+
+// unlogged counts events that the log mentions together, now and then.
+type unlogged struct {
+	count    int
+	loggedAt time.Time
+}
+
+// add counts an event. If it is time to log, it returns how many there were since the last time.
+func (u *unlogged) add(now time.Time, every time.Duration) (events int, due bool) {
+	u.count++
+	if ago := now.Sub(u.loggedAt); ago >= 0 && ago < every {
+		return 0, false
+	}
+	events = u.count
+	u.count, u.loggedAt = 0, now
+	return events, true
 }
 
 // NewMonitor returns a monitor of a store, whose metrics go to a registry. Call its Run.
@@ -192,10 +204,8 @@ func (h *Monitor) leave() {
 	h.givenUpCalls.Inc()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.givenUp++
-	if now := h.now(); h.told.IsZero() || now.Sub(h.told) >= givenUpEvery {
-		h.log.Warn("clients give up before the store answers", "calls", h.givenUp)
-		h.givenUp, h.told = 0, now
+	if calls, due := h.givenUp.add(h.now(), givenUpEvery); due {
+		h.log.Warn("clients give up before the store answers", "calls", calls)
 	}
 	h.probe()
 }
@@ -204,10 +214,8 @@ func (h *Monitor) leave() {
 func (h *Monitor) refuse(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.full++
-	if now := h.now(); h.toldFull.IsZero() || now.Sub(h.toldFull) >= fullEvery {
-		h.log.Warn("the store refuses pushes of new senders", "pushes", h.full, "error", err)
-		h.full, h.toldFull = 0, now
+	if pushes, due := h.full.add(h.now(), fullEvery); due {
+		h.log.Warn("the store refuses pushes of new senders", "pushes", pushes, "error", err)
 	}
 }
 

@@ -54,14 +54,9 @@ type Changed struct {
 const maxOverridesBody = 8 * wire.MaxOverridesSize
 
 // overrides answers with a namespace's overrides, or those of a rule.
-func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace string) {
 	found, err := h.backend.Overrides(r.Context(), namespace)
-	if !h.health.succeeded(r.Context(), err, false) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	if !h.worked(w, r, err, false) {
 		return
 	}
 	all := Overrides{
@@ -70,27 +65,18 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 	rule := r.URL.Query().Get("rule")
 	for i := range found.List {
 		if rule == "" || found.List[i].Rule == rule {
-			all.Overrides = append(all.Overrides, told(&found.List[i]))
+			all.Overrides = append(all.Overrides, overrideOf(&found.List[i]))
 		}
 	}
 	h.json(w, all)
 }
 
 // setOverrides adds overrides, or replaces those of the same keys.
-func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
 	var given struct {
 		Overrides []Override `json:"overrides"`
 	}
-	read, err := h.readJSON(w, r, maxOverridesBody, &given)
-	if !read {
-		return
-	}
-	if err != nil {
-		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`)
+	if !h.readJSON(w, r, maxOverridesBody, &given, `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`) {
 		return
 	}
 	set := make([]wire.Override, len(given.Overrides))
@@ -106,11 +92,7 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request) {
 }
 
 // unsetOverrides removes the override of a key, or all of a rule.
-func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
 	query := r.URL.Query()
 	values, all := query["key"], query.Has("all")
 	switch {
@@ -133,11 +115,9 @@ func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}
-	if !h.health.succeeded(r.Context(), err, err == nil) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
-		return
+	if h.worked(w, r, err, err == nil) {
+		h.json(w, c)
 	}
-	h.json(w, c)
 }
 
 func (h *handler) json(w http.ResponseWriter, body any) {
@@ -164,8 +144,8 @@ func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
 	return limits
 }
 
-// told converts an override to the form of JSON.
-func told(of *wire.Override) Override {
+// overrideOf converts an override to the form of JSON.
+func overrideOf(of *wire.Override) Override {
 	o := Override{Rule: of.Rule, Key: append([]string{}, of.Values...)}
 	for _, l := range of.Limits {
 		o.Limits = append(o.Limits, OverrideLimit{Limit: l.Max, Burst: l.Burst, WidthMS: l.WidthMillis})

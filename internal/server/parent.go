@@ -47,10 +47,7 @@ func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *s
 }
 
 // relay relays a request to the parent, which has the counters of all regions.
-func (h *handler) relay(w http.ResponseWriter, r *http.Request) {
-	if _, ok := h.namespace(w, r); !ok {
-		return
-	}
+func (h *handler) relay(w http.ResponseWriter, r *http.Request, _ string) {
 	ctx, cancel := context.WithTimeout(r.Context(), longestRelay)
 	defer cancel()
 	go func() {

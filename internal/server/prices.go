@@ -36,14 +36,9 @@ type SetPrices struct {
 }
 
 // prices answers with a namespace's prices.
-func (h *handler) prices(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) prices(w http.ResponseWriter, r *http.Request, namespace string) {
 	found, err := h.backend.Overrides(r.Context(), namespace)
-	if !h.health.succeeded(r.Context(), err, false) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	if !h.worked(w, r, err, false) {
 		return
 	}
 	all := Prices{Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Prices: []ModelPrice{}}
@@ -64,18 +59,9 @@ func (h *handler) prices(w http.ResponseWriter, r *http.Request) {
 }
 
 // setPrices sets prices of models.
-func (h *handler) setPrices(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace string) {
 	var given SetPrices
-	read, err := h.readJSON(w, r, maxOverridesBody, &given)
-	if !read {
-		return
-	}
-	if err != nil {
-		h.problem(w, http.StatusBadRequest, `body: want a JSON object such as {"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`)
+	if !h.readJSON(w, r, maxOverridesBody, &given, `{"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`) {
 		return
 	}
 	var prices []wire.Price
@@ -99,11 +85,7 @@ func (h *handler) setPrices(w http.ResponseWriter, r *http.Request) {
 }
 
 // unsetPrices removes the prices of a model, or of all of a list.
-func (h *handler) unsetPrices(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) unsetPrices(w http.ResponseWriter, r *http.Request, namespace string) {
 	query := r.URL.Query()
 	if query.Get("list") == "" {
 		h.problem(w, http.StatusBadRequest, "list: want the list whose prices to remove")

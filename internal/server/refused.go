@@ -23,7 +23,7 @@ type refused struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	sources map[refusal]*refusals
+	sources map[refusal]*unlogged
 }
 
 // refusal is a source and a status. The source is an address without its port, or empty for the
@@ -33,14 +33,8 @@ type refusal struct {
 	status int
 }
 
-// refusals are a source's refusals since the log last mentioned it.
-type refusals struct {
-	count int
-	told  time.Time
-}
-
-// tell counts a refusal, and logs it if it is time.
-func (f *refused) tell(r *http.Request, status int, reason string) {
+// add counts a refusal, and logs it if it is time.
+func (f *refused) add(r *http.Request, status int, reason string) {
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		source = r.RemoteAddr
@@ -51,7 +45,7 @@ func (f *refused) tell(r *http.Request, status int, reason string) {
 	of := refusal{source, status}
 	if f.sources[of] == nil && len(f.sources) >= maxRefused {
 		for of, s := range f.sources {
-			if ago := now.Sub(s.told); ago < 0 || ago >= refusedEvery {
+			if ago := now.Sub(s.loggedAt); ago < 0 || ago >= refusedEvery {
 				delete(f.sources, of)
 			}
 		}
@@ -61,19 +55,18 @@ func (f *refused) tell(r *http.Request, status int, reason string) {
 	}
 	s := f.sources[of]
 	if s == nil {
-		s = &refusals{told: now.Add(-refusedEvery)}
+		s = &unlogged{}
 		if f.sources == nil {
-			f.sources = map[refusal]*refusals{}
+			f.sources = map[refusal]*unlogged{}
 		}
 		f.sources[of] = s
 	}
-	s.count++
-	if ago := now.Sub(s.told); ago >= 0 && ago < refusedEvery {
+	requests, due := s.add(now, refusedEvery)
+	if !due {
 		return
 	}
 	if of.source == "" {
 		source = "others"
 	}
-	f.log.Warn("requests are refused", "source", source, "status", status, "reason", reason, "requests", s.count, "path", r.URL.Path)
-	s.count, s.told = 0, now
+	f.log.Warn("requests are refused", "source", source, "status", status, "reason", reason, "requests", requests, "path", r.URL.Path)
 }

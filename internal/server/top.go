@@ -43,8 +43,8 @@ type TopRule struct {
 	RefusedHitsPerSecond     float64 `json:"refused_hits_per_second"`
 	ShareRefused             float64 `json:"share_refused"`
 	// Recent covers the last RecentSeconds, about ten. It is left out if no node reports it.
-	RecentSeconds float64 `json:"recent_seconds,omitempty"`
-	Recent        *Rates  `json:"recent,omitempty"`
+	RecentSeconds float64        `json:"recent_seconds,omitempty"`
+	Recent        *backend.Rates `json:"recent,omitempty"`
 	// Used are the keys that asked for most hits, and Refused the keys that were refused most.
 	Used    []TopKey `json:"used"`
 	Refused []TopKey `json:"refused"`
@@ -53,15 +53,7 @@ type TopRule struct {
 	Others        float64 `json:"others_hits_per_second"`
 	OthersRefused float64 `json:"others_refused_per_second"`
 	// Measured says what a shadow rule would do.
-	Measured *Measured `json:"measured,omitempty"`
-}
-
-// Rates are per second.
-type Rates struct {
-	Requests        float64 `json:"requests_per_second"`
-	Hits            float64 `json:"hits_per_second"`
-	RefusedRequests float64 `json:"refused_requests_per_second"`
-	RefusedHits     float64 `json:"refused_hits_per_second"`
+	Measured *backend.Measured `json:"measured,omitempty"`
 }
 
 // TopKey has the figures of a key, in hits a second.
@@ -93,51 +85,15 @@ type Value struct {
 	Cut  bool   `json:"cut,omitempty"`
 }
 
-// Measured says what a shadow rule would do to keys.
-type Measured struct {
-	// Keys is how many keys were measured, and Refused how many of them would have been refused.
-	// They are one in Every of all keys, chosen by their hashes.
-	Keys    int             `json:"keys"`
-	Refused int             `json:"refused"`
-	Every   float64         `json:"every"`
-	Limits  []MeasuredLimit `json:"limits"`
-}
-
-// MeasuredLimit says how high a limit would have to be. Windows are those of the clock, whatever
-// the algorithm.
-type MeasuredLimit struct {
-	Limit   uint64 `json:"limit"`
-	WidthMS uint64 `json:"width_ms"`
-	// Windows is how many windows were measured, in which the keys asked for Hits. Running means
-	// that no window has ended yet that all nodes have seen, so the hits are of a window that still
-	// runs.
-	Windows int    `json:"windows"`
-	Running bool   `json:"running"`
-	Hits    uint64 `json:"hits"`
-	// Least is the lowest limit that would have refused at most 0.1 % of these hits, as far as the
-	// keys with most hits and the sample show. Most is the most hits of a key in a window.
-	Least uint64 `json:"least"`
-	Most  uint64 `json:"most"`
-	// Sure is a limit that would have refused at most 0.1 % in any case: no other key had more than
-	// Unseen hits in a window. Both are left out unless all nodes report their keys with most hits.
-	Sure   *uint64 `json:"sure,omitempty"`
-	Unseen *uint64 `json:"unseen,omitempty"`
-}
-
 // top answers with what nodes have seen of a namespace's keys, or of those of a rule.
-func (h *handler) top(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) top(w http.ResponseWriter, r *http.Request, namespace string) {
 	if !h.lookers.Enter(namespace) {
 		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading reports: try again")
 		return
 	}
 	defer h.lookers.Leave(namespace)
 	found, err := h.backend.Top(r.Context(), namespace, r.URL.Query().Get("rule"))
-	if !h.health.succeeded(r.Context(), err, false) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	if !h.worked(w, r, err, false) {
 		return
 	}
 	h.json(w, TopOf(&found, h.health.now()))
@@ -155,24 +111,13 @@ func TopOf(found *backend.Top, now time.Time) Top {
 			Rule: f.Name, Shadow: f.Shadow, Nodes: f.Nodes, Seconds: rounded(f.Seconds), RequestsPerSecond: rounded(f.Requests),
 			HitsPerSecond: rounded(f.Hits), RefusedRequestsPerSecond: rounded(f.RefusedRequests), RefusedHitsPerSecond: rounded(f.RefusedHits),
 			Requests: f.Asked, RefusedRequests: f.Rejected, ShareRefused: f.ShareRefused, Used: topKeys(f.Used), Refused: topKeys(f.Refused), Others: rounded(f.Others),
-			OthersRefused: rounded(f.OthersRefused),
+			OthersRefused: rounded(f.OthersRefused), Measured: f.Measured,
 		}
 		if f.RecentSeconds > 0 {
 			r.RecentSeconds = rounded(f.RecentSeconds)
-			r.Recent = &Rates{
+			r.Recent = &backend.Rates{
 				Requests: rounded(f.Recent.Requests), Hits: rounded(f.Recent.Hits),
 				RefusedRequests: rounded(f.Recent.RefusedRequests), RefusedHits: rounded(f.Recent.RefusedHits),
-			}
-		}
-		if m := f.Measured; m != nil {
-			r.Measured = &Measured{Keys: m.Keys, Refused: m.Refused, Every: m.Every, Limits: make([]MeasuredLimit, len(m.Limits))}
-			for j, l := range m.Limits {
-				r.Measured.Limits[j] = MeasuredLimit{
-					Limit: l.Limit, WidthMS: l.WidthMillis, Windows: l.Windows, Running: l.Running, Hits: l.Hits, Least: l.Least, Most: l.Most,
-				}
-				if l.Bounded {
-					r.Measured.Limits[j].Sure, r.Measured.Limits[j].Unseen = &l.Sure, &l.Unseen
-				}
 			}
 		}
 		t.Rules = append(t.Rules, r)

@@ -58,11 +58,7 @@ type UsageBudget struct {
 }
 
 // usage answers with what keys have used.
-func (h *handler) usage(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) usage(w http.ResponseWriter, r *http.Request, namespace string) {
 	now := h.health.now()
 	query, problem := usageAsked(r.URL.Query(), now)
 	if problem != "" {
@@ -79,8 +75,7 @@ func (h *handler) usage(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("by: want at most %d rows: ask for one rule, for fewer months, or group by fewer parts", backend.MaxUsage))
 		return
 	}
-	if !h.health.succeeded(r.Context(), err, false) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	if !h.worked(w, r, err, false) {
 		return
 	}
 	h.json(w, usageOf(&query, found, now))

@@ -137,11 +137,7 @@ func momentOf(number, at int64, top *Top) WatchedMoment {
 }
 
 // watch streams the state of a namespace.
-func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := h.namespace(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string) {
 	if !h.watchers.Enter(namespace) {
 		h.problem(w, http.StatusServiceUnavailable, "too many pages are watching: close some")
 		return
@@ -195,7 +191,7 @@ func (h *handler) stands(ctx context.Context, namespace string) Watched {
 	top := TopOf(&found, h.health.now())
 	stands.Top = &top
 	for i := range overrides.List {
-		stands.Overrides = append(stands.Overrides, told(&overrides.List[i]))
+		stands.Overrides = append(stands.Overrides, overrideOf(&overrides.List[i]))
 	}
 	return stands
 }
