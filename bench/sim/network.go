@@ -145,7 +145,7 @@ func (b *Backend) nodes(p *wire.Push) (nodes uint64, err error) {
 	if ok && b.clock.Now-known.at < joinEvery {
 		return known.nodes, nil
 	}
-	if nodes, err = b.store.Join(context.Background(), p.Namespace, p.Node); err != nil {
+	if nodes, err = store.Join(context.Background(), b.store, p.Namespace, p.Node); err != nil {
 		return 0, err
 	}
 	b.joined[p.Node] = joining{at: b.clock.Now, nodes: nodes}

@@ -58,7 +58,7 @@ func reportOf(t *testing.T, in store.Store, rules ...string) {
 	for _, name := range rules {
 		r.Rules = append(r.Rules, wire.RuleReport{Name: name, SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1})
 	}
-	if err := in.Report(t.Context(), "shop", 9, wire.AppendReport(nil, &r)); err != nil {
+	if _, err := in.Note(t.Context(), store.Reports, "shop", store.Note{Member: 9, Body: wire.AppendReport(nil, &r)}); err != nil {
 		t.Fatal(err)
 	}
 }

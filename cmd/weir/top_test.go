@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
@@ -41,15 +42,16 @@ func TestTop(t *testing.T) {
 		if most > 0 {
 			sample.Busy[0].Windows[1].Keys = []wire.BusyKey{{Hash: 1 << 60, Hits: most}}
 		}
-		if err := kept.Report(t.Context(), "shop", uint64(len(name))+uint64(most), wire.AppendReport(nil, &wire.Report{
+		report := wire.AppendReport(nil, &wire.Report{
 			Namespace: "shop", Node: 1, Sender: uint64(most), AtNanos: at, Rules: []wire.RuleReport{{
 				Name: name, Shadow: true, SpanMillis: 10_000, Requests: 40, Hits: 40, Every: 1, Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}}, Sample: sample,
 			}},
-		})); err != nil {
+		})
+		if _, err := kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: uint64(len(name)) + uint64(most), Body: report}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := kept.Report(t.Context(), "shop", 1, body); err != nil {
+	if _, err := kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: 1, Body: body}); err != nil {
 		t.Fatal(err)
 	}
 	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{

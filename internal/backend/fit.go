@@ -42,10 +42,10 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 
 // shapes returns the shapes of a namespace's rules by their names, as nodes have reported them.
 func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wire.RuleShape, error) {
-	bodies, err := b.store.Reports(ctx, namespace)
+	notes, err := b.store.Notes(ctx, store.Reports, namespace)
 	shapes := map[string][]wire.RuleShape{}
-	for _, body := range bodies {
-		r, err := wire.DecodeReport(body)
+	for _, n := range notes {
+		r, err := wire.DecodeReport(n.Body)
 		if err != nil || r.Namespace != namespace {
 			continue // another version's, or nobody's
 		}

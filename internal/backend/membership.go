@@ -44,15 +44,11 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 	if store.Check(p) != nil {
 		return 0, nil // nothing may change, and the store will say what is wrong
 	}
-	ask := counters.Nodes
-	if joins {
-		ask = counters.Join
-	}
 	// The nodes may be recorded on a server that is away while the counters are not. So this may
 	// only take part of the time, and if it fails, the known number lasts.
 	asking, cancel := context.WithTimeout(ctx, patience(ctx)/2)
 	defer cancel()
-	if nodes, err = ask(asking, p.Namespace, p.Node); err != nil {
+	if nodes, err = counters.Note(asking, store.Nodes, p.Namespace, store.Note{Member: p.Node, Asks: !joins}); err != nil {
 		if !ok || ctx.Err() != nil {
 			return 0, err
 		}

@@ -20,22 +20,21 @@ type joins struct {
 	asked int
 }
 
-// Nodes counts as if nobody who asks had joined.
-func (j *joins) Nodes(context.Context, string, uint64) (uint64, error) {
-	j.asked++
-	return uint64(len(j.nodes)) + 1, j.err
-}
-
 // hit is the push of a node that counts.
 func hit() []wire.Item {
 	return []wire.Item{{LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 1000}, Newest: 1, Hits: []int64{1}}}
 }
 
-func (j *joins) Join(_ context.Context, _ string, node uint64) (uint64, error) {
+// Note counts as if nobody who asks had joined.
+func (j *joins) Note(_ context.Context, _ store.Topic, _ string, note store.Note) (uint64, error) {
+	if note.Asks {
+		j.asked++
+		return uint64(len(j.nodes)) + 1, j.err
+	}
 	if j.err != nil {
 		return 0, j.err
 	}
-	j.nodes = append(j.nodes, node)
+	j.nodes = append(j.nodes, note.Member)
 	return uint64(len(j.nodes)), nil
 }
 

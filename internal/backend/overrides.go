@@ -18,8 +18,8 @@ const (
 	// lookEvery is how long a backend relies on its copy of a namespace's overrides, which another
 	// backend may have changed.
 	lookEvery = 100 * time.Millisecond
-	// tellEvery is how often the store hears the same report of a node again.
-	tellEvery = store.HeardLife / 3
+	// noteEvery is how often the store gets the same note of a node again.
+	noteEvery = store.AppliedLife / 3
 	// keepLists is how long an unused list is kept.
 	keepLists = 10 * time.Second
 	// maxLists bounds the lists that are kept. Beyond it, each push asks the store.
@@ -34,7 +34,7 @@ type overrides struct {
 
 	mu    sync.Mutex
 	lists map[string]*list
-	told  members[telling]
+	noted members[noted]
 	swept time.Time
 }
 
@@ -65,13 +65,14 @@ func (l *list) set(bytes []byte, version uint64, at time.Time) {
 	l.bytes, l.version, l.known, l.at = bytes, version, true, at
 }
 
-type telling struct {
-	told store.Told
-	at   time.Time
+// noted is what the store has of a node.
+type noted struct {
+	store.AppliedList
+	at time.Time
 }
 
-// look makes sure that the known list of a push's namespace is recent, and that the store has its
-// node's report. It works while the push is applied; call done to wait for it. If the store fails,
+// look makes sure that the known list of a push's namespace is recent, and that the store knows by
+// which list its node decides. It works while the push is applied; call done to wait for it. If the store fails,
 // the known list stays in use, and no push waits until the store is back: the list may be on a
 // server that is away while the counters are not.
 func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
@@ -82,14 +83,14 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 	l := o.of(p.Namespace)
 	reads := !l.reading && (!l.known || now.Sub(l.at) >= lookEvery || now.Before(l.at))
 	l.reading = l.reading || reads
-	told := store.Told{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
+	applied := store.AppliedList{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
 	key := member{p.Namespace, p.Node}
-	before, known := o.told.get(key)
-	tells := p.Node != 0 && (!known || before.told != told || now.Sub(before.at) >= tellEvery)
-	if tells {
-		o.told.put(key, telling{told, now})
+	before, known := o.noted.get(key)
+	notes := p.Node != 0 && (!known || before.AppliedList != applied || now.Sub(before.at) >= noteEvery)
+	if notes {
+		o.noted.put(key, noted{applied, now})
 	}
-	if !reads && !tells {
+	if !reads && !notes {
 		return func() {}
 	}
 	ask := func(ctx context.Context) (done func()) {
@@ -97,12 +98,12 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 		if reads {
 			group.Go(func() { o.read(ctx, p.Namespace, l) })
 		}
-		if tells {
+		if notes {
 			group.Go(func() {
-				if o.store.Heard(ctx, p.Namespace, told) != nil {
+				if _, err := o.store.Note(ctx, store.AppliedLists, p.Namespace, applied.Note()); err != nil {
 					o.mu.Lock()
 					defer o.mu.Unlock()
-					o.told.delete(key)
+					o.noted.delete(key)
 					l.lost = true
 				}
 			})
@@ -142,7 +143,7 @@ func (o *overrides) sweep(now time.Time) {
 			delete(o.lists, namespace)
 		}
 	}
-	o.told.sweep(func(t telling) bool { return now.Sub(t.at) >= store.HeardLife })
+	o.noted.sweep(func(n noted) bool { return now.Sub(n.at) >= store.AppliedLife })
 }
 
 // read reads a namespace's list if it has changed.
@@ -208,17 +209,17 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	}
 	o.Version, o.Prices = set.version, set.prices
 	o.List = slices.DeleteFunc(set.overrides, func(o wire.Override) bool { return o.IsNotice() })
-	reported, err := b.store.Told(ctx, namespace)
+	applied, err := store.ReadApplied(ctx, b.store, namespace)
 	if err != nil {
 		return o, err
 	}
-	for _, r := range reported {
+	for _, a := range applied {
 		o.Nodes++
-		o.Unfit += r.Unfit
-		if r.Version != o.Version {
+		o.Unfit += a.Unfit
+		if a.Version != o.Version {
 			continue
 		}
-		if o.Knowing++; r.Unfit > 0 {
+		if o.Knowing++; a.Unfit > 0 {
 			o.Unfitting++
 		}
 	}

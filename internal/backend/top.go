@@ -23,7 +23,8 @@ func (b *Backend) report(ctx context.Context, body []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	return b.store.Report(ctx, r.Namespace, r.Sender, body)
+	_, err = b.store.Note(ctx, store.Reports, r.Namespace, store.Note{Member: r.Sender, Body: body})
+	return err
 }
 
 // Top sums up the recent reports of a namespace's nodes about its keys.
@@ -148,10 +149,10 @@ func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) 
 
 // reports are the newest of a namespace's senders, but for those that are gone.
 func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (reports []*wire.Report, err error) {
-	bodies, err := b.store.Reports(ctx, namespace)
-	for _, body := range bodies {
+	notes, err := b.store.Notes(ctx, store.Reports, namespace)
+	for _, n := range notes {
 		// Another version's, or nobody's: whoever else writes to the store.
-		if r, err := wire.DecodeReport(body); err == nil && r.Namespace == namespace && r.AtNanos+reportLife > now {
+		if r, err := wire.DecodeReport(n.Body); err == nil && r.Namespace == namespace && r.AtNanos+reportLife > now {
 			reports = append(reports, r)
 		}
 	}

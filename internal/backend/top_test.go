@@ -72,7 +72,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("a report that ends too early: %v", err)
 	}
 	// Another writer to the store does no harm.
-	if err := b.store.Report(ctx, "ns", 9, []byte("no report")); err != nil {
+	if _, err := b.store.Note(ctx, store.Reports, "ns", store.Note{Member: 9, Body: []byte("no report")}); err != nil {
 		t.Fatal(err)
 	}
 	top, err := b.Top(ctx, "ns", "r")

@@ -107,11 +107,11 @@ func TestNodesTellWhatTheyKnow(t *testing.T) {
 				f.deliver()
 			}
 		}
-		told, err := w.store.Told(t.Context(), "default")
+		applied, err := store.ReadApplied(t.Context(), w.store, "default")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, said := range told {
+		for _, said := range applied {
 			for i, f := range w.nodes {
 				if f.Table().ID() == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
 					t.Fatalf("node %d is said to know the list, but %d that do not fit: it decides by %d", i, said.Unfit, f.limitOf("ann"))
@@ -119,9 +119,9 @@ func TestNodesTellWhatTheyKnow(t *testing.T) {
 			}
 		}
 	}
-	told, err := w.store.Told(t.Context(), "default")
-	if err != nil || len(told) != 4 || slices.ContainsFunc(told, func(s store.Told) bool { return s.Version != version || s.Unfit != 1 }) {
-		t.Errorf("told %v, %v, want that all know it, and can't apply one", told, err)
+	applied, err := store.ReadApplied(t.Context(), w.store, "default")
+	if err != nil || len(applied) != 4 || slices.ContainsFunc(applied, func(a store.AppliedList) bool { return a.Version != version || a.Unfit != 1 }) {
+		t.Errorf("applied lists %v, %v, want that all know it, and can't apply one", applied, err)
 	}
 }
 

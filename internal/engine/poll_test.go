@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/store"
 )
 
 // polls reports whether a poll of the node is out.
@@ -42,11 +43,11 @@ func (w *world) wantTold() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	told, err := w.store.Told(w.t.Context(), "default")
-	if err != nil || len(told) != len(w.processes) {
-		w.t.Fatalf("%d processes have told (%v), want %d", len(told), err, len(w.processes))
+	applied, err := store.ReadApplied(w.t.Context(), w.store, "default")
+	if err != nil || len(applied) != len(w.processes) {
+		w.t.Fatalf("%d processes have told (%v), want %d", len(applied), err, len(w.processes))
 	}
-	for _, said := range told {
+	for _, said := range applied {
 		if said.Version != version {
 			w.t.Errorf("a process has told of version %d, want %d", said.Version, version)
 		}

@@ -421,11 +421,11 @@ func (s *brokenStore) Push(ctx context.Context, p *wire.Push, nodes uint64) (sto
 	return s.Store.Push(ctx, p, nodes)
 }
 
-func (s *brokenStore) Join(ctx context.Context, namespace string, node uint64) (uint64, error) {
-	if s.joinErr != nil {
+func (s *brokenStore) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
+	if topic == store.Nodes && s.joinErr != nil {
 		return 0, s.joinErr
 	}
-	return s.Store.Join(ctx, namespace, node)
+	return s.Store.Note(ctx, topic, namespace, note)
 }
 
 func (s *brokenStore) Ping(context.Context) error { return s.err }

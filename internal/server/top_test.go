@@ -17,10 +17,10 @@ type slowReports struct {
 	asked, letGo chan struct{}
 }
 
-func (s *slowReports) Reports(ctx context.Context, namespace string) ([][]byte, error) {
+func (s *slowReports) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
 	s.asked <- struct{}{}
 	<-s.letGo
-	return s.Store.Reports(ctx, namespace)
+	return s.Store.Notes(ctx, topic, namespace)
 }
 
 // A client that looks at a namespace again and again leaves room for those who look at others, and

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
@@ -102,7 +103,7 @@ func TestWatch(t *testing.T) {
 // unread can't be read either.
 type unread struct{ *brokenStore }
 
-func (s unread) Reports(context.Context, string) ([][]byte, error) { return nil, s.err }
+func (s unread) Notes(context.Context, store.Topic, string) ([]store.Note, error) { return nil, s.err }
 
 // A store that fails is told of, too.
 func TestWatchWithoutStore(t *testing.T) {

@@ -91,9 +91,10 @@ func UsedUntil(day uint32) uint64 { return (uint64(day) + UsedDays + 1) * dayNan
 
 // CheckUsed returns an error that wraps [ErrInvalid] if a usage message is invalid.
 func CheckUsed(u *wire.Used) error {
+	if err := checkNamespace(u.Namespace); err != nil {
+		return err
+	}
 	switch {
-	case !wire.IsNamespace(u.Namespace):
-		return fmt.Errorf("%w: namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", ErrInvalid, wire.MaxNamespace, u.Namespace)
 	case u.Sequence == 0 || u.Sequence > wire.MaxHits:
 		return fmt.Errorf("%w: sequence: want 1 to 2^53-1, got %d", ErrInvalid, u.Sequence)
 	case len(u.Rows) > wire.MaxUsedRows:

@@ -128,19 +128,19 @@ func TestCheckDocuments(t *testing.T) {
 		return store.CheckUsed(&wire.Used{Namespace: "ns", Sequence: 1, Rows: rows})
 	}
 	for name, test := range map[string]struct{ wrong, right error }{
-		"namespace of a list":   {store.CheckOverrides("a*", nil), store.CheckOverrides("a", nil)},
-		"a long list":           {store.CheckOverrides("a", make([]byte, wire.MaxOverridesSize+1)), store.CheckOverrides("a", make([]byte, wire.MaxOverridesSize))},
-		"namespace of a report": {store.CheckReport("a*", nil), store.CheckReport("a", nil)},
-		"a long report":         {store.CheckReport("a", make([]byte, wire.MaxReport+1)), store.CheckReport("a", make([]byte, wire.MaxReport))},
-		"namespace of usage":    {store.CheckUsed(&wire.Used{Namespace: "a*", Sequence: 1}), used()},
-		"no sequence":           {store.CheckUsed(&wire.Used{Namespace: "ns"}), used()},
-		"a large sequence":      {store.CheckUsed(&wire.Used{Namespace: "ns", Sequence: wire.MaxHits + 1}), store.CheckUsed(&wire.Used{Namespace: "ns", Sequence: wire.MaxHits})},
-		"no label":              {used(wire.UsedRow{Label: []byte("x")}), used(row(1, 1))},
-		"a day":                 {used(row(wire.MaxUsedDay+1, 1)), used(row(wire.MaxUsedDay, 1))},
-		"hits":                  {used(row(1, wire.MaxHits+1)), used(row(1, wire.MaxHits))},
-		"hits given back":       {used(row(1, -wire.MaxHits-1)), used(row(1, -wire.MaxHits))},
-		"a budget":              {used(row(1, 1, 'x')), used(row(1, 1, wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2})...))},
-		"rows":                  {used(slices.Repeat([]wire.UsedRow{row(1, 1)}, wire.MaxUsedRows+1)...), used(slices.Repeat([]wire.UsedRow{row(1, 1)}, wire.MaxUsedRows)...)},
+		"namespace of a list": {store.CheckOverrides("a*", nil), store.CheckOverrides("a", nil)},
+		"a long list":         {store.CheckOverrides("a", make([]byte, wire.MaxOverridesSize+1)), store.CheckOverrides("a", make([]byte, wire.MaxOverridesSize))},
+		"namespace of a note": {store.CheckNote(store.Nodes, "a*", store.Note{}), store.CheckNote(store.Nodes, "a", store.Note{})},
+		"a long report":       {store.CheckNote(store.Reports, "a", store.Note{Body: make([]byte, wire.MaxReport+1)}), store.CheckNote(store.Reports, "a", store.Note{Body: make([]byte, wire.MaxReport)})},
+		"namespace of usage":  {store.CheckUsed(&wire.Used{Namespace: "a*", Sequence: 1}), used()},
+		"no sequence":         {store.CheckUsed(&wire.Used{Namespace: "ns"}), used()},
+		"a large sequence":    {store.CheckUsed(&wire.Used{Namespace: "ns", Sequence: wire.MaxHits + 1}), store.CheckUsed(&wire.Used{Namespace: "ns", Sequence: wire.MaxHits})},
+		"no label":            {used(wire.UsedRow{Label: []byte("x")}), used(row(1, 1))},
+		"a day":               {used(row(wire.MaxUsedDay+1, 1)), used(row(wire.MaxUsedDay, 1))},
+		"hits":                {used(row(1, wire.MaxHits+1)), used(row(1, wire.MaxHits))},
+		"hits given back":     {used(row(1, -wire.MaxHits-1)), used(row(1, -wire.MaxHits))},
+		"a budget":            {used(row(1, 1, 'x')), used(row(1, 1, wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2})...))},
+		"rows":                {used(slices.Repeat([]wire.UsedRow{row(1, 1)}, wire.MaxUsedRows+1)...), used(slices.Repeat([]wire.UsedRow{row(1, 1)}, wire.MaxUsedRows)...)},
 	} {
 		if !errors.Is(test.wrong, store.ErrInvalid) || test.right != nil {
 			t.Errorf("%s: %v, and if it is right %v", name, test.wrong, test.right)

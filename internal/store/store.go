@@ -19,9 +19,7 @@ import (
 
 // Store keeps counters. Its methods are safe for concurrent use.
 type Store interface {
-	Overrides
-	Reports
-	Accounts
+	Documents
 
 	// Push applies a sender's hits, and answers with the totals afterwards of the windows that the
 	// push names. For buckets these are all that [Calendar.BucketTotal] returns, and for token
@@ -58,16 +56,6 @@ type Store interface {
 	// nodes is how many nodes share the namespace's limits; 0 if unknown. The size of leases
 	// depends on it: see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
-
-	// Join records that a node is active in a namespace: for Newcomer, or for NodeLife if it is
-	// active already. An invented identity that is not used again is so soon forgotten. If a
-	// namespace has MaxNodes, further nodes are not recorded. Join returns how many nodes are
-	// active.
-	Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
-
-	// Nodes returns how many nodes are active in a namespace, counting node in any case. It records
-	// nothing.
-	Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error)
 
 	// Counters calls visit for each counter of a namespace with a window that counts, in no order,
 	// on the caller's goroutine. If widths are given, in milliseconds, it visits only counters with
@@ -143,15 +131,6 @@ type Window struct {
 	Hits int64
 }
 
-const (
-	// NodeLife is how long a node counts as active after it has joined again.
-	NodeLife = 2 * time.Minute
-	// Newcomer is how long a node counts as active after it has joined for the first time.
-	Newcomer = 10 * time.Second
-	// MaxNodes is the most active nodes of a namespace.
-	MaxNodes = 4096
-)
-
 // MaxAhead bounds what a store remembers of a sender: a sequence must be less than MaxAhead above
 // its floor.
 const MaxAhead = 4096
@@ -169,8 +148,8 @@ func Check(p *wire.Push) error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	if !wire.IsNamespace(p.Namespace) {
-		return invalid("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, p.Namespace)
+	if err := checkNamespace(p.Namespace); err != nil {
+		return err
 	}
 	if p.Sequence == 0 || p.Sequence > wire.MaxHits {
 		return invalid("sequence: want 1 to 2^53-1, got %d", p.Sequence)

@@ -16,7 +16,7 @@ func Push(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := s.Join(t.Context(), push.Namespace, push.Node)
+	nodes, err := store.Join(t.Context(), s, push.Namespace, push.Node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,8 @@ func Tell(t testing.TB, s store.Store, push *wire.Push) wire.Overrides {
 	t.Helper()
 	list, version, err := s.Overrides(t.Context(), push.Namespace, 1)
 	if err == nil {
-		err = s.Heard(t.Context(), push.Namespace, store.Told{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit})
+		applied := store.AppliedList{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit}
+		_, err = s.Note(t.Context(), store.AppliedLists, push.Namespace, applied.Note())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -100,7 +100,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for node := range uint64(3) {
-		if _, err := s.Join(t.Context(), "shop", node); err != nil {
+		if _, err := store.Join(t.Context(), s, "shop", node); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestRestart(t *testing.T) {
 	if list, got, err := s.Overrides(t.Context(), "shop", 0); err != nil || string(list) != "list" || got != version {
 		t.Errorf("overrides %q of version %d, %v; want those of version %d", list, got, err, version)
 	}
-	if nodes, err := s.Nodes(t.Context(), "shop", 0); err != nil || nodes != 3 {
+	if nodes, err := store.CountNodes(t.Context(), s, "shop", 0); err != nil || nodes != 3 {
 		t.Errorf("%d nodes, %v, want 3", nodes, err)
 	}
 	if out := pushOf(t, s, 1, 0, 5); !out.Duplicate || out.Answer.Totals[4].Hits[0] != 1 {

@@ -1,10 +1,13 @@
 package memory
 
+import "weir/internal/store"
+
 // NewTiny returns a store with very small bounds.
 func NewTiny(o Options) *Store {
 	o.MaxCounters = 48
 	s := New(o)
-	s.senders.most, s.nodes.joined.most, s.told.most, s.reports.most, s.grants.max = 16, 16, 16, 16<<10, 2<<10
+	s.senders.most, s.grants.max = 16, 2<<10
+	s.notes[store.Nodes].most, s.notes[store.AppliedLists].most, s.notes[store.Reports].most = 16, 16, 16<<10
 	return s
 }
 

@@ -90,14 +90,13 @@ func (f *fair[V]) count(namespace string) int {
 	return 0
 }
 
-// all returns the values of a namespace's rows.
-func (f *fair[V]) all(namespace string) (all []V) {
+// each calls visit for each of a namespace's rows.
+func (f *fair[V]) each(namespace string, visit func(*fairRow[V])) {
 	if own := f.shares.Of(namespace); own != nil {
 		for e := own.Of.Front(); e != nil; e = e.Next() {
-			all = append(all, e.Value.(*fairRow[V]).value.of)
+			visit(e.Value.(*fairRow[V]))
 		}
 	}
-	return all
 }
 
 // sweepAll removes all rows that have expired.

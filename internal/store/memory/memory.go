@@ -54,12 +54,9 @@ type Store struct {
 	counters *counters
 	senders  *fair[*sender]
 	grants   grants
-	nodes    *nodes
-	// overrides are by namespace. told has the reports of nodes on their overrides, and reports
-	// those of senders on their keys.
+	// overrides are by namespace, and notes by topic.
 	overrides map[string]overrides
-	told      *fair[store.Told]
-	reports   *fair[[]byte]
+	notes     [store.Topics]*notes
 	accounts  accounts
 	// changed has the records that have changed; nil unless Options.Tracked is set.
 	changed map[recordKey]struct{}
@@ -95,10 +92,8 @@ func New(o Options) *Store {
 		granter:   o.Granter,
 		counters:  newCounters(max(1, o.MaxCounters)),
 		senders:   newFair[*sender](max(1, senders)),
-		nodes:     newNodes(maxNodes),
 		overrides: map[string]overrides{},
-		told:      newFair[store.Told](maxNodes),
-		reports:   newFair[[]byte](maxReportBytes),
+		notes:     newNotes(),
 		accounts:  newAccounts(),
 		fleets:    map[string]*fleet{},
 		grants:    grants{max: grantBytes},
@@ -312,28 +307,6 @@ func (l *ledger) quota(item *wire.Item, known uint64) uint64 {
 		return known
 	}
 	return item.Limit
-}
-
-// Join implements [store.Store].
-func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := owned{namespace, node}
-	noteChange(s, nodeKey(key))
-	return s.nodes.join(key, uint64(s.now().UnixNano())), nil
-}
-
-// Nodes implements [store.Store].
-func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.nodes.count(owned{namespace, node}, uint64(s.now().UnixNano())), nil
 }
 
 // Ping implements [store.Store]. It always succeeds, since nothing can refuse a hit.

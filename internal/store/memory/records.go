@@ -56,7 +56,7 @@ type (
 func (s *Store) track() {
 	s.changed = map[recordKey]struct{}{}
 	s.counters.forgotten = func(key counterKey) { noteChange(s, key) }
-	s.nodes.joined.forgotten = func(key owned, _ struct{}) { noteChange(s, nodeKey(key)) }
+	s.notes[store.Nodes].forgotten = func(key owned, _ []byte) { noteChange(s, nodeKey(key)) }
 	s.senders.forgotten = func(key owned, of *sender) {
 		s.grants.forgetSender(of)
 		noteChange(s, senderKey(key))
@@ -180,7 +180,7 @@ func (r *restoring) read(key, value []byte) error {
 	case nodeRecord:
 		node := owned{namespace, k.fixed()}
 		if expires := v.number(); k.whole() && r.lives(expires, nodeKey(node)) {
-			r.nodes.joined.put(node, r.calendar.NowNanos, expires, 1)
+			r.notes[store.Nodes].put(node, r.calendar.NowNanos, expires, 1)
 		}
 	case overridesRecord:
 		version := v.number()
@@ -286,7 +286,7 @@ func (r *reader) contents() (c store.Contents) {
 func (k nodeKey) appendKey(b []byte) []byte { return owned(k).append(b, nodeRecord) }
 
 func (k nodeKey) appendValue(b []byte, s *Store) ([]byte, bool) {
-	e := s.nodes.joined.rows[owned(k)]
+	e := s.notes[store.Nodes].rows[owned(k)]
 	if e == nil {
 		return nil, false
 	}

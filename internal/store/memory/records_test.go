@@ -27,7 +27,7 @@ func recorded(t testing.TB, o memory.Options) []memory.Record {
 	if _, err := s.Push(t.Context(), p, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Join(t.Context(), "shop", 1); err != nil {
+	if _, err := store.Join(t.Context(), s, "shop", 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.SetOverrides(t.Context(), "shop", 0, []byte("list")); err != nil {

@@ -62,7 +62,7 @@ func TestExpired(t *testing.T) {
 		}
 	}
 	for node := range uint64(10) {
-		if _, err := counters.Join(t.Context(), "ns", node); err != nil {
+		if _, err := store.Join(t.Context(), counters, "ns", node); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestExpired(t *testing.T) {
 	if got := rows("senders"); got != 1 {
 		t.Errorf("%d senders, want the one that goes on", got)
 	}
-	if nodes, err := counters.Join(t.Context(), "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
+	if nodes, err := store.Join(t.Context(), counters, "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
 		t.Errorf("%d nodes, error %v, %d rows; want one", nodes, err, rows("nodes"))
 	}
 	// Pushes that add counters remove more than they add, and leave no rows that they did not need.

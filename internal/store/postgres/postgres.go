@@ -11,7 +11,7 @@
 //	                  of their takes
 //	weir.nodes        a row per node of a namespace: when it joined last
 //	weir.overrides    a row per namespace that has had overrides: their list and its version
-//	weir.told         a row per node: its last report on that list
+//	weir.told         a row per node: by which list it decides
 //	weir.reports      a row per sender: its last report on its keys
 //	weir.used         a row per label and day: how many hits the label has used
 //	weir.used_days    a row per day: how many labels it has
@@ -70,8 +70,9 @@ type Store struct {
 	// checked means that the schema's version was compared with Format.
 	checked atomic.Bool
 	// The store's times, in nanoseconds, of the last removals of expired rows.
-	swept, sweptNodes, sweptUsed atomic.Uint64
-	trial                        *store.Trial
+	swept, sweptUsed atomic.Uint64
+	sweptNotes       [store.Topics]atomic.Uint64
+	trial            *store.Trial
 }
 
 var _ store.Store = (*Store)(nil)
@@ -273,69 +274,3 @@ func (s *Store) check(ctx context.Context, c *pgx.Conn) error {
 	s.checked.Store(true)
 	return nil
 }
-
-// Join implements [store.Store].
-func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
-		var batch pgx.Batch
-		given, now := s.given(), time.Now()
-		if given != nil {
-			now = *given
-		}
-		batch.Queue(limitLocks, lockTimeout(ctx))
-		batch.Queue(joinNode, namespace, int64(node), given, store.NodeLife, store.Newcomer, store.MaxNodes)
-		batch.Queue(countNodes, namespace, given, store.NodeLife).QueryRow(func(row pgx.Row) error { return row.Scan(&nodes) })
-		if due(&s.sweptNodes, uint64(now.UnixNano())) {
-			batch.Queue(sweepNodes, given, store.NodeLife, store.MaxNodes)
-		}
-		return c.SendBatch(inUse, &batch).Close()
-	})
-	if err != nil {
-		return 0, fmt.Errorf("postgres: join: %w", err)
-	}
-	return nodes, nil
-}
-
-// Nodes implements [store.Store].
-func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
-		return c.QueryRow(inUse, countNodesWith, namespace, s.given(), store.NodeLife, int64(node)).Scan(&nodes)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("postgres: nodes: %w", err)
-	}
-	return nodes, nil
-}
-
-// given returns the time that replaces PostgreSQL's; nil if none does.
-func (s *Store) given() *time.Time {
-	if s.now == nil {
-		return nil
-	}
-	now := s.now()
-	return &now
-}
-
-const (
-	// A new node, or a forgotten one, is recorded as if it had joined longer ago: so it expires
-	// sooner.
-	joinNode = `
-INSERT INTO weir.nodes AS n (namespace, node, joined_at)
-SELECT $1, $2, coalesce($3, clock_timestamp()) - $4::interval + $5::interval
-WHERE EXISTS (SELECT FROM weir.nodes WHERE namespace = $1 AND node = $2)
-  OR (SELECT count(*) FROM weir.nodes WHERE namespace = $1) < $6
-ON CONFLICT (namespace, node) DO UPDATE SET joined_at = CASE
-  WHEN n.joined_at > excluded.joined_at - $5::interval AND n.joined_at < excluded.joined_at - $5::interval + 2 * $4::interval
-  THEN excluded.joined_at + $4::interval - $5::interval ELSE excluded.joined_at END`
-
-	activeNodes = `
-FROM weir.nodes
-WHERE namespace = $1
-  AND joined_at > coalesce($2, clock_timestamp()) - $3::interval AND joined_at < coalesce($2, clock_timestamp()) + $3::interval`
-	countNodes     = `SELECT count(*)` + activeNodes
-	countNodesWith = `SELECT count(*) + CASE WHEN bool_or(node = $4) THEN 0 ELSE 1 END` + activeNodes
-
-	sweepNodes = `
-DELETE FROM weir.nodes WHERE ctid = ANY (ARRAY(
-  SELECT ctid FROM weir.nodes WHERE joined_at <= coalesce($1, clock_timestamp()) - $2::interval LIMIT $3 FOR UPDATE SKIP LOCKED))`
-)

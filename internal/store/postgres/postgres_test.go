@@ -201,7 +201,7 @@ func TestRestart(t *testing.T) {
 	if err := counters.Ping(t.Context()); err == nil {
 		t.Fatal("ping: want an error while PostgreSQL is down")
 	}
-	if _, err := counters.Join(t.Context(), "ns", 1); err == nil {
+	if _, err := store.Join(t.Context(), counters, "ns", 1); err == nil {
 		t.Fatal("join: want an error while PostgreSQL is down")
 	}
 	server.Restart(t)
@@ -274,7 +274,7 @@ func TestSchemaVanishes(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, c := open(t, url, atEpoch), counter(window.FixedWindow, 1, time.Hour)
 	raw := connect(t, url)
-	join := func(context.Context) error { _, err := counters.Join(t.Context(), "ns", 1); return err }
+	join := func(context.Context) error { _, err := store.Join(t.Context(), counters, "ns", 1); return err }
 	for name, call := range map[string]func(context.Context) error{
 		"ping": counters.Ping,
 		"join": join,
@@ -367,7 +367,7 @@ func TestURL(t *testing.T) {
 					t.Fatalf("push %d: outcome %+v, error %v; want a unit and both hits", i, out, err)
 				}
 			}
-			if nodes, err := counters.Join(t.Context(), mode, 1<<63); err != nil || nodes != 1 {
+			if nodes, err := store.Join(t.Context(), counters, mode, 1<<63); err != nil || nodes != 1 {
 				t.Errorf("%d nodes, error %v; want one", nodes, err)
 			}
 			visits := 0
@@ -403,11 +403,11 @@ func TestPostgresClock(t *testing.T) {
 		t.Errorf("counters %+v, want one", got)
 	}
 	for _, node := range []uint64{1, 2, 2, 1<<64 - 1} {
-		if _, err := counters.Join(t.Context(), "ns", node); err != nil {
+		if _, err := store.Join(t.Context(), counters, "ns", node); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if nodes, err := counters.Join(t.Context(), "ns", 1); err != nil || nodes != 3 {
+	if nodes, err := store.Join(t.Context(), counters, "ns", 1); err != nil || nodes != 3 {
 		t.Errorf("%d nodes, error %v; want 3", nodes, err)
 	}
 }

@@ -220,8 +220,8 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 
 // testKeys checks the keys in Redis: their hash tags, and that each expires.
 func testKeys(t *testing.T, cluster *redistest.Cluster) {
-	store := open(t, cluster.URL(), nil)
-	if _, err := store.Join(t.Context(), "ns", 7); err != nil {
+	counters := open(t, cluster.URL(), nil)
+	if _, err := store.Join(t.Context(), counters, "ns", 7); err != nil {
 		t.Fatal(err)
 	}
 	p := &wire.Push{Namespace: "ns", Sender: 7, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}}
@@ -229,7 +229,7 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 1))
 	}
 	for range 2 { // a grant, and a grant that goes back
-		if _, err := store.Push(t.Context(), p, 1); err != nil {
+		if _, err := counters.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
 		}
 		p.Sequence++
@@ -817,17 +817,17 @@ func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	tr.wait(50)
 	tr.end()
 	tr.hits.Add(e.again(t, cluster))
-	store := open(t, cluster.URL(), atEpoch)
-	if got, _ := sum(t, store, 0); got != tr.hits.Load() {
+	counters := open(t, cluster.URL(), atEpoch)
+	if got, _ := sum(t, counters, 0); got != tr.hits.Load() {
 		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
 	}
 	if tr.failed.Load() == 0 {
 		t.Error("no push failed: the master was not missed")
 	}
-	if n, err := store.Join(t.Context(), "ns", 1); err != nil || n != 1 {
+	if n, err := store.Join(t.Context(), counters, "ns", 1); err != nil || n != 1 {
 		t.Errorf("%d nodes, error %v", n, err)
 	}
-	if err := store.Ping(t.Context()); err != nil {
+	if err := counters.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

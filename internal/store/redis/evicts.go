@@ -22,7 +22,7 @@ func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 		return "", fmt.Errorf("redis: %w", err)
 	}
 	var policies []string
-	told := 0
+	answered := 0
 	var silent, away error
 	for _, server := range servers {
 		found, err := evictionPolicy(ctx, server)
@@ -32,7 +32,7 @@ func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 		case err != nil:
 			away = err
 		default:
-			if told++; found != "noeviction" {
+			if answered++; found != "noeviction" {
 				policies = append(policies, found)
 			}
 		}
@@ -41,7 +41,7 @@ func (s *Store) Evicts(ctx context.Context) (policy string, err error) {
 		slices.Sort(policies)
 		return strings.Join(slices.Compact(policies), ", "), nil
 	}
-	if silent == nil && told == 0 {
+	if silent == nil && answered == 0 {
 		silent = away
 	}
 	if silent != nil {

@@ -98,11 +98,12 @@ func (k keys) fleet(namespace string) []string {
 	return []string{prefix, prefix + ":near", prefix + ":heard", prefix + ":divisors", prefix + ":answered", prefix + ":silent"}
 }
 
-func (k keys) nodes(namespace string) string { return "weir:{" + namespace + "}:nodes" }
-
 func (k keys) overrides(namespace string) string { return "weir:{" + namespace + "}:overrides" }
 
-func (k keys) reports(namespace string) string { return "weir:{" + namespace + "}:reports" }
+// notes returns the key of the notes on a topic.
+func (k keys) notes(topic store.Topic, namespace string) string {
+	return "weir:{" + namespace + "}:" + [...]string{store.Nodes: "nodes", store.AppliedLists: "told", store.Reports: "reports"}[topic]
+}
 
 // accountant returns the key of the last sequence of a sender's messages on usage.
 func (k keys) accountant(namespace string, sender uint64) string {
@@ -118,8 +119,6 @@ func (k keys) used(namespace string, day uint32) string {
 func (k keys) usedRanks(namespace string, day uint32) string {
 	return k.used(namespace, day) + ":ranks"
 }
-
-func (k keys) told(namespace string) string { return "weir:{" + namespace + "}:told" }
 
 // parse is the inverse of counter. ok is false for keys that counter does not return.
 func (k keys) parse(namespace, key string) (c wire.LimitCounter, ok bool) {

@@ -8,7 +8,7 @@
 //	weir:{N}:lock                                                       string: the backend that may write counters as they were seen
 //	weir:{N}:nodes                                                      sorted set: nodes, and when they joined
 //	weir:{N}:overrides                                                  hash: the list of overrides, and its version
-//	weir:{N}:told                                                       hash: nodes, and their reports on that list
+//	weir:{N}:told                                                       hash: nodes, and by which list they decide
 //	weir:{N}:reports                                                    hash: senders, and their reports on their keys
 //	weir:{N}:fleet                                                      hash: limits whose hits are advanced, senders' parts, and their sums
 //	weir:{N}:fleet:near                                                 sorted set: near keys, and the versions that list them
@@ -73,7 +73,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	_ "embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -192,41 +191,6 @@ func (s *Store) Ping(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("redis: %w: %d of %d partitions take no hits: %w", store.ErrPartly, lacks, s.keys.partitions, out.Lacking)
-}
-
-//go:embed join.lua
-var joinSource string
-
-var joinScript = goredis.NewScript(joinSource)
-
-// Join implements [store.Store].
-func (s *Store) Join(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	return s.join(ctx, namespace, node, "1")
-}
-
-// Nodes implements [store.Store].
-func (s *Store) Nodes(ctx context.Context, namespace string, node uint64) (nodes uint64, err error) {
-	return s.join(ctx, namespace, node, "0")
-}
-
-func (s *Store) join(ctx context.Context, namespace string, node uint64, records string) (nodes uint64, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	if err := s.without(ctx, s.keys.nodes(namespace)); err != nil {
-		return 0, fmt.Errorf("redis: join: %w", err)
-	}
-	now := ""
-	if s.now != nil {
-		now = strconv.FormatInt(s.now().UnixMicro(), 10)
-	}
-	nodes, err = joinScript.Run(ctx, s.client, []string{s.keys.nodes(namespace)}, now, fmt.Sprintf("%016x", node),
-		store.NodeLife.Microseconds(), store.Newcomer.Microseconds(), store.MaxNodes, records).Uint64()
-	if err != nil {
-		s.reload(ctx)
-		return 0, fmt.Errorf("redis: join: %w", err)
-	}
-	return nodes, nil
 }
 
 // reload has a cluster's client ask soon which server has which keys. By itself it asks only after

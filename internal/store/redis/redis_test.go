@@ -466,7 +466,7 @@ func TestForeignNodes(t *testing.T) {
 		if err := client.Do(t.Context(), command...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := counters.Join(t.Context(), "ns", 1); err != nil || n != 1 {
+		if n, err := store.Join(t.Context(), counters, "ns", 1); err != nil || n != 1 {
 			t.Errorf("%s: %d nodes, error %v; want 1", name, n, err)
 		}
 		wantTTL(t, client, nodes, store.NodeLife)

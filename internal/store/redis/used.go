@@ -122,7 +122,7 @@ func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, vis
 
 // usedOn visits the labels of a day. HSCAN may return a label twice while others are added.
 func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit func(wire.UsedRow) error) error {
-	told := map[string]bool{}
+	visited := map[string]bool{}
 	for cursor := uint64(0); ; {
 		found, next, err := s.client.HScan(ctx, s.keys.used(namespace, day), cursor, "", usedPage).Result()
 		if goredis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -135,10 +135,10 @@ func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit 
 			label := found[0]
 			hits, budget, _ := strings.Cut(found[1], " ")
 			sum, err := strconv.ParseInt(hits, 10, 64)
-			if _, ok := wire.DecodeUsedLabel([]byte(label)); !ok || err != nil || told[label] {
+			if _, ok := wire.DecodeUsedLabel([]byte(label)); !ok || err != nil || visited[label] {
 				continue
 			}
-			told[label] = true
+			visited[label] = true
 			if err := visit(wire.UsedRow{Label: []byte(label), Day: day, Hits: sum, Budget: []byte(budget)}); err != nil {
 				return err
 			}

@@ -64,12 +64,18 @@ func (b *both) SetOverrides(ctx context.Context, namespace string, from uint64, 
 	return b.parent.SetOverrides(ctx, namespace, from, list)
 }
 
-func (b *both) Reports(ctx context.Context, namespace string) ([][]byte, error) {
-	return b.parent.Reports(ctx, namespace)
+func (b *both) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
+	if topic == store.Reports {
+		return b.parent.Note(ctx, topic, namespace, note)
+	}
+	return b.Store.Note(ctx, topic, namespace, note)
 }
 
-func (b *both) Report(ctx context.Context, namespace string, sender uint64, report []byte) error {
-	return b.parent.Report(ctx, namespace, sender, report)
+func (b *both) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
+	if topic == store.Reports {
+		return b.parent.Notes(ctx, topic, namespace)
+	}
+	return b.Store.Notes(ctx, topic, namespace)
 }
 
 func (b *both) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {

@@ -350,7 +350,7 @@ func (s *Store) heard(err error) {
 	defer s.mu.Unlock()
 	if !s.away.IsZero() {
 		s.o.Logger.Info("the parent is back", "after", s.o.Now().Sub(s.away))
-		s.away, s.told = time.Time{}, ""
+		s.away, s.logged = time.Time{}, ""
 		s.awake()
 	}
 	if err != nil {
@@ -384,10 +384,10 @@ func (s *Store) unheard(before uint64, err error) {
 // lock.
 func (s *Store) tell(message string, err error) {
 	now := s.o.Now()
-	if ago := now.Sub(s.toldAt); s.told == err.Error() && ago >= 0 && ago < toldFor {
+	if ago := now.Sub(s.loggedAt); s.logged == err.Error() && ago >= 0 && ago < loggedFor {
 		return
 	}
-	s.told, s.toldAt = err.Error(), now
+	s.logged, s.loggedAt = err.Error(), now
 	s.o.Logger.Warn(message, "error", err, "on_parent_failure", s.o.Policy.String())
 }
 
@@ -400,7 +400,7 @@ func (s *Store) hurried(waited time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Now()
-	if ago := now.Sub(s.hurriedAt); ago >= 0 && ago < toldFor {
+	if ago := now.Sub(s.hurriedAt); ago >= 0 && ago < loggedFor {
 		return
 	}
 	s.hurriedAt = now

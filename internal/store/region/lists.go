@@ -21,7 +21,7 @@ type list struct {
 // errUnlisted means that the parent has not sent its overrides.
 var errUnlisted = errors.New("the parent's overrides are not known")
 
-// Overrides implements [store.Overrides]. It returns the parent's list as of the last tick.
+// Overrides implements [store.Documents]. It returns the parent's list as of the last tick.
 func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (bytes []byte, version uint64, err error) {
 	s.mu.Lock()
 	l := s.lists[namespace]
@@ -58,7 +58,7 @@ func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (
 	return l.bytes, l.version, nil
 }
 
-// SetOverrides implements [store.Overrides].
+// SetOverrides implements [store.Documents].
 func (s *Store) SetOverrides(context.Context, string, uint64, []byte) (uint64, error) {
 	return 0, errAtParent
 }
@@ -91,13 +91,13 @@ func (s *Store) refresh(namespace string, l *list) {
 // fetch reads the parent's list in parts, unless its version is known. It also reports to the
 // parent, as a single node, which version the region's nodes have.
 func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known uint64) (bytes []byte, version uint64, err error) {
-	told, err := s.Told(ctx, namespace)
+	applied, err := store.ReadApplied(ctx, s, namespace)
 	if err != nil {
 		return nil, 0, err
 	}
 	p := wire.Push{Namespace: namespace, Sender: s.fixer.id, Sequence: 1, Floor: 1, Node: s.node}
 	p.Known = wire.Known{Asks: true, Version: known} // the parent does not send a list of this version
-	for _, node := range told {
+	for _, node := range applied {
 		p.Known.Version = min(p.Known.Version, node.Version)
 		p.Known.Unfit += node.Unfit
 	}

@@ -124,11 +124,11 @@ type Store struct {
 	most   uint64
 	mostAt time.Time
 	// away is when the parent stopped answering; zero if it answers. pinging means that an empty
-	// push is on its way. told is the last error logged, and toldAt the time.
-	away    time.Time
-	pinging bool
-	told    string
-	toldAt  time.Time
+	// push is on its way. logged is the last error in the log, and loggedAt when it was.
+	away     time.Time
+	pinging  bool
+	logged   string
+	loggedAt time.Time
 	// hurriedAt is when the log last said that nodes do not wait long enough.
 	hurriedAt time.Time
 	// Close sets leaving. left is closed when the parent has every hit.
@@ -175,8 +175,8 @@ const (
 	// lookAgain is the pause before the region asks again a parent that has not read its overrides
 	// yet.
 	lookAgain = 20 * time.Millisecond
-	// toldFor is how long the log does not repeat an error.
-	toldFor = time.Minute
+	// loggedFor is how long the log does not repeat an error.
+	loggedFor = time.Minute
 	// maxFlying bounds the unanswered pushes of a namespace, maxPushes those of all, and maxBatch the
 	// counters in a push. maxRelays bounds the pushes of nodes that are being relayed.
 	maxFlying = 16
@@ -410,7 +410,7 @@ func (s *Store) Away() bool {
 // Ping implements [store.Store].
 func (s *Store) Ping(ctx context.Context) error { return cmp.Or(s.usable(), s.Own.Ping(ctx)) }
 
-// Account implements [store.Accounts]. It sends the message on to the parent.
+// Account implements [store.Documents]. It sends the message on to the parent.
 func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
 	if err := store.CheckUsed(u); err != nil {
 		return store.Accounted{}, err
@@ -422,35 +422,43 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, err
 	return store.Accounted{}, err
 }
 
-// Used implements [store.Accounts].
+// Used implements [store.Documents].
 func (s *Store) Used(context.Context, string, uint32, uint32, func(wire.UsedRow) error) error {
 	return errAtParent
 }
 
-// Report implements [store.Reports]. It sends the report on to the parent without waiting. While
-// many are being sent, further reports are dropped: each sender soon sends its next.
-func (s *Store) Report(ctx context.Context, namespace string, _ uint64, report []byte) error {
-	if err := store.CheckReport(namespace, report); err != nil {
-		return err
+// Note implements [store.Documents]. It sends a report on to the parent without waiting. While many
+// are being sent, further reports are dropped: each sender soon sends its next.
+func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
+	if topic != store.Reports {
+		return s.Own.Note(ctx, topic, namespace, note)
+	}
+	if err := store.CheckNote(topic, namespace, note); err != nil {
+		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving || s.reports == maxReports {
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 	s.reports++
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		defer cancel()
-		if _, err := s.o.Parent.Push(ctx, report); err != nil {
+		if _, err := s.o.Parent.Push(ctx, note.Body); err != nil {
 			s.o.Logger.Debug("report not sent", "error", err)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.reports--
 	})
-	return ctx.Err()
+	return 0, ctx.Err()
 }
 
-// Reports implements [store.Reports].
-func (s *Store) Reports(context.Context, string) ([][]byte, error) { return nil, errAtParent }
+// Notes implements [store.Documents].
+func (s *Store) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
+	if topic == store.Reports {
+		return nil, errAtParent
+	}
+	return s.Own.Notes(ctx, topic, namespace)
+}

@@ -309,7 +309,7 @@ func testCancelled(t *testing.T, b *bench) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, push := b.store.Push(ctx, b.next([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)}), 1)
-	_, join := b.store.Join(ctx, "ns", 1)
+	_, join := store.Join(ctx, b.store, "ns", 1)
 	for name, err := range map[string]error{
 		"push": push, "join": join, "ping": b.store.Ping(ctx), "counters": b.store.Counters(ctx, "ns", nil, func(store.LimitCounter) error { return nil }),
 	} {

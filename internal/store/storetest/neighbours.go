@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"weir/internal/store"
@@ -21,18 +20,10 @@ func testNeighbours(t *testing.T, b *bench) {
 	}
 	b.send(victim, 1)
 	ctx := t.Context()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	told := []store.Told{{Node: 1, Version: 5}, {Node: 2, Version: 5}}
-	for _, of := range told {
-		must(b.store.Heard(ctx, "ns", of))
-		_, err := b.store.Join(ctx, "ns", of.Node)
-		must(err)
-		must(b.store.Report(ctx, "ns", of.Node, fmt.Append(nil, "of ", of.Node)))
+	for _, node := range []uint64{1, 2} {
+		b.note(store.Nodes, "ns", node, "")
+		b.note(store.AppliedLists, "ns", node, "5 0")
+		b.note(store.Reports, "ns", node, "of it")
 	}
 	list := []byte("a list")
 	b.setOverrides(0, list)
@@ -47,13 +38,13 @@ func testNeighbours(t *testing.T, b *bench) {
 		if _, err := b.store.Push(ctx, p, 1); err != nil && !errors.Is(err, store.ErrFull) {
 			t.Fatal(err)
 		}
-		_, err := b.store.Join(ctx, "evil", i)
-		must(err)
-		must(b.store.Heard(ctx, "evil", store.Told{Node: i}))
-		must(b.store.Report(ctx, "evil", i, report))
+		b.note(store.Nodes, "evil", i, "")
+		b.note(store.AppliedLists, "evil", i, "0 0")
+		b.note(store.Reports, "evil", i, string(report))
 	}
-	_, err := b.store.SetOverrides(ctx, "evil", 0, report)
-	must(err)
+	if _, err := b.store.SetOverrides(ctx, "evil", 0, report); err != nil {
+		t.Fatal(err)
+	}
 
 	again := b.send(victim, 1)
 	if !again.Duplicate || again.Applied != 0 || again.Answer.Totals[0].Hits[0] != 7 {
@@ -65,7 +56,7 @@ func testNeighbours(t *testing.T, b *bench) {
 		}
 	}
 	b.nodes("ns", 1, 2)
-	b.reports("ns", "of 1", "of 2")
-	b.told("ns", told...)
+	b.notes(store.AppliedLists, "ns", "1:5 0", "2:5 0")
+	b.notes(store.Reports, "ns", "1:of it", "2:of it")
 	b.wantOverrides("ns", list)
 }

@@ -13,11 +13,11 @@ import (
 func (b *bench) nodes(namespace string, node, want uint64, join ...uint64) {
 	b.t.Helper()
 	for i, joins := range join {
-		if got, err := b.store.Join(b.t.Context(), namespace, joins); err != nil || i == len(join)-1 && got != want {
+		if got, err := store.Join(b.t.Context(), b.store, namespace, joins); err != nil || i == len(join)-1 && got != want {
 			b.t.Fatalf("%s: %d nodes with %d, error %v; want %d", namespace, got, joins, err, want)
 		}
 	}
-	if got, err := b.store.Nodes(b.t.Context(), namespace, node); err != nil || got != want {
+	if got, err := store.CountNodes(b.t.Context(), b.store, namespace, node); err != nil || got != want {
 		b.t.Fatalf("%s: %d nodes with %d, error %v; want %d", namespace, got, node, err, want)
 	}
 }
@@ -61,7 +61,7 @@ func (b *bench) crowd(namespace string, first, end uint64, workers uint64) {
 	for worker := range workers {
 		joins.Go(func() {
 			for node := first + worker; node < end; node += workers {
-				if got, err := b.store.Join(b.t.Context(), namespace, node); err != nil || got < 1 || got > end {
+				if got, err := store.Join(b.t.Context(), b.store, namespace, node); err != nil || got < 1 || got > end {
 					b.t.Errorf("%d nodes, error %v; want 1 to %d", got, err, end)
 				}
 			}

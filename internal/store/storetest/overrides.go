@@ -2,10 +2,8 @@ package storetest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -116,50 +114,4 @@ func testOverridesHammer(t *testing.T, b *bench) {
 			t.Errorf("%d changes of writer %d, want %d", n, writer, changes)
 		}
 	}
-}
-
-// told wants these reports of nodes.
-func (b *bench) told(namespace string, want ...store.Told) {
-	b.t.Helper()
-	got, err := b.store.Told(b.t.Context(), namespace)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	slices.SortFunc(got, func(a, b store.Told) int { return cmp.Compare(a.Node, b.Node) })
-	if !slices.Equal(got, want) {
-		b.t.Errorf("%d told %.300v, want %d, %.300v", len(got), got, len(want), want)
-	}
-}
-
-// A node's report is known until the node sends another, or is silent for long.
-func testTold(t *testing.T, b *bench) {
-	tell := func(namespace string, node, version, unfit uint64) store.Told {
-		t.Helper()
-		told := store.Told{Node: node, Version: version, Unfit: unfit}
-		if err := b.store.Heard(t.Context(), namespace, told); err != nil {
-			t.Fatal(err)
-		}
-		return told
-	}
-	b.told("ns")
-	one, two := tell("ns", 1, 0, 0), tell("ns", 1<<64-1, 1<<60, 3)
-	other := tell("other", 1, 5, 0)
-	b.told("ns", one, two)
-	b.told("other", other)
-	b.clock.advance(store.HeardLife - time.Second)
-	one = tell("ns", 1, 9, 1)
-	b.told("ns", one, two)
-	b.clock.advance(time.Second)
-	b.told("ns", one)
-	b.told("other")
-	b.clock.advance(store.HeardLife - time.Second)
-	b.told("ns")
-	// Invented nodes are bounded, and don't prevent known nodes from reporting.
-	var want []store.Told
-	for node := range uint64(store.MaxNodes) {
-		want = append(want, tell("ns", node, 1, 0))
-	}
-	tell("ns", store.MaxNodes, 1, 0)
-	want[0] = tell("ns", 0, 2, 0)
-	b.told("ns", want...)
 }

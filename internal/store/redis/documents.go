@@ -15,11 +15,14 @@ import (
 var (
 	//go:embed overrides.lua
 	overridesSource string
-	//go:embed told.lua
-	toldSource string
+	//go:embed notes.lua
+	notesSource string
+	//go:embed nodes.lua
+	nodesSource string
 
 	overridesScript = goredis.NewScript(overridesSource)
-	toldScript      = goredis.NewScript(toldSource)
+	notesScript     = goredis.NewScript(notesSource)
+	nodesScript     = goredis.NewScript(nodesSource)
 )
 
 // given returns the time in microseconds that replaces Redis's; empty if none does.
@@ -70,34 +73,42 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	return version, nil
 }
 
-// Heard implements [store.Store].
-func (s *Store) Heard(ctx context.Context, namespace string, told store.Told) error {
+// Note implements [store.Store].
+func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
+	if err := store.CheckNote(topic, namespace, note); err != nil {
+		return 0, err
+	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
-	err := toldScript.Run(ctx, s.client, []string{s.keys.told(namespace)}, s.given(), store.HeardLife.Microseconds(), store.MaxNodes,
-		fmt.Sprintf("%016x", told.Node), fmt.Sprintf("%d %d", told.Version, told.Unfit)).Err()
+	key, terms := s.keys.notes(topic, namespace), topic.Terms()
+	if err := s.without(ctx, key); err != nil {
+		return 0, fmt.Errorf("redis: %v: %w", topic, err)
+	}
+	args := []any{s.given(), terms.Life.Microseconds(), terms.Most, hexOf(note.Member)}
+	if topic == store.Nodes {
+		nodes, err = nodesScript.Run(ctx, s.client, []string{key}, append(args, terms.Newcomer.Microseconds(), !note.Asks)...).Uint64()
+	} else {
+		err = notesScript.Run(ctx, s.client, []string{key}, append(args, note.Body)...).Err()
+	}
 	if err != nil && !errors.Is(err, goredis.Nil) {
-		return s.failed(ctx, "heard", err)
+		return 0, s.failed(ctx, topic.String(), err)
 	}
-	return nil
+	return nodes, nil
 }
 
-// Told implements [store.Store].
-func (s *Store) Told(ctx context.Context, namespace string) (all []store.Told, err error) {
+// Notes implements [store.Store].
+func (s *Store) Notes(ctx context.Context, topic store.Topic, namespace string) (all []store.Note, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	found, err := toldScript.Run(ctx, s.client, []string{s.keys.told(namespace)}, s.given(), store.HeardLife.Microseconds()).StringSlice()
+	found, err := notesScript.Run(ctx, s.client, []string{s.keys.notes(topic, namespace)}, s.given(), topic.Terms().Life.Microseconds()).StringSlice()
 	if err != nil {
-		return nil, s.failed(ctx, "told", err)
+		return nil, s.failed(ctx, topic.String(), err)
 	}
 	for ; len(found) > 1; found = found[2:] {
-		var t store.Told
-		var errNode error
-		t.Node, errNode = strconv.ParseUint(found[0], 16, 64)
-		if _, err := fmt.Sscanf(found[1], "%d %d", &t.Version, &t.Unfit); err == nil && errNode == nil {
-			all = append(all, t)
+		if member, err := strconv.ParseUint(found[0], 16, 64); err == nil { // else another program's
+			all = append(all, store.Note{Member: member, Body: []byte(found[1])})
 		}
 	}
 	return all, nil

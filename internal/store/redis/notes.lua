@@ -1,12 +1,11 @@
--- Records the reports of nodes on a namespace's overrides (see store.Overrides), and the reports of
--- senders on its keys (see store.Reports), or reads them.
+-- Keeps a note of a namespace's member, or reads all. See Note and Notes of store.Documents.
 --
--- KEYS[1] hash: node or sender to its last report, which the time in microseconds and a space precede
+-- KEYS[1] hash: member to its note, which the time in microseconds and a space precede
 -- ARGV    1 time in microseconds; '' for Redis's
---         2 how long a report lives, in microseconds
---         To record a report also: 3 most nodes; 4 node or sender; 5 its report
+--         2 how long a note lives, in microseconds
+--         To keep a note also: 3 most notes; 4 member; 5 its note
 --
--- Returns nodes or senders and their reports, alternating, unless it records a report.
+-- Returns members and their notes, alternating, unless it keeps one.
 local now, life = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not now then
   local t = redis.call('TIME')
@@ -27,10 +26,10 @@ end
 local function live()
   local all, live = redis.call('HGETALL', KEYS[1]), {}
   for i = 1, #all, 2 do
-    local at, told = string.match(all[i + 1], '^(%d+) (.*)$')
+    local at, note = string.match(all[i + 1], '^(%d+) (.*)$')
     at = tonumber(at)
     if at and at > now - life and at < now + life then
-      live[#live + 1], live[#live + 2] = all[i], told
+      live[#live + 1], live[#live + 2] = all[i], note
     elseif #ARGV > 2 then
       redis.call('HDEL', KEYS[1], all[i])
       size = size - 1

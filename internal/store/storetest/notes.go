@@ -1,0 +1,98 @@
+package storetest
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+)
+
+// note keeps a member's note.
+func (b *bench) note(topic store.Topic, namespace string, member uint64, body string) {
+	b.t.Helper()
+	if _, err := b.store.Note(b.t.Context(), topic, namespace, store.Note{Member: member, Body: []byte(body)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// notes wants a namespace's notes, each as its member, a colon and its body, in the order of members.
+func (b *bench) notes(topic store.Topic, namespace string, want ...string) {
+	b.t.Helper()
+	found, err := b.store.Notes(b.t.Context(), topic, namespace)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	slices.SortFunc(found, func(a, b store.Note) int { return cmp.Compare(a.Member, b.Member) })
+	got := make([]string, len(found))
+	for i, n := range found {
+		got[i] = fmt.Sprintf("%d:%s", n.Member, n.Body)
+	}
+	if !slices.Equal(got, want) {
+		b.t.Errorf("%v %.300q, want %.300q", topic, got, want)
+	}
+}
+
+// testNotes has members whose notes are known until they send others, or are silent for long. bodies are valid for the
+// topic.
+func testNotes(t *testing.T, b *bench, topic store.Topic, bodies [3]string) {
+	const last = "18446744073709551615:"
+	terms := topic.Terms()
+	b.notes(topic, "ns")
+	b.note(topic, "ns", 1, bodies[0])
+	b.note(topic, "ns", 1<<64-1, bodies[1])
+	b.note(topic, "other", 1, bodies[2])
+	b.notes(topic, "ns", "1:"+bodies[0], last+bodies[1])
+	b.clock.advance(terms.Life - time.Second)
+	b.note(topic, "ns", 1, bodies[2])
+	b.note(topic, "ns", 2, bodies[0])
+	b.notes(topic, "ns", "1:"+bodies[2], "2:"+bodies[0], last+bodies[1])
+	b.notes(topic, "other", "1:"+bodies[2])
+	b.clock.advance(time.Second)
+	b.notes(topic, "ns", "1:"+bodies[2], "2:"+bodies[0])
+	b.notes(topic, "other")
+	b.clock.advance(terms.Life - time.Second)
+	b.notes(topic, "ns")
+	_, name := b.store.Note(t.Context(), topic, "a*", store.Note{Body: []byte(bodies[0])})
+	_, size := b.store.Note(t.Context(), topic, "ns", store.Note{Body: make([]byte, terms.MaxBytes+1)})
+	if !errors.Is(name, store.ErrInvalid) || !errors.Is(size, store.ErrInvalid) {
+		t.Errorf("a namespace that is none: %v; a note that is too large: %v", name, size)
+	}
+	// Invented members are bounded, and don't keep known ones from sending their next.
+	var want []string
+	for member := range uint64(terms.Most) {
+		want = append(want, fmt.Sprintf("%d:%s", member, bodies[member%3]))
+		b.note(topic, "ns", member, bodies[member%3])
+	}
+	b.note(topic, "ns", uint64(terms.Most), bodies[0])
+	want[0] = "0:" + bodies[1]
+	b.note(topic, "ns", 0, bodies[1])
+	b.notes(topic, "ns", want...)
+}
+
+func testAppliedLists(t *testing.T, b *bench) {
+	body := func(version, unfit uint64) string {
+		return string(store.AppliedList{Version: version, Unfit: unfit}.Note().Body)
+	}
+	testNotes(t, b, store.AppliedLists, [3]string{body(0, 0), body(1<<60, 3), body(1<<64-1, 1<<64-1)})
+	b.clock.advance(store.AppliedLife)
+	want := store.AppliedList{Node: 7, Version: 9, Unfit: 1}
+	note := want.Note()
+	b.note(store.AppliedLists, "ns", note.Member, string(note.Body))
+	if got, err := store.ReadApplied(t.Context(), b.store, "ns"); err != nil || !slices.Equal(got, []store.AppliedList{want}) {
+		t.Errorf("got %+v, error %v; want %+v", got, err, want)
+	}
+}
+
+func testReports(t *testing.T, b *bench) {
+	large := string(bytes.Repeat([]byte("x"), store.Reports.Terms().MaxBytes))
+	testNotes(t, b, store.Reports, [3]string{"", "\x00\xff\r\n b", "c"})
+	b.clock.advance(store.ReportLife)
+	b.note(store.Reports, "ns", 5, large)
+	b.notes(store.Reports, "ns", "5:"+large)
+	b.list()
+}
