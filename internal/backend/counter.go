@@ -80,7 +80,7 @@ func (b *Backend) holders(ctx context.Context, namespace string, id wire.ID, now
 }
 
 func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {
-	if c.Limits, err = b.store.CountersOf(ctx, namespace, id); err != nil {
+	if c.Limits, err = store.CountersOf(ctx, b.store, namespace, id); err != nil {
 		return c, err
 	}
 	c.Known = len(c.Limits) > 0

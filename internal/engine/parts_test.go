@@ -93,12 +93,12 @@ func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out stor
 }
 
 // Counters implements store.Store.
-func (s *parted) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	if err := s.Store.Counters(ctx, namespace, widths, visit); err != nil {
+func (s *parted) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
+	if err := s.Store.Counters(ctx, namespace, only, visit); err != nil {
 		return err
 	}
 	for _, other := range s.others {
-		if err := other.Counters(ctx, namespace, widths, visit); err != nil {
+		if err := other.Counters(ctx, namespace, only, visit); err != nil {
 			return err
 		}
 	}

@@ -264,7 +264,7 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request, namespace str
 	lines := json.NewEncoder(w)
 	written := 0
 	var broken error
-	err := h.store.Counters(r.Context(), namespace, widths, func(c store.LimitCounter) error {
+	err := h.store.Counters(r.Context(), namespace, &store.Wanted{Widths: widths}, func(c store.LimitCounter) error {
 		if written%1024 == 0 {
 			// A long list takes longer than one answer may, but none of its parts does.
 			if broken = out.SetWriteDeadline(time.Now().Add(listen.WriteTimeout)); broken != nil {

@@ -430,8 +430,8 @@ func (s *brokenStore) Note(ctx context.Context, topic store.Topic, namespace str
 
 func (s *brokenStore) Ping(context.Context) error { return s.err }
 
-func (s *brokenStore) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	return errors.Join(s.Store.Counters(ctx, namespace, widths, visit), s.err)
+func (s *brokenStore) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
+	return errors.Join(s.Store.Counters(ctx, namespace, only, visit), s.err)
 }
 
 // logBuffer is a writer for several goroutines.

@@ -57,16 +57,12 @@ type Store interface {
 	// depends on it: see [window.Limit.Ahead].
 	Push(ctx context.Context, p *wire.Push, nodes uint64) (Outcome, error)
 
-	// Counters calls visit for each counter of a namespace with a window that counts, in no order,
-	// on the caller's goroutine. If widths are given, in milliseconds, it visits only counters with
-	// these. The result is not a snapshot, since pushes go on meanwhile: each counter is visited at
-	// most once, with its state at some moment. Counters that exist all the time are visited,
-	// unless a cluster moves them. If visit returns an error, Counters stops and returns it.
-	Counters(ctx context.Context, namespace string, widths []uint64, visit func(LimitCounter) error) error
-
-	// CountersOf returns the counters of one key of a namespace that have a window that counts, one
-	// for each limit, in no order.
-	CountersOf(ctx context.Context, namespace string, id wire.ID) ([]LimitCounter, error)
+	// Counters calls visit for each counter of a namespace with a window that counts, or for only
+	// those that are wanted, in no order, on the caller's goroutine. The result is not a snapshot,
+	// since pushes go on meanwhile: each counter is visited at most once, with its state at some
+	// moment. Counters that exist all the time are visited, unless a cluster moves them. If visit
+	// returns an error, Counters stops and returns it.
+	Counters(ctx context.Context, namespace string, only *Wanted, visit func(LimitCounter) error) error
 
 	// Ping reports whether the store accepts hits. It pushes one of a [Trial], because a store that
 	// can be reached may still be out of memory or read-only. If the store accepts hits for some
@@ -119,6 +115,29 @@ type LimitCounter struct {
 	Limit uint64
 	// Windows has at least one, in no order.
 	Windows []Window
+}
+
+// Wanted says which counters are wanted; all if it is nil.
+type Wanted struct {
+	// Widths are in milliseconds; empty for any.
+	Widths []uint64
+	// Key is whose limits are wanted; nil for those of all keys.
+	Key *wire.ID
+}
+
+// Wants reports whether a counter is wanted.
+func (w *Wanted) Wants(c wire.LimitCounter) bool {
+	return w == nil || (len(w.Widths) == 0 || slices.Contains(w.Widths, c.WidthMillis)) && (w.Key == nil || c.ID == *w.Key)
+}
+
+// CountersOf returns the counters of one key of a namespace that have a window that counts, one for
+// each limit, in no order.
+func CountersOf(ctx context.Context, s Store, namespace string, key wire.ID) (found []LimitCounter, err error) {
+	err = s.Counters(ctx, namespace, &Wanted{Key: &key}, func(c LimitCounter) error {
+		found = append(found, c)
+		return nil
+	})
+	return found, err
 }
 
 // Window is a window, a bucket of a precision, or a token bucket, with the hits of all senders in

@@ -2,11 +2,9 @@ package memory
 
 import (
 	"context"
-	"slices"
 
 	"weir/internal/share"
 	"weir/internal/store"
-	"weir/internal/wire"
 )
 
 // counters is a bounded table of counters that can be read in parts. A new counter in a full table
@@ -128,16 +126,16 @@ const (
 type reading struct {
 	store     *Store
 	namespace string
-	widths    []uint64
-	id        *wire.ID // of the only key to read; nil for all
+	only      *store.Wanted
 	born      uint64
 	next      int // place
 	part      []store.LimitCounter
 }
 
-// Counters implements [store.Store].
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	r := s.read(namespace, widths)
+// Counters implements [store.Store]. It searches all counters, also for those of a single key, which
+// is rarely asked for: an index would make every push slower.
+func (s *Store) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
+	r := s.read(namespace, only)
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -152,10 +150,10 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 	return ctx.Err()
 }
 
-func (s *Store) read(namespace string, widths []uint64) *reading {
+func (s *Store) read(namespace string, only *store.Wanted) *reading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &reading{store: s, namespace: namespace, widths: widths, born: s.counters.born}
+	return &reading{store: s, namespace: namespace, only: only, born: s.counters.born}
 }
 
 // readPart copies the counters of the next part that have a window that counts, and reports whether
@@ -185,21 +183,5 @@ func (r *reading) readPart() (more bool) {
 }
 
 func (r *reading) wants(e *counterRow) bool {
-	return e.value.born <= r.born && e.key.namespace == r.namespace &&
-		(len(r.widths) == 0 || slices.Contains(r.widths, e.key.WidthMillis)) && (r.id == nil || e.key.ID == *r.id)
-}
-
-// CountersOf implements [store.Store]. It searches all counters. Single keys are rarely asked for,
-// and an index would make every push slower.
-func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
-	r := s.read(namespace, nil)
-	r.id = &id
-	for more := true; more; {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		more = r.readPart()
-		found = append(found, r.part...)
-	}
-	return found, ctx.Err()
+	return e.value.born <= r.born && e.key.namespace == r.namespace && r.only.Wants(e.key.LimitCounter)
 }

@@ -269,7 +269,7 @@ func TestForeignRowsAreNotCounted(t *testing.T) {
 		t.Errorf("%d counters, want 2501", len(visited))
 	}
 	visits := 0
-	err := counters.Counters(t.Context(), "ns", []uint64{5, 60_001}, func(c store.LimitCounter) error {
+	err := counters.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{5, 60_001}}, func(c store.LimitCounter) error {
 		visits++
 		if c.WidthMillis != 60_001 {
 			t.Errorf("visited %+v", c)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -18,42 +19,9 @@ const pageSize = 500
 
 const readPage = `
 SELECT id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, clock_timestamp() FROM weir.counters
-WHERE namespace = $1 AND (id, kind, ordinal, width_ms, precision_ns) > ($2, $3, $4, $5, $6)
+WHERE namespace = $1 AND (id, kind, ordinal, width_ms, precision_ns) > ($2, $3, $4, $5, $6) AND id <= $9
   AND (cardinality($7::bigint[]) = 0 OR width_ms = ANY ($7))
 ORDER BY namespace, id, kind, ordinal, width_ms, precision_ns LIMIT $8`
-
-const readKey = `
-SELECT id, kind, ordinal, width_ms, precision_ns, refill, numbers, hits, clock_timestamp() FROM weir.counters
-WHERE namespace = $1 AND id = $2`
-
-// CountersOf implements [store.Store].
-func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
-		found = nil
-		var batch pgx.Batch
-		batch.Queue(beginRead)
-		batch.Queue(settings, lockTimeout(ctx))
-		batch.Queue(readKey, namespace, pgtype.UUID{Bytes: id, Valid: true}).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				var at place
-				counter, ok, err := s.live(rows, &at)
-				if err != nil {
-					return err
-				}
-				if ok {
-					found = append(found, counter)
-				}
-			}
-			return rows.Err()
-		})
-		batch.Queue(commit)
-		return c.SendBatch(inUse, &batch).Close()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("postgres: counters: %w", err)
-	}
-	return found, nil
-}
 
 // place is a counter's key in its namespace, in the order of the index.
 type place struct {
@@ -76,12 +44,18 @@ func (p *place) counter() (c wire.LimitCounter, ok bool) {
 // Counters implements [store.Store]. It reads pages of a few hundred counters, each in its own
 // transaction. A single long transaction would keep the server from reusing the space of old row
 // versions.
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	wanted := make([]int64, len(widths))
-	for i, w := range widths {
-		wanted[i] = int64(w)
-	}
+func (s *Store) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
+	widths := []int64{}
 	next := place{id: pgtype.UUID{Valid: true}, kind: math.MinInt16} // before all others
+	last := pgtype.UUID{Bytes: [16]byte(bytes.Repeat([]byte{0xff}, 16)), Valid: true}
+	if only != nil {
+		for _, w := range only.Widths {
+			widths = append(widths, int64(w))
+		}
+		if only.Key != nil {
+			next.id.Bytes, last.Bytes = *only.Key, *only.Key
+		}
+	}
 	for {
 		var page []store.LimitCounter
 		var read int
@@ -91,7 +65,7 @@ func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64,
 			var batch pgx.Batch
 			batch.Queue(beginRead)
 			batch.Queue(settings, lockTimeout(ctx))
-			batch.Queue(readPage, namespace, after.id, after.kind, after.ordinal, after.width, after.precision, wanted, pageSize).
+			batch.Queue(readPage, namespace, after.id, after.kind, after.ordinal, after.width, after.precision, widths, pageSize, last).
 				Query(func(rows pgx.Rows) error {
 					for rows.Next() {
 						read++

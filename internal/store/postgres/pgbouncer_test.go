@@ -111,7 +111,7 @@ func TestPgBouncer(t *testing.T) {
 	}
 	pushing.Wait()
 	hits := int64(0)
-	err = s.Counters(t.Context(), "ns", []uint64{uint64(time.Hour.Milliseconds())}, func(c store.LimitCounter) error {
+	err = s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{uint64(time.Hour.Milliseconds())}}, func(c store.LimitCounter) error {
 		for _, w := range c.Line().Windows {
 			hits += w.Hits
 		}

@@ -371,7 +371,7 @@ func TestURL(t *testing.T) {
 				t.Errorf("%d nodes, error %v; want one", nodes, err)
 			}
 			visits := 0
-			err := counters.Counters(t.Context(), mode, []uint64{60_000}, func(store.LimitCounter) error { visits++; return nil })
+			err := counters.Counters(t.Context(), mode, &store.Wanted{Widths: []uint64{60_000}}, func(store.LimitCounter) error { visits++; return nil })
 			if err != nil || visits != 2 {
 				t.Errorf("%d counters, error %v; want 2", visits, err)
 			}

@@ -62,7 +62,7 @@ func TestBackendsShareLimits(t *testing.T) {
 					t.Errorf("%d units were granted and %d hits applied, want %d", granted.Load(), applied.Load(), limit)
 				}
 				for _, b := range backends {
-					found, err := b.CountersOf(t.Context(), "ns", c.ID)
+					found, err := store.CountersOf(t.Context(), b, "ns", c.ID)
 					sum := int64(0)
 					for _, f := range found {
 						for _, w := range f.Windows {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 	"weir/window"
@@ -112,7 +113,7 @@ func TestLateGroupsLock(t *testing.T) {
 	if locked() {
 		t.Error("the partition stays locked")
 	}
-	if found, err := s.CountersOf(t.Context(), "ns", c.ID); err != nil || len(found) != 1 || found[0].Windows[0].Hits != lockAfter+2 {
+	if found, err := store.CountersOf(t.Context(), s, "ns", c.ID); err != nil || len(found) != 1 || found[0].Windows[0].Hits != lockAfter+2 {
 		t.Errorf("counters %+v, error %v; want %d hits", found, err, lockAfter+2)
 	}
 }

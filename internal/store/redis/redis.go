@@ -77,7 +77,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -203,46 +202,28 @@ func (s *Store) reload(ctx context.Context) {
 
 // Counters implements [store.Store]. It scans all keys of the database, or of all masters of a
 // cluster one by one, and remembers which counters it has visited. It may miss a counter that moves
-// to another master meanwhile.
-func (s *Store) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
+// to another master meanwhile. For a single key the server searches the names of all keys, too: that
+// is rarely asked for, and an index would cost every push.
+func (s *Store) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
 	servers, err := s.servers(ctx, false)
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
+	pattern := s.keys.counters(namespace)
+	if only != nil && only.Key != nil {
+		pattern = s.keys.countersOf(namespace, *only.Key)
+	}
 	visited := make(map[wire.LimitCounter]struct{})
 	for _, server := range servers {
-		if err := s.scan(ctx, server, namespace, s.keys.counters(namespace), func(c wire.LimitCounter) bool {
+		if err := s.scan(ctx, server, namespace, pattern, func(c wire.LimitCounter) bool {
 			_, twice := visited[c]
 			visited[c] = struct{}{}
-			return !twice && (len(widths) == 0 || slices.Contains(widths, c.WidthMillis))
+			return !twice && only.Wants(c)
 		}, visit); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// CountersOf implements [store.Store]. The server searches the names of all keys: single keys are
-// rarely asked for, and an index would cost every push.
-func (s *Store) CountersOf(ctx context.Context, namespace string, id wire.ID) (found []store.LimitCounter, err error) {
-	servers, err := s.servers(ctx, false)
-	if err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
-	}
-	visited := make(map[wire.LimitCounter]struct{})
-	for _, server := range servers {
-		if err := s.scan(ctx, server, namespace, s.keys.countersOf(namespace, id), func(c wire.LimitCounter) bool {
-			_, twice := visited[c]
-			visited[c] = struct{}{}
-			return !twice && c.ID == id
-		}, func(c store.LimitCounter) error {
-			found = append(found, c)
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
 }
 
 // servers are those that have keys, and with replicas those that may have them next.

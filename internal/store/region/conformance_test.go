@@ -2,10 +2,8 @@ package region
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -88,23 +86,16 @@ func (b *both) Account(ctx context.Context, u *wire.Used) (store.Accounted, erro
 
 // Counters visits the counters of the region, and the parent's counters of the kinds that a region
 // relays.
-func (b *both) Counters(ctx context.Context, namespace string, widths []uint64, visit func(store.LimitCounter) error) error {
-	if err := b.Own.Counters(ctx, namespace, widths, visit); err != nil {
+func (b *both) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
+	if err := b.Own.Counters(ctx, namespace, only, visit); err != nil {
 		return err
 	}
-	return b.parent.Counters(ctx, namespace, widths, func(c store.LimitCounter) error {
+	return b.parent.Counters(ctx, namespace, only, func(c store.LimitCounter) error {
 		if Holds(&c.LimitCounter) {
 			return nil
 		}
 		return visit(c)
 	})
-}
-
-func (b *both) CountersOf(ctx context.Context, namespace string, id wire.ID) ([]store.LimitCounter, error) {
-	own, err := b.Own.CountersOf(ctx, namespace, id)
-	relayed, errParent := b.parent.CountersOf(ctx, namespace, id)
-	relayed = slices.DeleteFunc(relayed, func(c store.LimitCounter) bool { return Holds(&c.LimitCounter) })
-	return append(own, relayed...), errors.Join(err, errParent)
 }
 
 // inMemory returns a region in memory, with a parent on a store.

@@ -372,7 +372,7 @@ func testWidths(t *testing.T, b *bench) {
 func testCountersOf(t *testing.T, b *bench) {
 	want := func(namespace string, want int) {
 		t.Helper()
-		found, err := b.store.CountersOf(t.Context(), namespace, wire.ID{1})
+		found, err := store.CountersOf(t.Context(), b.store, namespace, wire.ID{1})
 		if err != nil || len(found) != want {
 			t.Fatalf("found %+v, error %v; want %d", found, err, want)
 		}

@@ -215,7 +215,7 @@ func sumOf(t wire.Total) (sum uint64) {
 func (b *bench) counters(namespace string, widths ...uint64) (counters map[wire.LimitCounter]store.LimitCounter) {
 	b.t.Helper()
 	counters = map[wire.LimitCounter]store.LimitCounter{}
-	err := b.store.Counters(b.t.Context(), namespace, widths, func(c store.LimitCounter) error {
+	err := b.store.Counters(b.t.Context(), namespace, &store.Wanted{Widths: widths}, func(c store.LimitCounter) error {
 		if _, twice := counters[c.LimitCounter]; twice {
 			b.t.Errorf("%+v is visited twice", c)
 		}
