@@ -56,3 +56,14 @@ func (k *keptStore) keep() {
 		}
 	}
 }
+
+func TestFleets(t *testing.T) {
+	senders := make([]int, 70)
+	for i := range senders {
+		senders[i] = i + 1
+	}
+	advancetest.Fleets(t, senders, func(_ *testing.T, now func() time.Time) (store.Store, func() int) {
+		s := memory.New(memory.Options{Now: now})
+		return s, func() int { return memory.Limits(s, "ns") }
+	})
+}

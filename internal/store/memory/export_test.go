@@ -13,3 +13,6 @@ func NewTiny(o Options) *Store {
 
 // OneWindow is the memory of a counter with a window.
 const OneWindow = counterBytes + windowBytes*9/8
+
+// Limits is how many limits a store knows of which a namespace's senders advance hits.
+func Limits(s *Store, namespace string) int { return len(s.fleets[namespace].Limits) }

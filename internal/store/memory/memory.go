@@ -126,7 +126,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	out := store.Outcome{Answer: wire.Answer{NowNanos: now, Nodes: nodes, Totals: make([]wire.Total, len(p.Items))}}
 	counters := &ledger{store: s, namespace: p.Namespace, calendar: calendar, out: &out, fleet: s.fleet(p, now)}
 	if counters.fleet != nil {
-		s.sweepFleet(p.Namespace, counters.fleet, now)
+		s.sweepFleet(p.Namespace, counters.fleet, calendar)
 	}
 	if !store.IsRead(p) {
 		sender, err := s.sender(p, calendar)
@@ -191,9 +191,7 @@ func (s *Store) apply(ctx context.Context, p *wire.Push, sender *sender, nodes u
 			most = s.granter.Most(ctx, counters.calendar, p.Namespace, &p.Takes[i], counters.contents)
 		}
 		g := counters.calendar.DecideUpTo(counters.takeFor(&p.Takes[i]), most, nodes, counters)
-		if counters.fleet != nil && g.Units == 0 {
-			counters.refuse(&p.Takes[i], &g)
-		}
+		counters.refuse(&p.Takes[i], &g)
 		counters.out.Answer.Grants = append(counters.out.Answer.Grants, g)
 		granted.add(g.Units)
 	}
@@ -285,7 +283,7 @@ func (l *ledger) Add(item *wire.Item) {
 	l.store.counters.place(e, used, l.quota(item, e.value.quota))
 	l.store.counters.fit(e, l.calendar.NowNanos)
 	if l.fleet != nil {
-		l.fleet.see(item.LimitCounter, &e.value.Contents, used, l.calendar.NowNanos)
+		l.fleet.see(item.LimitCounter, &e.value.Contents, used, l.calendar)
 	}
 	noteChange(l.store, key)
 }

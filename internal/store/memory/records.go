@@ -125,7 +125,6 @@ type restored[V any] struct {
 // settle inserts senders and grants, the oldest first, so that the oldest also make room first. All
 // senders find room, because the push of a forgotten sender could count twice.
 func (r *restoring) settle() {
-	r.settleFleets()
 	now, most := r.calendar.NowNanos, r.Store.senders.most
 	r.Store.senders.most = math.MaxInt
 	slices.SortStableFunc(r.senders, byTime)
@@ -189,13 +188,11 @@ func (r *restoring) read(key, value []byte) error {
 	case senderRecord:
 		r.readSender(owned{namespace, k.fixed()}, &k, &v)
 	case fleetRecord:
-		r.readFleet(namespace, &v)
-	case partRecord:
-		r.readPart(owned{namespace, k.fixed()}, &v)
-	case limitRecord:
-		if err := r.readLimit(namespace, &k, &v); err != nil {
+		if err := r.readFleet(namespace, &v); err != nil {
 			return err
 		}
+	case partRecord:
+		r.readPart(owned{namespace, k.fixed()}, &v)
 	case usedRecord, accountantRecord:
 		r.readUsed(letter, namespace, &k, &v)
 	default:

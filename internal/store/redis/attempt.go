@@ -167,9 +167,9 @@ func (a *attempt) decide(one *pending) {
 		t := &b.takes[i]
 		whole := t.take()
 		take := whole
-		var claims [][]*claim
+		var left left
 		if applies && (t.mode == modeTake || t.mode == modeLease) {
-			take, claims = a.takeFor(one, take)
+			take, left = a.takeFor(one, take)
 		}
 		switch {
 		case !applies:
@@ -193,7 +193,7 @@ func (a *attempt) decide(one *pending) {
 				h.spare = min(h.spare, a.calendar.Spare(take, &take.Rooms[j], &t.grant.Totals[j], one.nodes))
 			}
 		}
-		a.granted(whole, t.grant, claims)
+		a.granted(whole, t.grant, left)
 	}
 	for i, item := range b.items {
 		*b.totals[i] = in.Total(item)

@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/panics"
 	"weir/internal/store"
+	"weir/internal/store/far"
 	"weir/internal/wire"
 )
 
@@ -187,7 +188,7 @@ type group struct {
 	lock  string
 	tries int
 	// left is how many hits of near keys are left for others, as was learnt in vain.
-	left map[string]advancedHits
+	left map[string]far.Left
 }
 
 // context returns a context that ends when no sender waits any more.

@@ -21,7 +21,7 @@
 --       if all, the time in microseconds, or '' for the server's; how long silent senders' parts last, in microseconds; number of
 --       words, of near keys, and of keys of which takes leave hits to others; then for each push with a word on advanced hits:
 --       sender, divisor, version, sequence, '1' if settled, '1' if it wants a part, '1' if its list is of the fleet's epoch; for
---       each near key the key, and '+' to list it or '-' to take it off; and for each key of which a take leaves hits: the key;
+--       each near key the key, and '+' to list it, '~' if there is much room, or '-' to take it off; and for each key of which a take leaves hits: the key;
 --       since when its rule is listed, or '' if its limit is not; when the limit was taken off last; the limit; when silent
 --       senders that owe hits had an answer, at least; the hits left; '1' if no fewer may be enough
 -- Returns seconds and microseconds of the server's clock, then
@@ -221,18 +221,24 @@ if fleet and fleets > 1 and not lacks then
   span = tonumber(ARGV[at + 3])
   at = wordsAt + 7 * words
   adds, removes = {}, {}
+  local spares = {}
   for _ = 1, marks do
     if ARGV[at + 1] == '-' then
       removes[#removes + 1] = ARGV[at]
     elseif not fleet('ZSCORE', NEAR, ARGV[at]) then
-      adds[#adds + 1] = ARGV[at]
+      local to = ARGV[at + 1] == '+' and adds or spares
+      to[#to + 1] = ARGV[at]
     end
     at = at + 2
   end
-  holding = holding and #adds + #removes == 0
-  if #adds > 0 and #adds + (fleet('ZCARD', NEAR) or 0) > 4096 then
+  local listed = #adds + #spares > 0 and fleet('ZCARD', NEAR) or 0
+  if #adds > 0 and #adds + listed > 4096 then
     lacks = {'full', adds[1]}
   end
+  for i = 1, math.min(#spares, 2048 - listed - #adds) do
+    adds[#adds + 1] = spares[i]
+  end
+  holding = holding and #adds + #removes == 0
 
   if takes > 0 or sweeps then
     -- A key that is lost, with what others go by, is noticed by what the others have.

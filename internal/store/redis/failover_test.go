@@ -8,6 +8,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/store/advancetest"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 )
@@ -37,10 +38,9 @@ func follow(t *testing.T, master *goredis.Client) *redistest.Server {
 // some and takes over would let senders advance their hits.
 func TestWalkWaitsForReplicas(t *testing.T) {
 	server := redistest.Start(t)
-	f := &fleet{t: t, client: raw(t, server), now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
-	now := func() time.Time { return f.now }
-	f.Store = open(t, server.URL(), now)
-	f.hit(600, 0, 10)
+	f := newFleet(t, server)
+	now := func() time.Time { return f.Now }
+	f.Hit(600, 0, 10)
 	replica := raw(t, follow(t, f.client))
 	addr := between(t, server.Addr, func(command []string) {
 		if command[0] == "scan" {
@@ -50,7 +50,9 @@ func TestWalkWaitsForReplicas(t *testing.T) {
 		}
 	})
 	f.Store = open(t, "redis://"+addr+"?wait_replicas=1&wait_timeout=2s", now)
-	f.push(1, func(p *wire.Push) { p.Advance, p.Takes = f.word, []wire.Take{thousand(9999, 1, fleetRule)} })
+	f.Push(1, func(p *wire.Push) {
+		p.Advance, p.Takes = f.Word, []wire.Take{advancetest.Thousand(9999, 1, advancetest.Rule)}
+	})
 	near, err := replica.ZCard(t.Context(), fleetKey+":near").Result()
 	if err != nil {
 		t.Fatal(err)
@@ -63,15 +65,15 @@ func TestWalkWaitsForReplicas(t *testing.T) {
 
 // A server that has become a replica tells nobody that a part goes on.
 func TestReplicasGiveNoParts(t *testing.T) {
-	f := newFleet(t)
-	f.tells()
-	f.tells()
+	f := begin(t)
+	f.Tells()
+	f.Tells()
 	if err := f.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.sequence++
-	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.sequence, Floor: f.sequence, Advance: f.word}
-	if out, err := f.Push(t.Context(), p, 1); err == nil {
+	f.Sequence++
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence, Floor: f.Sequence, Advance: f.Word}
+	if out, err := f.Store.Push(t.Context(), p, 1); err == nil {
 		t.Errorf("the sender hears %+v", out.Answer.Near)
 	}
 }
@@ -81,7 +83,7 @@ func TestFleetsGoByTheServersClock(t *testing.T) {
 	server := redistest.Start(t)
 	client, s := raw(t, server), open(t, server.URL(), nil)
 	for sequence := range uint64(2) {
-		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
 		p.Advance = wire.Advance{Told: true, Wants: true, Settled: true}
 		if _, err := s.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
@@ -94,12 +96,12 @@ func TestFleetsGoByTheServersClock(t *testing.T) {
 
 // A full Redis refuses hits, and tells totals.
 func TestFullFleet(t *testing.T) {
-	f := newFleet(t)
+	f := begin(t)
 	if err := f.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		f.now = f.now.Add(2 * time.Second)
-		f.hit(0, 1, 2)
+		f.Now = f.Now.Add(2 * time.Second)
+		f.Hit(0, 1, 2)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -13,15 +14,15 @@ import (
 
 // A sender may say anything of its part. It and others get answers.
 func TestForgedWords(t *testing.T) {
-	f := newFleet(t)
+	f := begin(t)
 	for _, n := range []uint64{math.MaxUint64, 1 << 63, 1 << 53, wire.MaxHits, 1} {
 		for range 3 {
-			f.push(1, func(p *wire.Push) {
+			f.Push(1, func(p *wire.Push) {
 				p.Advance = wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n, Version: n, Divisor: n}
 			})
 		}
 	}
-	f.tells()
+	f.Tells()
 }
 
 // A field of a fleet that somebody else has written does no harm to a backend that begins.
@@ -29,23 +30,23 @@ func TestForeignFields(t *testing.T) {
 	for _, field := range []string{"revision", "version", "contents", "gone", "units", "lost", "senders", "swept", "reviewed"} {
 		for _, value := range []string{"x", "", "-1", "inf", "nan", "1e300", "18446744073709551616", "9007199254740991"} {
 			t.Run(field+"="+value, func(t *testing.T) {
-				f := newFleet(t)
-				f.hit(600, 0, 1)
+				f := begin(t)
+				f.Hit(600, 0, 1)
 				if err := f.client.HSet(t.Context(), fleetKey, field, value).Err(); err != nil {
 					t.Fatal(err)
 				}
-				f.Store = open(t, "redis://"+f.client.Options().Addr, func() time.Time { return f.now })
+				f.Store = open(t, "redis://"+f.client.Options().Addr, func() time.Time { return f.Now })
 				for i := range 20 {
-					f.now = f.now.Add(2 * time.Second)
-					f.tells()
-					f.wants("a key", 100+i, 60, 60, fleetRule)
-					f.wants("a key of a new rule", 200+i, 60, 60, uint16(21+2*i))
-					f.hit(600, i+1, i+2)
+					f.Now = f.Now.Add(2 * time.Second)
+					f.Tells()
+					f.Wants("a key", 100+i, 60, 60, advancetest.Rule)
+					f.Wants("a key of a new rule", 200+i, 60, 60, uint16(21+2*i))
+					f.Hit(600, i+1, i+2)
 				}
-				f.now = f.now.Add(time.Hour)
+				f.Now = f.Now.Add(time.Hour)
 				for range 15 {
-					f.now = f.now.Add(2 * time.Second)
-					f.tells()
+					f.Now = f.Now.Add(2 * time.Second)
+					f.Tells()
 				}
 			})
 		}
@@ -57,28 +58,28 @@ func TestLostKeys(t *testing.T) {
 	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {
 		for _, silent := range []bool{false, true} {
 			t.Run(key+strconv.FormatBool(silent), func(t *testing.T) {
-				f := newFleet(t)
+				f := begin(t)
 				if silent {
-					f.now = f.now.Add(20 * time.Second)
-					f.hit(1, 50, 51)
+					f.Now = f.Now.Add(20 * time.Second)
+					f.Hit(1, 50, 51)
 				}
 				if err := f.client.Del(t.Context(), fleetKey+key).Err(); err != nil {
 					t.Fatal(err)
 				}
-				f.now = f.now.Add(2 * time.Second)
-				n := f.tells()
-				got := f.push(3, func(p *wire.Push) { p.Takes = []wire.Take{thousand(1, 1000, fleetRule)} }).Grants[0].Units
+				f.Now = f.Now.Add(2 * time.Second)
+				n := f.Tells()
+				got := f.Push(3, func(p *wire.Push) { p.Takes = []wire.Take{advancetest.Thousand(1, 1000, advancetest.Rule)} }).Grants[0].Units
 				if n.Divisor > 0 && got > 0 {
 					t.Errorf("the sender has a part of 1/%d, and %d hits are granted", n.Divisor, got)
 				}
 				// In the end all of a limit can be had.
-				f.now = f.now.Add(5 * time.Hour)
+				f.Now = f.Now.Add(5 * time.Hour)
 				for range 200 {
-					f.now = f.now.Add(2 * time.Second)
-					f.hit(1, 50, 51)
+					f.Now = f.Now.Add(2 * time.Second)
+					f.Hit(1, 50, 51)
 				}
-				f.wants("all, when the sender is forgotten", 2, 1000, 1000, fleetRule)
-				f.hasPart()
+				f.Wants("all, when the sender is forgotten", 2, 1000, 1000, advancetest.Rule)
+				f.HasPart()
 			})
 		}
 	}
@@ -86,12 +87,12 @@ func TestLostKeys(t *testing.T) {
 
 // A part is told when replicas have it, though the push that gets it has no hits.
 func TestPartsWaitForReplicas(t *testing.T) {
-	f := newFleet(t)
-	f.Store = open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout=1ms", func() time.Time { return f.now })
+	f := begin(t)
+	f.Store = open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout=1ms", func() time.Time { return f.Now })
 	for range 3 {
-		f.sequence++
-		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.sequence, Floor: f.sequence, Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
-		if out, err := f.Push(t.Context(), p, 1); err == nil {
+		f.Sequence++
+		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.Sequence, Floor: f.Sequence, Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		if out, err := f.Store.Push(t.Context(), p, 1); err == nil {
 			t.Errorf("without a replica the sender hears %+v", out.Answer.Near)
 		}
 	}
@@ -102,32 +103,33 @@ func TestLostList(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		t.Run(strconv.FormatBool(later), func(t *testing.T) {
 			server := redistest.Start(t)
-			f := &fleet{t: t, client: raw(t, server), now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
-			f.Store = open(t, server.URL(), func() time.Time { return f.now })
-			f.hit(1, 0, 3000)
-			f.push(1, func(p *wire.Push) { p.Advance, p.Takes = f.word, []wire.Take{thousand(9999, 1, fleetRule)} })
-			f.tells()
+			f := newFleet(t, server)
+			f.Hit(1, 0, 3000)
+			f.Push(1, func(p *wire.Push) {
+				p.Advance, p.Takes = f.Word, []wire.Take{advancetest.Thousand(9999, 1, advancetest.Rule)}
+			})
+			f.Tells()
 			was, err := f.client.Dump(t.Context(), fleetKey).Result()
 			if err != nil {
 				t.Fatal(err)
 			}
 			limits := 0
 			for range 30 {
-				f.now = f.now.Add(time.Millisecond)
-				n := f.tells()
+				f.Now = f.Now.Add(time.Millisecond)
+				n := f.Tells()
 				limits += n.LimitCount()
 			}
-			if limits == 0 || f.word.Divisor == 0 {
-				t.Fatalf("the sender hears of %d limits, and has a part of 1/%d", limits, f.word.Divisor)
+			if limits == 0 || f.Word.Divisor == 0 {
+				t.Fatalf("the sender hears of %d limits, and has a part of 1/%d", limits, f.Word.Divisor)
 			}
 			if err := f.client.RestoreReplace(t.Context(), fleetKey, 0, was).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if f.now = f.now.Add(time.Second); later {
-				f.hit(600, 5000, 5001)
+			if f.Now = f.Now.Add(time.Second); later {
+				f.Hit(600, 5000, 5001)
 			}
-			heard := f.word.Version
-			if n := f.tells(); n.Divisor != 0 && (!n.Whole || n.Version < heard || n.LimitCount() != 0) {
+			heard := f.Word.Version
+			if n := f.Tells(); n.Divisor != 0 && (!n.Whole || n.Version < heard || n.LimitCount() != 0) {
 				t.Errorf("the sender, which has heard version %d, keeps the limit: it hears %+v", heard, n)
 			}
 		})
@@ -136,8 +138,8 @@ func TestLostList(t *testing.T) {
 
 // The keys of a fleet expire if what made them was the last push.
 func TestFleetsExpireAtOnce(t *testing.T) {
-	f := newFleet(t)
-	f.hit(600, 0, 1)
+	f := begin(t)
+	f.Hit(600, 0, 1)
 	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
 		t.Errorf("near keys live for %v, error %v", life, err)
 	}
@@ -148,27 +150,27 @@ func TestFleetsExpireAtOnce(t *testing.T) {
 func TestNewsWaitForReplicas(t *testing.T) {
 	for name, change := range map[string]func(f *fleet, sender uint64) wire.Advance{
 		"a near key": func(f *fleet, sender uint64) wire.Advance {
-			n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
-			f.hit(600, 0, 1)
+			n := f.Push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
+			f.Hit(600, 0, 1)
 			return wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n.Epoch, Version: n.Version, Divisor: n.Divisor}
 		},
 		"a part that the sender did not hear of": func(f *fleet, sender uint64) wire.Advance {
-			n := f.push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
+			n := f.Push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
 			return wire.Advance{Told: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t)
-			f.tells()
+			f := begin(t)
+			f.Tells()
 			replica := follow(t, f.client)
 			replica.Pause()
 			const sender = 9
 			word := change(f, sender)
 			waits := func(timeout string) *redis.Store {
-				return open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout="+timeout, func() time.Time { return f.now })
+				return open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout="+timeout, func() time.Time { return f.Now })
 			}
-			f.sequence++
-			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.sequence, Floor: f.sequence, Advance: word}
+			f.Sequence++
+			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.Sequence, Floor: f.Sequence, Advance: word}
 			if out, err := waits("50ms").Push(t.Context(), p, 1); err == nil {
 				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
 			}

@@ -113,8 +113,9 @@ type Store struct {
 	masters   masters
 	committer *committer
 	fleets    recent[*fleet]
-	walks     recent[*walk] // by namespace
-	walking   sync.Mutex    // held for a step of a walk
+	walks     recent[*walk]  // by namespace
+	near      recent[uint64] // since when keys are near, as far as this backend has seen, by their members
+	walking   sync.Mutex     // held for a step of a walk
 }
 
 var _ store.Store = (*Store)(nil)
@@ -148,7 +149,7 @@ func Open(url string, o Options) (*Store, error) {
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys = client, keys{partitions: 1}
-		s.committer, s.fleets.most, s.walks.most = newCommitter(s), seenFleets, seenFleets
+		s.committer, s.fleets.most, s.walks.most, s.near.most = newCommitter(s), seenFleets, seenFleets, seenNear
 		return s, nil
 	}
 	options := at.cluster
@@ -163,7 +164,7 @@ func Open(url string, o Options) (*Store, error) {
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}
-	s.committer, s.fleets.most, s.walks.most = newCommitter(s), seenFleets, seenFleets
+	s.committer, s.fleets.most, s.walks.most, s.near.most = newCommitter(s), seenFleets, seenFleets, seenNear
 	return s, nil
 }
 

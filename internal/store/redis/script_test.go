@@ -10,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/store"
+	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -108,7 +109,7 @@ func BenchmarkScript(b *testing.B) {
 				sequence++
 				p := &wire.Push{Namespace: "ns", Sender: uint64(1 + n%senders), Sequence: sequence, Floor: sequence, Takes: takes}
 				for i := range 4 {
-					p.Items = append(p.Items, wire.Item{LimitCounter: hourly(1 + (4*n+i)%counters), Newest: uint64(now().UnixMilli()) / 3600_000, Hits: []int64{1}})
+					p.Items = append(p.Items, wire.Item{LimitCounter: advancetest.Hourly(1 + (4*n+i)%counters), Newest: uint64(now().UnixMilli()) / 3600_000, Hits: []int64{1}})
 				}
 				word := &words[n%senders]
 				if kind.fleet {
@@ -124,11 +125,11 @@ func BenchmarkScript(b *testing.B) {
 				}
 			}
 			take := func(id, tag int) wire.Take {
-				return wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: hourly(id), Limit: 1_000_000, Cost: 1, Tag: uint16(tag)}}}
+				return wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: advancetest.Hourly(id), Limit: 1_000_000, Cost: 1, Tag: uint16(tag)}}}
 			}
 			tag := 0
 			if kind.fleet {
-				tag = fleetRule
+				tag = advancetest.Rule
 			}
 			push(0, take(1, tag))
 			for i := range 20 * senders { // until each has its fair part

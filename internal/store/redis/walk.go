@@ -3,13 +3,13 @@ package redis
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/store"
+	"weir/internal/store/far"
 	"weir/internal/wire"
 )
 
@@ -22,9 +22,9 @@ const (
 
 // walk looks for keys of a namespace that were near before their limits were watched.
 type walk struct {
+	far.Walk
 	cursor uint64
-	run    string            // the server's process in which cursor is a place
-	limits map[uint64]uint64 // for which it looks by their names, and their watch
+	run    string // the server's process in which cursor is a place
 }
 
 // tendFleet does some of what there is to do in a namespace whose senders advance hits. If that fails,
@@ -33,53 +33,28 @@ func (s *Store) tendFleet(ctx context.Context, namespace string, due bool) {
 	if due {
 		_ = s.review(ctx, namespace)
 	}
-	now := s.nanos()
-	if slices.ContainsFunc(s.fleet(namespace).Limits, func(l nearLimit) bool { return l.wakes(now) }) {
-		_ = s.changeFleet(ctx, namespace, func(f *fleet, _, now uint64) (news bool) {
-			for i := range f.Limits {
-				if l := &f.Limits[i]; l.wakes(now) {
-					l.RestsTo, l.Watch = 0, rand.Uint64()
-					news = true
-				}
-			}
-			return news
-		})
+	if s.fleet(namespace).Wakes(s.nanos()) {
+		_ = s.changeFleet(ctx, namespace, func(f *far.List, _, now uint64) bool { return f.Wake(now) })
 	}
 	f := s.fleet(namespace)
-	limits := make(map[uint64]uint64)
-	for i := range f.Limits {
-		if l := &f.Limits[i]; !l.Listed && l.watched() {
-			limits[l.name()] = l.Watch
-		}
+	under, _ := s.walks.get(namespace)
+	if under == nil {
+		under = &walk{}
 	}
+	next, begins := f.Walk(under.Walk)
 	// A look takes Redis longer than many pushes, so namespaces take turns.
-	if len(limits) == 0 || !s.walking.TryLock() {
+	if next == nil || !s.walking.TryLock() {
 		return
 	}
 	defer s.walking.Unlock()
-	w, _ := s.walks.get(namespace)
-	if w == nil || !slices.ContainsFunc(f.Limits, func(l nearLimit) bool { return !l.Listed && w.of(&l) }) {
-		w = &walk{limits: limits}
-		s.walks.put(namespace, w, 1)
+	if begins {
+		under = &walk{Walk: next}
+		s.walks.put(namespace, under, 1)
 	}
-	if ended, err := s.step(ctx, namespace, f, w); err != nil || !ended {
+	if ended, err := s.step(ctx, namespace, f, under); err != nil || !ended {
 		return
 	}
-	_ = s.changeFleet(ctx, namespace, func(f *fleet, version, _ uint64) (news bool) {
-		for i := range f.Limits {
-			if l := &f.Limits[i]; !l.Listed && l.watched() && w.of(l) {
-				f.list(l, version)
-				news = true
-			}
-		}
-		return news
-	})
-}
-
-// of reports whether a walk looks for keys of a limit.
-func (w *walk) of(l *nearLimit) bool {
-	watch, ok := w.limits[l.name()]
-	return ok && watch == l.Watch
+	_ = s.changeFleet(ctx, namespace, func(f *far.List, version, _ uint64) bool { return f.End(next, version) })
 }
 
 // step looks at some of the server's keys. It reports whether these were the last.
@@ -103,7 +78,7 @@ func (s *Store) step(ctx context.Context, namespace string, f *fleet, w *walk) (
 	var counters []wire.LimitCounter
 	for _, key := range found {
 		c, ok := s.keys.parse(namespace, key)
-		if ok && slices.ContainsFunc(f.Limits, func(l nearLimit) bool { return l.isOf(c) && w.of(&l) }) {
+		if ok && slices.ContainsFunc(f.Limits, func(l far.Limit) bool { return l.IsOf(c) && w.Seeks(&l) }) {
 			counters = append(counters, c)
 		}
 	}
@@ -162,12 +137,11 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 		f := s.fleet(namespace)
 		var counters []wire.LimitCounter
 		for _, key := range some {
-			if near, ok := parseNearKey(key); ok {
-				if l := f.limit(near.limit); l != nil && !l.renews() {
-					c := l.Shape
-					c.ID = near.id
-					counters = append(counters, c)
-				}
+			near, _ := parseMember(key)
+			if l := f.Limit(near.Limit); l != nil && !l.Renews() {
+				c := l.Shape
+				c.ID = near.ID
+				counters = append(counters, c)
 			}
 		}
 		if err := s.look(ctx, namespace, counters, some); err != nil {
@@ -182,30 +156,17 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 		return err
 	}
 	removed, _ := gone.Int64()
-	return s.changeFleet(ctx, namespace, func(f *fleet, version, now uint64) (news bool) {
-		f.Limits = slices.DeleteFunc(f.Limits, func(l nearLimit) bool {
-			forgotten := l.stale(now) && !l.Listed && silent.Val() == 0 &&
-				(len(least.Val()) == 0 || uint64(least.Val()[0].Score) >= l.Unlisted)
-			news = news || forgotten
-			return forgotten
+	return s.changeFleet(ctx, namespace, func(f *far.List, version, now uint64) bool {
+		news := f.Forget(version, now, func(l *far.Limit) bool {
+			return silent.Val() == 0 && (len(least.Val()) == 0 || uint64(least.Val()[0].Score) >= l.Unlisted)
 		})
-		for i := range f.Limits {
-			if l := &f.Limits[i]; l.Listed && l.stale(now) {
-				f.rest(l, version, now)
-				news = true
-			}
-		}
-		if removed > 64+left.Val()/2 {
-			f.begin()
-			news = true
-		}
-		return news
+		return f.Shorten(int(removed), int(left.Val())) || news
 	})
 }
 
 // makeRoom takes a limit off the list that has too many near keys.
 func (s *Store) makeRoom(ctx context.Context, namespace, key string) error {
-	full, ok := parseNearKey(key)
+	full, ok := parseMember(key)
 	if !ok {
 		return errReply
 	}
@@ -214,15 +175,15 @@ func (s *Store) makeRoom(ctx context.Context, namespace, key string) error {
 		return err
 	}
 	near = slices.DeleteFunc(near, func(key string) bool {
-		of, ok := parseNearKey(key)
-		return ok && of.limit != full.limit
+		of, ok := parseMember(key)
+		return ok && of.Limit != full.Limit
 	})
-	return s.changeFleet(ctx, namespace, func(f *fleet, version, now uint64) bool {
-		l := f.limit(full.limit)
-		if l == nil || !l.watched() {
+	return s.changeFleet(ctx, namespace, func(f *far.List, version, now uint64) bool {
+		l := f.Limit(full.Limit)
+		if l == nil || !l.Watched() {
 			return false
 		}
-		f.rest(l, version, now)
+		f.Rest(l, version, now)
 		return true
 	}, near...)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -19,22 +20,21 @@ import (
 // A server that starts again has its keys in another order. A walk that was under way begins again.
 func TestWalkAndRestart(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	f := &fleet{t: t, client: raw(t, server), now: time.Unix(1_767_571_260, 0), word: wire.Advance{Told: true, Wants: true, Settled: true}}
-	f.Store = open(t, server.URL(), func() time.Time { return f.now })
+	f := newFleet(t, server)
 	const near = 4000
-	f.hit(600, 0, near)
+	f.Hit(600, 0, near)
 	limits, keys := 0, 0
 	for i := range 60 {
 		if i == 4 {
 			server.Restart()
 		}
-		n := f.push(1, func(p *wire.Push) {
-			if p.Advance = f.word; i == 0 {
-				p.Takes = []wire.Take{thousand(9999, 1, fleetRule)}
+		n := f.Push(1, func(p *wire.Push) {
+			if p.Advance = f.Word; i == 0 {
+				p.Takes = []wire.Take{advancetest.Thousand(9999, 1, advancetest.Rule)}
 			}
 		}).Near
 		limits, keys = limits+n.LimitCount(), keys+n.KeyCount()
-		f.hear(n)
+		f.Hear(n)
 	}
 	noted, err := f.client.ZCard(t.Context(), fleetKey+":near").Result()
 	if err != nil || limits == 0 || noted != near {
@@ -47,7 +47,7 @@ func TestWalksComeOneByOne(t *testing.T) {
 	server := redistest.Start(t)
 	var s *redis.Store
 	push := func(namespace string) {
-		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Advance: wire.Advance{Told: true, Wants: true}, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Advance: wire.Advance{Told: true, Wants: true}, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
 		if _, err := s.Push(t.Context(), p, 1); err != nil {
 			t.Error(err)
 		}
@@ -71,13 +71,13 @@ func TestWalksComeOneByOne(t *testing.T) {
 // A sender may fall silent while a backend looks whether any sender may go by a limit that nobody asks for. The limit is not
 // forgotten then.
 func TestReviewIsOneStep(t *testing.T) {
-	f := newFleet(t)
-	f.word.Settled = false // so Redis never notes that the sender has heard that the limit leaves the list
+	f := begin(t)
+	f.Word.Settled = false // so Redis never notes that the sender has heard that the limit leaves the list
 	for range 8 {
-		f.now = f.now.Add(15 * time.Minute)
+		f.Now = f.Now.Add(15 * time.Minute)
 		for range 3 {
-			f.now = f.now.Add(time.Second)
-			f.tells()
+			f.Now = f.Now.Add(time.Second)
+			f.Tells()
 		}
 	}
 	contents := func() string {
@@ -90,8 +90,8 @@ func TestReviewIsOneStep(t *testing.T) {
 	if is := contents(); !strings.Contains(is, `"Listed":false,"Unlisted":1`) {
 		t.Fatalf("the fleet is %s", is)
 	}
-	f.now = f.now.Add(11 * time.Second)
-	now, later := f.now, f.now.Add(6*time.Second)
+	f.Now = f.Now.Add(11 * time.Second)
+	now, later := f.Now, f.Now.Add(6*time.Second)
 	sweeper := open(t, "redis://"+f.client.Options().Addr, func() time.Time { return later })
 	sweeps := atomic.Int64{}
 	addr := between(t, f.client.Options().Addr, func(command []string) {
@@ -101,7 +101,7 @@ func TestReviewIsOneStep(t *testing.T) {
 			if n, err := f.client.ZCard(t.Context(), fleetKey+":silent").Result(); n != 0 || err != nil {
 				t.Errorf("%d senders are silent, error %v", n, err)
 			}
-			p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{thousand(1, 1, fleetRule)}}
+			p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
 			if _, err := sweeper.Push(t.Context(), p, 1); err != nil {
 				t.Error(err)
 			}

@@ -1,0 +1,56 @@
+package memory
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// The list of a store's next life is later than each that was told before, even if the clock was set back
+// and many keys were near.
+func TestVersionsOfTheNextLife(t *testing.T) {
+	now := time.Unix(1_767_571_260, 0)
+	clock := func() time.Time { return now }
+	kept := map[string][]byte{}
+	last := uint64(0)
+	for life, keys := range []int{0, 3, reservedVersions + 3} {
+		s := New(Options{Now: clock, Tracked: true})
+		if err := s.Restore(func(yield func(key, value []byte) bool) {
+			for _, key := range slices.Sorted(maps.Keys(kept)) {
+				yield([]byte(key), kept[key])
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		out, err := s.Push(context.Background(), &push, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Answer.Near.Version; got <= last {
+			t.Errorf("life %d: version %d, and %d was told before", life, got, last)
+		}
+		f := s.fleets["default"]
+		for range keys {
+			f.next()
+		}
+		last = f.version
+		for _, r := range s.Changes() {
+			kept[string(r.Key)] = r.Value
+		}
+		now = now.Add(-time.Hour)
+	}
+	s := New(Options{Now: clock, Tracked: true})
+	for key, value := range kept {
+		if err := s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.fleets["default"].version; got < last {
+		t.Errorf("version %d, and %d was told before", got, last)
+	}
+}
