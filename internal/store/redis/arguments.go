@@ -14,7 +14,7 @@ func (a *attempt) arguments() {
 	g := a.group
 	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
 	a.args = make([]any, 0, 6+5*len(g.all)+12*len(a.counters))
-	lock, locks, fresh := "", "", 0
+	lock, fresh := "", 0
 	marks := a.marks()
 	a.lists = len(marks) > 0
 	for i, h := range a.counters {
@@ -25,21 +25,21 @@ func (a *attempt) arguments() {
 			fresh++
 		}
 	}
-	if lock != "" && (g.tries > lockAfter || g.tries > 1 && len(a.counters) > lockAfter) {
-		locks = "1"
-	}
-	a.args = append(a.args, a.micros, len(a.again)+len(a.noted), len(a.counters), lock, locks, fresh)
+	locks := lock != "" && (g.tries > lockAfter || g.tries > 1 && len(a.counters) > lockAfter)
+	fleetKeys := a.fleetKeys()
+	a.args = add(a.args, plan{a.micros, len(a.again) + len(a.noted), len(a.counters), lock, locks, fresh, len(fleetKeys)})
 	for _, one := range a.again {
 		a.keys = append(a.keys, one.b.sender)
-		a.args = append(a.args, "", "", "", store.SenderLife.Milliseconds(), "")
+		a.args = add(a.args, push{Life: store.SenderLife.Milliseconds()})
 	}
 	for _, one := range a.noted {
-		part := strconv.FormatUint(one.p.Sequence, 10)
+		sequence := strconv.FormatUint(one.p.Sequence, 10)
+		part := sequence
 		if one.b.number > 0 {
 			part += "+" + strconv.Itoa(one.b.number)
 		}
 		a.keys = append(a.keys, one.b.sender)
-		a.args = append(a.args, one.p.Sequence, one.p.Floor, part, a.senderLife(one), a.grants(part, one.b))
+		a.args = add(a.args, push{sequence, one.p.Floor, part, a.senderLife(one), a.grants(part, one.b)})
 	}
 	for _, h := range a.counters {
 		a.keys = append(a.keys, h.key)
@@ -52,13 +52,8 @@ func (a *attempt) arguments() {
 			a.args = h.additions(a.args, a.calendar)
 		}
 	}
-	if a.args = a.fleetArguments(a.args, marks); g.c.store.keys.partitions == 1 {
-		keys := g.c.store.keys.fleet(g.all[0].p.Namespace)
-		if a.fleet == noFleet {
-			keys = keys[:1]
-		}
-		a.keys = append(a.keys, keys...)
-	}
+	a.fleetArguments(marks)
+	a.keys = append(a.keys, fleetKeys...)
 	if lock != "" {
 		a.keys = append(a.keys, g.c.store.keys.lock(g.all[0].p.Namespace, g.all[0].b.partition))
 	} else if len(a.keys) == 0 {
@@ -90,13 +85,16 @@ func millis(c store.Calendar, nanos uint64) uint64 {
 	return (max(nanos, c.NowNanos) - c.NowNanos + 999_999) / 1e6
 }
 
+// life is the Life of a counter that has changed, and lasts until a time.
+func life(c store.Calendar, nanos uint64) string { return strconv.FormatUint(millis(c, nanos), 10) }
+
 // log appends the arguments for a log.
 func (h *held) log(args []any, calendar store.Calendar) []any {
-	args = append(args, "1", h.end(), h.seen.expected())
-	if !h.changed {
-		return append(args, "=", "")
+	m := log{Form: formLog, Bytes: h.end(), Expected: h.seen.expected(), Life: unchanged}
+	if h.changed {
+		m.Life, m.Records = life(calendar, lasts(h.LimitCounter, h.contents.Windows)), records(h.contents.Windows)
 	}
-	return append(args, millis(calendar, lasts(h.LimitCounter, h.contents.Windows)), records(h.contents.Windows))
+	return add(args, m)
 }
 
 // end returns how many bytes of a log's end the script reads: twice the bytes needed, because
@@ -113,9 +111,9 @@ func lasts(of wire.LimitCounter, windows []store.Window) (expires uint64) {
 
 // hash appends the arguments for a hash that must be as it was seen.
 func (h *held) hash(args []any, calendar store.Calendar) []any {
-	args = append(args, "0", h.seen.expected())
+	m := hash{Form: formHash, Expected: h.seen.expected(), Life: unchanged}
 	if !h.changed {
-		return append(args, "=")
+		return add(args, m)
 	}
 	is := make(map[string]string, len(h.seen.is)/2)
 	if !h.seen.broken {
@@ -139,13 +137,8 @@ func (h *held) hash(args []any, calendar store.Calendar) []any {
 	} else if len(h.contents.Windows) > 0 {
 		put(limitField, strconv.FormatUint(h.contents.Limit, 10))
 	}
-	anew := "0"
-	if h.seen.broken {
-		anew = "1"
-	}
-	args = append(args, millis(calendar, expires), anew, len(set))
-	args = append(args, set...)
-	args = append(args, len(is))
+	m.Life, m.Anew, m.Set, m.Removed = life(calendar, expires), h.seen.broken, len(set), len(is)
+	args = append(add(args, m), set...)
 	for field := range is {
 		args = append(args, field)
 	}
@@ -174,9 +167,13 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 		}
 	}
 	n := len(h.named)
-	args = append(args, "2", n)
+	m := windows{Form: formWindows, Count: n, Life: unchanged, Kept: kept}
+	if h.changed {
+		m.Life = life(calendar, h.expires)
+	}
+	args = add(args, m)
 	at := len(args)
-	args = slices.Grow(args, 3*n+2)[:at+3*n]
+	args = slices.Grow(args, 3*n)[:at+3*n]
 	current := store.NumberAt(h.LimitCounter, calendar.NowNanos)
 	for i, number := range h.named {
 		was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
@@ -191,10 +188,7 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 		args[at+n+i] = min(was+int64(spare), wire.MaxHits-(is-was))
 		args[at+2*n+i] = is - was
 	}
-	if !h.changed {
-		return append(args, "=", kept)
-	}
-	return append(args, millis(calendar, h.expires), kept)
+	return args
 }
 
 func hitsOf(windows []store.Window, number uint64) int64 {

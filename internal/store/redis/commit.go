@@ -18,9 +18,12 @@ import (
 )
 
 //go:embed commit.lua
-var commitSource string
+var commitNamed string
 
-var commitScript = goredis.NewScript(commitSource)
+var (
+	commitSource = placed(commitNamed)
+	commitScript = goredis.NewScript(commitSource)
+)
 
 // committer decides batches by the last known contents of their counters, and lets commit.lua write
 // the result. If others have written since, it learns the present contents and decides again.

@@ -4,60 +4,44 @@
 --       and, if it had takes, once more as part:time in nanoseconds:units,units… of the takes; and "floor" with the floor;
 --       then the counters; then the keys of the namespace's fleet, as keys.fleet orders them; then, if any counter is to be as
 --       expected, the lock; and one key at least, to tell where this runs
--- ARGV  1 when it was decided by this server's clock, in microseconds, or '' for no matter when; 2 number of pushes, 3 of
---       counters; 4 the caller's name for a lock, or '' if there is no lock to look at; 5 '1' to lock if it can't be written;
---       6 how many counters, the first ones, are of form 2 and most likely new, so that all of these are looked for at once;
---       then for each push: sequence, or '' to only keep the record of a push that was applied before; floor; part; life that
---       the record needs in ms, negative if it is known to have that unless it is new; what its takes were granted, or '';
---       then for each counter its form and
---         0, a hash that must be as expected    fields and values expected, in one string; life in ms, '' to leave it, or '='
---                                               to write nothing; unless that, '1' to write it anew; count n of what follows,
---                                               n/2 fields and values; count m, m fields to remove
---         1, a string whose end must be so      how many bytes of it to look at, these bytes, life or '=', the new string
---         2, a hash to which hits are added     count n; n fields, numbers; the most hits that each may have; the hits to add
---                                               to each; life in ms, at least, or '=' to write nothing; the number below
---                                               which other fields go. It may have no others
---       then how many keys the fleet has here: 0 to leave it alone, 1 if none was seen, or all; unless 0, its revision as seen;
---       if all, the time in microseconds, or '' for the server's; how long silent senders' parts last, in microseconds; number of
---       words, of near keys, and of keys of which takes leave hits to others; then for each push with a word on advanced hits:
---       sender, divisor, version, sequence, '1' if settled, '1' if it wants a part, '1' if its list is of the fleet's epoch; for
---       each near key the key, and '+' to list it, '~' if there is much room, or '-' to take it off; and for each key of which a take leaves hits: the key;
---       since when its rule is listed, or '' if its limit is not; when the limit was taken off last; the limit; when silent
---       senders that owe hits had an answer, at least; the hits left; '1' if no fewer may be enough
+-- ARGV  the messages of message.go, by whose names their fields are read here
 -- Returns seconds and microseconds of the server's clock, then
---         0, and for each push '0' if it is new, '1' if applied before or '2' if below the floor, and what it was granted; for
---         each counter nothing if it is as expected, 0 if it is of another type, or what it has; if there are keys of a fleet,
---         nothing, or 'changed', revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and
---         for each key of which hits are left, what live senders may have advanced and what silent ones; nothing was written; or
---         1, the number of records of senders begun anew, and for each counter of form 2 what it has, or 0 if it was new and has
---         nothing else; if all keys of a fleet are there, 0 if all words hold as they are, or '1' if the list is to be reviewed
---         and for each word the version, the divisor, '1' if the whole list follows, and near keys; or
---         2, and nothing was looked at: somebody else has the lock
+--         OTHER, for each push whether it is NEW, APPLIED before or BELOW the floor, and what it was granted; for each counter
+--         nothing if it is as expected, 0 if it is of another type, or what it has; if there are keys of a fleet, nothing, or
+--         'changed', revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and for each
+--         key of which hits are left, what live senders may have advanced and what silent ones; nothing was written; or
+--         WRITTEN, the number of records of senders begun anew, and for each counter of windows what it has, or 0 if it was new
+--         and has nothing else; if all keys of a fleet are there, 0 if all words hold as they are, or '1' if the list is to be
+--         reviewed and for each word the version, the divisor, '1' if the whole list follows, and near keys; or
+--         LOCKED, and nothing was looked at: somebody else has the lock
+local OTHER, WRITTEN, LOCKED = 0, 1, 2
+local NEW, APPLIED, BELOW = '0', '1', '2'
 local time = redis.call('TIME')
-local pushes, counters, locks = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] ~= ''
+local pushes, counters, locks = tonumber(ARGV[1 + plan.pushes]), tonumber(ARGV[1 + plan.counters]), ARGV[1 + plan.lock] ~= ''
 local LOCK = 50 -- ms
 local holder = locks and redis.pcall('GET', KEYS[#KEYS])
-if type(holder) == 'string' and holder ~= ARGV[4] then
+if type(holder) == 'string' and holder ~= ARGV[1 + plan.lock] then
   -- No backend sets a longer life, but the clock may have been set back.
   local left = redis.call('PTTL', KEYS[#KEYS])
   if left >= 0 and left <= LOCK then
-    return {time[1], time[2], 2}
+    return {time[1], time[2], LOCKED}
   end
 end
-local holds = ARGV[1] == '' or math.abs(time[1] * 1000000 + time[2] - ARGV[1]) < 2000000
+local decided = ARGV[1 + plan.decided]
+local holds = decided == '' or math.abs(time[1] * 1000000 + time[2] - decided) < 2000000
 
 local function foreign(reply) return string.find(reply.err, 'WRONGTYPE') end
 
-local new = tonumber(ARGV[6])
+local new = tonumber(ARGV[1 + plan.new])
 for i = pushes + 1, pushes + new, 1000 do
   if new > 0 and redis.call('EXISTS', unpack(KEYS, i, math.min(i + 999, pushes + new))) > 0 then
     new = 0
   end
 end
 
-local at, floors, known, repaired = 7, {}, nil, 0
+local at, floors, known = 1 + plan.size, {}, nil
 for i = 1, pushes do
-  local key, sequence = KEYS[i], ARGV[at]
+  local key, sequence, part = KEYS[i], ARGV[at + push.sequence], ARGV[at + push.part]
   local floor = sequence ~= '' and redis.pcall('ZSCORE', key, 'floor')
   if type(floor) == 'table' then
     if not foreign(floor) then
@@ -70,31 +54,32 @@ for i = 1, pushes do
       floor = -1
     elseif tonumber(sequence) < floor then
       known = known or {}
-      known[i] = {'2', ''}
-    elseif redis.call('ZSCORE', key, ARGV[at + 2]) then
-      local part, granted = ARGV[at + 2] .. ':', ''
+      known[i] = {BELOW, ''}
+    elseif redis.call('ZSCORE', key, part) then
+      local granted = ''
       for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, sequence, sequence)) do
-        if string.sub(member, 1, #part) == part then
+        if string.sub(member, 1, #part + 1) == part .. ':' then
           granted = member
         end
       end
       known = known or {}
-      known[i] = {'1', granted}
+      known[i] = {APPLIED, granted}
     end
     floors[i] = floor
   end
-  at = at + 5
+  at = at + push.size
 end
 
 local first, had, others = at, {}, nil
 for i = pushes + 1, pushes + counters do
   local key, form = KEYS[i], ARGV[at]
   local got, same
-  if form == '2' then
+  if form == 'windows' then
     got = i <= pushes + new and {} or redis.pcall('HGETALL', key)
-    local n, rest = tonumber(ARGV[at + 1]), #got
+    local n, kept, rest = tonumber(ARGV[at + windows.count]), ARGV[at + windows.kept], #got
+    local numbers = at + windows.size
     same = not got.err
-    for j = at + 2, at + 1 + n do
+    for j = numbers, numbers + n - 1 do
       for k = 1, #got, 2 do
         if got[k] == ARGV[j] then
           local hits = got[k + 1]
@@ -105,36 +90,31 @@ for i = pushes + 1, pushes + counters do
         end
       end
     end
-    local last = at + 1 + n
-    at = at + 4 + 3 * n
     local gone
     if same and rest > 0 then
-      gone = {}
+      gone, kept = {}, tonumber(kept)
       for k = 1, #got, 2 do
-        if string.find(got[k], '^%d+$') and tonumber(got[k]) < tonumber(ARGV[at - 1]) then
+        if string.find(got[k], '^%d+$') and tonumber(got[k]) < kept then
           gone[#gone + 1] = got[k]
         end
       end
-      for j = last - n + 1, last do
-        if tonumber(ARGV[j]) < tonumber(ARGV[at - 1]) then
+      for j = numbers, numbers + n - 1 do
+        if tonumber(ARGV[j]) < kept then
           same = false
         end
       end
       same = same and 2 * #gone == rest
     end
     had[i] = {got, gone}
-  elseif form == '1' then
-    got = redis.pcall('GETRANGE', key, '-' .. ARGV[at + 1], -1)
-    same = (type(got) == 'table' and '?' or got) == ARGV[at + 2]
-    at = at + 5
+    at = numbers + 3 * n
+  elseif form == 'log' then
+    got = redis.pcall('GETRANGE', key, '-' .. ARGV[at + log.bytes], -1)
+    same = (type(got) == 'table' and '?' or got) == ARGV[at + log.expected]
+    at = at + log.size
   else
     got = redis.pcall('HGETALL', key)
-    same = (got.err and '?' or table.concat(got, ' ')) == ARGV[at + 1]
-    at = at + 3
-    if ARGV[at - 1] ~= '=' then
-      at = at + 2 + ARGV[at + 1]
-      at = at + 1 + ARGV[at]
-    end
+    same = (got.err and '?' or table.concat(got, ' ')) == ARGV[at + hash.expected]
+    at = at + hash.size + ARGV[at + hash.set] + ARGV[at + hash.removed]
   end
   local err = type(got) == 'table' and got.err
   if err and not foreign(got) then
@@ -156,29 +136,29 @@ end
 
 -- The fleet. A word holds as it is if it says what is noted, the list has nothing new, and the sender's answer was noted lately.
 -- Most do: then nothing below is written, nor made ready for that. A push that only reads writes nothing, so a full Redis answers.
-local SECOND = 1000000
-local fleets, FLEET = tonumber(ARGV[at]), pushes + counters + 1
-local head, now
+local fleets, FLEET = tonumber(ARGV[1 + plan.fleet]), pushes + counters + 1
+local revision, head, now = '', nil, nil
 local words, marks, takes, sweeps, stale, holding = 0, 0, 0, false, false, true
+local wordsAt = at + list.size
 if fleets == 1 then
   stale = redis.call('EXISTS', KEYS[FLEET]) > 0
 elseif fleets > 1 then
-  words = tonumber(ARGV[at + 4])
-  head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[at + 7] or 'units')
+  revision, now = ARGV[at + list.revision], tonumber(ARGV[at + list.now]) or time[1] * 1000000 + time[2]
+  words, marks = tonumber(ARGV[at + list.words]), tonumber(ARGV[at + list.marks])
+  takes = tonumber(ARGV[at + list.leaves])
+  head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[wordsAt + word.sender] or 'units')
   local swept = whole(head[3])
-  now = ARGV[at + 2] == '' and time[1] * 1000000 + time[2] or tonumber(ARGV[at + 2])
-  stale, sweeps = head[1] ~= ARGV[at + 1], pushes + words > 0 and (now < swept or now - swept >= SECOND)
-  marks, takes = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+  stale, sweeps = head[1] ~= revision, pushes + words > 0 and (now < swept or now - swept >= far.sweep)
   holding = not (stale or sweeps)
-  for i = at + 7, at + 7 * words, 7 do
-    if not holding or ARGV[i + 6] ~= '1' then
+  for i = wordsAt, wordsAt + (words - 1) * word.size, word.size do
+    if not holding or ARGV[i + word.same] == '' then
       holding = false
       break
     end
-    local own = i == at + 7 and head[4] or redis.call('HGET', KEYS[FLEET], ARGV[i]) or ''
+    local own = i == wordsAt and head[4] or redis.call('HGET', KEYS[FLEET], ARGV[i + word.sender]) or ''
     local divisor, heard, answered = string.match(own, '^(%d+) (%d+) (%d+) %d+$')
-    holding = divisor == ARGV[i + 1] and divisor ~= '0' and heard == ARGV[i + 2] and heard == head[2]
-      and now >= tonumber(answered) and now - tonumber(answered) <= 3 * SECOND
+    holding = divisor == ARGV[i + word.divisor] and divisor ~= '0' and heard == ARGV[i + word.version] and heard == head[2]
+      and now >= tonumber(answered) and now - tonumber(answered) <= far.late
   end
 end
 
@@ -212,30 +192,30 @@ if fleet then
   if version > 4503599627370496 then -- no clock has told it
     version = 0
   end
-  if (head[1] or '') ~= ARGV[at + 1] then
+  if (head[1] or '') ~= revision then
     lacks = {'changed', head[1] or '', digits(version), not broken and fleet('HGET', FLEET, 'contents') or ''}
   end
 end
-local wordsAt = at + 7
 if fleet and fleets > 1 and not lacks then
-  span = tonumber(ARGV[at + 3])
-  at = wordsAt + 7 * words
+  span = tonumber(ARGV[at + list.lasts])
+  at = wordsAt + words * word.size
   adds, removes = {}, {}
   local spares = {}
   for _ = 1, marks do
-    if ARGV[at + 1] == '-' then
-      removes[#removes + 1] = ARGV[at]
-    elseif not fleet('ZSCORE', NEAR, ARGV[at]) then
-      local to = ARGV[at + 1] == '+' and adds or spares
-      to[#to + 1] = ARGV[at]
+    local key, to = ARGV[at + mark.key], ARGV[at + mark.to]
+    if to == '-' then
+      removes[#removes + 1] = key
+    elseif not fleet('ZSCORE', NEAR, key) then
+      local new = to == '+' and adds or spares
+      new[#new + 1] = key
     end
-    at = at + 2
+    at = at + mark.size
   end
   local listed = #adds + #spares > 0 and fleet('ZCARD', NEAR) or 0
-  if #adds > 0 and #adds + listed > 4096 then
+  if #adds > 0 and #adds + listed > far.near then
     lacks = {'full', adds[1]}
   end
-  for i = 1, math.min(#spares, 2048 - listed - #adds) do
+  for i = 1, math.min(#spares, far.full - listed - #adds) do
     adds[#adds + 1] = spares[i]
   end
   holding = holding and #adds + #removes == 0
@@ -257,14 +237,15 @@ if fleet and fleets > 1 and not lacks then
       end
       least = least or tonumber((fleet('ZRANGE', DIVISORS, 0, 0, 'WITHSCORES') or {})[2]) or 1
       local whole = math.floor(limit / 2) - 1
-      return math.min(whole, senders * math.min(8, math.floor(whole / least)))
+      return math.min(whole, senders * math.min(far.advance, math.floor(whole / least)))
     end
     local keep, enough = {'keep'}, true
     for _ = 1, takes do
-      local since, unlisted, limit, owing, left = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], tonumber(ARGV[at + 5])
-      local below = '(' .. unlisted
+      local since, limit, owing = ARGV[at + leaves.since], tonumber(ARGV[at + leaves.limit]), ARGV[at + leaves.owing]
+      local left, exact = tonumber(ARGV[at + leaves.hits]), ARGV[at + leaves.exact] ~= ''
+      local below = '(' .. ARGV[at + leaves.unlisted]
       if since ~= '' then
-        local near = fleet('ZSCORE', NEAR, ARGV[at])
+        local near = fleet('ZSCORE', NEAR, ARGV[at + leaves.key])
         if not near then
           below = '+inf' -- nobody has heard of it yet
         elseif tonumber(near) >= tonumber(since) then
@@ -286,9 +267,9 @@ if fleet and fleets > 1 and not lacks then
       end
       silent = mostAdvanced(silent, limit)
       live = math.min(mostAdvanced(live, limit), math.max(0, math.floor(limit / 2) - 1 - silent))
-      enough = enough and (live + silent == left or live + silent < left and ARGV[at + 6] ~= '1')
+      enough = enough and (live + silent == left or live + silent < left and not exact)
       keep[#keep + 1], keep[#keep + 2] = live, silent
-      at = at + 7
+      at = at + leaves.size
     end
     if not enough then
       lacks = lacks or keep
@@ -301,12 +282,12 @@ if broken then
 end
 
 if known or others or lacks or not holds then
-  if ARGV[5] == '1' then
-    redis.pcall('SET', KEYS[#KEYS], ARGV[4], 'PX', LOCK)
+  if ARGV[1 + plan.locks] ~= '' then
+    redis.pcall('SET', KEYS[#KEYS], ARGV[1 + plan.lock], 'PX', LOCK)
   end
-  local reply = {time[1], time[2], 0}
+  local reply = {time[1], time[2], OTHER}
   for i = 1, pushes do
-    local state = known and known[i] or {'0', ''}
+    local state = known and known[i] or {NEW, ''}
     reply[#reply + 1] = state[1]
     reply[#reply + 1] = state[2]
   end
@@ -329,14 +310,16 @@ local function write(command, key, from, count)
   end
 end
 
-local reply = {time[1], time[2], 1, 0}
+local reply = {time[1], time[2], WRITTEN, 0}
 at = first
 for i = pushes + 1, pushes + counters do
   local key, form = KEYS[i], ARGV[at]
-  if form == '2' then
-    local n, got, gone, born = tonumber(ARGV[at + 1]), had[i][1], had[i][2], false
+  if form == 'windows' then
+    local n, life = tonumber(ARGV[at + windows.count]), ARGV[at + windows.life]
+    local got, gone, born = had[i][1], had[i][2], false
     local absent = #got == 0 -- then it has no life to compare
-    for j = at + 2, at + 1 + n do
+    at = at + windows.size
+    for j = at, at + n - 1 do
       local hits = ARGV[j + 2 * n]
       if hits ~= '0' then
         local k = 1
@@ -347,8 +330,7 @@ for i = pushes + 1, pushes + counters do
         got[k], got[k + 1] = ARGV[j], redis.call('HINCRBY', key, ARGV[j], hits)
       end
     end
-    at = at + 4 + 3 * n
-    local life = ARGV[at - 2]
+    at = at + 3 * n
     if life ~= '=' then
       if gone then
         for j = 1, #gone, 1000 do
@@ -360,38 +342,35 @@ for i = pushes + 1, pushes + counters do
       end
     end
     reply[#reply + 1] = i <= pushes + new and 0 or got
-  elseif form == '1' then
-    local life, records = ARGV[at + 3], ARGV[at + 4]
+  elseif form == 'log' then
+    local life, records = ARGV[at + log.life], ARGV[at + log.records]
     if life == '=' then
     elseif records == '' then
       redis.call('UNLINK', key)
     else
       redis.call('SET', key, records, 'PX', life)
     end
-    at = at + 5
+    at = at + log.size
   else
-    local life = ARGV[at + 2]
-    at = at + 3
-    if life ~= '=' then
-      if ARGV[at] == '1' then
-        redis.call('UNLINK', key)
-      end
-      local n = tonumber(ARGV[at + 1])
-      write('HSET', key, at + 2, n)
-      at = at + 2 + n
-      n = tonumber(ARGV[at])
-      write('HDEL', key, at + 1, n)
-      at = at + 1 + n
-      if life ~= '' then
-        redis.call('PEXPIRE', key, life)
-      end
+    local life, anew = ARGV[at + hash.life], ARGV[at + hash.anew]
+    local set, removed = tonumber(ARGV[at + hash.set]), tonumber(ARGV[at + hash.removed])
+    at = at + hash.size
+    if anew ~= '' then
+      redis.call('UNLINK', key)
+    end
+    write('HSET', key, at, set)
+    write('HDEL', key, at + set, removed)
+    at = at + set + removed
+    if life ~= '' and life ~= '=' then
+      redis.call('PEXPIRE', key, life)
     end
   end
 end
 
-at = 7
+at = 1 + plan.size
 for i = 1, pushes do
-  local key, sequence, floor, part, life, granted = KEYS[i], ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
+  local key, sequence, floor, life = KEYS[i], ARGV[at + push.sequence], ARGV[at + push.floor], tonumber(ARGV[at + push.life])
+  local part, granted = ARGV[at + push.part], ARGV[at + push.granted]
   if sequence == '' then
     -- WAIT waits for the last write of its own connection, and another connection may have applied
     -- this push.
@@ -419,7 +398,7 @@ for i = 1, pushes do
       redis.call('PEXPIRE', key, digits(life))
     end
   end
-  at = at + 5
+  at = at + push.size
 end
 if holder then
   redis.call('UNLINK', KEYS[#KEYS])
@@ -429,14 +408,13 @@ if fleets < 2 then
 elseif holding then
   if words > 0 and pushes == 0 then
     -- WAIT waits for writes of its connection, and a replica must not answer. A full Redis does not refuse this.
-    redis.call('PEXPIRE', KEYS[FLEET], digits(ARGV[wordsAt - 4] / 1000 + 3600000))
+    redis.call('PEXPIRE', KEYS[FLEET], digits(ARGV[wordsAt - list.size + list.lasts] / 1000 + 3600000))
   end
   reply[#reply + 1] = 0
   return reply
 end
 
 -- What senders may have advanced. The pushes' items are counted.
-local WHOLE = 4294967296
 local units, senders, lost = whole(head[3]), whole(head[4]), whole(head[5])
 local touched, made = false, false
 -- touch comes before a write, and before sums are used. Redis may refuse a first write: then nothing is written.
@@ -467,7 +445,7 @@ if gone > 0 then
   put('HSET', FLEET, 'gone', digits(whole(fleet('HGET', FLEET, 'gone')) + gone))
 end
 
-local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((WHOLE + divisor - 1) / divisor) end
+local function unitsOf(divisor) return divisor == 0 and 0 or math.floor((far.whole + divisor - 1) / divisor) end
 
 -- part is that of a sender: its divisor, the version heard, when it had an answer, 0 if the sender is silent, and the last
 -- sequence that has changed it.
@@ -482,19 +460,20 @@ end
 
 -- fair is the divisor by which there is a part for each sender; 0 if there is none. The sums were touched.
 local function fair()
-  if lost >= WHOLE then
+  if lost >= far.whole then
     return 0
   end
-  local divisor = math.max(16, math.floor(((fleet('ZCARD', ANSWERED) or 0) * WHOLE + WHOLE - lost - 1) / (WHOLE - lost)))
+  local live, free = fleet('ZCARD', ANSWERED) or 0, far.whole - lost
+  local divisor = math.max(far.least, math.floor((live * far.whole + free - 1) / free))
   local step = 1
   while step * 16 <= divisor do
     step = step * 2
   end
   divisor = math.ceil(divisor / step) * step
-  if (fleet('ZCARD', ANSWERED) or 0) * unitsOf(divisor) > WHOLE - lost then
+  if live * unitsOf(divisor) > free then
     divisor = divisor + step -- as units are rounded up, the last sender would have none
   end
-  return divisor <= 65536 and divisor or 0
+  return divisor <= far.most and divisor or 0
 end
 
 -- hear takes in a word, and returns the divisor that the sender gets.
@@ -515,13 +494,13 @@ local function hear(sender, sequence, settled, divisor, heard, wants)
     end
   end
   if not own then
-    if not wants or senders >= 65536 then
+    if not wants or senders >= far.most then
       return 0
     end
     own = {sequence = sequence, divisor = 0, heard = 0, answered = 0}
   end
   -- So few answers are noted that silent senders are known three seconds late.
-  if now < own.answered or now - own.answered > 3 * SECOND then
+  if now < own.answered or now - own.answered > far.late then
     put('ZADD', ANSWERED, digits(now), sender)
     own.answered, changed = now, true
   end
@@ -533,7 +512,7 @@ local function hear(sender, sequence, settled, divisor, heard, wants)
       gets = 0
     elseif own.divisor > 0 then
       gets = math.max(own.divisor, want)
-    elseif wants and divisor == 0 and settled and units + unitsOf(want) <= WHOLE and sequence >= own.sequence then
+    elseif wants and divisor == 0 and settled and units + unitsOf(want) <= far.whole and sequence >= own.sequence then
       units = units + unitsOf(want)
       own.divisor, own.heard, own.sequence, changed, gets = want, version, sequence, true, want
     end
@@ -558,22 +537,23 @@ end
 at = wordsAt
 local told = {}
 for i = 1, words do
-  local heard = tonumber(ARGV[at + 2])
-  local gets = hear(ARGV[at], tonumber(ARGV[at + 3]), ARGV[at + 4] == '1', tonumber(ARGV[at + 1]), heard, ARGV[at + 5] == '1')
+  local heard, same = tonumber(ARGV[at + word.version]), ARGV[at + word.same] ~= ''
+  local gets = hear(ARGV[at + word.sender], tonumber(ARGV[at + word.sequence]), ARGV[at + word.settled] ~= '',
+    tonumber(ARGV[at + word.divisor]), heard, ARGV[at + word.wants] ~= '')
   if heard > version then
     gets = 0 -- this server has lost what told the sender, who gets a part of it by the next list
   end
-  told[i] = {gets, ARGV[at + 6] == '1' and heard <= version, heard}
+  told[i] = {gets, same and heard <= version, heard}
   if not told[i][2] or heard < version or pushes == 0 then
     touch() -- so that WAIT waits for what is told, too, which others may have written, and no replica answers
   end
-  at = at + 7
+  at = at + word.size
 end
 
 local due = '0'
 if sweeps then
   put('HSET', FLEET, 'swept', digits(now))
-  for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - 15 * SECOND), 'LIMIT', 0, 128) or {}) do
+  for _, sender in ipairs(fleet('ZRANGEBYSCORE', ANSWERED, '-inf', '(' .. digits(now - far.silent), 'LIMIT', 0, 128) or {}) do
     local own = part(sender)
     put('ZREM', ANSWERED, sender)
     if own and own.divisor > 0 then
@@ -594,7 +574,7 @@ if sweeps then
     senders = senders - put('HDEL', FLEET, sender)
   end
   local reviewed = whole(fleet('HGET', FLEET, 'reviewed'))
-  if words > 0 and (now < reviewed or now - reviewed >= 10 * SECOND) then -- the first word's push reviews
+  if words > 0 and (now < reviewed or now - reviewed >= far.review) then -- the first word's push reviews
     due = '1'
     put('HSET', FLEET, 'reviewed', digits(now))
   end

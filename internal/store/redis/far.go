@@ -79,8 +79,8 @@ func (a *attempt) granted(take *wire.Take, g *wire.Grant, left left) {
 	}
 }
 
-// marks are the near keys that counters make, and those of a review that are far again. Other counters
-// must not come near their limits unseen.
+// marks are messages on the near keys that counters make, and on those of a review that are far again. Other counters must
+// not come near their limits unseen.
 func (a *attempt) marks() (marks []any) {
 	near := &a.group.c.store.near
 	for _, h := range a.counters {
@@ -92,7 +92,7 @@ func (a *attempt) marks() (marks []any) {
 			h.leave(l.Near(h.ID, &h.contents, a.calendar, func(k far.Key, spare bool) uint64 {
 				key := member(k)
 				if spare {
-					marks = append(marks, key, "~")
+					marks = add(marks, mark{key, "~"})
 					return 0
 				}
 				since, known := near.get(key)
@@ -100,7 +100,7 @@ func (a *attempt) marks() (marks []any) {
 					since = a.calendar.NowNanos
 					near.put(key, since, 1)
 				}
-				marks = append(marks, key, "+")
+				marks = add(marks, mark{key, "+"})
 				return since
 			}))
 		}
@@ -108,7 +108,7 @@ func (a *attempt) marks() (marks []any) {
 	for _, one := range a.group.all {
 		for _, key := range one.b.review {
 			if a.far(key) {
-				marks = append(marks, key, "-")
+				marks = add(marks, mark{key, "-"})
 			}
 		}
 	}
@@ -136,42 +136,40 @@ func (a *attempt) far(member string) bool {
 	return is
 }
 
-// fleetArguments are those that commit.lua has about the fleet.
-func (a *attempt) fleetArguments(args []any, marks []any) []any {
+// fleetKeys are the keys of the namespace's fleet that the script looks at: one if none was seen.
+func (a *attempt) fleetKeys() []string {
 	s := a.group.c.store
-	switch {
-	case s.keys.partitions > 1:
-		return append(args, 0)
-	case a.fleet == noFleet:
-		return append(args, 1, "")
+	if s.keys.partitions > 1 {
+		return nil
+	}
+	keys := s.keys.fleet(a.group.all[0].p.Namespace)
+	if a.fleet == noFleet {
+		keys = keys[:1]
+	}
+	return keys
+}
+
+// fleetArguments are those that commit.lua has about the fleet.
+func (a *attempt) fleetArguments(marks []any) {
+	if a.fleet == noFleet {
+		return
 	}
 	for _, one := range a.group.all {
 		if one.b.word {
 			a.words = append(a.words, one)
 		}
 	}
-	args = append(args, len(s.keys.fleet("")), a.fleet.revision, s.given(), a.fleet.PartsLast()/1000, len(a.words), len(marks)/2, len(a.claims))
+	a.args = add(a.args, list{a.fleet.revision, a.group.c.store.given(), a.fleet.PartsLast() / 1000, len(a.words), len(marks) / 2, len(a.claims)})
 	for _, one := range a.words {
 		w := &one.p.Advance
-		args = append(args, hexOf(one.p.Sender), min(w.Divisor, wire.MaxHits), min(w.Version, wire.MaxHits), one.p.Sequence,
-			flag(w.Settled), flag(w.Wants), flag(w.Epoch == a.fleet.Epoch))
+		a.args = add(a.args, word{
+			hexOf(one.p.Sender), min(w.Divisor, wire.MaxHits), min(w.Version, wire.MaxHits), one.p.Sequence, w.Settled, w.Wants, w.Epoch == a.fleet.Epoch,
+		})
 	}
-	args = append(args, marks...)
+	a.args = append(a.args, marks...)
 	for _, c := range a.claims {
-		exact := ""
-		if c.exact {
-			exact = "1"
-		}
-		args = append(args, c.key, c.since, c.limit.Unlisted, c.limit.Max, c.owing, c.left.Live+c.left.Silent, exact)
+		a.args = add(a.args, leaves{c.key, c.since, c.limit.Unlisted, c.limit.Max, c.owing, c.left.Live + c.left.Silent, c.exact})
 	}
-	return args
-}
-
-func flag(is bool) string {
-	if is {
-		return "1"
-	}
-	return "0"
 }
 
 // lacks takes in why commit.lua could not write by what was seen of the fleet.
