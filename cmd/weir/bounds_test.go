@@ -140,7 +140,7 @@ func TestIdleConnections(t *testing.T) {
 			if strings.HasPrefix(address, "/") {
 				network = "unix"
 			}
-			for range 600 {
+			for i := range 600 {
 				c, err := net.Dial(network, address)
 				if err != nil {
 					t.Fatal(err)
@@ -148,6 +148,14 @@ func TestIdleConnections(t *testing.T) {
 				defer c.Close()
 				// The first connections may be closed already.
 				_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+				if i == 599 {
+					// Once the last has an answer, or was closed, all are accepted. Connections that are accepted later than
+					// the probe's could make it the oldest that waits.
+					_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+					if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Fatalf("%s: %q has not answered its last connection", name, listener)
+					}
+				}
 			}
 			client := http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
 			answer, err := client.Get(probe)
