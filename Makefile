@@ -123,7 +123,6 @@ bench: build native ## all benchmarks and studies, in an hour
 	./scripts/test-dependencies bench
 	go run ./bench/envoy
 	go run ./bench/cold
-	go run ./bench/backend
 	go test -run '^$$' -bench . -benchmem $(packages)
 	go run ./bench/overshoot
 	go run ./bench/fleet

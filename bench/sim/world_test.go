@@ -2,9 +2,6 @@ package sim
 
 import (
 	"errors"
-	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -56,40 +53,6 @@ func TestRequestsWait(t *testing.T) {
 	}
 }
 
-// The requests of a process that ends are gone, and the answers to its callouts go nowhere.
-func TestCrash(t *testing.T) {
-	w := asking(t)
-	var passed []int64
-	w.Passed = func(*Request) { passed = append(passed, w.Now-Monday-Second) }
-	w.Request(0, 0, []byte("ann"), 0)
-	pushes := w.Backend.Pushes
-	w.Kill(0)
-	w.Request(0, 0, []byte("ann"), 0) // its answer goes nowhere
-	w.Start(0)
-	w.Advance(w.Now + Millisecond)
-	w.Request(0, 0, []byte("ann"), 0)
-	w.Advance(w.Now + 10*Millisecond)
-	if !slices.Equal(passed, []int64{5 * Millisecond}) || w.Requests != 2 || w.Waits.Requests != 1 {
-		t.Errorf("%d requests came, %d have waited; they passed at %d", w.Requests, w.Waits.Requests, passed)
-	}
-	if w.Backend.Pushes < pushes+2 {
-		t.Error("the push of the process that has ended did not come")
-	}
-	w.Advance(w.Now + Second)
-	passed = nil
-	w.Request(1, 0, []byte("ann"), 0) // the third
-	w.Advance(w.Now + Second)
-	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil || len(passed) != 0 {
-		t.Errorf("%d have passed (%v)", len(passed), err)
-	}
-	w.Kill(0)
-	w.Kill(1)
-	w.Advance(w.Now + Second)
-	if len(w.queue) != 0 {
-		t.Errorf("%d things are to happen in a world without nodes", len(w.queue))
-	}
-}
-
 // The world notices requests that wait for ever, and an engine that leaves while requests wait.
 func TestForgottenRequests(t *testing.T) {
 	w := asking(t)
@@ -133,41 +96,6 @@ func TestDrain(t *testing.T) {
 	}
 	if err := w.Failure(); err != nil {
 		t.Error(err)
-	}
-}
-
-// Callouts are lost at the network's rates, before and after they were applied. A late answer
-// counts as lost.
-func TestNetwork(t *testing.T) {
-	c := &Clock{Now: Monday}
-	random := rand.New(rand.NewPCG(1, 1))
-	n := Network{Trip: 10 * Millisecond, Jitter: 5 * Millisecond, LostBefore: 0.1, LostAfter: 0.2}
-	const callouts = 20_000
-	applied, answered, refused := 0, 0, 0
-	for range callouts {
-		sent, at := c.Now, int64(0)
-		n.Carry(c, random, 100*Millisecond, func() { applied, at = applied+1, c.Now }, func(ok bool) {
-			if ok {
-				answered++
-				if at == 0 || at-sent < 5*Millisecond || at-sent > 15*Millisecond || c.Now-at < 5*Millisecond || c.Now-at > 15*Millisecond {
-					t.Fatalf("applied after %d, answered after %d", at-sent, c.Now-sent)
-				}
-			} else if refused++; c.Now-sent != 100*Millisecond {
-				t.Fatalf("given up after %d", c.Now-sent)
-			}
-		})
-		c.Advance(c.Now + Second)
-	}
-	near := func(got int, share float64) bool { return math.Abs(float64(got)/callouts-share) < 0.01 }
-	if !near(applied, 0.9) || !near(answered, 0.7) || answered+refused != callouts {
-		t.Errorf("%d applied, %d answered, %d not, of %d", applied, answered, refused, callouts)
-	}
-	n.LostBefore, n.LostAfter = 0, 0
-	var order []string
-	n.Carry(c, random, 3*Millisecond, func() { order = append(order, "applied") }, func(ok bool) { order = append(order, fmt.Sprint(ok)) })
-	c.Advance(c.Now + Second)
-	if !slices.Equal(order, []string{"false", "applied"}) {
-		t.Errorf("a late callout: %q", order)
 	}
 }
 
