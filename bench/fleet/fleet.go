@@ -13,8 +13,6 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"weir/bench/page"
 	"weir/bench/sim"
@@ -22,50 +20,21 @@ import (
 
 func main() {
 	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
-	few := flag.Bool("quick", false, "print the tables of small fleets, and write nothing")
-	rows := flag.String("rows", "", "print these rows of the first table, by numbers with commas between them, and write nothing")
-	page.Main("fleet", func(context.Context) error { return run(*check, *few, *rows) })
+	page.Main("fleet", func(context.Context) error { return run(*check) })
 }
 
 // quickTables is the file with the tables of small fleets.
 const quickTables = "testdata/quick.txt"
 
-func run(check, few bool, rows string) error {
-	if rows != "" {
-		some, err := chosen(fleets(), rows)
-		if err != nil {
-			return fmt.Errorf("-rows: %w", err)
-		}
-		return printed(busyTable(some))
-	}
-	small, err := tables(smallFleets(), smallIdle())
-	if err != nil || few {
-		return printed(small, err)
-	}
+func run(check bool) error {
 	busy, errBusy := busyTable(fleets())
 	idle, errIdle := idleTable(idleFleets())
-	if err := errors.Join(errBusy, errIdle); err != nil {
+	small, errSmall := tables(smallFleets(), smallIdle())
+	if err := errors.Join(errBusy, errIdle, errSmall); err != nil {
 		return err
 	}
 	fmt.Print(busy, idle)
 	return page.Keep(filepath.Join("bench", "fleet"), check, map[string]string{quickTables: small}, busy, idle)
-}
-
-// chosen returns the fleets of some rows, which count from 1.
-func chosen(all []fleet, rows string) (some []fleet, err error) {
-	for row := range strings.SplitSeq(rows, ",") {
-		n, err := strconv.Atoi(row)
-		if err != nil || n < 1 || n > len(all) {
-			return nil, fmt.Errorf("want numbers from 1 to %d, got %.80q", len(all), row)
-		}
-		some = append(some, all[n-1])
-	}
-	return some, nil
-}
-
-func printed(table string, err error) error {
-	fmt.Print(table)
-	return err
 }
 
 func tables(busy []fleet, idle []idleFleet) (string, error) {

@@ -26,13 +26,9 @@ const (
 
 func main() {
 	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
-	few := flag.Bool("quick", false, "print the tables of a part of the grid, and write nothing")
 	only := flag.String("only", "", "print the trials whose names match a regular expression, such as ^token_bucket/5s/.*/steady, and write nothing")
 	page.Main("overshoot", func(context.Context) error {
-		switch {
-		case *few:
-			return printed(quick().trials(everything), nil)
-		case *only != "":
+		if *only != "" {
 			return matching(*only)
 		}
 		return run(*check)
@@ -51,11 +47,7 @@ func matching(only string) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	return printed(slices.Concat(full().trials(names), others().trials(names), harder().trials(names)), refusalRows(names))
-}
-
-// printed prints the tables of some trials.
-func printed(trials []trial, rows []refusalRow) error {
+	trials, rows := slices.Concat(full().trials(names), others().trials(names), harder().trials(names)), refusalRows(names)
 	if len(trials)+len(rows) == 0 {
 		return errors.New("no trial has such a name")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"regexp"
 	"testing"
 
 	"weir/bench/sim"
@@ -21,19 +20,6 @@ func TestFiguresAreKept(t *testing.T) {
 	}
 	if got != string(kept) {
 		t.Errorf("figures have changed: run go run ./bench/overshoot\ngot:\n%s\nwant:\n%s", got, kept)
-	}
-}
-
-func TestOnlyWhatMatches(t *testing.T) {
-	trials := full().trials(regexp.MustCompile(`^token_bucket/5s/sync 1/on/off/`))
-	if len(trials) != 8 {
-		t.Errorf("got %d trials, want 8", len(trials))
-	}
-	if err := matching("no such trial"); err == nil {
-		t.Error("nothing was measured, and nobody noticed")
-	}
-	if err := matching("("); err == nil {
-		t.Error("a wrong expression was taken")
 	}
 }
 

@@ -22,16 +22,6 @@ func Processes() map[int]procfs.ProcStat {
 	return all
 }
 
-// Children returns the processes that a process has started.
-func Children(of int) (pids []int) {
-	for pid, p := range Processes() {
-		if p.PPID == of {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // Used returns the processor time of processes and their descendants, also of those that have ended.
 func Used(pids ...int) (used time.Duration) {
 	const tick = 10 * time.Millisecond // USER_HZ
