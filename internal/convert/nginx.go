@@ -71,28 +71,37 @@ func (c *converter) nginxFiles() {
 	c.nginxLimits(http)
 }
 
+// limitNames are the directives that limit requests. Each has zones by its own name and _zone.
+var limitNames = []string{"limit_req", "limit_conn"}
+
 // nginxLimits makes the rules of the contents of http.
 func (c *converter) nginxLimits(http *directive) {
-	requests, connections := c.zones(http), c.connectionZones(http)
+	zones := map[string]map[string]*zone{}
+	for _, name := range limitNames {
+		zones[name] = c.zones(http, name)
+	}
 	p := c.places(http)
 	if p == nil || c.err != nil {
 		return
 	}
-	c.redirections(p, map[string]map[string]*zone{"limit_req": requests, "limit_conn": connections})
-	c.limitRequests(p, "limit_req", requests, c.limitRequest)
-	c.limitRequests(p, "limit_conn", connections, c.limitConnections)
+	c.redirections(p, zones)
+	c.limitRequests(p, "limit_req", zones["limit_req"], c.limitRequest)
+	c.limitRequests(p, "limit_conn", zones["limit_conn"], c.limitConnections)
 }
 
 var nginxRate = regexp.MustCompile(`^rate=([0-9]+)r/([sm])$`)
 
-// zones reads all limit_req_zones.
-func (c *converter) zones(http *directive) map[string]*zone {
+// zones reads all zones of a directive that limits.
+func (c *converter) zones(http *directive, limit string) map[string]*zone {
 	zones := map[string]*zone{}
-	for _, d := range http.find("limit_req_zone") {
-		z := &zone{at: d.at, perMillis: 1000, used: map[string]*directive{}}
-		name := ""
+	want := "want limit_conn_zone KEY zone=NAME:SIZE"
+	if limit == "limit_req" {
+		want = "want limit_req_zone KEY zone=NAME:SIZE rate=RATE"
+	}
+	for _, d := range http.find(limit + "_zone") {
+		z := &zone{at: d.at, http: http, key: d.arg(0), perMillis: 1000, used: map[string]*directive{}}
 		for _, arg := range d.args[min(1, len(d.args)):] {
-			if found := nginxRate.FindStringSubmatch(arg); found != nil {
+			if found := nginxRate.FindStringSubmatch(arg); found != nil && limit == "limit_req" {
 				n, err := strconv.ParseUint(found[1], 10, 32)
 				if err != nil {
 					c.fail(d.at, "limit_req_zone: want a rate that is smaller than %.20s", found[1])
@@ -102,17 +111,16 @@ func (c *converter) zones(http *directive) map[string]*zone {
 					z.perMillis = 60_000
 				}
 			} else if of, ok := strings.CutPrefix(arg, "zone="); ok {
-				name, _, _ = strings.Cut(of, ":")
+				z.name, _, _ = strings.Cut(of, ":")
 			} else {
-				c.lose(d.at, "limit_req_zone: %.40s is not known here", arg)
+				c.lose(d.at, "%s: %.40s is not known here", d.name, arg)
 			}
 		}
-		if z.thousandths == 0 || name == "" {
-			c.fail(d.at, "want limit_req_zone KEY zone=NAME:SIZE rate=RATE")
+		if z.name == "" || z.thousandths == 0 && limit == "limit_req" {
+			c.fail(d.at, "%s", want)
 		}
-		z.http, z.key, z.name = http, d.arg(0), name
 		z.byPath = readsPath(http, z.key, map[string]bool{})
-		zones[name] = z
+		zones[z.name] = z
 	}
 	return zones
 }
@@ -165,21 +173,6 @@ func (c *converter) limitRequests(p *places, name string, zones map[string]*zone
 		isOwn := func(s *scope) bool { return slices.Contains(g.in, s) }
 		c.addLimits(d, z, rule{Limits: []limit{*l}, Delay: wait}, first, c.placeRules(d.at, p, isOwn))
 	}
-}
-
-// connectionZones reads all limit_conn_zones.
-func (c *converter) connectionZones(http *directive) map[string]*zone {
-	zones := map[string]*zone{}
-	for _, d := range http.find("limit_conn_zone") {
-		of, ok := strings.CutPrefix(d.arg(1), "zone=")
-		name, _, _ := strings.Cut(of, ":")
-		if !ok || name == "" {
-			c.fail(d.at, "want limit_conn_zone KEY zone=NAME:SIZE")
-			continue
-		}
-		zones[name] = &zone{at: d.at, http: http, key: d.arg(0), name: name, byPath: readsPath(http, d.arg(0), map[string]bool{}), used: map[string]*directive{}}
-	}
-	return zones
 }
 
 // limitConnections returns a limit of requests in flight. nginx counts connections that have such a

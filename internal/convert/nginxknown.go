@@ -126,7 +126,7 @@ func (c *converter) redirections(p *places, zones map[string]map[string]*zone) {
 	for _, s := range slices.Concat(p.scopes, p.named) {
 		limited := p.limitedIn(s)
 		if len(s.find("internal")) > 0 || s.kind == namedLocation {
-			for _, name := range []string{"limit_req", "limit_conn"} {
+			for _, name := range limitNames {
 				for _, d := range s.find(name) {
 					c.lose(d.at, "%s: a rule can't match a location that other locations send requests to", name)
 				}
@@ -255,7 +255,7 @@ func (c *converter) redirection(p *places, s *scope, d *directive) (told bool) {
 			return false
 		}
 		changes := slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(code, "=") })
-		for _, name := range []string{"limit_req", "limit_conn"} {
+		for _, name := range limitNames {
 			usual := slices.Contains(codes, "500") || slices.Contains(codes, "502")
 			if status := s.effectiveOne(name+"_status", "503"); len(s.limits(name)) > 0 && slices.Contains(codes, status) && (!usual || changes) {
 				what := d.name
@@ -305,7 +305,7 @@ func (p *places) elsewhere(s *scope, to string, anew bool) *scope {
 		if anew {
 			return !sameLimits(s, o)
 		}
-		for _, name := range []string{"limit_req", "limit_conn"} {
+		for _, name := range limitNames {
 			if len(s.limits(name)) == 0 && len(o.effective(name)) > 0 {
 				return true
 			}

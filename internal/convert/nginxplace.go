@@ -504,7 +504,7 @@ func (p *places) scopesOf(s *nginxServer) (scopes []*scope) {
 
 // sameLimits reports whether the requests of two scopes are limited alike.
 func sameLimits(a, b *scope) bool {
-	for _, name := range []string{"limit_req", "limit_conn"} {
+	for _, name := range limitNames {
 		if !slices.EqualFunc(a.limits(name), b.limits(name), func(x, y *directive) bool { return slices.Equal(x.args, y.args) }) {
 			return false
 		}

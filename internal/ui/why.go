@@ -1,12 +1,14 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir/config"
@@ -134,37 +136,26 @@ func orElse(known, other []string) []string {
 	return known
 }
 
+// partNames are the configuration's words for parts of a request.
+var partNames = map[config.SelectorKind]string{
+	config.SelectHeader: "header", config.SelectClientIP: "client_ip", config.SelectMethod: "method", config.SelectPath: "path", config.SelectHost: "host",
+	config.SelectQuery: "query", config.SelectCookie: "cookie", config.SelectPathSegment: "path_segment", config.SelectClaim: "jwt_claim",
+	config.SelectProperty: "property", config.SelectInNetworks: "in_cidr: true or false", config.SelectLiteral: "literal", config.SelectBody: "request_json",
+}
+
 // partOf names a part of a request in the configuration's words.
 func partOf(s *config.Selector) string {
+	of := strings.ReplaceAll(s.Name, "\x00", ".")
 	switch s.Kind {
-	case config.SelectHeader:
-		return "header " + s.Name
-	case config.SelectClientIP:
-		return "client_ip"
-	case config.SelectMethod:
-		return "method"
-	case config.SelectPath:
-		return "path"
-	case config.SelectHost:
-		return "host"
-	case config.SelectQuery:
-		return "query " + s.Name
-	case config.SelectCookie:
-		return "cookie " + s.Name
 	case config.SelectPathSegment:
-		return fmt.Sprint("path_segment ", s.Segment)
+		of = strconv.Itoa(s.Segment)
 	case config.SelectClaim:
-		return "jwt_claim " + s.Claim
-	case config.SelectProperty:
-		return "property " + strings.ReplaceAll(s.Name, "\x00", ".")
-	case config.SelectInNetworks:
-		return "in_cidr: true or false"
-	case config.SelectLiteral:
-		return "literal " + s.Name
-	case config.SelectBody:
-		return "request_json " + s.Name
+		of = s.Claim
 	}
-	return "value"
+	if of == "" {
+		return cmp.Or(partNames[s.Kind], "value")
+	}
+	return partNames[s.Kind] + " " + of
 }
 
 // costly reports whether a request of a rule may take more than one hit.
