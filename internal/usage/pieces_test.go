@@ -181,26 +181,6 @@ func TestNamesWithShortEscapes(t *testing.T) {
 	}
 }
 
-// BenchmarkHostileEvents reads megabytes in which each line or event is as short as can be.
-func BenchmarkHostileEvents(b *testing.B) {
-	for _, unit := range []string{"\n", "\r", ":x\r", ":x\n", "data:x\r", "data: _t\n\n", "data: {\"usage\":{\"total_tokens\":1}}\n\n"} {
-		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
-			of := fieldsOf(b, &usage.Presets[len(usage.Presets)-1], true)
-			body := bytes.Repeat([]byte(unit), 1<<20/len(unit))
-			b.SetBytes(int64(len(body)))
-			var r usage.Reader
-			for b.Loop() {
-				r.Reset(of, usage.Events, nil)
-				for rest := body; len(rest) > 0; {
-					piece := usage.WholeEvents(rest[:min(len(rest), 64<<10)])
-					r.Feed(piece)
-					rest = rest[len(piece):]
-				}
-			}
-		})
-	}
-}
-
 // Objects that are no JSON end no stream, whatever their strings and brackets are.
 func TestBrokenObjects(t *testing.T) {
 	t.Parallel()
