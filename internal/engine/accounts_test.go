@@ -50,8 +50,7 @@ func (w *world) wantUsed(want map[string]int64) {
 // Hits that pass are told by key and day, and no others. A charge counts on the day of its request with
 // its cost in the end.
 func TestUsed(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
 	f.sendOf("ann", 30)
 	f.sendOf("bob", 5)
 	if f.sendOf("ann", 71) {
@@ -75,8 +74,7 @@ func TestUsed(t *testing.T) {
 
 // A model may turn out to be another in the end.
 func TestUsedByModels(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(fixed(1000)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, revealing(fixed(1000)))
 	f.checks[0].Model = "most"
 	a, b := f.reserve("ann", 10), f.reserve("ann", 10)
 	c := f.reserve("ann", 10)
@@ -101,8 +99,7 @@ func TestUsedInZones(t *testing.T) {
 		l.Calendar = c
 		return l
 	}
-	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(of("Asia/Tokyo")), revealing(of("America/Los_Angeles")), revealing(fixed(100)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, revealing(of("Asia/Tokyo")), revealing(of("America/Los_Angeles")), revealing(fixed(100)))
 	f.sendOf("ann", 1) // at midnight of UTC
 	w.pass(14*time.Hour + 59*time.Minute)
 	f.sendOf("ann", 2)
@@ -179,8 +176,7 @@ func useAtRandom(t *testing.T, rate int64, seed uint64) {
 // While the backend is away a worker remembers so many keys, and counts others together. Nothing is
 // lost, and messages are bounded.
 func TestUsedIsBounded(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(fixed(10)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, revealing(fixed(10)))
 	f.refuse = true
 	const most, more = 4096, 500
 	const users = most + more
@@ -238,8 +234,7 @@ func TestUsedIsInherited(t *testing.T) {
 
 // An answer that is another's does not end a message, and a backend that knows none is asked again.
 func TestUsedIsToldAgain(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(fixed(100)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, revealing(fixed(100)))
 	f.sendOf("ann", 7)
 	for i, outcome := range []link.Outcome{link.PushRefused, link.PushAnswered, link.PushAnswered, 415, link.PushLost} {
 		for tries := 0; !slices.ContainsFunc(f.sent, tellsUsage); tries++ {
@@ -323,8 +318,7 @@ func TestUsedIsInheritedWithinBounds(t *testing.T) {
 
 // The backend hears how a key stands in its longest window.
 func TestUsedTellsBudgets(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, day), limit(window.FixedWindow, 500, 7*day), limit(window.TokenBucket, 1000, 300*day)))
 	f.sendOf("ann", 60)
 	w.quiet()
 	err := w.store.Used(t.Context(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
@@ -341,8 +335,7 @@ func TestUsedTellsBudgets(t *testing.T) {
 
 // A rule that tells nothing costs nothing, and a request that is told allocates nothing.
 func TestUsedAllocatesNothing(t *testing.T) {
-	w := newWorld(t, 1, 1, -1, engine.Options{}, revealing(fixed(1<<40)).at(second), users(fixed(1<<40)).at(second))
-	f := w.nodes[0]
+	w, f := alone(t, -1, engine.Options{}, revealing(fixed(1<<40)).at(second), users(fixed(1<<40)).at(second))
 	sent := int64(0)
 	for range 10 { // until so many hits are leased
 		for range 200 {

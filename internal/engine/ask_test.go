@@ -129,8 +129,7 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 
 // A cost above the limit is refused without asking; cost 0 asks, and takes nothing.
 func TestBackendDecidesCosts(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, engine.Options{}, all(fixed(5)))
-	f := w.nodes[0]
+	w, f := alone(t, 0, engine.Options{}, all(fixed(5)))
 	for _, step := range []struct {
 		cost uint64
 		want bool
@@ -179,8 +178,7 @@ var asking = []struct {
 // harm.
 func TestWaitingHasADeadline(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, engine.Options{}, users(fixed(how.limit)))
-		f := w.nodes[0]
+		w, f := alone(t, how.rate, engine.Options{}, users(fixed(how.limit)))
 		requests := f.pausedOften(10, "ann")
 		pushes := f.taken()
 		w.pass(199 * time.Millisecond)
@@ -216,8 +214,7 @@ func TestWaitingHasADeadline(t *testing.T) {
 // Requests of one worker that wait at the same time share callouts, and all get what there is.
 func TestWaitingRequestsShareCallouts(t *testing.T) {
 	for rate, pushes := range map[int64]int{0: 6, second: 12} {
-		w := newWorld(t, 1, 1, rate, engine.Options{}, users(fixed(50)))
-		f := w.nodes[0]
+		w, f := alone(t, rate, engine.Options{}, users(fixed(50)))
 		w.pushes = 0
 		requests := f.pausedOften(100, "ann")
 		for f.still(requests) > 0 && w.pushes < 100 {
@@ -233,9 +230,7 @@ func TestWaitingRequestsShareCallouts(t *testing.T) {
 // A request of several rules asks for all that they lack at once.
 func TestRequestOfSeveralRulesAsksOnce(t *testing.T) {
 	rule := users(sliding(5))
-	w := newWorld(t, 1, 1, second, engine.Options{}, rule, rule, rule, rule, rule, rule)
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, second, engine.Options{}, rule, rule, rule, rule, rule, rule)
 	before := w.pushes
 	if requests := f.pausedOften(1, "ann"); f.Backlog().Awaited != 1 {
 		t.Errorf("%d callouts", f.Backlog().Awaited)
@@ -253,9 +248,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 			"lost":           (*fakeNode).lose,
 			"never answered": func(*fakeNode, fakePush) {},
 		} {
-			w := newWorld(t, 1, 1, how.rate, engine.Options{}, users(fixed(how.limit)))
-			f := w.nodes[0]
-			w.advance(time.Second)
+			w, f := joined(t, how.rate, engine.Options{}, users(fixed(how.limit)))
 			for i := range 30 {
 				r, _ := f.request(fmt.Sprint("u", i))
 				for _, p := range f.taken() {
@@ -299,9 +292,7 @@ func (w *world) shortly(what string, call func()) {
 func TestTooManyWait(t *testing.T) {
 	for fallback, passed := range map[failure.Mode]int{failure.Local: 5, failure.Allow: 20, failure.Deny: 0} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, engine.Options{OnBackendFailure: fallback}, users(fixed(5)))
-			f := w.nodes[0]
-			w.advance(time.Second)
+			w, f := joined(t, rate, engine.Options{OnBackendFailure: fallback}, users(fixed(5)))
 			requests := f.pausedOften(engine.MaxWaiting, "ann")
 			for range 20 {
 				switch r, verdict := f.request("ann"); {
@@ -341,9 +332,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 		"never answered":         {nil, 100_000, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(test.limit)))
-			f := w.nodes[0]
-			w.advance(time.Second)
+			w, f := joined(t, second, engine.Options{}, users(sliding(test.limit)))
 			var requests []*fakeRequest
 			for len(requests) < waiting {
 				if r, _ := f.request("ann"); r.Waiting() {
@@ -387,9 +376,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 // for its own key: callouts take many asks along, even if a tick has time for a few.
 func TestManyWishesShareCallouts(t *testing.T) {
 	const requests = 4000
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(sliding(3)))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, second, engine.Options{}, users(sliding(3)))
 	busy(w)
 	for i := range requests {
 		f.paused(strconv.Itoa(i))
@@ -474,8 +461,7 @@ func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
 	for _, precision := range []int64{window.LogPrecision, second} {
 		for _, applied := range []bool{false, true} {
 			l := of(window.Shape{Kind: window.SlidingBuckets, Width: minute, Precision: precision}, 5)
-			w := newWorld(t, 1, 1, second, engine.Options{}, users(l))
-			f := w.nodes[0]
+			w, f := alone(t, second, engine.Options{}, users(l))
 			passed := 0
 			for range 6 {
 				r, _ := f.requestOf("ann", 1)

@@ -149,8 +149,7 @@ func TestNodesOfOneProcess(t *testing.T) {
 // before them waits, be it for a callout of its own or for a lease that many wait for.
 func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 	for _, rate := range []int64{0, second} {
-		w := newWorld(t, 1, 1, rate, engine.Options{Timeout: hour}, users(fixed(1)))
-		f := w.nodes[0]
+		_, f := alone(t, rate, engine.Options{Timeout: hour}, users(fixed(1)))
 		first := []*fakeRequest{f.paused("ann")}
 		for i := range engine.MaxAsking { // no more callouts are made
 			first = append(first, f.paused(fmt.Sprint(i)), f.paused("bob"))

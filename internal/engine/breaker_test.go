@@ -92,8 +92,7 @@ func TestBreaker(t *testing.T) {
 // tick busy while it is away.
 func TestWishesOfAnOutage(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, engine.Options{}, users(fixed(how.limit)))
-		f := w.nodes[0]
+		w, f := alone(t, how.rate, engine.Options{}, users(fixed(how.limit)))
 		for range 5 {
 			w.advance(time.Second)
 		}
@@ -119,9 +118,7 @@ func TestWishesOfAnOutage(t *testing.T) {
 
 // Callouts that are never answered, the most that may be out, hold nothing up for long.
 func TestHangingCallouts(t *testing.T) {
-	w := newWorld(t, 1, 1, second/10, engine.Options{}, users(long))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, second/10, engine.Options{}, users(long))
 	for i := range 300 {
 		f.charge(strconv.Itoa(i))
 		w.pass(100 * time.Millisecond)
@@ -138,9 +135,7 @@ func TestHangingCallouts(t *testing.T) {
 // none.
 func TestOddGrants(t *testing.T) {
 	for _, how := range asking {
-		w := newWorld(t, 1, 1, how.rate, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(how.limit)))
-		f := w.nodes[0]
-		w.advance(time.Second)
+		w, f := joined(t, how.rate, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(how.limit)))
 		requests := f.pausedOften(1, "ann")
 		p := f.taken()[0]
 		good, err := wire.DecodeAnswer(w.apply(p.body))
@@ -193,9 +188,7 @@ func TestOddGrants(t *testing.T) {
 func TestAbsurdGrants(t *testing.T) {
 	for _, shape := range longest {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, engine.Options{}, all(of(shape, 5)))
-			f := w.nodes[0]
-			w.advance(time.Second)
+			w, f := joined(t, rate, engine.Options{}, all(of(shape, 5)))
 			for i, number := range []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 1, uint64(w.now), uint64(w.now) + 1e15} {
 				r, _ := f.request("")
 				waited := r.Waiting()
@@ -230,9 +223,7 @@ func TestAbsurdGrants(t *testing.T) {
 
 // An answer too long for one tick is settled in the next, which comes soon.
 func TestLongAnswersAreSettledSoon(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(50)))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, 0, engine.Options{}, users(fixed(50)))
 	f.pausedOften(4, "first")
 	var requests []*fakeRequest
 	for i := range 400 {
@@ -362,8 +353,7 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 // they leave room when they go back, even where there is one node. The bound has told so.
 func TestOvershootOfLogs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, 0, engine.Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, 10)))
-	f := w.nodes[0]
+	w, f := alone(t, 0, engine.Options{}, users(of(window.Shape{Kind: window.SlidingBuckets, Width: hour, Precision: window.LogPrecision}, 10)))
 	var requests []*fakeRequest
 	ask := func() {
 		r, _ := f.requestOf("ann", 1)
@@ -431,8 +421,7 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 // A node that leaves doesn't wait longer because the backend's clock was set back.
 func TestLeavingByTheHostsClock(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, users(fixed(1000)))
 	f.charge("ann")
 	f.Leave()
 	w.advance(0)

@@ -165,8 +165,7 @@ func TestOvershootTellsCharges(t *testing.T) {
 
 // A grant that goes back, as another rule has no room any more, is there for others without a tick.
 func TestGrantsGoBackAtOnce(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, engine.Options{}, all(fixed(10)), all(fixed(1)).here())
-	f := w.nodes[0]
+	w, f := alone(t, 0, engine.Options{}, all(fixed(10)), all(fixed(1)).here())
 	requests := f.pausedOften(2, "")
 	f.deliver()
 	if got := allowed(requests); got != 1 || f.still(requests) != 0 {
@@ -206,8 +205,7 @@ func TestOvershootOfTheProcess(t *testing.T) {
 
 // A charge of a configuration that has gone may be answered under one with fewer rules.
 func TestChargesOfRulesThatHaveGone(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, charging(all(fixed(1000))), charging(all(fixed(100))))
-	old := w.nodes[0]
+	w, old := alone(t, second, engine.Options{}, charging(all(fixed(1000))), charging(all(fixed(100))))
 	c := old.reserve("", 10)
 	c.revise(500)
 	heir := old.process.startOf(second, engine.Options{}, charging(all(fixed(1000))))

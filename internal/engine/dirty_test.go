@@ -70,9 +70,7 @@ func mallocs(f func()) int {
 
 // A hit is pushed in time though a backend is slower than hits of other keys come.
 func TestFloodKeepsNoKeyBack(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{Capacity: 200_000}, users(sliding(1_000_000)))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, second, engine.Options{Capacity: 200_000}, users(sliding(1_000_000)))
 	f.charge("ann")
 	w.advance(time.Second / 10)
 	w.advance(time.Second / 10)
@@ -114,9 +112,7 @@ func busy(w *world) {
 // pushed as soon as ticks come.
 func TestTicksAreShort(t *testing.T) {
 	const keys = 5000
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	usual := f.tickMillis
 	for range 2 {
 		f.chargeAll(keys)
@@ -155,9 +151,7 @@ func TestTicksAreShort(t *testing.T) {
 
 // While keys wait for a place among the batches, the next answer brings the next tick.
 func TestAnswersHurryTheNextTick(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	_, f := joined(t, second, engine.Options{}, users(limit(window.SlidingWindow, 1000, 4*second)))
 	const keys = (engine.MaxBatches + 1) * wire.MaxItems
 	f.chargeAll(keys)
 	f.tick()
@@ -179,9 +173,7 @@ func TestPushesAllocateNothingForAKey(t *testing.T) {
 		"pushes": (*fakeNode).charge, "leases": func(f *fakeNode, user string) { f.send(user) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, second, engine.Options{}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
-			f := w.nodes[0]
-			w.advance(time.Second)
+			w, f := joined(t, second, engine.Options{}, users(limit(window.SlidingWindow, 1_000_000, 4*second)))
 			const keys = 1500
 			items := 0
 			for round := range 40 {

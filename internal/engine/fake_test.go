@@ -139,6 +139,21 @@ func newWorld(t testing.TB, processes, nodes int, rate int64, options engine.Opt
 	return w
 }
 
+// alone is a world of one node.
+func alone(t testing.TB, rate int64, options engine.Options, rules ...fakeRule) (*world, *fakeNode) {
+	t.Helper()
+	w := newWorld(t, 1, 1, rate, options, rules...)
+	return w, w.nodes[0]
+}
+
+// joined is a world of one node, which has heard from its backend.
+func joined(t testing.TB, rate int64, options engine.Options, rules ...fakeRule) (*world, *fakeNode) {
+	t.Helper()
+	w, f := alone(t, rate, options, rules...)
+	w.advance(time.Second)
+	return w, f
+}
+
 // newProcess is the only one of its world.
 func newProcess(t testing.TB) *fakeProcess {
 	return newWorld(t, 1, 0, 0, engine.Options{}).processes[0]

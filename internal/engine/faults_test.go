@@ -131,8 +131,7 @@ func TestDirtyListDuringAnOutage(t *testing.T) {
 // it.
 func TestClockOff(t *testing.T) {
 	for _, off := range []time.Duration{0, -1500 * time.Millisecond, 2 * time.Second, 11 * time.Minute, -3 * time.Hour} {
-		w := newWorld(t, 1, 1, second/10, engine.Options{}, all(limit(window.FixedWindow, 100, second)))
-		f := w.nodes[0]
+		w, f := alone(t, second/10, engine.Options{}, all(limit(window.FixedWindow, 100, second)))
 		w.processes[0].off = int64(off)
 		most := int64(0)
 		for i := range 200 {

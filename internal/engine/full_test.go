@@ -65,8 +65,7 @@ func TestFullKeysThatHaveRoomAgain(t *testing.T) {
 // While the breaker is open, the configuration decides about requests, also about those for keys that were
 // full.
 func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{OnBackendFailure: failure.Allow}, users(fixed(1000)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{OnBackendFailure: failure.Allow}, users(fixed(1000)))
 	w.fill(t, f, "ann")
 	f.breakOff()
 	if !f.BreakerOpen() {
@@ -97,8 +96,7 @@ func (f *fakeNode) breakOff() {
 // A refusal behind which the node asks says to come again at once while others may still give back leases.
 // After some refusals in a row it says when the window ends, like the refusals in the pauses.
 func TestRefusalsOfKeysThatStayFull(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, users(fixed(1000)))
 	w.fill(t, f, "ann")
 	var soon []bool
 	for range 6 {
@@ -120,8 +118,7 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 
 // A refusal says when to come again by its own decision, and not by that of the request before.
 func TestRefusalsOfReusedDemands(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
 	w.fill(t, f, "ann")
 	d := []rule.Check{f.check(0, "ann", 1)}
 	if verdict := f.Decide(d, f.time(), &newRequest().Wait); verdict != counter.Rejected || !d[0].Asks {

@@ -381,8 +381,7 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 
 // If these hits do not come in time, the refusal stands: the request is not decided as if the backend were away.
 func TestRefusalStandsIfNoHitsCome(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(440)))
-	f := w.nodes[0]
+	_, f := alone(t, second, engine.Options{}, users(fixed(440)))
 	first, _ := f.requestOf("ann", 220)
 	f.answer(f.taken()[0])
 	r, _ := f.requestOf("ann", 220)
@@ -404,8 +403,7 @@ func TestRefusalStandsIfNoHitsCome(t *testing.T) {
 // refusal comes first. The request waits for the hits that are on their way, and passes with them.
 func TestRefusedWhileHitsCome(t *testing.T) {
 	for _, limit := range []window.Limit{fixed(440), sliding(440)} {
-		w := newWorld(t, 1, 1, second, engine.Options{}, users(limit))
-		f := w.nodes[0]
+		_, f := alone(t, second, engine.Options{}, users(limit))
 		first, _ := f.requestOf("ann", 220)
 		if f.answer(f.taken()[0]); !slices.Equal(first.verdicts, []counter.Verdict{counter.Allowed}) {
 			t.Fatalf("got %d of an unused limit", first.verdicts)

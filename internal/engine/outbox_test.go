@@ -26,9 +26,7 @@ func TestNothingIsSentWhileTheBreakerIsOpen(t *testing.T) {
 		},
 		"a request alone": func(f *fakeNode) { f.DecideAlone([]rule.Check{f.check(0, "ann", 1)}, f.time()) },
 	} {
-		w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(50)), users(fixed(1000)).here())
-		f := w.nodes[0]
-		w.advance(time.Second)
+		w, f := joined(t, 0, engine.Options{}, users(fixed(50)), users(fixed(1000)).here())
 		requests := f.pausedOften(engine.MaxAsking+3, "ben")
 		for _, p := range f.taken() {
 			f.lose(p)
@@ -132,9 +130,7 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 
 // A push that was refused stays refused, though a callout of it that hung ends, too.
 func TestRefusedTwice(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(50)))
-	f := w.nodes[0]
-	w.advance(time.Second)
+	w, f := joined(t, 0, engine.Options{}, users(fixed(50)))
 	f.charge("ann")
 	f.PushCharges()
 	hung := f.taken()

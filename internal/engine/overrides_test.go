@@ -421,8 +421,7 @@ func TestOverridesOvershoot(t *testing.T) {
 // A node that takes over the keys of a node with other rules goes by its own.
 func TestOverridesAndInheritedKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)), users(fixed(1000)))
-	old := w.nodes[0]
+	w, old := alone(t, second, engine.Options{}, users(fixed(1000)), users(fixed(1000)))
 	w.override(override("ann", 2000))
 	w.ticks(time.Second, time.Second)
 	for range 50 {
@@ -451,8 +450,7 @@ func emptyStore(w *world) store.Store {
 // A backend that tells of a list, and does not give it, is not asked more often than there are ticks.
 func TestListThatNobodyGives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(5)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, users(fixed(5)))
 	asked := 0
 	next := w.now
 	for end := w.now + 10*second; w.now < end; w.pass(time.Millisecond) {

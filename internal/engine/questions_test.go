@@ -96,8 +96,7 @@ func TestQuestionsWaitWhereNothingIsKnown(t *testing.T) {
 
 // Many questions of a key wait for one answer, and those of a backend that is away for none.
 func TestQuestionsShareAnAnswer(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, users(fixed(1000)))
 	f.sendOf("ann", 1)
 	w.advance(2 * time.Second)
 	w.advance(2 * time.Second)

@@ -91,8 +91,7 @@ func TestLocalRuleBesideGlobalOnes(t *testing.T) {
 func TestLocalRulesNeedNoBackend(t *testing.T) {
 	for _, fallback := range []failure.Mode{failure.Local, failure.Allow, failure.Deny} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, engine.Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
-			f := w.nodes[0]
+			w, f := alone(t, rate, engine.Options{OnBackendFailure: fallback}, users(fixed(100)), users(fixed(3)).here(), all(fixed(4)).here())
 			w.lossBefore = 1
 			for range 20 {
 				f.passes(0)
@@ -136,8 +135,7 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 		{failure.Deny, []bool{false, false, false}, 0, 0, []counter.Verdict{counter.Rejected, counter.Allowed}},
 	} {
 		for _, rate := range []int64{0, second} {
-			w := newWorld(t, 1, 1, rate, engine.Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
-			f := w.nodes[0]
+			w, f := alone(t, rate, engine.Options{OnBackendFailure: test.fallback}, users(fixed(2)), users(fixed(3)).here())
 			w.lossBefore = 1
 			for !f.BreakerOpen() {
 				f.bring(0).Leave()
@@ -170,8 +168,7 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 
 // A request that a local rule refuses is not asked for.
 func TestRefusedHereIsNotAsked(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(10)), users(fixed(3)).here())
-	f := w.nodes[0]
+	w, f := alone(t, 0, engine.Options{}, users(fixed(10)), users(fixed(3)).here())
 	passed := 0
 	for range 3 {
 		if f.passes(0, 1) {
@@ -193,8 +190,7 @@ func TestRefusedHereIsNotAsked(t *testing.T) {
 // there, it goes back: nothing is lost, and clients are told the truth of that time.
 func TestGrantWithoutRoomElsewhere(t *testing.T) {
 	for _, shape := range append([]window.Shape{{Kind: window.FixedWindow, Width: hour}}, longest...) {
-		w := newWorld(t, 1, 1, 0, engine.Options{}, users(of(shape, 5)), users(limit(window.FixedWindow, 1, minute)).here())
-		f := w.nodes[0]
+		w, f := alone(t, 0, engine.Options{}, users(of(shape, 5)), users(limit(window.FixedWindow, 1, minute)).here())
 		lucky, late := f.bring(0, 1), f.bring(0, 1)
 		if !lucky.Waiting() || !late.Waiting() || f.stored(1, "ann").Counter.States[0].Hits[0].Sum() != 0 {
 			t.Fatalf("%+v: requests do not wait, or have taken what is here already", shape)
@@ -231,8 +227,7 @@ func TestGrantWithoutRoomElsewhere(t *testing.T) {
 
 // A lease that others use up while the backend is asked is asked for again.
 func TestLeaseRunsDryMeanwhile(t *testing.T) {
-	w := newWorld(t, 1, 1, 0, engine.Options{}, users(fixed(10)), users(fixed(50)).at(second))
-	f := w.nodes[0]
+	w, f := alone(t, 0, engine.Options{}, users(fixed(10)), users(fixed(50)).at(second))
 	r := f.bring(0, 1)
 	f.deliver() // the lease of what it needs; now it asks for the rest
 	if !r.Waiting() || f.leased(1, "ann") != 1 {
@@ -264,8 +259,7 @@ func TestGrantForNobody(t *testing.T) {
 		"gone":    func(_ *fakeNode, r *told) { r.Leave() },
 		"decided": func(f *fakeNode, _ *told) { f.process.pass(time.Second); f.tick() },
 	} {
-		w := newWorld(t, 1, 1, 0, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(10)), users(fixed(5)).here())
-		f := w.nodes[0]
+		w, f := alone(t, 0, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(10)), users(fixed(5)).here())
 		r := f.bring(0, 1)
 		pushes := f.taken()
 		end(f, r)
@@ -282,8 +276,7 @@ func TestGrantForNobody(t *testing.T) {
 // Each rule's keys are pushed as often as it says, and ticks are those of the fastest.
 func TestIntervalsOfTheirOwn(t *testing.T) {
 	bucket := limit(window.FixedWindow, 100_000, day)
-	w := newWorld(t, 1, 1, -1, engine.Options{}, users(bucket).at(10*second), users(bucket).at(second/10), users(bucket))
-	f := w.nodes[0]
+	w, f := alone(t, -1, engine.Options{}, users(bucket).at(10*second), users(bucket).at(second/10), users(bucket))
 	if millis := f.TickMillis(); millis < 10 || millis > 12 {
 		t.Errorf("ticks every %d ms, want those of a tenth of 100 ms", millis)
 	}
@@ -315,8 +308,7 @@ func TestIntervalsOfTheirOwn(t *testing.T) {
 
 // A node of local rules only has no backend.
 func TestAllLocalHasNoBackend(t *testing.T) {
-	w := newWorld(t, 1, 1, -1, engine.Options{}, users(fixed(3)), all(fixed(5)))
-	f := w.nodes[0]
+	w, f := alone(t, -1, engine.Options{}, users(fixed(3)), all(fixed(5)))
 	for range 6 {
 		f.send("ann")
 		w.advance(time.Second)
@@ -381,8 +373,7 @@ func TestRuleChangesItsRate(t *testing.T) {
 // serves no more hits than the limit.
 func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	other := users(fixed(1000)).at(second)
-	w := newWorld(t, 1, 1, -1, engine.Options{}, other, users(long).at(second))
-	f := w.nodes[0]
+	w, f := alone(t, -1, engine.Options{}, other, users(long).at(second))
 	for range 40 {
 		f.passes(1)
 		w.advance(50 * time.Millisecond)

@@ -12,8 +12,7 @@ import (
 // generations turn, too.
 func TestReportsTellWhatIsRecent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(40)))
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, users(fixed(40)))
 	// Requests of a user come at so many a second, second by second.
 	rate := func(at int) int { return []int{2, 9, 1}[at/25%3] }
 	checked, refused := 0, uint64(0)

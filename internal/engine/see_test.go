@@ -33,8 +33,7 @@ func (f *fakeNode) report() *wire.Report {
 func TestReport(t *testing.T) {
 	shadow := users(fixed(10))
 	shadow.shadow, shadow.reveal = true, 4
-	w := newWorld(t, 1, 1, second, engine.Options{}, shadow, users(fixed(1e9)).here())
-	f := w.nodes[0]
+	_, f := alone(t, second, engine.Options{}, shadow, users(fixed(1e9)).here())
 	const requests, sampled = 30_000, 8 // one request in sampled is looked at
 	exact := map[string]uint64{}
 	refused := uint64(0)
@@ -123,8 +122,7 @@ func TestReportsAreBounded(t *testing.T) {
 		rules[i] = users(fixed(1e9))
 		rules[i].shadow, rules[i].reveal = true, 255
 	}
-	w := newWorld(t, 1, 1, second, engine.Options{}, rules...)
-	f := w.nodes[0]
+	_, f := alone(t, second, engine.Options{}, rules...)
 	for i := range 150 {
 		f.send(fmt.Sprintf("%0200d", i))
 	}

@@ -18,8 +18,7 @@ func TestWarnings(t *testing.T) {
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
 	rule.warnAt, rule.reveal = []uint16{800}, 255
-	w := newWorld(t, 1, 1, second, engine.Options{}, rule)
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, rule)
 	w.now = w.now / hour * hour
 	tell := func(want string) {
 		t.Helper()
@@ -65,8 +64,7 @@ func TestWarnings(t *testing.T) {
 func TestManyWarnings(t *testing.T) {
 	rule := users(fixed(10))
 	rule.warnAt = []uint16{500}
-	w := newWorld(t, 1, 1, second, engine.Options{}, rule)
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, rule)
 	w.now = w.now / hour * hour
 	told := map[wire.ID]bool{}
 	for range 5 {
@@ -91,8 +89,7 @@ func TestManyWarnings(t *testing.T) {
 func TestWarningSteps(t *testing.T) {
 	rule := users(fixed(100))
 	rule.warnAt = []uint16{500, 800, 1000}
-	w := newWorld(t, 1, 1, second, engine.Options{}, rule)
-	f := w.nodes[0]
+	w, f := alone(t, second, engine.Options{}, rule)
 	w.now = w.now / hour * hour
 	tell := func(want string) {
 		t.Helper()
