@@ -29,6 +29,24 @@ func (v *fakeVM) upload(s *stream, end bool, piece string) types.Action {
 	return s.OnHttpRequestBody(len(piece), end)
 }
 
+// uploadAll brings a body in pieces of a size, or whole if that is 0, until the request goes on, as it must
+// by the bound of a request's body.
+func (v *fakeVM) uploadAll(s *stream, action types.Action, body string, size int) {
+	v.t.Helper()
+	if size == 0 {
+		size = max(1, len(body))
+	}
+	for start := 0; action != types.ActionContinue && start <= len(body); start += size {
+		end := min(start+size, len(body))
+		if action = v.upload(s, end == len(body), body[start:end]); action == types.ActionContinue && start > filter.MaxRequestBody {
+			v.t.Errorf("it waited for %d bytes", end)
+		}
+	}
+	if action != types.ActionContinue {
+		v.t.Fatal("the request waits still")
+	}
+}
+
 // received is how much of a request the proxy has.
 func (v *fakeVM) received(bytes uint64) {
 	v.properties = map[string][]byte{"request\x00total_size": binary.LittleEndian.AppendUint64(nil, bytes)}
@@ -103,20 +121,7 @@ func TestReserveOfBody(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
 			s, action := v.ask(append(c.headers, "x-key", "ann")...)
-			size := c.size
-			if size == 0 {
-				size = max(1, len(c.body))
-			}
-			waits := action != types.ActionContinue
-			for start := 0; waits && start <= len(c.body); start += size {
-				end := min(start+size, len(c.body))
-				if waits = v.upload(s, end == len(c.body), c.body[start:end]) != types.ActionContinue; !waits && start > filter.MaxRequestBody {
-					t.Errorf("it waited for %d bytes", end)
-				}
-			}
-			if waits {
-				t.Fatal("the request waits still")
-			}
+			v.uploadAll(s, action, c.body, c.size)
 			// The rest is none of its business.
 			if v.upload(s, false, `{"max_tokens":1}`) != types.ActionContinue {
 				t.Error("the rest of the body is held back")

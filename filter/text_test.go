@@ -53,18 +53,7 @@ func TestKeyOfBody(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := newProxy(t).start(rule)
 			s, action := v.ask(c.headers...)
-			size := c.size
-			if size == 0 {
-				size = max(1, len(c.body))
-			}
-			waits := action != types.ActionContinue
-			for start := 0; waits && start <= len(c.body); start += size {
-				end := min(start+size, len(c.body))
-				waits = v.upload(s, end == len(c.body), c.body[start:end]) != types.ActionContinue
-			}
-			if waits {
-				t.Fatal("the request waits still")
-			}
+			v.uploadAll(s, action, c.body, c.size)
 			if got := string(v.plugin.First().Key); got != textKey(c.want) {
 				t.Errorf("the key is %q, want %q", got, textKey(c.want))
 			}

@@ -86,10 +86,7 @@ func TestWaitInAFleet(t *testing.T) {
 				var at [nodes][(windows*window - 10*time.Second) / every]time.Duration // when each call had room
 				for i := range all {
 					all[i] = w.node(t, Options{Rules: rule(of)})
-					l, err := all[i].Limiter("r")
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := limiter(t, all[i], "r")
 					group.Go(func() { // its node has a part of the limits as long as it has requests
 						for j := 0; ctx.Err() == nil; j++ {
 							<-time.After(time.Second)
@@ -148,10 +145,7 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		l, err := w.node(t, Options{Rules: rule(FixedWindow(200, time.Hour))}).Limiter("r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiter(t, w.node(t, Options{Rules: rule(FixedWindow(200, time.Hour))}), "r")
 		for range 300 {
 			if _, err := l.Allow(t.Context(), "k"); err != nil {
 				t.Fatal(err)

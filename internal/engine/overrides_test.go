@@ -176,9 +176,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 				t.Errorf("%d passed of the higher limit, want 200", passed)
 			}
 			w.quiet()
-			if sum := w.sum(); sum != passed {
-				t.Errorf("the backend has %d hits, and %d passed", sum, passed)
-			}
+			w.wantSum(passed, "as many as passed")
 		})
 	}
 }

@@ -79,9 +79,7 @@ func TestVariantsOfManyNodes(t *testing.T) {
 		t.Errorf("%d passed, want 300", passed)
 	}
 	w.quiet()
-	if sum := w.sum(); sum != passed {
-		t.Errorf("the backend has %d hits, and %d passed", sum, passed)
-	}
+	w.wantSum(passed, "as many as passed")
 }
 
 // Without the backend each node may admit as much as the largest limit says.

@@ -86,6 +86,20 @@ func twoASecond() ratelimit.Rule {
 	return ratelimit.Rule{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Second)}}
 }
 
+// limited has a handler serve two requests a second.
+func limited(t *testing.T, handler http.HandlerFunc) http.Handler {
+	t.Helper()
+	return limithttp.Middleware(newProgram(t, twoASecond()).each(t, "all"), limithttp.Options{})(handler)
+}
+
+// serve starts a server that closes with the test.
+func serve(t *testing.T, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server
+}
+
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
 
 // want checks headers given as lines like "retry-after: 1". A header without a value must be
@@ -141,7 +155,7 @@ func TestAnswers(t *testing.T) {
 		Name: "per-user", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.TokenBucket(40, time.Minute, 5)},
 	})
 	all, perUser := p.limiter(t, "all"), p.limiter(t, "per-user")
-	server := httptest.NewServer(limithttp.Middleware(func(r *http.Request) []ratelimit.Demand {
+	server := serve(t, limithttp.Middleware(func(r *http.Request) []ratelimit.Demand {
 		if r.URL.Path == "/free" {
 			return nil
 		}
@@ -150,7 +164,6 @@ func TestAnswers(t *testing.T) {
 			all.Demand(nil, 1),
 		}
 	}, limithttp.Options{})(ok))
-	defer server.Close()
 	p.set(day.Add(250 * time.Millisecond))
 
 	for range 2 {
@@ -190,7 +203,16 @@ func TestAnswers(t *testing.T) {
 
 func get(t *testing.T, client *http.Client, address string) (*http.Response, string) {
 	t.Helper()
-	r, err := client.Get(address)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return do(t, client, request)
+}
+
+func do(t *testing.T, client *http.Client, request *http.Request) (*http.Response, string) {
+	t.Helper()
+	r, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,13 +329,12 @@ func (u unwrapped) Unwrap() http.ResponseWriter { return u.w }
 // However a handler sends its header, it has the limit's fields, which replace the handler's fields
 // of the same names.
 func TestHeadersReplace(t *testing.T) {
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	upstream := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit", `"upstream";r=1`)
 		w.Header().Set("X-RateLimit-Limit", "1")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusTeapot)
 	}))
-	defer upstream.Close()
 	target, err := url.Parse(upstream.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -387,28 +408,22 @@ func TestHeadersReplace(t *testing.T) {
 
 // Headers that only a wrapped writer can send have the limit's fields too.
 func TestUnwrap(t *testing.T) {
-	p := newProgram(t, twoASecond())
-	limited := limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) {
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Error(err)
-			}
-		}))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(unwrapped{w}, r) }))
-	defer server.Close()
+	flushes := limited(t, func(w http.ResponseWriter, _ *http.Request) {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+	})
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { flushes.ServeHTTP(unwrapped{w}, r) }))
 	r, _ := get(t, server.Client(), server.URL)
 	want(t, "unwrapped", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-limit: 2")
 }
 
 // An early hint has only fields of the handler that the response has too.
 func TestEarlyHints(t *testing.T) {
-	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Link", "</style.css>")
-			w.WriteHeader(http.StatusEarlyHints)
-		})))
-	defer server.Close()
+	server := serve(t, limited(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(http.StatusEarlyHints)
+	}))
 	hints := 0
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
 		hints++
@@ -419,11 +434,7 @@ func TestEarlyHints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := server.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Body.Close()
+	r, _ := do(t, server.Client(), request)
 	want(t, "response", r.Header, "link: </style.css>\nratelimit: \"all\";r=1;t=1")
 	if hints != 1 {
 		t.Errorf("%d hints", hints)
@@ -432,22 +443,19 @@ func TestEarlyHints(t *testing.T) {
 
 // A handler can hijack the connection and answer with the limit's fields.
 func TestHijack(t *testing.T) {
-	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) {
-			var header bytes.Buffer
-			if err := w.Header().Write(&header); err != nil {
-				t.Error(err)
-			}
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n%s\r\nhijacked", &header)
-		})))
-	defer server.Close()
+	server := serve(t, limited(t, func(w http.ResponseWriter, _ *http.Request) {
+		var header bytes.Buffer
+		if err := w.Header().Write(&header); err != nil {
+			t.Error(err)
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n%s\r\nhijacked", &header)
+	}))
 	r, body := get(t, server.Client(), server.URL)
 	if body != "hijacked" {
 		t.Errorf("got %q", body)
@@ -514,32 +522,25 @@ func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.co
 
 // A switch of protocols is a response.
 func TestSwitchingProtocols(t *testing.T) {
-	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Connection", "Upgrade")
-			w.Header().Set("Upgrade", "echo")
-			w.Header().Set("RateLimit", "handler")
-			w.WriteHeader(http.StatusSwitchingProtocols)
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			conn.Close()
-		})))
-	defer server.Close()
+	server := serve(t, limited(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "echo")
+		w.Header().Set("RateLimit", "handler")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.Close()
+	}))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "echo")
-	r, err := server.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Body.Close()
+	r, _ := do(t, server.Client(), request)
 	if r.StatusCode != http.StatusSwitchingProtocols {
 		t.Errorf("got %d", r.StatusCode)
 	}
@@ -548,16 +549,13 @@ func TestSwitchingProtocols(t *testing.T) {
 
 // A handler's writer has all abilities of the server's writer.
 func TestWriterIsWhole(t *testing.T) {
-	p := newProgram(t, twoASecond())
-	server := httptest.NewServer(limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) {
-			_, reads := w.(io.ReaderFrom)
-			_, writes := w.(io.StringWriter)
-			_, hijacks := w.(http.Hijacker)
-			_, flushes := w.(http.Flusher)
-			fmt.Fprint(w, reads, writes, hijacks, flushes)
-		})))
-	defer server.Close()
+	server := serve(t, limited(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, reads := w.(io.ReaderFrom)
+		_, writes := w.(io.StringWriter)
+		_, hijacks := w.(http.Hijacker)
+		_, flushes := w.(http.Flusher)
+		fmt.Fprint(w, reads, writes, hijacks, flushes)
+	}))
 	if _, body := get(t, server.Client(), server.URL); body != "true true true true" {
 		t.Errorf("got %s", body)
 	}
