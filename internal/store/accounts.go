@@ -1,31 +1,12 @@
 package store
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 	"time"
 
 	"weir/internal/wire"
 )
-
-// Accounts is the part of a store that keeps the usage of keys, day by day. It does not interpret
-// labels and budgets.
-type Accounts interface {
-	// Account adds a sender's usage message, as a whole or not at all, and only once: the same
-	// atomic step also records its sequence. A message is ignored if the recorded sequence of its
-	// sender is not lower. Days are converted by [Calendar.UsedDay]. A sum stays within
-	// wire.MaxHits of zero. If a namespace has MaxUsed labels on a day, a further label may take the
-	// place of another, as [Displaces] says, and the hits without a place go to the label of
-	// [OthersLabel]. The budget of a label is that of the latest row that has one.
-	//
-	// If the message violates [CheckUsed], the error wraps [ErrInvalid] and nothing has changed.
-	// After any other error it may have been added: send it again unchanged, within UsedSenderLife.
-	Account(ctx context.Context, u *wire.Used) (Accounted, error)
-
-	// Used calls visit for each label of a namespace on the days from from to to, in no order, on
-	// the caller's goroutine. If visit returns an error, Used stops and returns it.
-	Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error
-}
 
 // Accounted is the result of a usage message.
 type Accounted struct {
@@ -54,9 +35,8 @@ const (
 // after them, and hits lose their label no faster than others come without a place. random is from
 // 0 up to 1.
 //
-// A label's rank is its hits, and the rank of the label whose place it has taken. Without that, new
-// labels would displace each other in a single place, and a label whose hits come a few at a time
-// would never keep it. It is the randomized admission of
+// Without the ranks, new labels would displace each other in a single place, and a label whose hits
+// come a few at a time would never keep it. It is the randomized admission of
 // https://arxiv.org/abs/1612.02962.
 func Displaces(hits, least int64, random float64) bool {
 	return hits > 0 && random*float64(least) < float64(hits)
@@ -70,6 +50,12 @@ const noRule = "-"
 func OthersLabel(label []byte) (ofRule, ofAll []byte) {
 	l, _ := wire.DecodeUsedLabel(label)
 	return wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: l.Rule}), wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: noRule})
+}
+
+// IsOthers reports whether a label is that of a rule's others.
+func IsOthers(label []byte) bool {
+	ofRule, _ := OthersLabel(label)
+	return bytes.Equal(ofRule, label)
 }
 
 // dayNanos is a day in nanoseconds.

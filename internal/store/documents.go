@@ -32,7 +32,19 @@ type Documents interface {
 	// Notes returns a namespace's notes on a topic, in no order. Nobody may change their bodies.
 	Notes(ctx context.Context, topic Topic, namespace string) ([]Note, error)
 
-	Accounts
+	// Account adds a sender's usage message, as a whole or not at all, and only once: the same
+	// atomic step also records its sequence. A message is ignored if the recorded sequence of its
+	// sender is not lower. Days are converted by [Calendar.UsedDay], and rows added by [UsedDay.Add]. A
+	// sum stays within wire.MaxHits of zero. The budget of a label is that of the latest row that
+	// has one.
+	//
+	// If the message violates [CheckUsed], the error wraps [ErrInvalid] and nothing has changed.
+	// After any other error it may have been added: send it again unchanged, within UsedSenderLife.
+	Account(ctx context.Context, u *wire.Used) (Accounted, error)
+
+	// Used calls visit for each label of a namespace on the days from from to to, in no order, on
+	// the caller's goroutine. If visit returns an error, Used stops and returns it.
+	Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error
 }
 
 // Topic is what notes are about.

@@ -25,9 +25,9 @@ func TestOthersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := s.accounts.of(usedDay{"shop", day}).of
+	kept := s.accounts.days[usedDay{"shop", day}].Rows
 	for _, of := range kept {
-		sum += of.hits
+		sum += of.Hits
 	}
 	if len(kept) > store.MaxUsedOthers+1 || sum != 3000 {
 		t.Errorf("%d labels of %d hits", len(kept), sum)
@@ -57,8 +57,8 @@ func TestNamespacesShareUsage(t *testing.T) {
 	account("large", 2, 100)
 	hits, keys := map[string]int64{}, map[string]int{}
 	for key, rows := range s.accounts.days {
-		for label, of := range rows.of {
-			hits[key.namespace] += of.hits
+		for label, of := range rows.Rows {
+			hits[key.namespace] += of.Hits
 			if l, _ := wire.DecodeUsedLabel([]byte(label)); l.ID != (wire.ID{}) {
 				keys[key.namespace]++
 			}

@@ -14,7 +14,6 @@
 //	weir.told         a row per node: by which list it decides
 //	weir.reports      a row per sender: its last report on its keys
 //	weir.used         a row per label and day: how many hits the label has used
-//	weir.used_days    a row per day: how many labels it has
 //	weir.accountants  a row per sender: the last sequence of its messages on used hits
 //	weir.version      one row: 1
 //

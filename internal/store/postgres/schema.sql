@@ -97,8 +97,8 @@ IF to_regclass('weir.reports') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
--- The hits of a label on a day, and the last budget that was sent for the label. Package wire
--- defines labels and budgets. Days are counted from 1 January 1970.
+-- The hits of a label on a day, the last budget that was sent for it, and the rank of the label whose
+-- place it has taken. Package wire defines labels and budgets. Days are counted from 1 January 1970.
 IF to_regclass('weir.used') IS NULL THEN
   CREATE TABLE weir.used (
     namespace text COLLATE "C" NOT NULL,
@@ -106,24 +106,10 @@ IF to_regclass('weir.used') IS NULL THEN
     label     bytea NOT NULL,
     hits      bigint NOT NULL,
     budget    bytea NOT NULL DEFAULT '',
+    base      bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (namespace, day, label)
   ) WITH (fillfactor = 70);
   CREATE INDEX used_day ON weir.used (day);
-END IF;
-
--- The rank of the label whose place a label has taken.
-IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'weir.used'::regclass AND attname = 'base' AND NOT attisdropped) THEN
-  ALTER TABLE weir.used ADD COLUMN base bigint NOT NULL DEFAULT 0;
-END IF;
-
--- The number of labels of a day.
-IF to_regclass('weir.used_days') IS NULL THEN
-  CREATE TABLE weir.used_days (
-    namespace text COLLATE "C" NOT NULL,
-    day       integer NOT NULL,
-    labels    bigint NOT NULL,
-    PRIMARY KEY (namespace, day)
-  ) WITH (fillfactor = 70);
 END IF;
 
 -- The last sequence of a sender's messages on used hits.

@@ -1,4 +1,4 @@
--- Adds to the usage of keys. See store.Accounts.
+-- Adds to the usage of keys, as store.UsedDay does, in one step.
 --
 -- KEYS    1 string: the last sequence of the sender; then for each day a hash: label to hits, a space
 --         and the budget; and behind it a sorted set, if the day had no room for a label: labels but

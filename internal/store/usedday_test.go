@@ -1,0 +1,92 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"weir/internal/store"
+	"weir/internal/wire"
+)
+
+// Whatever comes, no hit is lost, labels are bounded and counted, and all that have changed are known.
+func TestUsedDayLosesNothing(t *testing.T) {
+	t.Parallel()
+	const most = 60
+	random := rand.New(rand.NewPCG(1, 2))
+	day, folded, displaced := store.NewUsedDay(), 0, 0
+	hits := func() (of map[string]int64, sum int64) {
+		of = map[string]int64{}
+		for label, row := range day.Rows {
+			of[label] = row.Hits
+			sum += row.Hits
+		}
+		return of, sum
+	}
+	before, sum := hits()
+	for range 2500 {
+		rule := fmt.Sprint("rule-", random.IntN(3))
+		if random.IntN(4) == 0 {
+			rule = fmt.Sprint("rule-", random.IntN(2*store.MaxUsedOthers))
+		}
+		label := wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: rule, ID: wire.ID{byte(random.IntN(40))}})
+		row := wire.UsedRow{Label: label, Hits: random.Int64N(9) - 2}
+		if day.Add(&row, func() bool { return day.Labels-day.Others < most }) {
+			folded++
+			if day.Rows[string(label)] != nil {
+				displaced++
+			}
+		}
+		after, now := hits()
+		if now != sum+row.Hits {
+			t.Fatalf("%d hits and %d make %d", sum, row.Hits, now)
+		}
+		for label := range after {
+			if _, changed := day.Changed[label]; !changed && after[label] != before[label] {
+				t.Fatalf("%q has %d hits, and is not said to have changed from %d", label, after[label], before[label])
+			}
+			delete(before, label)
+		}
+		for label := range before {
+			if _, changed := day.Changed[label]; !changed {
+				t.Fatalf("%q is gone, and is not said to have changed", label)
+			}
+		}
+		clear(day.Changed)
+		before, sum = after, now
+		if len(day.Rows) != day.Labels || day.Others > store.MaxUsedOthers+1 || day.Labels-day.Others > most {
+			t.Fatalf("%d labels, %d of others, %d rows", day.Labels, day.Others, len(day.Rows))
+		}
+	}
+	if displaced == 0 || displaced == folded || day.Others < store.MaxUsedOthers {
+		t.Errorf("%d folded, %d of them have displaced another, and %d labels are of others", folded, displaced, day.Others)
+	}
+	day.Fold()
+	if _, now := hits(); now != sum || day.Labels != day.Others || len(day.Rows) != day.Others {
+		t.Errorf("%d hits of %d, and %d labels, of which %d are of others", now, sum, day.Labels, day.Others)
+	}
+}
+
+// A row that is not ranked makes no room, and the label with the lowest rank does. Its rank stays with its place.
+func TestUsedDayRanks(t *testing.T) {
+	t.Parallel()
+	label := func(id byte) string {
+		return string(wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r", ID: wire.ID{id}}))
+	}
+	day := store.NewUsedDay()
+	day.Put(&store.UsedLabel{Label: label(1)}, false)
+	day.Put(&store.UsedLabel{Label: label(2), Hits: 3, Base: 4}, true)
+	day.Put(&store.UsedLabel{Label: label(3), Hits: 6}, true)
+	full := func() bool { return false }
+	for _, step := range []struct {
+		id, gone byte
+		base     int64
+	}{{4, 3, 6}, {5, 2, 7}} {
+		if !day.Add(&wire.UsedRow{Label: []byte(label(step.id)), Hits: 100}, full) || day.Rows[label(step.gone)] != nil || day.Rows[label(step.id)].Base != step.base {
+			t.Errorf("%+v: %+v", step, day.Rows)
+		}
+	}
+	if day.Rows[label(1)] == nil {
+		t.Error("a row that is not ranked is gone")
+	}
+}
