@@ -1,9 +1,9 @@
 package main
 
 import (
-	"os"
 	"testing"
 
+	"weir/bench/page"
 	"weir/bench/sim"
 )
 
@@ -14,13 +14,7 @@ func TestFiguresAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := os.ReadFile(quickTables)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(kept) {
-		t.Errorf("figures have changed: run go run ./bench/fleet\ngot:\n%s\nwant:\n%s", got, kept)
-	}
+	page.Kept(t, quickTables, "fleet", got)
 }
 
 // No fleet passes more than a limit.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 )
 
 // Main runs a program until it ends or is interrupted. Its flags must be defined before.
@@ -53,6 +54,18 @@ func Keep(dir string, check bool, files map[string]string, tables ...string) err
 		}
 	}
 	return nil
+}
+
+// Kept fails a test unless a file has the tables that a study prints now, so that a change comes with new figures.
+func Kept(t testing.TB, file, study, tables string) {
+	t.Helper()
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tables != string(kept) {
+		t.Errorf("figures have changed: run go run ./bench/%s\ngot:\n%s\nwant:\n%s", study, tables, kept)
+	}
 }
 
 // block is what a README.md has of a program's tables.
