@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -57,12 +56,7 @@ func serveStore(t *testing.T, store string, more ...string) *served {
 func (s *served) start() {
 	s.t.Helper()
 	s.command, s.log = serveProcess(s.t, append([]string{"--listen", s.address, "--store", s.store}, s.more...), nil)
-	listens := regexp.MustCompile(`address=(\S+)`)
-	line := s.line()
-	for !listens.MatchString(line) { // a region may first log that its parent is away
-		line = s.line()
-	}
-	address := listens.FindStringSubmatch(line)[1]
+	address, _ := addressIn(s.t, s.log)
 	if s.address != address { // pushers read the address after the first start
 		s.address = address
 	}

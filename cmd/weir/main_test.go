@@ -218,21 +218,29 @@ func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, 
 	return command, log
 }
 
+// addressIn reads a log up to the line with an address. Others may come before, as a region may first log that
+// its parent is away.
+func addressIn(t *testing.T, log *bufio.Reader) (address, said string) {
+	t.Helper()
+	for {
+		line, err := log.ReadString('\n')
+		said += line
+		if found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line); found != nil {
+			return found[1], said
+		}
+		if err != nil {
+			t.Fatalf("log, want an address: %s, %v", said, err)
+		}
+	}
+}
+
 // TestServeProcess runs weir serve as a process, and ends it like an operator does.
 func TestServeProcess(t *testing.T) {
 	for store, signal := range map[string]os.Signal{"memory": syscall.SIGTERM, redistest.Start(t, "--requirepass", "hunter2").URL(): os.Interrupt} {
 		t.Run(store, func(t *testing.T) {
 			url := strings.Replace(store, "redis://", "redis://:hunter2@", 1)
 			command, log := serveProcess(t, []string{"--store", url}, []string{"WEIR_TOKEN=s3cret"})
-			line, err := log.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)
-			if address == nil {
-				t.Fatalf("log, want an address: %s", line)
-			}
-
+			address, line := addressIn(t, log)
 			push := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
 				{LimitCounter: wire.LimitCounter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{0}},
 			}})
@@ -247,7 +255,7 @@ func TestServeProcess(t *testing.T) {
 				{"POST", "/v1/push", "s3cret", 200, ""},
 				{"POST", "/v1/push", "", 401, "bearer token"},
 			} {
-				status, body := ask(t, request.method, "http://"+address[1]+request.path, request.token, push)
+				status, body := ask(t, request.method, "http://"+address+request.path, request.token, push)
 				if status != request.status || !strings.Contains(body, request.body) {
 					t.Errorf("%s: status %d, want %d and %q:\n%s", request.path, status, request.status, request.body, body)
 				}
@@ -277,11 +285,7 @@ func TestServeProcess(t *testing.T) {
 func TestServeLog(t *testing.T) {
 	redis := redistest.Start(t)
 	command, log := serveProcess(t, []string{"--store", redis.URL()}, nil)
-	line, err := log.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line)[1]
+	address, _ := addressIn(t, log)
 	sequence := uint64(0)
 	push := func() (status int) {
 		sequence++

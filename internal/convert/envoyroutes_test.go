@@ -1,7 +1,6 @@
 package convert_test
 
 import (
-	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -15,11 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/backend"
 	"weir/internal/convert"
 	"weir/internal/envoytest"
 	"weir/internal/ratelimitservice"
-	"weir/internal/store/memory"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v4"
@@ -166,17 +163,9 @@ func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 			"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{}},
 		}),
 	}}
-	cluster := func(name, address string, more envoytest.Object) envoytest.Object {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
+	cluster := func(name string, at net.Addr, more envoytest.Object) envoytest.Object {
 		c := envoytest.Object{"name": name, "type": "STATIC", "connect_timeout": "5s", "load_assignment": envoytest.Object{"cluster_name": name, "endpoints": []any{
-			envoytest.Object{"lb_endpoints": []any{envoytest.Object{"endpoint": envoytest.Object{"address": envoytest.Address(host, number)}}}},
+			envoytest.Object{"lb_endpoints": []any{envoytest.Object{"endpoint": envoytest.Object{"address": envoytest.Address("127.0.0.1", at.(*net.TCPAddr).Port)}}}},
 		}}}
 		for name, value := range more {
 			c[name] = value
@@ -193,7 +182,7 @@ func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": envoytest.Object{
 			"listeners": listeners,
-			"clusters":  []any{cluster("app", upstream.Listener.Addr().String(), nil), cluster("limits", serviceOf(t, len(cases)), http2)},
+			"clusters":  []any{cluster("app", upstream.Listener.Addr(), nil), cluster("limits", serviceOf(t, len(cases)), http2)},
 		},
 	})
 	if err != nil {
@@ -233,21 +222,13 @@ func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 }
 
 // serviceOf is the address of a rate limit service with the descriptors of n cases.
-func serviceOf(t *testing.T, n int) string {
+func serviceOf(t *testing.T, n int) net.Addr {
 	t.Helper()
-	counters := ratelimitservice.NewCounters(ratelimitservice.CounterOptions{Backend: ratelimitservice.Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second})
-	service := ratelimitservice.NewService(ratelimitservice.ServiceOptions{Counters: counters})
 	var files []ratelimitservice.File
 	for i := range n {
 		files = append(files, ratelimitservice.File{Name: fmt.Sprint(i), Text: []byte(strings.Replace(descriptorsOfRoutes, "DOMAIN", domainOf(i), 1))})
 	}
-	c, err := ratelimitservice.Read(files, ratelimitservice.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Use(c); err != nil {
-		t.Fatal(err)
-	}
+	service := newService(t, files...)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -255,11 +236,6 @@ func serviceOf(t *testing.T, n int) string {
 	server := grpc.NewServer()
 	pb.RegisterRateLimitServiceServer(server, service)
 	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := counters.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
+	t.Cleanup(server.Stop) // before the service's counters are closed
+	return listener.Addr()
 }

@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -53,6 +54,28 @@ virtual_hosts:
         route: {cluster: a, rate_limits: [{actions: [{remote_address: {}}]}]}
 `
 
+// newService is a rate limit service with a configuration and a store of its own.
+func newService(t *testing.T, files ...ratelimitservice.File) *ratelimitservice.Service {
+	t.Helper()
+	counters := ratelimitservice.NewCounters(ratelimitservice.CounterOptions{
+		Backend: ratelimitservice.Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second,
+	})
+	t.Cleanup(func() {
+		if err := counters.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	service := ratelimitservice.NewService(ratelimitservice.ServiceOptions{Counters: counters})
+	c, err := ratelimitservice.Read(files, ratelimitservice.Options{})
+	if err == nil {
+		err = service.Use(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return service
+}
+
 // TestRateLimitService asks Weir's rate limit service, by descriptors that Envoy would make, and the plugin by what
 // both files are converted to, and wants the same answers.
 func TestRateLimitService(t *testing.T) {
@@ -64,22 +87,7 @@ func TestRateLimitService(t *testing.T) {
 	for _, l := range result.Lost {
 		t.Errorf("lost: %s", l)
 	}
-	counters := ratelimitservice.NewCounters(ratelimitservice.CounterOptions{
-		Backend: ratelimitservice.Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second,
-	})
-	t.Cleanup(func() {
-		if err := counters.Close(t.Context()); err != nil && t.Context().Err() == nil {
-			t.Error(err)
-		}
-	})
-	service := ratelimitservice.NewService(ratelimitservice.ServiceOptions{Counters: counters})
-	c, err := ratelimitservice.Read([]ratelimitservice.File{{Name: "limits.yaml", Text: []byte(limitsOfShop)}}, ratelimitservice.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Use(c); err != nil {
-		t.Fatal(err)
-	}
+	service := newService(t, ratelimitservice.File{Name: "limits.yaml", Text: []byte(limitsOfShop)})
 	random := rand.New(rand.NewPCG(3, 30))
 	of := func(texts ...string) string { return texts[random.IntN(len(texts))] }
 	var requests []logged
