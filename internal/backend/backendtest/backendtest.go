@@ -134,5 +134,5 @@ func Used(t testing.TB, s store.Store, namespace string, visit func(l wire.UsedL
 			names[l.ID] = name
 		}
 	})
-	rows(func(r wire.UsedRow, l wire.UsedLabel) { visit(l, names[l.ID], uint32(r.Day), r.Hits) })
+	rows(func(r wire.UsedRow, l wire.UsedLabel) { visit(l, names[l.ID], r.Day, r.Hits) })
 }
