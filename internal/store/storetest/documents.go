@@ -1,0 +1,53 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"weir/internal/store"
+)
+
+// Documents that [ReadDocuments] wants of the namespace ns, and [WriteDocuments] writes. The list had the version
+// ListVersion before.
+const (
+	Member      = 1<<64 - 2
+	List        = "a list"
+	ListVersion = 7
+	Applied     = "7 2" // version, and how many overrides do not fit
+	Report      = "a report"
+)
+
+// ReadDocuments wants documents that another version of Weir has written.
+func ReadDocuments(t *testing.T, s store.Store) {
+	t.Helper()
+	ctx := t.Context()
+	if list, version, err := s.Overrides(ctx, "ns", 0); err != nil || string(list) != List || version != ListVersion {
+		t.Errorf("overrides %q of version %d, %v", list, version, err)
+	}
+	applied, err := store.ReadApplied(ctx, s, "ns")
+	if want := []store.AppliedList{{Node: Member, Version: 7, Unfit: 2}}; err != nil || !slices.Equal(applied, want) {
+		t.Errorf("applied lists %+v, %v; want %+v", applied, err, want)
+	}
+	if reports, err := s.Notes(ctx, store.Reports, "ns"); err != nil || fmt.Sprintf("%+v", reports) != fmt.Sprintf("%+v", []store.Note{{Member: Member, Body: []byte(Report)}}) {
+		t.Errorf("reports %+v, %v", reports, err)
+	}
+	if nodes, err := store.CountNodes(ctx, s, "ns", Member); err != nil || nodes != 1 {
+		t.Errorf("%d nodes, %v", nodes, err)
+	}
+}
+
+// WriteDocuments writes them, and returns the list's version.
+func WriteDocuments(t *testing.T, s store.Store) (version uint64) {
+	t.Helper()
+	for topic, body := range map[store.Topic]string{store.Nodes: "", store.AppliedLists: Applied, store.Reports: Report} {
+		if _, err := s.Note(t.Context(), topic, "ns", store.Note{Member: Member, Body: []byte(body)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version, err := s.SetOverrides(t.Context(), "ns", ListVersion, []byte(List))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
