@@ -52,8 +52,8 @@ func OthersLabel(label []byte) (ofRule, ofAll []byte) {
 	return wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: l.Rule}), wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: noRule})
 }
 
-// IsOthers reports whether a label is that of a rule's others.
-func IsOthers(label []byte) bool {
+// isOthers reports whether a label is that of a rule's others.
+func isOthers(label []byte) bool {
 	ofRule, _ := OthersLabel(label)
 	return bytes.Equal(ofRule, label)
 }

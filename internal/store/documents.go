@@ -29,7 +29,8 @@ type Documents interface {
 	// dropped. Of [Nodes] it returns how many are active, counting the note's member in any case.
 	Note(ctx context.Context, topic Topic, namespace string, note Note) (nodes uint64, err error)
 
-	// Notes returns a namespace's notes on a topic, in no order. Nobody may change their bodies.
+	// Notes returns a namespace's notes on a topic, in no order; none of [Nodes], which are only
+	// counted. Nobody may change their bodies.
 	Notes(ctx context.Context, topic Topic, namespace string) ([]Note, error)
 
 	// Account adds a sender's usage message, as a whole or not at all, and only once: the same

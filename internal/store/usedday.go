@@ -54,7 +54,7 @@ func NewUsedDay() *UsedDay {
 func (d *UsedDay) Put(row *UsedLabel, ranked bool) {
 	d.Rows[row.Label] = row
 	d.Labels++
-	if row.at = -1; IsOthers([]byte(row.Label)) {
+	if row.at = -1; isOthers([]byte(row.Label)) {
 		d.Others++
 	} else if ranked {
 		heap.Push(&d.ranks, row)
@@ -67,7 +67,7 @@ func (d *UsedDay) Put(row *UsedLabel, ranked bool) {
 func (d *UsedDay) Add(r *wire.UsedRow, room func() bool) (folded bool) {
 	label, base := string(r.Label), int64(0)
 	if d.Rows[label] == nil && (d.Labels >= MaxUsed || !room()) {
-		if IsOthers(r.Label) {
+		if isOthers(r.Label) {
 			d.addToOthers(r.Label, r.Hits)
 			return false
 		}

@@ -119,42 +119,21 @@ func (s *Store) Close() error {
 }
 
 // Push implements [store.Store].
-func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
+func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	if store.IsRead(p) && !p.Advance.Told {
 		return s.Store.Push(ctx, p, nodes)
 	}
-	err = s.change(ctx, "push", func() error {
-		out, err = s.Store.Push(ctx, p, nodes)
-		return err
-	})
-	if err != nil {
-		return store.Outcome{}, err
-	}
-	return out, nil
+	return change(ctx, s, "push", func() (store.Outcome, error) { return s.Store.Push(ctx, p, nodes) })
 }
 
 // Account implements [store.Store].
-func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
-	err = s.change(ctx, "account", func() error {
-		done, err = s.Store.Account(ctx, u)
-		return err
-	})
-	if err != nil {
-		return store.Accounted{}, err
-	}
-	return done, nil
+func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
+	return change(ctx, s, "account", func() (store.Accounted, error) { return s.Store.Account(ctx, u) })
 }
 
 // SetOverrides implements [store.Store].
 func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (version uint64, err error) {
-	err = s.change(ctx, "overrides", func() error {
-		version, err = s.Store.SetOverrides(ctx, namespace, from, list)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return version, nil
+	return change(ctx, s, "overrides", func() (uint64, error) { return s.Store.SetOverrides(ctx, namespace, from, list) })
 }
 
 // Ping implements [store.Store].
@@ -182,19 +161,20 @@ func (s *Store) DiskBytes() (size, free int64) {
 
 // change applies a change in memory, and waits until the file has it. While the file can't be
 // written, it applies nothing, so memory gets no further ahead of the file.
-func (s *Store) change(ctx context.Context, call string, apply func() error) error {
+func change[T any](ctx context.Context, s *Store, call string, apply func() (T, error)) (done T, err error) {
+	var none T
 	if s.behind.Load() {
 		if err := s.written(ctx); err != nil {
-			return s.failed(call, err)
+			return none, s.failed(call, err)
 		}
 	}
-	if err := apply(); err != nil {
-		return err
+	if done, err = apply(); err != nil {
+		return none, err
 	}
 	if err := s.written(ctx); err != nil {
-		return s.failed(call, err)
+		return none, s.failed(call, err)
 	}
-	return nil
+	return done, nil
 }
 
 func (s *Store) failed(call string, err error) error { return fmt.Errorf("file: %s: %w", call, err) }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -60,7 +59,7 @@ func (s *Store) Counters(ctx context.Context, namespace string, only *store.Want
 		var page []store.LimitCounter
 		var read int
 		after := next
-		err := s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+		err := s.try(ctx, "counters", namespace, func(inUse context.Context, c *pgx.Conn) error {
 			page, read = nil, 0
 			var batch pgx.Batch
 			batch.Queue(beginRead)
@@ -83,7 +82,7 @@ func (s *Store) Counters(ctx context.Context, namespace string, only *store.Want
 			return c.SendBatch(inUse, &batch).Close()
 		})
 		if err != nil {
-			return fmt.Errorf("postgres: counters: %w", err)
+			return err
 		}
 		for _, c := range page {
 			if err := visit(c); err != nil {

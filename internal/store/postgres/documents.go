@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -77,7 +76,7 @@ WHERE namespace = $1
 
 // Overrides implements [store.Store].
 func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (list []byte, version uint64, err error) {
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+	err = s.try(ctx, "overrides", namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var found int64
 		list, version = nil, 0
 		err := c.QueryRow(inUse, readOverrides, namespace, int64(known)).Scan(&found, &list)
@@ -86,10 +85,7 @@ func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (
 		}
 		return err
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("postgres: overrides: %w", err)
-	}
-	return list, version, nil
+	return list, version, err
 }
 
 // SetOverrides implements [store.Store].
@@ -100,7 +96,7 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	if list == nil {
 		list = []byte{}
 	}
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+	err = s.try(ctx, "set overrides", namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var set int64
 		err := c.QueryRow(inUse, setOverrides, namespace, int64(from), list, s.given()).Scan(&set)
 		if version = uint64(set); errors.Is(err, pgx.ErrNoRows) {
@@ -108,10 +104,7 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 		}
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("postgres: set overrides: %w", err)
-	}
-	return version, nil
+	return version, err
 }
 
 // Note implements [store.Store].
@@ -120,7 +113,7 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 		return 0, err
 	}
 	table, terms, member := &noteTables[topic], topic.Terms(), int64(note.Member)
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+	err = s.try(ctx, topic.String(), namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var batch pgx.Batch
 		given, now := s.given(), time.Now()
 		if given != nil {
@@ -138,15 +131,12 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 		}
 		return c.SendBatch(inUse, &batch).Close()
 	})
-	if err != nil {
-		return 0, fmt.Errorf("postgres: %v: %w", topic, err)
-	}
-	return nodes, nil
+	return nodes, err
 }
 
 // Notes implements [store.Store].
 func (s *Store) Notes(ctx context.Context, topic store.Topic, namespace string) (all []store.Note, err error) {
-	err = s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+	err = s.try(ctx, topic.String(), namespace, func(inUse context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(inUse, noteTables[topic].read, namespace, s.given(), topic.Terms().Life)
 		if err != nil {
 			return err
@@ -159,10 +149,7 @@ func (s *Store) Notes(ctx context.Context, topic store.Topic, namespace string) 
 		})
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("postgres: %v: %w", topic, err)
-	}
-	return all, nil
+	return all, err
 }
 
 // given returns the time that replaces PostgreSQL's; nil if none does.

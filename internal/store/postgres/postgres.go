@@ -139,11 +139,10 @@ func (s *Store) Close() error {
 // Ping implements [store.Store]. It also checks the schema.
 func (s *Store) Ping(ctx context.Context) error {
 	trial := s.trial.Next()
-	err := s.try(ctx, trial.Namespace, func(inUse context.Context, c *pgx.Conn) error { return s.check(inUse, c) })
-	if err != nil {
-		return fmt.Errorf("postgres: %w", err)
+	if err := s.try(ctx, "ping", trial.Namespace, s.check); err != nil {
+		return err
 	}
-	_, err = s.Push(ctx, trial, 1)
+	_, err := s.Push(ctx, trial, 1)
 	return err
 }
 
@@ -152,15 +151,18 @@ const attempts = 5
 
 // try calls run with a connection to a database that has the schema, and with a context for the
 // connection's use. It tries again after errors that may not recur. A failed attempt has changed
-// nothing, unless the connection broke.
-func (s *Store) try(ctx context.Context, namespace string, run func(context.Context, *pgx.Conn) error) error {
+// nothing, unless the connection broke. An error has the name of the store's call.
+func (s *Store) try(ctx context.Context, call, namespace string, run func(context.Context, *pgx.Conn) error) error {
 	missing := false
 	for attempt := 1; ; attempt++ {
 		again, err := s.attempt(ctx, namespace, missing, run)
 		missing = hasCode(err, "42P01", "3F000")                   // undefined_table, invalid_schema_name
 		again = again || missing || hasCode(err, "40001", "40P01") // serialization_failure, deadlock_detected
-		if !again || attempt == attempts || ctx.Err() != nil {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case !again || attempt == attempts || ctx.Err() != nil:
+			return fmt.Errorf("postgres: %s: %w", call, err)
 		}
 	}
 }

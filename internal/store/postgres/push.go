@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,13 +26,13 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		return store.Outcome{}, err
 	}
 	var out store.Outcome
-	err := s.try(ctx, p.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
+	err := s.try(ctx, "push", p.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
 		t := &transaction{store: s, conn: c, push: p, nodes: nodes, lockTimeout: lockTimeout(ctx)}
 		out, err = t.run(inUse)
 		return err
 	})
 	if err != nil {
-		return store.Outcome{}, fmt.Errorf("postgres: push: %w", err)
+		return store.Outcome{}, err
 	}
 	return out, nil
 }

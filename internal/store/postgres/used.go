@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -83,13 +82,13 @@ func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted
 	if err := ctx.Err(); err != nil {
 		return done, err
 	}
-	err = s.try(ctx, u.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
+	err = s.try(ctx, "account", u.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
 		a := &accounting{store: s, conn: c, used: u, lockTimeout: lockTimeout(ctx), days: map[uint32]*store.UsedDay{}, ranked: map[uint32][]*store.UsedLabel{}}
 		done, err = a.run(inUse)
 		return err
 	})
 	if err != nil {
-		return store.Accounted{}, fmt.Errorf("postgres: account: %w", err)
+		return store.Accounted{}, err
 	}
 	return done, nil
 }
@@ -277,7 +276,7 @@ func (c *columns) add(day uint32, row *store.UsedLabel) {
 // Used implements [store.Store]. It reads pages, each in a transaction of its own.
 func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
 	calendar := store.Calendar{}
-	err := s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+	err := s.try(ctx, "used", namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var now time.Time
 		if err := c.QueryRow(inUse, readTime).Scan(&now); err != nil {
 			return err
@@ -289,7 +288,7 @@ func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, vis
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("postgres: used: %w", err)
+		return err
 	}
 	for day := max(from, calendar.UsedDay(from)); day <= min(to, calendar.UsedDay(to)); day++ {
 		if err := s.usedOn(ctx, namespace, day, visit); err != nil {
@@ -303,7 +302,7 @@ func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, vis
 func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit func(wire.UsedRow) error) error {
 	for after := []byte{}; ; {
 		var page []wire.UsedRow
-		err := s.try(ctx, namespace, func(inUse context.Context, c *pgx.Conn) error {
+		err := s.try(ctx, "used", namespace, func(inUse context.Context, c *pgx.Conn) error {
 			rows, err := c.Query(inUse, readUsed, namespace, int32(day), after, pageSize)
 			if err != nil {
 				return err
@@ -316,7 +315,7 @@ func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit 
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("postgres: used: %w", err)
+			return err
 		}
 		for i := range page {
 			after = page[i].Label

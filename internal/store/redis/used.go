@@ -66,27 +66,12 @@ func (s *Store) runUsed(ctx context.Context, keys []string, args []any) *goredis
 	if s.replicas == 0 {
 		return usedScript.Run(ctx, s.client, keys, args...)
 	}
-	acks := &acks{}
-	cmd := pipelined(context.WithValue(ctx, acksKey{}, acks), s.client, func(p goredis.Pipeliner) *goredis.Cmd {
-		return p.EvalSha(ctx, usedScript.Hash(), keys, args...)
-	})
-	// A new or restarted server does not know the script.
-	if goredis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		cmd = pipelined(context.WithValue(ctx, acksKey{}, acks), s.client, func(p goredis.Pipeliner) *goredis.Cmd {
-			return p.Eval(ctx, usedSource, keys, args...)
-		})
-	}
+	acks, pipe := &acks{}, s.client.Pipeline() // which waitHook looks at
+	cmd := pipe.Eval(ctx, usedSource, keys, args...)
+	_, _ = pipe.Exec(context.WithValue(ctx, acksKey{}, acks)) // the command has the error
 	if (cmd.Err() == nil || errors.Is(cmd.Err(), goredis.Nil)) && !acks.has(cmd) {
 		cmd.SetErr(fmt.Errorf("it did not reach %d replicas within %v", s.replicas, s.patience))
 	}
-	return cmd
-}
-
-// pipelined sends a command as a pipeline. The command holds the error.
-func pipelined(ctx context.Context, client goredis.UniversalClient, add func(goredis.Pipeliner) *goredis.Cmd) *goredis.Cmd {
-	pipe := client.Pipeline()
-	cmd := add(pipe)
-	_, _ = pipe.Exec(ctx)
 	return cmd
 }
 
