@@ -117,3 +117,10 @@ func TestLateGroupsLock(t *testing.T) {
 		t.Errorf("counters %+v, error %v; want %d hits", found, err, lockAfter+2)
 	}
 }
+
+// A name that no message has is left in the script, and would fail there only when it is reached.
+func TestScriptNames(t *testing.T) {
+	if left := names.FindAllString(commitSource, -1); len(left) > 0 {
+		t.Errorf("commit.lua has the names %q, which no message has", left)
+	}
+}
