@@ -45,7 +45,6 @@ var notRun = map[string]string{
 	"install -m 755 weir":             "TestUnit types it in a folder, but for systemctl",
 	"git grep":                        "needs a clone, which the checkout of a test need not be",
 	"go test -run":                    "a benchmark",
-	"go test ./bench/":                "a benchmark",
 	"dist/weir serve\ndist/weir run ": "TestTokensRuns runs the file",
 	"curl -iN -H 'authorization: Bearer ann' -H 'content-type": "TestTokensRuns asks the same",
 }
