@@ -56,7 +56,7 @@ func reportOf(t *testing.T, in store.Store, rules ...string) {
 	t.Helper()
 	r := wire.Report{Namespace: "shop", Node: 9, Sender: 9, AtNanos: uint64(time.Now().UnixNano())}
 	for _, name := range rules {
-		r.Rules = append(r.Rules, wire.RuleReport{Name: name, SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1})
+		r.Rules = append(r.Rules, wire.RuleReport{Name: name, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1})
 	}
 	if _, err := in.Note(t.Context(), store.Reports, "shop", store.Note{Member: 9, Body: wire.AppendReport(nil, &r)}); err != nil {
 		t.Fatal(err)

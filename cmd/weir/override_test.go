@@ -117,7 +117,7 @@ rules:
 		return decoded.Overrides.Version
 	}
 	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
-		{Name: "per-user", SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1},
+		{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1},
 	}}))
 	weir := func(args string) (code int, said string) {
 		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
@@ -214,7 +214,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 			{Name: "log", Values: 0, Limits: []window.Limit{{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}},
 			{Name: "program", Values: wire.AnyValues, Limits: []window.Limit{fixed(time.Hour), fixed(time.Minute)}},
 		},
-		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Requests: 1, Hits: 1, Every: 1}},
+		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	}
 	push(wire.AppendReport(nil, &report))
 	weir := func(args string) (code int, said string) {

@@ -25,13 +25,13 @@ func TestTop(t *testing.T) {
 	at := uint64(time.Now().UnixNano())
 	body := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: at, Rules: []wire.RuleReport{
 		{
-			Name: "per-user", SpanMillis: 10_000, Requests: 1000, Hits: 1000, RefusedRequests: 200, RefusedHits: 200, Every: 8,
+			Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1000, Hits: 1000, RefusedRequests: 200, RefusedHits: 200}, Every: 8,
 			RecentMillis: 10_000, Recent: wire.Amounts{Requests: 3000, Hits: 3000, RefusedRequests: 1500, RefusedHits: 1500},
 			Used:    wire.KeyList{Floor: 10, Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 500, Error: 100, Recent: 420, Use: 1000, Name: name}, {ID: wire.ID{0xcd}, Hits: 30}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{0xab}, Hits: 200}}},
 		},
 		{
-			Name: "new", Shadow: true, SpanMillis: 10_000, Requests: 40, Hits: 40, RefusedRequests: 10, Every: 1,
+			Name: "new", Shadow: true, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 40, Hits: 40, RefusedRequests: 10}, Every: 1,
 			Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}},
 			Sample: wire.Sample{Threshold: 1 << 62, Keys: []wire.SampledKey{{Hash: 1, Refused: true, Asked: []wire.AskedWindows{{Newest: at/60e9 - 1, Hits: []uint32{40}}}}}},
 		},
@@ -44,7 +44,7 @@ func TestTop(t *testing.T) {
 		}
 		report := wire.AppendReport(nil, &wire.Report{
 			Namespace: "shop", Node: 1, Sender: uint64(most), AtNanos: at, Rules: []wire.RuleReport{{
-				Name: name, Shadow: true, SpanMillis: 10_000, Requests: 40, Hits: 40, Every: 1, Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}}, Sample: sample,
+				Name: name, Shadow: true, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 40, Hits: 40}, Every: 1, Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}}, Sample: sample,
 			}},
 		})
 		if _, err := kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: uint64(len(name)) + uint64(most), Body: report}); err != nil {

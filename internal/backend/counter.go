@@ -111,13 +111,13 @@ type Change struct {
 	Grant uint64
 }
 
-// ErrUntold is wrapped by the error of a change that was made without nodes being told.
-var ErrUntold = errors.New("the counter was changed, but nodes were not told")
+// ErrUnannounced is wrapped by the error of a change that was made without nodes being told.
+var ErrUnannounced = errors.New("the counter was changed, but nodes were not told")
 
 // ChangeCounter removes hits from a key's counter, once, and tells all nodes to drop their state of
 // it. Hits that are counted meanwhile stay. It returns how many hits were given back in all limits
 // together, without a block's, and the version of the list with the notice. If the change is invalid, the error wraps
-// [store.ErrInvalid]. After any other error except [ErrUntold], the change may have been made.
+// [store.ErrInvalid]. After any other error except [ErrUnannounced], the change may have been made.
 func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
 	notice := wire.Override{Rule: change.Rule, Values: change.Values}
 	if err := checkKey(&notice); err != nil {
@@ -173,7 +173,7 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 		return 1
 	})
 	if err != nil {
-		return returned, 0, fmt.Errorf("%w: %w", ErrUntold, err)
+		return returned, 0, fmt.Errorf("%w: %w", ErrUnannounced, err)
 	}
 	return returned, version, nil
 }

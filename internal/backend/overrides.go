@@ -182,7 +182,7 @@ func (o *overrides) answer(p *wire.Push) wire.Overrides {
 	if l == nil || !l.known {
 		return wire.Overrides{}
 	}
-	return wire.Tell(p, l.bytes, l.version)
+	return wire.OverridesFor(p, l.bytes, l.version)
 }
 
 // Overrides are the overrides of a namespace, and which nodes know them.

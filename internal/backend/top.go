@@ -43,8 +43,8 @@ type TopRule struct {
 	Shadow bool
 	Nodes  int
 	// Seconds is the longest time that a report covers.
-	Seconds                                      float64
-	Requests, Hits, RefusedRequests, RefusedHits float64
+	Seconds float64
+	Rates
 	// Recent covers the last RecentSeconds, at most about ten; 0 if no node reports it.
 	RecentSeconds float64
 	Recent        Rates
@@ -212,10 +212,7 @@ func mergeRule(name string, all []seen) TopRule {
 		r.Seconds = max(r.Seconds, seconds)
 		r.Asked += s.Requests
 		r.Rejected += s.RefusedRequests
-		r.Requests += float64(s.Requests) / seconds
-		r.Hits += float64(s.Hits) / seconds
-		r.RefusedRequests += float64(s.RefusedRequests) / seconds
-		r.RefusedHits += float64(s.RefusedHits) / seconds
+		r.add(&s.Amounts, seconds)
 		r.Others += float64(s.Used.Floor) / seconds
 		r.OthersRefused += float64(s.Refused.Floor) / seconds
 		if recent := s.recentSeconds(); recent > 0 {

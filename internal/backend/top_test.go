@@ -53,12 +53,12 @@ func TestTop(t *testing.T) {
 	limits := []wire.ReportLimit{{Max: 5, WidthMillis: 1000}}
 	for _, r := range []wire.Report{
 		{Namespace: "ns", Node: 1, Sender: 1, AtNanos: now, Rules: []wire.RuleReport{{
-			Name: "r", Shadow: true, SpanMillis: 10_000, Requests: 100, Hits: 200, RefusedRequests: 50, Every: 1, Limits: limits,
+			Name: "r", Shadow: true, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 100, Hits: 200, RefusedRequests: 50}, Every: 1, Limits: limits,
 			Used:   wire.KeyList{Floor: 10, Keys: []wire.ReportKey{{ID: id(1), Hits: 100, Error: 20, Use: 300}, {ID: id(2), Hits: 50}}},
 			Sample: wire.Sample{Threshold: 99, Keys: []wire.SampledKey{sample(10, false, 1000, 7, 1, 2), sample(60, true, 999, 9)}},
 		}}},
 		{Namespace: "ns", Node: 2, Sender: 2, AtNanos: now + 1, Rules: []wire.RuleReport{{
-			Name: "r", Shadow: true, SpanMillis: 20_000, Requests: 100, Hits: 200, Every: 8, Limits: limits,
+			Name: "r", Shadow: true, SpanMillis: 20_000, Amounts: wire.Amounts{Requests: 100, Hits: 200}, Every: 8, Limits: limits,
 			Used:   wire.KeyList{Keys: []wire.ReportKey{{ID: id(1), Hits: 200, Use: 700, Name: wire.AppendValue(nil, []byte("ann"), false)}}},
 			Sample: wire.Sample{Threshold: 50, Keys: []wire.SampledKey{sample(10, true, 999, 3)}},
 		}}},
@@ -128,7 +128,7 @@ func TestTopOfTooManyRules(t *testing.T) {
 	for sender := range uint64(3) {
 		r := &wire.Report{Sender: sender}
 		for i := range uint64(wire.MaxReportRules) {
-			r.Rules = append(r.Rules, wire.RuleReport{Name: fmt.Sprintf("r%d-%d", sender, i), Requests: 1 + sender})
+			r.Rules = append(r.Rules, wire.RuleReport{Name: fmt.Sprintf("r%d-%d", sender, i), Amounts: wire.Amounts{Requests: 1 + sender}})
 		}
 		reports = append(reports, r)
 	}
@@ -192,7 +192,7 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	report := func(sender uint64, recentMillis uint64, recent wire.Amounts, keyRecent uint64) {
 		t.Helper()
 		r := wire.Report{Namespace: "ns", Node: 1, Sender: sender, AtNanos: uint64(now.UnixNano()), Rules: []wire.RuleReport{{
-			Name: "r", SpanMillis: 60_000, Requests: 600, Hits: 600, Every: 1, RecentMillis: recentMillis, Recent: recent,
+			Name: "r", SpanMillis: 60_000, Amounts: wire.Amounts{Requests: 600, Hits: 600}, Every: 1, RecentMillis: recentMillis, Recent: recent,
 			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 600, Recent: keyRecent}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 60, Recent: keyRecent / 2}}},
 		}}}

@@ -283,7 +283,7 @@ func TestOldNewsOfAnotherBackend(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &wire.Answer{
-					NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.Tell(push, list, version),
+					NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.OverridesFor(push, list, version),
 				}))
 			}
 		}
@@ -460,7 +460,7 @@ func TestListThatNobodyGives(t *testing.T) {
 		for _, p := range f.taken() {
 			asked++
 			f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &wire.Answer{
-				NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.Overrides{Told: true, Version: 7, Size: 100, From: 50},
+				NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.Overrides{Known: true, Version: 7, Size: 100, From: 50},
 			}))
 		}
 	}

@@ -290,9 +290,9 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespac
 	}
 	returned, version, err := h.backend.ChangeCounter(r.Context(), namespace, &backend.Change{ID: id, Rule: given.Rule, Values: given.Key, Grant: given.Grant})
 	switch {
-	case errors.Is(err, backend.ErrUntold):
+	case errors.Is(err, backend.ErrUnannounced):
 		h.health.succeeded(r.Context(), err, false)
-		h.problem(w, http.StatusServiceUnavailable, backend.ErrUntold.Error()+": give back nothing more, and reset it, or wait until the window ends")
+		h.problem(w, http.StatusServiceUnavailable, backend.ErrUnannounced.Error()+": give back nothing more, and reset it, or wait until the window ends")
 	case errors.Is(err, store.ErrInvalid):
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 	case !h.health.succeeded(r.Context(), err, err == nil):

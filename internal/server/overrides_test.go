@@ -159,7 +159,7 @@ func TestOverridesOfSeveralBackends(t *testing.T) {
 	one, two := start(t, counters, server.Options{}), start(t, counters, server.Options{})
 	told := func(s *httptest.Server, sequence uint64) uint64 {
 		answer := pushed(t, s, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: 1})
-		if !answer.Overrides.Told {
+		if !answer.Overrides.Known {
 			t.Fatalf("told %+v", answer)
 		}
 		return answer.Overrides.Version

@@ -72,7 +72,7 @@ func TestWatch(t *testing.T) {
 	s := start(t, open(), server.Options{Ended: ended})
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 7, "width_ms": 1000}]}]}`, 1)
 	report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(epoch.UnixNano()), Rules: []wire.RuleReport{
-		{Name: "r", SpanMillis: 1000, Requests: 5, Hits: 5, Every: 1},
+		{Name: "r", SpanMillis: 1000, Amounts: wire.Amounts{Requests: 5, Hits: 5}, Every: 1},
 	}})
 	post(t, s, report)
 	const most = 32
@@ -125,10 +125,10 @@ func TestWatchLater(t *testing.T) {
 	s := start(t, memory.New(memory.Options{Now: at}), server.Options{Ended: ended, Now: at})
 	for i := range uint64(300) {
 		report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(at().UnixNano()), Rules: []wire.RuleReport{
-			{Name: "r", SpanMillis: 1000, Requests: 3 * (i + 1), RefusedRequests: i + 1, Every: 1, Used: wire.KeyList{Keys: []wire.ReportKey{
+			{Name: "r", SpanMillis: 1000, Amounts: wire.Amounts{Requests: 3 * (i + 1), RefusedRequests: i + 1}, Every: 1, Used: wire.KeyList{Keys: []wire.ReportKey{
 				{ID: wire.ID{1}, Hits: 5, Use: 100}, {ID: wire.ID{2}, Hits: 4, Use: i + 200},
 			}}},
-			{Name: "quiet", SpanMillis: 1000, Requests: 1, Every: 1},
+			{Name: "quiet", SpanMillis: 1000, Amounts: wire.Amounts{Requests: 1}, Every: 1},
 		}})
 		post(t, s, report)
 		last := fmt.Sprint(i)

@@ -47,8 +47,8 @@ const LongestPoll = int64(30e9)
 
 // Overrides is an answer's part about the namespace's list of overrides.
 type Overrides struct {
-	// Told is false if the backend could not read the list. The sender then keeps its own.
-	Told bool
+	// Known is false if the backend could not read the list. The sender then keeps its own.
+	Known bool
 	// Version names the list. Later lists have greater numbers, unless the store has lost its
 	// memory. It is 0 if there has never been a list.
 	Version uint64
@@ -207,7 +207,7 @@ func (r *reader) known() (k Known) {
 
 func appendOverrides(dst []byte, o *Overrides) []byte {
 	switch {
-	case !o.Told:
+	case !o.Known:
 		return append(dst, overridesUnknown)
 	case len(o.Part) == 0 && o.Size == 0:
 		return appendUvarint(append(dst, overridesVersion), o.Version)
@@ -221,7 +221,7 @@ func (r *reader) overrides() (o Overrides) {
 	if r.err != nil || what == overridesUnknown {
 		return o
 	}
-	o.Told, o.Version = true, r.uvarint()
+	o.Known, o.Version = true, r.uvarint()
 	switch what {
 	case overridesVersion:
 	case overridesPart:
@@ -238,10 +238,10 @@ func (r *reader) overrides() (o Overrides) {
 	return o
 }
 
-// Tell returns an answer's part about a list and its version. Only pushes without items and takes
+// OverridesFor returns an answer's part about a list and its version. Only pushes without items and takes
 // get a part of the list, because only their answers have room for it.
-func Tell(p *Push, list []byte, version uint64) (o Overrides) {
-	o.Told, o.Version = true, version
+func OverridesFor(p *Push, list []byte, version uint64) (o Overrides) {
+	o.Known, o.Version = true, version
 	k := &p.Known
 	if !k.Asks || len(p.Items)+len(p.Takes) > 0 || len(list) == 0 || k.Version == version {
 		return o

@@ -28,7 +28,7 @@ func examplePrices() []Price {
 
 func exampleOverrides() Overrides {
 	list := List(exampleList())
-	return Overrides{Told: true, Version: 7, Size: uint64(len(list)), From: 9, Part: list[9:]}
+	return Overrides{Known: true, Version: 7, Size: uint64(len(list)), From: 9, Part: list[9:]}
 }
 
 func TestListRoundTrip(t *testing.T) {
@@ -40,9 +40,9 @@ func TestListRoundTrip(t *testing.T) {
 }
 
 // An answer's word on overrides arrives, whether or not it has a part of the list.
-func TestToldOverrides(t *testing.T) {
+func TestAnsweredOverrides(t *testing.T) {
 	t.Parallel()
-	for _, want := range []Overrides{{}, {Told: true}, {Told: true, Version: 1 << 60}, exampleOverrides()} {
+	for _, want := range []Overrides{{}, {Known: true}, {Known: true, Version: 1 << 60}, exampleOverrides()} {
 		got, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: want}))
 		if err != nil || !reflect.DeepEqual(got.Overrides, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
@@ -82,10 +82,10 @@ func TestOverridesBounds(t *testing.T) {
 		}
 	}
 	for _, o := range []Overrides{
-		{Told: true, Size: MaxOverridesSize + 1},
-		{Told: true, Size: 5, From: 6},
-		{Told: true, Size: 5, From: 1, Part: make([]byte, 5)},
-		{Told: true, Size: MaxOverridesSize, Part: make([]byte, MaxPart+1)},
+		{Known: true, Size: MaxOverridesSize + 1},
+		{Known: true, Size: 5, From: 6},
+		{Known: true, Size: 5, From: 1, Part: make([]byte, 5)},
+		{Known: true, Size: MaxOverridesSize, Part: make([]byte, MaxPart+1)},
 	} {
 		if _, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: o})); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%d bytes from %d of %d: got %v", len(o.Part), o.From, o.Size, err)

@@ -82,9 +82,7 @@ type RuleReport struct {
 	Name       string
 	Shadow     bool
 	SpanMillis uint64
-	// Requests and Hits were asked for; RefusedRequests and RefusedHits of them were refused. All
-	// are exact.
-	Requests, Hits, RefusedRequests, RefusedHits uint64
+	Amounts    // exact
 	// Recent is the part of these in the last RecentMillis; 0 if the sender does not say.
 	RecentMillis uint64
 	Recent       Amounts
@@ -207,9 +205,8 @@ func AppendReport(dst []byte, r *Report) []byte {
 
 // AppendRuleReport appends one rule of a report.
 func AppendRuleReport(dst []byte, r *RuleReport) []byte {
-	a := &r.Recent
-	dst = appendUvarints(appendText(dst, r.Name), r.SpanMillis, r.Requests, r.Hits, r.RefusedRequests, r.RefusedHits, r.Every,
-		r.RecentMillis, a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits)
+	dst = appendUvarint(appendAmounts(appendUvarint(appendText(dst, r.Name), r.SpanMillis), &r.Amounts), r.Every)
+	dst = appendAmounts(appendUvarint(dst, r.RecentMillis), &r.Recent)
 	dst = appendKeys(appendKeys(dst, &r.Used), &r.Refused)
 	if !r.Shadow {
 		return append(dst, 0)
@@ -239,6 +236,10 @@ func AppendRuleReport(dst []byte, r *RuleReport) []byte {
 		}
 	}
 	return dst
+}
+
+func appendAmounts(dst []byte, a *Amounts) []byte {
+	return appendUvarints(dst, a.Requests, a.Hits, a.RefusedRequests, a.RefusedHits)
 }
 
 func appendKeys(dst []byte, l *KeyList) []byte {
@@ -316,14 +317,8 @@ func (r *reader) ruleName() string {
 }
 
 func (r *reader) ruleReport() (p RuleReport) {
-	p.Name = r.ruleName()
-	a := &p.Recent
-	for _, n := range [...]*uint64{
-		&p.SpanMillis, &p.Requests, &p.Hits, &p.RefusedRequests, &p.RefusedHits, &p.Every,
-		&p.RecentMillis, &a.Requests, &a.Hits, &a.RefusedRequests, &a.RefusedHits,
-	} {
-		*n = r.amount()
-	}
+	p.Name, p.SpanMillis, p.Amounts, p.Every = r.ruleName(), r.amount(), r.amounts(), r.amount()
+	p.RecentMillis, p.Recent = r.amount(), r.amounts()
 	p.Used, p.Refused = r.keyList(), r.keyList()
 	if p.Shadow = r.few(1) == 1; !p.Shadow {
 		return p
@@ -338,6 +333,10 @@ func (r *reader) ruleReport() (p RuleReport) {
 		s.unpack(len(p.Limits))
 	}
 	return p
+}
+
+func (r *reader) amounts() Amounts {
+	return Amounts{Requests: r.amount(), Hits: r.amount(), RefusedRequests: r.amount(), RefusedHits: r.amount()}
 }
 
 func (r *reader) reportLimit() ReportLimit {

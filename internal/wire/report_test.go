@@ -27,7 +27,7 @@ func exampleReport() *Report {
 		{ID: ID{1}, Places: 3, SinceNanos: 1_700_000_000_000_000_000}, {ID: ID{2}, Places: 1},
 	}, Shapes: exampleShapes(), Rules: []RuleReport{
 		{
-			Name: "per-user", SpanMillis: 60_000, Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4, Every: 8,
+			Name: "per-user", SpanMillis: 60_000, Amounts: Amounts{Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4}, Every: 8,
 			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3, Name: []byte{}}}},
 			Refused: KeyList{Keys: []ReportKey{{ID: ID{1}, Hits: 4, Name: []byte{}}}},
 		},

@@ -395,11 +395,11 @@ func TestWatch(t *testing.T) {
 	backend, page := addresses[0], addresses[1]
 	send(t, http.MethodPost, "http://"+backend+wire.PushPath, token, wire.ContentType, wire.AppendReport(nil, &wire.Report{
 		Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{{
-			Name: "per-user", SpanMillis: 10_000, Requests: 500, Hits: 500, RefusedRequests: 100, RefusedHits: 100, Every: 1,
+			Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 500, Hits: 500, RefusedRequests: 100, RefusedHits: 100}, Every: 1,
 			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 400, Use: 900, Name: wire.AppendValue(nil, []byte(key), false)}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{2}, Hits: 100, Use: 1000}}},
 		}, {
-			Name: "quiet", SpanMillis: 10_000, Requests: 10, Every: 1,
+			Name: "quiet", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 10}, Every: 1,
 		}},
 	}))
 	send(t, http.MethodPut, "http://"+backend+"/v1/overrides?namespace=shop", token, "application/json",

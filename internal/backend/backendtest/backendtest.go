@@ -38,7 +38,7 @@ func Tell(t testing.TB, s store.Store, push *wire.Push) wire.Overrides {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.Tell(push, list, version)
+	return wire.OverridesFor(push, list, version)
 }
 
 // Answer brings a message to a store, and returns its answer; none to a report.

@@ -23,7 +23,7 @@ type Entries struct {
 	// identities, the names of keys there, are not used.
 	local      bool
 	Identities counter.Identities
-	Names      *Names // names of keys whose requests wait; nil if no rule reveals names
+	names      *names // names of keys whose requests wait; nil if no rule reveals names
 	Orphans    Orphans
 	Dirty      Dirty
 	Hasty      HastyKeys
@@ -36,8 +36,8 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants,
 		k.Identities = counter.NewIdentities(secret)
 	}
 	for i := range rules.List {
-		if rules.List[i].Reveal != 0 && k.Names == nil {
-			k.Names = &Names{}
+		if rules.List[i].Reveal != 0 && k.names == nil {
+			k.names = &names{}
 		}
 	}
 	return k
@@ -95,8 +95,8 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 	if !k.local {
 		k.Identity(d)
 		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
-			k.payload = AppendName(k.payload[:0], d.Key[prefix:], d.Rule.Reveal)
-			k.Names.keep(d.ID, k.payload)
+			k.payload = appendName(k.payload[:0], d.Key[prefix:], d.Rule.Reveal)
+			k.names.keep(d.ID, k.payload)
 		}
 	}
 	return d.Ref

@@ -4,12 +4,13 @@ import (
 	"encoding/binary"
 	"unicode/utf8"
 
+	"weir/internal/engine/rule"
 	"weir/internal/sketch"
 	"weir/internal/wire"
 )
 
-// Names has the names of the keys that were saved last. A referred check has no name.
-type Names struct {
+// names has the names of the keys that were saved last. A referred check has no name.
+type names struct {
 	ids   [nameSlots][16]byte
 	sizes [nameSlots]uint8
 	bytes [nameSlots][sketch.MaxName]byte
@@ -17,22 +18,25 @@ type Names struct {
 
 const nameSlots = 64
 
-func (n *Names) keep(id [16]byte, name []byte) {
+func (n *names) keep(id [16]byte, name []byte) {
 	at := id[0] % nameSlots
 	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
 }
 
-// Of returns a key's name; nil if it is not known any more.
-func (n *Names) Of(id [16]byte) []byte {
-	if at := id[0] % nameSlots; n.ids[at] == id {
-		return n.bytes[at][:n.sizes[at]]
+// AppendNameOf appends the name of a check's key, or of a referred check's as long as it is kept.
+func (k *Entries) AppendNameOf(dst []byte, d *rule.Check, id [16]byte) []byte {
+	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
+		return appendName(dst, d.Key[prefix:], d.Rule.Reveal)
 	}
-	return nil
+	if n, at := k.names, id[0]%nameSlots; n.ids[at] == id {
+		return append(dst, n.bytes[at][:n.sizes[at]]...)
+	}
+	return dst
 }
 
-// AppendName appends a key's values as far as its rule reveals them: a number of characters of
+// appendName appends a key's values as far as its rule reveals them: a number of characters of
 // each. A name that is too long is cut.
-func AppendName(dst, key []byte, reveal uint8) []byte {
+func appendName(dst, key []byte, reveal uint8) []byte {
 	start := len(dst)
 	for values := 0; len(key) > 0 && values < wire.MaxReportValues; values++ {
 		length, n := binary.Uvarint(key)

@@ -136,7 +136,7 @@ func (v *Feed) apply(b *building) {
 // clock, and was an inquiry or not, at a time of the backend's.
 func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
 	w := &v.news
-	if !o.Told || v.variants.Owner == nil {
+	if !o.Known || v.variants.Owner == nil {
 		return
 	}
 	w.read()
@@ -323,7 +323,7 @@ func (v *Feed) PollEnded(answered bool) {
 	})
 }
 
-// Announce has the next pushes tell the backend the version that all workers decide by.
+// Announce has the next pushes name to the backend the version that all workers decide by.
 func (v *Feed) Announce() {
 	w := &v.news
 	if age := v.link.HostNow() - w.shared.since; v.variants.Version == w.shared.version && (age >= spread || age < 0) {

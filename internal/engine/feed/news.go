@@ -24,7 +24,7 @@ type news struct {
 	wanted uint64
 	parts  []byte
 	asksAt int64
-	// announced is the version that this worker tells the backend.
+	// announced is the version that this worker has the backend know.
 	announced uint64
 	building  *building
 }

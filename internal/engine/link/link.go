@@ -20,7 +20,7 @@ type Link struct {
 	trip   int64 // round trip of the answer that gave the offset
 	seen   int64 // when that answer came; 0 for none
 	record sharedata.Record
-	told   sharedata.Record // the last outcome that the host was told
+	hosts  sharedata.Record // the last outcome that the host has heard of
 	Random Random
 	shared sharedLink // as last read or written
 
@@ -58,7 +58,7 @@ const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 // turned is [Options.Turned].
 func New(data sharedata.Data, namespace string, clock Clock, random Random, timeout int64, turned func(why Outcome)) Link {
 	return Link{
-		record: sharedata.NewRecord(data, namespace, "link"), told: sharedata.NewRecord(data, namespace, "told"),
+		record: sharedata.NewRecord(data, namespace, "link"), hosts: sharedata.NewRecord(data, namespace, "told"),
 		Random: random, clock: clock, Timeout: timeout, turned: turned,
 	}
 }
@@ -293,23 +293,23 @@ const turnsApart = int64(10e9)
 // Turn tells the host how pushes end after a failure or an answer, unless another node of the
 // process has.
 func (l *Link) Turn(why Outcome) {
-	if l.turned != nil && l.tell(why, l.HostNow()) {
+	if l.turned != nil && l.turns(why, l.HostNow()) {
 		l.turned(why)
 	}
 }
 
-// toldSize is the size of an outcome and of the time when the host was told, in bytes.
-const toldSize = 2 + 8
+// outcomeSize is the size of an outcome and of the time when the host heard of it, in bytes.
+const outcomeSize = 2 + 8
 
-// tell reports whether this process's host is to be told of an outcome, and records that it was.
-func (l *Link) tell(why Outcome, now int64) bool {
+// turns reports whether this process's host is to hear of an outcome, and records that it has.
+func (l *Link) turns(why Outcome, now int64) bool {
 	// A backend that is away refuses connections at one time and misses answers at another.
 	if why >= 500 {
 		why = PushLost
 	}
-	return l.told.Update(nil, func(value []byte) ([]byte, bool) {
+	return l.hosts.Update(nil, func(value []byte) ([]byte, bool) {
 		before, apart := PushAnswered, true
-		if len(value) == toldSize {
+		if len(value) == outcomeSize {
 			before = Outcome(binary.LittleEndian.Uint16(value))
 			ago := now - int64(binary.LittleEndian.Uint64(value[2:]))
 			apart = ago < 0 || ago >= turnsApart
@@ -317,7 +317,7 @@ func (l *Link) tell(why Outcome, now int64) bool {
 		if why == before || why != PushAnswered && !apart {
 			return nil, false
 		}
-		value = binary.LittleEndian.AppendUint16(make([]byte, 0, toldSize), uint16(why))
+		value = binary.LittleEndian.AppendUint16(make([]byte, 0, outcomeSize), uint16(why))
 		return binary.LittleEndian.AppendUint64(value, uint64(now)), true
 	})
 }

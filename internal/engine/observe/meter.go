@@ -197,12 +197,8 @@ func (a *Meter) nameOf(d *rule.Check, id [16]byte) *accountName {
 		return name
 	}
 	name.of = id
-	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		a.label = entry.AppendName(a.label[:0], d.Key[prefix:], d.Rule.Reveal)
-		name.size = uint8(copy(name.text[:], a.label))
-	} else {
-		name.size = uint8(copy(name.text[:], a.keys.Names.Of(id)))
-	}
+	a.label = a.keys.AppendNameOf(a.label[:0], d, id)
+	name.size = uint8(copy(name.text[:], a.label))
 	return name
 }
 

@@ -92,8 +92,8 @@ func (w *Observer) See(checks []rule.Check, now int64, verdict counter.Verdict) 
 	for i := range checks {
 		d := &checks[i]
 		s := &w.sightings.rules[d.Rule.Index]
-		s.now.requests++
-		s.now.hits += d.Cost
+		s.now.Requests++
+		s.now.Hits += d.Cost
 		if weight != 0 || s.sample != nil {
 			w.seeKey(s, d, now, weight)
 		}
@@ -124,11 +124,8 @@ func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, weight ui
 	if h.Named(e) {
 		return
 	}
-	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		w.label = entry.AppendName(w.label[:0], d.Key[prefix:], d.Rule.Reveal)
+	if w.label = w.keys.AppendNameOf(w.label[:0], d, id); len(w.label) > 0 {
 		h.SetName(e, w.label)
-	} else if name := w.keys.Names.Of(id); name != nil {
-		h.SetName(e, name)
 	}
 }
 
@@ -142,8 +139,8 @@ func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
 			continue
 		}
 		s := &w.sightings.rules[d.Rule.Index]
-		s.now.refusedRequests++
-		s.now.refusedHits += d.Cost
+		s.now.RefusedRequests++
+		s.now.RefusedHits += d.Cost
 		if s.sample != nil {
 			s.sample.Refuse(hashOf(w.keys.Identity(d)), now)
 		}
@@ -171,7 +168,7 @@ func (w *Observer) DueReport(leaving bool) []byte {
 	}
 	head := wire.Report{Namespace: w.namespace, Node: w.node, Sender: w.sender, AtNanos: uint64(max(0, w.link.ToBackend(now)))}
 	if w.warnings != nil {
-		head.Warnings = w.warnings.tell(w.rules.List)
+		head.Warnings = w.warnings.report(w.rules.List)
 	}
 	if w.visit != nil {
 		head.Held = w.keysInFlight()
@@ -232,5 +229,5 @@ func (w *Observer) values(rule int) uint8 {
 // name, and are left out.
 func (w *Observer) reports(r *rule.Rule) bool {
 	s := &w.sightings.rules[r.Index]
-	return s.now.requests+s.past.requests > 0 && len(rule.NameOf(r)) > 0
+	return s.now.Requests+s.past.Requests > 0 && len(rule.NameOf(r)) > 0
 }

@@ -58,22 +58,23 @@ type seen struct {
 	sample    *sketch.Sample // for shadow rules only
 	// gone are the amounts of past generations, and marks the amounts of all at the last two
 	// reports.
-	gone  amounts
-	marks [2]amounts
+	gone  wire.Amounts
+	marks [2]wire.Amounts
 }
 
-type amounts struct{ requests, hits, refusedRequests, refusedHits uint64 }
-
-func (a amounts) plus(b amounts) amounts {
-	return amounts{a.requests + b.requests, a.hits + b.hits, a.refusedRequests + b.refusedRequests, a.refusedHits + b.refusedHits}
+func sum(a, b wire.Amounts) wire.Amounts {
+	return wire.Amounts{
+		Requests: a.Requests + b.Requests, Hits: a.Hits + b.Hits,
+		RefusedRequests: a.RefusedRequests + b.RefusedRequests, RefusedHits: a.RefusedHits + b.RefusedHits,
+	}
 }
 
 // all returns the amounts since the beginning.
-func (s *seen) all() amounts { return s.gone.plus(s.now.amounts).plus(s.past.amounts) }
+func (s *seen) all() wire.Amounts { return sum(s.gone, sum(s.now.Amounts, s.past.Amounts)) }
 
 // mark moves the beginning of the recent time to the last call but one.
 func (s *seen) mark() {
-	s.marks = [2]amounts{s.all(), s.marks[0]}
+	s.marks = [2]wire.Amounts{s.all(), s.marks[0]}
 	for _, h := range [...]*sketch.Heavy{&s.now.used, &s.now.refused, &s.past.used, &s.past.refused} {
 		h.Mark()
 	}
@@ -81,7 +82,7 @@ func (s *seen) mark() {
 
 // tally is one generation of a rule.
 type tally struct {
-	amounts
+	wire.Amounts
 	used, refused sketch.Heavy
 }
 
@@ -149,7 +150,7 @@ func (s *sightings) turn(now, hostNow int64) {
 	}
 	for i := range s.rules {
 		r := &s.rules[i]
-		r.gone = r.gone.plus(r.past.amounts)
+		r.gone = sum(r.gone, r.past.Amounts)
 		r.past, r.now = r.now, r.past
 		r.now.reset()
 		if r.sample != nil {
@@ -171,16 +172,10 @@ func thousandths(use uint16) uint16 {
 func (s *sightings) report(dst []byte, r *rule.Rule, name string, hostNow int64, most int) []byte {
 	of := &s.rules[r.Index]
 	a, b := &of.now, &of.past
-	all, mark := of.all(), &of.marks[1]
 	p := wire.RuleReport{
 		Name: name, Shadow: r.Shadow, SpanMillis: uint64(max(1, (hostNow-s.before)/1e6)),
-		Requests: clamp(a.requests + b.requests), Hits: clamp(a.hits + b.hits),
-		RefusedRequests: clamp(a.refusedRequests + b.refusedRequests), RefusedHits: clamp(a.refusedHits + b.refusedHits), Every: 1,
-		RecentMillis: uint64(max(1, (hostNow-s.marked[1])/1e6)),
-		Recent: wire.Amounts{
-			Requests: clamp(all.requests - mark.requests), Hits: clamp(all.hits - mark.hits),
-			RefusedRequests: clamp(all.refusedRequests - mark.refusedRequests), RefusedHits: clamp(all.refusedHits - mark.refusedHits),
-		},
+		Amounts: between(wire.Amounts{}, sum(a.Amounts, b.Amounts)), Every: 1,
+		RecentMillis: uint64(max(1, (hostNow-s.marked[1])/1e6)), Recent: between(of.marks[1], of.all()),
 	}
 	if s.skipped || s.skippedBefore {
 		p.Every = sampled
@@ -212,6 +207,14 @@ func (s *sightings) report(dst []byte, r *rule.Rule, name string, hostNow int64,
 		}
 		halve(&p.Used)
 		halve(&p.Refused)
+	}
+}
+
+// between returns what was added between two sums, as a report can have it.
+func between(before, after wire.Amounts) wire.Amounts {
+	return wire.Amounts{
+		Requests: clamp(after.Requests - before.Requests), Hits: clamp(after.Hits - before.Hits),
+		RefusedRequests: clamp(after.RefusedRequests - before.RefusedRequests), RefusedHits: clamp(after.RefusedHits - before.RefusedHits),
 	}
 }
 

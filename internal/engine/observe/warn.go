@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"weir/internal/engine/entry"
 	"weir/internal/engine/rule"
 	"weir/internal/sketch"
 	"weir/internal/wire"
@@ -52,7 +51,7 @@ func (w *Observer) keepWarning(d *rule.Check, i, step int, now int64) {
 			break
 		}
 		// The reported warning whose window ends first is replaced.
-		if k.untold == 0 && (place == nil || k.until < place.until) {
+		if k.reports == 0 && (place == nil || k.until < place.until) {
 			place = k
 		}
 	}
@@ -62,27 +61,22 @@ func (w *Observer) keepWarning(d *rule.Check, i, step int, now int64) {
 	quota := l.Quota()
 	*place = warning{
 		id: id, rule: d.Rule.Index, limit: i, end: end, until: now + l.Width, used: quota - l.Remaining(&d.Counter.States[i]),
-		quota: quota, step: step, untold: tellWarnings,
+		quota: quota, step: step, reports: warningReports,
 	}
 	if end != 0 {
 		place.until = end
 	}
-	if d.Rule.Reveal == 0 {
-		return
-	}
-	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		w.label = entry.AppendName(w.label[:0], d.Key[prefix:], d.Rule.Reveal)
+	if d.Rule.Reveal != 0 {
+		w.label = w.keys.AppendNameOf(w.label[:0], d, id)
 		place.nameSize = uint8(copy(place.name[:], w.label))
-	} else {
-		place.nameSize = uint8(copy(place.name[:], w.keys.Names.Of(id)))
 	}
 }
 
 const (
-	// maxWarnings bounds the warnings that a worker remembers. tellWarnings is in how many reports
+	// maxWarnings bounds the warnings that a worker remembers. warningReports is in how many reports
 	// each of them is, because a report may be lost.
-	maxWarnings  = wire.MaxReportWarnings
-	tellWarnings = 2
+	maxWarnings    = wire.MaxReportWarnings
+	warningReports = 2
 )
 
 // warnings are the warnings to report, and those reported in windows that still run.
@@ -99,20 +93,20 @@ type warning struct {
 	until       int64 // when the key may cause another warning
 	used, quota uint64
 	step        int   // number of the step of WarnAt, from 1
-	untold      uint8 // number of reports that it must still be in
+	reports     uint8 // number of reports that it must still be in
 	nameSize    uint8
 	name        [sketch.MaxName]byte
 }
 
-// tell returns the warnings for a report. They are valid until the next call.
-func (w *warnings) tell(rules []rule.Rule) []wire.Warning {
+// report returns the warnings for a report. They are valid until the next call.
+func (w *warnings) report(rules []rule.Rule) []wire.Warning {
 	w.list = w.list[:0]
 	for i := range w.kept {
 		k := &w.kept[i]
-		if k.untold == 0 {
+		if k.reports == 0 {
 			continue
 		}
-		k.untold--
+		k.reports--
 		r := &rules[k.rule]
 		at := uint64(0)
 		if len(r.WarnAt) > 1 {

@@ -108,7 +108,7 @@ func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known u
 			return nil, 0, err
 		}
 		o := &answer.Overrides
-		if !o.Told { // the parent is still reading its list
+		if !o.Known { // the parent is still reading its list
 			if !pause(ctx, lookAgain) {
 				return nil, 0, errUnlisted
 			}
