@@ -243,46 +243,44 @@ func stream(address, key, ends string, reserve, tokens int) (status int, err err
 // 200 streams of any length run at once through two nodes. Clients leave, the upstream fails, and
 // the backend is killed and comes back. At the end the store has the tokens that were streamed.
 func TestBudgets(t *testing.T) {
-	onEach(t, 2, budgets)
-}
-
-func budgets(t *testing.T, d driver) {
-	const streams, rounds = 200, 3
-	url := redistest.Start(t).URL()
-	process, backend := serveAt(t, steadyAddress(t), url)
-	_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, 100_000_000), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
-	random := rand.New(rand.NewPCG(7, 8))
-	want := int64(0)
-	for round := range rounds {
-		var group sync.WaitGroup
-		var begun atomic.Int64
-		for range streams {
-			ends := []string{endsWhole, endsWhole, endsByClient, endsFailed}[random.IntN(4)]
-			reserve, tokens := 1+random.IntN(2000), 20+random.IntN(3000)
-			key, address := fmt.Sprint("key", random.IntN(5)), addresses[random.IntN(2)]
-			switch ends {
-			case endsWhole:
-				want += int64(tokens)
-			case endsByClient:
-				want += int64(max(reserve, tokens))
-			}
-			group.Go(func() {
-				begun.Add(1)
-				status, err := stream(address, key, ends, reserve, tokens)
-				if err != nil || status != http.StatusOK && (status != http.StatusServiceUnavailable || ends != endsFailed) {
-					t.Errorf("%s: status %d, %v", ends, status, err)
+	onEach(t, 2, func(t *testing.T, d driver) {
+		const streams, rounds = 200, 3
+		url := redistest.Start(t).URL()
+		process, backend := serveAt(t, steadyAddress(t), url)
+		_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, 100_000_000), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
+		random := rand.New(rand.NewPCG(7, 8))
+		want := int64(0)
+		for round := range rounds {
+			var group sync.WaitGroup
+			var begun atomic.Int64
+			for range streams {
+				ends := []string{endsWhole, endsWhole, endsByClient, endsFailed}[random.IntN(4)]
+				reserve, tokens := 1+random.IntN(2000), 20+random.IntN(3000)
+				key, address := fmt.Sprint("key", random.IntN(5)), addresses[random.IntN(2)]
+				switch ends {
+				case endsWhole:
+					want += int64(tokens)
+				case endsByClient:
+					want += int64(max(reserve, tokens))
 				}
-			})
+				group.Go(func() {
+					begun.Add(1)
+					status, err := stream(address, key, ends, reserve, tokens)
+					if err != nil || status != http.StatusOK && (status != http.StatusServiceUnavailable || ends != endsFailed) {
+						t.Errorf("%s: status %d, %v", ends, status, err)
+					}
+				})
+			}
+			if round == 1 {
+				process.Kill(t)
+			}
+			group.Wait()
+			if round == 1 {
+				process, _ = serveAt(t, backend, url)
+			}
 		}
-		if round == 1 {
-			process.kill(t)
-		}
-		group.Wait()
-		if round == 1 {
-			process, _ = serveAt(t, backend, url)
-		}
-	}
-	settle(t, backend, "budget", want)
+		settle(t, backend, "budget", want)
+	})
 }
 
 // Requests alternate between two nodes, one after the other, and each costs twenty times its
@@ -317,12 +315,12 @@ func budgetsOfRequestsInTurn(t *testing.T, d driver, rate string) {
 	// The largest bound of all nodes holds.
 	name := "weir.weir_namespace=.=budget;.;weir_rule=.=tokens;.;overshoot_bound"
 	bound := int64(-1)
-	for deadline := time.Now().Add(20 * time.Second); bound < spent-limit && time.Now().Before(deadline); {
+	if !soon(func() bool {
 		for _, n := range all {
 			bound = max(bound, n.metric(t, name))
 		}
-	}
-	if bound < spent-limit {
+		return bound >= spent-limit
+	}) {
 		t.Errorf("%d tokens are spent, of %d, and the overshoot bound is %d", spent, limit, bound)
 	}
 }
@@ -330,129 +328,123 @@ func budgetsOfRequestsInTurn(t *testing.T, d driver, rate string) {
 // If requests reserve the most that they can cost, no more tokens are streamed than the budget has,
 // and all of the budget can be used.
 func TestBudgetIsNeverExceeded(t *testing.T) {
-	onEach(t, 2, budgetIsNeverExceeded)
-}
-
-func budgetIsNeverExceeded(t *testing.T, d driver) {
-	const tokens, most = 20_000, 500
-	backend := serve(t, "memory")
-	_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, tokens), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
-	var group sync.WaitGroup
-	var streamed, refused atomic.Int64
-	for worker := range 20 {
-		random := rand.New(rand.NewPCG(9, uint64(worker)))
-		group.Go(func() {
-			for range 30 {
-				cost := 20 + random.IntN(most-20)
-				switch status, err := stream(addresses[random.IntN(2)], "ann", endsWhole, most, cost); {
-				case err != nil:
-					t.Error(err)
-				case status == http.StatusTooManyRequests:
-					refused.Add(1)
-				case streamed.Add(int64(cost)) > tokens:
-					t.Errorf("%d tokens were streamed, of %d", streamed.Load(), tokens)
+	onEach(t, 2, func(t *testing.T, d driver) {
+		const tokens, most = 20_000, 500
+		backend := serve(t, "memory")
+		_, addresses := nodes(t, d, 2, nodeConfig{configuration: fmt.Sprintf(budget, tokens), backend: backend, workers: 2, upstream: http.HandlerFunc(model)})
+		var group sync.WaitGroup
+		var streamed, refused atomic.Int64
+		for worker := range 20 {
+			random := rand.New(rand.NewPCG(9, uint64(worker)))
+			group.Go(func() {
+				for range 30 {
+					cost := 20 + random.IntN(most-20)
+					switch status, err := stream(addresses[random.IntN(2)], "ann", endsWhole, most, cost); {
+					case err != nil:
+						t.Error(err)
+					case status == http.StatusTooManyRequests:
+						refused.Add(1)
+					case streamed.Add(int64(cost)) > tokens:
+						t.Errorf("%d tokens were streamed, of %d", streamed.Load(), tokens)
+					}
 				}
-			}
-		})
-	}
-	group.Wait()
-	settle(t, backend, "budget", streamed.Load())
-	if streamed.Load() <= tokens-2*most || refused.Load() == 0 {
-		t.Errorf("%d tokens of %d were streamed, and %d requests refused", streamed.Load(), tokens, refused.Load())
-	}
+			})
+		}
+		group.Wait()
+		settle(t, backend, "budget", streamed.Load())
+		if streamed.Load() <= tokens-2*most || refused.Load() == 0 {
+			t.Errorf("%d tokens of %d were streamed, and %d requests refused", streamed.Load(), tokens, refused.Load())
+		}
+	})
 }
 
 // The configuration that reserved for streams also settles them, even if another has replaced it
 // before they end.
 func TestBudgetsOutliveConfigurations(t *testing.T) {
-	onEach(t, 1, budgetsOutliveConfigurations)
-}
-
-func budgetsOutliveConfigurations(t *testing.T, d driver) {
-	const streams, tokens = 8, 900
-	backend := serve(t, "memory")
-	var begun sync.WaitGroup
-	begun.Add(streams)
-	release := make(chan struct{})
-	upstream := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("content-type", "text/event-stream")
-		event := func(so int) {
-			fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", so)
-			_ = http.NewResponseController(w).Flush()
-		}
-		event(tokens / 2)
-		begun.Done()
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
-		event(tokens)
-	}
-	all, addresses := nodes(t, d, 1, nodeConfig{configuration: fmt.Sprintf(budget, 100_000), backend: backend, workers: 2, upstream: http.HandlerFunc(upstream)})
-	var group sync.WaitGroup
-	for i := range streams {
-		group.Go(func() {
-			// Half of the streams reserve more than they cost.
-			if status, err := stream(addresses[0], "ann", endsWhole, 200+1000*(i%2), tokens); err != nil || status != http.StatusOK {
-				t.Errorf("status %d, %v", status, err)
+	onEach(t, 1, func(t *testing.T, d driver) {
+		const streams, tokens = 8, 900
+		backend := serve(t, "memory")
+		var begun sync.WaitGroup
+		begun.Add(streams)
+		release := make(chan struct{})
+		upstream := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("content-type", "text/event-stream")
+			event := func(so int) {
+				fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", so)
+				_ = http.NewResponseController(w).Flush()
 			}
-		})
-	}
-	begun.Wait()
-	if err := all[0].configure(fmt.Sprintf(budget, 200_000)); err != nil {
-		t.Error(err)
-	}
-	close(release)
-	group.Wait()
-	settle(t, backend, "budget", streams*tokens)
+			event(tokens / 2)
+			begun.Done()
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			event(tokens)
+		}
+		all, addresses := nodes(t, d, 1, nodeConfig{configuration: fmt.Sprintf(budget, 100_000), backend: backend, workers: 2, upstream: http.HandlerFunc(upstream)})
+		var group sync.WaitGroup
+		for i := range streams {
+			group.Go(func() {
+				// Half of the streams reserve more than they cost.
+				if status, err := stream(addresses[0], "ann", endsWhole, 200+1000*(i%2), tokens); err != nil || status != http.StatusOK {
+					t.Errorf("status %d, %v", status, err)
+				}
+			})
+		}
+		begun.Wait()
+		if err := all[0].configure(fmt.Sprintf(budget, 200_000)); err != nil {
+			t.Error(err)
+		}
+		close(release)
+		group.Wait()
+		settle(t, backend, "budget", streams*tokens)
+	})
 }
 
 // A response reaches the client byte by byte as the upstream sends it, however its events are
 // split. The upstream sends a piece only after the client got the last.
 func TestStreamsPassAsTheyCome(t *testing.T) {
-	onEach(t, 3, streamsPassAsTheyCome)
-}
-
-func streamsPassAsTheyCome(t *testing.T, d driver) {
-	pieces := []string{
-		": a comment\r\n", "data: {\"choices\":[{\"index\":0,\"delta\":{\"cont", "ent\":\"a\"}}],\"us", "age\":null}\r", "\n\r\n", "\xff\x00\n",
-		"data: " + strings.Repeat("long ", 20_000), "\n\ndata: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n", "\n", "data: [DO", "NE]\n\n", "after the end",
-	}
-	for _, c := range []struct{ rule, contentType string }{
-		{`"cost_on_response": "openai"`, "text/event-stream"},
-		{`"cost_on_response": "openai", "cut": true`, "text/event-stream"},
-		{`"cost_on_response": {"response_json": "usage.total_tokens"}`, "application/json"},
-	} {
-		received := make(chan struct{})
-		upstream := func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("content-type", c.contentType)
-			for _, piece := range pieces {
-				_, _ = io.WriteString(w, piece)
-				_ = http.NewResponseController(w).Flush()
-				select {
-				case <-received:
-				case <-r.Context().Done():
+	onEach(t, 3, func(t *testing.T, d driver) {
+		pieces := []string{
+			": a comment\r\n", "data: {\"choices\":[{\"index\":0,\"delta\":{\"cont", "ent\":\"a\"}}],\"us", "age\":null}\r", "\n\r\n", "\xff\x00\n",
+			"data: " + strings.Repeat("long ", 20_000), "\n\ndata: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n", "\n", "data: [DO", "NE]\n\n", "after the end",
+		}
+		for _, c := range []struct{ rule, contentType string }{
+			{`"cost_on_response": "openai"`, "text/event-stream"},
+			{`"cost_on_response": "openai", "cut": true`, "text/event-stream"},
+			{`"cost_on_response": {"response_json": "usage.total_tokens"}`, "application/json"},
+		} {
+			received := make(chan struct{})
+			upstream := func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("content-type", c.contentType)
+				for _, piece := range pieces {
+					_, _ = io.WriteString(w, piece)
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-received:
+					case <-r.Context().Done():
+					}
 				}
 			}
-		}
-		configuration := `{"rules": [{"name": "tokens", "limits": [{"limit": 1000, "window": "1h"}], "reserve": 100, ` + c.rule + `}]}`
-		_, addresses := nodes(t, d, 1, nodeConfig{configuration: configuration, workers: 1, upstream: http.HandlerFunc(upstream)})
-		response, err := client(t).Do(request(t, addresses[0], nil, ":method", "POST"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		for i, want := range pieces {
-			got := make([]byte, len(want))
-			if _, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
-				t.Fatalf("%s: piece %d is %.80q, %v", c.rule, i, got, err)
+			configuration := `{"rules": [{"name": "tokens", "limits": [{"limit": 1000, "window": "1h"}], "reserve": 100, ` + c.rule + `}]}`
+			_, addresses := nodes(t, d, 1, nodeConfig{configuration: configuration, workers: 1, upstream: http.HandlerFunc(upstream)})
+			response, err := client(t).Do(request(t, addresses[0], nil, ":method", "POST"))
+			if err != nil {
+				t.Fatal(err)
 			}
-			received <- struct{}{}
+			defer response.Body.Close()
+			for i, want := range pieces {
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
+					t.Fatalf("%s: piece %d is %.80q, %v", c.rule, i, got, err)
+				}
+				received <- struct{}{}
+			}
+			if rest, err := io.ReadAll(response.Body); err != nil || len(rest) > 0 {
+				t.Errorf("%s: after the last piece comes %.80q, %v", c.rule, rest, err)
+			}
 		}
-		if rest, err := io.ReadAll(response.Body); err != nil || len(rest) > 0 {
-			t.Errorf("%s: after the last piece comes %.80q, %v", c.rule, rest, err)
-		}
-	}
+	})
 }
 
 // A shadow rule counts the costs of responses, for requests in turn, as if it enforced.
@@ -472,16 +464,16 @@ func TestShadowBudgetOfRequestsInTurn(t *testing.T) {
 			}
 		}
 		allowed, name := int64(0), "weir.weir_namespace=.=shadow-budget;.;weir_rule=.=r;.;weir_outcome=.=shadow_"
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if !soon(func() bool {
 			rejected := int64(0)
 			allowed = 0
 			for _, n := range all {
 				allowed += n.metric(t, name+"allowed;.;requests_total")
 				rejected += n.metric(t, name+"rejected;.;requests_total")
 			}
-			if allowed+rejected == 50 {
-				break
-			}
+			return allowed+rejected == 50
+		}) {
+			t.Fatal("not all requests are in the metrics")
 		}
 		// No request waits for a shadow rule, so a charge may be under way when the next request
 		// comes.

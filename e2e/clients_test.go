@@ -19,17 +19,38 @@ import (
 
 var clients = flag.String("clients", nightly.Or("../dist/clients/bin/python", ""), "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
 
-// meet has the clients meet a proxy, as a program of theirs says, and returns what that prints.
-func meet(t *testing.T, program string, proxy node) (out []byte) {
+// meet has the clients meet a proxy, as a program of theirs says, whose lines are wanted. tell makes
+// such a line of what the program prints: what has happened, and the seconds that it took.
+func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tell func(t *testing.T, what, seconds string) string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), *clients, program, proxy.url()).CombinedOutput()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		t.Fatalf("%v\nWEIR_NIGHTLY=1 scripts/test-dependencies installs the clients", err)
-	case err != nil:
-		t.Fatalf("%v\n%s", err, out)
+	if *clients == "" {
+		return
 	}
-	return out
+	configuration, err := os.ReadFile("clients/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onEvery(t, 1, func(t *testing.T, d driver) {
+		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: upstream})
+		out, err := exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()).CombinedOutput()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			t.Fatalf("%v\nWEIR_NIGHTLY=1 scripts/test-dependencies installs the clients", err)
+		case err != nil:
+			t.Fatalf("%v\n%s", err, out)
+		}
+		t.Logf("%s", out)
+		var got strings.Builder
+		for line := range strings.Lines(string(out)) {
+			if strings.HasPrefix(line, `["`) { // other lines are output of the client itself
+				what, seconds := cutLast(line, ", ")
+				fmt.Fprintln(&got, tell(t, what, seconds))
+			}
+		}
+		if got.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+		}
+	})
 }
 
 // answered has providers' answers, by a part of the path.
@@ -58,9 +79,6 @@ func answerAsProvider(w http.ResponseWriter, r *http.Request) {
 // there is room, and give up at once if a limit has none for long. docs/tokens.md has this as a
 // table.
 func TestClients(t *testing.T) {
-	if *clients == "" {
-		return
-	}
 	const want = `["openai", "seconds", "passes"
 ["openai", "hour", "RateLimitError, requests, rate_limit_exceeded"
 ["openai", "month", "RateLimitError, insufficient_quota, insufficient_quota"
@@ -80,28 +98,11 @@ func TestClients(t *testing.T) {
 ["litellm", "hour", "RateLimitError, throttling_error, 429"
 ["litellm", "month", "RateLimitError, throttling_error, 429"
 `
-	configuration, err := os.ReadFile("clients/refusals.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	onEvery(t, 1, func(t *testing.T, d driver) {
-		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(answerAsProvider)})
-		out := meet(t, "clients/refusals.py", proxy)
-		t.Logf("%s", out)
-		var got strings.Builder
-		for line := range strings.Lines(string(out)) {
-			if !strings.HasPrefix(line, `["`) {
-				continue // output of the client itself
-			}
-			what, seconds := cutLast(line, ", ")
-			fmt.Fprintln(&got, what)
-			if waited := !strings.HasPrefix(seconds, "0."); waited && !strings.Contains(what, "seconds") && !strings.Contains(what, "bedrock") {
-				t.Errorf("%s took %s", what, seconds)
-			}
+	meet(t, "refusals", answerAsProvider, want, func(t *testing.T, what, seconds string) string {
+		if waited := !strings.HasPrefix(seconds, "0."); waited && !strings.Contains(what, "seconds") && !strings.Contains(what, "bedrock") {
+			t.Errorf("%s took %s", what, seconds)
 		}
-		if got.String() != want {
-			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-		}
+		return what
 	})
 }
 
@@ -155,9 +156,6 @@ func streamAsProvider(w http.ResponseWriter, r *http.Request) {
 // Clients end where their streams are cut. With an error event they end at once, otherwise some end
 // only with the upstream. docs/tokens.md has this as a table.
 func TestClientsOfStreams(t *testing.T) {
-	if *clients == "" {
-		return
-	}
 	const want = `openai_create, end, ends, length, at once
 openai_create, error, APIError, at once
 openai_helper, end, LengthFinishReasonError, at once
@@ -177,28 +175,11 @@ langchain_anthropic, error, APIStatusError, at once
 litellm_openai, end, ends, length, at once
 litellm_openai, error, MidStreamFallbackError, at once
 `
-	configuration, err := os.ReadFile("clients/streams.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	onEvery(t, 1, func(t *testing.T, d driver) {
-		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: http.HandlerFunc(streamAsProvider)})
-		out := meet(t, "clients/streams.py", proxy)
-		t.Logf("%s", out)
-		var got strings.Builder
-		for line := range strings.Lines(string(out)) {
-			if !strings.HasPrefix(line, `["`) {
-				continue // output of the client itself
-			}
-			what, seconds := cutLast(line, ", ")
-			at := "at once"
-			if n, err := strconv.ParseFloat(strings.Trim(seconds, "]\n"), 64); err != nil || n > 6 {
-				at = "with the upstream"
-			}
-			fmt.Fprintf(&got, "%s, %s\n", strings.NewReplacer("[", "", "\"", "").Replace(what), at)
+	meet(t, "streams", streamAsProvider, want, func(_ *testing.T, what, seconds string) string {
+		at := "at once"
+		if n, err := strconv.ParseFloat(strings.Trim(seconds, "]\n"), 64); err != nil || n > 6 {
+			at = "with the upstream"
 		}
-		if got.String() != want {
-			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-		}
+		return strings.NewReplacer("[", "", "\"", "").Replace(what) + ", " + at
 	})
 }

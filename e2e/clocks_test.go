@@ -9,22 +9,20 @@ import (
 // Nodes whose clocks are wrong by twenty minutes use the same windows of a quarter of an hour as
 // the other nodes and the backend: they count together, and tell clients the same end.
 func TestClocksThatAreOff(t *testing.T) {
-	onEachByNight(t, 3, clocksThatAreOff)
-}
-
-func clocksThatAreOff(t *testing.T, d driver) {
-	for _, rate := range []string{"0", "0.02"} {
-		t.Run("sync_rate "+rate, func(t *testing.T) {
-			d.beside(t)
-			// If a window ends meanwhile, try again in the next.
-			for range 3 {
-				if inOneWindow(t, d, rate) {
-					return
+	onEachByNight(t, 3, func(t *testing.T, d driver) {
+		for _, rate := range []string{"0", "0.02"} {
+			t.Run("sync_rate "+rate, func(t *testing.T) {
+				d.beside(t)
+				// If a window ends meanwhile, try again in the next.
+				for range 3 {
+					if inOneWindow(t, d, rate) {
+						return
+					}
 				}
-			}
-			t.Error("three windows have ended during the test")
-		})
-	}
+				t.Error("three windows have ended during the test")
+			})
+		}
+	})
 }
 
 // inOneWindow reports whether no window ended meanwhile.

@@ -15,7 +15,63 @@ var anew = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 // Three nodes with two workers each refuse a key. After its counter was emptied, or hits were given
 // back, it passes again at all nodes together that number of times.
 func TestCountersAreEmptied(t *testing.T) {
-	onEachByNight(t, 3, countersAreEmptied)
+	onEachByNight(t, 3, func(t *testing.T, d driver) {
+		backend := serve(t, "memory")
+		_, addresses := nodes(t, d, 3, nodeConfig{configuration: countered, backend: backend, workers: 2})
+		send := func(address, user string) (passed bool) {
+			t.Helper()
+			r := ask(t, anew, address, "x-user", user)
+			if r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
+				t.Fatalf("status %d", r.status)
+			}
+			return r.status == http.StatusOK
+		}
+		exhaust := func() (passed int) {
+			t.Helper()
+			for range 40 {
+				for _, address := range addresses {
+					if send(address, "ann") {
+						passed++
+					}
+				}
+			}
+			return passed
+		}
+		if got := exhaust(); got != 60 {
+			t.Fatalf("%d passed, want 60", got)
+		}
+		send(addresses[0], "bob")
+		want := func(out string, parts ...string) {
+			t.Helper()
+			for _, part := range parts {
+				if !strings.Contains(out, part) {
+					t.Errorf("got %q, want %q in it", out, part)
+				}
+			}
+		}
+		want(weir(t, backend, "counter", "get", "countered", "per-user", "ann"), "fixed window of 366d: 60 used, free in ")
+		want(weir(t, backend, "counter", "get", "countered", "per-user", "zoe", "--allow-none"), "nobody has hit it")
+		for range 3 {
+			want(weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"),
+				"60 given back\n", "nothing is counted now\n", "known to 3 of 3 nodes\n")
+			for i, address := range addresses {
+				if !send(address, "ann") {
+					t.Errorf("node %d refuses though the counter was emptied", i)
+				}
+			}
+			if got := exhaust(); got != 57 {
+				t.Errorf("%d more passed, want 57", got)
+			}
+			want(weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "15", "--wait", "60s"),
+				"15 given back\n", "45 used", "known to 3 of 3 nodes\n")
+			if got := exhaust(); got != 15 {
+				t.Errorf("%d passed, with 15 given back", got)
+			}
+		}
+		// Other users' counters are unchanged.
+		want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 used")
+		settle(t, backend, "countered", 61)
+	})
 }
 
 // A key that one node has blocked is blocked on all nodes until its counter is reset.
@@ -50,62 +106,4 @@ func TestBlocksEnd(t *testing.T) {
 			}
 		}
 	})
-}
-
-func countersAreEmptied(t *testing.T, d driver) {
-	backend := serve(t, "memory")
-	_, addresses := nodes(t, d, 3, nodeConfig{configuration: countered, backend: backend, workers: 2})
-	send := func(address, user string) (passed bool) {
-		t.Helper()
-		r := ask(t, anew, address, "x-user", user)
-		if r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
-			t.Fatalf("status %d", r.status)
-		}
-		return r.status == http.StatusOK
-	}
-	exhaust := func() (passed int) {
-		t.Helper()
-		for range 40 {
-			for _, address := range addresses {
-				if send(address, "ann") {
-					passed++
-				}
-			}
-		}
-		return passed
-	}
-	if got := exhaust(); got != 60 {
-		t.Fatalf("%d passed, want 60", got)
-	}
-	send(addresses[0], "bob")
-	want := func(out string, parts ...string) {
-		t.Helper()
-		for _, part := range parts {
-			if !strings.Contains(out, part) {
-				t.Errorf("got %q, want %q in it", out, part)
-			}
-		}
-	}
-	want(weir(t, backend, "counter", "get", "countered", "per-user", "ann"), "fixed window of 366d: 60 used, free in ")
-	want(weir(t, backend, "counter", "get", "countered", "per-user", "zoe", "--allow-none"), "nobody has hit it")
-	for range 3 {
-		want(weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"),
-			"60 given back\n", "nothing is counted now\n", "known to 3 of 3 nodes\n")
-		for i, address := range addresses {
-			if !send(address, "ann") {
-				t.Errorf("node %d refuses though the counter was emptied", i)
-			}
-		}
-		if got := exhaust(); got != 57 {
-			t.Errorf("%d more passed, want 57", got)
-		}
-		want(weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "15", "--wait", "60s"),
-			"15 given back\n", "45 used", "known to 3 of 3 nodes\n")
-		if got := exhaust(); got != 15 {
-			t.Errorf("%d passed, with 15 given back", got)
-		}
-	}
-	// Other users' counters are unchanged.
-	want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 used")
-	settle(t, backend, "countered", 61)
 }

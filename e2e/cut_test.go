@@ -37,45 +37,43 @@ func (c *chatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A stream that has used up its budget ends with an event that says so, as cleanly as the upstream
 // ends it. The number from the upstream settles it.
 func TestCut(t *testing.T) {
-	onEach(t, 2, cut)
-}
+	onEach(t, 2, func(t *testing.T, d driver) {
+		model := &chatter{left: make(chan struct{}, 2)}
+		proxy := d.node(t, nodeConfig{configuration: cutting, workers: 1, upstream: model})
+		for _, http2 := range []bool{false, true} {
+			for _, c := range []struct{ tokens, least, most int }{{100, 100, 100}, {5000, 901, 930}} {
+				response := chat(t, proxy, http2, c.tokens)
+				body, err := io.ReadAll(response.Body)
+				if err != nil {
+					t.Errorf("http2 %v: %d tokens: %v", http2, c.tokens, err)
+				}
+				response.Body.Close()
+				n := strings.Count(string(body), `"content"`)
+				if n < c.least || n > c.most {
+					t.Errorf("http2 %v: %d of %d events come", http2, n, c.tokens)
+				}
+				if isCut := strings.HasSuffix(string(body), `"finish_reason":"length"}]}`+"\n\ndata: [DONE]\n\n"); isCut != (n < c.tokens) || strings.Count(string(body), "[DONE]") != 1 {
+					t.Errorf("http2 %v: %d of %d events come, and in the end %q", http2, n, c.tokens, body[max(0, len(body)-300):])
+				}
+			}
+			// The upstream's final 5000 are charged.
+			ask(t, client(t), proxy.url(), "x-key", fmt.Sprint("http2 ", http2)).want(t, "x-ratelimit-remaining: 0")
+		}
+		proxy.wantMetric(t, strings.Replace(metricName("cut_streams_total"), "default", "budget", 1), 2)
 
-func cut(t *testing.T, d driver) {
-	model := &chatter{left: make(chan struct{}, 2)}
-	proxy := d.node(t, nodeConfig{configuration: cutting, workers: 1, upstream: model})
-	for _, http2 := range []bool{false, true} {
-		for _, c := range []struct{ tokens, least, most int }{{100, 100, 100}, {5000, 901, 930}} {
-			response := chat(t, proxy, http2, c.tokens)
-			body, err := io.ReadAll(response.Body)
-			if err != nil {
-				t.Errorf("http2 %v: %d tokens: %v", http2, c.tokens, err)
+		// A client that leaves at the last event ends the upstream's stream too.
+		endless := d.node(t, nodeConfig{configuration: strings.Replace(cutting, "budget", "endless", 1), workers: 1, upstream: model})
+		for _, http2 := range []bool{false, true} {
+			response := chat(t, endless, http2, 0)
+			for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+				if lines.Text() == "data: [DONE]" {
+					break
+				}
 			}
 			response.Body.Close()
-			n := strings.Count(string(body), `"content"`)
-			if n < c.least || n > c.most {
-				t.Errorf("http2 %v: %d of %d events come", http2, n, c.tokens)
-			}
-			if isCut := strings.HasSuffix(string(body), `"finish_reason":"length"}]}`+"\n\ndata: [DONE]\n\n"); isCut != (n < c.tokens) || strings.Count(string(body), "[DONE]") != 1 {
-				t.Errorf("http2 %v: %d of %d events come, and in the end %q", http2, n, c.tokens, body[max(0, len(body)-300):])
-			}
+			<-model.left
 		}
-		// The upstream's final 5000 are charged.
-		ask(t, client(t), proxy.url(), "x-key", fmt.Sprint("http2 ", http2)).want(t, "x-ratelimit-remaining: 0")
-	}
-	proxy.wantMetric(t, strings.Replace(metricName("cut_streams_total"), "default", "budget", 1), 2)
-
-	// A client that leaves at the last event ends the upstream's stream too.
-	endless := d.node(t, nodeConfig{configuration: strings.Replace(cutting, "budget", "endless", 1), workers: 1, upstream: model})
-	for _, http2 := range []bool{false, true} {
-		response := chat(t, endless, http2, 0)
-		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-			if lines.Text() == "data: [DONE]" {
-				break
-			}
-		}
-		response.Body.Close()
-		<-model.left
-	}
+	})
 }
 
 // chat requests a stream. Each client has its own budget.

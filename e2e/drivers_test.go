@@ -79,7 +79,6 @@ type node interface {
 // The reasons for tests that run on a single driver. All other tests of proxies run on both.
 const (
 	// Only on the wazero host:
-	byTicks    = "it ticks when the test says, and nothing happens in between"
 	byTrap     = "it ends a worker's VM as a trap does"
 	byVersion  = "it has nodes with another build of the plugin"
 	byCounting = "it counts host calls, and measures memory to the byte"
@@ -95,7 +94,6 @@ const (
 // alone has the tests that run on a single driver, with the reasons.
 var alone = map[string]string{
 	"TestTrappedInFlight":              byTrap,
-	"TestRestartedInFlight":            byTicks,
 	"TestPausedRequestsEnd":            byTrap,
 	"TestSpray":                        byCounting,
 	"TestLongKeysAreNotKept":           byCounting,

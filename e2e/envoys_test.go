@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -178,6 +177,14 @@ func (d envoys) start(ctx context.Context) (*envoyProcess, error) {
 	return p, err
 }
 
+// waitOn waits until something has happened to an Envoy, for as long as a request may take.
+func waitOn(t *testing.T, e *envoytest.Envoy, happened func() (bool, error)) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	return e.Wait(ctx, happened)
+}
+
 const (
 	// activeVMs is Envoy's gauge of VMs.
 	activeVMs         = "wasm.envoy.wasm.runtime.v8.active"
@@ -188,10 +195,8 @@ const (
 // then.
 func (p *envoyProcess) rest(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	var active int64
-	if err := p.Wait(ctx, func() (_ bool, err error) {
+	if err := waitOn(t, p.Envoy, func() (_ bool, err error) {
 		active, err = p.Stat(p.busy)
 		return active == p.resting, err
 	}); err != nil {
@@ -386,10 +391,8 @@ func (n *envoyNode) stat(name string) string {
 
 func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
 	var got int64
-	if n.Wait(ctx, func() (bool, error) {
+	if waitOn(t, n.Envoy, func() (bool, error) {
 		got = n.metric(t, name)
 		return got == want, nil
 	}) != nil {
@@ -399,18 +402,14 @@ func (n *envoyNode) wantMetric(t *testing.T, name string, want int64) {
 
 func (n *envoyNode) wantSome(t *testing.T, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if n.Wait(ctx, func() (bool, error) { return n.metric(t, name) > 0, nil }) != nil {
+	if waitOn(t, n.Envoy, func() (bool, error) { return n.metric(t, name) > 0, nil }) != nil {
 		t.Errorf("%s: 0, want more", name)
 	}
 }
 
 func (n *envoyNode) received(t *testing.T, bytes int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	if err := n.Wait(ctx, func() (bool, error) {
+	if err := waitOn(t, n.Envoy, func() (bool, error) {
 		got, err := n.Stat("http." + n.name + ".downstream_cx_rx_bytes_total")
 		return got >= bytes, err
 	}); err != nil {
@@ -420,9 +419,7 @@ func (n *envoyNode) received(t *testing.T, bytes int64) {
 
 func (n *envoyNode) idle(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	if err := n.Wait(ctx, func() (bool, error) {
+	if err := waitOn(t, n.Envoy, func() (bool, error) {
 		active, err := n.Stat("http." + n.name + ".downstream_rq_active")
 		return active == 0, err
 	}); err != nil {

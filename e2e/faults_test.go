@@ -222,41 +222,39 @@ func metric(t *testing.T, nodes []node, name string) (n int64) {
 // exactly the admitted hits of each user, in the counters of all algorithms. Two backends share an
 // address.
 func TestFaults(t *testing.T) {
-	onEach(t, 2, faultsOfAll)
-}
+	onEach(t, 2, func(t *testing.T, d driver) {
+		const cost = 20
+		hits, users := int64(d.heavy(nightly.Or(100_000, 20_000))), d.heavy(1200)
+		eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
+			store := start(t)
+			url, fault, repair := store.url, store.down, store.back
+			backends := []string{serve(t, url)}
+			if !store.alone {
+				backends = append(backends, serve(t, url))
+			}
+			way := newUnlucky(11, backends...)
+			proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: costly, backend: through(t, way, backends[0])})
+			f := newTraffic(cost, addresses...)
 
-func faultsOfAll(t *testing.T, d driver) {
-	const cost = 20
-	hits, users := int64(d.heavy(nightly.Or(100_000, 20_000))), d.heavy(1200)
-	eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
-		store := start(t)
-		url, fault, repair := store.url, store.down, store.back
-		backends := []string{serve(t, url)}
-		if !store.alone {
-			backends = append(backends, serve(t, url))
-		}
-		way := newUnlucky(11, backends...)
-		proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: costly, backend: through(t, way, backends[0])})
-		f := newTraffic(cost, addresses...)
+			var asked atomic.Int64
+			f.run(t, 8, users, "user", func() bool { return f.total() < hits/2 && asked.Add(1) < hits })
+			if fault != nil {
+				broken := f.during(t, fault)
+				t.Logf("%d hits admitted while the store went down, %d while it came back", broken, f.during(t, repair))
+			}
+			f.run(t, 8, users, "user", func() bool { return f.total() < hits && asked.Add(1) < hits })
 
-		var asked atomic.Int64
-		f.run(t, 8, users, "user", func() bool { return f.total() < hits/2 && asked.Add(1) < hits })
-		if fault != nil {
-			broken := f.during(t, fault)
-			t.Logf("%d hits admitted while the store went down, %d while it came back", broken, f.during(t, repair))
-		}
-		f.run(t, 8, users, "user", func() bool { return f.total() < hits && asked.Add(1) < hits })
-
-		way.heal()
-		agree(t, backends[0], "default", limitsPerHit, f.admitted)
-		if f.total() < hits {
-			t.Errorf("admitted %d hits, want %d", f.total(), hits)
-		}
-		for _, p := range proxies {
-			p.wantMetric(t, metricName("lost_hits_total"), 0)
-		}
-		t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost, %d requests waited, %d were decided alone", f.total(), f.refused,
-			way.lost.Load(), way.calls.Load(), metric(t, proxies, "waited_requests"), metric(t, proxies, "decided_alone"))
+			way.heal()
+			agree(t, backends[0], "default", limitsPerHit, f.admitted)
+			if f.total() < hits {
+				t.Errorf("admitted %d hits, want %d", f.total(), hits)
+			}
+			for _, p := range proxies {
+				p.wantMetric(t, metricName("lost_hits_total"), 0)
+			}
+			t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost, %d requests waited, %d were decided alone", f.total(), f.refused,
+				way.lost.Load(), way.calls.Load(), metric(t, proxies, "waited_requests"), metric(t, proxies, "decided_alone"))
+		})
 	})
 }
 

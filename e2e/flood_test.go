@@ -20,65 +20,63 @@ import (
 // A hundred thousand keys, a million in a nightly run, do not grow Envoy's memory, and do not free
 // a key that was at its limit.
 func TestFlood(t *testing.T) {
-	onEnvoyAlone(t, 1, newest, flood)
+	onEnvoyAlone(t, 1, newest, func(t *testing.T, d envoys) {
+		const connections = 8
+		requests := nightly.Or(1_000_000, 100_000) / rulesOfFlood
+		warm := nightly.Or(100_000, 30_000) / rulesOfFlood
+		clock := newClock()
+		var rules []string
+		for i := range rulesOfFlood {
+			rules = append(rules, fmt.Sprintf(`{"name": "r%d", "key": [{"header": "x-%d"}], "limits": [{"limit": 5, "window": "1h"}]}`, i, i))
+		}
+		n := d.prepare(t, nodeConfig{clock: clock, configuration: `{"capacity": 10000, "headers": ["x-ratelimit"], "rules": [` + strings.Join(rules, ",") + `]}`})
+		n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "direct_response": envoytest.Object{"status": 204}}}
+		n.hcm = envoytest.Object{"access_log": []envoytest.Object{}}
+		n.listen(t)
+		one := client(t)
+		ann := func(request int) int {
+			headers := []string{"x-0", "ann"}
+			for i := 1; i < rulesOfFlood; i++ {
+				headers = append(headers, fmt.Sprint("x-", i), fmt.Sprint("beside ann ", request, i))
+			}
+			return ask(t, one, n.url(), headers...).status
+		}
+		for i := range 5 {
+			if got := ann(i); got != http.StatusNoContent {
+				t.Fatalf("within the limit: got status %d", got)
+			}
+		}
+		spray := func(from, to int) {
+			t.Helper()
+			var group sync.WaitGroup
+			for c := range connections {
+				group.Go(func() {
+					if err := sprayFrom(t.Context(), n.url(), from+c, to, connections); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			group.Wait()
+		}
+		spray(0, warm)
+		before := residentBytes(t, n.PID())
+		spray(warm, requests)
+		more := (residentBytes(t, n.PID()) - before) >> 10
+		t.Logf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
+		if more > 8<<10 {
+			t.Errorf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
+		}
+		n.wantMetric(t, metricName("requests_total", "r0", "allowed"), int64(requests+5))
+		clock.advance(t, 2*time.Second) // longer than the VMs remember refusals
+		if got := ann(5); got != http.StatusTooManyRequests {
+			t.Errorf("a key that was at its limit: got status %d after the flood", got)
+		}
+	})
 }
 
 // rulesOfFlood is the number of rules, and so of keys, of a flood's request: a request for each key
 // would take minutes.
 const rulesOfFlood = 16
-
-func flood(t *testing.T, d envoys) {
-	const connections = 8
-	requests := nightly.Or(1_000_000, 100_000) / rulesOfFlood
-	warm := nightly.Or(100_000, 30_000) / rulesOfFlood
-	clock := newClock()
-	var rules []string
-	for i := range rulesOfFlood {
-		rules = append(rules, fmt.Sprintf(`{"name": "r%d", "key": [{"header": "x-%d"}], "limits": [{"limit": 5, "window": "1h"}]}`, i, i))
-	}
-	n := d.prepare(t, nodeConfig{clock: clock, configuration: `{"capacity": 10000, "headers": ["x-ratelimit"], "rules": [` + strings.Join(rules, ",") + `]}`})
-	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "direct_response": envoytest.Object{"status": 204}}}
-	n.hcm = envoytest.Object{"access_log": []envoytest.Object{}}
-	n.listen(t)
-	one := client(t)
-	ann := func(request int) int {
-		headers := []string{"x-0", "ann"}
-		for i := 1; i < rulesOfFlood; i++ {
-			headers = append(headers, fmt.Sprint("x-", i), fmt.Sprint("beside ann ", request, i))
-		}
-		return ask(t, one, n.url(), headers...).status
-	}
-	for i := range 5 {
-		if got := ann(i); got != http.StatusNoContent {
-			t.Fatalf("within the limit: got status %d", got)
-		}
-	}
-	spray := func(from, to int) {
-		t.Helper()
-		var group sync.WaitGroup
-		for c := range connections {
-			group.Go(func() {
-				if err := sprayFrom(t.Context(), n.url(), from+c, to, connections); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-	}
-	spray(0, warm)
-	before := residentBytes(t, n.PID())
-	spray(warm, requests)
-	more := (residentBytes(t, n.PID()) - before) >> 10
-	t.Logf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
-	if more > 8<<10 {
-		t.Errorf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
-	}
-	n.wantMetric(t, metricName("requests_total", "r0", "allowed"), int64(requests+5))
-	clock.advance(t, 2*time.Second) // longer than the VMs remember refusals
-	if got := ann(5); got != http.StatusTooManyRequests {
-		t.Errorf("a key that was at its limit: got status %d after the flood", got)
-	}
-}
 
 // sprayFrom sends the requests from, from+step … below to over one connection, each with new keys.
 // All must pass.

@@ -13,75 +13,71 @@ import (
 // A hundred thousand keys, a million in a nightly run, grow neither shared data beyond its bound
 // nor the VM's memory, and do not free a key that was at its limit.
 func TestSpray(t *testing.T) {
-	onWazeroAlone(t, spray)
-}
-
-func spray(t *testing.T) {
-	const capacity = 10_000
-	keys := nightly.Or(1_000_000, 100_000)
-	clock := newClock()
-	process := host.NewProcess(host.ProcessConfig{Clock: clock.now})
-	w := newWorker(t, process, `{"capacity": 10000, "rules": [{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}]}`)
-	for w.send("x-user", "ann") {
-	}
-	data := process.SharedData(vmID)
-	memory := int64(0)
-	for i := range keys {
-		if !w.send("x-user", fmt.Sprint("random-", i)) {
-			t.Fatalf("the first request of key %d was rejected", i)
+	onWazeroAlone(t, func(t *testing.T) {
+		const capacity = 10_000
+		keys := nightly.Or(1_000_000, 100_000)
+		clock := newClock()
+		process := host.NewProcess(host.ProcessConfig{Clock: clock.now})
+		w := newWorker(t, process, `{"capacity": 10000, "rules": [{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1h"}]}]}`)
+		for w.send("x-user", "ann") {
 		}
-		if i == keys/10 {
-			memory = w.vm.MemorySize()
+		data := process.SharedData(vmID)
+		memory := int64(0)
+		for i := range keys {
+			if !w.send("x-user", fmt.Sprint("random-", i)) {
+				t.Fatalf("the first request of key %d was rejected", i)
+			}
+			if i == keys/10 {
+				memory = w.vm.MemorySize()
+			}
 		}
-	}
-	perCounter := float64(data.Bytes()) / capacity
-	t.Logf("after %d keys: %d bytes of shared data, %.1f a counter of the capacity; VM memory %d", keys, data.Bytes(), perCounter, w.vm.MemorySize())
-	if perCounter > 96 {
-		t.Errorf("%.1f bytes of shared data a counter, want at most 96", perCounter)
-	}
-	if got := w.vm.MemorySize(); got != memory {
-		t.Errorf("the VM's memory grew from %d to %d", memory, got)
-	}
-	clock.advance(t, 2*time.Second) // longer than the VM remembers refusals
-	if w.send("x-user", "ann") {
-		t.Error("a key that was at its limit passes after the flood")
-	}
+		perCounter := float64(data.Bytes()) / capacity
+		t.Logf("after %d keys: %d bytes of shared data, %.1f a counter of the capacity; VM memory %d", keys, data.Bytes(), perCounter, w.vm.MemorySize())
+		if perCounter > 96 {
+			t.Errorf("%.1f bytes of shared data a counter, want at most 96", perCounter)
+		}
+		if got := w.vm.MemorySize(); got != memory {
+			t.Errorf("the VM's memory grew from %d to %d", memory, got)
+		}
+		clock.advance(t, 2*time.Second) // longer than the VM remembers refusals
+		if w.send("x-user", "ann") {
+			t.Error("a key that was at its limit passes after the flood")
+		}
+	})
 }
 
 // A request's cost is counted in host calls.
 func TestHostCalls(t *testing.T) {
-	onWazeroAlone(t, hostCalls)
-}
-
-func hostCalls(t *testing.T) {
-	for _, test := range []struct {
-		name, options string
-		limit         int
-		want          string
-	}{
-		{"allowed", ``, 100, "get_current_time_nanoseconds:1 get_header_map_value:1 replace_header_map_value:5 set_shared_data:1"},
-		{"allowed without headers", `"headers": [],`, 100, "get_current_time_nanoseconds:1 get_header_map_value:1 set_shared_data:1"},
-		{"rejected again", ``, 1, "get_current_time_nanoseconds:1 get_header_map_value:2 send_local_response:1"},
-	} {
-		w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now}), `{`+test.options+fmt.Sprintf(
-			`"rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "1h"}]}]}`, test.limit))
-		w.send("x-user", "ann")
-		w.send("x-user", "ann")
-		before := w.vm.HostCalls()
-		w.send("x-user", "ann")
-		var got []string
-		for _, name := range []string{"get_current_time_nanoseconds", "get_header_map_value", "get_shared_data", "replace_header_map_value",
-			"send_local_response", "set_shared_data"} {
-			if n := w.vm.HostCalls()["proxy_"+name] - before["proxy_"+name]; n > 0 {
-				got = append(got, fmt.Sprintf("%s:%d", name, n))
+	onWazeroAlone(t, func(t *testing.T) {
+		for _, test := range []struct {
+			name, options string
+			limit         int
+			want          string
+		}{
+			{"allowed", ``, 100, "get_current_time_nanoseconds:1 get_header_map_value:1 replace_header_map_value:5 set_shared_data:1"},
+			{"allowed without headers", `"headers": [],`, 100, "get_current_time_nanoseconds:1 get_header_map_value:1 set_shared_data:1"},
+			{"rejected again", ``, 1, "get_current_time_nanoseconds:1 get_header_map_value:2 send_local_response:1"},
+		} {
+			w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now}), `{`+test.options+fmt.Sprintf(
+				`"rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "1h"}]}]}`, test.limit))
+			w.send("x-user", "ann")
+			w.send("x-user", "ann")
+			before := w.vm.HostCalls()
+			w.send("x-user", "ann")
+			var got []string
+			for _, name := range []string{"get_current_time_nanoseconds", "get_header_map_value", "get_shared_data", "replace_header_map_value",
+				"send_local_response", "set_shared_data"} {
+				if n := w.vm.HostCalls()["proxy_"+name] - before["proxy_"+name]; n > 0 {
+					got = append(got, fmt.Sprintf("%s:%d", name, n))
+				}
+			}
+			all := uint64(0)
+			for name, n := range w.vm.HostCalls() {
+				all += n - before[name]
+			}
+			if joined := strings.Join(got, " "); joined != test.want {
+				t.Errorf("%s: got %s (%d calls in all), want %s", test.name, joined, all, test.want)
 			}
 		}
-		all := uint64(0)
-		for name, n := range w.vm.HostCalls() {
-			all += n - before[name]
-		}
-		if joined := strings.Join(got, " "); joined != test.want {
-			t.Errorf("%s: got %s (%d calls in all), want %s", test.name, joined, all, test.want)
-		}
-	}
+	})
 }

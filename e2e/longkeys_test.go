@@ -12,43 +12,41 @@ import (
 // the VM's memory by the keys. Compared with the same number of short keys, the VM has only the
 // memory that the collector has yet to free, a small part of all keys.
 func TestLongKeysAreNotKept(t *testing.T) {
-	onWazeroAlone(t, longKeysAreNotKept)
-}
-
-func longKeysAreNotKept(t *testing.T) {
-	const requests, length = 4000, 50_000
-	const more = requests * length / 16
-	for _, test := range []struct {
-		name, options, rule string
-		action              host.Action
-	}{
-		{"waiting for the backend", `"backend": {"cluster": "weir"}, "sync_rate": 0,`, ``, host.Pause},
-		{"cost on response", ``, `"cost_on_response": {"response_header": "x-cost"},`, host.Continue},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			memory := func(padding string) int64 {
-				w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
-					`{`+test.options+` "rules": [{"name": "r", "key": [{"header": "x-user"}], `+test.rule+` "limits": [{"limit": 5, "window": "1h"}]}]}`)
-				for i := range requests {
-					stream, err := w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"})
-					if err != nil {
-						t.Fatal(err)
+	onWazeroAlone(t, func(t *testing.T) {
+		const requests, length = 4000, 50_000
+		const more = requests * length / 16
+		for _, test := range []struct {
+			name, options, rule string
+			action              host.Action
+		}{
+			{"waiting for the backend", `"backend": {"cluster": "weir"}, "sync_rate": 0,`, ``, host.Pause},
+			{"cost on response", ``, `"cost_on_response": {"response_header": "x-cost"},`, host.Continue},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				memory := func(padding string) int64 {
+					w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
+						`{`+test.options+` "rules": [{"name": "r", "key": [{"header": "x-user"}], `+test.rule+` "limits": [{"limit": 5, "window": "1h"}]}]}`)
+					for i := range requests {
+						stream, err := w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"})
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer stream.Close()
+						headers := host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", fmt.Sprint(i, padding))
+						if action, err := stream.RequestHeaders(headers, true); err != nil || action != test.action {
+							t.Fatalf("request %d: action %v, %v", i, action, err)
+						}
 					}
-					defer stream.Close()
-					headers := host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", fmt.Sprint(i, padding))
-					if action, err := stream.RequestHeaders(headers, true); err != nil || action != test.action {
-						t.Fatalf("request %d: action %v, %v", i, action, err)
-					}
+					return w.vm.MemorySize()
 				}
-				return w.vm.MemorySize()
-			}
-			short, long := memory(""), memory(strings.Repeat("k", length))
-			t.Logf("%d requests: %.1f MiB with short keys, %.1f with keys of %d bytes", requests, float64(short)/(1<<20), float64(long)/(1<<20), length)
-			if long > short+more {
-				t.Errorf("the VM has %.1f MiB with long keys, and %.1f with short ones", float64(long)/(1<<20), float64(short)/(1<<20))
-			}
-		})
-	}
+				short, long := memory(""), memory(strings.Repeat("k", length))
+				t.Logf("%d requests: %.1f MiB with short keys, %.1f with keys of %d bytes", requests, float64(short)/(1<<20), float64(long)/(1<<20), length)
+				if long > short+more {
+					t.Errorf("the VM has %.1f MiB with long keys, and %.1f with short ones", float64(long)/(1<<20), float64(short)/(1<<20))
+				}
+			})
+		}
+	})
 }
 
 // BenchmarkLongKey measures a request with a key of 60,000 bytes, new or seen before.

@@ -60,44 +60,42 @@ func programIn(t *testing.T, namespace, backend, secret string, exact bool, limi
 // admit more than the limit, and all but a few hits of it. If the backend decides every request,
 // they admit exactly the limit.
 func TestProxiesAndPrograms(t *testing.T) {
-	onEachByNight(t, 2, proxiesAndPrograms)
-}
-
-func proxiesAndPrograms(t *testing.T, d driver) {
-	const limit = 1000
-	for _, each := range []int{1, 2} {
-		for _, exact := range nightly.Or([]bool{false, true}, []bool{each == 1}) {
-			t.Run(fmt.Sprintf("%d and %d exact %v", each, each, exact), func(t *testing.T) {
-				d.beside(t)
-				backend := serve(t, "memory")
-				rate, secret, member := 1, "", ""
-				if each == 1 {
-					secret = "of-this-deployment"
-					member = `"key_secret": "` + secret + `", `
-				}
-				if exact {
-					rate = 0
-				}
-				_, addresses := nodes(t, d, each, nodeConfig{backend: backend, configuration: fmt.Sprintf(
-					`{"backend": {%s"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, member, rate) +
-					perUser(`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
-				for range each {
-					addresses = append(addresses, program(t, backend, secret, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
-				}
-				f := newTraffic(1, addresses...)
-				for _, rate := range nightly.Or([]int{150, 300, 700, 1500, 3000, 7000, 15_000}, []int{300, 15_000}) {
-					before := f.total()
-					f.rush(t, strconv.Itoa(rate), rate, limit)
-					got := f.total() - before
-					t.Logf("%d requests a second each: %d of %d admitted", rate, got, limit)
-					if got > limit || got < limit*97/100 || exact && got != limit {
-						t.Errorf("%d requests a second each: %d admitted, want %d", rate, got, limit)
+	onEachByNight(t, 2, func(t *testing.T, d driver) {
+		const limit = 1000
+		for _, each := range []int{1, 2} {
+			for _, exact := range nightly.Or([]bool{false, true}, []bool{each == 1}) {
+				t.Run(fmt.Sprintf("%d and %d exact %v", each, each, exact), func(t *testing.T) {
+					d.beside(t)
+					backend := serve(t, "memory")
+					rate, secret, member := 1, "", ""
+					if each == 1 {
+						secret = "of-this-deployment"
+						member = `"key_secret": "` + secret + `", `
 					}
-				}
-				settle(t, backend, "default", f.total())
-			})
+					if exact {
+						rate = 0
+					}
+					_, addresses := nodes(t, d, each, nodeConfig{backend: backend, configuration: fmt.Sprintf(
+						`{"backend": {%s"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, member, rate) +
+						perUser(`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
+					for range each {
+						addresses = append(addresses, program(t, backend, secret, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+					}
+					f := newTraffic(1, addresses...)
+					for _, rate := range nightly.Or([]int{150, 300, 700, 1500, 3000, 7000, 15_000}, []int{300, 15_000}) {
+						before := f.total()
+						f.rush(t, strconv.Itoa(rate), rate, limit)
+						got := f.total() - before
+						t.Logf("%d requests a second each: %d of %d admitted", rate, got, limit)
+						if got > limit || got < limit*97/100 || exact && got != limit {
+							t.Errorf("%d requests a second each: %d admitted, want %d", rate, got, limit)
+						}
+					}
+					settle(t, backend, "default", f.total())
+				})
+			}
 		}
-	}
+	})
 }
 
 // rush sends a number of requests to each node at once, at a rate, or as fast as they are answered.

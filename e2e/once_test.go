@@ -214,68 +214,44 @@ func (s *stage) trap() {
 	})
 }
 
-// A worker's VM traps while its push is under way. The push counts once if it reaches the backend,
-// even later or twice, and is lost otherwise. All other hits of the key, of both workers, count as
-// usual.
+// A worker's VM traps while its push is under way, or the node is closed. The push counts once if it
+// reaches the backend, even later or twice, and is lost otherwise. All other hits of the key, of both
+// workers, count as usual.
 func TestTrappedInFlight(t *testing.T) {
-	onWazeroAlone(t, trappedInFlight)
-}
-
-func trappedInFlight(t *testing.T) {
-	for _, applied := range []bool{true, false} {
-		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			call := s.push()
-			s.trap()
-			gone := int64(0)
-			if applied {
-				call.deliver(t)
-			} else {
-				call.lose()
-				gone = 3
+	onWazeroAlone(t, func(t *testing.T) {
+		for _, closed := range []bool{false, true} {
+			for _, applied := range []bool{true, false} {
+				t.Run(fmt.Sprintf("closed is %v, applied is %v", closed, applied), func(t *testing.T) {
+					t.Parallel()
+					s := newStage(t)
+					call := s.push()
+					if !closed {
+						s.trap()
+					} else if err := s.proxy.Close(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					gone := int64(0)
+					if applied {
+						call.deliver(t)
+					} else {
+						call.lose()
+						gone = 3
+					}
+					if closed {
+						s.startNode()
+					}
+					s.admit(1, "bob", 2)
+					s.admit(0, "bob", 2)
+					s.settle(gone)
+					if applied {
+						call.deliver(t)
+					}
+					s.admit(0, "bob", 1)
+					s.settle(gone)
+				})
 			}
-			s.admit(1, "bob", 2)
-			s.admit(0, "bob", 2)
-			s.settle(gone)
-			if applied {
-				call.deliver(t)
-			}
-			s.admit(0, "bob", 1)
-			s.settle(gone)
-		})
-	}
-}
-
-// The same holds for a node that is closed: its unpushed hits are lost, and none counts twice.
-func TestRestartedInFlight(t *testing.T) {
-	onWazeroAlone(t, restartedInFlight)
-}
-
-func restartedInFlight(t *testing.T) {
-	for _, applied := range []bool{true, false} {
-		t.Run(fmt.Sprint("applied is ", applied), func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			call := s.push()
-			if err := s.proxy.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			gone := int64(3)
-			if applied {
-				call.deliver(t)
-				gone = 0
-			}
-			s.startNode()
-			s.admit(0, "bob", 2)
-			s.settle(gone)
-			if applied {
-				call.deliver(t)
-			}
-			s.admit(1, "bob", 1)
-			s.settle(gone)
-		})
-	}
+		}
+	})
 }
 
 // paused lets a request in each worker wait for the backend, and returns their callouts.
@@ -316,102 +292,98 @@ func ended(t *testing.T, answer chan error) error {
 // worker's VM traps (the request then ends when the client leaves), if the configuration is
 // replaced, and if the node is closed.
 func TestPausedRequestsEnd(t *testing.T) {
-	onWazeroAlone(t, pausedRequestsEnd)
-}
-
-func pausedRequestsEnd(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, s *stage, calls []*heldCallout, leave func()) (wants [2]string){
-		"answered": func(t *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
-			for _, call := range calls {
-				call.deliver(t)
-			}
-			return [2]string{}
-		},
-		"lost": func(_ *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
-			for _, call := range calls {
-				call.lose()
-			}
-			return [2]string{}
-		},
-		"never answered": func(_ *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
-			s.tick(61 * time.Second) // longer than backend.timeout
-			return [2]string{}
-		},
-		"trapped": func(t *testing.T, s *stage, calls []*heldCallout, leave func()) [2]string {
-			s.trap()
-			calls[0].deliver(t)
-			calls[1].deliver(t)
-			s.admit(1, "dan", 1) // after carol's, in the worker that continues
-			leave()
-			return [2]string{context.Canceled.Error(), ""}
-		},
-		"reconfigured": func(t *testing.T, s *stage, calls []*heldCallout, _ func()) [2]string {
-			for _, changed := range []string{strings.Replace(thousand, `"60s"`, `"50s"`, 1), thousand} {
-				if err := s.proxy.Configure([]byte(changed)); err != nil {
+	onWazeroAlone(t, func(t *testing.T) {
+		for name, end := range map[string]func(t *testing.T, s *stage, calls []*heldCallout, leave func()) (wants [2]string){
+			"answered": func(t *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
+				for _, call := range calls {
+					call.deliver(t)
+				}
+				return [2]string{}
+			},
+			"lost": func(_ *testing.T, _ *stage, calls []*heldCallout, _ func()) [2]string {
+				for _, call := range calls {
+					call.lose()
+				}
+				return [2]string{}
+			},
+			"never answered": func(_ *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
+				s.tick(61 * time.Second) // longer than backend.timeout
+				return [2]string{}
+			},
+			"trapped": func(t *testing.T, s *stage, calls []*heldCallout, leave func()) [2]string {
+				s.trap()
+				calls[0].deliver(t)
+				calls[1].deliver(t)
+				s.admit(1, "dan", 1) // after carol's, in the worker that continues
+				leave()
+				return [2]string{context.Canceled.Error(), ""}
+			},
+			"reconfigured": func(t *testing.T, s *stage, calls []*heldCallout, _ func()) [2]string {
+				for _, changed := range []string{strings.Replace(thousand, `"60s"`, `"50s"`, 1), thousand} {
+					if err := s.proxy.Configure([]byte(changed)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.admit(0, "dan", 1)
+				for _, call := range calls {
+					call.deliver(t)
+				}
+				return [2]string{}
+			},
+			"reconfigured and never answered": func(t *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
+				if err := s.proxy.Configure([]byte(strings.Replace(thousand, `"60s"`, `"50s"`, 1))); err != nil {
 					t.Fatal(err)
 				}
-			}
-			s.admit(0, "dan", 1)
-			for _, call := range calls {
-				call.deliver(t)
-			}
-			return [2]string{}
-		},
-		"reconfigured and never answered": func(t *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
-			if err := s.proxy.Configure([]byte(strings.Replace(thousand, `"60s"`, `"50s"`, 1))); err != nil {
-				t.Fatal(err)
-			}
-			s.tick(61 * time.Second)
-			return [2]string{}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			answers, calls := s.paused(ctx)
-			wants := end(t, s, calls, leave)
-			for i, want := range wants {
-				switch err := ended(t, answers[i]); {
-				case err == nil && want != "", err != nil && (want == "" || !strings.Contains(err.Error(), want)):
-					t.Errorf("worker %d: got %v, want %q", i, err, want)
+				s.tick(61 * time.Second)
+				return [2]string{}
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				answers, calls := s.paused(ctx)
+				wants := end(t, s, calls, leave)
+				for i, want := range wants {
+					switch err := ended(t, answers[i]); {
+					case err == nil && want != "", err != nil && (want == "" || !strings.Contains(err.Error(), want)):
+						t.Errorf("worker %d: got %v, want %q", i, err, want)
+					}
 				}
-			}
-			s.clients[0].CloseIdleConnections()
-		})
-	}
+				s.clients[0].CloseIdleConnections()
+			})
+		}
+	})
 }
 
 // Configurations are replaced while requests wait and callouts are lost: no hit is lost with them,
 // none counts twice, and no request hangs.
 func TestReconfiguredUnderFaults(t *testing.T) {
-	onEach(t, 2, reconfiguredUnderFaults)
-}
-
-func reconfiguredUnderFaults(t *testing.T, d driver) {
-	backend := serve(t, "memory")
-	way := newUnlucky(23, backend)
-	proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: costly, backend: through(t, way, backend)})
-	f := newTraffic(20, addresses...)
-	for round := range 12 {
-		f.during(t, func() {
-			changed := []string{
-				strings.Replace(costly, `"500ms"`, `"400ms"`, 1),
-				strings.Replace(costly, `0.02`, `0.05`, 1),
-				costly,
-			}[round%3]
-			for _, p := range proxies {
-				if err := p.configure(changed); err != nil {
-					t.Error(err)
+	onEach(t, 2, func(t *testing.T, d driver) {
+		backend := serve(t, "memory")
+		way := newUnlucky(23, backend)
+		proxies, addresses := nodes(t, d, 2, nodeConfig{configuration: costly, backend: through(t, way, backend)})
+		f := newTraffic(20, addresses...)
+		for round := range 12 {
+			f.during(t, func() {
+				changed := []string{
+					strings.Replace(costly, `"500ms"`, `"400ms"`, 1),
+					strings.Replace(costly, `0.02`, `0.05`, 1),
+					costly,
+				}[round%3]
+				for _, p := range proxies {
+					if err := p.configure(changed); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		})
-	}
-	way.heal()
-	agree(t, backend, "default", limitsPerHit, f.admitted)
-	for _, p := range proxies {
-		p.wantMetric(t, metricName("lost_hits_total"), 0)
-	}
-	t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost", f.total(), f.refused, way.lost.Load(), way.calls.Load())
+			})
+		}
+		way.heal()
+		agree(t, backend, "default", limitsPerHit, f.admitted)
+		for _, p := range proxies {
+			p.wantMetric(t, metricName("lost_hits_total"), 0)
+		}
+		t.Logf("%d hits admitted, %d requests refused, %d of %d callouts lost", f.total(), f.refused, way.lost.Load(), way.calls.Load())
+	})
 }

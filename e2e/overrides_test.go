@@ -48,118 +48,119 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 // fast as they are answered. It holds at every worker of every node two intervals later. No request
 // fails, and all that passes is counted.
 func TestLimitsMove(t *testing.T) {
-	onEachByNight(t, 3, limitsMove)
-}
+	onEachByNight(t, 3, func(t *testing.T, d driver) {
+		const connections, each = 2, 10
+		changes, users := nightly.Or(100, 5), nightly.Or(100, 3) // so that some are refused
+		backend := serve(t, "memory")
+		_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
+		first := 1_000_000
+		weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--force", "--wait", "60s")
 
-func limitsMove(t *testing.T, d driver) {
-	const connections, each = 2, 10
-	changes, users := nightly.Or(100, 5), nightly.Or(100, 3) // so that some are refused
-	backend := serve(t, "memory")
-	_, addresses := nodes(t, d, 3, nodeConfig{configuration: moving, backend: backend, workers: 2})
-	first := 1_000_000
-	weir(t, backend, "override", "set", "moving", "per-user", "ann", fmt.Sprintf("%d/366d", first), "--force", "--wait", "60s")
-
-	var admitted, refused atomic.Int64
-	var wanted atomic.Int64 // ann's limit; 0 while it is being distributed
-	wanted.Store(int64(first))
-	var late sync.Map                             // limits that did not hold everywhere in time
-	right := make([]atomic.Int64, len(addresses)) // answers with the limit wanted
-	stop := make(chan struct{})
-	var group sync.WaitGroup
-	for i, address := range addresses {
-		for connection := range connections {
-			group.Go(func() {
-				client := client(t)
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					default:
+		var admitted, refused atomic.Int64
+		var wanted atomic.Int64 // ann's limit; 0 while it is being distributed
+		wanted.Store(int64(first))
+		var late sync.Map                             // limits that did not hold everywhere in time
+		right := make([]atomic.Int64, len(addresses)) // answers with the limit wanted
+		stop := make(chan struct{})
+		var group sync.WaitGroup
+		for i, address := range addresses {
+			for connection := range connections {
+				group.Go(func() {
+					client := client(t)
+					for n := 0; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						user := "ann"
+						if n%4 == 3 {
+							user = fmt.Sprint("user", (n/4*connections+connection)%users)
+						}
+						before := wanted.Load()
+						r, err := send(t, client, address, "x-user", user)
+						switch {
+						case err != nil:
+							t.Errorf("node %d: %v", i, err)
+							return
+						case r.status == http.StatusOK:
+							admitted.Add(1)
+						case r.status == http.StatusTooManyRequests && user != "ann":
+							refused.Add(1)
+						default:
+							t.Errorf("node %d: %s: status %d", i, user, r.status)
+						}
+						got, err := strconv.ParseInt(r.header.Get("x-ratelimit-limit"), 10, 64)
+						switch {
+						case user != "ann" && got != 20:
+							t.Errorf("node %d: a limit of %d for %s, error %v", i, got, user, err)
+						case user != "ann" || before == 0 || before != wanted.Load():
+						case got == before-1:
+							late.Store(before, i)
+						case got != before:
+							t.Errorf("node %d: a limit of %d two intervals after it was set to %d", i, got, before)
+						default:
+							right[i].Add(1)
+						}
 					}
-					user := "ann"
-					if n%4 == 3 {
-						user = fmt.Sprint("user", (n/4*connections+connection)%users)
-					}
-					before := wanted.Load()
-					r, err := send(t, client, address, "x-user", user)
-					switch {
-					case err != nil:
-						t.Errorf("node %d: %v", i, err)
-						return
-					case r.status == http.StatusOK:
-						admitted.Add(1)
-					case r.status == http.StatusTooManyRequests && user != "ann":
-						refused.Add(1)
-					default:
-						t.Errorf("node %d: %s: status %d", i, user, r.status)
-					}
-					got, err := strconv.ParseInt(r.header.Get("x-ratelimit-limit"), 10, 64)
-					switch {
-					case user != "ann" && got != 20:
-						t.Errorf("node %d: a limit of %d for %s, error %v", i, got, user, err)
-					case user != "ann" || before == 0 || before != wanted.Load():
-					case got == before-1:
-						late.Store(before, i)
-					case got != before:
-						t.Errorf("node %d: a limit of %d two intervals after it was set to %d", i, got, before)
-					default:
-						right[i].Add(1)
-					}
-				}
-			})
-		}
-	}
-	for change := range changes {
-		limit := first + 1 + change
-		wanted.Store(0)
-		setOverride(t, backend, "moving", fmt.Sprintf(`{"rule": "per-user", "key": ["ann"], "limits": [{"limit": %d, "width_ms": %d}]}`, limit, 366*24*time.Hour.Milliseconds()))
-		<-time.After(2 * movingRate) // the documented delay
-		before := make([]int64, len(right))
-		for i := range right {
-			before[i] = right[i].Load()
-		}
-		wanted.Store(int64(limit))
-		deadline := time.Now().Add(hang)
-		for i := range right {
-			for right[i].Load() < before[i]+each && !t.Failed() {
-				if time.Now().After(deadline) {
-					t.Fatalf("node %d answers no more", i)
-				}
-				<-time.After(time.Millisecond)
+				})
 			}
 		}
-		if t.Failed() {
-			break
+		for change := range changes {
+			limit := first + 1 + change
+			wanted.Store(0)
+			setOverride(t, backend, "moving", fmt.Sprintf(`{"rule": "per-user", "key": ["ann"], "limits": [{"limit": %d, "width_ms": %d}]}`, limit, 366*24*time.Hour.Milliseconds()))
+			<-time.After(2 * movingRate) // the documented delay
+			before := make([]int64, len(right))
+			for i := range right {
+				before[i] = right[i].Load()
+			}
+			wanted.Store(int64(limit))
+			deadline := time.Now().Add(hang)
+			for i := range right {
+				for right[i].Load() < before[i]+each && !t.Failed() {
+					if time.Now().After(deadline) {
+						t.Fatalf("node %d answers no more", i)
+					}
+					<-time.After(time.Millisecond)
+				}
+			}
+			if t.Failed() {
+				break
+			}
 		}
-	}
-	close(stop)
-	group.Wait()
-	// On a busy machine ticks come late, for which the test makes allowance. The tests of package
-	// node make none.
-	slow := 0
-	late.Range(func(limit, node any) bool {
-		t.Logf("the limit %v did not hold at node %v two intervals later", limit, node)
-		slow++
-		return true
+		close(stop)
+		group.Wait()
+		// On a busy machine ticks come late, for which the test makes allowance. The tests of package
+		// node make none.
+		slow := 0
+		late.Range(func(limit, node any) bool {
+			t.Logf("the limit %v did not hold at node %v two intervals later", limit, node)
+			slow++
+			return true
+		})
+		if slow > max(2, changes/20) {
+			t.Errorf("%d of %d changes did not hold everywhere two intervals later", slow, changes)
+		}
+		if refused.Load() == 0 {
+			t.Error("nobody was refused")
+		}
+		t.Logf("%d passed, %d were refused", admitted.Load(), refused.Load())
+		if list := ""; !soon(func() bool { // nodes tell what they know with their next pushes
+			list = weir(t, backend, "override", "list", "moving")
+			return strings.Contains(list, "known to 3 of 3 nodes\n")
+		}) {
+			t.Errorf("weir override list: %s", list)
+		}
+		if out := weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"); out != "1 removed\nknown to 3 of 3 nodes\n" {
+			t.Errorf("weir override unset: %s", out)
+		}
+		// Nodes have leased more than the lower limit leaves, and give it back at once.
+		settle(t, backend, "moving", admitted.Load())
+		for i, address := range addresses {
+			if r := ask(t, envoytest.Client, address, "x-user", "ann"); r.status != http.StatusTooManyRequests || r.header.Get("x-ratelimit-limit") != "20" {
+				t.Errorf("node %d: status %d of limit %s, want a refusal by 20", i, r.status, r.header.Get("x-ratelimit-limit"))
+			}
+		}
 	})
-	if slow > max(2, changes/20) {
-		t.Errorf("%d of %d changes did not hold everywhere two intervals later", slow, changes)
-	}
-	if refused.Load() == 0 {
-		t.Error("nobody was refused")
-	}
-	t.Logf("%d passed, %d were refused", admitted.Load(), refused.Load())
-	if list := weir(t, backend, "override", "list", "moving"); !strings.Contains(list, "known to 3 of 3 nodes\n") {
-		t.Errorf("weir override list: %s", list)
-	}
-	if out := weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"); out != "1 removed\nknown to 3 of 3 nodes\n" {
-		t.Errorf("weir override unset: %s", out)
-	}
-	// Nodes have leased more than the lower limit leaves, and give it back at once.
-	settle(t, backend, "moving", admitted.Load())
-	for i, address := range addresses {
-		if r := ask(t, envoytest.Client, address, "x-user", "ann"); r.status != http.StatusTooManyRequests || r.header.Get("x-ratelimit-limit") != "20" {
-			t.Errorf("node %d: status %d of limit %s, want a refusal by 20", i, r.status, r.header.Get("x-ratelimit-limit"))
-		}
-	}
 }

@@ -136,7 +136,7 @@ func places(t *testing.T, d driver, rate string) {
 	for id := range many {
 		switch id {
 		case many / 3:
-			served.kill(t)
+			served.Kill(t)
 		case many / 2:
 			_, _ = serveAt(t, backend, url)
 		case many * 3 / 4:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 )
 
@@ -19,7 +20,7 @@ func TestRunServesThePlayground(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 	}
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--nodes", "1", "--workers", "1")
-	page := p.wait(t, `^playground +(http://\S+)`)
+	page := p.Wait(t, `^playground +(http://\S+)`)
 	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm"} {
 		if body := fetch(t, page+path); !strings.HasPrefix(body, want) {
 			t.Errorf("%s%s: %.20q", page, path, body)
@@ -30,11 +31,11 @@ func TestRunServesThePlayground(t *testing.T) {
 // TestPagesEndWithTheCommand keeps pages open while the command ends, which does not wait for them.
 func TestPagesEndWithTheCommand(t *testing.T) {
 	t.Parallel()
-	for path, p := range map[string]*process{
+	for path, p := range map[string]*commandtest.Process{
 		"live/events":             start(t, "run", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--nodes", "1", "--workers", "1"),
 		"v1/watch?namespace=shop": start(t, "serve", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0"),
 	} {
-		page := p.wait(t, `(?:playground +|the page is served" address=)(\S+)`)
+		page := p.Wait(t, `(?:playground +|the page is served" address=)(\S+)`)
 		if !strings.HasPrefix(page, "http") {
 			page = "http://" + page + "/"
 		}
@@ -47,7 +48,7 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 		if _, err := io.ReadFull(response.Body, begins); err != nil || string(begins) != "event:" {
 			t.Errorf("%s: status %d, %q, %v", path, response.StatusCode, begins, err)
 		}
-		if err := p.end(); err != nil {
+		if err := p.End(); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
@@ -60,7 +61,7 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 func TestTheLiveViewIsLocal(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "0.0.0.0:0", "--nodes", "1", "--workers", "1")
-	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(p.wait(t, `^playground +(http://\S+) \(without the live view`), "http://"), "/"))
+	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(p.Wait(t, `^playground +(http://\S+) \(without the live view`), "http://"), "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +75,8 @@ func TestTheLiveViewIsLocal(t *testing.T) {
 func TestRunWithoutThePlayground(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")
-	p.wait(t, `^try +(curl)`)
-	if strings.Contains(p.printed(), "playground") {
-		t.Errorf("--ui none prints\n%s", p.printed())
+	p.Wait(t, `^try +(curl)`)
+	if strings.Contains(p.Printed(), "playground") {
+		t.Errorf("--ui none prints\n%s", p.Printed())
 	}
 }

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,115 +10,33 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 )
 
-// process is a running command.
-type process struct {
-	cmd    *exec.Cmd
-	mu     sync.Mutex
-	output bytes.Buffer
-	lines  chan string // closed after the process has ended
-	killed bool        // or ended
-	ended  chan error  // what the process has ended with
-}
-
 // start runs the command, until the test ends.
-func start(t *testing.T, args ...string) *process {
+func start(t *testing.T, args ...string) *commandtest.Process {
 	t.Helper()
-	return startFile(t, commandFile, args...)
+	return startCommand(t, exec.Command(commandFile, args...))
 }
 
-// startFile is start of another build of the command.
-func startFile(t *testing.T, file string, args ...string) *process {
+// startCommand is start of another build of the command, or in another environment.
+func startCommand(t *testing.T, cmd *exec.Cmd) *commandtest.Process {
 	t.Helper()
-	return startCommand(t, exec.Command(file, args...))
-}
-
-// startCommand is start of a command that has yet to be started.
-func startCommand(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{cmd: cmd, lines: make(chan string, 1000), ended: make(chan error, 1)}
-	reader, writer := io.Pipe()
-	p.cmd.Stdout, p.cmd.Stderr = writer, writer
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes the command", err)
-	}
-	go func() {
-		err := p.cmd.Wait()
-		p.ended <- errors.Join(err, writer.Close())
-	}()
-	go func() {
-		defer close(p.lines)
-		for scanner := bufio.NewScanner(reader); scanner.Scan(); {
-			p.mu.Lock()
-			fmt.Fprintln(&p.output, scanner.Text())
-			p.mu.Unlock()
-			if strings.Contains(scanner.Text(), "msg=push") {
-				pushed.happen(t)
-				continue
-			}
-			select {
-			case p.lines <- scanner.Text():
-			default: // no test waits for that many
-			}
+	return commandtest.StartHeeding(t, cmd, func(line string) bool {
+		push := strings.Contains(line, "msg=push")
+		if push {
+			pushed.happen(t)
 		}
-	}()
-	t.Cleanup(func() {
-		if !p.killed {
-			if err := p.end(); err != nil {
-				t.Errorf("%v: %v\n%s", cmd.Args, err, p.printed())
-			}
-		}
+		return push
 	})
-	return p
-}
-
-// kill kills the process, like a crash.
-func (p *process) kill(t *testing.T) {
-	t.Helper()
-	p.killed = true
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	var killed *exec.ExitError
-	if err := <-p.ended; !errors.As(err, &killed) {
-		t.Errorf("killed: got %v", err)
-	}
-}
-
-// end ends the process like an operator does.
-func (p *process) end() error {
-	p.killed = true
-	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), <-p.ended)
-}
-
-func (p *process) printed() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.output.String()
-}
-
-// wait waits for a line that matches, and returns its first group.
-func (p *process) wait(t *testing.T, pattern string) string {
-	t.Helper()
-	expression := regexp.MustCompile(pattern)
-	for line := range p.lines {
-		if match := expression.FindStringSubmatch(line); match != nil {
-			return match[1]
-		}
-	}
-	t.Fatalf("the command printed no line like %q:\n%s", pattern, p.printed())
-	return ""
 }
 
 // serve runs the counter backend, and returns its address.
@@ -131,10 +46,10 @@ func serve(t *testing.T, store string) string {
 	return address
 }
 
-func serveAt(t *testing.T, listen, store string) (p *process, address string) {
+func serveAt(t *testing.T, listen, store string) (p *commandtest.Process, address string) {
 	t.Helper()
 	p = start(t, "serve", "--listen", listen, "--store", store, "--log-level", "debug")
-	return p, p.wait(t, `address=(\S+)`)
+	return p, p.Wait(t, `address=(\S+)`)
 }
 
 // steadyAddress is an address that a test's command gets again after it was away: the system gives ports
@@ -209,6 +124,16 @@ func (e *event) until(t *testing.T, so func() bool) bool {
 		case <-happened:
 		case <-patience:
 			return so()
+		}
+	}
+	return true
+}
+
+// soon reports whether so returns true while a request may take. It calls it again and again.
+func soon(so func() bool) bool {
+	for deadline := time.Now().Add(hang); !so(); {
+		if time.Now().After(deadline) {
+			return false
 		}
 	}
 	return true

@@ -42,15 +42,14 @@ type step struct {
 	body   string
 }
 
-// nothing is the headers of an answer if no rule applies.
-const nothing = `
-	ratelimit-policy:
-	ratelimit:
-	x-ratelimit-limit:
-	x-ratelimit-remaining:
-	x-ratelimit-reset:
-	retry-after:
-	x-envoy-ratelimited:`
+const (
+	noRateLimit  = "\nratelimit-policy:\nratelimit:"
+	noXRateLimit = "\nx-ratelimit-limit:\nx-ratelimit-remaining:\nx-ratelimit-reset:"
+	noRetryAfter = "\nretry-after:"
+	isRefused    = "\nx-envoy-ratelimited: true"
+	// nothing is the headers of an answer if no rule applies.
+	nothing = noRateLimit + noXRateLimit + noRetryAfter + "\nx-envoy-ratelimited:"
+)
 
 // TestReference runs README's reference on every proxy, including the oldest Envoy.
 func TestReference(t *testing.T) {
@@ -562,54 +561,26 @@ var references = []reference{
 				x-ratelimit-limit: 2
 				x-ratelimit-remaining:
 				x-ratelimit-reset:`},
-			{send: "GET /", status: 429, want: `
-				ratelimit-policy:
-				ratelimit:
-				x-ratelimit-limit:
-				x-ratelimit-remaining:
-				x-ratelimit-reset:
-				retry-after:
-				x-envoy-ratelimited: true`},
+			{send: "GET /", status: 429, want: noRateLimit + noXRateLimit + noRetryAfter + isRefused},
 
 			{configure: oneHeader("b", `"ratelimit"`), send: "GET /", status: 200, want: `
 				ratelimit-policy: "r";q=1;w=60
-				ratelimit: "r";r=0;t=60
-				x-ratelimit-limit:
-				x-ratelimit-remaining:
-				x-ratelimit-reset:`},
+				ratelimit: "r";r=0;t=60` + noXRateLimit},
 			{send: "GET /", status: 429, want: `
 				ratelimit-policy: "r";q=1;w=60
-				ratelimit: "r";r=0;t=60
-				x-ratelimit-limit:
-				x-ratelimit-remaining:
-				x-ratelimit-reset:
-				retry-after:
-				x-envoy-ratelimited: true`},
+				ratelimit: "r";r=0;t=60` + noXRateLimit + noRetryAfter + isRefused},
 
-			{configure: oneHeader("c", `"x-ratelimit"`), send: "GET /", status: 200, want: `
-				ratelimit-policy:
-				ratelimit:
+			{configure: oneHeader("c", `"x-ratelimit"`), send: "GET /", status: 200, want: noRateLimit + `
 				x-ratelimit-limit: 1
 				x-ratelimit-remaining: 0
 				x-ratelimit-reset: 60`},
-			{send: "GET /", status: 429, want: `
-				ratelimit-policy:
-				ratelimit:
+			{send: "GET /", status: 429, want: noRateLimit + `
 				x-ratelimit-limit: 1
 				x-ratelimit-remaining: 0
-				x-ratelimit-reset: 60
-				retry-after:
-				x-envoy-ratelimited: true`},
+				x-ratelimit-reset: 60` + noRetryAfter + isRefused},
 
 			{configure: oneHeader("d", `"retry-after"`), send: "GET /", status: 200, want: nothing},
-			{send: "GET /", status: 429, want: `
-				ratelimit-policy:
-				ratelimit:
-				x-ratelimit-limit:
-				x-ratelimit-remaining:
-				x-ratelimit-reset:
-				retry-after: 60
-				x-envoy-ratelimited: true`},
+			{send: "GET /", status: 429, want: noRateLimit + noXRateLimit + "\nretry-after: 60" + isRefused},
 		},
 	},
 	{

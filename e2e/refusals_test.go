@@ -14,31 +14,29 @@ import (
 // With larger limits few are, and the log has the number: a lease is idle until its node's next
 // requests use it.
 func TestRefusalsAreTrue(t *testing.T) {
-	onEachByNight(t, 3, refusalsAreTrue)
-}
-
-func refusalsAreTrue(t *testing.T, d driver) {
-	for _, limit := range []int64{100, 1000, 10_000} {
-		for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
-			if limit == 10_000 && (algorithm != "fixed_window" || !nightly.On()) {
-				continue // this takes long
-			}
-			t.Run(fmt.Sprint(limit, " ", algorithm), func(t *testing.T) {
-				d.beside(t)
-				backend := serve(t, "memory")
-				_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, ` +
-					perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": %q}`, limit, algorithm))[1:]})
-				for round := range nightly.Or(3, 1) {
-					var r refusals
-					r.rush(t, newTraffic(1, addresses...), fmt.Sprint("ann", round), limit, uint64(round))
-					t.Logf("%d of %d requests admitted, %d refused, %d of these falsely", r.admitted, limit*3/2, r.refused, r.falsely)
-					if r.admitted > limit || limit == 100 && (r.falsely > 0 || r.admitted < limit) || r.falsely > limit/4 {
-						t.Errorf("round %d: of a limit of %d %d requests were admitted, %d refused falsely", round, limit, r.admitted, r.falsely)
-					}
+	onEachByNight(t, 3, func(t *testing.T, d driver) {
+		for _, limit := range []int64{100, 1000, 10_000} {
+			for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+				if limit == 10_000 && (algorithm != "fixed_window" || !nightly.On()) {
+					continue // this takes long
 				}
-			})
+				t.Run(fmt.Sprint(limit, " ", algorithm), func(t *testing.T) {
+					d.beside(t)
+					backend := serve(t, "memory")
+					_, addresses := nodes(t, d, 3, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, ` +
+						perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": %q}`, limit, algorithm))[1:]})
+					for round := range nightly.Or(3, 1) {
+						var r refusals
+						r.rush(t, newTraffic(1, addresses...), fmt.Sprint("ann", round), limit, uint64(round))
+						t.Logf("%d of %d requests admitted, %d refused, %d of these falsely", r.admitted, limit*3/2, r.refused, r.falsely)
+						if r.admitted > limit || limit == 100 && (r.falsely > 0 || r.admitted < limit) || r.falsely > limit/4 {
+							t.Errorf("round %d: of a limit of %d %d requests were admitted, %d refused falsely", round, limit, r.admitted, r.falsely)
+						}
+					}
+				})
+			}
 		}
-	}
+	})
 }
 
 // refusals counts answers as they come. A refusal is false if all hits admitted before, all

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -604,9 +603,7 @@ func accessLogged(t *testing.T, r *routing) {
 	c := client(t)
 	ask(t, c, r.url(), ":path", "/logged?1")
 	ask(t, c, r.url(), ":path", "/logged?2")
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	if err := r.Wait(ctx, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }); err != nil {
+	if err := waitOn(t, r.Envoy, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"access GET /logged?1 200 via_upstream -\n", "access GET /logged?2 429 weir_rate_limited:r"} {

@@ -105,7 +105,7 @@ func onStore(t *testing.T, d driver, s store, rate int) {
 		what       string
 		down, back func()
 	}{
-		{"the backend", func() { served.kill(t) }, func() { served, _ = serveAt(t, backend, s.url) }},
+		{"the backend", func() { served.Kill(t) }, func() { served, _ = serveAt(t, backend, s.url) }},
 		{"the store", s.down, s.back},
 	}
 	if s.down == nil {

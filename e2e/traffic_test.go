@@ -21,42 +21,40 @@ import (
 
 // At one node with four workers, many connections at once use one key: exactly the limit passes.
 func TestExactUnderLoad(t *testing.T) {
-	onEach(t, 1, exactUnderLoad)
-}
-
-func exactUnderLoad(t *testing.T, d driver) {
-	const connections = 64
-	requests := int64(nightly.Or(50_000, 10_000))
-	limit := requests / 5
-	proxy := d.node(t, nodeConfig{
-		clock: newClock(), workers: 4, configuration: perUser(fmt.Sprintf(`{"limit": %d, "window": "1h", "algorithm": "fixed_window"}`, limit)),
-	})
-	var passed, rejected, sent atomic.Int64
-	var group sync.WaitGroup
-	for range connections {
-		group.Go(func() {
-			client := client(t)
-			for sent.Add(1) <= requests {
-				r, err := send(t, client, proxy.url(), "x-user", "ann")
-				switch {
-				case err != nil:
-					t.Error(err)
-					return
-				case r.status == http.StatusOK:
-					passed.Add(1)
-				case r.status == http.StatusTooManyRequests:
-					rejected.Add(1)
-				}
-			}
+	onEach(t, 1, func(t *testing.T, d driver) {
+		const connections = 64
+		requests := int64(nightly.Or(50_000, 10_000))
+		limit := requests / 5
+		proxy := d.node(t, nodeConfig{
+			clock: newClock(), workers: 4, configuration: perUser(fmt.Sprintf(`{"limit": %d, "window": "1h", "algorithm": "fixed_window"}`, limit)),
 		})
-	}
-	group.Wait()
-	if passed.Load() != limit || rejected.Load() != requests-limit {
-		t.Errorf("passed %d and rejected %d of %d, want %d passed", passed.Load(), rejected.Load(), requests, limit)
-	}
-	proxy.wantMetric(t, metricName("requests_total", "per-user", "allowed"), limit)
-	proxy.wantMetric(t, metricName("requests_total", "per-user", "rejected"), requests-limit)
-	t.Logf("%d lost races", proxy.metric(t, metricName("lost_races_total")))
+		var passed, rejected, sent atomic.Int64
+		var group sync.WaitGroup
+		for range connections {
+			group.Go(func() {
+				client := client(t)
+				for sent.Add(1) <= requests {
+					r, err := send(t, client, proxy.url(), "x-user", "ann")
+					switch {
+					case err != nil:
+						t.Error(err)
+						return
+					case r.status == http.StatusOK:
+						passed.Add(1)
+					case r.status == http.StatusTooManyRequests:
+						rejected.Add(1)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if passed.Load() != limit || rejected.Load() != requests-limit {
+			t.Errorf("passed %d and rejected %d of %d, want %d passed", passed.Load(), rejected.Load(), requests, limit)
+		}
+		proxy.wantMetric(t, metricName("requests_total", "per-user", "allowed"), limit)
+		proxy.wantMetric(t, metricName("requests_total", "per-user", "rejected"), requests-limit)
+		t.Logf("%d lost races", proxy.metric(t, metricName("lost_races_total")))
+	})
 }
 
 // faults loses a share of callouts, before or after the backend has applied them.
@@ -134,8 +132,8 @@ func TestRun(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, test.args...)...)
-			nodes := []string{p.wait(t, `^node 0 +(http://\S+)`), p.wait(t, `^node 1 +(http://\S+)`)}
-			backend := strings.TrimPrefix(p.wait(t, `^backend +(http://\S+)`), "http://")
+			nodes := []string{p.Wait(t, `^node 0 +(http://\S+)`), p.Wait(t, `^node 1 +(http://\S+)`)}
+			backend := strings.TrimPrefix(p.Wait(t, `^backend +(http://\S+)`), "http://")
 			admitted, counted := int64(0), int64(0)
 			// A node may have to wait for hits that the other has leased, but in the end all 10 are
 			// admitted, and no more.

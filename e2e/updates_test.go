@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
@@ -120,9 +119,7 @@ func (c traced) RoundTrip(r *http.Request) (*http.Response, error) {
 // drained waits until replaced listeners and configurations have ended.
 func (n *envoyNode) drained(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	if err := n.Wait(ctx, func() (bool, error) {
+	if err := waitOn(t, n.Envoy, func() (bool, error) {
 		draining, err := n.Stats(`^listener_manager\.total_(filter_chains|listeners)_draining$`)
 		sum := int64(0)
 		for _, n := range draining {

@@ -91,7 +91,7 @@ func usage(t *testing.T, d driver, s store) {
 		group.Wait()
 	}
 	round()
-	served.kill(t)
+	served.Kill(t)
 	round()
 	_, backend = serveAt(t, backend, s.url)
 	round()

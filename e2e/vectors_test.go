@@ -11,31 +11,29 @@ import (
 // TestVectors runs the vectors through the plugin in a proxy: over two connections in turns, with the
 // test's clock.
 func TestVectors(t *testing.T) {
-	onEach(t, 1, runVectors)
-}
-
-func runVectors(t *testing.T, d driver) {
-	clock := newClock()
-	proxy := d.node(t, nodeConfig{clock: clock, configuration: perUser(`{"limit": 1, "window": "1s"}`)})
-	for i, vector := range windowtest.Vectors(t) {
-		if vector.Nanoseconds && !d.nanoseconds() {
-			continue
-		}
-		t.Run(vector.Name, func(t *testing.T) {
-			// Each vector has its own counters.
-			if err := proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`,
-				i, vector.Limits)); err != nil {
-				t.Fatal(err)
+	onEach(t, 1, func(t *testing.T, d driver) {
+		clock := newClock()
+		proxy := d.node(t, nodeConfig{clock: clock, configuration: perUser(`{"limit": 1, "window": "1s"}`)})
+		for i, vector := range windowtest.Vectors(t) {
+			if vector.Nanoseconds && !d.nanoseconds() {
+				continue
 			}
-			clients := []*http.Client{client(t), client(t)}
-			for i, step := range vector.Steps {
-				clock.set(t, step.Time(t, monday))
-				r := ask(t, clients[i%2], proxy.url(), "x-key", step.Key, "x-cost", fmt.Sprint(step.Cost))
-				if (r.status == http.StatusOK) != step.Allowed {
-					t.Errorf("step %d: got status %d", i, r.status)
+			t.Run(vector.Name, func(t *testing.T) {
+				// Each vector has its own counters.
+				if err := proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`,
+					i, vector.Limits)); err != nil {
+					t.Fatal(err)
 				}
-				r.want(t, step.Fields())
-			}
-		})
-	}
+				clients := []*http.Client{client(t), client(t)}
+				for i, step := range vector.Steps {
+					clock.set(t, step.Time(t, monday))
+					r := ask(t, clients[i%2], proxy.url(), "x-key", step.Key, "x-cost", fmt.Sprint(step.Cost))
+					if (r.status == http.StatusOK) != step.Allowed {
+						t.Errorf("step %d: got status %d", i, r.status)
+					}
+					r.want(t, step.Fields())
+				}
+			})
+		}
+	})
 }

@@ -50,8 +50,8 @@ func TestLastVersion(t *testing.T) {
 		store, left := "file:"+filepath.Join(t.TempDir(), "weir.db"), limit
 		for _, command := range []string{filepath.Join(last, "dist/weir"), commandFile, filepath.Join(last, "dist/weir")} {
 			t.Run("", func(t *testing.T) {
-				p := startFile(t, command, "serve", "--listen", "127.0.0.1:0", "--store", store)
-				config := nodeConfig{backend: p.wait(t, `address=(\S+)`), configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, ` +
+				p := startCommand(t, exec.Command(command, "serve", "--listen", "127.0.0.1:0", "--store", store))
+				config := nodeConfig{backend: p.Wait(t, `address=(\S+)`), configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, ` +
 					perUser(`{"limit": 100, "window": "366d", "algorithm": "fixed_window"}`)[1:]}
 				for _, plugin := range []*host.Module{lastPlugin, module} {
 					n := startProxy(t, config, host.ProxyConfig{Module: plugin})

@@ -56,74 +56,72 @@ const nears = `{"namespace": "warned", "backend": {"cluster": "weir", "timeout":
 // A webhook gets a single warning of a key that two nodes see near its limit, although each node
 // has its own backend. A stream whose final cost reaches the limit is enough.
 func TestBackendWarnsOnce(t *testing.T) {
-	onEachByNight(t, 2, backendWarnsOnce)
-}
-
-func backendWarnsOnce(t *testing.T, d driver) {
-	type warning struct {
-		Namespace, Rule, Limit string
-		Values                 []string
-		Used, Quota            int
-	}
-	posts := make(chan warning, 100)
-	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var w warning
-		if err := json.NewDecoder(r.Body).Decode(&w); err != nil {
-			t.Error(err)
+	onEachByNight(t, 2, func(t *testing.T, d driver) {
+		type warning struct {
+			Namespace, Rule, Limit string
+			Values                 []string
+			Used, Quota            int
 		}
-		posts <- w
-	}))
-	t.Cleanup(hook.Close)
-	url := redistest.Start(t).URL()
-	var backends, addresses []string
-	for range 2 {
-		p := start(t, "serve", "--listen", "127.0.0.1:0", "--store", url, "--warn-webhook", hook.URL)
-		backends = append(backends, p.wait(t, `address=(\S+)`))
-		_, added := nodes(t, d, 1, nodeConfig{configuration: nears, backend: backends[len(backends)-1], workers: 1, upstream: http.HandlerFunc(model)})
-		addresses = append(addresses, added...)
-	}
-	spend := func(node int, key string, tokens int) {
-		t.Helper()
-		if status, err := stream(addresses[node], key, endsWhole, 5, tokens); err != nil || status != http.StatusOK {
-			t.Fatalf("%s: status %d, %v", key, status, err)
+		posts := make(chan warning, 100)
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			var w warning
+			if err := json.NewDecoder(r.Body).Decode(&w); err != nil {
+				t.Error(err)
+			}
+			posts <- w
+		}))
+		t.Cleanup(hook.Close)
+		url := redistest.Start(t).URL()
+		var backends, addresses []string
+		for range 2 {
+			p := start(t, "serve", "--listen", "127.0.0.1:0", "--store", url, "--warn-webhook", hook.URL)
+			backends = append(backends, p.Wait(t, `address=(\S+)`))
+			_, added := nodes(t, d, 1, nodeConfig{configuration: nears, backend: backends[len(backends)-1], workers: 1, upstream: http.HandlerFunc(model)})
+			addresses = append(addresses, added...)
 		}
-	}
-	spend(0, "ann", 85)
-	settle(t, backends[0], "warned", 85)
-	spend(1, "ann", 5)
-	// When a later warning has arrived, ann's must have.
-	spend(0, "bob", 80)
-	spend(1, "cid", 80)
-	spend(1, "dan", 79)
-	want := map[string]warning{
-		"ann": {"warned", "tokens", "tokens", []string{"ann"}, 85, 100},
-		"bob": {"warned", "tokens", "tokens", []string{"bob"}, 80, 100},
-		"cid": {"warned", "tokens", "tokens", []string{"cid"}, 80, 100},
-	}
-	got := map[string]warning{}
-	for len(got) < len(want) {
-		w := <-posts
-		key := w.Values[0]
-		if _, twice := got[key]; twice {
-			t.Fatalf("twice %+v", w)
+		spend := func(node int, key string, tokens int) {
+			t.Helper()
+			if status, err := stream(addresses[node], key, endsWhole, 5, tokens); err != nil || status != http.StatusOK {
+				t.Fatalf("%s: status %d, %v", key, status, err)
+			}
 		}
-		if key == "ann" && w.Used == 90 {
-			w.Used = 85 // as counted by the other node
+		spend(0, "ann", 85)
+		settle(t, backends[0], "warned", 85)
+		spend(1, "ann", 5)
+		// When a later warning has arrived, ann's must have.
+		spend(0, "bob", 80)
+		spend(1, "cid", 80)
+		spend(1, "dan", 79)
+		want := map[string]warning{
+			"ann": {"warned", "tokens", "tokens", []string{"ann"}, 85, 100},
+			"bob": {"warned", "tokens", "tokens", []string{"bob"}, 80, 100},
+			"cid": {"warned", "tokens", "tokens", []string{"cid"}, 80, 100},
 		}
-		got[key] = w
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	told := 0
-	for _, backend := range backends {
-		n, err := strconv.Atoi(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindStringSubmatch(fetch(t, "http://"+backend+"/metrics"))[1])
-		if err != nil {
-			t.Fatal(err)
+		got := map[string]warning{}
+		for len(got) < len(want) {
+			w := <-posts
+			key := w.Values[0]
+			if _, twice := got[key]; twice {
+				t.Fatalf("twice %+v", w)
+			}
+			if key == "ann" && w.Used == 90 {
+				w.Used = 85 // as counted by the other node
+			}
+			got[key] = w
 		}
-		told += n
-	}
-	if told != len(want) {
-		t.Errorf("%d keys were told, want %d", told, len(want))
-	}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		told := 0
+		for _, backend := range backends {
+			n, err := strconv.Atoi(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindStringSubmatch(fetch(t, "http://"+backend+"/metrics"))[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			told += n
+		}
+		if told != len(want) {
+			t.Errorf("%d keys were told, want %d", told, len(want))
+		}
+	})
 }

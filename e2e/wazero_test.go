@@ -122,11 +122,12 @@ func (p *proxyNode) received(*testing.T, int64) {}
 func (p *proxyNode) idle(t *testing.T) {
 	t.Helper()
 	for worker := range p.Workers() {
-		for deadline, streams := time.Now().Add(hang), 1; streams > 0; {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d requests do not end", streams)
-			}
+		streams := 0
+		if !soon(func() bool {
 			p.Do(worker, func(_ *host.VM, root *host.Root) { streams = root.Streams() })
+			return streams == 0
+		}) {
+			t.Fatalf("%d requests do not end", streams)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package envoy_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,10 +22,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/nightly"
 )
@@ -183,32 +182,7 @@ func startServeIn(t *testing.T, environment []string, args ...string) (address s
 	t.Helper()
 	cmd := exec.Command("../dist/weir", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", "memory"}, args...)...)
 	cmd.Env = append(os.Environ(), environment...)
-	said, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes the command", err)
-	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir serve: %v", err)
-		}
-	})
-	var log bytes.Buffer
-	listening := regexp.MustCompile(`address=(\S+)`)
-	for lines := bufio.NewScanner(io.TeeReader(said, &log)); address == ""; {
-		if !lines.Scan() {
-			t.Fatalf("weir serve told no address:\n%s", &log)
-		}
-		if match := listening.FindStringSubmatch(lines.Text()); match != nil {
-			address = match[1]
-		}
-	}
-	return address
+	return commandtest.Start(t, cmd).Wait(t, `address=(\S+)`)
 }
 
 // asked returns the hosts of callouts.

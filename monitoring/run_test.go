@@ -1,8 +1,6 @@
 package monitoring
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,57 +19,23 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 )
 
 // token is the token in envoy/envoy.yaml.
 const token = "change-me"
 
-// process is a server that logs its address.
+// process is a server, and its address.
 type process struct {
-	cmd     *exec.Cmd
+	*commandtest.Process
 	address string
-	ended   chan struct{} // closed after all of its log was read
 }
 
-func start(t *testing.T, cmd *exec.Cmd, listening *regexp.Regexp) *process {
+func start(t *testing.T, cmd *exec.Cmd, listening string) *process {
 	t.Helper()
-	said, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes weir, scripts/test-dependencies installs Prometheus", err)
-	}
-	p := &process{cmd: cmd, ended: make(chan struct{})}
-	t.Cleanup(func() { p.kill(t) })
-	var log bytes.Buffer
-	for lines := bufio.NewScanner(io.TeeReader(said, &log)); p.address == ""; {
-		if !lines.Scan() {
-			close(p.ended)
-			t.Fatalf("%s tells no address:\n%s", cmd.Path, &log)
-		}
-		if match := listening.FindStringSubmatch(lines.Text()); match != nil {
-			p.address = match[1]
-		}
-	}
-	go func() {
-		defer close(p.ended)
-		_, _ = io.Copy(io.Discard, said)
-	}()
-	return p
-}
-
-// kill ends the process, and waits for its end.
-func (p *process) kill(t *testing.T) {
-	t.Helper()
-	if err := p.cmd.Process.Kill(); errors.Is(err, os.ErrProcessDone) {
-		return
-	} else if err != nil {
-		t.Error(err)
-	}
-	<-p.ended
-	_ = p.cmd.Wait() // the error is that the process was killed
+	p := commandtest.Start(t, cmd)
+	return &process{p, p.Wait(t, listening)}
 }
 
 // backend is weir serve behind an address that stays the same when weir serve restarts at another.
@@ -98,7 +62,7 @@ func (b *backend) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory")
 	cmd.Env = append(os.Environ(), "WEIR_TOKEN="+token)
-	b.own.Store(start(t, cmd, regexp.MustCompile(`address=(\S+)`)))
+	b.own.Store(start(t, cmd, `address=(\S+)`))
 }
 
 // prometheus scrapes often, so that rates soon have samples.
@@ -121,7 +85,7 @@ func scrape(t *testing.T, jobs map[string]string) prometheus {
 		t.Fatal(err)
 	}
 	return prometheus{start(t, exec.Command("prometheus", "--config.file", file, "--storage.tsdb.path", filepath.Join(dir, "data"),
-		"--web.listen-address", "127.0.0.1:0"), regexp.MustCompile(`msg="Listening on" address=(\S+)`))}
+		"--web.listen-address", "127.0.0.1:0"), `msg="Listening on" address=(\S+)`)}
 }
 
 // get sends a request to Prometheus' API.
@@ -260,7 +224,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 		`max(weir_overshoot_bound) == 0`,
 		`ALERTS{alertname="WeirPushesRefused",code="401"}`,
 	)
-	backend.own.Load().kill(t)
+	backend.own.Load().Kill(t)
 	f.until(p, "the backend is away",
 		`up{job="weir"} == 0`,
 		`sum(rate(weir_decided_alone_total[1m])) > 0`,

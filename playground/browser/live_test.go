@@ -1,66 +1,28 @@
 package browser
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/wire"
 	"weir/playground"
 )
 
-// command starts weir, and returns what the first lines that it prints like a pattern say.
-func command(t *testing.T, lines int, pattern string, args ...string) []string {
+// command starts weir.
+func command(t *testing.T, args ...string) *commandtest.Process {
 	t.Helper()
-	c := exec.Command("../../dist/weir", args...)
-	reader, writer := io.Pipe()
-	c.Stdout, c.Stderr = writer, writer
-	if err := c.Start(); err != nil {
-		t.Fatalf("%v; make build makes the command", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if err := c.Wait(); err != nil {
-			t.Errorf("%v: %v", args, err)
-		}
-		if err := writer.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	found := make(chan []string, 1)
-	go func() {
-		expression := regexp.MustCompile(pattern)
-		var texts []string
-		for printed := bufio.NewScanner(reader); printed.Scan(); {
-			if match := expression.FindStringSubmatch(printed.Text()); match != nil {
-				if texts = append(texts, match[1]); len(texts) == lines {
-					found <- texts
-				}
-			}
-		}
-	}()
-	select {
-	case texts := <-found:
-		return texts
-	case <-time.After(hang):
-		t.Fatalf("%v does not print %d lines like %s", args, lines, pattern)
-		return nil
-	}
+	return commandtest.Start(t, exec.Command("../../dist/weir", args...))
 }
 
 // configuration has a rule of 10 an hour for each user, and a rule of two selectors, which shows
@@ -88,7 +50,7 @@ func nodesOf(t *testing.T, configuration string, args ...string) string {
 		t.Fatal(err)
 	}
 	args = append([]string{"run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1"}, args...)
-	return command(t, 1, `^playground +(http://\S+)/$`, args...)[0]
+	return command(t, args...).Wait(t, `^playground +(http://\S+)/$`)
 }
 
 // liveLook is how most tests have the live view.
@@ -390,8 +352,9 @@ func TestLiveScreenshots(t *testing.T) {
 func TestWatch(t *testing.T) {
 	const token, key = "s3cret", `<img src=x onerror=alert(1)>`
 	t.Setenv("WEIR_TOKEN", token)
-	log := `msg="the (?:counter backend listens|page is served)" address=(\S+)`
-	addresses := command(t, 2, log, "serve", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	served := command(t, "serve", "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
+	addresses := []string{served.Wait(t, log), served.Wait(t, log)}
 	backend, page := addresses[0], addresses[1]
 	send(t, http.MethodPost, "http://"+backend+wire.PushPath, token, wire.ContentType, wire.AppendReport(nil, &wire.Report{
 		Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{{

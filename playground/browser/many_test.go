@@ -4,14 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/fstest"
-
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/performance"
-	"github.com/chromedp/chromedp"
 
 	"weir/internal/server"
 	"weir/playground"
@@ -199,83 +194,4 @@ func TestManyRulesWork(t *testing.T) {
 	if most := (moments + 1) * 400; got["mutations"] > most {
 		t.Errorf("%d changes of the page for %d moments, want at most %d", got["mutations"], moments, most)
 	}
-}
-
-// BenchmarkManyRules tells the work that a moment of many rules and nodes makes the page do, with the nodes
-// hidden and shown, and the frames that there are meanwhile. At 30 frames a second a frame has 33 ms, and a page
-// has two moments a second.
-func BenchmarkManyRules(b *testing.B) {
-	b.Run("rules", func(b *testing.B) {
-		p, m := crowd(b)
-		frames(b, p, m)
-	})
-	b.Run("nodes", func(b *testing.B) {
-		p, m := crowd(b)
-		p.click("#rules tbody tr button")
-		p.click("#more-nodes button")
-		m.listening("rule=rule-255")
-		p.run(`document.getElementById("nodes").scrollIntoView()`)
-		frames(b, p, m)
-	})
-}
-
-// frames tells what moments cost a page.
-func frames(b *testing.B, p *page, m *many) {
-	p.run(`{
-		globalThis.gaps = [];
-		let last;
-		requestAnimationFrame(function frame(now) {
-			if (last !== undefined) gaps.push(now - last);
-			last = now;
-			requestAnimationFrame(frame);
-		});
-	}`)
-	if _, err := chromedp.Call(p.ctx, performance.Enable, performance.EnableParams{}); err != nil {
-		b.Fatal(err)
-	}
-	// Pictures of rules show a minute: before anything is measured, it is full.
-	for range 120 {
-		m.step()
-	}
-	p.until(`document.querySelector("#rules tbody tr") !== null && gaps.length > 12`)
-	moments := max(b.N, 40)
-	run := func(next func()) map[string]float64 {
-		before := work(b, p)
-		for range moments {
-			from := value[int](p, "gaps.length")
-			next()
-			p.until("gaps.length > " + strconv.Itoa(from+12)) // a fifth of a second, and so more moments than there are
-		}
-		after := work(b, p)
-		for name := range after {
-			after[name] -= before[name]
-		}
-		return after
-	}
-	still := run(func() {}) // frames of a page that nobody tells anything
-	p.run("gaps.length = 0")
-	for name, seconds := range run(func() { m.step() }) {
-		b.ReportMetric(1000*(seconds-still[name])/float64(moments), "ms-of-"+name+"/moment")
-	}
-	got := value[[]float64](p, `{ const all = gaps.sort((a, b) => a - b); [all.length * 1000 / all.reduce((a, b) => a + b), all[Math.floor(all.length * 0.99)]] }`)
-	b.ReportMetric(got[0], "frames/s")
-	b.ReportMetric(got[1], "ms/frame-p99")
-}
-
-// work is for how many seconds the page's thread has worked. The time of scripts is in all, as Chromium tells none of
-// those that answer a stream.
-func work(b *testing.B, p *page) map[string]float64 {
-	metrics, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	seconds := map[string]float64{}
-	for _, metric := range metrics.Metrics {
-		for name, is := range map[string]string{"layout": "LayoutDuration", "style": "RecalcStyleDuration", "all": "TaskDuration"} {
-			if metric.Name == is {
-				seconds[name] = metric.Value
-			}
-		}
-	}
-	return seconds
 }

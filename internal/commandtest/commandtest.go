@@ -1,0 +1,110 @@
+// Package commandtest runs commands for tests: it waits for what they print, and ends them.
+package commandtest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Process is a running command. Its methods are safe for concurrent use, except Wait.
+type Process struct {
+	cmd    *exec.Cmd
+	mu     sync.Mutex
+	output bytes.Buffer
+	ended  bool        // by the test
+	end    chan error  // gets what the process has ended with
+	lines  chan string // closed after the process has ended
+}
+
+// Start starts a command until the test ends, which fails if the command has not ended well then.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	return StartHeeding(t, cmd, func(string) bool { return false })
+}
+
+// StartHeeding is [Start] of a command that prints much. [Process.Wait] does not see lines of which
+// heed returns true.
+func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Process {
+	t.Helper()
+	p := &Process{cmd: cmd, lines: make(chan string, 1000), end: make(chan error, 1)}
+	reader, writer := io.Pipe()
+	cmd.Stdout, cmd.Stderr = writer, writer
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v; make build makes weir, and scripts/test-dependencies installs other commands", err)
+	}
+	go func() {
+		err := cmd.Wait()
+		p.end <- errors.Join(err, writer.Close())
+	}()
+	go func() {
+		defer close(p.lines)
+		for scanner := bufio.NewScanner(reader); scanner.Scan(); {
+			p.mu.Lock()
+			fmt.Fprintln(&p.output, scanner.Text())
+			p.mu.Unlock()
+			if heed(scanner.Text()) {
+				continue
+			}
+			select {
+			case p.lines <- scanner.Text():
+			default: // no test waits for that many
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		if p.ended {
+			return
+		}
+		if err := p.End(); err != nil {
+			t.Errorf("%v: %v\n%s", cmd.Args, err, p.Printed())
+		}
+	})
+	return p
+}
+
+// Wait waits for the next line that matches, and returns its first group.
+func (p *Process) Wait(t testing.TB, pattern string) string {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	for line := range p.lines {
+		if match := expression.FindStringSubmatch(line); match != nil {
+			return match[1]
+		}
+	}
+	t.Fatalf("%v printed no line like %q:\n%s", p.cmd.Args, pattern, p.Printed())
+	return ""
+}
+
+// Printed returns all that the command has printed.
+func (p *Process) Printed() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.String()
+}
+
+// End ends the process like an operator does, and returns an error if it does not end well.
+func (p *Process) End() error {
+	p.ended = true
+	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), <-p.end)
+}
+
+// Kill kills the process, like a crash.
+func (p *Process) Kill(t testing.TB) {
+	t.Helper()
+	p.ended = true
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	var killed *exec.ExitError
+	if err := <-p.end; !errors.As(err, &killed) {
+		t.Errorf("killed: got %v", err)
+	}
+}
