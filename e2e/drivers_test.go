@@ -80,6 +80,7 @@ type node interface {
 const (
 	// Only on the wazero host:
 	byTrap     = "it ends a worker's VM as a trap does"
+	byTicks    = "it decides when the proxy's timers run"
 	byVersion  = "it has nodes with another build of the plugin"
 	byCounting = "it counts host calls, and measures memory to the byte"
 
@@ -94,6 +95,7 @@ const (
 // alone has the tests that run on a single driver, with the reasons.
 var alone = map[string]string{
 	"TestTrappedInFlight":              byTrap,
+	"TestDeadBackend":                  byTicks,
 	"TestPausedRequestsEnd":            byTrap,
 	"TestSpray":                        byCounting,
 	"TestLongKeysAreNotKept":           byCounting,

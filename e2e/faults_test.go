@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/envoytest"
+	"weir/internal/host"
 	"weir/internal/nightly"
 )
 
@@ -274,4 +277,119 @@ func (f *traffic) during(t *testing.T, happens func()) (admitted int64) {
 	over.Store(true)
 	group.Wait()
 	return f.total() - before
+}
+
+// silence answers no callout while the backend is dead, so the proxy's timeout ends it.
+type silence struct {
+	dead    atomic.Bool
+	calls   atomic.Int64
+	expired atomic.Int64 // callouts that the proxy gave up
+}
+
+func (s *silence) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.calls.Add(1)
+	if !s.dead.Load() {
+		return envoytest.Client.Transport.RoundTrip(r)
+	}
+	<-r.Context().Done()
+	s.expired.Add(1)
+	return nil, cmp.Or(r.Context().Err(), errLost)
+}
+
+// A backend that never answers delays three requests by backend.timeout, once each. Then the
+// breaker is open: no request waits, and there is no callout until the pause is over. The clock
+// stands still, so the pause does not end.
+func TestDeadBackend(t *testing.T) {
+	onWazeroAlone(t, func(t *testing.T) {
+		const breakAfter = 3
+		for _, rate := range []string{"0", "0.02"} {
+			t.Run("sync_rate "+rate, func(t *testing.T) {
+				t.Parallel()
+				clock, way := newClock(), &silence{}
+				backend := serveBy(t, clock)
+				way.dead.Store(true)
+				proxy := startProxy(t, nodeConfig{
+					clock: clock, backend: backend,
+					configuration: `{"backend": {"cluster": "weir", "timeout": "100ms"}, "sync_rate": ` + rate + `, ` +
+						perUser(`{"limit": 100000000, "window": "366d", "algorithm": "fixed_window"}`)[1:],
+				}, host.ProxyConfig{CalloutTransport: way, ManualTicks: true})
+				proxies := []node{proxy}
+				f := newTraffic(1, proxy.url())
+				// Each client is connected to another worker.
+				clients := []*http.Client{client(t), client(t)}
+				ask := func(n int) {
+					t.Helper()
+					for i := range n {
+						if status, _, err := f.ask(t, clients[i%2], 0, fmt.Sprint("user", i)); err != nil || status != http.StatusOK {
+							t.Fatalf("got %d, %v", status, err)
+						}
+					}
+				}
+				ask(breakAfter)
+				if calls, expired := way.calls.Load(), way.expired.Load(); calls != breakAfter || expired != breakAfter {
+					t.Errorf("%d callouts, of which %d took the proxy's patience, want %d", calls, expired, breakAfter)
+				}
+				ask(1000)
+				for range 10 {
+					ask(10)
+					if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
+						t.Fatalf("%d requests have waited for a dead backend, want %d", waited, breakAfter)
+					}
+				}
+				if alone := metric(t, proxies, "decided_alone"); alone != 1100+breakAfter {
+					t.Errorf("%d requests were decided alone, want %d", alone, 1100+breakAfter)
+				}
+				if late := metric(t, proxies, "late_requests"); late != breakAfter {
+					t.Errorf("%d requests were late, want %d", late, breakAfter)
+				}
+				if calls := way.calls.Load(); calls != breakAfter {
+					t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
+				}
+				// After each pause a single callout tries again, and no request waits for it.
+				for n := int64(1); n <= 3; n++ {
+					clock.advance(t, 10*time.Second)
+					if err := proxy.Tick(); err != nil {
+						t.Fatal(err)
+					}
+					ask(20)
+					// The next pause begins when the proxy's timeout ends. Each round is a request that
+					// doesn't wait.
+					if !soon(func() bool { ask(1); return metric(t, proxies, "failed_pushes") >= breakAfter+n }) {
+						t.Fatalf("%d callouts were given up, want %d", way.expired.Load(), breakAfter+n)
+					}
+				}
+				if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
+					t.Errorf("%d requests have waited while the backend was tried", waited-breakAfter)
+				}
+				// The backend is back, and the hits admitted meanwhile arrive.
+				way.dead.Store(false)
+				agreed := func() bool {
+					clock.advance(t, time.Second)
+					if err := proxy.Tick(); err != nil {
+						t.Fatal(err)
+					}
+					proxy.Idle()
+					return counted(t, backend, "default") == f.total()
+				}
+				for rounds := 0; !agreed(); rounds++ {
+					if rounds == 1000 {
+						t.Fatalf("the backend has %d hits of %d", counted(t, backend, "default"), f.total())
+					}
+				}
+				// On a busy machine the proxy may have given up the push whose hits have arrived, until it sends it again.
+				for rounds := 0; rate == "0"; rounds++ {
+					ask(1)
+					if waited := metric(t, proxies, "waited_requests"); waited == breakAfter+1 {
+						break
+					} else if rounds == 100 {
+						t.Fatalf("the backend is back, and %d requests have waited for it", waited-breakAfter)
+					}
+					agreed()
+				}
+				if lost := metric(t, proxies, "lost_hits"); lost != 0 {
+					t.Errorf("%d hits were lost", lost)
+				}
+			})
+		}
+	})
 }
