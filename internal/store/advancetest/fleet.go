@@ -18,7 +18,11 @@ type Fleet struct {
 	Word wire.Advance
 	// Sequence is the last that any sender has used.
 	Sequence uint64
+	limits   func() int
 }
+
+// Wants is the word of a sender that has no part, and wants one.
+var Wants = wire.Advance{Told: true, Wants: true, Settled: true}
 
 // Rule is the tag of the fleet's rule.
 const Rule = 7
@@ -33,11 +37,14 @@ func Thousand(key int, most uint64, tag uint16) wire.Take {
 	return wire.Take{Least: most, Most: most, Rooms: []wire.Room{{LimitCounter: Hourly(key), Limit: 1000, Cost: 1, Tag: tag}}}
 }
 
-// NewFleet returns the fleet of a store that opens with the fleet's clock.
-func NewFleet(t *testing.T, open func(now func() time.Time) store.Store) *Fleet {
+// Open opens an empty store with a clock, and returns how many limits it knows.
+type Open func(t *testing.T, now func() time.Time) (s store.Store, limits func() int)
+
+// NewFleet returns the fleet of a store.
+func NewFleet(t *testing.T, open Open) *Fleet {
 	t.Helper()
-	f := &Fleet{T: t, Now: time.Unix(1_767_571_260, 0), Word: wire.Advance{Told: true, Wants: true, Settled: true}}
-	f.Store = open(func() time.Time { return f.Now })
+	f := &Fleet{T: t, Now: time.Unix(1_767_571_260, 0), Word: Wants}
+	f.Store, f.limits = open(t, func() time.Time { return f.Now })
 	return f
 }
 
@@ -82,12 +89,18 @@ func (f *Fleet) Send(p *wire.Push) wire.Answer {
 	return out.Answer
 }
 
+// Says pushes a sender's word, and has the sender go by what it hears.
+func (f *Fleet) Says(sender uint64, w *wire.Advance) wire.Near {
+	f.T.Helper()
+	n := f.Push(sender, func(p *wire.Push) { p.Advance = *w }).Near
+	hear(w, &n)
+	return n
+}
+
 // Tells returns what the sender hears.
 func (f *Fleet) Tells() wire.Near {
 	f.T.Helper()
-	n := f.Push(1, func(p *wire.Push) { p.Advance = f.Word }).Near
-	f.Hear(n)
-	return n
+	return f.Says(1, &f.Word)
 }
 
 // Whole returns the whole list.

@@ -6,108 +6,95 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
 
-// Fleets tests what a store does for its senders. open opens an empty store, and returns how many limits it knows. Fleets
-// have so many senders.
-func Fleets(t *testing.T, senders []int, open func(t *testing.T, now func() time.Time) (s store.Store, limits func() int)) {
-	for name, test := range map[string]func(f *Fleet, limits func() int){
+// Fleets tests what a store does for its senders. Fleets have so many senders.
+func Fleets(t *testing.T, senders []int, open Open) {
+	for name, test := range map[string]func(f *Fleet){
 		"near in a window": nearInAWindow, "full keys": fullKeys, "rules": rules, "too many rules": tooManyRules, "other epoch": otherEpoch,
-		"too many near keys": tooManyNearKeys, "far again": func(f *Fleet, _ func() int) { FarAgain(f, func() {}) }, "stale limits": staleLimits,
-		"parts are a whole": partsAreAWhole, "late words": lateWords,
-		"each sender has a part": func(f *Fleet, _ func() int) {
-			for _, n := range senders {
-				eachSenderHasAPart(NewFleet(f.T, func(now func() time.Time) store.Store {
-					s, _ := open(f.T, now)
-					return s
-				}), n)
-			}
-		},
+		"too many near keys": tooManyNearKeys, "far again": func(f *Fleet) { FarAgain(f, func() {}) }, "stale limits": staleLimits,
+		"parts are a whole": partsAreAWhole, "late words": lateWords, "parts last": partsLast,
 	} {
-		t.Run(name, func(t *testing.T) {
-			var limits func() int
-			f := NewFleet(t, func(now func() time.Time) (s store.Store) {
-				s, limits = open(t, now)
-				return s
-			})
-			test(f.Begin(), limits)
-		})
+		t.Run(name, func(t *testing.T) { test(NewFleet(t, open).Begin()) })
 	}
+	t.Run("each sender has a part", func(t *testing.T) {
+		for _, n := range senders {
+			eachSenderHasAPart(NewFleet(t, open), uint64(n))
+		}
+	})
 	for name, kind := range map[string]window.Kind{"fixed": window.FixedWindow, "sliding": window.SlidingWindow} {
-		t.Run("silent senders/"+name, func(t *testing.T) {
-			silentSenders(NewFleet(t, func(now func() time.Time) store.Store {
-				s, _ := open(t, now)
-				return s
-			}), kind)
-		})
+		t.Run("silent senders/"+name, func(t *testing.T) { silentSenders(NewFleet(t, open), kind) })
 	}
 }
 
-// However many senders there are, each of them has a part in the end, and these are a whole at most.
-func eachSenderHasAPart(f *Fleet, senders int) {
-	words, sum := make([]wire.Advance, senders), 0.0
+// However many senders there are, each of them has a part in the end.
+func eachSenderHasAPart(f *Fleet, senders uint64) {
+	words := map[uint64]*wire.Advance{}
 	for range 4 {
-		for i := range words {
-			words[i].Told, words[i].Wants, words[i].Settled = true, true, true
-			n := f.Push(uint64(i+1), func(p *wire.Push) { p.Advance = words[i] }).Near
-			hear(&words[i], &n)
+		for sender := range senders {
+			f.saysAny(words, sender+1)
 		}
 		f.Now = f.Now.Add(4 * time.Second) // a part that may be smaller is looked at every three seconds
 	}
-	for i := range words {
-		if sum += 1 / float64(words[i].Divisor); words[i].Divisor == 0 {
-			f.T.Errorf("sender %d of %d has no part", i, senders)
+	f.haveParts(words)
+}
+
+// saysAny pushes the word of one of many senders.
+func (f *Fleet) saysAny(words map[uint64]*wire.Advance, sender uint64) {
+	if words[sender] == nil {
+		w := Wants
+		words[sender] = &w
+	}
+	f.Says(sender, words[sender])
+}
+
+// areAWhole wants all parts to be a whole at most.
+func (f *Fleet) areAWhole(words map[uint64]*wire.Advance) {
+	f.T.Helper()
+	sum := 0.0
+	for _, w := range words {
+		if w.Divisor > 0 {
+			sum += 1 / float64(w.Divisor)
 		}
 	}
 	if sum > 1 {
-		f.T.Errorf("the parts of %d senders are %.3f together", senders, sum)
+		f.T.Fatalf("the parts of %d senders are %.3f together", len(words), sum)
+	}
+}
+
+// haveParts wants all senders to have parts.
+func (f *Fleet) haveParts(words map[uint64]*wire.Advance) {
+	f.T.Helper()
+	f.areAWhole(words)
+	for sender, w := range words {
+		if w.Divisor == 0 {
+			f.T.Errorf("sender %d of %d has no part", sender, len(words))
+		}
 	}
 }
 
 // Parts of all senders are never more than a whole, and all get one in the end.
-func partsAreAWhole(f *Fleet, _ func() int) {
+func partsAreAWhole(f *Fleet) {
 	words := map[uint64]*wire.Advance{1: &f.Word}
 	r := rand.New(rand.NewPCG(33, 1))
 	for round := range 400 {
 		f.Now = f.Now.Add(100 * time.Millisecond)
 		for range 10 {
-			sender := 10 + r.Uint64N(60)
-			if words[sender] == nil {
-				words[sender] = &wire.Advance{Told: true, Wants: true, Settled: true}
-			}
-			w := words[sender]
-			n := f.Push(sender, func(p *wire.Push) { p.Advance = *w }).Near
-			w.Epoch, w.Version, w.Divisor = n.Epoch, n.Version, max(w.Divisor, n.Divisor)
-			if n.Divisor == 0 {
-				w.Divisor = 0
-			}
+			f.saysAny(words, 10+r.Uint64N(60))
 		}
 		if round%20 == 0 {
 			f.Tells()
 		}
-		sum := 0.0
-		for _, w := range words {
-			if w.Divisor > 0 {
-				sum += 1 / float64(w.Divisor)
-			}
-		}
-		if sum > 1 {
-			f.T.Fatalf("round %d: parts are %.3f together", round, sum)
-		}
+		f.areAWhole(words)
 	}
-	for sender, w := range words {
-		if w.Divisor == 0 {
-			f.T.Errorf("sender %d has no part", sender)
-		}
-	}
+	f.haveParts(words)
 }
 
 // A sender that dropped its part can get it again by an answer to a push that says so. An earlier push that
 // comes late takes no part away.
-func lateWords(f *Fleet, _ func() int) {
+func lateWords(f *Fleet) {
 	late := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence + 1, Floor: f.Sequence + 1, Advance: wire.Advance{Told: true, Settled: true}}
 	f.Sequence++
 	if n := f.Push(1, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true} }).Near; n.Divisor == 0 {
@@ -118,7 +105,7 @@ func lateWords(f *Fleet, _ func() int) {
 }
 
 // A sender whose list is of another epoch hears all of the list, though its version is the newest.
-func otherEpoch(f *Fleet, _ func() int) {
+func otherEpoch(f *Fleet) {
 	f.Tells()
 	f.Word.Epoch++
 	epoch := f.Word.Epoch
@@ -130,7 +117,7 @@ func otherEpoch(f *Fleet, _ func() int) {
 // A key is near in the window in which half of its limit is used, also if senders say so whose clocks are ahead, and in the
 // next one if the other half is used soon after. It is full from then on. A window stays on the list until no sender's clock
 // is in it.
-func nearInAWindow(f *Fleet, _ func() int) {
+func nearInAWindow(f *Fleet) {
 	counter := Hourly(0)
 	name, number := counter.NearLimit(1000), uint64(f.Now.UnixMilli())/3600_000
 	near := func(what string, key int, form uint64, want bool) {
@@ -185,7 +172,7 @@ func nearInAWindow(f *Fleet, _ func() int) {
 
 // Entries for full keys and for the next window take no room from near keys: a limit stays on the list that
 // has fewer near keys than the list may have.
-func fullKeys(f *Fleet, _ func() int) {
+func fullKeys(f *Fleet) {
 	f.Hit(1000, 0, wire.MaxNearKeys/2)
 	if n := f.Whole(); n.LimitCount() != 1 || n.KeyCount() < wire.MaxNearKeys/2 || n.KeyCount() > wire.MaxNearKeys {
 		f.T.Errorf("with %d full keys there are %d limits on the list, and %d entries", wire.MaxNearKeys/2, n.LimitCount(), n.KeyCount())
@@ -194,7 +181,7 @@ func fullKeys(f *Fleet, _ func() int) {
 
 // Two rules may have the same limit. Senders advance hits of those that the list names, and hits are left for
 // them by takes of these alone, whatever else a node's configuration says of the rule.
-func rules(f *Fleet, _ func() int) {
+func rules(f *Fleet) {
 	counter := Hourly(0)
 	lists := func(n wire.Near, tags ...uint16) {
 		f.T.Helper()
@@ -224,7 +211,7 @@ func rules(f *Fleet, _ func() int) {
 }
 
 // The list names so many limits of rules, and no more. Hits of others are never kept back.
-func tooManyRules(f *Fleet, _ func() int) {
+func tooManyRules(f *Fleet) {
 	for tag := uint16(3 + Rule); tag < 4*wire.MaxNearLimits; tag += 2 {
 		f.Wants("a hit", 1, 1, 1, tag|1)
 	}
@@ -240,7 +227,7 @@ func tooManyRules(f *Fleet, _ func() int) {
 
 // A limit with too many near keys leaves the list. All of it can be had again when the sender knows that.
 // Once fewer keys are near, the limit comes back.
-func tooManyNearKeys(f *Fleet, _ func() int) {
+func tooManyNearKeys(f *Fleet) {
 	f.Hit(500, 0, wire.MaxNearKeys+1)
 	f.Wants("hits which the sender may have advanced", 60_000, 1000, 0, Rule)
 	if n := f.Tells(); !n.Whole || n.LimitCount() != 0 || n.KeyCount() != 0 {
@@ -302,7 +289,7 @@ func FarAgain(f *Fleet, spoil func()) {
 }
 
 // A limit that nobody asks for is forgotten with its keys, which leave room for those of others.
-func staleLimits(f *Fleet, limits func() int) {
+func staleLimits(f *Fleet) {
 	f.Hit(600, 0, 2)
 	for range 8 {
 		f.Now = f.Now.Add(15 * time.Minute)
@@ -313,8 +300,23 @@ func staleLimits(f *Fleet, limits func() int) {
 	}
 	f.Now = f.Now.Add(time.Minute)
 	f.Tells()
-	if n := f.Whole(); limits() != 0 || n.LimitCount() != 0 || n.KeyCount() != 0 {
-		f.T.Errorf("%d limits are known, and %d are listed with %d keys", limits(), n.LimitCount(), n.KeyCount())
+	if n := f.Whole(); f.limits() != 0 || n.LimitCount() != 0 || n.KeyCount() != 0 {
+		f.T.Errorf("%d limits are known, and %d are listed with %d keys", f.limits(), n.LimitCount(), n.KeyCount())
+	}
+}
+
+// What a silent sender may have advanced is left until the window is over, however long that takes.
+func partsLast(f *Fleet) {
+	for _, then := range []struct {
+		wait  time.Duration
+		units uint64
+	}{{30 * time.Minute, 0}, {2 * time.Hour, 1000}} {
+		f.Now = f.Now.Add(then.wait)
+		for range 3 {
+			f.Now = f.Now.Add(2 * time.Second)
+			f.Hit(1, 50, 51)
+		}
+		f.Wants("all of a limit", 1, 1000, then.units, Rule)
 	}
 }
 

@@ -65,3 +65,15 @@ func TestRest(t *testing.T) {
 		}
 	}
 }
+
+// A text that is no list, or has a counter that there can't be, is none.
+func TestParse(t *testing.T) {
+	for text, want := range map[string]bool{
+		"x": false, `{"Epoch":1,"Limits":[{}]}`: false, `{"Epoch":1}`: true,
+		`{"Epoch":1,"Limits":[{"Shape":{"Kind":1,"WidthMillis":60000},"Max":100}]}`: true,
+	} {
+		if f, ok := far.Parse([]byte(text)); ok != want || (f.Epoch == 1) != want {
+			t.Errorf("%s is a list: %t, %+v", text, ok, f)
+		}
+	}
+}

@@ -64,7 +64,9 @@ type fleet struct {
 func newFleet(t *testing.T, server *redistest.Server) *fleet {
 	t.Helper()
 	f := &fleet{client: raw(t, server)}
-	f.Fleet = advancetest.NewFleet(t, func(now func() time.Time) store.Store { return open(t, server.URL(), now) })
+	f.Fleet = advancetest.NewFleet(t, func(t *testing.T, now func() time.Time) (store.Store, func() int) {
+		return open(t, server.URL(), now), nil
+	})
 	return f
 }
 
@@ -155,6 +157,9 @@ func TestLostFleet(t *testing.T) {
 func TestFleetsExpire(t *testing.T) {
 	f := begin(t)
 	f.Hit(600, 0, 1)
+	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
+		t.Errorf("near keys that the last push has made live for %v, error %v", life, err)
+	}
 	f.Now = f.Now.Add(2 * time.Second)
 	f.Tells()
 	keys, err := f.client.Keys(t.Context(), fleetKey+"*").Result()
@@ -186,7 +191,7 @@ func TestWordsTogether(t *testing.T) {
 		return n
 	}
 	for i := range words {
-		words[i] = wire.Advance{Told: true, Wants: true, Settled: true}
+		words[i] = advancetest.Wants
 		tell(i, says(i))
 	}
 	for round := range 20 {

@@ -91,7 +91,7 @@ func TestPartsWaitForReplicas(t *testing.T) {
 	f.Store = open(t, "redis://"+f.client.Options().Addr+"?wait_replicas=1&wait_timeout=1ms", func() time.Time { return f.Now })
 	for range 3 {
 		f.Sequence++
-		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.Sequence, Floor: f.Sequence, Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.Sequence, Floor: f.Sequence, Advance: advancetest.Wants}
 		if out, err := f.Store.Push(t.Context(), p, 1); err == nil {
 			t.Errorf("without a replica the sender hears %+v", out.Answer.Near)
 		}
@@ -136,26 +136,17 @@ func TestLostList(t *testing.T) {
 	}
 }
 
-// The keys of a fleet expire if what made them was the last push.
-func TestFleetsExpireAtOnce(t *testing.T) {
-	f := begin(t)
-	f.Hit(600, 0, 1)
-	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
-		t.Errorf("near keys live for %v, error %v", life, err)
-	}
-}
-
 // A replica that hangs lacks all that backends have written meanwhile. A push that tells of this waits for the replica, though
 // the push has no hits and changes nothing.
 func TestNewsWaitForReplicas(t *testing.T) {
 	for name, change := range map[string]func(f *fleet, sender uint64) wire.Advance{
 		"a near key": func(f *fleet, sender uint64) wire.Advance {
-			n := f.Push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
+			n := f.Push(sender, func(p *wire.Push) { p.Advance = advancetest.Wants }).Near
 			f.Hit(600, 0, 1)
 			return wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n.Epoch, Version: n.Version, Divisor: n.Divisor}
 		},
 		"a part that the sender did not hear of": func(f *fleet, sender uint64) wire.Advance {
-			n := f.Push(sender, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true, Settled: true} }).Near
+			n := f.Push(sender, func(p *wire.Push) { p.Advance = advancetest.Wants }).Near
 			return wire.Advance{Told: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
 		},
 	} {
